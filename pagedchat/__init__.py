@@ -1,0 +1,26 @@
+"""pagedchat: chats side by side on one paged-attention engine.
+
+`LLM` and `SamplingParams` load on first use, so that importing the package costs no torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pagedchat.engine.sampling_params import SamplingParams
+    from pagedchat.llm import LLM, RequestOutput
+
+__version__ = "0.1.0"
+__all__ = ["LLM", "RequestOutput", "SamplingParams", "__version__"]
+
+_HOMES = {
+    "LLM": "pagedchat.llm",
+    "RequestOutput": "pagedchat.llm",
+    "SamplingParams": "pagedchat.engine.sampling_params",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'pagedchat' has no attribute {name!r}")

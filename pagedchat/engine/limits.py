@@ -1,0 +1,30 @@
+"""The numbers an engine is built with, once the model and the machine are known."""
+
+from dataclasses import dataclass
+
+from pagedchat.config import PreemptionMode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineLimits:
+    """What `EngineCore` needs to know; nothing in it changes while the engine lives."""
+
+    num_blocks: int
+    """Device blocks."""
+    num_host_blocks: int = 0
+    """Host blocks for swapping."""
+    block_size: int = 16
+    model_len: int = 2048
+    """Tokens the model's positions allow in one sequence."""
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 2048
+    enable_prefix_caching: bool = True
+    preemption_mode: PreemptionMode = "recompute"
+    eos_token_ids: frozenset[int] = frozenset()
+    """Tokens with which the model ends a text."""
+    seed: int = 0
+
+    @property
+    def max_len(self) -> int:
+        """Tokens one sequence may hold: what the model allows and the whole pool can store."""
+        return min(self.model_len, self.num_blocks * self.block_size)

@@ -1,0 +1,73 @@
+"""How the next token is chosen, named as vLLM's users know it."""
+
+from typing import Any
+
+import msgspec
+
+from pagedchat.errors import InvalidValueError
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of one request. The neutral defaults sample from the model's distribution as it is."""
+
+    temperature: float = 1.0
+    """0 is greedy: always the most likely token."""
+    top_p: float = 1.0
+    """Keep the most likely tokens whose probabilities sum to this (nucleus sampling, Holtzman et al. 2019)."""
+    top_k: int = 0
+    """Keep this many most likely tokens; 0 or -1 keeps all."""
+    repetition_penalty: float = 1.0
+    """Above 1, tokens already in the sequence become less likely (CTRL, Keskar et al. 2019)."""
+    max_tokens: int | None = 16
+    """Generate at most this many tokens; `None`: until the model's context is full."""
+    stop: list[str] = []
+    """Generation ends before the first of these strings; the text leaves it out."""
+    stop_token_ids: list[int] = []
+    """Generation ends with the first of these tokens, besides the model's own end-of-sequence token."""
+    seed: int | None = None
+    """The same seed gives the same tokens, whatever else is in the batch."""
+    ignore_eos: bool = False
+    """Go on after the end-of-sequence token (for measurements)."""
+
+    def __post_init__(self) -> None:
+        stop: object = self.stop
+        if isinstance(stop, str):  # vLLM takes a bare string here
+            msgspec.structs.force_setattr(self, "stop", [stop])
+        _check("temperature", self.temperature, self.temperature >= 0, "at least 0")
+        _check("top_p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1")
+        _check("top_k", self.top_k, self.top_k >= -1, "at least 1, or 0 for all tokens")
+        _check("repetition_penalty", self.repetition_penalty, self.repetition_penalty > 0, "above 0")
+        _check("max_tokens", self.max_tokens, self.max_tokens is None or self.max_tokens >= 1, "at least 1")
+        _check("stop", self.stop, all(self.stop), "strings that are not empty")
+
+    @property
+    def greedy(self) -> bool:
+        """Whether no random number is drawn."""
+        return self.temperature == 0
+
+
+class SamplingOverrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a user set for one chat; everything left `None` follows the model's generation_config.json."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    repetition_penalty: float | None = None
+    max_tokens: int | None = None
+    stop: list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    seed: int | None = None
+    ignore_eos: bool | None = None
+
+    def resolve(self, defaults: SamplingParams) -> SamplingParams:
+        """`defaults` with every value that is set here put in its place."""
+        return msgspec.structs.replace(defaults, **self.set_values())
+
+    def set_values(self) -> dict[str, Any]:
+        """Only the values that are set."""
+        return {k: v for k, v in msgspec.structs.asdict(self).items() if v is not None}
+
+
+def _check(name: str, value: object, good: bool, expected: str) -> None:
+    if not good:
+        raise InvalidValueError(f"{name} is {value!r}.", f"It must be {expected}.")

@@ -1,0 +1,72 @@
+"""One sequence: its tokens, its block table, and where it stands. Data only; the block manager and the
+scheduler change it.
+
+::
+
+    token_ids   |<------- num_computed ------->|<-- to be computed -->|
+    block_table [ b0 ][ b1 ][ b2 ][ b3 .. ]      covers at least num_computed tokens
+    hashes      [ h0 ][ h1 ][ h2 ]               one per full computed block, with prefix caching on
+"""
+
+from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.events import FinishReason, SequenceStatus
+
+
+class Sequence:
+    """The unit of the five verbs (open, extend, fork, rewind, close)."""
+
+    __slots__ = (
+        "arrival", "block_hashes", "block_table", "finish_reason", "host_block_table", "num_cached_tokens",
+        "num_computed", "num_prompt_tokens", "priority", "sampling_params", "seed", "seq_id", "status",
+        "stop_length", "stop_token_ids", "token_ids", "writable_len",
+    )  # fmt: skip
+
+    def __init__(self, seq_id: int) -> None:
+        self.seq_id = seq_id
+        self.token_ids: list[int] = []
+        """Prompts and replies of all turns so far."""
+        self.num_computed = 0
+        """Leading tokens whose KV is in the cache (on the device, or in host memory when swapped)."""
+        self.num_prompt_tokens = 0
+        """Length of `token_ids` when the current request was asked for; the rest is its reply."""
+        self.num_cached_tokens = 0
+        """Tokens of the current request's prompt that did not have to be computed."""
+        self.block_table: list[int] = []
+        """Device block ids in order; empty while swapped."""
+        self.host_block_table: list[int] = []
+        """Host block ids in order; empty unless swapped out."""
+        self.block_hashes: list[bytes] = []
+        """Chained hashes of the full computed blocks (a prefix of the block table)."""
+        self.writable_len = 0
+        """Tokens up to this length may be written without asking the block manager: blocks present, not shared."""
+        self.status: SequenceStatus = "parked"
+        self.sampling_params = SamplingParams()
+        self.seed = 0
+        """The request's seed, chosen by the engine where the request named none."""
+        self.stop_token_ids: frozenset[int] = frozenset()
+        self.stop_length = 0
+        """Generation ends when `token_ids` reaches this length."""
+        self.finish_reason: FinishReason | None = None
+        self.priority = 0
+        """Higher goes first (the focused chat)."""
+        self.arrival = 0
+        """Order of requests; older goes first among equals."""
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    def __repr__(self) -> str:
+        return (
+            f"Sequence({self.seq_id}, {self.status}, tokens={len(self.token_ids)}, "
+            f"computed={self.num_computed}, blocks={self.block_table or self.host_block_table})"
+        )
+
+    @property
+    def num_uncomputed(self) -> int:
+        """Tokens that must go through the model before the next one can be sampled."""
+        return len(self.token_ids) - self.num_computed
+
+    @property
+    def output_token_ids(self) -> list[int]:
+        """What the current request has generated so far."""
+        return self.token_ids[self.num_prompt_tokens :]

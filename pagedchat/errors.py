@@ -1,0 +1,39 @@
+"""What can go wrong through a user's doing or the machine's, said in one sentence with what to do next.
+
+Anything else that escapes is a defect of pagedchat and shows its traceback in the log.
+"""
+
+
+class PagedChatError(Exception):
+    """An error meant for people: `message` says what is wrong, `hint` what to do about it."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".strip()
+
+    def __reduce__(self) -> tuple[type["PagedChatError"], tuple[str, str]]:
+        return type(self), (self.message, self.hint)
+
+
+class InvalidValueError(PagedChatError, ValueError):
+    """A setting or argument outside what it may be."""
+
+
+class ModelError(PagedChatError):
+    """The model cannot be found, read or run."""
+
+
+class DeviceError(PagedChatError):
+    """The device asked for is missing or has too little memory."""
+
+
+class RequestError(PagedChatError):
+    """One request cannot be served (too long, unknown sequence); the engine goes on."""
+
+
+class IntegrityError(AssertionError):
+    """The block manager broke one of its own invariants; carries the numbers. Always a defect."""

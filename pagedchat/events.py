@@ -1,0 +1,402 @@
+"""The typed stream from the engine to the outside: what a step did, how loading goes, what a chat got.
+
+Plain frozen structs (msgspec) that know neither the engine nor the screen. `CacheEvent`s are a complete
+account: folding them in order (engine/mirror.py) gives the exact state of the cache, so every change of a
+block, a block table or a queue must have its event here.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+SequenceStatus = Literal["waiting", "running", "swapped", "parked"]
+FinishReason = Literal["stop", "length", "abort", "error"]
+
+
+class Event(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+    """Base of all events: immutable, compact on the wire, told apart by the class name."""
+
+
+# --- cache events: sequences ------------------------------------------------------------------------
+
+
+class SequenceOpened(Event, frozen=True):
+    """A new sequence, parked, with no tokens and no blocks."""
+
+    seq_id: int
+
+
+class SequenceExtended(Event, frozen=True):
+    """Prompt tokens were appended and generation was asked for.
+
+    The sequence is now `waiting`, or `swapped` if its blocks lie in host memory. `num_recomputed` tokens at the
+    end of what was computed count as not computed again (1 where the last logits are needed anew, else 0).
+    """
+
+    seq_id: int
+    token_ids: list[int]
+    num_recomputed: int
+
+
+class SequenceScheduled(Event, frozen=True):
+    """From `waiting` or `swapped` into `running`."""
+
+    seq_id: int
+
+
+class SequenceParked(Event, frozen=True):
+    """Generation ended; the sequence keeps its tokens and its blocks."""
+
+    seq_id: int
+    reason: FinishReason
+
+
+class SequenceForked(Event, frozen=True):
+    """`child_id` now shares every block of `seq_id`, on the device and in host memory; nothing was copied.
+
+    The child is `status`: parked, or (with `num_recomputed` as in `SequenceExtended`) queued to go on generating.
+    """
+
+    seq_id: int
+    child_id: int
+    status: SequenceStatus
+    num_recomputed: int
+
+
+class SequenceRewound(Event, frozen=True):
+    """Tokens from `length` on were cut; blocks past the cut are dropped by the `BlocksFreed` that follows."""
+
+    seq_id: int
+    length: int
+
+
+class SequencePreempted(Event, frozen=True):
+    """Blocks were taken from a sequence because the pool ran out.
+
+    A running one becomes `waiting` (recompute) or `swapped` (swap); a parked or waiting one keeps its status.
+    `num_tokens` is how many computed tokens left the device; `for_seq_id` who needed the room.
+    """
+
+    seq_id: int
+    mode: Literal["recompute", "swap"]
+    num_tokens: int
+    for_seq_id: int
+    status: SequenceStatus
+    """Its status from now on."""
+
+
+class SequenceClosed(Event, frozen=True):
+    """The sequence is gone; its blocks were dropped by the `BlocksFreed` before."""
+
+    seq_id: int
+
+
+# --- cache events: blocks ---------------------------------------------------------------------------
+
+
+class BlockAllocated(Event, frozen=True):
+    """A free block (ref count 1 now) became the last entry of the sequence's block table."""
+
+    seq_id: int
+    block_id: int
+
+
+class PrefixHit(Event, frozen=True):
+    """Cached blocks were found by hash and appended to the block table: every ref count went up by one.
+
+    `num_tokens` more tokens count as computed; it may end inside the last block (taken by copy-on-write).
+    """
+
+    seq_id: int
+    block_ids: list[int]
+    num_tokens: int
+
+
+class BlockCopied(Event, frozen=True):
+    """Copy-on-write: entry `block_idx` of the block table, `src`, was replaced by a fresh copy `dst`.
+
+    `num_slots` slots of `src` were valid for the sequence.
+    """
+
+    seq_id: int
+    block_idx: int
+    src: int
+    dst: int
+    num_slots: int
+
+
+class BlocksFreed(Event, frozen=True):
+    """The last entries of the block table were dropped, last first: every ref count went down by one.
+
+    At zero a block goes to the end of the cached blocks if its hash is registered, else onto the free blocks.
+    """
+
+    seq_id: int
+    block_ids: list[int]
+
+
+class BlockEvicted(Event, frozen=True):
+    """The least recently used cached block lost its hash and became free."""
+
+    block_id: int
+
+
+class BlockCached(Event, frozen=True):
+    """A full block can now be found by the hash of its tokens chained to its parent's hash."""
+
+    block_id: int
+    block_hash: bytes
+
+
+class BlockUncached(Event, frozen=True):
+    """A block in use lost its hash because its only owner writes into it in place."""
+
+    block_id: int
+
+
+class SwappedOut(Event, frozen=True):
+    """The sequence's whole block table moved to host memory: `block_ids[i]` -> `host_block_ids[i]`.
+
+    Device blocks are dropped last first (as in `BlocksFreed`); `copied` says which pairs needed copying: the others
+    were in host memory already, found by hash.
+    """
+
+    seq_id: int
+    block_ids: list[int]
+    host_block_ids: list[int]
+    copied: list[bool]
+
+
+class SwappedIn(Event, frozen=True):
+    """The sequence's whole block table came back: `host_block_ids[i]` -> `block_ids[i]`.
+
+    Where `copied[i]` is false the block was still on the device, found by hash and shared.
+    """
+
+    seq_id: int
+    host_block_ids: list[int]
+    block_ids: list[int]
+    copied: list[bool]
+
+
+class HostBlocksFreed(Event, frozen=True):
+    """The last entries of a swapped sequence's host block table were dropped, last first."""
+
+    seq_id: int
+    host_block_ids: list[int]
+
+
+CacheEvent = (
+    SequenceOpened | SequenceExtended | SequenceScheduled | SequenceParked | SequenceForked | SequenceRewound
+    | SequencePreempted | SequenceClosed | BlockAllocated | PrefixHit | BlockCopied | BlocksFreed | BlockEvicted
+    | BlockCached | BlockUncached | SwappedOut | SwappedIn | HostBlocksFreed
+)  # fmt: skip
+
+
+# --- one step ---------------------------------------------------------------------------------------
+
+
+class BatchEntry(Event, frozen=True):
+    """One sequence's part in a step."""
+
+    seq_id: int
+    num_prefill: int
+    """Prompt (or recomputed) tokens whose KV this step computed."""
+    num_decode: int
+    """Generated tokens whose KV this step computed: 1 for a decode, else 0."""
+    token_ids: list[int]
+    """What was sampled; empty while a prompt is still being prefilled."""
+
+
+class PoolCounts(Event, frozen=True):
+    """Blocks by state after the step; `free + cached + in_use == total`."""
+
+    total: int
+    free: int
+    cached: int
+    in_use: int
+    shared: int
+    """Blocks in use with a ref count of two or more."""
+    table_entries: int
+    """Entries of all device block tables together; minus `in_use` it is what sharing saves."""
+    host_total: int
+    host_in_use: int
+
+
+class QueueLengths(Event, frozen=True):
+    """How many sequences stand where after the step."""
+
+    waiting: int
+    running: int
+    swapped: int
+    parked: int
+
+
+class Timings(Event, frozen=True):
+    """Where the step's time went, in seconds."""
+
+    schedule: float = 0.0
+    copy: float = 0.0
+    forward: float = 0.0
+    sample: float = 0.0
+    update: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """All phases together."""
+        return self.schedule + self.copy + self.forward + self.sample + self.update
+
+
+class Counters(Event, frozen=True):
+    """Totals since the engine started."""
+
+    steps: int = 0
+    prefix_queries: int = 0
+    """Prompt tokens looked up in the prefix cache."""
+    prefix_hits: int = 0
+    """Of those, tokens found."""
+    preemptions: int = 0
+    swaps_out: int = 0
+    """Blocks copied to host memory."""
+    swaps_in: int = 0
+    copies: int = 0
+    """Blocks copied by copy-on-write."""
+    evictions: int = 0
+    prefill_tokens: int = 0
+    decode_tokens: int = 0
+
+
+class StepReport(Event, frozen=True):
+    """All that happened since the report before: verbs (fork, close, ...) and at most one step.
+
+    `batch` is empty where only verbs ran. Cache events stand in the order in which they happened.
+    """
+
+    step: int
+    """Number of the last step that ran; the first is 1."""
+    time: float
+    """Seconds since the engine started, at the end of the step."""
+    batch: list[BatchEntry]
+    events: list[CacheEvent]
+    pool: PoolCounts
+    queues: QueueLengths
+    timings: Timings
+    counters: Counters
+
+
+# --- the engine process to the UI -------------------------------------------------------------------
+
+
+class LoadProgress(Event, frozen=True):
+    """How loading goes. `total` is 0 where it is not known; `unit` is "B", "tensors" or ""."""
+
+    stage: Literal["import", "download", "weights", "profile", "cache", "warmup"]
+    message: str
+    done: int = 0
+    total: int = 0
+    unit: str = ""
+
+
+class EngineReady(Event, frozen=True):
+    """The engine takes prompts from now on; what was found out while loading."""
+
+    model: str
+    architecture: str
+    num_parameters: int
+    dtype: str
+    device: str
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    max_model_len: int
+    block_size: int
+    num_blocks: int
+    num_host_blocks: int
+    block_bytes: int
+    """Bytes of one block: K and V of all layers."""
+    chat_template: Literal["model", "plain"]
+    """The checkpoint's own template, or the plain `User:/Assistant:` one for a base model."""
+    sampling_defaults: dict[str, Any]
+    """`SamplingParams` fields from the model's generation_config.json."""
+    load_seconds: float
+
+
+class EngineFailed(Event, frozen=True):
+    """The engine could not start, for a reason the user can mend."""
+
+    message: str
+    hint: str
+
+
+class TextDelta(Event, frozen=True):
+    """More text of a running request (pieces since the last publish, joined)."""
+
+    session_id: int
+    request_id: int
+    text: str
+    num_tokens: int
+    """Tokens generated so far in this request."""
+
+
+class RequestStarted(Event, frozen=True):
+    """The prompt was rendered and tokenised and its sequence extended."""
+
+    session_id: int
+    request_id: int
+    num_prompt_tokens: int
+    """Tokens of the whole conversation, prompt included."""
+    num_cached_tokens: int
+    """Of those, tokens whose KV the sequence already had before prefix matching."""
+
+
+class RequestFinished(Event, frozen=True):
+    """A request is done; the sequence is parked."""
+
+    session_id: int
+    request_id: int
+    reason: FinishReason
+    num_prompt_tokens: int
+    num_cached_tokens: int
+    """Prompt tokens not computed again: kept by the sequence or found in the prefix cache."""
+    num_tokens: int
+    """Tokens generated."""
+    time_to_first_token: float
+    """Seconds from the command to the first token."""
+    duration: float
+    """Seconds from the command to the end."""
+
+
+class RequestFailed(Event, frozen=True):
+    """One request was refused; nothing else changed."""
+
+    session_id: int
+    request_id: int
+    message: str
+    hint: str
+
+
+class Steps(Event, frozen=True):
+    """The reports of all steps since the last publish, in order."""
+
+    reports: list[StepReport]
+
+
+class RunState(Event, frozen=True):
+    """Whether the scheduler runs or is paused (single-stepping)."""
+
+    paused: bool
+
+
+class EngineDied(Event, frozen=True):
+    """Made by the client: the engine process ended without being asked to."""
+
+    exit_code: int | None
+    log_tail: str
+    restarting: bool
+
+
+EngineEvent = (
+    LoadProgress | EngineReady | EngineFailed | TextDelta | RequestStarted | RequestFinished | RequestFailed
+    | Steps | RunState | EngineDied
+)  # fmt: skip

@@ -1,0 +1,74 @@
+"""What the UI process asks of the engine process. A session's sequence has the session's id."""
+
+import msgspec
+
+from pagedchat.chat.session import Turn
+from pagedchat.engine.sampling_params import SamplingOverrides
+
+
+class Command(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Base of all commands."""
+
+
+class Generate(Command, frozen=True):
+    """Answer the conversation `turns` (the last one is the user's, or an assistant's to be continued).
+
+    The sequence is opened if it is new. What it already holds is kept as far as it agrees with the turns, rewound
+    where it does not, and extended by the rest: so asking again, editing a turn and going on after a restart of the
+    engine are all this one command.
+    """
+
+    session_id: int
+    request_id: int
+    turns: list[Turn]
+    overrides: SamplingOverrides
+    raw: bool = False
+    """Text completion: the turns' texts are joined as they are, without a chat template."""
+
+
+class Fork(Command, frozen=True):
+    """A second session over the same blocks. While the source is generating, the fork goes on generating too, as
+    request `request_id` of the new session with a seed of its own (its earlier text is the source's so far)."""
+
+    session_id: int
+    new_session_id: int
+    request_id: int
+
+
+class Stop(Command, frozen=True):
+    """End the session's running request, keep what it has generated."""
+
+    session_id: int
+
+
+class Close(Command, frozen=True):
+    """Drop the session's sequence."""
+
+    session_id: int
+
+
+class Focus(Command, frozen=True):
+    """The session that goes first when there is a choice."""
+
+    session_id: int
+
+
+class Pause(Command, frozen=True):
+    """No further step until `Resume` or `StepOnce`."""
+
+
+class Resume(Command, frozen=True):
+    """Run on."""
+
+
+class StepOnce(Command, frozen=True):
+    """While paused: run this many steps."""
+
+    count: int = 1
+
+
+class Shutdown(Command, frozen=True):
+    """End the engine process."""
+
+
+AnyCommand = Generate | Fork | Stop | Close | Focus | Pause | Resume | StepOnce | Shutdown
