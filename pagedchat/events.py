@@ -54,13 +54,12 @@ class SequenceParked(Event, frozen=True):
 class SequenceForked(Event, frozen=True):
     """`child_id` now shares every block of `seq_id`, on the device and in host memory; nothing was copied.
 
-    The child is `status`: parked, or (with `num_recomputed` as in `SequenceExtended`) queued to go on generating.
+    The child is `status`: parked, or queued to go on generating.
     """
 
     seq_id: int
     child_id: int
     status: SequenceStatus
-    num_recomputed: int
 
 
 class SequenceRewound(Event, frozen=True):

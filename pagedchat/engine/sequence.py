@@ -16,9 +16,9 @@ class Sequence:
     """The unit of the five verbs (open, extend, fork, rewind, close)."""
 
     __slots__ = (
-        "arrival", "block_hashes", "block_table", "finish_reason", "host_block_table", "num_cached_tokens",
-        "num_computed", "num_prompt_tokens", "priority", "sampling_params", "seed", "seq_id", "status",
-        "stop_length", "stop_token_ids", "token_ids", "writable_len",
+        "arrival", "awaits_first_run", "block_hashes", "block_table", "finish_reason", "host_block_table",
+        "num_cached_tokens", "num_computed", "num_prompt_tokens", "priority", "sampling_params", "seed", "seq_id",
+        "status", "stop_length", "stop_token_ids", "token_ids", "writable_len",
     )  # fmt: skip
 
     def __init__(self, seq_id: int) -> None:
@@ -31,6 +31,8 @@ class Sequence:
         """Length of `token_ids` when the current request was asked for; the rest is its reply."""
         self.num_cached_tokens = 0
         """Tokens of the current request's prompt that did not have to be computed."""
+        self.awaits_first_run = False
+        """Whether the current request has not run yet (prefix hits after a preemption save no prompt tokens)."""
         self.block_table: list[int] = []
         """Device block ids in order; empty while swapped."""
         self.host_block_table: list[int] = []

@@ -1,0 +1,285 @@
+"""Block tables: who holds which block, and what must be copied so that everybody stays right.
+
+The manager decides; nothing is moved here. Copies between blocks and to and from host memory are planned as
+ordered `BlockOp`s, which the model runner carries out before the forward pass of the same step. Every change is
+told as an event, completely enough that `CacheMirror` can follow.
+
+Scarcity is a value: what cannot be done for lack of blocks returns False and changes nothing; the scheduler then
+takes blocks back from somebody and asks again.
+"""
+
+from typing import NamedTuple
+
+from pagedchat import events as ev
+from pagedchat.engine.block_pool import BlockPool
+from pagedchat.engine.host_blocks import HostBlocks
+from pagedchat.engine.output import BlockOp
+from pagedchat.engine.prefix_cache import ROOT, PrefixCache, hash_block
+from pagedchat.engine.sequence import Sequence
+
+
+class PrefixMatch(NamedTuple):
+    """Cached blocks that continue a sequence's block table."""
+
+    block_ids: list[int]
+    num_tokens: int
+    """Tokens they save; may end inside the last block."""
+
+
+NO_MATCH = PrefixMatch([], 0)
+
+
+class BlockManager:
+    """Device blocks of all sequences, their prefix cache, and the host blocks behind them."""
+
+    def __init__(
+        self, num_blocks: int, block_size: int, num_host_blocks: int = 0, enable_prefix_caching: bool = True
+    ) -> None:
+        self.block_size = block_size
+        self.pool = BlockPool(num_blocks)
+        self.cache = PrefixCache()
+        self.host = HostBlocks(num_host_blocks)
+        self.enable_prefix_caching = enable_prefix_caching
+        self.block_ops: list[BlockOp] = []
+        """Planned since the last step; taken by the engine for the next batch."""
+        self.events: list[ev.CacheEvent] = []
+        """What happened since the last report; taken by the engine."""
+        self.num_copies = self.num_evictions = self.num_swaps_out = self.num_swaps_in = 0
+
+    # --- growing ------------------------------------------------------------------------------------
+
+    def num_blocks_for(self, num_tokens: int) -> int:
+        """Blocks that hold `num_tokens` tokens."""
+        return -(-num_tokens // self.block_size)
+
+    def match_prefix(self, seq: Sequence) -> PrefixMatch:
+        """Cached blocks that hold the sequence's next uncomputed tokens; changes nothing.
+
+        The last token is never matched: its logits are needed, so it must go through the model.
+        """
+        size = self.block_size
+        start = seq.num_computed
+        if not self.enable_prefix_caching or start % size or start != len(seq.block_table) * size:
+            return NO_MATCH
+        tokens = seq.token_ids
+        limit = len(tokens) - 1
+        parent = seq.block_hashes[-1] if seq.block_hashes else ROOT
+        found: list[int] = []
+        position = start
+        while position + size <= limit:
+            block_hash = hash_block(parent, tokens[position : position + size])
+            block_id = self.cache.find(block_hash)
+            if block_id is None:
+                break
+            found.append(block_id)
+            parent = block_hash
+            position += size
+        head = self.cache.find_head(parent, tokens[position : min(position + size, limit)])
+        if head is not None:
+            found.append(head[0])
+            position += head[1]
+        return PrefixMatch(found, position - start)
+
+    def num_missing(self, seq: Sequence, length: int, match: PrefixMatch = NO_MATCH) -> int:
+        """Available blocks needed to make the sequence's first `length` tokens computable (with `match` taken)."""
+        matched = len(match.block_ids)
+        revived = sum(1 for block_id in match.block_ids if self.pool.ref_counts[block_id] == 0)
+        table_len = len(seq.block_table) + matched
+        start = seq.num_computed + match.num_tokens
+        if match.num_tokens % self.block_size:
+            copies = 1
+        else:
+            copies = 0 if matched else len(self._blocks_to_copy(seq, start))
+        return max(0, self.num_blocks_for(length) - table_len) + copies + revived
+
+    def take_prefix(self, seq: Sequence, match: PrefixMatch) -> None:
+        """Share the matched blocks; their tokens count as computed."""
+        if not match.num_tokens:
+            return
+        for block_id in match.block_ids:
+            self.pool.share(block_id)
+        seq.block_table.extend(match.block_ids)
+        seq.num_computed += match.num_tokens
+        seq.writable_len = 0
+        self._extend_hashes(seq)
+        self.events.append(ev.PrefixHit(seq.seq_id, list(match.block_ids), match.num_tokens))
+
+    def prepare_write(self, seq: Sequence, end: int) -> bool:
+        """Make the slots of tokens `num_computed` to `end - 1` exist and belong to this sequence alone.
+
+        Blocks that are shared or findable are copied first (copy-on-write). Where not even one block can be had
+        for that, a findable block without another owner is made unfindable and written in place.
+
+        Returns:
+            False if there are not enough blocks; then nothing has changed.
+        """
+        start = seq.num_computed
+        to_copy = self._blocks_to_copy(seq, start)
+        missing = max(0, self.num_blocks_for(end) - len(seq.block_table))
+        if missing + len(to_copy) > self.pool.num_available:
+            if missing > self.pool.num_available or any(
+                self.pool.ref_counts[seq.block_table[i]] > 1 for i in to_copy
+            ):
+                return False
+            for index in to_copy:
+                self._write_in_place(seq.block_table[index])
+            to_copy = []
+        for index in to_copy:
+            self._copy_on_write(seq, index, start)
+        for _ in range(missing):
+            block_id = self._allocate()
+            seq.block_table.append(block_id)
+            self.events.append(ev.BlockAllocated(seq.seq_id, block_id))
+        seq.writable_len = len(seq.block_table) * self.block_size
+        return True
+
+    def cache_full_blocks(self, seq: Sequence) -> None:
+        """Make the blocks that were filled since the last call findable."""
+        if not self.enable_prefix_caching:
+            return
+        first_new = len(seq.block_hashes)
+        self._extend_hashes(seq)
+        for index in range(first_new, len(seq.block_hashes)):
+            self._make_findable(seq, index)
+
+    # --- shrinking and sharing ----------------------------------------------------------------------
+
+    def fork(self, parent: Sequence, child: Sequence) -> None:
+        """`child` (empty) gets the parent's tokens and shares all its blocks; the caller tells the event."""
+        for block_id in parent.block_table:
+            self.pool.share(block_id)
+        for block_id in parent.host_block_table:
+            self.host.share(block_id)
+        child.token_ids = parent.token_ids.copy()
+        child.block_table = parent.block_table.copy()
+        child.host_block_table = parent.host_block_table.copy()
+        child.block_hashes = parent.block_hashes.copy()
+        child.num_computed = parent.num_computed
+        parent.writable_len = child.writable_len = 0
+
+    def truncate(self, seq: Sequence) -> None:
+        """Drop blocks and hashes past the computed tokens (after `num_computed` went down)."""
+        keep = self.num_blocks_for(seq.num_computed)
+        del seq.block_hashes[seq.num_computed // self.block_size :]
+        seq.writable_len = 0
+        if len(seq.block_table) > keep:
+            dropped = seq.block_table[: keep - 1 if keep else None : -1]
+            del seq.block_table[keep:]
+            self._drop(dropped)
+            self.events.append(ev.BlocksFreed(seq.seq_id, dropped))
+        if len(seq.host_block_table) > keep:
+            dropped = seq.host_block_table[: keep - 1 if keep else None : -1]
+            del seq.host_block_table[keep:]
+            self.host.drop(dropped)
+            self.events.append(ev.HostBlocksFreed(seq.seq_id, dropped))
+
+    def free(self, seq: Sequence) -> None:
+        """Drop every block of the sequence; nothing of it counts as computed any more."""
+        seq.num_computed = 0
+        self.truncate(seq)
+
+    # --- swapping -----------------------------------------------------------------------------------
+
+    def swap_out(self, seq: Sequence) -> bool:
+        """Move the sequence's blocks to host memory; full ones that are there already are shared, not copied.
+
+        Returns:
+            False if host memory has too few blocks; then nothing has changed.
+        """
+        hashes = _padded(seq.block_hashes, len(seq.block_table))
+        if self.host.num_missing(hashes) > self.host.num_free:
+            return False
+        host_ids, copied = [], []
+        for block_id, block_hash in zip(seq.block_table, hashes, strict=True):
+            host_id, is_new = self.host.take(block_hash)
+            if is_new:
+                self.block_ops.append(BlockOp("swap_out", block_id, host_id))
+            host_ids.append(host_id)
+            copied.append(is_new)
+        self.events.append(ev.SwappedOut(seq.seq_id, seq.block_table, host_ids, copied))
+        self._drop(seq.block_table[::-1])
+        seq.block_table, seq.host_block_table, seq.writable_len = [], host_ids, 0
+        self.num_swaps_out += sum(copied)
+        return True
+
+    def num_missing_for_swap_in(self, seq: Sequence) -> int:
+        """Available blocks needed to bring the sequence back and go on by one token."""
+        found = [self.cache.find(block_hash) for block_hash in seq.block_hashes]
+        shared = sum(1 for block_id in found if block_id is not None and self.pool.ref_counts[block_id] > 0)
+        return self.num_blocks_for(seq.num_computed + 1) - shared
+
+    def swap_in(self, seq: Sequence) -> None:
+        """Bring the blocks back; `num_missing_for_swap_in` must be available. Those still findable are shared."""
+        hashes = _padded(seq.block_hashes, len(seq.host_block_table))
+        found = [None if block_hash is None else self.cache.find(block_hash) for block_hash in hashes]
+        for block_id in found:  # before anything is allocated, lest one of them be evicted for it
+            if block_id is not None:
+                self.pool.share(block_id)
+        for host_id, cached_id in zip(seq.host_block_table, found, strict=True):
+            block_id = self._allocate() if cached_id is None else cached_id
+            seq.block_table.append(block_id)
+            if cached_id is None:
+                self.block_ops.append(BlockOp("swap_in", host_id, block_id))
+        copied = [block_id is None for block_id in found]
+        self.events.append(ev.SwappedIn(seq.seq_id, seq.host_block_table, seq.block_table.copy(), copied))
+        self.host.drop(seq.host_block_table[::-1])
+        seq.host_block_table = []
+        self.num_swaps_in += sum(copied)
+        for index in range(len(seq.block_hashes)):
+            if copied[index]:
+                self._make_findable(seq, index)
+
+    # --- inside -------------------------------------------------------------------------------------
+
+    def _allocate(self) -> int:
+        if not self.pool.free_blocks:
+            block_id = self.pool.evict()
+            self.cache.remove(block_id)
+            self.num_evictions += 1
+            self.events.append(ev.BlockEvicted(block_id))
+        return self.pool.take()
+
+    def _drop(self, block_ids: list[int]) -> None:
+        for block_id in block_ids:
+            self.pool.drop(block_id, findable=block_id in self.cache)
+
+    def _blocks_to_copy(self, seq: Sequence, start: int) -> list[int]:
+        """Indices of present blocks that writing from token `start` on would touch and must not."""
+        first = start // self.block_size
+        table = seq.block_table
+        return [i for i in range(first, len(table)) if self.pool.ref_counts[table[i]] > 1 or table[i] in self.cache]
+
+    def _copy_on_write(self, seq: Sequence, index: int, start: int) -> None:
+        src = seq.block_table[index]
+        dst = self._allocate()
+        self.block_ops.append(BlockOp("copy", src, dst))
+        seq.block_table[index] = dst
+        num_slots = start - index * self.block_size
+        self.events.append(ev.BlockCopied(seq.seq_id, index, src, dst, num_slots))
+        self._drop([src])
+        self.num_copies += 1
+
+    def _write_in_place(self, block_id: int) -> None:
+        if block_id in self.cache:
+            self.cache.remove(block_id)
+            self.events.append(ev.BlockUncached(block_id))
+
+    def _extend_hashes(self, seq: Sequence) -> None:
+        size = self.block_size
+        hashes = seq.block_hashes
+        for index in range(len(hashes), seq.num_computed // size):
+            parent = hashes[-1] if hashes else ROOT
+            hashes.append(hash_block(parent, seq.token_ids[index * size : (index + 1) * size]))
+
+    def _make_findable(self, seq: Sequence, index: int) -> None:
+        block_id = seq.block_table[index]
+        if block_id in self.cache:
+            return
+        parent = seq.block_hashes[index - 1] if index else ROOT
+        tokens = seq.token_ids[index * self.block_size : (index + 1) * self.block_size]
+        if self.cache.add(block_id, seq.block_hashes[index], parent, tokens):
+            self.events.append(ev.BlockCached(block_id, seq.block_hashes[index]))
+
+
+def _padded(hashes: list[bytes], length: int) -> list[bytes | None]:
+    return [*hashes, *[None] * (length - len(hashes))]

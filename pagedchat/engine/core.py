@@ -1,0 +1,390 @@
+"""The engine: sequences, their five verbs, and the step.
+
+`EngineCore` ties block manager, scheduler and model runner together in one thread. It knows token ids only; text,
+sessions and processes are for others. Between two steps any verb may be called; each `StepReport` tells all that
+happened since the one before.
+"""
+
+import random
+import time
+from collections.abc import Callable
+
+from pagedchat import events as ev
+from pagedchat.engine.block_manager import BlockManager
+from pagedchat.engine.integrity import check_integrity
+from pagedchat.engine.limits import EngineLimits
+from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
+from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.engine.scheduler import Scheduler
+from pagedchat.engine.sequence import Sequence
+from pagedchat.engine.stats import EngineStats
+from pagedchat.errors import RequestError
+
+
+class EngineCore:
+    """Sequences on a paged KV cache.
+
+    Args:
+        limits: sizes of the cache and of a batch.
+        runner: carries out the batches.
+        clock: seconds, for the timings in the reports.
+    """
+
+    def __init__(
+        self, limits: EngineLimits, runner: ModelRunner, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.limits = limits
+        self.runner = runner
+        self.sequences: dict[int, Sequence] = {}
+        self.blocks = BlockManager(
+            limits.num_blocks, limits.block_size, limits.num_host_blocks, limits.enable_prefix_caching
+        )
+        self.scheduler = Scheduler(limits, self.blocks)
+        self._clock = clock
+        self._start_time = clock()
+        self._random = random.Random(limits.seed)  # noqa: S311 - for sampling, not for secrets
+        self._arrivals = 0
+        self._step = 0
+        self._prefill_tokens = self._decode_tokens = 0
+
+    # --- the five verbs -----------------------------------------------------------------------------
+
+    def open(self, seq_id: int | None = None, priority: int = 0) -> int:
+        """A new sequence without tokens.
+
+        Returns:
+            Its id: `seq_id`, or the next one that is free.
+
+        Raises:
+            RequestError: the id is taken.
+        """
+        seq = self._new_sequence(seq_id)
+        seq.priority = priority
+        self._tell(ev.SequenceOpened(seq.seq_id))
+        self.scheduler.queues.park(seq)
+        return seq.seq_id
+
+    def extend(self, seq_id: int, token_ids: list[int], params: SamplingParams) -> None:
+        """Append prompt tokens and ask for generation; what is computed already is not computed again.
+
+        Without new tokens the sequence simply goes on (after a rewind: another reply).
+
+        Raises:
+            RequestError: unknown sequence, one that is generating, no tokens at all, or a prompt longer than the
+                model's context or the whole cache; nothing has changed then.
+        """
+        seq = self._parked(seq_id)
+        self._check_length(len(seq) + len(token_ids))
+        seq.token_ids.extend(token_ids)
+        self._request(seq, params)
+        recomputed = self._uncompute_last_token(seq)
+        self._tell(ev.SequenceExtended(seq_id, list(token_ids), recomputed))
+        self.blocks.truncate(seq)
+
+    def fork(self, seq_id: int, new_id: int | None = None, params: SamplingParams | None = None) -> int:
+        """A second sequence over the same blocks; no block is copied until one of the two writes.
+
+        The fork of a sequence that is generating goes on generating too, with `params` or else with those of the
+        source and a seed of its own. The fork of a parked sequence is parked.
+
+        Returns:
+            The new sequence's id.
+
+        Raises:
+            RequestError: unknown sequence, or the new id is taken.
+        """
+        parent = self._get(seq_id)
+        child = self._new_sequence(new_id)
+        self.blocks.fork(parent, child)
+        child.priority = parent.priority
+        if parent.status == "parked":
+            self.scheduler.queues.park(child)
+        else:
+            self._fork_request(parent, child, params)
+        self._tell(ev.SequenceForked(seq_id, child.seq_id, child.status))
+        return child.seq_id
+
+    def rewind(self, seq_id: int, length: int) -> None:
+        """Cut the sequence back to its first `length` tokens; one that is generating is stopped first.
+
+        Blocks past the cut are dropped. A block that is cut in the middle stays, and is copied at the next write if
+        anybody else can still need it.
+
+        Raises:
+            RequestError: unknown sequence, or it is not that long.
+        """
+        seq = self._get(seq_id)
+        if not 0 <= length <= len(seq):
+            raise RequestError(f"Sequence {seq_id} has {len(seq)} tokens and cannot be rewound to {length}.")
+        self.stop(seq_id)
+        del seq.token_ids[length:]
+        seq.num_computed = min(seq.num_computed, length)
+        seq.num_prompt_tokens = min(seq.num_prompt_tokens, length)
+        self._tell(ev.SequenceRewound(seq_id, length))
+        self.blocks.truncate(seq)
+        if not seq.block_table:
+            self.scheduler.queues.parked_on_device.pop(seq_id, None)
+
+    def close(self, seq_id: int) -> None:
+        """Drop the sequence and every reference it holds; its full blocks stay findable until they are needed.
+
+        Raises:
+            RequestError: unknown sequence.
+        """
+        seq = self._get(seq_id)
+        self.scheduler.queues.remove(seq)
+        self.blocks.free(seq)
+        del self.sequences[seq_id]
+        self._tell(ev.SequenceClosed(seq_id))
+
+    def stop(self, seq_id: int, reason: ev.FinishReason = "abort") -> None:
+        """End generation now and park the sequence; a parked one stays as it is.
+
+        Raises:
+            RequestError: unknown sequence.
+        """
+        seq = self._get(seq_id)
+        if seq.status != "parked":
+            self.scheduler.queues.remove(seq)
+            self._park(seq, reason)
+
+    def set_priority(self, seq_id: int, priority: int) -> None:
+        """Higher goes first from the next step on.
+
+        Raises:
+            RequestError: unknown sequence.
+        """
+        self.scheduler.queues.set_priority(self._get(seq_id), priority)
+
+    # --- the step -----------------------------------------------------------------------------------
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step would do anything."""
+        return self.scheduler.has_work
+
+    def step(self) -> ev.StepReport:
+        """Schedule a batch, run it, take in what came back."""
+        started = self._clock()
+        self._step += 1
+        batch = self._schedule()
+        scheduled = self._clock()
+        output = self.runner.execute(batch)
+        returned = self._clock()
+        entries = self._update(batch.scheduled, output)
+        updated = self._clock()
+        timings = ev.Timings(
+            scheduled - started,
+            output.copy_seconds,
+            output.forward_seconds or returned - scheduled - output.copy_seconds - output.sample_seconds,
+            output.sample_seconds,
+            updated - returned,
+        )
+        return self._report(entries, timings)
+
+    def flush(self) -> ev.StepReport | None:
+        """The report of verbs alone, where no step follows; None if nothing happened."""
+        return self._report([], ev.Timings()) if self.blocks.events else None
+
+    def _schedule(self) -> SchedulerOutput:
+        scheduled = self.scheduler.schedule()
+        block_ops, self.blocks.block_ops = self.blocks.block_ops, []
+        num_tokens = sum([item.num_tokens for item in scheduled])
+        return SchedulerOutput(self._step, scheduled, block_ops, num_tokens)
+
+    def _update(self, scheduled: list[ScheduledSequence], output: ModelRunnerOutput) -> list[ev.BatchEntry]:
+        """Take in the sampled tokens. The loop runs for every sequence of every step: it stays lean."""
+        block_size = self.limits.block_size
+        entries = []
+        finished: list[tuple[Sequence, ev.FinishReason]] = []
+        num_prefill = num_decode = 0
+        for item, tokens in zip(scheduled, output.token_ids, strict=True):
+            seq, start, count = item.sequence, item.start, item.num_tokens
+            computed = seq.num_computed = start + count
+            if count > 1 or not computed % block_size:
+                self.blocks.cache_full_blocks(seq)
+            if count == 1 and start >= seq.num_prompt_tokens:
+                num_decode += 1
+                entries.append(ev.BatchEntry(seq.seq_id, 0, 1, tokens))
+            else:
+                num_prefill += count
+                entries.append(ev.BatchEntry(seq.seq_id, count, 0, tokens))
+            for token in tokens:
+                seq.token_ids.append(token)
+                if token in seq.stop_token_ids:
+                    finished.append((seq, "stop"))
+                    break
+                if len(seq.token_ids) >= seq.stop_length:
+                    finished.append((seq, "length"))
+                    break
+        self._prefill_tokens += num_prefill
+        self._decode_tokens += num_decode
+        for seq, reason in finished:
+            self.scheduler.queues.remove(seq)
+            self._park(seq, reason)
+        return entries
+
+    def _report(self, entries: list[ev.BatchEntry], timings: ev.Timings) -> ev.StepReport:
+        events, self.blocks.events = self.blocks.events, []
+        return ev.StepReport(
+            self._step,
+            self._clock() - self._start_time,
+            entries,
+            events,
+            self._pool_counts(),
+            self.scheduler.queues.lengths(),
+            timings,
+            self._counters(),
+        )
+
+    # --- what can be asked --------------------------------------------------------------------------
+
+    def stats(self) -> EngineStats:
+        """The counters as they stand now."""
+        pool, queues, counters = self._pool_counts(), self.scheduler.queues.lengths(), self._counters()
+        return EngineStats(
+            blocks_total=pool.total,
+            blocks_free=pool.free,
+            blocks_cached=pool.cached,
+            blocks_in_use=pool.in_use,
+            blocks_shared=pool.shared,
+            host_blocks_total=pool.host_total,
+            host_blocks_in_use=pool.host_in_use,
+            prefix_queries=counters.prefix_queries,
+            prefix_hits=counters.prefix_hits,
+            preemptions=counters.preemptions,
+            swaps_out=counters.swaps_out,
+            swaps_in=counters.swaps_in,
+            copies=counters.copies,
+            evictions=counters.evictions,
+            prefill_tokens=counters.prefill_tokens,
+            decode_tokens=counters.decode_tokens,
+            steps=counters.steps,
+            num_waiting=queues.waiting,
+            num_running=queues.running,
+            num_swapped=queues.swapped,
+            num_parked=queues.parked,
+        )
+
+    def check_integrity(self) -> None:
+        """Hold the block manager's books against the sequences.
+
+        Raises:
+            IntegrityError: an invariant is broken; the message has the numbers.
+        """
+        check_integrity(self.blocks, self.sequences.values())
+
+    # --- inside -------------------------------------------------------------------------------------
+
+    def _tell(self, event: ev.CacheEvent) -> None:
+        self.blocks.events.append(event)
+
+    def _get(self, seq_id: int) -> Sequence:
+        try:
+            return self.sequences[seq_id]
+        except KeyError:
+            raise RequestError(f"There is no sequence {seq_id}.") from None
+
+    def _parked(self, seq_id: int) -> Sequence:
+        seq = self._get(seq_id)
+        if seq.status != "parked":
+            raise RequestError(
+                f"Sequence {seq_id} is still generating.", "Stop it first, or wait until it is done."
+            )
+        return seq
+
+    def _new_sequence(self, seq_id: int | None) -> Sequence:
+        if seq_id is None:
+            seq_id = max(self.sequences, default=0) + 1
+        if seq_id in self.sequences:
+            raise RequestError(f"There is a sequence {seq_id} already.")
+        seq = self.sequences[seq_id] = Sequence(seq_id)
+        return seq
+
+    def _check_length(self, length: int) -> None:
+        limits = self.limits
+        if length == 0:
+            raise RequestError("The prompt has no tokens.", "Give at least one token.")
+        if length >= limits.model_len:
+            raise RequestError(
+                f"The prompt has {length} tokens, but the model's context is {limits.model_len}, reply included.",
+                "Shorten the prompt or start a new chat.",
+            )
+        if length >= limits.max_len:
+            needed = self.blocks.num_blocks_for(length + 1)
+            raise RequestError(
+                f"The prompt has {length} tokens and needs {needed} blocks with its reply; "
+                f"the KV cache has {limits.num_blocks} ({limits.max_len} tokens).",
+                "Give the cache more memory (--num-blocks or --kv-cache-memory) or shorten the prompt.",
+            )
+
+    def _request(self, seq: Sequence, params: SamplingParams) -> None:
+        """From parked into the queue, with everything a new request needs set."""
+        seq.num_prompt_tokens = len(seq)
+        seq.num_cached_tokens = min(seq.num_computed, len(seq) - 1)
+        seq.awaits_first_run = True
+        seq.finish_reason = None
+        self._set_params(seq, params, seq.num_prompt_tokens)
+        self.scheduler.queues.remove(seq)
+        self._enqueue(seq)
+
+    def _fork_request(self, parent: Sequence, child: Sequence, params: SamplingParams | None) -> None:
+        child.num_prompt_tokens = parent.num_prompt_tokens
+        child.num_cached_tokens = parent.num_computed
+        self._set_params(child, params or parent.sampling_params, child.num_prompt_tokens)
+        if params is None:
+            child.seed = self._random.getrandbits(64)
+        self._enqueue(child)
+
+    def _set_params(self, seq: Sequence, params: SamplingParams, num_prompt_tokens: int) -> None:
+        seq.sampling_params = params
+        seq.seed = self._random.getrandbits(64) if params.seed is None else params.seed
+        eos: frozenset[int] = frozenset() if params.ignore_eos else self.limits.eos_token_ids
+        seq.stop_token_ids = eos.union(params.stop_token_ids)
+        room = self.limits.max_len - num_prompt_tokens
+        seq.stop_length = num_prompt_tokens + min(room, room if params.max_tokens is None else params.max_tokens)
+
+    def _enqueue(self, seq: Sequence) -> None:
+        self._arrivals += 1
+        seq.arrival = self._arrivals
+        self.scheduler.queues.enqueue(seq, "swapped" if seq.host_block_table else "waiting")
+
+    def _uncompute_last_token(self, seq: Sequence) -> int:
+        """The last token's logits are needed, so it goes through the model (again)."""
+        recomputed = max(0, seq.num_computed - (len(seq) - 1))
+        seq.num_computed -= recomputed
+        return recomputed
+
+    def _park(self, seq: Sequence, reason: ev.FinishReason) -> None:
+        seq.finish_reason = reason
+        self.blocks.truncate(seq)
+        self.scheduler.queues.park(seq)
+        self._tell(ev.SequenceParked(seq.seq_id, reason))
+
+    def _pool_counts(self) -> ev.PoolCounts:
+        pool, host = self.blocks.pool, self.blocks.host.pool
+        return ev.PoolCounts(
+            pool.num_blocks,
+            len(pool.free_blocks),
+            len(pool.cached_blocks),
+            pool.num_in_use,
+            pool.num_shared,
+            pool.num_references,
+            host.num_blocks,
+            host.num_in_use,
+        )
+
+    def _counters(self) -> ev.Counters:
+        blocks, scheduler = self.blocks, self.scheduler
+        return ev.Counters(
+            self._step,
+            scheduler.prefix_queries,
+            scheduler.prefix_hits,
+            scheduler.num_preemptions,
+            blocks.num_swaps_out,
+            blocks.num_swaps_in,
+            blocks.num_copies,
+            blocks.num_evictions,
+            self._prefill_tokens,
+            self._decode_tokens,
+        )

@@ -1,0 +1,251 @@
+"""The state of the cache, folded from `StepReport`s alone.
+
+The inspector draws only this, a trace is the same reports on disk, and a replay the same fold. The mirror never
+asks the engine; a test holds it against the engine after every step of random workloads.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from functools import singledispatchmethod
+from typing import Literal
+
+from pagedchat import events as ev
+
+BlockState = Literal["free", "cached", "in_use"]
+
+
+@dataclass(slots=True)
+class MirrorSequence:
+    """What the reports tell of one sequence; fields as in `engine.sequence.Sequence`."""
+
+    seq_id: int
+    status: ev.SequenceStatus = "parked"
+    token_ids: list[int] = field(default_factory=list)
+    num_computed: int = 0
+    block_table: list[int] = field(default_factory=list)
+    host_block_table: list[int] = field(default_factory=list)
+
+
+class CacheMirror:
+    """Blocks, block tables and queues after the last report."""
+
+    def __init__(self, num_blocks: int, block_size: int, num_host_blocks: int = 0) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.ref_counts = [0] * num_blocks
+        self.block_hashes: list[bytes | None] = [None] * num_blocks
+        self.holders: list[list[int]] = [[] for _ in range(num_blocks)]
+        """For each block the sequences whose block table has it, in order of arrival."""
+        self.free_blocks = list(range(num_blocks - 1, -1, -1))
+        """The last one is taken next."""
+        self.cached_blocks: OrderedDict[int, None] = OrderedDict()
+        """The first one is evicted next."""
+        self.host_ref_counts = [0] * num_host_blocks
+        self.sequences: dict[int, MirrorSequence] = {}
+        self.touched: dict[int, int] = {}
+        """Block -> number of the report that last changed it or wrote into it."""
+        self.num_reports = 0
+        self.last: ev.StepReport | None = None
+
+    def apply(self, report: ev.StepReport) -> None:
+        """Fold one report in."""
+        self.num_reports += 1
+        for event in report.events:
+            self._fold(event)
+        for entry in report.batch:
+            self._fold_entry(entry)
+        self.last = report
+
+    # --- what can be asked --------------------------------------------------------------------------
+
+    def state(self, block_id: int) -> BlockState:
+        """Free, cached or in use."""
+        if self.ref_counts[block_id]:
+            return "in_use"
+        return "cached" if block_id in self.cached_blocks else "free"
+
+    def next_out(self, count: int) -> list[int]:
+        """The blocks that will be taken next: free ones first, then cached ones, least recently used first."""
+        blocks = self.free_blocks[: -count - 1 : -1]
+        for block_id in self.cached_blocks:
+            if len(blocks) >= count:
+                break
+            blocks.append(block_id)
+        return blocks
+
+    def fill(self, block_id: int) -> int:
+        """Slots of the block that hold valid tokens."""
+        if self.block_hashes[block_id] is not None:
+            return self.block_size
+        filled = 0
+        for seq_id in self.holders[block_id]:
+            seq = self.sequences[seq_id]
+            position = seq.block_table.index(block_id) * self.block_size
+            filled = max(filled, min(self.block_size, seq.num_computed - position))
+        return filled
+
+    # --- folding ------------------------------------------------------------------------------------
+
+    def _fold_entry(self, entry: ev.BatchEntry) -> None:
+        seq = self.sequences.get(entry.seq_id)
+        if seq is None:
+            return
+        start = seq.num_computed
+        seq.num_computed += entry.num_prefill + entry.num_decode
+        seq.token_ids.extend(entry.token_ids)
+        for index in range(start // self.block_size, (seq.num_computed - 1) // self.block_size + 1):
+            self.touched[seq.block_table[index]] = self.num_reports
+
+    @singledispatchmethod
+    def _fold(self, event: ev.CacheEvent) -> None:
+        raise TypeError(f"not a cache event: {event!r}")
+
+    @_fold.register
+    def _(self, event: ev.SequenceOpened) -> None:
+        self.sequences[event.seq_id] = MirrorSequence(event.seq_id)
+
+    @_fold.register
+    def _(self, event: ev.SequenceExtended) -> None:
+        seq = self.sequences[event.seq_id]
+        seq.token_ids.extend(event.token_ids)
+        seq.num_computed -= event.num_recomputed
+        seq.status = "swapped" if seq.host_block_table else "waiting"
+
+    @_fold.register
+    def _(self, event: ev.SequenceScheduled) -> None:
+        self.sequences[event.seq_id].status = "running"
+
+    @_fold.register
+    def _(self, event: ev.SequenceParked) -> None:
+        self.sequences[event.seq_id].status = "parked"
+
+    @_fold.register
+    def _(self, event: ev.SequenceForked) -> None:
+        parent = self.sequences[event.seq_id]
+        child = MirrorSequence(
+            event.child_id,
+            event.status,
+            parent.token_ids.copy(),
+            parent.num_computed,
+            host_block_table=parent.host_block_table.copy(),
+        )
+        self.sequences[event.child_id] = child
+        for block_id in parent.block_table:
+            self._append(child, block_id)
+        for block_id in child.host_block_table:
+            self.host_ref_counts[block_id] += 1
+
+    @_fold.register
+    def _(self, event: ev.SequenceRewound) -> None:
+        seq = self.sequences[event.seq_id]
+        del seq.token_ids[event.length :]
+        seq.num_computed = min(seq.num_computed, event.length)
+
+    @_fold.register
+    def _(self, event: ev.SequencePreempted) -> None:
+        seq = self.sequences[event.seq_id]
+        seq.status = event.status
+        if event.mode == "recompute":
+            seq.num_computed = 0
+
+    @_fold.register
+    def _(self, event: ev.SequenceClosed) -> None:
+        del self.sequences[event.seq_id]
+
+    @_fold.register
+    def _(self, event: ev.BlockAllocated) -> None:
+        self._append(self.sequences[event.seq_id], event.block_id)
+
+    @_fold.register
+    def _(self, event: ev.PrefixHit) -> None:
+        seq = self.sequences[event.seq_id]
+        for block_id in event.block_ids:
+            self._append(seq, block_id)
+        seq.num_computed += event.num_tokens
+
+    @_fold.register
+    def _(self, event: ev.BlockCopied) -> None:
+        seq = self.sequences[event.seq_id]
+        self._hold(seq, event.dst)
+        seq.block_table[event.block_idx] = event.dst
+        self._release(seq, event.src)
+
+    @_fold.register
+    def _(self, event: ev.BlocksFreed) -> None:
+        seq = self.sequences[event.seq_id]
+        del seq.block_table[-len(event.block_ids) :]
+        for block_id in event.block_ids:
+            self._release(seq, block_id)
+
+    @_fold.register
+    def _(self, event: ev.BlockEvicted) -> None:
+        del self.cached_blocks[event.block_id]
+        self.block_hashes[event.block_id] = None
+        self.free_blocks.append(event.block_id)
+        self.touched[event.block_id] = self.num_reports
+
+    @_fold.register
+    def _(self, event: ev.BlockCached) -> None:
+        self.block_hashes[event.block_id] = event.block_hash
+        self.touched[event.block_id] = self.num_reports
+
+    @_fold.register
+    def _(self, event: ev.BlockUncached) -> None:
+        self.block_hashes[event.block_id] = None
+        self.touched[event.block_id] = self.num_reports
+
+    @_fold.register
+    def _(self, event: ev.SwappedOut) -> None:
+        seq = self.sequences[event.seq_id]
+        seq.block_table = []
+        for block_id in reversed(event.block_ids):
+            self._release(seq, block_id)
+        seq.host_block_table = list(event.host_block_ids)
+        for block_id in event.host_block_ids:
+            self.host_ref_counts[block_id] += 1
+
+    @_fold.register
+    def _(self, event: ev.SwappedIn) -> None:
+        seq = self.sequences[event.seq_id]
+        for block_id in event.block_ids:
+            self._append(seq, block_id)
+        seq.host_block_table = []
+        for block_id in event.host_block_ids:
+            self.host_ref_counts[block_id] -= 1
+
+    @_fold.register
+    def _(self, event: ev.HostBlocksFreed) -> None:
+        seq = self.sequences[event.seq_id]
+        del seq.host_block_table[-len(event.host_block_ids) :]
+        for block_id in event.host_block_ids:
+            self.host_ref_counts[block_id] -= 1
+
+    def _append(self, seq: MirrorSequence, block_id: int) -> None:
+        self._hold(seq, block_id)
+        seq.block_table.append(block_id)
+
+    def _hold(self, seq: MirrorSequence, block_id: int) -> None:
+        if not self.ref_counts[block_id]:
+            self._take(block_id)
+        self.ref_counts[block_id] += 1
+        self.holders[block_id].append(seq.seq_id)
+        self.touched[block_id] = self.num_reports
+
+    def _take(self, block_id: int) -> None:
+        if block_id in self.cached_blocks:
+            del self.cached_blocks[block_id]
+        elif self.free_blocks[-1] == block_id:
+            self.free_blocks.pop()
+        else:
+            self.free_blocks.remove(block_id)
+
+    def _release(self, seq: MirrorSequence, block_id: int) -> None:
+        self.ref_counts[block_id] -= 1
+        self.holders[block_id].remove(seq.seq_id)
+        self.touched[block_id] = self.num_reports
+        if self.ref_counts[block_id]:
+            return
+        if self.block_hashes[block_id] is not None:
+            self.cached_blocks[block_id] = None
+        else:
+            self.free_blocks.append(block_id)

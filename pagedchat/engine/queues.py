@@ -1,0 +1,66 @@
+"""Where every sequence of the scheduler stands: waiting, running, swapped, or parked.
+
+The three queues are kept in order of precedence (higher priority first, then older first). Parked sequences are
+kept in the order in which they were parked; those that hold device blocks are kept apart too, since they are the
+first to give them back.
+"""
+
+from bisect import bisect_left, insort
+from collections import OrderedDict
+from typing import Literal
+
+from pagedchat.engine.sequence import Sequence
+from pagedchat.events import QueueLengths
+
+Queue = Literal["waiting", "running", "swapped"]
+
+
+def precedence(seq: Sequence) -> tuple[int, int]:
+    """Sorts who goes first to the front."""
+    return (-seq.priority, seq.arrival)
+
+
+class Queues:
+    """Membership of sequences; `Sequence.status` always names the queue it is in."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Sequence] = []
+        self.running: list[Sequence] = []
+        self.swapped: list[Sequence] = []
+        self.parked: OrderedDict[int, Sequence] = OrderedDict()
+        self.parked_on_device: OrderedDict[int, Sequence] = OrderedDict()
+
+    def enqueue(self, seq: Sequence, queue: Queue) -> None:
+        """Into its place in `queue`."""
+        seq.status = queue
+        insort(getattr(self, queue), seq, key=precedence)
+
+    def park(self, seq: Sequence) -> None:
+        """Among the parked ones, as the newest."""
+        seq.status = "parked"
+        self.parked[seq.seq_id] = seq
+        if seq.block_table:
+            self.parked_on_device[seq.seq_id] = seq
+
+    def remove(self, seq: Sequence) -> None:
+        """Out of wherever it stands."""
+        if seq.status == "parked":
+            del self.parked[seq.seq_id]
+            self.parked_on_device.pop(seq.seq_id, None)
+            return
+        queue: list[Sequence] = getattr(self, seq.status)
+        del queue[bisect_left(queue, precedence(seq), key=precedence)]
+
+    def set_priority(self, seq: Sequence, priority: int) -> None:
+        """Move the sequence to where its new priority puts it."""
+        if seq.status == "parked":
+            seq.priority = priority
+            return
+        queue = seq.status
+        self.remove(seq)
+        seq.priority = priority
+        self.enqueue(seq, queue)
+
+    def lengths(self) -> QueueLengths:
+        """How many stand where."""
+        return QueueLengths(len(self.waiting), len(self.running), len(self.swapped), len(self.parked))

@@ -1,0 +1,190 @@
+"""One step's batch: who runs, how many tokens each, and who gives blocks back when there are too few.
+
+A step has one token budget. It is filled with decodes first and with chunks of prefill after them, so that a
+long prompt never stops the chats that are streaming (continuous batching, Yu et al. 2022; chunked prefill, Agrawal
+et al. 2023). First come, first served, under priorities.
+
+When blocks run out, in this order: cached blocks are evicted (inside the pool), parked sequences give theirs, the
+oldest first, then waiting ones that keep blocks of earlier turns, then running ones, the newest first. Blocks leave
+by swap to host memory or by being dropped and recomputed later, as configured; swap falls back to recomputation
+where host memory is full.
+"""
+
+from pagedchat import events as ev
+from pagedchat.config import PreemptionMode
+from pagedchat.engine.block_manager import NO_MATCH, BlockManager
+from pagedchat.engine.limits import EngineLimits
+from pagedchat.engine.output import ScheduledSequence
+from pagedchat.engine.queues import Queues, precedence
+from pagedchat.engine.sequence import Sequence
+
+
+class Scheduler:
+    """Chooses batches; owns the queues, uses the block manager, knows no model."""
+
+    def __init__(self, limits: EngineLimits, blocks: BlockManager) -> None:
+        self.limits = limits
+        self.blocks = blocks
+        self.queues = Queues()
+        self.num_preemptions = 0
+        self.prefix_queries = 0
+        self.prefix_hits = 0
+
+    @property
+    def has_work(self) -> bool:
+        """Whether some sequence wants a token."""
+        return bool(self.queues.running or self.queues.waiting or self.queues.swapped)
+
+    def schedule(self) -> list[ScheduledSequence]:
+        """The next batch. Every sequence in it has the blocks it writes to, and they are its own."""
+        self._budget = self.limits.max_num_batched_tokens
+        self._batch: list[ScheduledSequence] = []
+        preemptions = self.num_preemptions
+        self._schedule_decodes()
+        self._schedule_prefills()
+        if self.num_preemptions == preemptions:  # otherwise newcomers would take what was just given back
+            self._admit()
+        return self._batch
+
+    # --- running sequences --------------------------------------------------------------------------
+
+    def _schedule_decodes(self) -> None:
+        running = self.queues.running
+        batch, budget, index = self._batch, self._budget, 0
+        while index < len(running) and budget:
+            seq = running[index]
+            start = seq.num_computed
+            if len(seq.token_ids) - start == 1 and (
+                start < seq.writable_len or self._make_writable(seq, start + 1)
+            ):
+                batch.append(ScheduledSequence(seq, start, 1, True))
+                budget -= 1
+            index += 1
+        self._budget = budget
+
+    def _schedule_prefills(self) -> None:
+        running = self.queues.running
+        index = 0
+        while index < len(running) and self._budget:
+            seq = running[index]
+            if seq.num_uncomputed > 1:
+                end = seq.num_computed + min(seq.num_uncomputed, self._budget)
+                if self._make_writable(seq, end):
+                    self._add(seq, end)
+            index += 1
+
+    def _add(self, seq: Sequence, end: int) -> None:
+        start = seq.num_computed
+        self._batch.append(ScheduledSequence(seq, start, end - start, end == len(seq.token_ids)))
+        self._budget -= end - start
+
+    def _make_writable(self, seq: Sequence, end: int) -> bool:
+        """Blocks for a running sequence, taken from others if need be; False if it had to give its own."""
+        while not self.blocks.prepare_write(seq, end):
+            victim = self._next_victim(seq) or self.queues.running[-1]
+            self._take_blocks_from(victim, seq)
+            if victim is seq:
+                return False
+        return True
+
+    # --- newcomers ----------------------------------------------------------------------------------
+
+    def _admit(self) -> None:
+        """Waiting and swapped sequences, in order of precedence, until one does not fit."""
+        queues = self.queues
+        while self._budget and len(queues.running) < self.limits.max_num_seqs:
+            candidates = queues.waiting[:1] + queues.swapped[:1]
+            if not candidates:
+                return
+            seq = min(candidates, key=precedence)
+            admitted = self._swap_in(seq) if seq.status == "swapped" else self._start(seq)
+            if not admitted:
+                return
+
+    def _start(self, seq: Sequence) -> bool:
+        """A waiting sequence runs if blocks for all its tokens are there, or if it is alone."""
+        length = len(seq.token_ids)
+        match = self.blocks.match_prefix(seq)
+        while self.blocks.num_missing(seq, length, match) > self.blocks.pool.num_available:
+            victim = self._next_victim(seq)
+            if victim is not None:
+                self._take_blocks_from(victim, seq)
+                match = self.blocks.match_prefix(seq)
+            elif self.queues.running:
+                return False
+            elif match is NO_MATCH:
+                break
+            else:
+                match = NO_MATCH  # alone, and not even enough to copy the block in which the match ends
+        self._count_lookup(seq, match.num_tokens)
+        self.blocks.take_prefix(seq, match)
+        end = seq.num_computed + min(seq.num_uncomputed, self._budget)
+        if not self.blocks.prepare_write(seq, end):
+            return False
+        self._run(seq)
+        self._add(seq, end)
+        return True
+
+    def _swap_in(self, seq: Sequence) -> bool:
+        while self.blocks.num_missing_for_swap_in(seq) > self.blocks.pool.num_available:
+            victim = self._next_victim(seq)
+            if victim is None:
+                return False
+            self._take_blocks_from(victim, seq)
+        self.blocks.swap_in(seq)
+        end = seq.num_computed + min(seq.num_uncomputed, self._budget)
+        self._run(seq)
+        if self.blocks.prepare_write(seq, end):
+            self._add(seq, end)
+        return True
+
+    def _run(self, seq: Sequence) -> None:
+        self.queues.remove(seq)
+        self.queues.enqueue(seq, "running")
+        self.blocks.events.append(ev.SequenceScheduled(seq.seq_id))
+
+    def _count_lookup(self, seq: Sequence, num_hits: int) -> None:
+        if self.limits.enable_prefix_caching:
+            self.prefix_queries += seq.num_uncomputed
+            self.prefix_hits += num_hits
+        if seq.awaits_first_run:
+            seq.num_cached_tokens += num_hits
+            seq.awaits_first_run = False
+
+    # --- taking blocks back -------------------------------------------------------------------------
+
+    def _next_victim(self, for_seq: Sequence) -> Sequence | None:
+        """Who gives blocks before any running sequence does."""
+        parked = self.queues.parked_on_device
+        if parked:
+            return next(iter(parked.values()))
+        for seq in reversed(self.queues.waiting):
+            if seq.block_table and seq is not for_seq:
+                return seq
+        return None
+
+    def _take_blocks_from(self, victim: Sequence, for_seq: Sequence) -> None:
+        """Swap the victim out or drop its blocks; a running one leaves the batch."""
+        num_tokens = victim.num_computed
+        if victim.status == "running":
+            self.num_preemptions += 1
+            self._unschedule(victim)
+        self.queues.remove(victim)
+        mode: PreemptionMode = "recompute"
+        if self.limits.preemption_mode == "swap" and self.blocks.swap_out(victim):
+            mode = "swap"
+        else:
+            self.blocks.free(victim)
+        if victim.status == "parked":
+            self.queues.park(victim)
+        else:
+            self.queues.enqueue(victim, "swapped" if mode == "swap" else "waiting")
+        event = ev.SequencePreempted(victim.seq_id, mode, num_tokens, for_seq.seq_id, victim.status)
+        self.blocks.events.append(event)
+
+    def _unschedule(self, victim: Sequence) -> None:
+        for index, item in enumerate(self._batch):
+            if item.sequence is victim:
+                self._budget += item.num_tokens
+                del self._batch[index]
+                return

@@ -1,0 +1,28 @@
+"""What must hold between an engine and its mirror at any moment."""
+
+from pagedchat.engine.core import EngineCore
+from pagedchat.engine.mirror import CacheMirror
+
+
+def assert_mirror_equals(mirror: CacheMirror, engine: EngineCore) -> None:
+    pool, host = engine.blocks.pool, engine.blocks.host.pool
+    assert mirror.ref_counts == pool.ref_counts
+    assert mirror.free_blocks == pool.free_blocks
+    assert list(mirror.cached_blocks) == list(pool.cached_blocks)
+    assert mirror.host_ref_counts == host.ref_counts
+    hashes = {entry.block_id: entry.block_hash for entry in engine.blocks.cache.entries()}
+    assert {b: h for b, h in enumerate(mirror.block_hashes) if h is not None} == hashes
+    assert mirror.sequences.keys() == engine.sequences.keys()
+    for seq_id, seq in engine.sequences.items():
+        seen = mirror.sequences[seq_id]
+        assert (seen.status, seen.num_computed) == (seq.status, seq.num_computed), seq
+        assert seen.token_ids == seq.token_ids
+        assert seen.block_table == seq.block_table
+        assert seen.host_block_table == seq.host_block_table
+    for block_id, holders in enumerate(mirror.holders):
+        assert sorted(holders) == sorted(s.seq_id for s in engine.sequences.values() if block_id in s.block_table)
+    assert mirror.last is not None
+    counts = mirror.last.pool
+    assert counts.free + counts.cached + counts.in_use == counts.total
+    assert counts.table_entries == sum(len(seq.block_table) for seq in engine.sequences.values())
+    assert counts.shared == sum(count > 1 for count in mirror.ref_counts)

@@ -1,0 +1,160 @@
+"""Any workload: every invariant after every operation, every read checked, the mirror always equal.
+
+Hypothesis looks for the smallest failing workload here; test_random_walk.py covers long, crowded ones.
+"""
+
+from hypothesis import HealthCheck, event, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from pagedchat.engine.core import EngineCore
+from pagedchat.engine.limits import EngineLimits
+from pagedchat.engine.mirror import CacheMirror
+from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.errors import RequestError
+from tests.engine.checks import assert_mirror_equals
+from tests.engine.kv_simulator import KVSimulator, expected_reply
+
+VOCAB = 3
+TOKENS = st.lists(st.integers(0, VOCAB - 1), min_size=0, max_size=24)
+
+
+class Workload(RuleBasedStateMachine):
+    """Opens, extends, forks, rewinds, stops and closes sequences in any order, with steps in between."""
+
+    @initialize(
+        num_blocks=st.integers(2, 12),
+        num_host_blocks=st.sampled_from([0, 3, 12]),
+        block_size=st.sampled_from([1, 2, 4]),
+        max_num_seqs=st.integers(1, 5),
+        budget=st.sampled_from([1, 3, 8, 64]),
+        caching=st.booleans(),
+        mode=st.sampled_from(["recompute", "swap"]),
+    )
+    def start(self, num_blocks, num_host_blocks, block_size, max_num_seqs, budget, caching, mode):
+        limits = EngineLimits(
+            num_blocks=num_blocks,
+            num_host_blocks=num_host_blocks,
+            block_size=block_size,
+            model_len=40,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=budget,
+            enable_prefix_caching=caching,
+            preemption_mode=mode,
+            eos_token_ids=frozenset({VOCAB}),
+        )
+        self.runner = KVSimulator(num_blocks, block_size, num_host_blocks, VOCAB)
+        self.engine = EngineCore(limits, self.runner)
+        self.mirror = CacheMirror(num_blocks, block_size, num_host_blocks)
+        self.expected: dict[int, list[int]] = {}
+
+    def some(self, data, *statuses):
+        found = [s for s in self.engine.sequences.values() if not statuses or s.status in statuses]
+        return data.draw(st.sampled_from(found)) if found else None
+
+    @rule()
+    def open(self):
+        if len(self.engine.sequences) < 8:
+            self.engine.open()
+
+    @rule(data=st.data(), tokens=TOKENS, max_tokens=st.integers(1, 12), priority=st.integers(0, 1))
+    def extend(self, data, tokens, max_tokens, priority):
+        seq = self.some(data, "parked")
+        if seq is None:
+            return
+        before = list(seq.token_ids)
+        self.engine.set_priority(seq.seq_id, priority)
+        try:
+            self.engine.extend(seq.seq_id, tokens, SamplingParams(max_tokens=max_tokens))
+        except RequestError:
+            assert seq.token_ids == before
+            assert seq.status == "parked"
+            return
+        room = self.engine.limits.max_len - len(seq)
+        self.expected[seq.seq_id] = expected_reply(seq.token_ids, VOCAB, min(max_tokens, room))
+
+    @rule(data=st.data())
+    def fork(self, data):
+        seq = self.some(data)
+        if seq is not None and len(self.engine.sequences) < 8:
+            in_use = self.engine.blocks.pool.num_in_use
+            child = self.engine.fork(seq.seq_id)
+            assert self.engine.blocks.pool.num_in_use == in_use, "a fork takes no block"
+            if seq.status != "parked":
+                self.expected[child] = self.expected[seq.seq_id]
+
+    @rule(data=st.data(), share=st.floats(0, 1))
+    def rewind(self, data, share):
+        seq = self.some(data)
+        if seq is not None:
+            self.engine.rewind(seq.seq_id, int(share * len(seq)))
+            self.expected.pop(seq.seq_id, None)
+
+    @rule(data=st.data())
+    def stop(self, data):
+        seq = self.some(data)
+        if seq is not None:
+            self.engine.stop(seq.seq_id)
+            self.expected.pop(seq.seq_id, None)
+
+    @rule(data=st.data())
+    def close(self, data):
+        seq = self.some(data)
+        if seq is not None:
+            self.engine.close(seq.seq_id)
+            self.expected.pop(seq.seq_id, None)
+
+    @precondition(lambda self: self.engine.has_work)
+    @rule(count=st.integers(1, 6))
+    def step(self, count):
+        for _ in range(count):
+            if self.engine.has_work:
+                self.one_step()
+
+    @precondition(lambda self: self.engine.has_work)
+    @rule()
+    def drain(self):
+        """Whatever was asked for is done in the end, however few the blocks."""
+        for _ in range(4000):
+            if not self.engine.has_work:
+                break
+            self.one_step()
+        assert not self.engine.has_work
+        for status in ("preemptions", "swaps_out", "copies", "evictions", "prefix_hits"):
+            if getattr(self.engine.stats(), status):
+                event(f"{status} happened")
+
+    def one_step(self):
+        report = self.engine.step()
+        limits = self.engine.limits
+        assert self.runner.batch_sizes[-1] <= limits.max_num_batched_tokens
+        assert len(self.engine.scheduler.queues.running) <= limits.max_num_seqs
+        self.mirror.apply(report)
+        assert_mirror_equals(self.mirror, self.engine)
+        self.engine.check_integrity()
+        for seq_id, reply in list(self.expected.items()):
+            seq = self.engine.sequences[seq_id]
+            assert seq.output_token_ids == reply[: len(seq.output_token_ids)]
+            if seq.status == "parked":
+                assert seq.output_token_ids == reply
+                del self.expected[seq_id]
+
+    @invariant()
+    def integrity_and_mirror(self):
+        if not hasattr(self, "engine"):
+            return
+        self.engine.check_integrity()
+        report = self.engine.flush()
+        if report is not None:
+            self.mirror.apply(report)
+        if self.mirror.last is not None:
+            assert_mirror_equals(self.mirror, self.engine)
+
+
+TestWorkload = Workload.TestCase
+TestWorkload.settings = settings(
+    max_examples=150,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
