@@ -5,6 +5,7 @@ asks the engine; a test holds it against the engine after every step of random w
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import singledispatchmethod
 from typing import Literal
@@ -47,10 +48,12 @@ class CacheMirror:
         self.num_reports = 0
         self.last: ev.StepReport | None = None
 
-    def apply(self, report: ev.StepReport) -> None:
-        """Fold one report in."""
+    def apply(self, report: ev.StepReport, before: Callable[[ev.CacheEvent], None] | None = None) -> None:
+        """Fold one report in; `before` sees each event with the mirror as it stood when the event happened."""
         self.num_reports += 1
         for event in report.events:
+            if before is not None:
+                before(event)
             self._fold(event)
         for entry in report.batch:
             self._fold_entry(entry)

@@ -1,0 +1,36 @@
+import pytest
+
+from pagedchat.engine.sampling_params import SamplingOverrides, SamplingParams
+from pagedchat.errors import InvalidValueError
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"temperature": -1.0}, "temperature is -1.0. It must be at least 0."),
+        ({"top_p": 0.0}, "top_p is 0.0. It must be above 0 and at most 1."),
+        ({"top_k": -2}, "top_k is -2. It must be at least 1, or 0 for all tokens."),
+        ({"repetition_penalty": 0.0}, "repetition_penalty is 0.0. It must be above 0."),
+        ({"max_tokens": 0}, "max_tokens is 0. It must be at least 1."),
+        ({"stop": [""]}, "stop is ['']. It must be strings that are not empty."),
+    ],
+)
+def test_values_outside_their_range_are_refused_in_words(values, sentence):
+    with pytest.raises(InvalidValueError) as caught:
+        SamplingParams(**values)
+    assert str(caught.value) == sentence
+    with pytest.raises(ValueError, match=next(iter(values))):
+        SamplingOverrides(**values).resolve(SamplingParams())
+
+
+def test_one_stop_string_may_stand_alone():
+    assert SamplingParams(stop="END").stop == ["END"]
+
+
+def test_overrides_change_only_what_is_set():
+    defaults = SamplingParams(temperature=0.7, top_p=0.9)
+    assert SamplingOverrides().resolve(defaults) == defaults
+    resolved = SamplingOverrides(temperature=0.0, max_tokens=5).resolve(defaults)
+    assert resolved == SamplingParams(temperature=0.0, top_p=0.9, max_tokens=5)
+    assert resolved.greedy
+    assert not defaults.greedy
