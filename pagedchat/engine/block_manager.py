@@ -24,6 +24,8 @@ class PrefixMatch(NamedTuple):
     block_ids: list[int]
     num_tokens: int
     """Tokens they save; may end inside the last block."""
+    next_hash: bytes | None = None
+    """Hash of the first full block that was looked for and not found."""
 
 
 NO_MATCH = PrefixMatch([], 0)
@@ -65,11 +67,12 @@ class BlockManager:
         limit = len(tokens) - 1
         parent = seq.block_hashes[-1] if seq.block_hashes else ROOT
         found: list[int] = []
-        position = start
+        position, missing = start, None
         while position + size <= limit:
             block_hash = hash_block(parent, tokens[position : position + size])
             block_id = self.cache.find(block_hash)
             if block_id is None:
+                missing = block_hash
                 break
             found.append(block_id)
             parent = block_hash
@@ -78,7 +81,15 @@ class BlockManager:
         if head is not None:
             found.append(head[0])
             position += head[1]
-        return PrefixMatch(found, position - start)
+        return PrefixMatch(found, position - start, missing)
+
+    def next_hash(self, seq: Sequence) -> bytes | None:
+        """The hash of the first block that the sequence has yet to fill, if its tokens are known already."""
+        start = len(seq.block_hashes) * self.block_size
+        end = start + self.block_size
+        if not self.enable_prefix_caching or end > len(seq.token_ids):
+            return None
+        return hash_block(seq.block_hashes[-1] if seq.block_hashes else ROOT, seq.token_ids[start:end])
 
     def num_missing(self, seq: Sequence, length: int, match: PrefixMatch = NO_MATCH) -> int:
         """Available blocks needed to make the sequence's first `length` tokens computable (with `match` taken)."""

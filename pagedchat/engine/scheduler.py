@@ -10,9 +10,11 @@ by swap to host memory or by being dropped and recomputed later, as configured; 
 where host memory is full.
 """
 
+from heapq import merge
+
 from pagedchat import events as ev
 from pagedchat.config import PreemptionMode
-from pagedchat.engine.block_manager import NO_MATCH, BlockManager
+from pagedchat.engine.block_manager import NO_MATCH, BlockManager, PrefixMatch
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import ScheduledSequence
 from pagedchat.engine.queues import Queues, precedence
@@ -39,6 +41,7 @@ class Scheduler:
         """The next batch. Every sequence in it has the blocks it writes to, and they are its own."""
         self._budget = self.limits.max_num_batched_tokens
         self._batch: list[ScheduledSequence] = []
+        self._being_computed: set[bytes] = set()
         preemptions = self.num_preemptions
         self._schedule_decodes()
         self._schedule_prefills()
@@ -75,6 +78,9 @@ class Scheduler:
 
     def _add(self, seq: Sequence, end: int) -> None:
         start = seq.num_computed
+        next_hash = self.blocks.next_hash(seq)
+        if next_hash is not None:
+            self._being_computed.add(next_hash)
         self._batch.append(ScheduledSequence(seq, start, end - start, end == len(seq.token_ids)))
         self._budget -= end - start
 
@@ -90,21 +96,27 @@ class Scheduler:
     # --- newcomers ----------------------------------------------------------------------------------
 
     def _admit(self) -> None:
-        """Waiting and swapped sequences, in order of precedence, until one does not fit."""
-        queues = self.queues
-        while self._budget and len(queues.running) < self.limits.max_num_seqs:
-            candidates = queues.waiting[:1] + queues.swapped[:1]
-            if not candidates:
+        """Waiting and swapped sequences, in order of precedence, until one does not fit.
+
+        One whose next block is being computed for another sequence in this very step is passed over: a step later
+        it finds the block in the prefix cache. So a prompt sent to many chats at once is computed once.
+        """
+        for seq in merge(self.queues.waiting.copy(), self.queues.swapped.copy(), key=precedence):
+            if not self._budget or len(self.queues.running) >= self.limits.max_num_seqs:
                 return
-            seq = min(candidates, key=precedence)
-            admitted = self._swap_in(seq) if seq.status == "swapped" else self._start(seq)
+            if seq.status == "swapped":
+                admitted = self._swap_in(seq)
+            elif seq.status == "waiting":
+                match = self.blocks.match_prefix(seq)
+                admitted = match.next_hash in self._being_computed or self._start(seq, match)
+            else:
+                continue  # swapped out a moment ago for one before it
             if not admitted:
                 return
 
-    def _start(self, seq: Sequence) -> bool:
+    def _start(self, seq: Sequence, match: PrefixMatch) -> bool:
         """A waiting sequence runs if blocks for all its tokens are there, or if it is alone."""
         length = len(seq.token_ids)
-        match = self.blocks.match_prefix(seq)
         while self.blocks.num_missing(seq, length, match) > self.blocks.pool.num_available:
             victim = self._next_victim(seq)
             if victim is not None:

@@ -103,6 +103,16 @@ def test_last_prompt_token_is_always_computed():
     assert engine.sequences[second].num_cached_tokens == 7
 
 
+def test_a_prompt_sent_to_many_at_once_is_computed_once():
+    engine = make_engine(num_blocks=40, max_num_batched_tokens=10)
+    ids = [ask(engine, [*tokens(26), i], max_tokens=2) for i in range(4)]
+    finish(engine)
+    assert engine.stats().prefill_tokens == 27 + 3 * 3
+    tables = [engine.sequences[i].block_table for i in ids]
+    assert all(table[:6] == tables[0][:6] for table in tables)
+    assert len({table[6] for table in tables}) == 4
+
+
 def test_closed_sequences_leave_findable_blocks_behind():
     engine = make_engine()
     engine.close(ask_and_finish(engine, tokens(9)))
