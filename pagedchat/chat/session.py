@@ -1,8 +1,17 @@
-"""A conversation without a screen: turns in order."""
+"""A conversation without a screen and without an engine: turns, the reply being written, prompts waiting.
 
+It is told what was asked for and what came back, and keeps a consistent state; who sends the commands and who draws
+the result is not known here. Invariant: user and assistant turns alternate, so any chat template can render them.
+"""
+
+from collections import deque
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
+
+from pagedchat.engine.sampling_params import SamplingOverrides
+from pagedchat.events import FinishReason, RequestFinished
 
 Role = Literal["system", "user", "assistant"]
 
@@ -12,3 +21,248 @@ class Turn(msgspec.Struct, frozen=True, array_like=True):
 
     role: Role
     text: str
+
+
+SessionState = Literal["idle", "queued", "running", "stopped", "interrupted"]
+"""queued: asked, not begun. stopped, interrupted: how the last reply ended, until the next prompt."""
+
+Ending = Literal["complete", "stopped", "interrupted", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A turn and how it ended (a user's turn is always complete)."""
+
+    turn: Turn
+    ending: Ending = "complete"
+
+
+@dataclass(frozen=True, slots=True)
+class ForkOrigin:
+    """Where a fork comes from."""
+
+    session_id: int
+    label: str
+    """The parent's label at the time of the fork."""
+    num_entries: int
+    """Entries taken over from the parent."""
+    num_prompts: int
+    """Of those, the user's: "at turn 2"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One sentence about this chat, and what to do about it; shown until the next prompt."""
+
+    message: str
+    hint: str = ""
+    error: bool = True
+
+
+class ChatSession:
+    """One chat. `version` grows with every change, so that a screen knows when to draw again."""
+
+    def __init__(
+        self,
+        session_id: int,
+        *,
+        name: str = "",
+        overrides: SamplingOverrides | None = None,
+        system: str | None = None,
+    ) -> None:
+        self.session_id = session_id
+        self.name = name
+        """Given by the user or taken from the first prompt; empty before."""
+        self.overrides = overrides or SamplingOverrides()
+        self.system = system
+        self.entries: list[Entry] = []
+        self.state: SessionState = "idle"
+        self.open_text = ""
+        """What the running request has written so far."""
+        self.num_open_tokens = 0
+        self.request_id: int | None = None
+        """The running request; `None` when there is none."""
+        self.stop_requested = False
+        self.queue: deque[str] = deque()
+        """Prompts to be sent when the reply is done, in order."""
+        self.origin: ForkOrigin | None = None
+        self.notice: Notice | None = None
+        self.last_finished: RequestFinished | None = None
+        """Figures of the last reply."""
+        self.version = 0
+        self._returned = ""
+        self._replaced: Entry | None = None
+        self._restarted = False
+
+    # --- reading ------------------------------------------------------------------------------------
+
+    @property
+    def label(self) -> str:
+        """What people call it: `"1 tale"`."""
+        return f"{self.session_id} {self.name or 'new chat'}"
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is queued or running."""
+        return self.request_id is not None
+
+    @property
+    def turns(self) -> list[Turn]:
+        """What a request is about: the system prompt, if there is one, and all turns."""
+        system = [Turn("system", self.system)] if self.system else []
+        return system + [entry.turn for entry in self.entries]
+
+    @property
+    def last_reply(self) -> str | None:
+        """Text of the newest reply, the one being written included."""
+        if self.open_text:
+            return self.open_text
+        replies = (entry.turn.text for entry in reversed(self.entries) if entry.turn.role == "assistant")
+        return next(replies, None)
+
+    def take_returned(self) -> str:
+        """Prompts that were not answered and go back to be edited, once; empty if there are none."""
+        text, self._returned = self._returned, ""
+        return text
+
+    # --- what the user does -------------------------------------------------------------------------
+
+    def ask(self, prompt: str, request_id: int) -> None:
+        """A prompt is sent. The session must not be busy."""
+        self.entries.append(Entry(Turn("user", prompt)))
+        self._begin(request_id)
+
+    def enqueue(self, prompt: str) -> None:
+        """A prompt is to be sent when the running reply is done."""
+        self.queue.append(prompt)
+        self.version += 1
+
+    def unqueue(self) -> str | None:
+        """Take back the prompt queued last, to edit it."""
+        if not self.queue:
+            return None
+        self.version += 1
+        return self.queue.pop()
+
+    def return_queue(self) -> None:
+        """Give all queued prompts back to be edited."""
+        self._give_back(*self.queue)
+        self.queue.clear()
+        self.version += 1
+
+    def regenerate(self, request_id: int) -> bool:
+        """Ask the last prompt again in place of its reply; false if there is nothing to ask again."""
+        if self.busy or not self.entries:
+            return False
+        last = self.entries[-1]
+        if last.turn.role == "assistant":
+            if len(self.entries) < 2:
+                return False
+            self._replaced = self.entries.pop()
+        self._begin(request_id)
+        return True
+
+    def stop(self) -> bool:
+        """End the running request; false if none runs. What it wrote is kept when its end is reported.
+
+        A request that the engine has not begun ends here and now. Queued prompts are given back.
+        """
+        if not self.busy or self.stop_requested:
+            return False
+        self.stop_requested = True
+        self.return_queue()
+        if self.state == "queued":
+            self._end("stopped")
+        return True
+
+    def fork(self, session_id: int, request_id: int) -> "ChatSession":
+        """A second chat with the same turns; while a reply is being written it is written on in both."""
+        child = ChatSession(session_id, name=self.name, overrides=self.overrides, system=self.system)
+        child.entries = list(self.entries)
+        child.origin = ForkOrigin(self.session_id, self.label, len(self.entries), self._num_prompts())
+        if self.busy:
+            child._begin(request_id)
+            child._replaced = self._replaced
+            child.state, child.open_text = self.state, self.open_text
+            child.num_open_tokens = self.num_open_tokens
+        return child
+
+    # --- what the engine says -----------------------------------------------------------------------
+
+    def start(self) -> None:
+        """The engine has begun with the request and will tell all of its text from the start.
+
+        A fork made in mid-reply already shows its source's text; the first piece to come takes its place.
+        """
+        self.state = "running"
+        self._restarted = True
+        self.version += 1
+
+    def append(self, text: str, num_tokens: int) -> None:
+        """More text of the reply."""
+        self.state = "running"
+        self.open_text = text if self._restarted else self.open_text + text
+        self._restarted = False
+        self.num_open_tokens = num_tokens
+        self.version += 1
+
+    def finish(self, reason: FinishReason, figures: RequestFinished | None = None) -> None:
+        """The reply is done."""
+        endings: dict[FinishReason, Ending] = {
+            "stop": "complete", "length": "length", "abort": "stopped", "error": "interrupted",
+        }  # fmt: skip
+        self.last_finished = figures
+        self._end(endings[reason])
+
+    def fail(self, message: str, hint: str) -> None:
+        """The request was refused: its prompt goes back to be edited."""
+        self.return_queue()
+        self._end("stopped")
+        self.state = "idle"
+        self.notice = Notice(message, hint)
+
+    def interrupt(self) -> None:
+        """The engine is gone in the middle of a reply; what was written is kept, nothing is sent by itself."""
+        self.return_queue()
+        self._end("interrupted")
+
+    def notify(self, notice: Notice) -> None:
+        """Say something about this chat."""
+        self.notice = notice
+        self.version += 1
+
+    def dismiss(self) -> None:
+        """Put the notice away."""
+        self.notice = None
+        self.version += 1
+
+    # --- parts --------------------------------------------------------------------------------------
+
+    def _begin(self, request_id: int) -> None:
+        self.request_id = request_id
+        self.state = "queued"
+        self.open_text, self.num_open_tokens = "", 0
+        self.stop_requested = self._restarted = False
+        self.notice = None
+        self.version += 1
+
+    def _end(self, ending: Ending) -> None:
+        """Close the request. One that wrote nothing and was cut short leaves no trace but its prompt."""
+        if self.open_text or ending in ("complete", "length"):
+            self.entries.append(Entry(Turn("assistant", self.open_text), ending))
+        elif self._replaced is not None:
+            self.entries.append(self._replaced)
+        elif self.entries and self.entries[-1].turn.role == "user":
+            self._give_back(self.entries.pop().turn.text)
+        self.state = ending if ending in ("stopped", "interrupted") else "idle"
+        self.open_text, self.num_open_tokens = "", 0
+        self.request_id, self._replaced, self.stop_requested = None, None, False
+        self.version += 1
+
+    def _give_back(self, *prompts: str) -> None:
+        """Unanswered prompts stand in the order in which they were asked."""
+        asked_before = [prompt for prompt in (*prompts, self._returned) if prompt]
+        self._returned = "\n\n".join(asked_before)
+
+    def _num_prompts(self) -> int:
+        return sum(entry.turn.role == "user" for entry in self.entries)

@@ -1,0 +1,91 @@
+"""Prompts that were sent, walked with up and down, kept on disk from run to run.
+
+The file is a convenience: whatever goes wrong with it is ignored, and the prompts of this run are still there.
+One JSON object a line, appended to, so that several programs may share it.
+"""
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from platformdirs import user_state_path
+
+MAX_PROMPTS = 500
+FILE_NAME = "prompt_history.jsonl"
+
+
+def default_path() -> Path:
+    """Where the history lies by the platform's custom (`~/.local/state/pagedchat/` on Linux)."""
+    return user_state_path("pagedchat", appauthor=False) / FILE_NAME
+
+
+class PromptHistory:
+    """The last prompts, oldest first. `path=None` keeps them in memory only."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._prompts: list[str] = []
+        self._loaded = path is None
+
+    def __len__(self) -> int:
+        self._load()
+        return len(self._prompts)
+
+    def __getitem__(self, index: int) -> str:
+        self._load()
+        return self._prompts[index]
+
+    def add(self, prompt: str) -> None:
+        """Remember a prompt, unless it is empty or the same as the one before."""
+        self._load()
+        if not prompt.strip() or (self._prompts and self._prompts[-1] == prompt):
+            return
+        self._prompts.append(prompt)
+        del self._prompts[:-MAX_PROMPTS]
+        self._append(prompt)
+
+    def _load(self) -> None:
+        if self._loaded:
+            return
+        self._loaded = True
+        lines = self._read()
+        self._prompts = list(_parse(lines))[-MAX_PROMPTS:]
+        if len(lines) > 2 * MAX_PROMPTS:
+            self._rewrite()
+
+    def _read(self) -> list[str]:
+        if self._path is None:
+            return []
+        try:
+            return self._path.read_text("utf-8", errors="replace").splitlines()
+        except OSError:
+            return []
+
+    def _append(self, prompt: str) -> None:
+        if self._path is None:
+            return
+        with suppress(OSError, UnicodeError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(_line(prompt))
+
+    def _rewrite(self) -> None:
+        if self._path is None:
+            return
+        with suppress(OSError, UnicodeError):
+            fresh = self._path.with_suffix(".tmp")
+            fresh.write_text("".join(map(_line, self._prompts)), "utf-8")
+            fresh.replace(self._path)
+
+
+def _line(prompt: str) -> str:
+    return json.dumps({"text": prompt}) + "\n"
+
+
+def _parse(lines: Iterable[str]) -> Iterable[str]:
+    for line in lines:
+        with suppress(ValueError):
+            entry = json.loads(line)
+            if isinstance(entry, dict) and isinstance(entry.get("text"), str):
+                yield entry["text"]

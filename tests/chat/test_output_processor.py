@@ -1,0 +1,100 @@
+"""Released text is the whole text cut at the first stop string, whatever pieces it comes in."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pagedchat.chat.output_processor import OutputProcessor, find_stop
+from tests.fakes import EOS, byte_tokenizer
+
+TOKENIZER = byte_tokenizer()
+TEXTS = st.text(st.sampled_from("ab \n日🤗"), max_size=40)
+STOPS = st.lists(st.text(st.sampled_from("ab \n🤗"), min_size=1, max_size=4), max_size=3)
+
+
+def encode(text: str) -> list[int]:
+    return TOKENIZER.encode(text, add_special_tokens=False).ids
+
+
+def pieces(token_ids: list[int], cuts: list[int]) -> list[list[int]]:
+    edges = [0, *sorted(min(cut, len(token_ids)) for cut in cuts), len(token_ids)]
+    return [token_ids[a:b] for a, b in pairwise(edges)]
+
+
+def cut(text: str, stop: list[str]) -> str:
+    """Character by character: the first end of any stop string counts."""
+    for end in range(1, len(text) + 1):
+        starts = [end - len(word) for word in stop if text[:end].endswith(word)]
+        if starts:
+            return text[: min(starts)]
+    return text
+
+
+@settings(deadline=None)
+@given(TEXTS, STOPS, st.lists(st.integers(0, 120)))
+def test_released_text_is_the_text_cut_at_the_first_stop_string(text, stop, cuts):
+    output = OutputProcessor(TOKENIZER, stop)
+    released = ""
+    for piece in pieces(encode(text), cuts):
+        released += output.append(piece)
+        assert released == output.text
+        assert cut(text, stop).startswith(released)  # nothing is ever taken back
+    released += output.finish()
+    assert released == output.text == cut(text, stop)
+    assert output.stopped == (released != text or any(text.startswith(word) for word in stop))
+
+
+@settings(deadline=None)
+@given(TEXTS, STOPS, st.integers(0, 120))
+def test_fork_goes_on_alone(text, stop, at):
+    token_ids = encode(text)
+    output = OutputProcessor(TOKENIZER, stop)
+    output.append(token_ids[:at])
+    twin = output.fork()
+    output.append(encode("x" * 5))
+    twin.append(token_ids[at:])
+    twin.finish()
+    assert twin.text == cut(text, stop)
+
+
+def test_what_may_be_a_stop_string_is_held_back():
+    output = OutputProcessor(TOKENIZER, ["\nUser:"])
+    assert output.append(encode("Hi\nUse")) == "Hi"
+    assert output.append(encode("ful")) == "\nUseful"
+    assert output.append(encode("\nUser")) == ""
+    assert output.finish() == "\nUser"
+    assert not output.stopped
+
+
+def test_nothing_is_released_after_a_stop_string():
+    output = OutputProcessor(TOKENIZER, ["."])
+    assert output.append(encode("one. two")) == "one"
+    assert output.stopped
+    assert output.append(encode("three")) == output.finish() == ""
+    assert output.text == "one"
+
+
+def test_special_tokens_are_no_text():
+    output = OutputProcessor(TOKENIZER, ["</s>"])
+    assert output.append([*encode("a"), TOKENIZER.token_to_id(EOS), *encode("b")]) == "ab"
+
+
+def test_without_a_tokenizer_there_is_no_text():
+    output = OutputProcessor(None, ["x"])
+    assert output.append([1, 2, 3]) + output.finish() + output.fork().append([4]) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "stop", "start"),
+    [
+        ("abcd", ["abcd", "bc"], 1),
+        ("abc", ["bc", "abc"], 0),
+        ("abc", ["c", "b"], 1),
+        ("abc", ["d"], None),
+        ("abc", [], None),
+    ],
+)
+def test_first_complete_stop_string_counts(text, stop, start):
+    assert find_stop(text, stop) == start

@@ -1,0 +1,42 @@
+from pagedchat.chat.prompt_history import MAX_PROMPTS, PromptHistory, default_path
+
+
+def test_prompts_are_there_in_the_next_run(tmp_path):
+    path = tmp_path / "state" / "history.jsonl"
+    PromptHistory(path).add("one\ntwo")
+    assert list(PromptHistory(path)) == ["one\ntwo"]
+
+
+def test_empty_and_repeated_prompts_are_left_out(tmp_path):
+    history = PromptHistory(tmp_path / "history.jsonl")
+    for prompt in ("a", "a", "  ", "b", "a"):
+        history.add(prompt)
+    assert list(history) == ["a", "b", "a"]
+
+
+def test_history_is_bounded_in_memory_and_on_disk(tmp_path):
+    path = tmp_path / "history.jsonl"
+    path.write_text("".join(f'{{"text": "{index}"}}\n' for index in range(3 * MAX_PROMPTS)))
+    history = PromptHistory(path)
+    assert len(history) == MAX_PROMPTS
+    assert history[-1] == str(3 * MAX_PROMPTS - 1)
+    assert len(path.read_text().splitlines()) == MAX_PROMPTS
+
+
+def test_damaged_lines_are_skipped(tmp_path):
+    path = tmp_path / "history.jsonl"
+    path.write_bytes(b'{"text": "good"}\nnonsense\n{"text": 3}\n[]\n\xff\xfe\n')
+    assert list(PromptHistory(path)) == ["good"]
+
+
+def test_a_file_that_cannot_be_written_is_no_error(tmp_path):
+    blocker = tmp_path / "file"
+    blocker.write_text("not a folder")
+    history = PromptHistory(blocker / "history.jsonl")
+    history.add("kept")
+    assert list(history) == ["kept"]
+
+
+def test_default_path_is_the_program_s_own():
+    assert default_path().name == "prompt_history.jsonl"
+    assert "pagedchat" in default_path().parts

@@ -1,0 +1,45 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pagedchat.chat.sanitize import one_line, sanitize
+
+NASTY = [
+    ("\x1b[31mred\x1b[0m", "red"),
+    ("\x1b]0;title\x07text", "text"),
+    ("\x1b]52;c;ZXZpbA==\x1b\\text", "text"),
+    ("\x1bP1$r0m\x1b\\text", "text"),
+    ("\x9b2Jtext", "text"),
+    ("\x9d0;title\x9ctext", "text"),
+    ("\x1bctext", "text"),
+    ("text\x1b", "text"),
+    ("text\x1b[", "text"),
+    ("\x1b[?1049h\x1b[2J\x1b[Htext", "text"),
+    ("a\x00b\x07c\x08d\x7fe", "abcde"),
+    ("a\u202eb\u2066c\u200fd\ufeffe", "abcde"),
+    ("hidden\U000e0041tag", "hiddentag"),
+    ("lone\ud800surrogate", "lone\ufffdsurrogate"),
+    ("a\r\nb\rc\u2028d\u0085e", "a\nb\nc\nd\ne"),
+    ("[bold]not markup[/bold]", "[bold]not markup[/bold]"),
+    ("a\tb", "a   b"),
+    ("海\tb", "海  b"),
+    ("x\n\ty", "x\n    y"),
+    ("👩\u200d👧 e\u0301", "👩\u200d👧 e\u0301"),
+]
+
+
+@pytest.mark.parametrize(("raw", "safe"), NASTY)
+def test_nothing_is_left_that_a_terminal_could_obey(raw, safe):
+    assert sanitize(raw) == safe
+
+
+@given(st.text(alphabet=st.characters() | st.sampled_from("\x1b\x9b\x9d[];mH0\x07\t\r\n"), max_size=60))
+def test_any_text_becomes_safe(text):
+    safe = sanitize(text)
+    assert not any(ord(char) < 32 and char != "\n" for char in safe)
+    assert not any(0x7F <= ord(char) <= 0x9F or 0xD800 <= ord(char) <= 0xDFFF for char in safe)
+    assert sanitize(safe) == safe
+
+
+def test_one_line():
+    assert one_line("  a\n\tb\x1b[1m  c ") == "a b c"
