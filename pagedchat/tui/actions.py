@@ -1,0 +1,124 @@
+"""Every action of the chat screen, said once: bindings, footer, command palette and help are made from this list.
+
+Keys avoided: ^I ^M ^H ^[ are Tab, Enter, Backspace and Esc in a plain terminal; ^B and ^A belong to tmux and
+screen, F10 and F11 to the desktop; ^W ^U ^K ^X ^V ^Z ^Y edit text. F6 and F7 select lines in Textual's text area; a
+composer of a few lines can spare them, so it binds them to these actions.
+"""
+
+from dataclasses import dataclass
+
+from textual.binding import Binding
+
+
+@dataclass(frozen=True, slots=True)
+class KeyAction:
+    """One thing a user can do."""
+
+    id: str
+    """Names it in a keymap."""
+    keys: str
+    action: str
+    label: str
+    """One or two words for the footer; empty keeps it out of there."""
+    title: str
+    """Its name in the command palette and in help."""
+    help: str
+    over_text: bool = False
+    """The composer binds the key as well, since a text area would take it."""
+    priority: bool = False
+    """Works whatever has the keyboard. Not for keys that follow typing: they would overtake the letters before."""
+
+    @property
+    def first_key(self) -> str:
+        """The key that is shown where there are several."""
+        return self.keys.partition(",")[0]
+
+    @property
+    def key_display(self) -> str:
+        """As people write it: `^N`, `F9`, `Esc`."""
+        return key_display(self.first_key)
+
+    def binding(self) -> Binding:
+        """As Textual wants it."""
+        return Binding(
+            self.keys,
+            self.action,
+            self.label or self.title,
+            id=self.id,
+            show=bool(self.label),
+            priority=self.priority,
+            tooltip=self.help,
+        )
+
+
+COMPOSER_ACTIONS = (
+    KeyAction("prompt.send", "enter", "send", "send", "Send prompt", "Send the prompt to this chat"),
+    KeyAction(
+        "prompt.newline",
+        "ctrl+j,alt+enter,shift+enter",
+        "newline",
+        "newline",
+        "New line",
+        "A new line in the prompt",
+    ),
+)
+
+CHAT_ACTIONS = (
+    KeyAction("chat.stop", "escape", "stop", "stop", "Stop reply", "End this chat's reply, keep its text"),
+    KeyAction("chat.new", "ctrl+n", "new_chat", "new", "New chat", "Another chat in a pane of its own"),
+    KeyAction("chat.fork", "f9", "fork", "fork", "Fork chat", "A second chat over the same blocks"),
+    KeyAction("chat.regenerate", "ctrl+g", "regenerate", "again", "Ask again", "Another reply to the last prompt"),
+    KeyAction("chat.broadcast", "f7", "broadcast", "to all", "Send to all", "Send the prompt to every chat", True),
+    KeyAction("view.zoom", "f8", "zoom", "zoom", "Zoom pane", "Only this chat, or all again"),
+    KeyAction("view.layout", "f6", "next_layout", "layout", "Next layout", "1, 2, 4, 6 or 9 panes", True),
+    KeyAction("chat.next", "tab", "focus_chat(1)", "next", "Next chat", "To the next pane"),
+    KeyAction("chat.previous", "shift+tab", "focus_chat(-1)", "", "Previous chat", "To the pane before"),
+    KeyAction("chat.copy", "ctrl+c", "copy_or_stop", "", "Copy or stop", "Copy selected text, else stop"),
+    KeyAction("chat.copy_reply", "ctrl+t", "copy_reply", "copy", "Copy last reply", "Copy the newest reply"),
+    KeyAction("chat.close", "ctrl+d", "close_chat", "close", "Close chat", "On an empty prompt: drop this chat"),
+)
+
+APP_ACTIONS = (
+    KeyAction("app.inspector", "f3", "app.inspector", "inspector", "Inspector", "Blocks, tables, batches, events"),
+    KeyAction("app.chats", "f2", "app.chats", "", "Chats", "Back to the chats"),
+    KeyAction("engine.pause", "f4", "app.pause", "pause", "Pause or run", "Hold the scheduler, or let it run"),
+    KeyAction("engine.step", "f5", "app.step", "step", "Single step", "One step of the paused scheduler"),
+    KeyAction("app.quit", "ctrl+q", "app.quit", "quit", "Quit", "End pagedchat and its engine", priority=True),
+    KeyAction("app.help", "f1", "app.help", "help", "Help", "This page"),
+)
+
+FOCUS_BINDINGS = [
+    Binding(f"alt+{number}", f"focus_number({number})", f"Chat {number}", id=f"chat.focus_{number}", show=False)
+    for number in range(1, 10)
+]
+
+PALETTE = KeyAction(
+    "app.palette", "ctrl+p", "app.command_palette", "palette", "Palette", "Find any command by name"
+)
+
+
+def key_display(key: str) -> str:
+    """A Textual key name as people write it."""
+    names = {"escape": "Esc", "enter": "Enter", "tab": "Tab", "shift+tab": "Shift+Tab"}
+    if key in names:
+        return names[key]
+    if len(key) == 1:
+        return key
+    if key.startswith("ctrl+"):
+        return "^" + key.removeprefix("ctrl+").upper()
+    return "+".join(part.capitalize() for part in key.split("+"))
+
+
+COMPOSER_KEYS = {key: action.action for action in COMPOSER_ACTIONS for key in action.keys.split(",")}
+"""Keys that the composer acts on at once, in the order of typing."""
+
+OVER_TEXT_BINDINGS = [
+    Binding(action.keys, f"screen.{action.action}", action.title, show=False)
+    for action in CHAT_ACTIONS
+    if action.over_text
+]
+
+
+def bindings(actions: tuple[KeyAction, ...]) -> list[Binding]:
+    """Textual bindings of these actions."""
+    return [action.binding() for action in actions]

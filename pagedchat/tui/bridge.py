@@ -1,0 +1,55 @@
+"""The only place where what the engine says reaches the screens.
+
+Every event is folded into plain objects (`EngineView`, `ChatDesk`) as it comes; a token is no Textual message and
+draws nothing. What changed is drawn by one timer, ten times a second at most. Only the few events that change what
+the engine *is* (loading, ready, failed, died, paused) are passed on at once, as one message.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from textual.message import Message
+
+from pagedchat.events import EngineDied, EngineFailed, EngineReady, LoadProgress, RunState
+from pagedchat.service.link import EngineLink
+from pagedchat.tui.desk import ChatDesk
+from pagedchat.tui.engine_view import EngineView
+from pagedchat.tui.messages import EngineStateChanged
+
+FLUSH_SECONDS = 0.1
+
+
+class EngineBridge:
+    """Starts the engine and folds its events until it ends."""
+
+    def __init__(
+        self, link: EngineLink, view: EngineView, desk: ChatDesk, post: Callable[[Message], object]
+    ) -> None:
+        self._link = link
+        self._view = view
+        self._desk = desk
+        self._post = post
+        self._dirty = True
+        self.died: EngineDied | None = None
+        """How the engine ended, until the next one is ready."""
+
+    async def run(self) -> None:
+        """Ends when the link is closed."""
+        events = self._link.events()
+        await self._link.start()
+        async for event in events:
+            self._view.apply(event)
+            self._desk.apply(event)
+            self._dirty = True
+            if isinstance(event, EngineDied):
+                self.died = event
+            elif isinstance(event, EngineReady):
+                self.died = None
+            if isinstance(event, LoadProgress | EngineReady | EngineFailed | EngineDied | RunState):
+                self._post(EngineStateChanged())
+            await asyncio.sleep(0)  # a full event queue must not keep the keyboard waiting
+
+    def take_dirty(self) -> bool:
+        """Whether anything came since the last call."""
+        dirty, self._dirty = self._dirty, False
+        return dirty

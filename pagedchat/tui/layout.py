@@ -1,0 +1,43 @@
+"""How many panes fit, and which chats they show. Arithmetic only."""
+
+from collections.abc import Sequence
+
+LAYOUTS = (1, 2, 4, 6, 9)
+GRIDS = {1: (1, 1), 2: (2, 1), 4: (2, 2), 6: (3, 2), 9: (3, 3)}
+"""Panes -> (columns, rows)."""
+
+MIN_SIZE = (40, 10)
+"""Below this many columns or rows nothing useful can be drawn."""
+WIDE_ENOUGH_FOR_TWO = 100
+"""Below this many columns there is one pane, with tabs."""
+WIDE_ENOUGH_FOR_PANEL = 150
+"""From here on the inspector stands beside the chats; below, it takes the whole screen."""
+CHROME_ROWS = 4
+"""Rows of header, events and keys."""
+_MIN_PANE = (36, 7)
+
+
+def choose_layout(num_chats: int, wanted: int | None, width: int, height: int) -> int:
+    """Panes to show: the layout asked for or the smallest that holds all chats, as far as the room allows."""
+    panes = wanted or next((size for size in LAYOUTS if size >= num_chats), LAYOUTS[-1])
+    fitting = [size for size in LAYOUTS if size <= panes and _fits(size, width, height)]
+    return fitting[-1] if fitting else 1
+
+
+def _fits(panes: int, width: int, height: int) -> bool:
+    columns, rows = GRIDS[panes]
+    if columns > 1 and width < WIDE_ENOUGH_FOR_TWO:
+        return False
+    return width // columns >= _MIN_PANE[0] and height // rows >= _MIN_PANE[1]
+
+
+def visible_page(session_ids: Sequence[int], focused: int, panes: int) -> list[int]:
+    """The page of `panes` chats that holds the focused one."""
+    index = session_ids.index(focused) if focused in session_ids else 0
+    start = index - index % panes
+    return list(session_ids[start : start + panes])
+
+
+def next_layout(current: int) -> int:
+    """The layout after this one, round and round."""
+    return LAYOUTS[(LAYOUTS.index(current) + 1) % len(LAYOUTS)]

@@ -1,0 +1,22 @@
+"""What the command line says about the screens; the engine has its own configuration."""
+
+from dataclasses import dataclass, field
+
+from pagedchat.config import DEFAULT_MODEL
+from pagedchat.engine.sampling_params import SamplingOverrides
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UiOptions:
+    """Set once, when the program starts."""
+
+    model: str = DEFAULT_MODEL
+    """Hub id or folder, shown until the engine says what it found."""
+    sessions: int = 1
+    """Chats to start with."""
+    overrides: SamplingOverrides = field(default_factory=SamplingOverrides)
+    """Sampling of every new chat, where it differs from the model's own."""
+    system: str | None = None
+    """System prompt of every new chat."""
+    raw: bool = False
+    """Complete text as it stands; no chat template."""

@@ -1,0 +1,295 @@
+"""The chats: a grid of panes under the engine's figures, and beside them, if wanted, the inspector."""
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal
+from textual.screen import Screen
+
+from pagedchat.chat.prompt_history import PromptHistory
+from pagedchat.chat.sanitize import one_line, sanitize
+from pagedchat.chat.session import ChatSession
+from pagedchat.tui.actions import (
+    APP_ACTIONS,
+    CHAT_ACTIONS,
+    COMPOSER_ACTIONS,
+    FOCUS_BINDINGS,
+    PALETTE,
+    bindings,
+)
+from pagedchat.tui.desk import ChatDesk
+from pagedchat.tui.engine_status import Status
+from pagedchat.tui.engine_view import EngineView
+from pagedchat.tui.layout import CHROME_ROWS, WIDE_ENOUGH_FOR_PANEL, next_layout
+from pagedchat.tui.messages import ChatFocused, PromptSubmitted
+from pagedchat.tui.options import UiOptions
+from pagedchat.tui.screens.confirm import ConfirmScreen
+from pagedchat.tui.widgets.chat_tabs import ChatTabs
+from pagedchat.tui.widgets.event_ticker import EventTicker
+from pagedchat.tui.widgets.header_bar import HeaderBar
+from pagedchat.tui.widgets.key_bar import KeyBar
+from pagedchat.tui.widgets.pane_grid import PaneGrid
+from pagedchat.tui.widgets.status_banner import StatusBanner
+
+if TYPE_CHECKING:
+    from pagedchat.tui.widgets.inspector_panel import InspectorPanel
+
+
+class ChatScreen(Screen[None]):
+    """The program's main screen."""
+
+    CSS_PATH = "chat.tcss"
+    AUTO_FOCUS = ""
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(CHAT_ACTIONS), *FOCUS_BINDINGS]
+
+    def __init__(
+        self,
+        desk: ChatDesk,
+        view: EngineView,
+        options: UiOptions,
+        history: PromptHistory,
+    ) -> None:
+        super().__init__()
+        self._desk = desk
+        self._view = view
+        for _ in range(max(1, options.sessions)):
+            desk.new()
+        self._focused_id = desk.chats[0].session_id
+        self._panel: InspectorPanel | None = None
+        """The inspector beside the chats, while it is open."""
+        self._header = HeaderBar(view, options.model)
+        self._banner = StatusBanner()
+        self._tabs = ChatTabs()
+        self._grid = PaneGrid(desk, view, history)
+        self._ticker = EventTicker(view)
+
+    def compose(self) -> ComposeResult:
+        """Header, banner, tabs, panes, last events, keys."""
+        yield self._header
+        yield self._banner
+        yield self._tabs
+        with Horizontal(id="body"):
+            yield self._grid
+        yield self._ticker
+        yield KeyBar([*COMPOSER_ACTIONS, *CHAT_ACTIONS, *APP_ACTIONS, PALETTE], num_always=2)
+
+    def on_mount(self) -> None:
+        """Begin in the first chat."""
+        self._focus_chat(self._desk.chats[0])
+
+    def on_key(self, event: events.Key) -> None:
+        """What is typed while nothing has the keyboard belongs to the active chat."""
+        pane = self._grid.pane(self._focused_id)
+        if self.focused is None and pane is not None and event.is_printable and event.character:
+            pane.composer.insert(event.character)
+            pane.take_focus()
+
+    # --- drawing ------------------------------------------------------------------------------------
+
+    def refresh_view(self, status: Status | None = None) -> None:
+        """Draw what changed since the last call."""
+        self._view.labels = self._desk.labels
+        if status is not None:
+            self._banner.show(status)
+        self._header.refresh_view()
+        self._ticker.refresh_view()
+        if self._tabs.display:
+            self._tabs.show(self._desk.chats, self._focused_id)
+        self._grid.refresh_view()
+        if self._panel is not None:
+            self._panel.refresh_view()
+
+    # --- layout -------------------------------------------------------------------------------------
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Fewer panes where there is less room; no room for the inspector beside them."""
+        if self._panel is not None and event.size.width < WIDE_ENOUGH_FOR_PANEL:
+            self._close_panel()
+        self._arrange_panes()
+
+    def _arrange_panes(self) -> None:
+        width = self.size.width // 2 if self._panel is not None else self.size.width
+        self._grid.arrange_panes(self._focused_id, width, self.size.height - CHROME_ROWS)
+        self._tabs.display = self._grid.hides_some
+        self._refocus()
+
+    def set_layout(self, panes: int | None) -> None:
+        """Show this many panes; `None`: as many as there are chats."""
+        self._grid.wanted, self._grid.zoomed = panes, False
+        self._arrange_panes()
+        if panes is not None and self._grid.layout_size < panes:
+            self._say(f"{panes} panes need a larger terminal; {self._grid.layout_size} fit.")
+
+    def action_next_layout(self) -> None:
+        """1, 2, 4, 6, 9 panes, and from the start."""
+        self.set_layout(next_layout(self._grid.wanted or self._grid.layout_size))
+
+    def action_zoom(self) -> None:
+        """Only this chat, or all again."""
+        self._grid.zoomed = not self._grid.zoomed
+        self._arrange_panes()
+
+    # --- focus --------------------------------------------------------------------------------------
+
+    def _focused_chat(self) -> ChatSession:
+        return self._desk.get(self._focused_id) or self._desk.chats[0]
+
+    def _focus_chat(self, chat: ChatSession) -> None:
+        self._focused_id = chat.session_id
+        self._desk.focus(chat)
+        self._arrange_panes()
+
+    def _refocus(self) -> None:
+        pane = self._grid.pane(self._focused_id)
+        if pane is not None:
+            pane.take_focus()
+        self.refresh_view()
+
+    @on(ChatFocused)
+    def _chat_focused(self, event: ChatFocused) -> None:
+        chat = self._desk.get(event.session_id)
+        if chat is not None and chat.session_id != self._focused_id:
+            self._focus_chat(chat)
+
+    @on(ChatTabs.Chosen)
+    def _tab_chosen(self, event: ChatTabs.Chosen) -> None:
+        self.action_focus_number(event.session_id)
+
+    def action_focus_number(self, session_id: int) -> None:
+        """To the chat of this number."""
+        chat = self._desk.get(session_id)
+        if chat is not None:
+            self._focus_chat(chat)
+
+    def action_focus_chat(self, step: int) -> None:
+        """To the next chat or the one before; the inspector, when it is open, comes after the last."""
+        stops: list[ChatSession | InspectorPanel] = [*self._desk.chats]
+        if self._panel is not None:
+            stops.append(self._panel)
+        inside = self._panel is not None and self.focused is not None and self._panel in self.focused.ancestors
+        here = len(self._desk) if inside else self._desk.chats.index(self._focused_chat())
+        there = stops[(here + step) % len(stops)]
+        if isinstance(there, ChatSession):
+            self._focus_chat(there)
+        else:
+            there.block_map.grid.focus()
+
+    # --- chats --------------------------------------------------------------------------------------
+
+    @on(PromptSubmitted)
+    def _prompt_submitted(self, event: PromptSubmitted) -> None:
+        chat = self._desk.get(event.session_id)
+        if chat is not None:
+            self._desk.submit(chat, event.prompt)
+            self.refresh_view()
+
+    async def action_new_chat(self) -> None:
+        """Another chat, in a pane of its own."""
+        chat = self._desk.new()
+        await self._grid.add(chat)
+        self._focus_chat(chat)
+
+    async def action_fork(self) -> None:
+        """A second chat over the same blocks, to the right of this one."""
+        source = self._focused_chat()
+        if not source.entries:
+            self._say("There is nothing to fork yet; send a prompt first.")
+            return
+        child = self._desk.fork(source)
+        await self._grid.add(child, after=source)
+        self._focus_chat(child)
+
+    def action_stop(self) -> None:
+        """End this chat's reply. With none, put away what is said or selected."""
+        chat = self._focused_chat()
+        if not self._desk.stop(chat):
+            self.clear_selection()
+            if chat.notice is not None:
+                chat.dismiss()
+        self.refresh_view()
+
+    def action_regenerate(self) -> None:
+        """Another reply to the last prompt."""
+        chat = self._focused_chat()
+        if not self._desk.regenerate(chat):
+            self._say(
+                "A reply is being written; Esc stops it." if chat.busy else "There is no prompt to ask again."
+            )
+        self.refresh_view()
+
+    def action_broadcast(self) -> None:
+        """Send what is written here to every chat."""
+        pane = self._grid.pane(self._focused_id)
+        if pane is None or not pane.composer.text.strip():
+            self._say("Write a prompt first; this key sends it to every chat.")
+            return
+        self._desk.broadcast(pane.composer.take())
+        self.refresh_view()
+
+    async def action_close_chat(self) -> None:
+        """Drop this chat; asks first if something would be lost. Closing the last one leaves the program."""
+        chat = self._focused_chat()
+        if len(self._desk) == 1:
+            await self.run_action("app.quit")
+        elif chat.entries:
+            question = f"Close {one_line(chat.label)}?"
+            self.app.push_screen(
+                ConfirmScreen(question, "Its turns are not kept; its blocks are freed.", "close"),
+                lambda sure: self._close_chat(chat) if sure else None,
+            )
+        else:
+            self._close_chat(chat)
+
+    def _close_chat(self, chat: ChatSession) -> None:
+        index = self._desk.chats.index(chat)
+        pane = self._grid.pane(chat.session_id)
+        self._desk.close(chat)
+        if pane is not None:
+            pane.remove()
+        self._focus_chat(self._desk.chats[max(0, index - 1)])
+
+    # --- copy ---------------------------------------------------------------------------------------
+
+    def action_copy_or_stop(self) -> None:
+        """Copy the selected text; with none, stop the reply; with none, say how to quit."""
+        selected = self.get_selected_text()
+        if selected:
+            self.app.copy_to_clipboard(selected)
+            self.clear_selection()
+            self._say("Copied.")
+        elif self._desk.stop(self._focused_chat()):
+            self.refresh_view()
+        else:
+            self._say("^Q quits.")
+
+    def action_copy_reply(self) -> None:
+        """The newest reply of this chat as plain text."""
+        reply = self._focused_chat().last_reply
+        if reply:
+            self.app.copy_to_clipboard(sanitize(reply))
+            self._say("Copied the last reply.")
+        else:
+            self._say("There is no reply to copy yet.")
+
+    # --- inspector ----------------------------------------------------------------------------------
+
+    async def toggle_panel(self) -> None:
+        """Open the inspector beside the chats, or close it."""
+        if self._panel is not None:
+            self._close_panel()
+        else:
+            from pagedchat.tui.widgets.inspector_panel import InspectorPanel  # noqa: PLC0415 - not for the first frame
+
+            self._panel = InspectorPanel(self._view)
+            await self.query_one("#body").mount(self._panel)
+        self._arrange_panes()
+
+    def _close_panel(self) -> None:
+        if self._panel is not None:
+            self._panel.remove()
+            self._panel = None
+
+    def _say(self, message: str) -> None:
+        self.app.notify(message, timeout=3, markup=False)

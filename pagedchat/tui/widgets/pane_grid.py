@@ -1,0 +1,80 @@
+"""The panes in rows and columns: which are shown, how large, which is the active one."""
+
+from textual.app import ComposeResult
+from textual.containers import Container
+
+from pagedchat.chat.prompt_history import PromptHistory
+from pagedchat.chat.session import ChatSession
+from pagedchat.tui.desk import ChatDesk
+from pagedchat.tui.engine_view import EngineView
+from pagedchat.tui.layout import GRIDS, choose_layout, visible_page
+from pagedchat.tui.widgets.chat_pane import ChatPane
+
+
+class PaneGrid(Container):
+    """One pane a chat. Panes for which there is no room are kept, out of sight."""
+
+    DEFAULT_CSS = """
+    PaneGrid { layout: grid; width: 1fr; height: 1fr; }
+    """
+
+    def __init__(self, desk: ChatDesk, view: EngineView, history: PromptHistory) -> None:
+        super().__init__()
+        self._desk = desk
+        self._view = view
+        self._history = history
+        self.zoomed = False
+        """Whether only the active pane is shown."""
+        self.wanted: int | None = None
+        """Panes asked for; `None`: as many as there are chats."""
+        self.layout_size = 1
+        """Panes there is room for, of those that are wanted."""
+
+    def compose(self) -> ComposeResult:
+        """Panes of the chats that are there from the start."""
+        for session in self._desk:
+            yield self._new_pane(session)
+
+    @property
+    def panes(self) -> list[ChatPane]:
+        """All panes in order, shown or not."""
+        return [pane for pane in self.children if isinstance(pane, ChatPane)]
+
+    @property
+    def hides_some(self) -> bool:
+        """Whether a chat has no pane on the screen."""
+        return not all(pane.display for pane in self.panes)
+
+    def pane(self, session_id: int) -> ChatPane | None:
+        """The pane of this chat."""
+        return next((pane for pane in self.panes if pane.session.session_id == session_id), None)
+
+    async def add(self, session: ChatSession, after: ChatSession | None = None) -> None:
+        """A pane for this chat, at the end or to the right of another."""
+        neighbour = self.pane(after.session_id) if after is not None else None
+        await self.mount(self._new_pane(session), after=neighbour)
+
+    def _new_pane(self, session: ChatSession) -> ChatPane:
+        return ChatPane(session, self._view, self._history)
+
+    def arrange_panes(self, active_id: int, width: int, height: int) -> None:
+        """Show the page of panes that holds the active one, in a room of `width` by `height` cells."""
+        self.layout_size = choose_layout(len(self._desk), self.wanted, width, height)
+        size = 1 if self.zoomed else self.layout_size
+        shown = visible_page([chat.session_id for chat in self._desk], active_id, size)
+        columns, rows = GRIDS[size]
+        columns = min(columns, max(1, len(shown)))
+        rows = max(1, -(-len(shown) // columns))
+        self.styles.grid_size_columns, self.styles.grid_size_rows = columns, rows
+        spare = columns * rows - len(shown)
+        for pane in self.panes:
+            session_id = pane.session.session_id
+            pane.display = session_id in shown
+            pane.styles.column_span = 1 + (spare if session_id == shown[-1] else 0)
+            pane.set_class(session_id == active_id, "-active")
+
+    def refresh_view(self) -> None:
+        """Draw what changed in the panes that can be seen."""
+        for pane in self.panes:
+            if pane.display:
+                pane.refresh_view(self._desk.context_limit, self._desk.copies[pane.session.session_id])

@@ -1,0 +1,55 @@
+"""Breaks plain text into rows of terminal cells. Input is sanitised text; widths are those Textual draws with."""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rich.cells import cell_len, chop_cells
+
+
+class WrappedRow(NamedTuple):
+    """One row, and what stood between it and the row before in the text."""
+
+    text: str
+    joiner: str
+    """A line end, or the spaces that the wrap swallowed; so the rows joined by it are the text again."""
+
+
+# A chunk is a word with the spaces behind it; ideographs and kana are chunks of their own, since lines may end
+# after any of them.
+_CHUNK = re.compile(
+    r"(?P<word>[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]"
+    r"|[^\s\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]+|)(?P<space>\s*)"
+)
+
+
+def wrap(text: str, width: int) -> list[WrappedRow]:
+    """Rows at most `width` cells wide; words stay whole where they fit into a row."""
+    rows: list[WrappedRow] = []
+    for line in text.split("\n"):
+        first, *others = _wrap_line(line, max(2, width))
+        rows.append(first._replace(joiner="\n" + first.joiner))
+        rows += others
+    return rows
+
+
+def _wrap_line(line: str, width: int) -> Iterator[WrappedRow]:
+    """Rows of one line of text; each joiner is what was swallowed before the row."""
+    if cell_len(line) <= width:
+        yield WrappedRow(line, "")
+        return
+    row, swallowed, spaces = "", "", ""
+    for match in _CHUNK.finditer(line):
+        word = match["word"]
+        for piece in chop_cells(word, width) if cell_len(word) > width else [word]:
+            longer = row + spaces + piece
+            if cell_len(longer) <= width:
+                row = longer
+            elif not row:
+                row, swallowed = piece, swallowed + spaces  # an indentation for which there is no room
+            else:
+                yield WrappedRow(row, swallowed)
+                row, swallowed = piece, spaces
+            spaces = ""
+        spaces = match["space"]
+    yield WrappedRow(row, swallowed)
