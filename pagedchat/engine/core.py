@@ -117,6 +117,8 @@ class EngineCore:
         if not 0 <= length <= len(seq):
             raise RequestError(f"Sequence {seq_id} has {len(seq)} tokens and cannot be rewound to {length}.")
         self.stop(seq_id)
+        if length == len(seq):
+            return
         del seq.token_ids[length:]
         seq.num_computed = min(seq.num_computed, length)
         seq.num_prompt_tokens = min(seq.num_prompt_tokens, length)

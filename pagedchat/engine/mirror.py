@@ -112,6 +112,7 @@ class CacheMirror:
         seq = self.sequences[event.seq_id]
         seq.token_ids.extend(event.token_ids)
         seq.num_computed -= event.num_recomputed
+        self._touch_end(seq)
         seq.status = "swapped" if seq.host_block_table else "waiting"
 
     @_fold.register
@@ -143,6 +144,7 @@ class CacheMirror:
         seq = self.sequences[event.seq_id]
         del seq.token_ids[event.length :]
         seq.num_computed = min(seq.num_computed, event.length)
+        self._touch_end(seq)
 
     @_fold.register
     def _(self, event: ev.SequencePreempted) -> None:
@@ -222,6 +224,12 @@ class CacheMirror:
         del seq.host_block_table[-len(event.host_block_ids) :]
         for block_id in event.host_block_ids:
             self.host_ref_counts[block_id] -= 1
+
+    def _touch_end(self, seq: MirrorSequence) -> None:
+        """The block in which the computed tokens end now holds fewer of them."""
+        index = seq.num_computed // self.block_size
+        if index < len(seq.block_table):
+            self.touched[seq.block_table[index]] = self.num_reports
 
     def _append(self, seq: MirrorSequence, block_id: int) -> None:
         self._hold(seq, block_id)
