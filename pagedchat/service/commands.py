@@ -28,7 +28,12 @@ class Generate(Command, frozen=True):
 
 class Fork(Command, frozen=True):
     """A second session over the same blocks. While the source is generating, the fork goes on generating too, as
-    request `request_id` of the new session with a seed of its own (its earlier text is the source's so far)."""
+    request `request_id` of the new session with a seed of its own.
+
+    That request tells its whole story: after its `RequestStarted` comes the source's reply so far as one
+    `TextDelta`. The fork of a source that is not generating (any more) hears the same and then `RequestFinished`;
+    without a reply to speak of, only `RequestFinished` with no tokens.
+    """
 
     session_id: int
     new_session_id: int

@@ -1,0 +1,215 @@
+"""Every chat's side of the engine: commands become verbs, step reports become text.
+
+Knows the engine core, conversations and output processors; no process, no socket, no pausing.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pagedchat.chat.conversation import Conversation
+from pagedchat.engine.core import EngineCore
+from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.errors import PagedChatError
+from pagedchat.events import FinishReason, RequestFailed, RequestFinished, SequenceParked, StepReport
+from pagedchat.service.commands import AnyCommand, Close, Focus, Fork, Generate, Stop
+from pagedchat.service.publisher import Publisher
+from pagedchat.service.requests import Request
+from pagedchat.service.text_model import TextModel
+
+
+@dataclass(slots=True)
+class Chat:
+    """What is kept of one session. Its sequence has the session's id."""
+
+    conversation: Conversation
+    raw: bool
+    request: Request | None = None
+    """The last request, running or finished."""
+
+    @property
+    def running(self) -> Request | None:
+        """The request that is being generated."""
+        return self.request if self.request is not None and self.request.finished is None else None
+
+
+class Chats:
+    """All sessions on one engine.
+
+    Args:
+        core: the engine; this is the only one who uses its verbs.
+        publisher: hears what the sessions get.
+        text_model: prompts to tokens and back.
+        clock: seconds, the same as that of the times given to `handle`.
+    """
+
+    def __init__(
+        self,
+        core: EngineCore,
+        publisher: Publisher,
+        text_model: TextModel,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._core = core
+        self._publisher = publisher
+        self._text_model = text_model
+        self._clock = clock
+        self._chats: dict[int, Chat] = {}
+        self._focused: int | None = None
+
+    # --- commands -----------------------------------------------------------------------------------
+
+    def handle(self, command: AnyCommand, asked: float) -> None:
+        """Carry out a session's command that came in at `asked`; what a user got wrong is told to the session."""
+        match command:
+            case Generate():
+                self._answer_errors(command.session_id, command, lambda: self._generate(command, asked))
+            case Fork():
+                self._answer_errors(command.new_session_id, command, lambda: self._fork(command))
+            case Stop():
+                self._stop(command.session_id)
+            case Close():
+                self._close(command.session_id)
+            case Focus():
+                self._focus(command.session_id)
+
+    def fail_all(self, message: str, hint: str) -> None:
+        """The engine cannot go on: every running request ends here."""
+        for session_id, chat in self._chats.items():
+            if chat.running:
+                failed = RequestFailed(session_id, chat.running.request_id, message, hint)
+                chat.running.finished = "error"
+                self._publisher.send_now(failed)
+
+    def _answer_errors(self, session_id: int, command: Generate | Fork, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except PagedChatError as error:
+            failed = RequestFailed(session_id, command.request_id, error.message, error.hint)
+            self._publisher.send_now(failed)
+
+    def _generate(self, command: Generate, asked: float) -> None:
+        self._forget_request(command.session_id)
+        params, text = self._text_model.params(command), self._text_model.render(command)
+        chat = self._chat(command.session_id, command.raw)
+        self._extend(command.session_id, chat.conversation, text, params)
+        sequence = self._core.sequences[command.session_id]
+        chat.request = self._text_model.request(command, params, sequence, asked)
+        self._publisher.send_now(chat.request.started())
+
+    def _forget_request(self, session_id: int) -> None:
+        """Whatever becomes of the next request, the last one is over and is not to be forked."""
+        self._stop(session_id)
+        if session_id in self._chats:
+            self._chats[session_id].request = None
+
+    def _extend(self, seq_id: int, conversation: Conversation, text: str, params: SamplingParams) -> None:
+        held_ids = self._core.sequences[seq_id].token_ids
+        prompt = conversation.plan(text, held_ids)
+        if prompt.num_kept < len(held_ids):
+            self._core.rewind(seq_id, prompt.num_kept)
+            conversation.rewind(prompt.num_kept)
+        self._core.extend(seq_id, prompt.token_ids, params)
+        conversation.set_prompt(prompt)
+
+    def _fork(self, command: Fork) -> None:
+        source = self._chats.get(command.session_id)
+        if source is None:
+            self._publisher.send_now(_nothing_forked(command))
+            return
+        self._core.fork(command.session_id, command.new_session_id)
+        self._core.set_priority(command.new_session_id, self._priority(command.new_session_id))
+        child = Chat(source.conversation.fork(), source.raw)
+        self._chats[command.new_session_id] = child
+        if source.request is None:
+            self._publisher.send_now(_nothing_forked(command))
+            return
+        seq = self._core.sequences[command.new_session_id]
+        child.request = source.request.fork(command.new_session_id, command.request_id, seq)
+        self._introduce(child.request)
+
+    def _introduce(self, request: Request) -> None:
+        """A forked request tells all that it has from its source."""
+        self._publisher.send_now(request.started())
+        self._publisher.send_now(request.all_text())
+        if request.finished is not None:
+            self._publisher.send_now(request.figures(self._clock()))
+
+    def _stop(self, session_id: int) -> None:
+        if session_id in self._chats:
+            self._core.stop(session_id)
+            self._finish(session_id, "abort")
+
+    def _close(self, session_id: int) -> None:
+        if session_id in self._chats:
+            self._stop(session_id)
+            self._core.close(session_id)
+            del self._chats[session_id]
+
+    def _focus(self, session_id: int) -> None:
+        before = session_id if self._focused is None else self._focused
+        self._focused = session_id
+        for changed in (before, session_id):
+            if changed in self._chats:
+                self._core.set_priority(changed, self._priority(changed))
+
+    def _priority(self, session_id: int) -> int:
+        return int(session_id == self._focused)
+
+    def _chat(self, session_id: int, raw: bool) -> Chat:
+        """The session's chat; a change between raw and not may change its first tokens, so it starts over."""
+        chat = self._chats.get(session_id)
+        if chat is None:
+            conversation = self._text_model.conversation(raw)
+            self._core.open(session_id, self._priority(session_id))
+            chat = self._chats[session_id] = Chat(conversation, raw)
+        elif chat.raw != raw:
+            chat.conversation, chat.raw = self._text_model.conversation(raw), raw
+        return chat
+
+    # --- reports ------------------------------------------------------------------------------------
+
+    def follow(self, report: StepReport) -> None:
+        """Pass on what the step brought to each session; to be called before the next step or verb."""
+        for entry in report.batch:
+            if entry.token_ids:
+                self._take_tokens(entry.seq_id)
+        for event in report.events:
+            if isinstance(event, SequenceParked) and self._is_parked(event.seq_id):
+                self._finish(event.seq_id, event.reason)
+
+    def _is_parked(self, session_id: int) -> bool:
+        """Still: a sequence may have been asked for the next reply since it was parked, or be gone."""
+        seq = self._core.sequences.get(session_id)
+        return seq is not None and seq.status == "parked"
+
+    def _take_tokens(self, session_id: int) -> None:
+        request = self._chats[session_id].running
+        if request is None:
+            return
+        is_first = request.first_token is None
+        delta = request.take_tokens(self._clock())
+        if delta is not None:
+            self._publisher.add_text(delta)
+        if is_first:
+            self._publisher.flush()
+        if request.output.stopped:
+            self._core.stop(session_id, "stop")
+
+    def _finish(self, session_id: int, reason: FinishReason) -> None:
+        """A request ended; calling it again for the same request does nothing."""
+        chat = self._chats.get(session_id)
+        request = chat and chat.running
+        if not chat or not request:
+            return
+        self._take_tokens(session_id)
+        delta = request.finish(reason)
+        if delta is not None:
+            self._publisher.add_text(delta)
+        token_ids, num_prompt = request.sequence.token_ids, request.sequence.num_prompt_tokens
+        chat.conversation.add_reply(token_ids[:num_prompt], token_ids[num_prompt:])
+        self._publisher.send_now(request.figures(self._clock()))
+
+
+def _nothing_forked(command: Fork) -> RequestFinished:
+    return RequestFinished(command.new_session_id, command.request_id, "stop", 0, 0, 0, 0.0, 0.0)

@@ -1,0 +1,170 @@
+"""Main of the engine process: `python -m pagedchat.service.child [--loader MODULE:FUNCTION] [--log-file FILE] FD`.
+
+FD is one end of a socket pair inherited from the UI process: frames of commands come in, frames of events go out.
+Standard output and error belong to the log file. When the UI is gone the socket ends, and so does this process; ^C
+in the terminal is the UI's.
+"""
+
+import argparse
+import faulthandler
+import importlib
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from pagedchat.chat.template import ChatTemplate
+from pagedchat.config import EngineConfig
+from pagedchat.engine.core import EngineCore
+from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.errors import PagedChatError
+from pagedchat.events import EngineFailed, LoadProgress, RunState
+from pagedchat.service.chats import Chats
+from pagedchat.service.loop import EngineLoop, Inbox, Received
+from pagedchat.service.publisher import Publisher
+from pagedchat.service.text_model import TextModel
+from pagedchat.service.wire import Configure, FrameWriter, Inbound, WireError, command_reader
+
+if TYPE_CHECKING:
+    from pagedchat.runtime.build import LoadedModel
+
+Loader = Callable[[EngineConfig, Callable[[LoadProgress], None]], "LoadedModel"]
+
+DEFAULT_LOADER = "pagedchat.runtime.build:load_model"
+EXIT_OK, EXIT_NOT_STARTED, EXIT_CRASHED = 0, 1, 70
+_READ_SIZE = 1 << 16
+
+log = logging.getLogger("pagedchat.engine")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run an engine for whoever holds the other end of the socket; returns the exit code."""
+    args = _parse(argv)
+    _set_up_process()
+    connection = socket.socket(fileno=args.fd)
+    connection.set_inheritable(False)
+    messages = _receive(connection)
+    first = next(messages, None)
+    if not isinstance(first, Configure):
+        log.error("The first message was no configuration: %r", first)
+        return EXIT_NOT_STARTED
+    inbox: Inbox = Inbox()
+    threading.Thread(target=_read, args=(messages, inbox), name="reader", daemon=True).start()
+    writer = FrameWriter()
+    publisher = Publisher(lambda event: connection.sendall(writer.frame(event)))
+    loop = _start(first.config, args, publisher, inbox)
+    return EXIT_NOT_STARTED if loop is None else _run(loop, publisher, args.log_file)
+
+
+def _set_up_process() -> None:
+    """^C is left to the UI; what is said, and where a native library dies, is in the log at once."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a TextIOWrapper in a process of ours
+    faulthandler.enable()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+
+def _parse(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="pagedchat.service.child")
+    parser.add_argument("--loader", default=DEFAULT_LOADER, metavar="MODULE:FUNCTION")
+    parser.add_argument("--log-file", default="")
+    parser.add_argument("fd", type=int)
+    return parser.parse_args(argv)
+
+
+# --- what comes in ----------------------------------------------------------------------------------
+
+
+def _receive(connection: socket.socket) -> Iterator[Inbound]:
+    reader = command_reader()
+    while data := connection.recv(_READ_SIZE):
+        yield from reader.feed(data)
+    reader.finish()
+
+
+def _read(messages: Iterator[Inbound], inbox: Inbox) -> None:
+    """The reader thread. At the end of the messages the whole process ends, whatever it is doing."""
+    code = EXIT_OK
+    try:
+        for message in messages:
+            if not isinstance(message, Configure):
+                inbox.put(Received(message, time.monotonic()))
+    except ConnectionResetError:
+        pass  # it left without reading to the end
+    except (WireError, OSError):
+        log.exception("The connection to the UI broke.")
+        code = EXIT_CRASHED
+    log.info("The UI is gone.")
+    logging.shutdown()
+    os._exit(code)
+
+
+# --- loading ----------------------------------------------------------------------------------------
+
+
+def _start(config: EngineConfig, args: argparse.Namespace, publisher: Publisher, inbox: Inbox) -> EngineLoop | None:
+    """Load the model; `None` after having told the UI why that is not possible."""
+    try:
+        loaded = _loader(args.loader)(config, publisher.add_progress)
+        loop = _engine(loaded, publisher, inbox)
+    except PagedChatError as error:
+        log.error("The engine could not start: %s", error)
+        publisher.send_now(EngineFailed(error.message, error.hint))
+        return None
+    except Exception as error:
+        log.exception("The engine could not start.")
+        publisher.send_now(EngineFailed(f"The engine could not start: {_first_line(error)}.", _see(args.log_file)))
+        return None
+    info = loaded.info
+    log.info("Ready: %s on %s, %d blocks of %d tokens", info.model, info.device, info.num_blocks, info.block_size)
+    publisher.send_now(loaded.info)
+    publisher.send_now(RunState(paused=False))
+    return loop
+
+
+def _loader(name: str) -> Loader:
+    module, _, function = name.partition(":")
+    loader: Loader = getattr(importlib.import_module(module), function)
+    return loader
+
+
+def _engine(loaded: "LoadedModel", publisher: Publisher, inbox: Inbox) -> EngineLoop:
+    core = EngineCore(loaded.limits, loaded.runner)
+    template = ChatTemplate(loaded.chat_template, loaded.special_tokens)
+    defaults = SamplingParams(**{"max_tokens": None, **loaded.info.sampling_defaults})
+    chats = Chats(core, publisher, TextModel(loaded.tokenizer, template, defaults))
+    return EngineLoop(core, chats, publisher, inbox)
+
+
+# --- running ----------------------------------------------------------------------------------------
+
+
+def _run(loop: EngineLoop, publisher: Publisher, log_file: str) -> int:
+    try:
+        loop.run()
+    except (BrokenPipeError, ConnectionResetError):
+        return EXIT_OK  # the UI is gone
+    except Exception as error:
+        log.exception("The engine crashed.")
+        loop.chats.fail_all(f"The engine crashed: {_first_line(error)}.", f"Ask again. {_see(log_file)}")
+        publisher.flush()
+        return EXIT_CRASHED
+    return EXIT_OK
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+def _see(log_file: str) -> str:
+    return f"The details are in {log_file}." if log_file else "The details are in the engine's log."
+
+
+if __name__ == "__main__":
+    sys.exit(main())

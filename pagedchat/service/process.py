@@ -1,0 +1,142 @@
+"""One engine process and the connection to it, as the UI process sees them. Knows frames, not when to restart."""
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from pagedchat.config import EngineConfig
+from pagedchat.events import EngineEvent
+from pagedchat.service.log_file import LogFile
+from pagedchat.service.wire import Configure, FrameWriter, Inbound, WireError, event_reader
+
+DEFAULT_ENTRY = (sys.executable, "-P", "-m", "pagedchat.service.child")
+GRACE = 1.0
+"""Seconds between the end of a process and the end of its connection, whichever comes first."""
+
+
+class EngineProcess:
+    """A process started, its socket, and what it says."""
+
+    def __init__(self, process: asyncio.subprocess.Process, connection: "_Connection") -> None:
+        self._process = process
+        self._connection = connection
+
+    @classmethod
+    async def start(
+        cls,
+        config: EngineConfig,
+        log_file: LogFile,
+        on_event: Callable[[EngineEvent], None],
+        entry: Sequence[str] = DEFAULT_ENTRY,
+    ) -> "EngineProcess":
+        """Start a process that loads what `config` says; `on_event` hears what it says from now on.
+
+        Raises:
+            OSError: the process or its log file cannot be made.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            log = log_file.open()
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *entry, "--log-file", str(log_file.path), str(theirs.fileno()),
+                    stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log,
+                    pass_fds=(theirs.fileno(),), start_new_session=True, env=_environment(),
+                )  # fmt: skip
+            except BaseException:
+                ours.close()
+                raise
+            finally:
+                os.close(log)
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_unix_connection(lambda: _Connection(on_event), sock=ours)
+        self = cls(process, connection)
+        self.send(Configure(config))
+        return self
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self._process.pid
+
+    @property
+    def complaint(self) -> str:
+        """Why the connection was given up, if what came in could not be understood."""
+        return self._connection.complaint
+
+    def send(self, message: Inbound) -> None:
+        """Queue a message; never blocks. Nobody hears it if the process is gone."""
+        self._connection.send(message)
+
+    async def wait(self) -> int:
+        """Until the process has ended and all that it said was heard; returns its exit code (-9: killed).
+
+        A process that lives on without its connection is killed.
+        """
+        ended = asyncio.ensure_future(self._process.wait())
+        lost = asyncio.ensure_future(self._connection.lost.wait())
+        await asyncio.wait({ended, lost}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({ended, lost}, timeout=GRACE)
+        self.kill()
+        self._connection.abort()
+        await lost
+        return await ended
+
+    async def close(self, seconds: float) -> None:
+        """Say that nothing more will come and wait; a process that does not end in time is killed."""
+        self._connection.end()
+        try:
+            await asyncio.wait_for(self._process.wait(), seconds)
+        except TimeoutError:
+            self.kill()
+            await self._process.wait()
+
+    def kill(self) -> None:
+        """End it now."""
+        if self._process.returncode is None:
+            self._process.kill()
+
+
+class _Connection(asyncio.Protocol):
+    """Our end of the socket."""
+
+    def __init__(self, on_event: Callable[[EngineEvent], None]) -> None:
+        self.lost = asyncio.Event()
+        self.complaint = ""
+        self._on_event = on_event
+        self._reader = event_reader()
+        self._writer = FrameWriter()
+        self._transport: asyncio.WriteTransport
+
+    def send(self, message: Inbound) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(bytes(self._writer.frame(message)))
+
+    def end(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.write_eof()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.WriteTransport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for event in self._reader.feed(data):
+                self._on_event(event)
+        except WireError as error:
+            self.complaint = str(error)
+            self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.set()
+
+
+def _environment() -> dict[str, str]:
+    """The child imports from where this process does, and (`-P`) not from the folder that the user is in."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

@@ -1,0 +1,72 @@
+"""How often the outside hears of the engine: what is urgent at once, the rest at the rate at which screens draw.
+
+Order is kept: before an urgent event goes all that came before it.
+"""
+
+import time
+from collections.abc import Callable
+
+from pagedchat.events import EngineEvent, LoadProgress, StepReport, Steps, TextDelta
+
+INTERVAL = 1 / 30
+"""Seconds between two publications."""
+
+
+class Publisher:
+    """Collects and sends events.
+
+    Args:
+        send: called with every event that goes out.
+        clock: seconds.
+    """
+
+    def __init__(self, send: Callable[[EngineEvent], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._send = send
+        self._clock = clock
+        self._last_sent = float("-inf")
+        self._reports: list[StepReport] = []
+        self._texts: dict[int, TextDelta] = {}
+        self._stage = ""
+
+    def send_now(self, event: EngineEvent) -> None:
+        """An urgent event."""
+        self.flush()
+        self._send(event)
+
+    def add_report(self, report: StepReport) -> None:
+        """A step was run, or verbs."""
+        self._reports.append(report)
+
+    def add_text(self, delta: TextDelta) -> None:
+        """A request has more text."""
+        before = self._texts.get(delta.request_id)
+        if before is not None:
+            joined = before.text + delta.text
+            delta = TextDelta(delta.session_id, delta.request_id, joined, delta.num_tokens)
+        self._texts[delta.request_id] = delta
+
+    def add_progress(self, progress: LoadProgress) -> None:
+        """Loading went on; the beginning and the end of a stage are never left out."""
+        ended = progress.total > 0 and progress.done >= progress.total
+        if ended or progress.stage != self._stage or self._is_due():
+            self._stage = progress.stage
+            self._last_sent = self._clock()
+            self._send(progress)
+
+    def flush(self) -> None:
+        """Send all that was collected."""
+        reports, self._reports = self._reports, []
+        texts, self._texts = self._texts, {}
+        if reports:
+            self._send(Steps(reports))
+        for delta in texts.values():
+            self._send(delta)
+        self._last_sent = self._clock()
+
+    def flush_if_due(self) -> None:
+        """Send what was collected if the last time was an interval ago."""
+        if self._is_due():
+            self.flush()
+
+    def _is_due(self) -> bool:
+        return self._clock() - self._last_sent >= INTERVAL

@@ -1,0 +1,61 @@
+"""What all chats with one model share: its tokenizer, its template, its sampling defaults. Knows no engine."""
+
+from dataclasses import dataclass
+
+import msgspec
+from tokenizers import Tokenizer
+
+from pagedchat.chat.conversation import Conversation
+from pagedchat.chat.output_processor import OutputProcessor
+from pagedchat.chat.template import ChatTemplate, render_raw
+from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.engine.sequence import Sequence
+from pagedchat.errors import RequestError
+from pagedchat.service.commands import Generate
+from pagedchat.service.requests import Request
+
+
+@dataclass(frozen=True, slots=True)
+class TextModel:
+    """The text side of a model."""
+
+    tokenizer: Tokenizer | None
+    """`None` refuses every prompt, as all of them are text."""
+    template: ChatTemplate
+    """How a conversation is written for the model."""
+    defaults: SamplingParams
+    """Sampling parameters where a session sets none."""
+
+    def render(self, command: Generate) -> str:
+        """The text that the model is to continue."""
+        return render_raw(command.turns) if command.raw else self.template.render(command.turns)
+
+    def params(self, command: Generate) -> SamplingParams:
+        """The session's settings over the defaults, with the template's stop strings."""
+        params = command.overrides.resolve(self.defaults)
+        if command.raw:
+            return params
+        return msgspec.structs.replace(params, stop=[*params.stop, *self.template.stop_strings])
+
+    def conversation(self, raw: bool) -> Conversation:
+        """One for a new sequence.
+
+        Raises:
+            RequestError: there is no tokenizer.
+        """
+        if self.tokenizer is None:
+            raise RequestError("This model was loaded without a tokenizer and takes no text.", "Load it with one.")
+        return Conversation(self.tokenizer, add_bos=raw or self.template.kind == "plain")
+
+    def request(self, command: Generate, params: SamplingParams, sequence: Sequence, asked: float) -> Request:
+        """The request for which `sequence` was just extended."""
+        continues = bool(command.turns) and command.turns[-1].role == "assistant"
+        return Request(
+            command.session_id,
+            command.request_id,
+            sequence,
+            OutputProcessor(self.tokenizer, params.stop, sequence.token_ids),
+            asked,
+            num_seen=len(sequence),
+            strip_start=self.template.kind == "plain" and not command.raw and not continues,
+        )

@@ -1,0 +1,110 @@
+"""Messages as bytes: a frame is the length of its body (4 bytes, little endian) and the body, msgpack.
+
+Knows the types of messages, no sockets and no processes.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from pagedchat.config import EngineConfig
+from pagedchat.events import EngineEvent
+from pagedchat.service.commands import AnyCommand, Command
+
+T = TypeVar("T")
+
+HEADER = struct.Struct("<I")
+MAX_FRAME = 256 * 1024**2
+"""Bytes; a longer frame is a sign of garbage on the line, not of a long chat."""
+
+
+class WireError(RuntimeError):
+    """What came in is not a message: the other end is broken or of another version. Always a defect."""
+
+
+class Configure(Command, frozen=True):
+    """The first message to an engine process, sent by the client itself."""
+
+    config: EngineConfig
+
+
+Inbound = Configure | AnyCommand
+"""What an engine process may be sent."""
+
+
+class FrameWriter:
+    """Encodes messages into one buffer, used again for each."""
+
+    def __init__(self) -> None:
+        self._encoder = msgspec.msgpack.Encoder()
+        self._buffer = bytearray(HEADER.size)
+
+    def frame(self, message: EngineEvent | Inbound) -> bytearray:
+        """The message's frame; valid until the next call."""
+        self._encoder.encode_into(message, self._buffer, HEADER.size)
+        HEADER.pack_into(self._buffer, 0, len(self._buffer) - HEADER.size)
+        return self._buffer
+
+
+class FrameReader(Generic[T]):
+    """Puts frames together again from pieces of any length."""
+
+    def __init__(self, decoder: "msgspec.msgpack.Decoder[T]") -> None:
+        self._decoder = decoder
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[T]:
+        """The messages that `data` completes.
+
+        Raises:
+            WireError: not a frame, or not a message.
+        """
+        self._buffer += data
+        start = 0
+        try:
+            while (end := self._end_of_frame(start)) is not None:
+                body, start = memoryview(self._buffer)[start + HEADER.size : end], end
+                with body:
+                    message = self._decode(body)
+                yield message
+        finally:
+            del self._buffer[:start]
+
+    def finish(self) -> None:
+        """Nothing more will come.
+
+        Raises:
+            WireError: in the middle of a frame.
+        """
+        if self._buffer:
+            raise WireError(f"The connection ended inside a message, {len(self._buffer)} bytes into its frame.")
+
+    def _end_of_frame(self, start: int) -> int | None:
+        """`None` while the frame at `start` is incomplete."""
+        if len(self._buffer) < start + HEADER.size:
+            return None
+        (length,) = HEADER.unpack_from(self._buffer, start)
+        if length > MAX_FRAME:
+            raise WireError(f"A frame says that it has {length} bytes; at most {MAX_FRAME} make sense.")
+        end: int = start + HEADER.size + length
+        return end if end <= len(self._buffer) else None
+
+    def _decode(self, body: memoryview) -> T:
+        try:
+            return self._decoder.decode(body)
+        except msgspec.DecodeError as error:
+            raise WireError(f"A frame of {len(body)} bytes is not a message: {error}") from error
+
+
+def event_reader() -> FrameReader[EngineEvent]:
+    """Reads what an engine process says."""
+    decoder: Any = msgspec.msgpack.Decoder(EngineEvent)
+    return FrameReader(decoder)
+
+
+def command_reader() -> FrameReader[Inbound]:
+    """Reads what an engine process is told."""
+    decoder: Any = msgspec.msgpack.Decoder(Inbound)
+    return FrameReader(decoder)

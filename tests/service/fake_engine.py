@@ -1,0 +1,71 @@
+"""Loaders for engine processes without a model: `--loader tests.service.fake_engine:load_slow` and the like."""
+
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+from pagedchat.config import EngineConfig
+from pagedchat.engine.limits import EngineLimits
+from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.errors import ModelError
+from pagedchat.events import EngineReady, LoadProgress
+from tests.fakes import CHAT_TEMPLATE, FakeModelRunner, byte_tokenizer, reciting
+
+BLOCK_SIZE = 4
+ENTRY = (sys.executable, "-m", "pagedchat.service.child", "--loader")
+REPLY = "once upon a time there was a block </s>"
+
+
+def ready_info(**changes: Any) -> EngineReady:
+    fields = {
+        "model": "fake", "architecture": "Fake", "num_parameters": 0, "dtype": "float32", "device": "cpu",
+        "num_layers": 1, "num_kv_heads": 1, "head_dim": 1, "vocab_size": 260, "max_model_len": 1000,
+        "block_size": BLOCK_SIZE, "num_blocks": 500, "num_host_blocks": 0, "block_bytes": BLOCK_SIZE,
+        "chat_template": "model", "sampling_defaults": {}, "load_seconds": 0.0,
+    }  # fmt: skip
+    return EngineReady(**{**fields, **changes})
+
+
+@dataclass
+class FakeLoaded:
+    """What `runtime.build.LoadedModel` has."""
+
+    runner: Any = field(default_factory=lambda: FakeModelRunner(block_size=BLOCK_SIZE))
+    limits: EngineLimits = field(
+        default_factory=lambda: EngineLimits(
+            num_blocks=500, block_size=BLOCK_SIZE, model_len=1000, eos_token_ids=frozenset({1})
+        )
+    )
+    info: EngineReady = field(default_factory=ready_info)
+    tokenizer: Any = field(default_factory=byte_tokenizer)
+    chat_template: str | None = CHAT_TEMPLATE
+    special_tokens: dict[str, str] = field(default_factory=dict)
+    sampling_defaults: SamplingParams = field(default_factory=SamplingParams)
+
+
+def load(config: EngineConfig, progress: Any) -> FakeLoaded:
+    """Recites `REPLY`, 2 ms a step."""
+    progress(LoadProgress("weights", f"reading {config.model.model}", 1, 1, "tensors"))
+    runner = FakeModelRunner(reciting(byte_tokenizer(), REPLY), BLOCK_SIZE, step_seconds=0.002)
+    return FakeLoaded(runner)
+
+
+def load_endless(config: EngineConfig, progress: Any) -> FakeLoaded:
+    """Never ends a reply by itself, 5 ms a step."""
+    return FakeLoaded(FakeModelRunner(block_size=BLOCK_SIZE, step_seconds=0.005))
+
+
+def load_missing(config: EngineConfig, progress: Any) -> FakeLoaded:
+    raise ModelError(f"There is no model {config.model.model!r}.", "Check its name.")
+
+
+def load_defect(config: EngineConfig, progress: Any) -> FakeLoaded:
+    print("about to go wrong")
+    raise KeyError("lm_head.weight")
+
+
+def load_crash(config: EngineConfig, progress: Any) -> FakeLoaded:
+    """Loads, and crashes in its first step."""
+    loaded = load(config, progress)
+    loaded.runner.fail_next = MemoryError("no memory for 3 GiB")
+    return loaded

@@ -1,0 +1,112 @@
+"""The engine process at the other end of a bare socket."""
+
+import socket
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from pagedchat.config import EngineConfig
+from pagedchat.events import EngineEvent, EngineFailed, EngineReady, LoadProgress, RequestFailed, RunState
+from pagedchat.service.child import EXIT_CRASHED, EXIT_NOT_STARTED, EXIT_OK
+from pagedchat.service.commands import Pause, Shutdown
+from pagedchat.service.wire import HEADER, MAX_FRAME, Configure, FrameWriter, event_reader
+from tests.service.engine_rig import ask
+from tests.service.fake_engine import ENTRY
+
+CONFIGURE = Configure(EngineConfig())
+
+
+class Child:
+    """An engine process without a client."""
+
+    def __init__(self, loader: str) -> None:
+        self.socket, theirs = socket.socketpair()
+        self.socket.settimeout(20)
+        with theirs:
+            command = [*ENTRY, loader, "--log-file", "engine.log", str(theirs.fileno())]
+            self.process = subprocess.Popen(
+                command, pass_fds=(theirs.fileno(),), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+
+    def send(self, *messages) -> None:
+        for message in messages:
+            self.socket.sendall(FrameWriter().frame(message))
+
+    def events(self) -> list[EngineEvent]:
+        """All that it says until it ends."""
+        reader, events = event_reader(), []
+        while data := self.socket.recv(1 << 16):
+            events += reader.feed(data)
+        reader.finish()
+        return events
+
+    @property
+    def exit_code(self) -> int:
+        return self.process.wait(20)
+
+
+@pytest.fixture
+def start() -> Iterator:
+    """`start("load")`: a process that uses this fake loader."""
+    children = []
+
+    def start_child(name: str) -> Child:
+        children.append(Child(name if ":" in name else f"tests.service.fake_engine:{name}"))
+        return children[-1]
+
+    yield start_child
+    for child in children:
+        child.socket.close()
+        child.process.kill()
+        child.process.wait()
+
+
+def test_serves_until_it_is_told_to_end(start):
+    child = start("load")
+    child.send(CONFIGURE, Pause(), Shutdown())
+    assert [type(event) for event in child.events()] == [LoadProgress, EngineReady, RunState, RunState]
+    assert child.exit_code == EXIT_OK
+
+
+def test_ends_with_its_connection(start):
+    child = start("load_endless")
+    child.send(CONFIGURE, ask(1, 10, "Hi"))
+    child.socket.recv(1)
+    child.socket.close()
+    assert child.exit_code == EXIT_OK
+
+
+def test_anything_before_the_configuration_is_refused(start):
+    child = start("load")
+    child.send(Pause())
+    assert child.events() == []
+    assert child.exit_code == EXIT_NOT_STARTED
+
+
+def test_garbage_ends_it(start):
+    child = start("load_endless")
+    child.send(CONFIGURE, ask(1, 10, "Hi"))
+    child.socket.sendall(HEADER.pack(MAX_FRAME + 1))
+    assert child.exit_code == EXIT_CRASHED
+
+
+@pytest.mark.parametrize("loader", ["no.such.module:load", "tests.service.fake_engine:no_such_function"])
+def test_broken_install_is_told(start, loader):
+    child = start(loader)
+    child.send(CONFIGURE)
+    (failed,) = child.events()
+    assert isinstance(failed, EngineFailed)
+    assert "no" in failed.message
+    assert "engine.log" in failed.hint
+    assert child.exit_code == EXIT_NOT_STARTED
+
+
+def test_crash_in_a_step_is_told_and_ends_it(start):
+    child = start("load_crash")
+    child.send(CONFIGURE, ask(1, 10, "Hi"))
+    failed = child.events()[-1]
+    assert isinstance(failed, RequestFailed)
+    assert "no memory for 3 GiB" in failed.message
+    assert "engine.log" in failed.hint
+    assert child.exit_code == EXIT_CRASHED

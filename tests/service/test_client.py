@@ -1,0 +1,262 @@
+"""Real engine processes (with a fake model in them): started, killed, restarted, failing, left alone."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from pagedchat import events as ev
+from pagedchat.config import EngineConfig, ModelConfig
+from pagedchat.service import client as client_module
+from pagedchat.service import commands as cmd
+from pagedchat.service import process as process_module
+from pagedchat.service.client import EngineClient
+from pagedchat.service.process import EngineProcess
+from tests.service.engine_rig import ask
+from tests.service.fake_engine import ENTRY
+
+TIMEOUT = 20
+
+
+class Listener:
+    """Collects a client's events and waits for some of them."""
+
+    def __init__(self, client: EngineClient) -> None:
+        self.client = client
+        self.events: list[ev.EngineEvent] = []
+        self._events = client.events()
+
+    async def until(self, wanted) -> ev.EngineEvent:
+        """The first event not heard yet for which `wanted` is true (a type, or a function)."""
+        async with asyncio.timeout(TIMEOUT):
+            async for event in self._events:
+                self.events.append(event)
+                if isinstance(event, wanted) if isinstance(wanted, type) else wanted(event):
+                    return event
+        raise AssertionError(f"the events ended: {self.events}")
+
+    async def finished(self, *request_ids: int) -> None:
+        """All these requests have ended well."""
+        left = set(request_ids)
+        while left:
+            left.discard((await self.until(ev.RequestFinished)).request_id)
+
+    def text(self, request_id: int) -> str:
+        deltas = [e for e in self.events if isinstance(e, ev.TextDelta) and e.request_id == request_id]
+        return "".join(delta.text for delta in deltas)
+
+
+@pytest.fixture
+async def connect(tmp_path):
+    """`await connect("load")`: a client whose engine process uses that fake loader, and a listener to it."""
+    clients = []
+
+    async def start(loader: str) -> tuple[EngineClient, Listener]:
+        entry = [*ENTRY, f"tests.service.fake_engine:{loader}"]
+        client = EngineClient(EngineConfig(model=ModelConfig(model="some/model")), tmp_path, entry)
+        clients.append(client)
+        await client.start()
+        return client, Listener(client)
+
+    yield start
+    for client in clients:
+        await client.close()
+
+
+async def test_commands_wait_for_the_engine_and_two_sessions_stream(connect):
+    client, heard = await connect("load")
+    client.send(ask(1, 10, "Hi"))
+    client.send(ask(2, 20, "Ho"))
+    await heard.finished(10, 20)
+    assert heard.text(10) == heard.text(20) == "once upon a time there was a block "
+    kinds = [type(event) for event in heard.events]
+    assert kinds[:3] == [ev.LoadProgress, ev.EngineReady, ev.RunState]
+    assert heard.events[0].message == "reading some/model"
+
+
+async def test_killed_engine_comes_back_and_answers(connect):
+    client, heard = await connect("load_endless")
+    client.send(ask(1, 10, "Hi"))
+    client.send(ask(2, 20, "Ho"))
+    await heard.until(lambda e: isinstance(e, ev.TextDelta) and e.request_id == 20)
+    os.kill(client.pid, signal.SIGKILL)
+    client_pid = client.pid
+    died = await heard.until(ev.EngineDied)
+    assert (died.exit_code, died.restarting) == (-signal.SIGKILL, True)
+    client.send(ask(1, 11, "Hi", heard.text(10), "Go on", max_tokens=5))
+    await heard.until(ev.EngineReady)
+    await heard.finished(11)
+    assert len(heard.text(11)) == 5
+    assert client.pid != client_pid
+
+
+async def test_prompt_that_the_killed_engine_had_not_begun_with_is_answered_by_the_next(connect):
+    client, heard = await connect("load")
+    await heard.until(ev.EngineReady)
+    os.kill(client.pid, signal.SIGSTOP)
+    client.send(ask(1, 10, "Hi"))
+    client.send(ask(2, 20, "Ho"))
+    client.send(cmd.Close(2))
+    os.kill(client.pid, signal.SIGKILL)
+    await heard.until(ev.EngineDied)
+    await heard.finished(10)
+    assert heard.text(10)
+    assert not any(isinstance(event, ev.RequestStarted) and event.request_id == 20 for event in heard.events)
+
+
+async def test_focus_is_told_again_to_a_new_process(connect, monkeypatch):
+    sent, send = [], EngineProcess.send
+    monkeypatch.setattr(EngineProcess, "send", lambda self, message: (sent.append(message), send(self, message)))
+    client, heard = await connect("load")
+    await heard.until(ev.EngineReady)
+    client.send(cmd.Focus(2))
+    os.kill(client.pid, signal.SIGKILL)
+    await heard.until(ev.EngineDied)
+    await heard.until(ev.EngineReady)
+    assert sent.count(cmd.Focus(2)) == 2
+
+
+async def test_model_that_cannot_be_loaded_is_told_and_not_tried_again(connect):
+    client, heard = await connect("load_missing")
+    client.send(ask(1, 10, "Hi"))
+    failed = await heard.until(ev.EngineFailed)
+    assert failed == ev.EngineFailed("There is no model 'some/model'.", "Check its name.")
+    assert (await heard.until(ev.RequestFailed)).request_id == 10
+    client.send(cmd.Fork(1, 2, 20))
+    assert (await heard.until(ev.RequestFailed)).session_id == 2
+    await client.close()
+    assert not any(isinstance(event, ev.EngineDied) for event in heard.events)
+
+
+async def test_defect_while_loading_is_one_sentence_and_a_log(connect):
+    client, heard = await connect("load_defect")
+    failed = await heard.until(ev.EngineFailed)
+    assert "lm_head.weight" in failed.message
+    assert "Traceback" not in failed.message
+    assert str(client.log_path) in failed.hint
+    await client.close()
+    log = client.log_path.read_text()
+    assert "Traceback" in log
+    assert "about to go wrong" in log
+
+
+async def test_crash_in_a_step_fails_the_request_and_restarts(connect):
+    client, heard = await connect("load_crash")
+    client.send(ask(1, 10, "Hi"))
+    failed = await heard.until(ev.RequestFailed)
+    assert "no memory for 3 GiB" in failed.message
+    died = await heard.until(ev.EngineDied)
+    assert died.exit_code == 70
+    assert "MemoryError" in died.log_tail
+    assert died.restarting
+
+
+async def test_engine_that_keeps_crashing_is_given_up(connect, monkeypatch):
+    monkeypatch.setattr(client_module, "MAX_CRASHES", 1)
+    client, heard = await connect("load_crash")
+    for request_id, restarting in ((10, True), (11, False)):
+        client.send(ask(1, request_id, "Hi"))
+        assert (await heard.until(ev.EngineDied)).restarting is restarting
+    client.send(ask(1, 12, "Hi"))
+    refused = await heard.until(lambda e: isinstance(e, ev.RequestFailed) and e.request_id == 12)
+    assert str(client.log_path) in refused.hint
+    await client.start()  # asked to try again
+    await heard.until(ev.EngineReady)
+
+
+async def test_garbage_on_the_line_counts_as_death(tmp_path, monkeypatch):
+    monkeypatch.setattr(process_module, "GRACE", 0.05)
+    monkeypatch.setattr(client_module, "CLOSE_TIMEOUT", 0.05)
+    script = "import os, sys, time; os.write(int(sys.argv[-1]), b'Traceback!'); time.sleep(60)"
+    client = EngineClient(EngineConfig(), tmp_path, [sys.executable, "-c", script])
+    await client.start()
+    died = await Listener(client).until(ev.EngineDied)
+    assert "frame" in died.log_tail
+    await client.close()
+
+
+async def test_command_that_does_not_exist_is_told(tmp_path):
+    client = EngineClient(EngineConfig(), tmp_path, ["/no/such/python"])
+    await client.start()
+    assert "/no/such/python" in (await Listener(client).until(ev.EngineFailed)).message
+    await client.close()
+
+
+async def test_close_ends_the_process_and_the_events(connect):
+    client, heard = await connect("load_endless")
+    client.send(ask(1, 10, "Hi"))
+    await heard.until(ev.TextDelta)
+    pid, started = client.pid, time.monotonic()
+    await client.close()
+    assert time.monotonic() - started < client_module.CLOSE_TIMEOUT
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    with pytest.raises(AssertionError, match="events ended"):
+        await heard.until(ev.EngineDied)
+
+
+async def test_close_kills_a_process_that_does_not_listen(tmp_path, monkeypatch):
+    monkeypatch.setattr(client_module, "CLOSE_TIMEOUT", 0.1)
+    client = EngineClient(EngineConfig(), tmp_path, [sys.executable, "-c", "import time; time.sleep(60)"])
+    await client.start()
+    while client.pid is None:  # noqa: ASYNC110 - such a process says nothing
+        await asyncio.sleep(0.01)
+    pid = client.pid
+    await client.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+async def test_close_right_after_start_leaves_no_process(tmp_path):
+    client = EngineClient(EngineConfig(), tmp_path, [*ENTRY, "tests.service.fake_engine:load"])
+    await client.start()
+    await client.close()
+    assert client.pid is None
+    assert [event async for event in client.events()] == []
+
+
+UI = """
+import asyncio, sys
+from pathlib import Path
+from pagedchat.config import EngineConfig
+from pagedchat.service.client import EngineClient
+from pagedchat.events import EngineReady
+
+async def main():
+    client = EngineClient(EngineConfig(), Path(sys.argv[1]), sys.argv[2:])
+    await client.start()
+    async for event in client.events():
+        if isinstance(event, EngineReady):
+            break
+    heavy = [name for name in ("torch", "numpy", "jinja2", "tokenizers", "textual") if name in sys.modules]
+    print(client.pid, *heavy, flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+def test_engine_ends_when_the_ui_is_killed_and_the_ui_loads_nothing_heavy(tmp_path):
+    entry = [*ENTRY, "tests.service.fake_engine:load"]
+    command = [sys.executable, "-c", UI, str(tmp_path), *entry]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as ui:
+        (pid,) = map(int, ui.stdout.readline().split())
+        assert os.getpgid(pid) != os.getpgid(ui.pid)  # ^C in the terminal does not reach it
+        ui.kill()
+    deadline = time.monotonic() + TIMEOUT
+    while _runs(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not _runs(pid)
+
+
+def _runs(pid: int) -> bool:
+    """Not ended, or ended and only waiting for somebody to ask how."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

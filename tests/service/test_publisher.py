@@ -1,0 +1,60 @@
+"""What goes out when, in which order."""
+
+import pytest
+
+from pagedchat import events as ev
+from pagedchat.service.publisher import INTERVAL, Publisher
+from tests.fakes import FakeClock
+from tests.service.test_wire import REPORT
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(100.0)
+
+
+@pytest.fixture
+def sent() -> list[ev.EngineEvent]:
+    return []
+
+
+@pytest.fixture
+def publisher(clock, sent) -> Publisher:
+    return Publisher(sent.append, clock)
+
+
+def test_reports_and_texts_are_joined(publisher, sent):
+    publisher.add_report(REPORT)
+    publisher.add_text(ev.TextDelta(1, 10, "a", 1))
+    publisher.add_text(ev.TextDelta(2, 20, "x", 1))
+    publisher.add_report(REPORT)
+    publisher.add_text(ev.TextDelta(1, 10, "b", 2))
+    assert sent == []
+    publisher.flush()
+    assert sent == [ev.Steps([REPORT, REPORT]), ev.TextDelta(1, 10, "ab", 2), ev.TextDelta(2, 20, "x", 1)]
+
+
+def test_urgent_event_comes_after_what_was_before_it(publisher, sent):
+    publisher.add_text(ev.TextDelta(1, 10, "a", 1))
+    publisher.send_now(ev.RunState(True))
+    assert sent == [ev.TextDelta(1, 10, "a", 1), ev.RunState(True)]
+
+
+def test_nothing_goes_out_before_its_time(publisher, sent, clock):
+    publisher.flush()
+    publisher.add_report(REPORT)
+    clock.advance(INTERVAL * 0.9)
+    publisher.flush_if_due()
+    assert sent == []
+    clock.advance(INTERVAL * 0.2)
+    publisher.flush_if_due()
+    assert sent == [ev.Steps([REPORT])]
+
+
+def test_progress_is_thinned_but_never_at_its_ends(publisher, sent, clock):
+    for done in range(1001):
+        clock.advance(INTERVAL / 100)
+        publisher.add_progress(ev.LoadProgress("weights", "reading", done, 1000, "tensors"))
+    publisher.add_progress(ev.LoadProgress("warmup", "warming up"))
+    assert 8 < len(sent) < 14
+    assert (sent[0].done, sent[-2].done, sent[-1].stage) == (0, 1000, "warmup")

@@ -1,0 +1,119 @@
+"""Messages survive the wire, whatever pieces they arrive in; garbage is told from messages."""
+
+from itertools import pairwise
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pagedchat import events as ev
+from pagedchat.chat.session import Turn
+from pagedchat.config import CacheConfig, EngineConfig, ModelConfig
+from pagedchat.engine.sampling_params import SamplingOverrides
+from pagedchat.service import commands as cmd
+from pagedchat.service.wire import (
+    HEADER,
+    MAX_FRAME,
+    Configure,
+    FrameWriter,
+    WireError,
+    command_reader,
+    event_reader,
+)
+from tests.service.fake_engine import ready_info
+
+COMMANDS = [
+    Configure(EngineConfig(model=ModelConfig(model="a/b"), cache=CacheConfig(num_blocks=7))),
+    cmd.Generate(1, 2, [Turn("user", "日本 \x1b[31m")], SamplingOverrides(temperature=0.5, stop=["x"]), True),
+    cmd.Fork(1, 2, 3),
+    cmd.Stop(1),
+    cmd.Close(1),
+    cmd.Focus(1),
+    cmd.Pause(),
+    cmd.Resume(),
+    cmd.StepOnce(5),
+    cmd.Shutdown(),
+]
+REPORT = ev.StepReport(
+    3,
+    0.5,
+    [ev.BatchEntry(1, 4, 0, [9])],
+    [
+        ev.SequenceOpened(1),
+        ev.SequenceExtended(1, [1, 2], 0),
+        ev.PrefixHit(1, [4], 2),
+        ev.BlockAllocated(1, 5),
+        ev.BlockCached(5, b"\x00\xff"),
+        ev.SwappedOut(1, [5], [0], [True]),
+        ev.SequenceParked(1, "length"),
+    ],
+    ev.PoolCounts(10, 8, 0, 2, 1, 3, 0, 0),
+    ev.QueueLengths(0, 1, 0, 2),
+    ev.Timings(0.1, 0.0, 0.3),
+    ev.Counters(steps=3),
+)
+EVENTS = [
+    ev.LoadProgress("download", "model.safetensors", 1, 10, "B"),
+    ready_info(sampling_defaults={"temperature": 0.7}),
+    ev.EngineFailed("No.", "Do."),
+    ev.TextDelta(1, 2, "é", 3),
+    ev.RequestStarted(1, 2, 3, 0),
+    ev.RequestFinished(1, 2, "stop", 3, 0, 4, 0.1, 0.2),
+    ev.RequestFailed(1, 2, "No.", ""),
+    ev.Steps([REPORT, REPORT]),
+    ev.RunState(True),
+    ev.EngineDied(-9, "log", True),
+]
+
+
+def stream(messages) -> bytes:
+    writer = FrameWriter()
+    return b"".join(bytes(writer.frame(message)) for message in messages)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 5000)))
+def test_messages_are_put_together_from_any_pieces(cuts):
+    for messages, reader in ((COMMANDS, command_reader()), (EVENTS, event_reader())):
+        data = stream(messages)
+        edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+        pieces = [data[a:b] for a, b in pairwise(edges)]
+        assert [message for piece in pieces for message in reader.feed(piece)] == messages
+        reader.finish()
+
+
+def test_every_event_and_command_is_covered():
+    def names(union):
+        return {kind.__name__ for kind in union.__args__}
+
+    assert {type(event).__name__ for event in EVENTS} == names(ev.EngineEvent)
+    assert {type(command).__name__ for command in COMMANDS} == names(cmd.AnyCommand) | {"Configure"}
+
+
+def test_connection_cut_inside_a_frame_is_told():
+    reader = event_reader()
+    assert list(reader.feed(stream(EVENTS[:1])[:-1])) == []
+    with pytest.raises(WireError, match="inside a message"):
+        reader.finish()
+
+
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        (HEADER.pack(MAX_FRAME + 1), "at most"),
+        (HEADER.pack(3) + b"\xc1\xc1\xc1", "not a message"),
+        (HEADER.pack(3) + msgspec.msgpack.encode(["?"]), "not a message"),
+        (b"Traceback (most recent call last)", "at most|not a message"),
+    ],
+)
+def test_garbage_is_told_from_messages(data, match):
+    with pytest.raises(WireError, match=match):
+        list(event_reader().feed(data))
+
+
+def test_messages_before_garbage_are_delivered():
+    feed = event_reader().feed(stream(EVENTS[:2]) + HEADER.pack(MAX_FRAME + 1))
+    assert [next(feed), next(feed)] == EVENTS[:2]
+    with pytest.raises(WireError):
+        next(feed)
