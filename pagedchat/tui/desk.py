@@ -138,7 +138,9 @@ class ChatDesk:
                 self._count_copies(event)
             case EngineReady():
                 self.context_limit = min(event.max_model_len, event.num_blocks * event.block_size)
-            case EngineDied() | EngineFailed():
+            case EngineDied():
+                self._interrupt_all(resent="queued" if event.restarting else "")
+            case EngineFailed():
                 self._interrupt_all()
 
     def _apply_to_chat(self, event: RequestEvent) -> None:
@@ -174,10 +176,11 @@ class ChatDesk:
             copied.seq_id for report in event.reports for copied in report.events if isinstance(copied, BlockCopied)
         )
 
-    def _interrupt_all(self) -> None:
+    def _interrupt_all(self, resent: str = "") -> None:
+        """Replies end where they are; chats in the state `resent` wait on, as their prompts are sent again."""
         self.copies.clear()
         for chat in self.chats:
-            if chat.busy:
+            if chat.busy and chat.state != resent:
                 chat.interrupt()
 
     # --- parts --------------------------------------------------------------------------------------

@@ -125,6 +125,16 @@ def test_dead_engine_interrupts_what_was_running(desk, sent):
     assert [turn.text for turn in sent[-1].turns] == ["Be brief.", "one", "half", "go on"]
 
 
+@pytest.mark.parametrize(("restarting", "state"), [(True, "queued"), (False, "interrupted")])
+def test_a_prompt_the_engine_had_not_begun_with_waits_for_the_next_engine(desk, sent, restarting, state):
+    chat = desk.new()
+    desk.submit(chat, "one")
+    desk.apply(EngineDied(-9, "", restarting=restarting))
+    assert chat.state == state
+    reply(desk, sent[0], "answer")
+    assert (chat.open_text == "answer") == restarting
+
+
 def test_focus_is_told_once(desk, sent):
     chat = desk.new()
     desk.focus(chat)
