@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pagedchat.engine.sampling_params import SamplingParams
-    from pagedchat.llm import LLM, RequestOutput
+    from pagedchat.llm import LLM
+    from pagedchat.outputs import RequestOutput
 
 __version__ = "0.1.0"
 __all__ = ["LLM", "RequestOutput", "SamplingParams", "__version__"]
 
 _HOMES = {
     "LLM": "pagedchat.llm",
-    "RequestOutput": "pagedchat.llm",
+    "RequestOutput": "pagedchat.outputs",
     "SamplingParams": "pagedchat.engine.sampling_params",
 }
 

@@ -1,0 +1,52 @@
+# Two commands do everything on a fresh machine with Python 3.11 or newer:
+#
+#   make chat                     make a virtual environment, install, start the chat
+#   make chat MODEL=DIR|ID        the same with a local checkpoint or another model of the hub
+#   make check                    make a virtual environment, install, run all checks and tests
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+MODEL  ?=
+ARGS   ?=
+
+# The packages last installed are those of pyproject.toml; the stamps say so.
+INSTALLED     := $(VENV)/installed
+INSTALLED_DEV := $(VENV)/installed-dev
+
+.PHONY: help chat check format clean
+
+help:
+	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
+
+chat: $(INSTALLED)
+	$(BIN)/pagedchat $(if $(MODEL),--model "$(MODEL)") $(ARGS)
+
+check: $(INSTALLED_DEV)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -n 2
+
+format: $(INSTALLED_DEV)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+# Dependency groups came with pip 25.1; the pip that venv brings may be older.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else 1)' || \
+		{ echo "pagedchat needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+
+$(INSTALLED): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --editable .
+	@touch $@
+
+$(INSTALLED_DEV): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --editable . --group dev
+	@touch $@ $(INSTALLED)

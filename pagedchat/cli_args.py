@@ -1,0 +1,238 @@
+"""The command line as a table of options, and its way into the config classes.
+
+Knows names, types and help; starts nothing and imports nothing heavy. A destination is named after the config field
+it sets and stays `None` when not given, so every default lives in one place: the config class.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+from pagedchat import __version__
+from pagedchat.config import DEFAULT_MODEL, CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
+from pagedchat.engine.sampling_params import SamplingOverrides, SamplingParams
+from pagedchat.errors import InvalidValueError
+from pagedchat.units import parse_size
+
+MAX_SESSIONS = 9
+_DESCRIPTION = "Several chats side by side in the terminal, on one local engine whose paged KV cache you can watch."
+_EPILOG = """\
+commands:
+  bench engine            throughput against transformers, host time of a step, time to the first frame
+
+examples:
+  pagedchat --sessions 4                         four chats with facebook/opt-125m
+  pagedchat --model ./checkpoint                 a checkpoint in a folder
+  pagedchat -p "Tell me a sea story."            one reply, no screen
+  echo "And then?" | pagedchat --json            the prompt from standard input, the reply as JSON
+"""
+
+T = TypeVar("T", ModelConfig, CacheConfig, SchedulerConfig)
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong as an `InvalidValueError` and leaves printing and exit codes to `cli.main`."""
+
+    def error(self, message: str) -> NoReturn:
+        """Called by argparse with its own words, which begin in lower case."""
+        message = message.removeprefix("argument ").rstrip(".")
+        raise InvalidValueError(f"{message[:1].upper()}{message[1:]}.", f"See {self.prog} --help.")
+
+
+def parse_args(argv: Sequence[str]) -> argparse.Namespace:
+    """Read a command line; `command` in the result is "chat" or "bench".
+
+    Raises:
+        InvalidValueError: an option that does not exist, or a value that cannot be read.
+        SystemExit: after --help and --version.
+    """
+    if argv and argv[0] == "bench":
+        return _bench_parser().parse_args(argv[1:])
+    return _chat_parser().parse_args(argv)
+
+
+def _chat_parser() -> Parser:
+    parser = Parser(
+        prog="pagedchat",
+        usage="pagedchat [OPTIONS]\n       pagedchat -p TEXT [OPTIONS]\n       pagedchat bench NAME [OPTIONS]",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
+        allow_abbrev=False,
+    )
+    _add_general(parser)
+    _add_one_shot(parser)
+    _add_chats(parser)
+    _add_model(parser)
+    _add_sampling(parser)
+    _add_cache(parser)
+    _add_scheduling(parser)
+    parser.set_defaults(command="chat")
+    return parser
+
+
+def engine_config(args: argparse.Namespace) -> EngineConfig:
+    """What was given on the command line over the defaults.
+
+    Raises:
+        InvalidValueError: a value outside what it may be.
+    """
+    given = {} if args.seed is None else {"seed": args.seed}
+    return EngineConfig(
+        model=_from_args(ModelConfig, args),
+        cache=_from_args(CacheConfig, args),
+        scheduler=_from_args(SchedulerConfig, args),
+        **given,
+    )
+
+
+def sampling_overrides(args: argparse.Namespace) -> SamplingOverrides:
+    """The sampling settings given; all others follow the model.
+
+    Raises:
+        InvalidValueError: a value outside what it may be.
+    """
+    names = SamplingOverrides.__struct_fields__
+    values = {name: getattr(args, name) for name in names if name != "seed" and hasattr(args, name)}
+    overrides = SamplingOverrides(**values)
+    overrides.resolve(SamplingParams())  # checks the values now, not when the first prompt is sent
+    return overrides
+
+
+def _from_args(cls: type[T], args: argparse.Namespace) -> T:
+    values: dict[str, Any] = {f.name: getattr(args, f.name, None) for f in fields(cls)}
+    return cls(**{name: value for name, value in values.items() if value is not None})
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_size(text)
+    except InvalidValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _sessions(text: str) -> int:
+    if text.isdecimal() and 1 <= int(text) <= MAX_SESSIONS:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {MAX_SESSIONS}")
+
+
+def _count(text: str) -> int:
+    if text.isdecimal() and int(text) >= 1:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
+
+
+def _new_file(text: str) -> Path:
+    """A file to write at the end of a long run: that it can be written is found out before."""
+    path = Path(text)
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: make its folder first")
+    return path
+
+
+def _add_general(parser: Parser) -> None:
+    group = parser.add_argument_group("general")
+    group.add_argument("-h", "--help", action="help", help="show this help and exit")
+    group.add_argument("--version", action="version", version=f"pagedchat {__version__}")
+
+
+def _add_one_shot(parser: Parser) -> None:
+    group = parser.add_argument_group("one reply without a screen")
+    group.add_argument(
+        "-p", "--prompt", metavar="TEXT", help="print the reply to TEXT and exit; - reads standard input"
+    )
+    group.add_argument(
+        "--json", action="store_true", help="print one JSON object: text, token ids, timings, cache counters"
+    )
+
+
+def _add_chats(parser: Parser) -> None:
+    group = parser.add_argument_group("chats")
+    group.add_argument(
+        "--sessions", type=_sessions, default=1, metavar="N", help="how many panes to open, 1 to 9 (1)"
+    )
+    group.add_argument("--system", metavar="TEXT", help="system prompt of every chat")
+    group.add_argument(
+        "--raw", action="store_true", help="text completion: the prompt goes to the model without a chat template"
+    )
+
+
+def _add_model(parser: Parser) -> None:
+    group = parser.add_argument_group("model")
+    group.add_argument("--model", metavar="ID|DIR", help=f"hub id or folder of a checkpoint ({DEFAULT_MODEL})")
+    group.add_argument("--tokenizer", metavar="ID|DIR", help="hub id or folder of the tokenizer (the model's own)")
+    group.add_argument("--device", metavar="NAME", help="auto, cpu or cuda (auto)")
+    group.add_argument(
+        "--dtype", metavar="NAME", help="auto, float32, float16 or bfloat16 (auto: float32 on a CPU)"
+    )
+
+
+def _add_sampling(parser: Parser) -> None:
+    group = parser.add_argument_group("sampling (defaults come from the model's generation_config.json)")
+    group.add_argument("--temperature", type=float, metavar="X", help="0 always takes the most likely token")
+    group.add_argument("--top-p", type=float, metavar="P", help="keep the most likely tokens that sum to P")
+    group.add_argument("--top-k", type=int, metavar="K", help="keep the K most likely tokens")
+    group.add_argument(
+        "--repetition-penalty", type=float, metavar="X", help="above 1, tokens already used become less likely"
+    )
+    group.add_argument("--max-tokens", type=int, metavar="N", help="end a reply after N tokens")
+    group.add_argument("--stop", action="append", metavar="TEXT", help="end a reply before TEXT; may be repeated")
+    group.add_argument("--seed", type=int, metavar="N", help="the same seed gives the same replies (0)")
+
+
+def _add_cache(parser: Parser) -> None:
+    group = parser.add_argument_group("KV cache")
+    group.add_argument("--block-size", type=int, metavar="N", help="token slots in a block (16)")
+    group.add_argument("--num-blocks", type=int, metavar="N", help="fix the pool instead of measuring free memory")
+    group.add_argument(
+        "--kv-cache-memory",
+        type=_size,
+        metavar="SIZE",
+        help="memory for the pool, like 2GiB (a part of what is free)",
+    )
+    group.add_argument(
+        "--gpu-memory-utilization", type=float, metavar="X", help="share of the GPU's memory to use in all (0.9)"
+    )
+    group.add_argument("--swap-space", type=_size, metavar="SIZE", help="host memory for blocks swapped out (4GiB)")
+    group.add_argument(
+        "--no-prefix-caching",
+        dest="enable_prefix_caching",
+        action="store_false",
+        default=None,
+        help="compute every prompt anew, even where its beginning is in the cache",
+    )
+
+
+def _add_scheduling(parser: Parser) -> None:
+    group = parser.add_argument_group("scheduling")
+    group.add_argument("--max-num-seqs", type=int, metavar="N", help="sequences in one step (256)")
+    group.add_argument(
+        "--max-num-batched-tokens", type=int, metavar="N", help="tokens in one step (2048 on a GPU, 512 on a CPU)"
+    )
+    group.add_argument(
+        "--preemption-mode", metavar="MODE", help="how blocks are taken back: recompute or swap (recompute)"
+    )
+
+
+def _bench_parser() -> Parser:
+    parser = Parser(prog="pagedchat bench", description="Measure pagedchat on this machine.", allow_abbrev=False)
+    parser.set_defaults(command="bench")
+    kinds = parser.add_subparsers(title="benchmarks", dest="benchmark", metavar="NAME", required=True)
+    engine = kinds.add_parser(
+        "engine",
+        help="throughput against transformers, host time of a step, time to the first frame",
+        allow_abbrev=False,
+    )
+    engine.add_argument("--model", metavar="DIR", help="a checkpoint (an opt-125m shape with random weights)")
+    engine.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where both sides run (cpu)")
+    engine.add_argument("--dtype", default="auto", metavar="NAME", help="auto, float32, float16 or bfloat16 (auto)")
+    engine.add_argument("--threads", type=_count, metavar="N", help="threads of torch (as many as it takes itself)")
+    engine.add_argument(
+        "--repeats", type=_count, default=3, metavar="N", help="runs of each row; the median counts (3)"
+    )
+    engine.add_argument("--json", type=_new_file, metavar="FILE", help="write the figures and the environment")
+    return parser

@@ -1,0 +1,82 @@
+"""Which files of a checkpoint hold its weights, and whether they are whole. Knows file names, no tensors."""
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from pagedchat.errors import ModelError
+
+SINGLE = ("model.safetensors", "pytorch_model.bin")
+"""Weights in one file, in the order of preference."""
+INDEX = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+"""Weights in several files, listed by one of these."""
+
+
+def preferred_weights(names: Collection[str]) -> list[str]:
+    """Of the files in a checkpoint, those with weights: safetensors if there are any, else `.bin`.
+
+    An index comes before the files that it lists; empty where there are no weights.
+    """
+    for single, index in zip(SINGLE, INDEX, strict=True):
+        if single in names:
+            return [single]
+        if index in names:
+            suffix = Path(single).suffix
+            stem = Path(single).stem
+            return [index, *sorted(name for name in names if name.startswith(f"{stem}-") and name.endswith(suffix))]
+    return []
+
+
+def weight_files(name: str, folder: Path) -> list[Path]:
+    """The files with the weights of a local checkpoint, all there.
+
+    Args:
+        name: of the model, for messages.
+        folder: of the checkpoint.
+
+    Raises:
+        ModelError: no weights, or a part of them is missing.
+    """
+    present = {path.name for path in folder.iterdir()}
+    names = preferred_weights(present)
+    if not names:
+        raise ModelError(
+            f"{name} has no weights: neither {SINGLE[0]} nor {SINGLE[1]} is there.", "Download the model again."
+        )
+    if names[0] in INDEX:
+        names = _listed(name, folder / names[0])
+        missing = [part for part in names if part not in present]
+        if missing:
+            raise ModelError(f"{name} lacks {missing[0]}, a part of its weights.", "Download the model again.")
+    return [folder / part for part in names]
+
+
+def check_whole(path: Path) -> None:
+    """Refuse a safetensors file whose header does not agree with its size.
+
+    Raises:
+        ModelError: the file is cut short or damaged.
+    """
+    if path.suffix != ".safetensors":
+        return
+    try:
+        with safe_open(path, framework="pt"):
+            pass
+    except (SafetensorError, OSError) as error:
+        raise damaged(path) from error
+
+
+def damaged(path: Path) -> ModelError:
+    """The error for a file that cannot be read to its end."""
+    return ModelError(f"{path.name} in {path.parent} is cut short or damaged.", "Delete it and download it again.")
+
+
+def _listed(name: str, index: Path) -> list[str]:
+    try:
+        weight_map: dict[str, Any] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        return sorted(set(weight_map.values()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(f"{index.name} of {name} cannot be read.", "Download the model again.") from error

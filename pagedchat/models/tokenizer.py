@@ -1,0 +1,147 @@
+"""The tokenizer of a checkpoint as a `tokenizers.Tokenizer`, its special tokens and its chat template.
+
+`tokenizer.json` is read as it is; `vocab.json` with `merges.txt` (GPT-2, OPT) makes a byte-level BPE; anything else
+goes through transformers. Knows files, no model.
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.processors import TemplateProcessing
+
+from pagedchat.errors import ModelError
+from pagedchat.models.quiet import quiet
+
+_ROLES = ("bos_token", "eos_token", "unk_token", "pad_token")
+_OPT_TOKENS = {"bos_token": "</s>", "eos_token": "</s>", "unk_token": "</s>", "pad_token": "<pad>"}
+_GPT2_TOKENS = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
+_OTHER_FILES = ("tokenizer.model", "spiece.model", "vocab.txt", "tekken.json")
+_HINT = "Give another tokenizer with --tokenizer, or download the model again."
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTokenizer:
+    """A tokenizer and what goes with it."""
+
+    tokenizer: Tokenizer
+    """Its `encode` puts the special tokens around a text that the model expects there."""
+    chat_template: str | None
+    """Jinja source; None for a base model."""
+    special_tokens: dict[str, str] = field(default_factory=dict)
+    """`{"bos_token": "<s>", "eos_token": "</s>"}` and so on, for the template."""
+
+
+def load_tokenizer(name: str, folder: Path, model_type: str) -> LoadedTokenizer:
+    """Read the tokenizer in `folder`.
+
+    Args:
+        name: of the model, for messages.
+        folder: of the checkpoint.
+        model_type: from the config; says what OPT's files do not.
+
+    Raises:
+        ModelError: no tokenizer, or one that cannot be read.
+    """
+    settings = _read_json(folder / "tokenizer_config.json")
+    special_tokens = _special_tokens(folder, settings)
+    try:
+        file = "tokenizer.json"
+        if (folder / file).is_file():
+            tokenizer = Tokenizer.from_file(str(folder / file))
+        elif (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
+            file = "vocab.json or merges.txt"
+            special_tokens = (_OPT_TOKENS if model_type == "opt" else _GPT2_TOKENS) | special_tokens
+            tokenizer = _byte_level_bpe(folder, special_tokens, bool(settings.get("add_prefix_space")))
+        elif others := [other for other in _OTHER_FILES if (folder / other).is_file()]:
+            file = others[0]
+            tokenizer = _through_transformers(folder)
+        else:
+            raise ModelError(f"{name} has no tokenizer.", _HINT)
+    except ModelError:
+        raise
+    except Exception as error:  # the library raises plain Exception for a damaged file
+        raise ModelError(f"{file} of {name} cannot be read: {_first_line(error)}.", _HINT) from error
+    if settings.get("add_bos_token", model_type == "opt"):
+        _put_in_front(tokenizer, special_tokens.get("bos_token"))
+    return LoadedTokenizer(tokenizer, _chat_template(folder, settings), special_tokens)
+
+
+def _byte_level_bpe(folder: Path, special_tokens: dict[str, str], add_prefix_space: bool) -> Tokenizer:
+    """GPT-2's tokenizer from its two files. The library skips the `#version` line of merges.txt and no other."""
+    tokenizer = Tokenizer(BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt")))
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=add_prefix_space)
+    tokenizer.decoder = ByteLevelDecoder()
+    known = dict.fromkeys(token for token in special_tokens.values() if tokenizer.token_to_id(token) is not None)
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in known])
+    return tokenizer
+
+
+def _through_transformers(folder: Path) -> Tokenizer:
+    from transformers import AutoTokenizer  # noqa: PLC0415 - seconds of imports that few models need
+
+    with quiet():
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if not isinstance(backend, Tokenizer):
+        raise ModelError(f"The tokenizer in {folder} has no fast version.", _HINT)
+    return backend
+
+
+def _put_in_front(tokenizer: Tokenizer, bos_token: str | None) -> None:
+    """Make every text begin with `bos_token`, unless the tokenizer sees to that already."""
+    bos_id = None if bos_token is None else tokenizer.token_to_id(bos_token)
+    if bos_id is None or tokenizer.encode("a").ids[:1] == [bos_id]:
+        return
+    tokenizer.post_processor = TemplateProcessing(
+        single=f"{bos_token} $A", pair=f"{bos_token} $A {bos_token} $B", special_tokens=[(bos_token, bos_id)]
+    )
+
+
+def _special_tokens(folder: Path, settings: dict[str, Any]) -> dict[str, str]:
+    """Written as text, or as an object with the text in `content`."""
+    values = _read_json(folder / "special_tokens_map.json") | {k: v for k, v in settings.items() if v is not None}
+    contents = {role: _content(values.get(role)) for role in _ROLES}
+    return {role: content for role, content in contents.items() if content is not None}
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().rstrip(".").splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _content(token: Any) -> str | None:
+    content = token.get("content") if isinstance(token, dict) else token
+    return content if isinstance(content, str) else None
+
+
+def _chat_template(folder: Path, settings: dict[str, Any]) -> str | None:
+    """A file of its own, or in tokenizer_config.json: one template, or several, of which "default" counts."""
+    path = folder / "chat_template.jinja"
+    if path.is_file():
+        return path.read_text(encoding="utf-8")
+    template = settings.get("chat_template") or _read_json(folder / "chat_template.json").get("chat_template")
+    if isinstance(template, list):
+        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
+        template = named.get("default")
+    return template if isinstance(template, str) else None
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """The file's object; empty where it is missing.
+
+    Raises:
+        ModelError: the file is there and broken.
+    """
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path.name} in {path.parent} cannot be read: {error}.", _HINT) from error
+    return values if isinstance(values, dict) else {}

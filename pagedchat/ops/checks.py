@@ -1,0 +1,50 @@
+"""Argument checks shared by the ops: each message names the argument, what was expected and what came."""
+
+import torch
+
+
+def check_shape(name: str, tensor: torch.Tensor, *expected: int | None) -> None:
+    """Refuse a tensor whose shape is not `expected`; `None` stands for any size.
+
+    Raises:
+        ValueError: wrong number of dimensions, or a wrong size.
+    """
+    fits = tensor.dim() == len(expected)
+    for size, wanted in zip(tensor.shape, expected, strict=False):  # a plain loop: this runs in every layer
+        if wanted is not None and size != wanted:
+            fits = False
+    if not fits:
+        shown = ", ".join("*" if wanted is None else str(wanted) for wanted in expected)
+        raise ValueError(f"{name} has shape {list(tensor.shape)}, expected [{shown}]")
+
+
+def check_dtype(name: str, tensor: torch.Tensor, expected: torch.dtype) -> None:
+    """Refuse a tensor of another element type.
+
+    Raises:
+        ValueError: another type.
+    """
+    if tensor.dtype != expected:
+        raise ValueError(f"{name} is {tensor.dtype}, expected {expected}")
+
+
+def check_same_type(name: str, tensor: torch.Tensor, other: torch.Tensor) -> None:
+    """Refuse a tensor that differs from `other` in element type or device.
+
+    Raises:
+        ValueError: it differs.
+    """
+    if tensor.dtype != other.dtype or tensor.device != other.device:
+        raise ValueError(f"{name} is {tensor.dtype} on {tensor.device}, expected {other.dtype} on {other.device}")
+
+
+def check_pairs(src: torch.Tensor, dst: torch.Tensor) -> None:
+    """Refuse lists of block ids that are not one-dimensional int64 of equal length.
+
+    Raises:
+        ValueError: they are not.
+    """
+    check_dtype("src", src, torch.int64)
+    check_dtype("dst", dst, torch.int64)
+    check_shape("src", src, None)
+    check_shape("dst", dst, src.shape[0])

@@ -1,0 +1,38 @@
+"""What the offline API returns, named as vLLM's users know it."""
+
+from dataclasses import dataclass
+
+from pagedchat.events import FinishReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionOutput:
+    """One reply to a prompt."""
+
+    index: int
+    """Place among the replies to the same prompt."""
+    text: str
+    """Without special tokens, and ending before a stop string; empty where no tokenizer was loaded."""
+    token_ids: list[int]
+    """All that was generated, the tokens that ended it included."""
+    finish_reason: FinishReason | None
+    """"stop": an end-of-sequence or stop token, or a stop string; "length": `max_tokens` or the context is full;
+    None: still on its way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestOutput:
+    """One prompt with its replies."""
+
+    request_id: str
+    prompt: str | None
+    """The text given; None where token ids were given."""
+    prompt_token_ids: list[int]
+    outputs: list[CompletionOutput]
+    num_cached_tokens: int
+    """Prompt tokens found in the prefix cache; known when the request is finished."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether every reply is complete."""
+        return all(output.finish_reason is not None for output in self.outputs)

@@ -1,0 +1,195 @@
+"""Puts the torch side together, step by step: files, device, weights, cache, a trial, tokenizer."""
+
+import time
+
+import torch
+
+from pagedchat.config import EngineConfig
+from pagedchat.engine.limits import EngineLimits
+from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.errors import DeviceError
+from pagedchat.events import EngineReady, LoadProgress
+from pagedchat.models.config import ModelDescription, describe_model
+from pagedchat.models.generation_config import eos_token_ids, read_generation_config, sampling_values
+from pagedchat.models.hub import find_model, find_tokenizer
+from pagedchat.models.linear_layout import transpose_in_memory, worth_transposing
+from pagedchat.models.loader import load_weights
+from pagedchat.models.tokenizer import LoadedTokenizer, load_tokenizer
+from pagedchat.runtime.attention import interface
+from pagedchat.runtime.attention.backend import CacheShape
+from pagedchat.runtime.attention.torch_backend import TorchAttention
+from pagedchat.runtime.build import LoadedModel, Progress
+from pagedchat.runtime.device import available_memory, choose_device, choose_dtype, describe_device
+from pagedchat.runtime.model_runner import TorchModelRunner
+from pagedchat.runtime.pool_size import PoolSize, measure_pool
+from pagedchat.runtime.trial import check_against_model, peak_memory
+from pagedchat.units import format_size
+
+CPU_TOKEN_BUDGET, GPU_TOKEN_BUDGET = 512, 2048
+"""Tokens of a step by default. On a CPU more would only make the others wait longer for their next token."""
+
+
+def assemble(config: EngineConfig, progress: Progress, began: float) -> LoadedModel:
+    """See `build.load_model`; `began` is when it was called, by `time.perf_counter`."""
+    return _Assembly(config, progress, began).run()
+
+
+class _Assembly:
+    """One loading; what one step finds out the next ones use."""
+
+    def __init__(self, config: EngineConfig, progress: Progress, began: float) -> None:
+        self._config = config
+        self._progress = progress
+        self._began = began
+
+    def run(self) -> LoadedModel:
+        device = choose_device(self._config.model.device)
+        description = self._describe()
+        tokenizer = self._tokenizer(description)
+        dtype = choose_dtype(self._config.model.dtype, device, description.dtype)
+        model, num_parameters = self._weights(description, dtype, device)
+        runner, pool = self._runner(description, model, dtype, device)
+        self._say("warmup", "Trying the model on a short text")
+        check_against_model(description.name, runner, description.vocab_size)
+        generation_config = read_generation_config(description.folder)
+        sampling = sampling_values(generation_config)
+        eos = description.eos_token_ids | eos_token_ids(generation_config)
+        return LoadedModel(
+            runner=runner,
+            limits=self._limits(description, pool, device, eos),
+            info=self._info(description, runner, pool, tokenizer, num_parameters, sampling),
+            tokenizer=tokenizer.tokenizer if tokenizer else None,
+            chat_template=tokenizer.chat_template if tokenizer else None,
+            special_tokens=tokenizer.special_tokens if tokenizer else {},
+            sampling_defaults=SamplingParams(**{"max_tokens": None, **sampling}),
+        )
+
+    # --- files --------------------------------------------------------------------------------------
+
+    def _describe(self) -> ModelDescription:
+        name = self._config.model.model
+        return describe_model(name, find_model(name, self._report_download))
+
+    def _tokenizer(self, description: ModelDescription) -> LoadedTokenizer | None:
+        wanted = self._config.model
+        if wanted.skip_tokenizer_init:
+            return None
+        folder = find_tokenizer(wanted.tokenizer, self._report_download) if wanted.tokenizer else description.folder
+        return load_tokenizer(wanted.tokenizer or description.name, folder, description.model_type)
+
+    # --- tensors ------------------------------------------------------------------------------------
+
+    def _weights(
+        self, description: ModelDescription, dtype: torch.dtype, device: torch.device
+    ) -> tuple[torch.nn.Module, int]:
+        interface.register()
+        self._say("weights", "Reading the weights")
+        model = load_weights(
+            description,
+            attention=interface.ATTENTION_NAME,
+            dtype=dtype,
+            device=device,
+            on_progress=lambda done, total: self._say("weights", "Reading the weights", done, total, "tensors"),
+        )
+        num_parameters = sum(parameter.numel() for parameter in model.parameters())
+        if worth_transposing(dtype, device):
+            transpose_in_memory(model, available_memory())
+        return model, num_parameters
+
+    def _runner(
+        self, description: ModelDescription, model: torch.nn.Module, dtype: torch.dtype, device: torch.device
+    ) -> tuple[TorchModelRunner, PoolSize]:
+        shape = CacheShape(
+            num_layers=description.num_layers,
+            block_size=self._config.cache.block_size,
+            num_heads=description.num_heads,
+            num_kv_heads=description.num_kv_heads,
+            head_dim=description.head_dim,
+            dtype=dtype,
+        )
+        runner = TorchModelRunner(model, TorchAttention(shape, 0, 0, device), shape.block_size, device)
+
+        def profile() -> int:
+            self._say("profile", "Measuring the largest batch")
+            return peak_memory(
+                runner,
+                shape,
+                self._token_budget(device),
+                self._config.scheduler.max_num_seqs,
+                description.max_model_len,
+            )
+
+        pool = measure_pool(self._config, shape, description.max_model_len, device, profile)
+        total = format_size(pool.num_blocks * shape.block_bytes)
+        self._say("cache", f"Taking {total} for {pool.num_blocks} blocks")
+        runner.backend = _allocate(shape, pool, device)
+        return runner, pool
+
+    # --- what is told -------------------------------------------------------------------------------
+
+    def _token_budget(self, device: torch.device) -> int:
+        default = CPU_TOKEN_BUDGET if device.type == "cpu" else GPU_TOKEN_BUDGET
+        return self._config.scheduler.max_num_batched_tokens or default
+
+    def _limits(
+        self, description: ModelDescription, pool: PoolSize, device: torch.device, eos: frozenset[int]
+    ) -> EngineLimits:
+        config = self._config
+        return EngineLimits(
+            num_blocks=pool.num_blocks,
+            num_host_blocks=pool.num_host_blocks,
+            block_size=config.cache.block_size,
+            model_len=description.max_model_len,
+            max_num_seqs=config.scheduler.max_num_seqs,
+            max_num_batched_tokens=self._token_budget(device),
+            enable_prefix_caching=config.cache.enable_prefix_caching,
+            preemption_mode=config.scheduler.preemption_mode,
+            eos_token_ids=eos,
+            seed=config.seed,
+        )
+
+    def _info(
+        self,
+        description: ModelDescription,
+        runner: TorchModelRunner,
+        pool: PoolSize,
+        tokenizer: LoadedTokenizer | None,
+        num_parameters: int,
+        sampling: dict[str, object],
+    ) -> EngineReady:
+        shape = runner.backend.shape
+        return EngineReady(
+            model=description.name,
+            architecture=description.architecture,
+            num_parameters=num_parameters,
+            dtype=str(shape.dtype).removeprefix("torch."),
+            device=describe_device(runner.device),
+            num_layers=shape.num_layers,
+            num_kv_heads=shape.num_kv_heads,
+            head_dim=shape.head_dim,
+            vocab_size=description.vocab_size,
+            max_model_len=description.max_model_len,
+            block_size=shape.block_size,
+            num_blocks=pool.num_blocks,
+            num_host_blocks=pool.num_host_blocks,
+            block_bytes=shape.block_bytes,
+            chat_template="model" if tokenizer and tokenizer.chat_template else "plain",
+            sampling_defaults=sampling,
+            load_seconds=time.perf_counter() - self._began,
+        )
+
+    def _report_download(self, file: str, done: int, total: int) -> None:
+        self._say("download", f"Downloading {file}", done, total, "B")
+
+    def _say(self, stage: str, message: str, done: int = 0, total: int = 0, unit: str = "") -> None:
+        self._progress(LoadProgress(stage, message, done, total, unit))  # type: ignore[arg-type]
+
+
+def _allocate(shape: CacheShape, pool: PoolSize, device: torch.device) -> TorchAttention:
+    try:
+        return TorchAttention(shape, pool.num_blocks, pool.num_host_blocks, device)
+    except RuntimeError as error:  # torch says "out of memory" with this on every device
+        raise DeviceError(
+            f"{pool.num_blocks} blocks of {format_size(shape.block_bytes)} cannot be allocated.",
+            "Lower --num-blocks, --kv-cache-memory or --swap-space.",
+        ) from error

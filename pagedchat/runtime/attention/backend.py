@@ -1,0 +1,105 @@
+"""What a step's attention needs to know, and what an attention backend must do. Knows no model and no scheduler."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """What the KV cache of a model looks like, whatever order a backend keeps it in."""
+
+    num_layers: int
+    block_size: int
+    num_heads: int
+    """Query heads."""
+    num_kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of one block in one layer: K and V."""
+        return 2 * self.block_size * self.num_kv_heads * self.head_dim * self.dtype.itemsize
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one block in all layers."""
+        return self.num_layers * self.page_bytes
+
+
+@dataclass(slots=True)
+class AttentionBatch:
+    """The batch of a step as attention sees it: tokens flattened, sequences with one token first.
+
+    ::
+
+        rows       | d0 | d1 | d2 |<--- chunk of s3 --->|<- chunk of s4 ->|
+                   |<- decodes -->|<------------- prefills -------------->|
+    """
+
+    num_decodes: int
+    """Sequences with one token each; they take the first rows."""
+    query_lens: list[int]
+    """Tokens of each sequence in this step."""
+    seq_lens: list[int]
+    """Tokens of each sequence up to the last one of this step."""
+    block_tables: list[list[int]]
+    """Block ids of each sequence, covering at least its `seq_lens`."""
+    slot_mapping: torch.Tensor
+    """`[num_tokens]`, int64, on the device: where each new token's K and V go."""
+
+
+class AttentionBackend(Protocol):
+    """Owns the order of the cache in memory, and everything that reads or writes it."""
+
+    shape: CacheShape
+    num_blocks: int
+    """Device blocks."""
+
+    def begin(self, batch: AttentionBatch) -> None:
+        """A step begins: all layers to come are of this batch."""
+        ...
+
+    def write(self, layer_idx: int, key: torch.Tensor, value: torch.Tensor) -> None:
+        """Put the new tokens' K and V, `[num_tokens, num_kv_heads, head_dim]`, into their slots."""
+        ...
+
+    def attend(
+        self,
+        layer_idx: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        *,
+        scale: float,
+        sliding_window: int | None,
+        cap: float | None,
+    ) -> torch.Tensor:
+        """Causal attention of every query over its sequence; `write` has been called with the same K and V.
+
+        Args:
+            layer_idx: which layer's cache.
+            query: `[num_tokens, num_heads, head_dim]`.
+            key, value: `[num_tokens, num_kv_heads, head_dim]`.
+            scale: factor of the scores.
+            sliding_window: a query sees this many tokens, itself included; None sees all.
+            cap: soft cap of the scores.
+
+        Returns:
+            `[num_tokens, num_heads, head_dim]`.
+        """
+        ...
+
+    def copy_blocks(self, src: list[int], dst: list[int]) -> None:
+        """Copy device block `src[i]` to device block `dst[i]`; all reads come before all writes."""
+        ...
+
+    def swap_out(self, src: list[int], dst: list[int]) -> None:
+        """Copy device block `src[i]` to host block `dst[i]`."""
+        ...
+
+    def swap_in(self, src: list[int], dst: list[int]) -> None:
+        """Copy host block `src[i]` to device block `dst[i]`."""
+        ...

@@ -1,0 +1,89 @@
+"""Our attention as transformers' models call it, registered under the name `ATTENTION_NAME`.
+
+The batch is flattened to `[1, num_tokens]`; the backend travels as the keyword argument `paged` of the model's
+forward. No mask function is registered under our name, and so transformers builds no mask at all (a registered one
+would cost a look at the positions, which on a GPU waits for the device, in every forward).
+"""
+
+from typing import Any
+
+import torch
+from transformers import AttentionInterface
+
+from pagedchat.errors import ModelError
+from pagedchat.runtime.attention.backend import AttentionBackend
+
+ATTENTION_NAME = "pagedchat"
+
+_NOT_DONE = {
+    "s_aux": "attention sinks",
+    "sinks": "attention sinks",
+    "position_bias": "a learned position bias",
+    "indices": "sparse attention",
+    "block_indices": "sparse attention",
+}
+
+
+def register() -> None:
+    """Make `attn_implementation=ATTENTION_NAME` known to transformers."""
+    AttentionInterface.register(ATTENTION_NAME, attention_forward)
+
+
+def attention_forward(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    paged: AttentionBackend,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    is_causal: bool | None = None,
+    **extras: Any,
+) -> tuple[torch.Tensor, None]:
+    """Write the new keys and values, then attend.
+
+    Args:
+        module: the attention layer; its `layer_idx` says which layer's cache is meant.
+        query: `[1, num_heads, num_tokens, head_dim]`.
+        key, value: `[1, num_kv_heads, num_tokens, head_dim]`.
+        attention_mask: none.
+        paged: the backend, told of this step's batch.
+        scaling: factor of the scores; by default `head_dim ** -0.5`.
+        sliding_window: a query sees this many tokens, itself included.
+        softcap: bound of the scores.
+        is_causal: false is refused.
+        extras: what else the model passes; refused where it would change the result.
+
+    Returns:
+        `[1, num_tokens, num_heads, head_dim]`, and no attention weights.
+
+    Raises:
+        ModelError: the model asks for something that the paged attention does not do.
+    """
+    _refuse_what_is_not_done(attention_mask, is_causal, extras)
+    rows = (
+        query[0].transpose(0, 1),
+        key[0].transpose(0, 1),
+        value[0].transpose(0, 1),
+    )  # [num_tokens, heads, head_dim]
+    layer_idx: int = module.layer_idx  # type: ignore[assignment]
+    paged.write(layer_idx, rows[1], rows[2])
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    output = paged.attend(layer_idx, *rows, scale=scale, sliding_window=sliding_window, cap=softcap)
+    return output[None], None
+
+
+def _refuse_what_is_not_done(mask: torch.Tensor | None, is_causal: bool | None, extras: dict[str, Any]) -> None:
+    wanted = {words for name, words in _NOT_DONE.items() if extras.get(name) is not None}
+    if mask is not None:
+        wanted.add("an attention mask of its own")
+    if is_causal is False:
+        wanted.add("attention to later tokens")
+    if wanted:
+        raise ModelError(
+            f"This model uses {' and '.join(sorted(wanted))}, which the paged attention does not do.",
+            "Choose a model with plain causal attention, such as OPT, GPT-2, Llama, Mistral, Qwen2 or GPT-NeoX.",
+        )

@@ -1,0 +1,129 @@
+"""The attention backend of plain torch: any device, and the reference for every other.
+
+Cache: `[num_layers, 2, num_blocks, block_size, num_kv_heads, head_dim]`, K and V of a layer each contiguous, so
+that a token's row is `slot * num_kv_heads + head`.
+"""
+
+import torch
+
+from pagedchat.ops.copy_blocks import copy_blocks
+from pagedchat.ops.paged_attention import PagedAttentionPlan, paged_attention, plan_paged_attention
+from pagedchat.ops.paged_prefill import PagedPrefillPlan, paged_prefill, plan_paged_prefill
+from pagedchat.ops.reshape_and_cache import reshape_and_cache
+from pagedchat.ops.swap_blocks import swap_blocks
+from pagedchat.runtime.attention.backend import AttentionBatch, CacheShape
+
+
+class TorchAttention:
+    """`AttentionBackend` over paged tensors.
+
+    Args:
+        shape: of the model's cache.
+        num_blocks: device blocks.
+        num_host_blocks: host blocks, for swapping.
+        device: where the model runs.
+    """
+
+    def __init__(self, shape: CacheShape, num_blocks: int, num_host_blocks: int, device: torch.device) -> None:
+        self.shape = shape
+        self.num_blocks = num_blocks
+        self.device = device
+        self.cache = self._allocate(num_blocks, device)
+        self.host_cache = self._allocate(num_host_blocks, torch.device("cpu"))
+        self._layers = [(layer[0], layer[1]) for layer in self.cache]
+        self._batch: AttentionBatch | None = None
+        self._decode_plans: dict[int | None, PagedAttentionPlan] = {}
+        self._prefill_plans: dict[int | None, PagedPrefillPlan] = {}
+
+    def _allocate(self, num_blocks: int, device: torch.device) -> torch.Tensor:
+        """Memory not yet written: on a CPU the system hands out a page when a block is first used."""
+        s = self.shape
+        size = (s.num_layers, 2, num_blocks, s.block_size, s.num_kv_heads, s.head_dim)
+        return torch.empty(size, dtype=s.dtype, device=device)
+
+    def begin(self, batch: AttentionBatch) -> None:
+        """See `AttentionBackend`."""
+        self._batch = batch
+        self._decode_plans.clear()
+        self._prefill_plans.clear()
+
+    def write(self, layer_idx: int, key: torch.Tensor, value: torch.Tensor) -> None:
+        """See `AttentionBackend`."""
+        key_cache, value_cache = self._layers[layer_idx]
+        reshape_and_cache(key, value, key_cache, value_cache, self._begun.slot_mapping)
+
+    def attend(
+        self,
+        layer_idx: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        *,
+        scale: float,
+        sliding_window: int | None,
+        cap: float | None,
+    ) -> torch.Tensor:
+        """See `AttentionBackend`."""
+        caches = self._layers[layer_idx]
+        split, num_tokens = self._begun.num_decodes, query.shape[0]
+        parts = []
+        if split > 0:
+            decode = self._decode_plan(sliding_window)
+            parts.append(paged_attention(query[:split], *caches, decode, scale=scale, cap=cap))
+        if split < num_tokens:
+            prefill = self._prefill_plan(sliding_window)
+            parts.append(
+                paged_prefill(query[split:], key[split:], value[split:], *caches, prefill, scale=scale, cap=cap)
+            )
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def copy_blocks(self, src: list[int], dst: list[int]) -> None:
+        """See `AttentionBackend`."""
+        copy_blocks(self.cache, self._ids(src), self._ids(dst))
+
+    def swap_out(self, src: list[int], dst: list[int]) -> None:
+        """See `AttentionBackend`."""
+        swap_blocks(self.cache, self.host_cache, self._ids(src), self._ids(dst))
+
+    def swap_in(self, src: list[int], dst: list[int]) -> None:
+        """See `AttentionBackend`."""
+        swap_blocks(self.host_cache, self.cache, self._ids(src), self._ids(dst))
+
+    @property
+    def _begun(self) -> AttentionBatch:
+        if self._batch is None:
+            raise RuntimeError("no step has begun")
+        return self._batch
+
+    def _ids(self, blocks: list[int]) -> torch.Tensor:
+        return torch.tensor(blocks, dtype=torch.int64, device=self.device)
+
+    def _decode_plan(self, sliding_window: int | None) -> PagedAttentionPlan:
+        """One plan for all layers with the same window."""
+        if sliding_window not in self._decode_plans:
+            batch, s = self._begun, self.shape
+            self._decode_plans[sliding_window] = plan_paged_attention(
+                batch.block_tables[: batch.num_decodes],
+                batch.seq_lens[: batch.num_decodes],
+                block_size=s.block_size,
+                num_heads=s.num_heads,
+                num_kv_heads=s.num_kv_heads,
+                dtype=s.dtype,
+                device=self.device,
+                sliding_window=sliding_window,
+            )
+        return self._decode_plans[sliding_window]
+
+    def _prefill_plan(self, sliding_window: int | None) -> PagedPrefillPlan:
+        if sliding_window not in self._prefill_plans:
+            batch, s = self._begun, self.shape
+            self._prefill_plans[sliding_window] = plan_paged_prefill(
+                batch.block_tables[batch.num_decodes :],
+                batch.query_lens[batch.num_decodes :],
+                batch.seq_lens[batch.num_decodes :],
+                block_size=s.block_size,
+                dtype=s.dtype,
+                device=self.device,
+                sliding_window=sliding_window,
+            )
+        return self._prefill_plans[sliding_window]

@@ -1,0 +1,55 @@
+"""Which device and element type the model runs on. Asks torch, decides nothing else."""
+
+import psutil
+import torch
+
+from pagedchat.config import Device, DType
+from pagedchat.errors import DeviceError
+
+
+def choose_device(wanted: Device) -> torch.device:
+    """The first GPU if there is one ("auto"), or what was asked for.
+
+    Raises:
+        DeviceError: a GPU was asked for and torch finds none.
+    """
+    if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        built_without = torch.version.cuda is None
+        advice = "install a torch with CUDA" if built_without else "check the driver with nvidia-smi"
+        raise DeviceError(
+            "--device cuda was asked for, but there is no GPU that torch can use.",
+            f"Use --device cpu, or {advice}.",
+        )
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def choose_dtype(wanted: DType, device: torch.device, checkpoint: torch.dtype | None) -> torch.dtype:
+    """The element type of weights and cache.
+
+    Args:
+        wanted: from the config; "auto" is float32 on a CPU, the checkpoint's own type on a GPU.
+        device: where the model runs.
+        checkpoint: the type that the checkpoint names; None where it names none.
+    """
+    if wanted != "auto":
+        dtype: torch.dtype = getattr(torch, wanted)
+        return dtype
+    if device.type == "cpu":
+        return torch.float32
+    return checkpoint or torch.float16
+
+
+def describe_device(device: torch.device) -> str:
+    """For people: `"CPU, 8 threads"`, `"NVIDIA H200, 140 GiB"`."""
+    if device.type == "cpu":
+        threads = torch.get_num_threads()
+        return f"CPU, {threads} {'thread' if threads == 1 else 'threads'}"
+    properties = torch.cuda.get_device_properties(device)
+    return f"{properties.name}, {properties.total_memory / 1024**3:.0f} GiB"
+
+
+def available_memory() -> int:
+    """Bytes of main memory that can be had without swapping."""
+    return int(psutil.virtual_memory().available)

@@ -1,0 +1,26 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from pagedchat.bench import first_frame
+from pagedchat.errors import PagedChatError
+
+
+def test_frame_is_there_when_a_border_is_drawn() -> None:
+    program = (
+        "import time; time.sleep(0.2); print('\\u256d\\u2500 1 chat \\u2500\\u256e', flush=True); time.sleep(30)"
+    )
+    seconds = first_frame._time_once([sys.executable, "-c", program])
+    assert 0.2 < seconds < 5
+
+
+def test_program_that_ends_without_a_frame_is_reported_with_its_words() -> None:
+    with pytest.raises(PagedChatError, match="drew no frame") as caught:
+        first_frame._time_once([sys.executable, "-c", "print('no terminal for me')"])
+    assert "no terminal for me" in caught.value.hint
+
+
+def test_terminal_draws_before_the_engine_is_there(tmp_path: Path) -> None:
+    result = first_frame.measure_first_frame(str(tmp_path / "no_model"), repeats=1)
+    assert result.median_s < 2.5  # half a second is the goal; loading torch alone takes longer than this

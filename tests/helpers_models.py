@@ -1,0 +1,79 @@
+"""Tiny random checkpoints of many families, made on the spot, and transformers' own greedy replies for them."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma2Config,
+    GenerationConfig,
+    GPT2Config,
+    GPTNeoXConfig,
+    LlamaConfig,
+    MistralConfig,
+    OPTConfig,
+    PhiConfig,
+    Qwen2Config,
+    Qwen3Config,
+)  # fmt: skip
+
+VOCAB_SIZE, POSITIONS = 96, 128
+_SHAPE = {
+    "vocab_size": VOCAB_SIZE, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "max_position_embeddings": POSITIONS,
+}  # fmt: skip
+_GROUPED = {**_SHAPE, "num_key_value_heads": 2}
+_OPT = {
+    "vocab_size": VOCAB_SIZE, "hidden_size": 32, "ffn_dim": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "max_position_embeddings": POSITIONS, "word_embed_proj_dim": 32,
+}  # fmt: skip
+
+_CONFIGS: dict[str, Any] = {
+    "opt": OPTConfig(**_OPT),
+    "opt_350m": OPTConfig(**{**_OPT, "word_embed_proj_dim": 16}, do_layer_norm_before=False),
+    "opt_untied": OPTConfig(**_OPT, tie_word_embeddings=False),
+    "gpt2": GPT2Config(vocab_size=VOCAB_SIZE, n_embd=32, n_layer=2, n_head=4, n_positions=POSITIONS),
+    "llama": LlamaConfig(**_GROUPED),
+    "llama_tied": LlamaConfig(**_GROUPED, tie_word_embeddings=True),
+    "llama_wide_heads": LlamaConfig(**_GROUPED, head_dim=20),
+    "qwen2": Qwen2Config(**_GROUPED),
+    "qwen3": Qwen3Config(**_GROUPED, head_dim=8),
+    "mistral": MistralConfig(**_GROUPED, sliding_window=6),
+    "gpt_neox": GPTNeoXConfig(**_SHAPE),
+    "phi": PhiConfig(**_SHAPE),
+    "gemma2": Gemma2Config(**_GROUPED, head_dim=8, sliding_window=7, attn_logit_softcapping=2.0),
+}
+FAMILIES = list(_CONFIGS)
+
+
+def make_checkpoint(path: Path, family: str = "opt", vocab_size: int = VOCAB_SIZE, **save_options: Any) -> Path:
+    """Save a random model of `family` under `path`; returns the folder.
+
+    Its weights are large enough that replies differ with the prompt.
+    """
+    config = copy.deepcopy(_CONFIGS[family])
+    config.vocab_size = vocab_size
+    config.bos_token_id, config.eos_token_id, config.pad_token_id = 1, 2, 0
+    torch.manual_seed(FAMILIES.index(family))
+    model = AutoModelForCausalLM.from_config(config)
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=0.3)
+    model.save_pretrained(path, **save_options)
+    (path / "generation_config.json").unlink(missing_ok=True)
+    return path
+
+
+def reference_replies(path: Path, prompts: list[list[int]], num_tokens: int) -> list[list[int]]:
+    """Greedy replies of transformers' own `generate`, one prompt at a time, in float32."""
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+    model.generation_config.eos_token_id = None
+    settings = GenerationConfig(max_new_tokens=num_tokens, do_sample=False, eos_token_id=None, pad_token_id=0)
+    replies = []
+    for prompt in prompts:
+        input_ids = torch.tensor([prompt])
+        output = model.generate(input_ids, attention_mask=torch.ones_like(input_ids), generation_config=settings)
+        replies.append(output[0, len(prompt) :].tolist())
+    return replies

@@ -1,0 +1,101 @@
+"""A hand-made byte-level vocabulary, small enough to encode by hand.
+
+A line of merges.txt that begins with `#` is a merge like any other; only the first line, `#version`, is none.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pagedchat.errors import ModelError
+from pagedchat.models.tokenizer import load_tokenizer
+
+VOCAB = {
+    "<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "a": 4, "b": 5, "#": 6, "Ġ": 7, "##": 8, "####": 9, "Ġb": 10,
+    "c": 11, "ba": 12,
+}  # fmt: skip
+MERGES = "#version: 0.2\n# #\n## ##\nĠ b\nb a\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "vocab.json").write_text(json.dumps(VOCAB), encoding="utf-8")
+    (tmp_path / "merges.txt").write_text(MERGES, encoding="utf-8")
+    return tmp_path
+
+
+def write(folder: Path, name: str, content: Any) -> None:
+    (folder / name).write_text(json.dumps(content), encoding="utf-8")
+
+
+def test_merges_that_begin_with_a_hash_count(folder: Path) -> None:
+    tokenizer = load_tokenizer("m", folder, "gpt2").tokenizer
+    assert tokenizer.encode("###").ids == [8, 6]
+    assert tokenizer.encode("####a").ids == [9, 4]
+    assert tokenizer.encode("ba ba").ids == [12, 10, 4]
+    assert tokenizer.decode([9, 10, 12]) == "#### bba"
+
+
+def test_opt_puts_its_bos_in_front_with_no_other_file_to_say_so(folder: Path) -> None:
+    loaded = load_tokenizer("m", folder, "opt")
+    assert loaded.tokenizer.encode("ab").ids == [2, 4, 5]
+    assert loaded.tokenizer.encode("ab", add_special_tokens=False).ids == [4, 5]
+    assert loaded.tokenizer.encode("a</s>b").ids == [2, 4, 2, 5]
+    assert loaded.special_tokens == {
+        "bos_token": "</s>", "eos_token": "</s>", "unk_token": "</s>", "pad_token": "<pad>",
+    }  # fmt: skip
+    assert loaded.chat_template is None
+
+
+def test_files_as_the_hub_has_them(folder: Path) -> None:
+    token = {"content": "</s>", "lstrip": False, "normalized": True, "rstrip": False, "single_word": False}
+    write(folder, "special_tokens_map.json", {"bos_token": token, "eos_token": token, "unk_token": token})
+    settings = {
+        "tokenizer_class": "GPT2Tokenizer", "add_bos_token": True, "add_prefix_space": False,
+        "bos_token": token | {"__type": "AddedToken"}, "pad_token": None,
+    }  # fmt: skip
+    write(folder, "tokenizer_config.json", settings)
+    assert load_tokenizer("m", folder, "opt").tokenizer.encode("ab").ids == [2, 4, 5]
+    write(folder, "tokenizer_config.json", settings | {"add_bos_token": False})
+    assert load_tokenizer("m", folder, "opt").tokenizer.encode("ab").ids == [4, 5]
+
+
+def test_tokenizer_json_is_read_as_it_is(folder: Path) -> None:
+    load_tokenizer("m", folder, "opt").tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "vocab.json").unlink()
+    write(folder, "tokenizer_config.json", {"bos_token": "</s>", "add_bos_token": True})
+    assert load_tokenizer("m", folder, "opt").tokenizer.encode("ab").ids == [2, 4, 5]  # one bos, not two
+
+
+def test_chat_template_in_each_of_its_places(folder: Path) -> None:
+    def template() -> str | None:
+        return load_tokenizer("m", folder, "opt").chat_template
+
+    write(folder, "chat_template.json", {"chat_template": "third"})
+    assert template() == "third"
+    named = [{"name": "tool_use", "template": "x"}, {"name": "default", "template": "second"}]
+    write(folder, "tokenizer_config.json", {"chat_template": named})
+    assert template() == "second"
+    write(folder, "tokenizer_config.json", {"chat_template": "alone"})
+    assert template() == "alone"
+    (folder / "chat_template.jinja").write_text("first", encoding="utf-8")
+    assert template() == "first"
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json"])
+def test_file_that_is_broken(folder: Path, name: str) -> None:
+    (folder / name).write_bytes(b'{"a": \xff')
+    with pytest.raises(ModelError, match="cannot be read") as caught:
+        load_tokenizer("some/model", folder, "opt")
+    assert name in caught.value.message
+    assert caught.value.hint
+
+
+def test_no_tokenizer_at_all(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="some/model has no tokenizer"):
+        load_tokenizer("some/model", tmp_path, "llama")
+    (tmp_path / "tokenizer.model").write_bytes(b"broken")
+    with pytest.raises(ModelError, match=r"tokenizer\.model of some/model cannot be read"):
+        load_tokenizer("some/model", tmp_path, "llama")

@@ -1,0 +1,48 @@
+import pytest
+import torch
+
+from pagedchat.ops.copy_blocks import copy_blocks
+from pagedchat.ops.swap_blocks import swap_blocks
+from tests.ops.paged_case import DEVICES
+
+SHAPE = (3, 2, 6, 4, 2, 5)  # [num_layers, 2, num_blocks, block_size, num_kv_heads, head_dim]
+
+
+def ids(*values: int, device: str = "cpu") -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.int64, device=device)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_copy_reads_everything_before_it_writes(device: str) -> None:
+    cache = torch.randn(SHAPE, device=device)
+    before = cache.clone()
+    copy_blocks(cache, ids(0, 3, 0, device=device), ids(5, 0, 2, device=device))
+    expected = before.clone()
+    expected[:, :, 5], expected[:, :, 0], expected[:, :, 2] = before[:, :, 0], before[:, :, 3], before[:, :, 0]
+    assert torch.equal(cache, expected)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_swap_out_and_in_again(device: str) -> None:
+    cache = torch.randn(SHAPE, device=device)
+    host = torch.randn((*SHAPE[:2], 4, *SHAPE[3:]))
+    before, host_before = cache.clone(), host.clone()
+    swap_blocks(cache, host, ids(5, 1, device=device), ids(0, 3, device=device))
+    assert torch.equal(host[:, :, 0], before[:, :, 5].cpu())
+    assert torch.equal(host[:, :, 3], before[:, :, 1].cpu())
+    assert torch.equal(host[:, :, 1:3], host_before[:, :, 1:3])
+    swap_blocks(host, cache, ids(3, 0, device=device), ids(2, 4, device=device))
+    assert torch.equal(cache[:, :, 2], before[:, :, 1])
+    assert torch.equal(cache[:, :, 4], before[:, :, 5])
+
+
+def test_wrong_arguments_are_named() -> None:
+    cache = torch.zeros(SHAPE)
+    with pytest.raises(ValueError, match=r"dst has shape \[1\], expected \[2\]"):
+        copy_blocks(cache, ids(0, 1), ids(2))
+    with pytest.raises(ValueError, match=r"src is torch\.float32, expected torch\.int64"):
+        copy_blocks(cache, torch.zeros(1), ids(2))
+    with pytest.raises(ValueError, match="target has shape"):
+        swap_blocks(cache, torch.zeros(2, 2, 6, 4, 2, 5), ids(0), ids(1))
+    with pytest.raises(ValueError, match=r"target is torch\.float64, expected torch\.float32"):
+        swap_blocks(cache, cache.double(), ids(0), ids(1))

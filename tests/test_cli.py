@@ -1,0 +1,260 @@
+"""The command line without a model: arguments, exit codes, messages."""
+
+import io
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pagedchat import __version__, cli, oneshot
+from pagedchat.cli_args import engine_config, parse_args, sampling_overrides
+from pagedchat.config import EngineConfig
+from pagedchat.engine.sampling_params import SamplingOverrides
+from pagedchat.errors import ModelError, PagedChatError
+
+
+class Terminal(io.StringIO):
+    """A text stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def replies(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, object]]]:
+    """What would have been asked of the model."""
+    calls: list[tuple[str, dict[str, object]]] = []
+
+    def record(prompt: str, config: EngineConfig, overrides: SamplingOverrides, **options: object) -> int:
+        calls.append((prompt, {"config": config, "overrides": overrides, **options}))
+        return 0
+
+    monkeypatch.setattr(oneshot, "run_oneshot", record)
+    return calls
+
+
+def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def fail(*_: object, **__: object) -> int:
+        raise error
+
+    monkeypatch.setattr(oneshot, "run_oneshot", fail)
+
+
+def words(line: str) -> list[str]:
+    return line.split()
+
+
+# --- arguments ----------------------------------------------------------------------------------------
+
+
+def test_no_arguments_give_the_default_config() -> None:
+    args = parse_args([])
+    assert engine_config(args) == EngineConfig()
+    assert sampling_overrides(args) == SamplingOverrides()
+    assert (args.command, args.sessions, args.prompt, args.raw) == ("chat", 1, None, False)
+
+
+def test_every_engine_option_reaches_its_field() -> None:
+    argv = words(
+        "--model m --tokenizer t --device cpu --dtype float16 --block-size 32 --num-blocks 7"
+        " --kv-cache-memory 2GiB --gpu-memory-utilization 0.5 --swap-space 1MiB --no-prefix-caching"
+        " --max-num-seqs 3 --max-num-batched-tokens 64 --preemption-mode swap --seed 9"
+    )
+    config = engine_config(parse_args(argv))
+    assert (config.model.model, config.model.tokenizer, config.seed) == ("m", "t", 9)
+    assert (config.model.device, config.model.dtype) == ("cpu", "float16")
+    assert (config.cache.block_size, config.cache.num_blocks) == (32, 7)
+    assert (config.cache.kv_cache_memory, config.cache.swap_space) == (2 * 1024**3, 1024**2)
+    assert (config.cache.gpu_memory_utilization, config.cache.enable_prefix_caching) == (0.5, False)
+    assert (config.scheduler.max_num_seqs, config.scheduler.max_num_batched_tokens) == (3, 64)
+    assert config.scheduler.preemption_mode == "swap"
+
+
+def test_every_sampling_option_reaches_its_field() -> None:
+    argv = words("--temperature 0 --top-p 0.9 --top-k 5 --repetition-penalty 1.2 --max-tokens 8 --stop a --stop b")
+    assert sampling_overrides(parse_args(argv)) == SamplingOverrides(
+        temperature=0, top_p=0.9, top_k=5, repetition_penalty=1.2, max_tokens=8, stop=["a", "b"]
+    )
+
+
+def test_seed_belongs_to_the_engine_so_that_panes_differ() -> None:
+    assert sampling_overrides(parse_args(["--seed", "3"])).seed is None
+
+
+def test_bench_has_a_command_line_of_its_own() -> None:
+    args = parse_args(words("bench engine --device cpu --json out.json --repeats 5 --threads 1"))
+    assert (args.command, args.benchmark, args.device) == ("bench", "engine", "cpu")
+    assert (args.json, args.repeats, args.threads, args.model) == (Path("out.json"), 5, 1, None)
+
+
+# --- where the prompt comes from ----------------------------------------------------------------------
+
+
+def test_prompt_option_is_replied_to(replies: list[tuple[str, dict[str, object]]]) -> None:
+    assert cli.main(["-p", "Hello", "--json", "--system", "Be brief.", "--raw"]) == 0
+    [(prompt, options)] = replies
+    assert prompt == "Hello"
+    assert (options["as_json"], options["system"], options["raw"]) == (True, "Be brief.", True)
+
+
+@pytest.mark.parametrize("argv", [[], ["-p", "-"]])
+def test_standard_input_is_the_prompt(
+    argv: list[str], replies: list[tuple[str, dict[str, object]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("From a pipe.\n"))
+    assert cli.main(argv) == 0
+    assert replies[0][0] == "From a pipe.\n"
+
+
+def test_terminal_gets_the_chats(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pagedchat.tui import app
+
+    shown: list[app.UiOptions] = []
+    monkeypatch.setattr(app, "run_app", lambda _link, options: shown.append(options) or 3)
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    argv = words("--model m --sessions 4 --system Brief --raw --top-k 3")
+    assert cli.main(argv) == 3
+    assert shown == [
+        app.UiOptions(model="m", sessions=4, overrides=SamplingOverrides(top_k=3), system="Brief", raw=True)
+    ]
+
+
+def test_prompt_option_leaves_standard_input_alone(
+    replies: list[tuple[str, dict[str, object]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stdin = io.StringIO("not read")
+    monkeypatch.setattr(sys, "stdin", stdin)
+    assert cli.main(["-p", "Hello"]) == 0
+    assert (replies[0][0], stdin.tell()) == ("Hello", 0)
+
+
+# --- what is wrong, in one sentence -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["--num-blocks", "0"], "--num-blocks is 0, but must be at least 1."),
+        (["--num-blocks", "many"], "--num-blocks: invalid int value: 'many'."),
+        (["--sessions", "0"], "--sessions: '0' is not a number from 1 to 9."),
+        (["--sessions", "10"], "--sessions: '10' is not a number from 1 to 9."),
+        (["--swap-space", "4 boxes"], "--swap-space: '4 boxes' is not a size."),
+        (["--device", "tpu"], "--device is 'tpu'."),
+        (["--temperature", "-1", "-p", "x"], "temperature is -1.0."),
+        (["--top-p", "0", "-p", "x"], "top_p is 0.0."),
+        (["-p", "  "], "The prompt is empty."),
+        (["--nonsense"], "Unrecognized arguments: --nonsense."),
+        (["hello"], "Unrecognized arguments: hello."),
+        (["bench"], "The following arguments are required: NAME."),
+        (["bench", "engine", "--repeats", "0"], "--repeats: '0' is not a number of at least 1."),
+        (
+            ["bench", "engine", "--json", "no/such/folder/x.json"],
+            "--json: 'no/such/folder/x.json' cannot be written: make its folder first.",
+        ),
+    ],
+)
+def test_wrong_argument_is_one_sentence_and_exit_code_2(
+    argv: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(argv) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("pagedchat: ")
+    assert sentence in captured.err
+    assert "Traceback" not in captured.err
+    assert captured.out == ""
+
+
+def test_empty_standard_input_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert cli.main([]) == 2
+    assert capsys.readouterr().err == (
+        'pagedchat: The prompt is empty.\nGive one with -p "TEXT" or on standard input.\n'
+    )
+
+
+def test_json_without_a_prompt_is_refused_in_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    assert cli.main(["--json"]) == 2
+    assert "--json needs a prompt." in capsys.readouterr().err
+
+
+def test_chats_need_a_terminal_to_be_drawn_in(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    assert cli.main([]) == 2
+    assert "Standard output is not a terminal" in capsys.readouterr().err
+
+
+def test_error_meant_for_people_ends_with_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fail_with(monkeypatch, ModelError("There is no model x.", "Check the name."))
+    assert cli.main(["-p", "x"]) == 1
+    assert capsys.readouterr().err == "pagedchat: There is no model x.\nCheck the name.\n"
+
+
+def test_names_in_errors_cannot_command_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fail_with(monkeypatch, PagedChatError("Folder \x1b[2J\x07\x9bevil\nis odd."))
+    assert cli.main(["-p", "x"]) == 1
+    error = capsys.readouterr().err
+    assert error.rstrip("\n").isprintable()
+    assert "evil is odd." in error
+
+
+def test_interrupt_ends_quietly_with_130(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fail_with(monkeypatch, KeyboardInterrupt())
+    assert cli.main(["-p", "x"]) == 130
+    assert capsys.readouterr().err == ""
+
+
+def test_reader_that_leaves_ends_it_quietly() -> None:
+    program = (
+        "import sys; from pagedchat import cli, oneshot\n"
+        "oneshot.run_oneshot = lambda *_, **__: [print('line', flush=True) for _ in range(100000)]\n"
+        "sys.exit(cli.main(['-p', 'x']))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "line\n"
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait() == 141
+
+
+# --- help ---------------------------------------------------------------------------------------------
+
+
+def test_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"pagedchat {__version__}\n"
+
+
+def test_help_names_every_option_and_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    text = capsys.readouterr().out
+    for word in ("--model", "--sessions", "--num-blocks", "--temperature", "--prompt", "bench engine"):
+        assert word in text
+
+
+def test_help_comes_at_once() -> None:
+    started = time.perf_counter()
+    subprocess.run([sys.executable, "-m", "pagedchat", "--help"], stdout=subprocess.DEVNULL, check=True)
+    assert time.perf_counter() - started < 2.0  # loading torch alone takes longer than that

@@ -1,0 +1,57 @@
+"""What each part costs to import, asked of a clean interpreter."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "transformers", "numpy", "cuda")
+SCREEN = ("textual", "rich")
+
+CHAT = [
+    "pagedchat.chat.conversation",
+    "pagedchat.chat.output_processor",
+    "pagedchat.chat.sanitize",
+    "pagedchat.chat.session",
+    "pagedchat.chat.template",
+]
+WITHOUT_SCREEN = [
+    "pagedchat",
+    "pagedchat.cli",
+    "pagedchat.config",
+    "pagedchat.events",
+    "pagedchat.engine.core",
+    "pagedchat.engine.mirror",
+    "pagedchat.llm",
+    "pagedchat.oneshot",
+    "pagedchat.service.client",
+    "pagedchat.service.link",
+    *CHAT,
+]
+
+
+def loaded_after(statement: str, packages: tuple[str, ...]) -> list[str]:
+    """Which of `packages` a fresh interpreter has loaded after `statement`."""
+    program = f"import sys\n{statement}\nprint(*[name for name in {packages!r} if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return result.stdout.split()
+
+
+@pytest.mark.parametrize("module", WITHOUT_SCREEN)
+def test_module_loads_neither_torch_nor_the_screen(module: str) -> None:
+    assert loaded_after(f"import {module}", (*HEAVY, *SCREEN)) == []
+
+
+def test_terminal_loads_no_torch() -> None:
+    assert loaded_after("import pagedchat.tui.app", (*HEAVY, "textual")) == ["textual"]
+
+
+def test_names_of_the_package_load_no_torch() -> None:
+    assert loaded_after("from pagedchat import LLM, RequestOutput, SamplingParams", HEAVY) == []
+
+
+def test_unknown_attribute_of_the_package_is_an_attribute_error() -> None:
+    import pagedchat
+
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = pagedchat.nonsense
