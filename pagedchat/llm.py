@@ -34,6 +34,8 @@ from pagedchat.prompts import Message, Prompt, PromptEncoder, TokensPrompt, prom
 from pagedchat.runtime.build import load_model
 from pagedchat.units import parse_size
 
+OFFLINE_TOKEN_BUDGET = 2048
+
 
 class LLM:
     """One model with its paged KV cache.
@@ -48,7 +50,7 @@ class LLM:
         gpu_memory_utilization: share of the GPU's memory for weights, activations and cache together.
         swap_space: bytes of host memory for blocks swapped out, as a number or like "4GiB".
         max_num_seqs: sequences in one step.
-        max_num_batched_tokens: tokens in one step.
+        max_num_batched_tokens: tokens in one step; 2,048 by default, on a CPU too, as nobody waits for a stream.
         enable_prefix_caching: whether a prompt's beginning is looked for in the cache.
         preemption_mode: "recompute" or "swap", for when blocks run out.
         seed: seeds every request that has no seed of its own.
@@ -93,7 +95,7 @@ class LLM:
         )
         scheduler_config = SchedulerConfig(
             max_num_seqs=max_num_seqs,
-            max_num_batched_tokens=max_num_batched_tokens,
+            max_num_batched_tokens=max_num_batched_tokens or OFFLINE_TOKEN_BUDGET,
             preemption_mode=preemption_mode,
         )
         self._load(EngineConfig(model=model_config, cache=cache_config, scheduler=scheduler_config, seed=seed))

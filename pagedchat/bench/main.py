@@ -2,7 +2,7 @@
 
 import argparse
 
-from pagedchat.runtime.threads import spin_briefly
+from pagedchat.runtime.cpu_process import tune_for_cpu
 
 
 def run_bench(args: argparse.Namespace) -> int:
@@ -11,7 +11,7 @@ def run_bench(args: argparse.Namespace) -> int:
     Raises:
         PagedChatError: what the engine refuses (no such model, no GPU).
     """
-    spin_briefly()
+    tune_for_cpu()
     from pagedchat.bench.engine import run_engine_bench  # noqa: PLC0415 - loads torch, which must come after that
 
     return run_engine_bench(args)

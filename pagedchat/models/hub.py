@@ -126,7 +126,7 @@ def _fetch(name: str, report: Report, weights: bool) -> Path:
     folder = Path()
     for file in wanted:
         bar = _bar_class(lambda count, file=file, done=done: report(file, done + count, total))  # type: ignore[misc]
-        folder = Path(hf_hub_download(name, file, revision=info.sha, tqdm_class=bar)).parent
+        folder = Path(hf_hub_download(name, file, tqdm_class=bar)).parent
         done += sizes[file]
         report(file, done, total)
     return folder

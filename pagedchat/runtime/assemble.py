@@ -10,9 +10,9 @@ from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import DeviceError
 from pagedchat.events import EngineReady, LoadProgress
 from pagedchat.models.config import ModelDescription, describe_model
+from pagedchat.models.cpu_linear import use_cpu_linears
 from pagedchat.models.generation_config import eos_token_ids, read_generation_config, sampling_values
 from pagedchat.models.hub import find_model, find_tokenizer
-from pagedchat.models.linear_layout import transpose_in_memory, worth_transposing
 from pagedchat.models.loader import load_weights
 from pagedchat.models.tokenizer import LoadedTokenizer, load_tokenizer
 from pagedchat.runtime.attention import interface
@@ -92,8 +92,8 @@ class _Assembly:
             on_progress=lambda done, total: self._say("weights", "Reading the weights", done, total, "tensors"),
         )
         num_parameters = sum(parameter.numel() for parameter in model.parameters())
-        if worth_transposing(dtype, device):
-            transpose_in_memory(model, available_memory())
+        if device.type == "cpu" and dtype == torch.float32:
+            use_cpu_linears(model, available_memory())
         return model, num_parameters
 
     def _runner(

@@ -10,7 +10,7 @@ from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import ModelRunner
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.events import EngineReady, LoadProgress
-from pagedchat.runtime.threads import spin_briefly
+from pagedchat.runtime.cpu_process import tune_for_cpu
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -48,7 +48,7 @@ def load_model(config: EngineConfig, progress: Progress = lambda _: None) -> Loa
         InvalidValueError: a setting that this model does not allow.
     """
     began = time.perf_counter()
-    spin_briefly()
+    tune_for_cpu()
     progress(LoadProgress("import", "Loading PyTorch and transformers"))
     from pagedchat.runtime.assemble import assemble  # noqa: PLC0415 - seconds of imports, after saying so
 
