@@ -31,6 +31,10 @@ class TorchAttention:
         self.cache = self._allocate(num_blocks, device)
         self.host_cache = self._allocate(num_host_blocks, torch.device("cpu"))
         self._layers = [(layer[0], layer[1]) for layer in self.cache]
+        if device.type == "cuda":
+            # cuDNN's attention makes a plan for every new shape, tens of milliseconds each, and every decode step
+            # has a new one, as contexts grow by a token.
+            torch.backends.cuda.enable_cudnn_sdp(False)
         self._batch: AttentionBatch | None = None
         self._decode_plans: dict[int | None, PagedAttentionPlan] = {}
         self._prefill_plans: dict[int | None, PagedPrefillPlan] = {}
