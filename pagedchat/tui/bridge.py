@@ -38,6 +38,9 @@ class EngineBridge:
         events = self._link.events()
         await self._link.start()
         async for event in events:
+            self._view.labels = (
+                self._desk.labels
+            )  # events are told in words as they come, a new fork's name among them
             self._view.apply(event)
             self._desk.apply(event)
             self._dirty = True
