@@ -17,7 +17,7 @@ from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, ScheduledSeq
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.scheduler import Scheduler
 from pagedchat.engine.sequence import Sequence
-from pagedchat.engine.stats import EngineStats
+from pagedchat.engine.stats import EngineStats, engine_stats
 from pagedchat.errors import RequestError
 
 
@@ -43,7 +43,7 @@ class EngineCore:
         self._clock = clock
         self._start_time = clock()
         self._random = random.Random(limits.seed)  # noqa: S311 - for sampling, not for secrets
-        self._arrivals = 0
+        self._arrivals = self._last_id = 0
         self._step = 0
         self._prefill_tokens = self._decode_tokens = 0
 
@@ -53,7 +53,7 @@ class EngineCore:
         """A new sequence without tokens.
 
         Returns:
-            Its id: `seq_id`, or the next one that is free.
+            Its id: `seq_id`, or one that no sequence had before.
 
         Raises:
             RequestError: the id is taken.
@@ -243,30 +243,7 @@ class EngineCore:
 
     def stats(self) -> EngineStats:
         """The counters as they stand now."""
-        pool, queues, counters = self._pool_counts(), self.scheduler.queues.lengths(), self._counters()
-        return EngineStats(
-            blocks_total=pool.total,
-            blocks_free=pool.free,
-            blocks_cached=pool.cached,
-            blocks_in_use=pool.in_use,
-            blocks_shared=pool.shared,
-            host_blocks_total=pool.host_total,
-            host_blocks_in_use=pool.host_in_use,
-            prefix_queries=counters.prefix_queries,
-            prefix_hits=counters.prefix_hits,
-            preemptions=counters.preemptions,
-            swaps_out=counters.swaps_out,
-            swaps_in=counters.swaps_in,
-            copies=counters.copies,
-            evictions=counters.evictions,
-            prefill_tokens=counters.prefill_tokens,
-            decode_tokens=counters.decode_tokens,
-            steps=counters.steps,
-            num_waiting=queues.waiting,
-            num_running=queues.running,
-            num_swapped=queues.swapped,
-            num_parked=queues.parked,
-        )
+        return engine_stats(self._pool_counts(), self.scheduler.queues.lengths(), self._counters())
 
     def check_integrity(self) -> None:
         """Hold the block manager's books against the sequences.
@@ -297,9 +274,10 @@ class EngineCore:
 
     def _new_sequence(self, seq_id: int | None) -> Sequence:
         if seq_id is None:
-            seq_id = max(self.sequences, default=0) + 1
+            seq_id = self._last_id + 1
         if seq_id in self.sequences:
             raise RequestError(f"There is a sequence {seq_id} already.")
+        self._last_id = max(self._last_id, seq_id)
         seq = self.sequences[seq_id] = Sequence(seq_id)
         return seq
 

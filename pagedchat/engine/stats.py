@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from pagedchat.events import Counters, PoolCounts, QueueLengths
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStats:
@@ -34,3 +36,30 @@ class EngineStats:
     num_running: int
     num_swapped: int
     num_parked: int
+
+
+def engine_stats(pool: PoolCounts, queues: QueueLengths, counters: Counters) -> EngineStats:
+    """One snapshot of the three sets of numbers that every report carries."""
+    return EngineStats(
+        blocks_total=pool.total,
+        blocks_free=pool.free,
+        blocks_cached=pool.cached,
+        blocks_in_use=pool.in_use,
+        blocks_shared=pool.shared,
+        host_blocks_total=pool.host_total,
+        host_blocks_in_use=pool.host_in_use,
+        prefix_queries=counters.prefix_queries,
+        prefix_hits=counters.prefix_hits,
+        preemptions=counters.preemptions,
+        swaps_out=counters.swaps_out,
+        swaps_in=counters.swaps_in,
+        copies=counters.copies,
+        evictions=counters.evictions,
+        prefill_tokens=counters.prefill_tokens,
+        decode_tokens=counters.decode_tokens,
+        steps=counters.steps,
+        num_waiting=queues.waiting,
+        num_running=queues.running,
+        num_swapped=queues.swapped,
+        num_parked=queues.parked,
+    )

@@ -3,7 +3,6 @@
 Nothing imported here may load torch or a tokenizer: the first frame is drawn before anything heavy begins.
 """
 
-import sys
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -15,7 +14,7 @@ from textual.binding import BindingType
 from textual.screen import Screen
 
 from pagedchat.chat.prompt_history import PromptHistory, default_path
-from pagedchat.chat.sanitize import sanitize
+from pagedchat.errors import PagedChatError
 from pagedchat.events import EngineFailed
 from pagedchat.service.commands import Pause, Resume, StepOnce
 from pagedchat.service.link import EngineLink
@@ -221,10 +220,13 @@ def run_app(link: EngineLink, options: UiOptions) -> int:
     """Run until the user quits.
 
     Returns:
-        The exit status: not 0 if the engine could not start, and then the reason is on standard error.
+        The exit status.
+
+    Raises:
+        PagedChatError: the engine could not start; what the screen said is then said on the way out too.
     """
     app = PagedChatApp(link, options)
     app.run()
     if app.failure is not None:
-        print(sanitize(f"{app.failure.message} {app.failure.hint}".strip()), file=sys.stderr)
+        raise PagedChatError(app.failure.message, app.failure.hint)
     return app.return_code or 0

@@ -7,9 +7,10 @@ from textual.widgets import TextArea
 
 from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.engine.sampling_params import SamplingOverrides
+from pagedchat.errors import PagedChatError
 from pagedchat.events import EngineDied, EngineFailed, LoadProgress, RequestFailed, RunState, TextDelta
 from pagedchat.service.commands import Close, Fork, Generate, Pause, Resume, StepOnce, Stop
-from pagedchat.tui.app import PagedChatApp, UiOptions
+from pagedchat.tui.app import PagedChatApp, UiOptions, run_app
 from pagedchat.tui.screens.confirm import ConfirmScreen
 from pagedchat.tui.screens.help import HelpScreen
 from pagedchat.tui.screens.too_small import TooSmallScreen
@@ -536,3 +537,12 @@ async def test_generate_is_sent_for_a_raw_chat(make_app, link):
         await pilot.press("a", "enter")
         assert isinstance(link.sent[-1], Generate)
         assert link.sent[-1].raw
+
+
+def test_a_failed_start_is_said_again_on_the_way_out(monkeypatch):
+    failure = EngineFailed("There is no folder nowhere.", "Give an existing folder.")
+    monkeypatch.setattr(PagedChatApp, "run", lambda _app: None)
+    monkeypatch.setattr(PagedChatApp, "failure", failure)
+    with pytest.raises(PagedChatError) as caught:
+        run_app(FakeEngineLink(), UiOptions())
+    assert (caught.value.message, caught.value.hint) == ("There is no folder nowhere.", "Give an existing folder.")
