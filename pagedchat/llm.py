@@ -95,7 +95,9 @@ class LLM:
         )
         scheduler_config = SchedulerConfig(
             max_num_seqs=max_num_seqs,
-            max_num_batched_tokens=max_num_batched_tokens or OFFLINE_TOKEN_BUDGET,
+            max_num_batched_tokens=(
+                OFFLINE_TOKEN_BUDGET if max_num_batched_tokens is None else max_num_batched_tokens
+            ),
             preemption_mode=preemption_mode,
         )
         self._load(EngineConfig(model=model_config, cache=cache_config, scheduler=scheduler_config, seed=seed))

@@ -63,7 +63,9 @@ def test_defaults_are_those_of_the_config_but_for_a_larger_step(monkeypatch: pyt
     assert configs == [EngineConfig(scheduler=SchedulerConfig(max_num_batched_tokens=2048))]
 
 
-@pytest.mark.parametrize("arguments", [{"num_blocks": 0}, {"swap_space": "a lot"}, {"device": "tpu"}])
+@pytest.mark.parametrize(
+    "arguments", [{"num_blocks": 0}, {"max_num_batched_tokens": 0}, {"swap_space": "a lot"}, {"device": "tpu"}]
+)
 def test_wrong_argument_is_refused_before_anything_is_loaded(
     monkeypatch: pytest.MonkeyPatch, arguments: dict[str, object]
 ) -> None:

@@ -90,9 +90,7 @@ class CacheMirror:
     # --- folding ------------------------------------------------------------------------------------
 
     def _fold_entry(self, entry: ev.BatchEntry) -> None:
-        seq = self.sequences.get(entry.seq_id)
-        if seq is None:
-            return
+        seq = self.sequences[entry.seq_id]
         start = seq.num_computed
         seq.num_computed += entry.num_prefill + entry.num_decode
         seq.token_ids.extend(entry.token_ids)

@@ -31,6 +31,7 @@ class Scheduler:
         self.num_preemptions = 0
         self.prefix_queries = 0
         self.prefix_hits = 0
+        self._start_batch()
 
     @property
     def has_work(self) -> bool:
@@ -39,15 +40,19 @@ class Scheduler:
 
     def schedule(self) -> list[ScheduledSequence]:
         """The next batch. Every sequence in it has the blocks it writes to, and they are its own."""
-        self._budget = self.limits.max_num_batched_tokens
-        self._batch: list[ScheduledSequence] = []
-        self._being_computed: set[bytes] = set()
+        self._start_batch()
         preemptions = self.num_preemptions
         self._schedule_decodes()
         self._schedule_prefills()
         if self.num_preemptions == preemptions:  # otherwise newcomers would take what was just given back
             self._admit()
         return self._batch
+
+    def _start_batch(self) -> None:
+        self._budget = self.limits.max_num_batched_tokens
+        self._batch: list[ScheduledSequence] = []
+        self._being_computed: set[bytes] = set()
+        """Hashes of the blocks that the prefills of this batch fill next."""
 
     # --- running sequences --------------------------------------------------------------------------
 

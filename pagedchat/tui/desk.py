@@ -139,9 +139,9 @@ class ChatDesk:
             case EngineReady():
                 self.context_limit = min(event.max_model_len, event.num_blocks * event.block_size)
             case EngineDied():
-                self._interrupt_all(resent="queued" if event.restarting else "")
+                self._interrupt_all(keep_queued=event.restarting)
             case EngineFailed():
-                self._interrupt_all()
+                self._interrupt_all(keep_queued=False)
 
     def _apply_to_chat(self, event: RequestEvent) -> None:
         chat = next((chat for chat in self.chats if chat.request_id == event.request_id), None)
@@ -176,11 +176,11 @@ class ChatDesk:
             copied.seq_id for report in event.reports for copied in report.events if isinstance(copied, BlockCopied)
         )
 
-    def _interrupt_all(self, resent: str = "") -> None:
-        """Replies end where they are; chats in the state `resent` wait on, as their prompts are sent again."""
+    def _interrupt_all(self, *, keep_queued: bool) -> None:
+        """Replies end where they are; what the engine had not begun with may wait, to be sent to the next one."""
         self.copies.clear()
         for chat in self.chats:
-            if chat.busy and chat.state != resent:
+            if chat.busy and not (keep_queued and chat.state == "queued"):
                 chat.interrupt()
 
     # --- parts --------------------------------------------------------------------------------------

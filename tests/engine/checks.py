@@ -4,6 +4,16 @@ from pagedchat.engine.core import EngineCore
 from pagedchat.engine.mirror import CacheMirror
 
 
+def assert_replies(expected: dict[int, list[int]], engine: EngineCore) -> None:
+    """Every reply is what it must be so far; those that are done are whole, and are taken from `expected`."""
+    for seq_id, reply in list(expected.items()):
+        seq = engine.sequences[seq_id]
+        assert seq.output_token_ids == reply[: len(seq.output_token_ids)]
+        if seq.status == "parked":
+            assert seq.output_token_ids == reply
+            del expected[seq_id]
+
+
 def assert_mirror_equals(mirror: CacheMirror, engine: EngineCore) -> None:
     pool, host = engine.blocks.pool, engine.blocks.host.pool
     assert mirror.ref_counts == pool.ref_counts

@@ -12,7 +12,7 @@ from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import RequestError
-from tests.engine.checks import assert_mirror_equals
+from tests.engine.checks import assert_mirror_equals, assert_replies
 from tests.engine.kv_simulator import KVSimulator, expected_reply
 
 VOCAB = 3
@@ -132,12 +132,7 @@ class Workload(RuleBasedStateMachine):
         self.mirror.apply(report)
         assert_mirror_equals(self.mirror, self.engine)
         self.engine.check_integrity()
-        for seq_id, reply in list(self.expected.items()):
-            seq = self.engine.sequences[seq_id]
-            assert seq.output_token_ids == reply[: len(seq.output_token_ids)]
-            if seq.status == "parked":
-                assert seq.output_token_ids == reply
-                del self.expected[seq_id]
+        assert_replies(self.expected, self.engine)
 
     @invariant()
     def integrity_and_mirror(self):

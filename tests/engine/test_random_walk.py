@@ -10,7 +10,7 @@ from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import RequestError
-from tests.engine.checks import assert_mirror_equals
+from tests.engine.checks import assert_mirror_equals, assert_replies
 from tests.engine.kv_simulator import KVSimulator, expected_reply
 
 VOCAB = 3
@@ -124,12 +124,7 @@ class Walk:
         self.seen["steps"] += 1
         assert self.runner.batch_sizes[-1] <= self.limits.max_num_batched_tokens
         assert len(self.engine.scheduler.queues.running) <= self.limits.max_num_seqs
-        for seq_id, reply in list(self.expected.items()):
-            seq = self.engine.sequences[seq_id]
-            assert seq.output_token_ids == reply[: len(seq.output_token_ids)]
-            if seq.status == "parked":
-                assert seq.output_token_ids == reply
-                del self.expected[seq_id]
+        assert_replies(self.expected, self.engine)
 
     def check(self) -> None:
         self.engine.check_integrity()

@@ -1,10 +1,12 @@
 """What the screens read of the engine, folded from the reports of the real scheduler."""
 
+import msgspec
 import pytest
 
 from pagedchat.engine.core import EngineCore
 from pagedchat.events import (
     BatchEntry,
+    BlockAllocated,
     Counters,
     EngineDied,
     EngineFailed,
@@ -12,6 +14,7 @@ from pagedchat.events import (
     PoolCounts,
     QueueLengths,
     RunState,
+    SequenceOpened,
     StepReport,
     Steps,
     TextDelta,
@@ -35,6 +38,14 @@ def bare_report(step: int, time: float, batch: list[BatchEntry], running: int = 
     return StepReport(
         step, time, batch, [], pool, QueueLengths(0, running, 0, 0), Timings(forward=0.1), Counters(steps=step)
     )
+
+
+def give_blocks(view: EngineView, seq_id: int, num_blocks: int) -> None:
+    """The mirror knows the sequence and blocks for its tokens; the view has told nothing of it."""
+    mirror = view.mirror
+    assert mirror is not None
+    events = [SequenceOpened(seq_id), *[BlockAllocated(seq_id, block) for block in mirror.next_out(num_blocks)]]
+    mirror.apply(msgspec.structs.replace(bare_report(0, 0.0, []), events=events))
 
 
 def test_everything_is_empty_before_the_engine_is_ready() -> None:
@@ -226,7 +237,9 @@ def test_rates_count_generated_tokens_of_the_last_two_seconds() -> None:
 
 
 def test_rates_forget_what_is_older_than_the_window() -> None:
-    view = ScriptedEngine(num_blocks=4).view
+    view = ScriptedEngine(num_blocks=8).view
+    give_blocks(view, 1, 1)
+    give_blocks(view, 2, 7)
     prefill = BatchEntry(2, 8, 0, [])
     view.apply(Steps([bare_report(1, 1.0, [BatchEntry(1, 0, 1, [7]), prefill])]))
     view.apply(Steps([bare_report(2, 9.0, [prefill])]))
@@ -236,7 +249,8 @@ def test_rates_forget_what_is_older_than_the_window() -> None:
 
 
 def test_history_and_lines_are_bounded() -> None:
-    view = ScriptedEngine(num_blocks=4).view
+    view = ScriptedEngine(num_blocks=2000).view
+    give_blocks(view, 1, 2000)
     reports = [bare_report(step, step * 0.01, [BatchEntry(1, 0, 1, [7])]) for step in range(1, 6002)]
     view.apply(Steps(reports))
     assert (len(view.history), len(view.lines), view.num_lines) == (MAX_REPORTS, MAX_LINES, 6001)

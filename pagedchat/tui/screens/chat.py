@@ -90,7 +90,6 @@ class ChatScreen(Screen[None]):
 
     def refresh_view(self, status: Status | None = None) -> None:
         """Draw what changed since the last call."""
-        self._view.labels = self._desk.labels
         if status is not None:
             self._banner.show(status)
         self._header.refresh_view()
