@@ -37,6 +37,8 @@ Loader = Callable[[EngineConfig, Callable[[LoadProgress], None]], "LoadedModel"]
 
 DEFAULT_LOADER = "pagedchat.runtime.build:load_model"
 EXIT_OK, EXIT_NOT_STARTED, EXIT_CRASHED = 0, 1, 70
+UI_GONE = (BrokenPipeError, ConnectionResetError)
+"""What sending raises when nobody listens any more, be it while loading or later. That is no failure of ours."""
 _READ_SIZE = 1 << 16
 
 log = logging.getLogger("pagedchat.engine")
@@ -57,8 +59,11 @@ def main(argv: list[str] | None = None) -> int:
     threading.Thread(target=_read, args=(messages, inbox), name="reader", daemon=True).start()
     writer = FrameWriter()
     publisher = Publisher(lambda event: connection.sendall(writer.frame(event)))
-    loop = _start(first.config, args, publisher, inbox)
-    return EXIT_NOT_STARTED if loop is None else _run(loop, publisher, args.log_file)
+    try:
+        loop = _start(first.config, args, publisher, inbox)
+        return EXIT_NOT_STARTED if loop is None else _run(loop, publisher, args.log_file)
+    except UI_GONE:
+        return EXIT_OK
 
 
 def _set_up_process() -> None:
@@ -112,6 +117,8 @@ def _start(config: EngineConfig, args: argparse.Namespace, publisher: Publisher,
     try:
         loaded = _loader(args.loader)(config, publisher.add_progress)
         loop = _engine(loaded, publisher, inbox)
+    except UI_GONE:
+        raise
     except PagedChatError as error:
         log.error("The engine could not start: %s", error)
         publisher.send_now(EngineFailed(error.message, error.hint))
@@ -147,8 +154,8 @@ def _engine(loaded: "LoadedModel", publisher: Publisher, inbox: Inbox) -> Engine
 def _run(loop: EngineLoop, publisher: Publisher, log_file: str) -> int:
     try:
         loop.run()
-    except (BrokenPipeError, ConnectionResetError):
-        return EXIT_OK  # the UI is gone
+    except UI_GONE:
+        raise
     except Exception as error:
         log.exception("The engine crashed.")
         loop.chats.fail_all(f"The engine crashed: {_first_line(error)}.", f"Ask again. {_see(log_file)}")

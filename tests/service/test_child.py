@@ -8,6 +8,7 @@ import pytest
 
 from pagedchat.config import EngineConfig
 from pagedchat.events import EngineEvent, EngineFailed, EngineReady, LoadProgress, RequestFailed, RunState
+from pagedchat.service import child as child_module
 from pagedchat.service.child import EXIT_CRASHED, EXIT_NOT_STARTED, EXIT_OK
 from pagedchat.service.commands import Pause, Shutdown
 from pagedchat.service.wire import HEADER, MAX_FRAME, Configure, FrameWriter, event_reader
@@ -75,6 +76,16 @@ def test_ends_with_its_connection(start):
     child.socket.recv(1)
     child.socket.close()
     assert child.exit_code == EXIT_OK
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # main leaves its socket to the end of the process
+def test_a_ui_that_leaves_while_the_model_loads_is_no_failure(monkeypatch):
+    monkeypatch.setattr(child_module, "_set_up_process", lambda: None)
+    monkeypatch.setattr(child_module, "_read", lambda _messages, _inbox: None)  # it would end this very process
+    ours, theirs = socket.socketpair()
+    ours.sendall(FrameWriter().frame(CONFIGURE))
+    ours.close()
+    assert child_module.main(["--loader", "tests.service.fake_engine:load", str(theirs.detach())]) == EXIT_OK
 
 
 def test_anything_before_the_configuration_is_refused(start):
