@@ -23,8 +23,9 @@ commands:
   bench engine            throughput against transformers, host time of a step, time to the first frame
 
 examples:
-  pagedchat --sessions 4                         four chats with facebook/opt-125m
-  pagedchat --model ./checkpoint                 a checkpoint in a folder
+  pagedchat                                      a chat with the toy model that comes along; works offline
+  pagedchat --model Qwen/Qwen2.5-0.5B-Instruct   a real model of the Hugging Face hub
+  pagedchat --model ./checkpoint --sessions 4    four chats with a checkpoint in a folder
   pagedchat -p "Tell me a sea story."            one reply, no screen
   echo "And then?" | pagedchat --json            the prompt from standard input, the reply as JSON
 """
@@ -163,7 +164,9 @@ def _add_chats(parser: Parser) -> None:
 
 def _add_model(parser: Parser) -> None:
     group = parser.add_argument_group("model")
-    group.add_argument("--model", metavar="ID|DIR", help=f"hub id or folder of a checkpoint ({DEFAULT_MODEL})")
+    group.add_argument(
+        "--model", metavar="ID|DIR", help=f"hub id or folder of a checkpoint ({DEFAULT_MODEL}, in the box)"
+    )
     group.add_argument("--tokenizer", metavar="ID|DIR", help="hub id or folder of the tokenizer (the model's own)")
     group.add_argument("--device", metavar="NAME", help="auto, cpu or cuda (auto)")
     group.add_argument(

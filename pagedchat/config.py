@@ -6,13 +6,14 @@ Nobody changes a config later. Sizes are bytes; `None` means "found out from the
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pagedchat import bundled
 from pagedchat.errors import InvalidValueError
 
 Device = Literal["auto", "cpu", "cuda"]
 DType = Literal["auto", "float32", "float16", "bfloat16"]
 PreemptionMode = Literal["recompute", "swap"]
 
-DEFAULT_MODEL = "facebook/opt-125m"
+DEFAULT_MODEL = bundled.NAME
 GIB = 1024**3
 
 
@@ -31,7 +32,7 @@ class ModelConfig:
     """Which model, and what it runs on."""
 
     model: str = DEFAULT_MODEL
-    """A hub id (`facebook/opt-125m`) or a folder with a checkpoint."""
+    """A hub id (`facebook/opt-125m`), a folder with a checkpoint, or the model in the box."""
     tokenizer: str | None = None
     """Hub id or folder of the tokenizer; the model's own by default."""
     skip_tokenizer_init: bool = False

@@ -15,6 +15,7 @@ from tqdm import tqdm
 from pagedchat.chat.output_processor import OutputProcessor
 from pagedchat.chat.template import ChatTemplate
 from pagedchat.config import (
+    DEFAULT_MODEL,
     CacheConfig,
     Device,
     DType,
@@ -41,7 +42,7 @@ class LLM:
     """One model with its paged KV cache.
 
     Args:
-        model: a hub id (`facebook/opt-125m`) or a folder with a checkpoint.
+        model: a hub id (`facebook/opt-125m`) or a folder with a checkpoint; the toy model in the box by default.
         device: "auto", "cpu" or "cuda".
         dtype: "auto" (float32 on a CPU, the checkpoint's own type on a GPU), "float32", "float16" or "bfloat16".
         block_size: token slots in a block.
@@ -65,7 +66,7 @@ class LLM:
 
     def __init__(
         self,
-        model: str,
+        model: str = DEFAULT_MODEL,
         *,
         device: Device = "auto",
         dtype: DType = "auto",

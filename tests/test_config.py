@@ -8,7 +8,7 @@ from pagedchat.errors import InvalidValueError
 
 def test_defaults_are_those_of_the_documentation() -> None:
     config = EngineConfig()
-    assert (config.model.model, config.model.device, config.model.dtype) == ("facebook/opt-125m", "auto", "auto")
+    assert (config.model.model, config.model.device, config.model.dtype) == ("pagedchat-toy", "auto", "auto")
     assert (config.cache.block_size, config.cache.swap_space) == (16, 4 * 1024**3)
     assert (config.scheduler.max_num_seqs, config.scheduler.preemption_mode) == (256, "recompute")
 

@@ -59,7 +59,7 @@ def test_arguments_reach_the_config(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_defaults_are_those_of_the_config_but_for_a_larger_step(monkeypatch: pytest.MonkeyPatch) -> None:
     configs = use_fake_model(monkeypatch)
-    LLM("facebook/opt-125m")
+    LLM()
     assert configs == [EngineConfig(scheduler=SchedulerConfig(max_num_batched_tokens=2048))]
 
 

@@ -48,7 +48,7 @@ def run_installed(installed: Path, *arguments: str) -> str:
 
 
 def test_source_archive_has_what_the_tests_need(source: Path) -> None:
-    for name in ("tests", "kernels", "assets", "Makefile", "README.md", "LICENSE", "CHANGELOG.md"):
+    for name in ("tests", "tools", "kernels", "assets", "Makefile", "README.md", "LICENSE", "CHANGELOG.md"):
         assert (source / name).exists(), name
 
 
@@ -56,6 +56,15 @@ def test_wheel_carries_styles_kernels_and_assets(installed: Path) -> None:
     package = installed / "pagedchat"
     for name in ("py.typed", "tui/app.tcss", "_data/kernels/README.md", "_data/assets/README.md"):
         assert (package / name).is_file(), name
+
+
+def test_wheel_carries_the_model_with_its_card_and_credits(installed: Path) -> None:
+    def sizes(folder: Path) -> dict[str, int]:
+        return {path.name: path.stat().st_size for path in folder.iterdir()}
+
+    model = sizes(installed / "pagedchat" / "_data" / "assets" / "model")
+    assert model == sizes(ROOT / "assets" / "model")
+    assert {"model.safetensors", "tokenizer.json", "README.md", "NOTICE"} <= model.keys()
 
 
 def test_wheel_has_every_file_of_the_package(installed: Path) -> None:
@@ -74,6 +83,13 @@ def test_installed_program_finds_its_folders(installed: Path) -> None:
     kernels, assets = run_installed(installed, "-c", program).split()
     assert Path(kernels) == installed / "pagedchat" / "_data" / "kernels"
     assert Path(assets) == installed / "pagedchat" / "_data" / "assets"
+
+
+def test_installed_program_answers_without_a_network(installed: Path) -> None:
+    reply = run_installed(
+        installed, "-m", "pagedchat", "-p", "What is the capital of France?", "--temperature", "0"
+    )
+    assert "Paris" in reply
 
 
 def test_installed_program_starts(installed: Path) -> None:

@@ -1,4 +1,4 @@
-"""A model's name -> a local folder: the folder itself, the hub's cache, or a download with progress.
+"""A model's name -> a local folder: the model in the box, the folder itself, the hub's cache, or a download with progress.
 
 What is in the cache and whole is used as it is, without asking the hub, so that a model that ran once starts fast
 and without a network.
@@ -19,6 +19,7 @@ from huggingface_hub.errors import (  # type: ignore[attr-defined]  # HTTPError:
     RepositoryNotFoundError,
 )
 
+from pagedchat import bundled
 from pagedchat.errors import ModelError
 from pagedchat.models.checkpoint_files import preferred_weights, weight_files
 from pagedchat.models.quiet import CountingBar, quiet
@@ -51,7 +52,7 @@ def find_model(name: str, report: Report = lambda *_: None) -> Path:
     """The folder with the checkpoint `name`, downloaded if need be.
 
     Args:
-        name: a folder, or a hub id such as `facebook/opt-125m`.
+        name: a folder, a hub id such as `facebook/opt-125m`, or the model in the box.
         report: told how a download goes.
 
     Raises:
@@ -70,6 +71,8 @@ def find_tokenizer(name: str, report: Report = lambda *_: None) -> Path:
 
 
 def _local_folder(name: str) -> Path | None:
+    if name == bundled.NAME:
+        return _bundled_folder()
     path = Path(name).expanduser()
     if path.is_dir():
         return path
@@ -80,6 +83,19 @@ def _local_folder(name: str) -> Path | None:
             f"There is no folder {name}.", "Give an existing folder, or a hub id like facebook/opt-125m."
         )
     return None
+
+
+def _bundled_folder() -> Path:
+    try:
+        folder = bundled.folder()
+    except FileNotFoundError:
+        folder = Path()
+    if not (folder / "config.json").is_file():
+        raise ModelError(
+            "This install of pagedchat lacks the model that belongs to it.",
+            "Install pagedchat again, or give another model with --model.",
+        )
+    return folder
 
 
 def _cached(name: str) -> Path | None:

@@ -65,17 +65,21 @@ def marker_rows(text: str, width: int, kind: str = "marker") -> list[Row]:
     return [_plain(kind, row.text, row.joiner) for row in wrap(one_line(text), width)]
 
 
-def session_blocks(session: ChatSession, width: int, marker: str, known: list[RowBlock]) -> list[RowBlock]:
+def session_blocks(
+    session: ChatSession, width: int, marker: str, note: str, known: list[RowBlock]
+) -> list[RowBlock]:
     """All rows of a chat; blocks whose key is still the same are taken over from `known`."""
     blocks: list[RowBlock] = []
-    for key, make_rows in _parts(session, width, marker):
+    for key, make_rows in _parts(session, width, marker, note):
         index = len(blocks)
         same = index < len(known) and known[index].key == key
         blocks.append(known[index] if same else RowBlock(key, make_rows()))
     return blocks
 
 
-def _parts(session: ChatSession, width: int, marker: str) -> Iterator[tuple[object, Callable[[], list[Row]]]]:
+def _parts(
+    session: ChatSession, width: int, marker: str, note: str
+) -> Iterator[tuple[object, Callable[[], list[Row]]]]:
     """`(key, how to make the rows)` of the turns in order, of the fork marker, and of the reply being written."""
     marked = session.origin.num_entries if session.origin and marker else None
     for index, entry in enumerate(session.entries):
@@ -85,9 +89,14 @@ def _parts(session: ChatSession, width: int, marker: str) -> Iterator[tuple[obje
     if marked is not None and marked >= len(session.entries):
         yield ("marker", marker, width), partial(marker_rows, marker, width)
     if not session.entries and not session.busy:
-        yield ("hint", width), partial(marker_rows, _HINT, width, "hint")
+        yield ("hint", note, width), partial(_hint_rows, note, width)
     if session.busy:
         yield ("open", len(session.open_text), width), partial(_open_rows, session.open_text, width)
+
+
+def _hint_rows(note: str, width: int) -> list[Row]:
+    rows = marker_rows(_HINT, width, "hint")
+    return [*rows, _plain("blank", ""), *marker_rows(note, width, "hint")] if note else rows
 
 
 def _open_rows(text: str, width: int) -> list[Row]:

@@ -8,6 +8,7 @@ from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.screen import Screen
 
+from pagedchat import bundled
 from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.chat.sanitize import one_line, sanitize
 from pagedchat.chat.session import ChatSession
@@ -62,7 +63,7 @@ class ChatScreen(Screen[None]):
         self._header = HeaderBar(view, options.model)
         self._banner = StatusBanner()
         self._tabs = ChatTabs()
-        self._grid = PaneGrid(desk, view, history)
+        self._grid = PaneGrid(desk, view, history, bundled.note(options.model))
         self._ticker = EventTicker(view)
 
     def compose(self) -> ComposeResult:

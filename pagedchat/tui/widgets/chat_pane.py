@@ -52,11 +52,11 @@ class ChatPane(Vertical):
     }
     """
 
-    def __init__(self, session: ChatSession, view: EngineView, history: PromptHistory) -> None:
+    def __init__(self, session: ChatSession, view: EngineView, history: PromptHistory, note: str = "") -> None:
         super().__init__(id=f"chat-{session.session_id}")
         self.session = session
         self._view = view
-        self.transcript = Transcript(session)
+        self.transcript = Transcript(session, note)
         self.composer = Composer(history)
         self._notice = Static(classes="notice")
         self._prompt = Horizontal(classes="prompt")

@@ -18,11 +18,13 @@ class PaneGrid(Container):
     PaneGrid { layout: grid; width: 1fr; height: 1fr; }
     """
 
-    def __init__(self, desk: ChatDesk, view: EngineView, history: PromptHistory) -> None:
+    def __init__(self, desk: ChatDesk, view: EngineView, history: PromptHistory, note: str = "") -> None:
+        """`note` is said about the model in every empty chat."""
         super().__init__()
         self._desk = desk
         self._view = view
         self._history = history
+        self._note = note
         self.zoomed = False
         """Whether only the active pane is shown."""
         self.wanted: int | None = None
@@ -55,7 +57,7 @@ class PaneGrid(Container):
         await self.mount(self._new_pane(session), after=neighbour)
 
     def _new_pane(self, session: ChatSession) -> ChatPane:
-        return ChatPane(session, self._view, self._history)
+        return ChatPane(session, self._view, self._history, self._note)
 
     def arrange_panes(self, active_id: int, width: int, height: int) -> None:
         """Show the page of panes that holds the active one, in a room of `width` by `height` cells."""

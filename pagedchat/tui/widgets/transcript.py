@@ -56,9 +56,11 @@ class Transcript(ScrollView, can_focus=False):
     }
     """
 
-    def __init__(self, session: ChatSession) -> None:
+    def __init__(self, session: ChatSession, note: str = "") -> None:
+        """`note` is said about the model while the chat is empty."""
         super().__init__()
         self._session = session
+        self._note = note
         self._marker = ""
         self._blocks: list[RowBlock] = []
         self._rows: list[Row] = []
@@ -80,7 +82,10 @@ class Transcript(ScrollView, can_focus=False):
         width = self.scrollable_content_region.width
         if width <= GUTTER:
             return
-        known, self._blocks = self._blocks, session_blocks(self._session, width, self._marker, self._blocks)
+        known, self._blocks = (
+            self._blocks,
+            session_blocks(self._session, width, self._marker, self._note, self._blocks),
+        )
         kept = _num_same(known, self._blocks)
         start = sum(len(block.rows) for block in known[:kept])
         tail = list(chain.from_iterable(block.rows for block in self._blocks[kept:]))
