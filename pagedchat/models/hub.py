@@ -1,4 +1,4 @@
-"""A model's name -> a local folder: the model in the box, the folder itself, the hub's cache, or a download with progress.
+"""A model's name -> a local folder: the model in the box, a folder, the hub's cache, or a download with progress.
 
 What is in the cache and whole is used as it is, without asking the hub, so that a model that ran once starts fast
 and without a network.
