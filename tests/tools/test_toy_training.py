@@ -75,6 +75,7 @@ def test_soft_labels_cover_the_text_and_are_shares(trained: Path) -> None:
 
 
 def test_transformers_reads_the_checkpoint(trained: Path) -> None:
+    assert all(path.stat().st_mode & 0o444 == 0o444 for path in (trained / "student").iterdir())
     model = AutoModelForCausalLM.from_pretrained(trained / "student")
     assert model.dtype == torch.float16
     tokenizer = AutoTokenizer.from_pretrained(trained / "student")

@@ -27,6 +27,8 @@ def save_checkpoint(model: OPTForCausalLM, tokenizer: Tokenizer, folder: Path, d
     for name in ("config.json", "generation_config.json"):
         _without_versions(folder / name)
     save_tokenizer(tokenizer, folder, int(model.config.max_position_embeddings))
+    for path in folder.iterdir():  # the library leaves the weights to their owner alone
+        path.chmod(0o644)
 
 
 def _without_versions(path: Path) -> None:

@@ -1,6 +1,5 @@
 """Loss on the assistant's words, source by source, while training. See `evaluate.py` for finished checkpoints."""
 
-import math
 from collections import defaultdict
 
 import numpy as np
@@ -33,8 +32,3 @@ def losses(model: OPTForCausalLM, corpus: Corpus) -> dict[str, float]:
                 sums[source] += float(np.sum(nats[row, : len(spoken)][spoken]))
                 counts[source] += int(spoken.sum())
     return {source: sums[source] / max(1, counts[source]) for source in sorted(sums)}
-
-
-def perplexity(loss: float) -> float:
-    """`exp` of a loss in nats."""
-    return math.exp(loss)
