@@ -27,6 +27,7 @@ check: $(INSTALLED_DEV)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/pagedchat doctor --compile
 	$(BIN)/python -m pytest -n 2
 
 format: $(INSTALLED_DEV)

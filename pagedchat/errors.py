@@ -15,7 +15,7 @@ class PagedChatError(Exception):
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".strip()
 
-    def __reduce__(self) -> tuple[type["PagedChatError"], tuple[str, str]]:
+    def __reduce__(self) -> tuple[type["PagedChatError"], tuple[str, ...]]:
         return type(self), (self.message, self.hint)
 
 
@@ -29,6 +29,21 @@ class ModelError(PagedChatError):
 
 class DeviceError(PagedChatError):
     """The device asked for is missing or has too little memory."""
+
+
+class KernelError(PagedChatError):
+    """A CUDA kernel, or what it takes to compile, load or launch one, is missing or fails."""
+
+
+class KernelCompileError(KernelError):
+    """A kernel does not compile; the message names file and line, `log` is all that the compiler said."""
+
+    def __init__(self, message: str, hint: str = "", log: str = "") -> None:
+        super().__init__(message, hint)
+        self.log = log
+
+    def __reduce__(self) -> tuple[type["KernelCompileError"], tuple[str, ...]]:
+        return type(self), (self.message, self.hint, self.log)
 
 
 class RequestError(PagedChatError):

@@ -2,7 +2,15 @@ import pickle
 
 import pytest
 
-from pagedchat.errors import DeviceError, InvalidValueError, ModelError, PagedChatError, RequestError
+from pagedchat.errors import (
+    DeviceError,
+    InvalidValueError,
+    KernelCompileError,
+    KernelError,
+    ModelError,
+    PagedChatError,
+    RequestError,
+)
 
 
 def test_error_reads_as_sentence_and_hint() -> None:
@@ -15,7 +23,9 @@ def test_error_without_hint_ends_after_the_sentence() -> None:
     assert str(RequestError("The prompt has no tokens.")) == "The prompt has no tokens."
 
 
-@pytest.mark.parametrize("cls", [PagedChatError, InvalidValueError, ModelError, DeviceError, RequestError])
+@pytest.mark.parametrize(
+    "cls", [PagedChatError, InvalidValueError, ModelError, DeviceError, RequestError, KernelError]
+)
 def test_error_survives_the_way_between_processes(cls: type[PagedChatError]) -> None:
     copy = pickle.loads(pickle.dumps(cls("What.", "Do this.")))
     assert type(copy) is cls
@@ -24,3 +34,10 @@ def test_error_survives_the_way_between_processes(cls: type[PagedChatError]) -> 
 
 def test_invalid_value_is_a_value_error_for_users_of_the_library() -> None:
     assert issubclass(InvalidValueError, ValueError)
+
+
+def test_compilers_log_survives_the_way_between_processes() -> None:
+    copy = pickle.loads(pickle.dumps(KernelCompileError("What.", "Do this.", "k.cu(1): error")))
+    assert type(copy) is KernelCompileError
+    assert (copy.message, copy.hint, copy.log) == ("What.", "Do this.", "k.cu(1): error")
+    assert str(copy) == "What. Do this."

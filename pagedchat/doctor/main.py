@@ -1,0 +1,112 @@
+"""`pagedchat doctor`: what of CUDA is on this machine, and whether every kernel compiles."""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from pagedchat.doctor.kernel_text import (
+    build_values,
+    failures_text,
+    kernels_text,
+    limits_text,
+    matrix_text,
+    warnings_text,
+)
+from pagedchat.doctor.machine import Machine, look_at_machine, look_at_torch
+from pagedchat.doctor.machine_text import machine_text, torch_text
+from pagedchat.doctor.progress import ProgressLine
+from pagedchat.errors import InvalidValueError
+from pagedchat.jit.architecture import ARCHITECTURES
+from pagedchat.jit.builder import Build, KernelBuilder
+from pagedchat.jit.catalogue import CATALOGUE, covering_set
+from pagedchat.jit.variant import Variant
+
+
+def run_doctor(args: argparse.Namespace, builder: KernelBuilder | None = None) -> int:
+    """Do what `args` say; returns the exit code: 1 if a kernel does not compile.
+
+    Raises:
+        InvalidValueError: options that do not go together.
+        KernelError: with `--compile`, what it takes to compile is missing.
+    """
+    if args.arch and not args.compile:
+        raise InvalidValueError("--arch needs --compile.", "Write: pagedchat doctor --compile --arch sm_90")
+    builder = builder or KernelBuilder()
+    if args.compile:
+        return _check_all(builder, list(dict.fromkeys(args.arch or ARCHITECTURES)), args.json)
+    return _show_machine(builder, args.json)
+
+
+def _show_machine(builder: KernelBuilder, as_json: bool) -> int:
+    machine = look_at_machine(builder.cache)
+    if not as_json:
+        print(machine_text(machine), flush=True)  # torch takes its time
+    torch = look_at_torch()
+    if not as_json:
+        print(torch_text(torch), flush=True)
+    builds = _build_for_gpu(builder, machine)
+    if as_json:
+        values = {"machine": asdict(machine), "torch": asdict(torch), "kernels": [*map(build_values, builds)]}
+        print(json.dumps(values, indent=2, default=str))
+    elif builds:
+        print(f"\nOne variant of every kernel for {builds[0].architecture}:\n{kernels_text(builds)}")
+    elif machine.toolchain:
+        print("\nWhether the kernels compile, this shows without a GPU: pagedchat doctor --compile")
+    return _end(builds)
+
+
+def _check_all(builder: KernelBuilder, architectures: Sequence[str], as_json: bool) -> int:
+    started = time.perf_counter()
+    with ProgressLine(sys.stderr) as progress:
+        builds = compile_covering_sets(builder, architectures, progress)
+    seconds = time.perf_counter() - started
+    failed = sum(build.error is not None for build in builds)
+    if as_json:
+        values = {
+            "nvrtc": builder.toolchain.nvrtc_version,
+            "architectures": architectures,
+            "seconds": round(seconds, 2),
+            "failed": failed,
+            "variants": [*map(build_values, builds)],
+        }
+        print(json.dumps(values, indent=2))
+    else:
+        sections = [matrix_text(builds, architectures), limits_text(architectures), warnings_text(builds)]
+        print("\n\n".join(filter(None, sections)))
+        cached = sum(build.cached for build in builds)
+        print(f"\n{len(builds)} variants in {seconds:.1f} s, {cached} of them from the cache; {failed} failed")
+    return _end(builds)
+
+
+def compile_covering_sets(
+    builder: KernelBuilder, architectures: Sequence[str], progress: ProgressLine | None = None
+) -> list[Build]:
+    """Compile the covering set of every kernel for each architecture.
+
+    Raises:
+        KernelError: there is no compiler.
+    """
+    wanted = [(variant, architecture) for architecture in architectures for variant in covering_set(architecture)]
+    return builder.build_all(wanted, progress)
+
+
+def _build_for_gpu(builder: KernelBuilder, machine: Machine) -> list[Build]:
+    """One variant of every kernel file that the first GPU can run; none without a GPU or a compiler."""
+    if not machine.gpus or machine.toolchain is None:
+        return []
+    architecture = machine.gpus[0].architecture
+    return builder.build_all([(variant, architecture) for variant in _one_of_each(architecture)])
+
+
+def _one_of_each(architecture: str) -> list[Variant]:
+    return [variants[0] for file in CATALOGUE if (variants := file.covering(architecture))]
+
+
+def _end(builds: Sequence[Build]) -> int:
+    failures = failures_text(builds)
+    if failures:
+        print(failures, file=sys.stderr)
+    return 1 if failures else 0

@@ -1,0 +1,157 @@
+"""Every kernel file of `kernels/`: entry points, constants, what it cannot do. A table, and what is asked of it.
+
+A new kernel gets a line here, or the tests fail; so they do when an op asks for a variant that is not here. Such a
+variant would work all the same, but be compiled at its first launch instead of before the first step.
+"""
+
+from pagedchat.jit.kernel_file import Choices, KernelFile, Limit, Tuning
+from pagedchat.jit.variant import Constant, Variant
+
+ELEMENTS = ("float16", "bfloat16", "float32")
+TENSOR_CORE_ELEMENTS = ("float16", "bfloat16")
+HEAD_SIZES = (64, 80, 96, 112, 128, 256)
+BLOCK_SIZES = (8, 16, 32)
+GROUP_SIZES = (1, 4, 7, 8, 2, 32)
+"""Some of the numbers of query heads to a KV head; a kernel takes any from 1 on."""
+FLAG = (0, 1)
+
+_CACHE: Choices = {"ELEMENT": ELEMENTS, "HEAD_SIZE": HEAD_SIZES, "BLOCK_SIZE": BLOCK_SIZES}
+_SCORES: Choices = {"GROUP_SIZE": GROUP_SIZES, "SOFT_CAP": FLAG, "ALIBI": FLAG}
+_CUDA_CORES: Choices = {**_CACHE, **_SCORES}
+_TENSOR_CORES: Choices = {**_CACHE, "ELEMENT": TENSOR_CORE_ELEMENTS, **_SCORES}
+
+_TURING = frozenset({"sm_75"})
+_NO_BFLOAT16 = Limit("tensor cores multiply bfloat16 from sm_80 on", _TURING, where={"ELEMENT": ["bfloat16"]})
+_HOPPER_ONLY = Limit("warpgroup products (wgmma) exist on sm_90 alone", frozenset({"sm_90"}), but=True)
+
+# As pagedchat/ops/decode_split.py chooses: warps of a thread block.
+_MOST_ROWS_OF_8_WARPS = {64: 20, 80: 16, 96: 14, 112: 12, 128: 10, 256: 5}
+"""Heads of a group, by head size, whose outputs fit into the static shared memory of 8 warps."""
+_DECODE_TUNINGS = (
+    Tuning({"NUM_WARPS": 2}),
+    Tuning({"NUM_WARPS": 4}),
+    *(
+        Tuning({"NUM_WARPS": 8}, {"HEAD_SIZE": [head_size], "GROUP_SIZE": range(1, most + 1)})
+        for head_size, most in _MOST_ROWS_OF_8_WARPS.items()
+    ),
+)
+
+# As pagedchat/ops/prefill_plan.py chooses: the first tile that fits into shared memory.
+_TILE = {"NUM_WARPS": 4, "STAGES": 2, "MIN_THREAD_BLOCKS": 1, "QUERY_IN_REGISTERS": 0}
+_WIDE = {**_TILE, "WARP_ROWS": 32, "TILE_KEYS": 64}
+_NARROW = {**_TILE, "WARP_ROWS": 16, "TILE_KEYS": 64}
+_SMALL = {**_TILE, "WARP_ROWS": 16, "TILE_KEYS": 32}
+_UP_TO_128 = (64, 80, 96, 112, 128)
+_100_KIB = frozenset({"sm_86", "sm_89", "sm_120"})
+_TOO_LITTLE = "a thread block has too little shared memory for the tile"
+_PREFILL_TUNINGS = (
+    Tuning(_WIDE, {"HEAD_SIZE": _UP_TO_128}),
+    Tuning(_NARROW),
+    Tuning(_SMALL, {"HEAD_SIZE": (112, 128, 256)}),
+)
+_PREFILL_LIMITS = (
+    _NO_BFLOAT16,
+    Limit(_TOO_LITTLE, _TURING, where={"HEAD_SIZE": [256]}),
+    Limit(_TOO_LITTLE, _TURING, where={"HEAD_SIZE": [112, 128], "TILE_KEYS": [64]}),
+    Limit(_TOO_LITTLE, _TURING, where={"HEAD_SIZE": [96], "WARP_ROWS": [32]}),
+    Limit(_TOO_LITTLE, _100_KIB, where={"HEAD_SIZE": [256], "TILE_KEYS": [64]}),
+    Limit("the larger tile fits", _TURING, but=True, where={"HEAD_SIZE": [112, 128], "TILE_KEYS": [32]}),
+    Limit("the larger tile fits", _100_KIB, but=True, where={"HEAD_SIZE": [256], "TILE_KEYS": [32]}),
+)
+
+# As pagedchat/ops/paged_prefill_wgmma.py chooses: warpgroups that compute, and keys of a tile.
+_TWO = {"CONSUMERS": 2, "TILE_KEYS": 128, "STAGES": 2}
+_WGMMA_TUNINGS = (
+    Tuning({**_TWO, "CONSUMERS": 3}, {"HEAD_SIZE": [64], "SOFT_CAP": [0], "ALIBI": [0]}),
+    Tuning(_TWO, {"HEAD_SIZE": [64], "SOFT_CAP": [1]}),
+    Tuning(_TWO, {"HEAD_SIZE": [64], "SOFT_CAP": [0], "ALIBI": [1]}),
+    Tuning(_TWO, {"HEAD_SIZE": [80, 96, 112, 128]}),
+    Tuning({**_TWO, "TILE_KEYS": 64}, {"HEAD_SIZE": [256]}),
+)
+
+CATALOGUE = (
+    KernelFile("reshape_and_cache", ("reshape_and_cache", "reshape_and_cache_runs"), _CACHE),
+    KernelFile("gather_cached_kv", ("gather_cached_kv",), _CACHE),
+    KernelFile("copy_blocks", ("copy_blocks",)),
+    KernelFile("swap_blocks", ("swap_blocks",)),
+    KernelFile("merge_attn_states", ("merge_attn_states",), {"ELEMENT": ELEMENTS, "HEAD_SIZE": HEAD_SIZES}),
+    KernelFile("paged_attention_simt", ("paged_attention_simt",), _CUDA_CORES, (Tuning({"NUM_WARPS": 4}),)),
+    KernelFile(
+        "paged_attention_split",
+        ("paged_attention_split",),
+        {**_TENSOR_CORES, "WHOLE_CONTEXT": FLAG},
+        _DECODE_TUNINGS,
+        (_NO_BFLOAT16,),
+    ),
+    KernelFile(
+        "shared_prefix_attention",
+        ("shared_prefix_attention",),
+        _TENSOR_CORES,
+        (Tuning({"NUM_WARPS": 4}),),
+        (_NO_BFLOAT16,),
+    ),
+    KernelFile(
+        "paged_prefill",
+        ("paged_prefill",),
+        {**_TENSOR_CORES, "SPLIT_KEYS": FLAG},
+        _PREFILL_TUNINGS,
+        _PREFILL_LIMITS,
+    ),
+    KernelFile(
+        "paged_prefill_merge",
+        ("paged_prefill_merge",),
+        {"ELEMENT": TENSOR_CORE_ELEMENTS, "HEAD_SIZE": HEAD_SIZES},
+    ),
+    KernelFile("paged_prefill_simt", ("paged_prefill_simt",), _CUDA_CORES),
+    KernelFile("paged_prefill_wgmma", ("paged_prefill_wgmma",), _TENSOR_CORES, _WGMMA_TUNINGS, (_HOPPER_ONLY,)),
+)
+_ANY_MODEL = {"reshape_and_cache", "gather_cached_kv", "copy_blocks", "swap_blocks", "merge_attn_states"}
+_ON_CUDA_CORES = {"paged_attention_simt", "paged_prefill_simt"}
+
+
+def covering_set(architecture: str) -> list[Variant]:
+    """The variants that stand for all of them in tests and in `doctor --compile`."""
+    return [variant for file in CATALOGUE for variant in file.covering(architecture)]
+
+
+def variants_for_model(
+    element: str,
+    head_size: int,
+    block_size: int,
+    group_size: int,
+    architecture: str,
+    *,
+    soft_cap: bool = False,
+    alibi: bool = False,
+) -> list[Variant]:
+    """The variants that a model's steps launch.
+
+    Args:
+        element: of the cache: float16, bfloat16 or float32.
+        head_size: of keys and values.
+        block_size: token slots in a block.
+        group_size: query heads to a KV head.
+        architecture: of the GPU, like `"sm_90"`.
+        soft_cap: whether scores are capped.
+        alibi: whether scores get a slope over the distance.
+    """
+    stems = _stems(element, head_size, architecture)
+    known: dict[str, Constant] = {
+        "ELEMENT": element,
+        "HEAD_SIZE": head_size,
+        "BLOCK_SIZE": block_size,
+        "GROUP_SIZE": group_size,
+        "SOFT_CAP": int(soft_cap),
+        "ALIBI": int(alibi),
+    }
+    files = [file for file in CATALOGUE if file.stem in stems]
+    return [variant for file in files for variant in file.variants(architecture, **known)]
+
+
+def _stems(element: str, head_size: int, architecture: str) -> set[str]:
+    if element == "float32" or (element == "bfloat16" and architecture in _TURING):
+        return _ANY_MODEL | _ON_CUDA_CORES
+    stems = {file.stem for file in CATALOGUE} - _ON_CUDA_CORES
+    if head_size == 256 and architecture in _TURING:  # see _PREFILL_LIMITS
+        stems.add("paged_prefill_simt")
+    return stems

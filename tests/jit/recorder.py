@@ -1,0 +1,125 @@
+"""Runs the CUDA side of the ops without a GPU: launches do nothing, what would have been compiled is noted down."""
+
+import pkgutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+import pytest
+import torch
+
+import pagedchat.ops
+from pagedchat.jit.driver import Gpu
+from pagedchat.jit.variant import Constant, Variant
+from pagedchat.ops.attention_options import AttentionOptions
+from pagedchat.ops.copy_blocks import copy_blocks
+from pagedchat.ops.gather_cached_kv import gather_cached_kv
+from pagedchat.ops.merge_attn_states import merge_attn_states
+from pagedchat.ops.paged_attention_simt import paged_attention_simt
+from pagedchat.ops.paged_attention_split import paged_attention_split
+from pagedchat.ops.paged_prefill_varlen import paged_prefill_varlen
+from pagedchat.ops.reshape_and_cache import reshape_and_cache
+from pagedchat.ops.shared_prefix_attention import shared_prefix_attention
+
+NUM_KV_HEADS = 2
+SHARED_BYTES = {
+    (7, 5): 64, (8, 0): 163, (8, 6): 99, (8, 9): 99, (9, 0): 227, (10, 0): 227, (12, 0): 99,
+}  # fmt: skip
+"""KiB that a thread block can have, by compute capability; from the CUDA C++ programming guide."""
+
+
+class _NoKernel:
+    """Takes every launch."""
+
+    def __getattr__(self, _name: str) -> Any:
+        return lambda *_args, **_options: 1
+
+
+@contextmanager
+def recorded_variants(capability: tuple[int, int]) -> Iterator[set[Variant]]:
+    """What the ops ask for inside the `with`, as if their tensors lay on a GPU with `capability`."""
+    found: set[Variant] = set()
+
+    def get_kernel(stem: str, _device: object, entry: str | None = None, **constants: Constant) -> _NoKernel:
+        del entry
+        found.add(Variant.of(stem, **constants))
+        return _NoKernel()
+
+    device = Gpu(0, "NVIDIA Test", capability, 1 << 34, 40, SHARED_BYTES[capability] << 10)
+    stand_ins = {
+        "get_kernel": get_kernel,
+        "gpu": lambda _index: device,
+        "on_cuda": lambda *_tensors: True,
+        "stream_of": lambda _tensor: 0,
+        "can_overlap": lambda _device: capability >= (9, 0),
+        "arrival_counters": lambda _device, count: torch.empty(count, dtype=torch.int32),
+        "_num_multiprocessors": lambda _index: device.num_multiprocessors,
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for module in pkgutil.iter_modules(pagedchat.ops.__path__, "pagedchat.ops."):
+            for name, stand_in in stand_ins.items():
+                if hasattr(import_module(module.name), name):
+                    patch.setattr(f"{module.name}.{name}", stand_in)
+        yield found
+
+
+def decode(
+    dtype: torch.dtype,
+    head_size: int,
+    block_size: int,
+    group_size: int,
+    options: AttentionOptions,
+    tensor_cores: bool,
+) -> None:
+    """Batches of one and many sequences, short and long, with and without a shared prefix."""
+    for num_seqs in (1, 64):
+        for max_len in (1, 500, 100_000):
+            query, *cache = _tensors(num_seqs, num_seqs, dtype, head_size, block_size, group_size)
+            if not tensor_cores:
+                paged_attention_simt(query, *cache, options)
+                continue
+            paged_attention_split(query, *cache, options, max_seq_len=max_len)
+            if options.sliding_window is None:
+                shared = {"max_seq_len": max_len, "max_shared_len": block_size, "max_group_size": num_seqs}
+                numbers = torch.empty(num_seqs, dtype=torch.int32), torch.empty(2, dtype=torch.int32)
+                shared_prefix_attention(query, *cache, *numbers, options, **shared)
+
+
+def prefill(
+    dtype: torch.dtype, head_size: int, block_size: int, group_size: int, options: AttentionOptions
+) -> None:
+    """Short and long chunks, few and many of them."""
+    for num_seqs in (1, 16):
+        for max_query_len in (2, 20, 64, 2048):
+            query, *cache = _tensors(num_seqs * 2, num_seqs, dtype, head_size, block_size, group_size)
+            cu_seqlens_q = torch.arange(0, 2 * num_seqs + 1, 2, dtype=torch.int32)
+            paged_prefill_varlen(query, *cache, cu_seqlens_q, options, max_query_len=max_query_len)
+
+
+def write_and_read(dtype: torch.dtype, head_size: int, block_size: int) -> None:
+    """What goes into the cache, out of it and around in it."""
+    _, key_cache, value_cache, tables, _ = _tensors(1, 1, dtype, head_size, block_size, 1)
+    ids = torch.zeros(1, dtype=torch.int64)
+    for num_tokens in (1, 1000):
+        key = torch.empty(num_tokens, NUM_KV_HEADS, head_size, dtype=dtype)
+        slots = torch.zeros(num_tokens, dtype=torch.int64)
+        reshape_and_cache(key, key, key_cache, value_cache, slots)
+    gather_cached_kv(key_cache, value_cache, tables, torch.zeros(2, dtype=torch.int32), 8)
+    lse = torch.empty(len(key), NUM_KV_HEADS)
+    merge_attn_states(key, lse, key, lse, key, lse)
+    copy_blocks(torch.empty(1, 2, 2, NUM_KV_HEADS * head_size * block_size, dtype=dtype), ids, ids + 1)
+
+
+def _tensors(
+    num_tokens: int, num_seqs: int, dtype: torch.dtype, head_size: int, block_size: int, group_size: int
+) -> tuple[torch.Tensor, ...]:
+    """Query, key cache, value cache, block tables and lengths; contents do not matter."""
+    x = 16 // dtype.itemsize
+    return (
+        torch.empty(num_tokens, NUM_KV_HEADS * group_size, head_size, dtype=dtype),
+        torch.empty(2, NUM_KV_HEADS, head_size // x, block_size, x, dtype=dtype),
+        torch.empty(2, NUM_KV_HEADS, head_size, block_size, dtype=dtype),
+        torch.empty(num_seqs, 4096 // block_size, dtype=torch.int32),
+        torch.empty(num_seqs, dtype=torch.int32),
+    )

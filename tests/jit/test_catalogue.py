@@ -1,0 +1,134 @@
+import re
+
+import pytest
+
+from pagedchat.jit.architecture import ARCHITECTURES
+from pagedchat.jit.catalogue import CATALOGUE, covering_set, variants_for_model
+from pagedchat.jit.kernel_file import KernelFile, Limit, Tuning
+from pagedchat.jit.source import read_source
+from pagedchat.jit.variant import Variant
+from pagedchat.resources import resource_dir
+
+KERNELS = resource_dir("kernels")
+ENTRY = re.compile(r'extern "C" __global__ void\s+(?:__launch_bounds__\((?:[^()]|\([^()]*\))*\)\s*)?(\w+)\(')
+MOST_VARIANTS = 6
+FILES = pytest.mark.parametrize("file", CATALOGUE, ids=lambda file: file.stem)
+
+
+def test_every_kernel_file_is_in_the_catalogue() -> None:
+    assert sorted(file.stem for file in CATALOGUE) == sorted(path.stem for path in KERNELS.glob("*.cu"))
+
+
+@FILES
+def test_entry_points_are_those_of_the_file(file: KernelFile) -> None:
+    assert sorted(file.entries) == sorted(ENTRY.findall((KERNELS / f"{file.stem}.cu").read_text()))
+
+
+@FILES
+def test_constants_are_used_by_the_file_or_its_headers(file: KernelFile) -> None:
+    source = read_source(KERNELS, file.stem)
+    words = set(re.findall(r"\w+", " ".join([source.text, *source.headers.values()])))
+    named = {*file.constants, *(name for tuning in file.tunings for name in tuning.constants)}
+    assert named <= words
+
+
+@FILES
+def test_covering_set_is_small_and_has_every_value_somewhere(file: KernelFile) -> None:
+    everywhere = set()
+    for architecture in ARCHITECTURES:
+        variants = file.covering(architecture)
+        assert len(variants) == len(set(variants)) <= MOST_VARIANTS
+        everywhere.update(variants)
+    for name, values in file.constants.items():
+        assert {variant.constants[name] for variant in everywhere} == {str(value) for value in values}
+    for tuning in file.tunings:
+        wanted = Variant.of("", **tuning.constants).constants.items()
+        assert any(variant.constants.items() >= wanted for variant in everywhere)
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+@FILES
+def test_where_nothing_is_missing_the_covering_set_has_every_value(file: KernelFile, architecture: str) -> None:
+    if file.stem == "paged_prefill_wgmma" and architecture != "sm_90":
+        return
+    variants = file.covering(architecture)
+    for name, values in file.constants.items():
+        assert {variant.constants[name] for variant in variants} == {str(value) for value in values}
+
+
+def test_what_an_architecture_cannot_do_is_left_out_with_a_reason() -> None:
+    for architecture in ARCHITECTURES:
+        stems = {variant.stem for variant in covering_set(architecture)}
+        assert ("paged_prefill_wgmma" in stems) == (architecture == "sm_90")
+    split = next(file for file in CATALOGUE if file.stem == "paged_attention_split")
+    assert "sm_80" in split.why_not({"ELEMENT": "bfloat16"}, "sm_75")
+    assert split.why_not({"ELEMENT": "float16"}, "sm_75") == ""
+    assert split.why_not({"ELEMENT": "bfloat16"}, "sm_80") == ""
+
+
+@pytest.mark.parametrize(
+    ("element", "architecture", "tensor_cores"),
+    [
+        ("float16", "sm_75", True),
+        ("bfloat16", "sm_75", False),
+        ("bfloat16", "sm_90", True),
+        ("float32", "sm_90", False),
+    ],
+)
+def test_model_gets_the_kernels_of_its_type(element: str, architecture: str, tensor_cores: bool) -> None:
+    variants = variants_for_model(element, 64, 16, 4, architecture)
+    stems = {variant.stem for variant in variants}
+    assert ("paged_attention_split" in stems) == tensor_cores
+    assert ("paged_attention_simt" in stems) != tensor_cores
+    assert ("paged_prefill_wgmma" in stems) == (architecture == "sm_90" and tensor_cores)
+    assert {"reshape_and_cache", "copy_blocks", "swap_blocks"} <= stems
+
+
+def test_model_gets_its_own_constants() -> None:
+    for variant in variants_for_model("float16", 80, 32, 5, "sm_90", soft_cap=True):
+        wanted = {"ELEMENT": "float16", "HEAD_SIZE": "80", "BLOCK_SIZE": "32", "GROUP_SIZE": "5"}
+        wanted |= {"SOFT_CAP": "1", "ALIBI": "0"}
+        assert {
+            name: value for name, value in variant.constants.items() if name in wanted
+        }.items() <= wanted.items()
+
+
+# --- how variants follow from a file ------------------------------------------------------------------
+
+FILE = KernelFile(
+    "k",
+    ("k",),
+    {"A": (1, 2, 3), "B": (1, 2, 3), "HEAD_SIZE": (64, 80, 96, 256)},
+    (Tuning({"W": 4}, {"HEAD_SIZE": (64, 80, 96)}), Tuning({"W": 8})),
+    (
+        Limit("old", frozenset({"sm_75"}), where={"A": [1]}),
+        Limit("Hopper", frozenset({"sm_90"}), but=True, where={"B": [3], "W": [4]}),
+    ),
+)
+
+
+def test_constants_with_equally_many_values_meet_different_partners() -> None:
+    pairs = {(v.constants["A"], v.constants["B"]) for v in FILE.covering("sm_90")}
+    assert len({(int(a) - int(b)) % 3 for a, b in pairs}) > 1
+
+
+def test_tuning_goes_only_with_what_it_is_for() -> None:
+    variants = [*FILE.covering("sm_90"), *FILE.variants("sm_90")]
+    assert {v.constants["W"] for v in variants if v.constants["HEAD_SIZE"] == "256"} == {"8"}
+    assert {v.constants["W"] for v in variants} == {"4", "8"}
+
+
+def test_limit_forbids_on_its_architectures_or_on_all_others() -> None:
+    assert FILE.why_not({"A": 1, "B": 1}, "sm_75") == "old"
+    assert FILE.why_not({"A": 1, "B": 1}, "sm_80") == ""
+    assert FILE.why_not({"A": 2, "B": 3, "W": 4}, "sm_80") == "Hopper"
+    assert FILE.why_not({"A": 2, "B": 3, "W": 8}, "sm_80") == ""
+    assert FILE.why_not({"A": 2, "B": 3, "W": 4}, "sm_90") == ""
+    assert "1" not in {v.constants["A"] for v in [*FILE.covering("sm_75"), *FILE.variants("sm_75")]}
+    assert {v.constants["W"] for v in FILE.variants("sm_80", A=2, B=3)} == {"8"}
+
+
+def test_known_constants_leave_the_others_open() -> None:
+    variants = list(FILE.variants("sm_80", A=1, HEAD_SIZE=64, UNKNOWN=7))
+    assert len(variants) == len(set(variants)) == 2 * 2 + 1
+    assert {v.constants["A"] for v in variants} == {"1"}

@@ -1,0 +1,38 @@
+"""Whatever an op may ask for while a model runs has been compiled before the first step."""
+
+import pytest
+import torch
+
+from pagedchat.jit.architecture import architecture_of
+from pagedchat.jit.catalogue import BLOCK_SIZES, HEAD_SIZES, variants_for_model
+from pagedchat.ops.attention_options import AttentionOptions
+from pagedchat.ops.cuda_launch import element_name
+from tests.jit.recorder import SHARED_BYTES, decode, prefill, recorded_variants, write_and_read
+
+GROUP_SIZES = (1, 5, 32)
+PLAIN, CAPPED, SLOPED = (False, False), (True, False), (False, True)
+
+
+@pytest.mark.parametrize("capability", SHARED_BYTES, ids=lambda pair: architecture_of(*pair))
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize(("cap", "slopes"), [PLAIN, CAPPED, SLOPED], ids=["plain", "soft cap", "ALiBi"])
+def test_ops_ask_only_for_what_the_catalogue_lists_for_the_model(
+    capability: tuple[int, int], dtype: torch.dtype, cap: bool, slopes: bool
+) -> None:
+    architecture = architecture_of(*capability)
+    tensor_cores = dtype == torch.float16 or (dtype == torch.bfloat16 and capability >= (8, 0))
+    for i, head_size in enumerate(HEAD_SIZES):
+        block_size, group_size = BLOCK_SIZES[i % 3], GROUP_SIZES[i // 2]
+        alibi = torch.zeros(2 * group_size) if slopes else None
+        with recorded_variants(capability) as asked:
+            write_and_read(dtype, head_size, block_size)
+            for window in (None, 100):
+                cap_or_none = 30.0 if cap else None
+                options = AttentionOptions(scale=0.1, sliding_window=window, cap=cap_or_none, alibi_slopes=alibi)
+                decode(dtype, head_size, block_size, group_size, options, tensor_cores)
+                prefill(dtype, head_size, block_size, group_size, options)
+        listed = variants_for_model(
+            element_name(dtype), head_size, block_size, group_size, architecture, soft_cap=cap, alibi=slopes
+        )
+        assert {"reshape_and_cache", "merge_attn_states"} < {variant.stem for variant in asked}
+        assert asked <= set(listed), [str(variant) for variant in asked - set(listed)]
