@@ -2,7 +2,17 @@
 
 import torch
 
+from pagedchat.jit.launch import get_kernel, i32
+from pagedchat.ops.cache_layout import CacheSizes, check_paged_cache, row_elements
 from pagedchat.ops.checks import check_dtype, check_same_type, check_shape
+from pagedchat.ops.cuda_launch import ceil_div, element_name, on_cuda, stream_of, with_whole_rows
+
+FEW_TOKENS = 256
+"""With no more tokens than these, writing each alone beats looking for runs of slots."""
+
+# As in kernels/reshape_and_cache.cu: what one thread block of `reshape_and_cache_runs` takes.
+_RUN_TOKENS = 32
+_RUN_COLUMNS = 16
 
 
 def reshape_and_cache(
@@ -12,23 +22,108 @@ def reshape_and_cache(
     value_cache: torch.Tensor,
     slot_mapping: torch.Tensor,
 ) -> None:
-    """`cache[slot // block_size, slot % block_size] = new`, for every new token.
+    """Put every new token's key and value into its slot.
 
     Args:
-        key, value: `[num_tokens, num_kv_heads, head_dim]`, any strides.
-        key_cache, value_cache: `[num_blocks, block_size, num_kv_heads, head_dim]`, contiguous; written in place.
-        slot_mapping: `[num_tokens]`, int64: `block_id * block_size + block_offset`; no slot twice.
+        key, value: `[num_tokens, num_kv_heads, head_size]`, any strides.
+        key_cache, value_cache: written in place; either the layout of `cache_layout`,
+            `[num_blocks, num_kv_heads, head_size / x, block_size, x]` and
+            `[num_blocks, num_kv_heads, head_size, block_size]`,
+            or both token-major, `[num_blocks, block_size, num_kv_heads, head_size]`, contiguous.
+        slot_mapping: `[num_tokens]`, int64: `block_id * block_size + block_offset`; no slot twice. In the layout of
+            `cache_layout`, -1 skips a token.
 
     Raises:
         ValueError: shapes or types that do not go together.
     """
-    num_blocks, block_size, num_kv_heads, head_dim = key_cache.shape
-    check_shape("key", key, None, num_kv_heads, head_dim)
-    check_shape("value", value, key.shape[0], num_kv_heads, head_dim)
-    check_shape("value_cache", value_cache, num_blocks, block_size, num_kv_heads, head_dim)
+    if key_cache.dim() == 4:
+        _write_token_major(key, value, key_cache, value_cache, slot_mapping)
+        return
+    sizes = check_paged_cache(key_cache, value_cache)
+    _check_tokens(key, value, key_cache, slot_mapping, sizes.num_kv_heads, sizes.head_size)
+    if on_cuda(key, slot_mapping):
+        _launch(key, value, key_cache, value_cache, slot_mapping, sizes)
+    else:
+        _write_paged(key, value, key_cache, value_cache, slot_mapping)
+
+
+def _check_tokens(
+    key: torch.Tensor,
+    value: torch.Tensor,
+    key_cache: torch.Tensor,
+    slot_mapping: torch.Tensor,
+    num_kv_heads: int,
+    head_size: int,
+) -> None:
+    check_shape("key", key, None, num_kv_heads, head_size)
+    check_shape("value", value, key.shape[0], num_kv_heads, head_size)
     check_shape("slot_mapping", slot_mapping, key.shape[0])
     check_dtype("slot_mapping", slot_mapping, torch.int64)
     check_same_type("key", key, key_cache)
-    slots_shape = (num_blocks * block_size, num_kv_heads, head_dim)
+    check_same_type("value", value, key_cache)
+
+
+def _write_token_major(
+    key: torch.Tensor,
+    value: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    slot_mapping: torch.Tensor,
+) -> None:
+    num_blocks, block_size, num_kv_heads, head_size = key_cache.shape
+    _check_tokens(key, value, key_cache, slot_mapping, num_kv_heads, head_size)
+    check_shape("value_cache", value_cache, num_blocks, block_size, num_kv_heads, head_size)
+    slots_shape = (num_blocks * block_size, num_kv_heads, head_size)
     key_cache.view(slots_shape).index_copy_(0, slot_mapping, key)
     value_cache.view(slots_shape).index_copy_(0, slot_mapping, value)
+
+
+def _write_paged(
+    key: torch.Tensor,
+    value: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    slot_mapping: torch.Tensor,
+) -> None:
+    kept = slot_mapping >= 0
+    slots = slot_mapping[kept]
+    blocks, offsets = slots // value_cache.shape[3], slots % value_cache.shape[3]
+    rows = key[kept].view(-1, key.shape[1], key_cache.shape[2], key_cache.shape[4])
+    key_cache[blocks, :, :, offsets] = rows  # [num_kept, num_kv_heads, head_size / x, x]
+    value_cache[blocks, :, :, offsets] = value[kept]  # [num_kept, num_kv_heads, head_size]
+
+
+def _launch(
+    key: torch.Tensor,
+    value: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    slot_mapping: torch.Tensor,
+    sizes: CacheSizes,
+) -> None:
+    num_tokens, x = key.shape[0], row_elements(key.dtype)
+    if num_tokens == 0:
+        return
+    key, value = with_whole_rows(key), with_whole_rows(value)
+    num_columns = sizes.num_kv_heads * sizes.head_size // x
+    tensors = (key_cache, value_cache, key, value, slot_mapping.contiguous())
+    strides = (key_cache.stride(0), value_cache.stride(0), *key.stride()[:2], *value.stride()[:2])
+    pointers = tuple(tensor.data_ptr() for tensor in tensors)
+    few = num_tokens <= FEW_TOKENS
+    kernel = get_kernel(
+        "reshape_and_cache",
+        key.device.index,
+        entry="reshape_and_cache" if few else "reshape_and_cache_runs",
+        ELEMENT=element_name(key.dtype),
+        HEAD_SIZE=sizes.head_size,
+        BLOCK_SIZE=sizes.block_size,
+    )
+    if few:
+        block = min(256, ceil_div(num_columns, 32) * 32)
+        grid = (num_tokens, ceil_div(num_columns, block), 2)
+        kernel.launch(grid, block, (*pointers, i32(num_columns), *strides), stream=stream_of(key))
+    else:
+        block = _RUN_TOKENS // x * _RUN_COLUMNS
+        grid = (ceil_div(num_tokens, _RUN_TOKENS), ceil_div(num_columns, _RUN_COLUMNS), 2)
+        arguments = (*pointers, i32(num_tokens), i32(num_columns), *strides)
+        kernel.launch(grid, block, arguments, stream=stream_of(key))

@@ -1,0 +1,155 @@
+"""Decode for groups of sequences that begin with the same blocks: the shared prefix is read once for all of them.
+
+Two launches: kernels/shared_prefix_attention.cu leaves the prefix's part of every row, then the decode kernel
+attends to each sequence's own tokens and merges (Hydragen, Juravsky et al. 2024, arXiv 2402.05099).
+"""
+
+import torch
+
+from pagedchat.jit.launch import f32, i32
+from pagedchat.ops.attention_options import AttentionOptions
+from pagedchat.ops.checks import check_dtype, check_shape
+from pagedchat.ops.cuda_launch import on_cuda, stream_of
+from pagedchat.ops.decode_checks import check_decode, strided
+from pagedchat.ops.decode_split import DecodeShape, plan_shared
+from pagedchat.ops.decode_workspace import partial_states
+from pagedchat.ops.paged_attention_simt import paged_attention_simt
+from pagedchat.ops.paged_attention_split import decode_kernel, launch_on_splits
+
+NAME = "shared_prefix_attention"
+
+
+def shared_prefix_attention(
+    query: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    block_tables: torch.Tensor,
+    seq_lens: torch.Tensor,
+    shared_lens: torch.Tensor,
+    group_starts: torch.Tensor,
+    options: AttentionOptions,
+    *,
+    max_seq_len: int,
+    max_shared_len: int,
+    max_group_size: int,
+    output: torch.Tensor | None = None,
+    lse: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Attend with one query token per sequence; the result is that of `paged_attention_split`.
+
+    Args:
+        query: `[num_seqs, num_heads, head_size]`, float16 or bfloat16, any token and head stride.
+        key_cache: `[num_blocks, num_kv_heads, head_size / 8, block_size, 8]`.
+        value_cache: `[num_blocks, num_kv_heads, head_size, block_size]`.
+        block_tables: `[num_seqs, max_blocks_per_seq]`, int32; the members of a group have the same first blocks.
+        seq_lens: `[num_seqs]`, int32, whole lengths.
+        shared_lens: `[num_seqs]`, int32: shared tokens, a multiple of the block size, below the sequence's length,
+            the same for all members of a group; 0 where nothing is shared.
+        group_starts: `[num_groups + 1]`, int32: group i is sequences `group_starts[i]` up to
+            `group_starts[i + 1]`; every sequence belongs to one.
+        options: scale, soft cap, ALiBi; no window.
+        max_seq_len, max_shared_len, max_group_size: no length, shared length or group is above these.
+        output: like `query`, written; a new one by default.
+        lse: `[num_seqs, num_heads]`, float32, gets the log-sum-exp of the scores if given.
+
+    Returns:
+        `output`: `[num_seqs, num_heads, head_size]`.
+
+    Raises:
+        ValueError: shapes or types that do not go together, or a sliding window.
+    """
+    check_decode(query, key_cache, value_cache, block_tables, seq_lens, options, output, lse)
+    check_shape("shared_lens", shared_lens, len(query))
+    check_dtype("shared_lens", shared_lens, torch.int32)
+    check_shape("group_starts", group_starts, None)
+    check_dtype("group_starts", group_starts, torch.int32)
+    if options.sliding_window is not None:
+        raise ValueError("sliding_window cannot be combined with a shared prefix")
+    if not on_cuda(query, key_cache):
+        return paged_attention_simt(
+            query, key_cache, value_cache, block_tables, seq_lens, options, output=output, lse=lse
+        )
+    query = strided(query)
+    target = torch.empty(query.shape, dtype=query.dtype, device=query.device) if output is None else output
+    shape = DecodeShape.of(query, key_cache)
+    plan = plan_shared(
+        shape, len(query), max_seq_len, max_shared_len, max_group_size, len(group_starts) - 1, query.device.index
+    )
+    max_parts = plan.shared.num_splits + plan.own.num_splits
+    partial = partial_states(query, max_parts)
+    _launch_prefix(
+        query,
+        key_cache,
+        value_cache,
+        block_tables,
+        seq_lens,
+        shared_lens,
+        group_starts,
+        options,
+        num_warps=plan.shared.num_warps,
+        tiles_per_split=plan.shared.tiles_per_split,
+        grid=(plan.shared.num_splits, plan.grid_heads, len(group_starts) - 1),
+        max_parts=max_parts,
+        partial=partial,
+    )
+    launch_on_splits(
+        query,
+        key_cache,
+        value_cache,
+        block_tables,
+        seq_lens,
+        shared_lens,
+        options,
+        shape=shape,
+        num_warps=plan.own.num_warps,
+        num_splits=plan.own.num_splits,
+        tiles_per_split=plan.own.tiles_per_split,
+        shared_tiles_per_split=plan.shared.tiles_per_split,
+        max_parts=max_parts,
+        partial=partial,
+        output=target,
+        lse=lse,
+    )
+    return target
+
+
+def _launch_prefix(
+    query: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    block_tables: torch.Tensor,
+    seq_lens: torch.Tensor,
+    shared_lens: torch.Tensor,
+    group_starts: torch.Tensor,
+    options: AttentionOptions,
+    *,
+    num_warps: int,
+    tiles_per_split: int,
+    grid: tuple[int, int, int],
+    max_parts: int,
+    partial: tuple[torch.Tensor, torch.Tensor],
+) -> None:
+    kernel = decode_kernel(NAME, query, key_cache, options, num_warps)
+    args = (
+        partial[0].data_ptr(),
+        partial[1].data_ptr(),
+        query.data_ptr(),
+        key_cache.data_ptr(),
+        value_cache.data_ptr(),
+        block_tables.data_ptr(),
+        seq_lens.data_ptr(),
+        shared_lens.data_ptr(),
+        group_starts.data_ptr(),
+        0 if options.alibi_slopes is None else options.alibi_slopes.data_ptr(),
+        i32(block_tables.stride(0)),
+        i32(key_cache.shape[1]),
+        i32(max_parts),
+        key_cache.stride(0),
+        value_cache.stride(0),
+        query.stride(0),
+        query.stride(1),
+        i32(tiles_per_split),
+        f32(options.scale),
+        f32(options.cap or 0.0),
+    )
+    kernel.launch(grid, 32 * num_warps, args, stream=stream_of(query))
