@@ -11,6 +11,7 @@ from pagedchat.errors import InvalidValueError
 
 Device = Literal["auto", "cpu", "cuda"]
 DType = Literal["auto", "float32", "float16", "bfloat16"]
+AttentionBackendName = Literal["auto", "cuda", "torch"]
 PreemptionMode = Literal["recompute", "swap"]
 
 DEFAULT_MODEL = bundled.NAME
@@ -40,10 +41,13 @@ class ModelConfig:
     device: Device = "auto"
     dtype: DType = "auto"
     """"auto": float32 on a CPU, the checkpoint's own type on a GPU."""
+    attention_backend: AttentionBackendName = "auto"
+    """"cuda": our kernels; "torch": plain torch; "auto": our kernels wherever they can serve the model."""
 
     def __post_init__(self) -> None:
         _one_of("--device", self.device, ("auto", "cpu", "cuda"))
         _one_of("--dtype", self.dtype, ("auto", "float32", "float16", "bfloat16"))
+        _one_of("--attention-backend", self.attention_backend, ("auto", "cuda", "torch"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

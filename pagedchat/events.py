@@ -287,9 +287,9 @@ class StepReport(Event, frozen=True):
 
 
 class LoadProgress(Event, frozen=True):
-    """How loading goes. `total` is 0 where it is not known; `unit` is "B", "tensors" or ""."""
+    """How loading goes. `total` is 0 where it is not known; `unit` is "B", "tensors", "kernels" or ""."""
 
-    stage: Literal["import", "download", "weights", "profile", "cache", "warmup"]
+    stage: Literal["import", "download", "weights", "kernels", "profile", "cache", "warmup"]
     message: str
     done: int = 0
     total: int = 0
@@ -319,6 +319,10 @@ class EngineReady(Event, frozen=True):
     sampling_defaults: dict[str, Any]
     """`SamplingParams` fields from the model's generation_config.json."""
     load_seconds: float
+    attention_backend: Literal["cuda", "torch"] = "torch"
+    """Our kernels, or plain torch."""
+    attention_reason: str = ""
+    """Why torch and not our kernels, in one sentence; empty where that was asked for or goes without saying."""
 
 
 class EngineFailed(Event, frozen=True):

@@ -16,6 +16,7 @@ from pagedchat.chat.output_processor import OutputProcessor
 from pagedchat.chat.template import ChatTemplate
 from pagedchat.config import (
     DEFAULT_MODEL,
+    AttentionBackendName,
     CacheConfig,
     Device,
     DType,
@@ -45,6 +46,7 @@ class LLM:
         model: a hub id (`facebook/opt-125m`) or a folder with a checkpoint; the toy model in the box by default.
         device: "auto", "cpu" or "cuda".
         dtype: "auto" (float32 on a CPU, the checkpoint's own type on a GPU), "float32", "float16" or "bfloat16".
+        attention_backend: "cuda" (kernels of our own), "torch", or "auto": "cuda" wherever it can serve the model.
         block_size: token slots in a block.
         num_blocks: fixes the pool; otherwise it comes from measured memory.
         kv_cache_memory: bytes for the pool, as a number or like "2GiB".
@@ -70,6 +72,7 @@ class LLM:
         *,
         device: Device = "auto",
         dtype: DType = "auto",
+        attention_backend: AttentionBackendName = "auto",
         block_size: int = 16,
         num_blocks: int | None = None,
         kv_cache_memory: int | str | None = None,
@@ -84,7 +87,12 @@ class LLM:
         skip_tokenizer_init: bool = False,
     ) -> None:
         model_config = ModelConfig(
-            model=model, tokenizer=tokenizer, skip_tokenizer_init=skip_tokenizer_init, device=device, dtype=dtype
+            model=model,
+            tokenizer=tokenizer,
+            skip_tokenizer_init=skip_tokenizer_init,
+            device=device,
+            dtype=dtype,
+            attention_backend=attention_backend,
         )
         cache_config = CacheConfig(
             block_size=block_size,

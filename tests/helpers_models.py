@@ -47,16 +47,29 @@ _CONFIGS: dict[str, Any] = {
 }
 FAMILIES = list(_CONFIGS)
 
+_WIDE = {**_SHAPE, "hidden_size": 64, "head_dim": 64}
+_WIDE_GROUPED = {**_WIDE, "num_key_value_heads": 2}
+_KERNEL_CONFIGS: dict[str, Any] = {
+    "opt_64": OPTConfig(**{**_OPT, "hidden_size": 128, "word_embed_proj_dim": 128, "num_attention_heads": 2}),
+    "llama_64": LlamaConfig(**_WIDE_GROUPED),
+    "llama_128_one_kv_head": LlamaConfig(**{**_WIDE, "head_dim": 128, "num_key_value_heads": 1}),
+    "qwen3_80": Qwen3Config(**{**_WIDE_GROUPED, "head_dim": 80}),
+    "mistral_64": MistralConfig(**_WIDE_GROUPED, sliding_window=6),
+    "gemma2_256": Gemma2Config(**{**_WIDE_GROUPED, "head_dim": 256}, sliding_window=7, attn_logit_softcapping=2.0),
+}
+KERNEL_FAMILIES = list(_KERNEL_CONFIGS)
+"""With head sizes that the CUDA kernels have."""
+
 
 def make_checkpoint(path: Path, family: str = "opt", vocab_size: int = VOCAB_SIZE, **save_options: Any) -> Path:
     """Save a random model of `family` under `path`; returns the folder.
 
     Its weights are large enough that replies differ with the prompt.
     """
-    config = copy.deepcopy(_CONFIGS[family])
+    config = copy.deepcopy({**_CONFIGS, **_KERNEL_CONFIGS}[family])
     config.vocab_size = vocab_size
     config.bos_token_id, config.eos_token_id, config.pad_token_id = 1, 2, 0
-    torch.manual_seed(FAMILIES.index(family))
+    torch.manual_seed([*FAMILIES, *KERNEL_FAMILIES].index(family))
     model = AutoModelForCausalLM.from_config(config)
     for parameter in model.parameters():
         if parameter.dim() > 1:

@@ -29,6 +29,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         (lambda: SchedulerConfig(preemption_mode="drop"), "--preemption-mode is 'drop'."),  # type: ignore[arg-type]
         (lambda: ModelConfig(device="tpu"), "--device is 'tpu'."),  # type: ignore[arg-type]
         (lambda: ModelConfig(dtype="int3"), "--dtype is 'int3'."),  # type: ignore[arg-type]
+        (lambda: ModelConfig(attention_backend="flash"), "--attention-backend is 'flash'."),  # type: ignore[arg-type]
     ],
 )
 def test_value_out_of_range_is_named_with_its_option(make, sentence: str) -> None:

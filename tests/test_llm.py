@@ -45,11 +45,12 @@ def test_arguments_reach_the_config(monkeypatch: pytest.MonkeyPatch) -> None:
     LLM(
         "m", device="cpu", dtype="float16", block_size=32, num_blocks=9, kv_cache_memory="1GiB", swap_space=77,
         max_num_seqs=3, max_num_batched_tokens=5, enable_prefix_caching=False, preemption_mode="swap", seed=4,
-        tokenizer="t", skip_tokenizer_init=True, gpu_memory_utilization=0.5,
+        tokenizer="t", skip_tokenizer_init=True, gpu_memory_utilization=0.5, attention_backend="torch",
     )  # fmt: skip
     [config] = configs
     assert (config.model.model, config.model.tokenizer, config.model.skip_tokenizer_init) == ("m", "t", True)
     assert (config.model.device, config.model.dtype, config.seed) == ("cpu", "float16", 4)
+    assert config.model.attention_backend == "torch"
     assert (config.cache.block_size, config.cache.num_blocks, config.cache.enable_prefix_caching) == (32, 9, False)
     assert (config.cache.kv_cache_memory, config.cache.swap_space) == (1024**3, 77)
     assert config.cache.gpu_memory_utilization == 0.5

@@ -46,6 +46,12 @@ class ModelDescription:
     """Of the checkpoint, where it says so."""
 
 
+def caps_scores(description: ModelDescription) -> bool:
+    """Whether the model's attention bounds its scores (`attn_logit_softcapping`, as Gemma 2 does)."""
+    text: Any = description.config.get_text_config()
+    return getattr(text, "attn_logit_softcapping", None) is not None
+
+
 def describe_model(name: str, folder: Path) -> ModelDescription:
     """Read `config.json` in `folder`.
 

@@ -9,15 +9,15 @@ from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import DeviceError
 from pagedchat.events import EngineReady, LoadProgress
-from pagedchat.models.config import ModelDescription, describe_model
+from pagedchat.models.config import ModelDescription, caps_scores, describe_model
 from pagedchat.models.cpu_linear import use_cpu_linears
 from pagedchat.models.generation_config import eos_token_ids, read_generation_config, sampling_values
 from pagedchat.models.hub import find_model, find_tokenizer
 from pagedchat.models.loader import load_weights
 from pagedchat.models.tokenizer import LoadedTokenizer, load_tokenizer
 from pagedchat.runtime.attention import interface
-from pagedchat.runtime.attention.backend import CacheShape
-from pagedchat.runtime.attention.torch_backend import TorchAttention
+from pagedchat.runtime.attention.backend import AttentionBackend, CacheShape
+from pagedchat.runtime.attention.choice import BackendChoice, BackendChooser, BackendFactory
 from pagedchat.runtime.build import LoadedModel, Progress
 from pagedchat.runtime.device import available_memory, choose_device, choose_dtype, describe_device
 from pagedchat.runtime.model_runner import TorchModelRunner
@@ -46,9 +46,11 @@ class _Assembly:
         device = choose_device(self._config.model.device)
         description = self._describe()
         tokenizer = self._tokenizer(description)
-        dtype = choose_dtype(self._config.model.dtype, device, description.dtype)
-        model, num_parameters = self._weights(description, dtype, device)
-        runner, pool = self._runner(description, model, dtype, device)
+        shape = self._shape(description, choose_dtype(self._config.model.dtype, device, description.dtype))
+        chooser = BackendChooser(self._config.model.attention_backend, shape, caps_scores(description), device)
+        model, num_parameters = self._weights(description, shape.dtype, device)
+        attention = chooser.choose(self._report_kernels)
+        runner, pool = self._runner(description, model, shape, attention.factory, device)
         self._say("warmup", "Trying the model on a short text")
         check_against_model(description.name, runner, description.vocab_size)
         generation_config = read_generation_config(description.folder)
@@ -57,7 +59,7 @@ class _Assembly:
         return LoadedModel(
             runner=runner,
             limits=self._limits(description, pool, device, eos),
-            info=self._info(description, runner, pool, tokenizer, num_parameters, sampling),
+            info=self._info(description, runner, pool, attention, tokenizer, num_parameters, sampling),
             tokenizer=tokenizer.tokenizer if tokenizer else None,
             chat_template=tokenizer.chat_template if tokenizer else None,
             special_tokens=tokenizer.special_tokens if tokenizer else {},
@@ -96,10 +98,8 @@ class _Assembly:
             use_cpu_linears(model, available_memory())
         return model, num_parameters
 
-    def _runner(
-        self, description: ModelDescription, model: torch.nn.Module, dtype: torch.dtype, device: torch.device
-    ) -> tuple[TorchModelRunner, PoolSize]:
-        shape = CacheShape(
+    def _shape(self, description: ModelDescription, dtype: torch.dtype) -> CacheShape:
+        return CacheShape(
             num_layers=description.num_layers,
             block_size=self._config.cache.block_size,
             num_heads=description.num_heads,
@@ -107,12 +107,22 @@ class _Assembly:
             head_dim=description.head_dim,
             dtype=dtype,
         )
-        runner = TorchModelRunner(model, TorchAttention(shape, 0, 0, device), shape.block_size, device)
+
+    def _runner(
+        self,
+        description: ModelDescription,
+        model: torch.nn.Module,
+        shape: CacheShape,
+        make_backend: BackendFactory,
+        device: torch.device,
+    ) -> tuple[TorchModelRunner, PoolSize]:
+        runner = TorchModelRunner(model, make_backend(shape, 0, 0, device), shape.block_size, device)
 
         def profile() -> int:
             self._say("profile", "Measuring the largest batch")
             return peak_memory(
                 runner,
+                make_backend,
                 shape,
                 self._token_budget(device),
                 self._config.scheduler.max_num_seqs,
@@ -122,7 +132,9 @@ class _Assembly:
         pool = measure_pool(self._config, shape, description.max_model_len, device, profile)
         total = format_size(pool.num_blocks * shape.block_bytes)
         self._say("cache", f"Taking {total} for {pool.num_blocks} blocks")
-        runner.backend = _allocate(shape, pool, device)
+        runner.backend = _allocate(make_backend, shape, pool, device)
+        if self._config.scheduler.preemption_mode == "swap":
+            runner.backend.prepare_swapping()
         return runner, pool
 
     # --- what is told -------------------------------------------------------------------------------
@@ -153,6 +165,7 @@ class _Assembly:
         description: ModelDescription,
         runner: TorchModelRunner,
         pool: PoolSize,
+        attention: BackendChoice,
         tokenizer: LoadedTokenizer | None,
         num_parameters: int,
         sampling: dict[str, object],
@@ -176,18 +189,25 @@ class _Assembly:
             chat_template="model" if tokenizer and tokenizer.chat_template else "plain",
             sampling_defaults=sampling,
             load_seconds=time.perf_counter() - self._began,
+            attention_backend=attention.name,
+            attention_reason=attention.reason,
         )
 
     def _report_download(self, file: str, done: int, total: int) -> None:
         self._say("download", f"Downloading {file}", done, total, "B")
 
+    def _report_kernels(self, message: str, done: int, total: int) -> None:
+        self._say("kernels", message, done, total, "kernels")
+
     def _say(self, stage: str, message: str, done: int = 0, total: int = 0, unit: str = "") -> None:
         self._progress(LoadProgress(stage, message, done, total, unit))  # type: ignore[arg-type]
 
 
-def _allocate(shape: CacheShape, pool: PoolSize, device: torch.device) -> TorchAttention:
+def _allocate(
+    make_backend: BackendFactory, shape: CacheShape, pool: PoolSize, device: torch.device
+) -> AttentionBackend:
     try:
-        return TorchAttention(shape, pool.num_blocks, pool.num_host_blocks, device)
+        return make_backend(shape, pool.num_blocks, pool.num_host_blocks, device)
     except RuntimeError as error:  # torch says "out of memory" with this on every device
         raise DeviceError(
             f"{pool.num_blocks} blocks of {format_size(shape.block_bytes)} cannot be allocated.",

@@ -1,7 +1,6 @@
 """One step on the model: block moves, forward pass over the flattened batch, sampling. Knows no queues, no pool."""
 
 import inspect
-import time
 
 import torch
 
@@ -10,6 +9,7 @@ from pagedchat.runtime.attention.backend import AttentionBackend
 from pagedchat.runtime.batch_inputs import BatchInputs, flatten
 from pagedchat.runtime.kv_cache import apply_block_ops
 from pagedchat.runtime.sampler import SamplingRow, sample
+from pagedchat.runtime.step_clock import StepClock
 
 
 class TorchModelRunner:
@@ -34,21 +34,17 @@ class TorchModelRunner:
     @torch.inference_mode()
     def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         """See `engine.output.ModelRunner`."""
-        begin = time.perf_counter()
+        clock = StepClock(self.device)
         apply_block_ops(self.backend, batch.block_ops)
-        copied = self._now() if batch.block_ops else time.perf_counter()
+        clock.mark()
         token_ids: list[list[int]] = [[] for _ in batch.scheduled]
-        inputs = flatten(batch.scheduled, self._block_size, self.device)
+        inputs = flatten(batch.scheduled, self._block_size, self.device, self.backend.sharing)
         logits = self.forward(inputs)
-        computed = self._now()
+        clock.mark()
         for i, token_id in zip(inputs.sampled, self._sample(logits, batch, inputs), strict=True):
             token_ids[i].append(token_id)
-        return ModelRunnerOutput(
-            token_ids=token_ids,
-            copy_seconds=copied - begin,
-            forward_seconds=computed - copied,
-            sample_seconds=time.perf_counter() - computed,
-        )
+        copy_seconds, forward_seconds, sample_seconds = clock.finish()
+        return ModelRunnerOutput(token_ids, copy_seconds, forward_seconds, sample_seconds)
 
     @torch.inference_mode()
     def forward(self, inputs: BatchInputs) -> torch.Tensor:
@@ -69,9 +65,3 @@ class TorchModelRunner:
         sequences = [batch.scheduled[i].sequence for i in inputs.sampled]
         rows = [SamplingRow(seq.sampling_params, seq.token_ids, seq.seed) for seq in sequences]
         return sample(logits, rows) if rows else []
-
-    def _now(self) -> float:
-        """The time when all that was asked of the device is done."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return time.perf_counter()

@@ -15,8 +15,8 @@ from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.errors import DeviceError, ModelError
 from pagedchat.runtime.attention.backend import CacheShape
+from pagedchat.runtime.attention.choice import BackendFactory
 from pagedchat.runtime.attention.interface import ATTENTION_NAME
-from pagedchat.runtime.attention.torch_backend import TorchAttention
 from pagedchat.runtime.batch_inputs import flatten
 from pagedchat.runtime.model_runner import TorchModelRunner
 
@@ -27,11 +27,19 @@ _TOLERANCE_HALF = 0.25
 """Relative error of the logits. Wrong attention is off by about 1; rounding stays far below these."""
 
 
-def peak_memory(runner: TorchModelRunner, shape: CacheShape, num_tokens: int, num_seqs: int, model_len: int) -> int:
+def peak_memory(
+    runner: TorchModelRunner,
+    make_backend: BackendFactory,
+    shape: CacheShape,
+    num_tokens: int,
+    num_seqs: int,
+    model_len: int,
+) -> int:
     """Bytes of device memory that the largest batch takes at most, weights included and the cache left out.
 
     Args:
         runner: on a GPU; gets a cache of its own for the run.
+        make_backend: makes it.
         shape: of the cache.
         num_tokens: token budget of a step.
         num_seqs: sequences in a step at most.
@@ -43,7 +51,7 @@ def peak_memory(runner: TorchModelRunner, shape: CacheShape, num_tokens: int, nu
     batch = largest_batch(num_tokens, num_seqs, model_len, shape.block_size)
     num_blocks = sum(len(part.sequence.block_table) for part in batch.scheduled)
     try:
-        runner.backend = TorchAttention(shape, num_blocks, 0, runner.device)
+        runner.backend = make_backend(shape, num_blocks, 0, runner.device)
         torch.cuda.reset_peak_memory_stats(runner.device)
         runner.execute(batch)
     except torch.OutOfMemoryError as error:
@@ -52,7 +60,7 @@ def peak_memory(runner: TorchModelRunner, shape: CacheShape, num_tokens: int, nu
             "Lower --max-num-batched-tokens or --max-num-seqs, or choose a smaller model.",
         ) from error
     peak = torch.cuda.max_memory_allocated(runner.device)
-    runner.backend = TorchAttention(shape, 0, 0, runner.device)
+    runner.backend = make_backend(shape, 0, 0, runner.device)
     return peak - num_blocks * shape.block_bytes
 
 

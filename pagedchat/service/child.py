@@ -129,6 +129,7 @@ def _start(config: EngineConfig, args: argparse.Namespace, publisher: Publisher,
         return None
     info = loaded.info
     log.info("Ready: %s on %s, %d blocks of %d tokens", info.model, info.device, info.num_blocks, info.block_size)
+    log.info("Attention goes through the %s backend. %s", info.attention_backend, info.attention_reason)
     publisher.send_now(loaded.info)
     publisher.send_now(RunState(paused=False))
     return loop

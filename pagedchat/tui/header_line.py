@@ -24,6 +24,8 @@ def header_line(view: EngineView, model: str, width: int) -> Content:
     ]
     if info is not None:
         groups[0].append(Part(6, text(f"{_DTYPES.get(info.dtype, info.dtype)} {info.device}", MUTED)))
+        if info.attention_backend == "cuda":
+            groups[0].append(Part(7, text("CUDA kernels", MUTED)))
         groups += [_pool_parts(view, info), _speed_parts(view)]
     for worst in (8, 7, 6, 5, 4, 3, 2, 1, 0):
         line = _SEPARATOR.join([_joined(group, worst) for group in groups])

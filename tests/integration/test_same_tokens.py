@@ -1,13 +1,17 @@
 """Greedy tokens through the whole engine equal `transformers.generate`, whatever the engine does."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pagedchat import LLM, SamplingParams
+from tests.backends import Setup, kernels_on_cpu, setups
 from tests.helpers_models import make_checkpoint, reference_replies
 
-FAMILIES = ["opt", "gpt2", "llama", "qwen2", "mistral", "gpt_neox"]
+SETUPS = setups(
+    ["opt", "gpt2", "llama", "qwen2", "mistral", "gpt_neox"], ["llama"], ["opt_64", "llama_64", "mistral_64"]
+)
 NUM_TOKENS = 14
 GREEDY = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True)
 SHARED = list(range(40, 60))
@@ -21,13 +25,18 @@ PROMPTS = [
 CHUNKS = [3, 16, 1000]
 """Token budgets of a step: less than one token for each sequence, about a block, and more than everything."""
 
-BLOCK_SIZE, FEW_BLOCKS = 4, 18
-"""The longest prompt with its reply needs 14 blocks; all five need 42."""
+FEW_TOKENS = 72
+"""A pool of so many slots: the longest prompt with its reply needs 54; all five need 163."""
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
-def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_checkpoint(tmp_path_factory.mktemp(request.param), request.param)
+@pytest.fixture(scope="module", params=SETUPS)
+def setup(request: pytest.FixtureRequest) -> Setup:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def checkpoint(setup: Setup, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp(setup.family), setup.family)
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +44,20 @@ def expected(checkpoint: Path) -> list[list[int]]:
     return reference_replies(checkpoint, PROMPTS, NUM_TOKENS)
 
 
-def load(checkpoint: Path, **arguments: object) -> LLM:
-    return LLM(str(checkpoint), device="cpu", dtype="float32", skip_tokenizer_init=True, **arguments)  # type: ignore[arg-type]
+@pytest.fixture
+def load(checkpoint: Path, setup: Setup) -> Callable[..., LLM]:
+    def load(**arguments: object) -> LLM:
+        with kernels_on_cpu():
+            llm = LLM(str(checkpoint), dtype="float32", skip_tokenizer_init=True, **setup.arguments, **arguments)
+        assert llm.info.attention_backend == setup.backend
+        return llm
+
+    return load
+
+
+@pytest.fixture
+def few_blocks(setup: Setup) -> dict[str, int]:
+    return {"block_size": setup.block_size, "num_blocks": FEW_TOKENS // setup.block_size}
 
 
 def generate(llm: LLM) -> tuple[list[list[int]], list[int]]:
@@ -52,9 +73,9 @@ def test_replies_to_compare_are_not_all_alike(expected: list[list[int]]) -> None
 @pytest.mark.parametrize("chunk", CHUNKS)
 @pytest.mark.parametrize("caching", [True, False])
 def test_any_chunk_size_with_and_without_prefix_cache(
-    checkpoint: Path, expected: list[list[int]], chunk: int, caching: bool
+    load: Callable[..., LLM], expected: list[list[int]], chunk: int, caching: bool
 ) -> None:
-    llm = load(checkpoint, num_blocks=64, max_num_batched_tokens=chunk, enable_prefix_caching=caching)
+    llm = load(num_blocks=64, max_num_batched_tokens=chunk, enable_prefix_caching=caching)
     first, _ = generate(llm)
     again, cached = generate(llm)
     assert first == expected
@@ -66,15 +87,10 @@ def test_any_chunk_size_with_and_without_prefix_cache(
 
 @pytest.mark.parametrize("chunk", CHUNKS)
 @pytest.mark.parametrize("mode", ["recompute", "swap"])
-def test_preemption(checkpoint: Path, expected: list[list[int]], mode: str, chunk: int) -> None:
-    llm = load(
-        checkpoint,
-        num_blocks=FEW_BLOCKS,
-        block_size=BLOCK_SIZE,
-        max_num_batched_tokens=chunk,
-        preemption_mode=mode,
-        swap_space="1MiB",
-    )
+def test_preemption(
+    load: Callable[..., LLM], few_blocks: dict[str, int], expected: list[list[int]], mode: str, chunk: int
+) -> None:
+    llm = load(max_num_batched_tokens=chunk, preemption_mode=mode, swap_space="1MiB", **few_blocks)
     tokens, _ = generate(llm)
     stats = llm.stats()
     assert tokens == expected
@@ -83,9 +99,11 @@ def test_preemption(checkpoint: Path, expected: list[list[int]], mode: str, chun
     assert (stats.blocks_in_use, stats.host_blocks_in_use) == (0, 0)
 
 
-def test_preemption_without_prefix_cache(checkpoint: Path, expected: list[list[int]]) -> None:
+def test_preemption_without_prefix_cache(
+    load: Callable[..., LLM], few_blocks: dict[str, int], expected: list[list[int]]
+) -> None:
     """Nothing that was dropped can be found again: all of it is computed anew."""
-    llm = load(checkpoint, num_blocks=FEW_BLOCKS, block_size=BLOCK_SIZE, enable_prefix_caching=False)
+    llm = load(enable_prefix_caching=False, **few_blocks)
     tokens, _ = generate(llm)
     assert tokens == expected
     assert llm.stats().preemptions > 0

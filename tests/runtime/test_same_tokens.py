@@ -7,17 +7,22 @@ import pytest
 from pagedchat.config import CacheConfig, EngineConfig, ModelConfig
 from pagedchat.runtime.build import load_model
 from pagedchat.runtime.model_runner import TorchModelRunner
-from tests.helpers_models import FAMILIES, make_checkpoint, reference_replies
+from tests.backends import Setup, kernels_on_cpu, setups
+from tests.helpers_models import make_checkpoint, reference_replies
 from tests.runtime.drive import Driver
 
 NUM_TOKENS = 12
 PROMPTS = [[5], [7 * i % 90 + 3 for i in range(29)], [9, 8, 7], [11 * i % 90 + 3 for i in range(16)]]
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
-def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_checkpoint(tmp_path_factory.mktemp("model") / request.param, request.param)
+@pytest.fixture(scope="module", params=setups())
+def setup(request: pytest.FixtureRequest) -> Setup:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def checkpoint(setup: Setup, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("model") / setup.family, setup.family)
 
 
 @pytest.fixture(scope="module")
@@ -27,15 +32,15 @@ def expected(checkpoint: Path) -> list[list[int]]:
     return replies
 
 
-@pytest.fixture(scope="module", params=DEVICES)
-def runner(checkpoint: Path, request: pytest.FixtureRequest) -> TorchModelRunner:
-    config = EngineConfig(
-        model=ModelConfig(model=str(checkpoint), skip_tokenizer_init=True, device=request.param, dtype="float32"),
-        cache=CacheConfig(block_size=4, num_blocks=80, swap_space=1 << 20),
-    )
-    loaded = load_model(config).runner
-    assert isinstance(loaded, TorchModelRunner)
-    return loaded
+@pytest.fixture(scope="module")
+def runner(checkpoint: Path, setup: Setup) -> TorchModelRunner:
+    model = ModelConfig(model=str(checkpoint), skip_tokenizer_init=True, dtype="float32", **setup.arguments)
+    cache = CacheConfig(block_size=setup.block_size, num_blocks=80, swap_space=1 << 20)
+    with kernels_on_cpu():
+        loaded = load_model(EngineConfig(model=model, cache=cache))
+    assert loaded.info.attention_backend == setup.backend
+    assert isinstance(loaded.runner, TorchModelRunner)
+    return loaded.runner
 
 
 @pytest.mark.parametrize("chunk", [1000, 16, 7, 5])

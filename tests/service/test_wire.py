@@ -55,7 +55,7 @@ REPORT = ev.StepReport(
 )
 EVENTS = [
     ev.LoadProgress("download", "model.safetensors", 1, 10, "B"),
-    ready_info(sampling_defaults={"temperature": 0.7}),
+    ready_info(sampling_defaults={"temperature": 0.7}, attention_backend="cuda", attention_reason="Why."),
     ev.EngineFailed("No.", "Do."),
     ev.TextDelta(1, 2, "é", 3),
     ev.RequestStarted(1, 2, 3, 0),

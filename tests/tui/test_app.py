@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 from textual.widgets import TextArea
 
@@ -394,6 +395,14 @@ async def test_header_shows_the_engine_s_figures(make_app, link):
         assert "free 253/256" in header
         assert "step 7" in header
         assert "ctx 44/2048 · 3 blk" in drawn(pane(app, 1))
+
+
+async def test_header_tells_of_the_kernels(make_app, link):
+    app = make_app()
+    async with app.run_test(size=(160, 40)) as pilot:
+        link.say(msgspec.structs.replace(READY, attention_backend="cuda"))
+        await settle(pilot)
+        assert "fp16 cuda:0  CUDA kernels" in drawn(app._chats._header)
 
 
 async def test_pause_and_step(make_app, link):

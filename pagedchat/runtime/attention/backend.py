@@ -1,9 +1,11 @@
 """What a step's attention needs to know, and what an attention backend must do. Knows no model and no scheduler."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
+
+from pagedchat.runtime.attention.prefix_groups import PrefixGroup, SharingRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class AttentionBatch:
                    |<- decodes -->|<------------- prefills -------------->|
     """
 
+    seq_ids: list[int]
+    """Which sequences; none twice."""
     num_decodes: int
     """Sequences with one token each; they take the first rows."""
     query_lens: list[int]
@@ -49,6 +53,8 @@ class AttentionBatch:
     """Block ids of each sequence, covering at least its `seq_lens`."""
     slot_mapping: torch.Tensor
     """`[num_tokens]`, int64, on the device: where each new token's K and V go."""
+    prefix_groups: list[PrefixGroup] = field(default_factory=list)
+    """Which decodes begin with the same blocks, covering all decodes in order; empty where sharing does not pay."""
 
 
 class AttentionBackend(Protocol):
@@ -57,6 +63,15 @@ class AttentionBackend(Protocol):
     shape: CacheShape
     num_blocks: int
     """Device blocks."""
+
+    @property
+    def sharing(self) -> SharingRule | None:
+        """When decodes that begin with the same blocks are to come in groups; None if that is of no use."""
+        ...
+
+    def prepare_swapping(self) -> None:
+        """There will be swaps: what they need is made ready in the background."""
+        ...
 
     def begin(self, batch: AttentionBatch) -> None:
         """A step begins: all layers to come are of this batch."""
@@ -97,7 +112,11 @@ class AttentionBackend(Protocol):
         ...
 
     def swap_out(self, src: list[int], dst: list[int]) -> None:
-        """Copy device block `src[i]` to host block `dst[i]`."""
+        """Copy device block `src[i]` to host block `dst[i]`.
+
+        Moves are as if done in the order of the calls, before all that comes after them; they may still be under
+        way when the call returns.
+        """
         ...
 
     def swap_in(self, src: list[int], dst: list[int]) -> None:

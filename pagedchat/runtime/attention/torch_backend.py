@@ -12,6 +12,7 @@ from pagedchat.ops.paged_prefill import PagedPrefillPlan, paged_prefill, plan_pa
 from pagedchat.ops.reshape_and_cache import reshape_and_cache
 from pagedchat.ops.swap_blocks import swap_blocks
 from pagedchat.runtime.attention.backend import AttentionBatch, CacheShape
+from pagedchat.runtime.attention.prefix_groups import SharingRule
 
 
 class TorchAttention:
@@ -38,6 +39,14 @@ class TorchAttention:
         self._batch: AttentionBatch | None = None
         self._decode_plans: dict[int | None, PagedAttentionPlan] = {}
         self._prefill_plans: dict[int | None, PagedPrefillPlan] = {}
+
+    @property
+    def sharing(self) -> SharingRule | None:
+        """See `AttentionBackend`."""
+        return None
+
+    def prepare_swapping(self) -> None:
+        """See `AttentionBackend`; nothing is to be done."""
 
     def _allocate(self, num_blocks: int, device: torch.device) -> torch.Tensor:
         """Memory not yet written: on a CPU the system hands out a page when a block is first used."""

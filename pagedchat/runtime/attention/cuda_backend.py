@@ -1,0 +1,172 @@
+"""The attention backend of our own kernels.
+
+Cache: one tensor `[num_layers, 2, num_blocks, page_elements]`, a page being the keys or the values of a block in
+one layer, in the order that `ops.cache_layout` describes. Every op has a torch version on the same order, so this
+backend runs on a CPU too; tests use that, nobody else does.
+"""
+
+from functools import cached_property
+
+import torch
+
+from pagedchat.ops.attention_options import AttentionOptions
+from pagedchat.ops.cache_layout import key_cache_shape, value_cache_shape
+from pagedchat.ops.copy_blocks import copy_blocks
+from pagedchat.ops.paged_attention_simt import paged_attention_simt
+from pagedchat.ops.paged_attention_split import paged_attention_split
+from pagedchat.ops.paged_prefill_varlen import paged_prefill_varlen
+from pagedchat.ops.reshape_and_cache import reshape_and_cache
+from pagedchat.ops.shared_prefix_attention import shared_prefix_attention
+from pagedchat.runtime.attention.backend import AttentionBatch, CacheShape
+from pagedchat.runtime.attention.kernel_support import uses_tensor_cores
+from pagedchat.runtime.attention.prefix_groups import SharingRule
+from pagedchat.runtime.attention.step_tables import DecodeTables, StepTables, build_step_tables
+from pagedchat.runtime.attention.swapping import BlockSwapper
+from pagedchat.runtime.attention.table_rows import BlockTableRows
+from pagedchat.runtime.upload import int64, upload
+
+MIN_SHARED_TOKENS = 256
+"""A prefix shorter than this is left to each sequence."""
+MIN_SAVED_BYTES = 16 << 20
+"""Keys and values of one layer that sharing must save reading, to pay for its second launch and the merge."""
+
+
+class CudaAttention:
+    """`AttentionBackend` over the kernels.
+
+    Args:
+        shape: of the model's cache; `kernel_support.missing_support` has nothing against it.
+        num_blocks: device blocks.
+        num_host_blocks: host blocks, for swapping.
+        device: where the model runs.
+    """
+
+    def __init__(self, shape: CacheShape, num_blocks: int, num_host_blocks: int, device: torch.device) -> None:
+        self.shape = shape
+        self.num_blocks = num_blocks
+        self.device = device
+        page_elements = shape.block_size * shape.num_kv_heads * shape.head_dim
+        size = (shape.num_layers, 2, num_blocks, page_elements)
+        self.cache = torch.empty(size, dtype=shape.dtype, device=device)
+        self._layers = [self._views(layer) for layer in self.cache]
+        self._on_tensor_cores = uses_tensor_cores(shape.dtype, device)
+        self._swapper = BlockSwapper(self.cache, num_host_blocks)
+        self._rows = BlockTableRows()
+        self._options: dict[tuple[float, int | None, float | None], AttentionOptions] = {}
+        self._slot_mapping: torch.Tensor | None = None
+        self._tables: StepTables | None = None
+
+    def _views(self, layer: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        s = self.shape
+        keys = key_cache_shape(self.num_blocks, s.num_kv_heads, s.head_dim, s.block_size, s.dtype)
+        values = value_cache_shape(self.num_blocks, s.num_kv_heads, s.head_dim, s.block_size)
+        return layer[0].view(keys), layer[1].view(values)
+
+    @cached_property
+    def sharing(self) -> SharingRule | None:
+        """See `AttentionBackend`."""
+        if not self._on_tensor_cores:
+            return None
+        token_bytes = self.shape.page_bytes // self.shape.block_size
+        return SharingRule(MIN_SHARED_TOKENS, MIN_SAVED_BYTES // token_bytes)
+
+    @property
+    def host_cache(self) -> torch.Tensor:
+        """`[num_layers, 2, num_host_blocks, page_elements]`, once what was swapped out has arrived."""
+        self._swapper.synchronize()
+        return self._swapper.host.tensor
+
+    def prepare_swapping(self) -> None:
+        """See `AttentionBackend`."""
+        self._swapper.host.prepare()
+
+    def begin(self, batch: AttentionBatch) -> None:
+        """See `AttentionBackend`."""
+        self._slot_mapping = batch.slot_mapping
+        self._tables = build_step_tables(batch, self._rows, self.shape.block_size, self.device)
+
+    def write(self, layer_idx: int, key: torch.Tensor, value: torch.Tensor) -> None:
+        """See `AttentionBackend`."""
+        if self._slot_mapping is None:
+            raise RuntimeError("no step has begun")
+        self._swapper.wait_for_layer(layer_idx)
+        reshape_and_cache(key, value, *self._layers[layer_idx], self._slot_mapping)
+
+    def attend(
+        self,
+        layer_idx: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        *,
+        scale: float,
+        sliding_window: int | None,
+        cap: float | None,
+    ) -> torch.Tensor:
+        """See `AttentionBackend`. Keys and values are read from the cache, the new ones too."""
+        if self._tables is None:
+            raise RuntimeError("no step has begun")
+        caches, options = self._layers[layer_idx], self._options_for(scale, sliding_window, cap)
+        split, decodes, prefills = self._tables.num_decodes, self._tables.decodes, self._tables.prefills
+        output = torch.empty(query.shape, dtype=query.dtype, device=query.device)
+        if decodes is not None:
+            self._decode(query[:split], caches, decodes, options, output[:split])
+        if prefills is not None:
+            paged_prefill_varlen(
+                query[split:],
+                *caches,
+                prefills.block_tables,
+                prefills.seq_lens,
+                prefills.cu_seqlens_q,
+                options,
+                max_query_len=prefills.max_query_len,
+                output=output[split:],
+            )
+        return output
+
+    def copy_blocks(self, src: list[int], dst: list[int]) -> None:
+        """See `AttentionBackend`."""
+        self._swapper.wait_for_all()
+        copy_blocks(self.cache, *upload([int64(src), int64(dst)], self.device))
+
+    def swap_out(self, src: list[int], dst: list[int]) -> None:
+        """See `AttentionBackend`."""
+        self._swapper.swap_out(src, dst)
+
+    def swap_in(self, src: list[int], dst: list[int]) -> None:
+        """See `AttentionBackend`."""
+        self._swapper.swap_in(src, dst)
+
+    def _options_for(self, scale: float, sliding_window: int | None, cap: float | None) -> AttentionOptions:
+        settings = (scale, sliding_window, cap)
+        if settings not in self._options:
+            self._options[settings] = AttentionOptions(scale=scale, sliding_window=sliding_window, cap=cap)
+        return self._options[settings]
+
+    def _decode(
+        self,
+        query: torch.Tensor,
+        caches: tuple[torch.Tensor, torch.Tensor],
+        tables: DecodeTables,
+        options: AttentionOptions,
+        output: torch.Tensor,
+    ) -> None:
+        inputs = (query, *caches, tables.block_tables, tables.seq_lens)
+        shared = tables.shared
+        if not self._on_tensor_cores:
+            paged_attention_simt(*inputs, options, output=output)
+        elif shared is None or options.sliding_window is not None:
+            paged_attention_split(
+                *inputs, options, max_seq_len=tables.max_seq_len, num_tokens=tables.num_tokens, output=output
+            )
+        else:
+            shared_prefix_attention(
+                *inputs,
+                shared.lens,
+                shared.group_starts,
+                options,
+                max_seq_len=tables.max_seq_len,
+                max_shared_len=shared.max_len,
+                max_group_size=shared.max_group_size,
+                output=output,
+            )

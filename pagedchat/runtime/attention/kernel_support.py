@@ -1,0 +1,55 @@
+"""What our kernels can do, on which GPUs. What they cannot, the torch backend does."""
+
+from collections.abc import Iterable
+
+import torch
+
+from pagedchat.jit.catalogue import BLOCK_SIZES, ELEMENTS, HEAD_SIZES, TENSOR_CORE_ELEMENTS
+from pagedchat.runtime.attention.backend import CacheShape
+
+OLDEST_GPU = (7, 5)
+"""Compute capability of the first GPU that has the tensor core and asynchronous instructions used (Turing)."""
+FIRST_BFLOAT16_GPU = (8, 0)
+
+
+def missing_support(shape: CacheShape, device: torch.device) -> str:
+    """Why the kernels cannot serve this cache, in words that go after "because"; empty if they can."""
+    if device.type != "cuda":
+        return "the model does not run on a GPU"
+    capability = torch.cuda.get_device_capability(device)
+    if capability < OLDEST_GPU:
+        return f"the GPU has compute capability {_dotted(capability)} and they need {_dotted(OLDEST_GPU)}"
+    return missing_shape(shape)
+
+
+def missing_shape(shape: CacheShape) -> str:
+    """The same for the shape alone, whatever the GPU."""
+    if _name(shape.dtype) not in ELEMENTS:
+        return f"the cache is {_name(shape.dtype)} and they are for {_listed(ELEMENTS)}"
+    if shape.head_dim not in HEAD_SIZES:
+        return f"the head size is {shape.head_dim} and they are for {_listed(HEAD_SIZES)}"
+    if shape.block_size not in BLOCK_SIZES:
+        return f"the block size is {shape.block_size} and they are for {_listed(BLOCK_SIZES)}"
+    return ""
+
+
+def uses_tensor_cores(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether decodes go through tensor cores; on a CPU as on the newest GPU."""
+    if _name(dtype) not in TENSOR_CORE_ELEMENTS:
+        return False
+    if device.type != "cuda" or dtype == torch.float16:
+        return True
+    return torch.cuda.get_device_capability(device) >= FIRST_BFLOAT16_GPU
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _listed(names: Iterable[object]) -> str:
+    *first, last = map(str, names)
+    return f"{', '.join(first)} and {last}"
+
+
+def _dotted(capability: tuple[int, int]) -> str:
+    return f"{capability[0]}.{capability[1]}"

@@ -1,0 +1,56 @@
+"""Logits of 16-bit models through the kernels are as near to float32 as those of transformers in the same type."""
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from pagedchat.config import CacheConfig, EngineConfig, ModelConfig
+from pagedchat.engine.output import ScheduledSequence
+from pagedchat.engine.sequence import Sequence
+from pagedchat.runtime.batch_inputs import flatten
+from pagedchat.runtime.build import load_model
+from pagedchat.runtime.model_runner import TorchModelRunner
+from tests.helpers_models import KERNEL_FAMILIES, make_checkpoint
+
+pytestmark = pytest.mark.gpu
+TOKENS = [(11 * i) % 90 + 3 for i in range(100)]
+CUTS = [0, 33, 64, 65, 66, 98, 99, 100]
+"""Chunks of many tokens, and of one."""
+
+
+@pytest.mark.parametrize("block_size", [8, 16, 32])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("family", KERNEL_FAMILIES)
+def test_error_of_the_logits(family: str, dtype: str, block_size: int, tmp_path: Path) -> None:
+    checkpoint = make_checkpoint(tmp_path, family)
+    exact = transformers_logits(checkpoint, "float32")
+    error = (our_logits(checkpoint, dtype, block_size) - exact).norm()
+    assert error <= 2 * (transformers_logits(checkpoint, dtype) - exact).norm()
+
+
+def transformers_logits(checkpoint: Path, dtype: str) -> torch.Tensor:
+    """`[num_tokens, vocab_size]`, float32."""
+    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=dtype, attn_implementation="eager").cuda().eval()
+    with torch.inference_mode():
+        return model(torch.tensor([TOKENS], device="cuda"), use_cache=False).logits[0].float()
+
+
+def our_logits(checkpoint: Path, dtype: str, block_size: int) -> torch.Tensor:
+    """The same, computed in chunks."""
+    model = ModelConfig(
+        model=str(checkpoint), skip_tokenizer_init=True, device="cuda", dtype=dtype, attention_backend="cuda"
+    )
+    loaded = load_model(EngineConfig(model=model, cache=CacheConfig(block_size=block_size, num_blocks=40)))
+    assert isinstance(loaded.runner, TorchModelRunner)
+    seq = Sequence(1)
+    seq.token_ids, seq.block_table = TOKENS, [(7 * i) % 40 for i in range(100 // block_size + 1)]
+    chunks = []
+    for start, end in pairwise(CUTS):
+        inputs = flatten([ScheduledSequence(seq, start, end - start, True)], block_size, torch.device("cuda"))
+        every_row = replace(inputs, last_rows=torch.arange(end - start, device="cuda"))
+        chunks.append(loaded.runner.forward(every_row).float())
+    return torch.cat(chunks)
