@@ -1,4 +1,4 @@
-"""The `pagedchat` command: reads arguments, starts the terminal, a one-shot prompt or a benchmark.
+"""The `pagedchat` command: reads arguments, starts the terminal, a one-shot prompt, a benchmark or the doctor.
 
 Each of those is imported only when it is wanted, so that help is instant and the first frame is early. This is
 also the place where errors meant for people become one sentence on standard error and an exit code.
@@ -38,6 +38,10 @@ def _dispatch(args: argparse.Namespace) -> int:
         from pagedchat.bench.main import run_bench  # noqa: PLC0415 - loads torch
 
         return run_bench(args)
+    if args.command == "doctor":
+        from pagedchat.doctor.main import run_doctor  # noqa: PLC0415 - loads what compiles kernels
+
+        return run_doctor(args)
     config = engine_config(args)
     prompt = _prompt(args)
     if prompt is None:

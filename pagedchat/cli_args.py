@@ -14,6 +14,7 @@ from pagedchat import __version__
 from pagedchat.config import DEFAULT_MODEL, CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
 from pagedchat.engine.sampling_params import SamplingOverrides, SamplingParams
 from pagedchat.errors import InvalidValueError
+from pagedchat.jit.architecture import ARCHITECTURES
 from pagedchat.units import parse_size
 
 MAX_SESSIONS = 9
@@ -21,6 +22,9 @@ _DESCRIPTION = "Several chats side by side in the terminal, on one local engine 
 _EPILOG = """\
 commands:
   bench engine            throughput against transformers, host time of a step, time to the first frame
+  bench kernels           the CUDA kernels against the memory's bandwidth and against their peers
+  doctor                  driver, GPU, compiler, kernel cache, and what every CUDA kernel takes of the GPU
+  doctor --compile        compile every CUDA kernel for every architecture; needs no GPU
 
 examples:
   pagedchat                                      a chat with the toy model that comes along; works offline
@@ -43,7 +47,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse_args(argv: Sequence[str]) -> argparse.Namespace:
-    """Read a command line; `command` in the result is "chat" or "bench".
+    """Read a command line; `command` in the result is "chat", "bench" or "doctor".
 
     Raises:
         InvalidValueError: an option that does not exist, or a value that cannot be read.
@@ -51,13 +55,16 @@ def parse_args(argv: Sequence[str]) -> argparse.Namespace:
     """
     if argv and argv[0] == "bench":
         return _bench_parser().parse_args(argv[1:])
+    if argv and argv[0] == "doctor":
+        return _doctor_parser().parse_args(argv[1:])
     return _chat_parser().parse_args(argv)
 
 
 def _chat_parser() -> Parser:
     parser = Parser(
         prog="pagedchat",
-        usage="pagedchat [OPTIONS]\n       pagedchat -p TEXT [OPTIONS]\n       pagedchat bench NAME [OPTIONS]",
+        usage="pagedchat [OPTIONS]\n       pagedchat -p TEXT [OPTIONS]\n       pagedchat bench NAME [OPTIONS]\n"
+        "       pagedchat doctor [OPTIONS]",
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -127,6 +134,10 @@ def _count(text: str) -> int:
     raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
 
 
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
 def _new_file(text: str) -> Path:
     """A file to write at the end of a long run: that it can be written is found out before."""
     path = Path(text)
@@ -171,6 +182,11 @@ def _add_model(parser: Parser) -> None:
     group.add_argument("--device", metavar="NAME", help="auto, cpu or cuda (auto)")
     group.add_argument(
         "--dtype", metavar="NAME", help="auto, float32, float16 or bfloat16 (auto: float32 on a CPU)"
+    )
+    group.add_argument(
+        "--attention-backend",
+        metavar="NAME",
+        help="auto, cuda (kernels of our own) or torch (auto: cuda wherever the kernels can serve the model)",
     )
 
 
@@ -238,4 +254,48 @@ def _bench_parser() -> Parser:
         "--repeats", type=_count, default=3, metavar="N", help="runs of each row; the median counts (3)"
     )
     engine.add_argument("--json", type=_new_file, metavar="FILE", help="write the figures and the environment")
+    _add_kernels_bench(kinds)
+    return parser
+
+
+def _add_kernels_bench(kinds: "argparse._SubParsersAction[Parser]") -> None:
+    kernels = kinds.add_parser(
+        "kernels",
+        help="the CUDA kernels against the memory's bandwidth and against their peers; needs a GPU",
+        allow_abbrev=False,
+    )
+    kernels.add_argument(
+        "--only",
+        type=_names,
+        metavar="NAMES",
+        help="some of decode,prefill,merge,prefix,write,gather,copy,swap,compile (all)",
+    )
+    kernels.add_argument(
+        "--peers",
+        type=_names,
+        metavar="NAMES",
+        help="what to run beside ours: some of torch,flashinfer,vllm (those that are installed)",
+    )
+    kernels.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
+    kernels.add_argument("--json", type=_new_file, metavar="FILE", help="write the figures and the environment")
+
+
+def _doctor_parser() -> Parser:
+    parser = Parser(
+        prog="pagedchat doctor",
+        description="Show what of CUDA is on this machine, and what every kernel takes of its GPU.",
+        allow_abbrev=False,
+    )
+    parser.set_defaults(command="doctor")
+    parser.add_argument(
+        "--compile", action="store_true", help="compile every kernel for every architecture; needs no GPU"
+    )
+    parser.add_argument(
+        "--arch",
+        action="append",
+        choices=ARCHITECTURES,
+        metavar="NAME",
+        help=f"with --compile, for this one only; may be repeated ({', '.join(ARCHITECTURES)})",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

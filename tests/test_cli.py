@@ -58,13 +58,14 @@ def test_no_arguments_give_the_default_config() -> None:
 
 def test_every_engine_option_reaches_its_field() -> None:
     argv = words(
-        "--model m --tokenizer t --device cpu --dtype float16 --block-size 32 --num-blocks 7"
-        " --kv-cache-memory 2GiB --gpu-memory-utilization 0.5 --swap-space 1MiB --no-prefix-caching"
-        " --max-num-seqs 3 --max-num-batched-tokens 64 --preemption-mode swap --seed 9"
+        "--model m --tokenizer t --device cpu --dtype float16 --attention-backend torch"
+        " --block-size 32 --num-blocks 7 --kv-cache-memory 2GiB --gpu-memory-utilization 0.5 --swap-space 1MiB"
+        " --no-prefix-caching --max-num-seqs 3 --max-num-batched-tokens 64 --preemption-mode swap --seed 9"
     )
     config = engine_config(parse_args(argv))
     assert (config.model.model, config.model.tokenizer, config.seed) == ("m", "t", 9)
     assert (config.model.device, config.model.dtype) == ("cpu", "float16")
+    assert config.model.attention_backend == "torch"
     assert (config.cache.block_size, config.cache.num_blocks) == (32, 7)
     assert (config.cache.kv_cache_memory, config.cache.swap_space) == (2 * 1024**3, 1024**2)
     assert (config.cache.gpu_memory_utilization, config.cache.enable_prefix_caching) == (0.5, False)

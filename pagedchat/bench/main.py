@@ -11,6 +11,10 @@ def run_bench(args: argparse.Namespace) -> int:
     Raises:
         PagedChatError: what the engine refuses (no such model, no GPU).
     """
+    if args.benchmark == "kernels":
+        from pagedchat.bench.kernels.main import run_kernels_bench  # noqa: PLC0415 - loads torch
+
+        return run_kernels_bench(args)
     tune_for_cpu()
     from pagedchat.bench.engine import run_engine_bench  # noqa: PLC0415 - loads torch, which must come after that
 
