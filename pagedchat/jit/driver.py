@@ -126,7 +126,7 @@ class Function:
         _call("cuFuncSetAttribute", self._handle, _function_attribute(suffix), value)
 
     def parameters(self) -> list[tuple[int, int]]:
-        """`(offset, bytes)` of every parameter, as the compiler laid them out."""
+        """`(offset, bytes)` of every parameter, as the driver says; `cubin_parameters` is the quiet way to know."""
         layout: list[tuple[int, int]] = []
         while True:
             status, offset, size = _driver().cuFuncGetParamInfo(self._handle, len(layout))

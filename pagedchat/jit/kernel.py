@@ -15,6 +15,7 @@ from typing import Any
 from pagedchat.errors import KernelError
 from pagedchat.jit.arguments import Argument, Frame, Layout, misfit
 from pagedchat.jit.driver import Function, describe_status, gpu, primary_context
+from pagedchat.jit.parameters import cubin_parameters
 
 Size = int | tuple[int, ...]
 """Of a grid or a thread block; up to three dimensions."""
@@ -34,6 +35,7 @@ class Kernel:
         """
         self._function = Function(code, entry, device_index)
         self._launch_function = _launch_function()
+        self._parameters = cubin_parameters(code, entry) or self._function.parameters()
         self._layout: Layout | None = None
         self._frames: list[Frame] = []
         self._shared_limit = 48 * 1024
@@ -115,7 +117,7 @@ class Kernel:
 
     def _new_frame(self, args: Sequence[Argument]) -> Frame:
         if self._layout is None:
-            self._layout = Layout(self.entry, self._function.parameters(), args)
+            self._layout = Layout(self.entry, self._parameters, args)
         return Frame(self._layout)
 
     def _recover(self, status: int, frame: Frame) -> None:

@@ -70,4 +70,6 @@ def strided(rows: torch.Tensor) -> torch.Tensor:
     """`[num_tokens, num_heads, head_size]` as kernels can read it: 16-byte rows at any token and head stride."""
     step = ROW_BYTES // rows.element_size()
     readable = rows.stride(2) == 1 and rows.stride(0) % step == 0 and rows.stride(1) % step == 0
-    return rows if readable and rows.data_ptr() % ROW_BYTES == 0 else rows.contiguous()
+    if readable and rows.data_ptr() % ROW_BYTES == 0:
+        return rows
+    return rows.clone(memory_format=torch.contiguous_format)  # `contiguous` keeps rows that merely start off

@@ -4,12 +4,12 @@ import pkgutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
 
 import pytest
 import torch
 
 import pagedchat.ops
+from pagedchat.jit.arguments import Argument
 from pagedchat.jit.driver import Gpu
 from pagedchat.jit.variant import Constant, Variant
 from pagedchat.ops.attention_options import AttentionOptions
@@ -29,30 +29,39 @@ SHARED_BYTES = {
 """KiB that a thread block can have, by compute capability; from the CUDA C++ programming guide."""
 
 
-class _NoKernel:
-    """Takes every launch."""
+Launches = dict[tuple[Variant, str], tuple[Argument, ...]]
+"""Arguments of the last launch of each variant and entry point."""
 
-    def __getattr__(self, _name: str) -> Any:
-        return lambda *_args, **_options: 1
+
+class _NoKernel:
+    """Takes every launch and notes its arguments."""
+
+    def __init__(self, launches: Launches, variant: Variant, entry: str) -> None:
+        self._launches, self._key = launches, (variant, entry)
+
+    def launch(self, _grid: object, _block: object, args: tuple[Argument, ...], **_options: object) -> None:
+        self._launches[self._key] = tuple(args)
+
+    def allow_shared(self, _num_bytes: int) -> None:
+        pass
 
 
 @contextmanager
-def recorded_variants(capability: tuple[int, int]) -> Iterator[set[Variant]]:
-    """What the ops ask for inside the `with`, as if their tensors lay on a GPU with `capability`."""
-    found: set[Variant] = set()
+def recorded_launches(capability: tuple[int, int]) -> Iterator[Launches]:
+    """What the ops launch inside the `with`, as if their tensors lay on a GPU with `capability`."""
+    found: Launches = {}
 
     def get_kernel(stem: str, _device: object, entry: str | None = None, **constants: Constant) -> _NoKernel:
-        del entry
-        found.add(Variant.of(stem, **constants))
-        return _NoKernel()
+        return _NoKernel(found, Variant.of(stem, **constants), entry or stem)
 
     device = Gpu(0, "NVIDIA Test", capability, 1 << 34, 40, SHARED_BYTES[capability] << 10)
     stand_ins = {
         "get_kernel": get_kernel,
         "gpu": lambda _index: device,
         "on_cuda": lambda *_tensors: True,
-        "stream_of": lambda _tensor: 0,
         "can_overlap": lambda _device: capability >= (9, 0),
+        "current_stream": lambda _device: 0,
+        "stream_of": lambda _tensor: 0,
         "arrival_counters": lambda _device, count: torch.empty(count, dtype=torch.int32),
         "_num_multiprocessors": lambda _index: device.num_multiprocessors,
     }

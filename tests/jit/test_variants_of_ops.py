@@ -1,13 +1,18 @@
-"""Whatever an op may ask for while a model runs has been compiled before the first step."""
+"""What the ops ask for while a model runs was compiled before its first step, and takes what they pass."""
+
+import sys
 
 import pytest
 import torch
 
 from pagedchat.jit.architecture import architecture_of
+from pagedchat.jit.arguments import Frame, Layout
+from pagedchat.jit.builder import KernelBuilder
 from pagedchat.jit.catalogue import BLOCK_SIZES, HEAD_SIZES, variants_for_model
+from pagedchat.jit.parameters import cubin_parameters
 from pagedchat.ops.attention_options import AttentionOptions
 from pagedchat.ops.cuda_launch import element_name
-from tests.jit.recorder import SHARED_BYTES, decode, prefill, recorded_variants, write_and_read
+from tests.jit.recorder import SHARED_BYTES, decode, prefill, recorded_launches, write_and_read
 
 GROUP_SIZES = (1, 5, 32)
 PLAIN, CAPPED, SLOPED = (False, False), (True, False), (False, True)
@@ -24,7 +29,7 @@ def test_ops_ask_only_for_what_the_catalogue_lists_for_the_model(
     for i, head_size in enumerate(HEAD_SIZES):
         block_size, group_size = BLOCK_SIZES[i % 3], GROUP_SIZES[i // 2]
         alibi = torch.zeros(2 * group_size) if slopes else None
-        with recorded_variants(capability) as asked:
+        with recorded_launches(capability) as launches:
             write_and_read(dtype, head_size, block_size)
             for window in (None, 100):
                 cap_or_none = 30.0 if cap else None
@@ -34,5 +39,24 @@ def test_ops_ask_only_for_what_the_catalogue_lists_for_the_model(
         listed = variants_for_model(
             element_name(dtype), head_size, block_size, group_size, architecture, soft_cap=cap, alibi=slopes
         )
+        asked = {variant for variant, _ in launches}
         assert {"reshape_and_cache", "merge_attn_states"} < {variant.stem for variant in asked}
         assert asked <= set(listed), [str(variant) for variant in asked - set(listed)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="CUDA's packages are for Linux")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_ops_pass_what_their_kernels_take(dtype: torch.dtype) -> None:
+    """One variant of each kernel is compiled for its parameters; all the others have the same."""
+    with recorded_launches((9, 0)) as launches:
+        write_and_read(dtype, 64, 16)
+        options = AttentionOptions(scale=0.1)
+        decode(dtype, 64, 16, 4, options, tensor_cores=dtype == torch.float16)
+        prefill(dtype, 64, 16, 4, options)
+    one_each = {(variant.stem, entry): (variant, args) for (variant, entry), args in launches.items()}
+    builds = KernelBuilder().build_all([(variant, "sm_90") for variant, _ in one_each.values()])
+    for build, ((_, entry), (_, args)) in zip(builds, one_each.items(), strict=True):
+        assert build.cubin is not None, build.error
+        layout = Layout(entry, cubin_parameters(build.cubin.code, entry), args)
+        frame = Frame(layout)
+        frame.pack(frame.buffer, 0, *[1] * 7, 0, 0, 0, *args)  # an address would not fit into 4 bytes
