@@ -2,6 +2,7 @@ import torch
 
 from pagedchat.engine.output import ScheduledSequence
 from pagedchat.engine.sequence import Sequence
+from pagedchat.runtime.attention.prefix_groups import PrefixGroup, SharingRule
 from pagedchat.runtime.batch_inputs import flatten
 
 CPU = torch.device("cpu")
@@ -36,3 +37,20 @@ def test_single_tokens_come_first_and_the_order_is_kept_otherwise() -> None:
 def test_chunk_crosses_into_the_next_block() -> None:
     inputs = flatten([part(list(range(9)), [4, 0, 6], 2, 7)], 4, CPU)
     assert inputs.attention.slot_mapping.tolist() == [18, 19, 0, 1, 2, 3, 24]
+
+
+def test_decodes_that_share_a_prefix_come_side_by_side_before_the_prefills() -> None:
+    scheduled = [
+        part(list(range(9)), [4, 0, 6], 8, 1),
+        part([1, 2, 3, 4, 5], [5, 1], 4, 1),
+        part([30, 31], [2], 0, 2),
+        part(list(range(20, 30)), [4, 0, 7], 9, 1),
+    ]
+    inputs = flatten(scheduled, 4, CPU, SharingRule(min_prefix=4, min_saved=8))
+    assert inputs.sampled == [0, 3, 1, 2]
+    assert inputs.token_ids.tolist() == [[8, 29, 5, 30, 31]]
+    assert inputs.last_rows.tolist() == [0, 1, 2, 4]
+    assert inputs.attention.slot_mapping.tolist() == [24, 29, 4, 8, 9]
+    assert inputs.attention.block_tables == [[4, 0, 6], [4, 0, 7], [5, 1], [2]]
+    assert inputs.attention.prefix_groups == [PrefixGroup(2, 2), PrefixGroup(1, 0)]
+    assert flatten(scheduled, 4, CPU, SharingRule(min_prefix=4, min_saved=9)).sampled == [0, 1, 3, 2]

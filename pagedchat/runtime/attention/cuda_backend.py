@@ -28,7 +28,10 @@ from pagedchat.runtime.upload import int64, upload
 MIN_SHARED_TOKENS = 256
 """A prefix shorter than this is left to each sequence."""
 MIN_SAVED_BYTES = 16 << 20
-"""Keys and values of one layer that sharing must save reading, to pay for its second launch and the merge."""
+"""Keys and values of one layer that sharing must save reading, to pay for its second launch and the merge.
+
+On an H200, with 12 heads of 64 and with 32 heads of 128 in groups of four, sharing is faster from 10 to 16 MB on.
+"""
 
 
 class CudaAttention:

@@ -49,6 +49,8 @@ class HostCache:
         """
         if self._device.type != "cuda" or self._memory.numel() == 0:
             return
+        # While the driver registers pages, other threads wait in it. Pages that exist already take it less time.
+        self._memory.zero_()
         with torch.cuda.device(self._device):
             error = int(_cudart().cudaHostRegister(self._memory.data_ptr(), self._memory.nbytes, 0))
         if error:
