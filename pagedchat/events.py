@@ -145,6 +145,47 @@ class BlockCached(Event, frozen=True):
 
     block_id: int
     block_hash: bytes
+    parent: bytes = b""
+    """The hash of the block before it; empty for a first block."""
+
+
+class BlockPinned(Event, frozen=True):
+    """A findable block is not evicted from now on, even when nobody holds it."""
+
+    block_id: int
+
+
+class BlockUnpinned(Event, frozen=True):
+    """The block may be evicted again; with no owner it is now the most recently used cached block."""
+
+    block_id: int
+
+
+class BlocksWithheld(Event, frozen=True):
+    """Free blocks were taken out of the pool because it was given a limit; nobody can have them."""
+
+    block_ids: list[int]
+
+
+class BlocksReturned(Event, frozen=True):
+    """Withheld blocks are free again, the first of them to be taken last."""
+
+    block_ids: list[int]
+
+
+class PrefixMissed(Event, frozen=True):
+    """A lookup in the prefix cache ended at token `position` of the sequence, which must be computed from there on.
+
+    Changes nothing. Where a cached block continues what was found, but with another token at that position, it is
+    `cached_block_id` and its token there `cached_token_id`; where nothing cached comes after, both are -1.
+    """
+
+    seq_id: int
+    position: int
+    token_id: int
+    """The sequence's own token at that position."""
+    cached_token_id: int
+    cached_block_id: int
 
 
 class BlockUncached(Event, frozen=True):
@@ -188,7 +229,8 @@ class HostBlocksFreed(Event, frozen=True):
 CacheEvent = (
     SequenceOpened | SequenceExtended | SequenceScheduled | SequenceParked | SequenceForked | SequenceRewound
     | SequencePreempted | SequenceClosed | BlockAllocated | PrefixHit | BlockCopied | BlocksFreed | BlockEvicted
-    | BlockCached | BlockUncached | SwappedOut | SwappedIn | HostBlocksFreed
+    | BlockCached | BlockUncached | BlockPinned | BlockUnpinned | BlocksWithheld | BlocksReturned | PrefixMissed
+    | SwappedOut | SwappedIn | HostBlocksFreed
 )  # fmt: skip
 
 
@@ -208,7 +250,7 @@ class BatchEntry(Event, frozen=True):
 
 
 class PoolCounts(Event, frozen=True):
-    """Blocks by state after the step; `free + cached + in_use == total`."""
+    """Blocks by state after the step; `free + cached + in_use + withheld == total`."""
 
     total: int
     free: int
@@ -220,6 +262,10 @@ class PoolCounts(Event, frozen=True):
     """Entries of all device block tables together; minus `in_use` it is what sharing saves."""
     host_total: int
     host_in_use: int
+    withheld: int = 0
+    """Blocks that a limit keeps out of reach."""
+    pinned: int = 0
+    """Blocks that are not evicted; without an owner they count as cached."""
 
 
 class QueueLengths(Event, frozen=True):
@@ -239,11 +285,15 @@ class Timings(Event, frozen=True):
     forward: float = 0.0
     sample: float = 0.0
     update: float = 0.0
+    launch: float = 0.0
+    """Before the forward pass: laying the batch out and handing it to the device."""
+    attention: float = 0.0
+    """Of `forward`, what attention took; the rest is mostly matrix products. 0 where not measured."""
 
     @property
     def total(self) -> float:
         """All phases together."""
-        return self.schedule + self.copy + self.forward + self.sample + self.update
+        return self.schedule + self.copy + self.launch + self.forward + self.sample + self.update
 
 
 class Counters(Event, frozen=True):
@@ -386,9 +436,39 @@ class Steps(Event, frozen=True):
 
 
 class RunState(Event, frozen=True):
-    """Whether the scheduler runs or is paused (single-stepping)."""
+    """Whether the scheduler runs or is paused (single-stepping), and how slowly it is to run."""
 
     paused: bool
+    pace: float = 0.0
+    """Seconds that a step takes at least (slow motion); 0 is as fast as can be."""
+    limit: int | None = None
+    """Blocks that the pool may use; `None` is all of them."""
+
+
+class TokenTexts(Event, frozen=True):
+    """What tokens stand for; each token is told once, before the first report that has it."""
+
+    token_ids: list[int]
+    texts: list[bytes]
+    """UTF-8, maybe only a part of a character: the bytes of tokens one after the other are the text."""
+
+
+class EngineNotice(Event, frozen=True):
+    """The answer to a command that concerns the whole engine (limit, pin, evict, ...), for the user to read."""
+
+    message: str
+    hint: str = ""
+    failed: bool = False
+    """Whether the command was refused."""
+
+
+class IntegrityBroken(Event, frozen=True):
+    """The engine's own check found that its books disagree; it goes on, and must not be trusted."""
+
+    step: int
+    message: str
+    dump: str
+    """File with all that is known; empty if it could not be written."""
 
 
 class EngineDied(Event, frozen=True):
@@ -401,5 +481,5 @@ class EngineDied(Event, frozen=True):
 
 EngineEvent = (
     LoadProgress | EngineReady | EngineFailed | TextDelta | RequestStarted | RequestFinished | RequestFailed
-    | Steps | RunState | EngineDied
+    | Steps | RunState | TokenTexts | EngineNotice | IntegrityBroken | EngineDied
 )  # fmt: skip

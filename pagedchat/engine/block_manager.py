@@ -289,7 +289,7 @@ class BlockManager:
         parent = seq.block_hashes[index - 1] if index else ROOT
         tokens = seq.token_ids[index * self.block_size : (index + 1) * self.block_size]
         if self.cache.add(block_id, seq.block_hashes[index], parent, tokens):
-            self.events.append(ev.BlockCached(block_id, seq.block_hashes[index]))
+            self.events.append(ev.BlockCached(block_id, seq.block_hashes[index], parent))
 
 
 def _padded(hashes: list[bytes], length: int) -> list[bytes | None]:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from pagedchat import events as ev
 
-BlockState = Literal["free", "cached", "in_use"]
+BlockState = Literal["free", "cached", "in_use", "withheld"]
 
 
 @dataclass(slots=True)
@@ -35,6 +35,14 @@ class CacheMirror:
         self.block_size = block_size
         self.ref_counts = [0] * num_blocks
         self.block_hashes: list[bytes | None] = [None] * num_blocks
+        self.block_parents: list[bytes] = [b""] * num_blocks
+        """For each findable block the hash of the block before it; empty for a first block."""
+        self.block_tokens: list[tuple[int, ...]] = [()] * num_blocks
+        """For each findable block its tokens."""
+        self.withheld: list[int] = []
+        """Blocks that a limit keeps out of reach; the last one comes back first."""
+        self.pinned: dict[int, None] = {}
+        """Blocks that are not evicted."""
         self.holders: list[list[int]] = [[] for _ in range(num_blocks)]
         """For each block the sequences whose block table has it, in order of arrival."""
         self.free_blocks = list(range(num_blocks - 1, -1, -1))
@@ -62,10 +70,12 @@ class CacheMirror:
     # --- what can be asked --------------------------------------------------------------------------
 
     def state(self, block_id: int) -> BlockState:
-        """Free, cached or in use."""
+        """Free, cached, in use, or withheld by a limit."""
         if self.ref_counts[block_id]:
             return "in_use"
-        return "cached" if block_id in self.cached_blocks else "free"
+        if block_id in self.cached_blocks or block_id in self.pinned:
+            return "cached"
+        return "withheld" if block_id in self.withheld else "free"
 
     def next_out(self, count: int) -> list[int]:
         """The blocks that will be taken next: free ones first, then cached ones, least recently used first."""
@@ -183,19 +193,52 @@ class CacheMirror:
     @_fold.register
     def _(self, event: ev.BlockEvicted) -> None:
         del self.cached_blocks[event.block_id]
-        self.block_hashes[event.block_id] = None
+        self._forget_contents(event.block_id)
         self.free_blocks.append(event.block_id)
         self.touched[event.block_id] = self.num_reports
 
     @_fold.register
     def _(self, event: ev.BlockCached) -> None:
         self.block_hashes[event.block_id] = event.block_hash
+        self.block_parents[event.block_id] = event.parent
+        self.block_tokens[event.block_id] = self._tokens_in(event.block_id)
         self.touched[event.block_id] = self.num_reports
 
     @_fold.register
     def _(self, event: ev.BlockUncached) -> None:
-        self.block_hashes[event.block_id] = None
+        self._forget_contents(event.block_id)
         self.touched[event.block_id] = self.num_reports
+
+    @_fold.register
+    def _(self, event: ev.BlockPinned) -> None:
+        self.pinned[event.block_id] = None
+        self.cached_blocks.pop(event.block_id, None)
+        self.touched[event.block_id] = self.num_reports
+
+    @_fold.register
+    def _(self, event: ev.BlockUnpinned) -> None:
+        del self.pinned[event.block_id]
+        if not self.ref_counts[event.block_id]:
+            self.cached_blocks[event.block_id] = None
+        self.touched[event.block_id] = self.num_reports
+
+    @_fold.register
+    def _(self, event: ev.BlocksWithheld) -> None:
+        for block_id in event.block_ids:
+            self._take(block_id)
+            self.withheld.append(block_id)
+            self.touched[block_id] = self.num_reports
+
+    @_fold.register
+    def _(self, event: ev.BlocksReturned) -> None:
+        for block_id in event.block_ids:
+            self.withheld.remove(block_id)
+            self.free_blocks.append(block_id)
+            self.touched[block_id] = self.num_reports
+
+    @_fold.register
+    def _(self, event: ev.PrefixMissed) -> None:
+        """A lookup changes nothing."""
 
     @_fold.register
     def _(self, event: ev.SwappedOut) -> None:
@@ -223,6 +266,17 @@ class CacheMirror:
         for block_id in event.host_block_ids:
             self.host_ref_counts[block_id] -= 1
 
+    def _forget_contents(self, block_id: int) -> None:
+        self.block_hashes[block_id] = None
+        self.block_parents[block_id] = b""
+        self.block_tokens[block_id] = ()
+
+    def _tokens_in(self, block_id: int) -> tuple[int, ...]:
+        """The tokens of a full block, as its first owner has them."""
+        seq = self.sequences[self.holders[block_id][0]]
+        start = seq.block_table.index(block_id) * self.block_size
+        return tuple(seq.token_ids[start : start + self.block_size])
+
     def _touch_end(self, seq: MirrorSequence) -> None:
         """The block in which the computed tokens end now holds fewer of them."""
         index = seq.num_computed // self.block_size
@@ -243,6 +297,8 @@ class CacheMirror:
     def _take(self, block_id: int) -> None:
         if block_id in self.cached_blocks:
             del self.cached_blocks[block_id]
+        elif block_id in self.pinned:
+            return
         elif self.free_blocks[-1] == block_id:
             self.free_blocks.pop()
         else:
@@ -253,6 +309,8 @@ class CacheMirror:
         self.holders[block_id].remove(seq.seq_id)
         self.touched[block_id] = self.num_reports
         if self.ref_counts[block_id]:
+            return
+        if block_id in self.pinned:
             return
         if self.block_hashes[block_id] is not None:
             self.cached_blocks[block_id] = None

@@ -72,8 +72,45 @@ class StepOnce(Command, frozen=True):
     count: int = 1
 
 
+class SetPace(Command, frozen=True):
+    """Slow motion: a step takes at least this many seconds; 0 runs as fast as can be."""
+
+    seconds: float
+
+
+class SetLimit(Command, frozen=True):
+    """The pool uses at most this many blocks from now on; `None` lifts the limit."""
+
+    num_blocks: int | None
+
+
+class Pin(Command, frozen=True):
+    """Do not evict this block; it must be full and findable."""
+
+    block_id: int
+
+
+class Unpin(Command, frozen=True):
+    """Let this block be evicted again; `None` means every pinned one."""
+
+    block_id: int | None = None
+
+
+class Evict(Command, frozen=True):
+    """Make a cached block free."""
+
+    block_id: int
+
+
+class FlushCache(Command, frozen=True):
+    """Make every cached block free, except for those that are pinned."""
+
+
 class Shutdown(Command, frozen=True):
     """End the engine process."""
 
 
-AnyCommand = Generate | Fork | Stop | Close | Focus | Pause | Resume | StepOnce | Shutdown
+AnyCommand = (
+    Generate | Fork | Stop | Close | Focus | Pause | Resume | StepOnce | SetPace | SetLimit | Pin | Unpin | Evict
+    | FlushCache | Shutdown
+)  # fmt: skip

@@ -1,189 +1,185 @@
 """What the screens know of the engine: its events folded into one object that every widget reads.
 
-Plain Python: it knows neither Textual nor the engine process. `apply` is called with every event, in order; the
-widgets look at the result whenever they draw.
+Plain Python: it knows neither Textual nor the engine process. `apply` is called with every event, in order; widgets
+look at the result whenever they draw. What they see is the live engine, or, after `show_past`, the engine as it was
+at some earlier moment; the live one goes on being followed all the while.
 """
 
 from collections import deque
-from itertools import islice
 
 from pagedchat.chat.sanitize import one_line
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.events import (
-    BlockCopied,
     EngineDied,
     EngineEvent,
     EngineFailed,
+    EngineNotice,
     EngineReady,
+    IntegrityBroken,
     LoadProgress,
     RunState,
     StepReport,
     Steps,
+    TokenTexts,
 )
-from pagedchat.tui.event_lines import EventLine, Narrator
-from pagedchat.tui.rates import RateWindow
+from pagedchat.tui.engine_state import EngineState
+from pagedchat.tui.event_lines import EventLine
 from pagedchat.tui.step_columns import StepColumns
-from pagedchat.tui.words import short_label
 
-MAX_REPORTS = 4096
-MAX_ENTRIES = 200_000
-"""Batch entries in all reports kept: with large batches fewer reports are."""
-MAX_LINES = 5000
-LABEL_IN_LINES = 12
-"""Cells of a label in an event line."""
-FRESH_REPORTS = 30
-"""A copied block is shown as just copied for so many reports: a second or so of decoding."""
+_NO_COLUMNS = StepColumns()
+_NO_REPORTS: deque[StepReport] = deque()
+_NO_LINES: deque[EventLine] = deque()
 
 
 class EngineView:
-    """The engine as last reported. Everything is empty or None until `EngineReady` and after `EngineDied`."""
+    """The engine as it is shown. Everything is empty or None until `EngineReady` and after `EngineDied`."""
 
     def __init__(self) -> None:
         self.labels: dict[int, str] = {}
         """What the app calls each sequence (`"1 tale"`); outlives the engine."""
+        self.highlighted: frozenset[int] = frozenset()
+        """Blocks that belong to what the user has selected somewhere; every panel shows them marked."""
         self.reset()
 
     def reset(self) -> None:
         """Forget the engine: a new one starts with nothing. The labels stay."""
-        self.info: EngineReady | None = None
-        self.mirror: CacheMirror | None = None
-        self.paused = False
+        self.live: EngineState | None = None
+        """The engine now."""
+        self.past: EngineState | None = None
+        """The engine at the moment that the user went back to, while there is one."""
         self.loading: LoadProgress | None = None
         self.failure: EngineFailed | None = None
-        self.history: deque[StepReport] = deque()
-        """The last reports, oldest first."""
-        self.lines: deque[EventLine] = deque(maxlen=MAX_LINES)
-        """The last event lines, oldest first."""
-        self.num_lines = 0
-        """Lines told so far, those forgotten included."""
-        self.columns = StepColumns()
-        """The last steps as columns of the batching timeline."""
-        self._num_entries = 0
-        self._copies: deque[tuple[int, int]] = deque()
-        """(number of the report, block that was copied into), of the last `FRESH_REPORTS` reports."""
-        self._rates = RateWindow()
-        self._narrator: Narrator | None = None
+        self.notice: EngineNotice | None = None
+        """The engine's last answer to a command."""
+        self.broken: IntegrityBroken | None = None
+        """Set for good once the engine's own check has failed."""
+        self.limit: int | None = None
+        """Blocks that the pool may use now; None is all of them."""
+        self.pace = 0.0
+        """Seconds that a step takes at least."""
+        self.token_texts: dict[int, bytes] = {}
+        """What each token that has occurred stands for, in UTF-8; some are only a part of a character."""
+        self.highlighted = frozenset()
 
     # --- folding ------------------------------------------------------------------------------------
 
     def apply(self, event: EngineEvent) -> None:
         """Fold one event; those that concern a single request change nothing here."""
         match event:
-            case Steps(reports=reports):
+            case Steps(reports=reports) if self.live is not None:
                 for report in reports:
-                    self._fold(report)
-            case RunState(paused=paused):
-                self._set_paused(paused)
+                    self.live.fold(report)
+            case RunState() if self.live is not None:
+                self.live.set_paused(event.paused)
+                self.limit, self.pace = event.limit, event.pace
+            case TokenTexts():
+                self.token_texts.update(zip(event.token_ids, event.texts, strict=True))
             case LoadProgress():
                 self.loading = event
             case EngineReady():
-                self._begin(event)
+                self.reset()
+                self.live = EngineState(event, self.name)
             case EngineFailed():
                 self.loading, self.failure = None, event
+            case EngineNotice():
+                self.notice = event
+            case IntegrityBroken():
+                self.broken = event
             case EngineDied():
                 self.reset()
 
-    def _begin(self, info: EngineReady) -> None:
-        self.reset()
-        self.info = info
-        self.mirror = CacheMirror(info.num_blocks, info.block_size, info.num_host_blocks)
-        self._narrator = Narrator(self.mirror, lambda seq_id: short_label(self.name(seq_id), LABEL_IN_LINES))
+    # --- past and present ---------------------------------------------------------------------------
 
-    def _set_paused(self, paused: bool) -> None:
-        if paused and not self.paused:
-            self.columns.pause()
-        self.paused = paused
+    def show_past(self, state: EngineState) -> None:
+        """Show the engine as it was."""
+        self.past = state
 
-    def _fold(self, report: StepReport) -> None:
-        if self.mirror is None or self._narrator is None:
-            return
-        told = self._narrator.fold(report)
-        self.lines.extend(told)
-        self.num_lines += len(told)
-        self.columns.add(report, self.mirror)
-        self._rates.add(report)
-        self._remember(report)
-        self._note_copies(report, self.mirror.num_reports)
+    def show_live(self) -> None:
+        """Back to the engine as it is."""
+        self.past = None
 
-    def _remember(self, report: StepReport) -> None:
-        self.history.append(report)
-        self._num_entries += len(report.batch)
-        while len(self.history) > MAX_REPORTS or self._num_entries > MAX_ENTRIES:
-            self._num_entries -= len(self.history.popleft().batch)
+    @property
+    def shown(self) -> EngineState | None:
+        """What the widgets draw."""
+        return self.past or self.live
 
-    def _note_copies(self, report: StepReport, number: int) -> None:
-        self._copies.extend((number, event.dst) for event in report.events if isinstance(event, BlockCopied))
-        while self._copies and self._copies[0][0] <= number - FRESH_REPORTS:
-            self._copies.popleft()
-
-    # --- reading ------------------------------------------------------------------------------------
+    # --- reading: of the state that is shown --------------------------------------------------------
 
     def name(self, seq_id: int) -> str:
         """The sequence's label on one line, free of control characters, or its number where it has none."""
         return one_line(self.labels.get(seq_id, "")) or f"seq {seq_id}"
 
     @property
+    def info(self) -> EngineReady | None:
+        """What the engine said when it was ready."""
+        return self.shown.info if self.shown else None
+
+    @property
+    def mirror(self) -> CacheMirror | None:
+        """The cache."""
+        return self.shown.mirror if self.shown else None
+
+    @property
+    def paused(self) -> bool:
+        """Whether the live scheduler is held."""
+        return self.live is not None and self.live.paused
+
+    @property
+    def history(self) -> deque[StepReport]:
+        """The last reports, oldest first."""
+        return self.shown.history if self.shown else _NO_REPORTS
+
+    @property
+    def lines(self) -> deque[EventLine]:
+        """The last event lines, oldest first."""
+        return self.shown.lines if self.shown else _NO_LINES
+
+    @property
+    def num_lines(self) -> int:
+        """Lines told so far, those forgotten included."""
+        return self.shown.num_lines if self.shown else 0
+
+    @property
+    def columns(self) -> StepColumns:
+        """The last steps as columns of the batching timeline."""
+        return self.shown.columns if self.shown else _NO_COLUMNS
+
+    @property
     def step(self) -> int:
         """Number of the last step that ran; 0 before the first."""
-        return self.history[-1].step if self.history else 0
+        return self.shown.step if self.shown else 0
 
     @property
     def busy(self) -> bool:
         """Whether any sequence is running, or queued to."""
-        if not self.history:
-            return False
-        queues = self.history[-1].queues
-        return bool(queues.waiting or queues.running or queues.swapped)
+        return self.shown is not None and self.shown.busy
 
     @property
     def last_batch(self) -> int:
         """Sequences in the last step's batch; 0 when there is nothing to run."""
-        if not self.busy:
-            return 0
-        return next((len(report.batch) for report in reversed(self.history) if report.batch), 0)
+        return self.shown.last_batch if self.shown else 0
 
     @property
     def tokens_per_second(self) -> float:
         """Tokens generated per second over the last two seconds of report time; 0 when idle or paused."""
-        return self._rates.rate() if self.busy and not self.paused else 0.0
+        return self.shown.tokens_per_second if self.shown else 0.0
 
     def sequence_rate(self, seq_id: int) -> float:
         """The same of one sequence; 0 unless it is running."""
-        sequence = self.mirror.sequences.get(seq_id) if self.mirror else None
-        if sequence is None or sequence.status != "running" or self.paused:
-            return 0.0
-        return self._rates.sequence_rate(seq_id)
+        return self.shown.sequence_rate(seq_id) if self.shown else 0.0
 
     def fresh_copies(self) -> set[int]:
         """Blocks in use into which copy-on-write has copied just now."""
-        if self.mirror is None:
-            return set()
-        return {block_id for _, block_id in self._copies if self.mirror.ref_counts[block_id]}
+        return self.shown.fresh_copies() if self.shown else set()
 
     def recent_events(self, count: int) -> list[EventLine]:
         """The last `count` event lines, oldest first."""
-        return list(islice(self.lines, max(0, len(self.lines) - count), None))
+        return self.shown.recent_events(count) if self.shown else []
 
     def blocks_of(self, seq_id: int) -> tuple[int, int]:
         """How many device blocks a sequence has for itself, and how many it shares."""
-        table = self._table(seq_id)
-        if self.mirror is None:
-            return 0, 0
-        counts = self.mirror.ref_counts
-        shared = sum(1 for block_id in table if counts[block_id] > 1)
-        return len(table) - shared, shared
+        return self.shown.blocks_of(seq_id) if self.shown else (0, 0)
 
     def shared_with(self, seq_id: int) -> dict[int, int]:
         """Other sequences that hold blocks of this one -> how many of them."""
-        if self.mirror is None:
-            return {}
-        found: dict[int, int] = {}
-        for block_id in self._table(seq_id):
-            for holder in self.mirror.holders[block_id]:
-                if holder != seq_id:
-                    found[holder] = found.get(holder, 0) + 1
-        return found
-
-    def _table(self, seq_id: int) -> list[int]:
-        sequence = self.mirror.sequences.get(seq_id) if self.mirror else None
-        return sequence.block_table if sequence else []
+        return self.shown.shared_with(seq_id) if self.shown else {}

@@ -33,6 +33,12 @@ COMMANDS = [
     cmd.Pause(),
     cmd.Resume(),
     cmd.StepOnce(5),
+    cmd.SetPace(0.5),
+    cmd.SetLimit(12),
+    cmd.Pin(3),
+    cmd.Unpin(None),
+    cmd.Evict(4),
+    cmd.FlushCache(),
     cmd.Shutdown(),
 ]
 REPORT = ev.StepReport(
@@ -44,7 +50,12 @@ REPORT = ev.StepReport(
         ev.SequenceExtended(1, [1, 2], 0),
         ev.PrefixHit(1, [4], 2),
         ev.BlockAllocated(1, 5),
-        ev.BlockCached(5, b"\x00\xff"),
+        ev.BlockCached(5, b"\x00\xff", b"\x01"),
+        ev.PrefixMissed(1, 17, 4, 5, 6),
+        ev.BlockPinned(5),
+        ev.BlocksWithheld([7, 8]),
+        ev.BlocksReturned([8, 7]),
+        ev.BlockUnpinned(5),
         ev.SwappedOut(1, [5], [0], [True]),
         ev.SequenceParked(1, "length"),
     ],
@@ -62,7 +73,10 @@ EVENTS = [
     ev.RequestFinished(1, 2, "stop", 3, 0, 4, 0.1, 0.2),
     ev.RequestFailed(1, 2, "No.", ""),
     ev.Steps([REPORT, REPORT]),
-    ev.RunState(True),
+    ev.RunState(True, 0.5, 12),
+    ev.TokenTexts([5, 6], [b"a", b"\xe2\x82"]),
+    ev.EngineNotice("No.", "Do.", failed=True),
+    ev.IntegrityBroken(4, "1 and 2 differ", "dump.json"),
     ev.EngineDied(-9, "log", True),
 ]
 

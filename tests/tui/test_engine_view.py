@@ -20,7 +20,8 @@ from pagedchat.events import (
     TextDelta,
     Timings,
 )
-from pagedchat.tui.engine_view import MAX_LINES, MAX_REPORTS, EngineView
+from pagedchat.tui.engine_state import MAX_LINES, MAX_REPORTS
+from pagedchat.tui.engine_view import EngineView
 from pagedchat.tui.event_lines import GROUPS, milliseconds
 from tests.scripted_reports import ScriptedEngine, pressed, story
 

@@ -12,7 +12,8 @@ from textual.strip import Strip
 from textual.widgets import Input
 
 from pagedchat.engine.mirror import CacheMirror
-from pagedchat.tui.engine_view import MAX_LINES, EngineView
+from pagedchat.tui.engine_state import MAX_LINES
+from pagedchat.tui.engine_view import EngineView
 from pagedchat.tui.event_lines import GROUPS, EventLine, Group
 from pagedchat.tui.widgets.line_view import LineView
 
