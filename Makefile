@@ -25,6 +25,7 @@ chat: $(INSTALLED)
 check: $(INSTALLED_DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/clang-format --dry-run --Werror kernels/*.cu kernels/*.cuh
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pagedchat doctor --compile
@@ -33,6 +34,7 @@ check: $(INSTALLED_DEV)
 format: $(INSTALLED_DEV)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	$(BIN)/clang-format -i kernels/*.cu kernels/*.cuh
 
 clean:
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -15,8 +15,8 @@
 #define NUM_WARPS 4
 #endif
 constexpr int NUM_THREADS = NUM_WARPS * WARP_SIZE;
-constexpr int OUTPUT_STRIDE = HEAD_SIZE + 4;      // floats between rows in shared memory; no bank conflicts
-constexpr int ROW_PIECES = HEAD_SIZE / 4;         // float4 pieces of a row
+constexpr int OUTPUT_STRIDE = HEAD_SIZE + 4;  // floats between rows in shared memory; no bank conflicts
+constexpr int ROW_PIECES = HEAD_SIZE / 4;     // float4 pieces of a row
 
 // Rows that a thread block has registers and shared memory for.
 constexpr int MAX_ROWS = 2048 / HEAD_SIZE / 8 * 8 > 32 ? 32 : 2048 / HEAD_SIZE / 8 * 8;
@@ -120,8 +120,8 @@ __device__ __forceinline__ Piece block_piece(const BlockShared<ROWS_STORED, ROWS
 
 // Partial states in global memory, of each row as many as it has parts. `slot` is token * num_heads + head.
 struct Partials {
-  float* output;     // [num_tokens, num_heads, max_parts, head_size]
-  float2* state;     // [num_tokens, num_heads, max_parts]: m, l
+  float* output;  // [num_tokens, num_heads, max_parts, head_size]
+  float2* state;  // [num_tokens, num_heads, max_parts]: m, l
   int max_parts;
 
   // Past L1, which the other thread blocks do not see.
@@ -142,9 +142,9 @@ struct Partials {
   }
 };
 
-// Merges the `num_parts` partials of `num_rows` rows and writes them; `output_of(row)` says where to, `slot_of(row)`
-// where from. All threads of the thread block take part: where they are more than there are pieces, several merge
-// every so many-th part of one piece, and the first of them puts that together.
+// Merges the `num_parts` partials of `num_rows` rows and writes them; `output_of(row)` says where to,
+// `slot_of(row)` where from. All threads of the thread block take part: where they are more than there are pieces,
+// several merge every so many-th part of one piece, and the first of them puts that together.
 template <typename SlotOf, typename OutputOf>
 __device__ __forceinline__ void merge_parts(const Partials& partials, int num_parts, int num_rows, SlotOf slot_of,
                                             OutputOf output_of) {

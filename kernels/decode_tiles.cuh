@@ -29,15 +29,15 @@
 
 constexpr int TILE_TOKENS = 32;
 constexpr int TILE_BLOCKS = TILE_TOKENS / BLOCK_SIZE;
-constexpr int KEY_ROWS = HEAD_SIZE / 8;              // 16-byte rows of one token's key
-constexpr int KEY_STEPS = ceil_div(KEY_ROWS, 4);     // 32 dimensions each
+constexpr int KEY_ROWS = HEAD_SIZE / 8;           // 16-byte rows of one token's key
+constexpr int KEY_STEPS = ceil_div(KEY_ROWS, 4);  // 32 dimensions each
 constexpr int DIM_TILES = HEAD_SIZE / 16;
-constexpr int PARTS = TILE_PARTS;                    // K and V of a tile go through the registers in so many parts
+constexpr int PARTS = TILE_PARTS;  // K and V of a tile go through the registers in so many parts
 constexpr int PART_STEPS = ceil_div(KEY_STEPS, PARTS);
 constexpr int PART_DIMS = ceil_div(DIM_TILES, PARTS);
 static_assert(PARTS * PART_STEPS == KEY_STEPS && PARTS * PART_DIMS == DIM_TILES, "parts cover a tile exactly");
 constexpr bool PIPELINED = PREFETCH_KEYS && PARTS == 1;
-constexpr int WEIGHT_STRIDE = TILE_TOKENS + 8;       // elements between rows of P in shared memory; no bank conflicts
+constexpr int WEIGHT_STRIDE = TILE_TOKENS + 8;  // elements between rows of P in shared memory; no bank conflicts
 
 // Where a sequence's keys and values lie.
 struct PagedContext {
@@ -45,26 +45,26 @@ struct PagedContext {
   const Element* value_cache;  // [num_blocks, num_kv_heads, head_size, block_size], moved to the KV head
   int64 key_stride;            // elements between blocks
   int64 value_stride;
-  const int* block_table;      // [max_blocks]; blocks of tokens at `end` and beyond may have any id
+  const int* block_table;  // [max_blocks]; blocks of tokens at `end` and beyond may have any id
   int max_blocks;
-  int begin, end;              // tokens that may be looked at: begin <= position < end
+  int begin, end;  // tokens that may be looked at: begin <= position < end
 };
 
 template <int ROW_TILES>
 struct DecodeWarp {
   static constexpr int ROWS = 8 * ROW_TILES;
 
-  uint4 query[ROW_TILES][KEY_STEPS];       // B operands of S^T
-  float output[DIM_TILES][ROW_TILES][4];   // O^T: dimensions g, g + 8; rows 2q, 2q + 1
-  float top[ROW_TILES][2];                 // largest score of rows 2q, 2q + 1; the same in all g
-  float total[ROW_TILES][2];               // sum of weights, of this lane's tokens until `finish`
+  uint4 query[ROW_TILES][KEY_STEPS];      // B operands of S^T
+  float output[DIM_TILES][ROW_TILES][4];  // O^T: dimensions g, g + 8; rows 2q, 2q + 1
+  float top[ROW_TILES][2];                // largest score of rows 2q, 2q + 1; the same in all g
+  float total[ROW_TILES][2];              // sum of weights, of this lane's tokens until `finish`
 #if ALIBI
   float slope[ROW_TILES][2];
   int query_position[ROW_TILES][2];
 #endif
-  uint4 key[PART_STEPS][4];                // A operands of S^T: 16-byte row x tokens g + 8 r
-  uint4 value[PART_DIMS][2];               // A operands of O^T: dimensions g and g + 8
-  int next_blocks[TILE_BLOCKS];            // block ids of the next tile, as they stand in the table
+  uint4 key[PART_STEPS][4];      // A operands of S^T: 16-byte row x tokens g + 8 r
+  uint4 value[PART_DIMS][2];     // A operands of O^T: dimensions g and g + 8
+  int next_blocks[TILE_BLOCKS];  // block ids of the next tile, as they stand in the table
   int g, q;
 
   __device__ __forceinline__ DecodeWarp() : g(threadIdx.x % WARP_SIZE / 4), q(threadIdx.x % 4) {
@@ -73,7 +73,8 @@ struct DecodeWarp {
       top[t][0] = top[t][1] = NEGATIVE_INFINITY;
       total[t][0] = total[t][1] = 0.0f;
 #pragma unroll
-      for (int d = 0; d < DIM_TILES; d++) output[d][t][0] = output[d][t][1] = output[d][t][2] = output[d][t][3] = 0.0f;
+      for (int d = 0; d < DIM_TILES; d++)
+        output[d][t][0] = output[d][t][1] = output[d][t][2] = output[d][t][3] = 0.0f;
     }
   }
 
@@ -95,11 +96,12 @@ struct DecodeWarp {
   // table and that of the length go out together; what lies past the end is sorted out before it is used.
   __device__ __forceinline__ void read_table(const int* block_table, int max_blocks, int tile) {
 #pragma unroll
-    for (int i = 0; i < TILE_BLOCKS; i++) next_blocks[i] = __ldg(block_table + min(tile * TILE_BLOCKS + i, max_blocks - 1));
+    for (int i = 0; i < TILE_BLOCKS; i++)
+      next_blocks[i] = __ldg(block_table + min(tile * TILE_BLOCKS + i, max_blocks - 1));
   }
 
-  // Attends over tiles `first_tile`, `first_tile + step`, ... below `end_tile`; `read_table` has been called for the
-  // first. `weights` is this warp's own shared memory, `[ROWS, WEIGHT_STRIDE]`.
+  // Attends over tiles `first_tile`, `first_tile + step`, ... below `end_tile`; `read_table` has been called for
+  // the first. `weights` is this warp's own shared memory, `[ROWS, WEIGHT_STRIDE]`.
   __device__ __forceinline__ void attend(const PagedContext& context, const ScoreScale& scale, int first_tile,
                                          int end_tile, int step, Element* weights) {
     if (first_tile >= end_tile) return;
@@ -163,7 +165,8 @@ struct DecodeWarp {
     }
   }
 
-  __device__ __forceinline__ void load_keys(const PagedContext& context, const int (&blocks)[TILE_BLOCKS], int part) {
+  __device__ __forceinline__ void load_keys(const PagedContext& context, const int (&blocks)[TILE_BLOCKS],
+                                            int part) {
 #pragma unroll
     for (int r = 0; r < 4; r++) {
       const Element* tokens = context.key_cache + blocks[8 * r / BLOCK_SIZE] * context.key_stride +
@@ -177,7 +180,8 @@ struct DecodeWarp {
     }
   }
 
-  __device__ __forceinline__ void load_values(const PagedContext& context, const int (&blocks)[TILE_BLOCKS], int part) {
+  __device__ __forceinline__ void load_values(const PagedContext& context, const int (&blocks)[TILE_BLOCKS],
+                                              int part) {
     int block = blocks[0];  // of this lane's eight tokens
 #pragma unroll
     for (int i = 1; i < TILE_BLOCKS; i++) block = 8 * q / BLOCK_SIZE == i ? blocks[i] : block;

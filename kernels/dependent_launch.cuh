@@ -1,5 +1,6 @@
-// Two kernels of one stream that overlap (programmatic dependent launch, sm_90): the second may start before the first
-// has ended, and waits where it needs what the first one writes. Nothing happens in a launch without that attribute.
+// Two kernels of one stream that overlap (programmatic dependent launch, sm_90): the second may start before the
+// first has ended, and waits where it needs what the first one writes. Nothing happens in a launch without that
+// attribute.
 
 #pragma once
 

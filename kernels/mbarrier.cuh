@@ -1,5 +1,6 @@
-// How the warps of a thread block hand tiles in shared memory to one another (sm_90): an mbarrier counts the arrivals
-// of a phase and, when all have come, starts the next one; who waits names the parity of the phase it waits for.
+// How the warps of a thread block hand tiles in shared memory to one another (sm_90): an mbarrier counts the
+// arrivals of a phase and, when all have come, starts the next one; who waits names the parity of the phase it
+// waits for.
 
 #pragma once
 
@@ -10,7 +11,9 @@ __device__ __forceinline__ void init_barrier(uint32 barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-__device__ __forceinline__ void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ __forceinline__ void publish_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
 
 __device__ __forceinline__ void arrive(uint32 barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");

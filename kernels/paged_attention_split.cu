@@ -24,29 +24,29 @@ constexpr int ROWS = round_up(GROUP_SIZE, 8) < MAX_ROWS ? round_up(GROUP_SIZE, 8
 constexpr int ROW_BLOCKS = ceil_div(GROUP_SIZE, ROWS);  // thread blocks that share the heads of a large group
 constexpr int ROWS_STORED = GROUP_SIZE < ROWS ? GROUP_SIZE : ROWS;
 
-// NOTE: thread blocks on a multiprocessor at a time, which bounds the registers. Large thread blocks are for batches
-// too small to fill the GPU, where all that counts is how soon one is done.
+// NOTE: thread blocks on a multiprocessor at a time, which bounds the registers. Large thread blocks are for
+// batches too small to fill the GPU, where all that counts is how soon one is done.
 constexpr int RESIDENT_WARPS = HEAD_SIZE <= 64 && ROWS == 8 ? 16 : 8;
 constexpr int MIN_THREAD_BLOCKS = NUM_WARPS >= 8 ? 1 : RESIDENT_WARPS / NUM_WARPS;
 
 // Grid: (max_splits, num_kv_heads * ROW_BLOCKS, num_seqs), NUM_WARPS * 32 threads
 extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) paged_attention_split(
-    Element* __restrict__ output,              // [num_seqs, num_heads, head_size], strided
-    float* __restrict__ lse,                   // [num_seqs, num_heads], or null
-    float* __restrict__ partial_output,        // [num_seqs, num_heads, max_parts, head_size]
-    float2* __restrict__ partial_state,        // [num_seqs, num_heads, max_parts]
-    uint32* __restrict__ arrivals,             // [num_seqs, num_kv_heads * ROW_BLOCKS], zero before and after
-    const Element* __restrict__ query,         // [num_seqs, num_heads, head_size], strided
-    const Element* __restrict__ key_cache,     // [num_blocks, num_kv_heads, head_size / 8, block_size, 8]
-    const Element* __restrict__ value_cache,   // [num_blocks, num_kv_heads, head_size, block_size]
-    const int* __restrict__ block_tables,      // [num_seqs, max_blocks_per_seq]
-    const int* __restrict__ seq_lens,          // [num_seqs]
-    const int* __restrict__ shared_lens,       // [num_seqs] tokens done by shared_prefix_attention, or null
-    const float* __restrict__ alibi_slopes,    // [num_heads], or null
-    int max_blocks_per_seq, int num_kv_heads, int max_parts,
-    int64 key_block_stride, int64 value_block_stride,          // elements
-    int64 query_token_stride, int64 query_head_stride,         // elements
-    int64 output_token_stride, int64 output_head_stride,       // elements
+    Element* __restrict__ output,             // [num_seqs, num_heads, head_size], strided
+    float* __restrict__ lse,                  // [num_seqs, num_heads], or null
+    float* __restrict__ partial_output,       // [num_seqs, num_heads, max_parts, head_size]
+    float2* __restrict__ partial_state,       // [num_seqs, num_heads, max_parts]
+    uint32* __restrict__ arrivals,            // [num_seqs, num_kv_heads * ROW_BLOCKS], zero before and after
+    const Element* __restrict__ query,        // [num_seqs, num_heads, head_size], strided
+    const Element* __restrict__ key_cache,    // [num_blocks, num_kv_heads, head_size / 8, block_size, 8]
+    const Element* __restrict__ value_cache,  // [num_blocks, num_kv_heads, head_size, block_size]
+    const int* __restrict__ block_tables,     // [num_seqs, max_blocks_per_seq]
+    const int* __restrict__ seq_lens,         // [num_seqs]
+    const int* __restrict__ shared_lens,      // [num_seqs] tokens done by shared_prefix_attention, or null
+    const float* __restrict__ alibi_slopes,   // [num_heads], or null
+    int max_blocks_per_seq, int num_kv_heads, int max_parts, int64 key_block_stride,
+    int64 value_block_stride,                             // elements
+    int64 query_token_stride, int64 query_head_stride,    // elements
+    int64 output_token_stride, int64 output_head_stride,  // elements
     int tiles_per_split, int shared_tiles_per_split, int sliding_window, float scale, float cap) {
   __shared__ BlockShared<ROWS_STORED, ROWS> shared;
   const int seq = blockIdx.z, split = blockIdx.x;
@@ -100,7 +100,8 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) pag
                              max_blocks_per_seq,
                              begin,
                              seq_len};
-  warp.attend(context, ScoreScale(scale, cap), my_first + warp_index, my_end, NUM_WARPS, shared.weights[warp_index]);
+  warp.attend(context, ScoreScale(scale, cap), my_first + warp_index, my_end, NUM_WARPS,
+              shared.weights[warp_index]);
   warp.finish();
   share_states(warp, shared);
 

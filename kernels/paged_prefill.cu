@@ -1,16 +1,16 @@
-// Prefill: a varlen batch of query chunks against the cached tokens before each chunk and the chunk itself, causally,
-// on tensor cores.
+// Prefill: a varlen batch of query chunks against the cached tokens before each chunk and the chunk itself,
+// causally, on tensor cores.
 //
 //   output[t, h] = sum_k softmax_k(rule(query[t, h] . key[k])) value[k],   k the tokens that t sees
 //
-// A thread block holds a tile of query rows (prefill_schedule.cuh) and walks the tiles of keys from the right, so that
-// those with a mask come first; copies of the next tiles run beside the products (prefill_tiles.cuh). A warp owns
-// 16 or 32 rows whole: their scores stay in registers, become the A operand of P V where they are, and no warp waits
-// for another's softmax. FlashAttention-2: Dao 2023 (arXiv 2307.08691).
+// A thread block holds a tile of query rows (prefill_schedule.cuh) and walks the tiles of keys from the right, so
+// that those with a mask come first; copies of the next tiles run beside the products (prefill_tiles.cuh). A warp
+// owns 16 or 32 rows whole: their scores stay in registers, become the A operand of P V where they are, and no warp
+// waits for another's softmax. FlashAttention-2: Dao 2023 (arXiv 2307.08691).
 //
 // The running maximum is raised only when a score passes it by more than 2^8 in its unit of log2: weights then stay
-// within 2^8, which neither 16-bit type minds, and the sums so far are hardly ever rescaled (the result is the same:
-// numerator and denominator carry one factor). So a tile needs no reduction over lanes at all.
+// within 2^8, which neither 16-bit type minds, and the sums so far are hardly ever rescaled (the result is the
+// same: numerator and denominator carry one factor). So a tile needs no reduction over lanes at all.
 //
 // Few queries against a long context leave most of the GPU idle. SPLIT_KEYS shares the keys out over gridDim.y and
 // leaves partial results, which paged_prefill_merge.cu puts together.
@@ -59,8 +59,8 @@ constexpr float LOWEST = -1e30f;      // below every score but -inf; finite, so 
 
 static_assert(STAGES >= 2 && ROW_TILES * 16 == WARP_ROWS, "tile of queries");
 
-// The rows of one warp: scores, running softmax and weighted sums. A lane holds rows 16 m + 8 h + lane / 4 (m the row
-// tile, h 0 or 1) and of those columns 8 n + 2 (lane % 4) + {0, 1}; every array here is [m][..][2 h + {0, 1}].
+// The rows of one warp: scores, running softmax and weighted sums. A lane holds rows 16 m + 8 h + lane / 4 (m the
+// row tile, h 0 or 1) and of those columns 8 n + 2 (lane % 4) + {0, 1}; every array here is [m][..][2 h + {0, 1}].
 struct WarpRows {
   float sums[ROW_TILES][DIM_COLUMNS][4] = {};
   float scores[ROW_TILES][KEY_COLUMNS][4];
@@ -87,7 +87,8 @@ struct WarpRows {
 #pragma unroll
     for (int k = 0; k < DIM_STEPS; k++) {
 #pragma unroll
-      for (int m = 0; m < ROW_TILES; m++) load_matrices(query[k][m], at + 2 * k * QUERY_CHUNK_BYTES + m * 16 * ROW_BYTES);
+      for (int m = 0; m < ROW_TILES; m++)
+        load_matrices(query[k][m], at + 2 * k * QUERY_CHUNK_BYTES + m * 16 * ROW_BYTES);
     }
 #else
     query = at;
@@ -106,7 +107,8 @@ struct WarpRows {
 #else
       uint32 a[ROW_TILES][4];
 #pragma unroll
-      for (int m = 0; m < ROW_TILES; m++) load_matrices(a[m], query + 2 * k * QUERY_CHUNK_BYTES + m * 16 * ROW_BYTES);
+      for (int m = 0; m < ROW_TILES; m++)
+        load_matrices(a[m], query + 2 * k * QUERY_CHUNK_BYTES + m * 16 * ROW_BYTES);
 #endif
 #pragma unroll
       for (int n = 0; n < KEY_COLUMNS; n += 2) {
@@ -258,7 +260,7 @@ struct WarpRows {
 
 // Grid: (num_kv_heads * (num_tokens * GROUP_SIZE / TILE_ROWS + num_seqs), num_splits), NUM_WARPS * 32 threads
 // Shared memory: QUERY_TILE_BYTES + STAGES * STAGE_BYTES
-extern "C" __global__ void __launch_bounds__(NUM_WARPS * WARP_SIZE, MIN_THREAD_BLOCKS) paged_prefill(
+extern "C" __global__ void __launch_bounds__(NUM_WARPS* WARP_SIZE, MIN_THREAD_BLOCKS) paged_prefill(
     Element* __restrict__ output,             // [num_tokens, num_heads, head_size], strided; unused with SPLIT_KEYS
     float* __restrict__ lse,                  // [num_tokens, num_heads] or null; [num_splits, ..] with SPLIT_KEYS
     float* __restrict__ partial_output,       // [num_splits, num_tokens, num_heads, head_size] with SPLIT_KEYS
@@ -269,8 +271,8 @@ extern "C" __global__ void __launch_bounds__(NUM_WARPS * WARP_SIZE, MIN_THREAD_B
     const int* __restrict__ seq_lens,         // [num_seqs]
     const int* __restrict__ cu_seqlens_q,     // [num_seqs + 1]
     const float* __restrict__ alibi_slopes,   // [num_heads], or null
-    int num_tokens, int num_seqs, int num_kv_heads, int max_blocks_per_seq,
-    int64 query_token_stride, int64 query_head_stride, int64 output_token_stride, int64 output_head_stride,  // elements
+    int num_tokens, int num_seqs, int num_kv_heads, int max_blocks_per_seq, int64 query_token_stride,
+    int64 query_head_stride, int64 output_token_stride, int64 output_head_stride,  // elements
     int sliding_window, float softmax_scale, float cap) {
   extern __shared__ __align__(128) char shared[];
   const int kv_head = blockIdx.x % num_kv_heads;
@@ -279,11 +281,11 @@ extern "C" __global__ void __launch_bounds__(NUM_WARPS * WARP_SIZE, MIN_THREAD_B
   const int warp = threadIdx.x / WARP_SIZE, lane = threadIdx.x % WARP_SIZE;
   const int num_heads = num_kv_heads * GROUP_SIZE;
   const int seq_len = seq_lens[tile.sequence];
-  const int first_token = cu_seqlens_q[tile.sequence];                 // of the batch
-  const int context = seq_len - tile.num_rows / GROUP_SIZE;            // position of the chunk's first token
+  const int first_token = cu_seqlens_q[tile.sequence];       // of the batch
+  const int context = seq_len - tile.num_rows / GROUP_SIZE;  // position of the chunk's first token
   const int last_row = min(tile.first_row + TILE_ROWS, tile.num_rows) - 1;
-  const KeyRange seen = seen_tiles<TILE_KEYS>(context + tile.first_row / GROUP_SIZE, context + last_row / GROUP_SIZE,
-                                              sliding_window);
+  const KeyRange seen =
+      seen_tiles<TILE_KEYS>(context + tile.first_row / GROUP_SIZE, context + last_row / GROUP_SIZE, sliding_window);
   const KeyRange range = SPLIT_KEYS ? split_range(seen, blockIdx.y, gridDim.y) : seen;
 
   // This warp's rows. Those past the sequence's last one hold anything, and are not written.
@@ -299,7 +301,8 @@ extern "C" __global__ void __launch_bounds__(NUM_WARPS * WARP_SIZE, MIN_THREAD_B
   const int copy_row = lane % 8 + lane / 16 * 8, copy_chunk = lane / 8 % 2;
   const uint32 copy_at = copy_chunk * QUERY_CHUNK_BYTES + copy_row * ROW_BYTES;
   const auto row_offset = [&](int row, int64 token_stride, int64 head_stride) {
-    return (first_token + row / GROUP_SIZE) * token_stride + (kv_head * GROUP_SIZE + row % GROUP_SIZE) * head_stride;
+    return (first_token + row / GROUP_SIZE) * token_stride +
+           (kv_head * GROUP_SIZE + row % GROUP_SIZE) * head_stride;
   };
   if (works) {
 #pragma unroll

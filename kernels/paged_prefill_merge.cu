@@ -13,13 +13,13 @@ constexpr int ROW_PIECES = HEAD_SIZE / 4;
 
 // Grid: (num_tokens * num_heads * ROW_PIECES / NUM_THREADS), NUM_THREADS threads
 extern "C" __global__ void __launch_bounds__(NUM_THREADS) paged_prefill_merge(
-    Element* __restrict__ output,                // [num_tokens, num_heads, head_size], strided
-    float* __restrict__ lse,                     // [num_tokens, num_heads], or null
-    const float4* __restrict__ partial_output,   // [num_splits, num_tokens, num_heads, head_size / 4]
-    const float* __restrict__ partial_lse,       // [num_splits, num_tokens, num_heads]
-    const int* __restrict__ cu_seqlens_q,        // [num_seqs + 1]
-    int num_tokens, int num_seqs, int num_heads, int num_splits,
-    int64 output_token_stride, int64 output_head_stride) {  // elements
+    Element* __restrict__ output,               // [num_tokens, num_heads, head_size], strided
+    float* __restrict__ lse,                    // [num_tokens, num_heads], or null
+    const float4* __restrict__ partial_output,  // [num_splits, num_tokens, num_heads, head_size / 4]
+    const float* __restrict__ partial_lse,      // [num_splits, num_tokens, num_heads]
+    const int* __restrict__ cu_seqlens_q,       // [num_seqs + 1]
+    int num_tokens, int num_seqs, int num_heads, int num_splits, int64 output_token_stride,
+    int64 output_head_stride) {  // elements
   const int64 index = static_cast<int64>(blockIdx.x) * NUM_THREADS + threadIdx.x;
   const int64 row = index / ROW_PIECES;
   const int piece = index % ROW_PIECES;

@@ -1,13 +1,15 @@
-// Causal attention of a varlen batch of query chunks over the paged cache, which holds the chunks' own keys and values too:
+// Causal attention of a varlen batch of query chunks over the paged cache, which holds the chunks' own keys and
+// values too:
 //
 //   out[token, head] = softmax(mask(score(q k^T))) v
 //
-// for Hopper's warpgroup products (sm_90a). One warpgroup fetches, with cp.async, keys and values by way of the block table
-// into rings of shared-memory tiles; CONSUMERS warpgroups of 64 query rows each compute. A consumer asks for the scores of
-// tile i + 1 before the weighted values of tile i, so that its softmax runs beside the second product, and the consumers take
-// turns at asking, so that one's softmax runs beside the other's products. The query heads of a group are rows of the same
-// tile: keys and values are read once for all of them. FlashAttention-3: Shah et al. 2024, arXiv 2407.08608; paged cache:
-// Kwon et al. 2023, arXiv 2309.06180; grouped heads: Ainslie et al. 2023, arXiv 2305.13245.
+// for Hopper's warpgroup products (sm_90a). One warpgroup fetches, with cp.async, keys and values by way of the
+// block table into rings of shared-memory tiles; CONSUMERS warpgroups of 64 query rows each compute. A consumer
+// asks for the scores of tile i + 1 before the weighted values of tile i, so that its softmax runs beside the
+// second product, and the consumers take turns at asking, so that one's softmax runs beside the other's products.
+// The query heads of a group are rows of the same tile: keys and values are read once for all of them.
+// FlashAttention-3: Shah et al. 2024, arXiv 2407.08608; paged cache: Kwon et al. 2023, arXiv 2309.06180; grouped
+// heads: Ainslie et al. 2023, arXiv 2305.13245.
 
 #ifndef CONSUMERS
 #define CONSUMERS 2
@@ -38,8 +40,8 @@ constexpr int THREADS = (CONSUMERS + 1) * GROUP_THREADS;
 constexpr int COPY_REGISTERS = CONSUMERS == 3 ? 32 : 40;
 constexpr int COMPUTE_REGISTERS = CONSUMERS == 3 ? 160 : CONSUMERS == 2 ? 232 : 240;
 
-// The shared memory: tiles, the items of this and the next turn, barriers. A tile is `full` when all copies into it are
-// there, `empty` when every consuming warp is done with it.
+// The shared memory: tiles, the items of this and the next turn, barriers. A tile is `full` when all copies into it
+// are there, `empty` when every consuming warp is done with it.
 constexpr int VALUES_AT = 0;  // aligned the most strictly
 constexpr int KEYS_AT = STAGES * VALUE_BYTES;
 constexpr int QUERIES_AT = KEYS_AT + STAGES * KEY_BYTES;
@@ -58,12 +60,13 @@ extern __shared__ __align__(1024) unsigned char tiles[];
 
 __device__ __forceinline__ void init_barriers() {
   constexpr int READERS = CONSUMERS * 4;  // warps
-  init_barrier(shared_address(&barriers.query_full), COPY_WARPS);
+  constexpr int COPY_THREADS = COPY_WARPS * WARP_SIZE;
+  init_barrier(shared_address(&barriers.query_full), COPY_THREADS);
   init_barrier(shared_address(&barriers.query_empty), READERS);
   for (int i = 0; i < STAGES; i++) {
-    init_barrier(shared_address(&barriers.key_full[i]), COPY_WARPS);
+    init_barrier(shared_address(&barriers.key_full[i]), COPY_THREADS);
     init_barrier(shared_address(&barriers.key_empty[i]), READERS);
-    init_barrier(shared_address(&barriers.value_full[i]), COPY_WARPS);
+    init_barrier(shared_address(&barriers.value_full[i]), COPY_THREADS);
     init_barrier(shared_address(&barriers.value_empty[i]), READERS);
   }
   publish_barriers();
@@ -81,16 +84,16 @@ struct Arguments {
   int sliding_window;
 };
 
-// --- the fetching warpgroup -------------------------------------------------------------------------------------------
+// --- the fetching warpgroup
+// -------------------------------------------------------------------------------------------
 
-// Two of its warps fetch keys, two fetch queries and values. Each waits for its own copies before it tells the consumers,
-// because the fence between copies and products is then its business, not theirs.
+// Two of its warps fetch keys, two fetch queries and values. Each waits for its own copies before it tells the
+// consumers, because the fence between copies and products is then its business, not theirs.
 __device__ __forceinline__ void announce(uint32 barrier) {
   commit_copies();
   wait_copies<0>();
   show_to_products();
-  __syncwarp();
-  if (threadIdx.x % WARP_SIZE == 0) arrive(barrier);
+  arrive(barrier);
 }
 
 struct Producer {
@@ -152,14 +155,15 @@ struct Producer {
     wait(shared_address(&barriers.query_empty), turn % 2 ^ 1);
     if (thread == 0) items[turn % ITEM_SLOTS] = item;
     if (item.kv_head >= 0) {
-      copy_queries<COPY_WARPS * WARP_SIZE>(shared_address(tiles) + QUERIES_AT, a.query, a.query_token_stride, a.query_head_stride,
-                                           item, thread);
+      copy_queries<COPY_WARPS * WARP_SIZE>(shared_address(tiles) + QUERIES_AT, a.query, a.query_token_stride,
+                                           a.query_head_stride, item, thread);
     }
     announce(shared_address(&barriers.query_full));
   }
 };
 
-// --- the computing warpgroups -----------------------------------------------------------------------------------------
+// --- the computing warpgroups
+// -----------------------------------------------------------------------------------------
 
 // What a thread needs of its item while it walks over the keys.
 struct Task {
@@ -185,7 +189,7 @@ struct Consumer {
   float scores[TILE_KEYS / 2];
   uint32 weights[TILE_KEYS / 16][4];
   uint32 queries[HEAD_SIZE / 16][4];  // with QUERY_IN_REGISTERS
-  float sums[HEAD_SIZE / 2];  // of the weighted values
+  float sums[HEAD_SIZE / 2];          // of the weighted values
   Ring<STAGES> key_ring, value_ring;
   int group;  // which of the computing warpgroups
 
@@ -226,8 +230,10 @@ struct Consumer {
 #pragma unroll
     for (int i = 0; i < HEAD_SIZE / 16; i++) {
       const uint64 columns = moved(keys, 2 * i * KEY_CHUNK);
-      if (QUERY_IN_REGISTERS) Product<TILE_KEYS>::registers_shared(scores, queries[i], columns, i > 0);
-      else Product<TILE_KEYS>::shared_shared(scores, moved(rows, 2 * i * QUERY_CHUNK), columns, i > 0);
+      if (QUERY_IN_REGISTERS)
+        Product<TILE_KEYS>::registers_shared(scores, queries[i], columns, i > 0);
+      else
+        Product<TILE_KEYS>::shared_shared(scores, moved(rows, 2 * i * QUERY_CHUNK), columns, i > 0);
     }
     commit_products();
   }
@@ -256,7 +262,8 @@ struct Consumer {
   }
 
   // Raw scores of the task's key tile to weights.
-  __device__ __forceinline__ void weigh(const Arguments& a, OnlineSoftmax& softmax, float (&decay)[2], const Task& task) {
+  __device__ __forceinline__ void weigh(const Arguments& a, OnlineSoftmax& softmax, float (&decay)[2],
+                                        const Task& task) {
     const ScoreScale scale(a.scale, a.cap);
     const int first_column = task.tile * TILE_KEYS + threadIdx.x % 4 * 2;
     const int position[2] = {task.token[0] - first_column, task.token[1] - first_column};
@@ -429,8 +436,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) paged_prefill_wgmma(
     give_registers<COPY_REGISTERS>();
     const int warp = __shfl_sync(FULL_WARP, threadIdx.x / WARP_SIZE, 0);
     Producer producer = {a, warp % COPY_WARPS};
-    if (warp < COPY_WARPS) producer.run_keys();
-    else producer.run_values();
+    if (warp < COPY_WARPS)
+      producer.run_keys();
+    else
+      producer.run_values();
   } else {
     take_registers<COMPUTE_REGISTERS>();
     Consumer consumer;

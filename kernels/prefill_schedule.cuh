@@ -1,8 +1,8 @@
 // Which work a thread block of a prefill kernel does: one tile of query rows of one sequence and one KV head.
 //
 // A *row* is one query head of one token. The heads of a KV group are packed: row r of a sequence is head
-// r % GROUP_SIZE of its token r / GROUP_SIZE, so one tile of K and V serves all of them, and a chunk of a few tokens
-// still fills a tile of a model with grouped heads.
+// r % GROUP_SIZE of its token r / GROUP_SIZE, so one tile of K and V serves all of them, and a chunk of a few
+// tokens still fills a tile of a model with grouped heads.
 //
 // The grid is as large as the batch can need, which the host knows from sizes alone; who does what is read on the
 // device, so a launch in a CUDA graph follows the lengths. Causal rows get longer toward the end of a chunk: the

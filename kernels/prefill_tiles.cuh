@@ -16,9 +16,9 @@
 
 constexpr int ROW_BYTES = 16;
 constexpr int TILE_BLOCKS = TILE_KEYS / BLOCK_SIZE;
-constexpr int BLOCK_ROWS = HEAD_SIZE * BLOCK_SIZE / 8;            // of one KV head, in the cache
-constexpr int BLOCK_PIECES = ceil_div(BLOCK_ROWS, WARP_SIZE);     // what a warp copies at a time
-constexpr int BLOCK_OCTETS = BLOCK_SIZE / 8;                      // groups of eight tokens
+constexpr int BLOCK_ROWS = HEAD_SIZE * BLOCK_SIZE / 8;         // of one KV head, in the cache
+constexpr int BLOCK_PIECES = ceil_div(BLOCK_ROWS, WARP_SIZE);  // what a warp copies at a time
+constexpr int BLOCK_OCTETS = BLOCK_SIZE / 8;                   // groups of eight tokens
 constexpr int VALUE_PADDING = BLOCK_OCTETS > 1 ? 8 / BLOCK_OCTETS : 0;
 constexpr int KEY_CHUNK_BYTES = TILE_KEYS * ROW_BYTES;
 constexpr int VALUE_OCTET_BYTES = (HEAD_SIZE + VALUE_PADDING) * ROW_BYTES;
@@ -52,8 +52,8 @@ struct PagedTiles {
   const char* value_cache;  // [num_blocks, num_kv_heads, head_size, block_size]
   const int* block_table;   // [max_blocks_per_seq]
   int seq_len;
-  uint32 block_bytes;       // between blocks
-  uint32 offset;            // of this head and lane in a block
+  uint32 block_bytes;  // between blocks
+  uint32 offset;       // of this head and lane in a block
   int warp, lane;
 
   __device__ __forceinline__ PagedTiles(const Element* keys, const Element* values, const int* table, int length,
@@ -105,9 +105,8 @@ struct PagedTiles {
       copy_part_async(key_to + piece * (32 / BLOCK_SIZE) * KEY_CHUNK_BYTES + block * BLOCK_SIZE * ROW_BYTES,
                       key_cache + from, LAST && left <= 0 ? 0 : 16);
       const int octet_left = left - lane % BLOCK_OCTETS * 8;
-      copy_part_async(
-          value_to + block * BLOCK_OCTETS * VALUE_OCTET_BYTES + piece * (32 / BLOCK_OCTETS) * ROW_BYTES,
-          value_cache + from, LAST ? 2 * max(0, min(8, octet_left)) : 16);
+      copy_part_async(value_to + block * BLOCK_OCTETS * VALUE_OCTET_BYTES + piece * (32 / BLOCK_OCTETS) * ROW_BYTES,
+                      value_cache + from, LAST ? 2 * max(0, min(8, octet_left)) : 16);
     }
   }
 };

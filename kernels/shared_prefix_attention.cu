@@ -1,8 +1,9 @@
 // Decode over a prefix of blocks that several sequences share: their keys and values are read once for all of them.
 //
-// The query heads of all members of a group that look at the same KV head are rows of the same products, as the heads
-// of one sequence are in paged_attention_split.cu. What comes out are partial states, one per split of the prefix, in
-// the place where paged_attention_split, launched next with `shared_lens`, merges them with each sequence's own part.
+// The query heads of all members of a group that look at the same KV head are rows of the same products, as the
+// heads of one sequence are in paged_attention_split.cu. What comes out are partial states, one per split of the
+// prefix, in the place where paged_attention_split, launched next with `shared_lens`, merges them with each
+// sequence's own part.
 //
 // Cascade inference (Ye et al. 2024) and Hydragen (Juravsky et al. 2024, arXiv 2402.05099) do the same for their
 // caches; the merge is that of flash-decoding.
@@ -19,19 +20,19 @@ constexpr int ROWS = ROWS_PER_THREAD_BLOCK;
 
 // Grid: (max_splits, num_kv_heads * ceil(max_group_size * GROUP_SIZE / ROWS), num_groups), NUM_WARPS * 32 threads
 extern "C" __global__ void __launch_bounds__(NUM_THREADS, 1) shared_prefix_attention(
-    float* __restrict__ partial_output,        // [num_seqs, num_heads, max_parts, head_size]
-    float2* __restrict__ partial_state,        // [num_seqs, num_heads, max_parts]
-    const Element* __restrict__ query,         // [num_seqs, num_heads, head_size], strided
-    const Element* __restrict__ key_cache,     // [num_blocks, num_kv_heads, head_size / 8, block_size, 8]
-    const Element* __restrict__ value_cache,   // [num_blocks, num_kv_heads, head_size, block_size]
-    const int* __restrict__ block_tables,      // [num_seqs, max_blocks_per_seq]; the first member's row is read
-    const int* __restrict__ seq_lens,          // [num_seqs]
-    const int* __restrict__ shared_lens,       // [num_seqs], the same for all members of a group, 0: nothing shared
-    const int* __restrict__ group_starts,      // [num_groups + 1]: the sequences of a group follow one another
-    const float* __restrict__ alibi_slopes,    // [num_heads], or null
-    int max_blocks_per_seq, int num_kv_heads, int max_parts,
-    int64 key_block_stride, int64 value_block_stride,     // elements
-    int64 query_token_stride, int64 query_head_stride,    // elements
+    float* __restrict__ partial_output,       // [num_seqs, num_heads, max_parts, head_size]
+    float2* __restrict__ partial_state,       // [num_seqs, num_heads, max_parts]
+    const Element* __restrict__ query,        // [num_seqs, num_heads, head_size], strided
+    const Element* __restrict__ key_cache,    // [num_blocks, num_kv_heads, head_size / 8, block_size, 8]
+    const Element* __restrict__ value_cache,  // [num_blocks, num_kv_heads, head_size, block_size]
+    const int* __restrict__ block_tables,     // [num_seqs, max_blocks_per_seq]; the first member's row is read
+    const int* __restrict__ seq_lens,         // [num_seqs]
+    const int* __restrict__ shared_lens,      // [num_seqs], the same for all members of a group, 0: nothing shared
+    const int* __restrict__ group_starts,     // [num_groups + 1]: the sequences of a group follow one another
+    const float* __restrict__ alibi_slopes,   // [num_heads], or null
+    int max_blocks_per_seq, int num_kv_heads, int max_parts, int64 key_block_stride,
+    int64 value_block_stride,                           // elements
+    int64 query_token_stride, int64 query_head_stride,  // elements
     int tiles_per_split, float scale, float cap) {
   __shared__ BlockShared<ROWS, ROWS> shared;
   let_next_kernel_start();
@@ -73,7 +74,8 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, 1) shared_prefix_atten
                              max_blocks_per_seq,
                              0,
                              shared_len};
-  warp.attend(context, ScoreScale(scale, cap), my_first + warp_index, my_end, NUM_WARPS, shared.weights[warp_index]);
+  warp.attend(context, ScoreScale(scale, cap), my_first + warp_index, my_end, NUM_WARPS,
+              shared.weights[warp_index]);
   warp.finish();
   share_states(warp, shared);
 

@@ -7,29 +7,33 @@
 //   wait_products<PENDING>();    until at most PENDING groups are under way
 //   settle(d);                   only then may D be read
 //
-// Warp w of the four holds rows 16w to 16w + 15 of A and D as in mma.cuh: d[4j + i] is the i-th number of columns 8j to
-// 8j + 7, and A from registers is mma.cuh's `a`. From shared memory, A and B lie as core matrices, 8 rows (of A, or columns
-// of B) of 8 neighbours in k, 128 bytes in a row; a descriptor says how far apart they are (PTX ISA, "Strides").
+// Warp w of the four holds rows 16w to 16w + 15 of A and D as in mma.cuh: d[4j + i] is the i-th number of columns
+// 8j to 8j + 7, and A from registers is mma.cuh's `a`. From shared memory, A and B lie as core matrices, 8 rows (of
+// A, or columns of B) of 8 neighbours in k, 128 bytes in a row; a descriptor says how far apart they are (PTX ISA,
+// "Strides").
 
 #pragma once
 
 #include "common.cuh"
 
 // `along_k`, `across`: bytes to the next core matrix in k, and in rows of A or columns of B.
-// With rows of 32 or 64 bytes, 16 or 32 neighbours in k, a core matrix has them at that distance and `along_k` is not used:
-// the 16-byte pieces of a row then change places, see `swizzled`.
-__device__ __forceinline__ uint64 matrix_descriptor(uint32 shared_address, int along_k, int across, int row_bytes = 16) {
+// With rows of 32 or 64 bytes, 16 or 32 neighbours in k, a core matrix has them at that distance and `along_k` is
+// not used: the 16-byte pieces of a row then change places, see `swizzled`.
+__device__ __forceinline__ uint64 matrix_descriptor(uint32 shared_address, int along_k, int across,
+                                                    int row_bytes = 16) {
   const uint64 mode = row_bytes == 64 ? 2 : row_bytes == 32 ? 3 : 0;
   return static_cast<uint64>((shared_address & 0x3ffff) >> 4) | static_cast<uint64>(along_k >> 4) << 16 |
          static_cast<uint64>(across >> 4) << 32 | mode << 62;
 }
 
-// Where a 16-byte piece goes that would be `offset` bytes into a matrix with such rows. Matrices are aligned to 8 rows.
+// Where a 16-byte piece goes that would be `offset` bytes into a matrix with such rows. Matrices are aligned to 8
+// rows.
 __device__ __forceinline__ int swizzled(int offset, int row_bytes) {
   return offset ^ (offset >> 3 & row_bytes - 16);
 }
 
-// The same matrix, `bytes` further on. The address never carries into the upper half, and the compiler need not fear it.
+// The same matrix, `bytes` further on. The address never carries into the upper half, and the compiler need not
+// fear it.
 __device__ __forceinline__ uint64 moved(uint64 descriptor, int bytes) {
   return descriptor >> 32 << 32 | static_cast<uint32>(static_cast<uint32>(descriptor) + (bytes >> 4));
 }
@@ -49,8 +53,8 @@ __device__ __forceinline__ void settle(float (&d)[COUNT]) {
   for (int i = 0; i < COUNT; i++) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-// A wait that follows stays behind the arithmetic that led to `x` >= 0. The compiler is free to move a wait up to the last one,
-// over work that was meant to run beside the products; it does not move it over a branch.
+// A wait that follows stays behind the arithmetic that led to `x` >= 0. The compiler is free to move a wait up to
+// the last one, over work that was meant to run beside the products; it does not move it over a branch.
 __device__ __forceinline__ void hold_waits(float x) {
   asm volatile(
       "{\n"
@@ -66,11 +70,16 @@ __device__ __forceinline__ void show_to_products() { asm volatile("fence.proxy.a
 
 // Registers of a warpgroup's threads beyond or below what the kernel started with (multiples of 8).
 template <int COUNT>
-__device__ __forceinline__ void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)); }
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
 template <int COUNT>
-__device__ __forceinline__ void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT)); }
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
 
-// --- the instruction, one specialisation for each N -----------------------------------------------------------------
+// --- the instruction, one specialisation for each N
+// -----------------------------------------------------------------
 
 #define WGMMA_TYPE_float16 "f16"
 #define WGMMA_TYPE_bfloat16 "bf16"
@@ -81,8 +90,8 @@ template <int N>
 struct Product;
 
 // Where d[0] to d[COUNT - 1] stand in the text of the instruction, and what stands there.
-#define WGMMA_D32 \
-  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,"  \
+#define WGMMA_D32                                                          \
+  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19," \
   "%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
 #define WGMMA_D40 WGMMA_D32 ",%32,%33,%34,%35,%36,%37,%38,%39"
 #define WGMMA_D48 WGMMA_D40 ",%40,%41,%42,%43,%44,%45,%46,%47"
@@ -97,8 +106,9 @@ struct Product;
 #define WGMMA_D120 WGMMA_D112 ",%112,%113,%114,%115,%116,%117,%118,%119"
 #define WGMMA_D128 WGMMA_D120 ",%120,%121,%122,%123,%124,%125,%126,%127"
 
-#define WGMMA_F8(i) \
-  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define WGMMA_F8(i)                                                                                           \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
+      "+f"(d[i + 7])
 #define WGMMA_F32 WGMMA_F8(0), WGMMA_F8(8), WGMMA_F8(16), WGMMA_F8(24)
 #define WGMMA_F40 WGMMA_F32, WGMMA_F8(32)
 #define WGMMA_F48 WGMMA_F40, WGMMA_F8(40)
@@ -114,26 +124,28 @@ struct Product;
 #define WGMMA_F128 WGMMA_F120, WGMMA_F8(120)
 
 // COUNT = N / 2 numbers a thread; I0 to I5 are the numbers after them.
-#define WGMMA_PRODUCT(N, COUNT, I0, I1, I2, I3, I4, I5)                                                            \
-  template <>                                                                                                      \
-  struct Product<N> {                                                                                              \
-    static __device__ __forceinline__ void shared_shared(float (&d)[COUNT], uint64 a, uint64 b, bool add) {        \
-      asm volatile(                                                                                                \
-          "{\n.reg .pred p;\nsetp.ne.b32 p, %" #I2 ", 0;\n"                                                        \
-          "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." WGMMA_TYPE(ELEMENT) "." WGMMA_TYPE(ELEMENT)            \
-          " {" WGMMA_D##COUNT "}, %" #I0 ", %" #I1 ", p, 1, 1, 0, 0;\n}\n"                                         \
-          : WGMMA_F##COUNT                                                                                         \
-          : "l"(a), "l"(b), "r"(static_cast<int>(add)));                                                           \
-    }                                                                                                              \
-    static __device__ __forceinline__ void registers_shared(float (&d)[COUNT], const uint32 (&a)[4], uint64 b,     \
-                                                            bool add) {                                            \
-      asm volatile(                                                                                                \
-          "{\n.reg .pred p;\nsetp.ne.b32 p, %" #I5 ", 0;\n"                                                        \
-          "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." WGMMA_TYPE(ELEMENT) "." WGMMA_TYPE(ELEMENT)            \
-          " {" WGMMA_D##COUNT "}, {%" #I0 ",%" #I1 ",%" #I2 ",%" #I3 "}, %" #I4 ", p, 1, 1, 0;\n}\n"               \
-          : WGMMA_F##COUNT                                                                                         \
-          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));                       \
-    }                                                                                                              \
+#define WGMMA_PRODUCT(N, COUNT, I0, I1, I2, I3, I4, I5)                                                        \
+  template <>                                                                                                  \
+  struct Product<N> {                                                                                          \
+    static __device__ __forceinline__ void shared_shared(float (&d)[COUNT], uint64 a, uint64 b, bool add) {    \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #I2                                                    \
+                   ", 0;\n"                                                                                    \
+                   "wgmma.mma_async.sync.aligned.m64n" #N                                                      \
+                   "k16.f32." WGMMA_TYPE(ELEMENT) "." WGMMA_TYPE(ELEMENT) " {" WGMMA_D##COUNT                  \
+                   "}, %" #I0 ", %" #I1 ", p, 1, 1, 0, 0;\n}\n"                                                \
+                   : WGMMA_F##COUNT                                                                            \
+                   : "l"(a), "l"(b), "r"(static_cast<int>(add)));                                              \
+    }                                                                                                          \
+    static __device__ __forceinline__ void registers_shared(float (&d)[COUNT], const uint32 (&a)[4], uint64 b, \
+                                                            bool add) {                                        \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #I5                                                    \
+                   ", 0;\n"                                                                                    \
+                   "wgmma.mma_async.sync.aligned.m64n" #N                                                      \
+                   "k16.f32." WGMMA_TYPE(ELEMENT) "." WGMMA_TYPE(ELEMENT) " {" WGMMA_D##COUNT                  \
+                   "}, {%" #I0 ",%" #I1 ",%" #I2 ",%" #I3 "}, %" #I4 ", p, 1, 1, 0;\n}\n"                      \
+                   : WGMMA_F##COUNT                                                                            \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));          \
+    }                                                                                                          \
   };
 
 WGMMA_PRODUCT(64, 32, 32, 33, 34, 35, 36, 37)

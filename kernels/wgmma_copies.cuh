@@ -1,11 +1,13 @@
-// Query rows and paged keys and values on their way into shared memory, placed so that warpgroup products can read them:
+// Query rows and paged keys and values on their way into shared memory, placed so that warpgroup products can read
+// them:
 //
 //   queries  [HEAD_SIZE / 8][TILE_ROWS][8]             core matrices, summed over the head
 //   keys     [HEAD_SIZE / 8][TILE_KEYS][8]             core matrices, summed over the head
 //   values   [TILE_BLOCKS][HEAD_SIZE][BLOCK_SIZE]      rows of a block's keys, swizzled, summed over the keys
 //
-// A block's values keep the order that they have in the cache, and of its keys those that are neighbours stay so: a sector of
-// global memory split over two places of shared memory would be read twice. Each 16-byte piece goes by a cp.async.
+// A block's values keep the order that they have in the cache, and of its keys those that are neighbours stay so: a
+// sector of global memory split over two places of shared memory would be read twice. Each 16-byte piece goes by a
+// cp.async.
 
 #pragma once
 
@@ -18,7 +20,8 @@ constexpr int PIECE_ELEMENTS = PIECE / sizeof(Element);
 constexpr int CACHE_TILE = HEAD_SIZE * BLOCK_SIZE;  // elements of one (block, head)
 constexpr int TILE_BLOCKS = TILE_KEYS / BLOCK_SIZE;
 
-constexpr int QUERY_CHUNK = TILE_ROWS * PIECE + PIECE;  // one more, so that the pieces of a row are in different banks
+constexpr int QUERY_CHUNK =
+    TILE_ROWS * PIECE + PIECE;  // one more, so that the pieces of a row are in different banks
 constexpr int KEY_CHUNK = TILE_KEYS * PIECE;
 constexpr int VALUE_ROW = BLOCK_SIZE * sizeof(Element);
 constexpr int BLOCK_BYTES = HEAD_SIZE * VALUE_ROW;
@@ -41,12 +44,13 @@ __device__ __forceinline__ int tile_entries(const int* block_table, int tile, in
   return lane < TILE_BLOCKS && block * BLOCK_SIZE < end ? block_table[block] : 0;
 }
 
-// The `NUM_WARPS` warps share a tile's blocks; each block's pieces are read in the order in which the cache holds them.
+// The `NUM_WARPS` warps share a tile's blocks; each block's pieces are read in the order in which the cache holds
+// them.
 template <int NUM_WARPS>
 struct TileCopy {
-  const Element* keys;    // of the KV head, in block 0
+  const Element* keys;  // of the KV head, in block 0
   const Element* values;
-  int64 block_stride;     // elements
+  int64 block_stride;  // elements
   int warp;
 
   static constexpr int PIECES = CACHE_TILE / PIECE_ELEMENTS;  // of one (block, head)
@@ -70,7 +74,8 @@ struct TileCopy {
     }
   }
 
-  // Values at `end` or later become zeros: a weight of zero does not undo what a slot that was never written may hold.
+  // Values at `end` or later become zeros: a weight of zero does not undo what a slot that was never written may
+  // hold.
   __device__ __forceinline__ void copy_values(uint32 to, int entries, int tile, int end) const {
     constexpr int ROW_PIECES = BLOCK_SIZE / 8;
     const int lane = threadIdx.x % WARP_SIZE;

@@ -1,18 +1,19 @@
 // The pieces of work of a varlen prefill, in the order in which a persistent grid takes them.
 //
-// The query rows of a sequence are its (token, head of the group) pairs, token-major, cut into tiles of TILE_ROWS; an item is
-// one tile against one KV head. Within a sequence the last tile, which sees the most keys, comes first, and its KV heads are
-// neighbours, so that thread blocks that run side by side read the same block table and end together.
+// The query rows of a sequence are its (token, head of the group) pairs, token-major, cut into tiles of TILE_ROWS;
+// an item is one tile against one KV head. Within a sequence the last tile, which sees the most keys, comes first,
+// and its KV heads are neighbours, so that thread blocks that run side by side read the same block table and end
+// together.
 //
-// Thread block c takes items c, 2n - 1 - c, 2n + c, 4n - 1 - c, ... of n thread blocks: forth and back, because the items
-// grow lighter along the way.
+// Thread block c takes items c, 2n - 1 - c, 2n + c, 4n - 1 - c, ... of n thread blocks: forth and back, because the
+// items grow lighter along the way.
 
 #pragma once
 
 #include "common.cuh"
 
 struct Item {
-  int kv_head;      // < 0: there is no item left
+  int kv_head;  // < 0: there is no item left
   int sequence;
   int first_token;  // of the sequence, in the batch
   int num_rows;     // of the sequence: tokens * GROUP_SIZE

@@ -1,8 +1,8 @@
 // The softmax of a warpgroup's score tile, key tile after key tile, in the registers that hold the scores.
 //
-// A thread has two rows of the tile (g and g + 8 of its warp, g = lane / 4) and of each the columns 8j + 2q, 8j + 2q + 1,
-// q = lane % 4; a row is spread over the four lanes of a quad. Scores are in units of log2, so exp is one instruction.
-// Online softmax: Milakov and Gimelshein 2018, arXiv 1805.02867.
+// A thread has two rows of the tile (g and g + 8 of its warp, g = lane / 4) and of each the columns 8j + 2q, 8j +
+// 2q + 1, q = lane % 4; a row is spread over the four lanes of a quad. Scores are in units of log2, so exp is one
+// instruction. Online softmax: Milakov and Gimelshein 2018, arXiv 1805.02867.
 
 #pragma once
 
@@ -68,7 +68,8 @@ struct OnlineSoftmax {
 };
 
 // The weights as the A operand of the product with the values: 16 keys to a group of four registers.
-__device__ __forceinline__ void pack_weights(uint32 (&packed)[TILE_KEYS / 16][4], const float (&weights)[TILE_KEYS / 2]) {
+__device__ __forceinline__ void pack_weights(uint32 (&packed)[TILE_KEYS / 16][4],
+                                             const float (&weights)[TILE_KEYS / 2]) {
 #pragma unroll
   for (int n = 0; n < TILE_KEYS / 4; n++)
     packed[n / 4][n % 4] = pack_pair<Element>(weights[2 * n], weights[2 * n + 1]);
@@ -81,13 +82,17 @@ __device__ __forceinline__ void transpose_quad(uint32 (&v)[4]) {
 #pragma unroll
   for (int i = 0; i < 4; i += 2) {
     const uint32 got = __shfl_xor_sync(FULL_WARP, odd ? v[i] : v[i + 1], 1);
-    if (odd) v[i] = got;
-    else v[i + 1] = got;
+    if (odd)
+      v[i] = got;
+    else
+      v[i + 1] = got;
   }
 #pragma unroll
   for (int i = 0; i < 2; i++) {
     const uint32 got = __shfl_xor_sync(FULL_WARP, high ? v[i] : v[i + 2], 2);
-    if (high) v[i] = got;
-    else v[i + 2] = got;
+    if (high)
+      v[i] = got;
+    else
+      v[i + 2] = got;
   }
 }

@@ -28,6 +28,7 @@ _HOPPER_ONLY = Limit("warpgroup products (wgmma) exist on sm_90 alone", frozense
 _MOST_ROWS_OF_8_WARPS = {64: 20, 80: 16, 96: 14, 112: 12, 128: 10, 256: 5}
 """Heads of a group, by head size, whose outputs fit into the static shared memory of 8 warps."""
 _DECODE_TUNINGS = (
+    Tuning({"NUM_WARPS": 1}, {"WHOLE_CONTEXT": [0]}),
     Tuning({"NUM_WARPS": 2}),
     Tuning({"NUM_WARPS": 4}),
     *(

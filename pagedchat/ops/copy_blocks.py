@@ -11,11 +11,11 @@ BLOCK_DIM = 2
 """Dimension of the cache tensor that counts blocks: `[num_layers, 2, num_blocks, ...]`."""
 
 _THREADS = 128
-_MAX_GRID_Z = 65535
+_MAX_GRID_Y = 65535
 
 # As in kernels/copy_blocks.cu.
 _PAIRS_AT_ONCE = 2
-_ROWS_PER_THREAD = 3
+_ROWS_PER_THREAD = 1
 
 
 def copy_blocks(kv_cache: torch.Tensor, src: torch.Tensor, dst: torch.Tensor, *, disjoint: bool = False) -> None:
@@ -56,11 +56,11 @@ def _launch(kv_cache: torch.Tensor, src: torch.Tensor, dst: torch.Tensor, disjoi
     num_pairs, rows = src.shape[0], page_rows(kv_cache)
     if num_pairs == 0:
         return
-    pairs_per_block = max(_PAIRS_AT_ONCE, ceil_div(num_pairs, _MAX_GRID_Z)) if disjoint else num_pairs
+    pairs_per_block = max(_PAIRS_AT_ONCE, ceil_div(num_pairs, _MAX_GRID_Y)) if disjoint else num_pairs
     pointers = (kv_cache.data_ptr(), src.contiguous().data_ptr(), dst.contiguous().data_ptr())
     kernel = get_kernel("copy_blocks", kv_cache.device.index)
     kernel.launch(
-        (ceil_div(rows, _THREADS * _ROWS_PER_THREAD), num_layers * num_sides, ceil_div(num_pairs, pairs_per_block)),
+        (ceil_div(rows, _THREADS * _ROWS_PER_THREAD), ceil_div(num_pairs, pairs_per_block), num_layers * num_sides),
         _THREADS,
         (*pointers, i32(num_pairs), i32(pairs_per_block), i32(rows), num_blocks * rows),
         stream=stream_of(kv_cache),

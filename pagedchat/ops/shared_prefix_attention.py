@@ -29,7 +29,7 @@ def shared_prefix_attention(
     group_starts: torch.Tensor,
     options: AttentionOptions,
     *,
-    max_seq_len: int,
+    max_own_len: int,
     max_shared_len: int,
     max_group_size: int,
     output: torch.Tensor | None = None,
@@ -48,7 +48,8 @@ def shared_prefix_attention(
         group_starts: `[num_groups + 1]`, int32: group i is sequences `group_starts[i]` up to
             `group_starts[i + 1]`; every sequence belongs to one.
         options: scale, soft cap, ALiBi; no window.
-        max_seq_len, max_shared_len, max_group_size: no length, shared length or group is above these.
+        max_own_len, max_shared_len, max_group_size: no sequence has a larger `decode_split.own_len` or more shared
+            tokens, and no group more members.
         output: like `query`, written; a new one by default.
         lse: `[num_seqs, num_heads]`, float32, gets the log-sum-exp of the scores if given.
 
@@ -73,7 +74,7 @@ def shared_prefix_attention(
     target = torch.empty(query.shape, dtype=query.dtype, device=query.device) if output is None else output
     shape = DecodeShape.of(query, key_cache)
     plan = plan_shared(
-        shape, len(query), max_seq_len, max_shared_len, max_group_size, len(group_starts) - 1, query.device.index
+        shape, len(query), max_own_len, max_shared_len, max_group_size, len(group_starts) - 1, query.device.index
     )
     max_parts = plan.shared.num_splits + plan.own.num_splits
     partial = partial_states(query, max_parts)

@@ -90,7 +90,7 @@ def decode(
                 continue
             paged_attention_split(query, *cache, options, max_seq_len=max_len)
             if options.sliding_window is None:
-                shared = {"max_seq_len": max_len, "max_shared_len": block_size, "max_group_size": num_seqs}
+                shared = {"max_own_len": max_len, "max_shared_len": block_size, "max_group_size": num_seqs}
                 numbers = torch.empty(num_seqs, dtype=torch.int32), torch.empty(2, dtype=torch.int32)
                 shared_prefix_attention(query, *cache, *numbers, options, **shared)
 

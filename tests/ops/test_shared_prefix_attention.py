@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from pagedchat.ops.attention_options import AttentionOptions
+from pagedchat.ops.decode_split import own_len
 from pagedchat.ops.shared_prefix_attention import shared_prefix_attention
 from tests.ops.cuda_layout_case import LayoutCase, check_attention, make_layout_case
 
@@ -43,7 +44,7 @@ def check(case: LayoutCase, groups: list[tuple[int, int]], block_size: int, opti
             shared_lens,
             group_starts,
             options,
-            max_seq_len=int(case.seq_lens.max()),
+            max_own_len=max(map(own_len, case.seq_lens.tolist(), shared_lens.tolist())),
             max_shared_len=int(shared_lens.max()),
             max_group_size=max(count for count, _ in groups),
             output=output,
@@ -73,6 +74,15 @@ def test_many_members(device: str) -> None:
     case = make_layout_case([1000 + 3 * i for i in range(40)], dtype=torch.bfloat16, device=device)
 
     check(case, [(40, 992)], 16, AttentionOptions(scale=0.125))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("shared", [48, 64, 80])
+def test_own_parts_that_begin_inside_a_tile(device: str, shared: int) -> None:
+    """A tile is 32 tokens, a block 16: an own part of 30 tokens lies in one tile or in two."""
+    lens = [shared + own for own in (30, 1, 17, 33)] * 40
+    case = make_layout_case(lens, head_size=64, block_size=16, dtype=torch.float16, device=device)
+    check(case, [(len(lens), shared)], 16, AttentionOptions(scale=0.125))
 
 
 @pytest.mark.parametrize("device", DEVICES)

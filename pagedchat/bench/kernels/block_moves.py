@@ -1,6 +1,7 @@
 """The ops that move whole blocks: inside the cache, to host memory and back."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 
@@ -26,7 +27,7 @@ def _measure_copy(bench: Bench, shape: BlocksShape) -> list[Figure]:
     moved = 2 * shape.num_bytes  # read and written
     pairs = Pairs(shape, num_rotated_sets(moved))
     kv_cache = random_tensor(shape.num_layers, 2, pairs.num_blocks, *_block_dims(shape))
-    contenders = [copy_contender(OURS, copy_blocks, kv_cache, pairs)]
+    contenders = [copy_contender(OURS, partial(copy_blocks, disjoint=True), kv_cache, pairs)]
     if "torch" in bench.peers:
         contenders.append(copy_contender("torch", _torch_copy, kv_cache, pairs))
     work = Work(section="copy", shape=str(shape), moved_bytes=moved, limit_gb_s=bench.limits.copy)

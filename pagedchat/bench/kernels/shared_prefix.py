@@ -10,6 +10,7 @@ from pagedchat.bench.kernels.figures import OURS, Bench, Contender, Figure, Work
 from pagedchat.bench.kernels.random_cache import DEVICE
 from pagedchat.bench.kernels.shapes import PREFIX, PrefixShape
 from pagedchat.bench.kernels.timing import Call
+from pagedchat.ops.decode_split import own_len
 from pagedchat.ops.shared_prefix_attention import shared_prefix_attention
 
 OWN_BLOCKS = "not shared"
@@ -62,7 +63,7 @@ def _calls(inputs: DecodeInputs, shape: PrefixShape) -> list[Call]:
             shared_lens,
             group_starts,
             inputs.options,
-            max_seq_len=inputs.shape.context,
+            max_own_len=own_len(inputs.shape.context, shape.shared),
             max_shared_len=shape.shared,
             max_group_size=shape.batch,
             output=inputs.output,

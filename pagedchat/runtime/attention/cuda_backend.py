@@ -130,7 +130,8 @@ class CudaAttention:
     def copy_blocks(self, src: list[int], dst: list[int]) -> None:
         """See `AttentionBackend`."""
         self._swapper.wait_for_all()
-        copy_blocks(self.cache, *upload([int64(src), int64(dst)], self.device))
+        disjoint = set(src).isdisjoint(dst)
+        copy_blocks(self.cache, *upload([int64(src), int64(dst)], self.device), disjoint=disjoint)
 
     def swap_out(self, src: list[int], dst: list[int]) -> None:
         """See `AttentionBackend`."""
@@ -168,7 +169,7 @@ class CudaAttention:
                 shared.lens,
                 shared.group_starts,
                 options,
-                max_seq_len=tables.max_seq_len,
+                max_own_len=shared.max_own_len,
                 max_shared_len=shared.max_len,
                 max_group_size=shared.max_group_size,
                 output=output,

@@ -5,6 +5,7 @@ from itertools import accumulate, chain, repeat
 
 import torch
 
+from pagedchat.ops.decode_split import own_len
 from pagedchat.runtime.attention.backend import AttentionBatch
 from pagedchat.runtime.attention.prefix_groups import PrefixGroup
 from pagedchat.runtime.attention.table_rows import BlockTableRows
@@ -20,6 +21,9 @@ class SharedPrefixes:
     group_starts: torch.Tensor
     """`[num_groups + 1]`, int32: rows."""
     max_len: int
+    """Shared tokens of a group, at most."""
+    max_own_len: int
+    """The largest `own_len` of a sequence."""
     max_group_size: int
 
 
@@ -81,7 +85,7 @@ def build_step_tables(
     block_tables, seq_lens, cu_seqlens_q, *shared_pieces = upload(pieces, device)
     decodes = prefills = None
     if decode_lens:
-        shared = _shared(batch.prefix_groups, shared_pieces, block_size) if shared_pieces else None
+        shared = _shared(batch.prefix_groups, shared_pieces, decode_lens, block_size) if shared_pieces else None
         decodes = DecodeTables(block_tables[:split], seq_lens[:split], max(decode_lens), sum(decode_lens), shared)
     if query_lens:
         prefills = PrefillTables(block_tables[split:], seq_lens[split:], cu_seqlens_q, max(query_lens))
@@ -95,10 +99,14 @@ def _group_pieces(groups: list[PrefixGroup], block_size: int) -> list[torch.Tens
     return [int32(lens), int32(accumulate((group.num_rows for group in groups), initial=0))]
 
 
-def _shared(groups: list[PrefixGroup], pieces: list[torch.Tensor], block_size: int) -> SharedPrefixes:
+def _shared(
+    groups: list[PrefixGroup], pieces: list[torch.Tensor], decode_lens: list[int], block_size: int
+) -> SharedPrefixes:
+    shared_lens = chain.from_iterable(repeat(group.num_blocks * block_size, group.num_rows) for group in groups)
     return SharedPrefixes(
         lens=pieces[0],
         group_starts=pieces[1],
         max_len=max(group.num_blocks for group in groups) * block_size,
+        max_own_len=max(map(own_len, decode_lens, shared_lens)),
         max_group_size=max(group.num_rows for group in groups),
     )

@@ -1,0 +1,205 @@
+"""Launches every kernel on small inputs with nothing else on the GPU, for `compute-sanitizer`.
+
+    compute-sanitizer --tool racecheck python -m tools.sanitize_kernels
+    compute-sanitizer --tool memcheck --report-api-errors no python -m tools.sanitize_kernels
+
+The sanitizer's racecheck stops inside matrix products of torch's own libraries, so tensors are made on the CPU, and
+what the kernels leave is compared there with the torch version of the same op.
+"""
+
+# mypy: disable-error-code="arg-type,call-arg,attr-defined,misc"
+
+import sys
+from collections.abc import Callable
+
+import torch
+
+from pagedchat.ops import paged_prefill_simt, paged_prefill_varlen, paged_prefill_wgmma
+from pagedchat.ops.attention_options import AttentionOptions
+from pagedchat.ops.cache_layout import key_cache_shape, value_cache_shape
+from pagedchat.ops.copy_blocks import copy_blocks
+from pagedchat.ops.gather_cached_kv import gather_cached_kv
+from pagedchat.ops.merge_attn_states import merge_attn_states
+from pagedchat.ops.paged_attention_simt import paged_attention_simt
+from pagedchat.ops.paged_attention_split import paged_attention_split
+from pagedchat.ops.reshape_and_cache import reshape_and_cache
+from pagedchat.ops.shared_prefix_attention import shared_prefix_attention
+from pagedchat.ops.swap_blocks import swap_blocks
+
+Tensors = list[torch.Tensor]
+BLOCK_SIZE, NUM_KV_HEADS = 16, 2
+SHARED = 128
+"""Tokens of the prefix that all sequences begin with."""
+TOLERANCE = 2e-2
+
+
+def random_tensor(*shape: int, dtype: torch.dtype = torch.float16) -> torch.Tensor:
+    """On the CPU."""
+    return torch.randn(*shape).to(dtype)
+
+
+def index(*values: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
+    """Whole numbers on the CPU."""
+    return torch.tensor(values, dtype=dtype)
+
+
+def paged_inputs(lens: list[int], head_size: int, group_size: int, dtype: torch.dtype, num_tokens: int) -> Tensors:
+    """Query, key cache, value cache, block tables with a common beginning, lengths."""
+    width = -(-max(lens) // BLOCK_SIZE)
+    common = SHARED // BLOCK_SIZE
+    num_blocks = common + len(lens) * width
+    tables = torch.arange(common, num_blocks, dtype=torch.int32).view(len(lens), width).clone()
+    tables[:, :common] = torch.arange(common, dtype=torch.int32)
+    return [
+        random_tensor(num_tokens, NUM_KV_HEADS * group_size, head_size, dtype=dtype),
+        torch.randn(key_cache_shape(num_blocks, NUM_KV_HEADS, head_size, BLOCK_SIZE, dtype)).to(dtype),
+        torch.randn(value_cache_shape(num_blocks, NUM_KV_HEADS, head_size, BLOCK_SIZE)).to(dtype),
+        tables,
+        index(*lens),
+    ]
+
+
+def on_both(name: str, tensors: Tensors, op: Callable[[Tensors], Tensors]) -> bool:
+    """Run `op` on the CPU and on the GPU; whether they agree. Says so."""
+    expected = op([tensor.clone() for tensor in tensors])
+    found = [tensor.cpu() for tensor in op([tensor.cuda() for tensor in tensors])]
+    pairs = zip(found, expected, strict=True)
+    worst = max((ours.double() - theirs.double()).abs().max().item() for ours, theirs in pairs)
+    print(f"{name:<44} {'ok' if worst < TOLERANCE else 'WRONG'}  {worst:.1e}", flush=True)
+    return worst < TOLERANCE
+
+
+def decode_cases() -> list[bool]:
+    """One query token a sequence: tensor cores, CUDA cores, a shared prefix."""
+    results = []
+    lens = [133, 700, 150, 1200]
+    for head_size, group_size, options in (
+        (64, 1, AttentionOptions(scale=0.125)),
+        (128, 4, AttentionOptions(scale=0.09, cap=30.0)),
+        (64, 4, AttentionOptions(scale=0.125, sliding_window=100)),
+    ):
+        inputs = paged_inputs(lens, head_size, group_size, torch.float16, len(lens))
+
+        def split(t: Tensors, options: AttentionOptions = options) -> Tensors:
+            return [paged_attention_split(*t, options, max_seq_len=max(lens))]
+
+        def simt(t: Tensors, options: AttentionOptions = options) -> Tensors:
+            return [paged_attention_simt(*t, options)]
+
+        results.append(on_both(f"paged_attention_split {head_size} x{group_size}", inputs, split))
+        results.append(on_both(f"paged_attention_simt {head_size} x{group_size}", inputs, simt))
+        if options.sliding_window is None:
+            extra = [index(*[SHARED] * len(lens)), index(0, len(lens))]
+            for own in (64, max(lens) - SHARED):
+
+                def shared(t: Tensors, own: int = own, options: AttentionOptions = options) -> Tensors:
+                    sizes = {"max_own_len": own, "max_shared_len": SHARED, "max_group_size": len(lens)}
+                    return [shared_prefix_attention(*t, options, **sizes)]
+
+                cut = [*inputs[:4], inputs[4].clamp(max=SHARED + own)]
+                name = f"shared_prefix_attention {head_size} x{group_size} own {own}"
+                results.append(on_both(name, [*cut, *extra], shared))
+    return results
+
+
+def prefill_cases() -> list[bool]:
+    """Chunks of query tokens: wgmma, mma, CUDA cores, split keys."""
+    results = []
+    kinds = {
+        "mma": (torch.float16, paged_prefill_varlen),
+        "wgmma": (torch.float16, paged_prefill_wgmma),
+        "simt": (torch.float32, paged_prefill_simt),
+    }
+    for kind, (dtype, module) in kinds.items():
+        for head_size, group_size, query_lens, seq_lens in (
+            (64, 1, [70, 9, 130], [200, 140, 130]),
+            (128, 4, [33, 64, 1], [300, 150, 129]),
+            (64, 1, [16], [1500]),
+        ):
+            inputs = paged_inputs(seq_lens, head_size, group_size, dtype, sum(query_lens))
+            starts = index(0, *torch.tensor(query_lens).cumsum(0).tolist())
+            options = AttentionOptions(scale=head_size**-0.5)
+            longest = max(query_lens)
+
+            def prefill(
+                t: Tensors, module: object = module, options: AttentionOptions = options, longest: int = longest
+            ) -> Tensors:
+                if not t[0].is_cuda or module is paged_prefill_varlen:
+                    return [paged_prefill_varlen.paged_prefill_varlen(*t, options, max_query_len=longest)]
+                output = torch.empty_like(t[0])
+                module.launch(*t, options, longest, output, None)
+                return [output]
+
+            name = f"paged_prefill {kind} {head_size} x{group_size} {query_lens}"
+            results.append(on_both(name, [*inputs, starts], prefill))
+    return results
+
+
+def cache_cases() -> list[bool]:
+    """Tokens into the cache and out of it, blocks around in it, partial attentions into one."""
+    results = []
+    for dtype in (torch.float16, torch.float32):
+        _, key_cache, value_cache, tables, _ = paged_inputs([300, 200], 64, 1, dtype, 1)
+        for num_tokens in (3, 150):
+            rows = [random_tensor(num_tokens, NUM_KV_HEADS, 64, dtype=dtype) for _ in range(2)]
+            slots = torch.arange(5, 5 + num_tokens)
+            slots[1] = -1
+
+            def write(t: Tensors) -> Tensors:
+                reshape_and_cache(*t)
+                return t[2:4]
+
+            name = f"reshape_and_cache {num_tokens} {dtype}"
+            results.append(on_both(name, [*rows, key_cache, value_cache, slots], write))
+
+        def gather(t: Tensors) -> Tensors:
+            return list(gather_cached_kv(*t, 490))
+
+        results.append(
+            on_both(f"gather_cached_kv {dtype}", [key_cache, value_cache, tables, index(0, 295, 490)], gather)
+        )
+    cache = random_tensor(3, 2, 40, 1024)
+    pairs = torch.randperm(40)
+    for disjoint in (True, False):
+
+        def copy(t: Tensors, disjoint: bool = disjoint) -> Tensors:
+            copy_blocks(*t, disjoint=disjoint)
+            return t[:1]
+
+        results.append(on_both(f"copy_blocks disjoint={disjoint}", [cache, pairs[:15], pairs[15:30]], copy))
+    states = [random_tensor(9, 4, 64), torch.randn(9, 4), random_tensor(9, 4, 64), torch.randn(9, 4)]
+
+    def merge(t: Tensors) -> Tensors:
+        output, lse = torch.empty_like(t[0]), torch.empty_like(t[1])
+        merge_attn_states(output, lse, *t)
+        return [output, lse]
+
+    return [*results, on_both("merge_attn_states", states, merge), swap_case()]
+
+
+def swap_case() -> bool:
+    """Blocks to pinned memory and back into other blocks."""
+    device, host = (
+        random_tensor(3, 2, 20, 1024).cuda(),
+        torch.zeros(3, 2, 8, 1024, dtype=torch.float16, pin_memory=True),
+    )
+    src, there, back = torch.arange(0, 6), torch.arange(2, 8), torch.arange(10, 16)
+    swap_blocks(device, host, src, there)
+    swap_blocks(host, device, there, back)
+    torch.cuda.synchronize()
+    after = device.cpu()
+    same = bool((after[:, :, 10:16] == after[:, :, :6]).all())
+    print(f"{'swap_blocks':<44} {'ok' if same else 'WRONG'}", flush=True)
+    return same
+
+
+def main() -> int:
+    """Returns 1 if any kernel is wrong."""
+    torch.manual_seed(0)
+    results = [*decode_cases(), *prefill_cases(), *cache_cases()]
+    print(f"{sum(results)} of {len(results)} right")
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
