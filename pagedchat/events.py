@@ -73,7 +73,8 @@ class SequencePreempted(Event, frozen=True):
     """Blocks were taken from a sequence because the pool ran out.
 
     A running one becomes `waiting` (recompute) or `swapped` (swap); a parked or waiting one keeps its status.
-    `num_tokens` is how many computed tokens left the device; `for_seq_id` who needed the room.
+    `num_tokens` is how many computed tokens left the device; `for_seq_id` who needed the room: the sequence itself
+    where that was a limit.
     """
 
     seq_id: int
@@ -135,7 +136,7 @@ class BlocksFreed(Event, frozen=True):
 
 
 class BlockEvicted(Event, frozen=True):
-    """The least recently used cached block lost its hash and became free."""
+    """A cached block lost its hash and became free: the least recently used one, unless it was chosen by hand."""
 
     block_id: int
 

@@ -8,6 +8,7 @@ Scarcity is a value: what cannot be done for lack of blocks returns False and ch
 takes blocks back from somebody and asks again.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from pagedchat import events as ev
@@ -26,6 +27,8 @@ class PrefixMatch(NamedTuple):
     """Tokens they save; may end inside the last block."""
     next_hash: bytes | None = None
     """Hash of the first full block that was looked for and not found."""
+    missed: bool = False
+    """Whether at least a block's worth of tokens was looked up, and not all of them were found."""
 
 
 NO_MATCH = PrefixMatch([], 0)
@@ -81,7 +84,8 @@ class BlockManager:
         if head is not None:
             found.append(head[0])
             position += head[1]
-        return PrefixMatch(found, position - start, missing)
+        missed = position < limit and limit - start >= size
+        return PrefixMatch(found, position - start, missing, missed)
 
     def next_hash(self, seq: Sequence) -> bytes | None:
         """The hash of the first block that the sequence has yet to fill, if its tokens are known already."""
@@ -94,7 +98,7 @@ class BlockManager:
     def num_missing(self, seq: Sequence, length: int, match: PrefixMatch = NO_MATCH) -> int:
         """Available blocks needed to make the sequence's first `length` tokens computable (with `match` taken)."""
         matched = len(match.block_ids)
-        revived = sum(1 for block_id in match.block_ids if self.pool.ref_counts[block_id] == 0)
+        revived = sum(1 for block_id in match.block_ids if block_id in self.pool.cached_blocks)
         table_len = len(seq.block_table) + matched
         start = seq.num_computed + match.num_tokens
         if match.num_tokens % self.block_size:
@@ -102,6 +106,17 @@ class BlockManager:
         else:
             copies = 0 if matched else len(self._blocks_to_copy(seq, start))
         return max(0, self.num_blocks_for(length) - table_len) + copies + revived
+
+    def fits(self, seq: Sequence, found: Iterable[int] = ()) -> bool:
+        """Whether all of the sequence's tokens could have blocks if every other sequence gave its own.
+
+        Always so in a pool without a limit and without pins. A pinned block is of use only to a sequence that has
+        it already, or for which it was `found`.
+        """
+        usable = self.pool.num_usable - len(self.pool.pinned)
+        if self.pool.pinned:
+            usable += len(self.pool.pinned.keys() & {*seq.block_table, *found})
+        return self.num_blocks_for(len(seq.token_ids)) <= usable
 
     def take_prefix(self, seq: Sequence, match: PrefixMatch) -> None:
         """Share the matched blocks; their tokens count as computed."""
@@ -119,7 +134,8 @@ class BlockManager:
         """Make the slots of tokens `num_computed` to `end - 1` exist and belong to this sequence alone.
 
         Blocks that are shared or findable are copied first (copy-on-write). Where not even one block can be had
-        for that, a findable block without another owner is made unfindable and written in place.
+        for that, a findable block without another owner is made unfindable and written in place, unless it is
+        pinned.
 
         Returns:
             False if there are not enough blocks; then nothing has changed.
@@ -128,9 +144,7 @@ class BlockManager:
         to_copy = self._blocks_to_copy(seq, start)
         missing = max(0, self.num_blocks_for(end) - len(seq.block_table))
         if missing + len(to_copy) > self.pool.num_available:
-            if missing > self.pool.num_available or any(
-                self.pool.ref_counts[seq.block_table[i]] > 1 for i in to_copy
-            ):
+            if not self._may_write_in_place(seq, to_copy, missing):
                 return False
             for index in to_copy:
                 self._write_in_place(seq.block_table[index])
@@ -144,6 +158,11 @@ class BlockManager:
         seq.writable_len = len(seq.block_table) * self.block_size
         return True
 
+    def can_write_in_place(self, seq: Sequence, length: int) -> bool:
+        """Whether the sequence's first `length` tokens are computable if nothing is copied for them."""
+        missing = max(0, self.num_blocks_for(length) - len(seq.block_table))
+        return self._may_write_in_place(seq, self._blocks_to_copy(seq, seq.num_computed), missing)
+
     def cache_full_blocks(self, seq: Sequence) -> None:
         """Make the blocks that were filled since the last call findable."""
         if not self.enable_prefix_caching:
@@ -152,6 +171,17 @@ class BlockManager:
         self._extend_hashes(seq)
         for index in range(first_new, len(seq.block_hashes)):
             self._make_findable(seq, index)
+
+    def tell_miss(self, seq: Sequence) -> None:
+        """Tell where the lookup ended whose match the sequence has just taken, and what is cached there."""
+        offset = seq.num_computed % self.block_size
+        if offset:
+            other = self.cache.entry(seq.block_table[-1])
+        else:
+            other = self.cache.newest_after(seq.block_hashes[-1] if seq.block_hashes else ROOT)
+        token_id, block_id = (other.token_ids[offset], other.block_id) if other else (-1, -1)
+        position = seq.num_computed
+        self.events.append(ev.PrefixMissed(seq.seq_id, position, seq.token_ids[position], token_id, block_id))
 
     # --- shrinking and sharing ----------------------------------------------------------------------
 
@@ -207,17 +237,22 @@ class BlockManager:
                 self.block_ops.append(BlockOp("swap_out", block_id, host_id))
             host_ids.append(host_id)
             copied.append(is_new)
-        self.events.append(ev.SwappedOut(seq.seq_id, seq.block_table, host_ids, copied))
+        self.events.append(ev.SwappedOut(seq.seq_id, seq.block_table, host_ids.copy(), copied))
         self._drop(seq.block_table[::-1])
         seq.block_table, seq.host_block_table, seq.writable_len = [], host_ids, 0
         self.num_swaps_out += sum(copied)
         return True
 
-    def num_missing_for_swap_in(self, seq: Sequence) -> int:
-        """Available blocks needed to bring the sequence back and go on by one token."""
-        found = [self.cache.find(block_hash) for block_hash in seq.block_hashes]
-        shared = sum(1 for block_id in found if block_id is not None and self.pool.ref_counts[block_id] > 0)
-        return self.num_blocks_for(seq.num_computed + 1) - shared
+    def found_for_swap_in(self, seq: Sequence) -> list[int]:
+        """Blocks of a swapped sequence that are still on the device, or there again."""
+        found = (self.cache.find(block_hash) for block_hash in seq.block_hashes)
+        return [block_id for block_id in found if block_id is not None]
+
+    def num_missing_for_swap_in(self, seq: Sequence, length: int) -> int:
+        """Available blocks needed to bring the sequence back and make its first `length` tokens computable."""
+        found = self.found_for_swap_in(seq)
+        shared = sum(1 for block_id in found if block_id not in self.pool.cached_blocks)
+        return self.num_blocks_for(length) - shared
 
     def swap_in(self, seq: Sequence) -> None:
         """Bring the blocks back; `num_missing_for_swap_in` must be available. Those still findable are shared."""
@@ -242,12 +277,16 @@ class BlockManager:
 
     # --- inside -------------------------------------------------------------------------------------
 
+    def evict(self, block_id: int) -> None:
+        """Make a cached block free; its contents are found no more."""
+        self.pool.evict(block_id)
+        self.cache.remove(block_id)
+        self.num_evictions += 1
+        self.events.append(ev.BlockEvicted(block_id))
+
     def _allocate(self) -> int:
         if not self.pool.free_blocks:
-            block_id = self.pool.evict()
-            self.cache.remove(block_id)
-            self.num_evictions += 1
-            self.events.append(ev.BlockEvicted(block_id))
+            self.evict(self.pool.oldest_cached)
         return self.pool.take()
 
     def _drop(self, block_ids: list[int]) -> None:
@@ -259,6 +298,12 @@ class BlockManager:
         first = start // self.block_size
         table = seq.block_table
         return [i for i in range(first, len(table)) if self.pool.ref_counts[table[i]] > 1 or table[i] in self.cache]
+
+    def _may_write_in_place(self, seq: Sequence, indices: list[int], num_missing: int) -> bool:
+        """Whether nobody else needs these blocks, and the missing ones can be had."""
+        block_ids = [seq.block_table[index] for index in indices]
+        unwanted = all(self.pool.ref_counts[b] == 1 and b not in self.pool.pinned for b in block_ids)
+        return unwanted and num_missing <= self.pool.num_available
 
     def _copy_on_write(self, seq: Sequence, index: int, start: int) -> None:
         src = seq.block_table[index]

@@ -1,13 +1,15 @@
 """The fixed set of physical blocks: who may take one, who holds one, which may be taken back.
 
-A block is in exactly one of three states:
+A block is in exactly one of four states:
 
 * *free*: nothing of value in it, on the stack `free_blocks`;
-* *cached*: ref count 0, contents still valid and findable by hash, in `cached_blocks`, least recently used first;
-* *in use*: ref count 1 or more.
+* *cached*: ref count 0, contents still valid and findable by hash, in `cached_blocks`, least recently used first,
+  or, if it is pinned, only in `pinned`;
+* *in use*: ref count 1 or more (pinned or not);
+* *withheld*: out of reach because the pool was given a limit, on the stack `withheld`.
 
-Every operation is O(1): the free blocks are a stack (the block used last is taken first, which is kind to CPU
-caches), the cached blocks an `OrderedDict`, which is a hash table over a linked list. The pool knows nothing of
+Every operation is O(1) a block: the free blocks are a stack (the block used last is taken first, which is kind to
+CPU caches), the cached blocks an `OrderedDict`, which is a hash table over a linked list. The pool knows nothing of
 sequences, tokens or hashes; whether a block is findable it is told.
 """
 
@@ -26,10 +28,20 @@ class BlockPool:
         """The last one is taken next."""
         self.cached_blocks: OrderedDict[int, None] = OrderedDict()
         """The first one is evicted next."""
+        self.withheld: list[int] = []
+        """The last one is returned first."""
+        self.pinned: dict[int, None] = {}
+        """Findable blocks that are not evicted."""
+        self.num_idle_pinned = 0
+        """Pinned blocks without an owner."""
+        self.num_in_use = 0
+        """Blocks with a ref count above zero."""
         self.num_references = 0
         """Sum of all ref counts, that is, entries of all block tables together."""
         self.num_shared = 0
         """Blocks with a ref count of two or more."""
+        self.changed: set[int] = set()
+        """Blocks that got or lost an owner since somebody emptied this set."""
 
     @property
     def num_available(self) -> int:
@@ -37,29 +49,42 @@ class BlockPool:
         return len(self.free_blocks) + len(self.cached_blocks)
 
     @property
-    def num_in_use(self) -> int:
-        """Blocks with a ref count above zero."""
-        return self.num_blocks - len(self.free_blocks) - len(self.cached_blocks)
+    def num_cached(self) -> int:
+        """Blocks in the state *cached*, pinned ones included."""
+        return len(self.cached_blocks) + self.num_idle_pinned
+
+    @property
+    def num_usable(self) -> int:
+        """Blocks that a limit leaves."""
+        return self.num_blocks - len(self.withheld)
+
+    @property
+    def oldest_cached(self) -> int:
+        """The least recently used cached block; there must be one."""
+        return next(iter(self.cached_blocks))
+
+    # --- owners -------------------------------------------------------------------------------------
 
     def take(self) -> int:
         """A free block, with ref count 1 from now on. There must be one (`evict` makes one of a cached block)."""
         block_id = self.free_blocks.pop()
         self.ref_counts[block_id] = 1
         self.num_references += 1
-        return block_id
-
-    def evict(self) -> int:
-        """The least recently used cached block becomes the next free one; the caller forgets its hash."""
-        block_id, _ = self.cached_blocks.popitem(last=False)
-        self.free_blocks.append(block_id)
+        self.num_in_use += 1
+        self.changed.add(block_id)
         return block_id
 
     def share(self, block_id: int) -> None:
         """One more owner for a block that is in use or cached."""
         count = self.ref_counts[block_id] = self.ref_counts[block_id] + 1
         self.num_references += 1
+        self.changed.add(block_id)
         if count == 1:
-            del self.cached_blocks[block_id]
+            self.num_in_use += 1
+            if block_id in self.pinned:
+                self.num_idle_pinned -= 1
+            else:
+                del self.cached_blocks[block_id]
         elif count == 2:
             self.num_shared += 1
 
@@ -71,15 +96,67 @@ class BlockPool:
         """
         count = self.ref_counts[block_id] = self.ref_counts[block_id] - 1
         self.num_references -= 1
+        self.changed.add(block_id)
         if count == 1:
             self.num_shared -= 1
         if count:
             return False
-        if findable:
+        self.num_in_use -= 1
+        if block_id in self.pinned:
+            self.num_idle_pinned += 1
+        elif findable:
             self.cached_blocks[block_id] = None
         else:
             self.free_blocks.append(block_id)
         return True
+
+    # --- between the lists --------------------------------------------------------------------------
+
+    def evict(self, block_id: int) -> None:
+        """This block of `cached_blocks` becomes the next free one; the caller forgets its hash."""
+        del self.cached_blocks[block_id]
+        self.free_blocks.append(block_id)
+
+    def pin(self, block_id: int) -> None:
+        """A findable block is not evicted from now on."""
+        self.pinned[block_id] = None
+        if not self.ref_counts[block_id]:
+            del self.cached_blocks[block_id]
+            self.num_idle_pinned += 1
+
+    def unpin(self, block_id: int) -> None:
+        """A pinned block may be evicted again; without an owner, as the most recently used one."""
+        del self.pinned[block_id]
+        if not self.ref_counts[block_id]:
+            self.cached_blocks[block_id] = None
+            self.num_idle_pinned -= 1
+
+    def withhold(self, count: int) -> list[int]:
+        """The next `count` free blocks (there must be as many) are out of reach from now on."""
+        taken = [self.free_blocks.pop() for _ in range(count)]
+        self.withheld.extend(taken)
+        return taken
+
+    def give_back(self, count: int) -> list[int]:
+        """`count` withheld blocks are free again; the last of them is taken next."""
+        returned = [self.withheld.pop() for _ in range(count)]
+        self.free_blocks.extend(returned)
+        return returned
+
+    # --- checking -----------------------------------------------------------------------------------
+
+    def check_totals(self) -> None:
+        """Every block is in some state, as far as the sizes of the lists tell; cheap enough for every step.
+
+        Raises:
+            IntegrityError: with the numbers that disagree.
+        """
+        free, cached, withheld = len(self.free_blocks), self.num_cached, len(self.withheld)
+        if free + cached + withheld + self.num_in_use != self.num_blocks:
+            raise IntegrityError(
+                f"{self.num_blocks} blocks, but {free} free, {cached} cached, {withheld} withheld "
+                f"and {self.num_in_use} in use"
+            )
 
     def check_integrity(self) -> None:
         """Every block is in exactly one state and the running totals are right.
@@ -87,17 +164,15 @@ class BlockPool:
         Raises:
             IntegrityError: with the numbers that disagree.
         """
+        self.check_totals()
         in_use = [block_id for block_id, count in enumerate(self.ref_counts) if count > 0]
-        everywhere = sorted([*self.free_blocks, *self.cached_blocks, *in_use])
-        if everywhere != list(range(self.num_blocks)):
-            raise IntegrityError(
-                f"{self.num_blocks} blocks, but {len(self.free_blocks)} free, {len(self.cached_blocks)} cached "
-                f"and {len(in_use)} in use, or one in two lists"
-            )
+        idle_pinned = [block_id for block_id in self.pinned if not self.ref_counts[block_id]]
+        places = [*self.free_blocks, *self.cached_blocks, *idle_pinned, *self.withheld, *in_use]
+        if sorted(places) != list(range(self.num_blocks)):
+            raise IntegrityError(f"of {self.num_blocks} blocks one is in two lists or in none: {sorted(places)}")
         if min(self.ref_counts, default=0) < 0:
             raise IntegrityError(f"negative ref count: {self.ref_counts}")
-        totals = (sum(self.ref_counts), sum(count > 1 for count in self.ref_counts))
-        if totals != (self.num_references, self.num_shared):
-            raise IntegrityError(
-                f"(references, shared) are {totals}, counted {self.num_references, self.num_shared}"
-            )
+        totals = (sum(self.ref_counts), sum(count > 1 for count in self.ref_counts), len(in_use), len(idle_pinned))
+        counted = (self.num_references, self.num_shared, self.num_in_use, self.num_idle_pinned)
+        if totals != counted:
+            raise IntegrityError(f"(references, shared, in use, idle pinned) are {totals}, counted {counted}")

@@ -14,10 +14,12 @@ from pagedchat.engine.block_manager import BlockManager
 from pagedchat.engine.integrity import check_integrity
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
+from pagedchat.engine.pool_controls import PoolControls
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.scheduler import Scheduler
 from pagedchat.engine.sequence import Sequence
 from pagedchat.engine.stats import EngineStats, engine_stats
+from pagedchat.engine.watch import Watch
 from pagedchat.errors import RequestError
 
 
@@ -40,6 +42,10 @@ class EngineCore:
             limits.num_blocks, limits.block_size, limits.num_host_blocks, limits.enable_prefix_caching
         )
         self.scheduler = Scheduler(limits, self.blocks)
+        self.watch = Watch(self.blocks, self.sequences)
+        """Holds the books against each other, a little at every step."""
+        self.controls = PoolControls(self.blocks, self.scheduler)
+        """Limits, pins and evictions by hand, between two steps."""
         self._clock = clock
         self._start_time = clock()
         self._random = random.Random(limits.seed)  # noqa: S311 - for sampling, not for secrets
@@ -162,34 +168,46 @@ class EngineCore:
 
     @property
     def has_work(self) -> bool:
-        """Whether a step would do anything."""
+        """Whether a step would do anything; not where a limit or pins hold back all that wait."""
         return self.scheduler.has_work
 
     def step(self) -> ev.StepReport:
-        """Schedule a batch, run it, take in what came back."""
+        """Schedule a batch, run it, take in what came back.
+
+        Where nobody can run (all that ran outgrew a limit, say), no step is counted and the report has no batch.
+        """
         started = self._clock()
-        self._step += 1
         batch = self._schedule()
         scheduled = self._clock()
+        if batch is None:
+            return self._report([], ev.Timings(scheduled - started))
         output = self.runner.execute(batch)
         returned = self._clock()
         entries = self._update(batch.scheduled, output)
         updated = self._clock()
+        beside_forward = output.copy_seconds + output.launch_seconds + output.sample_seconds
         timings = ev.Timings(
             scheduled - started,
             output.copy_seconds,
-            output.forward_seconds or returned - scheduled - output.copy_seconds - output.sample_seconds,
+            output.forward_seconds or returned - scheduled - beside_forward,
             output.sample_seconds,
             updated - returned,
+            output.launch_seconds,
+            output.attention_seconds,
         )
+        self.watch.check(batch.scheduled)
         return self._report(entries, timings)
 
     def flush(self) -> ev.StepReport | None:
         """The report of verbs alone, where no step follows; None if nothing happened."""
         return self._report([], ev.Timings()) if self.blocks.events else None
 
-    def _schedule(self) -> SchedulerOutput:
+    def _schedule(self) -> SchedulerOutput | None:
+        """The next batch; None if it would be empty. Block moves planned by then wait for the one after."""
         scheduled = self.scheduler.schedule()
+        if not scheduled:
+            return None
+        self._step += 1
         block_ops, self.blocks.block_ops = self.blocks.block_ops, []
         num_tokens = sum([item.num_tokens for item in scheduled])
         return SchedulerOutput(self._step, scheduled, block_ops, num_tokens)
@@ -257,6 +275,7 @@ class EngineCore:
 
     def _tell(self, event: ev.CacheEvent) -> None:
         self.blocks.events.append(event)
+        self.scheduler.wake()
 
     def _get(self, seq_id: int) -> Sequence:
         try:
@@ -346,12 +365,14 @@ class EngineCore:
         return ev.PoolCounts(
             pool.num_blocks,
             len(pool.free_blocks),
-            len(pool.cached_blocks),
+            pool.num_cached,
             pool.num_in_use,
             pool.num_shared,
             pool.num_references,
             host.num_blocks,
             host.num_in_use,
+            len(pool.withheld),
+            len(pool.pinned),
         )
 
     def _counters(self) -> ev.Counters:

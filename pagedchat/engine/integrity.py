@@ -39,10 +39,14 @@ def _check_findable(blocks: BlockManager) -> None:
             raise IntegrityError(f"block {entry.block_id} is found by a hash that does not name its tokens")
         if blocks.cache.find(entry.block_hash) != entry.block_id:
             raise IntegrityError(f"block {entry.block_id} is not found by its own hash")
-    lost = [block_id for block_id in blocks.pool.cached_blocks if block_id not in blocks.cache]
-    stale = [block_id for block_id in blocks.pool.free_blocks if block_id in blocks.cache]
+    kept, empty = (
+        [*blocks.pool.cached_blocks, *blocks.pool.pinned],
+        [*blocks.pool.free_blocks, *blocks.pool.withheld],
+    )
+    lost = [block_id for block_id in kept if block_id not in blocks.cache]
+    stale = [block_id for block_id in empty if block_id in blocks.cache]
     if lost or stale:
-        raise IntegrityError(f"cached but not findable: {lost}; free but findable: {stale}")
+        raise IntegrityError(f"cached or pinned but not findable: {lost}; free or withheld but findable: {stale}")
 
 
 def _check_sequence(blocks: BlockManager, seq: Sequence) -> None:

@@ -6,25 +6,16 @@ asks the engine; a test holds it against the engine after every step of random w
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import singledispatchmethod
 from typing import Literal
 
 from pagedchat import events as ev
+from pagedchat.engine import keyframe
+from pagedchat.engine.mirror_sequence import MirrorSequence
+
+__all__ = ["BlockState", "CacheMirror", "MirrorSequence"]
 
 BlockState = Literal["free", "cached", "in_use", "withheld"]
-
-
-@dataclass(slots=True)
-class MirrorSequence:
-    """What the reports tell of one sequence; fields as in `engine.sequence.Sequence`."""
-
-    seq_id: int
-    status: ev.SequenceStatus = "parked"
-    token_ids: list[int] = field(default_factory=list)
-    num_computed: int = 0
-    block_table: list[int] = field(default_factory=list)
-    host_block_table: list[int] = field(default_factory=list)
 
 
 class CacheMirror:
@@ -39,7 +30,7 @@ class CacheMirror:
         """For each findable block the hash of the block before it; empty for a first block."""
         self.block_tokens: list[tuple[int, ...]] = [()] * num_blocks
         """For each findable block its tokens."""
-        self.withheld: list[int] = []
+        self.withheld: dict[int, None] = {}
         """Blocks that a limit keeps out of reach; the last one comes back first."""
         self.pinned: dict[int, None] = {}
         """Blocks that are not evicted."""
@@ -62,10 +53,35 @@ class CacheMirror:
         for event in report.events:
             if before is not None:
                 before(event)
-            self._fold(event)
+            _fold_of(type(event))(self, event)
         for entry in report.batch:
             self._fold_entry(entry)
         self.last = report
+
+    # --- as bytes -----------------------------------------------------------------------------------
+
+    def encode(self) -> bytes:
+        """Everything that the mirror knows; `decode` makes an equal one of it."""
+        return keyframe.encode(keyframe.keyframe_of(self))
+
+    @classmethod
+    def decode(cls, data: bytes) -> "CacheMirror":
+        """The mirror that `encode` was called on.
+
+        Raises:
+            ValueError: `data` is nothing that `encode` returns.
+        """
+        frame = keyframe.decode(data)
+        mirror = cls(frame.num_blocks, frame.block_size, frame.num_host_blocks)
+        keyframe.restore(mirror, frame)
+        return mirror
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, CacheMirror):
+            return NotImplemented
+        return keyframe.keyframe_of(self) == keyframe.keyframe_of(other)
+
+    __hash__ = None  # type: ignore[assignment]  # it changes with every report
 
     # --- what can be asked --------------------------------------------------------------------------
 
@@ -100,12 +116,14 @@ class CacheMirror:
     # --- folding ------------------------------------------------------------------------------------
 
     def _fold_entry(self, entry: ev.BatchEntry) -> None:
+        """Most entries are decodes of one token; thousands of reports are folded to travel in time."""
         seq = self.sequences[entry.seq_id]
         start = seq.num_computed
-        seq.num_computed += entry.num_prefill + entry.num_decode
-        seq.token_ids.extend(entry.token_ids)
-        for index in range(start // self.block_size, (seq.num_computed - 1) // self.block_size + 1):
-            self.touched[seq.block_table[index]] = self.num_reports
+        end = seq.num_computed = start + entry.num_prefill + entry.num_decode
+        seq.token_ids += entry.token_ids
+        first, last = start // self.block_size, (end - 1) // self.block_size
+        for block_id in seq.block_table[first : last + 1]:
+            self.touched[block_id] = self.num_reports
 
     @singledispatchmethod
     def _fold(self, event: ev.CacheEvent) -> None:
@@ -226,13 +244,13 @@ class CacheMirror:
     def _(self, event: ev.BlocksWithheld) -> None:
         for block_id in event.block_ids:
             self._take(block_id)
-            self.withheld.append(block_id)
+            self.withheld[block_id] = None
             self.touched[block_id] = self.num_reports
 
     @_fold.register
     def _(self, event: ev.BlocksReturned) -> None:
         for block_id in event.block_ids:
-            self.withheld.remove(block_id)
+            del self.withheld[block_id]
             self.free_blocks.append(block_id)
             self.touched[block_id] = self.num_reports
 
@@ -316,3 +334,7 @@ class CacheMirror:
             self.cached_blocks[block_id] = None
         else:
             self.free_blocks.append(block_id)
+
+
+_fold_of = CacheMirror.__dict__["_fold"].dispatcher.dispatch
+"""The fold for a type of event. `self._fold(event)` is the same, but makes a new function at every call first."""

@@ -28,7 +28,7 @@ class ScheduledSequence(msgspec.Struct):
 
 
 class SchedulerOutput(msgspec.Struct):
-    """The batch of one step.
+    """The batch of one step; never empty.
 
     The block table of every scheduled sequence covers `start + num_tokens` tokens, and the blocks written to are
     its own. `block_ops` must be carried out in order (a block written by one may be read by a later one), before
@@ -49,7 +49,11 @@ class ModelRunnerOutput(msgspec.Struct):
     """For each scheduled sequence, in order: the sampled tokens; empty where `samples` is false."""
     copy_seconds: float = 0.0
     forward_seconds: float = 0.0
+    """0 where it is not measured: then it is what the other phases leave."""
     sample_seconds: float = 0.0
+    launch_seconds: float = 0.0
+    attention_seconds: float = 0.0
+    """Of the forward pass; 0 where it is not measured."""
 
 
 class ModelRunner(Protocol):

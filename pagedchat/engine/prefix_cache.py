@@ -4,15 +4,17 @@ A full block is known by the hash of its tokens chained to the hash of the block
 the whole prefix up to and including the block (as in vLLM's automatic prefix caching). Hashes are 128-bit BLAKE2b:
 the same tokens have the same hash in every process, and two prefixes with one hash will not be met.
 
-For a match that ends inside a block, blocks are also indexed by their parent's hash and their first token.
+For a match that ends inside a block, blocks are also indexed by their parent's hash and their first token; and to
+tell what is cached where a match ends, by their parent's hash alone.
 The cache knows tokens and block ids only; who holds a block, and when it is evicted, is decided elsewhere.
 """
 
 from array import array
+from collections.abc import KeysView
 from collections.abc import Sequence as TokenIds
 from hashlib import blake2b
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 ROOT = b""
 """The parent hash of a first block."""
@@ -41,6 +43,7 @@ class PrefixCache:
     def __init__(self) -> None:
         self._by_hash: dict[bytes, CachedBlock] = {}
         self._by_head: dict[tuple[bytes, int], dict[int, CachedBlock]] = {}
+        self._by_parent: dict[bytes, dict[int, CachedBlock]] = {}
         self._by_block: dict[int, CachedBlock] = {}
 
     def __len__(self) -> int:
@@ -50,6 +53,11 @@ class PrefixCache:
         """Whether the block is findable."""
         return block_id in self._by_block
 
+    @property
+    def block_ids(self) -> KeysView[int]:
+        """All findable blocks; the view follows changes."""
+        return self._by_block.keys()
+
     def entries(self) -> list[CachedBlock]:
         """All findable blocks."""
         return list(self._by_block.values())
@@ -58,6 +66,15 @@ class PrefixCache:
         """The block with this hash."""
         entry = self._by_hash.get(block_hash)
         return None if entry is None else entry.block_id
+
+    def entry(self, block_id: int) -> CachedBlock | None:
+        """What is known of this block, if it is findable."""
+        return self._by_block.get(block_id)
+
+    def newest_after(self, parent: bytes) -> CachedBlock | None:
+        """Of the blocks that come after `parent`, the one that became findable last."""
+        children = self._by_parent.get(parent)
+        return next(reversed(children.values())) if children else None
 
     def find_head(self, parent: bytes, token_ids: TokenIds[int]) -> tuple[int, int] | None:
         """The block after `parent` that agrees with `token_ids` for longest.
@@ -86,17 +103,26 @@ class PrefixCache:
         entry = CachedBlock(block_id, block_hash, parent, tuple(token_ids))
         self._by_hash[block_hash] = self._by_block[block_id] = entry
         self._by_head.setdefault((parent, entry.token_ids[0]), {})[block_id] = entry
+        self._by_parent.setdefault(parent, {})[block_id] = entry
         return True
 
     def remove(self, block_id: int) -> None:
         """Forget a block that was findable."""
         entry = self._by_block.pop(block_id)
         del self._by_hash[entry.block_hash]
-        head = (entry.parent, entry.token_ids[0])
-        siblings = self._by_head[head]
-        del siblings[block_id]
-        if not siblings:
-            del self._by_head[head]
+        _forget(self._by_head, (entry.parent, entry.token_ids[0]), block_id)
+        _forget(self._by_parent, entry.parent, block_id)
+
+
+Key = TypeVar("Key")
+
+
+def _forget(index: dict[Key, dict[int, CachedBlock]], key: Key, block_id: int) -> None:
+    """Take a block out of an index, and its key with it when nothing is left."""
+    siblings = index[key]
+    del siblings[block_id]
+    if not siblings:
+        del index[key]
 
 
 def _common_length(a: TokenIds[int], b: TokenIds[int]) -> int:

@@ -11,6 +11,7 @@ where host memory is full.
 """
 
 from heapq import merge
+from typing import Literal
 
 from pagedchat import events as ev
 from pagedchat.config import PreemptionMode
@@ -19,6 +20,9 @@ from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import ScheduledSequence
 from pagedchat.engine.queues import Queues, precedence
 from pagedchat.engine.sequence import Sequence
+
+Admission = Literal["ok", "later", "never"]
+"""Whether a newcomer was taken, or its turn was used; `never`: nothing will come of waiting alone."""
 
 
 class Scheduler:
@@ -31,12 +35,20 @@ class Scheduler:
         self.num_preemptions = 0
         self.prefix_queries = 0
         self.prefix_hits = 0
+        self.held_back: list[Sequence] = []
+        """Those in the queues that cannot run however long they wait: a limit or pins leave them too few blocks."""
+        self._stalled = False
         self._start_batch()
 
     @property
     def has_work(self) -> bool:
-        """Whether some sequence wants a token."""
-        return bool(self.queues.running or self.queues.waiting or self.queues.swapped)
+        """Whether some sequence wants a token and can have it. Those that are held back wait for a `wake`."""
+        queues = self.queues
+        return bool(queues.running or ((queues.waiting or queues.swapped) and not self._stalled))
+
+    def wake(self) -> None:
+        """Something has changed: who was held back may run now."""
+        self._stalled = False
 
     def schedule(self) -> list[ScheduledSequence]:
         """The next batch. Every sequence in it has the blocks it writes to, and they are its own."""
@@ -46,6 +58,7 @@ class Scheduler:
         self._schedule_prefills()
         if self.num_preemptions == preemptions:  # otherwise newcomers would take what was just given back
             self._admit()
+            self._stalled = not self.queues.running
         return self._batch
 
     def _start_batch(self) -> None:
@@ -93,6 +106,8 @@ class Scheduler:
         """Blocks for a running sequence, taken from others if need be; False if it had to give its own."""
         while not self.blocks.prepare_write(seq, end):
             victim = self._next_victim(seq) or self.queues.running[-1]
+            if not self.blocks.fits(seq):
+                victim = seq  # whatever others gave, it would not do
             self._take_blocks_from(victim, seq)
             if victim is seq:
                 return False
@@ -104,20 +119,34 @@ class Scheduler:
         """Waiting and swapped sequences, in order of precedence, until one does not fit.
 
         One whose next block is being computed for another sequence in this very step is passed over: a step later
-        it finds the block in the prefix cache. So a prompt sent to many chats at once is computed once.
+        it finds the block in the prefix cache. So a prompt sent to many chats at once is computed once. Passed over
+        are also those that would not fit if all others gave way; nobody gives anything for them.
         """
+        self.held_back = []
         for seq in merge(self.queues.waiting.copy(), self.queues.swapped.copy(), key=precedence):
             if not self._budget or len(self.queues.running) >= self.limits.max_num_seqs:
                 return
-            if seq.status == "swapped":
-                admitted = self._swap_in(seq)
-            elif seq.status == "waiting":
-                match = self.blocks.match_prefix(seq)
-                admitted = match.next_hash in self._being_computed or self._start(seq, match)
-            else:
-                continue  # swapped out a moment ago for one before it
-            if not admitted:
+            admission = self._admit_one(seq)
+            if admission == "later":
                 return
+            if admission == "never":
+                self.held_back.append(seq)
+
+    def _admit_one(self, seq: Sequence) -> Admission:
+        if seq.status == "swapped":
+            if not self.blocks.fits(seq, self.blocks.found_for_swap_in(seq)):
+                return "never"
+            admitted = self._swap_in(seq)
+        else:
+            match = self.blocks.match_prefix(seq)
+            if match.next_hash in self._being_computed:
+                return "ok"
+            if not self.blocks.fits(seq, match.block_ids):
+                return "never"
+            admitted = self._start(seq, match)
+        if admitted:
+            return "ok"
+        return "later" if self.queues.running else "never"
 
     def _start(self, seq: Sequence, match: PrefixMatch) -> bool:
         """A waiting sequence runs if blocks for all its tokens are there, or if it is alone."""
@@ -129,12 +158,13 @@ class Scheduler:
                 match = self.blocks.match_prefix(seq)
             elif self.queues.running:
                 return False
-            elif match is NO_MATCH:
+            elif match is not NO_MATCH:
+                match = NO_MATCH  # alone, and not even enough to copy the block in which the match ends
+            elif self.blocks.can_write_in_place(seq, length):
                 break
             else:
-                match = NO_MATCH  # alone, and not even enough to copy the block in which the match ends
-        self._count_lookup(seq, match.num_tokens)
-        self.blocks.take_prefix(seq, match)
+                return False
+        self._take_prefix(seq, match)
         end = seq.num_computed + min(seq.num_uncomputed, self._budget)
         if not self.blocks.prepare_write(seq, end):
             return False
@@ -143,7 +173,9 @@ class Scheduler:
         return True
 
     def _swap_in(self, seq: Sequence) -> bool:
-        while self.blocks.num_missing_for_swap_in(seq) > self.blocks.pool.num_available:
+        """A swapped sequence runs if blocks for its next token are there; if it is alone, for all its tokens."""
+        length = seq.num_computed + 1 if self.queues.running else len(seq)
+        while self.blocks.num_missing_for_swap_in(seq, length) > self.blocks.pool.num_available:
             victim = self._next_victim(seq)
             if victim is None:
                 return False
@@ -160,17 +192,35 @@ class Scheduler:
         self.queues.enqueue(seq, "running")
         self.blocks.events.append(ev.SequenceScheduled(seq.seq_id))
 
-    def _count_lookup(self, seq: Sequence, num_hits: int) -> None:
+    def _take_prefix(self, seq: Sequence, match: PrefixMatch) -> None:
+        """Take what was found, count it, and tell where the request's first lookup ended."""
+        is_first, seq.awaits_first_run = seq.awaits_first_run, False
         if self.limits.enable_prefix_caching:
             self.prefix_queries += seq.num_uncomputed
-            self.prefix_hits += num_hits
-        if seq.awaits_first_run:
-            seq.num_cached_tokens += num_hits
-            seq.awaits_first_run = False
+            self.prefix_hits += match.num_tokens
+        if is_first:
+            seq.num_cached_tokens += match.num_tokens
+        self.blocks.take_prefix(seq, match)
+        if is_first and match.missed:
+            self.blocks.tell_miss(seq)
 
     # --- taking blocks back -------------------------------------------------------------------------
 
-    def _next_victim(self, for_seq: Sequence) -> Sequence | None:
+    def make_available(self, num_blocks: int) -> list[int]:
+        """Between steps: take blocks from sequences until so many are available.
+
+        Returns:
+            The ids of the running sequences that were preempted.
+        """
+        preempted = []
+        while self.blocks.pool.num_available < num_blocks:
+            victim = self._next_victim() or self.queues.running[-1]
+            if victim.status == "running":
+                preempted.append(victim.seq_id)
+            self._take_blocks_from(victim, victim)
+        return preempted
+
+    def _next_victim(self, for_seq: Sequence | None = None) -> Sequence | None:
         """Who gives blocks before any running sequence does."""
         parked = self.queues.parked_on_device
         if parked:

@@ -16,6 +16,7 @@ from pagedchat.service.commands import AnyCommand, Close, Focus, Fork, Generate,
 from pagedchat.service.publisher import Publisher
 from pagedchat.service.requests import Request
 from pagedchat.service.text_model import TextModel
+from pagedchat.service.token_texts import TokenTeller
 
 
 @dataclass(slots=True)
@@ -54,6 +55,7 @@ class Chats:
         self._publisher = publisher
         self._text_model = text_model
         self._clock = clock
+        self._tokens = TokenTeller(text_model.tokenizer)
         self._chats: dict[int, Chat] = {}
         self._focused: int | None = None
 
@@ -171,6 +173,9 @@ class Chats:
 
     def follow(self, report: StepReport) -> None:
         """Pass on what the step brought to each session; to be called before the next step or verb."""
+        token_texts = self._tokens.news(report)
+        if token_texts is not None:
+            self._publisher.add_token_texts(token_texts)
         for entry in report.batch:
             if entry.token_ids:
                 self._take_tokens(entry.seq_id)

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pagedchat.chat.template import ChatTemplate
@@ -116,7 +117,7 @@ def _start(config: EngineConfig, args: argparse.Namespace, publisher: Publisher,
     """Load the model; `None` after having told the UI why that is not possible."""
     try:
         loaded = _loader(args.loader)(config, publisher.add_progress)
-        loop = _engine(loaded, publisher, inbox)
+        loop = _engine(loaded, publisher, inbox, Path(args.log_file).parent if args.log_file else None)
     except UI_GONE:
         raise
     except PagedChatError as error:
@@ -141,12 +142,12 @@ def _loader(name: str) -> Loader:
     return loader
 
 
-def _engine(loaded: "LoadedModel", publisher: Publisher, inbox: Inbox) -> EngineLoop:
+def _engine(loaded: "LoadedModel", publisher: Publisher, inbox: Inbox, dump_dir: Path | None) -> EngineLoop:
     core = EngineCore(loaded.limits, loaded.runner)
     template = ChatTemplate(loaded.chat_template, loaded.special_tokens)
     defaults = SamplingParams(**{"max_tokens": None, **loaded.info.sampling_defaults})
     chats = Chats(core, publisher, TextModel(loaded.tokenizer, template, defaults))
-    return EngineLoop(core, chats, publisher, inbox)
+    return EngineLoop(core, chats, publisher, inbox, dump_dir=dump_dir)
 
 
 # --- running ----------------------------------------------------------------------------------------

@@ -1,15 +1,36 @@
 """The engine process's loop: drain commands, step, publish. Knows no socket, no model and no text."""
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from queue import SimpleQueue
+from pathlib import Path
+from queue import Empty, SimpleQueue
 
 from pagedchat.engine.core import EngineCore
-from pagedchat.events import RunState, StepReport
+from pagedchat.events import IntegrityBroken, RunState, StepReport
 from pagedchat.service.chats import Chats
-from pagedchat.service.commands import AnyCommand, Pause, Resume, Shutdown, StepOnce
+from pagedchat.service.commands import (
+    AnyCommand,
+    Evict,
+    FlushCache,
+    Pause,
+    Pin,
+    Resume,
+    SetLimit,
+    SetPace,
+    Shutdown,
+    StepOnce,
+    Unpin,
+)
+from pagedchat.service.controls import HeldBack, PoolCommand, carry_out
+from pagedchat.service.dump import write_dump
 from pagedchat.service.publisher import Publisher
+
+log = logging.getLogger("pagedchat.engine")
+
+MAX_PACE = 60.0
+"""Seconds a step may be made to take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +48,16 @@ Inbox = SimpleQueue[Received]
 class EngineLoop:
     """Runs an engine until it is told to end.
 
-    A pause acts before the next step. Commands are carried out while paused too, and what they did to the cache is
-    published; only steps wait.
+    A pause acts before the next step. Commands are carried out while paused too, and in slow motion between the
+    steps; what they did to the cache is published at once, only steps wait.
+
+    Args:
+        core: the engine.
+        chats: the sessions on it.
+        publisher: hears all that happens.
+        inbox: where commands come from.
+        clock: seconds.
+        dump_dir: where a dump is written if the engine's books disagree; None writes none.
     """
 
     def __init__(
@@ -38,20 +67,28 @@ class EngineLoop:
         publisher: Publisher,
         inbox: Inbox,
         clock: Callable[[], float] = time.monotonic,
+        dump_dir: Path | None = None,
     ) -> None:
         self._core = core
         self.chats = chats
         self._publisher = publisher
         self._inbox = inbox
         self._clock = clock
+        self._held_back = HeldBack(core)
+        self._dump_dir = dump_dir
+        self._broken = False
         self._paused = False
         self._steps_left = 0
+        self._pace = 0.0
+        self._last_step = float("-inf")
 
     def run(self) -> None:
         """Until `Shutdown`."""
         while not isinstance((received := self._next()).command, Shutdown):
             self.handle(received)
         self._publisher.flush()
+
+    # --- commands -----------------------------------------------------------------------------------
 
     def handle(self, received: Received) -> None:
         """Carry out one command."""
@@ -62,39 +99,81 @@ class EngineLoop:
                 self._set_paused(False)
             case StepOnce(count):
                 self._steps_left += count if self._paused else 0
+            case SetPace(seconds):
+                self._pace = min(MAX_PACE, max(0.0, seconds))
+                self._tell_state()
+            case SetLimit() | Pin() | Unpin() | Evict() | FlushCache() as command:
+                self._control(command)
             case command:
                 self.chats.handle(command, received.time)
         self._settle()
+
+    def _set_paused(self, paused: bool) -> None:
+        self._paused = paused
+        self._steps_left = 0
+        self._tell_state()
+
+    def _control(self, command: PoolCommand) -> None:
+        notice = carry_out(self._core, command)
+        self._settle()  # what was done is told before the answer
+        if isinstance(command, SetLimit) and not notice.failed:
+            self._tell_state()
+        self._publisher.send_now(notice)
+
+    def _tell_state(self) -> None:
+        self._publisher.send_now(RunState(self._paused, self._pace, self._core.controls.limit))
+
+    # --- steps --------------------------------------------------------------------------------------
 
     @property
     def may_step(self) -> bool:
         """Whether there is work and nothing holds it."""
         return self._core.has_work and (not self._paused or self._steps_left > 0)
 
+    def seconds_to_step(self) -> float | None:
+        """How long the next step is to be waited for; None until there is a command."""
+        if not self.may_step:
+            return None
+        return max(0.0, self._last_step + self._pace - self._clock()) if self._pace else 0.0
+
     def step(self) -> None:
         """Run one step and publish what is due."""
-        self._take(self._core.step())
+        self._last_step = self._clock()
+        report = self._core.step()
+        self._take(report)
         self._settle()
+        self._tell_what_is_wrong(report)
         if self._paused:
             self._steps_left -= 1
             self._publisher.flush()
         else:
             self._publisher.flush_if_due()
 
+    def _tell_what_is_wrong(self, report: StepReport) -> None:
+        """Each trouble once: chats that cannot run, and books that disagree."""
+        notice, violation = self._held_back.news(), self._core.watch.violation
+        if notice is not None:
+            self._publisher.send_now(notice)
+        if violation is not None and not self._broken:
+            self._broken = True
+            log.error("The engine's books disagree after step %d: %s", report.step, violation)
+            dump = write_dump(self._core, violation, report, self._dump_dir)
+            self._publisher.send_now(IntegrityBroken(report.step, violation, dump))
+
     def _next(self) -> Received:
-        """Step until a command comes; with nothing to do, wait for one."""
+        """Step until a command comes; with nothing to do, or in slow motion, wait for one."""
         while self._inbox.empty():
-            if not self.may_step:
+            seconds = self.seconds_to_step()
+            if seconds is None:
                 self._steps_left = 0
+            if seconds != 0.0:
                 self._publisher.flush()
-                break
+                try:
+                    return self._inbox.get(timeout=seconds)
+                except Empty:
+                    continue
             self.step()
         return self._inbox.get()
-
-    def _set_paused(self, paused: bool) -> None:
-        self._paused = paused
-        self._steps_left = 0
-        self._publisher.send_now(RunState(paused))
 
     def _settle(self) -> None:
         """Take in what verbs did; ending a request is a verb that may itself follow from a report."""

@@ -6,7 +6,7 @@ Order is kept: before an urgent event goes all that came before it.
 import time
 from collections.abc import Callable
 
-from pagedchat.events import EngineEvent, LoadProgress, StepReport, Steps, TextDelta
+from pagedchat.events import EngineEvent, LoadProgress, StepReport, Steps, TextDelta, TokenTexts
 
 INTERVAL = 1 / 30
 """Seconds between two publications."""
@@ -26,6 +26,7 @@ class Publisher:
         self._last_sent = float("-inf")
         self._reports: list[StepReport] = []
         self._texts: dict[int, TextDelta] = {}
+        self._token_texts: list[TokenTexts] = []
         self._stage = ""
 
     def send_now(self, event: EngineEvent) -> None:
@@ -36,6 +37,10 @@ class Publisher:
     def add_report(self, report: StepReport) -> None:
         """A step was run, or verbs."""
         self._reports.append(report)
+
+    def add_token_texts(self, texts: TokenTexts) -> None:
+        """What tokens stand for that occur in the reports added last."""
+        self._token_texts.append(texts)
 
     def add_text(self, delta: TextDelta) -> None:
         """A request has more text."""
@@ -57,6 +62,9 @@ class Publisher:
         """Send all that was collected."""
         reports, self._reports = self._reports, []
         texts, self._texts = self._texts, {}
+        token_texts, self._token_texts = self._token_texts, []
+        if token_texts:
+            self._send(_joined(token_texts))
         if reports:
             self._send(Steps(reports))
         for delta in texts.values():
@@ -70,3 +78,10 @@ class Publisher:
 
     def _is_due(self) -> bool:
         return self._clock() - self._last_sent >= INTERVAL
+
+
+def _joined(parts: list[TokenTexts]) -> TokenTexts:
+    return TokenTexts(
+        [token_id for part in parts for token_id in part.token_ids],
+        [text for part in parts for text in part.texts],
+    )

@@ -1,5 +1,7 @@
 """What must hold between an engine and its mirror at any moment."""
 
+from collections import Counter
+
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.mirror import CacheMirror
 
@@ -20,8 +22,14 @@ def assert_mirror_equals(mirror: CacheMirror, engine: EngineCore) -> None:
     assert mirror.free_blocks == pool.free_blocks
     assert list(mirror.cached_blocks) == list(pool.cached_blocks)
     assert mirror.host_ref_counts == host.ref_counts
-    hashes = {entry.block_id: entry.block_hash for entry in engine.blocks.cache.entries()}
-    assert {b: h for b, h in enumerate(mirror.block_hashes) if h is not None} == hashes
+    assert list(mirror.withheld) == pool.withheld
+    assert list(mirror.pinned) == list(pool.pinned)
+    entries = {entry.block_id: entry for entry in engine.blocks.cache.entries()}
+    assert {b for b, h in enumerate(mirror.block_hashes) if h is not None} == entries.keys()
+    for block_id, entry in entries.items():
+        assert mirror.block_hashes[block_id] == entry.block_hash
+        assert mirror.block_parents[block_id] == entry.parent
+        assert mirror.block_tokens[block_id] == entry.token_ids
     assert mirror.sequences.keys() == engine.sequences.keys()
     for seq_id, seq in engine.sequences.items():
         seen = mirror.sequences[seq_id]
@@ -33,6 +41,10 @@ def assert_mirror_equals(mirror: CacheMirror, engine: EngineCore) -> None:
         assert sorted(holders) == sorted(s.seq_id for s in engine.sequences.values() if block_id in s.block_table)
     assert mirror.last is not None
     counts = mirror.last.pool
-    assert counts.free + counts.cached + counts.in_use == counts.total
+    assert counts.free + counts.cached + counts.in_use + counts.withheld == counts.total
+    assert (counts.withheld, counts.pinned) == (len(pool.withheld), len(pool.pinned))
+    states = Counter(mirror.state(block_id) for block_id in range(mirror.num_blocks))
+    told = {"free": counts.free, "cached": counts.cached, "in_use": counts.in_use, "withheld": counts.withheld}
+    assert states == Counter(told)
     assert counts.table_entries == sum(len(seq.block_table) for seq in engine.sequences.values())
     assert counts.shared == sum(count > 1 for count in mirror.ref_counts)

@@ -25,13 +25,18 @@ def test_a_shared_block_outlives_its_first_owner():
 
 def test_cached_blocks_are_evicted_least_recently_used_first():
     pool = BlockPool(3)
-    blocks = [pool.take() for _ in range(3)]
+    for _ in range(3):
+        pool.take()
     for block in (1, 0, 2):
         pool.drop(block, findable=True)
     pool.share(1)
     pool.drop(1, findable=True)  # used again, so last in the queue now
     assert pool.num_available == 3
-    assert [pool.evict() for _ in blocks] == [0, 2, 1]
+    evicted = []
+    while pool.cached_blocks:
+        evicted.append(pool.oldest_cached)
+        pool.evict(pool.oldest_cached)
+    assert evicted == [0, 2, 1]
     pool.check_integrity()
 
 

@@ -56,3 +56,15 @@ def test_before_sees_the_state_that_an_event_changes():
     mirror.apply(engine.flush(), before=lambda event: seen.append((type(event), list(mirror.ref_counts))))
     assert seen == [(ev.SequenceForked, [1, 1, 0, 0])]
     assert mirror.ref_counts == [2, 2, 0, 0]
+
+
+def test_a_report_keeps_what_it_tells_of_a_swap_when_the_sequence_is_cut_afterwards():
+    engine = make_engine(num_blocks=8, num_host_blocks=8, preemption_mode="swap")
+    seq = ask(engine, tokens(12))
+    finish(engine)
+    engine.blocks.swap_out(engine.sequences[seq])
+    report = engine.flush()
+    told = report.events[-1]
+    before = list(told.host_block_ids)
+    engine.rewind(seq, 0)
+    assert told.host_block_ids == before != []

@@ -36,3 +36,17 @@ def test_a_removed_block_is_found_no_more_in_any_way():
     assert cache.find(name) is None
     assert cache.find_head(ROOT, [1]) is None
     assert len(cache) == 0
+
+
+def test_the_newest_block_after_a_parent_is_known_until_it_is_removed():
+    cache = PrefixCache()
+    for block, tokens in enumerate([[1, 2], [3, 4]]):
+        cache.add(block, hash_block(ROOT, tokens), ROOT, tokens)
+    newest = cache.newest_after(ROOT)
+    assert newest is not None
+    assert newest == cache.entry(1)
+    cache.remove(1)
+    assert cache.newest_after(ROOT) == cache.entry(0)
+    cache.remove(0)
+    assert cache.newest_after(ROOT) is None
+    assert cache.entry(0) is None

@@ -104,6 +104,20 @@ class Workload(RuleBasedStateMachine):
             self.engine.close(seq.seq_id)
             self.expected.pop(seq.seq_id, None)
 
+    @rule(num_blocks=st.none() | st.integers(1, 12))
+    def limit(self, num_blocks):
+        self.control(lambda: self.engine.controls.set_limit(num_blocks))
+
+    @rule(block_id=st.integers(0, 12), what=st.sampled_from(["pin", "unpin", "evict"]))
+    def touch(self, block_id, what):
+        self.control(lambda: getattr(self.engine.controls, what)(block_id))
+
+    def control(self, action):
+        try:
+            action()
+        except RequestError as error:
+            event(f"refused: {error.message[:12]}")
+
     @precondition(lambda self: self.engine.has_work)
     @rule(count=st.integers(1, 6))
     def step(self, count):
@@ -114,12 +128,13 @@ class Workload(RuleBasedStateMachine):
     @precondition(lambda self: self.engine.has_work)
     @rule()
     def drain(self):
-        """Whatever was asked for is done in the end, however few the blocks."""
+        """Whatever was asked for is done in the end, however few the blocks; unless a limit or pins forbid it."""
         for _ in range(4000):
             if not self.engine.has_work:
                 break
             self.one_step()
         assert not self.engine.has_work
+        assert not self.expected or self.engine.scheduler.held_back
         for status in ("preemptions", "swaps_out", "copies", "evictions", "prefix_hits"):
             if getattr(self.engine.stats(), status):
                 event(f"{status} happened")
@@ -127,7 +142,7 @@ class Workload(RuleBasedStateMachine):
     def one_step(self):
         report = self.engine.step()
         limits = self.engine.limits
-        assert self.runner.batch_sizes[-1] <= limits.max_num_batched_tokens
+        assert sum(e.num_prefill + e.num_decode for e in report.batch) <= limits.max_num_batched_tokens
         assert len(self.engine.scheduler.queues.running) <= limits.max_num_seqs
         self.mirror.apply(report)
         assert_mirror_equals(self.mirror, self.engine)

@@ -303,8 +303,9 @@ def test_steps_are_coalesced_but_the_first_token_is_not_held_back():
     assert len(rig.events) == before
     rig.clock.advance(0.02)
     rig.loop.step()
-    steps, delta = rig.events[before:]
+    token_texts, steps, delta = rig.events[before:]
     assert (len(steps.reports), len(delta.text)) == (21, 21)
+    assert isinstance(token_texts, ev.TokenTexts)
 
 
 def test_engine_that_cannot_go_on_fails_what_runs():

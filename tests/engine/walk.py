@@ -1,0 +1,198 @@
+"""A random workload on one engine: any verb at any time, scarcity of every kind, the user's hand on the pool.
+
+Every read of the cache is checked by the runner, and after every operation the mirror must equal the engine.
+"""
+
+import random
+from collections import Counter
+
+from pagedchat.engine.core import EngineCore
+from pagedchat.engine.limits import EngineLimits
+from pagedchat.engine.mirror import CacheMirror
+from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.errors import RequestError
+from tests.engine.checks import assert_mirror_equals, assert_replies
+from tests.engine.kv_simulator import KVSimulator, expected_reply
+
+VOCAB = 3
+EOS = VOCAB - 1
+VERBS = {
+    "extend": 8, "step": 16, "fork": 2, "rewind": 2, "stop": 1, "close": 1, "open": 2, "focus": 1,
+    "limit": 1, "pin": 1, "unpin": 0.5, "evict": 0.5, "flush": 0.1, "keyframe": 0.2,
+}  # fmt: skip
+STATS = ("preemptions", "swaps_out", "swaps_in", "copies", "evictions", "prefix_hits", "prefill_tokens")
+
+
+class Walk:
+    def __init__(self, seed: int) -> None:
+        self.random = choose = random.Random(seed)
+        size = choose.choice([1, 2, 4, 8])
+        self.limits = EngineLimits(
+            num_blocks=choose.randint(3, 24),
+            num_host_blocks=choose.choice([0, 4, 64]),
+            block_size=size,
+            model_len=choose.choice([24, 60]),
+            max_num_seqs=choose.randint(1, 6),
+            max_num_batched_tokens=choose.choice([1, 4, 16, 200]),
+            enable_prefix_caching=choose.random() < 0.7,
+            preemption_mode=choose.choice(["recompute", "swap"]),
+            eos_token_ids=frozenset({EOS}),
+        )
+        self.runner = KVSimulator(self.limits.num_blocks, size, self.limits.num_host_blocks, VOCAB)
+        self.engine = EngineCore(self.limits, self.runner)
+        self.mirror = CacheMirror(self.limits.num_blocks, size, self.limits.num_host_blocks)
+        self.expected: dict[int, list[int]] = {}
+        self.seen: Counter[str] = Counter()
+        self.prompts = [[choose.randrange(VOCAB) for _ in range(40)] for _ in range(3)]
+
+    def run(self, num_operations: int) -> Counter[str]:
+        """So many operations; then what limit and pins allow; then, without them, all that was asked for."""
+        for verb in self.random.choices(list(VERBS), list(VERBS.values()), k=num_operations):
+            getattr(self, verb)()
+            self.check()
+        self.drain()
+        self.engine.controls.set_limit(None)
+        self.engine.controls.unpin()
+        self.check()
+        self.drain()
+        assert not self.expected, "some request has no reply"
+        assert self.engine.watch.violation is None
+        return self.seen + Counter({k: getattr(self.engine.stats(), k) for k in STATS})
+
+    def drain(self) -> None:
+        """Step until nothing more can be done. That there is an end to it is part of the test."""
+        for _ in range(5000):
+            if not self.engine.has_work:
+                return
+            self.step()
+            self.check()
+        raise AssertionError("the engine turns round and round")
+
+    def pick(self, *statuses: str):
+        found = [s for s in self.engine.sequences.values() if not statuses or s.status in statuses]
+        return self.random.choice(found) if found else None
+
+    # --- verbs --------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        if len(self.engine.sequences) < 10:
+            self.engine.open()
+
+    def extend(self) -> None:
+        seq = self.pick("parked")
+        if seq is None:
+            return
+        base = self.random.choice(self.prompts)
+        prompt = (
+            base[: self.random.randint(0, len(base))] if not seq.token_ids else base[: self.random.randint(0, 3)]
+        )
+        ignore_eos = self.random.random() < 0.7
+        params = SamplingParams(max_tokens=self.random.choice([1, 3, 20, None]), ignore_eos=ignore_eos)
+        try:
+            self.engine.extend(seq.seq_id, prompt, params)
+        except RequestError:
+            self.seen["refused"] += 1
+            return
+        room = self.limits.max_len - len(seq)
+        budget = room if params.max_tokens is None else min(room, params.max_tokens)
+        stop = frozenset() if ignore_eos else self.limits.eos_token_ids
+        self.expected[seq.seq_id] = expected_reply(seq.token_ids, VOCAB, budget, stop)
+
+    def fork(self) -> None:
+        seq = self.pick()
+        if seq is None or len(self.engine.sequences) >= 10:
+            return
+        in_use = self.engine.blocks.pool.num_in_use
+        child = self.engine.fork(seq.seq_id)
+        assert self.engine.blocks.pool.num_in_use == in_use, "a fork takes no block"
+        self.seen[f"fork {seq.status}"] += 1
+        if seq.seq_id in self.expected:
+            self.expected[child] = self.expected[seq.seq_id]
+
+    def rewind(self) -> None:
+        seq = self.pick()
+        if seq is not None:
+            self.seen[f"rewind {seq.status}"] += 1
+            self.engine.rewind(seq.seq_id, self.random.randint(0, len(seq)))
+            self.expected.pop(seq.seq_id, None)
+
+    def stop(self) -> None:
+        seq = self.pick()
+        if seq is not None:
+            self.engine.stop(seq.seq_id)
+            self.expected.pop(seq.seq_id, None)
+
+    def close(self) -> None:
+        seq = self.pick()
+        if seq is not None:
+            self.seen[f"close {seq.status}"] += 1
+            self.engine.close(seq.seq_id)
+            self.expected.pop(seq.seq_id, None)
+
+    def focus(self) -> None:
+        seq = self.pick()
+        if seq is not None:
+            self.engine.set_priority(seq.seq_id, self.random.randint(0, 2))
+
+    # --- the hand on the pool -----------------------------------------------------------------------
+
+    def limit(self) -> None:
+        count = self.random.choice([None, self.random.randint(1, self.limits.num_blocks)])
+        self._control("limit", lambda: self.engine.controls.set_limit(count))
+        assert self.engine.controls.limit in {None, self.engine.blocks.pool.num_usable}
+
+    def pin(self) -> None:
+        self._control("pin", lambda: self.engine.controls.pin(self._some_block()))
+
+    def unpin(self) -> None:
+        pinned = list(self.engine.blocks.pool.pinned)
+        block_id = self.random.choice([None, *pinned, self._some_block()])
+        self._control("unpin", lambda: self.engine.controls.unpin(block_id))
+
+    def evict(self) -> None:
+        self._control("evict", lambda: self.engine.controls.evict(self._some_block()))
+
+    def flush(self) -> None:
+        self._control("flush", self.engine.controls.flush)
+
+    def _some_block(self) -> int:
+        """Mostly one for which there is something to do."""
+        findable = [entry.block_id for entry in self.engine.blocks.cache.entries()]
+        every = list(range(self.limits.num_blocks))
+        return self.random.choice(findable if findable and self.random.random() < 0.8 else every)
+
+    def _control(self, name: str, action) -> None:
+        try:
+            action()
+            self.seen[name] += 1
+        except RequestError as error:
+            self.seen[f"{name} refused"] += bool(error.hint)
+
+    # --- steps and checks ---------------------------------------------------------------------------
+
+    def step(self) -> None:
+        if not self.engine.has_work:
+            return
+        report = self.engine.step()
+        self.mirror.apply(report)
+        self.seen["steps" if report.batch else "stalls"] += 1
+        assert (
+            sum(entry.num_prefill + entry.num_decode for entry in report.batch)
+            <= self.limits.max_num_batched_tokens
+        )
+        assert len(self.engine.scheduler.queues.running) <= self.limits.max_num_seqs
+        assert_replies(self.expected, self.engine)
+
+    def keyframe(self) -> None:
+        """Go on with a copy of the mirror that went through bytes."""
+        copy = CacheMirror.decode(self.mirror.encode())
+        assert copy == self.mirror
+        self.mirror = copy
+
+    def check(self) -> None:
+        self.engine.check_integrity()
+        report = self.engine.flush()
+        if report is not None:
+            self.mirror.apply(report)
+        if self.mirror.last is not None:
+            assert_mirror_equals(self.mirror, self.engine)
