@@ -1,4 +1,5 @@
-"""The `pagedchat` command: reads arguments, starts the terminal, a one-shot prompt, a benchmark or the doctor.
+"""The `pagedchat` command: reads arguments, starts the terminal, a one-shot prompt, a replay, a
+benchmark or the doctor.
 
 Each of those is imported only when it is wanted, so that help is instant and the first frame is early. This is
 also the place where errors meant for people become one sentence on standard error and an exit code.
@@ -8,10 +9,14 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pagedchat.cli_args import engine_config, parse_args, sampling_overrides
 from pagedchat.config import EngineConfig
 from pagedchat.errors import InvalidValueError, PagedChatError
+
+if TYPE_CHECKING:
+    from pagedchat.service.link import EngineLink
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
@@ -42,10 +47,19 @@ def _dispatch(args: argparse.Namespace) -> int:
         from pagedchat.doctor.main import run_doctor  # noqa: PLC0415 - loads what compiles kernels
 
         return run_doctor(args)
+    if args.command == "replay":
+        from pagedchat.replay import run_replay  # noqa: PLC0415 - reads traces
+
+        return run_replay(args)
+    if args.command == "stats":
+        from pagedchat.stats_command import run_stats  # noqa: PLC0415 - opens sockets
+
+        return run_stats(args)
     config = engine_config(args)
     prompt = _prompt(args)
     if prompt is None:
         return _run_terminal(args, config)
+    _refuse_screen_options(args)
     from pagedchat.oneshot import run_oneshot  # noqa: PLC0415 - loads the engine
 
     return run_oneshot(
@@ -65,22 +79,46 @@ def _prompt(args: argparse.Namespace) -> str | None:
     return text
 
 
+def _refuse_screen_options(args: argparse.Namespace) -> None:
+    """What only the chats on the screen do."""
+    for name, value in (("--trace", args.trace), ("--metrics-port", args.metrics_port)):
+        if value is not None:
+            raise InvalidValueError(
+                f"{name} goes with the chats on the screen, not with one reply.", f"Leave out {name} or -p."
+            )
+
+
 def _run_terminal(args: argparse.Namespace, config: EngineConfig) -> int:
     if not sys.stdout.isatty():
         raise InvalidValueError(
             "Standard output is not a terminal, so the chats cannot be shown.", 'For one reply use -p "TEXT".'
         )
-    from pagedchat.service.client import EngineClient  # noqa: PLC0415 - loads asyncio, multiprocessing
     from pagedchat.tui.app import UiOptions, run_app  # noqa: PLC0415 - loads Textual
 
+    link, metrics_url = _engine_link(config, args.metrics_port)
     options = UiOptions(
         model=config.model.model,
         sessions=args.sessions,
         overrides=sampling_overrides(args),
         system=args.system,
         raw=args.raw,
+        ascii=args.ascii,
+        trace=args.trace,
+        metrics_port=args.metrics_port,
+        metrics_url=metrics_url,
     )
-    return run_app(EngineClient(config), options)
+    return run_app(link, options)
+
+
+def _engine_link(config: EngineConfig, metrics_port: int | None) -> "tuple[EngineLink, str]":
+    """The engine, not yet started, and where its metrics are served; empty if nowhere."""
+    from pagedchat.service.client import EngineClient  # noqa: PLC0415 - loads asyncio, multiprocessing
+
+    if metrics_port is None:
+        return EngineClient(config), ""
+    from pagedchat.metrics.observed import with_metrics  # noqa: PLC0415 - loads the HTTP server
+
+    return with_metrics(EngineClient(config), metrics_port)
 
 
 def _complain(error: PagedChatError) -> None:

@@ -5,12 +5,15 @@ it sets and stays `None` when not given, so every default lives in one place: th
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from pagedchat import __version__
+from pagedchat.bench.ui.arguments import add_ui_bench
+from pagedchat.cli_replay import add_replay_options
+from pagedchat.cli_stats import add_stats_options
 from pagedchat.config import DEFAULT_MODEL, CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
 from pagedchat.engine.sampling_params import SamplingOverrides, SamplingParams
 from pagedchat.errors import InvalidValueError
@@ -18,11 +21,22 @@ from pagedchat.jit.architecture import ARCHITECTURES
 from pagedchat.units import parse_size
 
 MAX_SESSIONS = 9
+MAX_PORT = 65535
 _DESCRIPTION = "Several chats side by side in the terminal, on one local engine whose paged KV cache you can watch."
+_USAGE = """\
+pagedchat [OPTIONS]
+       pagedchat -p TEXT [OPTIONS]
+       pagedchat replay FILE [OPTIONS]
+       pagedchat stats [OPTIONS]
+       pagedchat bench NAME [OPTIONS]
+       pagedchat doctor [OPTIONS]"""
 _EPILOG = """\
 commands:
+  replay FILE             the inspector over a recording, without a model or a GPU; --summary prints what is in it
+  stats                   figures of the pagedchat that is running
   bench engine            throughput against transformers, host time of a step, time to the first frame
   bench kernels           the CUDA kernels against the memory's bandwidth and against their peers
+  bench ui                how fast the screen draws and answers keys, and what it costs the engine
   doctor                  driver, GPU, compiler, kernel cache, and what every CUDA kernel takes of the GPU
   doctor --compile        compile every CUDA kernel for every architecture; needs no GPU
 
@@ -30,6 +44,7 @@ examples:
   pagedchat                                      a chat with the toy model that comes along; works offline
   pagedchat --model Qwen/Qwen2.5-0.5B-Instruct   a real model of the Hugging Face hub
   pagedchat --model ./checkpoint --sessions 4    four chats with a checkpoint in a folder
+  pagedchat --trace run.trace                    record every step, to be looked at again with replay
   pagedchat -p "Tell me a sea story."            one reply, no screen
   echo "And then?" | pagedchat --json            the prompt from standard input, the reply as JSON
 """
@@ -47,24 +62,21 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse_args(argv: Sequence[str]) -> argparse.Namespace:
-    """Read a command line; `command` in the result is "chat", "bench" or "doctor".
+    """Read a command line; `command` in the result is "chat", "replay", "stats", "bench" or "doctor".
 
     Raises:
         InvalidValueError: an option that does not exist, or a value that cannot be read.
         SystemExit: after --help and --version.
     """
-    if argv and argv[0] == "bench":
-        return _bench_parser().parse_args(argv[1:])
-    if argv and argv[0] == "doctor":
-        return _doctor_parser().parse_args(argv[1:])
+    if argv and argv[0] in _COMMANDS:
+        return _COMMANDS[argv[0]]().parse_args(argv[1:])
     return _chat_parser().parse_args(argv)
 
 
 def _chat_parser() -> Parser:
     parser = Parser(
         prog="pagedchat",
-        usage="pagedchat [OPTIONS]\n       pagedchat -p TEXT [OPTIONS]\n       pagedchat bench NAME [OPTIONS]\n"
-        "       pagedchat doctor [OPTIONS]",
+        usage=_USAGE,
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -74,6 +86,7 @@ def _chat_parser() -> Parser:
     _add_general(parser)
     _add_one_shot(parser)
     _add_chats(parser)
+    _add_inspector(parser)
     _add_model(parser)
     _add_sampling(parser)
     _add_cache(parser)
@@ -134,6 +147,12 @@ def _count(text: str) -> int:
     raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
 
 
+def _port(text: str) -> int:
+    if text.isdecimal() and int(text) <= MAX_PORT:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to {MAX_PORT}")
+
+
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
 
@@ -173,6 +192,20 @@ def _add_chats(parser: Parser) -> None:
     )
 
 
+def _add_inspector(parser: Parser) -> None:
+    group = parser.add_argument_group("inspector")
+    group.add_argument(
+        "--trace", type=_new_file, metavar="FILE", help="record every step in a new file, to be shown by replay"
+    )
+    group.add_argument("--ascii", action="store_true", help="draw with ASCII characters only")
+    group.add_argument(
+        "--metrics-port",
+        type=_port,
+        metavar="N",
+        help="metrics for Prometheus on 127.0.0.1 at this port; 0 takes any that is free",
+    )
+
+
 def _add_model(parser: Parser) -> None:
     group = parser.add_argument_group("model")
     group.add_argument(
@@ -187,6 +220,12 @@ def _add_model(parser: Parser) -> None:
         "--attention-backend",
         metavar="NAME",
         help="auto, cuda (kernels of our own) or torch (auto: cuda wherever the kernels can serve the model)",
+    )
+    group.add_argument(
+        "--model-implementation",
+        dest="implementation",
+        metavar="NAME",
+        help="auto, native (modules of our own) or transformers (auto: native wherever it knows the model)",
     )
 
 
@@ -255,6 +294,7 @@ def _bench_parser() -> Parser:
     )
     engine.add_argument("--json", type=_new_file, metavar="FILE", help="write the figures and the environment")
     _add_kernels_bench(kinds)
+    add_ui_bench(kinds, _new_file)
     return parser
 
 
@@ -299,3 +339,32 @@ def _doctor_parser() -> Parser:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
+
+
+def _replay_parser() -> Parser:
+    parser = Parser(
+        prog="pagedchat replay",
+        description="Show a recording: every step of the engine, its blocks, its batches and the chats' text.",
+        allow_abbrev=False,
+    )
+    add_replay_options(parser)
+    return parser
+
+
+def _stats_parser() -> Parser:
+    parser = Parser(
+        prog="pagedchat stats",
+        description="Print figures of the pagedchat that is running on this machine.",
+        allow_abbrev=False,
+    )
+    add_stats_options(parser)
+    return parser
+
+
+_COMMANDS: dict[str, Callable[[], Parser]] = {
+    "replay": _replay_parser,
+    "stats": _stats_parser,
+    "bench": _bench_parser,
+    "doctor": _doctor_parser,
+}
+"""Words that are a command where they come first."""

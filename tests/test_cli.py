@@ -1,6 +1,7 @@
 """The command line without a model: arguments, exit codes, messages."""
 
 import io
+import json
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from pagedchat.cli_args import engine_config, parse_args, sampling_overrides
 from pagedchat.config import EngineConfig
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.errors import ModelError, PagedChatError
+from tests.trace.recorded import RecordedEngine
 
 
 class Terminal(io.StringIO):
@@ -259,3 +261,83 @@ def test_help_comes_at_once() -> None:
     started = time.perf_counter()
     subprocess.run([sys.executable, "-m", "pagedchat", "--help"], stdout=subprocess.DEVNULL, check=True)
     assert time.perf_counter() - started < 2.0  # loading torch alone takes longer than that
+
+
+# --- recordings ---------------------------------------------------------------------------------------
+
+
+def test_inspector_options_are_read() -> None:
+    args = parse_args(words("--trace run.trace --ascii --metrics-port 0"))
+    assert (args.trace, args.ascii, args.metrics_port) == (Path("run.trace"), True, 0)
+    args = parse_args([])
+    assert (args.trace, args.ascii, args.metrics_port) == (None, False, None)
+
+
+def test_replay_options_are_read() -> None:
+    args = parse_args(words("replay run.trace --step 30 --summary --json --ascii"))
+    assert (args.command, args.file, args.step) == ("replay", Path("run.trace"), 30)
+    assert (args.summary, args.json, args.ascii) == (True, True, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("replay", "The following arguments are required: FILE."),
+        ("replay x --step -4", "--step: '-4' is not the number of a step."),
+        ("replay x --step one", "--step: 'one' is not the number of a step."),
+        ("replay nothing.trace", "nothing.trace does not exist."),
+        ("replay x --json", "--json needs --summary."),
+        ("--metrics-port 70000", "--metrics-port: '70000' is not a port from 0 to 65535."),
+        ("--metrics-port web", "--metrics-port: 'web' is not a port from 0 to 65535."),
+        ("--trace no/such/folder/x", "--trace: 'no/such/folder/x' cannot be written: make its folder first."),
+        ("-p hello --trace x", "--trace goes with the chats on the screen, not with one reply."),
+        ("-p hello --metrics-port 0", "--metrics-port goes with the chats on the screen, not with one reply."),
+    ],
+)
+def test_what_is_wrong_with_recording_options(line: str, message: str, capsys) -> None:
+    assert cli.main(words(line)) in (1, 2)
+    out, err = capsys.readouterr()
+    assert (out, err.splitlines()[0]) == ("", f"pagedchat: {message}")
+
+
+def test_a_trace_is_never_written_over(tmp_path, monkeypatch, capsys) -> None:
+    path = tmp_path / "run.trace"
+    path.write_text("mine")
+    monkeypatch.setattr("sys.stdin", Terminal())
+    monkeypatch.setattr("sys.stdout", Terminal())
+    assert cli.main(["--trace", str(path)]) == 1
+    assert f"{path} exists already." in capsys.readouterr().err
+    assert path.read_text() == "mine"
+
+
+def test_the_summary_of_a_recording(tmp_path, capsys) -> None:
+    run = RecordedEngine(tmp_path / "run.trace", num_blocks=64)
+    run.view.labels = {1: "1 tale\x1b[2J"}
+    run.ask(1, 20)
+    run.run(40)
+    run.recorder.close()
+    assert cli.main(["replay", str(tmp_path / "run.trace"), "--summary"]) == 0
+    text = capsys.readouterr().out
+    assert "steps     0 to 40, 40 reports" in text
+    assert "chats     1 tale\n" in text
+    assert "state     whole" in text
+    (tmp_path / "cut.trace").write_bytes((tmp_path / "run.trace").read_bytes()[:-9])
+    assert cli.main(["replay", str(tmp_path / "cut.trace"), "--summary", "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["damage"] == "The file was cut after step 40."
+    assert (summary["whole"], summary["last_step"], summary["seconds"]) == (False, 40, 1.95)
+    assert summary["chats"] == {"1": "1 tale\x1b[2J"}
+    assert summary["bytes_per_step"] == round(summary["num_bytes"] / 40, 1)
+
+
+def test_a_replay_needs_a_terminal(tmp_path, capsys) -> None:
+    RecordedEngine(tmp_path / "run.trace", num_blocks=64).recorder.close()
+    assert cli.main(["replay", str(tmp_path / "run.trace")]) == 2
+    assert "For its figures use --summary." in capsys.readouterr().err
+
+
+def test_a_replay_loads_no_torch(tmp_path) -> None:
+    RecordedEngine(tmp_path / "run.trace", num_blocks=64).recorder.close()
+    check = "import sys, pagedchat.tui.replay_app, pagedchat.replay; print('torch' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "False"

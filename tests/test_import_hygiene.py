@@ -24,8 +24,11 @@ WITHOUT_SCREEN = [
     "pagedchat.engine.mirror",
     "pagedchat.llm",
     "pagedchat.oneshot",
+    "pagedchat.replay",
     "pagedchat.service.client",
     "pagedchat.service.link",
+    "pagedchat.trace.reader",
+    "pagedchat.trace.recorder",
     *CHAT,
 ]
 

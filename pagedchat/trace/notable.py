@@ -1,0 +1,43 @@
+"""Which reports have an event worth stopping at, and where the next one is.
+
+Allocating a block and making a full one findable is what every reply does every few steps; everything else is an
+event.
+"""
+
+from pagedchat.events import BlockAllocated, BlockCached, BlockUncached, StepReport
+from pagedchat.trace.recording import Recording
+
+_ROUTINE = (BlockAllocated, BlockCached, BlockUncached)
+
+
+def is_notable(report: StepReport) -> bool:
+    """Whether something happened besides a block that filled up."""
+    return any(not isinstance(event, _ROUTINE) for event in report.events)
+
+
+def event_before(recording: Recording, position: int) -> int | None:
+    """The last position before this one that an event led to."""
+    index = position - 2
+    while index >= recording.first:
+        run = recording.run_at(index)
+        if run.num_notable:
+            reports = run.load()
+            for at in range(index, run.first - 1, -1):
+                if is_notable(reports[at - run.first]):
+                    return at + 1
+        index = run.first - 1
+    return None
+
+
+def event_after(recording: Recording, position: int) -> int | None:
+    """The first position after this one that an event led to."""
+    index = position
+    while index < recording.end:
+        run = recording.run_at(index)
+        if run.num_notable:
+            reports = run.load()
+            for at in range(index, run.end):
+                if is_notable(reports[at - run.first]):
+                    return at + 1
+        index = run.end
+    return None
