@@ -1,4 +1,4 @@
-"""`pagedchat bench`: finds the benchmark by its name."""
+"""`pagedchat bench`: finds the benchmark by its name. Each is imported only when it is wanted."""
 
 import argparse
 
@@ -15,6 +15,10 @@ def run_bench(args: argparse.Namespace) -> int:
         from pagedchat.bench.kernels.main import run_kernels_bench  # noqa: PLC0415 - loads torch
 
         return run_kernels_bench(args)
+    if args.benchmark == "ui":
+        from pagedchat.bench.ui.main import run_ui_bench  # noqa: PLC0415 - loads Textual
+
+        return run_ui_bench(args)
     tune_for_cpu()
     from pagedchat.bench.engine import run_engine_bench  # noqa: PLC0415 - loads torch, which must come after that
 

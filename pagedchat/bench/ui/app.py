@@ -1,0 +1,49 @@
+"""`python -m pagedchat.bench.ui.app`: the program that users run, on the engine that recites.
+
+Started in a pseudo-terminal by the benchmark. Nothing in it is measured from inside.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from pagedchat.bench.ui.script import NUM_PROMPTS, PROMPT, Script, inherited_script
+from pagedchat.bench.ui.scripted_engine import LOADER
+from pagedchat.chat.prompt_history import PromptHistory
+from pagedchat.config import EngineConfig
+from pagedchat.engine.sampling_params import SamplingOverrides
+from pagedchat.service.client import EngineClient
+from pagedchat.service.process import DEFAULT_ENTRY
+from pagedchat.tui.desk import ChatDesk
+from pagedchat.tui.options import UiOptions
+
+
+def main() -> int:
+    """Run until the terminal goes, or the process is ended."""
+    script = inherited_script()
+    client = EngineClient(EngineConfig(), Path(script.folder), [*DEFAULT_ENTRY, "--loader", LOADER])
+    overrides = SamplingOverrides(max_tokens=script.reply_tokens, temperature=0.0)
+    options = UiOptions(model="recited", sessions=script.num_chats, overrides=overrides)
+    if not script.screen:
+        asyncio.run(_run_without_screen(client, options, script))
+        return 0
+    from pagedchat.bench.ui.streaming_app import StreamingApp  # noqa: PLC0415 - loads Textual
+
+    StreamingApp(client, options, PromptHistory()).run()
+    return 0
+
+
+async def _run_without_screen(client: EngineClient, options: UiOptions, script: Script) -> None:
+    """The least that a listener can do: it reads every event and sends the next prompt when a reply ends."""
+    desk = ChatDesk(client.send, options)
+    for _ in range(script.num_chats):
+        desk.new()
+    for _ in range(NUM_PROMPTS):
+        desk.broadcast(PROMPT)
+    await client.start()
+    async for event in client.events():
+        desk.apply(event)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

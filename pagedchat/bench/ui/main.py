@@ -1,0 +1,145 @@
+"""`pagedchat bench ui`: runs the sections asked for, prints a table, writes the figures as JSON."""
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+
+from pagedchat.bench.table import Row, environment, render_table
+from pagedchat.bench.ui.frames import FramesResult, measure_frames
+from pagedchat.bench.ui.keys import KeysResult, measure_keys
+from pagedchat.bench.ui.slowdown import KINDS, STEP_SECONDS, SlowdownResult, measure_slowdown
+from pagedchat.bench.ui.terminal import COLUMNS, LINES
+from pagedchat.errors import PagedChatError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UiFigures:
+    """What was measured; None for a section that was not asked for."""
+
+    frames: FramesResult | None
+    keys: KeysResult | None
+    slowdown: SlowdownResult | None
+    load: dict[str, float]
+    """The machine's load average when each section began, one minute's."""
+
+
+def run_ui_bench(args: argparse.Namespace) -> int:
+    """Measure, print and write; returns the exit code.
+
+    Raises:
+        PagedChatError: the program under test fails, or there is no pseudo-terminal.
+    """
+    if os.name != "posix":
+        raise PagedChatError("bench ui needs a pseudo-terminal.", "Run it on Linux or macOS.")
+    figures = _measure(args)
+    print(render_table(_title(args), _rows(figures)))
+    if args.json is not None:
+        values = {"environment": environment(), **_as_json(figures)}
+        args.json.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+def _measure(args: argparse.Namespace) -> UiFigures:
+    load: dict[str, float] = {}
+    frames, keys, slowdown = None, None, None
+    if "frames" in args.only:
+        _begin("frames", f"{args.frames} frames of each kind", load)
+        frames = measure_frames(args.num_blocks, args.chats, args.rate, args.frames)
+    if "keys" in args.only:
+        _begin("keys", f"{args.keys} keys while {args.chats} chats stream", load)
+        keys = measure_keys(args.chats, args.num_blocks, args.rate, args.keys)
+    if "slowdown" in args.only:
+        _begin("slowdown", "the engine with and without a screen", load)
+        slowdown = measure_slowdown(args.chats, args.num_blocks, args.rounds, args.seconds, _say)
+    return UiFigures(frames=frames, keys=keys, slowdown=slowdown, load=load)
+
+
+def _begin(section: str, what: str, load: dict[str, float]) -> None:
+    load[section] = round(os.getloadavg()[0], 2)
+    _say(what)
+
+
+def _title(args: argparse.Namespace) -> str:
+    return (
+        f"{args.chats} chats, {args.num_blocks} blocks, {args.rate} tokens a second each, "
+        f"a terminal of {COLUMNS} by {LINES}"
+    )
+
+
+def _rows(figures: UiFigures) -> list[Row]:
+    rows = []
+    if figures.frames is not None:
+        rows += _frames_rows(figures.frames)
+    if figures.keys is not None:
+        rows += _keys_rows(figures.keys)
+    if figures.slowdown is not None:
+        rows += _slowdown_rows(figures.slowdown)
+    return rows
+
+
+def _frames_rows(frames: FramesResult) -> list[Row]:
+    per_second = f"{frames.busy_frames_per_second:.0f} frames/s on one core"
+    return [
+        Row(
+            "inspector, frame in which nothing changed",
+            f"{frames.idle_ms:.2f} ms",
+            f"p99 {frames.idle_p99_ms:.2f} ms",
+        ),
+        Row("inspector, frame with every chat streaming", f"{frames.busy_ms:.2f} ms", per_second),
+        Row(
+            "inspector, whole map drawn anew", f"{frames.redrawn_ms:.2f} ms", f"p99 {frames.redrawn_p99_ms:.2f} ms"
+        ),
+    ]
+
+
+def _keys_rows(keys: KeysResult) -> list[Row]:
+    return [
+        Row(
+            "key to its echo, inspector open",
+            f"{keys.p50_ms:.1f} ms",
+            f"p99 {keys.p99_ms:.1f} ms, {keys.num_keys} keys",
+        ),
+        Row("frames drawn meanwhile", f"{keys.frames_per_second:.1f}/s", f"{keys.steps_per_second:.1f} steps/s"),
+        Row(
+            "processor time of the program",
+            f"{keys.cpu_share:.0%}",
+            f"of one core, {keys.cpu_ms_per_frame:.1f} ms a frame",
+        ),
+    ]
+
+
+def _slowdown_rows(result: SlowdownResult) -> list[Row]:
+    base = result.steps_per_second["no screen"]
+    rows = [
+        Row(
+            f"engine, {result.num_chats} chats, {STEP_SECONDS * 1000:.0f} ms a step, no screen",
+            f"{base:.1f} steps/s",
+        )
+    ]
+    for against, kind in pairwise(KINDS):
+        slower = f"{result.slowdown(kind, against):+.1%} slower than {against}"
+        speed = f"{result.steps_per_second[kind]:.1f} steps/s"
+        rows.append(Row(f"engine, {kind}", speed, f"{slower}, program {result.cpu_share[kind]:.0%} of a core"))
+    return rows
+
+
+def _as_json(figures: UiFigures) -> dict[str, object]:
+    values: dict[str, object] = {"terminal": [COLUMNS, LINES], **asdict(figures)}
+    if figures.frames is not None:
+        values["frames"] = asdict(figures.frames) | {
+            "busy_frames_per_second": figures.frames.busy_frames_per_second
+        }
+    if figures.slowdown is not None:
+        slower = {
+            "by_chats": figures.slowdown.slowdown("chats", "no screen"),
+            "by_inspector": figures.slowdown.slowdown("chats and inspector", "chats"),
+        }
+        values["slowdown"] = asdict(figures.slowdown) | slower
+    return values
+
+
+def _say(what: str) -> None:
+    print(f"pagedchat bench: {what}", file=sys.stderr, flush=True)

@@ -1,0 +1,87 @@
+"""The program in a terminal, brought to where it is to be measured: chats streaming, the inspector open or not."""
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import psutil
+
+from pagedchat.bench.ui.script import Script
+from pagedchat.bench.ui.step_counter import StepCounter
+from pagedchat.bench.ui.terminal import Terminal
+from pagedchat.errors import PagedChatError
+
+F3 = "\x1b[13~"
+_COMMAND = (sys.executable, "-P", "-m", "pagedchat.bench.ui.app")
+_INSPECTOR = "Pool"
+"""In the title of the inspector's first panel, and nowhere else."""
+_STREAMING = 10
+"""Steps after which the chats are taken to be streaming."""
+_PATIENCE = 60.0
+_PAUSE = 0.15
+"""Seconds between two looks at the step count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One moment of a run."""
+
+    time: float
+    steps: int
+    frames: int
+    cpu: float
+    """Seconds of processor time that the program's own process has had."""
+
+
+class RunningApp:
+    """The program, its terminal and the engine's step count."""
+
+    def __init__(self, terminal: Terminal, counter: StepCounter) -> None:
+        self.terminal = terminal
+        self._counter = counter
+        self._process = psutil.Process(terminal.pid)
+
+    def sample(self) -> Sample:
+        """The counts now."""
+        cpu = self._process.cpu_times()
+        return Sample(time.perf_counter(), self._counter.value, self.terminal.num_frames, cpu.user + cpu.system)
+
+    def wait_for_steps(self) -> None:
+        """Until the chats are streaming.
+
+        Raises:
+            PagedChatError: they never do.
+        """
+        deadline = time.perf_counter() + _PATIENCE
+        while self._counter.value < _STREAMING:
+            self.terminal.read_for(_PAUSE)
+            if time.perf_counter() > deadline:
+                raise PagedChatError("The engine under test took no steps.")
+
+    def open_inspector(self) -> None:
+        """Beside the chats."""
+        self.terminal.press(F3)
+        self.terminal.wait_for(_INSPECTOR)
+
+
+@contextmanager
+def running_app(
+    num_chats: int, num_blocks: int, step_seconds: float, reply_tokens: int, screen: bool = True
+) -> Iterator[RunningApp]:
+    """A program of its own, with nothing of it left behind afterwards."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pagedchat-bench-"))
+        script = Script(
+            folder=folder,
+            num_chats=num_chats,
+            num_blocks=num_blocks,
+            step_seconds=step_seconds,
+            reply_tokens=reply_tokens,
+            screen=screen,
+        )
+        counter = StepCounter(script.step_count)
+        stack.callback(counter.close)
+        yield RunningApp(stack.enter_context(Terminal(_COMMAND, script.environment())), counter)

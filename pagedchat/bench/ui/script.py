@@ -1,0 +1,43 @@
+"""What the processes of a UI benchmark agree on, handed from one to the next through the environment.
+
+The controller starts the program in a terminal, the program starts the engine; each inherits the script.
+"""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+VARIABLE = "PAGEDCHAT_BENCH_SCRIPT"
+PROMPT = "Go on with the story."
+NUM_PROMPTS = 100
+"""Sent to every chat at the start, to be answered one after the other: more than a run gets to."""
+
+
+class Script(msgspec.Struct, frozen=True, kw_only=True):
+    """One run."""
+
+    folder: str
+    """For logs and the step count; gone after the run."""
+    num_chats: int
+    num_blocks: int
+    step_seconds: float
+    """What the pretended model takes for a step."""
+    reply_tokens: int
+    """A reply's length: the next prompt goes out when the program has noticed the end."""
+    screen: bool = True
+    """False: the engine's events are read and folded into chats, and nothing is drawn."""
+
+    @property
+    def step_count(self) -> Path:
+        """File in which the engine counts its steps."""
+        return Path(self.folder) / "steps"
+
+    def environment(self) -> dict[str, str]:
+        """For the process to be started."""
+        return {**os.environ, VARIABLE: msgspec.json.encode(self).decode()}
+
+
+def inherited_script() -> Script:
+    """The script that this process was started with."""
+    return msgspec.json.decode(os.environ[VARIABLE], type=Script)

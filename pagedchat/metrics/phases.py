@@ -1,0 +1,100 @@
+"""How long replies wait, prefill and decode, read off the step reports by the engine's own clock."""
+
+from dataclasses import dataclass, replace
+
+from pagedchat.events import (
+    CacheEvent,
+    SequenceClosed,
+    SequenceExtended,
+    SequenceForked,
+    SequenceParked,
+    SequenceScheduled,
+    StepReport,
+)
+
+
+@dataclass(slots=True)
+class _Marks:
+    """Moments in the life of a reply; None for what has not come yet."""
+
+    asked: float
+    scheduled: float | None = None
+    first_token: float | None = None
+    last_token: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseTimes:
+    """Seconds that a finished reply spent in each phase."""
+
+    queued: float
+    prefill: float
+    decode: float
+
+    @property
+    def inference(self) -> float:
+        """All but the waiting."""
+        return self.prefill + self.decode
+
+
+class PhaseClock:
+    """Follows every reply from `SequenceExtended` to `SequenceParked`.
+
+    A report costs O(its events and its batch), whatever was before.
+    """
+
+    def __init__(self) -> None:
+        self._marks: dict[int, _Marks] = {}
+        self._ended: set[int] = set()
+        """Replies that end with the report being folded: the last token of such a one is in its batch."""
+        self.gaps: dict[float, int] = {}
+        """Of the last report: seconds between two tokens of one sequence -> how often."""
+        self.finished: list[PhaseTimes] = []
+        """Of the last report: replies that ended and had at least one token."""
+
+    def fold(self, report: StepReport) -> None:
+        """Take in the next report; `gaps` and `finished` are then those of this one."""
+        self.gaps, self.finished = {}, []
+        for event in report.events:
+            self._fold_event(event, report)
+        for entry in report.batch:
+            if entry.token_ids and (marks := self._marks.get(entry.seq_id)) is not None:
+                self._mark_token(marks, report.time)
+        for seq_id in self._ended:
+            self._end(seq_id)
+        self._ended.clear()
+
+    def _fold_event(self, event: CacheEvent, report: StepReport) -> None:
+        match event:
+            case SequenceExtended(seq_id=seq_id):
+                if seq_id in self._ended:  # stopped and asked again between two steps
+                    self._ended.discard(seq_id)
+                    self._end(seq_id)
+                self._marks[seq_id] = _Marks(report.time)
+            case SequenceForked(seq_id=seq_id, child_id=child_id) if seq_id in self._marks:
+                self._marks[child_id] = replace(self._marks[seq_id])
+            case SequenceScheduled(seq_id=seq_id) if seq_id in self._marks:
+                _mark_scheduled(self._marks[seq_id], report)
+            case SequenceParked(seq_id=seq_id) | SequenceClosed(seq_id=seq_id):
+                self._ended.add(seq_id)
+
+    def _mark_token(self, marks: _Marks, now: float) -> None:
+        if marks.last_token is None:
+            marks.first_token = now
+        else:
+            gap = now - marks.last_token
+            self.gaps[gap] = self.gaps.get(gap, 0) + 1
+        marks.last_token = now
+
+    def _end(self, seq_id: int) -> None:
+        marks = self._marks.pop(seq_id, None)
+        if marks is None or marks.scheduled is None or marks.first_token is None or marks.last_token is None:
+            return
+        queued, prefill = marks.scheduled - marks.asked, marks.first_token - marks.scheduled
+        self.finished.append(PhaseTimes(queued, prefill, marks.last_token - marks.first_token))
+
+
+def _mark_scheduled(marks: _Marks, report: StepReport) -> None:
+    """A sequence that was preempted is scheduled again; its waiting ended with the first time."""
+    if marks.scheduled is None:
+        marks.scheduled = max(marks.asked, report.time - report.timings.total)

@@ -1,0 +1,151 @@
+"""The benchmark of the screens: its parts, and a run from end to end with tiny sizes. No figure is judged."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pagedchat.bench.ui.arguments import add_ui_bench
+from pagedchat.bench.ui.long_chats import LongChats
+from pagedchat.bench.ui.main import run_ui_bench
+from pagedchat.bench.ui.script import VARIABLE, Script, inherited_script
+from pagedchat.bench.ui.slowdown import SlowdownResult
+from pagedchat.bench.ui.step_counter import StepCounter
+from pagedchat.bench.ui.terminal import Terminal
+from pagedchat.cli_args import Parser, parse_args
+from pagedchat.errors import InvalidValueError, PagedChatError
+from pagedchat.tui.engine_view import EngineView
+
+
+def program(text: str) -> Terminal:
+    return Terminal([sys.executable, "-c", text], os.environ)
+
+
+def options(*argv: str) -> argparse.Namespace:
+    parser = Parser()
+    add_ui_bench(parser.add_subparsers(dest="benchmark"), Path)
+    return parser.parse_args(["ui", *argv])
+
+
+# --- the terminal -----------------------------------------------------------------------------------
+
+
+def test_key_is_echoed_by_the_terminal() -> None:
+    with program("print('ready'); print('got', input())") as terminal:
+        terminal.wait_for("ready")
+        terminal.press("Ж\n")
+        terminal.wait_for("got Ж")
+
+
+def test_frames_are_counted_even_in_two_pieces() -> None:
+    with program("pass") as terminal:
+        for piece in (b"\x1b[?2026h one \x1b[?2026l \x1b[?20", b"26h two \x1b[?2026l", b"\x1b[?2026h"):
+            terminal._take(piece)
+        assert terminal.num_frames == 3
+
+
+def test_program_that_asks_for_bracketed_frames_gets_them() -> None:
+    ask = (
+        "import sys, tty; tty.setraw(0); print('\\x1b[?2026$p', end='', flush=True);"
+        "print(repr(sys.stdin.buffer.raw.read(11)), flush=True); input()"
+    )
+    with program(ask) as terminal:
+        terminal.wait_for(r"\x1b[?2026;2$y")
+
+
+def test_program_that_ends_is_reported_with_its_words() -> None:
+    with (
+        program("print('no screen for me')") as terminal,
+        pytest.raises(PagedChatError, match="did not show") as caught,
+    ):
+        terminal.wait_for("╭")
+    assert "no screen for me" in caught.value.hint
+
+
+def test_program_that_fails_is_reported() -> None:
+    with program("raise SystemExit('no')") as terminal, pytest.raises(PagedChatError, match="failed"):
+        terminal.wait_for_end(20)
+
+
+# --- parts ------------------------------------------------------------------------------------------
+
+
+def test_steps_counted_in_one_process_are_read_in_another(tmp_path: Path) -> None:
+    counter = StepCounter(tmp_path / "steps")
+    counting = (
+        "import sys; from pathlib import Path; from pagedchat.bench.ui.step_counter import StepCounter;"
+        "counter = StepCounter(Path(sys.argv[1])); [counter.add() for _ in range(5)]"
+    )
+    subprocess.run([sys.executable, "-c", counting, str(tmp_path / "steps")], check=True)
+    assert counter.value == 5
+    counter.close()
+
+
+def test_script_goes_through_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(
+        folder="/somewhere", num_chats=2, num_blocks=64, step_seconds=0.01, reply_tokens=9, screen=False
+    )
+    monkeypatch.setenv(VARIABLE, script.environment()[VARIABLE])
+    assert inherited_script() == script
+
+
+def test_long_chats_fill_half_the_pool_and_grow() -> None:
+    view = EngineView()
+    chats = LongChats(view, num_blocks=400, num_chats=4, steps_per_second=30)
+    assert view.mirror is not None
+    pool = view.history[-1].pool
+    assert pool.cached == 100
+    assert pool.in_use == pytest.approx(150, abs=8)  # a fork shares its 50
+    assert pool.shared >= 49
+    tokens = {seq_id: len(seq.token_ids) for seq_id, seq in view.mirror.sequences.items()}
+    chats.step(2)
+    grown = {seq_id: len(seq.token_ids) - tokens[seq_id] for seq_id, seq in view.mirror.sequences.items()}
+    assert grown == {1: 2, 2: 2, 3: 2, 4: 2}
+
+
+def test_slowdown_compares_medians() -> None:
+    speeds = {"no screen": 300.0, "chats": 300.0, "chats and inspector": 291.0}
+    result = SlowdownResult(
+        num_chats=8, num_blocks=64, rounds=1, seconds=1, runs={}, steps_per_second=speeds, cpu_share={}
+    )
+    assert result.slowdown("chats and inspector", "chats") == pytest.approx(0.03)
+    assert result.slowdown("chats", "no screen") == 0
+
+
+def test_arguments_belong_to_the_bench_command() -> None:
+    args = parse_args(["bench", "ui", "--only", "keys,frames", "--chats", "3"])
+    assert (args.benchmark, args.only, args.chats, args.num_blocks) == ("ui", ["keys", "frames"], 3, 32_000)
+
+
+@pytest.mark.parametrize("argv", [["--only", "speed"], ["--keys", "0"], ["--rounds", "many"]])
+def test_wrong_arguments_are_refused(argv: list[str]) -> None:
+    with pytest.raises(InvalidValueError):
+        options(*argv)
+
+
+# --- end to end -------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_run_from_end_to_end_writes_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = {"chats": 2, "rate": 30, "num-blocks": 256, "frames": 3, "keys": 3, "seconds": 1, "rounds": 1}
+    argv = [word for name, value in sizes.items() for word in (f"--{name}", str(value))]
+    output = tmp_path / "figures.json"
+    assert run_ui_bench(options(*argv, "--json", str(output))) == 0
+    figures = json.loads(output.read_text())
+    assert set(figures) == {"environment", "terminal", "frames", "keys", "slowdown", "load"}
+    assert figures["frames"]["num_frames"] == 3
+    assert figures["keys"]["num_keys"] == 3
+    assert figures["keys"]["frames_per_second"] > 0
+    assert figures["keys"]["steps_per_second"] > 0
+    assert set(figures["slowdown"]["steps_per_second"]) == {"no screen", "chats", "chats and inspector"}
+    assert all(speed > 0 for speed in figures["slowdown"]["steps_per_second"].values())
+    assert {"by_chats", "by_inspector"} <= set(figures["slowdown"])
+    assert set(figures["load"]) == {"frames", "keys", "slowdown"}
+    table = capsys.readouterr().out
+    assert "key to its echo, inspector open" in table
+    assert "slower than chats" in table
