@@ -104,7 +104,7 @@ def report(step: int, events: list[CacheEvent], in_use: int = 0, table_entries: 
 
 
 def prefill(seq_id: int, first_block: int, num_blocks: int, step: int = 1) -> Steps:
-    """A sequence of `num_blocks` blocks is opened and prefilled."""
+    """A sequence of `num_blocks` blocks is opened and prefilled; those before `first_block` are in use already."""
     tokens = list(range(num_blocks * 16 - 5))
     allocated = [BlockAllocated(seq_id, first_block + index) for index in range(num_blocks)]
     events: list[CacheEvent] = [
@@ -113,4 +113,4 @@ def prefill(seq_id: int, first_block: int, num_blocks: int, step: int = 1) -> St
         SequenceScheduled(seq_id),
         *allocated,
     ]
-    return report(step, events, in_use=num_blocks)
+    return report(step, events, in_use=first_block + num_blocks)

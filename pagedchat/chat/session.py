@@ -150,6 +150,21 @@ class ChatSession:
         self.queue.clear()
         self.version += 1
 
+    def clear_queue(self) -> None:
+        """Drop all queued prompts."""
+        self.queue.clear()
+        self.version += 1
+
+    def set_system(self, system: str | None) -> None:
+        """The system prompt from the next request on; what the engine holds of the old one is then rewound."""
+        self.system = system
+        self.version += 1
+
+    def set_sampling(self, field: str, value: float | None) -> None:
+        """One value of `SamplingOverrides` from the next request on; `None` follows the model's own."""
+        self.overrides = msgspec.structs.replace(self.overrides, **{field: value})
+        self.version += 1
+
     def regenerate(self, request_id: int) -> bool:
         """Ask the last prompt again in place of its reply; false if there is nothing to ask again."""
         if self.busy or not self.entries:

@@ -99,7 +99,7 @@ PALETTE = KeyAction(
 
 def key_display(key: str) -> str:
     """A Textual key name as people write it."""
-    names = {"escape": "Esc", "enter": "Enter", "tab": "Tab", "shift+tab": "Shift+Tab"}
+    names = {"escape": "Esc", "enter": "Enter", "tab": "Tab", "shift+tab": "Shift+Tab", "comma": ","}
     if key in names:
         return names[key]
     if len(key) == 1:

@@ -4,7 +4,7 @@ Nothing imported here may load torch or a tokenizer: the first frame is drawn be
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -16,13 +16,18 @@ from textual.screen import Screen
 from pagedchat.chat.prompt_history import PromptHistory, default_path
 from pagedchat.errors import PagedChatError
 from pagedchat.events import EngineFailed
-from pagedchat.service.commands import Pause, Resume, StepOnce
+from pagedchat.service.commands import AnyCommand
 from pagedchat.service.link import EngineLink
+from pagedchat.trace.recorder import Recorder
 from pagedchat.tui.actions import APP_ACTIONS, CHAT_ACTIONS, KeyAction, bindings
-from pagedchat.tui.bridge import FLUSH_SECONDS, EngineBridge
+from pagedchat.tui.bridge import EngineBridge
 from pagedchat.tui.desk import ChatDesk
+from pagedchat.tui.draw_turns import DrawTurns, Part
+from pagedchat.tui.engine_news import EngineNews
 from pagedchat.tui.engine_status import engine_status
 from pagedchat.tui.engine_view import EngineView
+from pagedchat.tui.garbage import Garbage
+from pagedchat.tui.inspector_messages import InspectorMessages
 from pagedchat.tui.layout import LAYOUTS, MIN_SIZE, WIDE_ENOUGH_FOR_PANEL
 from pagedchat.tui.messages import EngineStateChanged
 from pagedchat.tui.options import UiOptions
@@ -30,14 +35,23 @@ from pagedchat.tui.screens.chat import ChatScreen
 from pagedchat.tui.screens.confirm import ConfirmScreen
 from pagedchat.tui.screens.too_small import TooSmallScreen
 from pagedchat.tui.terminal_keys import teach_terminal_keys
+from pagedchat.tui.time_travel import TimeTravel
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pagedchat.tui.commands.slash_command import SlashCommand
+    from pagedchat.tui.tour.start import Tour
     from pagedchat.tui.widgets.inspector_panel import InspectorPanel
+    from pagedchat.tui.widgets.tour_box import TourBox
 
 __all__ = ["PagedChatApp", "UiOptions", "run_app"]
 
+WAITING_SECONDS = 0.25
+"""Between two looks at the screen while the engine says nothing: how long it has been loading is shown too."""
 
-class PagedChatApp(App[None]):
+
+class PagedChatApp(InspectorMessages, App[None]):
     """Chats side by side on one engine.
 
     Args:
@@ -62,14 +76,31 @@ class PagedChatApp(App[None]):
         super().__init__()
         teach_terminal_keys()
         self._link = link
-        self._clock = clock
+        self.clock = clock
         self._started = clock()
         self._quitting = False
         self.view = EngineView()
         self.desk = ChatDesk(link.send, options)
-        self.bridge = EngineBridge(link, self.view, self.desk, self.post_message)
+        self.bridge = EngineBridge(link, self.view, self.desk, self.post_message, Recorder(options.trace))
+        self.time_travel = TimeTravel(self.view, lambda: self.bridge.recording)
+        """Over all that was recorded since the start."""
+        self.metrics_url = options.metrics_url
+        """Where Prometheus finds the engine's metrics; empty if nowhere."""
+        self.ascii = options.ascii
+        """Whether only ASCII characters may be drawn."""
+        self.tour: Tour | None = None
+        """The tour, while one is being given."""
         prompts = PromptHistory(default_path()) if history is None else history
         self._chats = ChatScreen(self.desk, self.view, options, prompts)
+        self._news = EngineNews(self.view)
+        self._turns = DrawTurns(self._changed_parts)
+        self._drawn_at = 0.0
+        self._model = options.model
+
+    @property
+    def chats(self) -> ChatScreen:
+        """The screen of the chats."""
+        return self._chats
 
     @property
     def failure(self) -> EngineFailed | None:
@@ -83,32 +114,78 @@ class PagedChatApp(App[None]):
     def on_mount(self) -> None:
         """The engine starts once the first frame is out."""
         self.call_after_refresh(self._start_engine)
-        self.set_interval(FLUSH_SECONDS, self._draw_changes)
+        self.run_worker(self._turns.run(), name="drawing", group="drawing")
+        self.run_worker(Garbage(lambda: self.desk.num_busy > 0).run(), name="garbage", group="garbage")
 
     def _start_engine(self) -> None:
-        self._started = self._clock()
+        self._started = self.clock()
         self.run_worker(self.bridge.run(), name="engine events", group="engine")
+        self.run_worker(self._serve_stats(), name="stats", group="stats", exit_on_error=False)
+        if self.metrics_url:
+            self.notify(f"Metrics: {self.metrics_url}", markup=False)
+
+    async def _serve_stats(self) -> None:
+        """`pagedchat stats` in another terminal is answered."""
+        from pagedchat.metrics.stats_socket import serve_stats  # noqa: PLC0415 - not needed for the first frame
+        from pagedchat.tui.stats_answer import StatsAnswer  # noqa: PLC0415 - as above
+
+        await serve_stats(StatsAnswer(self.view, self.desk, self._model, self.metrics_url))
 
     # --- drawing ------------------------------------------------------------------------------------
 
-    def _draw_changes(self) -> None:
-        """The one place from which the screens are drawn anew while the engine works."""
-        if self.bridge.take_dirty() or self.view.info is None or self.desk.num_busy:
-            self._refresh_screens()
+    def _changed_parts(self) -> Iterator[Part]:
+        """What there is to draw while the engine works; nothing while it does not."""
+        waits = self.view.info is None or self.desk.num_busy > 0
+        if not self.bridge.take_dirty() and not (waits and self.clock() >= self._drawn_at + WAITING_SECONDS):
+            return
+        self._drawn_at = self.clock()
+        yield Part(self._chats, self._follow_engine)
+        if self._chats.is_current:
+            yield from self._chats.parts()
+        top = self.screen
+        if top is not self._chats and hasattr(top, "parts"):
+            yield from top.parts()
+        elif top is not self._chats and hasattr(top, "refresh_view"):
+            yield Part(top, top.refresh_view)
 
     @on(EngineStateChanged)
     def _engine_state_changed(self) -> None:
         if self.view.info is not None:
-            self._started = self._clock()
+            self._started = self.clock()
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Draw what changed, now."""
         self._refresh_screens()
 
     def _refresh_screens(self) -> None:
-        elapsed = self._clock() - self._started
-        status = engine_status(self.view, self.bridge.died, elapsed, self.size.width - 2)
-        self._chats.refresh_view(status)
+        self._follow_engine()
+        self._chats.refresh_view()
         top = self.screen
         if top is not self._chats and hasattr(top, "refresh_view"):
             top.refresh_view()
+
+    def _follow_engine(self) -> None:
+        """What is no part of a screen: how the engine is, what it has to say, the tour."""
+        elapsed = self.clock() - self._started
+        self._chats.show_status(engine_status(self.view, self.bridge.died, elapsed, self.size.width - 2))
+        self._tell_news()
+        if self.tour is not None:
+            self.tour.look()
+
+    def _tell_news(self) -> None:
+        """The tour tells by itself what it does to the pool."""
+        for news in self._news.take():
+            if news.bad or self.tour is None:
+                self.notify(news.text, severity="error" if news.bad else "information", markup=False)
+
+    def complain(self, error: PagedChatError) -> None:
+        """Say what went wrong."""
+        self.notify(str(error), severity="error", markup=False)
+
+    def send(self, command: AnyCommand) -> None:
+        """Ask the engine."""
+        self._link.send(command)
 
     def on_resize(self, event: events.Resize) -> None:
         """Below the least size one sentence stands in front of everything."""
@@ -146,25 +223,71 @@ class PagedChatApp(App[None]):
 
     def action_pause(self) -> None:
         """Hold the scheduler, or let it run on."""
-        self._set_paused(not self.view.paused)
+        self.set_paused(not self.view.paused)
 
     def action_step(self) -> None:
         """One step of the paused scheduler; one that runs is paused first."""
-        self._step(1)
+        self.step(1)
 
-    def on_inspector_panel_pause_toggled(self, message: "InspectorPanel.PauseToggled") -> None:
-        """The inspector's own key for it."""
-        self._set_paused(message.paused)
+    def open_block(self, block_id: int) -> None:
+        """Everything about one block, in front of what is shown."""
+        from pagedchat.tui.screens.block_detail import BlockDetail  # noqa: PLC0415 - not for the first frame
 
-    def on_inspector_panel_step_requested(self, message: "InspectorPanel.StepRequested") -> None:
-        """As above."""
-        self._step(message.count)
+        self.push_screen(BlockDetail(self.view, block_id))
 
-    def _set_paused(self, paused: bool) -> None:
-        self._link.send(Pause() if paused else Resume())
+    async def show_inspector(self) -> "InspectorPanel | None":
+        """Open the inspector if it is not open."""
+        if self.inspector is None:
+            await self.action_inspector()
+        return self.inspector
 
-    def _step(self, count: int) -> None:
-        self._link.send(StepOnce(count) if self.view.paused else Pause())
+    @property
+    def inspector(self) -> "InspectorPanel | None":
+        """The inspector that can be seen now."""
+        return getattr(self.screen, "panel", None)
+
+    async def show_table(self, session_id: int) -> None:
+        """A chat's block table in the inspector."""
+        from pagedchat.tui.widgets.table_layout import Spot  # noqa: PLC0415 - as above
+
+        panel = await self.show_inspector()
+        if panel is not None:
+            panel.block_tables.lines.spot = Spot(session_id, 0)
+            panel.block_tables.lines.focus()
+
+    def open_trace(self, path: "Path") -> None:
+        """Replay a recording, in front of the chats."""
+        from pagedchat.tui.screens.replay import ReplayScreen  # noqa: PLC0415 - as above
+
+        self.push_screen(ReplayScreen.open(path))
+
+    async def action_tour(self) -> None:
+        """Begin the tour, or end the one that is being given."""
+        if self.tour is not None:
+            await self._leave_tour()
+            return
+        from pagedchat.tui.tour.start import Tour  # noqa: PLC0415 - as above
+
+        tour = Tour(self)
+        await tour.begin()
+        self.tour = tour
+        self.redraw()
+
+    async def on_tour_box_moved(self, message: "TourBox.Moved") -> None:
+        """On, or back."""
+        if self.tour is not None and not self.tour.move(message.steps):
+            await self._leave_tour()
+        self.redraw()
+
+    async def on_tour_box_left(self, message: "TourBox.Left") -> None:
+        """Enough."""
+        await self._leave_tour()
+
+    async def _leave_tour(self) -> None:
+        tour, self.tour = self.tour, None
+        if tour is not None:
+            await tour.leave()
+        self.redraw()
 
     async def action_quit(self) -> None:
         """Quit; asks first while replies are being written. A second time it waits for nothing."""
@@ -202,8 +325,26 @@ class PagedChatApp(App[None]):
         for panes in LAYOUTS:
             text = f"Show {panes} pane{'s' if panes > 1 else ''}"
             yield SystemCommand(f"Layout: {panes}", text, partial(self._layout, panes))
+        yield from self._slash_commands()
         yield SystemCommand("Theme", "Change the colours", self.action_change_theme)
         yield SystemCommand("Screenshot", "Save the screen as an SVG file", self.deliver_screenshot)
+
+    def _slash_commands(self) -> Iterable[SystemCommand]:
+        """Those that no action stands for; one that needs an argument is begun in the composer."""
+        from pagedchat.tui.commands.registry import COMMANDS  # noqa: PLC0415 - as above
+
+        for command in COMMANDS:
+            if command.title:
+                yield SystemCommand(
+                    command.title, f"{command.help} ({command.usage})", partial(self._slash, command)
+                )
+
+    async def _slash(self, command: "SlashCommand") -> None:
+        if command.arguments:
+            self.action_chats()
+            self._chats.write(f"/{command.name} ")
+        else:
+            await self._chats.run_command(self._chats.focused_chat, f"/{command.name}")
 
     async def _run_by_name(self, action: KeyAction) -> None:
         await self.run_action(action.action, self._chats)

@@ -6,20 +6,23 @@ from typing import NamedTuple
 from pagedchat import events as ev
 from pagedchat.engine.mirror import CacheMirror
 
+Name = Callable[[int], str]
+"""Sequence id -> label."""
+
 
 class Moment(NamedTuple):
     """One thing that happened to the block."""
 
     step: int
     text: str
+    refs: int
+    """Its ref count before."""
+    fresh: bool
+    """Whether it was taken for new contents."""
 
 
 def block_history(
-    block_id: int,
-    mirror: CacheMirror,
-    reports: Iterable[ev.StepReport],
-    name: Callable[[int], str],
-    limit: int,
+    block_id: int, mirror: CacheMirror, reports: Iterable[ev.StepReport], name: Name, limit: int
 ) -> list[Moment]:
     """The last moments, newest first.
 
@@ -37,46 +40,78 @@ def block_history(
     moments: list[Moment] = []
     for report in reports:
         for event in reversed(report.events):
-            text = _undo(event, block_id, holders, name)
+            text = _undo(event, block_id, holders, name) or _plain(event, block_id, name, mirror.block_size)
             if text:
-                moments.append(Moment(report.step, text))
+                moments.append(Moment(report.step, text, len(holders), _is_fresh(event, block_id)))
                 if len(moments) == limit:
                     return moments
     return moments
 
 
-def _undo(event: ev.CacheEvent, block_id: int, holders: set[int], name: Callable[[int], str]) -> str:  # noqa: PLR0911
-    """Take the event back from `holders`; what it did to the block in words, or nothing."""
+def _undo(event: ev.CacheEvent, block_id: int, holders: set[int], name: Name) -> str:  # noqa: PLR0911
+    """Take an event back that changed who holds the block; what it did in words, or nothing."""
     match event:
         case ev.BlockAllocated(seq_id=seq_id, block_id=taken) if taken == block_id:
-            holders.discard(seq_id)
-            return f"allocated to {name(seq_id)}"
+            return _taken(holders, seq_id, f"allocated to {name(seq_id)}")
         case ev.PrefixHit(seq_id=seq_id, block_ids=block_ids) if block_id in block_ids:
-            holders.discard(seq_id)
-            return f"+ref {name(seq_id)} (prefix hit)"
+            return _taken(holders, seq_id, f"+ref {name(seq_id)} (prefix hit)")
         case ev.SequenceForked(seq_id=seq_id, child_id=child_id) if child_id in holders:
-            holders.discard(child_id)
-            return f"+ref {name(child_id)} (fork of {name(seq_id)})"
+            return _taken(holders, child_id, f"+ref {name(child_id)} (fork of {name(seq_id)})")
         case ev.BlockCopied(seq_id=seq_id, src=src, dst=dst) if block_id == dst:
-            holders.discard(seq_id)
-            return f"copy of {src:03d} for {name(seq_id)}"
+            return _taken(holders, seq_id, f"copy of {src:03d} for {name(seq_id)}")
         case ev.BlockCopied(seq_id=seq_id, src=src, dst=dst) if block_id == src:
-            holders.add(seq_id)
-            return f"−ref {name(seq_id)} (copied → {dst:03d})"
+            return _dropped(holders, seq_id, f"−ref {name(seq_id)} (copied → {dst:03d})")
         case ev.BlocksFreed(seq_id=seq_id, block_ids=block_ids) if block_id in block_ids:
-            holders.add(seq_id)
-            return f"−ref {name(seq_id)} (dropped)"
+            return _dropped(holders, seq_id, f"−ref {name(seq_id)} (dropped)")
         case ev.SwappedOut(seq_id=seq_id, block_ids=block_ids) if block_id in block_ids:
-            holders.add(seq_id)
-            return f"−ref {name(seq_id)} (swapped out)"
+            return _dropped(holders, seq_id, f"−ref {name(seq_id)} (swapped out)")
         case ev.SwappedIn(seq_id=seq_id, block_ids=block_ids) if block_id in block_ids:
-            holders.discard(seq_id)
-            return f"+ref {name(seq_id)} (swapped in)"
-        case ev.BlockEvicted(block_id=evicted) if evicted == block_id:
-            return "evicted from the prefix cache"
-        case ev.BlockCached(block_id=cached) if cached == block_id:
-            return "full: findable by its hash"
-        case ev.BlockUncached(block_id=uncached) if uncached == block_id:
-            return "no longer findable: written in place"
+            return _taken(holders, seq_id, f"+ref {name(seq_id)} (swapped in)")
+    return ""
+
+
+def _taken(holders: set[int], seq_id: int, text: str) -> str:
+    holders.discard(seq_id)
+    return text
+
+
+def _dropped(holders: set[int], seq_id: int, text: str) -> str:
+    holders.add(seq_id)
+    return text
+
+
+def _plain(event: ev.CacheEvent, block_id: int, name: Name, block_size: int) -> str:
+    """What an event did that left the holders alone, or nothing."""
+    match event:
+        case ev.BlocksWithheld(block_ids=block_ids) if block_id in block_ids:
+            return "withheld: the pool was limited"
+        case ev.BlocksReturned(block_ids=block_ids) if block_id in block_ids:
+            return "given back to the pool"
+        case ev.PrefixMissed(cached_block_id=cached) if cached == block_id:
+            # A block that differs from its first slot on has nothing to do with the other text.
+            slot = event.position % block_size
+            return f"not shared with {name(event.seq_id)}: slot {slot} differs" if slot else ""
+        case ev.BlockEvicted(block_id=about):
+            text = "evicted from the prefix cache"
+        case ev.BlockCached(block_id=about):
+            text = "full: findable by its hash"
+        case ev.BlockUncached(block_id=about):
+            text = "no longer findable: written in place"
+        case ev.BlockPinned(block_id=about):
+            text = "pinned: not to be evicted"
+        case ev.BlockUnpinned(block_id=about):
+            text = "unpinned"
         case _:
             return ""
+    return text if about == block_id else ""
+
+
+def _is_fresh(event: ev.CacheEvent, block_id: int) -> bool:
+    match event:
+        case ev.BlockAllocated():
+            return True
+        case ev.BlockCopied(dst=dst):
+            return dst == block_id
+        case ev.SwappedIn(block_ids=block_ids, copied=copied):
+            return copied[block_ids.index(block_id)]
+    return False

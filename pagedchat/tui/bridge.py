@@ -1,8 +1,8 @@
 """The only place where what the engine says reaches the screens.
 
-Every event is folded into plain objects (`EngineView`, `ChatDesk`) as it comes; a token is no Textual message and
-draws nothing. What changed is drawn by one timer, ten times a second at most. Only the few events that change what
-the engine *is* (loading, ready, failed, died, paused) are passed on at once, as one message.
+Every event is folded into plain objects (`EngineView`, `ChatDesk`) and recorded as it comes; a token is no Textual
+message and draws nothing. What changed is drawn by one timer, ten times a second at most. Only the few events that
+change what the engine *is* (loading, ready, failed, died, paused) are passed on at once, as one message.
 """
 
 import asyncio
@@ -10,8 +10,18 @@ from collections.abc import Callable
 
 from textual.message import Message
 
-from pagedchat.events import EngineDied, EngineFailed, EngineReady, LoadProgress, RunState
+from pagedchat.events import (
+    EngineDied,
+    EngineEvent,
+    EngineFailed,
+    EngineNotice,
+    EngineReady,
+    LoadProgress,
+    RunState,
+)
 from pagedchat.service.link import EngineLink
+from pagedchat.trace.recorder import Recorder
+from pagedchat.trace.recording import Recording
 from pagedchat.tui.desk import ChatDesk
 from pagedchat.tui.engine_view import EngineView
 from pagedchat.tui.messages import EngineStateChanged
@@ -20,15 +30,30 @@ FLUSH_SECONDS = 0.1
 
 
 class EngineBridge:
-    """Starts the engine and folds its events until it ends."""
+    """Starts the engine and folds its events until it ends.
+
+    Args:
+        link: the engine, not yet started.
+        view: what every widget reads of it.
+        desk: the chats.
+        post: passes a message on to the app.
+        recorder: keeps every report; by default in a file without a name.
+    """
 
     def __init__(
-        self, link: EngineLink, view: EngineView, desk: ChatDesk, post: Callable[[Message], object]
+        self,
+        link: EngineLink,
+        view: EngineView,
+        desk: ChatDesk,
+        post: Callable[[Message], object],
+        recorder: Recorder | None = None,
     ) -> None:
         self._link = link
         self._view = view
         self._desk = desk
         self._post = post
+        self._recorder = recorder or Recorder()
+        self._told_problem = False
         self._dirty = True
         self.died: EngineDied | None = None
         """How the engine ended, until the next one is ready."""
@@ -37,22 +62,41 @@ class EngineBridge:
         """Ends when the link is closed."""
         events = self._link.events()
         await self._link.start()
-        async for event in events:
-            self._view.labels = (
-                self._desk.labels
-            )  # events are told in words as they come, a new fork's name among them
-            self._view.apply(event)
-            self._desk.apply(event)
-            self._dirty = True
-            if isinstance(event, EngineDied):
-                self.died = event
-            elif isinstance(event, EngineReady):
-                self.died = None
-            if isinstance(event, LoadProgress | EngineReady | EngineFailed | EngineDied | RunState):
-                self._post(EngineStateChanged())
-            await asyncio.sleep(0)  # a full event queue must not keep the keyboard waiting
+        try:
+            async for event in events:
+                self._take_in(event)
+                await asyncio.sleep(0)  # a full event queue must not keep the keyboard waiting
+        finally:
+            self._recorder.close()
+
+    def _take_in(self, event: EngineEvent) -> None:
+        self._view.labels = self._desk.labels  # events are told in words as they come, a new fork's name among them
+        self._view.apply(event)
+        self._record(event)
+        self._desk.apply(event)
+        self._dirty = True
+        if isinstance(event, EngineDied):
+            self.died = event
+        elif isinstance(event, EngineReady):
+            self.died = None
+        if isinstance(event, LoadProgress | EngineReady | EngineFailed | EngineDied | RunState):
+            self._post(EngineStateChanged())
+
+    @property
+    def recording(self) -> Recording | None:
+        """All that the engine has done, once it is ready."""
+        return self._recorder.recording
+
+    def _record(self, event: EngineEvent) -> None:
+        live = self._view.live
+        self._recorder.apply(event, live.mirror if live else None, self._view.labels)
+        problem = self._recorder.problem
+        if problem is not None and not self._told_problem:
+            self._told_problem = True
+            self._view.apply(EngineNotice(problem.message, problem.hint, failed=True))
 
     def take_dirty(self) -> bool:
         """Whether anything came since the last call."""
+        self._recorder.keep_up()
         dirty, self._dirty = self._dirty, False
         return dirty

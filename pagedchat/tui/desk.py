@@ -69,11 +69,18 @@ class ChatDesk:
 
     # --- what the user does -------------------------------------------------------------------------
 
-    def new(self) -> ChatSession:
-        """A new, empty chat at the end."""
-        chat = ChatSession(self._free_id(), overrides=self._options.overrides, system=self._options.system)
+    def new(self, name: str = "") -> ChatSession:
+        """A new, empty chat at the end; without a name it gets one from its first prompt."""
+        chat = ChatSession(
+            self._free_id(), name=name, overrides=self._options.overrides, system=self._options.system
+        )
         self.chats.append(chat)
         return chat
+
+    def rename(self, chat: ChatSession, name: str) -> None:
+        """Call a chat something else."""
+        chat.name = one_line(name)
+        chat.version += 1
 
     def submit(self, chat: ChatSession, prompt: str) -> None:
         """Send a prompt, or queue it while the chat is busy."""

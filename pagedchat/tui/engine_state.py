@@ -1,13 +1,17 @@
 """The folded state of one engine: its cache, its last reports, what they tell in words and as columns. Pure."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import replace
 from itertools import islice
+from types import MappingProxyType
 
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.events import BlockCopied, EngineReady, StepReport
 from pagedchat.tui.event_lines import EventLine, Narrator
 from pagedchat.tui.rates import RateWindow
+from pagedchat.tui.state_copy import mirror_copy, with_own_containers
 from pagedchat.tui.step_columns import StepColumns
 from pagedchat.tui.words import short_label
 
@@ -20,6 +24,8 @@ LABEL_IN_LINES = 12
 FRESH_REPORTS = 30
 """A copied block is shown as just copied for so many reports: a second or so of decoding."""
 
+_NOTHING: Mapping[int, bytes] = MappingProxyType({})
+
 
 class EngineState:
     """One engine's reports, folded up to some moment.
@@ -28,13 +34,22 @@ class EngineState:
         info: what the engine said when it was ready.
         name: sequence id -> what it is called.
         mirror: the cache when the first report is folded; empty by default.
+        token_texts: token id -> its text in UTF-8, as far as it has been told.
     """
 
-    def __init__(self, info: EngineReady, name: Callable[[int], str], mirror: CacheMirror | None = None) -> None:
+    def __init__(
+        self,
+        info: EngineReady,
+        name: Callable[[int], str],
+        mirror: CacheMirror | None = None,
+        token_texts: Mapping[int, bytes] = _NOTHING,
+    ) -> None:
         self.info = info
         self.name = name
         self.mirror = mirror or CacheMirror(info.num_blocks, info.block_size, info.num_host_blocks)
         self.paused = False
+        self.labels: Mapping[int, str] = {}
+        """What sequences were called then, where this is the past."""
         self.history: deque[StepReport] = deque()
         """The last reports, oldest first."""
         self.lines: deque[EventLine] = deque(maxlen=MAX_LINES)
@@ -47,7 +62,9 @@ class EngineState:
         self._copies: deque[tuple[int, int]] = deque()
         """(number of the report, block that was copied into), of the last `FRESH_REPORTS` reports."""
         self._rates = RateWindow()
-        self._narrator = Narrator(self.mirror, lambda seq_id: short_label(name(seq_id), LABEL_IN_LINES))
+        self._narrator = Narrator(
+            self.mirror, lambda seq_id: short_label(name(seq_id), LABEL_IN_LINES), token_texts
+        )
 
     # --- folding ------------------------------------------------------------------------------------
 
@@ -77,6 +94,19 @@ class EngineState:
         self._copies.extend((number, event.dst) for event in report.events if isinstance(event, BlockCopied))
         while self._copies and self._copies[0][0] <= number - FRESH_REPORTS:
             self._copies.popleft()
+
+    def copy(self) -> "EngineState":
+        """The same state, to be folded on by itself."""
+        twin = copy(self)
+        twin.mirror = mirror_copy(self.mirror)
+        twin.history, twin.lines, twin._copies = self.history.copy(), self.lines.copy(), self._copies.copy()
+        twin.columns = with_own_containers(self.columns)
+        if columns := twin.columns.columns:  # a fork is marked in the last one afterwards
+            columns[-1] = replace(columns[-1], marks=columns[-1].marks.copy())
+        twin._rates = self._rates.copy()
+        twin._narrator = with_own_containers(self._narrator)
+        twin._narrator.mirror = twin.mirror
+        return twin
 
     # --- reading ------------------------------------------------------------------------------------
 

@@ -1,12 +1,13 @@
-"""What is to be said about an engine that is not simply running: it loads, failed to start, or died."""
+"""What is to be said about an engine that is not simply running: it loads, failed to start, died, or lost count."""
 
 from typing import Literal, NamedTuple
 
 from textual.content import Content
 
 from pagedchat.chat.sanitize import one_line, sanitize
-from pagedchat.events import EngineDied, EngineFailed, LoadProgress
+from pagedchat.events import EngineDied, EngineFailed, IntegrityBroken, LoadProgress
 from pagedchat.tui.engine_view import EngineView
+from pagedchat.tui.invariant import picture_holds
 from pagedchat.tui.lines import FAINT, MUTED, Part, bar, join, text
 from pagedchat.units import format_size
 
@@ -16,7 +17,7 @@ _BAR_CELLS = 24
 class Status(NamedTuple):
     """How it looks, and what it says."""
 
-    look: Literal["none", "loading", "died", "failed"]
+    look: Literal["none", "loading", "died", "failed", "broken"]
     content: Content
 
 
@@ -28,6 +29,12 @@ def engine_status(view: EngineView, died: EngineDied | None, elapsed: float, wid
         return Status("died", _died(died, view.loading, width))
     if view.info is None:
         return Status("loading", loading_line(view.loading, elapsed, width))
+    if view.broken is not None:
+        return Status("broken", _broken(view.broken, width))
+    if not picture_holds(view):
+        return Status(
+            "broken", text("✗ The cache as it is drawn here does not agree with the engine's own counts.")
+        )
     return Status("none", Content(""))
 
 
@@ -67,6 +74,17 @@ def _died(died: EngineDied, progress: LoadProgress | None, width: int) -> Conten
         Part(0, text(f"The engine ended ({exit_reason(died.exit_code)})", "bold")),
         Part(1, text(next_step)),
         Part(2, text("the chats are kept", MUTED)),
+    ]
+    return join(parts, width, " · ")
+
+
+def _broken(broken: IntegrityBroken, width: int) -> Content:
+    parts = [
+        Part(0, text(f"✗ The engine's books disagree since step {broken.step}", "bold")),
+        Part(1, text(one_line(broken.message))),
+        Part(
+            2, text(f"all that is known: {one_line(broken.dump)}" if broken.dump else "no dump was written", MUTED)
+        ),
     ]
     return join(parts, width, " · ")
 

@@ -6,6 +6,7 @@ at some earlier moment; the live one goes on being followed all the while.
 """
 
 from collections import deque
+from typing import TYPE_CHECKING
 
 from pagedchat.chat.sanitize import one_line
 from pagedchat.engine.mirror import CacheMirror
@@ -26,6 +27,9 @@ from pagedchat.tui.engine_state import EngineState
 from pagedchat.tui.event_lines import EventLine
 from pagedchat.tui.step_columns import StepColumns
 
+if TYPE_CHECKING:
+    from pagedchat.tui.time_travel import TimeTravel
+
 _NO_COLUMNS = StepColumns()
 _NO_REPORTS: deque[StepReport] = deque()
 _NO_LINES: deque[EventLine] = deque()
@@ -39,6 +43,8 @@ class EngineView:
         """What the app calls each sequence (`"1 tale"`); outlives the engine."""
         self.highlighted: frozenset[int] = frozenset()
         """Blocks that belong to what the user has selected somewhere; every panel shows them marked."""
+        self.travel: TimeTravel | None = None
+        """What puts the past into this view, where anything is recorded."""
         self.reset()
 
     def reset(self) -> None:
@@ -78,7 +84,7 @@ class EngineView:
                 self.loading = event
             case EngineReady():
                 self.reset()
-                self.live = EngineState(event, self.name)
+                self.live = EngineState(event, self.name, token_texts=self.token_texts)
             case EngineFailed():
                 self.loading, self.failure = None, event
             case EngineNotice():
@@ -107,7 +113,8 @@ class EngineView:
 
     def name(self, seq_id: int) -> str:
         """The sequence's label on one line, free of control characters, or its number where it has none."""
-        return one_line(self.labels.get(seq_id, "")) or f"seq {seq_id}"
+        label = self.past.labels.get(seq_id) if self.past is not None else None
+        return one_line(label or self.labels.get(seq_id, "")) or f"seq {seq_id}"
 
     @property
     def info(self) -> EngineReady | None:

@@ -5,6 +5,7 @@ from textual.content import Content
 from pagedchat.chat.sanitize import one_line
 from pagedchat.events import EngineReady, PoolCounts
 from pagedchat.tui.engine_view import EngineView
+from pagedchat.tui.invariant import picture_holds
 from pagedchat.tui.lines import FAINT, MUTED, Part, bar, text
 from pagedchat.units import format_size
 
@@ -68,10 +69,31 @@ def pool_counts(view: EngineView, info: EngineReady) -> PoolCounts:
 
 
 def _speed_parts(view: EngineView) -> list[Part]:
-    sign = text("‖ paused", "bold $text-warning") if view.paused else text("▶", "$text-success")
     return [
         Part(2, Content.assemble(f"{view.tokens_per_second:.0f}", (" tok/s", MUTED))),
         Part(4, Content.assemble(("batch ", MUTED), f"{view.last_batch}")),
-        Part(5, Content.assemble(("step ", MUTED), f"{view.step}")),
-        Part(0, sign),
+        _step_part(view),
+        *([Part(1, text(f"limit {view.limit}", "$text-warning"))] if view.limit is not None else []),
+        Part(0, Content.assemble(_run_sign(view), " ", _light(view))),
     ]
+
+
+def _step_part(view: EngineView) -> Part:
+    """The step, and that it lies in the past."""
+    if view.past is None or view.live is None:
+        return Part(5, Content.assemble(("step ", MUTED), f"{view.step}"))
+    return Part(0, text(f"◀ step {view.past.step} of {view.live.step}", "bold $text-warning"))
+
+
+def _run_sign(view: EngineView) -> Content:
+    if view.paused:
+        return text("‖ paused", "bold $text-warning")
+    if view.pace > 0:
+        return text(f"▶ {1 / view.pace:.3g}/s", "$text-warning")
+    return text("▶", "$text-success")
+
+
+def _light(view: EngineView) -> Content:
+    """Green while the engine's own check holds and the screen's counts are the engine's."""
+    holds = view.broken is None and picture_holds(view)
+    return text("✓", "$text-success") if holds else text("✗", "bold $text-error")

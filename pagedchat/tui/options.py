@@ -1,6 +1,7 @@
 """What the command line says about the screens; the engine has its own configuration."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pagedchat.config import DEFAULT_MODEL
 from pagedchat.engine.sampling_params import SamplingOverrides
@@ -20,3 +21,11 @@ class UiOptions:
     """System prompt of every new chat."""
     raw: bool = False
     """Complete text as it stands; no chat template."""
+    ascii: bool = False
+    """Draw with ASCII characters only."""
+    trace: Path | None = None
+    """Record every step into this file."""
+    metrics_port: int | None = None
+    """Serve metrics for Prometheus there; 0 takes any free port."""
+    metrics_url: str = ""
+    """Where they are served now; empty if nowhere."""

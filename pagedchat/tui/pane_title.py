@@ -42,6 +42,12 @@ def pane_title(
     return spread(Content.assemble(left, " "), Content.assemble(" ", right), width, "─", rule)
 
 
+def past_title(session: ChatSession, view: EngineView, width: int) -> Content:
+    """The top border's text while the pane shows the chat as it was."""
+    parts = [Part(0, text(one_line(session.label), MUTED)), Part(0, text(f"as of step {view.step:,}", FAINT))]
+    return join(parts, width)
+
+
 def _sampling_parts(session: ChatSession, view: EngineView) -> list[Part]:
     temperature = session.overrides.temperature
     if temperature is None and view.info is not None:

@@ -1,6 +1,7 @@
 """Tokens per second over the last moments of the engine's own clock. Knows no screen and no wall clock."""
 
 from collections import deque
+from copy import copy
 from dataclasses import dataclass
 
 from pagedchat.events import StepReport
@@ -45,6 +46,13 @@ class RateWindow:
                 self._num_tokens += count
         while self._reports[0].time < report.time - WINDOW:
             self._forget(self._reports.popleft())
+
+    def copy(self) -> "RateWindow":
+        """The same window, to be moved on by itself."""
+        twin = copy(self)
+        twin._reports = self._reports.copy()
+        twin._shares = {seq_id: copy(share) for seq_id, share in self._shares.items()}
+        return twin
 
     def rate(self) -> float:
         """Tokens per second of all sequences together."""

@@ -31,7 +31,11 @@ class StepColumn:
     """Tokens whose KV the step computed."""
     num_available: int = 0
     """Blocks free or cached after the step."""
+    seconds: float = 0.0
+    """How long the step took, all phases together."""
     paused: bool = False
+    report: StepReport | None = None
+    """The step itself; none for a pause, or a fork before the first step."""
 
 
 class StepColumns:
@@ -55,7 +59,8 @@ class StepColumns:
         preempted = self._take_in(report)
         if not report.batch and not preempted:
             return
-        column = StepColumn(report.step, num_available=report.pool.free + report.pool.cached)
+        available, seconds = report.pool.free + report.pool.cached, report.timings.total
+        column = StepColumn(report.step, num_available=available, seconds=seconds, report=report)
         for sequence in mirror.sequences.values():
             if sequence.status == "waiting":
                 column.marks[sequence.seq_id] = WAITING

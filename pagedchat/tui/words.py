@@ -1,9 +1,16 @@
 """Numbers and labels as the inspector writes them. Pure text."""
 
+from collections.abc import Sequence
+
 from rich.cells import cell_len, set_cell_size
 
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _BARS = "▁▂▃▄▅▆▇█"
+_ASCII_BARS = ".:-=+*#"
+_ROUNDING = 1e-9
+"""The largest value gets the highest bar, whatever its last binary digit."""
+SHOWN_IDS = 4
+"""Block ids written out in one line before they are elided."""
 
 
 def superscript(number: int) -> str:
@@ -28,9 +35,28 @@ def short_label(label: str, width: int) -> str:
     return fit(label, room).rstrip() + tail if room > 1 else fit(label, width).rstrip()
 
 
-def sparkline(values: list[int], top: int) -> str:
+def sparkline(values: Sequence[float], top: float, ascii_only: bool = False) -> str:
     """One bar a value, from 1 to `top`; nothing for 0."""
     if top <= 0:
         return " " * len(values)
-    last = len(_BARS) - 1
-    return "".join(_BARS[min(last, value * last // top)] if value > 0 else " " for value in values)
+    bars = _ASCII_BARS if ascii_only else _BARS
+    last = len(bars) - 1
+    scale = last / top
+    return "".join(bars[min(last, int(value * scale + _ROUNDING))] if value > 0 else " " for value in values)
+
+
+def count(number: int, noun: str) -> str:
+    """`1 block`, `2 blocks`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def block_words(block_ids: Sequence[int], prefix: str = "") -> str:
+    """Block ids as the screen writes them, elided after a few."""
+    shown = " ".join(f"{prefix}{block_id:03d}" for block_id in block_ids[:SHOWN_IDS])
+    return shown + " …" * (len(block_ids) > SHOWN_IDS)
+
+
+def milliseconds(seconds: float) -> str:
+    """Two significant digits or so: `.2`, `3.1`, `42`."""
+    value = seconds * 1e3
+    return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}".removeprefix("0")

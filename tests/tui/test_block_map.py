@@ -1,32 +1,39 @@
 """The pool map: which cell shows which block, what it says of it, and that only changed lines are drawn again."""
 
-import random
+from collections.abc import Callable
 
+import msgspec
 import pytest
+from textual.events import MouseScrollDown, MouseScrollUp
 from textual.pilot import Pilot
 from textual.strip import Strip
 
 from pagedchat.engine.limits import EngineLimits
-from pagedchat.events import EngineDied
+from pagedchat.events import BlockPinned, BlocksWithheld, EngineDied
 from pagedchat.tui.engine_view import EngineView
-from pagedchat.tui.widgets.block_cells import COLOR_MODES, CellKinds, ColorMode, glyph
+from pagedchat.tui.widgets.block_cells import COLOR_MODES, ColorMode
 from pagedchat.tui.widgets.block_grid import BlockGrid
-from pagedchat.tui.widgets.block_layout import BlockLayout, fitting_level, gutter_width, zoom_levels
+from pagedchat.tui.widgets.block_kinds import BlockKinds
 from pagedchat.tui.widgets.block_map import BlockMap
-from pagedchat.tui.widgets.block_picture import BlockPicture
-from pagedchat.tui.widgets.owner_palette import NUM_COLORS, owner_colors, owner_glyph, owner_number
-from pagedchat.tui.widgets.table_rows import count_tables
-from tests.scripted_reports import ScriptedEngine, pressed, random_workload, ready, story
+from tests.scripted_reports import ScriptedEngine, pressed, ready, story
 from tests.tui.inspector_app import WidgetApp, drawn
+
+SnapCompare = Callable[..., bool]
 
 
 class MapApp(WidgetApp):
+    ascii = False
+
     def __init__(self, view: EngineView) -> None:
         super().__init__(BlockMap(view))
         self.opened: list[int] = []
+        self.chosen: list[int] = []
 
     def on_block_map_block_opened(self, message: BlockMap.BlockOpened) -> None:
         self.opened.append(message.block_id)
+
+    def on_block_map_block_chosen(self, message: BlockMap.BlockChosen) -> None:
+        self.chosen.append(message.block_id)
 
     @property
     def map(self) -> BlockMap:
@@ -38,129 +45,6 @@ async def show(app: MapApp, pilot: Pilot[None]) -> list[str]:
     app.map.refresh_view()
     await pilot.pause()
     return drawn(app.map.grid)
-
-
-# --- which block is where -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("num_blocks", "width"), [(1, 4), (1000, 4), (1001, 5), (40_000, 6)])
-def test_the_gutter_holds_the_largest_id(num_blocks: int, width: int) -> None:
-    assert gutter_width(num_blocks) == width
-
-
-@pytest.mark.parametrize(
-    ("num_blocks", "style", "blocks_per_cell", "num_lines"),
-    [
-        (1, "tile", 1, 1),
-        (64, "tile", 1, 8),
-        (256, "pair", 1, 11),
-        (500, "cell", 1, 9),
-        (1000, "half", 1, 9),
-        (4000, "half", 3, 13),
-        (40_000, "half", 32, 12),
-    ],
-)
-def test_the_largest_cells_that_fit_are_taken(
-    num_blocks: int, style: str, blocks_per_cell: int, num_lines: int
-) -> None:
-    levels = zoom_levels(num_blocks, 60, 13)
-    level = levels[fitting_level(levels, 13)]
-    assert (level.style, level.blocks_per_cell, level.num_lines) == (style, blocks_per_cell, num_lines)
-
-
-def test_every_block_has_one_cell_at_every_level() -> None:
-    for layout in zoom_levels(1234, 50, 4):
-        seen = [block for cell in range(layout.num_cells) for block in layout.blocks_of(cell)]
-        assert seen == list(range(1234))
-        assert all(block in layout.blocks_of(layout.cell_of(block)) for block in range(1234))
-        assert layout.line_of(layout.num_cells - 1) == layout.num_lines - 1
-
-
-def test_points_of_the_map_lead_to_blocks() -> None:
-    pairs = BlockLayout("pair", 20, 1, 8)
-    assert [pairs.block_at(x, 1) for x in (0, 1, 2, 15, 16)] == [8, 8, 9, 15, None]
-    assert pairs.block_at(8, 2) is None
-    assert BlockLayout("half", 100, 4, 10).block_at(3, 1) == 92
-
-
-def test_a_panel_without_room_still_has_a_level() -> None:
-    levels = zoom_levels(40_000, 1, 0)
-    assert levels[-1].num_lines == 1
-    assert fitting_level(levels, 0) == len(levels) - 1
-
-
-# --- what a cell says ---------------------------------------------------------------------------------
-
-
-def kinds(engine: ScriptedEngine, mode: str, blocks: range) -> str:
-    mirror = engine.view.mirror
-    assert mirror is not None
-    cell_kinds = CellKinds(mirror, mode, lambda seq_id: f"@{seq_id}")  # type: ignore[arg-type]
-    return "".join(glyph(cell_kinds.block(block)) for block in blocks)
-
-
-def test_kinds_by_owner_ref_count_and_state() -> None:
-    engine = story()
-    assert kinds(engine, "owner", range(20, 44)) == "▓▓▓▓3333333214444444░░░░"
-    assert kinds(engine, "refs", range(20, 44)) == "2222" + "1" * 16 + "░░░░"
-    assert kinds(engine, "state", range(20, 44)) == "▓▓▓▓██████▒▒▒██████▒░░░░"
-
-
-def test_blocks_of_a_closed_chat_stay_as_cached() -> None:
-    engine = story()
-    engine.core.close(3)
-    engine.flush()
-    assert kinds(engine, "owner", range(24, 32)) == "······░2"
-
-
-def test_a_cell_of_several_blocks_shows_the_most_frequent_use() -> None:
-    mirror = story().view.mirror
-    assert mirror is not None
-    cells = CellKinds(mirror, "owner", lambda seq_id: f"@{seq_id}")
-    assert cells.cell(range(20, 30)) == "@3"
-    assert cells.cell(range(38, 60)) == "@4"
-    assert cells.cell(range(100, 120)) == "free"
-
-
-@pytest.mark.parametrize("mode", COLOR_MODES)
-@pytest.mark.parametrize("prefix_caching", [True, False])
-def test_a_map_kept_up_equals_one_drawn_anew(mode: ColorMode, prefix_caching: bool) -> None:
-    engine = ScriptedEngine(
-        num_blocks=24,
-        block_size=4,
-        num_host_blocks=24,
-        max_num_batched_tokens=12,
-        enable_prefix_caching=prefix_caching,
-    )
-    mirror = engine.view.mirror
-    assert mirror is not None
-    layouts = [BlockLayout("cell", 24, 1, 8), BlockLayout("half", 24, 3, 3)]
-
-    def picture(layout: BlockLayout) -> BlockPicture:
-        return BlockPicture(mirror, layout, mode, lambda seq_id: f"@{seq_id % 10}", engine.view.fresh_copies())
-
-    pictures = [picture(layout) for layout in layouts]
-    for _ in random_workload(engine, random.Random(7), 250):
-        for kept in pictures:
-            before = kept.kinds.copy()
-            lines = kept.update(engine.view.fresh_copies())
-            assert kept.kinds == picture(kept.layout).kinds
-            cells = range(kept.layout.num_cells)
-            assert lines == {kept.layout.line_of(cell) for cell in cells if kept.kinds[cell] != before[cell]}
-        assert count_tables(mirror).agrees
-
-
-def test_owners_are_numbered_as_their_labels_are() -> None:
-    assert owner_number(7, "12 tale") == 12
-    assert owner_number(7, "tale") == 7
-    assert [owner_glyph(number) for number in (1, 9, 10, 35, 36)] == ["1", "9", "a", "z", "1"]
-
-
-def test_owner_colours_differ_in_dark_and_light_themes() -> None:
-    app = WidgetApp(BlockGrid(EngineView()))
-    for theme in app.available_themes.values():
-        colors = owner_colors(theme)
-        assert len({color.hex for color in colors}) == NUM_COLORS
 
 
 # --- the drawn map ------------------------------------------------------------------------------------
@@ -226,6 +110,44 @@ async def test_only_changed_lines_are_drawn_again(monkeypatch: pytest.MonkeyPatc
         assert built == [0]
 
 
+async def test_a_huge_pool_costs_only_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = ScriptedEngine(num_blocks=300_000, max_num_batched_tokens=64)
+    engine.ask(1, 40)
+    engine.run()
+    app = MapApp(engine.view)
+    looked: list[range] = []
+    cell = BlockKinds.cell
+
+    def counting(kinds: BlockKinds, blocks: range) -> tuple[str, int]:
+        looked.append(blocks)
+        return cell(kinds, blocks)
+
+    monkeypatch.setattr(BlockKinds, "cell", counting)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await show(app, pilot)
+        assert app.map.grid.cell_layout is not None
+        assert len(looked) == app.map.grid.cell_layout.num_cells
+        looked.clear()
+        await show(app, pilot)
+        assert looked == []
+        engine.run(20)
+        await show(app, pilot)
+        assert len(looked) <= 3
+
+
+async def test_a_smaller_pool_after_a_hover_is_told_about() -> None:
+    engine = story()
+    app = MapApp(engine.view)
+    async with app.run_test(size=(60, 15)) as pilot:
+        await show(app, pilot)
+        app.map.choose(200)
+        await pilot.hover(app.map.grid, offset=(20, 9))
+        assert app.map.grid.inspected > 100
+        engine.view.apply(ready(EngineLimits(num_blocks=5)))
+        await show(app, pilot)
+        assert drawn(app.map.query("LineBar").first()) == ["004 free"]
+
+
 async def test_just_copied_fades_after_some_reports() -> None:
     engine = story()
     app = MapApp(engine.view)
@@ -235,18 +157,24 @@ async def test_just_copied_fades_after_some_reports() -> None:
         assert "*" not in (await show(app, pilot))[1]
 
 
-async def test_colours_cycle_through_owner_refs_and_state() -> None:
+async def test_colours_cycle_through_every_mode_and_back() -> None:
     app = MapApp(story().view)
     async with app.run_test(size=(60, 15)) as pilot:
         await show(app, pilot)
         app.map.cycle_colors()
         await pilot.pause()
         assert drawn(app.map.grid)[0] == "000 " + "2 " * 23 + "2"
-        assert "colour refs" in str(app.map.border_title)
-        app.map.cycle_colors()
-        app.map.cycle_colors()
+        assert "colour ref count" in str(app.map.border_title)
+        modes = []
+        for _ in range(4):
+            app.map.cycle_colors()
+            modes.append(app.map.grid.mode)
+        assert modes == ["age", "fill", "hash", "owner"]
         await pilot.pause()
         assert drawn(app.map.grid)[0] == "000 " + "▓▓" * 24
+        app.map.grid.focus()
+        await pilot.press("C")
+        assert app.map.grid.mode == "hash"
 
 
 async def test_zoom_scrolls_when_cells_are_larger_than_the_panel_allows() -> None:
@@ -280,6 +208,7 @@ async def test_the_cursor_moves_by_cells_and_rows_and_tells_about_its_block() ->
         assert app.map.grid.cursor == 255
         await pilot.press("home", "left", "up")
         assert app.map.grid.cursor == 0
+        assert app.chosen == [32, 33, 34, 33, 65, 33, 255, 0]
 
 
 async def test_a_double_click_opens_a_block() -> None:
@@ -291,6 +220,7 @@ async def test_a_double_click_opens_a_block() -> None:
         assert app.map.grid.cursor == 26
         await pilot.click(app.map.grid, offset=(4 + 2 * 2, 1), times=2)
         assert app.opened == [26]
+        assert app.chosen == [26, 26, 26]
 
 
 async def test_the_mouse_tells_about_the_block_under_it() -> None:
@@ -329,7 +259,7 @@ async def test_the_legend_names_owners_and_another_theme_keeps_the_text() -> Non
     async with app.run_test(size=(60, 15)) as pilot:
         before = await show(app, pilot)
         legend = list(app.map.query("LineBar"))[1]
-        assert drawn(legend)[0] == "▓ shared  * copied  · cached  ░ free  ✕ next  owner 1234"
+        assert drawn(legend)[0] == "▓ ×24  1 ×1  2 ×1  3 ×7  4 ×7  ░ ×216  * copied  ✕ next out"
         app.theme = "textual-light"
         await pilot.pause()
         assert await show(app, pilot) == before
@@ -344,7 +274,162 @@ async def test_any_pool_draws_in_any_panel(num_blocks: int, size: tuple[int, int
     app = MapApp(engine.view)
     async with app.run_test(size=size) as pilot:
         await show(app, pilot)
-        for mode in range(3):
+        for mode in COLOR_MODES:
             app.map.cycle_colors()
             await pilot.pause()
             assert len(drawn(app.map.grid)) == app.map.grid.size.height, mode
+
+
+async def test_zooming_keeps_the_cursor_in_sight() -> None:
+    app = MapApp(story(8000).view)
+    async with app.run_test(size=(80, 20)) as pilot:
+        await show(app, pilot)
+        app.map.choose(7000)
+        for _ in range(8):
+            app.map.grid.zoom_by(1)
+            await pilot.pause()
+            layout, top = app.map.grid.cell_layout, app.map.grid.scroll_offset.y
+            assert layout is not None
+            line = layout.line_of(layout.cell_of(7000))
+            assert top <= line < top + app.map.grid.size.height
+        assert layout.style == "tile"
+        assert any("7000" in line for line in drawn(app.map.grid))
+
+
+async def test_pages_move_the_cursor_by_what_is_in_sight() -> None:
+    app = MapApp(story(8000).view)
+    async with app.run_test(size=(80, 20)) as pilot:
+        await show(app, pilot)
+        app.map.grid.zoom_by(9)
+        app.map.grid.focus()
+        layout = app.map.grid.cell_layout
+        assert layout is not None
+        page = layout.cells_per_row * app.map.grid.size.height
+        await pilot.press("right", "pagedown")
+        assert app.map.grid.cursor == 1 + page
+        await pilot.press("pagedown", "pageup", "pageup", "pageup")
+        assert app.map.grid.cursor == 1
+        await pilot.press("end", "pagedown")
+        assert app.map.grid.cursor == 7999
+
+
+async def test_the_wheel_scrolls_and_with_ctrl_zooms() -> None:
+    app = MapApp(story(8000).view)
+    async with app.run_test(size=(80, 20)) as pilot:
+        await show(app, pilot)
+        grid = app.map.grid
+        scroll = {"widget": grid, "offset": (20, 3), "button": 0}
+        await pilot._post_mouse_events([MouseScrollUp], control=True, **scroll)
+        await pilot.pause()
+        assert grid.cell_layout is not None
+        assert grid.cell_layout.blocks_per_cell == 2
+        await pilot._post_mouse_events([MouseScrollDown], **scroll)
+        await pilot.pause()
+        assert grid.scroll_offset.y > 0
+        await pilot._post_mouse_events([MouseScrollDown], control=True, **scroll)
+        await pilot.pause()
+        assert grid.cell_layout.blocks_per_cell == 3
+
+
+async def test_a_cursor_moved_from_another_panel_is_seen() -> None:
+    app = MapApp(story().view)
+    async with app.run_test(size=(60, 15)) as pilot:
+        app.set_focus(None)
+        await show(app, pilot)
+        assert app.map.grid.shown_cell is None
+        app.map.grid.action_move(1, 0)
+        assert app.map.grid.shown_cell == 1
+
+
+async def test_what_is_selected_is_lit_and_goes_out() -> None:
+    engine = story()
+    app = MapApp(engine.view)
+    async with app.run_test(size=(60, 15)) as pilot:
+        app.set_focus(None)
+        before = [app.map.grid.render_line(y) for y in range(3)] if await show(app, pilot) else []
+        engine.view.highlighted = frozenset({2})
+        await show(app, pilot)
+        lit = app.map.grid.render_line(0)
+        assert [segment.text for segment in lit if segment.style and segment.style.underline] == ["# "]
+        engine.view.highlighted = frozenset()
+        await show(app, pilot)
+        assert [app.map.grid.render_line(y) for y in range(3)] == before
+
+
+async def test_time_travel_brings_another_mirror_and_back() -> None:
+    engine, past = story(), ScriptedEngine(num_blocks=256)
+    app = MapApp(engine.view)
+    async with app.run_test(size=(60, 15)) as pilot:
+        live = await show(app, pilot)
+        assert past.view.live is not None
+        engine.view.show_past(past.view.live)
+        assert (await show(app, pilot))[0] == "000 ✕ ✕ ✕ " + "░░" * 21
+        engine.view.show_live()
+        assert await show(app, pilot) == live
+
+
+@pytest.mark.parametrize("num_blocks", [12, 256, 500, 8000])
+async def test_ascii_means_nothing_else(num_blocks: int) -> None:
+    engine = pressed() if num_blocks == 12 else story(num_blocks)
+    app = MapApp(engine.view)
+    app.ascii = True
+    async with app.run_test(size=(60, 15)) as pilot:
+        for _ in COLOR_MODES:
+            lines = await show(app, pilot)
+            lines += [line for bar in app.map.query("LineBar") for line in drawn(bar)]
+            lines += [str(app.map.border_title), str(app.map.border_subtitle)]
+            assert all(line.isascii() for line in lines), lines
+            app.map.cycle_colors()
+
+
+# --- how it looks -------------------------------------------------------------------------------------
+
+
+def busy_story(num_blocks: int) -> ScriptedEngine:
+    """The story with everything that can be marked."""
+    engine = story(num_blocks)
+    engine.core.close(4)
+    engine.flush()
+    events = [BlockPinned(33), BlockPinned(0), BlocksWithheld(list(range(num_blocks - 20, num_blocks)))]
+    engine.tell(msgspec.structs.replace(engine.reports[-1], batch=[], events=events))
+    engine.view.highlighted = frozenset(range(8, 12))
+    return engine
+
+
+@pytest.mark.parametrize("mode", COLOR_MODES)
+def test_every_mode_looks(snap_compare: SnapCompare, mode: ColorMode) -> None:
+    app = MapApp(busy_story(256).view)
+
+    async def run_before(pilot: Pilot[None]) -> None:
+        app.map.grid.mode = mode
+        await show(app, pilot)
+
+    assert snap_compare(app, terminal_size=(90, 14), run_before=run_before)
+
+
+def test_half_blocks_look(snap_compare: SnapCompare) -> None:
+    app = MapApp(busy_story(1000).view)
+
+    async def run_before(pilot: Pilot[None]) -> None:
+        await show(app, pilot)
+
+    assert snap_compare(app, terminal_size=(90, 14), run_before=run_before)
+
+
+def test_ascii_looks(snap_compare: SnapCompare) -> None:
+    app = MapApp(busy_story(256).view)
+    app.ascii = True
+
+    async def run_before(pilot: Pilot[None]) -> None:
+        await show(app, pilot)
+
+    assert snap_compare(app, terminal_size=(90, 14), run_before=run_before)
+
+
+def test_a_huge_pool_looks(snap_compare: SnapCompare) -> None:
+    app = MapApp(busy_story(300_000).view)
+
+    async def run_before(pilot: Pilot[None]) -> None:
+        await show(app, pilot)
+
+    assert snap_compare(app, terminal_size=(90, 24), run_before=run_before)

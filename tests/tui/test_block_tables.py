@@ -7,14 +7,24 @@ from pagedchat.events import Steps
 from pagedchat.tui.engine_view import EngineView
 from pagedchat.tui.widgets.block_tables import BlockTables
 from pagedchat.tui.widgets.line_view import LineBar
-from pagedchat.tui.widgets.table_rows import Entry, count_tables, elide, fill_words, table_entries
+from pagedchat.tui.widgets.table_layout import Spot, TableLayout
+from pagedchat.tui.widgets.table_rows import Entry, Marks, elide, fill_words, table_entries
+from pagedchat.tui.widgets.table_totals import count_tables
 from pagedchat.tui.words import fit, short_label, sparkline, superscript
 from tests.scripted_reports import ScriptedEngine, pressed, story
 from tests.tui.inspector_app import WidgetApp, drawn
 
 
 def entries(*texts: str) -> list[Entry]:
-    return [Entry(text, "own") for text in texts]
+    return [Entry(text, "own", place) for place, text in enumerate(texts)]
+
+
+def elided(table: list[Entry], width: int, chosen: int = -1) -> list[Entry]:
+    return elide(len(table), table.__getitem__, width, chosen)
+
+
+def marks(*copied: int, ascii_only: bool = False) -> Marks:
+    return Marks(set(copied), frozenset(), ascii_only)
 
 
 def words(line: list[Entry]) -> str:
@@ -33,10 +43,17 @@ def swapped() -> ScriptedEngine:
     return engine
 
 
+def posted(told: list[object], kind: type[BlockTables.BlockChosen | BlockTables.BlockOpened]) -> list[int]:
+    """Blocks of the messages of this kind; the hook hears each once for every widget that it passes."""
+    messages = {id(message): message.block_id for message in told if isinstance(message, kind)}
+    return list(messages.values())
+
+
 def agreeing(engine: ScriptedEngine) -> tuple[int, int, int, bool]:
     mirror = engine.view.mirror
     assert mirror is not None
     totals = count_tables(mirror)
+    assert totals.refs == totals.entries == sum(len(seq.block_table) for seq in mirror.sequences.values())
     return totals.entries, totals.used, totals.waste, totals.agrees
 
 
@@ -55,19 +72,66 @@ def agreeing(engine: ScriptedEngine) -> tuple[int, int, int, bool]:
     ],
 )
 def test_long_tables_lose_their_middle(width: int, text: str) -> None:
-    assert words(elide(entries("000", "001", "002", "003", "004", "005"), width)) == text
+    assert words(elided(entries("000", "001", "002", "003", "004", "005"), width)) == text
 
 
-def test_entries_tell_sharing_copies_and_host_blocks() -> None:
+@pytest.mark.parametrize(
+    ("chosen", "text"),
+    [
+        (0, "000 001 … 008 009 010 011"),
+        (3, "000 … 002 003 004 … 011"),
+        (5, "000 … 004 005 006 … 011"),
+        (11, "000 001 … 008 009 010 011"),
+    ],
+)
+def test_the_chosen_entry_is_never_elided(chosen: int, text: str) -> None:
+    table = entries(*(f"{place:03d}" for place in range(12)))
+    assert words(elided(table, 25, chosen)) == text
+    for width in range(1, 60):
+        for place in range(12):
+            line = elided(table, width, place)
+            assert place in [entry.place for entry in line]
+            assert width < 20 or len(words(line)) <= width
+
+
+def test_entries_tell_sharing_copies_pins_and_host_blocks() -> None:
     mirror = story().view.mirror
     assert mirror is not None
-    tale = table_entries(mirror, mirror.sequences[1], {32})
-    assert tale[0] == Entry("000²", "shared")
-    assert tale[-1] == Entry("032*", "copied")
-    assert table_entries(mirror, mirror.sequences[3], set())[0] == Entry("024", "own")
+    mirror.pinned[1] = None
+    tale = table_entries(mirror, mirror.sequences[1], marks(32), 200)
+    assert tale[0] == Entry("000²", "shared", 0)
+    assert tale[1] == Entry("001²◆", "shared", 1)
+    assert tale[-1] == Entry("032*", "copied", 24)
+    assert table_entries(mirror, mirror.sequences[3], marks(), 200)[0] == Entry("024", "own", 0)
+    assert [
+        entry.text for entry in table_entries(mirror, mirror.sequences[1], marks(ascii_only=True), 200)[:2]
+    ] == [
+        "000^2",
+        "001^2!",
+    ]
     mirror = swapped().view.mirror
     assert mirror is not None
-    assert table_entries(mirror, mirror.sequences[2], set()) == [Entry(f"h{i}", "host") for i in range(3)]
+    assert table_entries(mirror, mirror.sequences[2], marks(), 200) == [Entry(f"h{i}", "host", i) for i in range(3)]
+
+
+def test_highlighted_blocks_are_marked() -> None:
+    mirror = story().view.mirror
+    assert mirror is not None
+    table = table_entries(mirror, mirror.sequences[3], Marks(set(), frozenset({25, 26})), 200)
+    assert [entry.place for entry in table if entry.marked] == [1, 2]
+
+
+def test_lines_and_spots_are_each_others_inverse() -> None:
+    layout = TableLayout({4: 2, 7: 0, 9: 3}, by_block=True)
+    assert [layout.at(line) for line in range(layout.num_lines)] == [
+        Spot(4, -1), Spot(4, 0), Spot(4, 1), Spot(7, -1), Spot(9, -1), Spot(9, 0), Spot(9, 1), Spot(9, 2),
+    ]  # fmt: skip
+    assert [layout.line_of(layout.at(line)) for line in range(layout.num_lines)] == list(range(layout.num_lines))
+    assert layout.move(Spot(4, 1), 0, 1) == Spot(9, 0)
+    assert layout.move(Spot(9, 0), 0, -1) == Spot(4, 1)
+    assert layout.move(Spot(9, 2), 1, 0) == Spot(9, 2)
+    assert layout.clamp(Spot(5, 3)) == Spot(4, 0)
+    assert TableLayout({}, by_block=True).clamp(None) is None
 
 
 def test_the_fill_is_that_of_the_last_block() -> None:
@@ -128,12 +192,68 @@ async def show(view: EngineView, size: tuple[int, int]) -> tuple[list[str], str]
 async def test_a_line_a_sequence_and_the_sum() -> None:
     lines, totals = await show(story().view, (60, 8))
     assert lines[:4] == [
-        "1 tale   ● 000² 001² … 020² 021² 022² 023² 032* [13/16]",
+        "1 tale   ● 000² 001² … 019² 020² 021² 022² 023² 032* [13/16]",
         "2 tale⑂a ● 000² 001² … 019² 020² 021² 022² 023² 031 [13/16]",
         "3 code   ○ 024 025 026 027 028 029 030 [ 7/16]",
         "4 notes  ● 033 034 035 036 037 038 039 [ 5/16]",
     ]
+    assert max(map(len, lines)) <= 60
     assert totals == "✓ 64 entries − 24 shared = 40 used · waste 26 slots"
+
+
+async def test_token_text_stands_beside_each_block() -> None:
+    engine = story()
+    engine.view.token_texts = {
+        3000 + i: text for i, text in enumerate([b"And", b" so\n", b" \xf0\x9f", b"\x8c\x8a!"])
+    }
+    engine.view.token_texts |= dict.fromkeys(range(3004, 3096), b" sea")
+    app = WidgetApp(BlockTables(engine.view))
+    async with app.run_test(size=(60, 60)) as pilot:
+        tables = app.widget
+        assert isinstance(tables, BlockTables)
+        tables.refresh_view()
+        tables.toggle_token_text()
+        await pilot.pause()
+        lines = drawn(tables.lines)
+    start = lines.index("3 code   ○ 7 blocks, 104 tokens [ 7/16]")
+    assert lines[start + 1] == '  024     16/16 r1  "And so⏎ 🌊! sea sea sea sea sea sea s…"'
+
+
+async def test_the_cursor_reaches_every_block_and_opens_it() -> None:
+    app = WidgetApp(BlockTables(story().view))
+    told: list[object] = []
+    async with app.run_test(size=(60, 8), message_hook=told.append) as pilot:
+        tables = app.widget
+        assert isinstance(tables, BlockTables)
+        tables.refresh_view()
+        tables.lines.focus()
+        await pilot.press(*["right"] * 12)
+        assert tables.lines.chosen_block == 12
+        assert "012²" in drawn(tables.lines)[0]
+        await pilot.press("down", "down", "end", "enter")
+        assert tables.lines.chosen_block == 30
+        tables.toggle_token_text()
+        await pilot.press("down")
+        assert tables.lines.chosen_block == 33
+    assert posted(told, BlockTables.BlockChosen) == [*range(1, 13), 12, 30, 33]
+    assert posted(told, BlockTables.BlockOpened) == [30]
+
+
+async def test_a_click_chooses_and_a_second_one_opens() -> None:
+    app = WidgetApp(BlockTables(story().view))
+    told: list[object] = []
+    async with app.run_test(size=(60, 8), message_hook=told.append) as pilot:
+        tables = app.widget
+        assert isinstance(tables, BlockTables)
+        tables.refresh_view()
+        await pilot.pause()
+        column = drawn(tables.lines)[2].index("026")
+        await pilot.click(tables.lines, offset=(column, 2))
+        assert tables.lines.chosen_block == 26
+        await pilot.click(tables.lines, offset=(column + 3, 2))
+        assert tables.lines.chosen_block == 26
+        await pilot.click(tables.lines, offset=(column, 2), times=2)
+    assert posted(told, BlockTables.BlockOpened) == [26]
 
 
 async def test_a_swapped_sequence_shows_its_host_blocks() -> None:
@@ -170,6 +290,32 @@ async def test_disagreement_is_said_in_words() -> None:
     _, totals = await show(engine.view, (100, 8))
     assert totals.startswith("✗ 64 entries")
     assert totals.endswith("but the engine counts 64 entries, 41 used")
+
+
+async def test_a_narrow_panel_says_the_sum_on_two_lines() -> None:
+    app = WidgetApp(BlockTables(story().view))
+    async with app.run_test(size=(34, 8)) as pilot:
+        await pilot.pause()
+        app.widget.refresh_view()  # type: ignore[attr-defined]
+        await pilot.pause()
+        assert drawn(app.widget.query_one(LineBar)) == [
+            "✓ 64 entries − 24 shared = 40 used",
+            "  waste 26 slots",
+        ]
+
+
+async def test_ascii_only() -> None:
+    engine = story()
+    app = WidgetApp(BlockTables(engine.view))
+    app.ascii = True  # type: ignore[attr-defined]
+    async with app.run_test(size=(60, 40)) as pilot:
+        tables = app.widget
+        assert isinstance(tables, BlockTables)
+        tables.refresh_view()
+        await pilot.pause()
+        shown = [*drawn(tables.lines), *drawn(tables.query_one(LineBar))]
+        assert shown[0] == "1 tale   r 000^2 001^2 ... 021^2 022^2 023^2 032* [13/16]"
+    assert all(line.isascii() for line in shown)
 
 
 async def test_a_chat_without_blocks_says_so() -> None:

@@ -22,12 +22,7 @@ from pagedchat.events import (
 )
 from pagedchat.tui.engine_state import MAX_LINES, MAX_REPORTS
 from pagedchat.tui.engine_view import EngineView
-from pagedchat.tui.event_lines import GROUPS, milliseconds
 from tests.scripted_reports import ScriptedEngine, pressed, story
-
-
-def words(engine: ScriptedEngine, *kinds: str) -> list[str]:
-    return [str(line) for line in engine.view.lines if line.kind in kinds]
 
 
 def marks(view: EngineView, seq_id: int) -> str:
@@ -103,77 +98,6 @@ def test_last_batch_is_zero_when_nobody_wants_a_token() -> None:
     assert (engine.view.last_batch, engine.view.busy) == (1, True)
     engine.run()
     assert (engine.view.last_batch, engine.view.busy, engine.view.tokens_per_second) == (0, False, 0.0)
-
-
-def test_a_fork_copies_nothing_and_the_first_write_copies_one_block() -> None:
-    assert words(story(), "FORK", "COW") == [
-        "19 FORK 1 tale → 2 tale⑂a: 25 blocks shared, 0 copied",
-        "19 COW 1 tale wrote 031 (ref 2) → 032, 1 slot",
-    ]
-
-
-def test_allocations_of_one_sequence_share_a_line() -> None:
-    assert words(story(), "ALLOC")[:4] == [
-        "1 ALLOC 1 tale +8: 000 001 002 003 …",
-        "2 ALLOC 1 tale +8: 008 009 010 011 …",
-        "3 ALLOC 1 tale +8: 016 017 018 019 …",
-        "13 ALLOC 3 code +6: 024 025 026 027 …",
-    ]
-
-
-def test_preemption_by_swap_is_told_with_who_needed_the_room() -> None:
-    assert words(pressed("swap"), "SWAP", "PREEMPT", "EVICT") == [
-        "14 SWAP 3 tale⑂ 5 blocks out, 5 copied: h000 h001 h002 h003 …",
-        "14 PREEMPT 3 tale⑂: −20 tokens to host memory, room for 1 tale",
-        "15 SWAP 3 tale⑂ 5 blocks in, 0 copied: 000 001 002 007 …",
-    ]
-
-
-def test_preemption_by_recomputation_finds_again_what_is_still_there() -> None:
-    assert words(pressed("recompute"), "FREE", "PREEMPT", "HIT") == [
-        "14 FREE 3 tale⑂ −5: 010 005 002 001 …",
-        "14 PREEMPT 3 tale⑂: −20 tokens to be computed again, room for 1 tale",
-        "15 HIT 3 tale⑂ found 20 tokens in 5 blocks: 000 001 002 007 …",
-    ]
-
-
-def test_rewind_park_evict_and_close_are_told() -> None:
-    engine = ScriptedEngine(num_blocks=3, block_size=4)
-    engine.ask(1, 8, max_tokens=1)
-    engine.run()
-    engine.core.rewind(1, 5)
-    engine.core.close(1)
-    engine.ask(2, 11, max_tokens=1)
-    engine.run()
-    assert words(engine, "PARK", "REWIND", "CLOSE", "EVICT", "FREE") == [
-        "1 PARK seq 1 (length), keeps its blocks",
-        "2 REWIND seq 1 cut to 5 tokens",
-        "2 FREE seq 1 −2: 001 000",
-        "2 CLOSE seq 1",
-        "2 EVICT cached block 001, least recently used",
-        "2 EVICT cached block 000, least recently used",
-        "2 PARK seq 2 (length), keeps its blocks",
-    ]
-
-
-def test_step_lines_give_batch_tokens_and_phases() -> None:
-    line = story().view.recent_events(1)[0]
-    assert (line.step, line.kind, line.group, line.text) == (
-        30,
-        "STEP",
-        "steps",
-        "b3 3 tok  forward 3.1  sample .4 ms",
-    )
-
-
-def test_every_line_has_a_known_group() -> None:
-    for engine in (story(), pressed("swap"), pressed("recompute")):
-        assert {line.kind for line in engine.view.lines} <= set(GROUPS)
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(0.0002, ".2"), (0.0031, "3.1"), (0.042, "42"), (0.00996, "10")])
-def test_milliseconds_are_short(seconds: float, text: str) -> None:
-    assert milliseconds(seconds) == text
 
 
 def test_recent_events_gives_the_last_ones_oldest_first() -> None:

@@ -40,3 +40,9 @@ def test_rows_fit_and_join_to_the_text_again(text, width):
 def _without_line_ends(text):
     """Spaces at the end of a line may be left out; nothing else may."""
     return [line.rstrip(" ") for line in text.split("\n")]
+
+
+@pytest.mark.parametrize("width", range(2, 12))
+def test_spaces_at_the_end_of_a_wrapped_line_are_not_lost(width: int) -> None:
+    text = "one two three   \nfour  \n\n  five  "
+    assert "".join(row.joiner + row.text for row in wrap(text, width)) == "\n" + text

@@ -7,104 +7,170 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from pagedchat.engine.mirror import CacheMirror
-from pagedchat.tui.block_history import block_history
+from pagedchat.tui.ascii_text import to_ascii
+from pagedchat.tui.block_facts import block_facts
+from pagedchat.tui.block_neighbours import in_chat, same_owners
+from pagedchat.tui.block_page import page_lines
 from pagedchat.tui.engine_view import EngineView
-from pagedchat.units import format_size
+from pagedchat.tui.screens.goto import Destination, GotoScreen
 
-HISTORY = 12
-"""Moments shown at most."""
 REFRESH_SECONDS = 0.2
-_STATES = {"free": "free", "cached": "cached (ref 0, findable)", "in_use": "in use"}
+KEYS = "h l neighbours · j k in chat · s same owners · g goto · b pin · x evict · y copy · Esc back"
+PAST = "This is the past: blocks can be pinned and evicted only in the present."
 
 
 class BlockDetail(ModalScreen[None]):
-    """Follows the block while the engine runs; left and right go to its neighbours."""
+    """Follows the block while the engine runs, and through time; posts what is asked of the engine."""
 
     CSS_PATH: ClassVar[str | PurePath | list[str | PurePath] | None] = "block_detail.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter,q", "dismiss", "Close"),
         Binding("left,h", "go(-1)", "Block before"),
         Binding("right,l", "go(1)", "Block after"),
+        Binding("j", "go_in_chat(1)", "Next in chat"),
+        Binding("k", "go_in_chat(-1)", "Before in chat"),
+        Binding("s", "go_to_same_owners", "Next of the same owners"),
+        Binding("g", "ask_where", "Go to a number"),
+        Binding("y", "copy", "Copy as JSON"),
+        Binding("b", "toggle_pin", "Pin or unpin"),
+        Binding("x", "evict", "Evict"),
     ]
+
+    class PinToggled(Message):
+        """The block shall be kept from eviction, or not any more."""
+
+        def __init__(self, block_id: int, pinned: bool) -> None:
+            super().__init__()
+            self.block_id = block_id
+            self.pinned = pinned
+            """What is asked for."""
+
+    class EvictRequested(Message):
+        """The cached block shall become free."""
+
+        def __init__(self, block_id: int) -> None:
+            super().__init__()
+            self.block_id = block_id
 
     def __init__(self, view: EngineView, block_id: int) -> None:
         super().__init__()
         self.view = view
         self.block_id = block_id
+        self._chat: int | None = None
+        """The sequence whose table is walked along."""
         self._text = Static("", markup=False)
-        self._seen: object = None
+        self._box = VerticalScroll(self._text)
+        self._seen: tuple[int, int, int, int] | None = None
+        self._left = False
+
+    # --- showing ------------------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
         """One box."""
-        with VerticalScroll() as box:
-            box.border_subtitle = Content("← → neighbours · Esc closes")
-            yield self._text
+        yield self._box
 
     def on_mount(self) -> None:
         """Begin to follow."""
+        self.set_class(self._ascii_only, "-ascii")
+        self._box.border_subtitle = Content(self._plain(KEYS))
         self._show()
         self.set_interval(REFRESH_SECONDS, self._show)
+
+    def on_resize(self) -> None:
+        """Other columns."""
+        self.call_after_refresh(self._show)
+
+    def _show(self) -> None:
+        mirror = self.view.mirror
+        if mirror is None or self.block_id >= mirror.num_blocks:
+            self._leave()
+            return
+        width = self._text.content_size.width or self.size.width
+        seen = (id(mirror), mirror.num_reports, self.block_id, width)
+        if seen != self._seen:
+            self._seen = seen
+            facts = block_facts(self.view, mirror, self.block_id)
+            self._box.border_title = Content(f"Block {self.block_id:03d} of {mirror.num_blocks:,}")
+            self._text.update(Content(self._plain("\n".join(page_lines(facts, width)))))
+
+    def _leave(self) -> None:
+        """Close, once, and not what may stand over it."""
+        if self.is_active and not self._left:
+            self._left = True
+            self.dismiss()
+
+    @property
+    def _ascii_only(self) -> bool:
+        return bool(getattr(self.app, "ascii", False))
+
+    def _plain(self, text: str) -> str:
+        return to_ascii(text) if self._ascii_only else text
+
+    # --- going to another block ---------------------------------------------------------------------
 
     def action_go(self, step: int) -> None:
         """The neighbour by id."""
         if self.view.mirror is not None:
-            self.block_id = min(max(0, self.block_id + step), self.view.mirror.num_blocks - 1)
-            self._show()
+            self._go_to(min(max(0, self.block_id + step), self.view.mirror.num_blocks - 1))
 
-    def _show(self) -> None:
-        mirror = self.view.mirror
-        seen = (mirror, mirror.num_reports if mirror else 0, self.block_id)
-        if seen == self._seen:
-            return
-        self._seen = seen
-        if mirror is None or self.block_id >= mirror.num_blocks:
-            self.dismiss()
-            return
-        self.query_one(VerticalScroll).border_title = Content(f"Block {self.block_id:03d}")
-        self._text.update(Content("\n".join(detail_lines(self.view, mirror, self.block_id))))
+    def action_go_in_chat(self, steps: int) -> None:
+        """The neighbour in a chat's block table."""
+        if self.view.mirror is not None:
+            found = in_chat(self.view.mirror, self.block_id, steps, self._chat)
+            if found is None:
+                self.notify("The block table ends here, or nobody has the block.")
+            else:
+                block_id, self._chat = found
+                self._go_to(block_id)
 
+    def action_go_to_same_owners(self) -> None:
+        """The next block that the same chats hold."""
+        if self.view.mirror is not None:
+            found = same_owners(self.view.mirror, self.block_id)
+            if found is None:
+                self.notify("No other block has these owners.")
+            else:
+                self._go_to(found)
 
-def detail_lines(view: EngineView, mirror: CacheMirror, block_id: int) -> list[str]:
-    """All that is known of a block, a fact a line."""
-    block_hash = mirror.block_hashes[block_id]
-    size = f" · {format_size(view.info.block_bytes)}" if view.info else ""
-    lines = [
-        f"state    {_STATES[mirror.state(block_id)]} · ref count {mirror.ref_counts[block_id]}",
-        f"fill     {mirror.fill(block_id)} of {mirror.block_size} slots{size}",
-        f"hash     {block_hash.hex() if block_hash else 'none until it is full and findable'}",
-    ]
-    lines += _labelled("owners", _owner_lines(view, mirror, block_id) or ["nobody"])
-    lines += _labelled("tokens", _token_lines(mirror, block_id))
-    history = block_history(block_id, mirror, reversed(view.history), view.name, HISTORY)
-    lines += _labelled("history", [f"{moment.step:>6}  {moment.text}" for moment in history] or ["nothing yet"])
-    return lines
+    def action_ask_where(self) -> None:
+        """Ask for a number."""
+        if self.view.mirror is not None:
+            self.app.push_screen(GotoScreen(self.view.mirror.num_blocks), self._go_where)
 
+    def _go_where(self, destination: Destination | None) -> None:
+        if destination is not None and destination.block_id is not None:
+            self._go_to(destination.block_id)
+        elif destination is not None:
+            self.notify("Only blocks can be gone to from here.", severity="warning")
 
-def _labelled(label: str, lines: list[str]) -> list[str]:
-    return [f"{label if index == 0 else '':<9}{line}" for index, line in enumerate(lines)]
+    def _go_to(self, block_id: int) -> None:
+        self.block_id = block_id
+        self._box.scroll_home(animate=False)
+        self._show()
 
+    # --- doing something with it --------------------------------------------------------------------
 
-def _owner_lines(view: EngineView, mirror: CacheMirror, block_id: int) -> list[str]:
-    lines = []
-    for seq_id in mirror.holders[block_id]:
-        index = mirror.sequences[seq_id].block_table.index(block_id)
-        first = index * mirror.block_size
-        lines.append(f"{view.name(seq_id)} · entry {index} · tokens {first} to {first + mirror.block_size - 1}")
-    return lines
+    def action_copy(self) -> None:
+        """All that is known, as JSON."""
+        if self.view.mirror is not None:
+            self.app.copy_to_clipboard(block_facts(self.view, self.view.mirror, self.block_id).as_json())
+            self.notify(f"Block {self.block_id:03d} copied as JSON.")
 
+    def action_toggle_pin(self) -> None:
+        """Keep it from eviction, or let it go; the engine answers."""
+        if self._is_present() and self.view.mirror is not None:
+            self.post_message(self.PinToggled(self.block_id, self.block_id not in self.view.mirror.pinned))
 
-def _token_lines(mirror: CacheMirror, block_id: int) -> list[str]:
-    """The ids in the slots, as far as an owner tells them, eight a line; `·` is an empty slot."""
-    holders = mirror.holders[block_id]
-    if not holders:
-        return ["known to its owners only, and it has none"]
-    owner = max((mirror.sequences[seq_id] for seq_id in holders), key=lambda sequence: sequence.num_computed)
-    first = owner.block_table.index(block_id) * mirror.block_size
-    tokens = owner.token_ids[first : min(first + mirror.block_size, owner.num_computed)]
-    slots = [str(token) for token in tokens] + ["·"] * (mirror.block_size - len(tokens))
-    width = max(map(len, slots))
-    return [" ".join(slot.rjust(width) for slot in slots[i : i + 8]) for i in range(0, len(slots), 8)]
+    def action_evict(self) -> None:
+        """Make it free; the engine answers."""
+        if self._is_present():
+            self.post_message(self.EvictRequested(self.block_id))
+
+    def _is_present(self) -> bool:
+        if self.view.past is not None:
+            self.notify(PAST, severity="warning")
+        return self.view.past is None

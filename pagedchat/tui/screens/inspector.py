@@ -1,5 +1,6 @@
 """The inspector over the whole screen: the engine's figures, the four panels, the keys."""
 
+from collections.abc import Iterator
 from pathlib import PurePath
 from typing import ClassVar
 
@@ -8,6 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from pagedchat.tui.actions import PALETTE, KeyAction
+from pagedchat.tui.draw_turns import Part
 from pagedchat.tui.engine_view import EngineView
 from pagedchat.tui.widgets.header_bar import HeaderBar
 from pagedchat.tui.widgets.inspector_panel import INSPECTOR_ACTIONS, InspectorPanel
@@ -45,5 +47,10 @@ class InspectorScreen(Screen[None]):
 
     def refresh_view(self) -> None:
         """Draw what changed in the engine since the last call."""
-        self._header.refresh_view()
-        self.panel.refresh_view()
+        for part in self.parts():
+            part.draw()
+
+    def parts(self) -> Iterator[Part]:
+        """The same piece by piece."""
+        yield Part(self._header, self._header.refresh_view)
+        yield from self.panel.parts()

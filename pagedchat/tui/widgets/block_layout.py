@@ -6,6 +6,8 @@ Zoom levels, from the largest cells to the smallest; the map takes the first one
     pair   2 columns a block                       ▓▓
     cell   1 column a block                        ▓
     half   two rows of blocks in one line          ▀     and then 2, 3, 4, 6, 8, ... blocks a half cell
+
+Without half blocks (a terminal that has only ASCII) the cells of several blocks are whole characters.
 """
 
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ from typing import Literal
 
 CellStyle = Literal["tile", "pair", "cell", "half"]
 
-_WIDTHS: dict[CellStyle, int] = {"tile": 5, "pair": 2, "cell": 1, "half": 1}
+_WIDTHS: dict[CellStyle, int] = {"pair": 2, "cell": 1, "half": 1}
 _CHAR_STYLES: tuple[CellStyle, ...] = ("tile", "pair", "cell")
 _ROUND = 8
 """Where a cell is a block, lines hold a multiple of this many: round numbers are easier to count on."""
@@ -33,7 +35,7 @@ class BlockLayout:
     @property
     def cell_width(self) -> int:
         """Columns of one cell."""
-        return _WIDTHS[self.style]
+        return _width(self.style, self.num_blocks)
 
     @property
     def num_cells(self) -> int:
@@ -77,13 +79,15 @@ def gutter_width(num_blocks: int) -> int:
     return max(3, len(str(num_blocks - 1))) + 1
 
 
-def zoom_levels(num_blocks: int, width: int, height: int) -> list[BlockLayout]:
+def zoom_levels(num_blocks: int, width: int, height: int, half_blocks: bool = True) -> list[BlockLayout]:
     """All levels of a pool in a panel, largest cells first; the last one fits the panel."""
     room = max(1, width - gutter_width(num_blocks))
-    levels = [BlockLayout(style, num_blocks, 1, _rounded(room // _WIDTHS[style])) for style in _CHAR_STYLES]
-    for blocks_per_cell in _cell_sizes():
+    levels = [
+        BlockLayout(style, num_blocks, 1, _rounded(room // _width(style, num_blocks))) for style in _CHAR_STYLES
+    ]
+    for blocks_per_cell in _cell_sizes(1 if half_blocks else 2):
         cells_per_row = _rounded(room) if blocks_per_cell == 1 else room
-        level = BlockLayout("half", num_blocks, blocks_per_cell, cells_per_row)
+        level = BlockLayout("half" if half_blocks else "cell", num_blocks, blocks_per_cell, cells_per_row)
         levels.append(level)
         if level.num_lines <= max(1, height):
             break
@@ -95,14 +99,20 @@ def fitting_level(levels: list[BlockLayout], height: int) -> int:
     return next((i for i, level in enumerate(levels) if level.num_lines <= height), len(levels) - 1)
 
 
-def _cell_sizes() -> Iterator[int]:
-    """1, 2, 3, 4, 6, 8, 12, 16, 24, ..."""
-    yield 1
+def _cell_sizes(first: int) -> Iterator[int]:
+    """1, 2, 3, 4, 6, 8, 12, 16, 24, ..., or the same without 1."""
+    if first == 1:
+        yield 1
     size = 2
     while True:
         yield size
         yield size * 3 // 2
         size *= 2
+
+
+def _width(style: CellStyle, num_blocks: int) -> int:
+    """A tile is the id, a sign and a space."""
+    return gutter_width(num_blocks) + 1 if style == "tile" else _WIDTHS[style]
 
 
 def _rounded(cells: int) -> int:

@@ -1,41 +1,44 @@
 """The pool map panel: the grid of physical blocks, what is under the cursor in words, and what colours mean."""
 
+from typing import ClassVar
+
 from rich.segment import Segment
-from rich.style import Style
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.strip import Strip
 
-from pagedchat.engine.mirror import CacheMirror
+from pagedchat.tui.ascii_text import to_ascii
 from pagedchat.tui.engine_view import EngineView
-from pagedchat.tui.event_lines import count
-from pagedchat.tui.widgets.block_cells import COLOR_MODES, GLYPHS, ColorMode
+from pagedchat.tui.widgets.block_cells import COLOR_MODES, MODE_WORDS
 from pagedchat.tui.widgets.block_grid import BlockGrid
+from pagedchat.tui.widgets.block_legend import GAP, legend
+from pagedchat.tui.widgets.block_picture import BlockPicture
+from pagedchat.tui.widgets.block_sentence import describe_block
 from pagedchat.tui.widgets.line_view import LineBar
-from pagedchat.tui.widgets.owner_palette import owner_glyph, owner_number
-
-_ALWAYS = (("copied", "copied"), ("cached", "cached"), ("free", "free"), ("next", "next"))
-_LEGENDS: dict[ColorMode, tuple[tuple[str, str], ...]] = {
-    "owner": (("shared", "shared"), *_ALWAYS),
-    "refs": (("ref1", ""), ("ref2", ""), ("ref3", ""), ("ref4", "owners"), *_ALWAYS),
-    "state": (("full", "full"), ("partial", "partly"), ("shared", "shared"), *_ALWAYS),
-}
-"""Kinds and what they mean; signs without a word belong to the next one."""
-_MAX_OWNERS = 9
-_STATES = {"free": "free", "cached": "cached", "in_use": "in use"}
+from pagedchat.tui.widgets.quiet import QuietBorder
+from pagedchat.tui.words import count
 
 
-class BlockMap(Vertical):
+class BlockMap(QuietBorder, Vertical):
     """All physical blocks of the pool."""
 
     DEFAULT_CSS = """
     BlockMap { height: 1fr; }
     """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("C", "cycle_colors(-1)", "Colours before", show=False)]
 
     class BlockOpened(Message):
         """The detail of a block was asked for."""
+
+        def __init__(self, block_id: int) -> None:
+            super().__init__()
+            self.block_id = block_id
+
+    class BlockChosen(Message):
+        """The cursor was moved to a block, by key or mouse."""
 
         def __init__(self, block_id: int) -> None:
             super().__init__()
@@ -49,32 +52,49 @@ class BlockMap(Vertical):
         self._legend = LineBar()
         self._title = ""
 
-    def on_mount(self) -> None:
-        """Say which keys move here."""
-        self.border_subtitle = "arrows hjkl move · Enter block"
-
     def compose(self) -> ComposeResult:
         """Grid above, two lines below."""
         yield self.grid
         yield self._detail
         yield self._legend
 
+    def on_mount(self) -> None:
+        """Say which keys move here."""
+        self.border_subtitle = self._plain("arrows hjkl move · Enter block")
+
+    # --- what can be asked of it --------------------------------------------------------------------
+
     def refresh_view(self) -> None:
         """Follow the engine."""
         self.grid.refresh_view()
         self._tell()
 
-    def cycle_colors(self) -> None:
-        """By owner, by ref count, by state."""
-        self.grid.mode = COLOR_MODES[(COLOR_MODES.index(self.grid.mode) + 1) % len(COLOR_MODES)]
+    def cycle_colors(self, steps: int = 1) -> None:
+        """The next meaning of the colours, or with -1 the one before."""
+        self.grid.mode = COLOR_MODES[(COLOR_MODES.index(self.grid.mode) + steps) % len(COLOR_MODES)]
         self._tell()
 
-    def on_block_grid_opened(self, message: BlockGrid.Opened) -> None:
+    def action_cycle_colors(self, steps: int) -> None:
+        """The same, by key."""
+        self.cycle_colors(steps)
+
+    def choose(self, block_id: int) -> None:
+        """Put the cursor on a block of the pool, as if the user had."""
+        self.grid.choose(block_id)
+
+    # --- messages of the grid -----------------------------------------------------------------------
+
+    def on_block_cursor_opened(self, message: BlockGrid.Opened) -> None:
         """Pass on which block."""
         message.stop()
         self.post_message(self.BlockOpened(message.block_id))
 
-    def on_block_grid_inspected(self, message: BlockGrid.Inspected) -> None:
+    def on_block_cursor_chosen(self, message: BlockGrid.Chosen) -> None:
+        """Pass on which block."""
+        message.stop()
+        self.post_message(self.BlockChosen(message.block_id))
+
+    def on_block_cursor_inspected(self, message: BlockGrid.Inspected) -> None:
         """Another block to tell about."""
         message.stop()
         self._tell()
@@ -89,52 +109,31 @@ class BlockMap(Vertical):
         super().notify_style_update()
         self.call_later(self._tell)
 
+    # --- telling ------------------------------------------------------------------------------------
+
     def _tell(self) -> None:
-        mirror, picture = self.view.mirror, self.grid.picture
-        if mirror is None or picture is None or not self.is_mounted:
+        picture = self.grid.picture
+        if picture is None or not self.is_mounted:
             return
-        title = f"Pool {mirror.num_blocks:,} × {mirror.block_size} · colour {self.grid.mode} (c)"
-        per_cell = picture.layout.blocks_per_cell
-        self._set_title(f"{title} · cell = {count(per_cell, 'block')} (+ −)")
-        self._detail.show([Strip([Segment(self.describe(mirror, self.grid.inspected))])])
-        self._legend.show([self._legend_strip(mirror)])
+        mirror = picture.mirror
+        colors = f"colour {MODE_WORDS[self.grid.mode]} (c)"
+        per_cell = count(picture.layout.blocks_per_cell, "block")
+        self._set_title(f"Pool {mirror.num_blocks:,} × {mirror.block_size} · {colors} · cell = {per_cell} (+ −)")
+        sentence = describe_block(self.view, mirror, self.grid.inspected)
+        self._detail.show([Strip([Segment(self._plain(sentence))])])
+        self._legend.show([self._legend_strip(picture)])
 
     def _set_title(self, title: str) -> None:
         if title != self._title:
             self._title = title
-            self.border_title = Content(title)
+            self.set_title(Content(self._plain(title)))
 
-    def describe(self, mirror: CacheMirror, block_id: int) -> str:
-        """One line on a block: id, state, ref count, owners and their indices, fill, hash."""
-        state, refs = mirror.state(block_id), mirror.ref_counts[block_id]
-        parts = [f"{block_id:03d} {_STATES[state]}"]
-        if refs:
-            parts.append(f"ref {refs}")
-            parts.append(" ".join(self._holder(mirror, seq_id, block_id) for seq_id in mirror.holders[block_id]))
-        if state != "free":
-            parts.append(f"{mirror.fill(block_id)}/{mirror.block_size}")
-        block_hash = mirror.block_hashes[block_id]
-        if block_hash is not None:
-            parts.append(f"#{block_hash.hex()[:8]}")
-        return " · ".join(parts)
-
-    def _holder(self, mirror: CacheMirror, seq_id: int, block_id: int) -> str:
-        return f"{self.view.name(seq_id)}[{mirror.sequences[seq_id].block_table.index(block_id)}]"
-
-    def _legend_strip(self, mirror: CacheMirror) -> Strip:
+    def _legend_strip(self, picture: BlockPicture) -> Strip:
         segments = []
-        for kind, meaning in _LEGENDS[self.grid.mode]:
-            segments.append(Segment(GLYPHS[kind], self._sign_style(kind)))
-            segments.append(Segment(f" {meaning}  " if meaning else " "))
-        if self.grid.mode == "owner":
-            segments += self._owner_segments(mirror)
+        for item in legend(picture.kinds, self.grid.mode, picture.marks, self._legend.size.width):
+            segments += [self.grid.paint.sign(item.sign), Segment(self._plain(f" {item.text}{' ' * GAP}"))]
         return Strip(segments)
 
-    def _owner_segments(self, mirror: CacheMirror) -> list[Segment]:
-        holding = [sequence.seq_id for sequence in mirror.sequences.values() if sequence.block_table]
-        numbers = sorted({owner_number(seq_id, self.view.name(seq_id)) for seq_id in holding})[:_MAX_OWNERS]
-        signs = [Segment(sign, self._sign_style("@" + sign)) for sign in map(owner_glyph, numbers)]
-        return [Segment("owner "), *signs] if signs else []
-
-    def _sign_style(self, kind: str) -> Style:
-        return self.grid.paint.sign_style(kind)
+    def _plain(self, text: str) -> str:
+        """Our own words, in ASCII if the terminal is to get nothing else."""
+        return to_ascii(text) if self.grid.ascii_only else text

@@ -1,119 +1,21 @@
 """The block tables panel: which physical blocks each sequence has, in order, and what sharing saves."""
 
-from collections.abc import Iterator
-from typing import ClassVar
-
-from rich.cells import cell_len
 from rich.segment import Segment
-from rich.style import Style
 from textual.app import ComposeResult
-from textual.color import Color
 from textual.containers import Vertical
+from textual.content import Content
+from textual.message import Message
 from textual.strip import Strip
 
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.tui.engine_view import EngineView
-from pagedchat.tui.widgets.line_view import LineBar, LineView
-from pagedchat.tui.widgets.owner_palette import owner_color, owner_colors, owner_number
-from pagedchat.tui.widgets.table_rows import Entry, Row, count_tables, elide, fill_words, table_entries
-from pagedchat.tui.words import fit, short_label
+from pagedchat.tui.widgets.line_view import LineBar
+from pagedchat.tui.widgets.table_lines import TableLines
+from pagedchat.tui.widgets.table_totals import count_tables
 
-MAX_LABEL = 14
-STATUS_GLYPHS = {"waiting": "◌", "running": "●", "swapped": "⇣", "parked": "○"}
-
-
-class TableLines(LineView):
-    """A line a sequence."""
-
-    DEFAULT_CSS = """
-    TableLines {
-        & > .table-lines--own { color: $foreground 80%; }
-        & > .table-lines--shared { color: $foreground; text-style: bold; }
-        & > .table-lines--copied { color: $text-warning; text-style: bold; }
-        & > .table-lines--host { color: $text-secondary; text-style: italic; }
-        & > .table-lines--dim { color: $foreground 50%; }
-        & > .table-lines--waiting { color: $text-warning; }
-        & > .table-lines--running { color: $text-success; }
-        & > .table-lines--swapped { color: $text-secondary; }
-        & > .table-lines--parked { color: $foreground 40%; }
-        & > .table-lines--wrong { color: $text-error; text-style: bold; }
-    }
-    """
-    COMPONENT_CLASSES: ClassVar[set[str]] = {
-        f"table-lines--{name}"
-        for name in (
-            "own", "shared", "copied", "host", "dim", "waiting", "running", "swapped", "parked", "wrong",
-        )
-    }  # fmt: skip
-
-    def __init__(self, view: EngineView) -> None:
-        super().__init__()
-        self.view = view
-        self._mirror: CacheMirror | None = None
-        self._order: list[int] = []
-        """Sequence ids, top to bottom."""
-        self._rows: dict[int, Row | None] = {}
-        """The lines in sight, as they were last drawn."""
-        self._colors: list[Color] = []
-        self._label_width = 0
-
-    def refresh_view(self, mirror: CacheMirror) -> None:
-        """Draw the lines in sight that look different now; the others are made when they come into sight."""
-        names = {seq_id: self.view.name(seq_id) for seq_id in mirror.sequences}
-        order = sorted(names, key=lambda seq_id: (owner_number(seq_id, names[seq_id]), seq_id))
-        label_width = min(MAX_LABEL, max((cell_len(name) for name in names.values()), default=0))
-        if (mirror, order, label_width) != (self._mirror, self._order, self._label_width):
-            self._mirror, self._order, self._label_width = mirror, order, label_width
-            self._rows.clear()
-            self.set_lines(len(order))
-            return
-        top = self.scroll_offset.y
-        rows = {index: self._row(index) for index in range(top, min(top + self.size.height, self.num_lines))}
-        before, self._rows = self._rows, rows
-        hidden = [index for index in range(self.num_lines) if index not in rows]
-        self.lines_changed([*hidden, *(index for index, row in rows.items() if row != before.get(index))])
-
-    def _row(self, index: int) -> Row | None:
-        sequence = self._mirror.sequences.get(self._order[index]) if self._mirror else None
-        if self._mirror is None or sequence is None:
-            return None
-        name = self.view.name(sequence.seq_id)
-        entries = table_entries(self._mirror, sequence, self.view.fresh_copies())
-        number = owner_number(sequence.seq_id, name)
-        return Row(name, number, sequence.status, entries, fill_words(self._mirror, sequence))
-
-    def build_line(self, index: int) -> Strip:
-        """Label, status, ids, fill."""
-        row = self._row(index)
-        if row is None:
-            return Strip.blank(0)
-        name, number, status, entries, fill = row
-        if not self._colors:
-            self._colors = owner_colors(self.app.current_theme)
-        label = Style.from_color(owner_color(self._colors, number).rich_color)
-        room = self.size.width - self._label_width - 4 - (len(fill) + 1 if fill else 0)
-        segments = [
-            Segment(fit(short_label(name, self._label_width), self._label_width), label),
-            Segment(f" {STATUS_GLYPHS[status]} ", self.style_of(f"table-lines--{status}")),
-            *self._entry_segments(elide(entries, room)),
-            Segment(f" {fill}", self.style_of("table-lines--dim")),
-        ]
-        return Strip(segments)
-
-    def _entry_segments(self, entries: list[Entry]) -> Iterator[Segment]:
-        if not entries:
-            yield Segment("no blocks", self.style_of("table-lines--dim"))
-        for index, entry in enumerate(entries):
-            yield Segment(f" {entry.text}" if index else entry.text, self.style_of(f"table-lines--{entry.kind}"))
-
-    def notify_style_update(self) -> None:
-        """Another theme: other colours."""
-        super().notify_style_update()
-        self._colors = []
-
-    def on_resize(self) -> None:
-        """Other elisions."""
-        self.set_lines(self.num_lines)
+_OK, _WRONG = ("✓", "ok"), ("✗", "!!")
+"""With all signs, and in ASCII."""
+_RED = ("wrong", "wrong")
 
 
 class BlockTables(Vertical):
@@ -123,11 +25,26 @@ class BlockTables(Vertical):
     BlockTables { height: 1fr; }
     """
 
+    class BlockChosen(Message):
+        """The cursor of the tables stands on this block."""
+
+        def __init__(self, block_id: int) -> None:
+            super().__init__()
+            self.block_id = block_id
+
+    class BlockOpened(Message):
+        """The detail of a block was asked for."""
+
+        def __init__(self, block_id: int) -> None:
+            super().__init__()
+            self.block_id = block_id
+
     def __init__(self, view: EngineView, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.view = view
         self.lines = TableLines(view)
         self._totals = LineBar()
+        self._mirror: CacheMirror | None = None
         self._seen: object = None
 
     def compose(self) -> ComposeResult:
@@ -137,36 +54,63 @@ class BlockTables(Vertical):
 
     def on_mount(self) -> None:
         """Say what is seen."""
-        self.border_title = "Block tables"
+        self._show_title()
 
     def notify_style_update(self) -> None:
         """Another theme: the sum's colours too."""
         super().notify_style_update()
         self._seen = None
 
+    def on_resize(self) -> None:
+        """The sum may need another number of lines."""
+        self.refresh_view()
+
     def refresh_view(self) -> None:
         """Follow the engine."""
         mirror = self.view.mirror
         if mirror is None:
             return
-        seen = (mirror, mirror.num_reports, dict(self.view.labels))
-        if seen == self._seen:
+        view = self.view
+        seen = (self.size, mirror.num_reports, view.highlighted, dict(view.labels), len(view.token_texts))
+        if mirror is self._mirror and seen == self._seen:
             return
-        self._seen = seen
+        self._mirror, self._seen = mirror, seen
         self.lines.refresh_view(mirror)
-        self._totals.show([self._totals_strip(mirror)])
+        self._totals.show(self._total_strips(mirror))
 
-    def _totals_strip(self, mirror: CacheMirror) -> Strip:
-        totals = count_tables(mirror)
-        if totals.agrees or mirror.last is None:
-            light = Segment("✓ ", self.lines.style_of("table-lines--running"))
-            return Strip([light, Segment(totals.text, self.lines.style_of("table-lines--dim"))])
-        pool = mirror.last.pool
-        return Strip(
-            [
-                Segment(
-                    f"✗ {totals.text}   but the engine counts {pool.table_entries} entries, {pool.in_use} used",
-                    self.lines.style_of("table-lines--wrong"),
-                )
-            ]
-        )
+    def toggle_token_text(self) -> None:
+        """Each block on a line with the text of its tokens, or a line a chat."""
+        self.lines.toggle_token_text()
+        self._show_title()
+
+    def on_table_cursor_chosen(self, message: TableLines.Chosen) -> None:
+        """Pass on which block."""
+        message.stop()
+        self.post_message(self.BlockChosen(message.block_id))
+
+    def on_table_cursor_opened(self, message: TableLines.Opened) -> None:
+        """Pass on which block."""
+        message.stop()
+        self.post_message(self.BlockOpened(message.block_id))
+
+    def _show_title(self) -> None:
+        text = "tables" if self.lines.by_block else "token text"
+        self.border_title = Content(f"Block tables · {text} (t)")
+
+    def _total_strips(self, mirror: CacheMirror) -> list[Strip]:
+        """The sum on one line, or on more where there is no room; in red, with the engine's own, if it is wrong."""
+        totals, ascii_only = count_tables(mirror), bool(getattr(self.app, "ascii", False))
+        parts = list(totals.words(ascii_only=ascii_only))
+        agrees = totals.agrees or mirror.last is None
+        if not agrees and mirror.last is not None:
+            pool = mirror.last.pool
+            parts.append(f"but the engine counts {pool.table_entries} entries, {pool.in_use} used")
+        line = (" | " if ascii_only else " · ").join(parts)
+        lines = [line] if len(line) + 3 <= self.size.width else parts
+        sign = _OK[ascii_only] if agrees else _WRONG[ascii_only]
+        signs = [f"{sign} ", *[" " * (len(sign) + 1)] * (len(lines) - 1)]
+        styles = [self.lines.style_of(f"table-lines--{name}") for name in (("running", "dim") if agrees else _RED)]
+        return [
+            Strip([Segment(sign, styles[0]), Segment(text, styles[1])])
+            for sign, text in zip(signs, lines, strict=True)
+        ]

@@ -9,17 +9,23 @@ from textual.widgets import Static
 from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.chat.sanitize import sanitize
 from pagedchat.chat.session import ChatSession
+from pagedchat.engine.mirror import CacheMirror
+from pagedchat.tui.ascii_text import to_ascii
+from pagedchat.tui.chat_tokens import chat_tokens
 from pagedchat.tui.engine_view import EngineView
 from pagedchat.tui.lines import MUTED
 from pagedchat.tui.messages import ChatFocused, PromptSubmitted
-from pagedchat.tui.pane_title import fork_marker, pane_footnote, pane_title, rule_style
+from pagedchat.tui.pane_title import fork_marker, pane_footnote, pane_title, past_title, rule_style
+from pagedchat.tui.past_text import past_text
 from pagedchat.tui.widgets.composer import Composer
+from pagedchat.tui.widgets.quiet import QuietBorder
 from pagedchat.tui.widgets.transcript import Transcript
 
 _BORDER_CELLS = 4
+_READ_ONLY = "the past is read-only"
 
 
-class ChatPane(Vertical):
+class ChatPane(QuietBorder, Vertical):
     """Shows a session; posts what the user sends. It never talks to the engine."""
 
     DEFAULT_CSS = """
@@ -61,6 +67,11 @@ class ChatPane(Vertical):
         self._notice = Static(classes="notice")
         self._prompt = Horizontal(classes="prompt")
         self._texts: dict[str, Content] = {}
+        self._limit = 0
+        """Tokens that the chat may hold; 0: not known yet."""
+        self._lit_block: int | None = None
+        self._lit_mirror: CacheMirror | None = None
+        self._lit_seen: tuple[int, int] | None = None
 
     def compose(self) -> ComposeResult:
         """Transcript over notice over prompt."""
@@ -74,24 +85,49 @@ class ChatPane(Vertical):
 
     def refresh_view(self, limit: int, copies: int) -> None:
         """Take over what changed: `limit` is the context in tokens, `copies` the blocks copied on write."""
-        self._refresh_border(limit)
-        self.transcript.refresh_view(fork_marker(self.session, self._view, copies))
+        self._limit = limit
+        self._refresh_border()
+        if self._view.past is None:
+            marker = fork_marker(self.session, self._view, copies)
+            self.transcript.refresh_view(to_ascii(marker) if self._ascii_only else marker)
+        else:
+            self.transcript.refresh_view(past=past_text(self._view, self.session.session_id) or "")
+        if self._lit_block is not None:
+            self._light(reveal=False)
         self._refresh_notice()
         if returned := self.session.take_returned():
             self.composer.put_before(returned)
 
-    def _refresh_border(self, limit: int) -> None:
-        active = self.has_class("-active")
+    def on_resize(self) -> None:
+        """The border's texts shrink and grow with the pane."""
+        self._refresh_border()
+
+    def _refresh_border(self) -> None:
         room = self.outer_size.width - _BORDER_CELLS - 2
-        title = pane_title(self.session, self._view, limit, room, active=active, rule=rule_style(active))
-        queued = len(self.session.queue)
-        waiting = Content(f"queued {queued} · ↑ edits" if queued else "")
+        title, waiting = self._title(room), self._prompt_title()
         if self._changed("title", title):
-            self.border_title = title
+            self.set_title(title)
         if self._changed("footnote", footnote := pane_footnote(self.session, room)):
-            self.border_subtitle = footnote
+            self.set_subtitle(footnote)
         if self._changed("queued", waiting):
             self._prompt.border_title = waiting
+
+    def _title(self, room: int) -> Content:
+        if self._view.past is not None:
+            return past_title(self.session, self._view, room)
+        active = self.has_class("-active")
+        return pane_title(self.session, self._view, self._limit, room, active=active, rule=rule_style(active))
+
+    def _prompt_title(self) -> Content:
+        if self._view.past is not None:
+            return Content(_READ_ONLY)
+        queued = len(self.session.queue)
+        how = "| Up edits" if self._ascii_only else "· ↑ edits"
+        return Content(f"queued {queued} {how}" if queued else "")
+
+    @property
+    def _ascii_only(self) -> bool:
+        return bool(getattr(self.app, "ascii", False))
 
     def _refresh_notice(self) -> None:
         notice = self.session.notice
@@ -108,6 +144,37 @@ class ChatPane(Vertical):
         before = self._texts.get(name)
         self._texts[name] = content
         return before is None or not before.is_same(content)
+
+    # --- text and blocks ----------------------------------------------------------------------------
+
+    def selected_blocks(self) -> frozenset[int]:
+        """The blocks in which the selected text lies; none without a selection."""
+        selected = self.transcript.selected_passages()
+        tokens = chat_tokens(self.session, self._view) if selected else None
+        return tokens.blocks_of(selected) if tokens else frozenset()
+
+    def light_block(self, block_id: int | None, *, reveal: bool = False) -> None:
+        """Light up the text that this block holds, as long as it holds it; None lights nothing any more.
+
+        With `reveal` the text is scrolled to if it is out of sight.
+        """
+        self._lit_block, self._lit_seen = block_id, None
+        if block_id is None:
+            self.transcript.light([])
+        else:
+            self._light(reveal=reveal)
+
+    def _light(self, *, reveal: bool) -> None:
+        """Find the block's text again if anything happened since it was found."""
+        mirror = self._view.mirror
+        seen = (mirror.num_reports if mirror else 0, self.session.version)
+        if self._lit_block is None or (mirror is self._lit_mirror and seen == self._lit_seen):
+            return
+        self._lit_mirror, self._lit_seen = mirror, seen
+        sequence = mirror.sequences.get(self.session.session_id) if mirror else None
+        holds = sequence is not None and self._lit_block in sequence.block_table
+        tokens = chat_tokens(self.session, self._view) if holds else None
+        self.transcript.light(tokens.passages_of(self._lit_block) if tokens else [], reveal=reveal)
 
     # --- input --------------------------------------------------------------------------------------
 
@@ -127,6 +194,10 @@ class ChatPane(Vertical):
     @on(Composer.Sent)
     def _sent(self, event: Composer.Sent) -> None:
         event.stop()
+        if self._view.past is not None and not event.prompt.startswith("/"):
+            self.composer.put_before(event.prompt)
+            self.app.notify(f"{_READ_ONLY.capitalize()}; go back to the live engine to send.", markup=False)
+            return
         self.transcript.scroll_to_end()
         self.post_message(PromptSubmitted(self.session.session_id, event.prompt))
 

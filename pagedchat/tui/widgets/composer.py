@@ -1,6 +1,9 @@
-"""Where a prompt is written: several lines, history, paste. It posts what is sent and knows no sessions."""
+"""Where a prompt is written: several lines, history, paste. It posts what is sent and knows no sessions.
 
-from typing import ClassVar
+A line that begins with a slash may be a command: it is completed with Tab, and what it may become is posted.
+"""
+
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.actions import SkipAction
@@ -11,6 +14,9 @@ from textual.widgets import TextArea
 from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.chat.sanitize import sanitize
 from pagedchat.tui.actions import COMPOSER_ACTIONS, COMPOSER_KEYS, OVER_TEXT_BINDINGS, bindings
+
+if TYPE_CHECKING:
+    from pagedchat.tui.commands.registry import Candidate
 
 
 class Composer(TextArea):
@@ -46,6 +52,13 @@ class Composer(TextArea):
             super().__init__()
             self.pages = pages
 
+    class CandidatesChanged(Message):
+        """What is being written may become one of these commands; none if it is no command."""
+
+        def __init__(self, candidates: "list[Candidate]") -> None:
+            super().__init__()
+            self.candidates = candidates
+
     def __init__(self, history: PromptHistory) -> None:
         super().__init__(compact=True, highlight_cursor_line=False, placeholder="Write a prompt")
         self._prompts = history
@@ -53,6 +66,7 @@ class Composer(TextArea):
         """Index into the history while walking it."""
         self._draft = ""
         """What was being written when the walk began."""
+        self._candidates: list[Candidate] = []
 
     # --- sending ------------------------------------------------------------------------------------
 
@@ -63,6 +77,10 @@ class Composer(TextArea):
             event.stop()
             event.prevent_default()
             await self.run_action(action)
+        elif event.key == "tab" and self._candidates:
+            event.stop()
+            event.prevent_default()
+            self._complete()
         elif event.key.startswith("alt+"):
             event.prevent_default()  # a plain terminal sends Alt+1 as a printable 1
 
@@ -93,6 +111,34 @@ class Composer(TextArea):
         result = self._replace_via_keyboard(sanitize(event.text), *self.selection)
         if result is not None:
             self.move_cursor(result.end_location)
+
+    # --- commands -----------------------------------------------------------------------------------
+
+    def update_suggestion(self) -> None:
+        """Called after every change of the text: show how a command goes on behind the cursor."""
+        found = self._find_candidates()
+        if found != self._candidates:
+            self._candidates = found
+            self.post_message(self.CandidatesChanged(found))
+        self.suggestion = found[0].line.removeprefix(self.text) if found and self._at_end else ""
+
+    @property
+    def _at_end(self) -> bool:
+        return self.cursor_location == self.document.end
+
+    def _find_candidates(self) -> "list[Candidate]":
+        if not self.document.get_line(0).startswith("/"):
+            return []
+        from pagedchat.tui.commands.registry import candidates  # noqa: PLC0415 - not for the first frame
+
+        return candidates(self.text)
+
+    def _complete(self) -> None:
+        from pagedchat.tui.commands.registry import completed  # noqa: PLC0415 - as above
+
+        line = completed(self.text)
+        if line != self.text:
+            self._show(line)
 
     # --- keys that mean something else on an empty prompt or at its edges ---------------------------
 

@@ -3,6 +3,7 @@
 from textual.content import Content
 from textual.widget import Widget
 
+from pagedchat.tui.ascii_content import content_to_ascii
 from pagedchat.tui.engine_view import EngineView
 from pagedchat.tui.header_line import header_line
 
@@ -31,4 +32,5 @@ class HeaderBar(Widget):
         return self._drawn
 
     def _line(self) -> Content:
-        return header_line(self._view, self._model, self.content_size.width)
+        line = header_line(self._view, self._model, self.content_size.width)
+        return content_to_ascii(line) if getattr(self.app, "ascii", False) else line

@@ -7,12 +7,13 @@ from collections.abc import Iterable
 
 from rich.style import Style
 from textual.geometry import Region, Size
-from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widget import Widget
 
+from pagedchat.tui.widgets.quiet import QuietScrollView
 
-class LineView(ScrollView, can_focus=True):
+
+class LineView(QuietScrollView, can_focus=True):
     """Scrolls over `num_lines` lines, each made by `build_line` when it is first seen."""
 
     DEFAULT_CSS = """
@@ -33,7 +34,7 @@ class LineView(ScrollView, can_focus=True):
         """There are so many lines now, and every one of them may be another one."""
         self.num_lines = num_lines
         self._strips.clear()
-        self.virtual_size = Size(self.size.width, num_lines)
+        self.set_virtual_size(Size(self.size.width, num_lines))
         self.refresh()
 
     def lines_changed(self, indices: Iterable[int]) -> None:
@@ -51,10 +52,10 @@ class LineView(ScrollView, can_focus=True):
         """Line API."""
         index = y + self.scroll_offset.y
         if index >= self.num_lines:
-            return Strip.blank(self.size.width, self.rich_style)
+            return Strip.blank(self.size.width, self._own_style)
         strip = self._strips.get(index)
         if strip is None:
-            strip = self._strips[index] = _filled(self, self.build_line(index))
+            strip = self._strips[index] = _filled(self, self.build_line(index), self._own_style)
         return strip
 
     def notify_style_update(self) -> None:
@@ -63,13 +64,19 @@ class LineView(ScrollView, can_focus=True):
         self._strips.clear()
         self._styles.clear()
 
+    @property
+    def _own_style(self) -> Style:
+        """The widget's own style, which is dear to work out for every line."""
+        style = self._styles.get("")
+        if style is None:
+            style = self._styles[""] = self.rich_style
+        return style
+
     def style_of(self, component: str) -> Style:
         """A component class as a foreground and a text style, mixed with the background where it is translucent."""
         style = self._styles.get(component)
         if style is None:
-            styles = self.get_component_styles(component)
-            color = self.background_colors[1] + styles.color
-            style = self._styles[component] = Style.from_color(color.rich_color) + styles.text_style
+            style = self._styles[component] = component_style(self, component)
         return style
 
 
@@ -83,14 +90,30 @@ class LineBar(Widget):
     def __init__(self, num_lines: int = 1) -> None:
         super().__init__()
         self.strips = [Strip.blank(0)] * num_lines
+        self._styles: dict[str, Style] = {}
 
     def show(self, strips: list[Strip]) -> None:
         """Show these lines, if they are not shown already."""
         if strips == self.strips:
             return
-        resized = len(strips) != len(self.strips)
-        self.strips = strips
-        self.refresh(layout=resized)
+        before, self.strips = self.strips, strips
+        if len(before) != len(strips):
+            self.refresh(layout=True)
+            return
+        width = self.size.width
+        self.refresh(*(Region(0, y, width, 1) for y, strip in enumerate(strips) if strip != before[y]))
+
+    def style_of(self, component: str) -> Style:
+        """As `LineView.style_of`."""
+        style = self._styles.get(component)
+        if style is None:
+            style = self._styles[component] = component_style(self, component)
+        return style
+
+    def notify_style_update(self) -> None:
+        """Colours may have changed."""
+        super().notify_style_update()
+        self._styles.clear()
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """One row a line."""
@@ -98,10 +121,19 @@ class LineBar(Widget):
 
     def render_line(self, y: int) -> Strip:
         """Line API."""
-        return _filled(self, self.strips[y] if y < len(self.strips) else Strip.blank(0))
+        own = self._styles.get("")
+        if own is None:
+            own = self._styles[""] = self.rich_style
+        return _filled(self, self.strips[y] if y < len(self.strips) else Strip.blank(0), own)
 
 
-def _filled(widget: Widget, strip: Strip) -> Strip:
+def component_style(widget: Widget, component: str) -> Style:
+    """A component class as a foreground and a text style, mixed with the widget's background."""
+    styles = widget.get_component_styles(component)
+    color = widget.background_colors[1] + styles.color
+    return Style.from_color(color.rich_color) + styles.text_style
+
+
+def _filled(widget: Widget, strip: Strip, style: Style) -> Strip:
     """The strip on the widget's background, exactly as wide as the widget."""
-    style = widget.rich_style
     return strip.crop_extend(0, widget.size.width, style).apply_style(style)

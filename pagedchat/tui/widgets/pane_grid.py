@@ -1,14 +1,21 @@
-"""The panes in rows and columns: which are shown, how large, which is the active one."""
+"""The panes in rows and columns: which are shown, how large, which is the active one; what is selected in them."""
 
+from collections.abc import Iterator
+from functools import partial
+
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Container
 
 from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.chat.session import ChatSession
 from pagedchat.tui.desk import ChatDesk
+from pagedchat.tui.draw_turns import Part
 from pagedchat.tui.engine_view import EngineView
 from pagedchat.tui.layout import GRIDS, choose_layout, visible_page
+from pagedchat.tui.messages import EngineStateChanged
 from pagedchat.tui.widgets.chat_pane import ChatPane
+from pagedchat.tui.widgets.transcript import Transcript
 
 
 class PaneGrid(Container):
@@ -31,6 +38,8 @@ class PaneGrid(Container):
         """Panes asked for; `None`: as many as there are chats."""
         self.layout_size = 1
         """Panes there is room for, of those that are wanted."""
+        self._selected: frozenset[int] = frozenset()
+        """Blocks of the selected text, as they were last told to the view."""
 
     def compose(self) -> ComposeResult:
         """Panes of the chats that are there from the start."""
@@ -77,6 +86,33 @@ class PaneGrid(Container):
 
     def refresh_view(self) -> None:
         """Draw what changed in the panes that can be seen."""
+        for part in self.parts():
+            part.draw()
+
+    def parts(self) -> Iterator[Part]:
+        """The same piece by piece."""
         for pane in self.panes:
             if pane.display:
-                pane.refresh_view(self._desk.context_limit, self._desk.copies[pane.session.session_id])
+                yield Part(pane, partial(self._refresh_pane, pane))
+        if self._selected:
+            yield Part(self, self._follow_selection)
+
+    def _refresh_pane(self, pane: ChatPane) -> None:
+        pane.refresh_view(self._desk.context_limit, self._desk.copies[pane.session.session_id])
+
+    # --- text and blocks ----------------------------------------------------------------------------
+
+    @on(Transcript.SelectionChanged)
+    def _selection_changed(self, event: Transcript.SelectionChanged) -> None:
+        event.stop()
+        self._follow_selection()
+
+    def _follow_selection(self) -> None:
+        """The blocks of the selected text are highlighted; another highlight is left alone when there is none."""
+        selected = frozenset[int]().union(*(pane.selected_blocks() for pane in self.panes if pane.display))
+        if selected == self._selected:
+            return
+        if selected or self._view.highlighted == self._selected:
+            self._view.highlighted = selected
+            self.post_message(EngineStateChanged())
+        self._selected = selected

@@ -16,6 +16,7 @@ class StatusBanner(Widget):
         display: none;
         &.-loading { display: block; background: $primary 15%; }
         &.-died { display: block; background: $warning 25%; }
+        &.-broken { display: block; background: $error 25%; }
         &.-failed {
             display: block;
             padding: 1 2;

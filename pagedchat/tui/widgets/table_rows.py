@@ -1,20 +1,28 @@
-"""Block tables as rows of words, and their sum held against the engine's counts. Pure."""
+"""Block tables as rows of words: a sequence's blocks on one line, and one block with its text. Pure."""
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pagedchat.engine.mirror import CacheMirror, MirrorSequence
 from pagedchat.events import SequenceStatus
+from pagedchat.tui.token_text import quote
 from pagedchat.tui.words import superscript
 
-ELISION = "…"
+INDENT = 2
+ID_WIDTH = 7
+"""Cells of a block's id with its marks, where each block has a line."""
 
 
 class Entry(NamedTuple):
-    """One block id of a table as it is drawn."""
+    """One block of a table as it is drawn."""
 
     text: str
     kind: str
     """`own`, `shared`, `copied` or `host`."""
+    place: int = -1
+    """Its place in the block table; -1 for what stands for several."""
+    marked: bool = False
+    """Whether it belongs to what the user has selected somewhere."""
 
 
 class Row(NamedTuple):
@@ -25,92 +33,136 @@ class Row(NamedTuple):
     status: SequenceStatus
     entries: list[Entry]
     fill: str
+    summary: str = ""
+    """Said in place of the entries."""
+    chosen: int = -1
+    """Place in the block table on which the cursor stands."""
 
 
-class Totals(NamedTuple):
-    """The tables added up, and what the engine says."""
+class BlockRow(NamedTuple):
+    """One block's line under its sequence."""
 
-    entries: int
-    """Entries of all device block tables."""
-    used: int
-    """Distinct blocks in them."""
-    waste: int
-    """Slots of those blocks that hold no token."""
-    host_used: int
-    """Blocks in host memory."""
-    agrees: bool
-    """Whether the engine's own counts are the same, and every block is free, cached or in use."""
-
-    @property
-    def text(self) -> str:
-        """In words."""
-        saved = self.entries - self.used
-        host = f" · {self.host_used} on host" if self.host_used else ""
-        return f"{self.entries} entries − {saved} shared = {self.used} used · waste {self.waste} slots{host}"
+    entry: Entry
+    figures: str
+    text: str
+    chosen: bool = False
 
 
-def table_entries(mirror: CacheMirror, sequence: MirrorSequence, copied: set[int]) -> list[Entry]:
-    """The ids of a block table, or of its host blocks while it is swapped out."""
+class Marks(NamedTuple):
+    """What is said of blocks beside their ids."""
+
+    copied: set[int]
+    """Copy-on-write has copied into them just now."""
+    highlighted: frozenset[int]
+    ascii_only: bool = False
+
+
+def table_entries(
+    mirror: CacheMirror, sequence: MirrorSequence, marks: Marks, width: int, chosen: int = -1
+) -> list[Entry]:
+    """The ids of a block table, or of its host blocks while it is swapped out, as many as there is room for."""
+    ellipsis = "..." if marks.ascii_only else "…"
+    return elide(
+        table_length(sequence), lambda place: table_entry(mirror, sequence, place, marks), width, chosen, ellipsis
+    )
+
+
+def table_length(sequence: MirrorSequence) -> int:
+    """Blocks that the sequence has, on the device or in host memory."""
+    return len(sequence.host_block_table) or len(sequence.block_table)
+
+
+def table_entry(mirror: CacheMirror, sequence: MirrorSequence, index: int, marks: Marks) -> Entry:
+    """`023²◆*`: block 23, held by two, pinned, copied into just now."""
     if sequence.host_block_table:
-        return [Entry(f"h{block_id}", "host") for block_id in sequence.host_block_table]
-    return [_entry(block_id, mirror.ref_counts[block_id], block_id in copied) for block_id in sequence.block_table]
-
-
-def _entry(block_id: int, refs: int, copied: bool) -> Entry:
-    text = f"{block_id:03d}" + (superscript(refs) if refs > 1 else "")
-    return Entry(text + "*", "copied") if copied else Entry(text, "shared" if refs > 1 else "own")
-
-
-def elide(entries: list[Entry], width: int) -> list[Entry]:
-    """As many entries as fit into `width` cells, a space between them: all, or a head, `…` and a longer tail."""
-    if _width(entries) <= width:
-        return entries
-    head = _fitting(entries, width // 3)
-    room = width - _width(head) - len(ELISION) - (2 if head else 1)
-    tail = _fitting(entries[::-1][: len(entries) - len(head)], room)[::-1]
-    return [*head, Entry(ELISION, "own"), *tail]
-
-
-def _width(entries: list[Entry]) -> int:
-    return sum(len(entry.text) for entry in entries) + max(0, len(entries) - 1)
-
-
-def _fitting(entries: list[Entry], width: int) -> list[Entry]:
-    used, count = -1, 0
-    while count < len(entries) and used + 1 + len(entries[count].text) <= width:
-        used += 1 + len(entries[count].text)
-        count += 1
-    return entries[:count]
+        return Entry(f"h{sequence.host_block_table[index]}", "host", index)
+    block_id = sequence.block_table[index]
+    refs, copied = mirror.ref_counts[block_id], block_id in marks.copied
+    text = f"{block_id:03d}"
+    if refs > 1:
+        text += f"^{refs}" if marks.ascii_only else superscript(refs)
+    if block_id in mirror.pinned:
+        text += "!" if marks.ascii_only else "◆"
+    kind = "copied" if copied else "shared" if refs > 1 else "own"
+    return Entry(text + "*" * copied, kind, index, block_id in marks.highlighted)
 
 
 def fill_words(mirror: CacheMirror, sequence: MirrorSequence) -> str:
     """`[11/16]`: valid slots of the last block."""
-    blocks = len(sequence.block_table) or len(sequence.host_block_table)
-    if not blocks:
-        return ""
-    filled = min(mirror.block_size, max(0, sequence.num_computed - (blocks - 1) * mirror.block_size))
-    return f"[{filled:>{len(str(mirror.block_size))}}/{mirror.block_size}]"
+    blocks = table_length(sequence)
+    return f"[{slot_words(mirror, sequence, blocks - 1)}]" if blocks else ""
 
 
-def count_tables(mirror: CacheMirror) -> Totals:
-    """Add up all block tables and hold them against the engine's counts in the last report."""
-    tables = [sequence.block_table for sequence in mirror.sequences.values()]
-    used = set[int]().union(*tables)
-    entries = sum(len(table) for table in tables)
-    idle = len(mirror.free_blocks) + len(mirror.cached_blocks)
-    host_used = sum(1 for refs in mirror.host_ref_counts if refs)
-    agrees = len(used) + idle == mirror.num_blocks
-    if mirror.last is not None:
-        pool = mirror.last.pool
-        told = (pool.table_entries, pool.in_use, pool.free + pool.cached, pool.host_in_use)
-        agrees = agrees and told == (entries, len(used), idle, host_used)
-    waste = sum(mirror.block_size - mirror.fill(block_id) for block_id in _last_blocks(mirror))
-    return Totals(entries, len(used), waste, host_used, agrees)
+def slot_words(mirror: CacheMirror, sequence: MirrorSequence, index: int) -> str:
+    """`11/16`: valid slots of the block at this place of the table."""
+    filled = min(mirror.block_size, max(0, sequence.num_computed - index * mirror.block_size))
+    return f"{filled:>{len(str(mirror.block_size))}}/{mirror.block_size}"
 
 
-def _last_blocks(mirror: CacheMirror) -> set[int]:
-    """Blocks that may have slots without a token: those at or past the end of what was computed."""
-    found: set[int] = set()
-    for sequence in mirror.sequences.values():
-        found.update(sequence.block_table[sequence.num_computed // mirror.block_size :])
+def block_row(
+    mirror: CacheMirror,
+    sequence: MirrorSequence,
+    index: int,
+    marks: Marks,
+    texts: Mapping[int, bytes],
+    width: int,
+) -> BlockRow:
+    """One block with the text of its tokens, on a line of `width` cells."""
+    entry = table_entry(mirror, sequence, index, marks)
+    refs = "" if sequence.host_block_table else f"r{mirror.ref_counts[sequence.block_table[index]]}"
+    figures = f" {slot_words(mirror, sequence, index)} {refs:<3} "
+    start = index * mirror.block_size
+    tokens = sequence.token_ids[start : min(start + mirror.block_size, sequence.num_computed)]
+    room = width - INDENT - ID_WIDTH - len(figures)
+    return BlockRow(entry, figures, quote(tokens, texts, room, ascii_only=marks.ascii_only))
+
+
+def elide(
+    length: int, entry: Callable[[int], Entry], width: int, chosen: int = -1, ellipsis: str = "…"
+) -> list[Entry]:
+    """As many entries as fit into `width` cells, a space between them: all, or a head, `…` and a longer tail.
+
+    The one at `chosen` is always among them. Of a long table only those that may be seen are asked for.
+    """
+    whole = _fitting(map(entry, range(length)), width)
+    if len(whole) == length:
+        return whole
+    gap = Entry(ellipsis, "own")
+    head = _fitting(map(entry, range(length)), width // 3)
+    room = width - entries_width(head) - len(ellipsis) - (2 if head else 1)
+    tail = _fitting(map(entry, range(length - 1, len(head) - 1, -1)), room)[::-1]
+    if chosen < len(head) or chosen >= length - len(tail):
+        return [*head, gap, *tail]
+    return _around(length - 1, entry, width, chosen, gap)
+
+
+def _around(last: int, entry: Callable[[int], Entry], width: int, chosen: int, gap: Entry) -> list[Entry]:
+    """The first entry, a window around the chosen one, the last entry; every gap stands for at least one."""
+    head = [entry(0), gap] if chosen > 1 else list(map(entry, range(chosen)))
+    tail = [gap, entry(last)] if chosen < last - 1 else list(map(entry, range(chosen + 1, last + 1)))
+    room = width - sum(entries_width(end) + 1 for end in (head, tail) if end)
+    window, before = [entry(chosen)], -1
+    while len(window) != before:
+        before = len(window)
+        low, high = window[0].place, window[-1].place
+        if low > 2 and entries_width(window) + 1 + len(entry(low - 1).text) <= room:
+            window.insert(0, entry(low - 1))
+        if high < last - 2 and entries_width(window) + 1 + len(entry(high + 1).text) <= room:
+            window.append(entry(high + 1))
+    return [*head, *window, *tail]
+
+
+def entries_width(entries: Sequence[Entry]) -> int:
+    """Cells of the entries with a space between each two."""
+    return sum(len(entry.text) for entry in entries) + max(0, len(entries) - 1)
+
+
+def _fitting(entries: Iterable[Entry], width: int) -> list[Entry]:
+    found: list[Entry] = []
+    used = -1
+    for entry in entries:
+        used += 1 + len(entry.text)
+        if used > width:
+            break
+        found.append(entry)
     return found

@@ -8,18 +8,21 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.geometry import Region, Size
-from textual.scroll_view import ScrollView
+from textual.message import Message
 from textual.selection import Selection
 from textual.strip import Strip
 
 from pagedchat.chat.session import ChatSession
-from pagedchat.tui.transcript_rows import GUTTER, NO_GUTTER, Row, RowBlock, session_blocks
+from pagedchat.tui.chat_tokens import Passage
+from pagedchat.tui.row_spans import Span, first_difference, num_same, passages, spans_by_row, text_span
+from pagedchat.tui.transcript_rows import GUTTER, Row, RowBlock, past_blocks, session_blocks
+from pagedchat.tui.widgets.quiet import QuietScrollView
+from pagedchat.tui.widgets.transcript_paint import TranscriptPaint
 
-_BADGE = " ↓ new text "
-_CURSOR = "▌"
+_BADGE, _ASCII_BADGE = " ↓ new text ", " v new text "
 
 
-class Transcript(ScrollView, can_focus=False):
+class Transcript(QuietScrollView, can_focus=False):
     """Turns of a chat. It stays at the bottom while the user has not scrolled up."""
 
     ALLOW_SELECT = True
@@ -33,6 +36,8 @@ class Transcript(ScrollView, can_focus=False):
         "transcript--marker",
         "transcript--hint",
         "transcript--badge",
+        "transcript--past",
+        "transcript--lit",
     }
     DEFAULT_CSS = """
     Transcript {
@@ -53,8 +58,13 @@ class Transcript(ScrollView, can_focus=False):
         & > .transcript--marker { color: $text-accent; text-style: italic; }
         & > .transcript--hint { color: $foreground 40%; }
         & > .transcript--badge { color: $background; background: $accent; }
+        & > .transcript--past { color: $foreground 75%; }
+        & > .transcript--lit { background: $accent 35%; text-style: underline; }
     }
     """
+
+    class SelectionChanged(Message):
+        """Other text of this chat is selected than before, or none."""
 
     def __init__(self, session: ChatSession, note: str = "") -> None:
         """`note` is said about the model while the chat is empty."""
@@ -65,39 +75,58 @@ class Transcript(ScrollView, can_focus=False):
         self._blocks: list[RowBlock] = []
         self._rows: list[Row] = []
         self._strips: list[Strip | None] = []
-        self._drawn_version = -1
+        self._styles: dict[str, Style] = {}
+        """Styles that are dear to work out: the transcript's own, and those of its components."""
+        self._past: str | None = None
+        """All text of the chat at an earlier step, while that is shown."""
+        self._lit: list[Passage] = []
+        self._lit_spans: dict[int, list[Span]] = {}
+        """Row -> spans of its text that are lit."""
+        self._shown: object = None
+        self._width = 0
+        """Cells of the rows that are laid out."""
         self._follows = True
         self._unseen = False
 
     # --- content ------------------------------------------------------------------------------------
 
-    def refresh_view(self, marker: str = "") -> None:
-        """Take over what changed in the chat; `marker` is the line that a fork begins with."""
-        if self._session.version == self._drawn_version and marker == self._marker:
+    def refresh_view(self, marker: str = "", past: str | None = None) -> None:
+        """Take over what changed in the chat; `marker` is the line that a fork begins with.
+
+        With `past` this text, all of the chat at an earlier step, is shown instead of the turns.
+        """
+        # The width belongs to it: Textual sends no Resize for a size that somebody asked for before the layout.
+        shown = (self._session.version, marker, past, self.scrollable_content_region.width)
+        if shown == self._shown:
             return
-        self._marker, self._drawn_version = marker, self._session.version
+        self._shown, self._marker, self._past = shown, marker, past
         self._lay_out()
 
     def _lay_out(self) -> None:
         width = self.scrollable_content_region.width
         if width <= GUTTER:
             return
-        known, self._blocks = (
-            self._blocks,
-            session_blocks(self._session, width, self._marker, self._note, self._blocks),
-        )
-        kept = _num_same(known, self._blocks)
+        known, self._blocks = self._blocks, self._make_blocks(width)
+        kept = num_same(known, self._blocks)
         start = sum(len(block.rows) for block in known[:kept])
         tail = list(chain.from_iterable(block.rows for block in self._blocks[kept:]))
-        first = start + _first_difference(self._rows[start:], tail)
+        same_width, self._width = width == self._width, width
+        first = start + first_difference(self._rows[start:], tail) if same_width else 0
         before = len(self._rows)
         self._rows[start:] = tail
         self._strips[first:] = [None] * (len(self._rows) - first)
         self._redraw_from(first, width, before)
+        if self._lit:
+            self._place_lit()
+
+    def _make_blocks(self, width: int) -> list[RowBlock]:
+        if self._past is not None:
+            return past_blocks(self._past, width, self._blocks)
+        return session_blocks(self._session, width, self._marker, self._note, self._blocks)
 
     def _redraw_from(self, first: int, width: int, rows_before: int) -> None:
         last = max(len(self._rows), rows_before)
-        self.virtual_size = Size(width, len(self._rows))
+        self.set_virtual_size(Size(width, len(self._rows)))
         self.refresh(Region(0, first - self.scroll_offset.y, self.size.width, max(1, last - first)))
         if self._follows:
             self.scroll_to_end()
@@ -111,6 +140,7 @@ class Transcript(ScrollView, can_focus=False):
     def notify_style_update(self) -> None:
         """Strips carry colours: a new theme makes all of them anew."""
         super().notify_style_update()
+        self._styles.clear()
         self._strips = [None] * len(self._rows)
 
     # --- scrolling ----------------------------------------------------------------------------------
@@ -153,7 +183,7 @@ class Transcript(ScrollView, can_focus=False):
         index = self.scroll_offset.y + y
         width = self.size.width
         if index >= len(self._rows):
-            strip = Strip.blank(width, self.rich_style)
+            strip = Strip.blank(width, self._own_style)
         else:
             strip = self._row_strip(index).apply_offsets(0, index)
         if self._unseen and y == self.size.height - 1:
@@ -163,50 +193,41 @@ class Transcript(ScrollView, can_focus=False):
     def _row_strip(self, index: int) -> Strip:
         selection = self.text_selection
         if selection is not None and (span := selection.get_span(index)) is not None:
-            return self._selected_strip(self._rows[index], span)
+            row, chosen = self._rows[index], self.screen.get_component_rich_style("screen--selection")
+            return self._paint.row(row, [text_span(row, span)], chosen, self.size.width, cursor=False)
         strip = self._strips[index]
         if strip is None:
-            strip = self._strips[index] = self._make_strip(self._rows[index])
+            lit = self._lit_spans.get(index, ())
+            chosen = self._component("lit") if lit else self._own_style
+            strip = self._strips[index] = self._paint.row(self._rows[index], lit, chosen, self.size.width)
         return strip
 
-    def _make_strip(self, row: Row) -> Strip:
-        base = self.rich_style
-        segments = [*self._gutter(row, base), Segment(row.text, base + self._style_of(row.kind))]
-        if row.kind == "open":
-            segments.append(Segment(_CURSOR, base + self._component("rule")))
-        return Strip(segments).extend_cell_length(self.size.width, base)
+    @property
+    def _paint(self) -> TranscriptPaint:
+        return TranscriptPaint(self._own_style, self._component, ascii_only=self._ascii_only)
 
-    def _gutter(self, row: Row, base: Style) -> list[Segment]:
-        if row.kind in NO_GUTTER:
-            return []
-        speaker = "user" if row.kind == "user" else "assistant"
-        return [
-            Segment(row.speaker, base + self._component(f"speaker-{speaker}")),
-            Segment("▏ ", base + self._component("rule")),
-        ]
-
-    def _selected_strip(self, row: Row, span: tuple[int, int]) -> Strip:
-        """The row with the selected characters in the selection's colours; the gutter is never selected."""
-        base = self.rich_style
-        style = base + self._style_of(row.kind)
-        start, end = _text_span(row, span)
-        chosen = style + self.screen.get_component_rich_style("screen--selection")
-        parts = [(row.text[:start], style), (row.text[start:end], chosen), (row.text[end:], style)]
-        segments = self._gutter(row, base) + [Segment(text, part_style) for text, part_style in parts if text]
-        return Strip(segments).extend_cell_length(self.size.width, base)
-
-    def _style_of(self, kind: str) -> Style:
-        known = {"user": "user", "remark": "remark", "marker": "marker", "hint": "hint"}
-        return self._component(known.get(kind, "assistant"))
+    @property
+    def _ascii_only(self) -> bool:
+        return bool(getattr(self.app, "ascii", False))
 
     def _component(self, name: str) -> Style:
-        return self.get_component_rich_style(f"transcript--{name}", partial=True)
+        style = self._styles.get(name)
+        if style is None:
+            style = self._styles[name] = self.get_component_rich_style(f"transcript--{name}", partial=True)
+        return style
+
+    @property
+    def _own_style(self) -> Style:
+        style = self._styles.get("")
+        if style is None:
+            style = self._styles[""] = self.rich_style
+        return style
 
     def _badge_start(self) -> int:
         return max(0, self.size.width - len(_BADGE) - 1)
 
     def _with_badge(self, strip: Strip) -> Strip:
-        badge = Segment(_BADGE, self._component("badge"))
+        badge = Segment(_ASCII_BADGE if self._ascii_only else _BADGE, self._component("badge"))
         start = self._badge_start()
         tail = strip.crop(min(start + len(_BADGE), strip.cell_length), strip.cell_length)
         return Strip([*strip.crop(0, start), badge, *tail])
@@ -220,33 +241,47 @@ class Transcript(ScrollView, can_focus=False):
             span = selection.get_span(index)
             if span is None:
                 continue
-            start, end = _text_span(row, span)
+            start, end = text_span(row, span)
             pieces.append((row.joiner if pieces else "") + row.text[start:end])
         return ("".join(pieces), "\n") if pieces else None
 
     def selection_updated(self, selection: Selection | None) -> None:
         """Called by Textual while the mouse selects."""
         self.refresh()
+        self.post_message(self.SelectionChanged())
 
+    def selected_passages(self) -> list[Passage]:
+        """The parts of turns that are selected."""
+        selection = self.text_selection
+        if selection is None:
+            return []
 
-def _text_span(row: Row, span: tuple[int, int]) -> tuple[int, int]:
-    """A span of the drawn row (gutter included, -1: to the end) as a span of its text."""
-    gutter = 0 if row.kind in NO_GUTTER else GUTTER
-    start, end = span
-    length = len(row.text)
-    return min(length, max(0, start - gutter)), length if end == -1 else min(length, max(0, end - gutter))
+        def chosen(index: int, row: Row) -> Span | None:
+            span = selection.get_span(index)
+            return None if span is None else text_span(row, span)
 
+        return list(passages(self._blocks, chosen))
 
-def _num_same(old: list[RowBlock], new: list[RowBlock]) -> int:
-    """Leading blocks that were taken over."""
-    for index, (before, after) in enumerate(zip(old, new, strict=False)):
-        if before is not after:
-            return index
-    return min(len(old), len(new))
+    # --- light --------------------------------------------------------------------------------------
 
+    def light(self, lit: list[Passage], *, reveal: bool = False) -> None:
+        """Light up these passages and no others; with `reveal` scroll to the first if it is out of sight."""
+        if lit != self._lit:
+            self._lit = lit
+            self._place_lit()
+        if reveal and self._lit_spans:
+            self._reveal(min(self._lit_spans))
 
-def _first_difference(old: list[Row], new: list[Row]) -> int:
-    for index, (before, after) in enumerate(zip(old, new, strict=False)):
-        if before != after:
-            return index
-    return min(len(old), len(new))
+    def _place_lit(self) -> None:
+        """Draw the rows again whose light changed."""
+        before, self._lit_spans = self._lit_spans, spans_by_row(self._blocks, self._lit)
+        for index in before.keys() | self._lit_spans.keys():
+            if before.get(index) != self._lit_spans.get(index) and index < len(self._strips):
+                self._strips[index] = None
+                self.refresh(Region(0, index - self.scroll_offset.y, self.size.width, 1))
+
+    def _reveal(self, index: int) -> None:
+        top = self.scroll_offset.y
+        if not top <= index < top + self.size.height:
+            self._follows = False
+            self.scroll_to(y=max(0, index - self.size.height // 3), animate=False, force=True)

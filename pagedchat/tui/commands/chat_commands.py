@@ -1,0 +1,132 @@
+"""Commands about chats: open, fork, stop, name, send, copy."""
+
+from pagedchat.chat.plain_text import code_blocks, replies, whole_chat
+from pagedchat.chat.sanitize import one_line, sanitize
+from pagedchat.tui.commands.context import CommandContext
+from pagedchat.tui.commands.figures import context_text
+from pagedchat.tui.commands.slash_command import CommandError, SlashCommand
+from pagedchat.tui.commands.syntax import first_word, literal, no_argument, whole_number
+
+MAX_FORKS = 16
+"""At once; every fork is a pane."""
+
+
+async def _new(context: CommandContext, name: str) -> None:
+    await context.screen.open_chat(one_line(name))
+
+
+async def _fork(context: CommandContext, count: str) -> None:
+    number = whole_number(count or "1", "The number of forks", "/fork [n]", low=1, high=MAX_FORKS)
+    if not context.chat.entries:
+        raise CommandError("There is nothing to fork yet.", "Send a prompt first.")
+    for _ in range(number):
+        await context.screen.fork_chat(context.chat)
+
+
+def _regenerate(context: CommandContext, argument: str) -> None:
+    no_argument(argument, "/regen")
+    if context.chat.busy:
+        raise CommandError("A reply is being written.", "/stop or Esc ends it.")
+    if not context.desk.regenerate(context.chat):
+        raise CommandError("There is no prompt to ask again.", "Send a prompt first.")
+
+
+def _stop(context: CommandContext, which: str) -> None:
+    if which not in ("", "all"):
+        raise CommandError(f"/stop ends this chat's reply or all of them, not {which!r}.", "Type /stop [all]")
+    chats = list(context.desk) if which else [context.chat]
+    if not sum(context.desk.stop(chat) for chat in chats):
+        raise CommandError("No reply is being written.")
+
+
+async def _close(context: CommandContext, argument: str) -> None:
+    no_argument(argument, "/close")
+    await context.screen.action_close_chat()
+
+
+def _rename(context: CommandContext, name: str) -> None:
+    if not one_line(name):
+        raise CommandError("A chat needs a name of at least one character.", "Type /rename NAME")
+    context.desk.rename(context.chat, name)
+
+
+def _system(context: CommandContext, text: str) -> None:
+    if not text:
+        context.tell(f"System prompt: {context.chat.system or 'none'}\n/system TEXT sets it, /system off drops it.")
+        return
+    context.chat.set_system(None if text == "off" else text)
+    context.say("From the next turn on this chat has " + ("no system prompt." if text == "off" else "this prompt."))
+
+
+def _queue(context: CommandContext, argument: str) -> None:
+    if argument not in ("", "clear"):
+        raise CommandError(f"/queue shows what waits to be sent; it knows no {argument!r}.", "Type /queue [clear]")
+    waiting = list(context.chat.queue)
+    if argument:
+        context.chat.clear_queue()
+        context.say(f"Dropped {len(waiting)} queued prompt{'' if len(waiting) == 1 else 's'}.")
+    elif waiting:
+        context.tell("\n".join(f"{number}. {one_line(prompt)}" for number, prompt in enumerate(waiting, 1)))
+    else:
+        context.tell("No prompt is queued; what you send while a reply is being written is.")
+
+
+def _send(context: CommandContext, argument: str) -> None:
+    usage = "/send all|1,3 TEXT"
+    numbers, prompt = first_word(argument)
+    if not prompt:
+        raise CommandError("/send needs the chats, then the prompt.", f"Type {usage}")
+    wanted = list(context.desk) if numbers == "all" else [
+        context.chat_number(number, usage) for number in numbers.split(",")
+    ]  # fmt: skip
+    for chat in dict.fromkeys(wanted):
+        context.desk.submit(chat, literal(prompt))
+
+
+def _copy(context: CommandContext, what: str) -> None:
+    text = sanitize(_wanted_text(context, what))
+    context.app.copy_to_clipboard(text)
+    lines = text.count("\n") + 1
+    context.say(f"Copied {lines} line{'' if lines == 1 else 's'}.")
+
+
+def _wanted_text(context: CommandContext, what: str) -> str:
+    written = replies(context.chat)
+    if not written:
+        raise CommandError("There is no reply to copy yet.", "Send a prompt first.")
+    if what == "all":
+        return whole_chat(context.chat)
+    if what == "code":
+        code = code_blocks(written[-1])
+        if not code:
+            raise CommandError("The last reply has no code block.", "/copy takes all of it.")
+        return code[-1]
+    number = whole_number(
+        what or str(len(written)), "A reply's number", "/copy [n|code|all]", low=1, high=len(written)
+    )
+    return written[number - 1]
+
+
+def _context(context: CommandContext, argument: str) -> None:
+    no_argument(argument, "/context")
+    context.live()
+    context.tell(context_text(context.chat, context.view, context.desk.context_limit))
+
+
+COMMANDS = (
+    SlashCommand("new", "[name]", "Another chat, in a pane of its own", _new),
+    SlashCommand("fork", "[n]", "That many more chats over the same blocks", _fork),
+    SlashCommand("regen", "", "Another reply to the last prompt", _regenerate),
+    SlashCommand("stop", "[all]", "End this chat's reply, or every chat's", _stop, choices=("all",)),
+    SlashCommand("close", "", "Drop this chat and its blocks", _close),
+    SlashCommand("rename", "NAME", "Call this chat something else", _rename, title="Rename chat"),
+    SlashCommand("system", "[TEXT|off]", "This chat's system prompt from the next turn on", _system,
+                 choices=("off",), title="System prompt"),
+    SlashCommand("queue", "[clear]", "The prompts that wait to be sent", _queue, choices=("clear",),
+                 title="Queued prompts"),
+    SlashCommand("send", "all|1,3 TEXT", "One prompt to several chats", _send, choices=("all",),
+                 title="Send to some"),
+    SlashCommand("copy", "[n|code|all]", "A reply, its last code block, or the whole chat", _copy,
+                 choices=("code", "all")),
+    SlashCommand("context", "", "Tokens and blocks that this chat holds", _context, title="Context of this chat"),
+)  # fmt: skip

@@ -1,0 +1,108 @@
+"""Commands about the engine: pause and step it, slow it down, and put its pool under pressure.
+
+What the engine makes of a limit, a pin or an eviction is its own answer, an `EngineNotice`; here is only checked
+what can be known without asking it.
+"""
+
+import math
+
+from pagedchat.service.commands import Evict, FlushCache, Pause, Pin, Resume, SetLimit, SetPace, StepOnce, Unpin
+from pagedchat.tui.commands.context import CommandContext
+from pagedchat.tui.commands.figures import engine_text
+from pagedchat.tui.commands.slash_command import CommandError, SlashCommand
+from pagedchat.tui.commands.syntax import no_argument, whole_number
+
+MAX_STEPS = 100_000
+MAX_PACE_MS = 60_000
+_SLOW_USAGE = "/slow MS|off"
+
+
+def _pause(context: CommandContext, argument: str) -> None:
+    no_argument(argument, "/pause")
+    context.live()
+    context.send(Pause())
+
+
+def _run(context: CommandContext, argument: str) -> None:
+    no_argument(argument, "/run")
+    context.live()
+    context.send(Resume())
+
+
+def _step(context: CommandContext, count: str) -> None:
+    """A scheduler that runs is paused first, so that it takes these steps and no more."""
+    number = whole_number(count or "1", "The number of steps", "/step [n]", low=1, high=MAX_STEPS)
+    context.live()
+    if not context.view.paused:
+        context.send(Pause())
+    context.send(StepOnce(number))
+
+
+def _slow(context: CommandContext, argument: str) -> None:
+    pace = 0.0 if argument == "off" else _milliseconds(argument) / 1000
+    context.live()
+    context.send(SetPace(pace))
+    context.say(f"A step takes at least {argument} ms now." if pace else "Steps run as fast as they can.")
+
+
+def _milliseconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise CommandError(
+            f"The pace is a number of milliseconds a step, not {text!r}.", f"Type {_SLOW_USAGE}"
+        ) from None
+    if not (math.isfinite(number) and 0 < number <= MAX_PACE_MS):
+        raise CommandError(
+            f"A step can take more than 0 and up to {MAX_PACE_MS} ms, not {text}.", f"Type {_SLOW_USAGE}"
+        )
+    return number
+
+
+def _limit(context: CommandContext, argument: str) -> None:
+    total = context.live().info.num_blocks
+    if argument == "off":
+        context.send(SetLimit(None))
+    else:
+        number = whole_number(argument, "The limit in blocks", "/limit N|off", low=1, high=total)
+        context.send(SetLimit(number))
+
+
+def _pin(context: CommandContext, argument: str) -> None:
+    context.send(Pin(context.block_id(argument, "/pin ID")))
+
+
+def _unpin(context: CommandContext, argument: str) -> None:
+    context.live()
+    context.send(Unpin(context.block_id(argument, "/unpin [ID]") if argument else None))
+
+
+def _evict(context: CommandContext, argument: str) -> None:
+    context.send(Evict(context.block_id(argument, "/evict ID")))
+
+
+def _flush(context: CommandContext, argument: str) -> None:
+    no_argument(argument, "/flush")
+    context.live()
+    context.send(FlushCache())
+
+
+def _stats(context: CommandContext, argument: str) -> None:
+    no_argument(argument, "/stats")
+    context.tell(engine_text(context.live()))
+
+
+COMMANDS = (
+    SlashCommand("pause", "", "Hold the scheduler before its next step", _pause),
+    SlashCommand("run", "", "Let the scheduler run on", _run),
+    SlashCommand("step", "[n]", "So many steps of the scheduler, then a pause", _step),
+    SlashCommand("slow", "MS|off", "Slow motion: a step takes at least so long", _slow,
+                 choices=("100", "500", "off"), title="Slow motion"),
+    SlashCommand("limit", "N|off", "The pool uses at most N blocks", _limit, choices=("off",),
+                 title="Limit the pool"),
+    SlashCommand("pin", "ID", "Keep a findable block from being evicted", _pin, title="Pin a block"),
+    SlashCommand("unpin", "[ID]", "Let a pinned block be evicted again, or all", _unpin, title="Unpin blocks"),
+    SlashCommand("evict", "ID", "Make a cached block free", _evict, title="Evict a block"),
+    SlashCommand("flush", "", "Make every cached block free", _flush, title="Flush the prefix cache"),
+    SlashCommand("stats", "", "The engine's totals", _stats, title="Engine totals"),
+)  # fmt: skip

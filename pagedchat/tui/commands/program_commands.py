@@ -1,0 +1,77 @@
+"""Commands about the program: what is shown, time travel and traces, help, leaving."""
+
+from pathlib import Path
+
+from pagedchat.tui.commands.context import CommandContext
+from pagedchat.tui.commands.slash_command import CommandError, SlashCommand
+from pagedchat.tui.commands.syntax import first_word, no_argument, whole_number
+from pagedchat.units import format_size
+
+
+def _help(context: CommandContext, argument: str) -> None:
+    context.app.action_help()
+
+
+def _block(context: CommandContext, argument: str) -> None:
+    context.app.open_block(context.block_id(argument, "/block ID"))
+
+
+async def _table(context: CommandContext, argument: str) -> None:
+    chat = context.chat_number(argument, "/table [chat]") if argument else context.chat
+    context.live()
+    await context.app.show_table(chat.session_id)
+
+
+def _goto(context: CommandContext, argument: str) -> None:
+    step = None if argument == "live" else whole_number(argument, "The step", "/goto STEP|live", low=0)
+    if step is None:
+        context.app.time_travel.live()
+    else:
+        context.app.time_travel.goto(step)
+    context.app.redraw()
+
+
+def _trace(context: CommandContext, argument: str) -> None:
+    usage = "/trace save|load FILE"
+    verb, name = first_word(argument)
+    if verb not in ("save", "load") or not name:
+        raise CommandError("/trace needs save or load, and a file.", f"Type {usage}")
+    path = Path(name).expanduser()
+    if verb == "load":
+        context.app.open_trace(path)
+    else:
+        num_bytes = context.app.time_travel.save(path)
+        context.say(f"Saved the recording, {format_size(num_bytes)}, to {path}.")
+
+
+def _metrics(context: CommandContext, argument: str) -> None:
+    no_argument(argument, "/metrics")
+    url = context.app.metrics_url
+    context.tell(
+        f"Metrics are served at {url}" if url else "No metrics are served; --metrics-port N at the start does."
+    )
+
+
+async def _tour(context: CommandContext, argument: str) -> None:
+    no_argument(argument, "/tour")
+    await context.app.action_tour()
+
+
+async def _quit(context: CommandContext, argument: str) -> None:
+    no_argument(argument, "/quit")
+    await context.app.action_quit()
+
+
+COMMANDS = (
+    SlashCommand("help", "", "Keys, commands, signs and words", _help),
+    SlashCommand("keys", "", "All keys: the same page", _help),
+    SlashCommand("tour", "", "Eight things the cache does, shown on this engine", _tour, title="Tour"),
+    SlashCommand("block", "ID", "Everything about one block", _block, title="Open a block"),
+    SlashCommand("table", "[chat]", "A chat's block table in the inspector", _table, title="Block table"),
+    SlashCommand("goto", "STEP|live", "Go back in time, or to the present", _goto, choices=("live",),
+                 title="Go to a step"),
+    SlashCommand("trace", "save|load FILE", "Keep what was recorded; replay a file", _trace,
+                 choices=("save", "load"), title="Trace"),
+    SlashCommand("metrics", "", "Where the Prometheus metrics are served", _metrics, title="Metrics"),
+    SlashCommand("quit", "", "End pagedchat and its engine", _quit, aliases=("bye", "exit")),
+)  # fmt: skip

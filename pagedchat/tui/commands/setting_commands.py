@@ -1,0 +1,86 @@
+"""Commands that set something: how this chat's tokens are chosen, the layout, the colours."""
+
+from pagedchat.engine.sampling_params import SamplingOverrides, SamplingParams
+from pagedchat.errors import InvalidValueError
+from pagedchat.tui.commands.context import CommandContext
+from pagedchat.tui.commands.figures import settings_text
+from pagedchat.tui.commands.slash_command import CommandError, SlashCommand
+from pagedchat.tui.commands.syntax import first_word, no_argument, whole_number
+from pagedchat.tui.layout import LAYOUTS
+
+_NAMES = {
+    "temp": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "rep": "repetition_penalty",
+    "seed": "seed",
+    "max": "max_tokens",
+}
+SETTINGS = {name: field for name, field in _NAMES.items() if field in SamplingOverrides.__struct_fields__}
+"""What is typed -> field of `SamplingOverrides`."""
+_WHOLE = frozenset({"top_k", "seed", "max_tokens"})
+_SET_USAGE = "/set NAME VALUE|off"
+
+
+def _set(context: CommandContext, argument: str) -> None:
+    name, value = first_word(argument)
+    if not name:
+        _show(context, "")
+        return
+    field = SETTINGS.get(name) or (name if name in SETTINGS.values() else None)
+    if field is None:
+        raise CommandError(f"There is no setting {name!r}; there are {', '.join(SETTINGS)}.", f"Type {_SET_USAGE}")
+    if not value:
+        raise CommandError(f"{name} needs a value; off follows the model again.", f"Type {_SET_USAGE}")
+    context.chat.set_sampling(field, None if value == "off" else _parsed(name, field, value))
+    context.say(f"{name} {'follows the model' if value == 'off' else value} from the next request on.")
+
+
+def _parsed(name: str, field: str, text: str) -> float:
+    """The value, checked as the engine would check it."""
+    try:
+        value = int(text) if field in _WHOLE else float(text)
+    except ValueError:
+        kind = "a whole number" if field in _WHOLE else "a number"
+        raise CommandError(f"{name} must be {kind}, not {text!r}.", f"Type {_SET_USAGE}") from None
+    try:
+        SamplingOverrides(**{field: value}).resolve(SamplingParams())  # type: ignore[arg-type]  # checked here
+    except InvalidValueError as error:
+        raise CommandError(f"{name} cannot be {text}.", error.hint) from None
+    return value
+
+
+def _show(context: CommandContext, argument: str) -> None:
+    no_argument(argument, "/show")
+    context.tell(settings_text(context.chat, context.view.info))
+
+
+def _layout(context: CommandContext, argument: str) -> None:
+    if argument == "auto":
+        context.screen.set_layout(None)
+        return
+    panes = whole_number(argument, "The number of panes", "/layout 1|2|4|6|9|auto", low=1)
+    if panes not in LAYOUTS:
+        raise CommandError(f"There is no layout of {panes} panes; there are {', '.join(map(str, LAYOUTS))}.")
+    context.screen.set_layout(panes)
+
+
+def _theme(context: CommandContext, name: str) -> None:
+    if not name:
+        context.app.action_change_theme()
+    elif name in context.app.available_themes:
+        context.app.theme = name
+    else:
+        known = ", ".join(sorted(context.app.available_themes))
+        raise CommandError(f"There is no theme {name!r}.", f"There are {known}.")
+
+
+COMMANDS = (
+    SlashCommand("set", "NAME VALUE|off", "Sampling of this chat from its next request on", _set,
+                 choices=tuple(SETTINGS), title="Set sampling"),
+    SlashCommand("show", "", "This chat's sampling and system prompt", _show, title="Show settings"),
+    SlashCommand("layout", "N|auto", "Show 1, 2, 4, 6 or 9 panes", _layout,
+                 choices=(*map(str, LAYOUTS), "auto")),
+    SlashCommand("theme", "[NAME]", "Change the colours", _theme),
+)  # fmt: skip

@@ -1,0 +1,89 @@
+"""Draws what the engine changed a little at a time, so that a key never waits for more than a part of the screen.
+
+The screen is drawn in rounds and a round in turns. Between two turns the loop is free: what was drawn is painted, and
+keys are answered. How much a turn draws, and how soon the next one comes, follows from what the last one cost.
+Knows nothing of the engine and of what the parts show.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from textual.widget import Widget
+
+TURN_SECONDS = 1 / 60
+"""Between two turns at least; Textual paints no more often."""
+ROUND_SECONDS = 1 / 20
+"""Between the beginnings of two rounds at least."""
+SHARE = 0.5
+"""Of a core that drawing may take."""
+DEAR, CHEAP = 0.012, 0.006
+"""Seconds of processor time: a turn that takes more draws less the next time, one that takes less draws more."""
+
+
+class Part(NamedTuple):
+    """Something that is drawn in one piece."""
+
+    widget: Widget
+    draw: Callable[[], None]
+    """Takes over what changed; asks Textual to paint it."""
+
+
+class DrawTurns:
+    """Draws round after round.
+
+    Args:
+        next_round: the parts to be drawn now; none while nothing has changed.
+        cpu_clock: seconds of processor time that this thread has had.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        next_round: Callable[[], Iterable[Part]],
+        cpu_clock: Callable[[], float] = time.thread_time,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._next_round = next_round
+        self._cpu_clock = cpu_clock
+        self._clock = clock
+        self._waiting: deque[Part] = deque()
+        self._begun = 0.0
+        """When the last round began."""
+        self._cpu_then = cpu_clock()
+        self._cost = 0.0
+        """Processor time from one turn to the next, lately: drawing, painting, and all else on this thread."""
+        self.at_once = 1
+        """Parts that a turn draws."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(self.turn())
+
+    def turn(self) -> float:
+        """Draw some parts; returns in how many seconds to draw more."""
+        self._look_back()
+        now = self._clock()
+        if not self._waiting and now >= self._begun + ROUND_SECONDS:
+            self._waiting.extend(self._next_round())
+            self._begun = now
+        if not self._waiting:
+            return max(TURN_SECONDS, self._begun + ROUND_SECONDS - now)
+        for _ in range(min(self.at_once, len(self._waiting))):
+            part = self._waiting.popleft()
+            if part.widget.is_attached:
+                part.draw()
+        return max(TURN_SECONDS, self._cost / SHARE)
+
+    def _look_back(self) -> None:
+        """What the turn before has cost, and what follows from it."""
+        cpu = self._cpu_clock()
+        last, self._cpu_then = cpu - self._cpu_then, cpu
+        self._cost = (self._cost + last) / 2
+        if self._cost > DEAR:
+            self.at_once = max(1, self.at_once - 1)
+        elif self._cost < CHEAP and len(self._waiting) > self.at_once:
+            self.at_once += 1

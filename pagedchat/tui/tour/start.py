@@ -1,0 +1,90 @@
+"""Begins and ends a tour in the program: its chats get panes, its box stands at the foot of every screen."""
+
+from typing import TYPE_CHECKING
+
+from textual.screen import Screen
+
+from pagedchat.chat.session import ChatSession
+from pagedchat.errors import PagedChatError
+from pagedchat.tui.tour.guide import TourGuide
+from pagedchat.tui.tour.stage import Stage
+from pagedchat.tui.widgets.key_bar import KeyBar
+from pagedchat.tui.widgets.tour_box import TourBox
+
+if TYPE_CHECKING:
+    from pagedchat.tui.app import PagedChatApp
+
+
+class Tour:
+    """One tour of the program.
+
+    Args:
+        app: where it is given.
+    """
+
+    def __init__(self, app: "PagedChatApp") -> None:
+        self._app = app
+        self._opened_inspector = False
+        self._focused_before = app.chats.focused_chat.session_id
+        self.guide = TourGuide(
+            app.view, Stage(app.view, app.desk, app.send, self._show_chat, self._close), app.clock
+        )
+
+    async def begin(self) -> None:
+        """With the inspector in sight, at the present moment.
+
+        Raises:
+            PagedChatError: there is no engine to show it on.
+        """
+        if self._app.view.live is None:
+            raise PagedChatError("The tour is given on a running engine.", "Wait until it is ready.")
+        self._app.go_to_step(None)
+        self._opened_inspector = self._app.inspector is None
+        await self._app.show_inspector()
+        self.guide.begin()
+
+    def look(self) -> None:
+        """Follow the engine, and the user from screen to screen."""
+        self.guide.look()
+        screen = self._app.screen
+        if screen.is_modal:
+            return
+        boxes = list(screen.query(TourBox))
+        for box in boxes:
+            box.refresh_view()
+        if not boxes:
+            self._mount_box(screen)
+
+    def _mount_box(self, screen: Screen[object]) -> None:
+        key_bars = list(screen.query(KeyBar))
+        if key_bars:
+            screen.mount(TourBox(self.guide), before=key_bars[0])
+            self._app.chats.place_panes()
+
+    def move(self, steps: int) -> bool:
+        """Go on or back; false after the last step."""
+        if steps > 0:
+            return self.guide.next()
+        self.guide.back()
+        return True
+
+    async def leave(self) -> None:
+        """Everything as it was before."""
+        self.guide.leave()
+        for screen in self._app.screen_stack:
+            await screen.query(TourBox).remove()
+        if self._opened_inspector and self._app.inspector is not None:
+            await self._app.action_inspector()
+        self._app.chats.action_focus_number(self._focused_before)
+
+    def _show_chat(self, chat: ChatSession, source: ChatSession | None) -> None:
+        self._app.chats.run_worker(self._open_pane(chat, source), group="tour")
+
+    async def _open_pane(self, chat: ChatSession, source: ChatSession | None) -> None:
+        chats = self._app.chats
+        await chats.add_pane(chat, after=source)
+        chats.show_chat(chat)
+
+    def _close(self, chat: ChatSession) -> None:
+        if len(self._app.desk) > 1:
+            self._app.chats.close_chat(chat)

@@ -1,0 +1,94 @@
+"""What the inspector asks for reaches the engine and the chats."""
+
+import asyncio
+
+import pytest
+
+from pagedchat.chat.prompt_history import PromptHistory
+from pagedchat.service.commands import Evict, Pause, Pin, Resume, SetPace, StepOnce, Unpin
+from pagedchat.tui.app import PagedChatApp, UiOptions
+from pagedchat.tui.screens.block_detail import BlockDetail
+from pagedchat.tui.widgets.block_map import BlockMap
+from pagedchat.tui.widgets.block_tables import BlockTables
+from pagedchat.tui.widgets.chat_pane import ChatPane
+from pagedchat.tui.widgets.inspector_panel import InspectorPanel
+from pagedchat.tui.widgets.scrub_bar import ScrubBar
+from tests.fakes_tui import READY, FakeEngineLink, prefill
+
+WIDE = (160, 40)
+
+
+@pytest.fixture
+def link():
+    return FakeEngineLink()
+
+
+@pytest.fixture
+def app(link):
+    app = PagedChatApp(link, UiOptions(sessions=2), PromptHistory())
+    app.animation_level = "none"
+    return app
+
+
+async def settle(pilot):
+    await pilot.pause()
+    for _ in range(30):
+        await asyncio.sleep(0)
+    pilot.app.redraw()
+    await pilot.pause()
+
+
+async def test_requests_become_commands(app, link):
+    wanted = [
+        (InspectorPanel.PauseToggled(True), Pause()),
+        (InspectorPanel.PauseToggled(False), Resume()),
+        (InspectorPanel.StepRequested(1), Pause()),
+        (InspectorPanel.PaceRequested(0.5), SetPace(0.5)),
+        (BlockDetail.PinToggled(7, True), Pin(7)),
+        (BlockDetail.PinToggled(7, False), Unpin(7)),
+        (BlockDetail.EvictRequested(8), Evict(8)),
+    ]
+    async with app.run_test(size=WIDE) as pilot:
+        link.say(READY)
+        await settle(pilot)
+        for message, command in wanted:
+            app.chats.post_message(message)
+            await pilot.pause()
+            assert link.sent[-1] == command
+        assert StepOnce(1) not in link.sent
+
+
+async def test_scrubbing_and_steps_chosen_lead_to_the_past_and_back(app, link):
+    async with app.run_test(size=WIDE) as pilot:
+        link.say(READY, prefill(1, 0, 3), prefill(2, 3, 2, step=2))
+        await settle(pilot)
+        for message in (ScrubBar.Scrubbed(1), InspectorPanel.StepChosen(1)):
+            app.chats.post_message(message)
+            await settle(pilot)
+            assert app.view.past is not None
+            app.chats.post_message(ScrubBar.Scrubbed(None))
+            await settle(pilot)
+            assert app.view.past is None
+
+
+async def test_a_step_that_is_not_there_is_said_aloud(app, link):
+    async with app.run_test(size=WIDE) as pilot:
+        link.say(READY, prefill(1, 0, 3))
+        await settle(pilot)
+        app.chats.post_message(ScrubBar.Scrubbed(99))
+        await settle(pilot)
+        assert [toast.message for toast in app._notifications] == [
+            "Step 99 is beyond the end. Steps 0 to 1 are recorded."
+        ]
+
+
+@pytest.mark.parametrize("panel", [BlockMap, BlockTables])
+async def test_a_chosen_block_is_lit_in_every_pane(app, link, panel, monkeypatch):
+    lit = []
+    monkeypatch.setattr(
+        ChatPane, "light_block", lambda self, block_id: lit.append((self.session.session_id, block_id))
+    )
+    async with app.run_test(size=WIDE) as pilot:
+        app.chats.post_message(panel.BlockChosen(5))
+        await pilot.pause()
+        assert lit == [(1, 5), (2, 5)]
