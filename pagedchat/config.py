@@ -12,6 +12,7 @@ from pagedchat.errors import InvalidValueError
 Device = Literal["auto", "cpu", "cuda"]
 DType = Literal["auto", "float32", "float16", "bfloat16"]
 AttentionBackendName = Literal["auto", "cuda", "torch"]
+ModelImplementation = Literal["auto", "native", "transformers"]
 PreemptionMode = Literal["recompute", "swap"]
 
 DEFAULT_MODEL = bundled.NAME
@@ -43,11 +44,14 @@ class ModelConfig:
     """"auto": float32 on a CPU, the checkpoint's own type on a GPU."""
     attention_backend: AttentionBackendName = "auto"
     """"cuda": our kernels; "torch": plain torch; "auto": our kernels wherever they can serve the model."""
+    implementation: ModelImplementation = "auto"
+    """"native": our own modules; "transformers": its modules; "auto": ours wherever they know the model."""
 
     def __post_init__(self) -> None:
         _one_of("--device", self.device, ("auto", "cpu", "cuda"))
         _one_of("--dtype", self.dtype, ("auto", "float32", "float16", "bfloat16"))
         _one_of("--attention-backend", self.attention_backend, ("auto", "cuda", "torch"))
+        _one_of("--model-implementation", self.implementation, ("auto", "native", "transformers"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from pagedchat.config import (
     DType,
     EngineConfig,
     ModelConfig,
+    ModelImplementation,
     PreemptionMode,
     SchedulerConfig,
 )
@@ -47,6 +48,7 @@ class LLM:
         device: "auto", "cpu" or "cuda".
         dtype: "auto" (float32 on a CPU, the checkpoint's own type on a GPU), "float32", "float16" or "bfloat16".
         attention_backend: "cuda" (kernels of our own), "torch", or "auto": "cuda" wherever it can serve the model.
+        model_implementation: "native" (modules of our own), "transformers", or "auto": "native" where there is one.
         block_size: token slots in a block.
         num_blocks: fixes the pool; otherwise it comes from measured memory.
         kv_cache_memory: bytes for the pool, as a number or like "2GiB".
@@ -73,6 +75,7 @@ class LLM:
         device: Device = "auto",
         dtype: DType = "auto",
         attention_backend: AttentionBackendName = "auto",
+        model_implementation: ModelImplementation = "auto",
         block_size: int = 16,
         num_blocks: int | None = None,
         kv_cache_memory: int | str | None = None,
@@ -93,6 +96,7 @@ class LLM:
             device=device,
             dtype=dtype,
             attention_backend=attention_backend,
+            implementation=model_implementation,
         )
         cache_config = CacheConfig(
             block_size=block_size,

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pagedchat.models.config import as_token_ids
+from pagedchat.models.description import as_token_ids
 
 BASE_MODEL_SAMPLING: dict[str, Any] = {"temperature": 0.7, "top_p": 0.9, "repetition_penalty": 1.1}
 

@@ -1,12 +1,11 @@
 """Keep the libraries' own log lines and progress bars away from the terminal while they load."""
 
 import logging
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
 from typing import Any
-
-from transformers.utils import logging as transformers_logging
 
 _LOGGERS = ("transformers", "huggingface_hub", "tokenizers", "torch")
 
@@ -59,7 +58,7 @@ def quiet(on_progress: Callable[[int, int], None] = lambda *_: None) -> Iterator
 
     loggers = [logging.getLogger(name) for name in _LOGGERS]
     levels = [logger.level for logger in loggers]
-    previous_bar = transformers_logging.set_tqdm_hook(bar)
+    previous_bar = _set_bar_hook(bar)
     try:
         for logger in loggers:
             logger.setLevel(logging.ERROR)
@@ -67,6 +66,12 @@ def quiet(on_progress: Callable[[int, int], None] = lambda *_: None) -> Iterator
             warnings.simplefilter("ignore")
             yield
     finally:
-        transformers_logging.set_tqdm_hook(previous_bar)
+        _set_bar_hook(previous_bar)
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
+
+
+def _set_bar_hook(hook: Any) -> Any:
+    """Let `hook` make the bars of transformers; returns what made them before. Nothing if it was never imported."""
+    transformers = sys.modules.get("transformers")
+    return transformers.utils.logging.set_tqdm_hook(hook) if transformers else None

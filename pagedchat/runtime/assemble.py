@@ -9,8 +9,9 @@ from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import DeviceError
 from pagedchat.events import EngineReady, LoadProgress
-from pagedchat.models.config import ModelDescription, caps_scores, describe_model
+from pagedchat.models.config import describe_model
 from pagedchat.models.cpu_linear import use_cpu_linears
+from pagedchat.models.description import ModelDescription
 from pagedchat.models.generation_config import eos_token_ids, read_generation_config, sampling_values
 from pagedchat.models.hub import find_model, find_tokenizer
 from pagedchat.models.loader import load_weights
@@ -21,6 +22,7 @@ from pagedchat.runtime.attention.choice import BackendChoice, BackendChooser, Ba
 from pagedchat.runtime.build import LoadedModel, Progress
 from pagedchat.runtime.device import available_memory, choose_device, choose_dtype, describe_device
 from pagedchat.runtime.model_runner import TorchModelRunner
+from pagedchat.runtime.native_runner import NativeModelRunner
 from pagedchat.runtime.pool_size import PoolSize, measure_pool
 from pagedchat.runtime.trial import check_against_model, peak_memory
 from pagedchat.units import format_size
@@ -47,7 +49,7 @@ class _Assembly:
         description = self._describe()
         tokenizer = self._tokenizer(description)
         shape = self._shape(description, choose_dtype(self._config.model.dtype, device, description.dtype))
-        chooser = BackendChooser(self._config.model.attention_backend, shape, caps_scores(description), device)
+        chooser = BackendChooser(self._config.model.attention_backend, shape, description.caps_scores, device)
         model, num_parameters = self._weights(description, shape.dtype, device)
         attention = chooser.choose(self._report_kernels)
         runner, pool = self._runner(description, model, shape, attention.factory, device)
@@ -69,8 +71,8 @@ class _Assembly:
     # --- files --------------------------------------------------------------------------------------
 
     def _describe(self) -> ModelDescription:
-        name = self._config.model.model
-        return describe_model(name, find_model(name, self._report_download))
+        wanted = self._config.model
+        return describe_model(wanted.model, find_model(wanted.model, self._report_download), wanted.implementation)
 
     def _tokenizer(self, description: ModelDescription) -> LoadedTokenizer | None:
         wanted = self._config.model
@@ -84,7 +86,8 @@ class _Assembly:
     def _weights(
         self, description: ModelDescription, dtype: torch.dtype, device: torch.device
     ) -> tuple[torch.nn.Module, int]:
-        interface.register()
+        if description.native is None:
+            interface.register()
         self._say("weights", "Reading the weights")
         model = load_weights(
             description,
@@ -116,7 +119,8 @@ class _Assembly:
         make_backend: BackendFactory,
         device: torch.device,
     ) -> tuple[TorchModelRunner, PoolSize]:
-        runner = TorchModelRunner(model, make_backend(shape, 0, 0, device), shape.block_size, device)
+        runner_class = TorchModelRunner if description.native is None else NativeModelRunner
+        runner = runner_class(model, make_backend(shape, 0, 0, device), shape.block_size, device)
 
         def profile() -> int:
             self._say("profile", "Measuring the largest batch")

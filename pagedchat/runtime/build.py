@@ -49,7 +49,7 @@ def load_model(config: EngineConfig, progress: Progress = lambda _: None) -> Loa
     """
     began = time.perf_counter()
     tune_for_cpu()
-    progress(LoadProgress("import", "Loading PyTorch and transformers"))
+    progress(LoadProgress("import", "Loading PyTorch"))
     from pagedchat.runtime.assemble import assemble  # noqa: PLC0415 - seconds of imports, after saying so
 
     return assemble(config, progress, began)

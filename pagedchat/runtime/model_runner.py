@@ -1,11 +1,13 @@
 """One step on the model: block moves, forward pass over the flattened batch, sampling. Knows no queues, no pool."""
 
 import inspect
+from typing import cast
 
 import torch
 
 from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
 from pagedchat.runtime.attention.backend import AttentionBackend
+from pagedchat.runtime.attention.timed_backend import TimedBackend
 from pagedchat.runtime.batch_inputs import BatchInputs, flatten
 from pagedchat.runtime.kv_cache import apply_block_ops
 from pagedchat.runtime.sampler import SamplingRow, sample
@@ -26,10 +28,19 @@ class TorchModelRunner:
         self, model: torch.nn.Module, backend: AttentionBackend, block_size: int, device: torch.device
     ) -> None:
         self.model = model
-        self.backend = backend
         self._block_size = block_size
         self.device = device
+        self.backend = backend
         self._selects_rows = "logits_to_keep" in inspect.signature(model.forward).parameters
+
+    @property
+    def backend(self) -> AttentionBackend:
+        """The attention; on a CPU it counts its time."""
+        return self._backend
+
+    @backend.setter
+    def backend(self, backend: AttentionBackend) -> None:
+        self._backend = cast(AttentionBackend, TimedBackend(backend)) if self.device.type == "cpu" else backend
 
     @torch.inference_mode()
     def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
@@ -39,12 +50,13 @@ class TorchModelRunner:
         clock.mark()
         token_ids: list[list[int]] = [[] for _ in batch.scheduled]
         inputs = flatten(batch.scheduled, self._block_size, self.device, self.backend.sharing)
+        clock.mark()
         logits = self.forward(inputs)
         clock.mark()
         for i, token_id in zip(inputs.sampled, self._sample(logits, batch, inputs), strict=True):
             token_ids[i].append(token_id)
-        copy_seconds, forward_seconds, sample_seconds = clock.finish()
-        return ModelRunnerOutput(token_ids, copy_seconds, forward_seconds, sample_seconds)
+        copy, launch, forward, sampling = clock.finish()
+        return ModelRunnerOutput(token_ids, copy, forward, sampling, launch, self._attention_seconds())
 
     @torch.inference_mode()
     def forward(self, inputs: BatchInputs) -> torch.Tensor:
@@ -60,6 +72,10 @@ class TorchModelRunner:
         )
         logits: torch.Tensor = output.logits[0]
         return logits if select else logits[inputs.last_rows]
+
+    def _attention_seconds(self) -> float:
+        """Of the step just done. A GPU is not asked: two marks a layer would cost more than they tell."""
+        return self.backend.take_seconds() if isinstance(self.backend, TimedBackend) else 0.0
 
     def _sample(self, logits: torch.Tensor, batch: SchedulerOutput, inputs: BatchInputs) -> list[int]:
         sequences = [batch.scheduled[i].sequence for i in inputs.sampled]

@@ -1,12 +1,12 @@
 """Batches made up before the first request: the largest one, to see how much memory it takes, and a small one whose
-result is held against the model's own attention.
+result is held against the same model without a cache.
 
 The second is what makes "any model of transformers" safe to say: a model that keeps state outside the KV cache, or
-looks at its text in a way that the paged attention does not know of, gives other logits and is refused.
+looks at its text in a way that the paged attention does not know of, gives other logits and is refused. Models of
+our own go through it too; what it finds there is an attention backend that is wrong.
 """
 
 from itertools import pairwise
-from typing import Any
 
 import torch
 
@@ -16,9 +16,9 @@ from pagedchat.engine.sequence import Sequence
 from pagedchat.errors import DeviceError, ModelError
 from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.attention.choice import BackendFactory
-from pagedchat.runtime.attention.interface import ATTENTION_NAME
 from pagedchat.runtime.batch_inputs import flatten
 from pagedchat.runtime.model_runner import TorchModelRunner
+from pagedchat.runtime.own_logits import own_logits
 
 SAMPLING = SamplingParams(temperature=1.0, top_p=0.9)
 _TRIAL_TOKENS = 7
@@ -85,7 +85,7 @@ def largest_batch(num_tokens: int, num_seqs: int, model_len: int, block_size: in
 
 
 def check_against_model(name: str, runner: TorchModelRunner, vocab_size: int) -> None:
-    """Run one short text in pieces through the paged cache and whole through the model's own attention.
+    """Run one short text in pieces through the paged cache and whole without any cache.
 
     Args:
         name: of the model, for the message.
@@ -104,7 +104,7 @@ def check_against_model(name: str, runner: TorchModelRunner, vocab_size: int) ->
     for start, end in pairwise(cuts):
         inputs = flatten([ScheduledSequence(seq, start, end - start, True)], block_size, runner.device)
         logits = runner.forward(inputs)
-    expected = _own_logits(runner, token_ids)
+    expected = own_logits(runner.model, token_ids, runner.device)
     error = (logits[0].float() - expected).norm() / expected.norm().clamp_min(1e-9)
     tolerance = _TOLERANCE.get(logits.dtype, _TOLERANCE_HALF)
     if not bool(error <= tolerance):
@@ -112,19 +112,6 @@ def check_against_model(name: str, runner: TorchModelRunner, vocab_size: int) ->
             f"{name} gives other results with the paged cache than without (off by {float(error):.2g}).",
             "Its attention is not one that pagedchat knows; choose another model.",
         )
-
-
-@torch.inference_mode()
-def _own_logits(runner: TorchModelRunner, token_ids: list[int]) -> torch.Tensor:
-    """Logits after the last token, `[vocab_size]`, from the model's own attention without any cache."""
-    model: Any = runner.model
-    model.set_attn_implementation("eager")
-    try:
-        ids = torch.tensor([token_ids], device=runner.device)
-        logits: torch.Tensor = model(input_ids=ids, use_cache=False).logits[0, -1]
-        return logits.float()
-    finally:
-        model.set_attn_implementation(ATTENTION_NAME)
 
 
 def _sequence(seq_id: int, token_ids: list[int], block_table: list[int]) -> Sequence:

@@ -16,7 +16,8 @@ from transformers import (
 )  # fmt: skip
 
 from pagedchat.errors import ModelError
-from pagedchat.models.config import as_token_ids, describe_model
+from pagedchat.models.config import describe_model
+from pagedchat.models.description import as_token_ids
 
 
 def save(folder: Path, config: Any, **changes: Any) -> Path:

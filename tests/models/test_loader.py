@@ -1,5 +1,9 @@
+"""Good and bad checkpoints, on our own modules and on those of transformers: what is said is the same."""
+
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -8,7 +12,10 @@ from safetensors.torch import load_file, save_file
 from pagedchat.errors import ModelError
 from pagedchat.models.config import describe_model
 from pagedchat.models.loader import load_weights
+from pagedchat.models.native_model import NativeModel
 from tests.helpers_models import make_checkpoint
+
+Load = Callable[[Path], torch.nn.Module]
 
 
 @pytest.fixture
@@ -16,10 +23,13 @@ def folder(tmp_path: Path) -> Path:
     return make_checkpoint(tmp_path / "model", "opt")
 
 
-def load(folder: Path) -> torch.nn.Module:
-    return load_weights(
-        describe_model("tiny", folder), attention="sdpa", dtype=torch.float32, device=torch.device("cpu")
-    )
+@pytest.fixture(params=["native", "transformers"])
+def load(request: pytest.FixtureRequest) -> Load:
+    def load(folder: Path) -> torch.nn.Module:
+        description = describe_model("tiny", folder, request.param)
+        return load_weights(description, attention="sdpa", dtype=torch.float32, device=torch.device("cpu"))
+
+    return load
 
 
 def as_bin(folder: Path) -> Path:
@@ -34,7 +44,7 @@ def same_weights(model: torch.nn.Module, other: torch.nn.Module) -> bool:
     return all(torch.equal(weight, expected) for weight, expected in pairs)
 
 
-def test_all_forms_of_a_checkpoint_give_the_same_weights(folder: Path, tmp_path: Path) -> None:
+def test_all_forms_of_a_checkpoint_give_the_same_weights(load: Load, folder: Path, tmp_path: Path) -> None:
     expected = load(folder)
     assert not expected.training
     assert not any(parameter.requires_grad for parameter in expected.parameters())
@@ -45,7 +55,7 @@ def test_all_forms_of_a_checkpoint_give_the_same_weights(folder: Path, tmp_path:
     assert same_weights(load(folder), expected)
 
 
-def test_sharded_bin(folder: Path) -> None:
+def test_sharded_bin(load: Load, folder: Path) -> None:
     expected = load(folder)
     weights = load_file(folder / "model.safetensors")
     names = sorted(weights)
@@ -58,14 +68,14 @@ def test_sharded_bin(folder: Path) -> None:
     assert same_weights(load(folder), expected)
 
 
-def test_safetensors_go_before_bin(folder: Path) -> None:
+def test_safetensors_go_before_bin(load: Load, folder: Path) -> None:
     (folder / "pytorch_model.bin").write_bytes(b"not read")
     assert load(folder)
 
 
 @pytest.mark.parametrize("keep", [0, 5, 100, 0.5, 0.99])
 @pytest.mark.parametrize("form", ["safetensors", "bin", "shard"])
-def test_file_that_is_cut_short(folder: Path, tmp_path: Path, form: str, keep: float) -> None:
+def test_file_that_is_cut_short(load: Load, folder: Path, tmp_path: Path, form: str, keep: float) -> None:
     if form == "shard":
         folder = make_checkpoint(tmp_path / "shards", "opt", max_shard_size="20KB")
         path = sorted(folder.glob("*.safetensors"))[1]
@@ -79,7 +89,7 @@ def test_file_that_is_cut_short(folder: Path, tmp_path: Path, form: str, keep: f
     assert "download it again" in caught.value.hint
 
 
-def test_bin_that_would_run_code_is_not_unpickled(folder: Path, tmp_path: Path) -> None:
+def test_bin_that_would_run_code_is_not_unpickled(load: Load, folder: Path, tmp_path: Path) -> None:
     class Trap:
         def __reduce__(self) -> tuple[object, tuple[str]]:
             return Path.touch, (tmp_path / "sprung",)  # type: ignore[return-value]
@@ -90,7 +100,7 @@ def test_bin_that_would_run_code_is_not_unpickled(folder: Path, tmp_path: Path) 
     assert not (tmp_path / "sprung").exists()
 
 
-def test_missing_weights(folder: Path) -> None:
+def test_missing_weights(load: Load, folder: Path) -> None:
     path = folder / "model.safetensors"
     weights = load_file(path)
     del weights["model.decoder.layers.1.fc1.weight"], weights["model.decoder.layers.0.fc2.bias"]
@@ -102,7 +112,7 @@ def test_missing_weights(folder: Path) -> None:
         load(folder)
 
 
-def test_missing_shard(tmp_path: Path) -> None:
+def test_missing_shard(load: Load, tmp_path: Path) -> None:
     folder = make_checkpoint(tmp_path, "opt", max_shard_size="20KB")
     shard = sorted(folder.glob("*.safetensors"))[0]
     shard.unlink()
@@ -113,8 +123,89 @@ def test_missing_shard(tmp_path: Path) -> None:
         load(folder)
 
 
-def test_weights_of_another_shape(folder: Path) -> None:
+def test_weights_of_another_shape(load: Load, folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"ffn_dim": 64}))
     with pytest.raises(ModelError, match=r"other shapes than its config says: .*fc1.* and \d more"):
         load(folder)
+
+
+def rename(folder: Path, change: Callable[[str], str]) -> None:
+    path = folder / "model.safetensors"
+    save_file({change(name): weight for name, weight in load_file(path).items()}, path, {"format": "pt"})
+
+
+@pytest.mark.parametrize(("family", "beginning"), [("opt", "decoder."), ("opt_350m", "decoder."), ("llama", "")])
+def test_names_of_a_body_saved_without_its_head(load: Load, tmp_path: Path, family: str, beginning: str) -> None:
+    folder = make_checkpoint(tmp_path, family)
+    expected = load(folder)
+    rename(folder, lambda name: name.removeprefix("model."))
+    assert any(name.startswith(f"{beginning}layers.0.") for name in load_file(folder / "model.safetensors"))
+    assert same_weights(load(folder), expected)
+
+
+def test_names_without_a_decoder(folder: Path) -> None:
+    """Only our own modules know this form."""
+    device = torch.device("cpu")
+    expected = load_weights(describe_model("tiny", folder), attention="", dtype=torch.float32, device=device)
+    rename(folder, lambda name: name.removeprefix("model.decoder."))
+    found = load_weights(describe_model("tiny", folder), attention="", dtype=torch.float32, device=device)
+    assert same_weights(found, expected)
+
+
+def head_and_embedding(model: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    if isinstance(model, NativeModel):
+        return model.head.weight, model.embedding.weight
+    return model.lm_head.weight, model.model.decoder.embed_tokens.weight
+
+
+def test_a_tied_head_that_is_there_as_well(load: Load, folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    embedding = weights["model.decoder.embed_tokens.weight"]
+    save_file(weights | {"lm_head.weight": embedding.clone()}, folder / "model.safetensors", {"format": "pt"})
+    head, embedded = head_and_embedding(load(folder))
+    assert head.data_ptr() == embedded.data_ptr()
+    assert torch.equal(head, embedding)
+
+
+def test_a_head_that_is_the_only_copy_of_the_embedding(load: Load, folder: Path) -> None:
+    expected = load(folder)
+    rename(folder, lambda name: "lm_head.weight" if "embed_tokens" in name else name)
+    assert same_weights(load(folder), expected)
+
+
+def test_a_head_that_the_config_calls_tied_and_is_not(load: Load, folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    embedding = weights["model.decoder.embed_tokens.weight"]
+    save_file(weights | {"lm_head.weight": embedding + 1}, folder / "model.safetensors", {"format": "pt"})
+    head, embedded = head_and_embedding(load(folder))
+    assert torch.equal(embedded, embedding)
+    assert torch.equal(head, embedding + 1)
+
+
+def test_integers_are_no_weights(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    weights = load_file(path)
+    weights["model.decoder.layers.0.fc1.weight"] = weights["model.decoder.layers.0.fc1.weight"].to(torch.int8)
+    save_file(weights, path, {"format": "pt"})
+    with pytest.raises(ModelError, match=r"quantised \(model\.decoder\.layers\.0\.fc1\.weight is torch\.int8\)"):
+        load_weights(describe_model("tiny", folder), attention="", dtype=torch.float32, device=torch.device("cpu"))
+
+
+def test_pickled_file_that_is_no_archive(load: Load, folder: Path) -> None:
+    """As torch wrote them before 1.6."""
+    expected = load(folder)
+    path = as_bin(folder)
+    torch.save(torch.load(path, weights_only=True), path, _use_new_zipfile_serialization=False)
+    assert same_weights(load(folder), expected)
+
+
+def test_parts_lie_in_one_product(tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path, "qwen2")
+    model: Any = load_weights(
+        describe_model("tiny", folder, "native"), attention="", dtype=torch.float64, device=torch.device("cpu")
+    )
+    weights = load_file(folder / "model.safetensors")
+    parts = [weights[f"model.layers.1.self_attn.{part}_proj.weight"] for part in "qkv"]
+    assert torch.equal(model.layers[1].attention.qkv.weight, torch.cat(parts).double())
+    assert torch.get_default_dtype() == torch.float32

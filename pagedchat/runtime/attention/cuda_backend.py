@@ -52,7 +52,8 @@ class CudaAttention:
         size = (shape.num_layers, 2, num_blocks, page_elements)
         self.cache = torch.empty(size, dtype=shape.dtype, device=device)
         self._layers = [self._views(layer) for layer in self.cache]
-        self._on_tensor_cores = uses_tensor_cores(shape.dtype, device)
+        self.on_tensor_cores = uses_tensor_cores(shape.dtype, device)
+        """Whether decodes go through tensor cores."""
         self._swapper = BlockSwapper(self.cache, num_host_blocks)
         self._rows = BlockTableRows()
         self._options: dict[tuple[float, int | None, float | None], AttentionOptions] = {}
@@ -68,7 +69,7 @@ class CudaAttention:
     @cached_property
     def sharing(self) -> SharingRule | None:
         """See `AttentionBackend`."""
-        if not self._on_tensor_cores:
+        if not self.on_tensor_cores:
             return None
         token_bytes = self.shape.page_bytes // self.shape.block_size
         return SharingRule(MIN_SHARED_TOKENS, MIN_SAVED_BYTES // token_bytes)
@@ -82,6 +83,14 @@ class CudaAttention:
     def prepare_swapping(self) -> None:
         """See `AttentionBackend`."""
         self._swapper.host.prepare()
+
+    def layer_cache(self, layer_idx: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """A layer's key cache and value cache, in the layout of `ops.cache_layout`."""
+        return self._layers[layer_idx]
+
+    def wait_for_swaps(self) -> None:
+        """What the current stream is given from now on comes after all swaps."""
+        self._swapper.wait_for_all()
 
     def begin(self, batch: AttentionBatch) -> None:
         """See `AttentionBackend`."""
@@ -157,7 +166,7 @@ class CudaAttention:
     ) -> None:
         inputs = (query, *caches, tables.block_tables, tables.seq_lens)
         shared = tables.shared
-        if not self._on_tensor_cores:
+        if not self.on_tensor_cores:
             paged_attention_simt(*inputs, options, output=output)
         elif shared is None or options.sliding_window is not None:
             paged_attention_split(

@@ -8,7 +8,6 @@ would cost a look at the positions, which on a GPU waits for the device, in ever
 from typing import Any
 
 import torch
-from transformers import AttentionInterface
 
 from pagedchat.errors import ModelError
 from pagedchat.runtime.attention.backend import AttentionBackend
@@ -26,6 +25,8 @@ _NOT_DONE = {
 
 def register() -> None:
     """Make `attn_implementation=ATTENTION_NAME` known to transformers."""
+    from transformers import AttentionInterface  # noqa: PLC0415 - seconds of imports that our own models do without
+
     AttentionInterface.register(ATTENTION_NAME, attention_forward)
 
 

@@ -1,0 +1,95 @@
+"""Self-attention over a paged cache: one product for queries, keys and values, then attend, then the way out.
+
+Covers grouped heads (fewer KV heads than query heads), rotary embedding and norms of queries and keys.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from pagedchat.layers.linear import Linear
+from pagedchat.layers.paged import PagedAttention
+from pagedchat.layers.rms_norm import RMSNorm
+from pagedchat.layers.rotary import Rotation
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """How the width of an attention is divided."""
+
+    num_heads: int
+    """Query heads."""
+    num_kv_heads: int
+    head_dim: int
+
+    @property
+    def query_width(self) -> int:
+        """Elements of a token's queries."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def kv_width(self) -> int:
+        """Elements of a token's keys, or of its values."""
+        return self.num_kv_heads * self.head_dim
+
+
+class Attention(nn.Module):
+    """The attention of one layer.
+
+    Args:
+        layer_idx: which layer's keys and values are meant.
+        heads: how many, how wide.
+        qkv: hidden rows -> queries, keys and values side by side.
+        out: queries' width -> hidden rows.
+        sliding_window: a token sees this many, itself included; None sees all.
+        norms: of queries and keys, head by head.
+    """
+
+    def __init__(
+        self,
+        layer_idx: int,
+        heads: Heads,
+        qkv: Linear,
+        out: Linear,
+        *,
+        sliding_window: int | None = None,
+        norms: tuple[RMSNorm, RMSNorm] | None = None,
+    ) -> None:
+        super().__init__()
+        self.layer_idx = layer_idx
+        self.heads = heads
+        self.scale = heads.head_dim**-0.5
+        self.sliding_window = sliding_window
+        self.qkv, self.out = qkv, out
+        self.q_norm = norms[0] if norms else None
+        self.k_norm = norms[1] if norms else None
+
+    def forward(self, rows: torch.Tensor, paged: PagedAttention, rotation: Rotation | None = None) -> torch.Tensor:
+        """`[num_tokens, hidden_size]` -> the same shape.
+
+        Args:
+            rows: of the tokens.
+            paged: keeps keys and values.
+            rotation: of the tokens' positions; None where the embeddings hold them.
+        """
+        query, key, value = self._project(rows, rotation)
+        paged.write(self.layer_idx, key, value)
+        attended = paged.attend(
+            self.layer_idx, query, key, value, scale=self.scale, sliding_window=self.sliding_window, cap=None
+        )
+        product: torch.Tensor = self.out(attended.reshape(rows.shape[0], self.heads.query_width))
+        return product
+
+    def _project(
+        self, rows: torch.Tensor, rotation: Rotation | None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Queries, keys and values, `[num_tokens, heads, head_dim]` each."""
+        sizes = [self.heads.num_heads, self.heads.num_kv_heads, self.heads.num_kv_heads]
+        mixed = self.qkv(rows).view(rows.shape[0], sum(sizes), self.heads.head_dim)
+        query, key, value = mixed.split(sizes, dim=1)
+        if self.q_norm is not None and self.k_norm is not None:
+            query, key = self.q_norm(query), self.k_norm(key)
+        if rotation is not None:
+            query, key = rotation.apply(query), rotation.apply(key)
+        return query, key, value

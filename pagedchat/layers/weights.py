@@ -1,0 +1,16 @@
+"""Tensors that wait for a checkpoint, and the names under which it brings their parts.
+
+A layer may keep in one tensor what a checkpoint stores as several (queries, keys and values of an attention are one
+product). So it does not say "this is my weight" but "this is the place for that tensor": a view of its memory.
+"""
+
+import torch
+from torch import nn
+
+Places = dict[str, torch.Tensor]
+"""Name in the checkpoint -> where its values go; no two places overlap."""
+
+
+def empty_parameter(*shape: int) -> nn.Parameter:
+    """A weight without values, of the default type on the default device; never trained."""
+    return nn.Parameter(torch.empty(shape), requires_grad=False)

@@ -1,0 +1,43 @@
+"""What the rest of the program needs to know of a model, however its config was read."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pagedchat.models.native import NativeConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelDescription:
+    """What the rest of the runtime needs to know of a model."""
+
+    name: str
+    """As the user gave it."""
+    folder: Path
+    config: Any
+    """The transformers config; None for a model of ours."""
+    native: NativeConfig | None
+    """What our own modules are built from; None where transformers runs the model."""
+    architecture: str
+    """Class name, such as `OPTForCausalLM`."""
+    model_type: str
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    max_model_len: int
+    eos_token_ids: frozenset[int]
+    dtype: torch.dtype | None
+    """Of the checkpoint, where it says so."""
+    caps_scores: bool = False
+    """Attention bounds its scores (`attn_logit_softcapping`, as Gemma 2 does)."""
+
+
+def as_token_ids(value: Any) -> frozenset[int]:
+    """A token id, a list of them or None, as configs have it -> a set."""
+    if value is None:
+        return frozenset()
+    return frozenset(value if isinstance(value, list) else [value])

@@ -1,0 +1,122 @@
+"""A local checkpoint -> a model of our own modules: every tensor is copied once, from its file to its place."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from pagedchat.errors import ModelError
+from pagedchat.layers.weights import Places
+from pagedchat.models.checkpoint_errors import check_complete
+from pagedchat.models.checkpoint_tensors import read_tensors
+from pagedchat.models.native import NativeConfig, build
+from pagedchat.models.native_model import NativeModel
+
+HEAD = "lm_head.weight"
+
+
+def load_native(
+    name: str,
+    config: NativeConfig,
+    files: list[Path],
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+    on_progress: Callable[[int, int], None],
+) -> NativeModel:
+    """Build the model and read its weights.
+
+    Args:
+        name: of the model, for messages.
+        config: its shape.
+        files: with the weights.
+        dtype, device: what the weights are turned into, and where they go.
+        on_progress: told of `(done, total)` tensors.
+
+    Raises:
+        ModelError: weights missing, quantised or of another shape; what a damaged file raises goes through.
+    """
+    with _new_tensors(dtype, device):
+        model = build(config).eval()
+    _Filling(name, model, on_progress).fill(read_tensors(files))
+    return model.to(device)  # what is always worked out on the CPU
+
+
+@contextmanager
+def _new_tensors(dtype: torch.dtype, device: torch.device) -> Iterator[None]:
+    """Inside, tensors are of this type and on this device if nothing else is said."""
+    previous = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with device:
+            yield
+    finally:
+        torch.set_default_dtype(previous)
+
+
+class _Filling:
+    """Brings the tensors of a checkpoint to their places, whatever their order.
+
+    Args:
+        name: of the model, for messages.
+        model: without values.
+        on_progress: told of `(done, total)` tensors.
+    """
+
+    def __init__(self, name: str, model: NativeModel, on_progress: Callable[[int, int], None]) -> None:
+        self._name = name
+        self._model = model
+        self._places: Places = model.places()
+        self._missing = set(self._places)
+        self._mismatched: list[str] = []
+        self._on_progress = on_progress
+
+    def fill(self, tensors: Iterator[tuple[str, torch.Tensor]]) -> None:
+        """Take what there is a place for; the rest is of no use."""
+        tied_head = None
+        for given, tensor in tensors:
+            name = self._full_name(given)
+            if name in self._places:
+                self._put(name, tensor)
+            elif name == HEAD:
+                tied_head = tensor
+        if tied_head is not None:
+            self._settle_head(tied_head)
+        check_complete(self._name, self._missing, self._mismatched)
+
+    def _full_name(self, given: str) -> str:
+        """A body saved without its head lacks the beginning of every name."""
+        names = (prefix + given for prefix in self._model.prefixes)
+        return next((name for name in names if name in self._places), given)
+
+    def _put(self, name: str, tensor: torch.Tensor) -> None:
+        self._missing.discard(name)
+        place = self._places[name]
+        if tensor.shape != place.shape:
+            self._mismatched.append(name)
+            return
+        if not tensor.is_floating_point():
+            raise ModelError(
+                f"The weights of {self._name} are quantised ({name} is {tensor.dtype}), which is not read.",
+                "Choose the model in float32, float16 or bfloat16.",
+            )
+        place.copy_(tensor)
+        self._on_progress(len(self._places) - len(self._missing), len(self._places))
+
+    def _settle_head(self, tensor: torch.Tensor) -> None:
+        """A checkpoint may bring a head that its config calls the token embedding.
+
+        It may be the embedding once more (all pickled checkpoints have it twice), the only copy of it, or, where
+        the config is wrong, a head of its own.
+        """
+        model = self._model
+        if model.embedding_name in self._missing:
+            self._put(model.embedding_name, tensor)
+        elif tensor.shape != model.embedding.weight.shape:
+            self._mismatched.append(HEAD)
+        else:
+            head = tensor.to(model.embedding.weight)
+            if not torch.equal(head, model.embedding.weight):
+                model.head.weight = nn.Parameter(head.clone(), requires_grad=False)

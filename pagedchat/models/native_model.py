@@ -1,0 +1,49 @@
+"""What a model of our own modules is: weights, and one forward pass over a flat batch. Knows no family."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from pagedchat.layers.embedding import Embedding
+from pagedchat.layers.linear import Linear
+from pagedchat.layers.paged import PagedAttention
+from pagedchat.layers.weights import Places
+
+
+class NativeModel(nn.Module, ABC):
+    """A decoder-only language model.
+
+    Nothing in its forward pass waits for the device, and no shape in it depends on what a tensor holds, so that a
+    step can be captured in a CUDA graph.
+    """
+
+    prefixes: ClassVar[tuple[str, ...]]
+    """What names in a checkpoint may lack at their beginning."""
+    embedding_name: ClassVar[str]
+    """Of the token embedding's place."""
+
+    tied: bool
+    """The head is meant to be the token embedding."""
+    embedding: Embedding
+    head: Linear
+
+    @abstractmethod
+    def forward(
+        self, token_ids: torch.Tensor, positions: torch.Tensor, paged: PagedAttention, last_rows: torch.Tensor
+    ) -> torch.Tensor:
+        """Logits of some tokens.
+
+        Args:
+            token_ids, positions: `[num_tokens]`, int64.
+            paged: told which sequences they belong to.
+            last_rows: `[num_sampled]`, int64: the tokens whose logits are wanted.
+
+        Returns:
+            `[num_sampled, vocab_size]`, of the model's type.
+        """
+
+    @abstractmethod
+    def places(self) -> Places:
+        """Where every tensor of a checkpoint goes; that of a tied head is left out."""

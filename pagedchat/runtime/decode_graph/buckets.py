@@ -1,0 +1,55 @@
+"""Sizes that decode steps are captured for: a batch or a context is rounded up to the next of them. Pure arithmetic."""
+
+from bisect import bisect_left
+from functools import cache
+from typing import NamedTuple
+
+_BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+_SHORTEST_CONTEXT = 256
+
+
+class Bucket(NamedTuple):
+    """What one captured step is for."""
+
+    num_seqs: int
+    """Rows, padding included."""
+    context_len: int
+    """No sequence is longer, this step's token included."""
+
+    def num_blocks(self, block_size: int) -> int:
+        """Width of the block tables."""
+        return -(-self.context_len // block_size)
+
+
+@cache
+def batch_sizes(max_num_seqs: int) -> tuple[int, ...]:
+    """All sizes up to what a batch may have; above 256 by steps of 128."""
+    sizes = [size for size in _BATCHES if size < max_num_seqs]
+    sizes += range(_BATCHES[-1] + 128, max_num_seqs, 128)
+    return (*sizes, max_num_seqs)
+
+
+@cache
+def context_lens(model_len: int) -> tuple[int, ...]:
+    """Powers of two up to what a sequence may have."""
+    lens = []
+    length = _SHORTEST_CONTEXT
+    while length < model_len:
+        lens.append(length)
+        length *= 2
+    return (*lens, model_len)
+
+
+def bucket_of(num_seqs: int, longest: int, max_num_seqs: int, model_len: int) -> Bucket | None:
+    """The smallest bucket for a batch; None if there is none.
+
+    Args:
+        num_seqs: sequences.
+        longest: tokens of the longest one, this step's token included.
+        max_num_seqs: of any batch.
+        model_len: tokens of any sequence, at most.
+    """
+    sizes, lens = batch_sizes(max_num_seqs), context_lens(model_len)
+    if not 1 <= num_seqs <= sizes[-1] or longest > lens[-1]:
+        return None
+    return Bucket(sizes[bisect_left(sizes, num_seqs)], lens[bisect_left(lens, longest)])

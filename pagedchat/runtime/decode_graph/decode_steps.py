@@ -1,0 +1,149 @@
+"""Batches in which every sequence computes one token, run as captured steps; everything else is left to others.
+
+The host's part of such a step is filling one piece of pinned memory, one copy, one launch, and reading the tokens
+from pinned memory when they are there. Where all rows are greedy, the step after is begun at once (`ahead`), and the
+host's part of the engine runs beside it.
+"""
+
+import time
+
+import torch
+
+from pagedchat.engine.output import ModelRunnerOutput, ScheduledSequence, SchedulerOutput
+from pagedchat.models.native_model import NativeModel
+from pagedchat.runtime.attention.cuda_backend import MIN_SHARED_TOKENS, CudaAttention
+from pagedchat.runtime.attention.prefix_groups import SharingRule, plan_sharing
+from pagedchat.runtime.attention.table_rows import BlockTableRows
+from pagedchat.runtime.decode_graph.ahead import RunningStep, may_run_ahead
+from pagedchat.runtime.decode_graph.buckets import Bucket, bucket_of
+from pagedchat.runtime.decode_graph.capture import Replayable
+from pagedchat.runtime.decode_graph.state_buffers import Batch, StateBuffers
+from pagedchat.runtime.decode_graph.step_store import StepStore
+from pagedchat.runtime.kv_cache import apply_block_ops
+from pagedchat.runtime.sampler import SamplingRow, sample
+
+_SHARING_GAIN = 8 << 30
+"""Keys and values of all layers that sharing a prefix must save reading to make up for a step that is not captured:
+two milliseconds of the host, in which the memory of an H200 gives about this much."""
+
+
+class DecodeSteps:
+    """Runs decode batches.
+
+    Args:
+        model: a `NativeModel`.
+        backend: its cache.
+        max_num_seqs: sequences in a batch, at most.
+        model_len: tokens of a sequence, at most.
+    """
+
+    def __init__(self, model: NativeModel, backend: CudaAttention, max_num_seqs: int, model_len: int) -> None:
+        self._backend = backend
+        self._max_num_seqs, self._model_len = max_num_seqs, model_len
+        block_size = backend.shape.block_size
+        self._buffers = StateBuffers(Bucket(max_num_seqs, model_len), block_size, backend.device)
+        self._store = StepStore(model, backend, self._buffers, model_len)
+        self._rows = BlockTableRows()
+        self._sharing = SharingRule(MIN_SHARED_TOKENS, _SHARING_GAIN // (backend.shape.block_bytes // block_size))
+        self._ahead: RunningStep | None = None
+        self._number = 0
+        on_gpu = backend.device.type == "cuda"
+        self._events = [torch.cuda.Event() for _ in range(3 if on_gpu else 0)]  # type: ignore[no-untyped-call]
+        self.num_replays = self.num_ahead = 0
+        """Steps run, and those of them that were begun ahead and asked for."""
+
+    def prepare(self, num_seqs: int, context_len: int) -> bool:
+        """Capture what serves such batches, before there are any; whether that went well."""
+        bucket = bucket_of(num_seqs, context_len, self._max_num_seqs, self._model_len)
+        self._ahead = None
+        return bucket is not None and self._store.get(bucket) is not None
+
+    def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput | None:
+        """As `engine.output.ModelRunner`; None, with nothing done, for a batch of another kind."""
+        started = time.perf_counter()
+        parts = batch.scheduled
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and not batch.block_ops:
+            rows = ahead.rows_of(parts)
+            if rows is not None:
+                self.num_ahead += 1
+                return self._finish(ahead, parts, rows, started)
+        bucket = self._bucket(parts)
+        step = None if bucket is None else self._store.get(bucket)
+        if bucket is None or step is None:
+            return None
+        apply_block_ops(self._backend, batch.block_ops)
+        self._backend.wait_for_swaps()
+        starts = [part.start for part in parts]
+        sequences = [part.sequence for part in parts]
+        token_ids = [sequence.token_ids[start] for sequence, start in zip(sequences, starts, strict=True)]
+        tables = [sequence.block_table for sequence in sequences]
+        self._number += 1
+        rows_of_tables = self._rows.gather([sequence.seq_id for sequence in sequences], tables)
+        self._buffers.upload(bucket, Batch(token_ids, starts, rows_of_tables), self._number)
+        running = RunningStep(bucket, self._number, None, sequences, starts, [table.copy() for table in tables])
+        self._replay(step, running)
+        return self._finish(running, parts, list(range(len(parts))), started)
+
+    def _bucket(self, parts: list[ScheduledSequence]) -> Bucket | None:
+        """The bucket of a batch; None if it is not one of single tokens, or gains more from a shared prefix."""
+        if not all(part.num_tokens == 1 and part.samples for part in parts):
+            return None
+        lens = [part.start + 1 for part in parts]
+        if sum(lens) > self._sharing.min_saved and self._backend.sharing is not None:
+            tables = [part.sequence.block_table for part in parts]
+            if plan_sharing(tables, lens, self._backend.shape.block_size, self._sharing) is not None:
+                return None
+        return bucket_of(len(parts), max(lens), self._max_num_seqs, self._model_len)
+
+    def _replay(self, step: Replayable, running: RunningStep) -> None:
+        step.replay()
+        self.num_replays += 1
+        if self._events:
+            running.done = self._events[running.number % len(self._events)]
+            running.done.record()
+
+    def _finish(
+        self, running: RunningStep, parts: list[ScheduledSequence], rows: list[int], started: float
+    ) -> ModelRunnerOutput:
+        """Begin the next step if that is known by now, and wait for the tokens of this one."""
+        params = [part.sequence.sampling_params for part in parts]
+        greedy = all(p.temperature == 0 and p.repetition_penalty == 1 for p in params)
+        if greedy and len(rows) == len(running.sequences) and may_run_ahead(parts, running.bucket.context_len):
+            self._begin_next(running)
+        launched = time.perf_counter()
+        if running.done is not None:
+            running.done.synchronize()
+        waited = time.perf_counter()
+        if greedy:
+            chosen = self._buffers.tokens(running.bucket, running.number, len(running.sequences))
+            if self._ahead is not None:
+                self._ahead.token_ids = chosen
+            if len(rows) < len(chosen):
+                chosen = [chosen[row] for row in rows]
+        else:
+            chosen = self._sample(running, parts, rows)
+        seconds = (0.0, waited - launched, time.perf_counter() - waited, launched - started)
+        return ModelRunnerOutput([[token_id] for token_id in chosen], *seconds)
+
+    def _begin_next(self, running: RunningStep) -> None:
+        step = self._store.get(running.bucket)
+        if step is None:
+            return
+        tables = [sequence.block_table for sequence in running.sequences]
+        if any(len(table) != len(known) for table, known in zip(tables, running.tables, strict=True)):
+            rows = self._rows.gather([sequence.seq_id for sequence in running.sequences], tables)
+            self._buffers.upload_tables(running.bucket, rows)
+            running.tables = [table.copy() for table in tables]
+        self._number += 1
+        starts = [start + 1 for start in running.starts]
+        self._ahead = RunningStep(running.bucket, self._number, None, running.sequences, starts, running.tables)
+        self._replay(step, self._ahead)
+
+    def _sample(self, running: RunningStep, parts: list[ScheduledSequence], rows: list[int]) -> list[int]:
+        step = self._store.get(running.bucket)
+        if step is None:
+            raise RuntimeError("a step is running that was never captured")
+        sequences = [part.sequence for part in parts]
+        logits = step.logits[: len(rows)] if rows == list(range(len(rows))) else step.logits[rows]
+        return sample(logits, [SamplingRow(seq.sampling_params, seq.token_ids, seq.seed) for seq in sequences])

@@ -1,0 +1,77 @@
+"""Which step serves a bucket, captured at first use. A bucket that cannot be captured is served by nobody."""
+
+import logging
+
+import torch
+
+from pagedchat.errors import PagedChatError
+from pagedchat.ops.small_batch_linear import can_multiply, has_kernels_for
+from pagedchat.ops.small_batch_plan import plan_product
+from pagedchat.runtime.attention.cuda_backend import CudaAttention
+from pagedchat.runtime.decode_graph.buckets import Bucket
+from pagedchat.runtime.decode_graph.capture import GraphRecorder, Replayable
+from pagedchat.runtime.decode_graph.state_buffers import StateBuffers, no_rows
+from pagedchat.runtime.decode_graph.steps import DecodeAttention, FusedStep, ModuleStep, Step
+from pagedchat.runtime.decode_graph.weights import FusedModel, fused_model
+
+log = logging.getLogger(__name__)
+
+MAX_FUSED = 8
+"""Rows up to which the chain of fused kernels is faster than the modules with cuBLAS."""
+
+
+class StepStore:
+    """Captured steps by bucket.
+
+    Args:
+        model: a `NativeModel`.
+        backend: has the cache.
+        buffers: the steps' memory.
+        model_len: tokens of a sequence, at most.
+    """
+
+    def __init__(
+        self, model: torch.nn.Module, backend: CudaAttention, buffers: StateBuffers, model_len: int
+    ) -> None:
+        self._model = model
+        self._backend = backend
+        self._buffers = buffers
+        self._recorder = GraphRecorder(backend.device)
+        fits = has_kernels_for(backend.cache)
+        self._fused = fused_model(model, model_len) if fits else None
+        self._steps: dict[Bucket, Replayable | None] = {}
+
+    def get(self, bucket: Bucket) -> Replayable | None:
+        """The bucket's step; None if it cannot be captured.
+
+        Where it has to be captured, what is in the buffers is lost.
+        """
+        if bucket not in self._steps:
+            self._steps[bucket] = self._record(bucket)
+        return self._steps[bucket]
+
+    def _record(self, bucket: Bucket) -> Replayable | None:
+        self._buffers.upload(bucket, no_rows(), 0)
+        try:
+            return self._recorder.record(self._step(bucket))
+        except (RuntimeError, PagedChatError) as error:  # torch says all that can go wrong with RuntimeError
+            log.warning("Steps of %d sequences are not captured: %s", bucket.num_seqs, error)
+            return None
+
+    def _step(self, bucket: Bucket) -> Step:
+        state = self._buffers.state(bucket)
+        attention = DecodeAttention(self._backend, state, bucket.context_len)
+        if self._fused is not None and bucket.num_seqs <= MAX_FUSED and _multiplies(self._fused, bucket.num_seqs):
+            return FusedStep(self._fused, self._backend, attention, state)
+        return ModuleStep(self._model, attention, state)
+
+
+def _multiplies(model: FusedModel, num_seqs: int) -> bool:
+    """Whether the fused kernels do every product of the model."""
+    return all(
+        plan_product(layer.attention.qkv.in_features, num_seqs, True) is not None
+        and can_multiply(layer.attention.out.in_features, layer.attention.out.out_features, num_seqs)
+        and can_multiply(layer.up.in_features, layer.down.in_features, num_seqs, normed=True, paired=layer.paired)
+        and can_multiply(layer.down.in_features, layer.down.out_features, num_seqs)
+        for layer in model.layers
+    )

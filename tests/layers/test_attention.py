@@ -1,0 +1,68 @@
+"""One attention layer against the formula, written out head by head."""
+
+import pytest
+import torch
+
+from pagedchat.layers.attention import Attention, Heads
+from pagedchat.layers.linear import Linear
+from pagedchat.layers.rms_norm import RMSNorm
+from pagedchat.runtime.own_logits import DenseAttention
+
+WIDTH, NUM_TOKENS = 20, 9
+HEADS = Heads(num_heads=6, num_kv_heads=2, head_dim=4)
+
+
+def make(**options: object) -> Attention:
+    torch.manual_seed(1)
+    qkv = Linear(WIDTH, HEADS.query_width + 2 * HEADS.kv_width, bias=True)
+    attention = Attention(3, HEADS, qkv, Linear(HEADS.query_width, WIDTH, bias=False), **options)  # type: ignore[arg-type]
+    for parameter in attention.parameters():
+        parameter.normal_()
+    return attention
+
+
+def by_hand(attention: Attention, rows: torch.Tensor, window: int) -> torch.Tensor:
+    """`[num_tokens, query_width]`: what goes into the last product."""
+    query, key, value = attention.qkv(rows).split([HEADS.query_width, HEADS.kv_width, HEADS.kv_width], dim=1)
+    columns = []
+    for head in range(HEADS.num_heads):
+        kv_head = head // 3
+        q, k, v = (part[:, at * 4 : at * 4 + 4] for part, at in ((query, head), (key, kv_head), (value, kv_head)))
+        if attention.q_norm is not None and attention.k_norm is not None:
+            q, k = attention.q_norm(q), attention.k_norm(k)
+        seen = [range(max(0, i + 1 - window), i + 1) for i in range(NUM_TOKENS)]
+        scores = [(k[list(keys)] @ q[i]) / 2 for i, keys in enumerate(seen)]
+        columns.append(torch.stack([s.softmax(0) @ v[list(keys)] for s, keys in zip(scores, seen, strict=True)]))
+    return torch.cat(columns, dim=1)
+
+
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("normed", [False, True])
+@torch.inference_mode()
+def test_grouped_heads(normed: bool, window: int | None) -> None:
+    norms = (RMSNorm(4, 1e-6), RMSNorm(4, 1e-6)) if normed else None
+    attention = make(sliding_window=window, norms=norms)
+    rows = torch.randn(NUM_TOKENS, WIDTH)
+    expected = attention.out(by_hand(attention, rows, window or NUM_TOKENS))
+    torch.testing.assert_close(attention(rows, DenseAttention()), expected, rtol=1e-4, atol=1e-4)
+
+
+@torch.inference_mode()
+def test_keys_and_values_are_kept_before_anyone_looks() -> None:
+    calls = []
+
+    class Recorder(DenseAttention):
+        def write(self, layer_idx: int, key: torch.Tensor, value: torch.Tensor) -> None:
+            calls.append(("write", layer_idx, key.shape, value.shape))
+
+        def attend(
+            self, layer_idx: int, query: torch.Tensor, *rest: torch.Tensor, **options: object
+        ) -> torch.Tensor:
+            calls.append(("attend", layer_idx, query.shape, options))
+            return super().attend(layer_idx, query, *rest, **options)  # type: ignore[arg-type]
+
+    make()(torch.randn(NUM_TOKENS, WIDTH), Recorder())
+    assert calls == [
+        ("write", 3, (NUM_TOKENS, 2, 4), (NUM_TOKENS, 2, 4)),
+        ("attend", 3, (NUM_TOKENS, 6, 4), {"scale": 0.5, "sliding_window": None, "cap": None}),
+    ]
