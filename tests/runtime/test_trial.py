@@ -5,16 +5,17 @@ import torch
 
 from pagedchat.config import CacheConfig, EngineConfig, ModelConfig
 from pagedchat.errors import ModelError
+from pagedchat.models.native_model import NativeModel
 from pagedchat.runtime.build import load_model
 from pagedchat.runtime.model_runner import TorchModelRunner
 from pagedchat.runtime.trial import check_against_model, largest_batch
 from tests.helpers_models import VOCAB_SIZE, make_checkpoint
 
 
-@pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory) -> TorchModelRunner:
-    folder = make_checkpoint(tmp_path_factory.mktemp("model"), "llama")
-    model = ModelConfig(model=str(folder), skip_tokenizer_init=True, device="cpu")
+@pytest.fixture(scope="module", params=["native", "transformers"])
+def runner(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TorchModelRunner:
+    folder = make_checkpoint(tmp_path_factory.mktemp("model"), "mistral")
+    model = ModelConfig(model=str(folder), skip_tokenizer_init=True, device="cpu", implementation=request.param)
     loaded = load_model(EngineConfig(model=model, cache=CacheConfig(num_blocks=4, block_size=4))).runner
     assert isinstance(loaded, TorchModelRunner)
     return loaded
@@ -22,10 +23,11 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> TorchModelRunner:
 
 def test_good_model_passes_and_keeps_our_attention(runner: TorchModelRunner) -> None:
     check_against_model("tiny", runner, VOCAB_SIZE)
-    assert runner.model.config._attn_implementation == "pagedchat"
+    if not isinstance(runner.model, NativeModel):
+        assert runner.model.config._attn_implementation == "pagedchat"
 
 
-@pytest.mark.parametrize("what", ["scale", "cache", "state"])
+@pytest.mark.parametrize("what", ["scale", "window", "cache", "state"])
 def test_model_with_other_attention_is_refused(
     runner: TorchModelRunner, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -33,13 +35,18 @@ def test_model_with_other_attention_is_refused(
     if what == "scale":
         attend = backend.attend
         monkeypatch.setattr(backend, "attend", lambda *args, scale, **kw: attend(*args, scale=scale * 2, **kw))
+    elif what == "window":
+        attend = backend.attend
+        wide = {"sliding_window": None}
+        monkeypatch.setattr(backend, "attend", lambda *args, **kw: attend(*args, **kw | wide))
     elif what == "cache":
         monkeypatch.setattr(backend, "write", lambda *_: None)
         backend.cache.zero_()
     else:  # a layer that looks at the whole text of its forward pass, as recurrent ones do
-        mlp = runner.model.model.layers[0].mlp
+        native = isinstance(runner.model, NativeModel)
+        mlp = (runner.model if native else runner.model.model).layers[0].mlp
         forward = mlp.forward
-        monkeypatch.setattr(mlp, "forward", lambda x: forward(x.cumsum(dim=1)))
+        monkeypatch.setattr(mlp, "forward", lambda rows: forward(rows.cumsum(dim=-2)))
     with pytest.raises(ModelError, match="tiny gives other results with the paged cache"):
         check_against_model("tiny", runner, VOCAB_SIZE)
 
