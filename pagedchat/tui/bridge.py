@@ -1,12 +1,13 @@
 """The only place where what the engine says reaches the screens.
 
 Every event is folded into plain objects (`EngineView`, `ChatDesk`) and recorded as it comes; a token is no Textual
-message and draws nothing. What changed is drawn by one timer, ten times a second at most. Only the few events that
-change what the engine *is* (loading, ready, failed, died, paused) are passed on at once, as one message.
+message and draws nothing. What changed is drawn later, in turns with the keyboard. Only the few events that change
+what the engine *is* (loading, ready, failed, died, paused) are passed on at once, as one message.
 """
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 
 from textual.message import Message
 
@@ -18,6 +19,7 @@ from pagedchat.events import (
     EngineReady,
     LoadProgress,
     RunState,
+    Steps,
 )
 from pagedchat.service.link import EngineLink
 from pagedchat.trace.recorder import Recorder
@@ -26,7 +28,10 @@ from pagedchat.tui.desk import ChatDesk
 from pagedchat.tui.engine_view import EngineView
 from pagedchat.tui.messages import EngineStateChanged
 
-FLUSH_SECONDS = 0.1
+SLICE_SECONDS = 0.004
+"""After so long without a pause the keyboard gets its turn, however many events are waiting."""
+MAX_REPORTS = 4
+"""Reports folded in one piece."""
 
 
 class EngineBridge:
@@ -62,10 +67,14 @@ class EngineBridge:
         """Ends when the link is closed."""
         events = self._link.events()
         await self._link.start()
+        began = 0.0
         try:
             async for event in events:
-                self._take_in(event)
-                await asyncio.sleep(0)  # a full event queue must not keep the keyboard waiting
+                for piece in _pieces(event):
+                    self._take_in(piece)
+                    if time.monotonic() >= began + SLICE_SECONDS:
+                        await asyncio.sleep(0)
+                        began = time.monotonic()
         finally:
             self._recorder.close()
 
@@ -100,3 +109,12 @@ class EngineBridge:
         self._recorder.keep_up()
         dirty, self._dirty = self._dirty, False
         return dirty
+
+
+def _pieces(event: EngineEvent) -> Iterator[EngineEvent]:
+    """A fast engine reports many steps at once; they are taken in a few at a time."""
+    if not isinstance(event, Steps) or len(event.reports) <= MAX_REPORTS:
+        yield event
+        return
+    for first in range(0, len(event.reports), MAX_REPORTS):
+        yield Steps(event.reports[first : first + MAX_REPORTS])

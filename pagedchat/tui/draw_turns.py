@@ -1,7 +1,7 @@
 """Draws what the engine changed a little at a time, so that a key never waits for more than a part of the screen.
 
-The screen is drawn in rounds and a round in turns. Between two turns the loop is free: what was drawn is painted, and
-keys are answered. How much a turn draws, and how soon the next one comes, follows from what the last one cost.
+The screen is drawn in rounds and a round in turns. Between two turns the loop is free: what was drawn is painted,
+and keys are answered. How much a turn draws, and how soon the next one comes, follows from what the last one cost.
 Knows nothing of the engine and of what the parts show.
 """
 
@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from textual.widget import Widget
 
@@ -17,9 +18,11 @@ TURN_SECONDS = 1 / 60
 """Between two turns at least; Textual paints no more often."""
 ROUND_SECONDS = 1 / 20
 """Between the beginnings of two rounds at least."""
+FIGURES_SECONDS = 0.25
+"""Between two times that figures are drawn at least."""
 SHARE = 0.5
 """Of a core that drawing may take."""
-DEAR, CHEAP = 0.012, 0.006
+DEAR, CHEAP = 0.010, 0.005
 """Seconds of processor time: a turn that takes more draws less the next time, one that takes less draws more."""
 
 
@@ -29,6 +32,8 @@ class Part(NamedTuple):
     widget: Widget
     draw: Callable[[], None]
     """Takes over what changed; asks Textual to paint it."""
+    seconds: float = 0.0
+    """From one time to the next at least: for figures, which nobody reads faster. One such part a widget."""
 
 
 class DrawTurns:
@@ -55,12 +60,18 @@ class DrawTurns:
         self._cpu_then = cpu_clock()
         self._cost = 0.0
         """Processor time from one turn to the next, lately: drawing, painting, and all else on this thread."""
+        self._drawn: WeakKeyDictionary[Widget, float] = WeakKeyDictionary()
+        """When parts were drawn that are not drawn every time."""
+        self._owed: dict[Widget, Part] = {}
+        """Those of them that have changed since."""
         self.at_once = 1
         """Parts that a turn draws."""
+        self._num_drawn = 0
+        """By the last turn."""
 
     async def run(self) -> None:
         """Until cancelled."""
-        while True:
+        while True:  # noqa: ASYNC110 - it waits for time to pass, not for something
             await asyncio.sleep(self.turn())
 
     def turn(self) -> float:
@@ -68,22 +79,37 @@ class DrawTurns:
         self._look_back()
         now = self._clock()
         if not self._waiting and now >= self._begun + ROUND_SECONDS:
-            self._waiting.extend(self._next_round())
-            self._begun = now
-        if not self._waiting:
-            return max(TURN_SECONDS, self._begun + ROUND_SECONDS - now)
-        for _ in range(min(self.at_once, len(self._waiting))):
+            self._begin_round(now)
+        self._num_drawn = min(self.at_once, len(self._waiting))
+        for _ in range(self._num_drawn):
             part = self._waiting.popleft()
             if part.widget.is_attached:
                 part.draw()
+        if not self._num_drawn:
+            return max(TURN_SECONDS, self._begun + ROUND_SECONDS - now)
         return max(TURN_SECONDS, self._cost / SHARE)
+
+    def _begin_round(self, now: float) -> None:
+        """Figures for which it is too early are owed: they are drawn later even if nothing else changes."""
+        self._begun = now
+        for part in self._next_round():
+            if part.seconds:
+                self._owed[part.widget] = part
+            else:
+                self._waiting.append(part)
+        for widget, part in [*self._owed.items()]:
+            if now >= self._drawn.get(widget, -part.seconds) + part.seconds:
+                self._drawn[widget] = now
+                self._waiting.append(self._owed.pop(widget))
 
     def _look_back(self) -> None:
         """What the turn before has cost, and what follows from it."""
         cpu = self._cpu_clock()
         last, self._cpu_then = cpu - self._cpu_then, cpu
+        if not self._num_drawn:
+            return
         self._cost = (self._cost + last) / 2
-        if self._cost > DEAR:
+        if last > DEAR:
             self.at_once = max(1, self.at_once - 1)
-        elif self._cost < CHEAP and len(self._waiting) > self.at_once:
+        elif last < CHEAP and self._num_drawn == self.at_once:
             self.at_once += 1

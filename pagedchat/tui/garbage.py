@@ -1,8 +1,8 @@
 """Python's search for unreachable cycles, done so that nobody has to wait for it.
 
 Left alone, a full search of all objects comes whenever enough of them were made, and takes a tenth of a second in
-which no key is answered. Here the young objects are searched as ever; every few seconds those that have survived are
-searched once and then left out of all later searches; everything is searched again only while nothing else is done.
+which no key is answered. Here the young objects are searched as ever; every few seconds those that have survived
+are searched once and then left out of all later searches; everything is searched again when nothing else is done.
 """
 
 import asyncio

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from rich.cells import cell_len, chop_cells
@@ -25,12 +26,22 @@ _CHUNK = re.compile(
 
 def wrap(text: str, width: int) -> list[WrappedRow]:
     """Rows at most `width` cells wide; words stay whole where they fit into a row."""
+    *finished, last = text.split("\n")
     rows: list[WrappedRow] = []
-    for line in text.split("\n"):
-        first, *others = _wrap_line(line, max(2, width))
-        rows.append(first._replace(joiner="\n" + first.joiner))
-        rows += others
-    return rows
+    for line in finished:
+        rows += _finished_line(line, max(2, width))
+    return rows + _line_rows(last, max(2, width))
+
+
+def _line_rows(line: str, width: int) -> list[WrappedRow]:
+    first, *others = _wrap_line(line, width)
+    return [first._replace(joiner="\n" + first.joiner), *others]
+
+
+@lru_cache(1024)
+def _finished_line(line: str, width: int) -> list[WrappedRow]:
+    """The same of a line to which nothing will be added: a reply being written is wrapped again and again."""
+    return _line_rows(line, width)
 
 
 def _wrap_line(line: str, width: int) -> Iterator[WrappedRow]:

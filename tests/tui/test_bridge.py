@@ -5,7 +5,7 @@ from pathlib import Path
 
 from textual.message import Message
 
-from pagedchat.events import SequenceOpened, TokenTexts
+from pagedchat.events import SequenceOpened, Steps, TokenTexts
 from pagedchat.trace.format import TraceError
 from pagedchat.trace.reader import open_trace
 from pagedchat.trace.recorder import Recorder
@@ -70,3 +70,25 @@ async def test_a_recording_that_fails_is_told_once_and_the_engine_goes_on() -> N
         "The chats go on.",
         True,
     )
+
+
+async def test_many_reports_at_once_leave_others_their_turn(monkeypatch) -> None:
+    monkeypatch.setattr("pagedchat.tui.bridge.SLICE_SECONDS", 0.0)
+    link = FakeEngineLink()
+    bridge, view, _ = bridge_to(link)
+    seen: list[int] = []
+
+    async def look() -> None:
+        while view.step < 100:
+            seen.append(view.step)
+            await asyncio.sleep(0)
+
+    link.say(READY, prefill(1, 0, 3), Steps([report(step, []).reports[0] for step in range(2, 101)]))
+    looking = asyncio.create_task(look())
+    await run_to_the_end(bridge, link)
+    await looking
+    assert view.step == 100
+    assert bridge.recording is not None
+    assert bridge.recording.last_step == 100
+    between = [step for step in dict.fromkeys(seen) if step > 1]
+    assert len(between) > 10

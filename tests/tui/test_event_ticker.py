@@ -1,6 +1,7 @@
 """The one line of last events on the chats' screen."""
 
 from pagedchat.tui.engine_view import EngineView
+from pagedchat.tui.event_lines import EventLine
 from pagedchat.tui.widgets.event_ticker import EventTicker
 from tests.scripted_reports import ScriptedEngine, pressed, story
 from tests.tui.inspector_app import WidgetApp, drawn
@@ -49,3 +50,36 @@ async def test_another_moment_has_its_own_events_even_with_as_many_lines() -> No
 async def test_a_terminal_without_glyphs_gets_ascii_only() -> None:
     told = await line(*ticker(story().view, plain=True))
     assert "wrote 031 (ref 2) > 032" in told
+
+
+async def test_what_was_told_stays_however_much_else_happens() -> None:
+    engine = pressed("swap")
+    app, widget = ticker(engine.view)
+    async with app.run_test(size=(150, 3)) as pilot:
+        widget.refresh_view()
+        await pilot.pause(1 / 60)
+        told = drawn(widget)[0]
+        live = engine.view.live
+        assert live is not None
+        plain = EventLine(16, "STEP", "batch 1, 1 token", (), ())
+        for _ in range(1000):
+            live.lines.append(plain)
+            live.num_lines += 1
+        widget.refresh_view()
+        await pilot.pause(1 / 60)
+        assert drawn(widget)[0] == told
+        live.lines.append(plain._replace(kind="EVICT", text="a block"))
+        live.num_lines += 1
+        widget.refresh_view()
+        await pilot.pause(1 / 60)
+        assert drawn(widget)[0].strip().startswith("16 EVICT a block")
+
+
+async def test_blocks_that_are_only_allocated_are_not_called_no_events() -> None:
+    engine = ScriptedEngine(num_blocks=4)
+    app, widget = ticker(engine.view)
+    live = engine.view.live
+    assert live is not None
+    live.lines.append(EventLine(1, "ALLOC", "a block"))
+    live.num_lines += 1
+    assert await line(app, widget) == "nothing shared, copied or evicted so far"

@@ -1,10 +1,15 @@
 """What the inspector asks for reaches the engine and the chats."""
 
 import asyncio
+import os
+import tempfile
+from pathlib import Path
 
 import pytest
 
 from pagedchat.chat.prompt_history import PromptHistory
+from pagedchat.metrics import runtime_folder
+from pagedchat.metrics.stats_socket import ask_stats
 from pagedchat.service.commands import Evict, Pause, Pin, Resume, SetPace, StepOnce, Unpin
 from pagedchat.tui.app import PagedChatApp, UiOptions
 from pagedchat.tui.screens.block_detail import BlockDetail
@@ -13,6 +18,7 @@ from pagedchat.tui.widgets.block_tables import BlockTables
 from pagedchat.tui.widgets.chat_pane import ChatPane
 from pagedchat.tui.widgets.inspector_panel import InspectorPanel
 from pagedchat.tui.widgets.scrub_bar import ScrubBar
+from pagedchat.tui.widgets.transcript import Transcript
 from tests.fakes_tui import READY, FakeEngineLink, prefill
 
 WIDE = (160, 40)
@@ -92,3 +98,57 @@ async def test_a_chosen_block_is_lit_in_every_pane(app, link, panel, monkeypatch
         app.chats.post_message(panel.BlockChosen(5))
         await pilot.pause()
         assert lit == [(1, 5), (2, 5)]
+
+
+@pytest.mark.parametrize("key", ["escape", "f3"])
+async def test_what_is_lit_goes_out_with_escape_and_with_the_inspector(app, link, key, monkeypatch):
+    lit = []
+    async with app.run_test(size=WIDE) as pilot:
+        link.say(READY, prefill(1, 0, 3))
+        await settle(pilot)
+        await pilot.press("f3")
+        await settle(pilot)
+        monkeypatch.setattr(ChatPane, "light_block", lambda self, block_id: lit.append(block_id))
+        await pilot.press(key)
+        await settle(pilot)
+        assert lit == [None, None]
+
+
+async def test_every_pane_hears_that_the_inspector_took_its_room(app, link, monkeypatch):
+    widths = {}
+    monkeypatch.setattr(
+        Transcript, "on_resize", lambda self, event: widths.update({id(self): event.size.width}), raising=True
+    )
+    async with app.run_test(size=(240, 50)) as pilot:
+        link.say(READY, prefill(1, 0, 3))
+        await settle(pilot)
+        for key in ("f3", "f3"):
+            widths.clear()
+            await pilot.press(key)
+            await settle(pilot)
+            await settle(pilot)
+            panes = [pane for pane in app.chats.query(ChatPane) if pane.display]
+            assert widths == {id(pane.transcript): pane.transcript.outer_size.width for pane in panes}
+            assert len(panes) == 2
+
+
+async def test_figures_are_given_to_whoever_asks(app, link, monkeypatch):
+    with tempfile.TemporaryDirectory(prefix="pc") as folder:
+        monkeypatch.setattr(runtime_folder, "_candidates", lambda: [Path(folder) / "run"])
+        async with app.run_test(size=WIDE) as pilot:
+            link.say(READY, prefill(1, 0, 3))
+            await settle(pilot)
+            while not runtime_folder.running():
+                await pilot.pause(0.01)
+            answer = await asyncio.to_thread(ask_stats, runtime_folder.running()[os.getpid()])
+        assert answer["engine"]["num_blocks"] == 256
+        assert [chat["session_id"] for chat in answer["chats"]] == [1, 2]
+        assert answer["pool"]["in_use"] == 3
+        assert not runtime_folder.running()
+
+
+async def test_where_metrics_are_served_is_said(link):
+    app = PagedChatApp(link, UiOptions(metrics_url="http://127.0.0.1:9100/metrics"), PromptHistory())
+    async with app.run_test(size=WIDE) as pilot:
+        await settle(pilot)
+        assert [toast.message for toast in app._notifications] == ["Metrics: http://127.0.0.1:9100/metrics"]

@@ -7,7 +7,6 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal
-from textual.screen import Screen
 
 from pagedchat import bundled
 from pagedchat.chat.prompt_history import PromptHistory
@@ -23,13 +22,14 @@ from pagedchat.tui.actions import (
     bindings,
 )
 from pagedchat.tui.desk import ChatDesk
-from pagedchat.tui.draw_turns import Part
+from pagedchat.tui.draw_turns import FIGURES_SECONDS, Part
 from pagedchat.tui.engine_status import Status
 from pagedchat.tui.engine_view import EngineView
 from pagedchat.tui.layout import CHROME_ROWS, WIDE_ENOUGH_FOR_PANEL, next_layout
 from pagedchat.tui.messages import ChatFocused, PromptSubmitted
 from pagedchat.tui.options import UiOptions
 from pagedchat.tui.screens.confirm import ConfirmScreen
+from pagedchat.tui.sparse_painting import SparseScreen
 from pagedchat.tui.widgets.chat_tabs import ChatTabs
 from pagedchat.tui.widgets.command_hints import CommandHints
 from pagedchat.tui.widgets.composer import Composer
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pagedchat.tui.widgets.inspector_panel import InspectorPanel
 
 
-class ChatScreen(Screen[None]):
+class ChatScreen(SparseScreen):
     """The program's main screen."""
 
     CSS_PATH = "chat.tcss"
@@ -107,13 +107,13 @@ class ChatScreen(Screen[None]):
 
     def parts(self) -> Iterator[Part]:
         """The same piece by piece; neighbours on the screen follow each other, for they are painted together."""
-        yield Part(self._header, self._header.refresh_view)
+        yield Part(self._header, self._header.refresh_view, FIGURES_SECONDS)
         if self._tabs.display:
             yield Part(self._tabs, self._show_tabs)
         yield from self._grid.parts()
         if self._panel is not None:
             yield from self._panel.parts()
-        yield Part(self._ticker, self._ticker.refresh_view)
+        yield Part(self._ticker, self._ticker.refresh_view, FIGURES_SECONDS)
 
     def _show_tabs(self) -> None:
         self._tabs.show(self._desk.chats, self._focused_id)
@@ -136,7 +136,7 @@ class ChatScreen(Screen[None]):
         tour_rows = sum(box.outer_size.height for box in self.query("TourBox"))
         self._grid.arrange_panes(self._focused_id, width, self.size.height - CHROME_ROWS - tour_rows)
         self._tabs.display = self._grid.hides_some
-        self.refresh_view()
+        self.call_after_refresh(self.refresh_view)
 
     def _arrange(self) -> None:
         self.place_panes()
@@ -175,7 +175,6 @@ class ChatScreen(Screen[None]):
         pane = self._grid.pane(self._focused_id)
         if pane is not None and not self.query("TourBox:focus"):
             pane.take_focus()
-        self.refresh_view()
 
     @on(ChatFocused)
     def _chat_focused(self, event: ChatFocused) -> None:

@@ -6,11 +6,11 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
 
 from pagedchat.tui.actions import PALETTE, KeyAction
-from pagedchat.tui.draw_turns import Part
+from pagedchat.tui.draw_turns import FIGURES_SECONDS, Part
 from pagedchat.tui.engine_view import EngineView
+from pagedchat.tui.sparse_painting import SparseScreen
 from pagedchat.tui.widgets.header_bar import HeaderBar
 from pagedchat.tui.widgets.inspector_panel import INSPECTOR_ACTIONS, InspectorPanel
 from pagedchat.tui.widgets.key_bar import KeyBar
@@ -18,7 +18,7 @@ from pagedchat.tui.widgets.key_bar import KeyBar
 BACK = KeyAction("inspector.close", "escape,q", "dismiss", "back", "Back", "Back to the chats")
 
 
-class InspectorScreen(Screen[None]):
+class InspectorScreen(SparseScreen):
     """Posts the panel's messages (`InspectorPanel.PauseToggled`, `.StepRequested`) up to the app."""
 
     CSS_PATH: ClassVar[str | PurePath | list[str | PurePath] | None] = "inspector.tcss"
@@ -52,5 +52,5 @@ class InspectorScreen(Screen[None]):
 
     def parts(self) -> Iterator[Part]:
         """The same piece by piece."""
-        yield Part(self._header, self._header.refresh_view)
+        yield Part(self._header, self._header.refresh_view, FIGURES_SECONDS)
         yield from self.panel.parts()

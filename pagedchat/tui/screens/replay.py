@@ -12,7 +12,6 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.screen import Screen
 from textual.widgets import Input
 
 from pagedchat.errors import PagedChatError
@@ -21,6 +20,7 @@ from pagedchat.trace.recording import Recording
 from pagedchat.tui.actions import PALETTE, KeyAction
 from pagedchat.tui.engine_view import EngineView
 from pagedchat.tui.playback import Playback
+from pagedchat.tui.sparse_painting import SparseScreen
 from pagedchat.tui.time_travel import TimeTravel
 from pagedchat.tui.widgets.block_map import BlockMap
 from pagedchat.tui.widgets.block_tables import BlockTables
@@ -42,7 +42,7 @@ FRAME_SECONDS = 0.1
 _LIVE_ONLY = {"inspector.pause", "inspector.pace", "inspector.live"}
 
 
-class ReplayScreen(Screen[None]):
+class ReplayScreen(SparseScreen):
     """Shows a recording, at its end to begin with.
 
     Args:

@@ -83,10 +83,13 @@ class ChatPane(QuietBorder, Vertical):
 
     # --- drawing ------------------------------------------------------------------------------------
 
-    def refresh_view(self, limit: int, copies: int) -> None:
-        """Take over what changed: `limit` is the context in tokens, `copies` the blocks copied on write."""
+    def refresh_figures(self, limit: int) -> None:
+        """Say in the border how the chat stands; `limit` is the context in tokens."""
         self._limit = limit
         self._refresh_border()
+
+    def refresh_text(self, copies: int) -> None:
+        """Take over what was written; `copies` are the blocks copied on write."""
         if self._view.past is None:
             marker = fork_marker(self.session, self._view, copies)
             self.transcript.refresh_view(to_ascii(marker) if self._ascii_only else marker)
@@ -104,12 +107,9 @@ class ChatPane(QuietBorder, Vertical):
 
     def _refresh_border(self) -> None:
         room = self.outer_size.width - _BORDER_CELLS - 2
-        title, waiting = self._title(room), self._prompt_title()
-        if self._changed("title", title):
-            self.set_title(title)
-        if self._changed("footnote", footnote := pane_footnote(self.session, room)):
-            self.set_subtitle(footnote)
-        if self._changed("queued", waiting):
+        self.set_title(self._title(room))
+        self.set_subtitle(pane_footnote(self.session, room))
+        if self._changed("queued", waiting := self._prompt_title()):
             self._prompt.border_title = waiting
 
     def _title(self, room: int) -> Content:

@@ -14,6 +14,7 @@ from textual.widgets import TextArea
 from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.chat.sanitize import sanitize
 from pagedchat.tui.actions import COMPOSER_ACTIONS, COMPOSER_KEYS, OVER_TEXT_BINDINGS, bindings
+from pagedchat.tui.sparse_painting import SparseScreen
 
 if TYPE_CHECKING:
     from pagedchat.tui.commands.registry import Candidate
@@ -72,6 +73,8 @@ class Composer(TextArea):
 
     async def _on_key(self, event: events.Key) -> None:
         """A text area would insert Enter. Its bindings run later than the keys typed after it, so act here."""
+        if isinstance(self.screen, SparseScreen):
+            self.screen.hurry(self)
         action = COMPOSER_KEYS.get(event.key)
         if action is not None:
             event.stop()

@@ -115,7 +115,10 @@ class EventLines(LineView):
         del self.shown[:excess]
         if self.cursor is not None:
             self.cursor = max(0, self.cursor - excess)
-        self.set_lines(len(self.shown))
+        if excess:
+            self.set_lines(len(self.shown))
+        else:
+            self.add_lines(len(new))
         if self._at_end and self.cursor is None:
             self.scroll_end(animate=False, immediate=True)
         elif excess:

@@ -1,11 +1,15 @@
 """One line that tells the last cache events in words, newest first."""
 
+from collections import deque
+
 from textual.content import Content
 from textual.widget import Widget
 
 from pagedchat.chat.sanitize import one_line
+from pagedchat.engine.mirror import CacheMirror
 from pagedchat.tui.ascii_text import to_ascii
 from pagedchat.tui.engine_view import EngineView
+from pagedchat.tui.event_lines import EventLine
 from pagedchat.tui.lines import FAINT, MUTED, Part, join, text
 
 _COLORS = {
@@ -21,7 +25,6 @@ _COLORS = {
 }
 _TOLD = frozenset({*_COLORS, "REWIND", "CLOSE", "PIN", "UNPIN"})
 """Allocations and plain steps come by the hundred; the inspector's log has them all."""
-_LOOK_BACK = 200
 _MAX_SHOWN = 4
 
 
@@ -35,18 +38,27 @@ class EventTicker(Widget):
     def __init__(self, view: EngineView) -> None:
         super().__init__()
         self._view = view
-        self._seen: tuple[object, int] = (None, 0)
+        self._mirror: CacheMirror | None = None
+        self._num_seen = 0
+        """Lines looked through, those without a word here among them."""
+        self._told: deque[EventLine] = deque(maxlen=_MAX_SHOWN)
 
     def refresh_view(self) -> None:
         """Take over new events, or those of another moment."""
         mirror, count = self._view.mirror, self._view.num_lines
-        if mirror is not self._seen[0] or count != self._seen[1]:
-            self._seen = mirror, count
+        if mirror is not self._mirror:
+            self._told.clear()
+            self.refresh()
+        fresh = count if mirror is not self._mirror else count - self._num_seen
+        self._mirror, self._num_seen = mirror, count
+        told = [line for line in self._view.recent_events(fresh) if line.kind in _TOLD] if fresh else []
+        if told:
+            self._told.extend(told)
             self.refresh()
 
     def render(self) -> Content:
         """The newest events that fit."""
-        lines = [line for line in reversed(self._view.recent_events(_LOOK_BACK)) if line.kind in _TOLD]
+        lines = reversed(self._told)
         parts = [
             Part(
                 rank,
@@ -56,9 +68,13 @@ class EventTicker(Widget):
                     (self._plain(one_line(line.text)), MUTED),
                 ),
             )
-            for rank, line in enumerate(lines[:_MAX_SHOWN])
+            for rank, line in enumerate(lines)
         ]
-        return join(parts, self.content_size.width, " · ") if parts else text("no cache events yet", FAINT)
+        return join(parts, self.content_size.width, " · ") if parts else text(self._nothing(), FAINT)
+
+    def _nothing(self) -> str:
+        """Why there is nothing to tell: blocks may well have been allocated."""
+        return "nothing shared, copied or evicted so far" if self._num_seen else "no cache events yet"
 
     def _plain(self, words: str) -> str:
         return to_ascii(words) if getattr(self.app, "ascii", False) else words

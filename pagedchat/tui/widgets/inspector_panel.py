@@ -1,7 +1,7 @@
 """The inspector: pool map, block tables, batching and events of the running engine, in one widget.
 
-It shows an `EngineView` and posts messages; whoever mounts it draws its `parts` in turns, or all with `refresh_view`, and
-carries the messages to the engine.
+It shows an `EngineView` and posts messages; whoever mounts it draws its `parts` in turns, or all of them with
+`refresh_view`, and carries the messages to the engine.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from pagedchat.tui.actions import bindings
-from pagedchat.tui.draw_turns import Part
+from pagedchat.tui.draw_turns import FIGURES_SECONDS, Part
 from pagedchat.tui.engine_view import EngineView
 from pagedchat.tui.screens.block_detail import BlockDetail
 from pagedchat.tui.screens.goto import Destination, GotoScreen
@@ -97,9 +97,9 @@ class InspectorPanel(Widget):
         yield self.scrub_bar
 
     def on_mount(self) -> None:
-        """Show what is known already."""
+        """Show what is known already, once it is known where."""
         self._can_draw = True
-        self.refresh_view()
+        self.call_after_refresh(self.refresh_view)
 
     def on_unmount(self) -> None:
         """Nothing is drawn any more."""
@@ -115,7 +115,7 @@ class InspectorPanel(Widget):
         if self._can_draw:
             yield Part(self, self._show_whether_ready)
             yield from self.panels.drawn_parts()
-            yield Part(self.scrub_bar, self.scrub_bar.refresh_view)
+            yield Part(self.scrub_bar, self.scrub_bar.refresh_view, FIGURES_SECONDS)
 
     def _show_whether_ready(self) -> None:
         ready = self.view.mirror is not None

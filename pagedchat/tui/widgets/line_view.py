@@ -37,6 +37,12 @@ class LineView(QuietScrollView, can_focus=True):
         self.set_virtual_size(Size(self.size.width, num_lines))
         self.refresh()
 
+    def add_lines(self, count: int) -> None:
+        """There are so many lines more at the end; the others are what they were."""
+        first, self.num_lines = self.num_lines, self.num_lines + count
+        self.set_virtual_size(Size(self.size.width, self.num_lines))
+        self.lines_changed(range(first, self.num_lines))
+
     def lines_changed(self, indices: Iterable[int]) -> None:
         """Draw these lines again; those out of sight only when they come into sight."""
         top, height, width = self.scroll_offset.y, self.size.height, self.size.width

@@ -10,7 +10,7 @@ from textual.containers import Container
 from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.chat.session import ChatSession
 from pagedchat.tui.desk import ChatDesk
-from pagedchat.tui.draw_turns import Part
+from pagedchat.tui.draw_turns import FIGURES_SECONDS, Part
 from pagedchat.tui.engine_view import EngineView
 from pagedchat.tui.layout import GRIDS, choose_layout, visible_page
 from pagedchat.tui.messages import EngineStateChanged
@@ -93,12 +93,13 @@ class PaneGrid(Container):
         """The same piece by piece."""
         for pane in self.panes:
             if pane.display:
-                yield Part(pane, partial(self._refresh_pane, pane))
+                yield Part(pane.transcript, partial(self._refresh_text, pane))
+                yield Part(pane, partial(pane.refresh_figures, self._desk.context_limit), FIGURES_SECONDS)
         if self._selected:
             yield Part(self, self._follow_selection)
 
-    def _refresh_pane(self, pane: ChatPane) -> None:
-        pane.refresh_view(self._desk.context_limit, self._desk.copies[pane.session.session_id])
+    def _refresh_text(self, pane: ChatPane) -> None:
+        pane.refresh_text(self._desk.copies[pane.session.session_id])
 
     # --- text and blocks ----------------------------------------------------------------------------
 

@@ -103,7 +103,8 @@ class PanelGrid(Container):
 
     def _arrange(self) -> None:
         """Show what there is room for; a panel that was hidden takes in what happened meanwhile."""
-        width, height = self.size or self.app.size
+        # Not `size`: asked before the first layout, Textual works one out and then forgets to tell the neighbours.
+        width, height = self.outer_size or self.app.size
         stacked, short = width < TWO_COLUMNS, height < ALL_FOUR
         shown = self.places[:2] if stacked and short else self.places
         if self.alone is not None:

@@ -1,12 +1,17 @@
-"""Two bases for widgets that change many times a second: one is resized inside, one relabelled, and nothing else moves.
+"""Two bases for widgets that change many times a second: one gets more lines, one other words in its border.
 
 Textual lays the whole screen out anew when a widget's virtual size changes, and paints a widget with all that is in
-it when a text in its border does. Neither is needed where only a scroll bar's thumb or one row of the border differs.
+it when a text in its border does. Neither is needed where only a scroll bar's thumb or one row of the border looks
+different.
 """
 
+from math import ceil
+
 from textual.content import Content
-from textual.geometry import Region, Size
+from textual.geometry import Region, Size, Spacing
 from textual.scroll_view import ScrollView
+from textual.scrollbar import ScrollBar
+from textual.strip import Strip
 from textual.widget import Widget
 
 
@@ -20,28 +25,83 @@ class QuietScrollView(ScrollView):
             self.virtual_size = size
             return
         self.set_reactive(Widget.virtual_size, size)
-        if self.show_vertical_scrollbar:
-            self.vertical_scrollbar.window_virtual_size = size.height
+        self._move_thumb()
         self.scroll_y = self.validate_scroll_y(self.scroll_y)
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Draw the lines that come into sight, and the scroll bar if that changes."""
+        self._move_thumb()
+        if round(old_value) != round(new_value):
+            self.refresh(self.size.region)
+
+    def _move_thumb(self) -> None:
+        """Tell the scroll bar where it stands; it is painted only if its thumb looks different then."""
+        if not self.show_vertical_scrollbar:
+            return
+        bar = self.vertical_scrollbar
+        before = _thumb(bar)
+        bar.set_reactive(ScrollBar.window_virtual_size, self.virtual_size.height)
+        bar.set_reactive(ScrollBar.position, self.scroll_y)
+        if changed := _moved_rows(before, _thumb(bar)):
+            bar.refresh(*(Region(0, row, bar.size.width, 1) for row in changed))
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """The lines as they are, where there is nothing around them and nothing laid over them.
+
+        Textual would put each into a new strip, and all that it has worked out about a line (its cells, how it is
+        cut, what is written to the terminal) would be lost whenever the line is scrolled to another row.
+        """
+        if self.gutter != Spacing() or self.opacity < 1:
+            return super().render_lines(crop)
+        filters, background = self.get_line_filters(), self.background_colors[1]
+        left, right = crop.column_span
+        strips = []
+        for y in crop.line_range:
+            strip = self.render_line(y)
+            for line_filter in filters:
+                strip = strip.apply_filter(line_filter, background)
+            strips.append(strip if (left, right) == (0, strip.cell_length) else strip.crop(left, right))
+        return strips
+
+
+def _thumb(bar: ScrollBar) -> tuple[int, int]:
+    """Where the thumb begins and ends, in eighths of a cell, as a scroll bar draws it."""
+    cells, lines, seen = bar.size.height, bar.window_virtual_size, bar.window_size
+    length = max(1.0, seen * cells / max(1, lines))
+    start = int(8 * (cells - length) * bar.position / max(1, lines - seen))
+    return start, start + ceil(8 * length)
+
+
+def _moved_rows(before: tuple[int, int], after: tuple[int, int]) -> set[int]:
+    """Rows of a scroll bar that look different: those that one of the thumb's ends has passed over."""
+    rows: set[int] = set()
+    for old, new in zip(before, after, strict=True):
+        if old != new:
+            rows.update(range(min(old, new) // 8, max(old, new) // 8 + 1))
+    return rows
 
 
 class QuietBorder(Widget):
     """Has texts in its border; a new one paints that row of the border only."""
 
+    _upper: Content | None = None
+    _lower: Content | None = None
     _edge: int | None = None
     """Row, from the top or (negative) from the bottom, that is about to be painted alone."""
 
     def set_title(self, text: Content) -> None:
         """The upper border's text."""
-        self._edge = 0
-        self.border_title = text
-        self._edge = None
+        if self._upper is None or not self._upper.is_same(text):
+            self._upper, self._edge = text, 0
+            self.border_title = text
+            self._edge = None
 
     def set_subtitle(self, text: Content) -> None:
         """The lower border's text."""
-        self._edge = -1
-        self.border_subtitle = text
-        self._edge = None
+        if self._lower is None or not self._lower.is_same(text):
+            self._lower, self._edge = text, -1
+            self.border_subtitle = text
+            self._edge = None
 
     def refresh(
         self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False

@@ -145,7 +145,7 @@ class TableLines(TableCursor):
 
     def build_line(self, index: int) -> Strip:
         """One line as it is now."""
-        row = self._row(index)
+        row = self._rows.get(index) or self._row(index)
         if row is None:
             return Strip.blank(0)
         return self.paint.block(row) if isinstance(row, BlockRow) else self.paint.sequence(row)

@@ -180,10 +180,9 @@ class Transcript(QuietScrollView, can_focus=False):
 
     def render_line(self, y: int) -> Strip:
         """One row of the screen."""
-        index = self.scroll_offset.y + y
-        width = self.size.width
+        index = round(self.scroll_y) + y
         if index >= len(self._rows):
-            strip = Strip.blank(width, self._own_style)
+            strip = Strip.blank(self.size.width, self._own_style)
         else:
             strip = self._row_strip(index).apply_offsets(0, index)
         if self._unseen and y == self.size.height - 1:

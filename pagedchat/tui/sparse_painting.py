@@ -1,0 +1,89 @@
+"""Paints a changed screen by asking only the topmost widgets over each change, and only for the rows concerned.
+
+Textual draws a box around all changes and asks every widget in it, and all that lies behind it, for all rows. With
+panes and panels that change in different corners the box is the screen, and most of the time goes into rows that
+nobody has changed.
+"""
+
+from collections.abc import Iterable
+
+from textual import events
+from textual._compositor import ChopsUpdate, Compositor, ReflowResult
+from textual.geometry import Region, Size
+from textual.screen import Screen
+from textual.strip import Strip
+from textual.widget import Widget
+
+
+class SparseCompositor(Compositor):
+    """Textual's own, but for what it asks widgets to draw when a part of the screen has changed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._changed: tuple[Region, ...] = ()
+        """What is being painted; empty while everything is."""
+        self._told = self._full_map
+        """Where the widgets were when they last heard of it."""
+
+    def reflow(self, parent: Widget, size: Size) -> ReflowResult:
+        """Lay everything out; whoever has another size than before is told so.
+
+        Textual compares with the last map that it made, which may be a new one already: asking a widget for its
+        size makes one, and the layout that follows would find nothing to tell.
+        """
+        self._full_map = self._told
+        result = super().reflow(parent, size)
+        self._told = self._full_map
+        return result
+
+    def render_partial_update(self) -> ChopsUpdate | None:
+        """Paint what is dirty."""
+        self._changed = tuple(self._dirty_regions)
+        try:
+            return super().render_partial_update()
+        finally:
+            self._changed = ()
+
+    def _get_renders(self, crop: Region | None = None) -> Iterable[tuple[Region, Region, list[Strip]]]:
+        """`(region, clip, strips)` of the widgets in view, the topmost first."""
+        if not self._changed:
+            yield from super()._get_renders(crop)
+            return
+        uncovered = self._changed
+        for widget, (region, clip) in self.visible_widgets.items():
+            seen = region.intersection(clip)
+            if part := changed_rows(seen, uncovered):
+                yield part, part, widget.render_lines(part.translate(-region.offset))
+                uncovered = tuple(area for area in uncovered if not seen.contains_region(area))
+            if not uncovered:
+                return
+
+
+def changed_rows(region: Region, changed: Iterable[Region]) -> Region:
+    """The rows of `region` from the first to the last that a change lies in; empty if none does."""
+    under = [area for area in changed if area.overlaps(region)]
+    if not under:
+        return Region()
+    top = max(region.y, min(area.y for area in under))
+    bottom = min(region.bottom, max(area.bottom for area in under))
+    return Region(region.x, top, region.width, bottom - top)
+
+
+class SparseScreen(Screen[None]):
+    """A screen that is painted so, and at once where somebody is typing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._compositor = SparseCompositor()
+        self._typed_in: Widget | None = None
+        """The widget that got a key, until it is painted."""
+
+    def hurry(self, widget: Widget) -> None:
+        """What is about to change in this widget is waited for."""
+        self._typed_in = widget
+
+    async def _on_idle(self, event: events.Idle) -> None:
+        """Textual would wait for the next tick of its clock."""
+        if self._typed_in is not None and self._typed_in in self._dirty_widgets:
+            self._typed_in = None
+            self._on_timer_update()
