@@ -8,6 +8,10 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#ifndef INPUT_IS_FRESH
+#define INPUT_IS_FRESH 0  // 1: the kernel before may still be writing the input when this one starts
+#endif
+
 using int8 = signed char;
 using int64 = long long;
 using uint32 = unsigned int;
@@ -72,13 +76,28 @@ __device__ __forceinline__ uint32 pack_pair<__nv_bfloat16>(float low, float high
 
 // --- 16-byte accesses -------------------------------------------------------------------------------------------
 
-// 16 bytes read once: past L1, from memory that nothing writes during the kernel.
+// 16 bytes read once, past L1. Stays on its side of a wait for the previous kernel (dependent_launch.cuh), unlike a
+// load that is marked as read-only (`ld.global.nc`).
+__device__ __forceinline__ uint4 load_in_order(const void* address) {
+  uint4 v;
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(address)
+               : "memory");
+  return v;
+}
+
+// The same from memory that nothing writes while the kernel runs.
 __device__ __forceinline__ uint4 load_once(const void* address) {
+#if INPUT_IS_FRESH
+  return load_in_order(address);
+#else
   uint4 v;
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "l"(address));
   return v;
+#endif
 }
 
 __device__ __forceinline__ uint4 load_16(const void* address) { return *static_cast<const uint4*>(address); }

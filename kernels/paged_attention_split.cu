@@ -29,20 +29,27 @@ constexpr int ROWS_STORED = GROUP_SIZE < ROWS ? GROUP_SIZE : ROWS;
 constexpr int RESIDENT_WARPS = HEAD_SIZE <= 64 && ROWS == 8 ? 16 : 8;
 constexpr int MIN_THREAD_BLOCKS = NUM_WARPS >= 8 ? 1 : RESIDENT_WARPS / NUM_WARPS;
 
+#if INPUT_IS_FRESH
+#define FRESH_RESTRICT  // nothing may be read before the wait
+#else
+#define FRESH_RESTRICT __restrict__
+#endif
+
+// With INPUT_IS_FRESH the kernel before writes the query and the newest keys and values, and this one waits for it.
 // Grid: (max_splits, num_kv_heads * ROW_BLOCKS, num_seqs), NUM_WARPS * 32 threads
 extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) paged_attention_split(
-    Element* __restrict__ output,             // [num_seqs, num_heads, head_size], strided
-    float* __restrict__ lse,                  // [num_seqs, num_heads], or null
-    float* __restrict__ partial_output,       // [num_seqs, num_heads, max_parts, head_size]
-    float2* __restrict__ partial_state,       // [num_seqs, num_heads, max_parts]
-    uint32* __restrict__ arrivals,            // [num_seqs, num_kv_heads * ROW_BLOCKS], zero before and after
-    const Element* __restrict__ query,        // [num_seqs, num_heads, head_size], strided
-    const Element* __restrict__ key_cache,    // [num_blocks, num_kv_heads, head_size / 8, block_size, 8]
-    const Element* __restrict__ value_cache,  // [num_blocks, num_kv_heads, head_size, block_size]
-    const int* __restrict__ block_tables,     // [num_seqs, max_blocks_per_seq]
-    const int* __restrict__ seq_lens,         // [num_seqs]
-    const int* __restrict__ shared_lens,      // [num_seqs] tokens done by shared_prefix_attention, or null
-    const float* __restrict__ alibi_slopes,   // [num_heads], or null
+    Element* __restrict__ output,               // [num_seqs, num_heads, head_size], strided
+    float* __restrict__ lse,                    // [num_seqs, num_heads], or null
+    float* __restrict__ partial_output,         // [num_seqs, num_heads, max_parts, head_size]
+    float2* __restrict__ partial_state,         // [num_seqs, num_heads, max_parts]
+    uint32* __restrict__ arrivals,              // [num_seqs, num_kv_heads * ROW_BLOCKS], zero before and after
+    const Element* FRESH_RESTRICT query,        // [num_seqs, num_heads, head_size], strided
+    const Element* FRESH_RESTRICT key_cache,    // [num_blocks, num_kv_heads, head_size / 8, block_size, 8]
+    const Element* FRESH_RESTRICT value_cache,  // [num_blocks, num_kv_heads, head_size, block_size]
+    const int* __restrict__ block_tables,       // [num_seqs, max_blocks_per_seq]
+    const int* __restrict__ seq_lens,           // [num_seqs]
+    const int* __restrict__ shared_lens,        // [num_seqs] tokens done by shared_prefix_attention, or null
+    const float* __restrict__ alibi_slopes,     // [num_heads], or null
     int max_blocks_per_seq, int num_kv_heads, int max_parts, int64 key_block_stride,
     int64 value_block_stride,                             // elements
     int64 query_token_stride, int64 query_head_stride,    // elements
@@ -73,6 +80,10 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) pag
 #endif
   const int first_tile = begin / TILE_TOKENS, my_first = first_tile + split * tiles_per_split;
   warp.read_table(block_table, max_blocks_per_seq, my_first + warp_index);
+  if (INPUT_IS_FRESH) {
+    let_next_kernel_start();
+    wait_for_previous_kernel();
+  }
   warp.load_query([&](int row) -> const Element* {
     if (row >= num_rows) return nullptr;
     return query + seq * query_token_stride + (first_head + row) * query_head_stride;

@@ -23,6 +23,9 @@ class EngineLimits:
     eos_token_ids: frozenset[int] = frozenset()
     """Tokens with which the model ends a text."""
     seed: int = 0
+    reserve_ahead: bool = False
+    """Whether a sequence gets its next block one step before it writes there, where there are blocks to spare: a
+    runner may then begin a step before it is asked for."""
 
     @property
     def max_len(self) -> int:

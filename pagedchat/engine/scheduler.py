@@ -23,6 +23,8 @@ from pagedchat.engine.sequence import Sequence
 
 Admission = Literal["ok", "later", "never"]
 """Whether a newcomer was taken, or its turn was used; `never`: nothing will come of waiting alone."""
+_PLENTY = 4
+"""Blocks to every running sequence, from which on none of them will soon be short of any."""
 
 
 class Scheduler:
@@ -70,7 +72,7 @@ class Scheduler:
     # --- running sequences --------------------------------------------------------------------------
 
     def _schedule_decodes(self) -> None:
-        running = self.queues.running
+        running, reserve_ahead = self.queues.running, self.limits.reserve_ahead
         batch, budget, index = self._batch, self._budget, 0
         while index < len(running) and budget:
             seq = running[index]
@@ -80,8 +82,15 @@ class Scheduler:
             ):
                 batch.append(ScheduledSequence(seq, start, 1, True))
                 budget -= 1
+                if reserve_ahead and start + 1 == seq.writable_len:
+                    self._reserve_next(seq, start + 2)
             index += 1
         self._budget = budget
+
+    def _reserve_next(self, seq: Sequence, end: int) -> None:
+        """The block for the token after this step's, if the sequence goes on and nobody is short of blocks."""
+        if end < seq.stop_length and self.blocks.pool.num_available > _PLENTY * len(self.queues.running):
+            self.blocks.prepare_write(seq, end)
 
     def _schedule_prefills(self) -> None:
         running = self.queues.running

@@ -22,6 +22,8 @@ _TENSOR_CORES: Choices = {**_CACHE, "ELEMENT": TENSOR_CORE_ELEMENTS, **_SCORES}
 
 _TURING = frozenset({"sm_75"})
 _NO_BFLOAT16 = Limit("tensor cores multiply bfloat16 from sm_80 on", _TURING, where={"ELEMENT": ["bfloat16"]})
+_OVERLAPPING = frozenset({"sm_90", "sm_100", "sm_103", "sm_120"})
+"""Where a launch may begin before the one before it has ended (programmatic dependent launch)."""
 _HOPPER_ONLY = Limit("warpgroup products (wgmma) exist on sm_90 alone", frozenset({"sm_90"}), but=True)
 
 # As pagedchat/ops/decode_split.py chooses: warps of a thread block.
@@ -70,6 +72,22 @@ _WGMMA_TUNINGS = (
     Tuning({**_TWO, "TILE_KEYS": 64}, {"HEAD_SIZE": [256]}),
 )
 
+# As pagedchat/ops/small_batch_plan.py chooses, for some widths of models: a width takes what it needs.
+_PRODUCT: Choices = {"ELEMENT": TENSOR_CORE_ELEMENTS, "NORM": (0, 1, 2), "TOKEN_TILES": (1, 2, 3, 4)}
+_PRODUCT_TUNINGS = (
+    Tuning({"IN_FEATURES": 768, "NUM_WARPS": 4}),
+    Tuning({"IN_FEATURES": 1024, "NUM_WARPS": 4}),
+    Tuning({"IN_FEATURES": 3072, "NUM_WARPS": 12}),
+)
+_HEAD_TUNINGS = (
+    Tuning({"IN_FEATURES": 768, "NUM_WARPS": 6}),
+    Tuning({"IN_FEATURES": 1024, "NUM_WARPS": 8}),
+)
+
+# As pagedchat/ops/sample.py chooses: thread blocks that share a row.
+_SAMPLE_TUNINGS = (Tuning({"CLUSTER": 1, "NUM_THREADS": 512}), Tuning({"CLUSTER": 8, "NUM_THREADS": 512}))
+_NO_CLUSTERS = Limit("clusters exist from sm_90 on", _OVERLAPPING, but=True, where={"CLUSTER": [8]})
+
 CATALOGUE = (
     KernelFile("reshape_and_cache", ("reshape_and_cache", "reshape_and_cache_runs"), _CACHE),
     KernelFile("gather_cached_kv", ("gather_cached_kv",), _CACHE),
@@ -80,7 +98,7 @@ CATALOGUE = (
     KernelFile(
         "paged_attention_split",
         ("paged_attention_split",),
-        {**_TENSOR_CORES, "WHOLE_CONTEXT": FLAG},
+        {**_TENSOR_CORES, "WHOLE_CONTEXT": FLAG, "INPUT_IS_FRESH": FLAG},
         _DECODE_TUNINGS,
         (_NO_BFLOAT16,),
     ),
@@ -105,8 +123,30 @@ CATALOGUE = (
     ),
     KernelFile("paged_prefill_simt", ("paged_prefill_simt",), _CUDA_CORES),
     KernelFile("paged_prefill_wgmma", ("paged_prefill_wgmma",), _TENSOR_CORES, _WGMMA_TUNINGS, (_HOPPER_ONLY,)),
+    KernelFile(
+        "small_batch_linear",
+        ("small_batch_linear",),
+        {**_PRODUCT, "ACTIVATION": (0, 1, 2), "PAIRED": FLAG},
+        _PRODUCT_TUNINGS,
+        (_NO_BFLOAT16,),
+    ),
+    KernelFile(
+        "qkv_to_cache",
+        ("qkv_to_cache",),
+        {**_PRODUCT, "HEAD_SIZE": HEAD_SIZES, "BLOCK_SIZE": BLOCK_SIZES, "ROTARY": FLAG},
+        _PRODUCT_TUNINGS,
+        (_NO_BFLOAT16,),
+    ),
+    KernelFile("next_token", ("logits_argmax",), _PRODUCT, _HEAD_TUNINGS, (_NO_BFLOAT16,)),
+    KernelFile("embed_tokens", ("embed_tokens",), {"ELEMENT": ELEMENTS}),
+    KernelFile("decode_state", ("find_slots", "argmax_rows", "replace_tokens"), {"ELEMENT": ELEMENTS}),
+    KernelFile("sample", ("sample",), {"ELEMENT": ELEMENTS}, _SAMPLE_TUNINGS, (_NO_CLUSTERS,)),
 )
-_ANY_MODEL = {"reshape_and_cache", "gather_cached_kv", "copy_blocks", "swap_blocks", "merge_attn_states"}
+_DECODE_STEPS = {"small_batch_linear", "qkv_to_cache", "next_token", "embed_tokens", "decode_state"}
+"""For whole decode steps; what a model needs of them depends on its width, so they are compiled at first use."""
+_ANY_MODEL = {
+    "reshape_and_cache", "gather_cached_kv", "copy_blocks", "swap_blocks", "merge_attn_states", "sample"
+}  # fmt: skip
 _ON_CUDA_CORES = {"paged_attention_simt", "paged_prefill_simt"}
 
 
@@ -145,6 +185,8 @@ def variants_for_model(
         "SOFT_CAP": int(soft_cap),
         "ALIBI": int(alibi),
     }
+    if architecture not in _OVERLAPPING:
+        known["INPUT_IS_FRESH"] = 0
     files = [file for file in CATALOGUE if file.stem in stems]
     return [variant for file in files for variant in file.variants(architecture, **known)]
 
@@ -152,7 +194,7 @@ def variants_for_model(
 def _stems(element: str, head_size: int, architecture: str) -> set[str]:
     if element == "float32" or (element == "bfloat16" and architecture in _TURING):
         return _ANY_MODEL | _ON_CUDA_CORES
-    stems = {file.stem for file in CATALOGUE} - _ON_CUDA_CORES
+    stems = {file.stem for file in CATALOGUE} - _ON_CUDA_CORES - _DECODE_STEPS
     if head_size == 256 and architecture in _TURING:  # see _PREFILL_LIMITS
         stems.add("paged_prefill_simt")
     return stems

@@ -75,8 +75,13 @@ def launch_split(
     num_tokens: int | None,
     output: torch.Tensor,
     lse: torch.Tensor | None,
+    overlap: bool = False,
 ) -> None:
-    """The kernel alone, arguments as in `paged_attention_split`; `output` is given."""
+    """The kernel alone, arguments as in `paged_attention_split`; `output` is given.
+
+    With `overlap` the launch may begin before the kernel before it has ended, which writes the query or the newest
+    keys and values; only where that one waits for those before it.
+    """
     shape = DecodeShape.of(query, key_cache)
     window = options.sliding_window or 0
     longest = min(max_seq_len, window + TILE_TOKENS) if window else max_seq_len
@@ -100,6 +105,7 @@ def launch_split(
         partial=partial,
         output=output,
         lse=lse,
+        input_is_fresh=overlap and can_overlap(query.device),
     )
 
 
@@ -121,12 +127,14 @@ def launch_on_splits(
     partial: tuple[torch.Tensor, torch.Tensor],
     output: torch.Tensor,
     lse: torch.Tensor | None,
+    input_is_fresh: bool = False,
 ) -> None:
     """The kernel with a split that is worked out already; see kernels/paged_attention_split.cu."""
     num_seqs, num_kv_heads = len(query), key_cache.shape[1]
     grid_heads = num_kv_heads * shape.row_blocks
     whole = shared_lens is None and options.sliding_window is None
-    kernel = decode_kernel(NAME, query, key_cache, options, num_warps, WHOLE_CONTEXT=int(whole))
+    constants = {"WHOLE_CONTEXT": int(whole), "INPUT_IS_FRESH": int(input_is_fresh)}
+    kernel = decode_kernel(NAME, query, key_cache, options, num_warps, **constants)
     arrivals = arrival_counters(query.device, num_seqs * grid_heads).data_ptr() if num_splits > 1 else 0
     args = (
         output.data_ptr(),
@@ -161,7 +169,7 @@ def launch_on_splits(
         32 * num_warps,
         args,
         stream=stream_of(query),
-        overlap=shared_lens is not None and can_overlap(query.device),
+        overlap=input_is_fresh or (shared_lens is not None and can_overlap(query.device)),
     )
 
 

@@ -55,12 +55,17 @@ class _Assembly:
         runner, pool = self._runner(description, model, shape, attention.factory, device)
         self._say("warmup", "Trying the model on a short text")
         check_against_model(description.name, runner, description.vocab_size)
+        if isinstance(runner, NativeModelRunner):
+            runner.capture_decodes(self._config.scheduler.max_num_seqs, description.max_model_len)
+            if runner.decodes is not None:
+                self._say("warmup", "Capturing the step of one chat")
+                runner.decodes.prepare(1, 1)
         generation_config = read_generation_config(description.folder)
         sampling = sampling_values(generation_config)
         eos = description.eos_token_ids | eos_token_ids(generation_config)
         return LoadedModel(
             runner=runner,
-            limits=self._limits(description, pool, device, eos),
+            limits=self._limits(description, pool, runner, eos),
             info=self._info(description, runner, pool, attention, tokenizer, num_parameters, sampling),
             tokenizer=tokenizer.tokenizer if tokenizer else None,
             chat_template=tokenizer.chat_template if tokenizer else None,
@@ -148,7 +153,7 @@ class _Assembly:
         return self._config.scheduler.max_num_batched_tokens or default
 
     def _limits(
-        self, description: ModelDescription, pool: PoolSize, device: torch.device, eos: frozenset[int]
+        self, description: ModelDescription, pool: PoolSize, runner: TorchModelRunner, eos: frozenset[int]
     ) -> EngineLimits:
         config = self._config
         return EngineLimits(
@@ -157,11 +162,12 @@ class _Assembly:
             block_size=config.cache.block_size,
             model_len=description.max_model_len,
             max_num_seqs=config.scheduler.max_num_seqs,
-            max_num_batched_tokens=self._token_budget(device),
+            max_num_batched_tokens=self._token_budget(runner.device),
             enable_prefix_caching=config.cache.enable_prefix_caching,
             preemption_mode=config.scheduler.preemption_mode,
             eos_token_ids=eos,
             seed=config.seed,
+            reserve_ahead=runner.decodes is not None,
         )
 
     def _info(

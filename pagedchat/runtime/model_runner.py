@@ -1,7 +1,7 @@
 """One step on the model: block moves, forward pass over the flattened batch, sampling. Knows no queues, no pool."""
 
 import inspect
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 
@@ -12,6 +12,9 @@ from pagedchat.runtime.batch_inputs import BatchInputs, flatten
 from pagedchat.runtime.kv_cache import apply_block_ops
 from pagedchat.runtime.sampler import SamplingRow, sample
 from pagedchat.runtime.step_clock import StepClock
+
+if TYPE_CHECKING:  # only a GPU has any use for it
+    from pagedchat.runtime.decode_graph.decode_steps import DecodeSteps
 
 
 class TorchModelRunner:
@@ -30,8 +33,10 @@ class TorchModelRunner:
         self.model = model
         self._block_size = block_size
         self.device = device
-        self.backend = backend
         self._selects_rows = "logits_to_keep" in inspect.signature(model.forward).parameters
+        self.decodes: DecodeSteps | None = None
+        """Runs the batches that it can, where there is one; made for the backend, and gone with it."""
+        self.backend = backend
 
     @property
     def backend(self) -> AttentionBackend:
@@ -40,11 +45,16 @@ class TorchModelRunner:
 
     @backend.setter
     def backend(self, backend: AttentionBackend) -> None:
+        self.decodes = None
         self._backend = cast(AttentionBackend, TimedBackend(backend)) if self.device.type == "cpu" else backend
 
     @torch.inference_mode()
     def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         """See `engine.output.ModelRunner`."""
+        if self.decodes is not None:
+            output = self.decodes.execute(batch)
+            if output is not None:
+                return output
         clock = StepClock(self.device)
         apply_block_ops(self.backend, batch.block_ops)
         clock.mark()

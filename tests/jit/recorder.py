@@ -14,13 +14,21 @@ from pagedchat.jit.driver import Gpu
 from pagedchat.jit.variant import Constant, Variant
 from pagedchat.ops.attention_options import AttentionOptions
 from pagedchat.ops.copy_blocks import copy_blocks
+from pagedchat.ops.decode_state import DecodeState, advance_by_argmax, slots_of
+from pagedchat.ops.embed_tokens import embed_tokens
 from pagedchat.ops.gather_cached_kv import gather_cached_kv
 from pagedchat.ops.merge_attn_states import merge_attn_states
+from pagedchat.ops.next_token import logits_argmax
+from pagedchat.ops.norm import Norm
 from pagedchat.ops.paged_attention_simt import paged_attention_simt
 from pagedchat.ops.paged_attention_split import paged_attention_split
 from pagedchat.ops.paged_prefill_varlen import paged_prefill_varlen
+from pagedchat.ops.qkv_to_cache import qkv_to_cache
 from pagedchat.ops.reshape_and_cache import reshape_and_cache
+from pagedchat.ops.sample import sample
+from pagedchat.ops.sample_rows import SampleRow, pack_rows
 from pagedchat.ops.shared_prefix_attention import shared_prefix_attention
+from pagedchat.ops.small_batch_linear import small_batch_linear
 
 NUM_KV_HEADS = 2
 SHARED_BYTES = {
@@ -118,6 +126,34 @@ def write_and_read(dtype: torch.dtype, head_size: int, block_size: int) -> None:
     lse = torch.empty(len(key), NUM_KV_HEADS)
     merge_attn_states(key, lse, key, lse, key, lse)
     copy_blocks(torch.empty(1, 2, 2, NUM_KV_HEADS * head_size * block_size, dtype=dtype), ids, ids + 1)
+
+
+def draw(dtype: torch.dtype) -> None:
+    """The next tokens of few rows and of many."""
+    for num_rows in (1, 64, 256):
+        rows = pack_rows([SampleRow()] * num_rows)
+        sample(torch.empty(num_rows, 50, dtype=dtype), rows, torch.zeros(num_rows, dtype=torch.int32))
+
+
+def decode_step(dtype: torch.dtype, head_size: int, block_size: int) -> None:
+    """What a captured step of one sequence launches, besides its attention."""
+    query, key_cache, value_cache, tables, numbers = _tensors(1, 1, dtype, head_size, block_size, 1)
+    state = DecodeState(numbers, numbers, numbers, tables, numbers, numbers[None], numbers)
+    weight = torch.empty(32, 768, dtype=dtype)
+    logits = torch.empty(1, 32, dtype=dtype)
+    slots_of(state.positions, tables, block_size)
+    advance_by_argmax(state, logits)
+    rows = embed_tokens(weight, state.token_ids, state.positions)
+    if dtype == torch.float32:
+        return
+    norm = Norm("rms", rows[0], None, 1e-5)
+    qkv = torch.empty(3 * NUM_KV_HEADS * head_size, 768, dtype=dtype)
+    turns = torch.empty(8, head_size // 2, 2)
+    caches = (key_cache, value_cache)
+    qkv_to_cache(query, *caches, rows, qkv, tables, state.positions, norm=norm, rotations=turns)
+    small_batch_linear(rows, weight, norm=norm, activation="relu")
+    small_batch_linear(rows, weight, activation="silu", paired=True)
+    logits_argmax(state, logits, rows, weight, norm=norm, best=torch.zeros(1, dtype=torch.int64))
 
 
 def _tensors(

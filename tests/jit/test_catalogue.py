@@ -10,7 +10,8 @@ from pagedchat.jit.variant import Variant
 from pagedchat.resources import resource_dir
 
 KERNELS = resource_dir("kernels")
-ENTRY = re.compile(r'extern "C" __global__ void\s+(?:__launch_bounds__\((?:[^()]|\([^()]*\))*\)\s*)?(\w+)\(')
+LAUNCH_BOUNDS = r"__launch_bounds__\((?:[^()]|\([^()]*\))*\)\s*"
+ENTRY = re.compile(rf'extern "C" __global__ void\s+(?:IN_CLUSTERS\s+)?(?:{LAUNCH_BOUNDS})?(\w+)\(')
 MOST_VARIANTS = 6
 FILES = pytest.mark.parametrize("file", CATALOGUE, ids=lambda file: file.stem)
 

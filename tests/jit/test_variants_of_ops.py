@@ -8,11 +8,11 @@ import torch
 from pagedchat.jit.architecture import architecture_of
 from pagedchat.jit.arguments import Frame, Layout
 from pagedchat.jit.builder import KernelBuilder
-from pagedchat.jit.catalogue import BLOCK_SIZES, HEAD_SIZES, variants_for_model
+from pagedchat.jit.catalogue import BLOCK_SIZES, CATALOGUE, HEAD_SIZES, variants_for_model
 from pagedchat.jit.parameters import cubin_parameters
 from pagedchat.ops.attention_options import AttentionOptions
 from pagedchat.ops.cuda_launch import element_name
-from tests.jit.recorder import SHARED_BYTES, decode, prefill, recorded_launches, write_and_read
+from tests.jit.recorder import SHARED_BYTES, decode, decode_step, draw, prefill, recorded_launches, write_and_read
 
 GROUP_SIZES = (1, 5, 32)
 PLAIN, CAPPED, SLOPED = (False, False), (True, False), (False, True)
@@ -31,6 +31,7 @@ def test_ops_ask_only_for_what_the_catalogue_lists_for_the_model(
         alibi = torch.zeros(2 * group_size) if slopes else None
         with recorded_launches(capability) as launches:
             write_and_read(dtype, head_size, block_size)
+            draw(dtype)
             for window in (None, 100):
                 cap_or_none = 30.0 if cap else None
                 options = AttentionOptions(scale=0.1, sliding_window=window, cap=cap_or_none, alibi_slopes=alibi)
@@ -50,9 +51,11 @@ def test_ops_pass_what_their_kernels_take(dtype: torch.dtype) -> None:
     """One variant of each kernel is compiled for its parameters; all the others have the same."""
     with recorded_launches((9, 0)) as launches:
         write_and_read(dtype, 64, 16)
+        draw(dtype)
         options = AttentionOptions(scale=0.1)
         decode(dtype, 64, 16, 4, options, tensor_cores=dtype == torch.float16)
         prefill(dtype, 64, 16, 4, options)
+        decode_step(dtype, 64, 16)
     one_each = {(variant.stem, entry): (variant, args) for (variant, entry), args in launches.items()}
     builds = KernelBuilder().build_all([(variant, "sm_90") for variant, _ in one_each.values()])
     for build, ((_, entry), (_, args)) in zip(builds, one_each.items(), strict=True):
@@ -60,3 +63,17 @@ def test_ops_pass_what_their_kernels_take(dtype: torch.dtype) -> None:
         layout = Layout(entry, cubin_parameters(build.cubin.code, entry), args)
         frame = Frame(layout)
         frame.pack(frame.buffer, 0, *[1] * 7, 0, 0, 0, *args)  # an address would not fit into 4 bytes
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+def test_captured_steps_use_the_constants_that_the_catalogue_names(dtype: torch.dtype) -> None:
+    named = {
+        (file.stem, frozenset([*file.constants, *tuning.constants]))
+        for file in CATALOGUE
+        for tuning in file.tunings
+    }
+    with recorded_launches((9, 0)) as launches:
+        decode_step(dtype, 64, 16)
+    asked = {(variant.stem, frozenset(variant.constants)) for variant, _ in launches}
+    assert len(asked) == (2 if dtype == torch.float32 else 5)
+    assert asked <= named

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from pagedchat.engine.sampling_params import SamplingParams
-from pagedchat.runtime import sampler
+from pagedchat.ops import sample_torch
 from pagedchat.runtime.sampler import SamplingRow, sample
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -59,7 +59,7 @@ def test_short_list_and_full_sort_choose_the_same(params: SamplingParams, monkey
     logits = torch.randn(200, 300, generator=torch.Generator().manual_seed(0)) * 2
     chosen = []
     for width in (4, 32, 300):
-        monkeypatch.setattr(sampler, "SHORTLIST", width)
+        monkeypatch.setattr(sample_torch, "SHORTLIST", width)
         chosen.append(sample(logits, rows(params, 200)))
     assert chosen[0] == chosen[1] == chosen[2]
     assert len(set(chosen[0])) > 20
@@ -79,6 +79,32 @@ def test_result_does_not_depend_on_the_rest_of_the_batch() -> None:
     alone = [sample(logits[i : i + 1], [row])[0] for i, row in enumerate(batch)]
     assert sample(logits, batch) == alone
     assert sample(logits.flip(0), batch[::-1]) == alone[::-1]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_seed_draws_the_same_alone_and_among_63_others(device: str) -> None:
+    """Text of several tokens, each from logits that follow from the tokens before it; devices agree too."""
+    vectors = torch.randn(500, 500, generator=torch.Generator().manual_seed(5)) * 2
+
+    def text(batch: list[SamplingRow], where: str) -> list[list[int]]:
+        for _ in range(8):
+            logits = vectors[[row.token_ids[-1] for row in batch]].to(where)
+            for row, token_id in zip(batch, sample(logits, batch), strict=True):
+                row.token_ids.append(token_id)
+        return [row.token_ids for row in batch]
+
+    def batch() -> list[SamplingRow]:
+        params = [
+            SamplingParams(
+                temperature=i % 3 / 2, top_k=i % 5 * 20, top_p=1 - i % 4 / 10, repetition_penalty=1 + i % 2
+            )
+            for i in range(64)
+        ]
+        return [SamplingRow(params[i], list(range(i, i + 3)), 100 + i) for i in range(64)]
+
+    together = text(batch(), device)
+    for i in (0, 1, 31, 47, 62, 63):
+        assert text(batch()[i : i + 1], "cpu") == together[i : i + 1]
 
 
 def test_seed_and_position_decide() -> None:
@@ -119,7 +145,7 @@ def test_extreme_temperatures() -> None:
 
 
 def test_draw_next_to_one_stays_inside_the_filter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampler, "uniform", lambda *_: 1 - 2.0**-53)
+    monkeypatch.setattr(sample_torch, "philox_64", lambda *_: (1 << 64) - 1)
     logits = torch.tensor([[3.0, 2.0, 1.0, 0.0]])
     assert sample(logits, rows(SamplingParams(), 1)) == [3]
     assert sample(logits, rows(SamplingParams(top_k=2), 1)) == [1]

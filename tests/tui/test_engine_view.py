@@ -22,7 +22,7 @@ from pagedchat.events import (
 )
 from pagedchat.tui.engine_state import MAX_LINES, MAX_REPORTS
 from pagedchat.tui.engine_view import EngineView
-from tests.scripted_reports import ScriptedEngine, pressed, story
+from tests.scripted_reports import ScriptedEngine, story
 
 
 def marks(view: EngineView, seq_id: int) -> str:

@@ -133,6 +133,7 @@ async def test_click_and_drag(run: RecordedEngine) -> None:
         await pilot.pause(0.1)
         assert app.asked[-1] is None
         await pilot.mouse_up(bar, offset=(right, 0))
+        await pilot.pause(0.1)
         asked = list(app.asked)
         await pilot.hover(bar, offset=(20, 0))
         await pilot.pause(0.1)

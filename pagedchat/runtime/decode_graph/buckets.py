@@ -1,4 +1,4 @@
-"""Sizes that decode steps are captured for: a batch or a context is rounded up to the next of them. Pure arithmetic."""
+"""Sizes that decode steps are captured for: batch and context are rounded up to the next. Pure arithmetic."""
 
 from bisect import bisect_left
 from functools import cache

@@ -32,7 +32,7 @@ class GraphRecorder:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._on_gpu = device.type == "cuda"
-        self._pool = torch.cuda.graph_pool_handle() if self._on_gpu else None  # type: ignore[no-untyped-call]
+        self._pool = torch.cuda.graph_pool_handle() if self._on_gpu else None
         self._stream = torch.cuda.Stream(device) if self._on_gpu else None  # type: ignore[no-untyped-call]
 
     def record(self, step: Step) -> Replayable:

@@ -1,8 +1,8 @@
 """Batches in which every sequence computes one token, run as captured steps; everything else is left to others.
 
 The host's part of such a step is filling one piece of pinned memory, one copy, one launch, and reading the tokens
-from pinned memory when they are there. Where all rows are greedy, the step after is begun at once (`ahead`), and the
-host's part of the engine runs beside it.
+from pinned memory when they are there. Unless tokens are chosen with penalties, which take the host, the step after
+is begun at once (`ahead`), and the host's part of the engine runs beside it.
 """
 
 import time
@@ -10,17 +10,17 @@ import time
 import torch
 
 from pagedchat.engine.output import ModelRunnerOutput, ScheduledSequence, SchedulerOutput
-from pagedchat.models.native_model import NativeModel
+from pagedchat.ops.sample_rows import pack_rows
 from pagedchat.runtime.attention.cuda_backend import MIN_SHARED_TOKENS, CudaAttention
 from pagedchat.runtime.attention.prefix_groups import SharingRule, plan_sharing
 from pagedchat.runtime.attention.table_rows import BlockTableRows
-from pagedchat.runtime.decode_graph.ahead import RunningStep, may_run_ahead
+from pagedchat.runtime.decode_graph.ahead import Choice, RunningStep, may_run_ahead
 from pagedchat.runtime.decode_graph.buckets import Bucket, bucket_of
 from pagedchat.runtime.decode_graph.capture import Replayable
 from pagedchat.runtime.decode_graph.state_buffers import Batch, StateBuffers
 from pagedchat.runtime.decode_graph.step_store import StepStore
 from pagedchat.runtime.kv_cache import apply_block_ops
-from pagedchat.runtime.sampler import SamplingRow, sample
+from pagedchat.runtime.sampler import SamplingRow, op_rows, sample
 
 _SHARING_GAIN = 8 << 30
 """Keys and values of all layers that sharing a prefix must save reading to make up for a step that is not captured:
@@ -37,7 +37,7 @@ class DecodeSteps:
         model_len: tokens of a sequence, at most.
     """
 
-    def __init__(self, model: NativeModel, backend: CudaAttention, max_num_seqs: int, model_len: int) -> None:
+    def __init__(self, model: torch.nn.Module, backend: CudaAttention, max_num_seqs: int, model_len: int) -> None:
         self._backend = backend
         self._max_num_seqs, self._model_len = max_num_seqs, model_len
         block_size = backend.shape.block_size
@@ -52,11 +52,16 @@ class DecodeSteps:
         self.num_replays = self.num_ahead = 0
         """Steps run, and those of them that were begun ahead and asked for."""
 
+    @torch.inference_mode()
     def prepare(self, num_seqs: int, context_len: int) -> bool:
-        """Capture what serves such batches, before there are any; whether that went well."""
+        """Capture what serves such batches, greedy ones and drawn ones, before there are any.
+
+        Returns:
+            Whether that went well.
+        """
         bucket = bucket_of(num_seqs, context_len, self._max_num_seqs, self._model_len)
         self._ahead = None
-        return bucket is not None and self._store.get(bucket) is not None
+        return bucket is not None and all(self._store.get(bucket, drawn=drawn) for drawn in (False, True))
 
     def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput | None:
         """As `engine.output.ModelRunner`; None, with nothing done, for a batch of another kind."""
@@ -69,21 +74,43 @@ class DecodeSteps:
                 self.num_ahead += 1
                 return self._finish(ahead, parts, rows, started)
         bucket = self._bucket(parts)
-        step = None if bucket is None else self._store.get(bucket)
+        sampling = _sampling_rows(parts)
+        choice = choice_for(sampling)
+        step = None if bucket is None else self._store.get(bucket, drawn=choice == "drawn")
         if bucket is None or step is None:
             return None
         apply_block_ops(self._backend, batch.block_ops)
         self._backend.wait_for_swaps()
-        starts = [part.start for part in parts]
-        sequences = [part.sequence for part in parts]
-        token_ids = [sequence.token_ids[start] for sequence, start in zip(sequences, starts, strict=True)]
-        tables = [sequence.block_table for sequence in sequences]
-        self._number += 1
-        rows_of_tables = self._rows.gather([sequence.seq_id for sequence in sequences], tables)
-        self._buffers.upload(bucket, Batch(token_ids, starts, rows_of_tables), self._number)
-        running = RunningStep(bucket, self._number, None, sequences, starts, [table.copy() for table in tables])
+        running = self._upload(bucket, parts, sampling, choice)
         self._replay(step, running)
         return self._finish(running, parts, list(range(len(parts))), started)
+
+    def _upload(
+        self, bucket: Bucket, parts: list[ScheduledSequence], sampling: list[SamplingRow], choice: Choice
+    ) -> RunningStep:
+        """Tell the device all about a batch."""
+        sequences = [part.sequence for part in parts]
+        tables = [sequence.block_table for sequence in sequences]
+        self._number += 1
+        running = RunningStep(
+            bucket=bucket,
+            number=self._number,
+            done=None,
+            sequences=[*sequences],
+            choice=choice,
+            params=[sequence.sampling_params for sequence in sequences],
+            seeds=[sequence.seed for sequence in sequences],
+            starts=[part.start for part in parts],
+            tables=[table.copy() for table in tables],
+        )
+        batch = Batch(
+            token_ids=[part.sequence.token_ids[part.start] for part in parts],
+            positions=running.starts,
+            block_tables=self._rows.gather([sequence.seq_id for sequence in sequences], tables),
+            sampling=pack_rows(op_rows(sampling)) if choice == "drawn" else None,
+        )
+        self._buffers.upload(bucket, batch, running.number)
+        return running
 
     def _bucket(self, parts: list[ScheduledSequence]) -> Bucket | None:
         """The bucket of a batch; None if it is not one of single tokens, or gains more from a shared prefix."""
@@ -107,43 +134,64 @@ class DecodeSteps:
         self, running: RunningStep, parts: list[ScheduledSequence], rows: list[int], started: float
     ) -> ModelRunnerOutput:
         """Begin the next step if that is known by now, and wait for the tokens of this one."""
-        params = [part.sequence.sampling_params for part in parts]
-        greedy = all(p.temperature == 0 and p.repetition_penalty == 1 for p in params)
-        if greedy and len(rows) == len(running.sequences) and may_run_ahead(parts, running.bucket.context_len):
-            self._begin_next(running)
+        on_device = running.choice != "host"
+        if on_device and self._goes_on(running.bucket, parts):
+            self._begin_next(running, parts, rows)
         launched = time.perf_counter()
         if running.done is not None:
             running.done.synchronize()
         waited = time.perf_counter()
-        if greedy:
+        if on_device:
             chosen = self._buffers.tokens(running.bucket, running.number, len(running.sequences))
             if self._ahead is not None:
                 self._ahead.token_ids = chosen
-            if len(rows) < len(chosen):
+            if rows != list(range(len(chosen))):
                 chosen = [chosen[row] for row in rows]
         else:
             chosen = self._sample(running, parts, rows)
         seconds = (0.0, waited - launched, time.perf_counter() - waited, launched - started)
         return ModelRunnerOutput([[token_id] for token_id in chosen], *seconds)
 
-    def _begin_next(self, running: RunningStep) -> None:
-        step = self._store.get(running.bucket)
+    def _goes_on(self, bucket: Bucket, parts: list[ScheduledSequence]) -> bool:
+        """Whether the step after can be begun: its places are known, and no smaller bucket would do."""
+        smallest = bucket_of(len(parts), 1, self._max_num_seqs, self._model_len)
+        return (
+            smallest is not None
+            and smallest.num_seqs == bucket.num_seqs
+            and any(len(part.sequence.token_ids) + 1 < part.sequence.stop_length for part in parts)
+            and may_run_ahead(parts, bucket.context_len)
+        )
+
+    def _begin_next(self, running: RunningStep, parts: list[ScheduledSequence], rows: list[int]) -> None:
+        step = self._store.get(running.bucket, drawn=running.choice == "drawn")
         if step is None:
             return
-        tables = [sequence.block_table for sequence in running.sequences]
-        if any(len(table) != len(known) for table, known in zip(tables, running.tables, strict=True)):
-            rows = self._rows.gather([sequence.seq_id for sequence in running.sequences], tables)
-            self._buffers.upload_tables(running.bucket, rows)
-            running.tables = [table.copy() for table in tables]
+        following = running.next(parts, rows)
+        grown = following.take_new_tables()
+        if grown or len(rows) < sum(start >= 0 for start in running.starts):
+            for row in grown:
+                self._buffers.set_table(running.bucket, row, following.tables[row])
+            self._buffers.upload_places(running.bucket, following.starts)
         self._number += 1
-        starts = [start + 1 for start in running.starts]
-        self._ahead = RunningStep(running.bucket, self._number, None, running.sequences, starts, running.tables)
-        self._replay(step, self._ahead)
+        following.number = self._number
+        self._ahead = following
+        self._replay(step, following)
 
     def _sample(self, running: RunningStep, parts: list[ScheduledSequence], rows: list[int]) -> list[int]:
         step = self._store.get(running.bucket)
         if step is None:
             raise RuntimeError("a step is running that was never captured")
-        sequences = [part.sequence for part in parts]
         logits = step.logits[: len(rows)] if rows == list(range(len(rows))) else step.logits[rows]
-        return sample(logits, [SamplingRow(seq.sampling_params, seq.token_ids, seq.seed) for seq in sequences])
+        return sample(logits, _sampling_rows(parts))
+
+
+def _sampling_rows(parts: list[ScheduledSequence]) -> list[SamplingRow]:
+    sequences = [part.sequence for part in parts]
+    return [SamplingRow(seq.sampling_params, seq.token_ids, seq.seed) for seq in sequences]
+
+
+def choice_for(rows: list[SamplingRow]) -> Choice:
+    """Who chooses the tokens of a batch."""
+    if any(row.penalised for row in rows):
+        return "host"
+    return "greedy" if all(row.params.greedy for row in rows) else "drawn"

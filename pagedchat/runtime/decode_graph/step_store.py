@@ -5,13 +5,14 @@ import logging
 import torch
 
 from pagedchat.errors import PagedChatError
+from pagedchat.ops.decode_state import DecodeState
 from pagedchat.ops.small_batch_linear import can_multiply, has_kernels_for
 from pagedchat.ops.small_batch_plan import plan_product
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.decode_graph.buckets import Bucket
 from pagedchat.runtime.decode_graph.capture import GraphRecorder, Replayable
 from pagedchat.runtime.decode_graph.state_buffers import StateBuffers, no_rows
-from pagedchat.runtime.decode_graph.steps import DecodeAttention, FusedStep, ModuleStep, Step
+from pagedchat.runtime.decode_graph.steps import DecodeAttention, DrawnStep, FusedStep, ModuleStep, Step
 from pagedchat.runtime.decode_graph.weights import FusedModel, fused_model
 
 log = logging.getLogger(__name__)
@@ -39,27 +40,36 @@ class StepStore:
         self._recorder = GraphRecorder(backend.device)
         fits = has_kernels_for(backend.cache)
         self._fused = fused_model(model, model_len) if fits else None
-        self._steps: dict[Bucket, Replayable | None] = {}
+        self._steps: dict[tuple[Bucket, bool], Replayable | None] = {}
 
-    def get(self, bucket: Bucket) -> Replayable | None:
+    def get(self, bucket: Bucket, *, drawn: bool = False) -> Replayable | None:
         """The bucket's step; None if it cannot be captured.
 
         Where it has to be captured, what is in the buffers is lost.
-        """
-        if bucket not in self._steps:
-            self._steps[bucket] = self._record(bucket)
-        return self._steps[bucket]
 
-    def _record(self, bucket: Bucket) -> Replayable | None:
+        Args:
+            bucket: sizes.
+            drawn: tokens are drawn as the buffers' sampling rows say, else they are the most likely ones.
+        """
+        key = (bucket, drawn)
+        if key not in self._steps:
+            self._steps[key] = self._record(bucket, drawn)
+        return self._steps[key]
+
+    def _record(self, bucket: Bucket, drawn: bool) -> Replayable | None:
         self._buffers.upload(bucket, no_rows(), 0)
         try:
-            return self._recorder.record(self._step(bucket))
+            return self._recorder.record(self._step(bucket, drawn))
         except (RuntimeError, PagedChatError) as error:  # torch says all that can go wrong with RuntimeError
             log.warning("Steps of %d sequences are not captured: %s", bucket.num_seqs, error)
             return None
 
-    def _step(self, bucket: Bucket) -> Step:
+    def _step(self, bucket: Bucket, drawn: bool) -> Step:
         state = self._buffers.state(bucket)
+        step = self._greedy_step(bucket, state)
+        return DrawnStep(step, state, self._buffers.sampling(bucket)) if drawn else step
+
+    def _greedy_step(self, bucket: Bucket, state: DecodeState) -> Step:
         attention = DecodeAttention(self._backend, state, bucket.context_len)
         if self._fused is not None and bucket.num_seqs <= MAX_FUSED and _multiplies(self._fused, bucket.num_seqs):
             return FusedStep(self._fused, self._backend, attention, state)

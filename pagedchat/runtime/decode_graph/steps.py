@@ -9,13 +9,14 @@ from collections.abc import Callable
 import torch
 
 from pagedchat.ops.attention_options import AttentionOptions
-from pagedchat.ops.decode_state import DecodeState, advance_by_argmax, slots_of
+from pagedchat.ops.decode_state import DecodeState, advance_by_argmax, replace_tokens, slots_of
 from pagedchat.ops.embed_tokens import embed_tokens
 from pagedchat.ops.next_token import logits_argmax
 from pagedchat.ops.paged_attention_simt import paged_attention_simt
 from pagedchat.ops.paged_attention_split import launch_split
 from pagedchat.ops.qkv_to_cache import qkv_to_cache
 from pagedchat.ops.reshape_and_cache import reshape_and_cache
+from pagedchat.ops.sample import sample
 from pagedchat.ops.small_batch_linear import small_batch_linear
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.decode_graph.weights import FusedLayer, FusedModel
@@ -103,6 +104,28 @@ class ModuleStep:
         logits: torch.Tensor = self._model(state.token_ids, positions, self._attention, self._rows)
         logits = logits.contiguous()
         advance_by_argmax(state, logits)
+        return logits
+
+
+class DrawnStep:
+    """Another step, with tokens drawn instead of the most likely ones.
+
+    Args:
+        step: makes the logits.
+        state: the rows.
+        sampling: how each row draws, `[num_seqs, ROW_WORDS]`, int32.
+    """
+
+    def __init__(self, step: Step, state: DecodeState, sampling: torch.Tensor) -> None:
+        self._step = step
+        self._state = state
+        self._sampling = sampling
+
+    def __call__(self) -> torch.Tensor:
+        """See `Step`."""
+        logits = self._step()
+        # The positions are moved on by now: they are those of the tokens to be drawn.
+        replace_tokens(self._state, sample(logits, self._sampling, self._state.positions))
         return logits
 
 

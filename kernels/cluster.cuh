@@ -1,0 +1,52 @@
+// Thread blocks that work together and read each other's shared memory (clusters, sm_90): CLUSTER of them, ranks
+// along the x of the grid. With CLUSTER 1 all of this is about one thread block, on any architecture.
+
+#pragma once
+
+#include "common.cuh"
+
+#if CLUSTER > 1
+#define IN_CLUSTERS __cluster_dims__(CLUSTER, 1, 1)
+
+// A barrier among all threads of all thread blocks of the cluster, in two halves: what a thread block does between
+// them may go on while others read its shared memory.
+__device__ __forceinline__ void arrive_at_cluster() {
+  __syncwarp();
+  asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void wait_for_cluster() {
+  __syncwarp();
+  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void sync_cluster() {
+  arrive_at_cluster();
+  wait_for_cluster();
+}
+
+// Where `own`, in the shared memory of this thread block, lies in that of another one.
+__device__ __forceinline__ uint32 address_in(const void* own, int rank) {
+  const uint32 address = static_cast<uint32>(__cvta_generic_to_shared(own));
+  uint32 there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+  return there;
+}
+
+__device__ __forceinline__ uint32 load_from(const uint32* own, int rank) {
+  uint32 value;
+  asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(value) : "r"(address_in(own, rank)) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ uint64 load_from(const uint64* own, int rank) {
+  uint64 value;
+  asm volatile("ld.shared::cluster.u64 %0, [%1];" : "=l"(value) : "r"(address_in(own, rank)) : "memory");
+  return value;
+}
+#else
+#define IN_CLUSTERS
+__device__ __forceinline__ void arrive_at_cluster() {}
+__device__ __forceinline__ void wait_for_cluster() {}
+__device__ __forceinline__ void sync_cluster() { __syncthreads(); }
+__device__ __forceinline__ uint32 load_from(const uint32* own, int) { return *own; }
+__device__ __forceinline__ uint64 load_from(const uint64* own, int) { return *own; }
+#endif

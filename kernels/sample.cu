@@ -1,0 +1,242 @@
+// The next token of each row of logits: penalties, temperature, min-p, top-k, top-p, then one draw.
+//
+//   P[token] = softmax(penalised logits / temperature) over the tokens that the filters leave
+//   token    = first one in the order of the vocabulary whose cumulative P is above u,  u from (seed, position)
+//
+// Probabilities are whole numbers (token_weight.cuh), so their sums are exact: the token is the same however a row
+// is spread over threads, and the same as the torch version's. Nothing is sorted: filters are thresholds found by
+// radix selection (token_filter.cuh), and the draw goes by sums over warps first, then over one warp's part of the
+// row.
+//
+// A row is read a few times, the first time from memory, then from the caches. With CLUSTER above 1 as many thread
+// blocks share a row, for batches too small to fill the GPU.
+//
+// The draw: inverse transform with Philox4x32-10 (philox.cuh). The filters without a sort: as in FlashInfer's
+// sampling kernels, which reject instead of selecting. Top-k: Fan et al. 2018; top-p: Holtzman et al. 2019; min-p:
+// Nguyen et al. 2024; repetition penalty: Keskar et al. 2019.
+
+#include "argmax.cuh"
+#include "philox.cuh"
+#include "token_filter.cuh"
+
+// As pagedchat/ops/sample_rows.py packs it.
+struct RowParams {
+  float scale;  // log2(e) / temperature; 0: the most likely token
+  int top_k;    // 0: no limit
+  float top_p;  // 1: no limit
+  uint32 min_key;
+  float repetition_penalty, reciprocal_penalty, presence_penalty, frequency_penalty;
+  int64 counts_row;  // below 0: no penalties
+  uint64 seed;
+};
+
+struct WarpSum {
+  uint64 mass[NUM_WARPS], ties[NUM_WARPS];  // above the threshold; tokens that are on it
+};
+
+struct SampleShared {
+  uint64 best[NUM_WARPS];
+  WarpSum sums;
+  FilterShared filter;
+  int chosen_warp;
+  uint64 target, ties_left;  // what the chosen warp is to find in its part
+};
+
+__device__ __forceinline__ uint64 max_of_warp(uint64 x) {
+#pragma unroll
+  for (int step = WARP_SIZE / 2; step > 0; step /= 2) x = max(x, __shfl_xor_sync(FULL_WARP, x, step));
+  return x;
+}
+
+__device__ __forceinline__ uint64 sum_of_warp(uint64 x) {
+#pragma unroll
+  for (int step = WARP_SIZE / 2; step > 0; step /= 2) x += __shfl_xor_sync(FULL_WARP, x, step);
+  return x;
+}
+
+// The largest logit and its token, as `argmax_key`, of the whole row; all threads get it.
+__device__ __forceinline__ uint64 best_of_row(const RowSlice& slice, SampleShared& shared) {
+  float best = NEGATIVE_INFINITY;
+  int token = 0;
+  slice.for_each([&](int first, const float (&logits)[PIECE]) {
+#pragma unroll
+    for (int j = 0; j < PIECE; j++) {
+      if (logits[j] > best) best = logits[j], token = first + j;
+    }
+  });
+  const uint64 key = max_of_warp(argmax_key(best, token));
+  if (threadIdx.x % WARP_SIZE == 0) shared.best[threadIdx.x / WARP_SIZE] = key;
+  sync_cluster();
+  uint64 found = 0;
+  for (int i = threadIdx.x % WARP_SIZE; i < CLUSTER * NUM_WARPS; i += WARP_SIZE) {
+    found = max(found, load_from(&shared.best[i % NUM_WARPS], i / NUM_WARPS));
+  }
+  return max_of_warp(found);
+}
+
+__device__ __forceinline__ float value_of(uint64 argmax_key) {
+  const uint32 ordered = static_cast<uint32>(argmax_key >> 32);
+  return __uint_as_float(ordered & 0x80000000u ? ordered & 0x7fffffffu : ~ordered);
+}
+
+// Ties that stay of those from `before` on.
+__device__ __forceinline__ uint64 ties_kept(uint64 limit, uint64 before, uint64 ties) {
+  return before >= limit ? 0 : min(ties, limit - before);
+}
+
+// The draw, first half: which warp of the cluster has the token, and what is left to find there. One warp calls it.
+__device__ __forceinline__ void choose_warp(SampleShared& shared, const Kept& kept, uint64 random) {
+  constexpr int TOTAL = CLUSTER * NUM_WARPS, EACH = ceil_div(TOTAL, WARP_SIZE);
+  const int lane = threadIdx.x % WARP_SIZE;
+  uint64 mass[EACH], ties[EACH], own_ties = 0, own_mass = 0;
+#pragma unroll
+  for (int i = 0; i < EACH; i++) {
+    const int warp = lane * EACH + i;
+    mass[i] = warp < TOTAL ? load_from(&shared.sums.mass[warp % NUM_WARPS], warp / NUM_WARPS) : 0;
+    ties[i] = warp < TOTAL ? load_from(&shared.sums.ties[warp % NUM_WARPS], warp / NUM_WARPS) : 0;
+    own_ties += ties[i];
+  }
+  uint64 ties_before = scan_warp(own_ties) - own_ties, before = ties_before;
+  const uint64 weight = weight_of(kept.key);
+#pragma unroll
+  for (int i = 0; i < EACH; i++) {
+    mass[i] += weight * ties_kept(kept.ties, before, ties[i]);
+    before += ties[i];
+    own_mass += mass[i];
+  }
+  const uint64 through = scan_warp(own_mass);
+  const uint64 total = __shfl_sync(FULL_WARP, through, WARP_SIZE - 1);
+  const uint64 target = __umul64hi(random, total);
+  if (lane == 0 && total == 0) shared.chosen_warp = -1;
+  uint64 below = through - own_mass;
+  if (target < below || target >= through) return;
+#pragma unroll
+  for (int i = 0; i < EACH; i++) {
+    if (target >= below && target - below < mass[i]) {
+      shared.chosen_warp = lane * EACH + i;
+      shared.target = target - below;
+      shared.ties_left = ties_before >= kept.ties ? 0 : kept.ties - ties_before;
+    }
+    below += mass[i];
+    ties_before += ties[i];
+  }
+}
+
+// The draw, second half: the token in this warp's part whose cumulative weight is above the target; the lane that
+// has it calls `found(token)`.
+template <typename Found>
+__device__ __forceinline__ void search_slice(const RowSlice& slice, const TokenKeys& keys, const Kept& kept,
+                                             uint64 target, uint64 ties_left, Found found) {
+  const int lane = threadIdx.x % WARP_SIZE;
+  const uint32 tie_weight = weight_of(kept.key);
+  for (int start = slice.begin; start < slice.end; start += WARP_SIZE) {
+    const int piece = min(start + lane, slice.end - 1);
+    float logits[PIECE];
+    slice.convert(slice.fetch(piece), piece, logits);
+    uint32 weights[PIECE], tied = 0;
+    uint64 ties = 0, mass = 0;
+#pragma unroll
+    for (int j = 0; j < PIECE; j++) {
+      const uint32 key = start + lane < slice.end ? keys.of(logits[j]) : 0;
+      const bool is_tied = key == kept.key;
+      tied |= static_cast<uint32>(is_tied) << j;
+      ties += is_tied;
+      weights[j] = key > kept.key ? weight_of(key) : 0;
+    }
+    const uint64 ties_through = scan_warp(ties);
+    uint64 ties_before = ties_through - ties;
+#pragma unroll
+    for (int j = 0; j < PIECE; j++) {
+      if (tied >> j & 1) weights[j] = ties_before++ < ties_left ? tie_weight : 0;
+      mass += weights[j];
+    }
+    const uint64 through = scan_warp(mass), total = __shfl_sync(FULL_WARP, through, WARP_SIZE - 1);
+    if (target < total) {
+      uint64 below = through - mass;
+      if (target < below || target >= through) return;
+#pragma unroll
+      for (int j = 0; j < PIECE; j++) {
+        if (target >= below && target - below < weights[j]) found(slice.first_token(piece) + j);
+        below += weights[j];
+      }
+      return;
+    }
+    target -= total;
+    const uint64 step_ties = __shfl_sync(FULL_WARP, ties_through, WARP_SIZE - 1);
+    ties_left = ties_left > step_ties ? ties_left - step_ties : 0;
+  }
+}
+
+// Min-p, then top-k, then top-p within what is left.
+__device__ __forceinline__ Kept filter_row(const RowParams& params, const RowSlice& slice, const TokenKeys& keys,
+                                           FilterShared& shared) {
+  Kept kept{params.min_key > 0 ? params.min_key - 1 : 0, 0};
+  int turn = 0;
+#pragma unroll 1
+  for (int by_mass = 0; by_mass < 2; by_mass++) {
+    if (by_mass ? params.top_p == 1.0f : params.top_k == 0) continue;
+    const uint64 tie_mass = static_cast<uint64>(kept.ties) * weight_of(kept.key);
+    const Selection selection{shared, slice, keys, by_mass == 1};
+    kept = selection.narrow(kept, turn, [&](uint64 total) -> uint64 {
+      if (!by_mass) return params.top_k;
+      const double mass = static_cast<double>(total + tie_mass);
+      return max(1ull, static_cast<uint64>(ceil(__dmul_rn(static_cast<double>(params.top_p), mass))));
+    });
+  }
+  return kept;
+}
+
+// Grid: (CLUSTER, num_rows), NUM_THREADS threads
+extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS)
+    sample(int* __restrict__ token_ids,           // [num_rows]
+           const Element* __restrict__ logits,    // [num_rows, vocab_size], strided
+           const RowParams* __restrict__ params,  // [num_rows]
+           const int* __restrict__ positions,     // [num_rows]: of the tokens to be drawn, in their sequences
+           short* counts,                         // [., vocab_size], see Penalties; or null
+           int vocab_size, int64 row_stride, int count_drawn) {
+  __shared__ SampleShared shared;
+  const int row = blockIdx.y, warp = threadIdx.x / WARP_SIZE, cluster_warp = blockIdx.x * NUM_WARPS + warp;
+  const RowParams of_row = params[row];
+  short* row_counts =
+      counts == nullptr || of_row.counts_row < 0 ? nullptr : counts + of_row.counts_row * vocab_size;
+  const Penalties penalties{of_row.repetition_penalty, of_row.reciprocal_penalty, of_row.presence_penalty,
+                            of_row.frequency_penalty, row_counts};
+  const RowSlice slice(logits + row * row_stride, penalties, vocab_size, cluster_warp, CLUSTER * NUM_WARPS);
+  const auto write = [&](int token) {
+    token_ids[row] = token;
+    if (count_drawn && row_counts != nullptr && (row_counts[token] & 0x7fff) < 0x7fff) row_counts[token] += 1;
+  };
+
+  clear(shared.filter.histograms[0]);
+  const uint64 best = best_of_row(slice, shared);
+  if (of_row.scale == 0.0f) {
+    sync_cluster();  // nobody reads this thread block's shared memory any more, nor the counts
+    if (cluster_warp == 0 && threadIdx.x == 0) write(argmax_row(best));
+    return;
+  }
+  const TokenKeys keys{value_of(best), of_row.scale};
+  const Kept kept = filter_row(of_row, slice, keys, shared.filter);
+
+  uint64 mass = 0;
+  uint32 ties = 0;
+  slice.for_each([&](int, const float (&logits)[PIECE]) {
+#pragma unroll
+    for (int j = 0; j < PIECE; j++) {
+      const uint32 key = keys.of(logits[j]);
+      mass += key > kept.key ? weight_of(key) : 0;
+      ties += key == kept.key;
+    }
+  });
+  mass = sum_of_warp(mass);
+  const uint64 warp_ties = sum_of_warp(ties);
+  if (threadIdx.x % WARP_SIZE == 0) shared.sums.mass[warp] = mass, shared.sums.ties[warp] = warp_ties;
+  sync_cluster();
+  if (warp == 0) choose_warp(shared, kept, philox_64(of_row.seed, static_cast<uint32>(positions[row])));
+  __syncthreads();
+  arrive_at_cluster();
+  if (shared.chosen_warp < 0 && cluster_warp == 0 && threadIdx.x == 0) write(argmax_row(best));
+  if (shared.chosen_warp == cluster_warp) {
+    search_slice(slice, keys, kept, shared.target, shared.ties_left, write);
+  }
+  wait_for_cluster();  // nobody reads this thread block's shared memory any more
+}

@@ -1,0 +1,227 @@
+// A few tokens times a large matrix: what a decode step mostly is. The matrix is read once, at the speed of the
+// memory, and everything else hides behind that.
+//
+// A thread block makes 16 rows of the result for all tokens. Its warps share the inner dimension; a lane holds
+// 16-byte pieces of two rows, in an order of the inner dimension that makes them operands of `mma` as they are
+// (weights are the 16-row operand, tokens the 8 columns). The weights do not depend on the kernel before: they are
+// under way in registers before this one waits for it (programmatic dependent launch), and only then comes the
+// input, normalised on the way in if asked. Partial sums of the warps meet in shared memory.
+
+#pragma once
+
+#include "common.cuh"
+#include "dependent_launch.cuh"
+#include "mma.cuh"
+
+#ifndef IN_FEATURES
+#define IN_FEATURES 768
+#endif
+#ifndef NUM_WARPS
+#define NUM_WARPS 6
+#endif
+#ifndef TOKEN_TILES
+#define TOKEN_TILES 1
+#endif
+#ifndef NORM
+#define NORM 0
+#endif
+
+enum Norm { NO_NORM = 0, LAYER_NORM = 1, RMS_NORM = 2 };
+
+constexpr int NUM_THREADS = NUM_WARPS * WARP_SIZE;
+constexpr int TILE_ROWS = 16;
+constexpr int MAX_TOKENS = 8 * TOKEN_TILES;
+constexpr int PIECE = 8;                          // elements of 16 bytes
+constexpr int STEP = 4 * PIECE;                   // inner elements that the lanes of a row hold at a time
+constexpr int SEGMENT = IN_FEATURES / NUM_WARPS;  // inner elements of a warp
+constexpr int STEPS = SEGMENT / STEP;
+constexpr int AHEAD = STEPS < 8 ? STEPS : 8;  // steps whose weights are in registers at a time
+constexpr int SUM_STRIDE = 20;                // floats between tokens in shared memory; no bank conflicts
+
+static_assert(IN_FEATURES % (NUM_WARPS * STEP) == 0, "every warp gets whole steps");
+static_assert(STEPS % AHEAD == 0, "whole rounds of weights");
+static_assert(NORM == NO_NORM || STEPS <= 8, "a warp's part of the input stays in registers");
+
+struct ProductShared {
+  float sums[NUM_WARPS][MAX_TOKENS * SUM_STRIDE];
+#if NORM
+  float2 moments[NUM_WARPS][MAX_TOKENS];  // mean and sum of squared deviations of a warp's part
+  uint4 scales[IN_FEATURES / PIECE], shifts[IN_FEATURES / PIECE];
+#endif
+};
+
+// What the kernel before has just written: past L1, which may hold what was there before.
+__device__ __forceinline__ uint4 load_fresh_16(const void* address) {
+  return __ldcg(static_cast<const uint4*>(address));
+}
+
+__device__ __forceinline__ Element load_fresh(const Element* address) { return __ldcg(address); }
+
+__device__ __forceinline__ void unpack(uint4 piece, float (&values)[PIECE]) {
+  const Element* elements = reinterpret_cast<const Element*>(&piece);
+#pragma unroll
+  for (int i = 0; i < PIECE; i++) values[i] = to_float(elements[i]);
+}
+
+__device__ __forceinline__ uint4 pack(const float (&values)[PIECE]) {
+  return make_uint4(pack_pair<Element>(values[0], values[1]), pack_pair<Element>(values[2], values[3]),
+                    pack_pair<Element>(values[4], values[5]), pack_pair<Element>(values[6], values[7]));
+}
+
+// Where a lane stands: which pieces of the inner dimension it holds.
+struct WarpPlace {
+  const int lane = threadIdx.x % WARP_SIZE, warp = threadIdx.x / WARP_SIZE;
+  const int g = lane / 4, q = lane % 4;  // as in mma.cuh
+  const int first = warp * SEGMENT + q * PIECE;
+};
+
+__device__ __forceinline__ void multiply_step(float (&sums)[4], uint4 a, uint4 b, uint4 input) {
+  const uint32 low[4] = {a.x, b.x, a.y, b.y}, high[4] = {a.z, b.z, a.w, b.w};
+  const uint32 low_input[2] = {input.x, input.y}, high_input[2] = {input.z, input.w};
+  mma_16x8x16<Element>(sums, low, low_input);
+  mma_16x8x16<Element>(sums, high, high_input);
+}
+
+// One warp's part of the product.
+struct WarpProduct : WarpPlace {
+  uint4 weights[AHEAD][2];
+  float sums[TOKEN_TILES][4] = {};
+
+  // Bring in the weights of steps `from` to `from + AHEAD - 1` of the rows that this lane holds.
+  __device__ __forceinline__ void fetch(const Element* row, const Element* row_below, int from) {
+#pragma unroll
+    for (int s = 0; s < AHEAD; s++) {
+      weights[s][0] = load_in_order(row + first + (from + s) * STEP);
+      weights[s][1] = load_in_order(row_below + first + (from + s) * STEP);
+    }
+  }
+
+  __device__ __forceinline__ void multiply(int tile, int s, uint4 input) {
+    multiply_step(sums[tile], weights[s][0], weights[s][1], input);
+  }
+};
+
+#if NORM
+// Brings the norm's scales and shifts into shared memory; they do not depend on the kernel before.
+__device__ __forceinline__ void fetch_norm(ProductShared& shared, const Element* norm_weight,
+                                           const Element* norm_bias) {
+  for (int i = threadIdx.x; i < IN_FEATURES / PIECE; i += NUM_THREADS) {
+    shared.scales[i] = load_16(norm_weight + i * PIECE);
+    shared.shifts[i] = norm_bias == nullptr ? make_uint4(0, 0, 0, 0) : load_16(norm_bias + i * PIECE);
+  }
+}
+
+// `input` [num_tokens, IN_FEATURES] normalised over its features, piece by piece to `take(tile, step, piece)`:
+// those of token 8 * tile + g that this lane multiplies. `fetch_norm` came before. Statistics are merged as in Chan
+// et al. 1979.
+template <typename Take>
+__device__ __forceinline__ void normalise(const WarpPlace& place, ProductShared& shared, const Element* input,
+                                          int num_tokens, float epsilon, Take take) {
+  wait_for_previous_kernel();
+  uint4 pieces[TOKEN_TILES][STEPS];
+#pragma unroll
+  for (int t = 0; t < TOKEN_TILES; t++) {
+    const int token = 8 * t + place.g;
+#pragma unroll
+    for (int s = 0; s < STEPS; s++) {
+      pieces[t][s] = token < num_tokens
+                         ? load_fresh_16(input + static_cast<int64>(token) * IN_FEATURES + place.first + s * STEP)
+                         : make_uint4(0, 0, 0, 0);
+    }
+  }
+#pragma unroll
+  for (int t = 0; t < TOKEN_TILES; t++) {
+    float sum = 0.0f, squares = 0.0f, mean = 0.0f;
+    float values[PIECE];
+    if (NORM == LAYER_NORM) {
+#pragma unroll
+      for (int s = 0; s < STEPS; s++) {
+        unpack(pieces[t][s], values);
+#pragma unroll
+        for (int i = 0; i < PIECE; i++) sum += values[i];
+      }
+      mean = warp_sum<2>(sum) / SEGMENT;
+    }
+#pragma unroll
+    for (int s = 0; s < STEPS; s++) {
+      unpack(pieces[t][s], values);
+#pragma unroll
+      for (int i = 0; i < PIECE; i++) squares += (values[i] - mean) * (values[i] - mean);
+    }
+    squares = warp_sum<2>(squares);
+    if (place.q == 0) shared.moments[place.warp][8 * t + place.g] = make_float2(mean, squares);
+  }
+  __syncthreads();
+#pragma unroll
+  for (int t = 0; t < TOKEN_TILES; t++) {
+    float mean = 0.0f, squares = 0.0f;
+#pragma unroll
+    for (int w = 0; w < NUM_WARPS; w++) mean += shared.moments[w][8 * t + place.g].x / NUM_WARPS;
+#pragma unroll
+    for (int w = 0; w < NUM_WARPS; w++) {
+      const float2 part = shared.moments[w][8 * t + place.g];
+      squares += part.y + SEGMENT * (part.x - mean) * (part.x - mean);
+    }
+    const float factor = rsqrtf(squares / IN_FEATURES + epsilon);
+#pragma unroll
+    for (int s = 0; s < STEPS; s++) {
+      float values[PIECE], scale[PIECE], shift[PIECE];
+      unpack(pieces[t][s], values);
+      unpack(shared.scales[(place.first + s * STEP) / PIECE], scale);
+      unpack(shared.shifts[(place.first + s * STEP) / PIECE], shift);
+#pragma unroll
+      for (int i = 0; i < PIECE; i++) {
+        const float centred = (values[i] - mean) * factor;
+        // RMSNorm rounds before it scales, as the models' own code does.
+        values[i] =
+            NORM == RMS_NORM ? to_float(from_float<Element>(centred)) * scale[i] : centred * scale[i] + shift[i];
+      }
+      take(t, s, pack(values));
+    }
+  }
+}
+
+#endif
+
+// `input` [num_tokens, IN_FEATURES] as it is, times the weights, of which the first AHEAD steps are there; after
+// the wait for the previous kernel.
+__device__ __forceinline__ void multiply_plain(WarpProduct& product, const Element* row, const Element* row_below,
+                                               const Element* input, int num_tokens) {
+#pragma unroll 1
+  for (int from = 0; from < STEPS; from += AHEAD) {
+    if (from > 0) product.fetch(row, row_below, from);
+#pragma unroll
+    for (int t = 0; t < TOKEN_TILES; t++) {
+      const int token = 8 * t + product.g;
+      const Element* mine = input + static_cast<int64>(token) * IN_FEATURES + product.first + from * STEP;
+      uint4 pieces[AHEAD];
+#pragma unroll
+      for (int s = 0; s < AHEAD; s++) {
+        pieces[s] = token < num_tokens ? load_fresh_16(mine + s * STEP) : make_uint4(0, 0, 0, 0);
+      }
+#pragma unroll
+      for (int s = 0; s < AHEAD; s++) product.multiply(t, s, pieces[s]);
+    }
+  }
+}
+
+// Lays the warps' sums side by side; `result(shared, row, token)` reads them from then on.
+__device__ __forceinline__ void share_sums(const WarpProduct& product, ProductShared& shared) {
+  float* to = shared.sums[product.warp];
+#pragma unroll
+  for (int t = 0; t < TOKEN_TILES; t++) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const int token = 8 * t + 2 * product.q + i % 2, row = product.g + i / 2 * 8;
+      to[token * SUM_STRIDE + row] = product.sums[t][i];
+    }
+  }
+  __syncthreads();
+}
+
+__device__ __forceinline__ float result(const ProductShared& shared, int row, int token) {
+  float sum = 0.0f;
+#pragma unroll
+  for (int w = 0; w < NUM_WARPS; w++) sum += shared.sums[w][token * SUM_STRIDE + row];
+  return sum;
+}

@@ -1,0 +1,111 @@
+"""The end of a decode step of a few sequences: the last norm, the product with the vocabulary, the next tokens."""
+
+import torch
+from torch.nn import functional
+
+from pagedchat.jit.driver import gpu
+from pagedchat.jit.launch import f32, get_kernel, i32
+from pagedchat.ops.checks import check_dtype, check_same_type, check_shape
+from pagedchat.ops.cuda_launch import can_overlap, element_name, on_cuda, stream_of
+from pagedchat.ops.decode_state import DecodeState, advance_by_argmax, state_addresses
+from pagedchat.ops.norm import Norm, check_norm
+from pagedchat.ops.small_batch_linear import address, has_kernels_for
+from pagedchat.ops.small_batch_plan import ProductPlan, head_shared_bytes, plan_head
+
+NAME = "next_token"
+_THREAD_BLOCKS = 2
+"""Of `logits_argmax` on a multiprocessor: enough to keep the memory busy, few enough to share the norm's work."""
+
+
+def logits_argmax(
+    state: DecodeState,
+    logits: torch.Tensor,
+    input_rows: torch.Tensor,
+    weight: torch.Tensor,
+    *,
+    norm: Norm | None = None,
+    best: torch.Tensor,
+    overlap: bool = False,
+) -> None:
+    """The last norm and product; every row's most likely token is its next one, and the state moves on.
+
+    Args:
+        state: written.
+        logits: `[num_tokens, vocab_size]`, written.
+        input_rows: `[num_tokens, in_features]`.
+        weight: `[vocab_size, in_features]`.
+        norm: of the input rows.
+        best: `[num_tokens]` or more, int64, zero between launches.
+        overlap: as in `small_batch_linear`.
+
+    Raises:
+        ValueError: shapes or types that do not go together.
+    """
+    state.check()
+    num_tokens = len(state.token_ids)
+    check_shape("input_rows", input_rows, num_tokens, weight.shape[1])
+    check_shape("logits", logits, num_tokens, weight.shape[0])
+    check_dtype("best", best, torch.int64)
+    for name, tensor in (("weight", weight), ("logits", logits)):
+        check_same_type(name, tensor, input_rows)
+    if norm is not None:
+        check_norm(norm, input_rows)
+    plan = _head_plan(input_rows, norm)
+    if plan is not None:
+        _launch_head(state, logits, input_rows, weight, norm, best, plan, overlap)
+        return
+    rows = norm.apply(input_rows) if norm else input_rows
+    logits.copy_(functional.linear(rows, weight))
+    advance_by_argmax(state, logits)
+
+
+def _head_plan(rows: torch.Tensor, norm: Norm | None) -> ProductPlan | None:
+    if not on_cuda(rows) or not has_kernels_for(rows):
+        return None
+    return plan_head(rows.shape[1], rows.shape[0], norm is not None, gpu(rows.device.index).shared_bytes)
+
+
+def _launch_head(
+    state: DecodeState,
+    logits: torch.Tensor,
+    rows: torch.Tensor,
+    weight: torch.Tensor,
+    norm: Norm | None,
+    best: torch.Tensor,
+    plan: ProductPlan,
+    overlap: bool,
+) -> None:
+    kernel = get_kernel(
+        NAME,
+        rows.device.index,
+        entry="logits_argmax",
+        ELEMENT=element_name(rows.dtype),
+        IN_FEATURES=rows.shape[1],
+        NUM_WARPS=plan.num_warps,
+        TOKEN_TILES=plan.token_tiles,
+        NORM=norm.constant if norm else 0,
+    )
+    args = (
+        *state_addresses(state),
+        logits.data_ptr(),
+        best.data_ptr(),
+        state.arrivals.data_ptr(),
+        weight.data_ptr(),
+        rows.data_ptr(),
+        address(norm.weight if norm else None),
+        address(norm.bias if norm else None),
+        i32(rows.shape[0]),
+        i32(weight.shape[0]),
+        i32(len(state.history)),
+        f32(norm.eps if norm else 0.0),
+    )
+    shared = head_shared_bytes(rows.shape[1], plan, norm is not None)
+    kernel.allow_shared(shared)
+    kernel.launch(
+        _THREAD_BLOCKS * gpu(rows.device.index).num_multiprocessors,
+        plan.num_threads,
+        args,
+        stream=stream_of(rows),
+        shared_bytes=shared,
+        overlap=overlap and can_overlap(rows.device),
+    )
