@@ -15,15 +15,15 @@ class LegendItem(NamedTuple):
     sign: str
     """Its name, as `block_cells.glyph` takes it."""
     words: str
-    count: int | None
+    num_blocks: int | None
     """Blocks of this kind; None for a mark."""
 
     @property
     def text(self) -> str:
         """What stands behind the sign."""
-        if self.count is None:
+        if self.num_blocks is None:
             return self.words
-        return f"{self.words} ×{self.count:,}".lstrip()
+        return f"{self.words} ×{self.num_blocks:,}".lstrip()
 
 
 _OWNERS = tuple(kind for kind in KINDS if kind[0] == "@")
@@ -52,14 +52,14 @@ def legend(kinds: BlockKinds, mode: ColorMode, marks: Iterable[str], width: int)
     then words from the end, then the end."""
     entries = (*_IN_USE[mode], *(entry for entry in _IDLE if mode != "age" or entry[0] != "cached"))
     items = [LegendItem(kind, words, kinds.count(kind)) for kind, words in entries]
-    items = [item for item in items if item.count or item.sign not in _RARE]
+    items = [item for item in items if item.num_blocks or item.sign not in _RARE]
     items += [LegendItem(mark, words, None) for mark, words in _MARKS if mark in marks]
     excess = sum(map(_width, items)) - GAP - width
     if excess > 0:
-        excess -= sum(_width(item) for item in items if item.count == 0)
-        items = [item for item in items if item.count != 0]
+        excess -= sum(_width(item) for item in items if item.num_blocks == 0)
+        items = [item for item in items if item.num_blocks != 0]
     for index in reversed(range(len(items))):
-        if excess > 0 and items[index].count is not None:
+        if excess > 0 and items[index].num_blocks is not None:
             shorter = items[index]._replace(words="")
             excess -= _width(items[index]) - _width(shorter)
             items[index] = shorter
