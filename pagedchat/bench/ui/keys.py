@@ -11,6 +11,7 @@ from statistics import median
 
 from pagedchat.bench.table import percentile
 from pagedchat.bench.ui.running_app import RunningApp, Sample, running_app
+from pagedchat.errors import PagedChatError
 
 _LETTERS = [chr(code) for code in range(0x410, 0x450)]
 """Cyrillic, one cell each: no other text on the screen has any."""
@@ -20,6 +21,10 @@ _EMPTY_LINE = "\x15"
 _EMPTY_SECONDS = 1.0
 """For the line to be emptied: nothing drawn says so, and a letter typed too soon would go with the rest."""
 _SETTLE = 1.0
+_FIRST = "\u03a9"
+"""As the letters, but none of them: the key that finds out whether keys are heard."""
+_PATIENCE = 15.0
+"""Seconds for its echo."""
 _REPLY_TOKENS = 400
 """Many replies in a run: one without end would measure how an ever longer text is drawn, which nobody watches."""
 _PAUSES = 0.05, 0.15
@@ -50,9 +55,28 @@ def measure_keys(num_chats: int, num_blocks: int, rate: int, num_keys: int) -> K
         app.wait_for_steps()
         app.open_inspector()
         app.terminal.read_for(_SETTLE)
+        _press_until_heard(app)
         start = app.sample()
         times = _press_all(app, num_keys)
         return _result(times, start, app.sample())
+
+
+def _press_until_heard(app: RunningApp) -> None:
+    """On a busy machine the inspector may still be taking its place, and a key meets no line to be typed into.
+
+    Raises:
+        PagedChatError: no key is heard.
+    """
+    for last in (False, False, True):
+        app.terminal.press(_FIRST)
+        try:
+            app.terminal.wait_for(_FIRST, _PATIENCE)
+            break
+        except PagedChatError:
+            if last:
+                raise
+    app.terminal.press(_EMPTY_LINE)
+    app.terminal.read_for(_EMPTY_SECONDS)
 
 
 def _press_all(app: RunningApp, num_keys: int) -> list[float]:
