@@ -55,6 +55,7 @@ class TorchModelRunner:
             output = self.decodes.execute(batch)
             if output is not None:
                 return output
+        self._attention_seconds()  # what was tried out before this step is not its own
         clock = StepClock(self.device)
         apply_block_ops(self.backend, batch.block_ops)
         clock.mark()

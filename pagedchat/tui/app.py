@@ -135,6 +135,8 @@ class PagedChatApp(InspectorMessages, App[None]):
 
     def _changed_parts(self) -> Iterator[Part]:
         """What there is to draw while the engine works; nothing while it does not."""
+        if not self.screen_stack:
+            return  # the program is being left
         waits = self.view.info is None or self.desk.num_busy > 0
         if not self.bridge.take_dirty() and not (waits and self.clock() >= self._drawn_at + WAITING_SECONDS):
             return

@@ -25,12 +25,15 @@ _LAST_OUTPUT = 2000
 _LAST_WORDS = 500
 """Bytes of it in an error message."""
 _PATIENCE = 30.0
+_SIZE_NAMES = frozenset({"COLUMNS", "LINES"})
+"""Where the caller's terminal is described, a program would take that for the size of its own."""
 
 
 class Terminal:
     """Runs one program; to be used in a `with` statement, which ends it."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        inherited = {name: value for name, value in environment.items() if name not in _SIZE_NAMES}
         self._terminal, tty = pty.openpty()
         fcntl.ioctl(tty, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
         self._process = subprocess.Popen(  # noqa: S603 - our own program
@@ -38,7 +41,7 @@ class Terminal:
             stdin=tty,
             stdout=tty,
             stderr=tty,
-            env={**environment, "TERM": "xterm-256color", "COLORTERM": "truecolor"},
+            env={**inherited, "TERM": "xterm-256color", "COLORTERM": "truecolor"},
             start_new_session=True,
         )
         os.close(tty)
