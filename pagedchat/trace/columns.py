@@ -87,11 +87,6 @@ def unpack_reports(data: bytes) -> list[StepReport]:
     return [StepReport(step, time / _MICRO, *others) for step, time, *others in rows]
 
 
-def rounded(report: StepReport) -> StepReport:
-    """The report as it comes back from a trace."""
-    return unpack_reports(pack_reports([report]))[0]
-
-
 # --- columns ----------------------------------------------------------------------------------------
 
 

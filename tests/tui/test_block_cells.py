@@ -211,6 +211,8 @@ def test_a_picture_kept_up_equals_one_made_anew(mode: ColorMode, prefix_caching:
     cached = list(mirror_of(engine).cached_blocks)[:2]
     tell(engine, BlocksWithheld(mirror_of(engine).free_blocks[:2]), *map(BlockPinned, cached))
     follow(engine, kept, mode)
+    withheld = len(mirror_of(engine).withheld)
+    assert [one.kinds.count("withheld") for one in kept] == [withheld, withheld]
 
 
 def follow(engine: ScriptedEngine, kept: list[BlockPicture], mode: ColorMode) -> None:
