@@ -17,7 +17,7 @@
 
 #include "argmax.cuh"
 #include "philox.cuh"
-#include "token_filter.cuh"
+#include "token_draw.cuh"
 
 // As pagedchat/ops/sample_rows.py packs it.
 struct RowParams {
@@ -30,27 +30,15 @@ struct RowParams {
   uint64 seed;
 };
 
-struct WarpSum {
-  uint64 mass[NUM_WARPS], ties[NUM_WARPS];  // above the threshold; tokens that are on it
-};
-
 struct SampleShared {
   uint64 best[NUM_WARPS];
-  WarpSum sums;
   FilterShared filter;
-  int chosen_warp;
-  uint64 target, ties_left;  // what the chosen warp is to find in its part
+  DrawShared draw;
 };
 
 __device__ __forceinline__ uint64 max_of_warp(uint64 x) {
 #pragma unroll
   for (int step = WARP_SIZE / 2; step > 0; step /= 2) x = max(x, __shfl_xor_sync(FULL_WARP, x, step));
-  return x;
-}
-
-__device__ __forceinline__ uint64 sum_of_warp(uint64 x) {
-#pragma unroll
-  for (int step = WARP_SIZE / 2; step > 0; step /= 2) x += __shfl_xor_sync(FULL_WARP, x, step);
   return x;
 }
 
@@ -64,7 +52,7 @@ __device__ __forceinline__ uint64 best_of_row(const RowSlice& slice, SampleShare
       if (logits[j] > best) best = logits[j], token = first + j;
     }
   });
-  const uint64 key = max_of_warp(argmax_key(best, token));
+  const uint64 key = max_of_warp(argmax_key(__fadd_rn(best, 0.0f), token));  // of both zeros the positive one
   if (threadIdx.x % WARP_SIZE == 0) shared.best[threadIdx.x / WARP_SIZE] = key;
   sync_cluster();
   uint64 found = 0;
@@ -77,94 +65,6 @@ __device__ __forceinline__ uint64 best_of_row(const RowSlice& slice, SampleShare
 __device__ __forceinline__ float value_of(uint64 argmax_key) {
   const uint32 ordered = static_cast<uint32>(argmax_key >> 32);
   return __uint_as_float(ordered & 0x80000000u ? ordered & 0x7fffffffu : ~ordered);
-}
-
-// Ties that stay of those from `before` on.
-__device__ __forceinline__ uint64 ties_kept(uint64 limit, uint64 before, uint64 ties) {
-  return before >= limit ? 0 : min(ties, limit - before);
-}
-
-// The draw, first half: which warp of the cluster has the token, and what is left to find there. One warp calls it.
-__device__ __forceinline__ void choose_warp(SampleShared& shared, const Kept& kept, uint64 random) {
-  constexpr int TOTAL = CLUSTER * NUM_WARPS, EACH = ceil_div(TOTAL, WARP_SIZE);
-  const int lane = threadIdx.x % WARP_SIZE;
-  uint64 mass[EACH], ties[EACH], own_ties = 0, own_mass = 0;
-#pragma unroll
-  for (int i = 0; i < EACH; i++) {
-    const int warp = lane * EACH + i;
-    mass[i] = warp < TOTAL ? load_from(&shared.sums.mass[warp % NUM_WARPS], warp / NUM_WARPS) : 0;
-    ties[i] = warp < TOTAL ? load_from(&shared.sums.ties[warp % NUM_WARPS], warp / NUM_WARPS) : 0;
-    own_ties += ties[i];
-  }
-  uint64 ties_before = scan_warp(own_ties) - own_ties, before = ties_before;
-  const uint64 weight = weight_of(kept.key);
-#pragma unroll
-  for (int i = 0; i < EACH; i++) {
-    mass[i] += weight * ties_kept(kept.ties, before, ties[i]);
-    before += ties[i];
-    own_mass += mass[i];
-  }
-  const uint64 through = scan_warp(own_mass);
-  const uint64 total = __shfl_sync(FULL_WARP, through, WARP_SIZE - 1);
-  const uint64 target = __umul64hi(random, total);
-  if (lane == 0 && total == 0) shared.chosen_warp = -1;
-  uint64 below = through - own_mass;
-  if (target < below || target >= through) return;
-#pragma unroll
-  for (int i = 0; i < EACH; i++) {
-    if (target >= below && target - below < mass[i]) {
-      shared.chosen_warp = lane * EACH + i;
-      shared.target = target - below;
-      shared.ties_left = ties_before >= kept.ties ? 0 : kept.ties - ties_before;
-    }
-    below += mass[i];
-    ties_before += ties[i];
-  }
-}
-
-// The draw, second half: the token in this warp's part whose cumulative weight is above the target; the lane that
-// has it calls `found(token)`.
-template <typename Found>
-__device__ __forceinline__ void search_slice(const RowSlice& slice, const TokenKeys& keys, const Kept& kept,
-                                             uint64 target, uint64 ties_left, Found found) {
-  const int lane = threadIdx.x % WARP_SIZE;
-  const uint32 tie_weight = weight_of(kept.key);
-  for (int start = slice.begin; start < slice.end; start += WARP_SIZE) {
-    const int piece = min(start + lane, slice.end - 1);
-    float logits[PIECE];
-    slice.convert(slice.fetch(piece), piece, logits);
-    uint32 weights[PIECE], tied = 0;
-    uint64 ties = 0, mass = 0;
-#pragma unroll
-    for (int j = 0; j < PIECE; j++) {
-      const uint32 key = start + lane < slice.end ? keys.of(logits[j]) : 0;
-      const bool is_tied = key == kept.key;
-      tied |= static_cast<uint32>(is_tied) << j;
-      ties += is_tied;
-      weights[j] = key > kept.key ? weight_of(key) : 0;
-    }
-    const uint64 ties_through = scan_warp(ties);
-    uint64 ties_before = ties_through - ties;
-#pragma unroll
-    for (int j = 0; j < PIECE; j++) {
-      if (tied >> j & 1) weights[j] = ties_before++ < ties_left ? tie_weight : 0;
-      mass += weights[j];
-    }
-    const uint64 through = scan_warp(mass), total = __shfl_sync(FULL_WARP, through, WARP_SIZE - 1);
-    if (target < total) {
-      uint64 below = through - mass;
-      if (target < below || target >= through) return;
-#pragma unroll
-      for (int j = 0; j < PIECE; j++) {
-        if (target >= below && target - below < weights[j]) found(slice.first_token(piece) + j);
-        below += weights[j];
-      }
-      return;
-    }
-    target -= total;
-    const uint64 step_ties = __shfl_sync(FULL_WARP, ties_through, WARP_SIZE - 1);
-    ties_left = ties_left > step_ties ? ties_left - step_ties : 0;
-  }
 }
 
 // Min-p, then top-k, then top-p within what is left.
@@ -187,7 +87,7 @@ __device__ __forceinline__ Kept filter_row(const RowParams& params, const RowSli
 }
 
 // Grid: (CLUSTER, num_rows), NUM_THREADS threads
-extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS)
+extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 1024 / NUM_THREADS)
     sample(int* __restrict__ token_ids,           // [num_rows]
            const Element* __restrict__ logits,    // [num_rows, vocab_size], strided
            const RowParams* __restrict__ params,  // [num_rows]
@@ -207,6 +107,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS)
     if (count_drawn && row_counts != nullptr && (row_counts[token] & 0x7fff) < 0x7fff) row_counts[token] += 1;
   };
 
+  const uint64 random = philox_64(of_row.seed, static_cast<uint32>(positions[row]));
   clear(shared.filter.histograms[0]);
   const uint64 best = best_of_row(slice, shared);
   if (of_row.scale == 0.0f) {
@@ -217,26 +118,14 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS)
   const TokenKeys keys{value_of(best), of_row.scale};
   const Kept kept = filter_row(of_row, slice, keys, shared.filter);
 
-  uint64 mass = 0;
-  uint32 ties = 0;
-  slice.for_each([&](int, const float (&logits)[PIECE]) {
-#pragma unroll
-    for (int j = 0; j < PIECE; j++) {
-      const uint32 key = keys.of(logits[j]);
-      mass += key > kept.key ? weight_of(key) : 0;
-      ties += key == kept.key;
-    }
-  });
-  mass = sum_of_warp(mass);
-  const uint64 warp_ties = sum_of_warp(ties);
-  if (threadIdx.x % WARP_SIZE == 0) shared.sums.mass[warp] = mass, shared.sums.ties[warp] = warp_ties;
+  add_up_slice(slice, keys, kept, shared.draw);
   sync_cluster();
-  if (warp == 0) choose_warp(shared, kept, philox_64(of_row.seed, static_cast<uint32>(positions[row])));
+  if (warp == 0) choose_warp(shared.draw, kept, random);
   __syncthreads();
   arrive_at_cluster();
-  if (shared.chosen_warp < 0 && cluster_warp == 0 && threadIdx.x == 0) write(argmax_row(best));
-  if (shared.chosen_warp == cluster_warp) {
-    search_slice(slice, keys, kept, shared.target, shared.ties_left, write);
+  if (shared.draw.chosen_warp < 0 && cluster_warp == 0 && threadIdx.x == 0) write(argmax_row(best));
+  if (shared.draw.chosen_warp == cluster_warp) {
+    search_slice(slice, keys, kept, shared.draw, write);
   }
   wait_for_cluster();  // nobody reads this thread block's shared memory any more
 }

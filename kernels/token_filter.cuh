@@ -16,7 +16,7 @@ constexpr int NUM_DIGITS = ceil_div(KEY_BITS, DIGIT_BITS);
 constexpr int PADDING_BITS =
     NUM_DIGITS * DIGIT_BITS - KEY_BITS;  // zeros after the key that make the last digit whole
 constexpr int HALF_BITS = 15;
-constexpr int COPIES = CLUSTER >= 4 ? 1 : 4;  // of a histogram: the sum of a half fits up to 2^17 tokens in each
+constexpr int COPIES = CLUSTER >= 4 ? 1 : 4;  // of a histogram: the sum of a half fits for 2^16 tokens in each
 static_assert(NUM_THREADS >= NUM_BINS, "a thread for each bin");
 
 // Kept are the keys above `key`, and the first `ties` tokens that have it.
@@ -63,13 +63,23 @@ struct Selection {
   __device__ __forceinline__ void count(Histogram& histogram, uint32 prefix, int shift, uint32 floor) const {
     const int copy = threadIdx.x / WARP_SIZE % COPIES;
     slice.for_each([&](int, const float (&logits)[PIECE]) {
+      uint32 members[PIECE], any = 0;  // keys that count, otherwise 0
 #pragma unroll
       for (int j = 0; j < PIECE; j++) {
-        const uint32 key = keys.of(logits[j]), digits = key << PADDING_BITS;
-        if (key <= floor || digits >> (shift + DIGIT_BITS) != prefix) continue;
-        const uint32 bin = digits >> shift & (NUM_BINS - 1), amount = amount_of(key);
-        atomicAdd(&histogram.low[copy][bin], amount & ((1u << HALF_BITS) - 1));
-        if (by_mass) atomicAdd(&histogram.high[copy][bin], amount >> HALF_BITS);
+        const uint32 key = keys.of(logits[j]);
+        members[j] = key > floor && key << PADDING_BITS >> (shift + DIGIT_BITS) == prefix ? key : 0;
+        any |= members[j];
+      }
+      if (any == 0) return;
+      uint32 amounts[PIECE];
+#pragma unroll
+      for (int j = 0; j < PIECE; j++) amounts[j] = by_mass ? weight_of(members[j]) : 1;
+#pragma unroll
+      for (int j = 0; j < PIECE; j++) {
+        const uint32 bin = members[j] << PADDING_BITS >> shift & (NUM_BINS - 1);
+        if (members[j] == 0) continue;
+        atomicAdd(&histogram.low[copy][bin], amounts[j] & ((1u << HALF_BITS) - 1));
+        if (by_mass) atomicAdd(&histogram.high[copy][bin], amounts[j] >> HALF_BITS);
       }
     });
   }

@@ -3,7 +3,7 @@
 //   key    = round(2^18 * max(31 + log2(p / p_best), 0))      0 .. 31 * 2^18, more is more likely
 //   weight = round(2^30 * 2^(key / 2^18 - 31))                0 .. 2^30, in proportion to the probability
 //
-// Every step is one IEEE operation, rounded by itself (no fused multiply-add): pagedchat/ops/sample_torch.py does
+// Every step is one IEEE operation, rounded by itself (no fused multiply-add): pagedchat/ops/token_weight.py does
 // the same ones and gets the same bits.
 
 #pragma once

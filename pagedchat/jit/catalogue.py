@@ -85,8 +85,12 @@ _HEAD_TUNINGS = (
 )
 
 # As pagedchat/ops/sample.py chooses: thread blocks that share a row.
-_SAMPLE_TUNINGS = (Tuning({"CLUSTER": 1, "NUM_THREADS": 512}), Tuning({"CLUSTER": 8, "NUM_THREADS": 512}))
-_NO_CLUSTERS = Limit("clusters exist from sm_90 on", _OVERLAPPING, but=True, where={"CLUSTER": [8]})
+_SAMPLE_TUNINGS = (
+    Tuning({"CLUSTER": 1, "NUM_THREADS": 1024}),
+    Tuning({"CLUSTER": 2, "NUM_THREADS": 1024}),
+    Tuning({"CLUSTER": 8, "NUM_THREADS": 512}),
+)
+_NO_CLUSTERS = Limit("clusters exist from sm_90 on", _OVERLAPPING, but=True, where={"CLUSTER": [2, 8]})
 
 CATALOGUE = (
     KernelFile("reshape_and_cache", ("reshape_and_cache", "reshape_and_cache_runs"), _CACHE),
@@ -138,11 +142,12 @@ CATALOGUE = (
         (_NO_BFLOAT16,),
     ),
     KernelFile("next_token", ("logits_argmax",), _PRODUCT, _HEAD_TUNINGS, (_NO_BFLOAT16,)),
+    KernelFile("add_norm", ("add_norm",), {"ELEMENT": ELEMENTS, "NORM": (1, 2)}),
     KernelFile("embed_tokens", ("embed_tokens",), {"ELEMENT": ELEMENTS}),
     KernelFile("decode_state", ("find_slots", "argmax_rows", "replace_tokens"), {"ELEMENT": ELEMENTS}),
     KernelFile("sample", ("sample",), {"ELEMENT": ELEMENTS}, _SAMPLE_TUNINGS, (_NO_CLUSTERS,)),
 )
-_DECODE_STEPS = {"small_batch_linear", "qkv_to_cache", "next_token", "embed_tokens", "decode_state"}
+_DECODE_STEPS = {"small_batch_linear", "qkv_to_cache", "next_token", "add_norm", "embed_tokens", "decode_state"}
 """For whole decode steps; what a model needs of them depends on its width, so they are compiled at first use."""
 _ANY_MODEL = {
     "reshape_and_cache", "gather_cached_kv", "copy_blocks", "swap_blocks", "merge_attn_states", "sample"

@@ -11,17 +11,16 @@ Keskar et al. 2019, presence and frequency penalties as in OpenAI's API. Random 
 
 import torch
 
+from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.ops.checks import check_dtype, check_shape
 from pagedchat.ops.cuda_launch import can_overlap, element_name, on_cuda, stream_of
 from pagedchat.ops.sample_rows import ROW_WORDS, unpack_rows
 from pagedchat.ops.sample_torch import sample_row
 
-NUM_THREADS = 512
-CLUSTER = 8
-"""Thread blocks that share a row."""
-ROWS_IN_CLUSTERS = 32
-"""Up to so many rows; more fill the GPU with a thread block each."""
+SHAPES = ((8, 512), (2, 1024), (1, 1024))
+"""Thread blocks that share a row, and threads of each: the first pair with which every thread block gets a
+multiprocessor for itself, or the last."""
 MAX_VOCAB_SIZE = 1 << 18
 """Sums of probabilities stay exact up to here."""
 
@@ -78,14 +77,9 @@ def _launch(
     output: torch.Tensor,
 ) -> None:
     num_rows, vocab_size = logits.shape
-    cluster = CLUSTER if num_rows <= ROWS_IN_CLUSTERS and can_overlap(logits.device) else 1
-    kernel = get_kernel(
-        "sample",
-        logits.device.index,
-        ELEMENT=element_name(logits.dtype),
-        CLUSTER=cluster,
-        NUM_THREADS=NUM_THREADS,
-    )
+    cluster, num_threads = _shape(num_rows, logits.device)
+    element = element_name(logits.dtype)
+    kernel = get_kernel("sample", logits.device.index, ELEMENT=element, CLUSTER=cluster, NUM_THREADS=num_threads)
     args = (
         output.data_ptr(),
         logits.data_ptr(),
@@ -96,7 +90,15 @@ def _launch(
         logits.stride(0),
         i32(count_drawn),
     )
-    kernel.launch((cluster, num_rows), NUM_THREADS, args, stream=stream_of(logits))
+    kernel.launch((cluster, num_rows), num_threads, args, stream=stream_of(logits))
+
+
+def _shape(num_rows: int, device: torch.device) -> tuple[int, int]:
+    if can_overlap(device):  # and has clusters
+        for cluster, num_threads in SHAPES:
+            if num_rows * cluster <= gpu(device.index).num_multiprocessors:
+                return cluster, num_threads
+    return SHAPES[-1]
 
 
 def _count(counts: torch.Tensor, token_id: int) -> None:
@@ -118,13 +120,16 @@ def _check(
     if logits.stride(1) != 1 and vocab_size > 1:
         raise ValueError(f"logits has stride {logits.stride(1)} between tokens, expected 1")
     element_name(logits.dtype)
-    check_dtype("rows", rows, torch.int32)
     check_shape("rows", rows, num_rows, ROW_WORDS)
-    check_dtype("positions", positions, torch.int32)
     check_shape("positions", positions, num_rows)
+    others = {"rows": (rows, torch.int32), "positions": (positions, torch.int32)}
     if counts is not None:
-        check_dtype("counts", counts, torch.int16)
         check_shape("counts", counts, None, vocab_size)
+        others["counts"] = counts, torch.int16
     if output is not None:
-        check_dtype("output", output, torch.int32)
         check_shape("output", output, num_rows)
+        others["output"] = output, torch.int32
+    for name, (tensor, dtype) in others.items():
+        check_dtype(name, tensor, dtype)
+        if tensor.device != logits.device or not tensor.is_contiguous():
+            raise ValueError(f"{name} is on {tensor.device}, expected it on {logits.device} and contiguous")

@@ -1,25 +1,23 @@
 """The torch version of `sample`: kernels/sample.cu operation by operation, so that both draw the same tokens.
 
-Logits are float32 and every step is one elementwise operation that IEEE 754 defines to the last bit; probabilities
-are whole numbers, whose sums are exact in float64. Rows are done one after the other: what a row needs stays in the
-processor's cache, which makes this faster than the whole batch at once.
+Probabilities are whole numbers (`token_weight`), whose sums are exact in float64. Rows are done one after the
+other: what a row needs stays in the processor's cache, which makes this faster than the whole batch at once.
 """
 
 import math
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 
 from pagedchat.ops.philox import philox_64
-from pagedchat.ops.sample_rows import KEY_FRACTION_BITS, KEY_RANGE, PackedRow
+from pagedchat.ops.sample_rows import PackedRow
+from pagedchat.ops.token_weight import token_keys, token_weights
 
 SHORTLIST = 256
-"""Most likely tokens looked at first: most filters end in here, and these few are soon gone through."""
+"""Most likely tokens looked at first: most filters end in here, and these few are soon sorted."""
 
-_FRACTION_MASK = (1 << KEY_FRACTION_BITS) - 1
-_32_AS_BITS = 0x42000000
-_COEFFICIENTS = tuple(map(float.fromhex, ("0x1.2778b2p-80", "0x1.c91cd6p-60", "0x1.ebdb58p-40", "0x1.62e4bap-20")))
-_LEADING, _CONSTANT = float.fromhex("0x1.e9739cp-101"), 0.5
 _LOW_BITS = 11
 """Of a key: a threshold is found by its upper 12 bits first, then by these."""
 _LOW_MASK = (1 << _LOW_BITS) - 1
@@ -35,18 +33,32 @@ class _Kept:
 
 @dataclass(frozen=True, slots=True)
 class _Tokens:
-    """All tokens of a row, or some of them, in the order of the vocabulary."""
+    """How likely all the tokens of a row are."""
 
     keys: torch.Tensor
-    """`[num_tokens]`, int32."""
+    """`[vocab_size]`, int32."""
     weights: torch.Tensor
-    """`[num_tokens]`, float32."""
+    """`[vocab_size]`, float32."""
 
     @classmethod
     def of(cls, logits: torch.Tensor, best: torch.Tensor, scale: float) -> "_Tokens":
         """See `token_keys`."""
         keys = token_keys(logits, best, scale)
         return cls(keys, token_weights(keys))
+
+    def kept_weights(self, kept: _Kept) -> torch.Tensor:
+        """The weights, those of tokens that are filtered out set to zero: `[vocab_size]`, float32."""
+        if kept.key == 0:
+            return self.weights  # nothing is ruled out: the weight of key 0 is 0
+        weights = self.weights * (self.keys > kept.key)
+        if kept.ties:
+            tied = (self.keys == kept.key).nonzero()[: kept.ties, 0]
+            weights[tied] = self.weights[tied]
+        return weights
+
+    def needed_mass(self, kept: _Kept, row: PackedRow) -> int:
+        """What top-p keeps of the mass that `kept` leaves."""
+        return _share(row.top_p, int(self.kept_weights(kept).sum(dtype=torch.float64)))
 
 
 def sample_row(logits: torch.Tensor, row: PackedRow, position: int, counts: torch.Tensor | None) -> int:
@@ -72,35 +84,9 @@ def sample_row(logits: torch.Tensor, row: PackedRow, position: int, counts: torc
         if drawn is not None:
             return drawn
     tokens = tokens or _Tokens.of(logits, best, row.scale)
-    return _draw(_kept_weights(tokens, _filter(tokens, tokens, row)), random)
-
-
-def token_keys(logits: torch.Tensor, best: torch.Tensor, scale: float) -> torch.Tensor:
-    """How likely tokens are, on a scale of logarithms: `[vocab_size]`, int32, 0 to 31 * 2^18, the best token's.
-
-    Args:
-        logits: `[vocab_size]`, float32.
-        best: `[]`, the largest of them.
-        scale: log2(e) / temperature.
-    """
-    distances = (logits - best).mul_(scale).clamp_min_(-KEY_RANGE)
-    # A float between 32 and 64 has just as many fraction bits as a key: the addition rounds to them.
-    return distances.add_(32 + KEY_RANGE).view(torch.int32).sub_(_32_AS_BITS)
-
-
-def token_weights(keys: torch.Tensor) -> torch.Tensor:
-    """Probabilities, up to a factor, as whole numbers of at most 2^30: `[vocab_size]`, float32.
-
-    Args:
-        keys: `[vocab_size]`, int32.
-    """
-    x = (keys & _FRACTION_MASK).float()
-    y = x * _LEADING
-    for coefficient in _COEFFICIENTS:
-        y.add_(coefficient).mul_(x)
-    y.add_(_CONSTANT)  # 2^fraction / 2
-    y.view(torch.int32).add_((keys >> KEY_FRACTION_BITS).bitwise_left_shift_(23))
-    return y.round_()
+    cumulative = tokens.kept_weights(_filter(tokens, row)).cumsum(0, dtype=torch.float64)
+    target = random * int(cumulative[-1]) >> 64
+    return int(torch.searchsorted(cumulative, float(target), right=True))
 
 
 def _penalise(logits: torch.Tensor, counts: torch.Tensor, row: PackedRow) -> torch.Tensor:
@@ -120,23 +106,34 @@ def _draw_from_shortlist(
 
     `everything` is needed where top-k does not end in the shortlist.
     """
-    token_ids = logits.topk(SHORTLIST).indices.sort().values
-    few = _Tokens.of(logits[token_ids], best, row.scale)
-    kept = _filter(few, everything or few, row)
-    if kept.key <= int(few.keys.amin()):
+    values, token_ids = logits.topk(SHORTLIST)
+    keys = token_keys(values, best, row.scale)
+    few = zip(keys.tolist(), token_ids.tolist(), token_weights(keys).long().tolist(), strict=True)
+    floor = max(row.min_key - 1, 0)
+    ranked = sorted((-key, token_id, weight) for key, token_id, weight in few if key > floor)[: row.top_k or None]
+    if row.top_p < 1:
+        through = list(accumulate(weight for _, _, weight in ranked))
+        needed = everything.needed_mass(_Kept(floor), row) if everything else _share(row.top_p, through[-1])
+        ranked = ranked[: bisect_left(through, needed) + 1]
+    if -ranked[-1][0] <= int(keys[-1]):
         return None
-    return int(token_ids[_draw(_kept_weights(few, kept), random)])
+    kept = sorted((token_id, weight) for _, token_id, weight in ranked)
+    through = list(accumulate(weight for _, weight in kept))
+    return int(kept[bisect_right(through, random * through[-1] >> 64)][0])
 
 
-def _filter(tokens: _Tokens, everything: _Tokens, row: PackedRow) -> _Kept:
-    """What the filters leave of `tokens`; top-p goes by the mass of `everything`."""
+def _filter(tokens: _Tokens, row: PackedRow) -> _Kept:
+    """What min-p, top-k and top-p leave, one after the other."""
     kept = _Kept(max(row.min_key - 1, 0))
-    if 0 < row.top_k < len(everything.keys):
+    if 0 < row.top_k < len(tokens.keys):
         kept = _narrow(tokens, kept, row.top_k, by_mass=False)
     if row.top_p < 1:
-        mass = int(_kept_weights(everything, kept).sum(dtype=torch.float64))
-        kept = _narrow(tokens, kept, max(1, math.ceil(row.top_p * mass)), by_mass=True)
+        kept = _narrow(tokens, kept, tokens.needed_mass(kept, row), by_mass=True)
     return kept
+
+
+def _share(top_p: float, mass: int) -> int:
+    return max(1, math.ceil(top_p * mass))
 
 
 def _narrow(tokens: _Tokens, kept: _Kept, needed: int, *, by_mass: bool) -> _Kept:
@@ -168,21 +165,3 @@ def _bin_of(
 
 def _weight_of(key: int) -> int:
     return max(1, int(token_weights(torch.tensor([key], dtype=torch.int32))))
-
-
-def _kept_weights(tokens: _Tokens, kept: _Kept) -> torch.Tensor:
-    """The weights, those of tokens that are filtered out set to zero: `[num_tokens]`, float32."""
-    if kept.key == 0:
-        return tokens.weights  # nothing is ruled out: the weight of key 0 is 0
-    weights = tokens.weights * (tokens.keys > kept.key)
-    if kept.ties:
-        tied = (tokens.keys == kept.key).nonzero()[: kept.ties, 0]
-        weights[tied] = tokens.weights[tied]
-    return weights
-
-
-def _draw(weights: torch.Tensor, random: int) -> int:
-    """First token whose cumulative weight is above a random share of their sum."""
-    cumulative = weights.cumsum(0, dtype=torch.float64)
-    target = random * int(cumulative[-1]) >> 64
-    return int(torch.searchsorted(cumulative, float(target), right=True))

@@ -20,6 +20,7 @@ from pagedchat.runtime.attention import interface
 from pagedchat.runtime.attention.backend import AttentionBackend, CacheShape
 from pagedchat.runtime.attention.choice import BackendChoice, BackendChooser, BackendFactory
 from pagedchat.runtime.build import LoadedModel, Progress
+from pagedchat.runtime.decode_graph.check import keep_if_right
 from pagedchat.runtime.device import available_memory, choose_device, choose_dtype, describe_device
 from pagedchat.runtime.model_runner import TorchModelRunner
 from pagedchat.runtime.native_runner import NativeModelRunner
@@ -60,6 +61,7 @@ class _Assembly:
             if runner.decodes is not None:
                 self._say("warmup", "Capturing the step of one chat")
                 runner.decodes.prepare(1, 1)
+                keep_if_right(runner, description.vocab_size)
         generation_config = read_generation_config(description.folder)
         sampling = sampling_values(generation_config)
         eos = description.eos_token_ids | eos_token_ids(generation_config)

@@ -51,10 +51,13 @@ class TorchModelRunner:
     @torch.inference_mode()
     def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         """See `engine.output.ModelRunner`."""
-        if self.decodes is not None:
-            output = self.decodes.execute(batch)
-            if output is not None:
-                return output
+        if self.decodes is None:
+            return self._execute(batch)
+        from pagedchat.runtime.decode_graph.mixed import execute_mixed  # noqa: PLC0415 - a GPU's business
+
+        return execute_mixed(self.decodes, batch, self._execute)
+
+    def _execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         self._attention_seconds()  # what was tried out before this step is not its own
         clock = StepClock(self.device)
         apply_block_ops(self.backend, batch.block_ops)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pagedchat.ops.philox import philox_64
 from pagedchat.ops.sample import sample
 from pagedchat.ops.sample_rows import IN_PROMPT, SampleRow, pack_rows, unpack_rows
-from pagedchat.ops.sample_torch import token_keys, token_weights
+from pagedchat.ops.token_weight import token_keys, token_weights
 from tests.ops.paged_case import DEVICES
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32]
@@ -278,6 +278,8 @@ def test_wrong_arguments_are_named() -> None:
         sample(logits, rows, positions.long())
     with pytest.raises(ValueError, match=r"counts has shape \[1, 8\], expected \[\*, 9\]"):
         sample(logits, rows, positions, torch.zeros(1, 8, dtype=torch.int16))
+    with pytest.raises(ValueError, match="rows is on meta, expected it on cpu and contiguous"):
+        sample(logits, rows.to("meta"), positions)
     with pytest.raises(ValueError, match="logits has 262145 tokens to a row, expected at most 262144"):
         sample(torch.zeros(1, 262_145), rows[:1], positions[:1])
     with pytest.raises(ValueError, match="logits has stride 2 between tokens, expected 1"):

@@ -7,15 +7,19 @@ import pytest
 import torch
 
 from pagedchat.engine.core import EngineCore
-from pagedchat.engine.output import ScheduledSequence, SchedulerOutput
+from pagedchat.engine.output import BlockOp, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.runtime.batch_inputs import flatten
+from pagedchat.runtime.decode_graph import decode_steps, step_store
 from pagedchat.runtime.decode_graph.ahead import RunningStep, begins_with, may_run_ahead
 from pagedchat.runtime.decode_graph.buckets import Bucket, batch_sizes, bucket_of, context_lens
+from pagedchat.runtime.decode_graph.check import keep_if_right
 from pagedchat.runtime.decode_graph.decode_steps import DecodeSteps
+from pagedchat.runtime.decode_graph.mixed import execute_mixed
 from pagedchat.runtime.decode_graph.state_buffers import HISTORY_LEN, Batch, StateBuffers
 from pagedchat.runtime.decode_graph.step_store import MAX_FUSED, StepStore
+from pagedchat.runtime.decode_graph.steps import ModuleStep
 from pagedchat.runtime.native_runner import NativeModelRunner
 from tests.ops.paged_case import DEVICES
 from tests.runtime.decode_case import BLOCK_SIZE, VOCAB_SIZE, make_engine, make_runner, tiny_model
@@ -228,6 +232,56 @@ def test_what_cannot_be_captured_runs_as_before(
     assert len(caplog.records) == 1
 
 
+def test_batches_of_another_kind_are_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode_steps, "_SHARING_GAIN", 1)
+    runner = make_runner(tiny_model("opt", "cpu", torch.float16), 80, captured=True)
+    decodes = runner.decodes
+    assert decodes is not None
+    first, second = prefilled(runner, [300, 300])
+    single = one_token_each([first, second])
+    chunk = ScheduledSequence(first, len(first) - 2, 2, True)
+    assert decodes.begin(SchedulerOutput(0, [chunk, single[1]], [], 3)) is None
+    assert decodes.begin(SchedulerOutput(0, single, [], 2), goes_on=False) is not None
+    second.block_table[:18] = first.block_table[:18]
+    assert decodes.begin(SchedulerOutput(0, single, [], 2)) is None
+    assert decodes.begin(SchedulerOutput(0, one_token_each([first] * 21), [], 21)) is None
+
+
+@pytest.mark.parametrize(("factor", "is_kept"), [(1, True), (-1, False)])
+def test_a_captured_step_that_is_off_is_not_used(
+    factor: int, is_kept: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    compute = ModuleStep.__call__
+    monkeypatch.setattr(ModuleStep, "__call__", lambda step: factor * compute(step))
+    runner = make_runner(tiny_model("llama", "cpu", torch.float32), 4, captured=True)
+    keep_if_right(runner, VOCAB_SIZE)
+    assert (runner.decodes is not None) == is_kept
+    assert ("a captured one is off by 2" in caplog.text) == (not is_kept)
+
+
+def test_prefills_beside_decodes_come_back_in_order() -> None:
+    class Decodes:
+        def begin(self, batch: SchedulerOutput, *, goes_on: bool) -> SchedulerOutput:
+            asked.append((len(batch.scheduled), len(batch.block_ops), goes_on))
+            return batch
+
+        def finish(self, begun: SchedulerOutput) -> ModelRunnerOutput:
+            return ModelRunnerOutput([[10 + part.sequence.seq_id] for part in begun.scheduled], 1.0, 2.0)
+
+    def others(batch: SchedulerOutput) -> ModelRunnerOutput:
+        asked.append((len(batch.scheduled), len(batch.block_ops), batch.num_tokens))
+        return ModelRunnerOutput([[20 + part.sequence.seq_id] for part in batch.scheduled], 0.5, 0.25)
+
+    asked: list[tuple[int, int, int]] = []
+    chunk = ScheduledSequence(Sequence(1), 0, 5, False)
+    single = [decoding(0, 5, [1]), decoding(2, 9, [2])]
+    batch = SchedulerOutput(1, [single[0], chunk, single[1]], [BlockOp("copy", 1, 2)], 7)
+    output = execute_mixed(Decodes(), batch, others)  # type: ignore[arg-type]
+    assert output.token_ids == [[10], [21], [12]]
+    assert (output.copy_seconds, output.forward_seconds) == (1.5, 2.25)
+    assert asked == [(2, 1, True), (1, 0, 5)]
+
+
 # --- fused kernels --------------------------------------------------------------------------------------
 
 
@@ -253,24 +307,29 @@ def one_token_each(sequences: list[Sequence]) -> list[ScheduledSequence]:
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("num_seqs", [1, 3, 8, 13])
-def test_logits_of_captured_steps(num_seqs: int, family: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    ("num_seqs", "merge"), [(1, False), (3, False), (8, False), (13, False), (40, False), (40, True)]
+)
+def test_logits_of_captured_steps(
+    num_seqs: int, merge: bool, family: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_store, "MERGE_NORMS", merge)
     model = tiny_model(family, "cuda", dtype)
     lens = [(i * 83) % 240 + 4 for i in range(num_seqs)]
-    plain, captured = (make_runner(model, 400, captured=flag) for flag in (False, True))
+    plain, captured = (make_runner(model, 800, captured=flag, max_num_seqs=64) for flag in (False, True))
     sequences, others = prefilled(plain, lens), prefilled(captured, lens)
     decodes = captured.decodes
     assert decodes is not None
     for _ in range(20):
         parts = one_token_each(sequences)
         logits = plain.forward(flatten(parts, BLOCK_SIZE, plain.device))
-        output = decodes.execute(SchedulerOutput(0, one_token_each(others), [], num_seqs))
-        assert output is not None
-        step = decodes._store.get(decodes._bucket(parts))  # type: ignore[arg-type]
-        assert step is not None
-        error = (step.logits[:num_seqs].float() - logits.float()).norm() / logits.float().norm()
+        begun = decodes.begin(SchedulerOutput(0, one_token_each(others), [], num_seqs), goes_on=False)
+        assert begun is not None
+        output = decodes.finish(begun)
+        computed = decodes.last_logits[:num_seqs]
+        error = (computed.float() - logits.float()).norm() / logits.float().norm()
         assert float(error) < 8 * torch.finfo(dtype).eps
-        chosen = step.logits[:num_seqs].float().max(dim=-1).indices.tolist()
+        chosen = computed.float().max(dim=-1).indices.tolist()
         assert [tokens[0] for tokens in output.token_ids] == chosen
         for sequence, other, token_id in zip(sequences, others, chosen, strict=True):
             sequence.token_ids.append(token_id)

@@ -8,7 +8,7 @@ anything that comes later on the stream.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -16,9 +16,7 @@ from pagedchat.engine.output import ScheduledSequence
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.runtime.decode_graph.buckets import Bucket
-
-Choice = Literal["greedy", "drawn", "host"]
-"""Which tokens a step goes on with: the most likely ones, drawn ones, or those the host chooses from the logits."""
+from pagedchat.runtime.decode_graph.choice import Choice
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ is begun at once (`ahead`), and the host's part of the engine runs beside it.
 """
 
 import time
+from dataclasses import dataclass
 
 import torch
 
@@ -14,9 +15,10 @@ from pagedchat.ops.sample_rows import pack_rows
 from pagedchat.runtime.attention.cuda_backend import MIN_SHARED_TOKENS, CudaAttention
 from pagedchat.runtime.attention.prefix_groups import SharingRule, plan_sharing
 from pagedchat.runtime.attention.table_rows import BlockTableRows
-from pagedchat.runtime.decode_graph.ahead import Choice, RunningStep, may_run_ahead
+from pagedchat.runtime.decode_graph.ahead import RunningStep, may_run_ahead
 from pagedchat.runtime.decode_graph.buckets import Bucket, bucket_of
 from pagedchat.runtime.decode_graph.capture import Replayable
+from pagedchat.runtime.decode_graph.choice import Choice, choice_for, sampling_rows
 from pagedchat.runtime.decode_graph.state_buffers import Batch, StateBuffers
 from pagedchat.runtime.decode_graph.step_store import StepStore
 from pagedchat.runtime.kv_cache import apply_block_ops
@@ -25,6 +27,18 @@ from pagedchat.runtime.sampler import SamplingRow, op_rows, sample
 _SHARING_GAIN = 8 << 30
 """Keys and values of all layers that sharing a prefix must save reading to make up for a step that is not captured:
 two milliseconds of the host, in which the memory of an H200 gives about this much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A batch that is under way."""
+
+    running: RunningStep
+    parts: list[ScheduledSequence]
+    rows: list[int]
+    """Which rows of the step are those parts."""
+    seconds: float
+    """What beginning it took."""
 
 
 class DecodeSteps:
@@ -51,6 +65,8 @@ class DecodeSteps:
         self._events = [torch.cuda.Event() for _ in range(3 if on_gpu else 0)]  # type: ignore[no-untyped-call]
         self.num_replays = self.num_ahead = 0
         """Steps run, and those of them that were begun ahead and asked for."""
+        self.last_logits = torch.empty(0)
+        """`[num_rows, vocab_size]` of the step begun last, padding included; the next one overwrites them."""
 
     @torch.inference_mode()
     def prepare(self, num_seqs: int, context_len: int) -> bool:
@@ -63,18 +79,56 @@ class DecodeSteps:
         self._ahead = None
         return bucket is not None and all(self._store.get(bucket, drawn=drawn) for drawn in (False, True))
 
-    def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput | None:
-        """As `engine.output.ModelRunner`; None, with nothing done, for a batch of another kind."""
+    def begin(self, batch: SchedulerOutput, *, goes_on: bool = True) -> Begun | None:
+        """Queue a batch on the device; None, with nothing done, for one of another kind.
+
+        Args:
+            batch: what the engine asks for.
+            goes_on: whether the next batch will have the same sequences, as far as can be told; then the step after
+                is begun at once.
+        """
         started = time.perf_counter()
         parts = batch.scheduled
+        running, rows = self._begun_ahead(batch)
+        if running is None:
+            running, rows = self._begin_now(batch), list(range(len(parts)))
+        if running is None:
+            return None
+        if goes_on and running.choice != "host" and self._next_is_known(running.bucket, parts):
+            self._begin_next(running, parts, rows)
+        return Begun(running, parts, rows, time.perf_counter() - started)
+
+    def finish(self, begun: Begun) -> ModelRunnerOutput:
+        """Wait for the tokens of the batch begun last. What counts as forward is the wait."""
+        launched = time.perf_counter()
+        running, rows = begun.running, begun.rows
+        if running.done is not None:
+            running.done.synchronize()
+        waited = time.perf_counter()
+        if running.choice == "host":
+            chosen = self._sample(begun.parts, rows)
+        else:
+            chosen = self._buffers.tokens(running.bucket, running.number, len(running.sequences))
+            if self._ahead is not None:
+                self._ahead.token_ids = chosen
+            if rows != list(range(len(chosen))):
+                chosen = [chosen[row] for row in rows]
+        seconds = (0.0, waited - launched, time.perf_counter() - waited, begun.seconds)
+        return ModelRunnerOutput([[token_id] for token_id in chosen], *seconds)
+
+    def _begun_ahead(self, batch: SchedulerOutput) -> tuple[RunningStep | None, list[int]]:
+        """The step that computes the batch already, and the rows that do; no step if none does."""
         ahead, self._ahead = self._ahead, None
-        if ahead is not None and not batch.block_ops:
-            rows = ahead.rows_of(parts)
-            if rows is not None:
-                self.num_ahead += 1
-                return self._finish(ahead, parts, rows, started)
+        rows = None if ahead is None or batch.block_ops else ahead.rows_of(batch.scheduled)
+        if rows is None:
+            return None, []
+        self.num_ahead += 1
+        return ahead, rows
+
+    def _begin_now(self, batch: SchedulerOutput) -> RunningStep | None:
+        parts = batch.scheduled
         bucket = self._bucket(parts)
-        sampling = _sampling_rows(parts)
+        sampling = sampling_rows(parts)
         choice = choice_for(sampling)
         step = None if bucket is None else self._store.get(bucket, drawn=choice == "drawn")
         if bucket is None or step is None:
@@ -83,7 +137,7 @@ class DecodeSteps:
         self._backend.wait_for_swaps()
         running = self._upload(bucket, parts, sampling, choice)
         self._replay(step, running)
-        return self._finish(running, parts, list(range(len(parts))), started)
+        return running
 
     def _upload(
         self, bucket: Bucket, parts: list[ScheduledSequence], sampling: list[SamplingRow], choice: Choice
@@ -125,34 +179,13 @@ class DecodeSteps:
 
     def _replay(self, step: Replayable, running: RunningStep) -> None:
         step.replay()
+        self.last_logits = step.logits
         self.num_replays += 1
         if self._events:
             running.done = self._events[running.number % len(self._events)]
             running.done.record()
 
-    def _finish(
-        self, running: RunningStep, parts: list[ScheduledSequence], rows: list[int], started: float
-    ) -> ModelRunnerOutput:
-        """Begin the next step if that is known by now, and wait for the tokens of this one."""
-        on_device = running.choice != "host"
-        if on_device and self._goes_on(running.bucket, parts):
-            self._begin_next(running, parts, rows)
-        launched = time.perf_counter()
-        if running.done is not None:
-            running.done.synchronize()
-        waited = time.perf_counter()
-        if on_device:
-            chosen = self._buffers.tokens(running.bucket, running.number, len(running.sequences))
-            if self._ahead is not None:
-                self._ahead.token_ids = chosen
-            if rows != list(range(len(chosen))):
-                chosen = [chosen[row] for row in rows]
-        else:
-            chosen = self._sample(running, parts, rows)
-        seconds = (0.0, waited - launched, time.perf_counter() - waited, launched - started)
-        return ModelRunnerOutput([[token_id] for token_id in chosen], *seconds)
-
-    def _goes_on(self, bucket: Bucket, parts: list[ScheduledSequence]) -> bool:
+    def _next_is_known(self, bucket: Bucket, parts: list[ScheduledSequence]) -> bool:
         """Whether the step after can be begun: its places are known, and no smaller bucket would do."""
         smallest = bucket_of(len(parts), 1, self._max_num_seqs, self._model_len)
         return (
@@ -177,21 +210,6 @@ class DecodeSteps:
         self._ahead = following
         self._replay(step, following)
 
-    def _sample(self, running: RunningStep, parts: list[ScheduledSequence], rows: list[int]) -> list[int]:
-        step = self._store.get(running.bucket)
-        if step is None:
-            raise RuntimeError("a step is running that was never captured")
-        logits = step.logits[: len(rows)] if rows == list(range(len(rows))) else step.logits[rows]
-        return sample(logits, _sampling_rows(parts))
-
-
-def _sampling_rows(parts: list[ScheduledSequence]) -> list[SamplingRow]:
-    sequences = [part.sequence for part in parts]
-    return [SamplingRow(seq.sampling_params, seq.token_ids, seq.seed) for seq in sequences]
-
-
-def choice_for(rows: list[SamplingRow]) -> Choice:
-    """Who chooses the tokens of a batch."""
-    if any(row.penalised for row in rows):
-        return "host"
-    return "greedy" if all(row.params.greedy for row in rows) else "drawn"
+    def _sample(self, parts: list[ScheduledSequence], rows: list[int]) -> list[int]:
+        logits = self.last_logits[: len(rows)] if rows == list(range(len(rows))) else self.last_logits[rows]
+        return sample(logits, sampling_rows(parts))

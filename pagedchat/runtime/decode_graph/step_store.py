@@ -11,13 +11,18 @@ from pagedchat.ops.small_batch_plan import plan_product
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.decode_graph.buckets import Bucket
 from pagedchat.runtime.decode_graph.capture import GraphRecorder, Replayable
+from pagedchat.runtime.decode_graph.decode_attention import DecodeAttention
+from pagedchat.runtime.decode_graph.fused_step import FusedStep
 from pagedchat.runtime.decode_graph.state_buffers import StateBuffers, no_rows
-from pagedchat.runtime.decode_graph.steps import DecodeAttention, DrawnStep, FusedStep, ModuleStep, Step
+from pagedchat.runtime.decode_graph.steps import DrawnStep, ModuleStep, PreNormStep, Step
 from pagedchat.runtime.decode_graph.weights import FusedModel, fused_model
 
 log = logging.getLogger(__name__)
 
-MAX_FUSED = 8
+MERGE_NORMS = False
+"""Whether larger batches go through `PreNormStep` where the model allows it, instead of through its own modules."""
+
+MAX_FUSED = 32
 """Rows up to which the chain of fused kernels is faster than the modules with cuBLAS."""
 
 
@@ -73,6 +78,8 @@ class StepStore:
         attention = DecodeAttention(self._backend, state, bucket.context_len)
         if self._fused is not None and bucket.num_seqs <= MAX_FUSED and _multiplies(self._fused, bucket.num_seqs):
             return FusedStep(self._fused, self._backend, attention, state)
+        if MERGE_NORMS and self._fused is not None and self._fused.rotations is None:
+            return PreNormStep(self._fused, attention, state)
         return ModuleStep(self._model, attention, state)
 
 

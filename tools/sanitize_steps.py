@@ -1,0 +1,93 @@
+"""The kernels of captured decode steps for `sanitize_kernels`, which says how they are checked."""
+
+# mypy: disable-error-code="arg-type,call-arg,attr-defined,misc"
+
+import torch
+
+from pagedchat.ops.add_norm import add_norm
+from pagedchat.ops.decode_state import DecodeState, advance_by_argmax, replace_tokens, slots_of
+from pagedchat.ops.embed_tokens import embed_tokens
+from pagedchat.ops.next_token import logits_argmax
+from pagedchat.ops.norm import Norm
+from pagedchat.ops.qkv_to_cache import qkv_to_cache
+from pagedchat.ops.small_batch_linear import small_batch_linear
+from tools.sanitize_case import Tensors, index, on_both, paged_inputs, random_tensor
+
+WIDTH, HEAD_SIZE, VOCAB_SIZE = 768, 64, 1003
+NUM_TOKENS = 5
+
+
+def _state(t: Tensors) -> DecodeState:
+    """Of token ids, positions, lengths, block tables, step, history and arrivals."""
+    return DecodeState(*t[:7])
+
+
+def _state_inputs() -> Tensors:
+    tables = torch.arange(NUM_TOKENS * 4, dtype=torch.int32).view(NUM_TOKENS, 4)
+    numbers = [index(7, 8, 9, 10, 0), index(3, 17, 0, 50, -1), index(4, 18, 1, 51, 0)]
+    return [*numbers, tables, index(6), torch.zeros(4, NUM_TOKENS, dtype=torch.int32), index(0)]
+
+
+def step_cases() -> list[bool]:
+    """One launch of each, or a few."""
+    rows, weight = random_tensor(NUM_TOKENS, WIDTH), random_tensor(2 * 160, WIDTH) / 30
+    scale, shift = 1 + random_tensor(WIDTH) / 10, random_tensor(WIDTH)
+    return [*_product_cases(rows, weight, scale, shift), *_token_cases(rows, scale, shift)]
+
+
+def _product_cases(
+    rows: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor, shift: torch.Tensor
+) -> list[bool]:
+    def plain(t: Tensors) -> Tensors:
+        return [small_batch_linear(t[0], t[1], bias=t[2], residual=t[3], activation="relu")]
+
+    def gated(t: Tensors) -> Tensors:
+        norm = Norm("rms", t[2], None, 1e-5)
+        return [small_batch_linear(t[0], t[1], norm=norm, activation="silu", paired=True)]
+
+    def project(t: Tensors) -> Tensors:
+        query = t[0].new_zeros(NUM_TOKENS, 2, HEAD_SIZE)
+        norm = Norm("layer", t[2], t[3], 1e-5)
+        qkv_to_cache(query, t[4], t[5], t[0], t[1], t[6], t[7], norm=norm, rotations=t[8])
+        return [query, t[4], t[5]]
+
+    _, key_cache, value_cache, _, _ = paged_inputs([300], HEAD_SIZE, 1, torch.float16, 1)
+    _, positions, _, tables, *_ = _state_inputs()
+    qkv, turns = random_tensor(6 * HEAD_SIZE, WIDTH) / 30, torch.randn(64, HEAD_SIZE // 2, 2)
+    return [
+        on_both("small_batch_linear", [rows, weight, random_tensor(320), random_tensor(NUM_TOKENS, 320)], plain),
+        on_both("small_batch_linear, paired", [rows, weight, scale], gated),
+        on_both(
+            "qkv_to_cache", [rows, qkv, scale, shift, key_cache, value_cache, tables, positions, turns], project
+        ),
+    ]
+
+
+def _token_cases(rows: torch.Tensor, scale: torch.Tensor, shift: torch.Tensor) -> list[bool]:
+    def head(t: Tensors) -> Tensors:
+        state, norm = _state(t), Norm("layer", t[9], t[10], 1e-5)
+        logits, best = t[7].new_zeros(NUM_TOKENS, VOCAB_SIZE), torch.zeros(NUM_TOKENS, dtype=torch.int64)
+        logits_argmax(state, logits, t[7], t[8], norm=norm, best=best.to(t[7].device))
+        return [logits, state.positions, state.seq_lens, state.step, state.arrivals]
+
+    def choose(t: Tensors) -> Tensors:
+        state = _state(t)
+        advance_by_argmax(state, t[7])
+        chosen = state.token_ids.clone()
+        replace_tokens(state, t[8])
+        return [chosen, state.token_ids, state.history, slots_of(state.positions, state.block_tables, 16)]
+
+    def embed(t: Tensors) -> Tensors:
+        vectors = embed_tokens(t[7], t[0], t[1], position_vectors=t[8], position_offset=2)
+        return [vectors, add_norm(vectors, t[7][:NUM_TOKENS], Norm("layer", t[9], t[10], 1e-5))]
+
+    table = random_tensor(VOCAB_SIZE, WIDTH) / 30
+    return [
+        on_both("logits_argmax", [*_state_inputs(), rows, table, scale, shift], head),
+        on_both(
+            "argmax_rows, replace_tokens, find_slots",
+            [*_state_inputs(), random_tensor(NUM_TOKENS, VOCAB_SIZE), index(1, 2, 3, 4, 5)],
+            choose,
+        ),
+        on_both("embed_tokens, add_norm", [*_state_inputs(), table, random_tensor(70, WIDTH), scale, shift], embed),
+    ]
