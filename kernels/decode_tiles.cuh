@@ -100,14 +100,28 @@ struct DecodeWarp {
       next_blocks[i] = __ldg(block_table + min(tile * TILE_BLOCKS + i, max_blocks - 1));
   }
 
+  // Brings a tile into the registers before the query is there; `read_table` has been called for it.
+  __device__ __forceinline__ void fetch(const PagedContext& context, int tile) {
+    static_assert(PARTS == 1, "a whole tile fits into the registers");
+    drop_foreign_blocks(context, tile);
+    int blocks[TILE_BLOCKS];
+#pragma unroll
+    for (int i = 0; i < TILE_BLOCKS; i++) blocks[i] = next_blocks[i];
+    load_keys(context, blocks, 0);
+    load_values(context, blocks, 0);
+  }
+
   // Attends over tiles `first_tile`, `first_tile + step`, ... below `end_tile`; `read_table` has been called for
-  // the first. `weights` is this warp's own shared memory, `[ROWS, WEIGHT_STRIDE]`.
+  // the first, or `fetch` if FETCHED. `weights` is this warp's own shared memory, `[ROWS, WEIGHT_STRIDE]`.
+  template <bool FETCHED = false>
   __device__ __forceinline__ void attend(const PagedContext& context, const ScoreScale& scale, int first_tile,
                                          int end_tile, int step, Element* weights) {
     if (first_tile >= end_tile) return;
     int blocks[TILE_BLOCKS];
-    drop_foreign_blocks(context, first_tile);
-    if (PIPELINED) load_keys(context, next_blocks, 0);
+    if (!FETCHED) {
+      drop_foreign_blocks(context, first_tile);
+      if (PIPELINED) load_keys(context, next_blocks, 0);
+    }
     for (int tile = first_tile; tile < end_tile; tile += step) {
 #pragma unroll
       for (int i = 0; i < TILE_BLOCKS; i++) blocks[i] = next_blocks[i];
@@ -116,7 +130,7 @@ struct DecodeWarp {
       if (more) read_table(context.block_table, context.max_blocks, next);
       float scores[2][ROW_TILES][4] = {};
       if (PIPELINED) {
-        load_values(context, blocks, 0);
+        if (!FETCHED || tile != first_tile) load_values(context, blocks, 0);
         multiply_keys(scores, 0);
         if (more) {
           drop_foreign_blocks(context, next);
@@ -184,7 +198,10 @@ struct DecodeWarp {
                                               int part) {
     int block = blocks[0];  // of this lane's eight tokens
 #pragma unroll
-    for (int i = 1; i < TILE_BLOCKS; i++) block = 8 * q / BLOCK_SIZE == i ? blocks[i] : block;
+    for (int i = 1; i < TILE_BLOCKS; i++) {
+      const int later = blocks[i];  // read in any case: a choice of address would put the array into local memory
+      block = 8 * q / BLOCK_SIZE == i ? later : block;
+    }
     const Element* rows = context.value_cache + block * context.value_stride + g * BLOCK_SIZE + 8 * q % BLOCK_SIZE;
 #pragma unroll
     for (int d = 0; d < PART_DIMS; d++) {

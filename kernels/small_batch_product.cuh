@@ -11,7 +11,7 @@
 
 #include "common.cuh"
 #include "dependent_launch.cuh"
-#include "mma.cuh"
+#include "row_pieces.cuh"
 
 #ifndef IN_FEATURES
 #define IN_FEATURES 768
@@ -31,7 +31,6 @@ enum Norm { NO_NORM = 0, LAYER_NORM = 1, RMS_NORM = 2 };
 constexpr int NUM_THREADS = NUM_WARPS * WARP_SIZE;
 constexpr int TILE_ROWS = 16;
 constexpr int MAX_TOKENS = 8 * TOKEN_TILES;
-constexpr int PIECE = 8;                          // elements of 16 bytes
 constexpr int STEP = 4 * PIECE;                   // inner elements that the lanes of a row hold at a time
 constexpr int SEGMENT = IN_FEATURES / NUM_WARPS;  // inner elements of a warp
 constexpr int STEPS = SEGMENT / STEP;
@@ -57,30 +56,12 @@ __device__ __forceinline__ uint4 load_fresh_16(const void* address) {
 
 __device__ __forceinline__ Element load_fresh(const Element* address) { return __ldcg(address); }
 
-__device__ __forceinline__ void unpack(uint4 piece, float (&values)[PIECE]) {
-  const Element* elements = reinterpret_cast<const Element*>(&piece);
-#pragma unroll
-  for (int i = 0; i < PIECE; i++) values[i] = to_float(elements[i]);
-}
-
-__device__ __forceinline__ uint4 pack(const float (&values)[PIECE]) {
-  return make_uint4(pack_pair<Element>(values[0], values[1]), pack_pair<Element>(values[2], values[3]),
-                    pack_pair<Element>(values[4], values[5]), pack_pair<Element>(values[6], values[7]));
-}
-
 // Where a lane stands: which pieces of the inner dimension it holds.
 struct WarpPlace {
   const int lane = threadIdx.x % WARP_SIZE, warp = threadIdx.x / WARP_SIZE;
   const int g = lane / 4, q = lane % 4;  // as in mma.cuh
   const int first = warp * SEGMENT + q * PIECE;
 };
-
-__device__ __forceinline__ void multiply_step(float (&sums)[4], uint4 a, uint4 b, uint4 input) {
-  const uint32 low[4] = {a.x, b.x, a.y, b.y}, high[4] = {a.z, b.z, a.w, b.w};
-  const uint32 low_input[2] = {input.x, input.y}, high_input[2] = {input.z, input.w};
-  mma_16x8x16<Element>(sums, low, low_input);
-  mma_16x8x16<Element>(sums, high, high_input);
-}
 
 // One warp's part of the product.
 struct WarpProduct : WarpPlace {

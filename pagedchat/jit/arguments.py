@@ -16,6 +16,8 @@ _CONFIG = "IIIIIIIxxxxQQQ"
 """`CUlaunchConfig`: grid (3), thread block (3), dynamic shared memory, stream, attributes, how many attributes."""
 _OVERLAP_ATTRIBUTE = struct.pack("IxxxxI60x", 6, 1)
 """`CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION` = 1 as a `CUlaunchAttribute`."""
+_COOPERATIVE_ATTRIBUTE = struct.pack("IxxxxI60x", 2, 1)
+"""`CU_LAUNCH_ATTRIBUTE_COOPERATIVE` = 1, likewise."""
 
 
 class Layout:
@@ -42,6 +44,8 @@ class Frame:
         self._overlap = ctypes.create_string_buffer(_OVERLAP_ATTRIBUTE, len(_OVERLAP_ATTRIBUTE))
         self.config = ctypes.addressof(self.buffer)
         self.attributes = ctypes.addressof(self._overlap)
+        self._cooperative = ctypes.create_string_buffer(_COOPERATIVE_ATTRIBUTE, len(_COOPERATIVE_ATTRIBUTE))
+        self.cooperative = ctypes.addressof(self._cooperative)
         addresses = [self.config + offset for offset in layout.offsets]
         self._pointers = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
         self.parameters = ctypes.addressof(self._pointers)

@@ -56,6 +56,7 @@ class Kernel:
         stream: int,
         shared_bytes: int = 0,
         overlap: bool = False,
+        cooperative: bool = False,
     ) -> None:
         """Launch; returns before the kernel has run. An empty grid does nothing.
 
@@ -67,6 +68,7 @@ class Kernel:
             shared_bytes: dynamic shared memory; more than 48 KiB need `allow_shared` once.
             overlap: may start before the previous kernel of the stream ends; the kernel waits by itself
                 (`griddepcontrol.wait`, sm_90) before it reads what that one writes.
+            cooperative: all thread blocks run at the same time, or none; not together with `overlap`.
 
         Raises:
             KernelError: the driver refuses, or the arguments do not fit the kernel's parameters.
@@ -80,8 +82,10 @@ class Kernel:
         except IndexError:
             frame = self._new_frame(args)
         try:
+            attribute = frame.cooperative if cooperative else frame.attributes
+            num_attributes = overlap or cooperative
             frame.pack(
-                frame.buffer, 0, gx, gy, gz, bx, by, bz, shared_bytes, stream, frame.attributes, overlap, *args
+                frame.buffer, 0, gx, gy, gz, bx, by, bz, shared_bytes, stream, attribute, num_attributes, *args
             )
             status = self._launch_function(frame.config, self._function.handle, frame.parameters, None)
             if status:

@@ -1,0 +1,105 @@
+// A whole decode step of a few sequences in one launch: embedding, all layers, the vocabulary, the next tokens.
+//
+// One thread block stays on every multiprocessor and takes its share of every product. Between two products there
+// is no launch and no barrier: what a thread block makes it publishes (published.cuh), and whoever needs it waits
+// for the numbers themselves. Weights, and keys and values of older tokens, do not depend on anything, so they are
+// on their way into registers while the numbers before them are being made.
+//
+// A layer is twice the same: rows of a product behind a norm, then rows that are added to the residual stream.
+//
+//   from              to
+//   hidden, norm      qkv: queries, keys, values    every producer
+//   qkv, the cache    attended: attention           thread blocks for each token, KV head and split
+//   attended          halfway: residual stream      producers with a unit of 8 rows
+//   halfway, norm     middle                        every thread block
+//   middle            hidden: residual stream       producers with a unit of 8 rows
+//
+// NOTE: what made it slow at first, and is so no longer. The code of a layer has to stay small: it is met by all
+// warps at about the same time and only once in a layer, so what does not fit into the instruction cache comes from
+// the L2 cache, ten cycles for an instruction. Hence one copy of everything in a loop over halves of layers, and
+// lanes that work side by side instead of unrolled loops. And loads come back in the order in which a
+// multiprocessor has asked for them: behind weights from the memory a look at a published number takes as long as
+// they do. Hence bulk copies, which go another way.
+//
+// Needs all its thread blocks at the same time on the GPU.
+
+#include "persistent_attention.cuh"
+#include "persistent_products.cuh"
+#include "persistent_vocabulary.cuh"
+
+// Grid: (NUM_BLOCKS), NUM_WARPS * 32 + 32 threads, all at the same time; `Shared` is dynamic shared memory.
+extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1)
+    persistent_decode(int* __restrict__ token_ids,    // [num_tokens]: of this step, then of the next one
+                      int* __restrict__ positions,    // [num_tokens]: below 0: padding; moved on
+                      int* __restrict__ seq_lens,     // [num_tokens]: moved on, likewise
+                      int* __restrict__ history,      // [history_len, num_tokens]: the tokens of the last steps
+                      int* __restrict__ step,         // [1]: moved on; says where in the history
+                      Element* __restrict__ logits,   // [num_tokens, vocab_size]
+                      uint64* __restrict__ best,      // [num_tokens], zero before and after
+                      uint32* __restrict__ arrivals,  // [1], zero before and after
+                      int* __restrict__ launches,     // [1]: counted; says which set of memory is published in
+                      Element* __restrict__ published_memory,        // two sets of `Published`, NOT_THERE at first
+                      const int4* __restrict__ layer_words,          // [num_layers] of Layer
+                      const Element* __restrict__ token_vectors,     // [., HIDDEN]
+                      const Element* __restrict__ position_vectors,  // [., HIDDEN], or null
+                      const float2* __restrict__ rotations,  // [., HEAD_SIZE / 2] cosine and sine, with ROTARY
+                      const Element* __restrict__ norm,      // [HIDDEN]
+                      const Element* __restrict__ shift,     // [HIDDEN], or null
+                      const Element* __restrict__ head,      // [vocab_size, HIDDEN]
+                      const int* __restrict__ block_tables,  // [num_tokens, max_blocks]
+                      int num_layers, int vocab_size, int max_blocks, int position_offset, int history_len,
+                      float scale, float epsilon) {
+  extern __shared__ __align__(128) unsigned char shared_memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(shared_memory);
+  for (int i = threadIdx.x; i < num_layers * LAYER_WORDS; i += NUM_THREADS) {
+    reinterpret_cast<int4*>(shared.layers)[i] = layer_words[i];
+  }
+  if (threadIdx.x < NUM_TOKENS) shared.best[threadIdx.x] = 0;
+  prepare_slots(shared);
+  __syncthreads();
+  if (threadIdx.x >= NUM_THREADS) {
+    fill_slots(shared, num_layers);
+    fill_ring(shared, head, vocab_size, num_layers);
+    return;
+  }
+
+  NormWeights last;  // asked for now, since it would take its time then
+  last.load(norm, shift);
+  const bool odd = *launches & 1;
+  const int64 set_elements = static_cast<int64>(num_layers) * Published::ELEMENTS;
+  const int64 to_other = odd ? -set_elements : set_elements;
+  Element* const memory = published_memory + (odd ? set_elements : 0);
+  if (producer_index() < 0) {
+    const Column column(positions, block_tables, max_blocks);
+    attend_layers(shared, memory, column, rotations, num_layers, scale, epsilon, to_other);
+  } else {
+    const Embeddings embeddings{token_vectors, position_vectors, token_ids, positions, position_offset};
+    produce_layers(shared, memory, embeddings, num_layers, epsilon, to_other);
+  }
+
+  collect<HIDDEN>(shared, Published(memory, num_layers - 1).stream(my_copy(), 1));
+  normalise(shared, last, epsilon);
+  multiply_vocabulary(shared, logits, vocab_size);
+  if (threadIdx.x < NUM_TOKENS) atomicMax(best + threadIdx.x, shared.best[threadIdx.x]);
+  __threadfence();
+  sync_warps();
+  if (threadIdx.x == 0) shared.is_last = atomicInc(arrivals, gridDim.x - 1) == gridDim.x - 1;
+  sync_warps();
+  if (!shared.is_last) return;
+  __threadfence();
+  const int at = *step % history_len;
+  sync_warps();
+  if (threadIdx.x == 0) {
+    *step += 1;
+    *launches += 1;
+  }
+  for (int token = threadIdx.x; token < NUM_TOKENS; token += NUM_THREADS) {
+    const int next = argmax_row(atomicExch(best + token, 0ull));
+    history[at * NUM_TOKENS + token] = next;
+    token_ids[token] = next;
+    if (positions[token] >= 0) {
+      positions[token] += 1;
+      seq_lens[token] += 1;
+    }
+  }
+}

@@ -1,0 +1,128 @@
+// Weights on their way into the shared memory of persistent_decode.cu: bulk copies by a warp of their own, a layer
+// ahead of those that multiply.
+
+#pragma once
+
+#include "persistent_shapes.cuh"
+
+// 16 bytes or a multiple, told to `barrier`.
+__device__ __forceinline__ void copy_bulk(void* to, const void* from, uint32 bytes, uint32 barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], "
+      "%4;" ::"r"(shared_address(to)),
+      "l"(from), "r"(bytes), "r"(barrier), "l"(pass_through_cache())
+      : "memory");
+}
+
+__device__ __forceinline__ void expect_bytes(uint32 barrier, uint32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+// Below 0: the thread block attends.
+__device__ __forceinline__ int producer_index() { return static_cast<int>(blockIdx.x) - NUM_COLUMNS; }
+
+// Unit `u` of a product behind a norm: its first row, and whether the thread block has it.
+struct Unit {
+  int row;
+  bool exists;
+
+  __device__ __forceinline__ Unit(int half, int u) {
+    if (half == 0) {
+      const int index = producer_index() + u * NUM_PRODUCERS;
+      exists = producer_index() >= 0 && index < QKV_ROWS / UNIT;
+      row = index * UNIT;
+    } else {
+      const int own = GATED ? u / 2 : u, index = blockIdx.x + own * NUM_BLOCKS;
+      exists = own < MIDDLE_UNITS && index < MIDDLE / UNIT;
+      row = index * UNIT + (GATED ? u % 2 * MIDDLE : 0);
+    }
+  }
+};
+
+// Fills a slot that nobody reads any more.
+__device__ __forceinline__ void fill_into(Shared& shared, const Half& tensors, int half) {
+  constexpr int ROW_BYTES = HIDDEN * sizeof(Element), BIAS_BYTES = UNIT * sizeof(Element);
+  const int lane = threadIdx.x % WARP_SIZE;
+  const uint32 barrier = shared_address(&shared.into_filled[half]);
+  IntoSlot& slot = shared.slots.into[half];
+  int num_units = 0;
+#pragma unroll
+  for (int u = 0; u < UNITS; u++) num_units += Unit(half, u).exists;
+  const bool shifted = tensors.shift != nullptr, biased = tensors.into_bias != nullptr;
+  if (lane == 0) {
+    expect_bytes(barrier, num_units * (UNIT * ROW_BYTES + biased * BIAS_BYTES) + (1 + shifted) * ROW_BYTES);
+    copy_bulk(slot.scale, tensors.norm, ROW_BYTES, barrier);
+    if (shifted) copy_bulk(slot.shift, tensors.shift, ROW_BYTES, barrier);
+  }
+  __syncwarp();
+#pragma unroll 1
+  for (int row = lane; row < UNITS * UNIT; row += WARP_SIZE) {
+    const Unit unit(half, row / UNIT);
+    if (!unit.exists) continue;
+    const int from = unit.row + row % UNIT;
+    copy_bulk(slot.rows[row], tensors.into + static_cast<int64>(from) * HIDDEN, ROW_BYTES, barrier);
+    if (biased && row % UNIT == 0) copy_bulk(slot.bias + row, tensors.into_bias + from, BIAS_BYTES, barrier);
+  }
+}
+
+template <int INNER>
+__device__ __forceinline__ void fill_back(Shared& shared, BackSlot<INNER>& slot, const Half& tensors, int half) {
+  constexpr int ROW_BYTES = INNER * sizeof(Element), BIAS_BYTES = UNIT * sizeof(Element);
+  const int lane = threadIdx.x % WARP_SIZE, row = producer_index() * UNIT;
+  const uint32 barrier = shared_address(&shared.back_filled[half]);
+  const bool biased = tensors.back_bias != nullptr;
+  if (lane == 0) {
+    expect_bytes(barrier, UNIT * ROW_BYTES + biased * BIAS_BYTES);
+    if (biased) copy_bulk(slot.bias, tensors.back_bias + row, BIAS_BYTES, barrier);
+  }
+  __syncwarp();
+  if (lane < UNIT) {
+    copy_bulk(slot.rows[lane], tensors.back + static_cast<int64>(row + lane) * INNER, ROW_BYTES, barrier);
+  }
+}
+
+// Fills every slot for layer after layer, as soon as all other warps have read what was there: the work of a warp.
+__device__ __forceinline__ void fill_slots(Shared& shared, int num_layers) {
+  const bool attends = producer_index() < 0, adds = !attends && producer_index() < HIDDEN / UNIT;
+#pragma unroll 1
+  for (int i = 0; i < 2 * num_layers; i++) {
+    const int half = i % 2, layer = i / 2;
+    const uint32 parity = (layer + 1) % 2;  // of the layer before
+    const Half& tensors = shared.layers[layer].halves[half];
+    if (half == 0 && attends) continue;
+    if (layer > 0) wait(shared_address(&shared.into_read[half]), parity);
+    fill_into(shared, tensors, half);
+    if (!adds) continue;
+    if (layer > 0) wait(shared_address(&shared.back_read[half]), parity);
+    if (half == 0) {
+      fill_back(shared, shared.slots.out, tensors, 0);
+    } else {
+      fill_back(shared, shared.slots.down, tensors, 1);
+    }
+  }
+}
+
+// Before the first copy, by all threads; a barrier comes after it. What a model has not is not copied: shifts and
+// biases are zeros then.
+__device__ __forceinline__ void prepare_slots(Shared& shared) {
+  for (int i = threadIdx.x; i < HIDDEN; i += NUM_THREADS) {
+    shared.slots.into[0].shift[i] = shared.slots.into[1].shift[i] = from_float<Element>(0.0f);
+  }
+  if (threadIdx.x < UNITS * UNIT) {
+    shared.slots.into[0].bias[threadIdx.x] = shared.slots.into[1].bias[threadIdx.x] = from_float<Element>(0.0f);
+  }
+  if (threadIdx.x < UNIT)
+    shared.slots.out.bias[threadIdx.x] = shared.slots.down.bias[threadIdx.x] = from_float<Element>(0.0f);
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // the zeros come before the copies
+  if (threadIdx.x < 2) {
+    init_barrier(shared_address(&shared.into_filled[threadIdx.x]), 1);
+    init_barrier(shared_address(&shared.back_filled[threadIdx.x]), 1);
+    init_barrier(shared_address(&shared.into_read[threadIdx.x]), NUM_THREADS);
+    init_barrier(shared_address(&shared.back_read[threadIdx.x]), NUM_THREADS);
+  }
+  if (threadIdx.x < RING) {
+    init_barrier(shared_address(&shared.tile_filled[threadIdx.x]), 1);
+    init_barrier(shared_address(&shared.tile_read[threadIdx.x]), NUM_THREADS);
+  }
+  publish_barriers();
+}
