@@ -41,6 +41,7 @@
 #endif
 
 #include "attention_scores.cuh"
+#include "dependent_launch.cuh"
 #include "prefill_schedule.cuh"
 #include "prefill_tiles.cuh"
 
@@ -275,6 +276,7 @@ extern "C" __global__ void __launch_bounds__(NUM_WARPS* WARP_SIZE, MIN_THREAD_BL
     int64 query_head_stride, int64 output_token_stride, int64 output_head_stride,  // elements
     int sliding_window, float softmax_scale, float cap) {
   extern __shared__ __align__(128) char shared[];
+  let_next_kernel_start();
   const int kv_head = blockIdx.x % num_kv_heads;
   const QueryTile tile = find_query_tile<TILE_ROWS>(cu_seqlens_q, num_seqs, blockIdx.x / num_kv_heads);
   if (tile.sequence < 0) return;
@@ -294,6 +296,8 @@ extern "C" __global__ void __launch_bounds__(NUM_WARPS* WARP_SIZE, MIN_THREAD_BL
   const auto row_of = [&](int i) { return min(warp_row + i, tile.num_rows - 1); };
   const int first_position = context + warp_row / GROUP_SIZE;
   const int last_position = context + row_of(WARP_ROWS - 1) / GROUP_SIZE;
+
+  wait_for_previous_kernel();  // before it everything but the work's shape, which does not change in a step
 
   // Q to shared memory, [head_size / 8][TILE_ROWS][8]; a warp copies its own rows, 16 rows of 32 bytes at a time.
   const uint32 queries = shared_address(shared) + warp * WARP_ROWS * ROW_BYTES;

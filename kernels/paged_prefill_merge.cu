@@ -7,6 +7,7 @@
 // 2023.
 
 #include "common.cuh"
+#include "dependent_launch.cuh"
 
 constexpr int NUM_THREADS = 128;
 constexpr int ROW_PIECES = HEAD_SIZE / 4;
@@ -20,11 +21,13 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS) paged_prefill_merge(
     const int* __restrict__ cu_seqlens_q,       // [num_seqs + 1]
     int num_tokens, int num_seqs, int num_heads, int num_splits, int64 output_token_stride,
     int64 output_head_stride) {  // elements
+  let_next_kernel_start();
   const int64 index = static_cast<int64>(blockIdx.x) * NUM_THREADS + threadIdx.x;
   const int64 row = index / ROW_PIECES;
   const int piece = index % ROW_PIECES;
   const int token = row / num_heads, head = row % num_heads;
   if (token >= min(num_tokens, cu_seqlens_q[num_seqs])) return;  // rows of no sequence were not computed either
+  wait_for_previous_kernel();
 
   const int64 split_rows = static_cast<int64>(num_tokens) * num_heads;
   float top = NEGATIVE_INFINITY;

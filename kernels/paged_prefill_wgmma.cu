@@ -25,6 +25,7 @@
 #endif
 #define TILE_ROWS (64 * CONSUMERS)
 
+#include "dependent_launch.cuh"
 #include "mbarrier.cuh"
 #include "mma.cuh"
 #include "wgmma.cuh"
@@ -428,8 +429,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) paged_prefill_wgmma(
                        scale,
                        cap,
                        min(sliding_window, 1 << 30)};  // positions relative to a tile may be below 0
+  let_next_kernel_start();
   if (threadIdx.x == 0) init_barriers();
   __syncthreads();
+  wait_for_previous_kernel();
   // The warpgroup's number the same way for all lanes, as far as the compiler can see.
   const int warpgroup = __shfl_sync(FULL_WARP, threadIdx.x / GROUP_THREADS, 0);
   if (warpgroup == 0) {

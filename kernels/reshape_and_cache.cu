@@ -10,6 +10,7 @@
 //
 // Constants: ELEMENT, HEAD_SIZE, BLOCK_SIZE.
 
+#include "dependent_launch.cuh"
 #include "row.cuh"
 
 // One side of the new tokens, keys or values, and the strides to walk through it, in elements.
@@ -58,7 +59,9 @@ extern "C" __global__ void reshape_and_cache(
     const int64* __restrict__ slot_mapping,  // [num_tokens], -1: skip
     int num_columns, int64 key_block_stride, int64 value_block_stride, int64 key_token_stride,
     int64 key_head_stride, int64 value_token_stride, int64 value_head_stride) {
+  let_next_kernel_start();
   const int64 slot = slot_mapping[blockIdx.x];
+  wait_for_previous_kernel();
   if (blockIdx.z == 0) {
     const Source source{key, key_token_stride, key_head_stride};
     const int column = blockIdx.y * blockDim.x + threadIdx.x;
@@ -226,8 +229,10 @@ extern "C" __global__ void __launch_bounds__(RUN_THREADS) reshape_and_cache_runs
   __shared__ Sorted sorted;
   const int first_token = blockIdx.x * RUN_TOKENS;
   const int first_column = blockIdx.y * RUN_COLUMNS;
+  let_next_kernel_start();
   slots.load(slot_mapping, first_token, num_tokens);
   __syncthreads();
+  wait_for_previous_kernel();
   if (blockIdx.z == 0) {
     const Source source{key, key_token_stride, key_head_stride};
     store_keys({key_cache, key_block_stride}, source, slots, first_token, first_column, num_columns);

@@ -11,6 +11,11 @@ struct alignas(16) Row {
 __device__ __forceinline__ Row as_row(uint4 bytes) { return *reinterpret_cast<const Row*>(&bytes); }
 __device__ __forceinline__ uint4 as_bytes(const Row& row) { return *reinterpret_cast<const uint4*>(&row); }
 
+// A row that the kernel before has just written: past L1, which may hold what was there before.
+__device__ __forceinline__ Row load_fresh_row(const Element* address) {
+  return as_row(__ldcg(reinterpret_cast<const uint4*>(address)));
+}
+
 // rows[i].elements[j] becomes rows[j].elements[i]; stays in registers, as every index is a constant.
 __device__ __forceinline__ void transpose(Row (&rows)[ROW_ELEMENTS]) {
 #pragma unroll

@@ -35,6 +35,8 @@ class Launch(Protocol):
         max_query_len: int,
         output: torch.Tensor,
         lse: torch.Tensor | None,
+        *,
+        overlap: bool = False,
     ) -> None:
         """Launch on torch's current stream."""
 
@@ -63,6 +65,8 @@ def launch(
     max_query_len: int,
     output: torch.Tensor,
     lse: torch.Tensor | None,
+    *,
+    overlap: bool = False,
 ) -> None:
     """Launch the kernel, and the one that merges if the keys are split over the grid.
 
@@ -121,9 +125,11 @@ def launch(
         f32(options.cap or 0.0),
     )
     grid = (thread_blocks, num_splits)
-    kernel.launch(grid, 32 * tile.num_warps, args, stream=stream_of(query), shared_bytes=shared_bytes)
+    kernel.launch(
+        grid, 32 * tile.num_warps, args, stream=stream_of(query), shared_bytes=shared_bytes, overlap=overlap
+    )
     if num_splits > 1:
-        _merge(output, lse, partial, cu_seqlens_q)
+        _merge(output, lse, partial, cu_seqlens_q, overlap)
 
 
 def _partial(query: torch.Tensor, num_splits: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -138,6 +144,7 @@ def _merge(
     lse: torch.Tensor | None,
     partial: tuple[torch.Tensor, torch.Tensor],
     cu_seqlens_q: torch.Tensor,
+    overlap: bool,
 ) -> None:
     num_splits, num_tokens, num_heads, head_size = partial[0].shape
     kernel = get_kernel(
@@ -157,7 +164,7 @@ def _merge(
         output.stride(1),
     )
     grid = -(-num_tokens * num_heads * (head_size // MERGE_DIMS) // MERGE_THREADS)
-    kernel.launch(grid, MERGE_THREADS, args, stream=stream_of(output))
+    kernel.launch(grid, MERGE_THREADS, args, stream=stream_of(output), overlap=overlap)
 
 
 def _pointer(tensor: torch.Tensor | None) -> int:

@@ -35,6 +35,8 @@ def launch(
     max_query_len: int,
     output: torch.Tensor,
     lse: torch.Tensor | None,
+    *,
+    overlap: bool = False,
 ) -> None:
     """The kernel alone; shapes and types have been checked.
 
@@ -49,7 +51,9 @@ def launch(
         max_query_len: tokens of the longest chunk; the grid does not need it.
         output: like `query`, written.
         lse: `[num_tokens, num_heads]`, float32, gets the natural log-sum-exp of the scores if given.
+        overlap: taken, and of no use to it.
     """
+    del overlap
     num_tokens, num_heads, head_size = query.shape
     num_seqs, num_kv_heads = len(seq_lens), key_cache.shape[1]
     group_size = num_heads // num_kv_heads

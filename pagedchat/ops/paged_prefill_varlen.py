@@ -14,7 +14,7 @@ from pagedchat.ops import paged_prefill_mma, paged_prefill_simt, paged_prefill_w
 from pagedchat.ops.attention_options import AttentionOptions
 from pagedchat.ops.attention_texts import attend_texts
 from pagedchat.ops.checks import check_dtype, check_same_type, check_shape
-from pagedchat.ops.cuda_launch import on_cuda
+from pagedchat.ops.cuda_launch import can_overlap, on_cuda
 from pagedchat.ops.decode_checks import strided
 
 MIN_WGMMA_ROWS = 128
@@ -33,6 +33,7 @@ def paged_prefill_varlen(
     max_query_len: int,
     output: torch.Tensor | None = None,
     lse: torch.Tensor | None = None,
+    overlap: bool = False,
 ) -> torch.Tensor:
     """Attend with the chunks of several sequences; the last of a sequence's queries is its last token.
 
@@ -48,6 +49,8 @@ def paged_prefill_varlen(
         max_query_len: no chunk has more tokens.
         output: like `query`, written; a new one by default.
         lse: `[num_tokens, num_heads]`, float32, gets the natural log-sum-exp of the scores if given.
+        overlap: the launch may begin before the kernel before it has ended, which makes the query or the newest
+            keys and values; lengths and block tables are read before that.
 
     Returns:
         `output`: `[num_tokens, num_heads, head_size]`; zeros where a query sees no key.
@@ -64,7 +67,8 @@ def paged_prefill_varlen(
         readable, writable = strided(query), strided(target)
         launch = _choose(readable, key_cache, options, max_query_len)
         args = (readable, key_cache, value_cache, block_tables, seq_lens, cu_seqlens_q)
-        launch(*args, options, max_query_len, writable, lse)
+        overlap = overlap and can_overlap(query.device)
+        launch(*args, options, max_query_len, writable, lse, overlap=overlap)
         if writable is not target:
             target.copy_(writable)
     return target

@@ -79,6 +79,8 @@ def launch(
     max_query_len: int,
     output: torch.Tensor,
     lse: torch.Tensor | None,
+    *,
+    overlap: bool = False,
 ) -> None:
     """Launch the kernel. Arguments as in `paged_prefill_varlen`, checked and readable by 16 bytes."""
     num_tokens, num_heads, head_size = query.shape
@@ -124,7 +126,7 @@ def launch(
     rows = min(num_tokens, max_query_len * len(seq_lens)) * group_size
     items = max_items(tile, rows, len(seq_lens)) * num_kv_heads
     grid = min(items, device.num_multiprocessors)
-    kernel.launch(grid, tile.threads, args, stream=stream_of(query), shared_bytes=shared_bytes)
+    kernel.launch(grid, tile.threads, args, stream=stream_of(query), shared_bytes=shared_bytes, overlap=overlap)
 
 
 def choose_tile(head_size: int, options: AttentionOptions) -> WgmmaTile:

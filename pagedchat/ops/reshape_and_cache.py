@@ -5,7 +5,7 @@ import torch
 from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.ops.cache_layout import CacheSizes, check_paged_cache, row_elements
 from pagedchat.ops.checks import check_dtype, check_same_type, check_shape
-from pagedchat.ops.cuda_launch import ceil_div, element_name, on_cuda, stream_of, with_whole_rows
+from pagedchat.ops.cuda_launch import can_overlap, ceil_div, element_name, on_cuda, stream_of, with_whole_rows
 
 FEW_TOKENS = 256
 """With no more tokens than these, writing each alone beats looking for runs of slots."""
@@ -21,6 +21,8 @@ def reshape_and_cache(
     key_cache: torch.Tensor,
     value_cache: torch.Tensor,
     slot_mapping: torch.Tensor,
+    *,
+    overlap: bool = False,
 ) -> None:
     """Put every new token's key and value into its slot.
 
@@ -32,6 +34,8 @@ def reshape_and_cache(
             or both token-major, `[num_blocks, block_size, num_kv_heads, head_size]`, contiguous.
         slot_mapping: `[num_tokens]`, int64: `block_id * block_size + block_offset`; no slot twice. In the layout of
             `cache_layout`, -1 skips a token.
+        overlap: the launch may begin before the kernel before it has ended, which makes `key` and `value`; the
+            slots are read before that.
 
     Raises:
         ValueError: shapes or types that do not go together.
@@ -42,7 +46,7 @@ def reshape_and_cache(
     sizes = check_paged_cache(key_cache, value_cache)
     _check_tokens(key, value, key_cache, slot_mapping, sizes.num_kv_heads, sizes.head_size)
     if on_cuda(key, slot_mapping):
-        _launch(key, value, key_cache, value_cache, slot_mapping, sizes)
+        _launch(key, value, key_cache, value_cache, slot_mapping, sizes, overlap)
     else:
         _write_paged(key, value, key_cache, value_cache, slot_mapping)
 
@@ -100,6 +104,7 @@ def _launch(
     value_cache: torch.Tensor,
     slot_mapping: torch.Tensor,
     sizes: CacheSizes,
+    overlap: bool,
 ) -> None:
     num_tokens, x = key.shape[0], row_elements(key.dtype)
     if num_tokens == 0:
@@ -121,9 +126,10 @@ def _launch(
     if few:
         block = min(256, ceil_div(num_columns, 32) * 32)
         grid = (num_tokens, ceil_div(num_columns, block), 2)
-        kernel.launch(grid, block, (*pointers, i32(num_columns), *strides), stream=stream_of(key))
+        counts: tuple[int, ...] = (i32(num_columns),)
     else:
         block = _RUN_TOKENS // x * _RUN_COLUMNS
         grid = (ceil_div(num_tokens, _RUN_TOKENS), ceil_div(num_columns, _RUN_COLUMNS), 2)
-        arguments = (*pointers, i32(num_tokens), i32(num_columns), *strides)
-        kernel.launch(grid, block, arguments, stream=stream_of(key))
+        counts = (i32(num_tokens), i32(num_columns))
+    overlap = overlap and can_overlap(key.device)
+    kernel.launch(grid, block, (*pointers, *counts, *strides), stream=stream_of(key), overlap=overlap)

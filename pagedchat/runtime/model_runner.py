@@ -15,6 +15,7 @@ from pagedchat.runtime.step_clock import StepClock
 
 if TYPE_CHECKING:  # only a GPU has any use for it
     from pagedchat.runtime.decode_graph.decode_steps import DecodeSteps
+    from pagedchat.runtime.prefill_graph.prefill_steps import PrefillSteps
 
 
 class TorchModelRunner:
@@ -35,7 +36,9 @@ class TorchModelRunner:
         self.device = device
         self._selects_rows = "logits_to_keep" in inspect.signature(model.forward).parameters
         self.decodes: DecodeSteps | None = None
-        """Runs the batches that it can, where there is one; made for the backend, and gone with it."""
+        """Runs the decodes that it can, where there is one; made for the backend, and gone with it."""
+        self.prefills: PrefillSteps | None = None
+        """The same for chunks of prompts; used only beside `decodes`."""
         self.backend = backend
 
     @property
@@ -45,7 +48,7 @@ class TorchModelRunner:
 
     @backend.setter
     def backend(self, backend: AttentionBackend) -> None:
-        self.decodes = None
+        self.decodes = self.prefills = None
         self._backend = cast(AttentionBackend, TimedBackend(backend)) if self.device.type == "cpu" else backend
 
     @torch.inference_mode()
@@ -55,7 +58,7 @@ class TorchModelRunner:
             return self._execute(batch)
         from pagedchat.runtime.decode_graph.mixed import execute_mixed  # noqa: PLC0415 - a GPU's business
 
-        return execute_mixed(self.decodes, batch, self._execute)
+        return execute_mixed(self.decodes, batch, self._execute, self.prefills)
 
     def _execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         self._attention_seconds()  # what was tried out before this step is not its own

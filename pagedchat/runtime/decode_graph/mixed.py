@@ -1,14 +1,23 @@
-"""Batches of decodes and prefills: captured steps run the decodes, whoever can runs the prefills."""
+"""Batches of decodes and prefills: captured steps run what they can, both kinds queued before either is waited for.
 
-from collections.abc import Callable
+Knows neither graphs nor buffers.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from pagedchat.engine.output import ModelRunnerOutput, ScheduledSequence, SchedulerOutput
 from pagedchat.runtime.decode_graph.decode_steps import DecodeSteps
 
+if TYPE_CHECKING:
+    from pagedchat.runtime.prefill_graph.prefill_steps import PrefillSteps
+
 Execute = Callable[[SchedulerOutput], ModelRunnerOutput]
 
 
-def execute_mixed(decodes: DecodeSteps, batch: SchedulerOutput, others: Execute) -> ModelRunnerOutput:
+def execute_mixed(
+    decodes: DecodeSteps, batch: SchedulerOutput, others: Execute, prefills: "PrefillSteps | None" = None
+) -> ModelRunnerOutput:
     """Run any batch.
 
     No sequence of a step reads what another writes in it, so that parts may run one after the other.
@@ -17,20 +26,28 @@ def execute_mixed(decodes: DecodeSteps, batch: SchedulerOutput, others: Execute)
         decodes: runs single tokens, if it can.
         batch: of a step.
         others: runs everything else.
+        prefills: runs chunks of prompts, if it can.
     """
     single = [part for part in batch.scheduled if _is_decode(part)]
-    if not single:
-        return others(batch)
     chunks = [part for part in batch.scheduled if not _is_decode(part)]
-    # Whoever comes to the end of the prompt joins the decodes: what was begun ahead would lack its row.
-    goes_on = not any(part.samples for part in chunks)
-    begun = decodes.begin(_part_of(batch, single, first=True) if chunks else batch, goes_on=goes_on)
-    if begun is None:
+    decoding = prefilling = None
+    if single:
+        # Whoever comes to the end of the prompt joins the decodes: what was begun ahead would lack its row.
+        goes_on = not any(part.samples for part in chunks)
+        decoding = decodes.begin(_part_of(batch, single, first=True), goes_on=goes_on)
+    if chunks and prefills is not None:
+        prefilling = prefills.begin(_part_of(batch, chunks, first=decoding is None))
+    if decoding is None and prefilling is None:
         return others(batch)
-    if not chunks:
-        return decodes.finish(begun)
-    computed = others(_part_of(batch, chunks))  # while the device decodes
-    return _merge(batch, decodes.finish(begun), computed)
+    outputs = []
+    left = ([] if decoding else single) + ([] if prefilling else chunks)
+    if left:  # while the device is busy with the rest
+        outputs.append((left, others(_part_of(batch, left))))
+    if decoding is not None:
+        outputs.append((single, decodes.finish(decoding)))
+    if prefilling is not None and prefills is not None:
+        outputs.append((chunks, prefills.finish(prefilling)))
+    return outputs[0][1] if len(outputs) == 1 else _merge(batch, outputs)
 
 
 def _is_decode(part: ScheduledSequence) -> bool:
@@ -39,17 +56,26 @@ def _is_decode(part: ScheduledSequence) -> bool:
 
 def _part_of(batch: SchedulerOutput, parts: list[ScheduledSequence], *, first: bool = False) -> SchedulerOutput:
     """Block moves come with the first part: they precede all."""
+    if len(parts) == len(batch.scheduled):
+        return batch
     num_tokens = sum([part.num_tokens for part in parts])
     return SchedulerOutput(batch.step, parts, batch.block_ops if first else [], num_tokens)
 
 
-def _merge(batch: SchedulerOutput, decoded: ModelRunnerOutput, computed: ModelRunnerOutput) -> ModelRunnerOutput:
-    ours, theirs = iter(decoded.token_ids), iter(computed.token_ids)
+def _merge(
+    batch: SchedulerOutput, outputs: list[tuple[list[ScheduledSequence], ModelRunnerOutput]]
+) -> ModelRunnerOutput:
+    """The outputs of the parts, each of which has all decodes or all chunks of the batch, as one."""
+    tokens: dict[bool, Iterator[list[int]]] = {}
+    for parts, output in outputs:
+        remaining = iter(output.token_ids)
+        tokens.update({_is_decode(part): remaining for part in parts})
+    each = [output for _, output in outputs]
     return ModelRunnerOutput(
-        [next(ours if _is_decode(part) else theirs) for part in batch.scheduled],
-        decoded.copy_seconds + computed.copy_seconds,
-        decoded.forward_seconds + computed.forward_seconds,
-        decoded.sample_seconds + computed.sample_seconds,
-        decoded.launch_seconds + computed.launch_seconds,
-        decoded.attention_seconds + computed.attention_seconds,
+        [next(tokens[_is_decode(part)]) for part in batch.scheduled],
+        sum([output.copy_seconds for output in each]),
+        sum([output.forward_seconds for output in each]),
+        sum([output.sample_seconds for output in each]),
+        sum([output.launch_seconds for output in each]),
+        sum([output.attention_seconds for output in each]),
     )

@@ -1,0 +1,91 @@
+"""Which captured pass serves a bucket, captured at first use. One that cannot be captured is served by nobody."""
+
+import logging
+
+import torch
+
+from pagedchat.errors import PagedChatError
+from pagedchat.runtime.attention.cuda_backend import CudaAttention
+from pagedchat.runtime.decode_graph.capture import GraphRecorder, Replayable
+from pagedchat.runtime.prefill_graph.attention import PrefillAttention
+from pagedchat.runtime.prefill_graph.buckets import PrefillBucket
+from pagedchat.runtime.prefill_graph.buffers import PrefillBuffers
+from pagedchat.runtime.prefill_graph.forward import Forward
+from pagedchat.runtime.prefill_graph.step import PrefillOutputs, PrefillStep
+
+log = logging.getLogger(__name__)
+
+_FEW_TOKENS = 64
+"""Up to here, reading the weights takes most of the time of a pass, however many tokens there are."""
+
+
+class PrefillStore:
+    """Captured passes by bucket.
+
+    Args:
+        forward: what is captured.
+        backend: has the cache.
+        buffers: what the passes read.
+        outputs: what they write.
+    """
+
+    def __init__(
+        self, forward: Forward, backend: CudaAttention, buffers: PrefillBuffers, outputs: PrefillOutputs
+    ) -> None:
+        self._backend = backend
+        self._buffers, self._outputs = buffers, outputs
+        self._recorder = GraphRecorder(backend.device)
+        self._forward = forward
+        self._captured: dict[PrefillBucket, Replayable | None] = {}
+        self._has_failed = False
+
+    def __contains__(self, bucket: PrefillBucket) -> bool:
+        """Whether it has been captured, or tried in vain."""
+        return bucket in self._captured
+
+    def get(self, bucket: PrefillBucket) -> tuple[PrefillBucket, Replayable] | None:
+        """What serves a bucket: its own pass, or another one with room for it; None if nothing does.
+
+        Where it has to be captured, what is in the buffers is lost.
+        """
+        if bucket not in self._captured:
+            larger = self._with_more_room(bucket)
+            if larger is not None:
+                return larger
+            self._captured[bucket] = self._record(bucket)
+        step = self._captured[bucket]
+        return None if step is None else (bucket, step)
+
+    def capture(self, bucket: PrefillBucket) -> bool:
+        """See to it that a bucket has its own pass; false if it cannot be captured."""
+        if bucket not in self._captured:
+            self._captured[bucket] = self._record(bucket)
+        return self._captured[bucket] is not None
+
+    def _with_more_room(self, bucket: PrefillBucket) -> tuple[PrefillBucket, Replayable] | None:
+        """Of those that are captured the one with the fewest tokens that is about as fast."""
+        roomy = [
+            (other, step)
+            for other, step in self._captured.items()
+            if step is not None
+            and bucket.num_tokens <= other.num_tokens <= max(bucket.num_tokens, _FEW_TOKENS)
+            and other.num_seqs >= bucket.num_seqs
+            and other.context_len >= bucket.context_len
+        ]
+        return min(roomy, default=None, key=lambda found: found[0])
+
+    def _record(self, bucket: PrefillBucket) -> Replayable | None:
+        self._buffers.upload(bucket, [])
+        rows = self._buffers.rows(bucket)
+        attention = PrefillAttention(self._backend, rows, bucket)
+        try:
+            step = self._recorder.record(PrefillStep(self._forward, attention, rows, self._outputs))
+            step.replay()  # a graph's first start takes longer than those after it
+            if self._backend.device.type == "cuda":
+                torch.cuda.current_stream(self._backend.device).synchronize()
+        except (RuntimeError, PagedChatError) as error:  # torch says all that can go wrong with RuntimeError
+            level = logging.DEBUG if self._has_failed else logging.WARNING  # the others would say the same
+            log.log(level, "Prefills of %d tokens are not captured: %s", bucket.num_tokens, error)
+            self._has_failed = True
+            return None
+        return step
