@@ -3,9 +3,12 @@
 // next_token.cu does the second together with the last product, for a few sequences.
 
 #include "argmax.cuh"
+#include "dependent_launch.cuh"
 
 constexpr int NUM_THREADS = 512;
 constexpr int NUM_WARPS = NUM_THREADS / WARP_SIZE;
+constexpr int PIECES_AHEAD = 7;  // loads under way in each thread: half a row of 50,000
+constexpr int STRIDE = NUM_THREADS * ROW_ELEMENTS;
 
 // Grid: (ceil(num_seqs / threads)), any number of threads.
 extern "C" __global__ void find_slots(int64* __restrict__ slots,             // [num_seqs]; -1 for padding
@@ -36,34 +39,56 @@ extern "C" __global__ void replace_tokens(int* __restrict__ token_ids,     // [n
   history[static_cast<int64>((*step - 1) % history_len) * num_seqs + seq] = chosen[seq];
 }
 
-// Of the elements that thread `threadIdx.x` reads in a row: 16 bytes at a time where rows allow it.
+// The largest of the elements seen so far, the first of equals.
+struct Best {
+  float value = NEGATIVE_INFINITY;
+  int row = -1;
+
+  __device__ __forceinline__ void see(float other, int its_row) {
+    if (other <= value && row >= 0) return;
+    value = other;
+    row = its_row;
+  }
+};
+
+// Of the elements that thread `threadIdx.x` reads in a row: 16 bytes at a time where rows allow it, many of them
+// under way.
 __device__ __forceinline__ uint64 best_of_thread(const Element* row, int vocab_size) {
-  uint64 best = 0;
+  Best best;
   if (vocab_size % ROW_ELEMENTS == 0) {
-    for (int i = threadIdx.x * ROW_ELEMENTS; i < vocab_size; i += NUM_THREADS * ROW_ELEMENTS) {
-      const uint4 piece = load_once(row + i);
-      const Element* values = reinterpret_cast<const Element*>(&piece);
+    for (int first = threadIdx.x * ROW_ELEMENTS; first < vocab_size; first += PIECES_AHEAD * STRIDE) {
+      uint4 pieces[PIECES_AHEAD];
 #pragma unroll
-      for (int j = 0; j < ROW_ELEMENTS; j++) best = max(best, argmax_key(to_float(values[j]), i + j));
+      for (int p = 0; p < PIECES_AHEAD; p++) {
+        if (first + p * STRIDE < vocab_size) pieces[p] = load_in_order(row + first + p * STRIDE);
+      }
+#pragma unroll
+      for (int p = 0; p < PIECES_AHEAD; p++) {
+        if (first + p * STRIDE >= vocab_size) break;
+        const Element* values = reinterpret_cast<const Element*>(&pieces[p]);
+#pragma unroll
+        for (int j = 0; j < ROW_ELEMENTS; j++) best.see(to_float(values[j]), first + p * STRIDE + j);
+      }
     }
   } else {
-    for (int i = threadIdx.x; i < vocab_size; i += NUM_THREADS) best = max(best, argmax_key(to_float(row[i]), i));
+    for (int i = threadIdx.x; i < vocab_size; i += NUM_THREADS) best.see(to_float(row[i]), i);
   }
-  return best;
+  return best.row < 0 ? 0 : argmax_key(best.value, best.row);
 }
 
 // Grid: (num_seqs), NUM_THREADS threads.
 extern "C" __global__ void __launch_bounds__(NUM_THREADS)
-    argmax_rows(int* __restrict__ token_ids,         // [num_seqs]: the next tokens
-                int* __restrict__ positions,         // [num_seqs]: moved on, where not below 0
-                int* __restrict__ seq_lens,          // [num_seqs]: moved on, likewise
-                int* __restrict__ history,           // [history_len, num_seqs]: the tokens of the last steps
-                int* __restrict__ step,              // [1]: moved on; says where in the history
-                uint32* __restrict__ arrivals,       // [1], zero before and after
-                const Element* __restrict__ logits,  // [num_seqs, vocab_size]
+    argmax_rows(int* __restrict__ token_ids,    // [num_seqs]: the next tokens
+                int* __restrict__ positions,    // [num_seqs]: moved on, where not below 0
+                int* __restrict__ seq_lens,     // [num_seqs]: moved on, likewise
+                int* __restrict__ history,      // [history_len, num_seqs]: the tokens of the last steps
+                int* __restrict__ step,         // [1]: moved on; says where in the history
+                uint32* __restrict__ arrivals,  // [1], zero before and after
+                const Element* logits,          // [num_seqs, vocab_size]
                 int vocab_size, int history_len) {
   __shared__ uint64 best_of_warp[NUM_WARPS];
   const int seq = blockIdx.x, num_seqs = gridDim.x;
+  wait_for_previous_kernel();
   uint64 best = best_of_thread(logits + static_cast<int64>(seq) * vocab_size, vocab_size);
 #pragma unroll
   for (int lanes = 16; lanes > 0; lanes /= 2) best = max(best, __shfl_xor_sync(FULL_WARP, best, lanes));

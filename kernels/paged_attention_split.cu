@@ -14,6 +14,14 @@
 //
 // PagedAttention: Kwon et al. 2023, arXiv 2309.06180. The split: flash-decoding, Dao et al. 2023.
 
+#ifndef WRITES_NEW
+#define WRITES_NEW 0  // 1: behind the query heads of a token lie its key and value heads, which are not cached yet
+#endif
+#if WRITES_NEW
+#undef INPUT_IS_FRESH
+#define INPUT_IS_FRESH 1  // what is written here must not be read as if nobody wrote it
+#endif
+
 #include "decode_merge.cuh"
 
 #ifndef WHOLE_CONTEXT
@@ -34,6 +42,26 @@ constexpr int MIN_THREAD_BLOCKS = NUM_WARPS >= 8 ? 1 : RESIDENT_WARPS / NUM_WARP
 #else
 #define FRESH_RESTRICT __restrict__
 #endif
+
+#if WRITES_NEW
+// By the one warp that is going to read it: the newest token's key and value into the cache.
+__device__ __forceinline__ void write_new(const PagedContext& context, const Element* key, const Element* value,
+                                          int position) {
+  const int lane = threadIdx.x % WARP_SIZE, slot = position % BLOCK_SIZE;
+  const int64 block = __ldg(context.block_table + position / BLOCK_SIZE);
+  Element* keys = const_cast<Element*>(context.key_cache) + block * context.key_stride + slot * 8;
+  Element* values = const_cast<Element*>(context.value_cache) + block * context.value_stride + slot;
+  for (int i = lane; i < KEY_ROWS; i += WARP_SIZE) store_16(keys + i * BLOCK_SIZE * 8, load_in_order(key + 8 * i));
+#pragma unroll
+  for (int i = lane; i < HEAD_SIZE; i += WARP_SIZE) values[i * BLOCK_SIZE] = __ldcg(value + i);
+  __threadfence_block();
+  __syncwarp();
+}
+#endif
+
+// Whether a warp has its first tile under way before the kernel before has ended.
+#define FETCHES_FIRST (INPUT_IS_FRESH && HEAD_SIZE <= 128)
+static_assert(!FETCHES_FIRST || PIPELINED, "a whole tile fits into the registers");
 
 // With INPUT_IS_FRESH the kernel before writes the query and the newest keys and values, and this one waits for it.
 // Grid: (max_splits, num_kv_heads * ROW_BLOCKS, num_seqs), NUM_WARPS * 32 threads
@@ -80,17 +108,32 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) pag
 #endif
   const int first_tile = begin / TILE_TOKENS, my_first = first_tile + split * tiles_per_split;
   warp.read_table(block_table, max_blocks_per_seq, my_first + warp_index);
-  if (INPUT_IS_FRESH) {
-    let_next_kernel_start();
-    wait_for_previous_kernel();
-  }
+  const int end_tile = ceil_div(seq_len, TILE_TOKENS), my_end = min(my_first + tiles_per_split, end_tile);
+  const int num_splits = max(1, ceil_div(end_tile - first_tile, tiles_per_split));
+  const int64 head_offset = static_cast<int64>(kv_head) * HEAD_SIZE * BLOCK_SIZE;
+  const PagedContext context{key_cache + head_offset,
+                             value_cache + head_offset,
+                             key_block_stride,
+                             value_block_stride,
+                             block_table,
+                             max_blocks_per_seq,
+                             begin,
+                             seq_len};
+#if INPUT_IS_FRESH
+  // All tiles but the last one lie in the cache since steps before this one.
+#if FETCHES_FIRST
+  const int warp_tile = my_first + warp_index;
+  const bool is_old = warp_tile < my_end && warp_tile < end_tile - 1;
+  if (is_old) warp.fetch(context, warp_tile);
+#endif
+  let_next_kernel_start();
+  // The kernel that leaves shared parts has waited for those before it; what it leaves itself is needed at the end.
+  if (WHOLE_CONTEXT || shared_lens == nullptr) wait_for_previous_kernel();
+#endif
   warp.load_query([&](int row) -> const Element* {
     if (row >= num_rows) return nullptr;
     return query + seq * query_token_stride + (first_head + row) * query_head_stride;
   });
-
-  const int end_tile = ceil_div(seq_len, TILE_TOKENS), my_end = min(my_first + tiles_per_split, end_tile);
-  const int num_splits = max(1, ceil_div(end_tile - first_tile, tiles_per_split));
   if (split >= num_splits) return;
   const int shared_parts = shared_len > 0 ? ceil_div(ceil_div(shared_len, TILE_TOKENS), shared_tiles_per_split) : 0;
 
@@ -102,17 +145,18 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) pag
     warp.query_position[i / 2][i % 2] = seq_len - 1;
   }
 #endif
-  const int64 head_offset = static_cast<int64>(kv_head) * HEAD_SIZE * BLOCK_SIZE;
-  const PagedContext context{key_cache + head_offset,
-                             value_cache + head_offset,
-                             key_block_stride,
-                             value_block_stride,
-                             block_table,
-                             max_blocks_per_seq,
-                             begin,
-                             seq_len};
-  warp.attend(context, ScoreScale(scale, cap), my_first + warp_index, my_end, NUM_WARPS,
-              shared.weights[warp_index]);
+#if WRITES_NEW
+  const bool has_last_tile = my_first < my_end && my_end == end_tile;
+  if (has_last_tile && warp_index == (my_end - 1 - my_first) % NUM_WARPS) {
+    const Element* key = query + seq * query_token_stride + (num_heads + kv_head) * HEAD_SIZE;
+    write_new(context, key, key + num_kv_heads * HEAD_SIZE, seq_len - 1);
+  }
+#endif
+#if FETCHES_FIRST
+  if (!is_old && warp_tile < my_end) warp.fetch(context, warp_tile);
+#endif
+  warp.attend<FETCHES_FIRST>(context, ScoreScale(scale, cap), my_first + warp_index, my_end, NUM_WARPS,
+                             shared.weights[warp_index]);
   warp.finish();
   share_states(warp, shared);
 

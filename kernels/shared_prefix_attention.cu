@@ -18,11 +18,39 @@
 #endif
 constexpr int ROWS = ROWS_PER_THREAD_BLOCK;
 
-// Grid: (max_splits, num_kv_heads * ceil(max_group_size * GROUP_SIZE / ROWS), num_groups), NUM_WARPS * 32 threads
+#if INPUT_IS_FRESH
+#define FRESH_RESTRICT  // nothing may be read before the wait
+#else
+#define FRESH_RESTRICT __restrict__
+#endif
+
+// Some rows of a group: the query heads of its members that look at the same KV head are counted through.
+struct RowBlock {
+  int first_seq;  // of the group
+  int first_row, num_rows;
+
+  // Row blocks are counted through all groups; past the last one `num_rows` is 0.
+  __device__ __forceinline__ RowBlock(const int* group_starts, int num_groups, int index) : num_rows(0) {
+    for (int group = 0; group < num_groups; group++) {
+      first_seq = group_starts[group];
+      const int rows_of_group = (group_starts[group + 1] - first_seq) * GROUP_SIZE;
+      const int blocks_of_group = ceil_div(rows_of_group, ROWS);
+      first_row = index * ROWS;
+      if (index < blocks_of_group) {
+        num_rows = min(ROWS, rows_of_group - first_row);
+        return;
+      }
+      index -= blocks_of_group;
+    }
+  }
+};
+
+// With INPUT_IS_FRESH the kernel before writes the query, and this one waits for it.
+// Grid: (max_splits, num_kv_heads * row blocks of all groups, at most), NUM_WARPS * 32 threads
 extern "C" __global__ void __launch_bounds__(NUM_THREADS, 1) shared_prefix_attention(
     float* __restrict__ partial_output,       // [num_seqs, num_heads, max_parts, head_size]
     float2* __restrict__ partial_state,       // [num_seqs, num_heads, max_parts]
-    const Element* __restrict__ query,        // [num_seqs, num_heads, head_size], strided
+    const Element* FRESH_RESTRICT query,      // [num_seqs, num_heads, head_size], strided
     const Element* __restrict__ key_cache,    // [num_blocks, num_kv_heads, head_size / 8, block_size, 8]
     const Element* __restrict__ value_cache,  // [num_blocks, num_kv_heads, head_size, block_size]
     const int* __restrict__ block_tables,     // [num_seqs, max_blocks_per_seq]; the first member's row is read
@@ -30,16 +58,17 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, 1) shared_prefix_atten
     const int* __restrict__ shared_lens,      // [num_seqs], the same for all members of a group, 0: nothing shared
     const int* __restrict__ group_starts,     // [num_groups + 1]: the sequences of a group follow one another
     const float* __restrict__ alibi_slopes,   // [num_heads], or null
-    int max_blocks_per_seq, int num_kv_heads, int max_parts, int64 key_block_stride,
+    int num_groups, int max_blocks_per_seq, int num_kv_heads, int max_parts, int64 key_block_stride,
     int64 value_block_stride,                           // elements
     int64 query_token_stride, int64 query_head_stride,  // elements
     int tiles_per_split, float scale, float cap) {
   __shared__ BlockShared<ROWS, ROWS> shared;
+  const int split = blockIdx.x, kv_head = blockIdx.y % num_kv_heads;
+  const RowBlock rows(group_starts, num_groups, blockIdx.y / num_kv_heads);
+  // NOTE: the wait comes first. The next kernel reads the query without waiting, so all of this one must have.
+  if (INPUT_IS_FRESH) wait_for_previous_kernel();
   let_next_kernel_start();
-  const int first_seq = group_starts[blockIdx.z], split = blockIdx.x;
-  const int num_rows_in_group = (group_starts[blockIdx.z + 1] - first_seq) * GROUP_SIZE;
-  const int kv_head = blockIdx.y % num_kv_heads, first_row = blockIdx.y / num_kv_heads * ROWS;
-  const int num_rows = min(ROWS, num_rows_in_group - first_row);
+  const int first_seq = rows.first_seq, first_row = rows.first_row, num_rows = rows.num_rows;
   if (num_rows <= 0) return;
   const int num_heads = num_kv_heads * GROUP_SIZE;
   const auto seq_of = [&](int row) { return first_seq + (first_row + row) / GROUP_SIZE; };

@@ -5,16 +5,25 @@
 import torch
 
 from pagedchat.ops.add_norm import add_norm
+from pagedchat.ops.cluster_linear import cluster_linear
 from pagedchat.ops.decode_state import DecodeState, advance_by_argmax, replace_tokens, slots_of
 from pagedchat.ops.embed_tokens import embed_tokens
+from pagedchat.ops.heads_to_cache import heads_to_cache
 from pagedchat.ops.next_token import logits_argmax
 from pagedchat.ops.norm import Norm
+from pagedchat.ops.persistent_decode import PersistentDecode
+from pagedchat.ops.persistent_model import PersistentModel
+from pagedchat.ops.persistent_plan import PersistentPlan, plan_persistent
 from pagedchat.ops.qkv_to_cache import qkv_to_cache
+from pagedchat.ops.silu_and_mul import silu_and_mul
 from pagedchat.ops.small_batch_linear import small_batch_linear
-from tools.sanitize_case import Tensors, index, on_both, paged_inputs, random_tensor
+from tests.ops.persistent_case import moved, random_model, random_state
+from tools.sanitize_case import TOLERANCE, Tensors, index, on_both, paged_inputs, random_tensor
 
 WIDTH, HEAD_SIZE, VOCAB_SIZE = 768, 64, 1003
 NUM_TOKENS = 5
+LIVE = slice(4)
+"""Rows that are no padding: what becomes of a query of padding is nobody's business."""
 
 
 def _state(t: Tensors) -> DecodeState:
@@ -32,7 +41,8 @@ def step_cases() -> list[bool]:
     """One launch of each, or a few."""
     rows, weight = random_tensor(NUM_TOKENS, WIDTH), random_tensor(2 * 160, WIDTH) / 30
     scale, shift = 1 + random_tensor(WIDTH) / 10, random_tensor(WIDTH)
-    return [*_product_cases(rows, weight, scale, shift), *_token_cases(rows, scale, shift)]
+    parts = [*_product_cases(rows, weight, scale, shift), *_larger_cases(), *_token_cases(rows, scale, shift)]
+    return [*parts, *_whole_step_cases()]
 
 
 def _product_cases(
@@ -49,7 +59,7 @@ def _product_cases(
         query = t[0].new_zeros(NUM_TOKENS, 2, HEAD_SIZE)
         norm = Norm("layer", t[2], t[3], 1e-5)
         qkv_to_cache(query, t[4], t[5], t[0], t[1], t[6], t[7], norm=norm, rotations=t[8])
-        return [query, t[4], t[5]]
+        return [query[LIVE], t[4], t[5]]
 
     _, key_cache, value_cache, _, _ = paged_inputs([300], HEAD_SIZE, 1, torch.float16, 1)
     _, positions, _, tables, *_ = _state_inputs()
@@ -60,6 +70,30 @@ def _product_cases(
         on_both(
             "qkv_to_cache", [rows, qkv, scale, shift, key_cache, value_cache, tables, positions, turns], project
         ),
+    ]
+
+
+def _larger_cases() -> list[bool]:
+    """What batches of some dozens launch besides."""
+
+    def shared_product(t: Tensors) -> Tensors:
+        return [cluster_linear(t[0], t[1], bias=t[2], residual=t[3], activation="relu")]
+
+    def gated(t: Tensors) -> Tensors:
+        return [cluster_linear(t[0], t[1], activation="silu", paired=True), silu_and_mul(t[0])]
+
+    def into_cache(t: Tensors) -> Tensors:
+        query = heads_to_cache(t[0], t[1], t[2], t[3], t[4], rotations=t[5])
+        return [query[LIVE], t[1], t[2]]
+
+    rows, weight = random_tensor(70, WIDTH), random_tensor(2 * 160, WIDTH) / 30
+    _, key_cache, value_cache, _, _ = paged_inputs([300], HEAD_SIZE, 1, torch.float16, 1)
+    _, positions, _, tables, *_ = _state_inputs()
+    heads, turns = random_tensor(NUM_TOKENS, 6, HEAD_SIZE), torch.randn(64, HEAD_SIZE // 2, 2)
+    return [
+        on_both("cluster_linear", [rows, weight, random_tensor(320), random_tensor(70, 320)], shared_product),
+        on_both("cluster_linear, paired; silu_and_mul", [rows, weight], gated),
+        on_both("heads_to_cache", [heads, key_cache, value_cache, tables, positions, turns], into_cache),
     ]
 
 
@@ -91,3 +125,33 @@ def _token_cases(rows: torch.Tensor, scale: torch.Tensor, shift: torch.Tensor) -
         ),
         on_both("embed_tokens, add_norm", [*_state_inputs(), table, random_tensor(70, WIDTH), scale, shift], embed),
     ]
+
+
+def _whole_step_cases() -> list[bool]:
+    """Two launches each, so that both sets of published numbers are met."""
+    results = []
+    for family, positions, context_len in (("opt", [300], 512), ("opt", [40, -1], 256), ("llama", [700], 1024)):
+        model, state = random_model(family, torch.float16), random_state(positions)
+        plan = plan_persistent(model.shape, len(positions), context_len, 132, 227 << 10)
+        if plan is None:
+            raise RuntimeError(f"no plan for {family}")
+        found = _two_steps(moved(model, "cuda"), moved(state, "cuda"), plan)
+        expected = _two_steps(model, state, plan)
+        error = float((found - expected).norm() / expected.norm())
+        right = error < TOLERANCE
+        print(
+            f"{f'persistent_decode, {family} {positions}':<44} {'ok' if right else 'WRONG'}  {error:.1e}",
+            flush=True,
+        )
+        results.append(right)
+    return results
+
+
+def _two_steps(model: PersistentModel, state: DecodeState, plan: PersistentPlan) -> torch.Tensor:
+    """Logits of the first sequence after two steps on the same token, `[vocab_size]`, float64 on the CPU."""
+    decode, tokens = PersistentDecode(model, len(state.token_ids), plan), state.token_ids.clone()
+    logits = torch.empty(len(tokens), len(model.head), dtype=model.head.dtype, device=tokens.device)
+    for _ in range(2):
+        state.token_ids.copy_(tokens)
+        decode(state, logits)
+    return logits[0].cpu().double()

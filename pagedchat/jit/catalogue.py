@@ -84,13 +84,31 @@ _HEAD_TUNINGS = (
     Tuning({"IN_FEATURES": 1024, "NUM_WARPS": 8}),
 )
 
+# As pagedchat/ops/cluster_plan.py chooses.
+_CLUSTER_TUNINGS = (
+    Tuning({"IN_FEATURES": 768, "CLUSTER": 2, "PARTS": 2}),
+    Tuning({"IN_FEATURES": 3072, "CLUSTER": 6, "PARTS": 2}),
+    Tuning({"IN_FEATURES": 512, "CLUSTER": 1, "PARTS": 2}),
+)
+
+# As pagedchat/ops/persistent_plan.py chooses for two models on 132 multiprocessors.
+_WHOLE_STEP = {"NUM_BLOCKS": 132, "HEAD_SIZE": 64}
+_OPT_125M = {"HIDDEN": 768, "MIDDLE": 3072, "NUM_HEADS": 12, "GROUP_SIZE": 1, "NORM": 1, "GATED": 0, "ROTARY": 0}
+_SMOLLM_135M = {"HIDDEN": 576, "MIDDLE": 1536, "NUM_HEADS": 9, "GROUP_SIZE": 3, "NORM": 2, "GATED": 1, "ROTARY": 1}
+_WHOLE_STEP_TUNINGS = (
+    Tuning({**_WHOLE_STEP, **_OPT_125M, "NUM_WARPS": 12}),
+    Tuning({**_WHOLE_STEP, **_SMOLLM_135M, "NUM_WARPS": 6}),
+)
+_NO_BULK_COPIES = Limit("bulk copies exist from sm_90 on", _OVERLAPPING, but=True)
+_LITTLE_SHARED = Limit("a layer's weights do not fit into shared memory", frozenset({"sm_120"}))
+
 # As pagedchat/ops/sample.py chooses: thread blocks that share a row.
 _SAMPLE_TUNINGS = (
     Tuning({"CLUSTER": 1, "NUM_THREADS": 1024}),
     Tuning({"CLUSTER": 2, "NUM_THREADS": 1024}),
     Tuning({"CLUSTER": 8, "NUM_THREADS": 512}),
 )
-_NO_CLUSTERS = Limit("clusters exist from sm_90 on", _OVERLAPPING, but=True, where={"CLUSTER": [2, 8]})
+_NO_CLUSTERS = Limit("clusters exist from sm_90 on", _OVERLAPPING, but=True, where={"CLUSTER": [2, 6, 8]})
 
 CATALOGUE = (
     KernelFile("reshape_and_cache", ("reshape_and_cache", "reshape_and_cache_runs"), _CACHE),
@@ -102,14 +120,14 @@ CATALOGUE = (
     KernelFile(
         "paged_attention_split",
         ("paged_attention_split",),
-        {**_TENSOR_CORES, "WHOLE_CONTEXT": FLAG, "INPUT_IS_FRESH": FLAG},
+        {**_TENSOR_CORES, "WHOLE_CONTEXT": FLAG, "INPUT_IS_FRESH": FLAG, "WRITES_NEW": FLAG},
         _DECODE_TUNINGS,
         (_NO_BFLOAT16,),
     ),
     KernelFile(
         "shared_prefix_attention",
         ("shared_prefix_attention",),
-        _TENSOR_CORES,
+        {**_TENSOR_CORES, "INPUT_IS_FRESH": FLAG},
         (Tuning({"NUM_WARPS": 4}),),
         (_NO_BFLOAT16,),
     ),
@@ -141,13 +159,37 @@ CATALOGUE = (
         _PRODUCT_TUNINGS,
         (_NO_BFLOAT16,),
     ),
+    KernelFile(
+        "cluster_linear",
+        ("cluster_linear",),
+        {
+            "ELEMENT": TENSOR_CORE_ELEMENTS,
+            "TOKEN_TILES": (8, 5, 3, 1),
+            "ACTIVATION": (0, 1, 2),
+            "PAIRED": FLAG,
+        },
+        _CLUSTER_TUNINGS,
+        (_NO_BFLOAT16, _NO_CLUSTERS),
+    ),
+    KernelFile(
+        "persistent_decode",
+        ("persistent_decode",),
+        {"ELEMENT": TENSOR_CORE_ELEMENTS, "BLOCK_SIZE": BLOCK_SIZES, "TOKENS": (1, 2), "SPLITS": (1, 3)},
+        _WHOLE_STEP_TUNINGS,
+        (_NO_BULK_COPIES, _LITTLE_SHARED),
+    ),
     KernelFile("next_token", ("logits_argmax",), _PRODUCT, _HEAD_TUNINGS, (_NO_BFLOAT16,)),
     KernelFile("add_norm", ("add_norm",), {"ELEMENT": ELEMENTS, "NORM": (1, 2)}),
     KernelFile("embed_tokens", ("embed_tokens",), {"ELEMENT": ELEMENTS}),
+    KernelFile("heads_to_cache", ("heads_to_cache",), {**_CACHE, "ROTARY": FLAG}),
+    KernelFile("silu_and_mul", ("silu_and_mul",), {"ELEMENT": ELEMENTS}),
     KernelFile("decode_state", ("find_slots", "argmax_rows", "replace_tokens"), {"ELEMENT": ELEMENTS}),
     KernelFile("sample", ("sample",), {"ELEMENT": ELEMENTS}, _SAMPLE_TUNINGS, (_NO_CLUSTERS,)),
 )
-_DECODE_STEPS = {"small_batch_linear", "qkv_to_cache", "next_token", "add_norm", "embed_tokens", "decode_state"}
+_DECODE_STEPS = {
+    "small_batch_linear", "qkv_to_cache", "next_token", "add_norm", "embed_tokens", "decode_state",
+    "heads_to_cache", "silu_and_mul", "cluster_linear", "persistent_decode",
+}  # fmt: skip
 """For whole decode steps; what a model needs of them depends on its width, so they are compiled at first use."""
 _ANY_MODEL = {
     "reshape_and_cache", "gather_cached_kv", "copy_blocks", "swap_blocks", "merge_attn_states", "sample"
@@ -189,6 +231,7 @@ def variants_for_model(
         "GROUP_SIZE": group_size,
         "SOFT_CAP": int(soft_cap),
         "ALIBI": int(alibi),
+        "WRITES_NEW": 0,  # in captured steps alone
     }
     if architecture not in _OVERLAPPING:
         known["INPUT_IS_FRESH"] = 0

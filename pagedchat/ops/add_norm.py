@@ -4,7 +4,7 @@ import torch
 
 from pagedchat.jit.launch import f32, get_kernel, i32
 from pagedchat.ops.checks import check_same_type, check_shape
-from pagedchat.ops.cuda_launch import ceil_div, element_name, on_cuda, stream_of
+from pagedchat.ops.cuda_launch import can_overlap, ceil_div, element_name, on_cuda, stream_of
 from pagedchat.ops.norm import Norm, check_norm
 from pagedchat.ops.small_batch_linear import address
 
@@ -13,13 +13,20 @@ _PIECE_BYTES = 16
 _MAX_THREADS = 1024
 
 
-def add_norm(hidden: torch.Tensor, update: torch.Tensor | None, norm: Norm) -> torch.Tensor:
+def add_norm(
+    hidden: torch.Tensor,
+    update: torch.Tensor | None,
+    norm: Norm,
+    *,
+    overlap: bool = False,
+) -> torch.Tensor:
     """`hidden += update`, and the norm of the sum.
 
     Args:
         hidden: `[num_rows, width]`, contiguous, written.
         update: like `hidden`; None adds nothing.
         norm: of the sum.
+        overlap: the launch may begin before the kernel before it has ended, which makes `update`.
 
     Returns:
         `[num_rows, width]`.
@@ -50,5 +57,6 @@ def add_norm(hidden: torch.Tensor, update: torch.Tensor | None, norm: Norm) -> t
         f32(norm.eps),
     )
     threads = 32 * ceil_div(num_bytes, 32 * _PIECE_BYTES)
-    kernel.launch(len(hidden), threads, args, stream=stream_of(hidden))
+    overlap = overlap and can_overlap(hidden.device)
+    kernel.launch(len(hidden), threads, args, stream=stream_of(hidden), overlap=overlap)
     return normed

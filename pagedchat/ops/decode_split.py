@@ -148,7 +148,7 @@ class SharedPlan:
 
     shared: SplitPlan
     grid_heads: int
-    """Thread blocks of the prefix launch for all KV heads and rows of a group."""
+    """Thread blocks of the prefix launch for all KV heads and rows of all groups."""
     own: SplitPlan
 
 
@@ -173,9 +173,17 @@ def plan_shared(
         device_index: which GPU.
     """
     num_multiprocessors = _num_multiprocessors(device_index)
-    grid_heads = shape.num_kv_heads * -(-max_group_size * shape.group_size // shape.max_rows)
-    shared = _plan_prefix(max_shared_len, grid_heads * num_groups, num_multiprocessors)
+    row_blocks = _most_row_blocks(shape, num_seqs, max_group_size, num_groups)
+    grid_heads = shape.num_kv_heads * row_blocks
+    shared = _plan_prefix(max_shared_len, grid_heads, num_multiprocessors)
     return SharedPlan(shared, grid_heads, _plan_own(shape, num_seqs, max_own_len, num_multiprocessors))
+
+
+def _most_row_blocks(shape: DecodeShape, num_seqs: int, max_group_size: int, num_groups: int) -> int:
+    """Thread blocks for the rows of one KV head, if each group has some of its own and fills all but the last."""
+    rows, most = shape.group_size, shape.max_rows
+    each_alone = num_groups * -(-max_group_size * rows // most)
+    return min(each_alone, (num_seqs * rows + num_groups * (most - 1)) // most)
 
 
 def _plan_prefix(max_shared_len: int, columns: int, num_multiprocessors: int) -> SplitPlan:

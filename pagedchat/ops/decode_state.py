@@ -10,7 +10,7 @@ import torch
 
 from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.ops.checks import check_dtype, check_same_type, check_shape
-from pagedchat.ops.cuda_launch import ceil_div, element_name, on_cuda, stream_of
+from pagedchat.ops.cuda_launch import can_overlap, ceil_div, element_name, on_cuda, stream_of
 
 NAME = "decode_state"
 _THREADS = 128
@@ -98,12 +98,13 @@ def slots_of(positions: torch.Tensor, block_tables: torch.Tensor, block_size: in
     return slots
 
 
-def advance_by_argmax(state: DecodeState, logits: torch.Tensor) -> None:
+def advance_by_argmax(state: DecodeState, logits: torch.Tensor, *, overlap: bool = False) -> None:
     """Every row's most likely token, the first of equals, is its next one; the state moves on.
 
     Args:
         state: written.
         logits: `[num_seqs, vocab_size]`, float16, bfloat16 or float32, contiguous.
+        overlap: the launch may begin before the kernel before it has ended, which makes the logits.
 
     Raises:
         ValueError: shapes or types that do not go together.
@@ -118,7 +119,8 @@ def advance_by_argmax(state: DecodeState, logits: torch.Tensor) -> None:
     kernel = get_kernel(NAME, logits.device.index, entry="argmax_rows", ELEMENT=element_name(logits.dtype))
     args = (*state_addresses(state), state.arrivals.data_ptr(), logits.data_ptr())
     sizes = (i32(logits.shape[1]), i32(len(state.history)))
-    kernel.launch(len(logits), _ROW_THREADS, (*args, *sizes), stream=stream_of(logits))
+    overlap = overlap and can_overlap(logits.device)
+    kernel.launch(len(logits), _ROW_THREADS, (*args, *sizes), stream=stream_of(logits), overlap=overlap)
 
 
 def replace_tokens(state: DecodeState, chosen: torch.Tensor) -> None:

@@ -76,11 +76,14 @@ def launch_split(
     output: torch.Tensor,
     lse: torch.Tensor | None,
     overlap: bool = False,
+    writes_new: bool = False,
 ) -> None:
     """The kernel alone, arguments as in `paged_attention_split`; `output` is given.
 
     With `overlap` the launch may begin before the kernel before it has ended, which writes the query or the newest
-    keys and values; only where that one waits for those before it.
+    keys and values; only where that one waits for those before it. With `writes_new` those are not in the cache
+    yet: the query is the beginning of `[num_seqs, num_heads + 2 * num_kv_heads, head_size]`, contiguous, with key
+    heads and value heads behind it, and the kernel puts them into the slot of each sequence's last token.
     """
     shape = DecodeShape.of(query, key_cache)
     window = options.sliding_window or 0
@@ -105,7 +108,9 @@ def launch_split(
         partial=partial,
         output=output,
         lse=lse,
-        input_is_fresh=overlap and can_overlap(query.device),
+        input_is_fresh=writes_new or (overlap and can_overlap(query.device)),
+        overlap=overlap,
+        writes_new=writes_new,
     )
 
 
@@ -128,12 +133,18 @@ def launch_on_splits(
     output: torch.Tensor,
     lse: torch.Tensor | None,
     input_is_fresh: bool = False,
+    overlap: bool = False,
+    writes_new: bool = False,
 ) -> None:
     """The kernel with a split that is worked out already; see kernels/paged_attention_split.cu."""
     num_seqs, num_kv_heads = len(query), key_cache.shape[1]
     grid_heads = num_kv_heads * shape.row_blocks
     whole = shared_lens is None and options.sliding_window is None
-    constants = {"WHOLE_CONTEXT": int(whole), "INPUT_IS_FRESH": int(input_is_fresh)}
+    constants = {
+        "WHOLE_CONTEXT": int(whole),
+        "INPUT_IS_FRESH": int(input_is_fresh),
+        "WRITES_NEW": int(writes_new),
+    }
     kernel = decode_kernel(NAME, query, key_cache, options, num_warps, **constants)
     arrivals = arrival_counters(query.device, num_seqs * grid_heads).data_ptr() if num_splits > 1 else 0
     args = (
@@ -169,7 +180,7 @@ def launch_on_splits(
         32 * num_warps,
         args,
         stream=stream_of(query),
-        overlap=input_is_fresh or (shared_lens is not None and can_overlap(query.device)),
+        overlap=(overlap or shared_lens is not None) and can_overlap(query.device),
     )
 
 

@@ -14,6 +14,7 @@ from pagedchat.ops.cuda_launch import can_overlap, element_name, on_cuda, stream
 from pagedchat.ops.decode_state import slots_of
 from pagedchat.ops.norm import Norm, check_norm
 from pagedchat.ops.reshape_and_cache import reshape_and_cache
+from pagedchat.ops.rotation import rotate_heads
 from pagedchat.ops.small_batch_linear import address, has_kernels_for
 from pagedchat.ops.small_batch_plan import TILE_ROWS, ProductPlan, plan_product
 
@@ -131,18 +132,11 @@ def _write(
 ) -> None:
     num_heads, num_kv_heads = query.shape[1], sizes.num_kv_heads
     if rotations is not None:
-        turned = _rotate(heads[:, : num_heads + num_kv_heads], rotations[positions.clamp(min=0).long()])
+        turned = rotate_heads(heads[:, : num_heads + num_kv_heads], rotations[positions.clamp(min=0).long()])
         heads = torch.cat((turned, heads[:, num_heads + num_kv_heads :]), dim=1)
     query.copy_(heads[:, :num_heads])
     key, value = heads[:, num_heads:].chunk(2, dim=1)
     reshape_and_cache(key, value, key_cache, value_cache, slots_of(positions, block_tables, sizes.block_size))
-
-
-def _rotate(heads: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
-    """Element i and element i + head_size / 2 are a pair; `turns`: `[num_tokens, head_size / 2, 2]`."""
-    first, second = heads.to(turns.dtype).chunk(2, dim=-1)
-    cos, sin = turns[:, None].unbind(-1)
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(heads.dtype)
 
 
 def _launch(

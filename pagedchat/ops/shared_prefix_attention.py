@@ -9,7 +9,7 @@ import torch
 from pagedchat.jit.launch import f32, i32
 from pagedchat.ops.attention_options import AttentionOptions
 from pagedchat.ops.checks import check_dtype, check_shape
-from pagedchat.ops.cuda_launch import on_cuda, stream_of
+from pagedchat.ops.cuda_launch import can_overlap, on_cuda, stream_of
 from pagedchat.ops.decode_checks import check_decode, strided
 from pagedchat.ops.decode_split import DecodeShape, plan_shared
 from pagedchat.ops.decode_workspace import partial_states
@@ -72,9 +72,50 @@ def shared_prefix_attention(
         )
     query = strided(query)
     target = torch.empty(query.shape, dtype=query.dtype, device=query.device) if output is None else output
-    shape = DecodeShape.of(query, key_cache)
+    launch_shared(
+        query,
+        key_cache,
+        value_cache,
+        block_tables,
+        seq_lens,
+        shared_lens,
+        group_starts,
+        options,
+        max_own_len=max_own_len,
+        max_shared_len=max_shared_len,
+        max_group_size=max_group_size,
+        output=target,
+        lse=lse,
+    )
+    return target
+
+
+def launch_shared(
+    query: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    block_tables: torch.Tensor,
+    seq_lens: torch.Tensor,
+    shared_lens: torch.Tensor,
+    group_starts: torch.Tensor,
+    options: AttentionOptions,
+    *,
+    max_own_len: int,
+    max_shared_len: int,
+    max_group_size: int,
+    output: torch.Tensor,
+    lse: torch.Tensor | None = None,
+    overlap: bool = False,
+    writes_new: bool = False,
+) -> None:
+    """The two kernels alone, arguments as in `shared_prefix_attention`; `output` is given.
+
+    Groups without members and sequences that belong to none are allowed here; the latter share nothing. `overlap`
+    and `writes_new` as in `paged_attention_split.launch_split`.
+    """
+    shape, num_groups = DecodeShape.of(query, key_cache), len(group_starts) - 1
     plan = plan_shared(
-        shape, len(query), max_own_len, max_shared_len, max_group_size, len(group_starts) - 1, query.device.index
+        shape, len(query), max_own_len, max_shared_len, max_group_size, num_groups, query.device.index
     )
     max_parts = plan.shared.num_splits + plan.own.num_splits
     partial = partial_states(query, max_parts)
@@ -89,9 +130,10 @@ def shared_prefix_attention(
         options,
         num_warps=plan.shared.num_warps,
         tiles_per_split=plan.shared.tiles_per_split,
-        grid=(plan.shared.num_splits, plan.grid_heads, len(group_starts) - 1),
+        grid=(plan.shared.num_splits, plan.grid_heads),
         max_parts=max_parts,
         partial=partial,
+        input_is_fresh=overlap and can_overlap(query.device),
     )
     launch_on_splits(
         query,
@@ -108,10 +150,11 @@ def shared_prefix_attention(
         shared_tiles_per_split=plan.shared.tiles_per_split,
         max_parts=max_parts,
         partial=partial,
-        output=target,
+        output=output,
         lse=lse,
+        input_is_fresh=writes_new,
+        writes_new=writes_new,
     )
-    return target
 
 
 def _launch_prefix(
@@ -126,11 +169,12 @@ def _launch_prefix(
     *,
     num_warps: int,
     tiles_per_split: int,
-    grid: tuple[int, int, int],
+    grid: tuple[int, int],
     max_parts: int,
     partial: tuple[torch.Tensor, torch.Tensor],
+    input_is_fresh: bool,
 ) -> None:
-    kernel = decode_kernel(NAME, query, key_cache, options, num_warps)
+    kernel = decode_kernel(NAME, query, key_cache, options, num_warps, INPUT_IS_FRESH=int(input_is_fresh))
     args = (
         partial[0].data_ptr(),
         partial[1].data_ptr(),
@@ -142,6 +186,7 @@ def _launch_prefix(
         shared_lens.data_ptr(),
         group_starts.data_ptr(),
         0 if options.alibi_slopes is None else options.alibi_slopes.data_ptr(),
+        i32(len(group_starts) - 1),
         i32(block_tables.stride(0)),
         i32(key_cache.shape[1]),
         i32(max_parts),
@@ -153,4 +198,4 @@ def _launch_prefix(
         f32(options.scale),
         f32(options.cap or 0.0),
     )
-    kernel.launch(grid, 32 * num_warps, args, stream=stream_of(query))
+    kernel.launch(grid, 32 * num_warps, args, stream=stream_of(query), overlap=input_is_fresh)

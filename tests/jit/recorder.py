@@ -14,22 +14,28 @@ from pagedchat.jit.driver import Gpu
 from pagedchat.jit.variant import Constant, Variant
 from pagedchat.ops.add_norm import add_norm
 from pagedchat.ops.attention_options import AttentionOptions
+from pagedchat.ops.cluster_linear import cluster_linear
 from pagedchat.ops.copy_blocks import copy_blocks
 from pagedchat.ops.decode_state import DecodeState, advance_by_argmax, slots_of
 from pagedchat.ops.embed_tokens import embed_tokens
 from pagedchat.ops.gather_cached_kv import gather_cached_kv
+from pagedchat.ops.heads_to_cache import heads_to_cache
 from pagedchat.ops.merge_attn_states import merge_attn_states
 from pagedchat.ops.next_token import logits_argmax
 from pagedchat.ops.norm import Norm
 from pagedchat.ops.paged_attention_simt import paged_attention_simt
 from pagedchat.ops.paged_attention_split import paged_attention_split
 from pagedchat.ops.paged_prefill_varlen import paged_prefill_varlen
+from pagedchat.ops.persistent_decode import PersistentDecode
+from pagedchat.ops.persistent_plan import plan_persistent
 from pagedchat.ops.qkv_to_cache import qkv_to_cache
 from pagedchat.ops.reshape_and_cache import reshape_and_cache
 from pagedchat.ops.sample import sample
 from pagedchat.ops.sample_rows import SampleRow, pack_rows
 from pagedchat.ops.shared_prefix_attention import shared_prefix_attention
+from pagedchat.ops.silu_and_mul import silu_and_mul
 from pagedchat.ops.small_batch_linear import small_batch_linear
+from tests.ops.persistent_case import SHAPES, random_model, random_state
 
 NUM_KV_HEADS = 2
 SHARED_BYTES = {
@@ -147,15 +153,32 @@ def decode_step(dtype: torch.dtype, head_size: int, block_size: int) -> None:
     rows = embed_tokens(weight, state.token_ids, state.positions)
     norm = Norm("rms", rows[0], None, 1e-5)
     add_norm(rows, rows, norm)
+    silu_and_mul(rows)
+    turns = torch.empty(8, head_size // 2, 2)
+    heads = torch.empty(1, 3 * NUM_KV_HEADS, head_size, dtype=dtype)
+    for rotations in (None, turns):
+        heads_to_cache(heads, key_cache, value_cache, tables, state.positions, rotations=rotations)
     if dtype == torch.float32:
         return
     qkv = torch.empty(3 * NUM_KV_HEADS * head_size, 768, dtype=dtype)
-    turns = torch.empty(8, head_size // 2, 2)
     caches = (key_cache, value_cache)
     qkv_to_cache(query, *caches, rows, qkv, tables, state.positions, norm=norm, rotations=turns)
     small_batch_linear(rows, weight, norm=norm, activation="relu")
     small_batch_linear(rows, weight, activation="silu", paired=True)
+    cluster_linear(rows, qkv)
     logits_argmax(state, logits, rows, weight, norm=norm, best=torch.zeros(1, dtype=torch.int64))
+    whole_step(dtype)
+
+
+def whole_step(dtype: torch.dtype) -> None:
+    """A decode step in one launch, short and long contexts."""
+    for family, shape in SHAPES.items():
+        model = random_model(family, dtype)
+        for context_len in (256, 2048):
+            plan = plan_persistent(shape, 1, context_len, 132, 227 << 10)
+            assert plan is not None
+            logits = torch.empty(1, len(model.head), dtype=dtype)
+            PersistentDecode(model, 1, plan)(random_state([5]), logits)
 
 
 def _tensors(

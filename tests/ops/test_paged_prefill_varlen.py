@@ -184,6 +184,30 @@ def test_a_captured_launch_follows_its_inputs(max_query_len: int) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("seq_lens", [[700, 300], [3000]], ids=str)
+@pytest.mark.parametrize("num_queries", [30, 300])
+def test_a_launch_that_begins_early_waits_for_what_it_reads(seq_lens: list[int], num_queries: int) -> None:
+    case = make_layout_case(seq_lens, [num_queries] * len(seq_lens), dtype=torch.float16, device="cuda")
+    options = AttentionOptions(scale=0.125)
+    expected, _ = attend(case, options)
+    keys, values = case.key_cache.clone(), case.value_cache.clone()
+    tables = (case.block_tables, case.seq_lens, case.cu_seqlens_q)
+    delay = torch.ones(1 << 24, device="cuda")
+
+    for _ in range(10):
+        query = torch.zeros_like(case.query)
+        case.key_cache.zero_()
+        case.value_cache.zero_()
+        delay.mul_(1.5)
+        query.copy_(case.query)
+        case.key_cache.copy_(keys)
+        case.value_cache.copy_(values)
+        cache = (case.key_cache, case.value_cache)
+        output = paged_prefill_varlen(query, *cache, *tables, options, max_query_len=num_queries, overlap=True)
+        assert torch.equal(output, expected)
+
+
+@pytest.mark.gpu
 def test_rows_of_no_sequence_are_left_alone() -> None:
     case = make_layout_case([300, 20], [3, 2], dtype=torch.float16, device="cuda")
     case.cu_seqlens_q[2] = 4

@@ -144,6 +144,23 @@ def test_captured_in_a_graph(num_tokens: int) -> None:
     assert torch.equal(key_cache[slots // 16, :, :, slots % 16].flatten(2), tokens)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("num_tokens", NUM_TOKENS)
+def test_a_launch_that_begins_early_waits_for_what_it_reads(num_tokens: int) -> None:
+    cache_shape = key_cache_shape(num_tokens // 16 + 2, 2, 64, 16, torch.float16)
+    key_cache = torch.zeros(cache_shape, device="cuda", dtype=torch.float16)
+    value_cache = torch.zeros(value_cache_shape(cache_shape[0], 2, 64, 16), device="cuda", dtype=torch.float16)
+    slots = torch.arange(num_tokens, device="cuda") + 5
+    delay = torch.ones(1 << 24, device="cuda")
+    for _ in range(10):
+        fresh, tokens = (torch.randn(num_tokens, 2, 64, device="cuda").half() for _ in range(2))
+        delay.mul_(1.5)
+        tokens.copy_(fresh)
+        reshape_and_cache(tokens, tokens, key_cache, value_cache, slots, overlap=True)
+        assert torch.equal(value_cache[slots // 16, :, :, slots % 16], fresh)
+        assert torch.equal(key_cache[slots // 16, :, :, slots % 16].flatten(2), fresh)
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 def test_each_token_lands_in_its_slot_and_nothing_else_changes(dtype: torch.dtype, device: str) -> None:

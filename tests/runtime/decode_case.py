@@ -4,6 +4,8 @@ import torch
 
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.limits import EngineLimits
+from pagedchat.engine.output import ScheduledSequence
+from pagedchat.engine.sequence import Sequence
 from pagedchat.layers.attention import Heads
 from pagedchat.layers.rotary_frequencies import RotaryConfig
 from pagedchat.models.llama import LlamaModel
@@ -20,10 +22,13 @@ VOCAB_SIZE, MODEL_LEN, BLOCK_SIZE, MAX_NUM_SEQS = 304, 600, 16, 20
 
 
 def tiny_model(family: str, device: str, dtype: torch.dtype, num_layers: int = 2) -> NativeModel:
-    """Of width 256, with heads of 64; rows of the vocabulary are far apart, so that tokens vary."""
+    """Of width 256, with heads of 64; rows of the vocabulary are far apart, so that tokens vary.
+
+    "gelu" is an OPT that the fused kernels do not know.
+    """
     with torch.device(device):
         torch.set_default_dtype(dtype)
-        model = _opt(num_layers) if family == "opt" else _llama(num_layers)
+        model = _llama(num_layers) if family == "llama" else _opt(num_layers, "relu" if family == "opt" else family)
         torch.set_default_dtype(torch.float32)
     generator = torch.Generator().manual_seed(3)
     for name, parameter in model.named_parameters():
@@ -33,11 +38,11 @@ def tiny_model(family: str, device: str, dtype: torch.dtype, num_layers: int = 2
     return model.to(device).eval()  # the angles are worked out on the CPU
 
 
-def _opt(num_layers: int) -> NativeModel:
+def _opt(num_layers: int, activation: str) -> NativeModel:
     config = OptConfig(
         vocab_size=VOCAB_SIZE, hidden_size=256, embedding_size=256, ffn_size=512, num_layers=num_layers,
-        heads=Heads(4, 4, 64), max_len=MODEL_LEN, activation="relu", norm_first=True, final_norm=True, bias=True,
-        affine_norms=True, tied=True,
+        heads=Heads(4, 4, 64), max_len=MODEL_LEN, activation=activation, norm_first=True, final_norm=True,
+        bias=True, affine_norms=True, tied=True,
     )  # fmt: skip
     return OptModel(config)
 
@@ -78,16 +83,31 @@ def make_runner(
     return runner
 
 
-def make_engine(runner: NativeModelRunner, *, preemption_mode: str = "recompute", **limits: int) -> EngineCore:
+def make_engine(
+    runner: NativeModelRunner,
+    *,
+    preemption_mode: str = "recompute",
+    max_num_seqs: int = MAX_NUM_SEQS,
+    **limits: int,
+) -> EngineCore:
     return EngineCore(
         EngineLimits(
             num_blocks=runner.backend.num_blocks,
             block_size=BLOCK_SIZE,
             model_len=MODEL_LEN,
-            max_num_seqs=MAX_NUM_SEQS,
+            max_num_seqs=max_num_seqs,
             preemption_mode=preemption_mode,  # type: ignore[arg-type]
             reserve_ahead=runner.decodes is not None,
             **limits,
         ),
         runner,
     )
+
+
+def decoding(seq_id: int, length: int, table: list[int], writable_len: int = 1000) -> ScheduledSequence:
+    """A sequence about to compute the last of its tokens."""
+    sequence = Sequence(seq_id)
+    sequence.token_ids = list(range(length))
+    sequence.block_table = table
+    sequence.writable_len, sequence.stop_length = writable_len, 1000
+    return ScheduledSequence(sequence, length - 1, 1, True)

@@ -11,18 +11,20 @@ from pagedchat.engine.output import BlockOp, ModelRunnerOutput, ScheduledSequenc
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.runtime.batch_inputs import flatten
-from pagedchat.runtime.decode_graph import decode_steps, step_store
-from pagedchat.runtime.decode_graph.ahead import RunningStep, begins_with, may_run_ahead
+from pagedchat.runtime.decode_graph import step_store
 from pagedchat.runtime.decode_graph.buckets import Bucket, batch_sizes, bucket_of, context_lens
 from pagedchat.runtime.decode_graph.check import keep_if_right
+from pagedchat.runtime.decode_graph.cluster_step import ClusterStep
 from pagedchat.runtime.decode_graph.decode_steps import DecodeSteps
+from pagedchat.runtime.decode_graph.fused_step import FusedStep
+from pagedchat.runtime.decode_graph.library_step import LibraryStep
 from pagedchat.runtime.decode_graph.mixed import execute_mixed
+from pagedchat.runtime.decode_graph.persistent_step import PersistentStep
 from pagedchat.runtime.decode_graph.state_buffers import HISTORY_LEN, Batch, StateBuffers
-from pagedchat.runtime.decode_graph.step_store import MAX_FUSED, StepStore
-from pagedchat.runtime.decode_graph.steps import ModuleStep
+from pagedchat.runtime.decode_graph.step_store import StepStore
 from pagedchat.runtime.native_runner import NativeModelRunner
 from tests.ops.paged_case import DEVICES
-from tests.runtime.decode_case import BLOCK_SIZE, VOCAB_SIZE, make_engine, make_runner, tiny_model
+from tests.runtime.decode_case import BLOCK_SIZE, VOCAB_SIZE, decoding, make_engine, make_runner, tiny_model
 
 FAMILIES = ["opt", "llama"]
 GREEDY = SamplingParams(temperature=0, max_tokens=None)
@@ -59,7 +61,11 @@ def test_a_batch_is_laid_out_with_padding() -> None:
     assert state.positions.tolist() == [30, 3, -1, -1]
     assert state.seq_lens.tolist() == [31, 4, 0, 0]
     assert state.block_tables[:2].tolist() == [[5, 6], [8, 9]]
-    buffers.set_table(bucket, 1, [8, 3, 7])
+    buffers.extend_tables(bucket, [(1, 1, [8, 2, 7])])
+    buffers.upload_tables(bucket)
+    assert state.block_tables[:2].tolist() == [[5, 6], [8, 2]]
+    assert state.positions.tolist() == [30, 3, -1, -1]
+    buffers.extend_tables(bucket, [(1, 1, [4, 3, 7])])
     buffers.upload_places(bucket, [31, -1])
     assert state.block_tables[:2].tolist() == [[5, 6], [8, 3]]
     assert state.token_ids.tolist() == [11, 12, 0, 0]
@@ -73,72 +79,9 @@ def test_tokens_of_the_last_steps_are_kept() -> None:
     buffers.upload(Bucket(2, 64), Batch([1, 2], [0, 0], torch.zeros((2, 1), dtype=torch.int32)), HISTORY_LEN - 1)
     state.advance(torch.tensor([5, 6], dtype=torch.int32))
     state.advance(torch.tensor([7, 8], dtype=torch.int32))
-    assert buffers.tokens(Bucket(2, 64), HISTORY_LEN - 1, 2) == [5, 6]
-    assert buffers.tokens(Bucket(2, 64), HISTORY_LEN, 1) == [7]
+    assert buffers.tokens(Bucket(2, 64), HISTORY_LEN - 1) == [5, 6]
+    assert buffers.tokens(Bucket(2, 64), HISTORY_LEN) == [7, 8]
     assert state.positions.tolist() == [2, 2]
-
-
-# --- running ahead --------------------------------------------------------------------------------------
-
-
-def decoding(seq_id: int, length: int, table: list[int], writable_len: int = 1000) -> ScheduledSequence:
-    sequence = Sequence(seq_id)
-    sequence.token_ids = list(range(length))
-    sequence.block_table = table
-    sequence.writable_len, sequence.stop_length = writable_len, 1000
-    return ScheduledSequence(sequence, length - 1, 1, True)
-
-
-def running(parts: list[ScheduledSequence]) -> RunningStep:
-    step = RunningStep(
-        Bucket(4, 256), 1, None, [p.sequence for p in parts], "greedy",
-        [p.sequence.sampling_params for p in parts], [p.sequence.seed for p in parts],
-        [p.start for p in parts], [p.sequence.block_table.copy() for p in parts],
-    )  # fmt: skip
-    step.token_ids = [p.sequence.token_ids[-1] for p in parts]
-    return step
-
-
-def test_the_next_step_is_known_unless_something_changes() -> None:
-    parts = [decoding(1, 9, [4]), decoding(2, 20, [5, 6])]
-    step = running(parts)
-    assert step.rows_of(parts) == [0, 1]
-    assert step.rows_of(parts[1:]) == [1]
-    assert step.rows_of([*parts, decoding(3, 2, [7])]) is None
-    parts[1].sequence.block_table.append(9)
-    assert step.rows_of(parts) == [0, 1]
-    parts[1].sequence.block_table[0] = 3
-    assert step.rows_of(parts) is None
-    assert step.rows_of(parts[:1]) == [0]
-    parts[0].sequence.seed = 3
-    assert step.rows_of(parts[:1]) is None
-    parts[0].sequence.seed = 0
-    parts[0].sequence.token_ids[-1] += 1
-    assert step.rows_of(parts[:1]) is None
-    assert begins_with([1, 2, 3], [1, 2])
-    assert not begins_with([1], [1, 2])
-
-
-def test_nobody_runs_ahead_of_a_block_or_a_bucket() -> None:
-    part = decoding(1, 16, [4], writable_len=17)
-    assert may_run_ahead([part], 256)
-    assert not may_run_ahead([part, decoding(2, 16, [5], writable_len=16)], 256)
-    assert not may_run_ahead([part], 16)
-
-
-def test_rows_of_sequences_that_ended_are_padding_in_the_next_step() -> None:
-    parts = [decoding(1, 9, [4]), decoding(2, 20, [5, 6])]
-    step = running(parts)
-    parts[0].sequence.block_table.append(7)
-    later = step.next(parts[1:], [1])
-    assert later.starts == [-1, 20]
-    assert later.sequences == [None, parts[1].sequence]
-    assert later.take_new_tables() == []
-    later = step.next(parts, [0, 1])
-    assert later.starts == [9, 20]
-    assert later.take_new_tables() == [0]
-    assert later.tables == [[4, 7], [5, 6]]
-    assert step.tables == [[4], [5, 6]]
 
 
 # --- engines --------------------------------------------------------------------------------------------
@@ -192,9 +135,9 @@ def test_chats_that_come_and_go_get_the_same_tokens(family: str, preemption_mode
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("penalty", [1.0, 1.1])
-def test_drawn_tokens_are_the_same_too(penalty: float, device: str) -> None:
-    model = tiny_model("opt", device, torch.float32)
+@pytest.mark.parametrize(("penalty", "family"), [(1.0, "gelu"), (1.1, "opt")])
+def test_drawn_tokens_are_the_same_too(penalty: float, family: str, device: str) -> None:
+    model = tiny_model(family, device, torch.float32)
     replies = []
     for captured in (False, True):
         runner = make_runner(model, 100, captured=captured)
@@ -210,6 +153,27 @@ def test_drawn_tokens_are_the_same_too(penalty: float, device: str) -> None:
     assert replies[0] == replies[1]
     assert runner.decodes is not None
     assert (runner.decodes.num_ahead > 30) == (penalty == 1)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_many_chats_get_the_same_tokens(family: str, device: str) -> None:
+    model = tiny_model(family, device, torch.float32)
+    for num_seqs in (33, 100, 256) if device == "cuda" else (33,):
+        replies = []
+        for captured in (False, True):
+            runner = make_runner(model, 2500, captured=captured, max_num_seqs=256)  # room for all of them ahead
+            core = make_engine(runner, max_num_seqs=256)
+            for i in range(num_seqs):
+                prompt = [(i * 31 + k * 7) % VOCAB_SIZE for k in range(1 + i % 30)]
+                params = SamplingParams(temperature=0, max_tokens=6 + i % 5, ignore_eos=True)
+                core.extend(core.open(), prompt, params)
+            while core.has_work:
+                core.step()
+            replies.append([sequence.token_ids for sequence in core.sequences.values()])
+        assert replies[0] == replies[1]
+        assert runner.decodes is not None
+        assert runner.decodes.num_ahead > 3
 
 
 def test_what_cannot_be_captured_runs_as_before(
@@ -232,8 +196,7 @@ def test_what_cannot_be_captured_runs_as_before(
     assert len(caplog.records) == 1
 
 
-def test_batches_of_another_kind_are_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode_steps, "_SHARING_GAIN", 1)
+def test_batches_of_another_kind_are_left_to_others() -> None:
     runner = make_runner(tiny_model("opt", "cpu", torch.float16), 80, captured=True)
     decodes = runner.decodes
     assert decodes is not None
@@ -242,8 +205,6 @@ def test_batches_of_another_kind_are_left_to_others(monkeypatch: pytest.MonkeyPa
     chunk = ScheduledSequence(first, len(first) - 2, 2, True)
     assert decodes.begin(SchedulerOutput(0, [chunk, single[1]], [], 3)) is None
     assert decodes.begin(SchedulerOutput(0, single, [], 2), goes_on=False) is not None
-    second.block_table[:18] = first.block_table[:18]
-    assert decodes.begin(SchedulerOutput(0, single, [], 2)) is None
     assert decodes.begin(SchedulerOutput(0, one_token_each([first] * 21), [], 21)) is None
 
 
@@ -251,8 +212,8 @@ def test_batches_of_another_kind_are_left_to_others(monkeypatch: pytest.MonkeyPa
 def test_a_captured_step_that_is_off_is_not_used(
     factor: int, is_kept: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    compute = ModuleStep.__call__
-    monkeypatch.setattr(ModuleStep, "__call__", lambda step: factor * compute(step))
+    compute = LibraryStep.__call__
+    monkeypatch.setattr(LibraryStep, "__call__", lambda step: factor * compute(step))
     runner = make_runner(tiny_model("llama", "cpu", torch.float32), 4, captured=True)
     keep_if_right(runner, VOCAB_SIZE)
     assert (runner.decodes is not None) == is_kept
@@ -308,12 +269,23 @@ def one_token_each(sequences: list[Sequence]) -> list[ScheduledSequence]:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(
-    ("num_seqs", "merge"), [(1, False), (3, False), (8, False), (13, False), (40, False), (40, True)]
+    ("num_seqs", "kind"),
+    [
+        (1, PersistentStep),
+        (1, FusedStep),
+        (3, FusedStep),
+        (13, FusedStep),
+        (13, ClusterStep),
+        (40, ClusterStep),
+        (40, LibraryStep),
+    ],
 )
 def test_logits_of_captured_steps(
-    num_seqs: int, merge: bool, family: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    num_seqs: int, kind: type[object], family: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(step_store, "MERGE_NORMS", merge)
+    monkeypatch.setattr(step_store, "MAX_PERSISTENT", 2 if kind is PersistentStep else 0)
+    monkeypatch.setattr(step_store, "MAX_FUSED", 32 if kind is FusedStep else 0)
+    monkeypatch.setattr(step_store, "MAX_CLUSTERED", 64 if kind is ClusterStep else 0)
     model = tiny_model(family, "cuda", dtype)
     lens = [(i * 83) % 240 + 4 for i in range(num_seqs)]
     plain, captured = (make_runner(model, 800, captured=flag, max_num_seqs=64) for flag in (False, True))
@@ -335,7 +307,6 @@ def test_logits_of_captured_steps(
             sequence.token_ids.append(token_id)
             other.token_ids.append(token_id)
     assert decodes.num_replays >= 20
-    assert num_seqs > MAX_FUSED or decodes._store._fused is not None
 
 
 @pytest.mark.gpu

@@ -5,9 +5,13 @@ the tokens of this one. Whether it was the right one shows when the engine's nex
 sequences, each longer by the token chosen. If not, its tokens are thrown away. What it has written to the cache
 does no harm: a slot past the end of each sequence, in a block that this sequence alone may write to, before
 anything that comes later on the stream.
+
+All of this runs once a step for every sequence, on a host that must not be slower than the device. So what is known
+of the sequences lies in columns, which are compared and built as wholes.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from operator import eq, ge, sub
 from typing import Any
 
 import torch
@@ -17,114 +21,120 @@ from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.runtime.decode_graph.buckets import Bucket
 from pagedchat.runtime.decode_graph.choice import Choice
+from pagedchat.runtime.decode_graph.sharing import SharedRows
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class RunningStep:
-    """A step that was queued."""
+    """A step that was queued. Its columns have one entry for each sequence, in the order of a batch."""
 
     bucket: Bucket
     number: int
     """Of the step: where its tokens are in the history."""
-    done: torch.cuda.Event | None
-    sequences: list[Sequence | None]
-    """One a row; None where the row is padding, since its sequence has ended."""
+    done: torch.cuda.Event | None = None
     choice: Choice
     """How tokens are chosen."""
+    rows: list[int]
+    """Where the sequences are on the device; the other rows are padding."""
+    sequences: list[Sequence]
     params: list[SamplingParams]
     seeds: list[int]
     starts: list[int]
-    """Position of each row's token; -1 in padding."""
+    """Positions of the tokens."""
     tables: list[list[int]]
-    """Each row's block table as the device has it, or the beginning of that."""
+    """Block tables as the device has them, or the beginnings of those."""
+    shared: SharedRows | None = None
+    """Which beginnings the rows shared when the device was told of them."""
+    own_starts: list[int] = field(default_factory=list)
+    """First tokens that sequences read alone; empty where no beginnings are shared."""
     token_ids: list[int] = field(default_factory=list)
-    """Of a step begun ahead: what its rows compute, once that is known."""
-    _all_rows: list[int] = field(init=False)
+    """Of a step begun ahead: what it computes, once that is known."""
+    grown: list[int] = field(default_factory=list)
+    """Which sequences have more blocks than `tables` says, as `seen_by` found out."""
 
-    def __post_init__(self) -> None:
-        self._all_rows = list(range(len(self.sequences)))
+    @property
+    def in_order(self) -> bool:
+        """Whether the sequences are the first rows."""
+        return self.rows == list(range(len(self.rows)))
 
-    def next(self, parts: list[ScheduledSequence], rows: list[int]) -> "RunningStep":
-        """The step after this one, not numbered yet.
+    @property
+    def positions(self) -> list[int]:
+        """Of the rows up to the last sequence; -1 in padding."""
+        if self.in_order:
+            return self.starts
+        positions = [-1] * (max(self.rows) + 1)
+        for row, start in zip(self.rows, self.starts, strict=True):
+            positions[row] = start
+        return positions
 
-        Args:
-            parts: what the engine asked of this step.
-            rows: where they are; the other rows are padding from now on.
-        """
-        if len(rows) == len(self.sequences):
-            starts = [start + 1 for start in self.starts]
-            return self._later(self.sequences, starts)
-        later = self._later([None] * len(self.sequences), [-1] * len(self.starts))
-        for row, part in zip(rows, parts, strict=True):
-            later.sequences[row] = part.sequence
-            later.starts[row] = part.start + 1
-        return later
-
-    def _later(self, sequences: list[Sequence | None], starts: list[int]) -> "RunningStep":
+    def next(self) -> "RunningStep":
+        """The step after this one for the same sequences, not numbered yet. Its tables are as they are now."""
         tables = self.tables.copy()
-        return RunningStep(self.bucket, 0, None, sequences, self.choice, self.params, self.seeds, starts, tables)
+        for i in self.grown:
+            tables[i] = self.sequences[i].block_table.copy()
+        starts = [start + 1 for start in self.starts]
+        return replace(self, number=0, done=None, starts=starts, tables=tables, token_ids=[], grown=[])
 
-    def take_new_tables(self) -> list[int]:
-        """Rows whose block tables have grown; from now on `tables` has them."""
-        grown = [
-            row
-            for row, (sequence, known) in enumerate(zip(self.sequences, self.tables, strict=True))
-            if sequence is not None and len(sequence.block_table) != len(known)
-        ]
-        for row in grown:
-            self.tables[row] = self.sequences[row].block_table.copy()  # type: ignore[union-attr]
-        return grown
+    def seen_by(self, parts: list[ScheduledSequence]) -> "RunningStep | None":
+        """The same step for a batch of its sequences, or of some of them.
 
-    def rows_of(self, parts: list[ScheduledSequence]) -> list[int] | None:
-        """The rows that compute exactly what a batch asks for; None if some of it is not computed here.
-
-        Comparing lists instead of their elements keeps this short: it runs before every step.
+        Returns:
+            None if it does not compute exactly what the batch asks for.
         """
         sequences = [part.sequence for part in parts]
-        rows = self._places(sequences)
-        if rows is None:
-            return None
-        everything = rows is self._all_rows
-        asked: tuple[list[Any], ...] = (
-            [part.start for part in parts],
-            [len(sequence.token_ids) - 1 for sequence in sequences],
-            [sequence.token_ids[-1] for sequence in sequences],
-            [sequence.sampling_params for sequence in sequences],
-            [sequence.seed for sequence in sequences],
-        )
-        computed: tuple[list[Any], ...] = (self.starts, self.starts, self.token_ids, self.params, self.seeds)
-        for wanted, values in zip(asked, computed, strict=True):
-            if wanted != (values if everything else [values[row] for row in rows]):
-                return None
-        tables = self.tables if everything else [self.tables[row] for row in rows]
-        begin = map(begins_with, [sequence.block_table for sequence in sequences], tables)
-        return rows if all(begin) else None
+        step = self if sequences == self.sequences else self._only(sequences)
+        return step if step is not None and step._computes(parts) else None
 
-    def _places(self, sequences: list[Sequence]) -> list[int] | None:
-        """The row of each sequence; None if one of them has none."""
-        if sequences == self.sequences:
-            return self._all_rows
-        row_of = {id(sequence): row for row, sequence in enumerate(self.sequences) if sequence is not None}
-        rows = [row_of.get(id(sequence), -1) for sequence in sequences]
-        return None if -1 in rows else rows
+    def _computes(self, parts: list[ScheduledSequence]) -> bool:
+        """Whether it is these tokens, chosen like this, in these blocks. That the sequences are these is known."""
+        if [part.start for part in parts] != self.starts or False in [part.samples for part in parts]:
+            return False
+        if [sequence.token_ids[-1] for sequence in self.sequences] != self.token_ids:
+            return False
+        if [sequence.sampling_params for sequence in self.sequences] != self.params:
+            return False
+        if self.choice != "greedy" and [sequence.seed for sequence in self.sequences] != self.seeds:
+            return False
+        tables = [sequence.block_table for sequence in self.sequences]
+        self.grown = [i for i, same in enumerate(map(eq, tables, self.tables)) if not same]
+        return all(begins_with(tables[i], self.tables[i]) for i in self.grown)
+
+    def _only(self, sequences: list[Sequence]) -> "RunningStep | None":
+        """With fewer columns; None if one of the sequences has none."""
+        place_of = {id(sequence): i for i, sequence in enumerate(self.sequences)}
+        places = [place_of.get(id(sequence), -1) for sequence in sequences]
+        if -1 in places:
+            return None
+
+        def of_these(column: list[Any]) -> list[Any]:
+            return [column[i] for i in places] if column else column
+
+        return replace(
+            self,
+            rows=of_these(self.rows),
+            sequences=sequences,
+            params=of_these(self.params),
+            seeds=of_these(self.seeds),
+            starts=of_these(self.starts),
+            tables=of_these(self.tables),
+            own_starts=of_these(self.own_starts),
+            token_ids=of_these(self.token_ids),
+        )
+
+    def may_begin(self) -> bool:
+        """Whether every sequence may write its token by now, in a step of this bucket: of a step not asked for yet.
+
+        Those that end with the step before are no hindrance: nobody asks for what is computed for them. But there
+        must be one that does not.
+        """
+        starts, sequences = self.starts, self.sequences
+        if max(starts) >= self.bucket.context_len or any(map(ge, starts, [seq.writable_len for seq in sequences])):
+            return False
+        if self.own_starts and max(map(sub, starts, self.own_starts)) >= self.bucket.own_len:
+            return False
+        return any(start + 1 < seq.stop_length for start, seq in zip(starts, sequences, strict=True))
 
 
 def begins_with(table: list[int], beginning: list[int]) -> bool:
     """Whether a block table starts with these blocks."""
-    return table == beginning or table[: len(beginning)] == beginning
-
-
-def may_run_ahead(parts: list[ScheduledSequence], context_len: int) -> bool:
-    """Whether every sequence may write the token of its next step by now.
-
-    Those that end with the present step are no hindrance: nobody asks for what is computed for them.
-
-    Args:
-        parts: of the present step, one token each.
-        context_len: of the bucket.
-    """
-    for part in parts:
-        end = part.start + 2
-        if end > part.sequence.writable_len or end > context_len:
-            return False
-    return True
+    return table[: len(beginning)] == beginning

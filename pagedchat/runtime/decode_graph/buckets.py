@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 _BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 _SHORTEST_CONTEXT = 256
+MAX_GROUPS = 8
+"""Beginnings that the rows of a step may share, a power of two; more of them are not read together."""
 
 
 class Bucket(NamedTuple):
@@ -15,6 +17,10 @@ class Bucket(NamedTuple):
     """Rows, padding included."""
     context_len: int
     """No sequence is longer, this step's token included."""
+    num_groups: int = 0
+    """Groups of rows that read a beginning together, at most; 0: every row reads its own context."""
+    own_len: int = 0
+    """With groups: tokens that a row reads alone, at most, as `ops.decode_split.own_len` counts them."""
 
     def num_blocks(self, block_size: int) -> int:
         """Width of the block tables."""
@@ -53,3 +59,16 @@ def bucket_of(num_seqs: int, longest: int, max_num_seqs: int, model_len: int) ->
     if not 1 <= num_seqs <= sizes[-1] or longest > lens[-1]:
         return None
     return Bucket(sizes[bisect_left(sizes, num_seqs)], lens[bisect_left(lens, longest)])
+
+
+def shared_bucket(bucket: Bucket, num_groups: int, longest_own: int) -> Bucket:
+    """The same sizes for a batch in which rows share a beginning.
+
+    Args:
+        bucket: of the batch.
+        num_groups: groups, 1 to `MAX_GROUPS`.
+        longest_own: tokens that some row reads alone.
+    """
+    lens = context_lens(bucket.context_len)
+    own_len = lens[bisect_left(lens, min(longest_own, lens[-1]))]
+    return Bucket(bucket.num_seqs, bucket.context_len, 1 << (num_groups - 1).bit_length(), own_len)

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from pagedchat.engine.output import ScheduledSequence
+from pagedchat.engine.sequence import Sequence
 from pagedchat.runtime.sampler import SamplingRow
 
 Choice = Literal["greedy", "drawn", "host"]
@@ -11,7 +12,11 @@ Choice = Literal["greedy", "drawn", "host"]
 
 def sampling_rows(parts: list[ScheduledSequence]) -> list[SamplingRow]:
     """What the sampler wants to know of a batch."""
-    sequences = [part.sequence for part in parts]
+    return rows_of([part.sequence for part in parts])
+
+
+def rows_of(sequences: list[Sequence]) -> list[SamplingRow]:
+    """What the sampler wants to know of some sequences."""
     return [SamplingRow(seq.sampling_params, seq.token_ids, seq.seed) for seq in sequences]
 
 

@@ -2,12 +2,17 @@
 
 import torch
 
+from pagedchat.layers.attention import Attention
 from pagedchat.ops.attention_options import AttentionOptions
 from pagedchat.ops.decode_state import DecodeState, slots_of
+from pagedchat.ops.heads_to_cache import heads_to_cache
 from pagedchat.ops.paged_attention_simt import paged_attention_simt
 from pagedchat.ops.paged_attention_split import launch_split
 from pagedchat.ops.reshape_and_cache import reshape_and_cache
+from pagedchat.ops.shared_prefix_attention import launch_shared
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
+from pagedchat.runtime.decode_graph.buckets import Bucket
+from pagedchat.runtime.decode_graph.state_buffers import StateBuffers
 
 _FILLED = 0.75
 """Share of a bucket's context that is taken to be used, where the work of attention is divided."""
@@ -18,14 +23,15 @@ class DecodeAttention:
 
     Args:
         backend: has the cache.
-        state: the rows.
-        max_seq_len: no row is longer.
+        buffers: the step's memory.
+        bucket: its sizes.
     """
 
-    def __init__(self, backend: CudaAttention, state: DecodeState, max_seq_len: int) -> None:
+    def __init__(self, backend: CudaAttention, buffers: StateBuffers, bucket: Bucket) -> None:
         self._backend = backend
-        self._state = state
-        self._max_seq_len = max_seq_len
+        self._state: DecodeState = buffers.state(bucket)
+        self._shared = buffers.shared(bucket)
+        self._bucket = bucket
         self._slots = torch.empty(0, dtype=torch.int64)
 
     def begin(self) -> None:
@@ -52,15 +58,69 @@ class DecodeAttention:
         options = AttentionOptions(scale=scale, sliding_window=sliding_window, cap=cap)
         return self.read(layer_idx, query, options)
 
-    def read(
-        self, layer_idx: int, query: torch.Tensor, options: AttentionOptions, *, overlap: bool = False
+    def write_and_read(
+        self, attention: Attention, heads: torch.Tensor, rotations: torch.Tensor | None
     ) -> torch.Tensor:
-        """Attention over what is in the cache; `overlap` as in `launch_split`."""
-        state = self._state
+        """From the product for queries, keys and values to what the way out multiplies, in launches that overlap.
+
+        Args:
+            attention: of the layer.
+            heads: `[num_seqs, (num_heads + 2 * num_kv_heads) * head_dim]`, of the kernel before; written.
+            rotations: as in `ops.heads_to_cache`.
+
+        Returns:
+            `[num_seqs, num_heads * head_dim]`.
+        """
+        layer_idx = attention.layer_idx
+        options = AttentionOptions(scale=attention.scale, sliding_window=attention.sliding_window)
+        by_token = heads.view(len(heads), -1, attention.heads.head_dim)
+        # The kernel that reads can write the newest keys and values, if they need not be turned before.
+        if heads.is_cuda and self._backend.on_tensor_cores and rotations is None:
+            query = by_token[:, : attention.heads.num_heads]
+            return self.read(layer_idx, query, options, overlap=True, writes_new=True).flatten(1)
+        caches, state = self._backend.layer_cache(layer_idx), self._state
+        places = (state.block_tables, state.positions)
+        query = heads_to_cache(by_token, *caches, *places, rotations=rotations, overlap=True)
+        return self.read(layer_idx, query, options, overlap=True).flatten(1)
+
+    def read(
+        self,
+        layer_idx: int,
+        query: torch.Tensor,
+        options: AttentionOptions,
+        *,
+        overlap: bool = False,
+        writes_new: bool = False,
+    ) -> torch.Tensor:
+        """Attention over what is in the cache; `overlap` and `writes_new` as in `launch_split`."""
+        state, longest = self._state, self._bucket.context_len
         inputs = (query, *self._backend.layer_cache(layer_idx), state.block_tables, state.seq_lens)
         output = torch.empty(query.shape, dtype=query.dtype, device=query.device)
         if not (query.is_cuda and self._backend.on_tensor_cores):
             return paged_attention_simt(*inputs, options, output=output)
-        num_tokens = int(len(query) * self._max_seq_len * _FILLED)
-        launch_split(*inputs, options, self._max_seq_len, num_tokens, output, None, overlap)
+        if self._bucket.num_groups > 0 and options.sliding_window is None:
+            self._read_shared(inputs, options, output, overlap, writes_new)
+        else:
+            num_tokens = int(len(query) * longest * _FILLED)
+            launch_split(*inputs, options, longest, num_tokens, output, None, overlap, writes_new)
         return output
+
+    def _read_shared(
+        self,
+        inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor],
+        options: AttentionOptions,
+        output: torch.Tensor,
+        overlap: bool,
+        writes_new: bool,
+    ) -> None:
+        launch_shared(
+            *inputs,
+            *self._shared,
+            options,
+            max_own_len=self._bucket.own_len,
+            max_shared_len=self._bucket.context_len,
+            max_group_size=self._bucket.num_seqs,
+            output=output,
+            overlap=overlap,
+            writes_new=writes_new,
+        )

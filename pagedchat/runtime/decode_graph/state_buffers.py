@@ -1,30 +1,35 @@
 """The memory that captured steps read their batch from, and how the host fills it: one copy before a step.
 
-::
-
-    on the device   | sampling rows | step . . . | token_ids | positions | seq_lens | block tables, row by row |
-
 All buckets use the same memory, each with its own borders. Between two steps of one bucket the device keeps the
 numbers up to date by itself; the host copies what it changes. Copies start from pinned memory, from
 several pieces of it in turn, since a copy may still be under way when the next one is written.
 """
 
 import ctypes
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
 
 from pagedchat.ops.decode_state import DecodeState
 from pagedchat.ops.sample_rows import ROW_WORDS
 from pagedchat.runtime.decode_graph.buckets import Bucket
+from pagedchat.runtime.decode_graph.state_layout import (
+    GROUP_WORDS,
+    NUM_COLUMNS,
+    STEP_WORDS,
+    columns_start,
+    header,
+    padded,
+    padded_places,
+    tables_start,
+)
 from pagedchat.runtime.upload import int32
 
 HISTORY_LEN = 4
 """Steps whose tokens are kept: more than are ever under way."""
 _NUM_STAGES = 3
-_HEADER = 4
-"""The step and padding, so that what follows starts at 16 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,19 @@ class Batch:
     """`[num_seqs, any number]`, int32, on the CPU."""
     sampling: torch.Tensor | None = None
     """`[num_seqs, ROW_WORDS]`, int32, on the CPU: of steps that draw their tokens."""
+    shared_lens: list[int] = field(default_factory=list)
+    """Tokens that each row shares with the others of its group; empty if nobody does."""
+    group_starts: list[int] = field(default_factory=list)
+    """First row of each group, and the row after the last one."""
+
+
+class SharedState(NamedTuple):
+    """Which rows of a bucket read a beginning together, on the device; see `ops.shared_prefix_attention`."""
+
+    lens: torch.Tensor
+    """`[num_seqs]`, int32."""
+    group_starts: torch.Tensor
+    """`[num_groups + 1]`, int32."""
 
 
 def no_rows() -> Batch:
@@ -56,7 +74,7 @@ class StateBuffers:
     def __init__(self, largest: Bucket, block_size: int, device: torch.device) -> None:
         self._block_size = block_size
         self._on_gpu = device.type == "cuda"
-        size = _header(largest) + _HEADER + largest.num_seqs * (3 + largest.num_blocks(block_size))
+        size = tables_start(largest) + largest.num_seqs * largest.num_blocks(block_size)
         self._device = torch.zeros(size, dtype=torch.int32, device=device)
         self._stages = [self._host(size) for _ in range(_NUM_STAGES)]
         self._history = self._host(HISTORY_LEN * largest.num_seqs)
@@ -73,18 +91,26 @@ class StateBuffers:
     def state(self, bucket: Bucket) -> DecodeState:
         """Views for a bucket's steps."""
         rows, width = bucket.num_seqs, bucket.num_blocks(self._block_size)
-        header = _header(bucket)
-        start = header + _HEADER + 3 * rows
-        numbers = self._device[header + _HEADER : start].view(3, rows)
+        step, start = header(bucket), tables_start(bucket)
+        numbers = self._columns(bucket)
         return DecodeState(
-            token_ids=numbers[0],
-            positions=numbers[1],
-            seq_lens=numbers[2],
+            token_ids=numbers[1],
+            positions=numbers[2],
+            seq_lens=numbers[3],
             block_tables=self._device[start : start + rows * width].view(rows, width),
-            step=self._device[header : header + 1],
+            step=self._device[step : step + 1],
             history=self._history[: HISTORY_LEN * rows].view(HISTORY_LEN, rows),
             arrivals=self._arrivals,
         )
+
+    def shared(self, bucket: Bucket) -> SharedState:
+        """Views for the steps of a bucket with groups."""
+        start = header(bucket) + STEP_WORDS
+        return SharedState(self._columns(bucket)[0], self._device[start : start + bucket.num_groups + 1])
+
+    def _columns(self, bucket: Bucket) -> torch.Tensor:
+        start, rows = columns_start(bucket), bucket.num_seqs
+        return self._device[start : start + NUM_COLUMNS * rows].view(NUM_COLUMNS, rows)
 
     def sampling(self, bucket: Bucket) -> torch.Tensor:
         """How each row draws, `[num_seqs, ROW_WORDS]`, on the device; of padding anything."""
@@ -101,16 +127,33 @@ class StateBuffers:
         rows, width = batch.block_tables.shape
         known = min(width, bucket.num_blocks(self._block_size))
         self._rows_of_tables(bucket)[:rows, :known] = batch.block_tables[:, :known]
-        padding = [0] * (bucket.num_seqs - len(batch.token_ids))
-        places = padded_places(bucket, batch.positions)
-        numbers = [step, 0, 0, 0, *batch.token_ids, *padding, *places]
-        self._copy(bucket, _header(bucket), numbers, batch.sampling)
+        starts = batch.group_starts or [0]
+        groups = starts + starts[-1:] * (GROUP_WORDS - len(starts))  # those that are not there have no members
+        lens, token_ids = (padded(column, bucket) for column in (batch.shared_lens, batch.token_ids))
+        numbers = [step, 0, 0, 0, *groups, *lens, *token_ids, *padded_places(bucket, batch.positions)]
+        self._copy(bucket, header(bucket), numbers, batch.sampling)
 
-    def set_table(self, bucket: Bucket, row: int, block_table: list[int]) -> None:
-        """Another block table for a row, with the next `upload_places`."""
-        width = bucket.num_blocks(self._block_size)
-        start, known = row * width, block_table[:width]
-        self._table_words[start : start + len(known)] = known
+    def extend_tables(self, bucket: Bucket, grown: Iterable[tuple[int, int, list[int]]]) -> None:
+        """More blocks for some rows, with the next `upload_tables` or `upload_places`.
+
+        Args:
+            bucket: that of the last `upload`.
+            grown: row, blocks of it that are there already, and its whole block table.
+        """
+        width, words = bucket.num_blocks(self._block_size), self._table_words
+        for row, num_known, block_table in grown:
+            at = row * width + num_known
+            for block_id in block_table[num_known:width]:
+                words[at] = block_id
+                at += 1
+
+    def upload_tables(self, bucket: Bucket) -> None:
+        """Queue a copy of the block tables alone: what the device knows of a step that follows another one.
+
+        Args:
+            bucket: that of the last `upload`.
+        """
+        self._copy(bucket, tables_start(bucket), [])
 
     def upload_places(self, bucket: Bucket, positions: list[int]) -> None:
         """Queue a copy of everything but the tokens, which the device knows before the host does.
@@ -119,7 +162,7 @@ class StateBuffers:
             bucket: that of the last `upload`.
             positions: of the first rows; -1 in padding, as in the rows after them.
         """
-        self._copy(bucket, _header(bucket) + _HEADER + bucket.num_seqs, padded_places(bucket, positions))
+        self._copy(bucket, columns_start(bucket) + 2 * bucket.num_seqs, padded_places(bucket, positions))
 
     def _rows_of_tables(self, bucket: Bucket) -> torch.Tensor:
         rows, width = bucket.num_seqs, bucket.num_blocks(self._block_size)
@@ -134,29 +177,18 @@ class StateBuffers:
         stage[start:middle] = int32(numbers)
         stage[middle:end] = self._tables[: end - middle]
         if sampling is not None:
-            stage[: _header(bucket)] = 0
+            stage[: header(bucket)] = 0
             stage[: sampling.numel()] = sampling.flatten()
             start = 0
         self._device[start:end].copy_(stage[start:end], non_blocking=True)
 
-    def tokens(self, bucket: Bucket, step: int, num_seqs: int) -> list[int]:
-        """What step `step` chose, once it is done."""
+    def tokens(self, bucket: Bucket, step: int) -> list[int]:
+        """What step `step` chose for each row, once it is done."""
         start = step % HISTORY_LEN * bucket.num_seqs
-        tokens: list[int] = self._history_words[start : start + num_seqs]
+        tokens: list[int] = self._history_words[start : start + bucket.num_seqs]
         return tokens
 
 
 def _words(tensor: torch.Tensor) -> Any:
     """The memory of an int32 tensor on the host; a few numbers go in and out of it quicker than of the tensor."""
     return (ctypes.c_int32 * tensor.numel()).from_address(tensor.data_ptr())
-
-
-def _header(bucket: Bucket) -> int:
-    """Where the step's number is; after the sampling rows, at 16 bytes."""
-    return -(-bucket.num_seqs * ROW_WORDS // _HEADER) * _HEADER
-
-
-def padded_places(bucket: Bucket, positions: list[int]) -> list[int]:
-    """Positions of all rows and their lengths."""
-    places = positions + [-1] * (bucket.num_seqs - len(positions))
-    return places + [position + 1 for position in places]

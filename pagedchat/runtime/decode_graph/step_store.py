@@ -5,25 +5,32 @@ import logging
 import torch
 
 from pagedchat.errors import PagedChatError
+from pagedchat.ops.cluster_linear import can_share
 from pagedchat.ops.decode_state import DecodeState
 from pagedchat.ops.small_batch_linear import can_multiply, has_kernels_for
 from pagedchat.ops.small_batch_plan import plan_product
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.decode_graph.buckets import Bucket
 from pagedchat.runtime.decode_graph.capture import GraphRecorder, Replayable
+from pagedchat.runtime.decode_graph.cluster_step import ClusterStep
 from pagedchat.runtime.decode_graph.decode_attention import DecodeAttention
 from pagedchat.runtime.decode_graph.fused_step import FusedStep
+from pagedchat.runtime.decode_graph.library_step import LibraryStep
+from pagedchat.runtime.decode_graph.persistent_step import persistent_step
 from pagedchat.runtime.decode_graph.state_buffers import StateBuffers, no_rows
-from pagedchat.runtime.decode_graph.steps import DrawnStep, ModuleStep, PreNormStep, Step
+from pagedchat.runtime.decode_graph.steps import DrawnStep, ModuleStep, Step
 from pagedchat.runtime.decode_graph.weights import FusedModel, fused_model
 
 log = logging.getLogger(__name__)
 
-MERGE_NORMS = False
-"""Whether larger batches go through `PreNormStep` where the model allows it, instead of through its own modules."""
+MAX_PERSISTENT = 2
+"""Rows up to which one launch for the whole step is faster than the chain of fused kernels."""
 
-MAX_FUSED = 32
-"""Rows up to which the chain of fused kernels is faster than the modules with cuBLAS."""
+MAX_FUSED = 16
+"""Rows up to which the chain of fused kernels is faster than one with products by clusters."""
+
+MAX_CLUSTERED = 48
+"""Rows up to which products by clusters are faster than those of cuBLAS."""
 
 
 class StepStore:
@@ -43,8 +50,8 @@ class StepStore:
         self._backend = backend
         self._buffers = buffers
         self._recorder = GraphRecorder(backend.device)
-        fits = has_kernels_for(backend.cache)
-        self._fused = fused_model(model, model_len) if fits else None
+        self._parts = fused_model(model, model_len)
+        self._on_tensor_cores = has_kernels_for(backend.cache)
         self._steps: dict[tuple[Bucket, bool], Replayable | None] = {}
 
     def get(self, bucket: Bucket, *, drawn: bool = False) -> Replayable | None:
@@ -75,12 +82,18 @@ class StepStore:
         return DrawnStep(step, state, self._buffers.sampling(bucket)) if drawn else step
 
     def _greedy_step(self, bucket: Bucket, state: DecodeState) -> Step:
-        attention = DecodeAttention(self._backend, state, bucket.context_len)
-        if self._fused is not None and bucket.num_seqs <= MAX_FUSED and _multiplies(self._fused, bucket.num_seqs):
-            return FusedStep(self._fused, self._backend, attention, state)
-        if MERGE_NORMS and self._fused is not None and self._fused.rotations is None:
-            return PreNormStep(self._fused, attention, state)
-        return ModuleStep(self._model, attention, state)
+        attention, parts = DecodeAttention(self._backend, self._buffers, bucket), self._parts
+        if parts is None:
+            return ModuleStep(self._model, attention, state)
+        if self._on_tensor_cores and bucket.num_seqs <= MAX_PERSISTENT and not bucket.num_groups:
+            step = persistent_step(parts, self._backend, state, bucket.context_len)
+            if step is not None:
+                return step
+        if self._on_tensor_cores and bucket.num_seqs <= MAX_FUSED and _multiplies(parts, bucket.num_seqs):
+            return FusedStep(parts, self._backend, attention, state)
+        if bucket.num_seqs <= MAX_CLUSTERED and _shares(parts, bucket.num_seqs):
+            return ClusterStep(parts, attention, state)
+        return LibraryStep(parts, attention, state)
 
 
 def _multiplies(model: FusedModel, num_seqs: int) -> bool:
@@ -91,4 +104,13 @@ def _multiplies(model: FusedModel, num_seqs: int) -> bool:
         and can_multiply(layer.up.in_features, layer.down.in_features, num_seqs, normed=True, paired=layer.paired)
         and can_multiply(layer.down.in_features, layer.down.out_features, num_seqs)
         for layer in model.layers
+    )
+
+
+def _shares(model: FusedModel, num_seqs: int) -> bool:
+    """Whether clusters do every product of the layers."""
+    return all(
+        can_share(linear.weight, num_seqs)
+        for layer in model.layers
+        for linear in (layer.attention.qkv, layer.attention.out, layer.up, layer.down)
     )

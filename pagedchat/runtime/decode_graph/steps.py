@@ -1,19 +1,16 @@
 """The work of one decode step over the rows of a `DecodeState`: what is captured. Waits for nothing.
 
-These let cuBLAS multiply and serve any number of sequences; `fused_step` has the one for a few.
+`ModuleStep` serves any model and any number of sequences; `library_step` and `fused_step` have the quicker ones of
+the models that `weights` knows.
 """
 
 from collections.abc import Callable
 
 import torch
-from torch.nn import functional
 
-from pagedchat.ops.add_norm import add_norm
 from pagedchat.ops.decode_state import DecodeState, advance_by_argmax, replace_tokens
-from pagedchat.ops.embed_tokens import embed_tokens
 from pagedchat.ops.sample import sample
 from pagedchat.runtime.decode_graph.decode_attention import DecodeAttention
-from pagedchat.runtime.decode_graph.weights import FusedLayer, FusedModel
 
 Step = Callable[[], torch.Tensor]
 """Computes one token of every row and moves the state on; returns the logits, `[num_seqs, vocab_size]`."""
@@ -43,55 +40,6 @@ class ModuleStep:
         logits = logits.contiguous()
         advance_by_argmax(state, logits)
         return logits
-
-
-class PreNormStep:
-    """The forward pass of a model with learned positions, its products by cuBLAS: for many sequences.
-
-    Takes fewer launches than the modules: sums and norms are one, and so are products and what follows them.
-
-    Args:
-        model: its tensors; no rotary positions.
-        attention: its rows.
-        state: the same rows.
-    """
-
-    def __init__(self, model: FusedModel, attention: DecodeAttention, state: DecodeState) -> None:
-        self._model = model
-        self._attention = attention
-        self._state = state
-
-    def __call__(self) -> torch.Tensor:
-        """See `Step`."""
-        model, state = self._model, self._state
-        self._attention.begin()
-        hidden = embed_tokens(
-            model.token_vectors,
-            state.token_ids,
-            state.positions,
-            position_vectors=model.position_vectors,
-            position_offset=model.position_offset,
-        )
-        update = None
-        for layer in model.layers:
-            update = self._attend(layer, add_norm(hidden, update, layer.attention_norm))
-            update = self._feed_forward(layer, add_norm(hidden, update, layer.mlp_norm))
-        logits = functional.linear(add_norm(hidden, update, model.norm), model.head)
-        advance_by_argmax(state, logits)
-        return logits
-
-    def _attend(self, layer: FusedLayer, rows: torch.Tensor) -> torch.Tensor:
-        attention: torch.Tensor = layer.attention(rows, self._attention)
-        return attention
-
-    def _feed_forward(self, layer: FusedLayer, rows: torch.Tensor) -> torch.Tensor:
-        up = layer.up
-        if up.bias is None:
-            middle = functional.relu(functional.linear(rows, up.weight))
-        else:  # with the activation in the product's epilogue
-            middle = torch._addmm_activation(up.bias, rows, up.weight.T)
-        update: torch.Tensor = layer.down(middle)
-        return update
 
 
 class DrawnStep:

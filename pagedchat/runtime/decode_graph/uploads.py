@@ -1,0 +1,57 @@
+"""What the device is told of a batch: everything when the batch is new to it, later only what it cannot know."""
+
+from collections.abc import Iterable
+
+from pagedchat.ops.sample_rows import pack_rows
+from pagedchat.runtime.attention.table_rows import BlockTableRows
+from pagedchat.runtime.decode_graph.ahead import RunningStep
+from pagedchat.runtime.decode_graph.choice import rows_of
+from pagedchat.runtime.decode_graph.state_buffers import Batch, StateBuffers
+from pagedchat.runtime.sampler import op_rows
+
+
+class Uploads:
+    """Fills the memory of captured steps.
+
+    Args:
+        buffers: that memory.
+    """
+
+    def __init__(self, buffers: StateBuffers) -> None:
+        self._buffers = buffers
+        self._rows = BlockTableRows()
+
+    def whole(self, running: RunningStep) -> None:
+        """A batch, from its first step on."""
+        order: Iterable[int] = range(
+            len(running.rows)
+        )  # that of the rows, which is another where beginnings are shared
+        if not running.in_order:
+            order = sorted(order, key=running.rows.__getitem__)
+        sequences = [running.sequences[i] for i in order]
+        starts = [running.starts[i] for i in order]
+        ids, tables = [sequence.seq_id for sequence in sequences], [running.tables[i] for i in order]
+        shared = running.shared
+        batch = Batch(
+            token_ids=[sequence.token_ids[start] for sequence, start in zip(sequences, starts, strict=True)],
+            positions=starts,
+            block_tables=self._rows.gather(ids, tables),
+            sampling=pack_rows(op_rows(rows_of(sequences))) if running.choice == "drawn" else None,
+            shared_lens=[] if shared is None else shared.lens,
+            group_starts=[] if shared is None else shared.group_starts,
+        )
+        self._buffers.upload(running.bucket, batch, running.number)
+
+    def tables(self, running: RunningStep, following: RunningStep) -> None:
+        """Block tables that have grown between two steps, of which the device knows the first."""
+        self._extend_tables(running, following)
+        self._buffers.upload_tables(following.bucket)
+
+    def places(self, running: RunningStep, following: RunningStep) -> None:
+        """The same, and where the sequences are: some of those before have ended."""
+        self._extend_tables(running, following)
+        self._buffers.upload_places(following.bucket, following.positions)
+
+    def _extend_tables(self, running: RunningStep, following: RunningStep) -> None:
+        rows, known, tables = running.rows, running.tables, following.tables
+        self._buffers.extend_tables(running.bucket, [(rows[i], len(known[i]), tables[i]) for i in running.grown])
