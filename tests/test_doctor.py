@@ -12,8 +12,9 @@ import pytest
 
 from pagedchat import cli
 from pagedchat.cli_args import parse_args
-from pagedchat.doctor import kernel_text, main
+from pagedchat.doctor import compile_plan, kernel_text, main
 from pagedchat.doctor import machine as machine_module
+from pagedchat.doctor.compile_plan import plan_compiling
 from pagedchat.doctor.kernel_text import failures_text, kernels_text, limits_text, matrix_text, warnings_text
 from pagedchat.doctor.machine import Machine, Torch, look_at_machine, look_at_torch
 from pagedchat.doctor.machine_text import machine_text, torch_text
@@ -22,6 +23,7 @@ from pagedchat.errors import KernelCompileError, KernelError
 from pagedchat.jit.architecture import ARCHITECTURES
 from pagedchat.jit.builder import Build
 from pagedchat.jit.cache import KernelCache
+from pagedchat.jit.catalogue import covering_set
 from pagedchat.jit.compiler import Cubin
 from pagedchat.jit.driver import Gpu
 from pagedchat.jit.kernel_file import KernelFile, Limit
@@ -61,7 +63,7 @@ WITHOUT_CUDA = replace(
 def small_catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only `scale`."""
     monkeypatch.setattr(main, "CATALOGUE", (SCALE,))
-    monkeypatch.setattr(main, "covering_set", SCALE.covering)
+    monkeypatch.setattr(compile_plan, "covering_set", SCALE.covering)
     monkeypatch.setattr(kernel_text, "CATALOGUE", (SCALE,))
 
 
@@ -196,9 +198,27 @@ def test_compile_builds_every_architecture(tmp_path: Path, capsys: pytest.Captur
     assert values["architectures"] == list(ARCHITECTURES)
     assert values["failed"] == 0
     found = [(v["kernel"], v["architecture"], v["constants"]["FACTOR"]) for v in values["variants"]]
-    assert found == [("scale", name, factor) for name in ARCHITECTURES for factor in "12"]
+    both, one = ("sm_75", "sm_80", "sm_90"), {"sm_86": "1", "sm_89": "2", "sm_100": "1", "sm_120": "1"}
+    assert found == [
+        ("scale", name, factor) for name in ARCHITECTURES for factor in ("12" if name in both else one[name])
+    ]
     assert all(v["ok"] and v["entries"][0]["registers"] > 0 and v["seconds"] > 0 for v in values["variants"])
-    assert "compiled 14 of 14 variants, scale for " in captured.err
+    assert "compiled 10 of 10 variants, scale for " in captured.err
+
+
+def test_relatives_take_turns_and_together_compile_what_all_of_them_can() -> None:
+    planned = plan_compiling(ARCHITECTURES)
+    for relatives in (["sm_75"], ["sm_80"], ["sm_90"], ["sm_86", "sm_89", "sm_120"]):
+        wanted = set.intersection(*(set(covering_set(name)) for name in relatives))
+        missing = wanted - {variant for variant, name in planned if name in relatives}
+        assert {variant.stem for variant in missing} <= {"sample"}  # has others where there are clusters
+    for name in ARCHITECTURES:
+        kernels = {variant.stem for variant, on in planned if on == name}
+        assert kernels == {variant.stem for variant in covering_set(name)}
+
+
+def test_architecture_asked_for_alone_gets_its_whole_covering_set() -> None:
+    assert plan_compiling(["sm_86"]) == [(variant, "sm_86") for variant in covering_set("sm_86")]
 
 
 @needs_compiler

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from pagedchat.doctor.compile_plan import plan_compiling
 from pagedchat.doctor.kernel_text import (
     build_values,
     failures_text,
@@ -21,7 +22,7 @@ from pagedchat.doctor.progress import ProgressLine
 from pagedchat.errors import InvalidValueError
 from pagedchat.jit.architecture import ARCHITECTURES
 from pagedchat.jit.builder import Build, KernelBuilder
-from pagedchat.jit.catalogue import CATALOGUE, covering_set
+from pagedchat.jit.catalogue import CATALOGUE
 from pagedchat.jit.variant import Variant
 
 
@@ -84,13 +85,12 @@ def _check_all(builder: KernelBuilder, architectures: Sequence[str], as_json: bo
 def compile_covering_sets(
     builder: KernelBuilder, architectures: Sequence[str], progress: ProgressLine | None = None
 ) -> list[Build]:
-    """Compile the covering set of every kernel for each architecture.
+    """Compile a covering set of every kernel for the architectures, see `plan_compiling`.
 
     Raises:
         KernelError: there is no compiler.
     """
-    wanted = [(variant, architecture) for architecture in architectures for variant in covering_set(architecture)]
-    return builder.build_all(wanted, progress)
+    return builder.build_all(plan_compiling(architectures), progress)
 
 
 def _build_for_gpu(builder: KernelBuilder, machine: Machine) -> list[Build]:

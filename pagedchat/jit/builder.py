@@ -50,6 +50,7 @@ class KernelBuilder:
         self._lock = threading.Lock()
         self._toolchain: Toolchain | None = None
         self._built: dict[tuple[Variant, str], Cubin] = {}
+        self._sources: dict[str, KernelSource] = {}
 
     @cached_property
     def folder(self) -> Path:
@@ -112,10 +113,13 @@ class KernelBuilder:
         return Build(variant, architecture, cubin)
 
     def _source(self, stem: str) -> KernelSource:
-        try:
-            return read_source(self.folder, stem)
-        except (OSError, UnicodeDecodeError) as error:
-            raise KernelError(f"Kernel file {self.folder / stem}.cu cannot be read: {error}.") from None
+        """Read once, since one file makes many variants."""
+        if stem not in self._sources:
+            try:
+                self._sources[stem] = read_source(self.folder, stem)
+            except (OSError, UnicodeDecodeError) as error:
+                raise KernelError(f"Kernel file {self.folder / stem}.cu cannot be read: {error}.") from None
+        return self._sources[stem]
 
 
 def compile_all(variants: Iterable[Variant], architecture: str, progress: Progress | None = None) -> list[Build]:

@@ -1,4 +1,4 @@
-"""A local checkpoint -> a model of our own modules: every tensor is copied once, from its file to its place."""
+"""A local checkpoint -> a model of our own modules: every tensor goes straight from its file to its place."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +13,7 @@ from pagedchat.models.checkpoint_errors import check_complete
 from pagedchat.models.checkpoint_tensors import read_tensors
 from pagedchat.models.native import NativeConfig, build
 from pagedchat.models.native_model import NativeModel
+from pagedchat.models.staged_copy import StagedCopies
 
 HEAD = "lm_head.weight"
 
@@ -40,7 +41,9 @@ def load_native(
     """
     with _new_tensors(dtype, device):
         model = build(config).eval()
-    _Filling(name, model, on_progress).fill(read_tensors(files))
+    copies = StagedCopies(device)
+    _Filling(name, model, copies, on_progress).fill(read_tensors(files))
+    copies.finish()
     return model.to(device)  # what is always worked out on the CPU
 
 
@@ -62,12 +65,16 @@ class _Filling:
     Args:
         name: of the model, for messages.
         model: without values.
+        copies: brings a tensor to its place.
         on_progress: told of `(done, total)` tensors.
     """
 
-    def __init__(self, name: str, model: NativeModel, on_progress: Callable[[int, int], None]) -> None:
+    def __init__(
+        self, name: str, model: NativeModel, copies: StagedCopies, on_progress: Callable[[int, int], None]
+    ) -> None:
         self._name = name
         self._model = model
+        self._copies = copies
         self._places: Places = model.places()
         self._missing = set(self._places)
         self._mismatched: list[str] = []
@@ -102,7 +109,7 @@ class _Filling:
                 f"The weights of {self._name} are quantised ({name} is {tensor.dtype}), which is not read.",
                 "Choose the model in float32, float16 or bfloat16.",
             )
-        place.copy_(tensor)
+        self._copies.copy(place, tensor)
         self._on_progress(len(self._places) - len(self._missing), len(self._places))
 
     def _settle_head(self, tensor: torch.Tensor) -> None:

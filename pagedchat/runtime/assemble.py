@@ -1,14 +1,13 @@
-"""Puts the torch side together, step by step: files, device, weights, cache, a trial, tokenizer."""
+"""Puts the torch side together, step by step: files, device, tokenizer, weights, cache, a trial, first graphs."""
 
 import time
 
 import torch
 
 from pagedchat.config import EngineConfig
-from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import DeviceError
-from pagedchat.events import EngineReady, LoadProgress
+from pagedchat.events import LoadProgress
 from pagedchat.models.config import describe_model
 from pagedchat.models.cpu_linear import use_cpu_linears
 from pagedchat.models.description import ModelDescription
@@ -18,32 +17,32 @@ from pagedchat.models.loader import load_weights
 from pagedchat.models.tokenizer import LoadedTokenizer, load_tokenizer
 from pagedchat.runtime.attention import interface
 from pagedchat.runtime.attention.backend import AttentionBackend, CacheShape
-from pagedchat.runtime.attention.choice import BackendChoice, BackendChooser, BackendFactory
-from pagedchat.runtime.build import LoadedModel, Progress
-from pagedchat.runtime.decode_graph.check import keep_if_right
-from pagedchat.runtime.device import available_memory, choose_device, choose_dtype, describe_device
+from pagedchat.runtime.attention.choice import BackendChooser, BackendFactory
+from pagedchat.runtime.build import LoadedModel, Progress, nothing_more
+from pagedchat.runtime.device import available_memory, choose_device, choose_dtype
+from pagedchat.runtime.first_graphs import capture_first
 from pagedchat.runtime.model_runner import TorchModelRunner
 from pagedchat.runtime.native_runner import NativeModelRunner
 from pagedchat.runtime.pool_size import PoolSize, measure_pool
+from pagedchat.runtime.ready_info import engine_limits, engine_ready
+from pagedchat.runtime.token_budget import default_token_budget
 from pagedchat.runtime.trial import check_against_model, peak_memory
 from pagedchat.units import format_size
 
-CPU_TOKEN_BUDGET, GPU_TOKEN_BUDGET = 512, 2048
-"""Tokens of a step by default. On a CPU more would only make the others wait longer for their next token."""
 
-
-def assemble(config: EngineConfig, progress: Progress, began: float) -> LoadedModel:
+def assemble(config: EngineConfig, progress: Progress, began: float, streams: bool) -> LoadedModel:
     """See `build.load_model`; `began` is when it was called, by `time.perf_counter`."""
-    return _Assembly(config, progress, began).run()
+    return _Assembly(config, progress, began, streams).run()
 
 
 class _Assembly:
     """One loading; what one step finds out the next ones use."""
 
-    def __init__(self, config: EngineConfig, progress: Progress, began: float) -> None:
+    def __init__(self, config: EngineConfig, progress: Progress, began: float, streams: bool) -> None:
         self._config = config
         self._progress = progress
         self._began = began
+        self._streams = streams
 
     def run(self) -> LoadedModel:
         device = choose_device(self._config.model.device)
@@ -53,26 +52,37 @@ class _Assembly:
         chooser = BackendChooser(self._config.model.attention_backend, shape, description.caps_scores, device)
         model, num_parameters = self._weights(description, shape.dtype, device)
         attention = chooser.choose(self._report_kernels)
-        runner, pool = self._runner(description, model, shape, attention.factory, device)
+        num_tokens = self._config.scheduler.max_num_batched_tokens or default_token_budget(
+            device, num_parameters, streams=self._streams
+        )
+        runner, pool = self._runner(description, model, shape, attention.factory, num_tokens, device)
         self._say("warmup", "Trying the model on a short text")
         check_against_model(description.name, runner, description.vocab_size)
+        prepare_more = nothing_more
         if isinstance(runner, NativeModelRunner):
-            runner.capture_decodes(self._config.scheduler.max_num_seqs, description.max_model_len)
-            if runner.decodes is not None:
-                self._say("warmup", "Capturing the step of one chat")
-                runner.decodes.prepare(1, 1)
-                keep_if_right(runner, description.vocab_size)
+            sizes = self._config.scheduler.max_num_seqs, description.max_model_len, num_tokens
+            prepare_more = capture_first(runner, description.vocab_size, *sizes)
         generation_config = read_generation_config(description.folder)
         sampling = sampling_values(generation_config)
         eos = description.eos_token_ids | eos_token_ids(generation_config)
         return LoadedModel(
             runner=runner,
-            limits=self._limits(description, pool, runner, eos),
-            info=self._info(description, runner, pool, attention, tokenizer, num_parameters, sampling),
+            limits=engine_limits(self._config, description, pool, runner, num_tokens, eos),
+            info=engine_ready(
+                description,
+                runner,
+                pool,
+                attention,
+                tokenizer,
+                num_parameters,
+                sampling,
+                time.perf_counter() - self._began,
+            ),
             tokenizer=tokenizer.tokenizer if tokenizer else None,
             chat_template=tokenizer.chat_template if tokenizer else None,
             special_tokens=tokenizer.special_tokens if tokenizer else {},
             sampling_defaults=SamplingParams(**{"max_tokens": None, **sampling}),
+            prepare_more=prepare_more,
         )
 
     # --- files --------------------------------------------------------------------------------------
@@ -124,6 +134,7 @@ class _Assembly:
         model: torch.nn.Module,
         shape: CacheShape,
         make_backend: BackendFactory,
+        num_tokens: int,
         device: torch.device,
     ) -> tuple[TorchModelRunner, PoolSize]:
         runner_class = TorchModelRunner if description.native is None else NativeModelRunner
@@ -135,7 +146,7 @@ class _Assembly:
                 runner,
                 make_backend,
                 shape,
-                self._token_budget(device),
+                num_tokens,
                 self._config.scheduler.max_num_seqs,
                 description.max_model_len,
             )
@@ -149,61 +160,6 @@ class _Assembly:
         return runner, pool
 
     # --- what is told -------------------------------------------------------------------------------
-
-    def _token_budget(self, device: torch.device) -> int:
-        default = CPU_TOKEN_BUDGET if device.type == "cpu" else GPU_TOKEN_BUDGET
-        return self._config.scheduler.max_num_batched_tokens or default
-
-    def _limits(
-        self, description: ModelDescription, pool: PoolSize, runner: TorchModelRunner, eos: frozenset[int]
-    ) -> EngineLimits:
-        config = self._config
-        return EngineLimits(
-            num_blocks=pool.num_blocks,
-            num_host_blocks=pool.num_host_blocks,
-            block_size=config.cache.block_size,
-            model_len=description.max_model_len,
-            max_num_seqs=config.scheduler.max_num_seqs,
-            max_num_batched_tokens=self._token_budget(runner.device),
-            enable_prefix_caching=config.cache.enable_prefix_caching,
-            preemption_mode=config.scheduler.preemption_mode,
-            eos_token_ids=eos,
-            seed=config.seed,
-            reserve_ahead=runner.decodes is not None,
-        )
-
-    def _info(
-        self,
-        description: ModelDescription,
-        runner: TorchModelRunner,
-        pool: PoolSize,
-        attention: BackendChoice,
-        tokenizer: LoadedTokenizer | None,
-        num_parameters: int,
-        sampling: dict[str, object],
-    ) -> EngineReady:
-        shape = runner.backend.shape
-        return EngineReady(
-            model=description.name,
-            architecture=description.architecture,
-            num_parameters=num_parameters,
-            dtype=str(shape.dtype).removeprefix("torch."),
-            device=describe_device(runner.device),
-            num_layers=shape.num_layers,
-            num_kv_heads=shape.num_kv_heads,
-            head_dim=shape.head_dim,
-            vocab_size=description.vocab_size,
-            max_model_len=description.max_model_len,
-            block_size=shape.block_size,
-            num_blocks=pool.num_blocks,
-            num_host_blocks=pool.num_host_blocks,
-            block_bytes=shape.block_bytes,
-            chat_template="model" if tokenizer and tokenizer.chat_template else "plain",
-            sampling_defaults=sampling,
-            load_seconds=time.perf_counter() - self._began,
-            attention_backend=attention.name,
-            attention_reason=attention.reason,
-        )
 
     def _report_download(self, file: str, done: int, total: int) -> None:
         self._say("download", f"Downloading {file}", done, total, "B")

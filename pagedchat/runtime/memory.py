@@ -9,6 +9,9 @@ CPU_CACHE_SHARE = 0.25
 """Part of free memory that the cache takes on a CPU if nothing else is said."""
 HOST_SHARE = 0.25
 """Part of free memory that swapped blocks may take at most."""
+MAX_GRAPH_MEMORY = 2 * GIB
+GRAPH_SHARE = 0.04
+"""Part of a GPU that captured steps may take, outside of the share that weights, activations and cache may."""
 
 
 def num_blocks_for(memory: int, block_bytes: int) -> int:
@@ -49,6 +52,11 @@ def default_cpu_memory(available: int) -> int:
     return min(MAX_DEFAULT_CPU_CACHE, int(available * CPU_CACHE_SHARE))
 
 
+def graph_memory(total: int) -> int:
+    """Bytes that captured steps may take on a GPU of `total` bytes, with what the driver keeps for them."""
+    return min(MAX_GRAPH_MEMORY, int(total * GRAPH_SHARE))
+
+
 def cuda_memory(total: int, free: int, reserved: int, peak: int, utilization: float) -> int:
     """Bytes for the cache on a GPU after the profiling run.
 
@@ -59,10 +67,11 @@ def cuda_memory(total: int, free: int, reserved: int, peak: int, utilization: fl
         utilization: share of the GPU that weights, activations and cache may take together.
 
     Returns:
-        What is left of that share when the peak and everybody else's memory are taken off; may be negative.
+        What is left of that share when the peak and everybody else's memory are taken off, or of all that is free
+        when the peak and captured steps are, whichever is less; may be negative.
     """
     elsewhere = total - free - reserved
-    return min(int(total * utilization) - peak - elsewhere, free + reserved - peak)
+    return min(int(total * utilization) - peak - elsewhere, free + reserved - peak - graph_memory(total))
 
 
 def useful_blocks(model_len: int, block_size: int, max_num_seqs: int) -> int:

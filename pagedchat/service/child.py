@@ -25,6 +25,7 @@ from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import PagedChatError
 from pagedchat.events import EngineFailed, LoadProgress, RunState
+from pagedchat.rare_collections import rare_collections
 from pagedchat.service.chats import Chats
 from pagedchat.service.loop import EngineLoop, Inbox, Received
 from pagedchat.service.publisher import Publisher
@@ -147,7 +148,7 @@ def _engine(loaded: "LoadedModel", publisher: Publisher, inbox: Inbox, dump_dir:
     template = ChatTemplate(loaded.chat_template, loaded.special_tokens)
     defaults = SamplingParams(**{"max_tokens": None, **loaded.info.sampling_defaults})
     chats = Chats(core, publisher, TextModel(loaded.tokenizer, template, defaults))
-    return EngineLoop(core, chats, publisher, inbox, dump_dir=dump_dir)
+    return EngineLoop(core, chats, publisher, inbox, dump_dir=dump_dir, spare_work=loaded.prepare_more)
 
 
 # --- running ----------------------------------------------------------------------------------------
@@ -155,7 +156,8 @@ def _engine(loaded: "LoadedModel", publisher: Publisher, inbox: Inbox, dump_dir:
 
 def _run(loop: EngineLoop, publisher: Publisher, log_file: str) -> int:
     try:
-        loop.run()
+        with rare_collections():
+            loop.run()
     except UI_GONE:
         raise
     except Exception as error:

@@ -58,6 +58,7 @@ class EngineLoop:
         inbox: where commands come from.
         clock: seconds.
         dump_dir: where a dump is written if the engine's books disagree; None writes none.
+        spare_work: done a little at a time while nobody waits; says whether there is more.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class EngineLoop:
         inbox: Inbox,
         clock: Callable[[], float] = time.monotonic,
         dump_dir: Path | None = None,
+        spare_work: Callable[[], bool] = lambda: False,
     ) -> None:
         self._core = core
         self.chats = chats
@@ -76,6 +78,8 @@ class EngineLoop:
         self._clock = clock
         self._held_back = HeldBack(core)
         self._dump_dir = dump_dir
+        self._spare_work = spare_work
+        self._has_spare_work = True
         self._broken = False
         self._paused = False
         self._steps_left = 0
@@ -164,16 +168,24 @@ class EngineLoop:
         """Step until a command comes; with nothing to do, or in slow motion, wait for one."""
         while self._inbox.empty():
             seconds = self.seconds_to_step()
-            if seconds is None:
-                self._steps_left = 0
-            if seconds != 0.0:
-                self._publisher.flush()
-                try:
-                    return self._inbox.get(timeout=seconds)
-                except Empty:
-                    continue
-            self.step()
+            if seconds == 0.0:
+                self.step()
+            elif (received := self._wait(seconds)) is not None:
+                return received
         return self._inbox.get()
+
+    def _wait(self, seconds: float | None) -> Received | None:
+        """The next command if it comes in time; None, after some spare work, where there was any."""
+        self._publisher.flush()
+        if seconds is None:
+            self._steps_left = 0
+            if self._has_spare_work:
+                self._has_spare_work = self._spare_work()
+                return None
+        try:
+            return self._inbox.get(timeout=seconds)
+        except Empty:
+            return None
 
     def _settle(self) -> None:
         """Take in what verbs did; ending a request is a verb that may itself follow from a report."""

@@ -1,3 +1,4 @@
+import gc
 import json
 import subprocess
 import sys
@@ -41,6 +42,7 @@ def test_what_is_found_out(checkpoint: Path) -> None:
     assert info.load_seconds > 0
     assert loaded.limits.eos_token_ids == {2}
     assert loaded.limits.max_num_batched_tokens == 512
+    assert not loaded.prepare_more()
     assert loaded.sampling_defaults.max_tokens is None
     assert loaded.tokenizer is not None
     assert loaded.tokenizer.encode("AB").ids == [32, 33]
@@ -79,6 +81,20 @@ def test_generation_config_and_scheduler_settings(checkpoint: Path, tmp_path: Pa
     limits = loaded.limits
     assert (limits.max_num_batched_tokens, limits.max_num_seqs, limits.seed) == (64, 3, 9)
     assert limits.preemption_mode == "swap"
+
+
+def test_steps_hold_more_where_nobody_reads_along(checkpoint: Path) -> None:
+    config = EngineConfig(model=ModelConfig(model=str(checkpoint), device="cpu"))
+    assert load_model(config, streams=False).limits.max_num_batched_tokens == 2048
+
+
+def test_what_is_there_after_the_first_loading_is_left_out_of_collections(checkpoint: Path) -> None:
+    load(checkpoint)
+    frozen = gc.get_freeze_count()
+    assert gc.isenabled()
+    assert frozen > 100_000
+    load(checkpoint)
+    assert gc.get_freeze_count() <= frozen
 
 
 def test_progress_is_told_in_order(checkpoint: Path) -> None:

@@ -8,6 +8,7 @@ from pagedchat.runtime.memory import (
     check_fits,
     cuda_memory,
     default_cpu_memory,
+    graph_memory,
     num_blocks_for,
     num_host_blocks_for,
     useful_blocks,
@@ -50,7 +51,12 @@ def test_gpu_share_counts_what_others_hold() -> None:
     # 100 in all; others hold 20; our allocator holds 15, of which a step needs 10 at its peak
     assert cuda_memory(total=100, free=65, reserved=15, peak=10, utilization=0.9) == 60
     assert cuda_memory(total=100, free=65, reserved=15, peak=10, utilization=0.2) == -10
-    assert cuda_memory(total=100, free=65, reserved=15, peak=10, utilization=1.0) == 70
+    assert cuda_memory(total=100, free=65, reserved=15, peak=10, utilization=1.0) == 70 - graph_memory(100)
+
+
+def test_captured_steps_get_a_share_of_the_gpu_up_to_2_gib() -> None:
+    assert graph_memory(8 * GIB) == int(0.04 * 8 * GIB)
+    assert graph_memory(140 * GIB) == 2 * GIB
 
 
 def test_host_blocks_are_bounded_by_swap_space_free_memory_and_use() -> None:

@@ -70,5 +70,5 @@ def test_profiling_leaves_room_for_the_largest_batch(tmp_path: Path) -> None:
     loaded = load_model(EngineConfig(model=model, cache=CacheConfig(gpu_memory_utilization=0.3)))
     _, total = torch.cuda.mem_get_info()
     taken = loaded.limits.num_blocks * loaded.info.block_bytes
-    assert 0.2 * total < taken < 0.3 * total
+    assert 0.1 * total < taken < 0.3 * total  # what others on the GPU have is left to them
     loaded.runner.execute(largest_batch(2048, 256, 128, 16))

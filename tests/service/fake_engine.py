@@ -1,6 +1,7 @@
 """Loaders for engine processes without a model: `--loader tests.service.fake_engine:load_slow` and the like."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,7 @@ from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import ModelError
 from pagedchat.events import EngineReady, LoadProgress
+from pagedchat.runtime.build import nothing_more
 from tests.fakes import CHAT_TEMPLATE, FakeModelRunner, byte_tokenizer, reciting
 
 BLOCK_SIZE = 4
@@ -41,6 +43,7 @@ class FakeLoaded:
     chat_template: str | None = CHAT_TEMPLATE
     special_tokens: dict[str, str] = field(default_factory=dict)
     sampling_defaults: SamplingParams = field(default_factory=SamplingParams)
+    prepare_more: Callable[[], bool] = nothing_more
 
 
 def load(config: EngineConfig, progress: Any) -> FakeLoaded:

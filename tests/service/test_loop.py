@@ -5,7 +5,7 @@ import pytest
 from pagedchat import events as ev
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.service import commands as cmd
-from pagedchat.service.loop import Received
+from pagedchat.service.loop import EngineLoop, Received
 from tests.fakes import FakeModelRunner, byte_tokenizer, reciting
 from tests.service.engine_rig import EngineRig, ask
 from tests.service.fake_engine import BLOCK_SIZE
@@ -276,6 +276,24 @@ def test_steps_asked_for_without_work_are_forgotten():
         rig.inbox.put(Received(command, 0.0))
     rig.loop.run()
     assert rig.core.stats().steps == 0
+
+
+def test_spare_work_is_done_between_commands_until_there_is_none():
+    rig = EngineRig()
+    left = [True, True, False]
+
+    def work() -> bool:
+        assert not rig.core.has_work
+        if len(left) == 3:  # a prompt comes in meanwhile: it is answered before there is more of this
+            rig.inbox.put(Received(ask(1, 10, "Hi", max_tokens=3), 0.0))
+        elif len(left) == 2:
+            assert rig.finished(10).num_tokens == 3
+        else:
+            rig.inbox.put(Received(cmd.Shutdown(), 0.0))
+        return left.pop(0)
+
+    EngineLoop(rig.core, rig.loop.chats, rig.publisher, rig.inbox, rig.clock, spare_work=work).run()
+    assert left == []
 
 
 def test_a_request_behind_a_full_pool_waits_and_both_are_served():

@@ -1,0 +1,36 @@
+"""How many tokens a step holds if the user does not say: enough to keep the device busy, and not so many that those
+who read a reply wait for the prompt of another. Arithmetic on sizes.
+"""
+
+import torch
+
+CPU_TOKENS, CPU_STREAM_TOKENS = 2048, 512
+GPU_TOKENS, LEAST_GPU_TOKENS = 8192, 2048
+"""On an H200, 256 prompts of 128 tokens (opt-125m's shape) took 58 ms in steps of 2048 tokens, 42 ms in steps of
+4096 and 32 ms in steps of 8192."""
+_STEP_OPERATIONS = 1e11
+"""Floating-point operations that a multiprocessor does in about a tenth of a second, a modest one."""
+
+
+def default_token_budget(device: torch.device, num_parameters: int, *, streams: bool) -> int:
+    """Tokens of a step.
+
+    Args:
+        device: where the model runs.
+        num_parameters: of the model.
+        streams: whether somebody reads replies as they come.
+    """
+    if device.type == "cpu":
+        return CPU_STREAM_TOKENS if streams else CPU_TOKENS
+    if not streams:
+        return GPU_TOKENS
+    return gpu_stream_tokens(torch.cuda.get_device_properties(device).multi_processor_count, num_parameters)
+
+
+def gpu_stream_tokens(num_multiprocessors: int, num_parameters: int) -> int:
+    """The power of two between the bounds whose products take a tenth of a second at most."""
+    most = num_multiprocessors * _STEP_OPERATIONS / (2 * num_parameters)
+    budget = GPU_TOKENS
+    while budget > max(most, LEAST_GPU_TOKENS):
+        budget //= 2
+    return budget
