@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from pagedchat import __version__
+from pagedchat.bench.engine.arguments import add_engine_bench
+from pagedchat.bench.step.arguments import add_step_bench
 from pagedchat.bench.ui.arguments import add_ui_bench
 from pagedchat.cli_replay import add_replay_options
 from pagedchat.cli_stats import add_stats_options
@@ -34,7 +36,8 @@ _EPILOG = """\
 commands:
   replay FILE             the inspector over a recording, without a model or a GPU; --summary prints what is in it
   stats                   figures of the pagedchat that is running
-  bench engine            throughput against transformers, host time of a step, time to the first frame
+  bench engine            tokens a second, first tokens and start-up, against transformers and vLLM
+  bench step              where the time of a decode step goes, on the GPU and on the host
   bench kernels           the CUDA kernels against the memory's bandwidth and against their peers
   bench ui                how fast the screen draws and answers keys, and what it costs the engine
   doctor                  driver, GPU, compiler, kernel cache, and what every CUDA kernel takes of the GPU
@@ -269,7 +272,7 @@ def _add_scheduling(parser: Parser) -> None:
     group = parser.add_argument_group("scheduling")
     group.add_argument("--max-num-seqs", type=int, metavar="N", help="sequences in one step (256)")
     group.add_argument(
-        "--max-num-batched-tokens", type=int, metavar="N", help="tokens in one step (2048 on a GPU, 512 on a CPU)"
+        "--max-num-batched-tokens", type=int, metavar="N", help="tokens in one step (on a GPU up to 8192, else 512)"
     )
     group.add_argument(
         "--preemption-mode", metavar="MODE", help="how blocks are taken back: recompute or swap (recompute)"
@@ -280,19 +283,8 @@ def _bench_parser() -> Parser:
     parser = Parser(prog="pagedchat bench", description="Measure pagedchat on this machine.", allow_abbrev=False)
     parser.set_defaults(command="bench")
     kinds = parser.add_subparsers(title="benchmarks", dest="benchmark", metavar="NAME", required=True)
-    engine = kinds.add_parser(
-        "engine",
-        help="throughput against transformers, host time of a step, time to the first frame",
-        allow_abbrev=False,
-    )
-    engine.add_argument("--model", metavar="DIR", help="a checkpoint (an opt-125m shape with random weights)")
-    engine.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where both sides run (cpu)")
-    engine.add_argument("--dtype", default="auto", metavar="NAME", help="auto, float32, float16 or bfloat16 (auto)")
-    engine.add_argument("--threads", type=_count, metavar="N", help="threads of torch (as many as it takes itself)")
-    engine.add_argument(
-        "--repeats", type=_count, default=3, metavar="N", help="runs of each row; the median counts (3)"
-    )
-    engine.add_argument("--json", type=_new_file, metavar="FILE", help="write the figures and the environment")
+    add_engine_bench(kinds, _new_file, _count)
+    add_step_bench(kinds, _new_file, _count)
     _add_kernels_bench(kinds)
     add_ui_bench(kinds, _new_file)
     return parser

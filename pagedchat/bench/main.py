@@ -19,7 +19,11 @@ def run_bench(args: argparse.Namespace) -> int:
         from pagedchat.bench.ui.main import run_ui_bench  # noqa: PLC0415 - loads Textual
 
         return run_ui_bench(args)
+    if args.benchmark == "step":
+        from pagedchat.bench.step.main import run_step_bench  # noqa: PLC0415 - loads torch
+
+        return run_step_bench(args)
     tune_for_cpu()
-    from pagedchat.bench.engine import run_engine_bench  # noqa: PLC0415 - loads torch, which must come after that
+    from pagedchat.bench.engine.main import run_engine_bench  # noqa: PLC0415 - loads torch, which must come after that
 
     return run_engine_bench(args)

@@ -23,22 +23,32 @@ def write_random_checkpoint(folder: Path, seed: int = 0) -> Path:
 
 
 class TransformersModel:
-    """A model that answers greedily through `generate` with a DynamicCache."""
+    """A model that answers greedily through `generate`.
 
-    def __init__(self, folder: str, device: str, dtype: torch.dtype) -> None:
+    Args:
+        folder: of the checkpoint.
+        device, dtype: where it runs, and the type of weights and cache.
+        static: a cache of fixed size, with which transformers compiles the step; otherwise one that grows.
+    """
+
+    def __init__(self, folder: str, device: str, dtype: torch.dtype, *, static: bool = False) -> None:
         with quiet():
             model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="sdpa")
         self._model = model.to(device).eval()
         self._model.generation_config.eos_token_id = None  # or a reply could end early and be measured short
         self._device = device
+        self._cache = {"cache_implementation": "static"} if static else {}
+        self.name = "transformers static" if static else "transformers"
 
-    @torch.inference_mode()
-    def generate(self, prompts: list[list[int]], num_tokens: int) -> list[list[int]]:
-        """Exactly `num_tokens` tokens after each prompt, all prompts in one batch (they are equally long)."""
+    def generate(self, prompts: list[list[int]], new_tokens: int) -> list[list[int]]:
+        """Exactly `new_tokens` tokens after each prompt, all prompts in one batch (they are equally long)."""
         input_ids = torch.tensor(prompts, device=self._device)  # [num_prompts, prompt_tokens]
-        settings = GenerationConfig(max_new_tokens=num_tokens, do_sample=False, eos_token_id=None, pad_token_id=0)
-        output = self._model.generate(
-            input_ids, attention_mask=torch.ones_like(input_ids), generation_config=settings
+        settings = GenerationConfig(
+            max_new_tokens=new_tokens, do_sample=False, eos_token_id=None, pad_token_id=0, **self._cache
         )
+        with torch.no_grad() if self._cache else torch.inference_mode():  # a compiled step takes the former only
+            output = self._model.generate(
+                input_ids, attention_mask=torch.ones_like(input_ids), generation_config=settings
+            )
         token_ids: list[list[int]] = output[:, input_ids.shape[1] :].tolist()
         return token_ids

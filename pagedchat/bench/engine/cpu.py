@@ -1,4 +1,4 @@
-"""`pagedchat bench engine`: runs the measurements, prints a table, writes the figures as JSON."""
+"""`pagedchat bench engine` on a CPU: runs the measurements, prints a table, writes the figures as JSON."""
 
 import argparse
 import json
@@ -22,7 +22,7 @@ _QUIET_SPREAD = 1.25
 """Above this the figures say more about what else the machine did."""
 
 
-def run_engine_bench(args: argparse.Namespace) -> int:
+def run_cpu_bench(args: argparse.Namespace) -> int:
     """Run the benchmark named in `args`; returns the exit code.
 
     Raises:

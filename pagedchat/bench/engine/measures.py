@@ -1,0 +1,126 @@
+"""The workloads run on any engine: wall-clock of whole calls, each workload after warm-ups, medians of the runs.
+
+The first token is timed by calls that ask for one, with prompts of their own; the time of a later one is what a
+whole call takes beyond that, shared out among the rest of its tokens.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from typing import Protocol
+
+from pagedchat.bench.engine.workloads import (
+    LONG_PROMPT,
+    ROWS,
+    SHORT_PROMPT,
+    DecodeWork,
+    PrefixWork,
+    Prompts,
+    Tokens,
+)
+from pagedchat.errors import PagedChatError
+
+Clock = Callable[[], float]
+
+
+class Engine(Protocol):
+    """What is measured."""
+
+    name: str
+
+    def generate(self, prompts: Tokens, new_tokens: int) -> Tokens:
+        """Greedily `new_tokens` tokens after each prompt, all prompts together."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """What came out of one row for one engine."""
+
+    row: str
+    """Key of `workloads.ROWS`."""
+    engine: str
+    runs: list[float]
+    """Of each run, in the row's unit."""
+
+    @property
+    def value(self) -> float:
+        """The median."""
+        return median(self.runs)
+
+    def __str__(self) -> str:
+        row = ROWS[self.row]
+        return f"{row.key} {row.show(self.value)} {row.unit}"
+
+
+@dataclass(slots=True)
+class Meter:
+    """One engine under measurement.
+
+    Args:
+        engine: what answers.
+        prompts: fresh ones.
+        repeats: runs that count.
+        clock: seconds.
+    """
+
+    engine: Engine
+    prompts: Prompts
+    repeats: int
+    clock: Clock = time.perf_counter
+
+    def decode(self, work: DecodeWork) -> list[Figure]:
+        """Milliseconds a token of one chat; of several their tokens a second, in all and after the first."""
+        whole, steps = [], []
+        for number in range(1 + self.repeats):
+            first = self._time(self.prompts.many(work.num_chats, work.prompt_tokens), 1)
+            full = self._time(self.prompts.many(work.num_chats, work.prompt_tokens), work.new_tokens)
+            if number:
+                whole.append(full)
+                steps.append((full - first) / (work.new_tokens - 1))
+        if work.num_chats == 1:
+            return [self._figure("decode_1_ms", [1e3 * step for step in steps])]
+        num_tokens = work.num_chats * work.new_tokens
+        return [
+            self._figure(f"output_{work.num_chats}", [num_tokens / seconds for seconds in whole]),
+            self._figure(f"decode_{work.num_chats}", [work.num_chats / step for step in steps]),
+        ]
+
+    def first_token(self) -> list[Figure]:
+        """Milliseconds from the call to its only token: a short prompt, a long one, and that one again."""
+        rows: dict[str, list[float]] = {"first_32_ms": [], "first_1024_ms": [], "first_1024_again_ms": []}
+        for number in range(2 + self.repeats):
+            long = self.prompts.one(LONG_PROMPT)
+            prompts = (self.prompts.one(SHORT_PROMPT), long, long)
+            seconds = [self._time([prompt], 1) for prompt in prompts]
+            if number > 1:
+                for runs, value in zip(rows.values(), seconds, strict=True):
+                    runs.append(1e3 * value)
+        return [self._figure(row, runs) for row, runs in rows.items()]
+
+    def prefix(self, work: PrefixWork) -> list[Figure]:
+        """Output tokens a second of chats over one prefix: when nobody knows it, and when it is cached."""
+        rows: dict[str, list[float]] = {"prefix_new": [], "prefix_cached": []}
+        for number in range(1 + self.repeats):
+            prefix = self.prompts.one(work.prefix_tokens)
+            for runs in rows.values():
+                seconds = self._time(self.prompts.sharing(prefix, work.num_chats, work.own_tokens), work.new_tokens)
+                if number:
+                    runs.append(work.num_chats * work.new_tokens / seconds)
+        return [self._figure(row, runs) for row, runs in rows.items()]
+
+    def _time(self, prompts: Tokens, new_tokens: int) -> float:
+        started = self.clock()
+        replies = self.engine.generate(prompts, new_tokens)
+        seconds = self.clock() - started
+        lengths = {len(reply) for reply in replies}
+        if len(replies) != len(prompts) or lengths != {new_tokens}:
+            raise PagedChatError(
+                f"{self.engine.name} gave {len(replies)} replies of {sorted(lengths)} tokens, "
+                f"not {len(prompts)} of {new_tokens}."
+            )
+        return seconds
+
+    def _figure(self, row: str, runs: list[float]) -> Figure:
+        return Figure(row=row, engine=self.engine.name, runs=runs)

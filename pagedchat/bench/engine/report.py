@@ -1,0 +1,108 @@
+"""The figures as tables: our own, the best stored peer of each row, and what ran beside. Measures nothing."""
+
+from collections.abc import Sequence
+
+from pagedchat.bench.engine.engines import OURS
+from pagedchat.bench.engine.llama import LlamaFigure
+from pagedchat.bench.engine.measures import Figure
+from pagedchat.bench.engine.same_tokens import SameTokens
+from pagedchat.bench.engine.start import StartFigure
+from pagedchat.bench.engine.stored import StoredPeers
+from pagedchat.bench.engine.workloads import ROWS, Row
+from pagedchat.bench.kernels.report import Table
+
+NOTHING = "–"
+
+
+def speed_table(figures: Sequence[Figure], stored: StoredPeers) -> Table:
+    """A row for each workload that was run; "times" is how many times as good as a peer ours is.
+
+    Args:
+        figures: of all engines.
+        stored: what the peers reached on this GPU at another time.
+    """
+    measured = {(figure.row, figure.engine): figure for figure in figures}
+    beside = [name for name in dict.fromkeys(figure.engine for figure in figures) if name != OURS]
+    rows = [row for row in ROWS.values() if (row.key, OURS) in measured]
+    cells = [
+        (
+            *_own_cells(row, measured[row.key, OURS]),
+            *_stored_cells(row, measured[row.key, OURS], stored),
+            *(_beside_cell(row, measured, name) for name in beside),
+        )
+        for row in rows
+    ]
+    header = ("", "unit", "pagedchat", "from – to", "best stored peer", "its figure", "times", *beside)
+    return _without_empty(Table("Speed", header, tuple(cells)))
+
+
+def start_table(figures: Sequence[StartFigure], stored: StoredPeers) -> Table:
+    """A row for each way to start, the peers' below ours."""
+    rows = [(figure.name, *(_seconds(figure.seconds(what)) for what in _STAGES)) for figure in figures]
+    for name, start in stored.start.items():
+        values = (start.imports_s, start.ready_s, start.first_token_s)
+        rows.append((f"{name} (stored)", *map(_seconds, values)))
+    header = ("", "imports, s", "ready, s", "first token, s")
+    return Table("Start: seconds from process start", header, tuple(rows))
+
+
+def llama_table(figure: LlamaFigure) -> Table:
+    """One row."""
+    cells = (
+        "Llama-like, 1.2 billion parameters, float16, 1 chat",
+        f"{figure.token_ms:.3f}",
+        f"{figure.weight_bytes / 1e9:.2f}",
+        f"{figure.read_ms:.3f}",
+        f"{figure.ratio:.2f}",
+    )
+    header = ("", "ms a token", "weights, GB", "reading them once, ms", "times")
+    return Table("A larger model", header, (cells,))
+
+
+def same_table(comparisons: Sequence[SameTokens]) -> Table:
+    """A row for each comparison."""
+    rows = tuple(
+        (
+            same.what,
+            "yes" if same.all_same else "no",
+            f"{same.num_same} of {same.num_replies}",
+            str(same.num_different),
+        )
+        for same in comparisons
+    )
+    return Table("Same tokens, float32", ("", "all the same", "replies", "distinct tokens"), rows)
+
+
+_STAGES = ("imports", "ready", "first")
+
+
+def _own_cells(row: Row, ours: Figure) -> tuple[str, ...]:
+    low, high = row.show(min(ours.runs)), row.show(max(ours.runs))
+    return row.title, row.unit, row.show(ours.value), f"{low} – {high}"
+
+
+def _stored_cells(row: Row, ours: Figure, stored: StoredPeers) -> tuple[str, ...]:
+    best = stored.best(row)
+    if best is None:
+        return "", "", ""
+    name, value = best
+    return name, row.show(value), f"{row.ratio(ours.value, value):.2f}"
+
+
+def _beside_cell(row: Row, measured: dict[tuple[str, str], Figure], name: str) -> str:
+    figure = measured.get((row.key, name))
+    if figure is None:
+        return ""
+    times = row.ratio(measured[row.key, OURS].value, figure.value)
+    return f"{row.show(figure.value)} ({times:.2f})"
+
+
+def _seconds(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.2f}"
+
+
+def _without_empty(table: Table) -> Table:
+    """Columns in which somebody says something, dashes in their gaps."""
+    used = [column for column in range(len(table.header)) if any(row[column] for row in table.rows)]
+    rows = tuple(tuple(row[column] or NOTHING for column in used) for row in table.rows)
+    return Table(table.title, tuple(table.header[column] for column in used), rows)

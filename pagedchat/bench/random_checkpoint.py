@@ -1,0 +1,82 @@
+"""Checkpoints of a given shape with random weights, as our own loader and transformers read them.
+
+Speed does not depend on what the weights say, and no hub is needed. Imports no transformers.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from pagedchat.models.native import build, read_native
+
+OPT_125M: dict[str, Any] = {
+    "model_type": "opt", "architectures": ["OPTForCausalLM"], "vocab_size": 50272, "hidden_size": 768,
+    "num_hidden_layers": 12, "ffn_dim": 3072, "num_attention_heads": 12, "max_position_embeddings": 2048,
+    "word_embed_proj_dim": 768, "bos_token_id": 2, "eos_token_id": 2, "pad_token_id": 1,
+}  # fmt: skip
+"""The shape of facebook/opt-125m."""
+LLAMA_1B: dict[str, Any] = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 128256, "hidden_size": 2048,
+    "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8,
+    "head_dim": 64, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
+    "tie_word_embeddings": True, "bos_token_id": 128000, "eos_token_id": 128001,
+}  # fmt: skip
+"""The shape of Llama 3.2 1B, with a shorter context."""
+USUAL_STD, LARGE_STD = 0.02, 0.1
+"""Standard deviations of weights: what training begins with, and one with which replies do not repeat a token."""
+
+
+def write_checkpoint(
+    folder: Path,
+    shape: Mapping[str, Any],
+    dtype: torch.dtype,
+    device: torch.device,
+    *,
+    std: float = USUAL_STD,
+    seed: int = 0,
+) -> int:
+    """Write `config.json` and `model.safetensors`.
+
+    Norms leave what they get as it is, all other tensors are drawn from a normal distribution.
+
+    Args:
+        folder: an existing folder.
+        shape: what `config.json` is to say; of a family that our own modules run.
+        dtype: of the weights.
+        device: where they are drawn; the values depend on it.
+        std: standard deviation of the weights.
+        seed: fixes them.
+
+    Returns:
+        Bytes of all weights, a tied head counted once.
+    """
+    with torch.device("meta"):
+        places = build(read_native(shape).config).places()
+    generator = torch.Generator(device).manual_seed(seed)
+    tensors = {
+        name: _values(name, place.shape, std, generator).to(dtype).cpu() for name, place in sorted(places.items())
+    }
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config = {**shape, "dtype": str(dtype).removeprefix("torch.")}
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+
+
+def write_byte_tokenizer(folder: Path) -> None:
+    """Write a `tokenizer.json` that has a token for every byte, for programs that want text."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({char: i for i, char in enumerate(alphabet, 4)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+def _values(name: str, shape: torch.Size, std: float, generator: torch.Generator) -> torch.Tensor:
+    if "norm" in name:
+        return torch.full(shape, float(name.endswith("weight")))
+    return torch.empty(shape, device=generator.device).normal_(0, std, generator=generator)

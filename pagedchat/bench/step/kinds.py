@@ -1,0 +1,25 @@
+"""What a kernel of a decode step does, from its name. Pure text."""
+
+import re
+
+_KINDS = (
+    ("attention", r"attention|paged_prefill|merge_attn|flash|fmha"),
+    ("whole layers", r"decode_chain|persistent_decode"),
+    ("products", r"qkv_to_cache"),
+    ("next token", r"argmax|sample|logits|advance|replace_tokens|next_token|topk|sort"),
+    ("cache writes and slots", r"to_cache|and_cache|slots|copy_blocks|swap_blocks"),
+    ("norms", r"norm"),
+    ("embedding", r"embed|gather|index|embedding"),
+    ("products", r"gemm|gemv|cutlass|cublas|nvjet|small_batch_linear|linear|splitk|matmul|sm90_xmma"),
+    ("copies", r"memcpy|memset|copy"),
+)
+"""Kind and what a name of it contains; the first that fits counts: of two words, the rarer."""
+WORK = frozenset({"attention", "whole layers", "products"})
+"""Kinds that only a model's forward pass has."""
+OTHERS = "everything else (element by element)"
+
+
+def kind_of(kernel: str) -> str:
+    """The kind of a kernel by its name, mangled or not."""
+    name = kernel.lower()
+    return next((kind for kind, pattern in _KINDS if re.search(pattern, name)), OTHERS)

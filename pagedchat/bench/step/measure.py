@@ -1,0 +1,103 @@
+"""Runs decode steps of so many chats: once timed from the host, once traced on the GPU."""
+
+from dataclasses import dataclass
+
+from pagedchat.bench.engine.workloads import Prompts, Tokens
+from pagedchat.bench.step.host import HostTimes, TimedCore, read_host
+from pagedchat.bench.step.profile import trace_kernels
+from pagedchat.bench.step.trace import StepTrace, read_steps
+from pagedchat.chat.output_processor import OutputProcessor
+from pagedchat.config import EngineConfig
+from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.errors import PagedChatError
+from pagedchat.generation import Request, generate
+from pagedchat.runtime.build import load_model
+
+TRACED_STEPS = 20
+_SETTLING_STEPS = 8
+"""After the last prompt, before steps are traced."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFigure:
+    """A decode step of so many chats."""
+
+    num_chats: int
+    host: HostTimes
+    gpu: StepTrace | None
+    """None where steps are not captured, so that the trace does not tell them apart."""
+
+
+class StepBench:
+    """An engine whose steps are looked at.
+
+    Args:
+        config: what it loads.
+
+    Raises:
+        PagedChatError: what the engine refuses.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        loaded = load_model(config)
+        self._core = TimedCore(loaded.limits, loaded.runner)
+        self._prompts = Prompts(loaded.info.vocab_size)
+
+    def measure(self, num_chats: int, context: int, num_steps: int) -> StepFigure:
+        """Decode `num_chats` chats over about `context` tokens each.
+
+        Args:
+            num_chats: that decode together.
+            context: tokens of a chat half way through.
+            num_steps: that are timed.
+
+        Raises:
+            PagedChatError: not one step was of decodes alone.
+        """
+        length = max(1, context - num_steps // 2)
+        for _ in range(2):  # first to capture what has to be
+            prompts = self._prompts.many(num_chats, length)
+            self._core.steps.clear()
+            self._answer(prompts, num_steps + 1)
+        host = read_host(self._core.steps, num_chats)
+        if host is None:
+            raise PagedChatError(
+                f"No step decoded {num_chats} chats and nothing else.", "Give fewer chats, or time more steps."
+            )
+        return StepFigure(num_chats=num_chats, host=host, gpu=self._trace(num_chats, context - TRACED_STEPS // 2))
+
+    def _answer(self, prompts: Tokens, new_tokens: int) -> None:
+        """As `LLM.generate` does it."""
+        requests = [
+            Request(
+                request_id=str(number),
+                prompt=None,
+                prompt_token_ids=prompt,
+                params=_greedy(new_tokens),
+                processor=OutputProcessor(None),
+            )
+            for number, prompt in enumerate(prompts)
+        ]
+        for _ in generate(self._core, requests):
+            pass
+
+    def _trace(self, num_chats: int, length: int) -> StepTrace | None:
+        core = self._core
+        ids = [core.open() for _ in range(num_chats)]
+        for seq_id, prompt in zip(ids, self._prompts.many(num_chats, max(1, length)), strict=True):
+            core.extend(seq_id, prompt, _greedy(None))
+        while any(core.sequences[seq_id].num_uncomputed > 1 for seq_id in ids):
+            core.step()
+        self._run(_SETTLING_STEPS)
+        kernels = trace_kernels(lambda: self._run(TRACED_STEPS + 1))
+        for seq_id in ids:
+            core.close(seq_id)
+        return read_steps(kernels, TRACED_STEPS + 1)
+
+    def _run(self, num_steps: int) -> None:
+        for _ in range(num_steps):
+            self._core.step()
+
+
+def _greedy(new_tokens: int | None) -> SamplingParams:
+    return SamplingParams(temperature=0, max_tokens=new_tokens, ignore_eos=True)

@@ -1,0 +1,133 @@
+"""The GPU's side of decode steps: what kernels ran when, and what that says of a step. Pure arithmetic on times.
+
+Kernels of a captured step may overlap (programmatic dependent launch): the next one is launched while this one ends
+and waits for it. So a kernel is charged with the time by which it moved the end of all work forward::
+
+    |--- first ---------|                 first: all of it
+             |--- second -------|         second: what stands out past the first
+                                  gap
+                                   |---   third
+
+Charges and gaps add up to the time from the first kernel's start to the last one's end.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pagedchat.bench.step.kinds import WORK, kind_of
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One kernel or copy on the GPU; times in microseconds."""
+
+    name: str
+    start: float
+    end: float
+    launch: int
+    """Number of the launch it came from: all kernels of a replayed graph have the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindShare:
+    """All kernels of one kind in a step."""
+
+    kind: str
+    us: float
+    """Charged to them."""
+    count: float
+    """Launches of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTrace:
+    """A step on the GPU: averages over all that were traced, in microseconds."""
+
+    num_steps: int
+    period_us: float
+    """From one step's first kernel to the next one's."""
+    kinds: list[KindShare]
+    """The longest first."""
+    gaps_us: float
+    """Between kernels of a step."""
+    idle_us: float
+    """Between the last kernel of a step and the first of the next one."""
+
+    @property
+    def busy_us(self) -> float:
+        """All kernels."""
+        return sum(share.us for share in self.kinds)
+
+    @property
+    def idle_percent(self) -> float:
+        """Share of the period in which the GPU waits for a step."""
+        return 100 * self.idle_us / self.period_us
+
+
+def read_steps(kernels: Iterable[Kernel], num_steps: int) -> StepTrace | None:
+    """Sum up the steps of a trace; None if it does not show one launch for each of them.
+
+    Args:
+        kernels: of all streams, in any order.
+        num_steps: that were run.
+    """
+    ordered = sorted(kernels, key=lambda kernel: kernel.start)
+    firsts = _first_kernels(ordered)
+    if not 2 <= len(firsts) <= num_steps + 1:
+        return None
+    begin, last = firsts[0], firsts[-1]  # the last step serves as the end of the one before
+    sums, begins = _Sums(ordered[begin].start), set(firsts)
+    for index in range(begin, last):
+        sums.add(ordered[index], begins_step=index in begins)
+    sums.idle += sums.gap_before(ordered[last])
+    return sums.per_step(len(firsts) - 1, ordered[last].start - ordered[begin].start)
+
+
+def _first_kernels(ordered: Sequence[Kernel]) -> list[int]:
+    """Where the steps begin: indices of the first kernel of every launch in which the model works."""
+    places: defaultdict[int, list[int]] = defaultdict(list)
+    for index, kernel in enumerate(ordered):
+        places[kernel.launch].append(index)
+    steps = (indices for indices in places.values() if any(kind_of(ordered[i].name) in WORK for i in indices))
+    return sorted(indices[0] for indices in steps)
+
+
+class _Sums:
+    """Adds kernels up in the order of their starts."""
+
+    def __init__(self, start: float) -> None:
+        self._end = start
+        self._charged: defaultdict[str, float] = defaultdict(float)
+        self._counts: defaultdict[str, int] = defaultdict(int)
+        self._gaps = 0.0
+        self.idle = 0.0
+
+    def gap_before(self, kernel: Kernel) -> float:
+        """How long nothing had run when it began."""
+        return max(0.0, kernel.start - self._end)
+
+    def add(self, kernel: Kernel, *, begins_step: bool) -> None:
+        """One more."""
+        gap, kind = self.gap_before(kernel), kind_of(kernel.name)
+        if begins_step:
+            self.idle += gap
+        else:
+            self._gaps += gap
+        self._charged[kind] += max(0.0, kernel.end - max(self._end, kernel.start))
+        self._counts[kind] += 1
+        self._end = max(self._end, kernel.end)
+
+    def per_step(self, count: int, whole: float) -> StepTrace:
+        """Averages over `count` steps that took `whole` microseconds together."""
+        shares = [
+            KindShare(kind=kind, us=us / count, count=self._counts[kind] / count)
+            for kind, us in self._charged.items()
+        ]
+        return StepTrace(
+            num_steps=count,
+            period_us=whole / count,
+            kinds=sorted(shares, key=lambda share: -share.us),
+            gaps_us=self._gaps / count,
+            idle_us=self.idle / count,
+        )

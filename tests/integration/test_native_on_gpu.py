@@ -1,0 +1,97 @@
+"""On a GPU, in float32: our modules give the tokens that transformers gives, and a seed gives its text anywhere."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pagedchat import LLM, SamplingParams
+from pagedchat.bench.random_checkpoint import LLAMA_1B, OPT_125M, write_checkpoint
+from pagedchat.config import ModelImplementation
+from tests.helpers_models import reference_replies
+
+pytestmark = pytest.mark.gpu
+
+VOCAB_SIZE, NUM_TOKENS = 512, 32
+_SMALL = {"vocab_size": VOCAB_SIZE, "hidden_size": 256, "num_hidden_layers": 3, "num_attention_heads": 4}
+_POSITIONS = {"max_position_embeddings": 256, "bos_token_id": 1, "eos_token_id": 2}
+SHAPES: dict[str, dict[str, Any]] = {
+    "opt": OPT_125M | _SMALL | _POSITIONS | {"ffn_dim": 1024, "word_embed_proj_dim": 256},
+    "llama": LLAMA_1B | _SMALL | _POSITIONS | {"intermediate_size": 512, "num_key_value_heads": 2},
+}
+"""Heads of 64, which the kernels have."""
+
+_source = random.Random(7)
+PROMPTS = [_source.choices(range(4, VOCAB_SIZE), k=_source.randint(1, 150)) for _ in range(64)]
+DRAWN = [
+    pytest.param({"top_p": 0.95, "top_k": 20}, id="top-k and top-p"),
+    pytest.param({"top_k": 5, "temperature": 1.5}, id="hot"),
+    pytest.param({"top_k": 20, "repetition_penalty": 1.2}, id="penalty"),
+]
+
+
+GREEDY_STD, DRAWN_STD = 0.2, 0.05
+"""Of weights: greedy replies vary with large ones; small ones do not magnify rounding, which decides some draws."""
+
+
+@pytest.fixture(params=SHAPES)
+def shape(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return SHAPES[request.param]
+
+
+def make(folder: Path, shape: dict[str, Any], std: float) -> Path:
+    write_checkpoint(folder, shape, torch.float32, torch.device("cpu"), std=std)
+    return folder
+
+
+def load(checkpoint: Path, implementation: ModelImplementation, **arguments: Any) -> LLM:
+    llm = LLM(
+        str(checkpoint),
+        device="cuda",
+        dtype="float32",
+        attention_backend="cuda",
+        model_implementation=implementation,
+        num_blocks=1024,
+        skip_tokenizer_init=True,
+        **arguments,
+    )
+    assert llm.info.attention_backend == "cuda"
+    return llm
+
+
+def replies(llm: LLM, prompts: list[list[int]], params: SamplingParams | list[SamplingParams]) -> list[list[int]]:
+    outputs = llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], params, use_tqdm=False)
+    return [output.outputs[0].token_ids for output in outputs]
+
+
+def test_own_modules_those_of_transformers_and_its_generate_give_the_same_tokens(
+    shape: dict[str, Any], tmp_path: Path
+) -> None:
+    checkpoint = make(tmp_path, shape, GREEDY_STD)
+    greedy = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True)
+    prompts = PROMPTS[:32]
+    expected = reference_replies(checkpoint, prompts, NUM_TOKENS)
+    assert len({token for reply in expected for token in reply}) > 100
+    native = load(checkpoint, "native")
+    assert replies(native, prompts, greedy) == expected
+    assert replies(native, prompts, greedy) == expected  # with the prompts cached
+    assert [replies(native, [prompt], greedy)[0] for prompt in prompts[:4]] == expected[:4]
+    assert replies(load(checkpoint, "transformers"), prompts, greedy) == expected
+
+
+@pytest.mark.parametrize("settings", DRAWN)
+def test_a_seed_gives_the_same_text_alone_and_among_63_others(
+    shape: dict[str, Any], settings: dict[str, Any], tmp_path: Path
+) -> None:
+    llm = load(make(tmp_path, shape, DRAWN_STD), "native", enable_prefix_caching=False)
+    params = [
+        SamplingParams(**{"temperature": 0.9, **settings}, max_tokens=NUM_TOKENS, ignore_eos=True, seed=seed)
+        for seed in range(64)
+    ]
+    together = replies(llm, PROMPTS, params)
+    assert len({tuple(reply) for reply in together}) == 64
+    for number in (0, 17, 40, 63):
+        assert replies(llm, [PROMPTS[number]], params[number]) == [together[number]]
+    assert replies(llm, PROMPTS[20:30], params[20:30]) == together[20:30]
