@@ -88,7 +88,7 @@ class SchedulerConfig:
 
     max_num_seqs: int = 256
     max_num_batched_tokens: int | None = None
-    """Token budget of a step; 2048 on a GPU and 512 on a CPU by default."""
+    """Token budget of a step; by default 512 on a CPU, 2048 to 8192 on a GPU, by the size of the model."""
     preemption_mode: PreemptionMode = "recompute"
 
     def __post_init__(self) -> None:

@@ -11,6 +11,7 @@ from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence as EngineSequence
 from pagedchat.events import FinishReason, StepReport
+from pagedchat.rare_collections import rare_collections
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,9 +43,10 @@ def generate(core: EngineCore, requests: Sequence[Request]) -> Iterator[Request]
     """
     running: dict[int, Request] = {}
     try:
-        _extend_all(core, requests, running)
-        while running:
-            yield from _take_in(core, running, core.step())
+        with rare_collections():
+            _extend_all(core, requests, running)
+            while running:
+                yield from _take_in(core, running, core.step())
     finally:
         for seq_id in running:
             core.close(seq_id)

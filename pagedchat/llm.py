@@ -37,8 +37,6 @@ from pagedchat.prompts import Message, Prompt, PromptEncoder, TokensPrompt, prom
 from pagedchat.runtime.build import load_model
 from pagedchat.units import parse_size
 
-OFFLINE_TOKEN_BUDGET = 2048
-
 
 class LLM:
     """One model with its paged KV cache.
@@ -55,7 +53,7 @@ class LLM:
         gpu_memory_utilization: share of the GPU's memory for weights, activations and cache together.
         swap_space: bytes of host memory for blocks swapped out, as a number or like "4GiB".
         max_num_seqs: sequences in one step.
-        max_num_batched_tokens: tokens in one step; 2,048 by default, on a CPU too, as nobody waits for a stream.
+        max_num_batched_tokens: tokens in one step; by default 2,048 on a CPU, 8,192 on a GPU.
         enable_prefix_caching: whether a prompt's beginning is looked for in the cache.
         preemption_mode: "recompute" or "swap", for when blocks run out.
         seed: seeds every request that has no seed of its own.
@@ -108,12 +106,11 @@ class LLM:
         )
         scheduler_config = SchedulerConfig(
             max_num_seqs=max_num_seqs,
-            max_num_batched_tokens=(
-                OFFLINE_TOKEN_BUDGET if max_num_batched_tokens is None else max_num_batched_tokens
-            ),
+            max_num_batched_tokens=max_num_batched_tokens,
             preemption_mode=preemption_mode,
         )
-        self._load(EngineConfig(model=model_config, cache=cache_config, scheduler=scheduler_config, seed=seed))
+        config = EngineConfig(model=model_config, cache=cache_config, scheduler=scheduler_config, seed=seed)
+        self._load(config, streams=False)
 
     @classmethod
     def from_config(cls, config: EngineConfig, progress: Callable[[LoadProgress], None] = lambda _: None) -> "LLM":
@@ -126,8 +123,14 @@ class LLM:
         llm._load(config, progress)
         return llm
 
-    def _load(self, config: EngineConfig, progress: Callable[[LoadProgress], None] = lambda _: None) -> None:
-        loaded = load_model(config, progress)
+    def _load(
+        self,
+        config: EngineConfig,
+        progress: Callable[[LoadProgress], None] = lambda _: None,
+        *,
+        streams: bool = True,
+    ) -> None:
+        loaded = load_model(config, progress, streams=streams)
         self.info: EngineReady = loaded.info
         """What was found out while loading: shapes, device, size of the pool."""
         self.tokenizer = loaded.tokenizer

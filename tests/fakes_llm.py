@@ -57,7 +57,7 @@ def use_fake_model(monkeypatch: pytest.MonkeyPatch, loaded: FakeLoadedModel | No
 
     configs: list[EngineConfig] = []
 
-    def load_model(config: EngineConfig, _progress: object) -> FakeLoadedModel:
+    def load_model(config: EngineConfig, _progress: object, **_options: object) -> FakeLoadedModel:
         configs.append(config)
         return loaded or FakeLoadedModel()
 

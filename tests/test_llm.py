@@ -3,7 +3,7 @@
 import pytest
 
 from pagedchat import LLM, SamplingParams
-from pagedchat.config import EngineConfig, SchedulerConfig
+from pagedchat.config import EngineConfig
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.errors import InvalidValueError, RequestError
 from tests.fakes import EOS, USER, FakeModelRunner, byte_tokenizer, reciting, scrambled
@@ -58,10 +58,10 @@ def test_arguments_reach_the_config(monkeypatch: pytest.MonkeyPatch) -> None:
     assert config.scheduler.preemption_mode == "swap"
 
 
-def test_defaults_are_those_of_the_config_but_for_a_larger_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_defaults_are_those_of_the_config(monkeypatch: pytest.MonkeyPatch) -> None:
     configs = use_fake_model(monkeypatch)
     LLM()
-    assert configs == [EngineConfig(scheduler=SchedulerConfig(max_num_batched_tokens=2048))]
+    assert configs == [EngineConfig()]
 
 
 @pytest.mark.parametrize(
