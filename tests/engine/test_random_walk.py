@@ -12,7 +12,7 @@ import pytest
 
 from tests.engine.walk import STATS, Walk
 
-WALKS = 200
+WALKS = 120
 OPERATIONS = 250
 FIRST_FAR_SEED = 1000
 

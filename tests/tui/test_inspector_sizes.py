@@ -50,7 +50,7 @@ async def test_a_storm_of_resizes_while_reports_come_does_no_harm() -> None:
     work = random_workload(engine, rng, 1000)
     app = InspectorApp(engine.view)
     async with app.run_test(size=LARGE) as pilot:
-        for number in range(20):
+        for number in range(12):
             next(work)
             await press_something(pilot, rng)
             app.inspector.refresh_view()

@@ -100,9 +100,16 @@ async def test_comma_and_full_stop_turn_to_the_neighbours() -> None:
         assert app.detail.step == 17
         await pilot.press("full_stop", "right", "l", "full_stop")
         assert app.detail.step == 21
-        await pilot.press(*["full_stop"] * 20)
+
+
+async def test_there_is_no_step_past_the_last_or_before_the_first() -> None:
+    app = DetailApp(story().view, 28)
+    async with app.run_test(size=(110, 40)) as pilot:
+        await pilot.press(*["full_stop"] * 4)
         assert app.detail.step == 30
-        await pilot.press(*["comma"] * 40)
+    app = DetailApp(story().view, 3)
+    async with app.run_test(size=(110, 40)) as pilot:
+        await pilot.press(*["comma"] * 4)
         assert app.detail.step == 1
         assert drawn(app.detail._phases)[1] == "■ forward 3.1  ■ sample .4"
 
