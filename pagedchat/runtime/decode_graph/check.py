@@ -9,16 +9,13 @@ import logging
 import torch
 
 from pagedchat.engine.output import ScheduledSequence, SchedulerOutput
-from pagedchat.engine.sampling_params import SamplingParams
-from pagedchat.engine.sequence import Sequence
 from pagedchat.runtime.batch_inputs import flatten
 from pagedchat.runtime.model_runner import TorchModelRunner
+from pagedchat.runtime.trial_text import TOLERANCE, relative_error, trial_text
 
 log = logging.getLogger(__name__)
 
 _NUM_TOKENS = 7
-_TOLERANCE = 0.1
-"""Relative error of the logits. What is wrong is off by about 1; two roundings of bfloat16 stay far below."""
 
 
 @torch.inference_mode()
@@ -33,25 +30,15 @@ def keep_if_right(runner: TorchModelRunner, vocab_size: int) -> None:
     length = min(_NUM_TOKENS, runner.backend.num_blocks * block_size)
     if decodes is None or length < 2:
         return
-    sequence = _text([(i * 7919 + 11) % vocab_size for i in range(length)], block_size)
+    sequence = trial_text(length, vocab_size, block_size)
     last = ScheduledSequence(sequence, length - 1, 1, True)
     runner.forward(flatten([ScheduledSequence(sequence, 0, length - 1, False)], block_size, runner.device))
     begun = decodes.begin(SchedulerOutput(0, [last], [], 1))
     if begun is None:
         return
     decodes.finish(begun)
-    logits = decodes.last_logits[0].float()
-    expected = runner.forward(flatten([last], block_size, runner.device))[0].float()
-    error = float((logits - expected).norm() / expected.norm().clamp_min(1e-9))
-    if not error <= _TOLERANCE:
+    logits = decodes.last_logits[0].clone()
+    error = relative_error(logits, runner.forward(flatten([last], block_size, runner.device))[0])
+    if not error <= TOLERANCE:
         log.warning("Steps are not captured, since a captured one is off by %.2g.", error)
         runner.decodes = None
-
-
-def _text(token_ids: list[int], block_size: int) -> Sequence:
-    sequence = Sequence(0)
-    sequence.token_ids = token_ids
-    sequence.block_table = list(range(-(-len(token_ids) // block_size)))
-    sequence.sampling_params = SamplingParams(temperature=0)
-    sequence.stop_length = len(token_ids) + 1
-    return sequence

@@ -11,7 +11,6 @@ from torch.nn import functional
 from pagedchat.ops.add_norm import add_norm
 from pagedchat.ops.cluster_linear import cluster_linear
 from pagedchat.ops.decode_state import DecodeState, advance_by_argmax
-from pagedchat.ops.embed_tokens import embed_tokens
 from pagedchat.runtime.decode_graph.decode_attention import DecodeAttention
 from pagedchat.runtime.decode_graph.weights import FusedLayer, FusedModel
 
@@ -33,13 +32,7 @@ class ClusterStep:
     def __call__(self) -> torch.Tensor:
         """See `Step`."""
         model, state = self._model, self._state
-        hidden = embed_tokens(
-            model.token_vectors,
-            state.token_ids,
-            state.positions,
-            position_vectors=model.position_vectors,
-            position_offset=model.position_offset,
-        )
+        hidden = model.embed(state.token_ids, state.positions)
         for layer in model.layers:
             self._attend(layer, hidden)
             _feed_forward(layer, hidden)

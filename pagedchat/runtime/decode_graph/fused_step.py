@@ -4,7 +4,6 @@ import torch
 
 from pagedchat.ops.attention_options import AttentionOptions
 from pagedchat.ops.decode_state import DecodeState
-from pagedchat.ops.embed_tokens import embed_tokens
 from pagedchat.ops.next_token import logits_argmax
 from pagedchat.ops.qkv_to_cache import qkv_to_cache
 from pagedchat.ops.small_batch_linear import small_batch_linear
@@ -35,13 +34,7 @@ class FusedStep:
     def __call__(self) -> torch.Tensor:
         """See `Step`."""
         model, state = self._model, self._state
-        hidden = embed_tokens(
-            model.token_vectors,
-            state.token_ids,
-            state.positions,
-            position_vectors=model.position_vectors,
-            position_offset=model.position_offset,
-        )
+        hidden = model.embed(state.token_ids, state.positions)
         for layer in model.layers:
             self._attend(layer, hidden)
             self._feed_forward(layer, hidden)

@@ -9,7 +9,6 @@ from torch.nn import functional
 
 from pagedchat.ops.add_norm import add_norm
 from pagedchat.ops.decode_state import DecodeState, advance_by_argmax
-from pagedchat.ops.embed_tokens import embed_tokens
 from pagedchat.ops.silu_and_mul import silu_and_mul
 from pagedchat.runtime.decode_graph.decode_attention import DecodeAttention
 from pagedchat.runtime.decode_graph.weights import FusedLayer, FusedModel
@@ -32,13 +31,7 @@ class LibraryStep:
     def __call__(self) -> torch.Tensor:
         """See `Step`."""
         model, state = self._model, self._state
-        hidden = embed_tokens(
-            model.token_vectors,
-            state.token_ids,
-            state.positions,
-            position_vectors=model.position_vectors,
-            position_offset=model.position_offset,
-        )
+        hidden = model.embed(state.token_ids, state.positions)
         update = None
         for layer in model.layers:
             update = self._attend(layer, add_norm(hidden, update, layer.attention_norm, overlap=True))

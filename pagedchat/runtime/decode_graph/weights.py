@@ -14,6 +14,7 @@ from pagedchat.layers.mlp import GatedMlp, Mlp
 from pagedchat.layers.rms_norm import RMSNorm
 from pagedchat.models.llama import LlamaLayer, LlamaModel
 from pagedchat.models.opt import OptLayer, OptModel
+from pagedchat.ops.embed_tokens import embed_tokens
 from pagedchat.ops.norm import Norm
 from pagedchat.ops.small_batch_linear import Activation
 
@@ -45,6 +46,16 @@ class FusedModel:
     norm: Norm
     head: torch.Tensor
     """`[vocab_size, width]`."""
+
+    def embed(self, token_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Where the residual stream starts; see `ops.embed_tokens`."""
+        return embed_tokens(
+            self.token_vectors,
+            token_ids,
+            positions,
+            position_vectors=self.position_vectors,
+            position_offset=self.position_offset,
+        )
 
 
 def fused_model(model: torch.nn.Module, model_len: int) -> FusedModel | None:

@@ -5,18 +5,15 @@ import logging
 import torch
 
 from pagedchat.engine.output import ScheduledSequence, SchedulerOutput
-from pagedchat.engine.sampling_params import SamplingParams
-from pagedchat.engine.sequence import Sequence
 from pagedchat.runtime.batch_inputs import flatten
 from pagedchat.runtime.model_runner import TorchModelRunner
+from pagedchat.runtime.trial_text import TOLERANCE, relative_error, trial_text
 
 log = logging.getLogger(__name__)
 
 _NUM_TOKENS = 40
 _START = 20
 """Tokens computed before the chunk that is compared; both chunks have the size of a common prompt."""
-_TOLERANCE = 0.1
-"""Relative error of the logits. What is wrong is off by about 1; two roundings of bfloat16 stay far below."""
 
 
 @torch.inference_mode()
@@ -31,10 +28,7 @@ def keep_if_right(runner: TorchModelRunner, vocab_size: int) -> None:
     length = min(_NUM_TOKENS, runner.backend.num_blocks * block_size)
     if prefills is None or length <= _START:
         return
-    sequence = Sequence(0)
-    sequence.token_ids = [(i * 7919 + 11) % vocab_size for i in range(length)]
-    sequence.block_table = list(range(-(-length // block_size)))
-    sequence.sampling_params = SamplingParams(temperature=0)
+    sequence = trial_text(length, vocab_size, block_size)
     chunks = [
         ScheduledSequence(sequence, 0, _START, False),
         ScheduledSequence(sequence, _START, length - _START, True),
@@ -44,10 +38,10 @@ def keep_if_right(runner: TorchModelRunner, vocab_size: int) -> None:
         if begun is None:
             return
         prefills.finish(begun)
-    logits = prefills.logits[0].float()
+    logits = prefills.logits[0].clone()
     for chunk in chunks:
         expected = runner.forward(flatten([chunk], block_size, runner.device))
-    error = float((logits - expected[0].float()).norm() / expected[0].float().norm().clamp_min(1e-9))
-    if not error <= _TOLERANCE:
+    error = relative_error(logits, expected[0])
+    if not error <= TOLERANCE:
         log.warning("Prefills are not captured, since a captured one is off by %.2g.", error)
         runner.prefills = None

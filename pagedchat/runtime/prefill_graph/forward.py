@@ -11,7 +11,6 @@ from torch.nn import functional
 
 from pagedchat.models.native_model import NativeModel
 from pagedchat.ops.add_norm import add_norm
-from pagedchat.ops.embed_tokens import embed_tokens
 from pagedchat.ops.silu_and_mul import silu_and_mul
 from pagedchat.runtime.decode_graph.weights import FusedLayer, FusedModel, fused_model
 from pagedchat.runtime.prefill_graph.attention import PrefillAttention
@@ -79,13 +78,7 @@ class MergedForward:
         model = self._model
         if model.rotations is not None and not attention.prepare_turning():
             return self._modules(token_ids, positions, attention, rows, logits)
-        hidden = embed_tokens(
-            model.token_vectors,
-            token_ids,
-            positions,
-            position_vectors=model.position_vectors,
-            position_offset=model.position_offset,
-        )
+        hidden = model.embed(token_ids, positions)
         update = None
         for layer in model.layers:
             normed = add_norm(hidden, update, layer.attention_norm, overlap=True)
