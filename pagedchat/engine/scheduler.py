@@ -56,8 +56,8 @@ class Scheduler:
         """The next batch. Every sequence in it has the blocks it writes to, and they are its own."""
         self._start_batch()
         preemptions = self.num_preemptions
-        self._schedule_decodes()
-        self._schedule_prefills()
+        if self._schedule_decodes():
+            self._schedule_prefills()
         if self.num_preemptions == preemptions:  # otherwise newcomers would take what was just given back
             self._admit()
             self._stalled = not self.queues.running
@@ -71,21 +71,24 @@ class Scheduler:
 
     # --- running sequences --------------------------------------------------------------------------
 
-    def _schedule_decodes(self) -> None:
+    def _schedule_decodes(self) -> bool:
+        """Whoever wants one token; returns whether somebody who runs wants more, as far as the budget let look."""
         running, reserve_ahead = self.queues.running, self.limits.reserve_ahead
-        batch, budget, index = self._batch, self._budget, 0
+        batch, budget, index, has_chunks = self._batch, self._budget, 0, False
         while index < len(running) and budget:
             seq = running[index]
             start = seq.num_computed
-            if len(seq.token_ids) - start == 1 and (
-                start < seq.writable_len or self._make_writable(seq, start + 1)
-            ):
+            num_uncomputed = len(seq.token_ids) - start
+            if num_uncomputed > 1:
+                has_chunks = True
+            elif num_uncomputed and (start < seq.writable_len or self._make_writable(seq, start + 1)):
                 batch.append(ScheduledSequence(seq, start, 1, True))
                 budget -= 1
                 if reserve_ahead and start + 1 == seq.writable_len:
                     self._reserve_next(seq, start + 2)
             index += 1
         self._budget = budget
+        return has_chunks
 
     def _reserve_next(self, seq: Sequence, end: int) -> None:
         """The block for the token after this step's, if the sequence goes on and nobody is short of blocks."""
