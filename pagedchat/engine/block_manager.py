@@ -167,10 +167,12 @@ class BlockManager:
         """Make the blocks that were filled since the last call findable."""
         if not self.enable_prefix_caching:
             return
-        first_new = len(seq.block_hashes)
-        self._extend_hashes(seq)
-        for index in range(first_new, len(seq.block_hashes)):
-            self._make_findable(seq, index)
+        size, hashes = self.block_size, seq.block_hashes
+        for index in range(len(hashes), seq.num_computed // size):
+            parent = hashes[-1] if hashes else ROOT
+            tokens = seq.token_ids[index * size : (index + 1) * size]
+            hashes.append(hash_block(parent, tokens))
+            self._add_to_cache(seq.block_table[index], hashes[-1], parent, tokens)
 
     def tell_miss(self, seq: Sequence) -> None:
         """Tell where the lookup ended whose match the sequence has just taken, and what is cached there."""
@@ -328,13 +330,13 @@ class BlockManager:
             hashes.append(hash_block(parent, seq.token_ids[index * size : (index + 1) * size]))
 
     def _make_findable(self, seq: Sequence, index: int) -> None:
-        block_id = seq.block_table[index]
-        if block_id in self.cache:
-            return
         parent = seq.block_hashes[index - 1] if index else ROOT
         tokens = seq.token_ids[index * self.block_size : (index + 1) * self.block_size]
-        if self.cache.add(block_id, seq.block_hashes[index], parent, tokens):
-            self.events.append(ev.BlockCached(block_id, seq.block_hashes[index], parent))
+        self._add_to_cache(seq.block_table[index], seq.block_hashes[index], parent, tokens)
+
+    def _add_to_cache(self, block_id: int, block_hash: bytes, parent: bytes, tokens: list[int]) -> None:
+        if block_id not in self.cache and self.cache.add(block_id, block_hash, parent, tokens):
+            self.events.append(ev.BlockCached(block_id, block_hash, parent))
 
 
 def _padded(hashes: list[bytes], length: int) -> list[bytes | None]:
