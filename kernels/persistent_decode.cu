@@ -2,8 +2,8 @@
 //
 // One thread block stays on every multiprocessor and takes its share of every product. Between two products there
 // is no launch and no barrier: what a thread block makes it publishes (published.cuh), and whoever needs it waits
-// for the numbers themselves. Weights, and keys and values of older tokens, do not depend on anything, so they are
-// on their way into registers while the numbers before them are being made.
+// for the numbers themselves. Weights do not depend on anything: a warp of each thread block does nothing but bring
+// them into shared memory, a layer ahead. Keys and values of older tokens are asked for half a layer ahead.
 //
 // A layer is twice the same: rows of a product behind a norm, then rows that are added to the residual stream.
 //

@@ -59,6 +59,7 @@ constexpr int LSE_STRIDE = round_up(NUM_HEADS, 4);  // floats between splits, so
 
 __host__ __device__ constexpr int larger(int a, int b) { return a > b ? a : b; }
 __host__ __device__ constexpr int smaller(int a, int b) { return a < b ? a : b; }
+
 // Thread blocks that attend in the first half of a layer, one for each column, and those that multiply. In the
 // second half all of them have rows of the middle.
 constexpr int NUM_COLUMNS = NUM_TOKENS * NUM_KV_HEADS * SPLITS;
