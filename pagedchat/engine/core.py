@@ -7,11 +7,11 @@ happened since the one before.
 
 import random
 import time
-from collections import deque
 from collections.abc import Callable
 
 from pagedchat import events as ev
 from pagedchat.engine.block_manager import BlockManager
+from pagedchat.engine.filled_blocks import FilledBlocks
 from pagedchat.engine.integrity import check_integrity
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
@@ -22,10 +22,6 @@ from pagedchat.engine.sequence import Sequence
 from pagedchat.engine.stats import EngineStats, engine_stats
 from pagedchat.engine.watch import Watch
 from pagedchat.errors import RequestError
-
-_CACHED_PER_STEP = 24
-"""Sequences in a step whose decodes have filled a block that is made findable. Many that began together fill theirs
-in the same step, which would otherwise take several times as long as those around it, while a GPU waits."""
 
 
 class EngineCore:
@@ -57,8 +53,7 @@ class EngineCore:
         self._arrivals = self._last_id = 0
         self._step = 0
         self._prefill_tokens = self._decode_tokens = 0
-        self._filled: deque[Sequence] = deque()
-        """Sequences with a full block that is not findable yet, the oldest first."""
+        self._filled = FilledBlocks(self.blocks)
 
     # --- the five verbs -----------------------------------------------------------------------------
 
@@ -231,7 +226,7 @@ class EngineCore:
             if count > 1:
                 self.blocks.cache_full_blocks(seq)
             elif not computed % block_size:
-                self._filled.append(seq)
+                self._filled.add(seq)
             if count == 1 and start >= seq.num_prompt_tokens:
                 num_decode += 1
                 entries.append(ev.BatchEntry(seq.seq_id, 0, 1, tokens))
@@ -248,7 +243,7 @@ class EngineCore:
                     break
         self._prefill_tokens += num_prefill
         self._decode_tokens += num_decode
-        self._cache_filled(_CACHED_PER_STEP)
+        self._filled.cache_some()
         for seq, reason in finished:
             self.scheduler.queues.remove(seq)
             self._park(seq, reason)
@@ -287,15 +282,8 @@ class EngineCore:
         self.blocks.events.append(event)
         self.scheduler.wake()
 
-    def _cache_filled(self, most: int) -> None:
-        """Make the full blocks of so many sequences findable; of one that has lost them, when it has them again."""
-        for _ in range(min(most, len(self._filled))):
-            seq = self._filled.popleft()
-            if seq.block_table:
-                self.blocks.cache_full_blocks(seq)
-
     def _get(self, seq_id: int) -> Sequence:
-        self._cache_filled(len(self._filled))  # whoever asks for a sequence finds all there is
+        self._filled.cache_all()  # whoever asks for a sequence finds all there is
         try:
             return self.sequences[seq_id]
         except KeyError:
@@ -374,8 +362,7 @@ class EngineCore:
 
     def _park(self, seq: Sequence, reason: ev.FinishReason) -> None:
         seq.finish_reason = reason
-        if seq.block_table:
-            self.blocks.cache_full_blocks(seq)
+        self._filled.cache_of(seq)
         self.blocks.truncate(seq)
         self.scheduler.queues.park(seq)
         self._tell(ev.SequenceParked(seq.seq_id, reason))

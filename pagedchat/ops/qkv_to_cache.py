@@ -67,11 +67,6 @@ def qkv_to_cache(
         )
 
 
-def can_project(in_features: int, num_tokens: int, *, normed: bool = True) -> bool:
-    """Whether the kernel does products of these sizes."""
-    return plan_product(in_features, num_tokens, normed) is not None
-
-
 def _plan(rows: torch.Tensor, norm: Norm | None, rotations: torch.Tensor | None) -> ProductPlan | None:
     if not on_cuda(rows) or not has_kernels_for(rows):
         return None

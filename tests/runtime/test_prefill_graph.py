@@ -178,8 +178,11 @@ def test_logits_are_those_of_the_eager_pass(family: str, device: str) -> None:
 def test_heads_are_turned_by_the_modules_where_a_table_for_every_token_is_too_large(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    turned: list[object] = []
+    monkeypatch.setattr(attention, "heads_to_cache", lambda *_args, **_options: turned.append(1))
     monkeypatch.setattr(attention, "_MOST_TABLE_ENTRIES", 0)
     test_logits_are_those_of_the_eager_pass("llama", "cpu")
+    assert not turned
 
 
 def half(part: ScheduledSequence) -> ScheduledSequence:

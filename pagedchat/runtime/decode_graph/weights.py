@@ -4,6 +4,7 @@ Knows the modules of `models` and which of their variations the kernels can do.
 """
 
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -58,6 +59,10 @@ class FusedModel:
         )
 
 
+_found: WeakKeyDictionary[torch.nn.Module, dict[int, FusedModel | None]] = WeakKeyDictionary()
+"""What was found of models that are still there, by `model_len`."""
+
+
 def fused_model(model: torch.nn.Module, model_len: int) -> FusedModel | None:
     """The tensors of a model; None if it has something that the fused kernels do not do.
 
@@ -65,6 +70,13 @@ def fused_model(model: torch.nn.Module, model_len: int) -> FusedModel | None:
         model: any.
         model_len: tokens of a sequence, at most.
     """
+    found = _found.setdefault(model, {})  # decodes and prompts ask for the same, and the rotations are large
+    if model_len not in found:
+        found[model_len] = _find(model, model_len)
+    return found[model_len]
+
+
+def _find(model: torch.nn.Module, model_len: int) -> FusedModel | None:
     if isinstance(model, OptModel):
         return _fused_opt(model)
     return _fused_llama(model, model_len) if isinstance(model, LlamaModel) else None
