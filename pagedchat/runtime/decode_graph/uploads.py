@@ -23,9 +23,8 @@ class Uploads:
 
     def whole(self, running: RunningStep) -> None:
         """A batch, from its first step on."""
-        order: Iterable[int] = range(
-            len(running.rows)
-        )  # that of the rows, which is another where beginnings are shared
+        # That of the rows, which is another where beginnings are shared.
+        order: Iterable[int] = range(len(running.rows))
         if not running.in_order:
             order = sorted(order, key=running.rows.__getitem__)
         sequences = [running.sequences[i] for i in order]
