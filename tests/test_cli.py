@@ -2,9 +2,9 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -257,10 +257,12 @@ def test_help_names_every_option_and_command(capsys: pytest.CaptureFixture[str])
         assert word in text
 
 
-def test_help_comes_at_once() -> None:
-    started = time.perf_counter()
-    subprocess.run([sys.executable, "-m", "pagedchat", "--help"], stdout=subprocess.DEVNULL, check=True)
-    assert time.perf_counter() - started < 2.0  # loading torch alone takes longer than that
+def test_help_needs_no_torch(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('help is asked for, not an engine')")
+    command = [sys.executable, "-m", "pagedchat", "--help"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    shown = subprocess.run(command, env=environment, capture_output=True, check=True)
+    assert b"--num-blocks" in shown.stdout
 
 
 # --- recordings ---------------------------------------------------------------------------------------

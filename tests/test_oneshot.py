@@ -137,7 +137,8 @@ def test_slow_loading_shows_a_line_and_wipes_it() -> None:
     assert terminal.getvalue().endswith("\r\x1b[2K")
 
 
-def test_quick_loading_shows_nothing() -> None:
+def test_quick_loading_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oneshot, "_QUIET_SECONDS", 600)
     terminal = Terminal()
     progress = oneshot._ProgressLine(terminal)
     progress.show(LoadProgress("import", "Loading torch"))

@@ -36,6 +36,7 @@ from pagedchat.tui.screens.confirm import ConfirmScreen
 from pagedchat.tui.screens.too_small import TooSmallScreen
 from pagedchat.tui.terminal_keys import teach_terminal_keys
 from pagedchat.tui.time_travel import TimeTravel
+from pagedchat.tui.work import start_work
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -114,13 +115,13 @@ class PagedChatApp(InspectorMessages, App[None]):
     def on_mount(self) -> None:
         """The engine starts once the first frame is out."""
         self.call_after_refresh(self._start_engine)
-        self.run_worker(self._turns.run(), name="drawing", group="drawing")
-        self.run_worker(Garbage(lambda: self.desk.num_busy > 0).run(), name="garbage", group="garbage")
+        start_work(self, self._turns.run, "drawing")
+        start_work(self, Garbage(lambda: self.desk.num_busy > 0).run, "garbage")
 
     def _start_engine(self) -> None:
         self._started = self.clock()
-        self.run_worker(self.bridge.run(), name="engine events", group="engine")
-        self.run_worker(self._serve_stats(), name="stats", group="stats", exit_on_error=False)
+        start_work(self, self.bridge.run, "engine events")
+        start_work(self, self._serve_stats, "stats", exit_on_error=False)
         if self.metrics_url:
             self.notify(f"Metrics: {self.metrics_url}", markup=False)
 
@@ -307,7 +308,7 @@ class PagedChatApp(InspectorMessages, App[None]):
     def _quit_if(self, sure: bool | None) -> None:
         if sure:
             self._quitting = True
-            self.run_worker(self._close_engine(), name="close", group="close")
+            start_work(self, self._close_engine, "close")
 
     async def _close_engine(self) -> None:
         """The engine process ends before the screen goes, so that nothing is left behind."""

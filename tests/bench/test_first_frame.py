@@ -12,7 +12,7 @@ def test_frame_is_there_when_a_border_is_drawn() -> None:
         "import time; time.sleep(0.2); print('\\u256d\\u2500 1 chat \\u2500\\u256e', flush=True); time.sleep(30)"
     )
     seconds = first_frame._time_once([sys.executable, "-c", program])
-    assert 0.2 < seconds < 5
+    assert 0.2 < seconds < first_frame._PATIENCE_SECONDS
 
 
 def test_program_that_ends_without_a_frame_is_reported_with_its_words() -> None:
@@ -21,6 +21,8 @@ def test_program_that_ends_without_a_frame_is_reported_with_its_words() -> None:
     assert "no terminal for me" in caught.value.hint
 
 
-def test_terminal_draws_before_the_engine_is_there(tmp_path: Path) -> None:
+def test_terminal_draws_before_the_engine_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "torch.py").write_text("import time; time.sleep(600)")  # a torch that is never loaded
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     result = first_frame.measure_first_frame(str(tmp_path / "no_model"), repeats=1)
-    assert result.median_s < 2.5  # half a second is the goal; loading torch alone takes longer than this
+    assert result.runs == [result.median_s]

@@ -20,7 +20,7 @@ from pagedchat.service.process import EngineProcess
 from tests.service.engine_rig import ask
 from tests.service.fake_engine import ENTRY
 
-TIMEOUT = 20
+TIMEOUT = 60
 
 
 class Listener:
@@ -187,7 +187,8 @@ async def test_command_that_does_not_exist_is_told(tmp_path):
     await client.close()
 
 
-async def test_close_ends_the_process_and_the_events(connect):
+async def test_close_ends_the_process_and_the_events(connect, monkeypatch):
+    monkeypatch.setattr(client_module, "CLOSE_TIMEOUT", TIMEOUT)
     client, heard = await connect("load_endless")
     client.send(ask(1, 10, "Hi"))
     await heard.until(ev.TextDelta)

@@ -1,6 +1,7 @@
 """The whole screen against a scripted engine: keys in, commands and text out."""
 
 import asyncio
+import gc
 
 import msgspec
 import pytest
@@ -488,6 +489,16 @@ async def test_quit_at_once_when_nothing_runs(make_app, link):
         await pilot.press("ctrl+q")
         await pilot.pause()
     assert link.closed
+
+
+async def test_a_program_left_as_it_starts_leaves_no_work_undone(make_app, recwarn):
+    app = make_app()
+    async with app.run_test():
+        app._start_engine()
+        app.workers.cancel_all()  # before any of them had a turn
+    del app
+    gc.collect()
+    assert [str(warning.message) for warning in recwarn] == []
 
 
 async def test_help_opens_and_closes(make_app):

@@ -17,6 +17,7 @@ from pagedchat.bench.ui.long_chats import LongChats
 from pagedchat.tui.engine_view import EngineView
 from pagedchat.tui.widgets.block_map import BlockMap
 from pagedchat.tui.widgets.inspector_panel import InspectorPanel
+from pagedchat.tui.work import start_work
 
 STEPS_PER_FRAME = 2
 """30 steps a second at 15 frames a second."""
@@ -60,7 +61,7 @@ class FramesApp(App[FrameTimes]):
 
     def on_ready(self) -> None:
         """The first frame is out."""
-        self.run_worker(self._measure())
+        start_work(self, self._measure, "measure")
 
     async def _measure(self) -> None:
         await self._time(_WARM_UP, self._grow)

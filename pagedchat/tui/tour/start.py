@@ -1,5 +1,6 @@
 """Begins and ends a tour in the program: its chats get panes, its box stands at the foot of every screen."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from textual.screen import Screen
@@ -10,6 +11,7 @@ from pagedchat.tui.tour.guide import TourGuide
 from pagedchat.tui.tour.stage import Stage
 from pagedchat.tui.widgets.key_bar import KeyBar
 from pagedchat.tui.widgets.tour_box import TourBox
+from pagedchat.tui.work import start_work
 
 if TYPE_CHECKING:
     from pagedchat.tui.app import PagedChatApp
@@ -78,7 +80,7 @@ class Tour:
         self._app.chats.action_focus_number(self._focused_before)
 
     def _show_chat(self, chat: ChatSession, source: ChatSession | None) -> None:
-        self._app.chats.run_worker(self._open_pane(chat, source), group="tour")
+        start_work(self._app.chats, partial(self._open_pane, chat, source), "tour")
 
     async def _open_pane(self, chat: ChatSession, source: ChatSession | None) -> None:
         chats = self._app.chats
