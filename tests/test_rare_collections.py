@@ -14,6 +14,17 @@ def test_thresholds_are_raised_inside_and_put_back() -> None:
     assert gc.get_threshold() == before
 
 
+def test_the_last_to_leave_puts_them_back() -> None:
+    before = gc.get_threshold()
+    first, second = rare_collections(), rare_collections()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert gc.get_threshold() > before
+    second.__exit__(None, None, None)
+    assert gc.get_threshold() == before
+
+
 def test_an_error_puts_them_back_too() -> None:
     before = gc.get_threshold()
     with pytest.raises(RuntimeError), rare_collections():
