@@ -29,11 +29,20 @@ class BlockTableRows:
         width = max(map(len, block_tables), default=0)
         self._make_room(seq_ids, width)
         rows = [self._row_of[seq_id] for seq_id in seq_ids]
-        for row, table in zip(rows, block_tables, strict=True):
-            if self._written[row] != table:
-                self._tables[row, : len(table)] = int32(table)
-                self._written[row] = table.copy()
+        changed = [i for i, table in enumerate(block_tables) if self._written[rows[i]] != table]
+        if changed:
+            self._write([rows[i] for i in changed], [block_tables[i] for i in changed], width)
         return self._tables[:, :width].index_select(0, int64(rows))
+
+    def _write(self, rows: list[int], block_tables: list[list[int]], width: int) -> None:
+        """All at once: a tensor is slow to write to in small pieces."""
+        padding, flat = [0] * width, list[int]()
+        for row, table in zip(rows, block_tables, strict=True):
+            flat += table
+            flat += padding[len(table) :]
+            self._written[row] = table.copy()
+        if width:
+            self._tables[:, :width].index_copy_(0, int64(rows), int32(flat).view(len(rows), width))
 
     def _make_room(self, seq_ids: list[int], width: int) -> None:
         new = [seq_id for seq_id in seq_ids if seq_id not in self._row_of]
