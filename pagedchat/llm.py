@@ -226,24 +226,27 @@ class LLM:
             prompt=prompt_text(prompt),
             prompt_token_ids=token_ids,
             params=params,
-            processor=OutputProcessor(tokenizer, params.stop, token_ids),
+            processor=None if tokenizer is None else OutputProcessor(tokenizer, params.stop, token_ids),
         )
 
     def _run(self, requests: Sequence[Request], show_progress: bool) -> None:
         with tqdm(total=len(requests), desc="Prompts", unit="prompt", disable=not show_progress) as progress:
-            for request in generate(self._core, requests):
-                progress.update(request.finish_reason is not None)
+            for done in generate(self._core, requests):
+                progress.update(len(done))
 
     def _stream(self, request: Request) -> Iterator[RequestOutput]:
+        num_told = 0
         for _ in generate(self._core, [request]):
-            yield _output(request)
+            if request.num_tokens > num_told:  # a piece of a long prompt brings none
+                num_told = request.num_tokens
+                yield _output(request)
 
 
 def _output(request: Request) -> RequestOutput:
     completion = CompletionOutput(
         index=0,
-        text=request.processor.text,
-        token_ids=list(request.token_ids),
+        text=request.text,
+        token_ids=request.token_ids,
         finish_reason=request.finish_reason,
     )
     return RequestOutput(

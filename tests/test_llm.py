@@ -257,6 +257,16 @@ def test_stream_grows_to_what_generate_returns(llm: LLM) -> None:
     assert outputs[-1].outputs == llm.generate("Hello", GREEDY)[0].outputs
 
 
+def test_streams_may_be_read_in_turns(llm: LLM) -> None:
+    prompts = ["Hello", "Something else"]
+    streams = [llm.stream(prompt, GREEDY) for prompt in prompts]
+    read = [(next(streams[0]), next(streams[1])) for _ in range(2)]
+    assert all(not output.finished for outputs in read for output in outputs)
+    last = [list(stream)[-1] for stream in streams]
+    assert [output.outputs for output in last] == [llm.generate(prompt, GREEDY)[0].outputs for prompt in prompts]
+    assert llm.stats().blocks_in_use == 0
+
+
 def test_chat_is_written_as_the_template_wants_it(llm: LLM) -> None:
     output = llm.chat([{"role": "user", "content": "Hi"}], GREEDY)
     assert byte_tokenizer().decode(output.prompt_token_ids, skip_special_tokens=False) == (

@@ -152,11 +152,14 @@ class BlockManager:
         for index in to_copy:
             self._copy_on_write(seq, index, start)
         for _ in range(missing):
-            block_id = self._allocate()
-            seq.block_table.append(block_id)
-            self.events.append(ev.BlockAllocated(seq.seq_id, block_id))
+            self._append_block(seq)
         seq.writable_len = len(seq.block_table) * self.block_size
         return True
+
+    def append_block(self, seq: Sequence) -> None:
+        """One more block, which must be available, for a sequence that may write to the end of those it has."""
+        self._append_block(seq)
+        seq.writable_len += self.block_size
 
     def can_write_in_place(self, seq: Sequence, length: int) -> bool:
         """Whether the sequence's first `length` tokens are computable if nothing is copied for them."""
@@ -188,7 +191,11 @@ class BlockManager:
     # --- shrinking and sharing ----------------------------------------------------------------------
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
-        """`child` (empty) gets the parent's tokens and shares all its blocks; the caller tells the event."""
+        """`child` (empty) gets the parent's tokens and shares all its blocks; the caller tells the event.
+
+        Blocks that the parent has not written to yet are dropped, lest they be copied.
+        """
+        self.truncate(parent)
         for block_id in parent.block_table:
             self.pool.share(block_id)
         for block_id in parent.host_block_table:
@@ -290,6 +297,11 @@ class BlockManager:
         if not self.pool.free_blocks:
             self.evict(self.pool.oldest_cached)
         return self.pool.take()
+
+    def _append_block(self, seq: Sequence) -> None:
+        block_id = self._allocate()
+        seq.block_table.append(block_id)
+        self.events.append(ev.BlockAllocated(seq.seq_id, block_id))
 
     def _drop(self, block_ids: list[int]) -> None:
         for block_id in block_ids:

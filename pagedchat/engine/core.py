@@ -20,6 +20,7 @@ from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.scheduler import Scheduler
 from pagedchat.engine.sequence import Sequence
 from pagedchat.engine.stats import EngineStats, engine_stats
+from pagedchat.engine.taking_in import take_in
 from pagedchat.engine.watch import Watch
 from pagedchat.errors import RequestError
 
@@ -173,6 +174,11 @@ class EngineCore:
         """Whether a step would do anything; not where a limit or pins hold back all that wait."""
         return self.scheduler.has_work
 
+    @property
+    def num_changes(self) -> int:
+        """How often a sequence was queued, moved or parked: while that stays the same, nobody has ended."""
+        return self.scheduler.queues.num_changes
+
     def step(self) -> ev.StepReport:
         """Schedule a batch, run it, take in what came back.
 
@@ -211,43 +217,27 @@ class EngineCore:
             return None
         self._step += 1
         block_ops, self.blocks.block_ops = self.blocks.block_ops, []
-        num_tokens = sum([item.num_tokens for item in scheduled])
-        return SchedulerOutput(self._step, scheduled, block_ops, num_tokens)
+        run = self.scheduler.lockstep
+        num_tokens = sum([item.num_tokens for item in scheduled]) if run is None else len(scheduled)
+        return SchedulerOutput(self._step, scheduled, block_ops, num_tokens, run)
 
     def _update(self, scheduled: list[ScheduledSequence], output: ModelRunnerOutput) -> list[ev.BatchEntry]:
-        """Take in the sampled tokens. The loop runs for every sequence of every step: it stays lean."""
-        block_size = self.limits.block_size
-        entries = []
-        finished: list[tuple[Sequence, ev.FinishReason]] = []
-        num_prefill = num_decode = 0
-        for item, tokens in zip(scheduled, output.token_ids, strict=True):
-            seq, start, count = item.sequence, item.start, item.num_tokens
-            computed = seq.num_computed = start + count
-            if count > 1:
-                self.blocks.cache_full_blocks(seq)
-            elif not computed % block_size:
-                self._filled.add(seq)
-            if count == 1 and start >= seq.num_prompt_tokens:
-                num_decode += 1
-                entries.append(ev.BatchEntry(seq.seq_id, 0, 1, tokens))
-            else:
-                num_prefill += count
-                entries.append(ev.BatchEntry(seq.seq_id, count, 0, tokens))
-            for token in tokens:
-                seq.token_ids.append(token)
-                if token in seq.stop_token_ids:
-                    finished.append((seq, "stop"))
-                    break
-                if len(seq.token_ids) >= seq.stop_length:
-                    finished.append((seq, "length"))
-                    break
-        self._prefill_tokens += num_prefill
-        self._decode_tokens += num_decode
+        """Take in the sampled tokens, and do what follows from them."""
+        block_size, lockstep = self.limits.block_size, self.scheduler.lockstep
+        if lockstep is None:
+            taken = take_in(scheduled, output.token_ids, block_size)
+        else:
+            taken = lockstep.take_in(output.token_ids, block_size)
+        self._prefill_tokens += taken.num_prefill
+        self._decode_tokens += taken.num_decode
+        for seq in taken.chunks:
+            self.blocks.cache_full_blocks(seq)
+        self._filled.add(taken.filled)
         self._filled.cache_some()
-        for seq, reason in finished:
+        for seq, reason in taken.finished:
             self.scheduler.queues.remove(seq)
             self._park(seq, reason)
-        return entries
+        return taken.entries
 
     def _report(self, entries: list[ev.BatchEntry], timings: ev.Timings) -> ev.StepReport:
         events, self.blocks.events = self.blocks.events, []

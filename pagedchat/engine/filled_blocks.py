@@ -9,8 +9,8 @@ from collections import deque
 from pagedchat.engine.block_manager import BlockManager
 from pagedchat.engine.sequence import Sequence
 
-PER_STEP = 24
-"""Sequences whose blocks become findable in one step."""
+PER_STEP = 16
+"""Sequences whose blocks become findable in one step; more where very many wait."""
 
 
 class FilledBlocks:
@@ -23,12 +23,13 @@ class FilledBlocks:
     def __init__(self, blocks: BlockManager) -> None:
         self._blocks = blocks
         self._waiting: deque[Sequence] = deque()
-        self.add = self._waiting.append
-        """Take a sequence that has filled a block."""
+        self.add = self._waiting.extend
+        """Take sequences that have filled a block."""
 
     def cache_some(self) -> None:
         """What a step does."""
-        self._cache(min(PER_STEP, len(self._waiting)))
+        num_waiting = len(self._waiting)
+        self._cache(min(max(PER_STEP, num_waiting // PER_STEP), num_waiting))
 
     def cache_all(self) -> None:
         """For somebody who wants to find all there is."""

@@ -24,8 +24,8 @@ class EngineLimits:
     """Tokens with which the model ends a text."""
     seed: int = 0
     reserve_ahead: bool = False
-    """Whether a sequence gets its next block one step before it writes there, where there are blocks to spare: a
-    runner may then begin a step before it is asked for."""
+    """Whether a sequence gets its next block at least one step before it writes there, where there are blocks to
+    spare: a runner may then begin a step before it is asked for."""
 
     @property
     def max_len(self) -> int:

@@ -1,5 +1,6 @@
 """What crosses between the engine and the model runner in one step."""
 
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import msgspec
@@ -27,6 +28,21 @@ class ScheduledSequence(msgspec.Struct):
     """Whether these tokens reach the end of the sequence, so that a next token is sampled."""
 
 
+@dataclass(slots=True, eq=False)
+class Run:
+    """Batches that follow one another and have the same sequences in the same order, one token each.
+
+    From one to the next every sequence is longer by the token that came back for it, and block tables have changed
+    in nothing but what `grown` says. It is the same object as long as that is so.
+    """
+
+    room: int = 0
+    """Tokens that every sequence may write, this batch's included, before one of them needs another block: maybe
+    more, never fewer."""
+    grown: list[int] = field(default_factory=list)
+    """Whose block tables have got blocks at their ends since the batch before: indices in the batch."""
+
+
 class SchedulerOutput(msgspec.Struct):
     """The batch of one step; never empty.
 
@@ -40,6 +56,8 @@ class SchedulerOutput(msgspec.Struct):
     block_ops: list[BlockOp]
     num_tokens: int
     """Sum of `num_tokens`."""
+    run: Run | None = None
+    """The run that this batch belongs to, if the one before was of it already."""
 
 
 class ModelRunnerOutput(msgspec.Struct):

@@ -29,9 +29,12 @@ class Queues:
         self.swapped: list[Sequence] = []
         self.parked: OrderedDict[int, Sequence] = OrderedDict()
         self.parked_on_device: OrderedDict[int, Sequence] = OrderedDict()
+        self.num_changes = 0
+        """How often a sequence came into a queue or left its place."""
 
     def enqueue(self, seq: Sequence, queue: Queue) -> None:
         """Into its place in `queue`."""
+        self.num_changes += 1
         seq.status = queue
         insort(getattr(self, queue), seq, key=precedence)
 
@@ -44,6 +47,7 @@ class Queues:
 
     def remove(self, seq: Sequence) -> None:
         """Out of wherever it stands."""
+        self.num_changes += 1
         if seq.status == "parked":
             del self.parked[seq.seq_id]
             self.parked_on_device.pop(seq.seq_id, None)

@@ -16,15 +16,15 @@ from typing import Literal
 from pagedchat import events as ev
 from pagedchat.config import PreemptionMode
 from pagedchat.engine.block_manager import NO_MATCH, BlockManager, PrefixMatch
+from pagedchat.engine.blocks_ahead import BlocksAhead
 from pagedchat.engine.limits import EngineLimits
+from pagedchat.engine.lockstep import Lockstep, in_lockstep
 from pagedchat.engine.output import ScheduledSequence
 from pagedchat.engine.queues import Queues, precedence
 from pagedchat.engine.sequence import Sequence
 
 Admission = Literal["ok", "later", "never"]
 """Whether a newcomer was taken, or its turn was used; `never`: nothing will come of waiting alone."""
-_PLENTY = 4
-"""Blocks to every running sequence, from which on none of them will soon be short of any."""
 
 
 class Scheduler:
@@ -40,7 +40,12 @@ class Scheduler:
         self.held_back: list[Sequence] = []
         """Those in the queues that cannot run however long they wait: a limit or pins leave them too few blocks."""
         self._stalled = False
-        self._start_batch()
+        self.ahead = BlocksAhead(blocks, limits.reserve_ahead)
+        self.lockstep: Lockstep | None = None
+        """Everybody in the last batch, where that was the one before it once more, one token further."""
+        self._num_changes = -1
+        """Of the queues, when the last batch was complete."""
+        self._start_batch([])
 
     @property
     def has_work(self) -> bool:
@@ -54,26 +59,43 @@ class Scheduler:
 
     def schedule(self) -> list[ScheduledSequence]:
         """The next batch. Every sequence in it has the blocks it writes to, and they are its own."""
-        self._start_batch()
-        preemptions = self.num_preemptions
-        if self._schedule_decodes():
+        preemptions, changes = self.num_preemptions, self.queues.num_changes
+        self.ahead.start_step()
+        self.lockstep = self._next_lockstep()
+        self._start_batch([] if self.lockstep is None else self.lockstep.batch())
+        if self.lockstep is None and self._schedule_decodes():
             self._schedule_prefills()
+        self.ahead.take_turns(self.queues.running)
         if self.num_preemptions == preemptions:  # otherwise newcomers would take what was just given back
             self._admit()
             self._stalled = not self.queues.running
+        self._num_changes = self.queues.num_changes
+        if self._num_changes != changes:
+            self.lockstep = None
+        elif self.lockstep is not None:
+            self.lockstep.grown = self.ahead.given
         return self._batch
 
-    def _start_batch(self) -> None:
-        self._budget = self.limits.max_num_batched_tokens
-        self._batch: list[ScheduledSequence] = []
+    def _start_batch(self, decodes: list[ScheduledSequence]) -> None:
+        self._budget = self.limits.max_num_batched_tokens - len(decodes)
+        self._batch = decodes
         self._being_computed: set[bytes] = set()
         """Hashes of the blocks that the prefills of this batch fill next."""
+
+    def _next_lockstep(self) -> Lockstep | None:
+        """The batch before, if it is to run once more and nothing has to be taken from anybody for it."""
+        running, lockstep = self.queues.running, self.lockstep
+        if self.queues.num_changes != self._num_changes:
+            return None
+        if lockstep is None and in_lockstep(self._batch, running):
+            lockstep = Lockstep(running.copy())
+        return lockstep if lockstep is not None and self.ahead.suffice(lockstep) else None
 
     # --- running sequences --------------------------------------------------------------------------
 
     def _schedule_decodes(self) -> bool:
         """Whoever wants one token; returns whether somebody who runs wants more, as far as the budget let look."""
-        running, reserve_ahead = self.queues.running, self.limits.reserve_ahead
+        running = self.queues.running
         batch, budget, index, has_chunks = self._batch, self._budget, 0, False
         while index < len(running) and budget:
             seq = running[index]
@@ -84,16 +106,11 @@ class Scheduler:
             elif num_uncomputed and (start < seq.writable_len or self._make_writable(seq, start + 1)):
                 batch.append(ScheduledSequence(seq, start, 1, True))
                 budget -= 1
-                if reserve_ahead and start + 1 == seq.writable_len:
-                    self._reserve_next(seq, start + 2)
+                if start + 1 == seq.writable_len:
+                    self.ahead.give(running, [index])
             index += 1
         self._budget = budget
         return has_chunks
-
-    def _reserve_next(self, seq: Sequence, end: int) -> None:
-        """The block for the token after this step's, if the sequence goes on and nobody is short of blocks."""
-        if end < seq.stop_length and self.blocks.pool.num_available > _PLENTY * len(self.queues.running):
-            self.blocks.prepare_write(seq, end)
 
     def _schedule_prefills(self) -> None:
         running = self.queues.running
@@ -249,6 +266,7 @@ class Scheduler:
             self.num_preemptions += 1
             self._unschedule(victim)
         self.queues.remove(victim)
+        self.blocks.truncate(victim)  # what it has not written to is not worth a move
         mode: PreemptionMode = "recompute"
         if self.limits.preemption_mode == "swap" and self.blocks.swap_out(victim):
             mode = "swap"

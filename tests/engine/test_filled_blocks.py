@@ -19,7 +19,7 @@ def engine_about_to_fill() -> EngineCore:
 def test_they_become_findable_over_several_steps() -> None:
     engine = engine_about_to_fill()
     cached = [len(kinds(engine.step().events, ev.BlockCached)) for _ in range(4)]
-    assert cached == [24, 24, 12, 0]
+    assert cached == [16, 16, 16, 12]
     engine.check_integrity()
 
 
@@ -28,7 +28,7 @@ def test_whoever_asks_for_a_sequence_finds_all_of_them() -> None:
     engine.step()
     newcomer = ask(engine, engine.sequences[NUM_SEQS].token_ids[: BLOCK_SIZE + 1], seq_id=engine.open())
     report = engine.step()
-    assert len(kinds(report.events, ev.BlockCached)) >= NUM_SEQS - 24
+    assert len(kinds(report.events, ev.BlockCached)) >= NUM_SEQS - 16
     [hit] = kinds(report.events, ev.PrefixHit)
     assert (hit.seq_id, hit.num_tokens) == (newcomer, BLOCK_SIZE)
 

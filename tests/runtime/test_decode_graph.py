@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from pagedchat.engine.core import EngineCore
-from pagedchat.engine.output import BlockOp, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
+from pagedchat.engine.output import BlockOp, ModelRunnerOutput, Run, ScheduledSequence, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.runtime.batch_inputs import flatten
 from pagedchat.runtime.decode_graph import step_store
+from pagedchat.runtime.decode_graph.ahead import RunningStep
 from pagedchat.runtime.decode_graph.buckets import Bucket, batch_sizes, bucket_of, context_lens
 from pagedchat.runtime.decode_graph.check import keep_if_right
 from pagedchat.runtime.decode_graph.cluster_step import ClusterStep
@@ -174,6 +175,51 @@ def test_many_chats_get_the_same_tokens(family: str, device: str) -> None:
         assert replies[0] == replies[1]
         assert runner.decodes is not None
         assert runner.decodes.num_ahead > 3
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_of_a_run_only_the_first_batches_are_compared_with_what_was_begun(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def seen_by(step: RunningStep, parts: list[ScheduledSequence]) -> RunningStep | None:
+        compared.append(len(parts))
+        return compare(step, parts)
+
+    compared: list[int] = []
+    compare = RunningStep.seen_by
+    monkeypatch.setattr(RunningStep, "seen_by", seen_by)
+    model = tiny_model("opt", device, torch.float32)
+    replies = []
+    for captured in (False, True):
+        runner = make_runner(model, 600, captured=captured, max_num_seqs=64)
+        core = make_engine(runner, max_num_seqs=64)
+        for i in range(40):  # they come to the ends of blocks together
+            core.extend(core.open(), [i] * 10, SamplingParams(temperature=0, max_tokens=40, ignore_eos=True))
+        while core.has_work:
+            core.step()
+        replies.append([sequence.token_ids for sequence in core.sequences.values()])
+    assert replies[0] == replies[1]
+    assert runner.decodes is not None
+    assert runner.decodes.num_ahead == 38  # all of 39 decodes but the first
+    assert compared == [40]
+
+
+def test_a_batch_that_is_asked_for_again_is_not_answered_with_the_next_one() -> None:
+    runner = make_runner(tiny_model("opt", "cpu", torch.float32), 80, captured=True)
+    decodes, run = runner.decodes, Run(room=20)
+    assert decodes is not None
+    sequences = prefilled(runner, [30, 40])
+    answers = []
+    for _ in range(2):
+        begun = decodes.begin(SchedulerOutput(0, one_token_each(sequences), [], 2, run))
+        assert begun is not None
+        answers.append(decodes.finish(begun).token_ids)
+    assert answers[0] == answers[1]
+    assert decodes.num_ahead == 0
+    for sequence, token_ids in zip(sequences, answers[0], strict=True):
+        sequence.token_ids += token_ids
+    assert decodes.begin(SchedulerOutput(0, one_token_each(sequences), [], 2, run)) is not None
+    assert decodes.num_ahead == 1
 
 
 def test_what_cannot_be_captured_runs_as_before(

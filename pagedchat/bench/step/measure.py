@@ -6,7 +6,6 @@ from pagedchat.bench.engine.workloads import Prompts, Tokens
 from pagedchat.bench.step.host import HostTimes, TimedCore, read_host
 from pagedchat.bench.step.profile import trace_kernels
 from pagedchat.bench.step.trace import StepTrace, read_steps
-from pagedchat.chat.output_processor import OutputProcessor
 from pagedchat.config import EngineConfig
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import PagedChatError
@@ -74,7 +73,7 @@ class StepBench:
                 prompt=None,
                 prompt_token_ids=prompt,
                 params=_greedy(new_tokens),
-                processor=OutputProcessor(None),
+                processor=None,
             )
             for number, prompt in enumerate(prompts)
         ]

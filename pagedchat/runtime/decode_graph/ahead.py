@@ -2,9 +2,10 @@
 
 A captured step leaves on the device what the next one starts from, so the next one can run while the host takes in
 the tokens of this one. Whether it was the right one shows when the engine's next batch is there: the same
-sequences, each longer by the token chosen. If not, its tokens are thrown away. What it has written to the cache
-does no harm: a slot past the end of each sequence, in a block that this sequence alone may write to, before
-anything that comes later on the stream.
+sequences, each longer by the token chosen; in a run (`engine.output.Run`) the engine answers for that, and nothing
+is compared. If it was not, its tokens are thrown away. What it has written to the cache does no harm: a slot past
+the end of each sequence, in a block that this sequence alone may write to, before anything that comes later on the
+stream.
 
 All of this runs once a step for every sequence, on a host that must not be slower than the device. So what is known
 of the sequences lies in columns, which are compared and built as wholes.
@@ -121,14 +122,19 @@ class RunningStep:
             token_ids=of_these(self.token_ids),
         )
 
-    def may_begin(self) -> bool:
+    def may_begin(self, has_room: bool = False) -> bool:
         """Whether every sequence may write its token by now, in a step of this bucket: of a step not asked for yet.
 
         Those that end with the step before are no hindrance: nobody asks for what is computed for them. But there
         must be one that does not.
+
+        Args:
+            has_room: whether all of them are known to have the blocks for it.
         """
         starts, sequences = self.starts, self.sequences
-        if max(starts) >= self.bucket.context_len or any(map(ge, starts, [seq.writable_len for seq in sequences])):
+        if max(starts) >= self.bucket.context_len:
+            return False
+        if not has_room and any(map(ge, starts, [seq.writable_len for seq in sequences])):
             return False
         if self.own_starts and max(map(sub, starts, self.own_starts)) >= self.bucket.own_len:
             return False

@@ -11,7 +11,7 @@ from operator import sub
 
 import torch
 
-from pagedchat.engine.output import ModelRunnerOutput, ScheduledSequence, SchedulerOutput
+from pagedchat.engine.output import ModelRunnerOutput, Run, ScheduledSequence, SchedulerOutput
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.decode_graph.ahead import RunningStep
 from pagedchat.runtime.decode_graph.buckets import Bucket, bucket_of, shared_bucket
@@ -52,6 +52,8 @@ class DecodeSteps:
         self._store = StepStore(model, backend, self._buffers, model_len)
         self._uploads = Uploads(self._buffers)
         self._ahead: RunningStep | None = None
+        self._run: Run | None = None
+        """That of the batch begun last."""
         self._number = 0
         on_gpu = backend.device.type == "cuda"
         self._events = [torch.cuda.Event() for _ in range(3 if on_gpu else 0)]  # type: ignore[no-untyped-call]
@@ -81,9 +83,8 @@ class DecodeSteps:
         """
         started = time.perf_counter()
         ahead, self._ahead = self._ahead, None
-        running = None
-        if ahead is not None and not batch.block_ops and batch.num_tokens == len(batch.scheduled):
-            running = ahead.seen_by(batch.scheduled)
+        running = None if ahead is None or batch.block_ops else self._asked_for(ahead, batch)
+        self._run = batch.run
         has_less = ahead is not None and running is not ahead
         if running is None:
             running, has_less = self._begin_now(batch), False
@@ -92,7 +93,7 @@ class DecodeSteps:
         if running is None:
             return None
         if goes_on and running.choice != "host" and self._fits_no_smaller(running):
-            self._begin_next(running, has_less)
+            self._begin_next(running, has_less, has_room=batch.run is not None and batch.run.room > 1)
         return Begun(running, time.perf_counter() - started)
 
     def finish(self, begun: Begun) -> ModelRunnerOutput:
@@ -111,6 +112,14 @@ class DecodeSteps:
                 self._ahead.token_ids = chosen
         seconds = (0.0, waited - launched, time.perf_counter() - waited, begun.seconds)
         return ModelRunnerOutput([[token_id] for token_id in chosen], *seconds)
+
+    def _asked_for(self, ahead: RunningStep, batch: SchedulerOutput) -> RunningStep | None:
+        """The step begun ahead, as far as the batch asks for it; None if it is another one."""
+        parts = batch.scheduled
+        if batch.run is not None and batch.run is self._run and parts[0].start == ahead.starts[0]:
+            ahead.grown = batch.run.grown
+            return ahead
+        return ahead.seen_by(parts) if batch.num_tokens == len(parts) else None
 
     def _begin_now(self, batch: SchedulerOutput) -> RunningStep | None:
         parts = batch.scheduled
@@ -172,9 +181,9 @@ class DecodeSteps:
         smallest = bucket_of(len(running.rows), 1, self._max_num_seqs, self._model_len)
         return smallest is not None and smallest.num_seqs == running.bucket.num_seqs
 
-    def _begin_next(self, running: RunningStep, has_less: bool) -> None:
+    def _begin_next(self, running: RunningStep, has_less: bool, has_room: bool) -> None:
         following, step = running.next(), self._step_of(running)
-        if step is None or not following.may_begin():
+        if step is None or not following.may_begin(has_room):
             return
         if has_less:
             self._uploads.places(running, following)

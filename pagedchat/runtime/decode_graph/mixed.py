@@ -28,8 +28,10 @@ def execute_mixed(
         others: runs everything else.
         prefills: runs chunks of prompts, if it can.
     """
-    single = [part for part in batch.scheduled if _is_decode(part)]
-    chunks = [part for part in batch.scheduled if not _is_decode(part)]
+    single, chunks = batch.scheduled, []
+    if batch.run is None:  # otherwise there is nothing but decodes
+        single = [part for part in batch.scheduled if _is_decode(part)]
+        chunks = [part for part in batch.scheduled if not _is_decode(part)]
     decoding = prefilling = None
     if single:
         # Whoever comes to the end of the prompt joins the decodes: what was begun ahead would lack its row.

@@ -57,6 +57,14 @@ class SharedState(NamedTuple):
     """`[num_groups + 1]`, int32."""
 
 
+class _TableCopy(NamedTuple):
+    """The way of a bucket's block tables to the device, through one of the pieces of pinned memory; views."""
+
+    tables: torch.Tensor
+    stage: torch.Tensor
+    there: torch.Tensor
+
+
 def no_rows() -> Batch:
     """A batch of nothing but padding."""
     return Batch([], [], torch.empty((0, 0), dtype=torch.int32), torch.empty((0, ROW_WORDS), dtype=torch.int32))
@@ -82,6 +90,7 @@ class StateBuffers:
         self._arrivals = torch.zeros(1, dtype=torch.int32, device=device)
         self._tables = torch.zeros(size, dtype=torch.int32)
         """Block tables as the device has them, or will with the next copy."""
+        self._table_copies: dict[Bucket, list[_TableCopy]] = {}
         self._table_words = _words(self._tables)
         self._turn = 0
 
@@ -153,7 +162,17 @@ class StateBuffers:
         Args:
             bucket: that of the last `upload`.
         """
-        self._copy(bucket, tables_start(bucket), [])
+        self._turn = (self._turn + 1) % _NUM_STAGES
+        if bucket not in self._table_copies:
+            self._table_copies[bucket] = [self._table_copy(bucket, stage) for stage in self._stages]
+        copy = self._table_copies[bucket][self._turn]
+        copy.stage.copy_(copy.tables)
+        copy.there.copy_(copy.stage, non_blocking=True)
+
+    def _table_copy(self, bucket: Bucket, stage: torch.Tensor) -> "_TableCopy":
+        start, size = tables_start(bucket), bucket.num_seqs * bucket.num_blocks(self._block_size)
+        end = start + size
+        return _TableCopy(self._tables[:size], stage[start:end], self._device[start:end])
 
     def upload_places(self, bucket: Bucket, positions: list[int]) -> None:
         """Queue a copy of everything but the tokens, which the device knows before the host does.

@@ -1,0 +1,43 @@
+"""A model runner that holds every batch of a run against the one before, and leaves the work to another runner."""
+
+from itertools import pairwise
+
+from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, Run, SchedulerOutput
+
+
+class RunChecker:
+    def __init__(self, runner: ModelRunner) -> None:
+        self.runner = runner
+        self.run: Run | None = None
+        self.num_in_runs = 0
+        """Batches that belonged to a run."""
+        self._lens: list[tuple[int, int]] = []
+        self._tables: list[list[int]] = []
+
+    def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
+        parts = batch.scheduled
+        assert batch.num_tokens == sum(part.num_tokens for part in parts)
+        assert all(part.start == part.sequence.num_computed for part in parts)
+        if batch.run is not None:
+            self.check(batch, batch.run)
+        self.run = batch.run
+        self._lens = [(part.sequence.seq_id, len(part.sequence) + 1) for part in parts]
+        self._tables = [part.sequence.block_table.copy() for part in parts]
+        return self.runner.execute(batch)
+
+    def check(self, batch: SchedulerOutput, run: Run) -> None:
+        """The batch before is known, even if it was the first of the run, which does not say so yet."""
+        self.num_in_runs += 1
+        sequences = [part.sequence for part in batch.scheduled]
+        assert [(sequence.seq_id, len(sequence)) for sequence in sequences] == self._lens
+        assert all(part.num_tokens == 1 and part.samples for part in batch.scheduled)
+        for i, (sequence, before) in enumerate(zip(sequences, self._tables, strict=True)):
+            now = sequence.block_table
+            assert now[: len(before)] == before
+            assert (len(now) > len(before)) == (i in run.grown)
+            assert sequence.writable_len - sequence.num_computed >= run.room > 0
+
+
+def distinct(runs: list[Run | None]) -> int:
+    """Runs among those of successive batches."""
+    return sum(after is not None and after is not before for before, after in pairwise([None, *runs]))

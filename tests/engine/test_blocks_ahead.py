@@ -1,0 +1,119 @@
+"""Blocks before they are needed: a few in each step, none where they are short, and all of them come back."""
+
+import pytest
+
+from pagedchat import events as ev
+from pagedchat.engine.blocks_ahead import AT_ONCE
+from pagedchat.engine.core import EngineCore
+from pagedchat.engine.sequence import Sequence
+from tests.engine.test_core import ask, kinds, make_engine, tokens
+
+BLOCK_SIZE = 16
+
+
+def decoding(num_seqs: int, prompt_len: int, max_tokens: int = 100, *, spare: int = 20, **limits) -> EngineCore:
+    """Sequences of the same length with nothing in common, all of whose prompts are computed."""
+    sizes = {"block_size": BLOCK_SIZE, "max_num_batched_tokens": num_seqs * prompt_len, "max_num_seqs": num_seqs}
+    engine = make_engine(num_blocks=num_seqs * spare, **({"reserve_ahead": True} | sizes | limits))
+    for i in range(num_seqs):
+        ask(engine, [i, *tokens(prompt_len - 1)], max_tokens=max_tokens)
+    engine.step()
+    return engine
+
+
+def num_ahead(engine: EngineCore, seq: Sequence) -> int:
+    """Blocks after the one to which the sequence has written last."""
+    return len(seq.block_table) - engine.blocks.num_blocks_for(seq.num_computed)
+
+
+@pytest.mark.parametrize(("num_seqs", "at_most"), [(33, AT_ONCE), (256, AT_ONCE), (300, 38)])
+def test_equal_sequences_get_their_blocks_over_several_steps(num_seqs: int, at_most: int) -> None:
+    engine = decoding(num_seqs, 20)
+    given = []
+    for _ in range(36):
+        given.append(len(kinds(engine.step().events, ev.BlockAllocated)))
+        for seq in engine.sequences.values():
+            assert seq.writable_len > seq.num_computed  # the step after may begin
+            assert num_ahead(engine, seq) <= 1
+    assert max(given) <= at_most
+    assert sum(given) >= 2 * num_seqs
+    engine.check_integrity()
+
+
+def test_the_last_of_some_get_theirs_in_time_though_those_before_have_ended() -> None:
+    engine = decoding(80, 20)
+    for seq_id in range(1, 70):
+        engine.step()
+        engine.stop(seq_id)
+        assert all(seq.writable_len > seq.num_computed for seq in engine.scheduler.queues.running)
+
+
+def test_few_sequences_get_their_block_one_step_before() -> None:
+    engine = decoding(3, 20)
+    given = [len(kinds(engine.step().events, ev.BlockAllocated)) for _ in range(32)]
+    assert given == [3 if step in {11, 27} else 0 for step in range(32)]
+
+
+def test_nobody_has_blocks_ahead_where_it_was_not_asked_for() -> None:
+    engine = decoding(40, 20, reserve_ahead=False)
+    for _ in range(40):
+        engine.step()
+        assert not any(num_ahead(engine, seq) for seq in engine.sequences.values())
+
+
+def test_nobody_has_blocks_ahead_where_they_are_short() -> None:
+    engine = decoding(40, 20, max_tokens=45, spare=6)  # two blocks each are taken
+    for _ in range(40):
+        engine.step()
+        assert not any(num_ahead(engine, seq) for seq in engine.sequences.values())
+    assert engine.scheduler.num_preemptions == 0
+
+
+def test_no_block_is_taken_for_a_token_that_is_not_computed() -> None:
+    engine = decoding(40, 20, max_tokens=13)  # the last token, at position 32, is sampled but not computed
+    while engine.has_work:
+        engine.step()
+        assert all(len(seq.block_table) <= 2 for seq in engine.sequences.values())
+    engine = decoding(40, 20, max_tokens=14)
+    while engine.has_work:
+        engine.step()
+    assert {len(seq.block_table) for seq in engine.sequences.values()} == {3}
+
+
+@pytest.fixture
+def with_blocks_ahead() -> EngineCore:
+    engine = decoding(40, 20, num_host_blocks=400, preemption_mode="swap")
+    engine.step()
+    engine.step()
+    assert all(num_ahead(engine, seq) == 1 for seq in engine.sequences.values())
+    return engine
+
+
+def test_blocks_ahead_come_back_when_a_sequence_stops_or_is_cut(with_blocks_ahead: EngineCore) -> None:
+    engine = with_blocks_ahead
+    in_use = engine.blocks.pool.num_in_use
+    engine.stop(1)
+    engine.rewind(2, 18)
+    engine.close(3)
+    assert engine.blocks.pool.num_in_use == in_use - 1 - 1 - 3
+    engine.check_integrity()
+
+
+def test_a_fork_shares_no_block_that_nobody_has_written_to(with_blocks_ahead: EngineCore) -> None:
+    engine = with_blocks_ahead
+    child = engine.sequences[engine.fork(1)]
+    assert num_ahead(engine, engine.sequences[1]) == num_ahead(engine, child) == 0
+    report = engine.step()
+    assert len(kinds(report.events, ev.BlockCopied)) == 1
+    engine.check_integrity()
+
+
+def test_blocks_ahead_are_not_swapped_out(with_blocks_ahead: EngineCore) -> None:
+    engine = with_blocks_ahead
+    num_blocks = engine.blocks.num_blocks_for(engine.sequences[40].num_computed)
+    pool = engine.blocks.pool
+    engine.controls.set_limit(pool.num_in_use - 1)
+    assert engine.sequences[40].status == "swapped"
+    [moved] = kinds(engine.step().events, ev.SwappedOut)
+    assert len(moved.block_ids) == num_blocks
+    engine.check_integrity()
