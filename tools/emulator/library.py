@@ -1,0 +1,56 @@
+"""Kernel files and the runtime as libraries in this process."""
+
+import ctypes
+from functools import cache
+from pathlib import Path
+
+from pagedchat.jit.variant import Variant
+from pagedchat.resources import resource_dir
+from tools.emulator.compiler import HERE, build, preprocess
+from tools.emulator.entries import find_entries
+from tools.emulator.translate_asm import translate_asm
+from tools.emulator.translate_shared import translate_shared
+
+ARCHITECTURE = 900
+"""`__CUDA_ARCH__`: of sm_90."""
+_KERNEL_OPTIONS = ["-O1", "-fvisibility=hidden", "-fno-gnu-unique", "-fno-strict-aliasing"]
+"""NOTE: without the second and third, functions of the same name in two variants would be one."""
+_RUNTIME_OPTIONS = ["-O2"]
+
+
+def load_kernel(variant: Variant, folder: Path | None = None) -> ctypes.CDLL:
+    """The library of a variant.
+
+    Args:
+        variant: file and constants.
+        folder: with the kernel files; the project's by default.
+
+    Raises:
+        EmulatorMissingError: this machine cannot do it.
+        KernelCompileError: the compiler refuses.
+        OSError: there is no such file.
+    """
+    _runtime()
+    return ctypes.CDLL(str(build(variant.stem, translated(variant, folder), [*_KERNEL_OPTIONS, f"-I{HERE / 'device'}"])))
+
+
+def translated(variant: Variant, folder: Path | None = None) -> str:
+    """The C++ that is compiled for the CPU."""
+    source = (folder or resource_dir("kernels")) / f"{variant.stem}.cu"
+    source.stat()
+    defines = [f"-D{name}={value}" for name, value in variant.defines]
+    includes = [f"-I{HERE / 'device'}", f"-I{source.parent}", f"-I{resource_dir('kernels')}"]
+    text = preprocess(source, [f"-D__CUDA_ARCH__={ARCHITECTURE}", *defines, *includes])
+    glue = "".join(entry.glue for entry in find_entries(text))
+    body = translate_shared(translate_asm(text))
+    return f'#include "device.h"\n#include "entry.h"\n{body}\n{glue}'
+
+
+@cache
+def _runtime() -> ctypes.CDLL:
+    """What all kernels call: compiled as one file, and visible to those that are loaded later."""
+    folder = HERE / "runtime"
+    text = "".join(f'#include "{path}"\n' for path in sorted(folder.glob("*.cpp")))
+    files = sorted([*folder.iterdir(), *(HERE / "device").iterdir()])
+    contents = "".join(f"// {line}\n" for path in files for line in path.read_text(encoding="utf-8").splitlines())
+    return ctypes.CDLL(str(build("runtime", text + contents, _RUNTIME_OPTIONS)), mode=ctypes.RTLD_GLOBAL)

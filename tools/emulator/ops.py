@@ -1,0 +1,96 @@
+"""The ops of pagedchat on the emulator: within `kernels_on_cpu` they launch their kernels on tensors of the CPU.
+
+What asks about a GPU in `pagedchat.ops` is answered as if there were one of sm_90. Ops that need more than that of
+CUDA (`swap_blocks` wants pinned memory) go through torch as ever.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import pagedchat.ops
+from pagedchat.jit.driver import Gpu
+from pagedchat.jit.variant import Constant, Variant
+from tools.emulator.kernel import SHARED_LIMIT, EmulatedKernel
+
+_CAPABILITY = (9, 0)
+
+
+class EmulatedKernels:
+    """Kernels by name, in place of `pagedchat.jit.launch.KernelStore`; each is built once.
+
+    Args:
+        seed: of all launches; see `EmulatedKernel`.
+    """
+
+    def __init__(self, seed: int = 1) -> None:
+        self.seed = seed
+        self._kernels: dict[tuple[Variant, str | None], EmulatedKernel] = {}
+
+    def get(
+        self, stem: str, device_index: int | None = None, entry: str | None = None, **constants: Constant
+    ) -> EmulatedKernel:
+        """The kernel `entry` (`stem` by default) of `kernels/{stem}.cu`, compiled with `constants`."""
+        key = (Variant.of(stem, **constants), entry)
+        if key not in self._kernels:
+            self._kernels[key] = EmulatedKernel(*key, seed=self.seed)
+        return self._kernels[key]
+
+    @property
+    def num_launches(self) -> int:
+        """Of all kernels."""
+        return sum(kernel.num_launches for kernel in self._kernels.values())
+
+
+@contextmanager
+def kernels_on_cpu(*, seed: int = 1, num_multiprocessors: int = 132) -> Iterator[EmulatedKernels]:
+    """Within it, ops launch their kernels on the CPU.
+
+    Args:
+        seed: of the order in which warps run and copies land; 0 is in order and without delay.
+        num_multiprocessors: that ops believe in; fewer make fewer thread blocks where a kernel fills the GPU.
+    """
+    kernels = EmulatedKernels(seed)
+    answers = _answers(kernels, num_multiprocessors)
+    before: list[tuple[ModuleType, str, Any]] = []
+    for module in _modules():
+        _forget(module)
+        for name in answers.keys() & vars(module).keys():
+            before.append((module, name, getattr(module, name)))
+            setattr(module, name, answers[name])
+    try:
+        yield kernels
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)
+            _forget(module)
+
+
+def _answers(kernels: EmulatedKernels, num_multiprocessors: int) -> dict[str, Any]:
+    """By the names under which ops ask."""
+    gpu = Gpu(0, "the emulator", _CAPABILITY, 1 << 30, num_multiprocessors, SHARED_LIMIT)
+    return {
+        "get_kernel": kernels.get,
+        "gpu": lambda _index: gpu,
+        "on_cuda": lambda *_tensors: True,
+        "current_stream": lambda _device: 0,
+        "stream_of": lambda _tensor: 0,
+        "can_overlap": lambda _device: True,
+        "_capability": lambda _device: _CAPABILITY,
+        "_num_multiprocessors": lambda _index: num_multiprocessors,
+    }
+
+
+def _modules() -> list[ModuleType]:
+    names = [module.name for module in pkgutil.iter_modules(pagedchat.ops.__path__)]
+    return [importlib.import_module(f"pagedchat.ops.{name}") for name in names]
+
+
+def _forget(module: ModuleType) -> None:
+    """Plans that were made for another GPU."""
+    for value in list(vars(module).values()):
+        if hasattr(value, "cache_clear"):
+            value.cache_clear()

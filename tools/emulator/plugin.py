@@ -1,0 +1,34 @@
+"""A plugin of pytest (`-p tools.emulator.plugin`): every test runs with the ops' kernels on the CPU.
+
+Tests for the device "cpu", which are about torch otherwise, are then about the kernels.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from pagedchat.errors import PagedChatError
+from tools.emulator.compiler import find_compiler
+from tools.emulator.ops import kernels_on_cpu
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--emulator-seed` and `--multiprocessors`."""
+    group = parser.getgroup("emulator", "kernels on the CPU")
+    group.addoption("--emulator-seed", type=int, default=1, help="order of warps and copies; 0 is in order")
+    group.addoption("--multiprocessors", type=int, default=132, help="that ops believe in")
+
+
+def pytest_sessionstart() -> None:
+    """Says at once what is missing."""
+    try:
+        find_compiler()
+    except PagedChatError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+@pytest.fixture(autouse=True)
+def _kernels_on_cpu(request: pytest.FixtureRequest) -> Iterator[None]:
+    option = request.config.getoption
+    with kernels_on_cpu(seed=option("--emulator-seed"), num_multiprocessors=option("--multiprocessors")):
+        yield
