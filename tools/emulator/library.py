@@ -1,6 +1,7 @@
 """Kernel files and the runtime as libraries in this process."""
 
 import ctypes
+import hashlib
 from functools import cache
 from pathlib import Path
 
@@ -31,7 +32,8 @@ def load_kernel(variant: Variant, folder: Path | None = None) -> ctypes.CDLL:
         OSError: there is no such file.
     """
     _runtime()
-    return ctypes.CDLL(str(build(variant.stem, translated(variant, folder), [*_KERNEL_OPTIONS, f"-I{HERE / 'device'}"])))
+    text = translated(variant, folder) + _digest(HERE / "device")
+    return ctypes.CDLL(str(build(variant.stem, text, [*_KERNEL_OPTIONS, f"-I{HERE / 'device'}"])))
 
 
 def translated(variant: Variant, folder: Path | None = None) -> str:
@@ -49,8 +51,13 @@ def translated(variant: Variant, folder: Path | None = None) -> str:
 @cache
 def _runtime() -> ctypes.CDLL:
     """What all kernels call: compiled as one file, and visible to those that are loaded later."""
-    folder = HERE / "runtime"
-    text = "".join(f'#include "{path}"\n' for path in sorted(folder.glob("*.cpp")))
-    files = sorted([*folder.iterdir(), *(HERE / "device").iterdir()])
-    contents = "".join(f"// {line}\n" for path in files for line in path.read_text(encoding="utf-8").splitlines())
-    return ctypes.CDLL(str(build("runtime", text + contents, _RUNTIME_OPTIONS)), mode=ctypes.RTLD_GLOBAL)
+    sources = sorted((HERE / "runtime").glob("*.cpp"))
+    text = "".join(f'#include "{path}"\n' for path in sources) + _digest(HERE / "runtime") + _digest(HERE / "device")
+    return ctypes.CDLL(str(build("runtime", text, _RUNTIME_OPTIONS)), mode=ctypes.RTLD_GLOBAL)
+
+
+@cache
+def _digest(folder: Path) -> str:
+    """A comment that changes with what is included from a folder."""
+    contents = b"".join(path.read_bytes() for path in sorted(folder.iterdir()))
+    return f"// {hashlib.sha256(contents).hexdigest()}\n"

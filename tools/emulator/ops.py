@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+import torch
+
 import pagedchat.ops
 from pagedchat.jit.driver import Gpu
 from pagedchat.jit.variant import Constant, Variant
@@ -71,6 +73,7 @@ def kernels_on_cpu(*, seed: int = 1, num_multiprocessors: int = 132) -> Iterator
 
 def _answers(kernels: EmulatedKernels, num_multiprocessors: int) -> dict[str, Any]:
     """By the names under which ops ask."""
+    counters = torch.zeros(1 << 16, dtype=torch.int32)
     gpu = Gpu(0, "the emulator", _CAPABILITY, 1 << 30, num_multiprocessors, SHARED_LIMIT)
     return {
         "get_kernel": kernels.get,
@@ -79,6 +82,7 @@ def _answers(kernels: EmulatedKernels, num_multiprocessors: int) -> dict[str, An
         "current_stream": lambda _device: 0,
         "stream_of": lambda _tensor: 0,
         "can_overlap": lambda _device: True,
+        "arrival_counters": lambda _device, _count: counters,
         "_capability": lambda _device: _CAPABILITY,
         "_num_multiprocessors": lambda _index: num_multiprocessors,
     }

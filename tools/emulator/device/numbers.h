@@ -7,11 +7,11 @@
 #include "halves.h"
 
 template <typename A, typename B>
-inline auto min(A a, B b) -> decltype(true ? a : b) {
+inline auto min(A a, B b) {
   return b < a ? b : a;
 }
 template <typename A, typename B>
-inline auto max(A a, B b) -> decltype(true ? a : b) {
+inline auto max(A a, B b) {
   return a < b ? b : a;
 }
 

@@ -14,7 +14,7 @@ namespace emulator {
 namespace {
 
 std::string failure_text;
-uintptr_t bad_address;
+void* bad_address;
 struct sigaction previous_segv, previous_bus;
 std::vector<char> signal_stack(64 << 10);
 stack_t previous_stack;
@@ -30,8 +30,8 @@ std::string text_of(const Thread& thread) {
 }
 
 [[noreturn]] void fail_for_memory() {
-  const bool in_shared = current->block.memory.contains(reinterpret_cast<void*>(bad_address - 4095));
-  fail(in_shared ? "memory behind the end of shared memory is touched" : "memory that is not there is touched");
+  const bool is_shared = current->block.memory.is_close_behind(bad_address);
+  fail(is_shared ? "memory behind the end of shared memory is touched" : "memory that is not there is touched");
 }
 
 // The thread goes on in `fail_for_memory`, on its own stack.
@@ -40,7 +40,7 @@ void handle_bad_access(int number, siginfo_t* info, void* context) {
     sigaction(number, number == SIGBUS ? &previous_bus : &previous_segv, nullptr);
     return;  // what was tried is tried again
   }
-  bad_address = reinterpret_cast<uintptr_t>(info->si_addr);
+  bad_address = info->si_addr;
   greg_t* registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
   registers[REG_RSP] = ((registers[REG_RSP] - 256) & ~static_cast<greg_t>(15)) - 8;  // as after a call
   registers[REG_RIP] = reinterpret_cast<greg_t>(&fail_for_memory);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t SIZE = 256 << 10;  // what the 14 bits of a matrix descriptor of wgmma can say
 constexpr size_t MOST = 227 << 10;  // of a thread block on sm_90
-constexpr size_t PAGE = 4096;
+constexpr size_t GUARD = 256 << 10;  // memory behind it that nobody may touch
 constexpr size_t ALIGNMENT = 1024;  // of every variable, as the largest swizzle of matrices needs it
 constexpr unsigned char UNTOUCHED = 0xff;
 
@@ -28,8 +28,8 @@ char* new_area() {
     free_areas.pop_back();
     return area;
   }
-  void* area = mmap(nullptr, SIZE + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (area == MAP_FAILED || mprotect(static_cast<char*>(area) + SIZE, PAGE, PROT_NONE)) {
+  void* area = mmap(nullptr, SIZE + GUARD, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (area == MAP_FAILED || mprotect(static_cast<char*>(area) + SIZE, GUARD, PROT_NONE)) {
     throw std::runtime_error("there is no memory for more thread blocks");
   }
   return static_cast<char*>(area);
@@ -61,6 +61,11 @@ void* SharedMemory::variable(const void* key, size_t bytes) {
 bool SharedMemory::contains(const void* pointer) const {
   const char* address = static_cast<const char*>(pointer);
   return address >= base_ && address <= base_ + SIZE;
+}
+
+bool SharedMemory::is_close_behind(const void* pointer) const {
+  const char* address = static_cast<const char*>(pointer);
+  return address >= base_ + SIZE && address < base_ + SIZE + GUARD;
 }
 
 uint32_t SharedMemory::offset_of(const void* pointer) const {

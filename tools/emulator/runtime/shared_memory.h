@@ -1,6 +1,6 @@
 // The shared memory of a thread block: static variables from its beginning, dynamic memory up to its very end.
 //
-// Behind the end lies a page that nobody may touch. What nobody has written yet has all bits set, which are NaNs.
+// Behind the end lies memory that nobody may touch. What nobody has written yet has all bits set, which are NaNs.
 
 #pragma once
 
@@ -21,6 +21,7 @@ class SharedMemory {
   void* variable(const void* key, size_t bytes);  // a static one; the same for the same key
   void* dynamic() const { return base_ + dynamic_offset_; }
   bool contains(const void* pointer) const;
+  bool is_close_behind(const void* pointer) const;  // where an index that is too large leads
   uint32_t offset_of(const void* pointer) const;
   char* at(uint32_t offset) const { return base_ + offset; }
   static bool has(uint32_t offset, size_t bytes);

@@ -1,0 +1,99 @@
+"""The project's own kernels on the CPU, in several orders of warps, against torch or float64.
+
+Small shapes of one variant each: what CI, which has no GPU, can say of the kernels.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from pagedchat.ops.add_norm import add_norm
+from pagedchat.ops.attention_options import AttentionOptions
+from pagedchat.ops.cluster_linear import cluster_linear
+from pagedchat.ops.paged_attention_split import paged_attention_split
+from pagedchat.ops.paged_prefill_wgmma import launch as launch_wgmma
+from pagedchat.ops.persistent_decode import PersistentDecode
+from pagedchat.ops.persistent_plan import PersistentShape, plan_persistent
+from pagedchat.ops.small_batch_linear import small_batch_linear
+from tests.ops import persistent_case
+from tests.ops.cuda_layout_case import check_attention, make_layout_case
+from tests.ops.small_batch_case import allowed, error, exact_norm, make_norm, normal
+from tests.tools.emulator_case import needs_compiler
+from tools.emulator.kernel import SHARED_LIMIT
+from tools.emulator.ops import EmulatedKernels, kernels_on_cpu
+
+pytestmark = needs_compiler
+
+HALF = torch.float16
+SEEDS = [0, 1, 2]
+FEW_MULTIPROCESSORS = 28
+
+
+@pytest.fixture(params=SEEDS)
+def kernels(request: pytest.FixtureRequest) -> Iterator[EmulatedKernels]:
+    """Ops launch their kernels, and have done so at the end."""
+    with kernels_on_cpu(seed=request.param, num_multiprocessors=FEW_MULTIPROCESSORS) as emulated:
+        yield emulated
+    assert emulated.num_launches > 0
+
+
+def test_add_norm(kernels: EmulatedKernels) -> None:
+    norm = make_norm("layer", 768, "cpu", HALF)
+    assert norm is not None
+    hidden, update = (normal(5, 768, device="cpu", dtype=HALF, seed=seed) for seed in (1, 2))
+    before = hidden.clone()
+    normed = add_norm(hidden, update, norm)
+    assert torch.equal(hidden, before + update)
+    assert error(normed, exact_norm(norm, hidden.double())) < allowed(HALF)
+
+
+def test_small_batch_linear_normed_and_paired(kernels: EmulatedKernels) -> None:
+    rows, norm = normal(5, 256, device="cpu", dtype=HALF), make_norm("rms", 256, "cpu", HALF)
+    weight = normal(64, 256, device="cpu", dtype=HALF, scale=1 / 16)
+    gate, value = (exact_norm(norm, rows.double()) @ weight.double().T).chunk(2, dim=1)
+    found = small_batch_linear(rows, weight, norm=norm, activation="silu", paired=True)
+    assert error(found, gate * gate.sigmoid() * value) < allowed(HALF)
+
+
+def test_cluster_linear(kernels: EmulatedKernels) -> None:
+    rows, residual = (normal(11, width, device="cpu", dtype=HALF) for width in (1024, 64))
+    weight = normal(64, 1024, device="cpu", dtype=HALF, scale=1 / 32)
+    found = cluster_linear(rows, weight, residual=residual)
+    assert error(found, rows.double() @ weight.double().T + residual.double()) < allowed(HALF)
+
+
+def test_thread_blocks_that_share_a_sequence_merge(kernels: EmulatedKernels) -> None:
+    case = make_layout_case([5, 300, 0, 64], dtype=HALF)
+    options, output, lse = AttentionOptions(scale=0.125), case.poisoned_output(), case.poisoned_lse()
+    tensors = (case.query, case.key_cache, case.value_cache, case.block_tables, case.seq_lens)
+    paged_attention_split(*tensors, options, max_seq_len=300, output=output, lse=lse)
+    check_attention(case, options, output, lse)
+
+
+def test_prefill_by_warpgroups(kernels: EmulatedKernels) -> None:
+    case = make_layout_case([150, 9], [30, 9], num_heads=2, num_kv_heads=1, dtype=HALF)
+    options, output, lse = AttentionOptions(scale=0.125), case.poisoned_output(), case.poisoned_lse()
+    tensors = (case.query, case.key_cache, case.value_cache, case.block_tables, case.seq_lens, case.cu_seqlens_q)
+    launch_wgmma(*tensors, options, case.max_query_len, output, lse)
+    check_attention(case, options, output, lse)
+
+
+SMALL = PersistentShape(192, 192, 3, 3, 64, persistent_case.BLOCK_SIZE, gated=False)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_whole_step_in_one_launch(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(persistent_case.SHAPES, "opt", SMALL)
+    monkeypatch.setattr(persistent_case, "NUM_LAYERS", 2)
+    monkeypatch.setattr(persistent_case, "VOCAB_SIZE", 203)
+    plan = plan_persistent(SMALL, 1, 256, FEW_MULTIPROCESSORS, SHARED_LIMIT)
+    assert plan is not None
+    model, state = persistent_case.random_model("opt", HALF), persistent_case.random_state([40])
+    twin, expected, logits = persistent_case.moved(state, "cpu"), torch.empty(1, 203).half(), torch.empty(1, 203).half()
+    PersistentDecode(model, 1, plan)(twin, expected)
+    with kernels_on_cpu(seed=seed, num_multiprocessors=FEW_MULTIPROCESSORS) as emulated:
+        PersistentDecode(model, 1, plan)(state, logits)
+    assert emulated.num_launches == 1
+    assert error(logits, expected.double()) < 4e-3
+    assert (state.token_ids.item(), state.positions.item()) == (logits.argmax().item(), 41)
