@@ -14,6 +14,9 @@ ARGS   ?=
 INSTALLED     := $(VENV)/installed
 INSTALLED_DEV := $(VENV)/installed-dev
 
+# What clang-format keeps: kernels, the emulator that runs them on a CPU, its tests' kernels.
+CPP_FILES := kernels/*.cu kernels/*.cuh tools/emulator/*/*.h tools/emulator/*/*.cpp tests/tools/emulated_kernels/*.cu
+
 .PHONY: help chat check check-source check-kernels format clean
 
 help:
@@ -31,7 +34,7 @@ check: $(INSTALLED_DEV)
 check-source: $(INSTALLED_DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/clang-format --dry-run --Werror kernels/*.cu kernels/*.cuh
+	$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
@@ -41,7 +44,7 @@ check-kernels: $(INSTALLED_DEV)
 format: $(INSTALLED_DEV)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
-	$(BIN)/clang-format -i kernels/*.cu kernels/*.cuh
+	$(BIN)/clang-format -i $(CPP_FILES)
 
 clean:
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,4 +1,4 @@
-"""Small kernels as text, compiled for the CPU; and whether this machine can do that."""
+"""Small kernels compiled for the CPU, and whether this machine can do that."""
 
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from pagedchat.jit.variant import Constant, Variant
 from tools.emulator.compiler import find_compiler
 from tools.emulator.kernel import EmulatedKernel
 
+FOLDER = Path(__file__).with_name("emulated_kernels")
 SEEDS = range(6)
 
 
@@ -26,11 +27,11 @@ needs_compiler = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
 
 class Kernels:
-    """The entry points of one text."""
+    """The entry points of a small file of emulated_kernels/."""
 
-    def __init__(self, folder: Path, text: str, **constants: Constant) -> None:
-        (folder / "small.cu").write_text(text, encoding="utf-8")
-        self._folder, self._variant = folder, Variant.of("small", **constants)
+    def __init__(self, stem: str, folder: Path = FOLDER, **constants: Constant) -> None:
+        self._folder, self._variant = folder, Variant.of(stem, **constants)
+        self.constants = constants
         self._kernels: dict[str, EmulatedKernel] = {}
 
     def run(

@@ -90,7 +90,11 @@ def test_a_whole_step_in_one_launch(seed: int, monkeypatch: pytest.MonkeyPatch) 
     plan = plan_persistent(SMALL, 1, 256, FEW_MULTIPROCESSORS, SHARED_LIMIT)
     assert plan is not None
     model, state = persistent_case.random_model("opt", HALF), persistent_case.random_state([40])
-    twin, expected, logits = persistent_case.moved(state, "cpu"), torch.empty(1, 203).half(), torch.empty(1, 203).half()
+    twin, expected, logits = (
+        persistent_case.moved(state, "cpu"),
+        torch.empty(1, 203).half(),
+        torch.empty(1, 203).half(),
+    )
     PersistentDecode(model, 1, plan)(twin, expected)
     with kernels_on_cpu(seed=seed, num_multiprocessors=FEW_MULTIPROCESSORS) as emulated:
         PersistentDecode(model, 1, plan)(state, logits)

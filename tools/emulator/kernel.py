@@ -32,7 +32,9 @@ class EmulatedKernel:
         KernelCompileError: the compiler refuses.
     """
 
-    def __init__(self, variant: Variant, entry: str | None = None, folder: Path | None = None, seed: int = 1) -> None:
+    def __init__(
+        self, variant: Variant, entry: str | None = None, folder: Path | None = None, seed: int = 1
+    ) -> None:
         self.entry = entry or variant.stem
         self.seed = seed
         self.num_launches = 0

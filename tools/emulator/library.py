@@ -52,7 +52,9 @@ def translated(variant: Variant, folder: Path | None = None) -> str:
 def _runtime() -> ctypes.CDLL:
     """What all kernels call: compiled as one file, and visible to those that are loaded later."""
     sources = sorted((HERE / "runtime").glob("*.cpp"))
-    text = "".join(f'#include "{path}"\n' for path in sources) + _digest(HERE / "runtime") + _digest(HERE / "device")
+    text = (
+        "".join(f'#include "{path}"\n' for path in sources) + _digest(HERE / "runtime") + _digest(HERE / "device")
+    )
     return ctypes.CDLL(str(build("runtime", text, _RUNTIME_OPTIONS)), mode=ctypes.RTLD_GLOBAL)
 
 

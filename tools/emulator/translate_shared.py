@@ -52,7 +52,9 @@ def translate_shared(text: str) -> str:
         if in_function:
             made = " ".join(f"{v.alias} {v.type}& {v.name} = {v.value};" for v in variables)
         else:
-            made = " ".join(f"{v.alias} inline {v.type}& {v.name}_of_block() {{ return {v.value}; }}" for v in variables)
+            made = " ".join(
+                f"{v.alias} inline {v.type}& {v.name}_of_block() {{ return {v.value}; }}" for v in variables
+            )
             for variable in variables:
                 after = re.sub(rf"(?<![\w.>:]){variable.name}\b", f"{variable.name}_of_block()", after)
         text = before + made + lines + after
@@ -65,7 +67,7 @@ def _variables(match: re.Match[str], number: int) -> list[_Variable]:
     element = _TYPE.match(declared)
     if element is None:
         raise ValueError(f"not a declaration of shared memory: {declared}")
-    variables = []
+    variables: list[_Variable] = []
     for declarator in split(declared[element.end() :], ","):
         parts = _DECLARATOR.fullmatch(declarator)
         if parts is None:

@@ -1,4 +1,5 @@
-// Atomic functions, loads and stores with hints, fences. Every access is atomic and in order here; fences do nothing.
+// Atomic functions, loads and stores with hints, fences. Every access is atomic and in order here; fences do
+// nothing.
 
 #pragma once
 
@@ -35,7 +36,8 @@ inline T atomicExch(T* place, U value) {
 }
 template <typename T, typename U>
 inline T atomicCAS(T* place, U expected, U value) {
-  return emulated_atomic(place, [=](T old) { return old == static_cast<T>(expected) ? static_cast<T>(value) : old; });
+  return emulated_atomic(place,
+                         [=](T old) { return old == static_cast<T>(expected) ? static_cast<T>(value) : old; });
 }
 inline unsigned atomicInc(unsigned* place, unsigned top) {
   return emulated_atomic(place, [=](unsigned old) { return old >= top ? 0 : old + 1; });

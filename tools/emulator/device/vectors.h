@@ -12,15 +12,11 @@ struct dim3 {
   unsigned x = 1, y = 1, z = 1;
 };
 
-#define EMULATED_VECTORS(name, element)                                              \
-  struct alignas(2 * sizeof(element)) name##2 { element x, y; };                     \
-  struct alignas(sizeof(element) == 8 ? 16 : 4 * sizeof(element)) name##4 {          \
-    element x, y, z, w;                                                              \
-  };                                                                                 \
-  constexpr name##2 make_##name##2(element x, element y) { return {x, y}; }             \
-  constexpr name##4 make_##name##4(element x, element y, element z, element w) {        \
-    return {x, y, z, w};                                                             \
-  }
+#define EMULATED_VECTORS(name, element)                                                            \
+  struct alignas(2 * sizeof(element)) name##2 { element x, y; };                                   \
+  struct alignas(sizeof(element) == 8 ? 16 : 4 * sizeof(element)) name##4 { element x, y, z, w; }; \
+  constexpr name##2 make_##name##2(element x, element y) { return {x, y}; }                        \
+  constexpr name##4 make_##name##4(element x, element y, element z, element w) { return {x, y, z, w}; }
 
 EMULATED_VECTORS(char, signed char)
 EMULATED_VECTORS(uchar, unsigned char)

@@ -8,7 +8,9 @@
 
 inline void __syncthreads(EMULATED_SITE) { emulator::sync_thread_block(false, {file, line}); }
 inline int __syncthreads_count(bool vote, EMULATED_SITE) { return emulator::sync_thread_block(vote, {file, line}); }
-inline int __syncthreads_or(bool vote, EMULATED_SITE) { return emulator::sync_thread_block(vote, {file, line}) > 0; }
+inline int __syncthreads_or(bool vote, EMULATED_SITE) {
+  return emulator::sync_thread_block(vote, {file, line}) > 0;
+}
 inline int __syncthreads_and(bool vote, EMULATED_SITE) {
   return emulator::sync_thread_block(!vote, {file, line}) == 0;
 }

@@ -1,4 +1,5 @@
-// Barriers in hardware: of a thread block, numbered ones, of a cluster; and lanes that meet in a function of a warp.
+// Barriers in hardware: of a thread block, numbered ones, of a cluster; and lanes that meet in a function of a
+// warp.
 
 #pragma once
 
@@ -18,7 +19,8 @@ void arrive_at_named(uint32_t number, uint32_t num_threads, bool waits);
 void arrive_at_cluster();
 void wait_for_cluster();
 
-// The last lane of `mask` to come calls `finish` with what all of them have brought, null for lanes not in the mask.
+// The last lane of `mask` to come calls `finish` with what all of them have brought, null for lanes not in the
+// mask.
 void meet(uint32_t mask, void* payload, void (*finish)(void* const* payloads, uint32_t mask));
 
 }  // namespace emulator

@@ -1,4 +1,5 @@
-// Fibers: functions with a stack of their own that are left in the middle and taken up again. Knows nothing of CUDA.
+// Fibers: functions with a stack of their own that are left in the middle and taken up again. Knows nothing of
+// CUDA.
 //
 // For x86-64 and the System V calling convention alone.
 

@@ -40,7 +40,7 @@ struct Thread {
   Wait wait;
   bool polls = false;  // it only looks whether something has come
   AsyncCopies copies;
-  uint64_t last_landing = 0;         // when its copies that tell an mbarrier have landed
+  uint64_t last_landing = 0;        // when its copies that tell an mbarrier have landed
   uint32_t cluster_generation = 0;  // of the cluster's barrier when it arrived there
   Fiber fiber;
 };

@@ -14,7 +14,9 @@ namespace {
 struct Matrix {
   uint16_t elements[8][8];
 
-  uint32_t pair(int lane) const { return pair_of(elements[lane / 4][2 * (lane % 4)], elements[lane / 4][2 * (lane % 4) + 1]); }
+  uint32_t pair(int lane) const {
+    return pair_of(elements[lane / 4][2 * (lane % 4)], elements[lane / 4][2 * (lane % 4) + 1]);
+  }
   uint32_t transposed_pair(int lane) const {
     return pair_of(elements[2 * (lane % 4)][lane / 4], elements[2 * (lane % 4) + 1][lane / 4]);
   }

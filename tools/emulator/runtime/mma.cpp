@@ -47,7 +47,8 @@ void add_product(const Operands& operands, const Fragments& own, int lane) {
 void multiply(void* const* payloads, uint32_t) {
   Operands operands;
   for (int lane = 0; lane < WARP_SIZE; lane++) gather(operands, *static_cast<Fragments*>(payloads[lane]), lane);
-  for (int lane = 0; lane < WARP_SIZE; lane++) add_product(operands, *static_cast<Fragments*>(payloads[lane]), lane);
+  for (int lane = 0; lane < WARP_SIZE; lane++)
+    add_product(operands, *static_cast<Fragments*>(payloads[lane]), lane);
 }
 
 }  // namespace

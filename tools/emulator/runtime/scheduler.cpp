@@ -70,7 +70,8 @@ bool stays_behind(Warp& warp) {
 Progress run_round(std::vector<WarpRun*>& order) {
   Chance& chance = launch_now->chance;
   if (is_random()) {
-    for (uint32_t i = static_cast<uint32_t>(order.size()); i > 1; i--) std::swap(order[i - 1], order[chance.below(i)]);
+    for (uint32_t i = static_cast<uint32_t>(order.size()); i > 1; i--)
+      std::swap(order[i - 1], order[chance.below(i)]);
   }
   Progress progress = launch_now->landings.run_due() ? Progress::REAL : Progress::NONE;
   if (!launch_now->landings.empty()) progress = Progress::REAL;

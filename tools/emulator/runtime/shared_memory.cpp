@@ -12,10 +12,10 @@
 namespace emulator {
 namespace {
 
-constexpr size_t SIZE = 256 << 10;  // what the 14 bits of a matrix descriptor of wgmma can say
-constexpr size_t MOST = 227 << 10;  // of a thread block on sm_90
+constexpr size_t SIZE = 256 << 10;   // what the 14 bits of a matrix descriptor of wgmma can say
+constexpr size_t MOST = 227 << 10;   // of a thread block on sm_90
 constexpr size_t GUARD = 256 << 10;  // memory behind it that nobody may touch
-constexpr size_t ALIGNMENT = 1024;  // of every variable, as the largest swizzle of matrices needs it
+constexpr size_t ALIGNMENT = 1024;   // of every variable, as the largest swizzle of matrices needs it
 constexpr unsigned char UNTOUCHED = 0xff;
 
 std::vector<char*> free_areas;
@@ -94,7 +94,8 @@ char* at_shared(uint32_t address, size_t bytes, size_t alignment, const char* wh
   const uint32_t rank = address >> RANK_SHIFT, offset = address & OFFSET_MASK;
   const std::vector<ThreadBlock*>& blocks = current->block.cluster.blocks;
   if (address % alignment) {
-    fail(std::string(what) + " at an address of shared memory that is not a multiple of " + std::to_string(alignment));
+    fail(std::string(what) + " at an address of shared memory that is not a multiple of " +
+         std::to_string(alignment));
   }
   if (rank >= blocks.size()) fail(std::string(what) + " in a thread block that the cluster does not have");
   if (blocks[rank]->live == 0) fail(std::string(what) + " in a thread block that has ended");

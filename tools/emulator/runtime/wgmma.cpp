@@ -27,7 +27,8 @@ template <typename Action>
 void meet_in_warpgroup(const char* what, Action action) {
   Warpgroup& group = own_warpgroup();
   if (group.arrived == 0) group.what = what;
-  if (strcmp(group.what, what) != 0) fail(std::string("threads of a warpgroup are at ") + group.what + " and " + what);
+  if (strcmp(group.what, what) != 0)
+    fail(std::string("threads of a warpgroup are at ") + group.what + " and " + what);
   const uint32_t generation = group.generation;
   if (++group.arrived < WARPGROUP_SIZE) {
     wait_for_change(&group.generation, ~0u, generation, what, current->site);
@@ -96,8 +97,8 @@ void fence_warpgroup(const Arguments&) {
   meet_in_warpgroup("wgmma.fence", [](Warpgroup&) {});
 }
 
-// NOTE: half of the groups run at once, the others when they are waited for. What is read or written over in between
-// shows.
+// NOTE: half of the groups run at once, the others when they are waited for. What is read or written over in
+// between shows.
 void commit_warpgroup(const Arguments&) {
   meet_in_warpgroup("wgmma.commit_group", [](Warpgroup& group) {
     group.groups.push_back(std::move(group.open));

@@ -1,4 +1,5 @@
-// Products of a warpgroup (wgmma): D 64 x N (+)= A 64 x 16 B 16 x N. They run at once or when somebody waits for them.
+// Products of a warpgroup (wgmma): D 64 x N (+)= A 64 x 16 B 16 x N. They run at once or when somebody waits for
+// them.
 
 #pragma once
 

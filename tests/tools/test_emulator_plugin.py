@@ -1,0 +1,49 @@
+"""pytest with kernels on the CPU, as people start it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.tools.emulator_case import needs_compiler
+
+ROOT = Path(__file__).parents[2]
+TEST = """
+from pagedchat.ops import silu_and_mul
+import torch
+
+def test_kernels_run():
+    assert silu_and_mul.on_cuda(torch.zeros(1))
+    rows = torch.randn(3, 32).half()
+    gate, value = rows.float().chunk(2, dim=1)
+    found = silu_and_mul.silu_and_mul(rows)
+    assert (found - gate * gate.sigmoid() * value).abs().max() < 4e-3
+    assert silu_and_mul.get_kernel("silu_and_mul", ELEMENT="float16").num_launches == 1
+"""
+
+
+def run(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    (folder / "test_silu.py").write_text(TEST, encoding="utf-8")
+    command = [sys.executable, "-m", "tools.emulator", *arguments]
+    variables = {**os.environ, **environment}
+    return subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
+
+
+@needs_compiler
+def test_ops_of_a_test_launch_their_kernels(tmp_path: Path) -> None:
+    result = run(tmp_path, "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path), "--emulator-seed", "2")
+    assert result.returncode == 0, result.stdout
+    assert "1 passed" in result.stdout
+
+
+def test_a_missing_compiler_is_said(tmp_path: Path) -> None:
+    result = run(tmp_path, "pytest", "-q", str(tmp_path), CXX="no-such-compiler")
+    assert result.returncode != 0
+    assert "The kernel emulator" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_it_only_starts_pytest(tmp_path: Path) -> None:
+    result = run(tmp_path)
+    assert result.returncode == 2
+    assert "python -m tools.emulator pytest" in result.stderr
