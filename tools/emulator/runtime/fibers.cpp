@@ -36,11 +36,18 @@ namespace {
 
 constexpr size_t STACK_BYTES = 256 << 10;  // reserved; memory is taken as it is used
 constexpr int SAVED_REGISTERS = 6;
+constexpr size_t COLOURS = 64, COLOUR_BYTES = 192;
 constexpr uint64_t UNUSED_MARK = 0x756e746f75636865;
 
 std::vector<char*> free_stacks;
 void* owner;  // stack pointer of who resumed the fiber that runs
 Fiber* running;
+
+// Where a stack begins: not in the same sets of the caches as all others.
+size_t next_offset() {
+  static size_t colour = 0;
+  return 64 + colour++ % COLOURS * COLOUR_BYTES;
+}
 
 char* new_stack() {
   if (!free_stacks.empty()) {
@@ -58,7 +65,7 @@ char* new_stack() {
 
 Fiber::Fiber(void (*body)(void*), void* argument) : body_(body), argument_(argument), stack_(new_stack()) {
   *reinterpret_cast<uint64_t*>(stack_) = UNUSED_MARK;
-  uint64_t* top = reinterpret_cast<uint64_t*>(stack_ + STACK_BYTES - 64);
+  uint64_t* top = reinterpret_cast<uint64_t*>(stack_ + STACK_BYTES - next_offset());
   *--top = 0;  // as if `begin` had been called: its frame must begin 8 bytes off a multiple of 16
   *--top = reinterpret_cast<uint64_t>(&Fiber::begin);
   for (int i = 0; i < SAVED_REGISTERS; i++) *--top = 0;
