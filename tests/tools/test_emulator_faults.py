@@ -45,6 +45,12 @@ def test_a_missing_wait_for_a_copy_shows(kernels: Kernels) -> None:
     )
 
 
+def test_a_copy_over_what_is_still_read_shows(kernels: Kernels) -> None:
+    wanted = NUMBERS[:64].flip(0)
+    assert all(torch.equal(result[:64], wanted) for result in results(kernels, "copy_over_what_was_read", 64))
+    assert not all(torch.equal(result[:64], wanted) for result in results(kernels, "copy_over_too_soon", 64))
+
+
 def test_a_missing_wait_for_a_bulk_copy_shows(kernels: Kernels) -> None:
     assert all(torch.equal(result[:64], NUMBERS[:64]) for result in results(kernels, "bulk", 64))
     assert not all(torch.equal(result[:64], NUMBERS[:64]) for result in results(kernels, "bulk_too_soon", 64))

@@ -9,7 +9,6 @@ import pytest
 
 from pagedchat.errors import PagedChatError
 from tools.emulator.compiler import find_compiler
-from tools.emulator.ops import kernels_on_cpu
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,6 +28,8 @@ def pytest_sessionstart() -> None:
 
 @pytest.fixture(autouse=True)
 def _kernels_on_cpu(request: pytest.FixtureRequest) -> Iterator[None]:
+    from tools.emulator.ops import kernels_on_cpu  # noqa: PLC0415 - loads torch
+
     option = request.config.getoption
     with kernels_on_cpu(seed=option("--emulator-seed"), num_multiprocessors=option("--multiprocessors")):
         yield

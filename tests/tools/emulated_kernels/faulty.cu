@@ -38,6 +38,22 @@ __device__ void copy(int* out, const int* in) {
 extern "C" __global__ void copy_async(int* out, const int* in) { copy<true>(out, in); }
 extern "C" __global__ void copy_async_too_soon(int* out, const int* in) { copy<false>(out, in); }
 
+// What was read is written over by a copy of zeros.
+template <bool WAITS>
+__device__ void copy_over(int* out, const int* in) {
+  __shared__ alignas(16) int tile[64];
+  tile[threadIdx.x] = in[threadIdx.x];
+  __syncthreads();
+  const int mine = WAITS ? tile[63 - threadIdx.x] : 0;
+  if (WAITS) __syncthreads();
+  if (threadIdx.x < 16) copy_16_async(tile + 4 * threadIdx.x, in, false);
+  commit_copies();
+  out[threadIdx.x] = WAITS ? mine : tile[63 - threadIdx.x];
+  wait_copies<0>();
+}
+extern "C" __global__ void copy_over_what_was_read(int* out, const int* in) { copy_over<true>(out, in); }
+extern "C" __global__ void copy_over_too_soon(int* out, const int* in) { copy_over<false>(out, in); }
+
 template <bool WAITS, bool STAYS>
 __device__ void fetch(int* out, const int* in) {
   __shared__ alignas(16) int tile[64];

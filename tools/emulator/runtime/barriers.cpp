@@ -39,7 +39,7 @@ int sync_thread_block(bool vote, Site site) {
   barrier.arrived++;
   barrier.votes += vote;
   settle_thread_block_barrier(current->block);
-  wait_for_change(&barrier.generation, ALL, generation, "__syncthreads", site);
+  wait_for_change(&barrier.generation, ALL, generation, "__syncthreads");
   return barrier.result;
 }
 
@@ -51,7 +51,7 @@ void arrive_at_named(uint32_t number, uint32_t num_threads, bool waits) {
   if (barrier.expected != num_threads) fail("threads arrive at a named barrier with different numbers of threads");
   const uint32_t generation = barrier.generation;
   if (++barrier.arrived == num_threads) open(barrier);
-  if (waits) wait_for_change(&barrier.generation, ALL, generation, "a named barrier", current->site);
+  if (waits) wait_for_change(&barrier.generation, ALL, generation, "a named barrier");
 }
 
 void arrive_at_cluster() {
@@ -65,7 +65,7 @@ void arrive_at_cluster() {
 
 void wait_for_cluster() {
   const Cluster& cluster = current->block.cluster;
-  wait_for_change(&cluster.generation, ALL, current->cluster_generation, "the cluster", current->site);
+  wait_for_change(&cluster.generation, ALL, current->cluster_generation, "the cluster");
 }
 
 void meet(uint32_t mask, void* payload, void (*finish)(void* const* payloads, uint32_t mask)) {
@@ -83,7 +83,7 @@ void meet(uint32_t mask, void* payload, void (*finish)(void* const* payloads, ui
   meeting.payloads[current->place.lane] = payload;
   const uint32_t generation = meeting.generation;
   if (meeting.arrived != mask) {
-    wait_for_change(&meeting.generation, ALL, generation, "lanes of its warp", current->site);
+    wait_for_change(&meeting.generation, ALL, generation, "lanes of its warp");
     return;
   }
   finish(meeting.payloads, mask);

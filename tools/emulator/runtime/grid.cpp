@@ -44,9 +44,9 @@ ThreadBlock::ThreadBlock(const Shape& shape, uint3 index, unsigned rank, Cluster
 
 ThreadBlock::~ThreadBlock() = default;
 
-void wait_for_change(const uint32_t* word, uint32_t mask, uint32_t old, const char* what, Site site) {
+void wait_for_change(const uint32_t* word, uint32_t mask, uint32_t old, const char* what) {
   if ((*word & mask) != old) return;
-  current->wait = {word, mask, old, what, site};
+  current->wait = {word, mask, old, what};
   Fiber::leave();
   current->wait.word = nullptr;
 }

@@ -25,7 +25,6 @@ struct Wait {
   const uint32_t* word = nullptr;  // null: it can go on
   uint32_t mask = 0, old = 0;
   const char* what = "";
-  Site site = {"", 0};
 
   bool is_over() const { return word == nullptr || (*word & mask) != old; }
 };
@@ -101,6 +100,6 @@ extern Launch* launch_now;
 extern Thread* current;  // null while the runtime itself is at work
 
 // The thread that runs waits for a change; others go on meanwhile.
-void wait_for_change(const uint32_t* word, uint32_t mask, uint32_t old, const char* what, Site site);
+void wait_for_change(const uint32_t* word, uint32_t mask, uint32_t old, const char* what);
 
 }  // namespace emulator

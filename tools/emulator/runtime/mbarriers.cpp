@@ -59,7 +59,7 @@ bool phase_has_ended(uint32_t address, uint32_t parity) { return mbarrier_at(add
 
 void wait_for_phase(uint32_t address, uint32_t parity) {
   const Mbarrier& barrier = mbarrier_at(address);
-  wait_for_change(&barrier.bytes_and_parity, 1, parity, "an mbarrier", current->site);
+  wait_for_change(&barrier.bytes_and_parity, 1, parity, "an mbarrier");
 }
 
 }  // namespace emulator

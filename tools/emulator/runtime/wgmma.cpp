@@ -31,7 +31,7 @@ void meet_in_warpgroup(const char* what, Action action) {
     fail(std::string("threads of a warpgroup are at ") + group.what + " and " + what);
   const uint32_t generation = group.generation;
   if (++group.arrived < WARPGROUP_SIZE) {
-    wait_for_change(&group.generation, ~0u, generation, what, current->site);
+    wait_for_change(&group.generation, ~0u, generation, what);
     return;
   }
   action(group);
