@@ -72,3 +72,10 @@ def test_the_last_thread_block_sees_what_the_others_left(kernels: Kernels, seed:
     total, parts, arrived = (torch.zeros(count, dtype=torch.int32) for count in (1, 64, 1))
     kernels.run("last_adds", total, parts, arrived, grid=64, seed=seed)
     assert (total.item(), arrived.item()) == (sum(range(64)), 0)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_thread_blocks_of_a_cluster_read_from_each_other(kernels: Kernels, seed: int) -> None:
+    found = torch.zeros(4, dtype=torch.int32)
+    kernels.run("neighbours", found, grid=4, seed=seed)
+    assert found.tolist() == [11, 10, 13, 12]

@@ -1,5 +1,7 @@
 // What test_emulator_values.py compares with torch: conversions, products, matrices, exchanges between lanes.
 
+#define CLUSTER 2
+#include "cluster.cuh"
 #include "mma.cuh"
 #include "wgmma.cuh"
 
@@ -80,6 +82,16 @@ extern "C" __global__ void exchange(int* out) {
   out[64 + lane] = __shfl_down_sync(FULL_WARP, lane, 3);
   out[96 + lane] = __shfl_xor_sync(FULL_WARP, lane, 5);
   out[128 + lane] = __ballot_sync(FULL_WARP, lane % 3 == 0);
+}
+
+// Grid: (4), 64 threads: a thread block has what its neighbour wrote; half of the threads end before the barriers.
+extern "C" __global__ void __cluster_dims__(2, 1, 1) neighbours(int* out) {  // [4]
+  __shared__ uint32 own;
+  if (threadIdx.x >= 32) return;
+  if (threadIdx.x == 0) own = 10 + blockIdx.x;
+  sync_cluster();
+  if (threadIdx.x == 0) out[blockIdx.x] = load_from(&own, 1 - blockIdx.x % 2);
+  sync_cluster();
 }
 
 // Grid: (64), 64 threads: the last thread block to arrive adds up what all of them left.

@@ -32,6 +32,15 @@ void settle_thread_block_barrier(ThreadBlock& block) {
   if (block.live > 0 && barrier.arrived >= block.live) open(barrier);
 }
 
+void count_in_cluster(Cluster& cluster) {
+  if (++cluster.present < cluster.blocks.size() * cluster.blocks[0]->threads.size()) return;
+  cluster.present = 0;
+  for (const ThreadBlock* block : cluster.blocks) {
+    for (const auto& thread : block->threads) cluster.present += thread->has_ended;
+  }
+  cluster.generation++;
+}
+
 int sync_thread_block(bool vote, Site site) {
   current->site = site;
   Barrier& barrier = current->block.barriers[0];
@@ -56,16 +65,13 @@ void arrive_at_named(uint32_t number, uint32_t num_threads, bool waits) {
 
 void arrive_at_cluster() {
   Cluster& cluster = current->block.cluster;
-  const size_t all = cluster.blocks.size() * current->block.threads.size();
-  current->cluster_generation = cluster.generation;
-  if (++cluster.arrived < all) return;
-  cluster.arrived = 0;
-  cluster.generation++;
+  current->cluster_arrivals = cluster.generation + 1;
+  count_in_cluster(cluster);
 }
 
 void wait_for_cluster() {
   const Cluster& cluster = current->block.cluster;
-  wait_for_change(&cluster.generation, ALL, current->cluster_generation, "the cluster");
+  wait_for_change(&cluster.generation, ALL, current->cluster_arrivals - 1, "the cluster");
 }
 
 void meet(uint32_t mask, void* payload, void (*finish)(void* const* payloads, uint32_t mask)) {

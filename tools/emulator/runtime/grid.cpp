@@ -18,8 +18,11 @@ void run_thread(void* argument) {
   Thread& thread = *static_cast<Thread*>(argument);
   launch_now->body(launch_now->data);
   thread.copies.land_all();
+  thread.has_ended = true;
   thread.block.live--;
   settle_thread_block_barrier(thread.block);
+  const bool has_arrived = thread.cluster_arrivals > thread.block.cluster.generation;
+  if (!has_arrived) count_in_cluster(thread.block.cluster);
 }
 
 }  // namespace

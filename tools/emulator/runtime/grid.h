@@ -39,8 +39,9 @@ struct Thread {
   Wait wait;
   bool polls = false;  // it only looks whether something has come
   AsyncCopies copies;
-  uint64_t last_landing = 0;        // when its copies that tell an mbarrier have landed
-  uint32_t cluster_generation = 0;  // of the cluster's barrier when it arrived there
+  uint64_t last_landing = 0;      // when its copies that tell an mbarrier have landed
+  uint32_t cluster_arrivals = 0;  // at the barrier of its cluster
+  bool has_ended = false;
   Fiber fiber;
 };
 
@@ -68,7 +69,7 @@ struct Barrier {
 
 struct Cluster {
   std::vector<ThreadBlock*> blocks;
-  uint32_t arrived = 0, generation = 0;
+  uint32_t present = 0, generation = 0;  // of its barrier: threads that have arrived, or ended
 };
 
 struct ThreadBlock {
