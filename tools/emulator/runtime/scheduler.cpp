@@ -9,7 +9,7 @@
 namespace emulator {
 namespace {
 
-constexpr uint32_t LONGEST_SLEEP = 40;           // rounds that a warp stays behind
+constexpr uint32_t LONGEST_SLEEP = 60;           // rounds that a warp stays behind
 constexpr uint64_t MOST_ROUNDS_POLLING = 20000;  // in which threads look for what never comes
 
 // Seed 0: in order and all at the same speed.
@@ -45,11 +45,16 @@ void run_until_it_stops(Thread& thread) {
 
 enum class Progress { NONE, POLLING, REAL };
 
-// A step of every lane that is not waiting.
+// Lanes need not run side by side, unless something makes them meet: some do, the others much later.
+bool are_apart() { return is_random() && launch_now->chance.one_in(16); }
+
+// A step of the lanes that are not waiting: of all of them, as a rule.
 Progress run_warp(WarpRun& run) {
-  Progress progress = Progress::NONE;
   const unsigned first = is_random() ? launch_now->chance.below(run.count) : 0;
-  for (unsigned i = 0; i < run.count; i++) {
+  const unsigned count = are_apart() ? 1 + launch_now->chance.below(run.count) : run.count;
+  Progress progress = count < run.count ? Progress::POLLING : Progress::NONE;
+  if (count < run.count) run.warp.sleeps_until = launch_now->round + launch_now->chance.below(LONGEST_SLEEP);
+  for (unsigned i = 0; i < count; i++) {
     Thread& thread = *run.block.threads[run.first + (first + i) % run.count];
     if (thread.fiber.done() || !thread.wait.is_over()) continue;
     thread.polls = false;
@@ -63,7 +68,7 @@ Progress run_warp(WarpRun& run) {
 bool stays_behind(Warp& warp) {
   Chance& chance = launch_now->chance;
   if (warp.sleeps_until > launch_now->round) return true;
-  if (!is_random() || !chance.one_in(64)) return false;
+  if (!is_random() || !chance.one_in(32)) return false;
   warp.sleeps_until = launch_now->round + chance.below(LONGEST_SLEEP);
   return warp.sleeps_until > launch_now->round;
 }
