@@ -72,7 +72,8 @@ def test_thread_blocks_that_share_a_sequence_merge(kernels: EmulatedKernels) -> 
 
 
 def test_prefill_by_warpgroups(kernels: EmulatedKernels) -> None:
-    case = make_layout_case([150, 9], [30, 9], num_heads=2, num_kv_heads=1, dtype=HALF)
+    # More tiles of keys than there are buffers for them.
+    case = make_layout_case([600, 9], [30, 9], num_heads=2, num_kv_heads=1, dtype=HALF)
     options, output, lse = AttentionOptions(scale=0.125), case.poisoned_output(), case.poisoned_lse()
     tensors = (case.query, case.key_cache, case.value_cache, case.block_tables, case.seq_lens, case.cu_seqlens_q)
     launch_wgmma(*tensors, options, case.max_query_len, output, lse)

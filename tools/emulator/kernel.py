@@ -25,7 +25,7 @@ class EmulatedKernel:
         variant: file and constants.
         entry: the file's name by default.
         folder: with the kernel files; the project's by default.
-        seed: of the order in which warps run and copies land; 0 is in order and without delay.
+        seed: of the order in which warps run and copies land; 0 is in order and nobody is slow.
 
     Raises:
         KernelError: this machine cannot do it, or there is no such file or entry point.

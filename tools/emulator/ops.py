@@ -52,7 +52,7 @@ def kernels_on_cpu(*, seed: int = 1, num_multiprocessors: int = 132) -> Iterator
     """Within it, ops launch their kernels on the CPU.
 
     Args:
-        seed: of the order in which warps run and copies land; 0 is in order and without delay.
+        seed: of the order in which warps run and copies land; 0 is in order and nobody is slow.
         num_multiprocessors: that ops believe in; fewer make fewer thread blocks where a kernel fills the GPU.
     """
     kernels = EmulatedKernels(seed)
