@@ -60,9 +60,6 @@ class EmulatedKernel:
             raise KernelError(f"Kernel {self.entry} wants {num_bytes} bytes of dynamic shared memory.")
         self._shared_limit = max(self._shared_limit, num_bytes)
 
-    def prefer_shared(self) -> None:
-        """Nothing: there is no first-level cache that could be larger instead."""
-
     def launch(
         self,
         grid: Size,
