@@ -25,4 +25,4 @@ def test_terminal_draws_before_the_engine_is_there(tmp_path: Path, monkeypatch: 
     (tmp_path / "torch.py").write_text("import time; time.sleep(600)")  # a torch that is never loaded
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     result = first_frame.measure_first_frame(str(tmp_path / "no_model"), repeats=1)
-    assert result.runs == [result.median_s]
+    assert 0 < result.median_s < first_frame._PATIENCE_SECONDS

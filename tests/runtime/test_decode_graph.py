@@ -120,19 +120,18 @@ def chats(core: EngineCore, seed: int, num_steps: int) -> Iterator[tuple[int, li
 @pytest.mark.parametrize("preemption_mode", ["recompute", "swap"])
 def test_chats_that_come_and_go_get_the_same_tokens(family: str, preemption_mode: str, device: str) -> None:
     model = tiny_model(family, device, torch.float32)
-    num_steps = 400 if device == "cuda" else 200
     replies, runners = [], []
     for captured in (False, True):
         runner = make_runner(model, 48, captured=captured, num_host_blocks=64)
         core = make_engine(runner, preemption_mode=preemption_mode, num_host_blocks=64)
-        replies.append(list(chats(core, 1, num_steps)))
+        replies.append(list(chats(core, 1, 400)))
         assert core.scheduler.num_preemptions > 0
         core.check_integrity()
         runners.append(runner)
     assert replies[0] == replies[1]
     decodes = runners[1].decodes
     assert decodes is not None
-    assert decodes.num_replays > num_steps / 2
+    assert decodes.num_replays > 200
     assert decodes.num_ahead > 20
 
 

@@ -6,9 +6,7 @@ from pagedchat.ops import sample_torch
 from pagedchat.runtime.sampler import SamplingRow, sample
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
-NUM_DRAWS = 1000
-TOLERANCE = 0.06
-"""Of a share: four standard deviations of so many draws."""
+NUM_DRAWS = 4000
 
 
 def rows(params: SamplingParams, count: int, seed: int = 1, tokens: list[int] | None = None) -> list[SamplingRow]:
@@ -53,7 +51,7 @@ def test_draws_follow_the_filtered_distribution(top_k: int, top_p: float, temper
     expected = nucleus(logits / temperature, max(top_k, 0), top_p)
     found = frequencies(logits.to(device), params)
     assert torch.all(found[expected == 0] == 0)
-    torch.testing.assert_close(found.double(), expected, atol=TOLERANCE, rtol=0)
+    torch.testing.assert_close(found.double(), expected, atol=0.03, rtol=0)
 
 
 @pytest.mark.parametrize("params", [SamplingParams(top_p=0.9), SamplingParams(top_k=60), SamplingParams(top_k=9)])
@@ -128,7 +126,7 @@ def test_repetition_penalty_divides_positive_and_multiplies_negative_logits() ->
     assert torch.equal(logits, before)
     params = SamplingParams(repetition_penalty=2.0)
     expected = torch.softmax(torch.tensor([1.0, 2.0, -2.0, 3.0]), 0)
-    torch.testing.assert_close(frequencies(logits[0], params, [1, 2, 1]), expected, atol=TOLERANCE, rtol=0)
+    torch.testing.assert_close(frequencies(logits[0], params, [1, 2, 1]), expected, atol=0.03, rtol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)

@@ -162,14 +162,18 @@ class StateBuffers:
         Args:
             bucket: that of the last `upload`.
         """
-        self._turn = (self._turn + 1) % _NUM_STAGES
         if bucket not in self._table_copies:
             self._table_copies[bucket] = [self._table_copy(bucket, stage) for stage in self._stages]
-        copy = self._table_copies[bucket][self._turn]
+        copy = self._table_copies[bucket][self._next_stage()]
         copy.stage.copy_(copy.tables)
         copy.there.copy_(copy.stage, non_blocking=True)
 
-    def _table_copy(self, bucket: Bucket, stage: torch.Tensor) -> "_TableCopy":
+    def _next_stage(self) -> int:
+        """Which piece of pinned memory nobody reads any more."""
+        self._turn = (self._turn + 1) % _NUM_STAGES
+        return self._turn
+
+    def _table_copy(self, bucket: Bucket, stage: torch.Tensor) -> _TableCopy:
         start, size = tables_start(bucket), bucket.num_seqs * bucket.num_blocks(self._block_size)
         end = start + size
         return _TableCopy(self._tables[:size], stage[start:end], self._device[start:end])
@@ -189,8 +193,7 @@ class StateBuffers:
 
     def _copy(self, bucket: Bucket, start: int, numbers: list[int], sampling: torch.Tensor | None = None) -> None:
         """Copy `numbers`, which end where the block tables begin, and those, and what is before them if given."""
-        self._turn = (self._turn + 1) % _NUM_STAGES
-        stage = self._stages[self._turn]
+        stage = self._stages[self._next_stage()]
         middle = start + len(numbers)
         end = middle + bucket.num_seqs * bucket.num_blocks(self._block_size)
         stage[start:middle] = int32(numbers)

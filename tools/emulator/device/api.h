@@ -28,7 +28,6 @@ extern const Place* here;
 // Lets other warps go on: always, or now and then.
 void pause();
 void maybe_pause();
-long long clock_now();
 
 // Shared memory of the thread block that runs. `key` is the variable's own.
 void* static_shared(const void* key, size_t bytes);

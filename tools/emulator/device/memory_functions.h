@@ -23,21 +23,8 @@ inline T atomicMax(T* place, U value) {
   return emulated_atomic(place, [=](T old) { return old < static_cast<T>(value) ? static_cast<T>(value) : old; });
 }
 template <typename T, typename U>
-inline T atomicMin(T* place, U value) {
-  return emulated_atomic(place, [=](T old) { return static_cast<T>(value) < old ? static_cast<T>(value) : old; });
-}
-template <typename T, typename U>
-inline T atomicOr(T* place, U value) {
-  return emulated_atomic(place, [=](T old) { return static_cast<T>(old | value); });
-}
-template <typename T, typename U>
 inline T atomicExch(T* place, U value) {
   return emulated_atomic(place, [=](T) { return static_cast<T>(value); });
-}
-template <typename T, typename U>
-inline T atomicCAS(T* place, U expected, U value) {
-  return emulated_atomic(place,
-                         [=](T old) { return old == static_cast<T>(expected) ? static_cast<T>(value) : old; });
 }
 inline unsigned atomicInc(unsigned* place, unsigned top) {
   return emulated_atomic(place, [=](unsigned old) { return old >= top ? 0 : old + 1; });
@@ -66,10 +53,7 @@ inline void __stcs(T* place, U value) {
 
 inline void __threadfence() {}
 inline void __threadfence_block() {}
-inline void __threadfence_system() {}
 inline void __nanosleep(unsigned) { emulator::pause(); }
-inline long long clock64() { return emulator::clock_now(); }
 [[noreturn]] inline void __trap() { emulator::fail("__trap"); }
 
 inline size_t __cvta_generic_to_shared(const void* pointer) { return emulator::shared_address(pointer); }
-inline size_t __cvta_generic_to_global(const void* pointer) { return reinterpret_cast<size_t>(pointer); }

@@ -20,49 +20,25 @@ inline auto max(A a, B b) {
 inline float __uint_as_float(uint32_t x) { return emulator::float_of(x); }
 inline float __int_as_float(int x) { return emulator::float_of(static_cast<uint32_t>(x)); }
 inline uint32_t __float_as_uint(float x) { return emulator::bits_of(x); }
-inline int __float_as_int(float x) { return static_cast<int>(emulator::bits_of(x)); }
 inline int __popc(uint32_t x) { return __builtin_popcount(x); }
-inline int __popcll(uint64_t x) { return __builtin_popcountll(x); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
-inline int __clz(int x) { return x ? __builtin_clz(x) : 32; }
 inline uint32_t __umulhi(uint32_t a, uint32_t b) { return static_cast<uint64_t>(a) * b >> 32; }
 inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
   return static_cast<unsigned __int128>(a) * b >> 64;
-}
-inline uint32_t __funnelshift_l(uint32_t low, uint32_t high, uint32_t shift) {
-  return (static_cast<uint64_t>(high) << 32 | low) << (shift & 31) >> 32;
-}
-inline uint32_t __funnelshift_r(uint32_t low, uint32_t high, uint32_t shift) {
-  return (static_cast<uint64_t>(high) << 32 | low) >> (shift & 31);
-}
-inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t selector) {
-  const uint64_t both = static_cast<uint64_t>(b) << 32 | a;
-  uint32_t result = 0;
-  for (int i = 0; i < 4; i++) result |= (both >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
-  return result;
 }
 
 // --- arithmetic -------------------------------------------------------------------------------------------------
 
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 inline float __expf(float x) { return expf(x); }
-inline float __logf(float x) { return logf(x); }
-inline float __log2f(float x) { return log2f(x); }
-inline float __frcp_rn(float x) { return 1.0f / x; }
 inline float __fdividef(float a, float b) { return a / b; }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
-inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
-inline double __dadd_rn(double a, double b) { return a + b; }
 inline double __dmul_rn(double a, double b) { return a * b; }
 
 // To the nearest; what does not fit becomes the nearest that does, NaN 0, as the instruction has it.
 inline uint32_t __float2uint_rn(float x) {
   if (!(x > 0.0f)) return 0;
   return x >= 0x1p32f ? 0xffffffffu : static_cast<uint32_t>(rintf(x));
-}
-inline int __float2int_rn(float x) {
-  if (!(x == x)) return 0;
-  return x >= 0x1p31f ? 0x7fffffff : x < -0x1p31f ? -0x7fffffff - 1 : static_cast<int>(rintf(x));
 }

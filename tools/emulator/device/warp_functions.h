@@ -24,9 +24,6 @@ inline uint32_t __ballot_sync(uint32_t mask, bool vote, EMULATED_SITE) {
 inline int __any_sync(uint32_t mask, bool vote, EMULATED_SITE) {
   return emulator::vote_of_warp(mask, vote, {file, line}) != 0;
 }
-inline int __all_sync(uint32_t mask, bool vote, EMULATED_SITE) {
-  return emulator::vote_of_warp(mask, !vote, {file, line}) == 0;
-}
 
 // Lanes are taken in runs of `width`, a power of two.
 template <typename T>

@@ -64,9 +64,4 @@ void maybe_pause() {
   if (launch_now->chance.one_in(4)) pause();
 }
 
-long long clock_now() {
-  pause();
-  return static_cast<long long>(launch_now->round);
-}
-
 }  // namespace emulator
