@@ -1,31 +1,22 @@
 // output = residual + activation(weight * input + bias) for some dozens of tokens: the linear layers of a decode
-// step between those of a few tokens (small_batch_linear.cu) and those where a library is as fast.
+// step between those of a few tokens (small_batch_linear.cu) and those of warpgroup_linear.cu. PAIRED rows as in
+// activation.cuh.
 //
 // Thread blocks of a cluster share the inner dimension. Each has 64 rows of the weight for its part of it, and all
 // tokens, which its warps read from shared memory; the sums meet through distributed shared memory. The weights go
 // straight into registers, in an order of the inner dimension that makes them operands of `mma` as they are. They
 // do not depend on the kernel before, so they are under way before this one waits for it (programmatic dependent
 // launch).
-//
-// With PAIRED rows the weight holds gates and then values, and the output is activation(gate) * value (gated
-// feed-forward, Shazeer 2020, arXiv 2002.05202).
 
+#include "activation.cuh"
 #include "async_copy.cuh"
 #include "cluster.cuh"
 #include "dependent_launch.cuh"
 #include "row_pieces.cuh"
 
-#ifndef ACTIVATION
-#define ACTIVATION 0
-#endif
-#ifndef PAIRED
-#define PAIRED 0
-#endif
 #ifndef PARTS
 #define PARTS 1  // warps of the same rows, which share the inner elements of the thread block
 #endif
-
-enum Activation { NO_ACTIVATION = 0, RELU = 1, SILU = 2 };
 
 constexpr int ROW_WARPS = 4;               // warps of different rows
 constexpr int TILE_ROWS = 16 * ROW_WARPS;  // of the weight
@@ -77,14 +68,6 @@ __device__ __forceinline__ float4 whole_sum(const Shared& shared, int place) {
   }
   return sum;
 }
-
-__device__ __forceinline__ float activate(float x) {
-  if (ACTIVATION == RELU) return fmaxf(x, 0.0f);
-  if (ACTIVATION == SILU) return x / (1.0f + __expf(-x));
-  return x;
-}
-
-__device__ __forceinline__ float rounded(float x) { return to_float(from_float<Element>(x)); }
 
 // Grid: (CLUSTER, out_features / OUT_ROWS, ceil(num_tokens / TOKENS)), NUM_THREADS threads; Shared is dynamic.
 extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS)

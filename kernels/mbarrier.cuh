@@ -19,6 +19,16 @@ __device__ __forceinline__ void arrive(uint32 barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
+// As soon as all cp.async of this thread so far have landed.
+__device__ __forceinline__ void arrive_when_copied(uint32 barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
+// One arrival, and the phase lasts until copies have brought so many bytes.
+__device__ __forceinline__ void expect_bytes(uint32 barrier, uint32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
 // Until the phase of this parity has ended.
 __device__ __forceinline__ void wait(uint32 barrier, uint32 parity) {
   uint32 done;

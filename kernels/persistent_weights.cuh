@@ -14,10 +14,6 @@ __device__ __forceinline__ void copy_bulk(void* to, const void* from, uint32 byt
       : "memory");
 }
 
-__device__ __forceinline__ void expect_bytes(uint32 barrier, uint32 bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-
 // Below 0: the thread block attends.
 __device__ __forceinline__ int producer_index() { return static_cast<int>(blockIdx.x) - NUM_COLUMNS; }
 

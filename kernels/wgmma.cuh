@@ -17,11 +17,11 @@
 #include "common.cuh"
 
 // `along_k`, `across`: bytes to the next core matrix in k, and in rows of A or columns of B.
-// With rows of 32 or 64 bytes, 16 or 32 neighbours in k, a core matrix has them at that distance and `along_k` is
-// not used: the 16-byte pieces of a row then change places, see `swizzled`.
+// With rows of 32, 64 or 128 bytes, 16 to 64 neighbours in k, a core matrix has them at that distance and `along_k`
+// is not used: the 16-byte pieces of a row then change places, see `swizzled`.
 __device__ __forceinline__ uint64 matrix_descriptor(uint32 shared_address, int along_k, int across,
                                                     int row_bytes = 16) {
-  const uint64 mode = row_bytes == 64 ? 2 : row_bytes == 32 ? 3 : 0;
+  const uint64 mode = row_bytes == 128 ? 1 : row_bytes == 64 ? 2 : row_bytes == 32 ? 3 : 0;
   return static_cast<uint64>((shared_address & 0x3ffff) >> 4) | static_cast<uint64>(along_k >> 4) << 16 |
          static_cast<uint64>(across >> 4) << 32 | mode << 62;
 }
@@ -90,9 +90,10 @@ template <int N>
 struct Product;
 
 // Where d[0] to d[COUNT - 1] stand in the text of the instruction, and what stands there.
-#define WGMMA_D32                                                          \
-  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19," \
-  "%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define WGMMA_D8 "%0,%1,%2,%3,%4,%5,%6,%7"
+#define WGMMA_D16 WGMMA_D8 ",%8,%9,%10,%11,%12,%13,%14,%15"
+#define WGMMA_D24 WGMMA_D16 ",%16,%17,%18,%19,%20,%21,%22,%23"
+#define WGMMA_D32 WGMMA_D24 ",%24,%25,%26,%27,%28,%29,%30,%31"
 #define WGMMA_D40 WGMMA_D32 ",%32,%33,%34,%35,%36,%37,%38,%39"
 #define WGMMA_D48 WGMMA_D40 ",%40,%41,%42,%43,%44,%45,%46,%47"
 #define WGMMA_D56 WGMMA_D48 ",%48,%49,%50,%51,%52,%53,%54,%55"
@@ -106,22 +107,25 @@ struct Product;
 #define WGMMA_D120 WGMMA_D112 ",%112,%113,%114,%115,%116,%117,%118,%119"
 #define WGMMA_D128 WGMMA_D120 ",%120,%121,%122,%123,%124,%125,%126,%127"
 
-#define WGMMA_F8(i)                                                                                           \
+#define WGMMA_EIGHT(i)                                                                                        \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
       "+f"(d[i + 7])
-#define WGMMA_F32 WGMMA_F8(0), WGMMA_F8(8), WGMMA_F8(16), WGMMA_F8(24)
-#define WGMMA_F40 WGMMA_F32, WGMMA_F8(32)
-#define WGMMA_F48 WGMMA_F40, WGMMA_F8(40)
-#define WGMMA_F56 WGMMA_F48, WGMMA_F8(48)
-#define WGMMA_F64 WGMMA_F56, WGMMA_F8(56)
-#define WGMMA_F72 WGMMA_F64, WGMMA_F8(64)
-#define WGMMA_F80 WGMMA_F72, WGMMA_F8(72)
-#define WGMMA_F88 WGMMA_F80, WGMMA_F8(80)
-#define WGMMA_F96 WGMMA_F88, WGMMA_F8(88)
-#define WGMMA_F104 WGMMA_F96, WGMMA_F8(96)
-#define WGMMA_F112 WGMMA_F104, WGMMA_F8(104)
-#define WGMMA_F120 WGMMA_F112, WGMMA_F8(112)
-#define WGMMA_F128 WGMMA_F120, WGMMA_F8(120)
+#define WGMMA_F8 WGMMA_EIGHT(0)
+#define WGMMA_F16 WGMMA_EIGHT(0), WGMMA_EIGHT(8)
+#define WGMMA_F24 WGMMA_F16, WGMMA_EIGHT(16)
+#define WGMMA_F32 WGMMA_F24, WGMMA_EIGHT(24)
+#define WGMMA_F40 WGMMA_F32, WGMMA_EIGHT(32)
+#define WGMMA_F48 WGMMA_F40, WGMMA_EIGHT(40)
+#define WGMMA_F56 WGMMA_F48, WGMMA_EIGHT(48)
+#define WGMMA_F64 WGMMA_F56, WGMMA_EIGHT(56)
+#define WGMMA_F72 WGMMA_F64, WGMMA_EIGHT(64)
+#define WGMMA_F80 WGMMA_F72, WGMMA_EIGHT(72)
+#define WGMMA_F88 WGMMA_F80, WGMMA_EIGHT(80)
+#define WGMMA_F96 WGMMA_F88, WGMMA_EIGHT(88)
+#define WGMMA_F104 WGMMA_F96, WGMMA_EIGHT(96)
+#define WGMMA_F112 WGMMA_F104, WGMMA_EIGHT(104)
+#define WGMMA_F120 WGMMA_F112, WGMMA_EIGHT(112)
+#define WGMMA_F128 WGMMA_F120, WGMMA_EIGHT(120)
 
 // COUNT = N / 2 numbers a thread; I0 to I5 are the numbers after them.
 #define WGMMA_PRODUCT(N, COUNT, I0, I1, I2, I3, I4, I5)                                                        \
@@ -148,6 +152,9 @@ struct Product;
     }                                                                                                          \
   };
 
+WGMMA_PRODUCT(16, 8, 8, 9, 10, 11, 12, 13)
+WGMMA_PRODUCT(32, 16, 16, 17, 18, 19, 20, 21)
+WGMMA_PRODUCT(48, 24, 24, 25, 26, 27, 28, 29)
 WGMMA_PRODUCT(64, 32, 32, 33, 34, 35, 36, 37)
 WGMMA_PRODUCT(80, 40, 40, 41, 42, 43, 44, 45)
 WGMMA_PRODUCT(96, 48, 48, 49, 50, 51, 52, 53)

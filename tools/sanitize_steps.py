@@ -17,6 +17,7 @@ from pagedchat.ops.persistent_plan import PersistentPlan, plan_persistent
 from pagedchat.ops.qkv_to_cache import qkv_to_cache
 from pagedchat.ops.silu_and_mul import silu_and_mul
 from pagedchat.ops.small_batch_linear import small_batch_linear
+from pagedchat.ops.warpgroup_linear import warpgroup_linear
 from tests.ops.persistent_case import moved, random_model, random_state
 from tools.sanitize_case import TOLERANCE, Tensors, index, on_both, paged_inputs, random_tensor
 
@@ -82,17 +83,27 @@ def _larger_cases() -> list[bool]:
     def gated(t: Tensors) -> Tensors:
         return [cluster_linear(t[0], t[1], activation="silu", paired=True), silu_and_mul(t[0])]
 
+    def by_warpgroups(t: Tensors) -> Tensors:
+        rows = warpgroup_linear(t[0], t[1], bias=t[2], residual=t[3], activation="relu")
+        return [rows, warpgroup_linear(t[4], t[5]), warpgroup_linear(t[0], t[1], activation="silu", paired=True)]
+
     def into_cache(t: Tensors) -> Tensors:
         query = heads_to_cache(t[0], t[1], t[2], t[3], t[4], rotations=t[5])
         return [query[LIVE], t[1], t[2]]
 
     rows, weight = random_tensor(70, WIDTH), random_tensor(2 * 160, WIDTH) / 30
+    long_rows, long_weight = random_tensor(70, 4 * WIDTH), random_tensor(96, 4 * WIDTH) / 60
     _, key_cache, value_cache, _, _ = paged_inputs([300], HEAD_SIZE, 1, torch.float16, 1)
     _, positions, _, tables, *_ = _state_inputs()
     heads, turns = random_tensor(NUM_TOKENS, 6, HEAD_SIZE), torch.randn(64, HEAD_SIZE // 2, 2)
     return [
         on_both("cluster_linear", [rows, weight, random_tensor(320), random_tensor(70, 320)], shared_product),
         on_both("cluster_linear, paired; silu_and_mul", [rows, weight], gated),
+        on_both(
+            "warpgroup_linear",
+            [rows, weight, random_tensor(320), random_tensor(70, 320), long_rows, long_weight],
+            by_warpgroups,
+        ),
         on_both("heads_to_cache", [heads, key_cache, value_cache, tables, positions, turns], into_cache),
     ]
 

@@ -91,6 +91,16 @@ _CLUSTER_TUNINGS = (
     Tuning({"IN_FEATURES": 512, "CLUSTER": 1, "PARTS": 2}),
 )
 
+# As pagedchat/ops/warpgroup_plan.py chooses.
+_WARPGROUP_TUNINGS = (
+    Tuning(
+        {"TOKENS": 32, "IN_FEATURES": 768, "CLUSTER": 1, "WARPGROUPS": 2, "STAGES": 12},
+        {"COLUMNS": [64], "PAIRED": [0]},
+    ),
+    Tuning({"TOKENS": 64, "IN_FEATURES": 768, "CLUSTER": 1, "WARPGROUPS": 2, "STAGES": 10}),
+    Tuning({"TOKENS": 64, "IN_FEATURES": 3072, "CLUSTER": 4, "WARPGROUPS": 2, "STAGES": 7}),
+)
+
 # As pagedchat/ops/persistent_plan.py chooses for two models on 132 multiprocessors.
 _WHOLE_STEP = {"NUM_BLOCKS": 132, "HEAD_SIZE": 64}
 _OPT_125M = {"HIDDEN": 768, "MIDDLE": 3072, "NUM_HEADS": 12, "GROUP_SIZE": 1, "NORM": 1, "GATED": 0, "ROTARY": 0}
@@ -172,6 +182,19 @@ CATALOGUE = (
         (_NO_BFLOAT16, _NO_CLUSTERS),
     ),
     KernelFile(
+        "warpgroup_linear",
+        ("warpgroup_linear",),
+        {
+            "ELEMENT": TENSOR_CORE_ELEMENTS,
+            "COLUMNS": (48, 16, 96, 32, 64, 128),
+            "ACTIVATION": (0, 1, 2),
+            "PAIRED": FLAG,
+            "NEXT_LATE": FLAG,
+        },
+        _WARPGROUP_TUNINGS,
+        (_HOPPER_ONLY,),
+    ),
+    KernelFile(
         "persistent_decode",
         ("persistent_decode",),
         {"ELEMENT": TENSOR_CORE_ELEMENTS, "BLOCK_SIZE": BLOCK_SIZES, "TOKENS": (1, 2), "SPLITS": (1, 3)},
@@ -188,7 +211,7 @@ CATALOGUE = (
 )
 _DECODE_STEPS = {
     "small_batch_linear", "qkv_to_cache", "next_token", "add_norm", "embed_tokens", "decode_state",
-    "heads_to_cache", "silu_and_mul", "cluster_linear", "persistent_decode",
+    "heads_to_cache", "silu_and_mul", "cluster_linear", "warpgroup_linear", "persistent_decode",
 }  # fmt: skip
 """For whole decode steps; what a model needs of them depends on its width, so they are compiled at first use."""
 _ANY_MODEL = {

@@ -9,13 +9,12 @@ import torch
 
 from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import get_kernel, i32
-from pagedchat.ops.checks import check_same_type, check_shape
 from pagedchat.ops.cluster_plan import TILE_ROWS, num_parts, plan_cluster, shared_bytes, token_tiles
 from pagedchat.ops.cuda_launch import can_overlap, ceil_div, element_name, on_cuda, stream_of
+from pagedchat.ops.linear_arguments import ACTIVATIONS, check_linear
 from pagedchat.ops.small_batch_linear import Activation, address, small_batch_linear
 
 NAME = "cluster_linear"
-_ACTIVATIONS: dict[Activation, int] = {"none": 0, "relu": 1, "silu": 2}
 _ROW_THREADS = 128
 """Of different rows; so many for each part of the inner dimension that warps share."""
 
@@ -63,7 +62,7 @@ def cluster_linear(
         )
     out_features = weight.shape[0] // (2 if paired else 1)
     target = input_rows.new_empty(len(input_rows), out_features) if output is None else output
-    _check(input_rows, weight, bias, residual, paired, target)
+    check_linear(input_rows, weight, bias, residual, paired, target)
     _launch(target, input_rows, weight, bias, residual, activation, paired, cluster, overlap)
     return target
 
@@ -77,32 +76,6 @@ def can_share(weight: torch.Tensor, num_tokens: int) -> bool:
 
 def _plan(weight: torch.Tensor, num_tokens: int) -> int | None:
     return plan_cluster(weight.shape[1], num_tokens, gpu(weight.device.index).shared_bytes)
-
-
-def _check(
-    rows: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    residual: torch.Tensor | None,
-    paired: bool,
-    output: torch.Tensor,
-) -> None:
-    check_shape("input_rows", rows, None, None)
-    check_shape("weight", weight, None, rows.shape[1])
-    if paired and bias is not None:
-        raise ValueError("paired rows come without a bias")
-    out_features = weight.shape[0] // (2 if paired else 1)
-    if bias is not None:
-        check_shape("bias", bias, out_features)
-    for name, tensor in (("residual", residual), ("output", output)):
-        if tensor is not None:
-            check_shape(name, tensor, len(rows), out_features)
-    tensors = (("input_rows", rows), ("weight", weight), ("bias", bias), ("residual", residual), ("output", output))
-    for name, tensor in tensors:
-        if tensor is not None:
-            check_same_type(name, tensor, rows)
-            if not tensor.is_contiguous():
-                raise ValueError(f"{name} is not contiguous")
 
 
 def _launch(
@@ -126,7 +99,7 @@ def _launch(
         CLUSTER=cluster,
         PARTS=num_parts(in_features, cluster),
         TOKEN_TILES=tiles,
-        ACTIVATION=_ACTIVATIONS[activation],
+        ACTIVATION=ACTIVATIONS[activation],
         PAIRED=int(paired),
     )
     args = (

@@ -35,6 +35,7 @@ from pagedchat.ops.sample_rows import SampleRow, pack_rows
 from pagedchat.ops.shared_prefix_attention import shared_prefix_attention
 from pagedchat.ops.silu_and_mul import silu_and_mul
 from pagedchat.ops.small_batch_linear import small_batch_linear
+from pagedchat.ops.warpgroup_linear import warpgroup_linear
 from tests.ops.persistent_case import SHAPES, random_model, random_state
 
 NUM_KV_HEADS = 2
@@ -166,6 +167,7 @@ def decode_step(dtype: torch.dtype, head_size: int, block_size: int) -> None:
     small_batch_linear(rows, weight, norm=norm, activation="relu")
     small_batch_linear(rows, weight, activation="silu", paired=True)
     cluster_linear(rows, qkv)
+    warpgroup_linear(rows, qkv)
     logits_argmax(state, logits, rows, weight, norm=norm, best=torch.zeros(1, dtype=torch.int64))
     whole_step(dtype)
 

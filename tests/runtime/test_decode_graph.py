@@ -15,12 +15,9 @@ from pagedchat.runtime.decode_graph import step_store
 from pagedchat.runtime.decode_graph.ahead import RunningStep
 from pagedchat.runtime.decode_graph.buckets import Bucket, batch_sizes, bucket_of, context_lens
 from pagedchat.runtime.decode_graph.check import keep_if_right
-from pagedchat.runtime.decode_graph.cluster_step import ClusterStep
 from pagedchat.runtime.decode_graph.decode_steps import DecodeSteps
-from pagedchat.runtime.decode_graph.fused_step import FusedStep
 from pagedchat.runtime.decode_graph.library_step import LibraryStep
 from pagedchat.runtime.decode_graph.mixed import execute_mixed
-from pagedchat.runtime.decode_graph.persistent_step import PersistentStep
 from pagedchat.runtime.decode_graph.state_buffers import HISTORY_LEN, Batch, StateBuffers
 from pagedchat.runtime.decode_graph.step_store import StepStore
 from pagedchat.runtime.native_runner import NativeModelRunner
@@ -317,21 +314,22 @@ def one_token_each(sequences: list[Sequence]) -> list[ScheduledSequence]:
 @pytest.mark.parametrize(
     ("num_seqs", "kind"),
     [
-        (1, PersistentStep),
-        (1, FusedStep),
-        (3, FusedStep),
-        (13, FusedStep),
-        (13, ClusterStep),
-        (40, ClusterStep),
-        (40, LibraryStep),
+        (1, "PERSISTENT"),
+        (1, "FUSED"),
+        (3, "FUSED"),
+        (13, "FUSED"),
+        (13, "CLUSTERED"),
+        (40, "CLUSTERED"),
+        (13, "WARPGROUPED"),
+        (64, "WARPGROUPED"),
+        (40, "LIBRARY"),
     ],
 )
 def test_logits_of_captured_steps(
-    num_seqs: int, kind: type[object], family: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    num_seqs: int, kind: str, family: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(step_store, "MAX_PERSISTENT", 2 if kind is PersistentStep else 0)
-    monkeypatch.setattr(step_store, "MAX_FUSED", 32 if kind is FusedStep else 0)
-    monkeypatch.setattr(step_store, "MAX_CLUSTERED", 64 if kind is ClusterStep else 0)
+    for other, limit in (("PERSISTENT", 2), ("FUSED", 32), ("CLUSTERED", 64), ("WARPGROUPED", 64)):
+        monkeypatch.setattr(step_store, f"MAX_{other}", limit if kind == other else 0)
     model = tiny_model(family, "cuda", dtype)
     lens = [(i * 83) % 240 + 4 for i in range(num_seqs)]
     plain, captured = (make_runner(model, 800, captured=flag, max_num_seqs=64) for flag in (False, True))

@@ -5,10 +5,11 @@ import logging
 import torch
 
 from pagedchat.errors import PagedChatError
-from pagedchat.ops.cluster_linear import can_share
+from pagedchat.ops.cluster_linear import can_share, cluster_linear
 from pagedchat.ops.decode_state import DecodeState
 from pagedchat.ops.small_batch_linear import can_multiply, has_kernels_for
 from pagedchat.ops.small_batch_plan import plan_product
+from pagedchat.ops.warpgroup_linear import has_plan, warpgroup_linear
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.decode_graph.buckets import Bucket
 from pagedchat.runtime.decode_graph.capture import GraphRecorder, Replayable
@@ -30,7 +31,10 @@ MAX_FUSED = 16
 """Rows up to which the chain of fused kernels is faster than one with products by clusters."""
 
 MAX_CLUSTERED = 48
-"""Rows up to which products by clusters are faster than those of cuBLAS."""
+"""Rows up to which products by clusters are faster than those of warpgroups, or of cuBLAS."""
+
+MAX_WARPGROUPED = 256
+"""Rows up to which products by warpgroups are faster than those of cuBLAS."""
 
 
 class StepStore:
@@ -92,7 +96,9 @@ class StepStore:
         if self._on_tensor_cores and bucket.num_seqs <= MAX_FUSED and _multiplies(parts, bucket.num_seqs):
             return FusedStep(parts, self._backend, attention, state)
         if bucket.num_seqs <= MAX_CLUSTERED and _shares(parts, bucket.num_seqs):
-            return ClusterStep(parts, attention, state)
+            return ClusterStep(parts, attention, state, cluster_linear)
+        if bucket.num_seqs <= MAX_WARPGROUPED and _has_plans(parts, bucket.num_seqs):
+            return ClusterStep(parts, attention, state, warpgroup_linear)
         return LibraryStep(parts, attention, state)
 
 
@@ -113,4 +119,15 @@ def _shares(model: FusedModel, num_seqs: int) -> bool:
         can_share(linear.weight, num_seqs)
         for layer in model.layers
         for linear in (layer.attention.qkv, layer.attention.out, layer.up, layer.down)
+    )
+
+
+def _has_plans(model: FusedModel, num_seqs: int) -> bool:
+    """Whether warpgroups do every product of the layers."""
+    return all(
+        has_plan(layer.up.weight, num_seqs, paired=layer.paired)
+        and all(
+            has_plan(linear.weight, num_seqs) for linear in (layer.attention.qkv, layer.attention.out, layer.down)
+        )
+        for layer in model.layers
     )

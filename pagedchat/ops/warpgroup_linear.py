@@ -1,0 +1,130 @@
+"""The linear layers of a decode step for 49 to 256 tokens, with what comes after them, in one launch.
+
+`output = residual + activation(weight @ input + bias)` by Hopper's warpgroup products. The weights are fetched
+while the kernel before still runs. Gated feed-forwards (Shazeer 2020, arXiv 2002.05202) with `paired`.
+"""
+
+import torch
+
+from pagedchat.jit.driver import gpu
+from pagedchat.jit.launch import get_kernel, i32
+from pagedchat.ops.cuda_launch import ceil_div, element_name, on_cuda, stream_of
+from pagedchat.ops.linear_arguments import ACTIVATIONS, check_linear
+from pagedchat.ops.small_batch_linear import Activation, address, small_batch_linear
+from pagedchat.ops.warpgroup_plan import WarpgroupPlan, plan_warpgroups, shared_bytes
+
+NAME = "warpgroup_linear"
+
+
+def warpgroup_linear(
+    input_rows: torch.Tensor,
+    weight: torch.Tensor,
+    *,
+    bias: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
+    activation: Activation = "none",
+    paired: bool = False,
+    output: torch.Tensor | None = None,
+    overlap: bool = False,
+    next_late: bool = False,
+) -> torch.Tensor:
+    """A product with what follows it. Where the kernel cannot do it (`has_plan`), torch does.
+
+    Args:
+        input_rows: `[num_tokens, in_features]`, float16 or bfloat16.
+        weight: `[out_features, in_features]`; with `paired` `[2 * out_features, in_features]`, gates first.
+        bias: `[out_features]`; not with `paired`.
+        residual: `[num_tokens, out_features]`, added at the end; may be `output`.
+        activation: after the bias; with `paired` of the gates alone.
+        paired: the result is `activation(gate) * value`.
+        output: `[num_tokens, out_features]`, written; a new one by default.
+        overlap: as in `small_batch_linear`.
+        next_late: the next kernel begins when the sums are there, not with this one. For one that has nothing to
+            fetch before it waits, but takes room on multiprocessors.
+
+    Returns:
+        `output`. All tensors are contiguous and of one type.
+
+    Raises:
+        ValueError: shapes or types that do not go together.
+    """
+    plan = _plan(weight, len(input_rows), paired)
+    if plan is None:
+        return small_batch_linear(
+            input_rows,
+            weight,
+            bias=bias,
+            residual=residual,
+            activation=activation,
+            paired=paired,
+            output=output,
+            overlap=overlap,
+        )
+    out_features = weight.shape[0] // (2 if paired else 1)
+    target = input_rows.new_empty(len(input_rows), out_features) if output is None else output
+    check_linear(input_rows, weight, bias, residual, paired, target)
+    _launch(target, input_rows, weight, bias, residual, activation, paired, plan, overlap, next_late)
+    return target
+
+
+def has_plan(weight: torch.Tensor, num_tokens: int, *, paired: bool = False) -> bool:
+    """Whether the kernel does products with a weight: 16-bit types, whole tiles, not too large, on Hopper."""
+    return _plan(weight, num_tokens, paired) is not None
+
+
+def _plan(weight: torch.Tensor, num_tokens: int, paired: bool) -> WarpgroupPlan | None:
+    if not on_cuda(weight) or weight.dtype not in (torch.float16, torch.bfloat16):
+        return None
+    device = gpu(weight.device.index)
+    if device.compute_capability != (9, 0):
+        return None
+    out_features = weight.shape[0] // (2 if paired else 1)
+    return plan_warpgroups(weight.shape[1], out_features, num_tokens, paired, device.shared_bytes)
+
+
+def _launch(
+    output: torch.Tensor,
+    rows: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    residual: torch.Tensor | None,
+    activation: Activation,
+    paired: bool,
+    plan: WarpgroupPlan,
+    overlap: bool,
+    next_late: bool,
+) -> None:
+    num_tokens, in_features = rows.shape
+    kernel = get_kernel(
+        NAME,
+        rows.device.index,
+        ELEMENT=element_name(rows.dtype),
+        IN_FEATURES=in_features,
+        CLUSTER=plan.cluster,
+        WARPGROUPS=plan.warpgroups,
+        STAGES=plan.stages,
+        TOKENS=plan.tokens,
+        COLUMNS=plan.columns,
+        ACTIVATION=ACTIVATIONS[activation],
+        PAIRED=int(paired),
+        NEXT_LATE=int(next_late),
+    )
+    args = (
+        output.data_ptr(),
+        weight.data_ptr(),
+        address(bias),
+        rows.data_ptr(),
+        address(residual),
+        i32(num_tokens),
+        i32(output.shape[1]),
+    )
+    shared = shared_bytes(in_features, plan, paired)
+    kernel.allow_shared(shared)
+    kernel.launch(
+        (plan.cluster, output.shape[1] // plan.columns, ceil_div(num_tokens, plan.tokens)),
+        plan.num_threads,
+        args,
+        stream=stream_of(rows),
+        shared_bytes=shared,
+        overlap=overlap,
+    )
