@@ -1,8 +1,7 @@
-// The end of a decode step and the beginning of the next one, without the host: the last norm and the product with
-// the vocabulary; every thread block offers its best row, and the last of them makes that the next token and moves
-// the sequence on by one position.
+// The end of a decode step: the last norm and the product with the vocabulary, of which every thread block offers
+// its best row as the next token.
 
-#include "argmax.cuh"
+#include "next_tokens.cuh"
 #include "small_batch_product.cuh"
 
 constexpr int ROW_STEPS = IN_FEATURES / STEP;  // of a whole row
@@ -14,8 +13,7 @@ static_assert(ROW_STEPS % (2 * ROUND) == 0, "whole pairs of rounds");
 struct HeadShared {
   ProductShared product;
   uint4 input[IN_FEATURES / PIECE][MAX_TOKENS];
-  uint64 best[MAX_TOKENS];
-  bool is_last;
+  BestShared<MAX_TOKENS> best;
 };
 
 // Here a warp takes whole rows, 16 at a time, and goes on to the next ones while those are under way.
@@ -53,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
   };
   int tile = blockIdx.x * NUM_WARPS + place.warp;
   if (tile < num_tiles) fetch(0, tile, 0);
-  if (threadIdx.x < MAX_TOKENS) shared.best[threadIdx.x] = 0;
+  if (threadIdx.x < MAX_TOKENS) shared.best.best[threadIdx.x] = 0;
 #if NORM
   fetch_norm(shared.product, norm_weight, norm_bias);
   normalise(place, shared.product, input, num_tokens, epsilon,
@@ -108,27 +106,9 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
 #pragma unroll
     for (int i = 0; i < 2; i++) {
       const int token = 8 * t + 2 * place.q + i;
-      if (token < num_tokens && mine[t][i] > 0) atomicMax(&shared.best[token], mine[t][i]);
+      if (token < num_tokens && mine[t][i] > 0) atomicMax(&shared.best.best[token], mine[t][i]);
     }
   }
-  __syncthreads();
-  if (threadIdx.x < num_tokens) atomicMax(best + threadIdx.x, shared.best[threadIdx.x]);
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) shared.is_last = atomicInc(arrivals, gridDim.x - 1) == gridDim.x - 1;
-  __syncthreads();
-  if (!shared.is_last) return;
-  __threadfence();
-  const int at = *step % history_len;
-  __syncthreads();
-  if (threadIdx.x == 0) *step += 1;
-  for (int token = threadIdx.x; token < num_tokens; token += NUM_THREADS) {
-    const int next = argmax_row(atomicExch(best + token, 0ull));
-    history[at * num_tokens + token] = next;
-    token_ids[token] = next;
-    if (positions[token] >= 0) {
-      positions[token] += 1;
-      seq_lens[token] += 1;
-    }
-  }
+  const NextTokens next = {token_ids, positions, seq_lens, history, step, best, arrivals, num_tokens, history_len};
+  take_next_tokens(next, shared.best, NUM_THREADS, [] { __syncthreads(); });
 }

@@ -8,11 +8,6 @@
 #include "online_softmax.cuh"
 #include "persistent_products.cuh"
 
-// On its way into the L2 cache; a multiple of 16 bytes.
-__device__ __forceinline__ void prefetch_bulk(const void* from, uint32 bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-}
-
 // The keys and values of a token, KV head and split.
 struct Column {
   int token, kv_head, split;

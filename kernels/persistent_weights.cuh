@@ -3,16 +3,8 @@
 
 #pragma once
 
+#include "bulk_copy.cuh"
 #include "persistent_shapes.cuh"
-
-// 16 bytes or a multiple, told to `barrier`.
-__device__ __forceinline__ void copy_bulk(void* to, const void* from, uint32 bytes, uint32 barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], "
-      "%4;" ::"r"(shared_address(to)),
-      "l"(from), "r"(bytes), "r"(barrier), "l"(pass_through_cache())
-      : "memory");
-}
 
 // Below 0: the thread block attends.
 __device__ __forceinline__ int producer_index() { return static_cast<int>(blockIdx.x) - NUM_COLUMNS; }

@@ -21,12 +21,6 @@ __device__ __forceinline__ uint64 keep_in_cache() {
   return policy;
 }
 
-__device__ __forceinline__ uint64 pass_through_cache() {
-  uint64 policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-
 // `WORDS` words of 32 bits, 1, 2 or 4, at an address that their size divides.
 template <int WORDS>
 __device__ __forceinline__ void look(uint32 (&words)[WORDS], const void* address) {

@@ -5,13 +5,12 @@
 // The weight holds the rows of all query heads, then of all key heads, then of all value heads. With ROTARY a
 // thread block makes 8 rows and the 8 that are rotated with them, half a head further on.
 
+#include "head_places.cuh"
 #include "small_batch_product.cuh"
 
 #ifndef ROTARY
 #define ROTARY 0
 #endif
-
-constexpr int HALF_HEAD = HEAD_SIZE / 2;
 
 // Grid: ((num_heads + 2 * num_kv_heads) * HEAD_SIZE / 16), NUM_WARPS * 32 threads.
 extern "C" __global__ void __launch_bounds__(NUM_THREADS) qkv_to_cache(
@@ -43,13 +42,9 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS) qkv_to_cache(
   const Element* row = weight + static_cast<int64>(first_row + product.g) * IN_FEATURES;
   const Element* row_below = row + BELOW * IN_FEATURES;
   product.fetch(row, row_below, 0);
-  // Positions and blocks change between steps only, so they are looked up before the wait.
-  __shared__ int token_positions[MAX_TOKENS], token_blocks[MAX_TOKENS];
+  __shared__ TokenSlot slots[MAX_TOKENS];
   for (int token = threadIdx.x; token < num_tokens; token += NUM_THREADS) {
-    const int position = positions[token];
-    token_positions[token] = position;
-    token_blocks[token] =
-        position < 0 ? 0 : block_tables[static_cast<int64>(token) * max_blocks_per_seq + position / BLOCK_SIZE];
+    slots[token] = slot_of(positions, block_tables, token, max_blocks_per_seq);
   }
   constexpr int RESULTS = ceil_div(8 * MAX_TOKENS, NUM_THREADS);  // pairs of a thread
   float shift[RESULTS][2] = {};
@@ -70,43 +65,22 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS) qkv_to_cache(
 #endif
   share_sums(product, shared);
 
-  const int head = first_row / HEAD_SIZE;  // over query, key and value heads
+  const HeadPlaces places = {query,        key_cache,        value_cache,       num_heads,
+                             num_kv_heads, key_block_stride, value_block_stride};
+  const int head = first_row / HEAD_SIZE;
 #pragma unroll
   for (int j = 0; j < RESULTS; j++) {
     const int i = threadIdx.x + j * NUM_THREADS, token = i / 8, local = i % 8;
     if (i >= 8 * num_tokens) break;
-    const int position = token_positions[token];
+    const TokenSlot slot = slots[token];
     const int dims[2] = {first_row % HEAD_SIZE + local, first_row % HEAD_SIZE + local + BELOW};
     float values[2] = {result(shared, local, token) + shift[j][0], result(shared, local + 8, token) + shift[j][1]};
 #if ROTARY
-    if (head < num_heads + num_kv_heads && position >= 0) {
-      const float2 turn = rotations[static_cast<int64>(position) * HALF_HEAD + dims[0]];
-      const float x = to_float(from_float<Element>(values[0])), y = to_float(from_float<Element>(values[1]));
-      values[0] = x * turn.x - y * turn.y;
-      values[1] = y * turn.x + x * turn.y;
+    if (places.is_turned(head) && slot.position >= 0) {
+      turn_pair(values, rotations[static_cast<int64>(slot.position) * HALF_HEAD + dims[0]]);
     }
 #endif
-    if (head < num_heads) {
 #pragma unroll
-      for (int k = 0; k < 2; k++) {
-        query[(static_cast<int64>(token) * num_heads + head) * HEAD_SIZE + dims[k]] =
-            from_float<Element>(values[k]);
-      }
-      continue;
-    }
-    if (position < 0) continue;
-    const int64 block = token_blocks[token];
-    const int slot = position % BLOCK_SIZE, kv_head = (head - num_heads) % num_kv_heads;
-#pragma unroll
-    for (int k = 0; k < 2; k++) {
-      const int dim = dims[k];
-      if (head < num_heads + num_kv_heads) {
-        key_cache[block * key_block_stride + (kv_head * (HEAD_SIZE / 8) + dim / 8) * BLOCK_SIZE * 8 + slot * 8 +
-                  dim % 8] = from_float<Element>(values[k]);
-      } else {
-        value_cache[block * value_block_stride + (kv_head * HEAD_SIZE + dim) * BLOCK_SIZE + slot] =
-            from_float<Element>(values[k]);
-      }
-    }
+    for (int k = 0; k < 2; k++) places.put(token, slot, head, dims[k], values[k]);
   }
 }

@@ -1,27 +1,12 @@
 // output = residual + activation(weight * norm(input) + bias) for a few tokens: the linear layers of a decode step,
 // with what comes before and after them.
 //
-// With PAIRED rows the weight holds gates and then values, and the output is activation(gate) * value (gated
-// feed-forward, Shazeer 2020, arXiv 2002.05202).
+// With PAIRED rows (activation.cuh) the weight holds gates and then values.
 
+#include "activation.cuh"
 #include "small_batch_product.cuh"
 
-#ifndef ACTIVATION
-#define ACTIVATION 0
-#endif
-#ifndef PAIRED
-#define PAIRED 0
-#endif
-
-enum Activation { NO_ACTIVATION = 0, RELU = 1, SILU = 2 };
-
 constexpr int OUT_ROWS = PAIRED ? TILE_ROWS / 2 : TILE_ROWS;  // of a thread block
-
-__device__ __forceinline__ float activate(float x) {
-  if (ACTIVATION == RELU) return fmaxf(x, 0.0f);
-  if (ACTIVATION == SILU) return x / (1.0f + __expf(-x));
-  return x;
-}
 
 // Grid: (out_features / OUT_ROWS), NUM_WARPS * 32 threads.
 extern "C" __global__ void __launch_bounds__(NUM_THREADS)
@@ -75,12 +60,11 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
     if (i >= OUT_ROWS * num_tokens) break;
     float value = result(shared, local, token);
 #if PAIRED
-    value = activate(to_float(from_float<Element>(value))) *
-            to_float(from_float<Element>(result(shared, local + 8, token)));
+    value = activate(rounded(value)) * rounded(result(shared, local + 8, token));
 #else
     value = activate(value + shift[j]);
 #endif
-    if (residual != nullptr) value = to_float(from_float<Element>(value)) + before[j];
+    if (residual != nullptr) value = rounded(value) + before[j];
     output[static_cast<int64>(token) * out_features + first_row + local] = from_float<Element>(value);
   }
 }

@@ -9,35 +9,12 @@
 
 #pragma once
 
-#include "common.cuh"
-#include "dependent_launch.cuh"
-#include "row_pieces.cuh"
+#include "product_shape.cuh"
 
-#ifndef IN_FEATURES
-#define IN_FEATURES 768
-#endif
-#ifndef NUM_WARPS
-#define NUM_WARPS 6
-#endif
-#ifndef TOKEN_TILES
-#define TOKEN_TILES 1
-#endif
-#ifndef NORM
-#define NORM 0
-#endif
-
-enum Norm { NO_NORM = 0, LAYER_NORM = 1, RMS_NORM = 2 };
-
-constexpr int NUM_THREADS = NUM_WARPS * WARP_SIZE;
 constexpr int TILE_ROWS = 16;
-constexpr int MAX_TOKENS = 8 * TOKEN_TILES;
-constexpr int STEP = 4 * PIECE;                   // inner elements that the lanes of a row hold at a time
-constexpr int SEGMENT = IN_FEATURES / NUM_WARPS;  // inner elements of a warp
-constexpr int STEPS = SEGMENT / STEP;
 constexpr int AHEAD = STEPS < 8 ? STEPS : 8;  // steps whose weights are in registers at a time
 constexpr int SUM_STRIDE = 20;                // floats between tokens in shared memory; no bank conflicts
 
-static_assert(IN_FEATURES % (NUM_WARPS * STEP) == 0, "every warp gets whole steps");
 static_assert(STEPS % AHEAD == 0, "whole rounds of weights");
 static_assert(NORM == NO_NORM || STEPS <= 8, "a warp's part of the input stays in registers");
 
@@ -48,13 +25,6 @@ struct ProductShared {
   uint4 scales[IN_FEATURES / PIECE], shifts[IN_FEATURES / PIECE];
 #endif
 };
-
-// What the kernel before has just written: past L1, which may hold what was there before.
-__device__ __forceinline__ uint4 load_fresh_16(const void* address) {
-  return __ldcg(static_cast<const uint4*>(address));
-}
-
-__device__ __forceinline__ Element load_fresh(const Element* address) { return __ldcg(address); }
 
 // Where a lane stands: which pieces of the inner dimension it holds.
 struct WarpPlace {

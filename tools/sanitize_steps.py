@@ -20,6 +20,7 @@ from pagedchat.ops.small_batch_linear import small_batch_linear
 from pagedchat.ops.warpgroup_linear import warpgroup_linear
 from tests.ops.persistent_case import moved, random_model, random_state
 from tools.sanitize_case import TOLERANCE, Tensors, index, on_both, paged_inputs, random_tensor
+from tools.sanitize_streams import stream_cases
 
 WIDTH, HEAD_SIZE, VOCAB_SIZE = 768, 64, 1003
 NUM_TOKENS = 5
@@ -43,7 +44,7 @@ def step_cases() -> list[bool]:
     rows, weight = random_tensor(NUM_TOKENS, WIDTH), random_tensor(2 * 160, WIDTH) / 30
     scale, shift = 1 + random_tensor(WIDTH) / 10, random_tensor(WIDTH)
     parts = [*_product_cases(rows, weight, scale, shift), *_larger_cases(), *_token_cases(rows, scale, shift)]
-    return [*parts, *_whole_step_cases()]
+    return [*parts, *stream_cases(), *_whole_step_cases()]
 
 
 def _product_cases(

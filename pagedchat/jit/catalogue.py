@@ -79,6 +79,15 @@ _PRODUCT_TUNINGS = (
     Tuning({"IN_FEATURES": 1024, "NUM_WARPS": 4}),
     Tuning({"IN_FEATURES": 3072, "NUM_WARPS": 12}),
 )
+
+# As pagedchat/ops/stream_plan.py chooses.
+_STREAM: Choices = {"ELEMENT": TENSOR_CORE_ELEMENTS, "NORM": (0, 1, 2), "TOKEN_TILES": (1, 2)}
+_RING = {"NUM_WARPS": 8, "STAGE_FEATURES": 1024, "STAGES_LEFT": 0, "CACHED_STAGES": 0}
+_STREAM_TUNINGS = (
+    Tuning({**_RING, "IN_FEATURES": 8192, "STAGES": 6}, {"NORM": [0], "TOKEN_TILES": [1]}),
+    Tuning({**_RING, "IN_FEATURES": 2048, "STAGES": 6}),
+    Tuning({**_RING, "IN_FEATURES": 2048, "STAGES": 4}),
+)
 _HEAD_TUNINGS = (
     Tuning({"IN_FEATURES": 768, "NUM_WARPS": 6}),
     Tuning({"IN_FEATURES": 1024, "NUM_WARPS": 8}),
@@ -170,6 +179,21 @@ CATALOGUE = (
         (_NO_BFLOAT16,),
     ),
     KernelFile(
+        "streamed_linear",
+        ("streamed_linear",),
+        {**_STREAM, "ACTIVATION": (0, 1, 2), "PAIRED": FLAG},
+        _STREAM_TUNINGS,
+        (_NO_BULK_COPIES,),
+    ),
+    KernelFile(
+        "streamed_qkv",
+        ("streamed_qkv",),
+        {**_STREAM, "HEAD_SIZE": HEAD_SIZES, "BLOCK_SIZE": BLOCK_SIZES, "ROTARY": FLAG},
+        _STREAM_TUNINGS,
+        (_NO_BULK_COPIES,),
+    ),
+    KernelFile("streamed_vocabulary", ("streamed_vocabulary",), _STREAM, _STREAM_TUNINGS, (_NO_BULK_COPIES,)),
+    KernelFile(
         "cluster_linear",
         ("cluster_linear",),
         {
@@ -211,7 +235,8 @@ CATALOGUE = (
 )
 _DECODE_STEPS = {
     "small_batch_linear", "qkv_to_cache", "next_token", "add_norm", "embed_tokens", "decode_state",
-    "heads_to_cache", "silu_and_mul", "cluster_linear", "warpgroup_linear", "persistent_decode",
+    "heads_to_cache", "silu_and_mul", "cluster_linear", "warpgroup_linear", "persistent_decode", "streamed_linear",
+    "streamed_qkv", "streamed_vocabulary",
 }  # fmt: skip
 """For whole decode steps; what a model needs of them depends on its width, so they are compiled at first use."""
 _ANY_MODEL = {

@@ -39,6 +39,7 @@ class Kernel:
         self._layout: Layout | None = None
         self._frames: list[Frame] = []
         self._shared_limit = 48 * 1024
+        self._prefers_shared = False
         self.entry = entry
         self.num_registers = self._function.attribute("NUM_REGS")
         self.shared_bytes = self._function.attribute("SHARED_SIZE_BYTES")
@@ -114,6 +115,16 @@ class Kernel:
                 f"Kernel {self.entry} wants {num_bytes} bytes of dynamic shared memory; the GPU has {most} for it."
             ) from None
         self._shared_limit = num_bytes
+
+    def prefer_shared(self) -> None:
+        """Have multiprocessors make all the memory they can shared memory; cheap when they already do.
+
+        A multiprocessor divides its memory between shared memory and L1 cache as a kernel needs it, but only while
+        it is idle. So kernels that are to overlap ask for the same division, even where one alone needs less.
+        """
+        if not self._prefers_shared:
+            self._function.set_attribute("PREFERRED_SHARED_MEMORY_CARVEOUT", 100)
+            self._prefers_shared = True
 
     def active_thread_blocks(self, block_threads: int, shared_bytes: int = 0) -> int:
         """Thread blocks of that size that fit on one multiprocessor at a time."""

@@ -6,13 +6,15 @@ from torch.nn import functional
 from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import f32, get_kernel, i32
 from pagedchat.ops.checks import check_dtype, check_same_type, check_shape
-from pagedchat.ops.cuda_launch import can_overlap, element_name, on_cuda, stream_of
+from pagedchat.ops.cuda_launch import can_overlap, on_cuda, stream_of
 from pagedchat.ops.decode_state import DecodeState, advance_by_argmax, state_addresses
 from pagedchat.ops.norm import Norm, check_norm
+from pagedchat.ops.product_launch import ProductLaunch, product_constants, streamed_launch
 from pagedchat.ops.small_batch_linear import address, has_kernels_for
-from pagedchat.ops.small_batch_plan import ProductPlan, head_shared_bytes, plan_head
+from pagedchat.ops.small_batch_plan import head_shared_bytes, plan_head
 
 NAME = "next_token"
+STREAMED = "streamed_vocabulary"
 _THREAD_BLOCKS = 2
 """Of `logits_argmax` on a multiprocessor: enough to keep the memory busy, few enough to share the norm's work."""
 
@@ -50,41 +52,40 @@ def logits_argmax(
         check_same_type(name, tensor, input_rows)
     if norm is not None:
         check_norm(norm, input_rows)
-    plan = _head_plan(input_rows, norm)
-    if plan is not None:
-        _launch_head(state, logits, input_rows, weight, norm, best, plan, overlap)
+    launch = _head_launch(input_rows, weight, norm)
+    if launch is not None:
+        _launch_head(launch, state, logits, input_rows, weight, norm, best, overlap)
         return
     rows = norm.apply(input_rows) if norm else input_rows
     logits.copy_(functional.linear(rows, weight))
     advance_by_argmax(state, logits)
 
 
-def _head_plan(rows: torch.Tensor, norm: Norm | None) -> ProductPlan | None:
+def _head_launch(rows: torch.Tensor, weight: torch.Tensor, norm: Norm | None) -> ProductLaunch | None:
     if not on_cuda(rows) or not has_kernels_for(rows):
         return None
-    return plan_head(rows.shape[1], rows.shape[0], norm is not None, gpu(rows.device.index).shared_bytes)
+    launch = streamed_launch(STREAMED, rows, weight, norm)
+    device = gpu(rows.device.index)
+    plan = plan_head(rows.shape[1], rows.shape[0], norm is not None, device.shared_bytes)
+    if launch is not None or plan is None:
+        return launch
+    constants = {**product_constants(rows, norm), "NUM_WARPS": plan.num_warps, "TOKEN_TILES": plan.token_tiles}
+    kernel = get_kernel(NAME, rows.device.index, "logits_argmax", **constants)
+    shared = head_shared_bytes(rows.shape[1], plan, norm is not None)
+    kernel.allow_shared(shared)
+    return ProductLaunch(kernel, _THREAD_BLOCKS * device.num_multiprocessors, plan.num_threads, shared)
 
 
 def _launch_head(
+    launch: ProductLaunch,
     state: DecodeState,
     logits: torch.Tensor,
     rows: torch.Tensor,
     weight: torch.Tensor,
     norm: Norm | None,
     best: torch.Tensor,
-    plan: ProductPlan,
     overlap: bool,
 ) -> None:
-    kernel = get_kernel(
-        NAME,
-        rows.device.index,
-        entry="logits_argmax",
-        ELEMENT=element_name(rows.dtype),
-        IN_FEATURES=rows.shape[1],
-        NUM_WARPS=plan.num_warps,
-        TOKEN_TILES=plan.token_tiles,
-        NORM=norm.constant if norm else 0,
-    )
     args = (
         *state_addresses(state),
         logits.data_ptr(),
@@ -99,13 +100,11 @@ def _launch_head(
         i32(len(state.history)),
         f32(norm.eps if norm else 0.0),
     )
-    shared = head_shared_bytes(rows.shape[1], plan, norm is not None)
-    kernel.allow_shared(shared)
-    kernel.launch(
-        _THREAD_BLOCKS * gpu(rows.device.index).num_multiprocessors,
-        plan.num_threads,
+    launch.kernel.launch(
+        launch.grid,
+        launch.num_threads,
         args,
         stream=stream_of(rows),
-        shared_bytes=shared,
+        shared_bytes=launch.shared_bytes,
         overlap=overlap and can_overlap(rows.device),
     )

@@ -7,16 +7,17 @@ write into the paged cache, in one launch.
 import torch
 from torch.nn import functional
 
-from pagedchat.jit.launch import f32, get_kernel, i32
+from pagedchat.jit.launch import f32, i32
 from pagedchat.ops.cache_layout import CacheSizes, check_paged_cache
 from pagedchat.ops.checks import check_dtype, check_same_type, check_shape
-from pagedchat.ops.cuda_launch import can_overlap, element_name, on_cuda, stream_of
+from pagedchat.ops.cuda_launch import can_overlap, on_cuda, stream_of
 from pagedchat.ops.decode_state import slots_of
 from pagedchat.ops.norm import Norm, check_norm
+from pagedchat.ops.product_launch import ProductLaunch, product_launch
 from pagedchat.ops.reshape_and_cache import reshape_and_cache
 from pagedchat.ops.rotation import rotate_heads
 from pagedchat.ops.small_batch_linear import address, has_kernels_for
-from pagedchat.ops.small_batch_plan import TILE_ROWS, ProductPlan, plan_product
+from pagedchat.ops.small_batch_plan import plan_product
 
 NAME = "qkv_to_cache"
 
@@ -55,24 +56,42 @@ def qkv_to_cache(
     """
     sizes = check_paged_cache(key_cache, value_cache)
     _check(query, key_cache, input_rows, weight, block_tables, positions, bias, norm, rotations, sizes)
-    plan = _plan(input_rows, norm, rotations)
-    if plan is None:
+    launch = None
+    if _multiplies(input_rows, norm, rotations):
+        constants = {
+            "HEAD_SIZE": sizes.head_size,
+            "BLOCK_SIZE": sizes.block_size,
+            "ROTARY": int(rotations is not None),
+        }
+        launch = product_launch(NAME, input_rows, weight, norm, **constants)
+    if launch is None:
         rows = norm.apply(input_rows) if norm else input_rows
         heads = functional.linear(rows, weight, bias).view(len(rows), -1, sizes.head_size)
         _write(query, key_cache, value_cache, heads, block_tables, positions, rotations, sizes)
     else:
         caches = (key_cache, value_cache)
         _launch(
-            query, caches, input_rows, weight, block_tables, positions, bias, norm, rotations, sizes, plan, overlap
+            launch,
+            query,
+            caches,
+            input_rows,
+            weight,
+            block_tables,
+            positions,
+            bias,
+            norm,
+            rotations,
+            sizes,
+            overlap,
         )
 
 
-def _plan(rows: torch.Tensor, norm: Norm | None, rotations: torch.Tensor | None) -> ProductPlan | None:
+def _multiplies(rows: torch.Tensor, norm: Norm | None, rotations: torch.Tensor | None) -> bool:
     if not on_cuda(rows) or not has_kernels_for(rows):
-        return None
+        return False
     if rotations is not None and rotations.shape[1] % 8:
-        return None
-    return plan_product(rows.shape[1], rows.shape[0], norm is not None)
+        return False
+    return plan_product(rows.shape[1], rows.shape[0], norm is not None) is not None
 
 
 def _check(
@@ -135,6 +154,7 @@ def _write(
 
 
 def _launch(
+    launch: ProductLaunch,
     query: torch.Tensor,
     caches: tuple[torch.Tensor, torch.Tensor],
     rows: torch.Tensor,
@@ -145,21 +165,8 @@ def _launch(
     norm: Norm | None,
     rotations: torch.Tensor | None,
     sizes: CacheSizes,
-    plan: ProductPlan,
     overlap: bool,
 ) -> None:
-    kernel = get_kernel(
-        NAME,
-        rows.device.index,
-        ELEMENT=element_name(rows.dtype),
-        HEAD_SIZE=sizes.head_size,
-        BLOCK_SIZE=sizes.block_size,
-        IN_FEATURES=rows.shape[1],
-        NUM_WARPS=plan.num_warps,
-        TOKEN_TILES=plan.token_tiles,
-        NORM=norm.constant if norm else 0,
-        ROTARY=int(rotations is not None),
-    )
     args = (
         query.data_ptr(),
         caches[0].data_ptr(),
@@ -180,6 +187,11 @@ def _launch(
         caches[1].stride(0),
         f32(norm.eps if norm else 0.0),
     )
-    overlap = overlap and can_overlap(rows.device)
-    grid = weight.shape[0] // TILE_ROWS
-    kernel.launch(grid, plan.num_threads, args, stream=stream_of(rows), overlap=overlap)
+    launch.kernel.launch(
+        launch.grid,
+        launch.num_threads,
+        args,
+        stream=stream_of(rows),
+        shared_bytes=launch.shared_bytes,
+        overlap=overlap and can_overlap(rows.device),
+    )

@@ -10,11 +10,12 @@ from typing import Literal
 import torch
 from torch.nn import functional
 
-from pagedchat.jit.launch import f32, get_kernel, i32
+from pagedchat.jit.launch import f32, i32
 from pagedchat.ops.checks import check_same_type, check_shape
-from pagedchat.ops.cuda_launch import can_overlap, element_name, on_cuda, stream_of
+from pagedchat.ops.cuda_launch import can_overlap, on_cuda, stream_of
 from pagedchat.ops.norm import Norm, check_norm
-from pagedchat.ops.small_batch_plan import TILE_ROWS, ProductPlan, has_small_batch_kernels, plan_product
+from pagedchat.ops.product_launch import ProductLaunch, product_launch
+from pagedchat.ops.small_batch_plan import TILE_ROWS, has_small_batch_kernels, plan_product
 
 Activation = Literal["none", "relu", "silu"]
 _ACTIVATIONS: dict[Activation, int] = {"none": 0, "relu": 1, "silu": 2}
@@ -56,10 +57,13 @@ def small_batch_linear(
     num_tokens, out_features = input_rows.shape[0], weight.shape[0] // (2 if paired else 1)
     _check(input_rows, weight, bias, residual, norm, paired, output)
     target = input_rows.new_empty(num_tokens, out_features) if output is None else output
-    plan = _plan(input_rows, out_features, norm, paired)
-    if plan is None:
+    constants = {"ACTIVATION": _ACTIVATIONS[activation], "PAIRED": int(paired)}
+    launch = None
+    if _multiplies(input_rows, out_features, norm, paired):
+        launch = product_launch(NAME, input_rows, weight, norm, **constants)
+    if launch is None:
         return target.copy_(_in_torch(input_rows, weight, bias, residual, norm, activation, paired))
-    _launch(target, input_rows, weight, bias, residual, norm, activation, paired, plan, overlap)
+    _launch(launch, target, input_rows, weight, bias, residual, norm, overlap)
     return target
 
 
@@ -71,13 +75,11 @@ def can_multiply(
     return out_features % rows == 0 and plan_product(in_features, num_tokens, normed) is not None
 
 
-def _plan(rows: torch.Tensor, out_features: int, norm: Norm | None, paired: bool) -> ProductPlan | None:
+def _multiplies(rows: torch.Tensor, out_features: int, norm: Norm | None, paired: bool) -> bool:
     num_tokens, in_features = rows.shape
     if not on_cuda(rows) or not has_kernels_for(rows):
-        return None
-    if not can_multiply(in_features, out_features, num_tokens, normed=norm is not None, paired=paired):
-        return None
-    return plan_product(in_features, num_tokens, norm is not None)
+        return False
+    return can_multiply(in_features, out_features, num_tokens, normed=norm is not None, paired=paired)
 
 
 def has_kernels_for(rows: torch.Tensor) -> bool:
@@ -137,28 +139,15 @@ def _in_torch(
 
 
 def _launch(
+    launch: ProductLaunch,
     output: torch.Tensor,
     rows: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None,
     residual: torch.Tensor | None,
     norm: Norm | None,
-    activation: Activation,
-    paired: bool,
-    plan: ProductPlan,
     overlap: bool,
 ) -> None:
-    kernel = get_kernel(
-        NAME,
-        rows.device.index,
-        ELEMENT=element_name(rows.dtype),
-        IN_FEATURES=rows.shape[1],
-        NUM_WARPS=plan.num_warps,
-        TOKEN_TILES=plan.token_tiles,
-        NORM=norm.constant if norm else 0,
-        ACTIVATION=_ACTIVATIONS[activation],
-        PAIRED=int(paired),
-    )
     args = (
         output.data_ptr(),
         weight.data_ptr(),
@@ -171,9 +160,14 @@ def _launch(
         i32(output.shape[1]),
         f32(norm.eps if norm else 0.0),
     )
-    grid = output.shape[1] // (TILE_ROWS // 2 if paired else TILE_ROWS)
-    overlap = overlap and can_overlap(rows.device)
-    kernel.launch(grid, plan.num_threads, args, stream=stream_of(rows), overlap=overlap)
+    launch.kernel.launch(
+        launch.grid,
+        launch.num_threads,
+        args,
+        stream=stream_of(rows),
+        shared_bytes=launch.shared_bytes,
+        overlap=overlap and can_overlap(rows.device),
+    )
 
 
 def address(tensor: torch.Tensor | None) -> int:

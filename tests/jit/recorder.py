@@ -61,6 +61,9 @@ class _NoKernel:
     def allow_shared(self, _num_bytes: int) -> None:
         pass
 
+    def prefer_shared(self) -> None:
+        pass
+
 
 @contextmanager
 def recorded_launches(capability: tuple[int, int]) -> Iterator[Launches]:
@@ -169,7 +172,21 @@ def decode_step(dtype: torch.dtype, head_size: int, block_size: int) -> None:
     cluster_linear(rows, qkv)
     warpgroup_linear(rows, qkv)
     logits_argmax(state, logits, rows, weight, norm=norm, best=torch.zeros(1, dtype=torch.int64))
+    streamed_step(dtype, head_size, state, caches)
     whole_step(dtype)
+
+
+def streamed_step(
+    dtype: torch.dtype, head_size: int, state: DecodeState, caches: tuple[torch.Tensor, torch.Tensor]
+) -> None:
+    """The same with weights that are large."""
+    width = 2048
+    rows, weight = torch.empty(1, width, dtype=dtype), torch.empty(width, width, dtype=dtype)
+    query = torch.empty(1, width // head_size - 2 * NUM_KV_HEADS, head_size, dtype=dtype)
+    norm = Norm("rms", rows[0], None, 1e-5)
+    qkv_to_cache(query, *caches, rows, weight, state.block_tables, state.positions, norm=norm)
+    small_batch_linear(rows, weight, residual=rows)
+    logits_argmax(state, rows.clone(), rows, weight, norm=norm, best=torch.zeros(1, dtype=torch.int64))
 
 
 def whole_step(dtype: torch.dtype) -> None:

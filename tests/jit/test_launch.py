@@ -105,6 +105,7 @@ def test_kernel_computes_on_the_stream_it_is_given(root: Path, scaled: Any) -> N
     run(kernel, x, y, stream.cuda_stream)
     stream.synchronize()
     torch.testing.assert_close(y, x * 10 + 3)
+    kernel.prefer_shared()
     run(kernel, x, y.fill_(0), torch.cuda.current_stream().cuda_stream, overlap=True)
     torch.testing.assert_close(y, x * 10 + 3)
 

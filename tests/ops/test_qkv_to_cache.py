@@ -84,6 +84,18 @@ def test_agrees_with_the_definition(
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("rotary", [False, True])
+@pytest.mark.parametrize("heads", [(28, 2, 64), (32, 8, 64), (14, 4, 96)], ids=str)
+def test_large_weights_stream_through_shared_memory(
+    heads: tuple[int, int, int], rotary: bool, dtype: torch.dtype
+) -> None:
+    for num_tokens in (1, 3, 8):
+        for norm_kind in ("rms", "layer", None):
+            check(num_tokens, 2048, heads, norm_kind, rotary, 16, dtype, "cuda")
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("width", WIDTHS)
 def test_widths_and_numbers_of_tokens(width: int) -> None:
     for num_tokens in (1, 8, 11, 24, 32):

@@ -24,13 +24,14 @@ def check(
     variation: tuple[Activation, bool, bool, bool],
     dtype: torch.dtype,
     device: str,
+    out_features: int = OUT_FEATURES,
 ) -> None:
     activation, paired, has_bias, has_residual = variation
-    num_rows = OUT_FEATURES * (2 if paired else 1)
+    num_rows = out_features * (2 if paired else 1)
     rows = normal(num_tokens, width, device=device, dtype=dtype)
     weight = normal(num_rows, width, device=device, dtype=dtype, scale=width**-0.5)
     bias = normal(num_rows, device=device, dtype=dtype) if has_bias else None
-    residual = normal(num_tokens, OUT_FEATURES, device=device, dtype=dtype) if has_residual else None
+    residual = normal(num_tokens, out_features, device=device, dtype=dtype) if has_residual else None
     norm = make_norm(norm_kind, width, device, dtype)
     product = exact_norm(norm, rows.cpu().double()) @ weight.cpu().double().T
     if bias is not None:
@@ -64,6 +65,40 @@ def test_agrees_with_the_definition(
 def test_widths_of_other_models(width: int) -> None:
     for norm_kind in NORMS:
         check(5, width, norm_kind, VARIATIONS[0], torch.float16, "cuda")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("num_tokens", [1, 3, 8])
+@pytest.mark.parametrize("variation", VARIATIONS, ids=str)
+def test_large_weights_stream_through_shared_memory(
+    variation: tuple[Activation, bool, bool, bool], num_tokens: int, dtype: torch.dtype
+) -> None:
+    for width, norm_kind in [(2048, "rms"), (2048, "layer"), (2048, None), (3072, None), (8192, None)]:
+        check(num_tokens, width, norm_kind, variation, dtype, "cuda", out_features=2080)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("overlap", [False, True])
+def test_streamed_weights_in_a_chain(overlap: bool) -> None:
+    def step(rows: torch.Tensor, overlap: bool) -> torch.Tensor:
+        for up, down in weights:
+            middle = small_batch_linear(rows, up, norm=norm, activation="silu", paired=True, overlap=overlap)
+            rows = small_batch_linear(middle, down, residual=rows, overlap=overlap)
+        return rows
+
+    norm = make_norm("rms", 2048, "cuda", torch.float16)
+    weights = [
+        (
+            normal(2 * 8192, 2048, device="cuda", dtype=torch.float16, scale=0.03, seed=i),
+            normal(2048, 8192, device="cuda", dtype=torch.float16, scale=0.01, seed=i),
+        )
+        for i in range(3)
+    ]
+    rows = normal(2, 2048, device="cuda", dtype=torch.float16)
+    wanted = step(rows, False)
+    for _ in range(20):
+        assert torch.equal(step(rows, overlap), wanted)
 
 
 @pytest.mark.gpu

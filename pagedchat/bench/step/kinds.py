@@ -5,8 +5,8 @@ import re
 _KINDS = (
     ("attention", r"attention|paged_prefill|merge_attn|flash|fmha"),
     ("whole layers", r"decode_chain|persistent_decode"),
-    ("products", r"qkv_to_cache"),
-    ("next token", r"argmax|sample|logits|advance|replace_tokens|next_token|topk|sort"),
+    ("products", r"qkv_to_cache|streamed_qkv"),
+    ("next token", r"argmax|sample|logits|advance|replace_tokens|next_token|streamed_vocabulary|topk|sort"),
     ("cache writes and slots", r"to_cache|and_cache|slots|copy_blocks|swap_blocks"),
     ("norms", r"norm"),
     ("embedding", r"embed|gather|index|embedding"),

@@ -1,0 +1,67 @@
+"""The kernels of decode steps that stream large weights, for `sanitize_kernels`, which says how they are run."""
+
+# mypy: disable-error-code="arg-type,call-arg,misc"
+
+import torch
+
+from pagedchat.ops.decode_state import DecodeState
+from pagedchat.ops.next_token import logits_argmax
+from pagedchat.ops.norm import Norm
+from pagedchat.ops.qkv_to_cache import qkv_to_cache
+from pagedchat.ops.small_batch_linear import small_batch_linear
+from tools.sanitize_case import Tensors, index, on_both, paged_inputs, random_tensor
+
+WIDTH, HEAD_SIZE, VOCAB_SIZE = 2048, 64, 2051
+"""The least that streams; the vocabulary is no whole units of 8 rows."""
+NUM_TOKENS, NUM_HEADS = 3, 28
+LIVE = slice(2)
+
+
+def stream_cases() -> list[bool]:
+    """One launch of each."""
+    rows, weight = random_tensor(NUM_TOKENS, WIDTH), random_tensor(WIDTH, WIDTH) / 45
+    scale, shift = 1 + random_tensor(WIDTH) / 10, random_tensor(WIDTH)
+    return [*_linear_cases(rows, weight, scale), *_end_cases(rows, weight, scale, shift)]
+
+
+def _linear_cases(rows: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor) -> list[bool]:
+    def plain(t: Tensors) -> Tensors:
+        return [small_batch_linear(t[0], t[1], bias=t[2], residual=t[3], activation="relu")]
+
+    def gated(t: Tensors) -> Tensors:
+        return [small_batch_linear(t[0], t[1], norm=Norm("rms", t[2], None, 1e-5), activation="silu", paired=True)]
+
+    bias, residual = random_tensor(WIDTH), random_tensor(NUM_TOKENS, WIDTH)
+    long_rows, long_weight = random_tensor(NUM_TOKENS, 4 * WIDTH), random_tensor(WIDTH, 4 * WIDTH) / 90
+    return [
+        on_both("streamed_linear", [rows, weight, bias, residual], plain),
+        on_both("streamed_linear, long rows", [long_rows, long_weight, bias, residual], plain),
+        on_both("streamed_linear, paired", [rows, weight, scale], gated),
+    ]
+
+
+def _end_cases(rows: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor, shift: torch.Tensor) -> list[bool]:
+    def project(t: Tensors) -> Tensors:
+        query = t[0].new_zeros(NUM_TOKENS, NUM_HEADS, HEAD_SIZE)
+        norm = Norm("layer", t[2], t[3], 1e-5)
+        qkv_to_cache(query, t[4], t[5], t[0], t[1], t[6], t[7], norm=norm, rotations=t[8])
+        return [query[LIVE], t[4], t[5]]
+
+    def head(t: Tensors) -> Tensors:
+        state, norm = DecodeState(*t[:7]), Norm("rms", t[9], None, 1e-5)
+        logits, best = t[7].new_zeros(NUM_TOKENS, VOCAB_SIZE), torch.zeros(NUM_TOKENS, dtype=torch.int64)
+        logits_argmax(state, logits, t[7], t[8], norm=norm, best=best.to(t[7].device))
+        return [logits, state.positions, state.seq_lens, state.step, state.arrivals]
+
+    _, key_cache, value_cache, _, _ = paged_inputs([300], HEAD_SIZE, 1, torch.float16, 1)
+    tables = torch.arange(NUM_TOKENS * 4, dtype=torch.int32).view(NUM_TOKENS, 4)
+    positions, turns = index(3, 17, -1), torch.randn(64, HEAD_SIZE // 2, 2)
+    history = torch.zeros(4, NUM_TOKENS, dtype=torch.int32)
+    state = [index(7, 8, 9), positions, index(4, 18, 0), tables, index(6), history, index(0)]
+    table = random_tensor(VOCAB_SIZE, WIDTH) / 45
+    return [
+        on_both(
+            "streamed_qkv", [rows, weight, scale, shift, key_cache, value_cache, tables, positions, turns], project
+        ),
+        on_both("streamed_vocabulary", [*state, rows, table, scale], head),
+    ]
