@@ -3,10 +3,9 @@
 //
 // Bytes in flight: a multiprocessor's share of an H200's memory is 32 KB a microsecond, and an answer takes about
 // one. A ring of 100 KB is never empty for that reason, and two such thread blocks fit on a multiprocessor. So the
-// next kernel is let in when this one has asked for its last weights (STAGES_LEFT stages earlier, if that is not
-// 0): its ring fills while here the last sums are made, written and read there, which takes three microseconds, as
-// long as 100 KB do. Earlier would only take the memory from this kernel, which has to be waited for. Where that
-// is longer, as behind attention, CACHED_STAGES more come as far as the L2 cache.
+// next kernel is let in when this one has asked for its last weights: its ring fills while here the last sums are
+// made, written and read there, which takes three microseconds, as long as 100 KB do. Earlier would only take the
+// memory from this kernel, which has to be waited for.
 //
 // Copies: 8 rows of STAGE_FEATURES at a time. In rows of 2 KB that is 16 copies a microsecond; a warp whose lanes
 // each have an address can do some 24. Rows lie 64 bytes further apart than they are long, so that the 16-byte
@@ -22,12 +21,6 @@
 #endif
 #ifndef STAGES
 #define STAGES 6
-#endif
-#ifndef STAGES_LEFT
-#define STAGES_LEFT 0
-#endif
-#ifndef CACHED_STAGES
-#define CACHED_STAGES 0
 #endif
 
 constexpr int UNIT = 8;                                    // rows of the weight that are made together
@@ -45,7 +38,6 @@ static_assert(IN_FEATURES % STAGE_FEATURES == 0, "a row is whole stages");
 static_assert(STAGE_FEATURES % (NUM_WARPS * STEP) == 0, "every warp gets whole steps of a stage");
 static_assert(ROW_BYTES % 128 == 0, "rows in shared memory begin in alternating halves of the banks");
 static_assert(TOKEN_TILES <= 2, "mma has 16 rows");
-static_assert(CACHED_STAGES == 0 || GROUP == 1, "stages of a unit follow each other");
 static_assert(NUM_THREADS % TEAM == 0, "every thread is in a team");
 static_assert(RESIDENT || TOKEN_TILES == 1, "of a few tokens what is too long for registers is read again");
 static_assert(NORM == NO_NORM || STEPS <= 8, "a warp's part of the input stays in registers");
@@ -104,17 +96,9 @@ __device__ __forceinline__ void fill_ring(StreamShared& shared, const Element* w
                                           RowOf row_of) {
   if (threadIdx.x != NUM_THREADS) return;
   const int own = ceil_div(num_units - static_cast<int>(blockIdx.x), gridDim.x);  // units
-  const int total = own * ROW_STAGES, launch_at = max(total - STAGES_LEFT, 1);
+  const int total = own * ROW_STAGES;
   const auto run_at = [&](int index, int stage, int run) {
     return weight + static_cast<int64>(row_of(unit_here(index), run)) * IN_FEATURES + stage * STAGE_FEATURES;
-  };
-  const auto ask_ahead = [&](int position) {
-    if (position >= total) return;
-    for (int run = 0; run < RUNS; run++) {
-      const Element* rows = run_at(position / ROW_STAGES, position % ROW_STAGES, run);
-#pragma unroll
-      for (int i = 0; i < UNIT / RUNS; i++) prefetch_bulk(rows + i * IN_FEATURES, ROW_BYTES);
-    }
   };
   int filled = 0;
   Ring<STAGES> at;
@@ -127,11 +111,7 @@ __device__ __forceinline__ void fill_ring(StreamShared& shared, const Element* w
       if (filled >= STAGES) wait(shared_address(&shared.read[at.stage]), at.parity ^ 1);
       fill_stage<RUNS>(shared, at.stage, [&](int run) { return run_at(index, i / GROUP, run); });
       at.advance();
-      if (++filled == launch_at) let_next_kernel_start();
-      if (CACHED_STAGES > 0 && filled >= STAGES) {
-        const int new_stages = filled == STAGES ? CACHED_STAGES : 1;
-        for (int left = new_stages; left > 0; left--) ask_ahead(filled + CACHED_STAGES - left);
-      }
+      if (++filled == total) let_next_kernel_start();
     }
   }
 }

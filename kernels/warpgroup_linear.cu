@@ -19,10 +19,6 @@
 #include "row_pieces.cuh"
 #include "warpgroup_sums.cuh"
 
-#ifndef NEXT_LATE
-#define NEXT_LATE 0  // 1: the next kernel is brought in when the products are there, not when this one begins
-#endif
-
 constexpr int PIECES = COLUMNS / 4;                                 // of a row: four columns
 constexpr int RESULTS = ceil_div(PART_ROWS * PIECES, NUM_THREADS);  // of a thread
 
@@ -94,7 +90,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS)
                      int num_tokens, int out_features) {
   extern __shared__ __align__(1024) unsigned char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
-  if (!NEXT_LATE) let_next_kernel_start();
+  let_next_kernel_start();
   const int group = threadIdx.x / GROUP_THREADS, rank = blockIdx.x;
   const int first_column = blockIdx.y * COLUMNS, first_token = blockIdx.z * TOKENS;
   const int first_inner = rank * CHUNKS * TILE_INNER;
@@ -123,7 +119,6 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS)
   if (residual != nullptr) results.fetch_residual(residual);
   float sums[OTHER_SIDE / 2] = {};
   if (group != FETCHING_GROUP) multiply(sums, shared.tiles, shared.barriers, group);
-  if (NEXT_LATE) let_next_kernel_start();
   __syncthreads();  // the sums take the place of tiles
   if (group != FETCHING_GROUP) store_sums(shared.sums[group][0], sums);
   __syncthreads();

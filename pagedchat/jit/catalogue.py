@@ -82,7 +82,7 @@ _PRODUCT_TUNINGS = (
 
 # As pagedchat/ops/stream_plan.py chooses.
 _STREAM: Choices = {"ELEMENT": TENSOR_CORE_ELEMENTS, "NORM": (0, 1, 2), "TOKEN_TILES": (1, 2)}
-_RING = {"NUM_WARPS": 8, "STAGE_FEATURES": 1024, "STAGES_LEFT": 0, "CACHED_STAGES": 0}
+_RING = {"NUM_WARPS": 8, "STAGE_FEATURES": 1024}
 _STREAM_TUNINGS = (
     Tuning({**_RING, "IN_FEATURES": 8192, "STAGES": 6}, {"NORM": [0], "TOKEN_TILES": [1]}),
     Tuning({**_RING, "IN_FEATURES": 2048, "STAGES": 6}),
@@ -213,7 +213,6 @@ CATALOGUE = (
             "COLUMNS": (48, 16, 96, 32, 64, 128),
             "ACTIVATION": (0, 1, 2),
             "PAIRED": FLAG,
-            "NEXT_LATE": FLAG,
         },
         _WARPGROUP_TUNINGS,
         (_HOPPER_ONLY,),

@@ -36,10 +36,6 @@ class StreamPlan:
     stage_features: int
     """Inner elements of a stage of the ring, which has 8 rows."""
     stages: int
-    stages_left: int = 0
-    """Stages that are still to be asked for when the next kernel may come in."""
-    cached_stages: int = 0
-    """Stages behind the ring that are asked for into the L2 cache, where the input stays in registers."""
 
     @property
     def num_threads(self) -> int:
@@ -59,8 +55,6 @@ class StreamPlan:
             "TOKEN_TILES": self.token_tiles,
             "STAGE_FEATURES": self.stage_features,
             "STAGES": self.stages,
-            "STAGES_LEFT": self.stages_left,
-            "CACHED_STAGES": self.cached_stages,
         }
 
     def shared_bytes(self, in_features: int, normed: bool) -> int:

@@ -26,7 +26,6 @@ def warpgroup_linear(
     paired: bool = False,
     output: torch.Tensor | None = None,
     overlap: bool = False,
-    next_late: bool = False,
 ) -> torch.Tensor:
     """A product with what follows it. Where the kernel cannot do it (`has_plan`), torch does.
 
@@ -39,8 +38,6 @@ def warpgroup_linear(
         paired: the result is `activation(gate) * value`.
         output: `[num_tokens, out_features]`, written; a new one by default.
         overlap: as in `small_batch_linear`.
-        next_late: the next kernel begins when the sums are there, not with this one. For one that has nothing to
-            fetch before it waits, but takes room on multiprocessors.
 
     Returns:
         `output`. All tensors are contiguous and of one type.
@@ -63,7 +60,7 @@ def warpgroup_linear(
     out_features = weight.shape[0] // (2 if paired else 1)
     target = input_rows.new_empty(len(input_rows), out_features) if output is None else output
     check_linear(input_rows, weight, bias, residual, paired, target)
-    _launch(target, input_rows, weight, bias, residual, activation, paired, plan, overlap, next_late)
+    _launch(target, input_rows, weight, bias, residual, activation, paired, plan, overlap)
     return target
 
 
@@ -92,7 +89,6 @@ def _launch(
     paired: bool,
     plan: WarpgroupPlan,
     overlap: bool,
-    next_late: bool,
 ) -> None:
     num_tokens, in_features = rows.shape
     kernel = get_kernel(
@@ -107,7 +103,6 @@ def _launch(
         COLUMNS=plan.columns,
         ACTIVATION=ACTIVATIONS[activation],
         PAIRED=int(paired),
-        NEXT_LATE=int(next_late),
     )
     args = (
         output.data_ptr(),
