@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from pagedchat.ops import stream_plan
 from pagedchat.ops.add_norm import add_norm
 from pagedchat.ops.attention_options import AttentionOptions
 from pagedchat.ops.cluster_linear import cluster_linear
@@ -16,6 +17,7 @@ from pagedchat.ops.paged_prefill_wgmma import launch as launch_wgmma
 from pagedchat.ops.persistent_decode import PersistentDecode
 from pagedchat.ops.persistent_plan import PersistentShape, plan_persistent
 from pagedchat.ops.small_batch_linear import small_batch_linear
+from pagedchat.ops.warpgroup_linear import warpgroup_linear
 from tests.ops import persistent_case
 from tests.ops.cuda_layout_case import check_attention, make_layout_case
 from tests.ops.small_batch_case import allowed, error, exact_norm, make_norm, normal
@@ -61,6 +63,28 @@ def test_cluster_linear(kernels: EmulatedKernels) -> None:
     weight = normal(64, 1024, device="cpu", dtype=HALF, scale=1 / 32)
     found = cluster_linear(rows, weight, residual=residual)
     assert error(found, rows.double() @ weight.double().T + residual.double()) < allowed(HALF)
+
+
+def test_warpgroup_linear(kernels: EmulatedKernels) -> None:
+    rows, residual = (normal(70, width, device="cpu", dtype=HALF) for width in (1024, 64))
+    weight = normal(64, 1024, device="cpu", dtype=HALF, scale=1 / 32)
+    found = warpgroup_linear(rows, weight, residual=residual)
+    assert kernels.launched == {"warpgroup_linear"}
+    assert error(found, rows.double() @ weight.double().T + residual.double()) < allowed(HALF)
+
+
+def test_weights_that_stream(kernels: EmulatedKernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A ring of three stages for more of them, units of 8 rows that thread blocks take in turns.
+    monkeypatch.setattr(stream_plan, "LEAST_FEATURES", 512)
+    monkeypatch.setattr(stream_plan, "LEAST_BYTES", 1)
+    monkeypatch.setattr(stream_plan, "RING_BYTES", 50 << 10)
+    stream_plan.plan_stream.cache_clear()
+    rows, norm = normal(3, 1024, device="cpu", dtype=HALF), make_norm("rms", 1024, "cpu", HALF)
+    weight = normal(1008, 1024, device="cpu", dtype=HALF, scale=1 / 32)
+    gate, value = (exact_norm(norm, rows.double()) @ weight.double().T).chunk(2, dim=1)
+    found = small_batch_linear(rows, weight, norm=norm, activation="silu", paired=True)
+    assert kernels.launched == {"streamed_linear"}
+    assert error(found, gate * gate.sigmoid() * value) < allowed(HALF)
 
 
 def test_thread_blocks_that_share_a_sequence_merge(kernels: EmulatedKernels) -> None:

@@ -60,6 +60,9 @@ class EmulatedKernel:
             raise KernelError(f"Kernel {self.entry} wants {num_bytes} bytes of dynamic shared memory.")
         self._shared_limit = max(self._shared_limit, num_bytes)
 
+    def prefer_shared(self) -> None:
+        """Nothing: a CPU does not divide its memory."""
+
     def launch(
         self,
         grid: Size,

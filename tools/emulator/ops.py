@@ -46,6 +46,11 @@ class EmulatedKernels:
         """Of all kernels."""
         return sum(kernel.num_launches for kernel in self._kernels.values())
 
+    @property
+    def launched(self) -> set[str]:
+        """Names of kernels."""
+        return {kernel.entry for kernel in self._kernels.values() if kernel.num_launches > 0}
+
 
 @contextmanager
 def kernels_on_cpu(*, seed: int = 1, num_multiprocessors: int = 132) -> Iterator[EmulatedKernels]:
