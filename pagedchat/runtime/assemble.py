@@ -27,6 +27,7 @@ from pagedchat.runtime.pool_size import PoolSize, measure_pool
 from pagedchat.runtime.ready_info import engine_limits, engine_ready
 from pagedchat.runtime.token_budget import default_token_budget
 from pagedchat.runtime.trial import check_against_model, peak_memory
+from pagedchat.runtime.wake_products import wake_products
 from pagedchat.units import format_size
 
 
@@ -50,7 +51,10 @@ class _Assembly:
         tokenizer = self._tokenizer(description)
         shape = self._shape(description, choose_dtype(self._config.model.dtype, device, description.dtype))
         chooser = BackendChooser(self._config.model.attention_backend, shape, description.caps_scores, device)
+        woken = wake_products(device, shape.dtype)
         model, num_parameters = self._weights(description, shape.dtype, device)
+        if woken is not None:
+            woken.join()
         attention = chooser.choose(self._report_kernels)
         num_tokens = self._config.scheduler.max_num_batched_tokens or default_token_budget(
             device, num_parameters, streams=self._streams
