@@ -15,7 +15,6 @@ constexpr int TILE_ROWS = 16;
 constexpr int AHEAD = STEPS < 8 ? STEPS : 8;  // steps whose weights are in registers at a time
 constexpr int SUM_STRIDE = 20;                // floats between tokens in shared memory; no bank conflicts
 
-static_assert(STEPS % AHEAD == 0, "whole rounds of weights");
 static_assert(NORM == NO_NORM || STEPS <= 8, "a warp's part of the input stays in registers");
 
 struct ProductShared {
@@ -38,10 +37,14 @@ struct WarpProduct : WarpPlace {
   uint4 weights[AHEAD][2];
   float sums[TOKEN_TILES][4] = {};
 
+  // Whether step `from + s` is one of the warp's: the last round may have fewer than AHEAD.
+  static __device__ __forceinline__ bool exists(int from, int s) { return STEPS % AHEAD == 0 || from + s < STEPS; }
+
   // Bring in the weights of steps `from` to `from + AHEAD - 1` of the rows that this lane holds.
   __device__ __forceinline__ void fetch(const Element* row, const Element* row_below, int from) {
 #pragma unroll
     for (int s = 0; s < AHEAD; s++) {
+      if (!exists(from, s)) break;
       weights[s][0] = load_in_order(row + first + (from + s) * STEP);
       weights[s][1] = load_in_order(row_below + first + (from + s) * STEP);
     }
@@ -148,10 +151,13 @@ __device__ __forceinline__ void multiply_plain(WarpProduct& product, const Eleme
       uint4 pieces[AHEAD];
 #pragma unroll
       for (int s = 0; s < AHEAD; s++) {
-        pieces[s] = token < num_tokens ? load_fresh_16(mine + s * STEP) : make_uint4(0, 0, 0, 0);
+        const bool wanted = token < num_tokens && product.exists(from, s);
+        pieces[s] = wanted ? load_fresh_16(mine + s * STEP) : make_uint4(0, 0, 0, 0);
       }
 #pragma unroll
-      for (int s = 0; s < AHEAD; s++) product.multiply(t, s, pieces[s]);
+      for (int s = 0; s < AHEAD; s++) {
+        if (product.exists(from, s)) product.multiply(t, s, pieces[s]);
+      }
     }
   }
 }

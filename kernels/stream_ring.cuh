@@ -2,10 +2,10 @@
 // asks for rows by bulk copies while the others multiply.
 //
 // Bytes in flight: a multiprocessor's share of an H200's memory is 32 KB a microsecond, and an answer takes about
-// one. A ring of 100 KB is never empty for that reason, and two such thread blocks fit on a multiprocessor. So the
-// next kernel is let in when this one has asked for its last weights: its ring fills while here the last sums are
-// made, written and read there, which takes three microseconds, as long as 100 KB do. Earlier would only take the
-// memory from this kernel, which has to be waited for.
+// one; the rest of the ring is there for warps that fall behind, and for the three microseconds in which nothing is
+// multiplied because a kernel waits for the one before it: it asks for a whole ring before. The next kernel is let
+// in when this one has asked for its last weights. Earlier would only take the memory from this kernel, which has
+// to be waited for.
 //
 // Copies: 8 rows of STAGE_FEATURES at a time. In rows of 2 KB that is 16 copies a microsecond; a warp whose lanes
 // each have an address can do some 24. Rows lie 64 bytes further apart than they are long, so that the 16-byte

@@ -1,19 +1,13 @@
-// output = residual + activation(weight * input + bias) for 49 to 256 tokens: the linear layers of a decode step
-// above those of cluster_linear.cu. PAIRED rows as in activation.cuh.
+// output = residual + activation(weight * input + bias) for up to 256 tokens: the linear layers of a decode step
+// with more tokens than those of small_batch_linear.cu. PAIRED rows as in activation.cuh.
 //
 // A thread block has TOKENS tokens and COLUMNS columns of the output. Its warpgroups share the inner dimension, and
 // so do thread blocks of a cluster where it is long. All of the weights are on their way into shared memory before
 // the kernel waits for the one before it (programmatic dependent launch). What is left then: 0.5 us of latency, 0.3
 // us for sums and stores, and between them the tokens, which one multiprocessor gets from the L2 cache at 64 bytes
-// a cycle and all together at 5.5 TB/s, with the products right behind them, and 0.25 us or more for the sums of a
-// cluster. Each thread block reads all of its tokens, so what counts is how few bytes that makes. By arithmetic, on
-// an H200:
-//
-//                  64 tokens                                256 tokens
-//   768 -> 2304    32 x 64 in 72 thread blocks: 0.7 us      128 x 64 in 72: 2.6 us
-//   768 -> 768     16 x 64 in 48: 0.6 us                    64 x 64 in 48: 0.9 us
-//   768 -> 3072    64 x 64 in 48: 0.9 us                    64 x 96 in 128: 2.3 us
-//   3072 -> 768    64 x 64 in 12 clusters of 4: 1.6 us      64 x 96 in 32 clusters of 4: 3.3 us
+// a cycle and all together at 5.5 TB/s, with the products right behind them, and the sums of a cluster. Each thread
+// block reads all of its tokens, so what counts is how few bytes that makes; and that multiprocessors are left for
+// the thread blocks of the next product, which fetch their weights meanwhile (ops/warpgroup_plan.py).
 
 #include "dependent_launch.cuh"
 #include "row_pieces.cuh"

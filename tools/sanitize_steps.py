@@ -5,7 +5,6 @@
 import torch
 
 from pagedchat.ops.add_norm import add_norm
-from pagedchat.ops.cluster_linear import cluster_linear
 from pagedchat.ops.decode_state import DecodeState, advance_by_argmax, replace_tokens, slots_of
 from pagedchat.ops.embed_tokens import embed_tokens
 from pagedchat.ops.heads_to_cache import heads_to_cache
@@ -78,11 +77,8 @@ def _product_cases(
 def _larger_cases() -> list[bool]:
     """What batches of some dozens launch besides."""
 
-    def shared_product(t: Tensors) -> Tensors:
-        return [cluster_linear(t[0], t[1], bias=t[2], residual=t[3], activation="relu")]
-
     def gated(t: Tensors) -> Tensors:
-        return [cluster_linear(t[0], t[1], activation="silu", paired=True), silu_and_mul(t[0])]
+        return [silu_and_mul(t[0])]
 
     def by_warpgroups(t: Tensors) -> Tensors:
         rows = warpgroup_linear(t[0], t[1], bias=t[2], residual=t[3], activation="relu")
@@ -98,8 +94,7 @@ def _larger_cases() -> list[bool]:
     _, positions, _, tables, *_ = _state_inputs()
     heads, turns = random_tensor(NUM_TOKENS, 6, HEAD_SIZE), torch.randn(64, HEAD_SIZE // 2, 2)
     return [
-        on_both("cluster_linear", [rows, weight, random_tensor(320), random_tensor(70, 320)], shared_product),
-        on_both("cluster_linear, paired; silu_and_mul", [rows, weight], gated),
+        on_both("silu_and_mul", [rows], gated),
         on_both(
             "warpgroup_linear",
             [rows, weight, random_tensor(320), random_tensor(70, 320), long_rows, long_weight],

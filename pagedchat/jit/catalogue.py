@@ -84,20 +84,13 @@ _PRODUCT_TUNINGS = (
 _STREAM: Choices = {"ELEMENT": TENSOR_CORE_ELEMENTS, "NORM": (0, 1, 2), "TOKEN_TILES": (1, 2)}
 _RING = {"NUM_WARPS": 8, "STAGE_FEATURES": 1024}
 _STREAM_TUNINGS = (
-    Tuning({**_RING, "IN_FEATURES": 8192, "STAGES": 6}, {"NORM": [0], "TOKEN_TILES": [1]}),
-    Tuning({**_RING, "IN_FEATURES": 2048, "STAGES": 6}),
+    Tuning({**_RING, "IN_FEATURES": 8192, "STAGES": 10}, {"NORM": [0], "TOKEN_TILES": [1]}),
+    Tuning({**_RING, "IN_FEATURES": 2048, "STAGES": 10}),
     Tuning({**_RING, "IN_FEATURES": 2048, "STAGES": 4}),
 )
 _HEAD_TUNINGS = (
     Tuning({"IN_FEATURES": 768, "NUM_WARPS": 6}),
     Tuning({"IN_FEATURES": 1024, "NUM_WARPS": 8}),
-)
-
-# As pagedchat/ops/cluster_plan.py chooses.
-_CLUSTER_TUNINGS = (
-    Tuning({"IN_FEATURES": 768, "CLUSTER": 2, "PARTS": 2}),
-    Tuning({"IN_FEATURES": 3072, "CLUSTER": 6, "PARTS": 2}),
-    Tuning({"IN_FEATURES": 512, "CLUSTER": 1, "PARTS": 2}),
 )
 
 # As pagedchat/ops/warpgroup_plan.py chooses.
@@ -194,18 +187,6 @@ CATALOGUE = (
     ),
     KernelFile("streamed_vocabulary", ("streamed_vocabulary",), _STREAM, _STREAM_TUNINGS, (_NO_BULK_COPIES,)),
     KernelFile(
-        "cluster_linear",
-        ("cluster_linear",),
-        {
-            "ELEMENT": TENSOR_CORE_ELEMENTS,
-            "TOKEN_TILES": (8, 5, 3, 1),
-            "ACTIVATION": (0, 1, 2),
-            "PAIRED": FLAG,
-        },
-        _CLUSTER_TUNINGS,
-        (_NO_BFLOAT16, _NO_CLUSTERS),
-    ),
-    KernelFile(
         "warpgroup_linear",
         ("warpgroup_linear",),
         {
@@ -234,7 +215,7 @@ CATALOGUE = (
 )
 _DECODE_STEPS = {
     "small_batch_linear", "qkv_to_cache", "next_token", "add_norm", "embed_tokens", "decode_state",
-    "heads_to_cache", "silu_and_mul", "cluster_linear", "warpgroup_linear", "persistent_decode", "streamed_linear",
+    "heads_to_cache", "silu_and_mul", "warpgroup_linear", "persistent_decode", "streamed_linear",
     "streamed_qkv", "streamed_vocabulary",
 }  # fmt: skip
 """For whole decode steps; what a model needs of them depends on its width, so they are compiled at first use."""

@@ -18,7 +18,8 @@ from pagedchat.ops.product_launch import ProductLaunch, product_launch
 from pagedchat.ops.small_batch_plan import TILE_ROWS, has_small_batch_kernels, plan_product
 
 Activation = Literal["none", "relu", "silu"]
-_ACTIVATIONS: dict[Activation, int] = {"none": 0, "relu": 1, "silu": 2}
+ACTIVATIONS: dict[Activation, int] = {"none": 0, "relu": 1, "silu": 2}
+"""The `ACTIVATION` constant of kernels."""
 NAME = "small_batch_linear"
 
 
@@ -57,7 +58,7 @@ def small_batch_linear(
     num_tokens, out_features = input_rows.shape[0], weight.shape[0] // (2 if paired else 1)
     _check(input_rows, weight, bias, residual, norm, paired, output)
     target = input_rows.new_empty(num_tokens, out_features) if output is None else output
-    constants = {"ACTIVATION": _ACTIVATIONS[activation], "PAIRED": int(paired)}
+    constants = {"ACTIVATION": ACTIVATIONS[activation], "PAIRED": int(paired)}
     launch = None
     if _multiplies(input_rows, out_features, norm, paired):
         launch = product_launch(NAME, input_rows, weight, norm, **constants)

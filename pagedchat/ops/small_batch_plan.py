@@ -14,7 +14,9 @@ PIECE = 8
 TILE_ROWS = 16
 """Rows of the result that a thread block makes."""
 _AHEAD = 8
-"""Steps whose weights are in registers at a time."""
+"""Steps whose weights are in registers at a time; a normed input stays there too and has no more."""
+_FEW = 4
+"""Warps, below which a thread block has too little under way."""
 _STATIC_BYTES = 47 << 10
 """Shared memory of a thread block, less what is used besides sums and norms."""
 _MOST_NORMED = 4096
@@ -57,8 +59,10 @@ def plan_product(in_features: int, num_tokens: int, normed: bool) -> ProductPlan
     candidates = [warps for warps in range(1, most + 1) if _fits(in_features, tiles, warps, normed)]
     if not candidates:
         return None
-    quick = [warps for warps in candidates if warps >= 4] or candidates[-1:]
-    return ProductPlan(quick[0] if normed else candidates[-1], tiles)
+    if normed:
+        return ProductPlan(next((warps for warps in candidates if warps >= _FEW), candidates[-1]), tiles)
+    even = [warps for warps in candidates if _rounds(in_features // (warps * STEP)) and warps >= _FEW]
+    return ProductPlan((even or candidates)[-1], tiles)
 
 
 @cache
@@ -79,7 +83,7 @@ def plan_head(in_features: int, num_tokens: int, normed: bool, shared_limit: int
         return None
     for num_warps in (6, 8, 4, 5, 7, 3, 9, 10, 12):
         plan = ProductPlan(num_warps, tiles)
-        whole = steps % num_warps == 0 and _rounds(steps // num_warps, normed)
+        whole = steps % num_warps == 0 and (steps // num_warps <= _AHEAD if normed else _rounds(steps // num_warps))
         if whole and head_shared_bytes(in_features, plan, normed) <= shared_limit:
             return plan
     return None
@@ -96,14 +100,14 @@ def _fits(in_features: int, tiles: int, num_warps: int, normed: bool) -> bool:
     steps, rest = divmod(in_features, num_warps * STEP)
     return (
         not rest
-        and _rounds(steps, normed)
+        and (steps <= _AHEAD or not normed)
         and _product_bytes(in_features, tiles, num_warps, normed) <= _STATIC_BYTES
     )
 
 
-def _rounds(steps: int, normed: bool) -> bool:
-    """Whether a warp's steps are whole rounds of weights; a normed input stays in registers and has one round."""
-    return steps <= _AHEAD if normed else steps % min(steps, _AHEAD) == 0
+def _rounds(steps: int) -> bool:
+    """Whether a warp's steps are whole rounds of weights."""
+    return steps % min(steps, _AHEAD) == 0
 
 
 def _product_bytes(in_features: int, tiles: int, num_warps: int, normed: bool) -> int:

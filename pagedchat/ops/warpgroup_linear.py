@@ -1,4 +1,4 @@
-"""The linear layers of a decode step for 49 to 256 tokens, with what comes after them, in one launch.
+"""The linear layers of a decode step for up to 256 tokens, with what comes after them, in one launch.
 
 `output = residual + activation(weight @ input + bias)` by Hopper's warpgroup products. The weights are fetched
 while the kernel before still runs. Gated feed-forwards (Shazeer 2020, arXiv 2002.05202) with `paired`.
@@ -8,9 +8,9 @@ import torch
 
 from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import get_kernel, i32
+from pagedchat.ops.checks import check_same_type, check_shape
 from pagedchat.ops.cuda_launch import ceil_div, element_name, on_cuda, stream_of
-from pagedchat.ops.linear_arguments import ACTIVATIONS, check_linear
-from pagedchat.ops.small_batch_linear import Activation, address, small_batch_linear
+from pagedchat.ops.small_batch_linear import ACTIVATIONS, Activation, address, small_batch_linear
 from pagedchat.ops.warpgroup_plan import WarpgroupPlan, plan_warpgroups, shared_bytes
 
 NAME = "warpgroup_linear"
@@ -59,9 +59,16 @@ def warpgroup_linear(
         )
     out_features = weight.shape[0] // (2 if paired else 1)
     target = input_rows.new_empty(len(input_rows), out_features) if output is None else output
-    check_linear(input_rows, weight, bias, residual, paired, target)
+    _check(input_rows, weight, bias, residual, paired, target)
     _launch(target, input_rows, weight, bias, residual, activation, paired, plan, overlap)
     return target
+
+
+def has_warpgroups(tensor: torch.Tensor) -> bool:
+    """Whether the tensor's GPU multiplies its type by warpgroups, as Hopper does and nothing before or since."""
+    if not on_cuda(tensor) or tensor.dtype not in (torch.float16, torch.bfloat16):
+        return False
+    return gpu(tensor.device.index).compute_capability == (9, 0)
 
 
 def has_plan(weight: torch.Tensor, num_tokens: int, *, paired: bool = False) -> bool:
@@ -70,13 +77,11 @@ def has_plan(weight: torch.Tensor, num_tokens: int, *, paired: bool = False) -> 
 
 
 def _plan(weight: torch.Tensor, num_tokens: int, paired: bool) -> WarpgroupPlan | None:
-    if not on_cuda(weight) or weight.dtype not in (torch.float16, torch.bfloat16):
-        return None
-    device = gpu(weight.device.index)
-    if device.compute_capability != (9, 0):
+    if not has_warpgroups(weight):
         return None
     out_features = weight.shape[0] // (2 if paired else 1)
-    return plan_warpgroups(weight.shape[1], out_features, num_tokens, paired, device.shared_bytes)
+    shared_limit = gpu(weight.device.index).shared_bytes
+    return plan_warpgroups(weight.shape[1], out_features, num_tokens, paired, shared_limit)
 
 
 def _launch(
@@ -123,3 +128,29 @@ def _launch(
         shared_bytes=shared,
         overlap=overlap,
     )
+
+
+def _check(
+    rows: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    residual: torch.Tensor | None,
+    paired: bool,
+    output: torch.Tensor,
+) -> None:
+    check_shape("input_rows", rows, None, None)
+    check_shape("weight", weight, None, rows.shape[1])
+    if paired and bias is not None:
+        raise ValueError("paired rows come without a bias")
+    out_features = weight.shape[0] // (2 if paired else 1)
+    if bias is not None:
+        check_shape("bias", bias, out_features)
+    for name, tensor in (("residual", residual), ("output", output)):
+        if tensor is not None:
+            check_shape(name, tensor, len(rows), out_features)
+    tensors = (("input_rows", rows), ("weight", weight), ("bias", bias), ("residual", residual), ("output", output))
+    for name, tensor in tensors:
+        if tensor is not None:
+            check_same_type(name, tensor, rows)
+            if not tensor.is_contiguous():
+                raise ValueError(f"{name} is not contiguous")

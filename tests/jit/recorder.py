@@ -14,7 +14,6 @@ from pagedchat.jit.driver import Gpu
 from pagedchat.jit.variant import Constant, Variant
 from pagedchat.ops.add_norm import add_norm
 from pagedchat.ops.attention_options import AttentionOptions
-from pagedchat.ops.cluster_linear import cluster_linear
 from pagedchat.ops.copy_blocks import copy_blocks
 from pagedchat.ops.decode_state import DecodeState, advance_by_argmax, slots_of
 from pagedchat.ops.embed_tokens import embed_tokens
@@ -169,7 +168,6 @@ def decode_step(dtype: torch.dtype, head_size: int, block_size: int) -> None:
     qkv_to_cache(query, *caches, rows, qkv, tables, state.positions, norm=norm, rotations=turns)
     small_batch_linear(rows, weight, norm=norm, activation="relu")
     small_batch_linear(rows, weight, activation="silu", paired=True)
-    cluster_linear(rows, qkv)
     warpgroup_linear(rows, qkv)
     logits_argmax(state, logits, rows, weight, norm=norm, best=torch.zeros(1, dtype=torch.int64))
     streamed_step(dtype, head_size, state, caches)

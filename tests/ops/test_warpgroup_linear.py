@@ -40,7 +40,7 @@ def test_agrees_with_the_definition(in_features: int, out_features: int, device:
     ("in_features", "out_features"), [(768, 2304), (768, 768), (768, 3072), (3072, 768)], ids=str
 )
 def test_sizes_of_a_model_and_the_same_bits_every_time(in_features: int, out_features: int) -> None:
-    for num_tokens in (49, 64, 96, 128, 192, 256):
+    for num_tokens in (9, 16, 24, 32, 48, 49, 64, 96, 128, 192, 256):
         check(num_tokens, in_features, out_features, torch.float16, "cuda")
         rows = normal(num_tokens, in_features, device="cuda", dtype=torch.float16)
         weight = normal(out_features, in_features, device="cuda", dtype=torch.float16, scale=0.03)
@@ -60,11 +60,12 @@ def test_gated(dtype: torch.dtype, device: str) -> None:
 
 
 def test_the_division_is_that_with_the_least_work_behind_the_wait() -> None:
-    assert plan_warpgroups(768, 2304, 64, False, LIMIT) == WarpgroupPlan(32, 64, 1, 2, 12)
-    assert plan_warpgroups(768, 768, 64, False, LIMIT) == WarpgroupPlan(16, 64, 1, 2, 12)
-    assert plan_warpgroups(768, 3072, 64, False, LIMIT) == WarpgroupPlan(64, 64, 1, 2, 12)
-    assert plan_warpgroups(3072, 768, 64, False, LIMIT) == WarpgroupPlan(64, 64, 4, 2, 12)
-    assert plan_warpgroups(768, 3072, 256, False, LIMIT) == WarpgroupPlan(64, 96, 1, 2, 10)
+    assert plan_warpgroups(768, 2304, 16, False, LIMIT) == WarpgroupPlan(16, 64, 1, 2, 12)
+    assert plan_warpgroups(768, 2304, 96, False, LIMIT) == WarpgroupPlan(48, 64, 1, 2, 12)
+    assert plan_warpgroups(768, 768, 32, False, LIMIT) == WarpgroupPlan(16, 64, 1, 2, 12)
+    assert plan_warpgroups(3072, 768, 128, False, LIMIT) == WarpgroupPlan(64, 64, 4, 2, 12)
+    assert plan_warpgroups(768, 3072, 256, False, LIMIT) == WarpgroupPlan(128, 64, 1, 2, 8)
+    assert plan_warpgroups(3072, 768, 256, False, LIMIT) == WarpgroupPlan(128, 64, 4, 2, 5)
     assert plan_warpgroups(576, 1536, 64, True, LIMIT) == WarpgroupPlan(64, 32, 1, 2, 9)
 
 

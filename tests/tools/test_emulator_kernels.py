@@ -11,7 +11,6 @@ import torch
 from pagedchat.ops import stream_plan
 from pagedchat.ops.add_norm import add_norm
 from pagedchat.ops.attention_options import AttentionOptions
-from pagedchat.ops.cluster_linear import cluster_linear
 from pagedchat.ops.paged_attention_split import paged_attention_split
 from pagedchat.ops.paged_prefill_wgmma import launch as launch_wgmma
 from pagedchat.ops.persistent_decode import PersistentDecode
@@ -58,11 +57,11 @@ def test_small_batch_linear_normed_and_paired(kernels: EmulatedKernels) -> None:
     assert error(found, gate * gate.sigmoid() * value) < allowed(HALF)
 
 
-def test_cluster_linear(kernels: EmulatedKernels) -> None:
-    rows, residual = (normal(11, width, device="cpu", dtype=HALF) for width in (1024, 64))
-    weight = normal(64, 1024, device="cpu", dtype=HALF, scale=1 / 32)
-    found = cluster_linear(rows, weight, residual=residual)
-    assert error(found, rows.double() @ weight.double().T + residual.double()) < allowed(HALF)
+def test_small_batch_linear_with_a_last_round_of_weights_that_is_short(kernels: EmulatedKernels) -> None:
+    rows, bias = normal(3, 608, device="cpu", dtype=HALF), normal(32, device="cpu", dtype=HALF)
+    weight = normal(32, 608, device="cpu", dtype=HALF, scale=1 / 24)
+    found = small_batch_linear(rows, weight, bias=bias, activation="relu")
+    assert error(found, (rows.double() @ weight.double().T + bias.double()).relu()) < allowed(HALF)
 
 
 def test_warpgroup_linear(kernels: EmulatedKernels) -> None:

@@ -5,21 +5,20 @@ import logging
 import torch
 
 from pagedchat.errors import PagedChatError
-from pagedchat.ops.cluster_linear import can_share, cluster_linear
 from pagedchat.ops.decode_state import DecodeState
 from pagedchat.ops.small_batch_linear import can_multiply, has_kernels_for
 from pagedchat.ops.small_batch_plan import plan_product
-from pagedchat.ops.warpgroup_linear import has_plan, warpgroup_linear
+from pagedchat.ops.warpgroup_linear import has_plan, has_warpgroups
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.decode_graph.buckets import Bucket
 from pagedchat.runtime.decode_graph.capture import GraphRecorder, Replayable
-from pagedchat.runtime.decode_graph.cluster_step import ClusterStep
 from pagedchat.runtime.decode_graph.decode_attention import DecodeAttention
 from pagedchat.runtime.decode_graph.fused_step import FusedStep
 from pagedchat.runtime.decode_graph.library_step import LibraryStep
 from pagedchat.runtime.decode_graph.persistent_step import persistent_step
 from pagedchat.runtime.decode_graph.state_buffers import StateBuffers, no_rows
 from pagedchat.runtime.decode_graph.steps import DrawnStep, ModuleStep, Step
+from pagedchat.runtime.decode_graph.warpgroup_step import WarpgroupStep
 from pagedchat.runtime.decode_graph.weights import FusedModel, fused_model
 
 log = logging.getLogger(__name__)
@@ -27,14 +26,11 @@ log = logging.getLogger(__name__)
 MAX_PERSISTENT = 2
 """Rows up to which one launch for the whole step is faster than the chain of fused kernels."""
 
-MAX_FUSED = 16
-"""Rows up to which the chain of fused kernels is faster than one with products by clusters."""
+MAX_FUSED = 8
+"""Rows up to which the chain of fused kernels is faster than one with products by warpgroups, or by cuBLAS."""
 
-MAX_CLUSTERED = 48
-"""Rows up to which products by clusters are faster than those of warpgroups, or of cuBLAS."""
-
-MAX_WARPGROUPED = 256
-"""Rows up to which products by warpgroups are faster than those of cuBLAS."""
+MAX_FUSED_ELSEWHERE = 16
+"""The same on a GPU without warpgroup products."""
 
 
 class StepStore:
@@ -56,6 +52,7 @@ class StepStore:
         self._recorder = GraphRecorder(backend.device)
         self._parts = fused_model(model, model_len)
         self._on_tensor_cores = has_kernels_for(backend.cache)
+        self._max_fused = MAX_FUSED if has_warpgroups(backend.cache) else MAX_FUSED_ELSEWHERE
         self._steps: dict[tuple[Bucket, bool], Replayable | None] = {}
 
     def get(self, bucket: Bucket, *, drawn: bool = False) -> Replayable | None:
@@ -93,12 +90,10 @@ class StepStore:
             step = persistent_step(parts, self._backend, state, bucket.context_len)
             if step is not None:
                 return step
-        if self._on_tensor_cores and bucket.num_seqs <= MAX_FUSED and _multiplies(parts, bucket.num_seqs):
+        if self._on_tensor_cores and bucket.num_seqs <= self._max_fused and _multiplies(parts, bucket.num_seqs):
             return FusedStep(parts, self._backend, attention, state)
-        if bucket.num_seqs <= MAX_CLUSTERED and _shares(parts, bucket.num_seqs):
-            return ClusterStep(parts, attention, state, cluster_linear)
-        if bucket.num_seqs <= MAX_WARPGROUPED and _has_plans(parts, bucket.num_seqs):
-            return ClusterStep(parts, attention, state, warpgroup_linear)
+        if _has_plans(parts, bucket.num_seqs):
+            return WarpgroupStep(parts, attention, state)
         return LibraryStep(parts, attention, state)
 
 
@@ -110,15 +105,6 @@ def _multiplies(model: FusedModel, num_seqs: int) -> bool:
         and can_multiply(layer.up.in_features, layer.down.in_features, num_seqs, normed=True, paired=layer.paired)
         and can_multiply(layer.down.in_features, layer.down.out_features, num_seqs)
         for layer in model.layers
-    )
-
-
-def _shares(model: FusedModel, num_seqs: int) -> bool:
-    """Whether clusters do every product of the layers."""
-    return all(
-        can_share(linear.weight, num_seqs)
-        for layer in model.layers
-        for linear in (layer.attention.qkv, layer.attention.out, layer.up, layer.down)
     )
 
 
