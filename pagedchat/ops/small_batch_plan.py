@@ -15,8 +15,10 @@ TILE_ROWS = 16
 """Rows of the result that a thread block makes."""
 _AHEAD = 8
 """Steps whose weights are in registers at a time; a normed input stays there too and has no more."""
-_FEW = 4
-"""Warps, below which a thread block has too little under way."""
+_FEW, _MOST_WARPS = 4, 19
+"""Warps, below which a thread block has too little under way, and up to which a long row is shared out."""
+_MOST_STEPS = 40
+"""Of a warp; a row of which each would have more is left to others."""
 _STATIC_BYTES = 47 << 10
 """Shared memory of a thread block, less what is used besides sums and norms."""
 _MOST_NORMED = 4096
@@ -55,7 +57,7 @@ def plan_product(in_features: int, num_tokens: int, normed: bool) -> ProductPlan
         return None
     if normed and in_features * tiles > _MOST_NORMED:
         return None
-    most = 12 if in_features < _MOST_NORMED else 16
+    most = 12 if in_features < _MOST_NORMED else _MOST_WARPS
     candidates = [warps for warps in range(1, most + 1) if _fits(in_features, tiles, warps, normed)]
     if not candidates:
         return None
@@ -100,7 +102,7 @@ def _fits(in_features: int, tiles: int, num_warps: int, normed: bool) -> bool:
     steps, rest = divmod(in_features, num_warps * STEP)
     return (
         not rest
-        and (steps <= _AHEAD or not normed)
+        and steps <= (_AHEAD if normed else _MOST_STEPS)
         and _product_bytes(in_features, tiles, num_warps, normed) <= _STATIC_BYTES
     )
 

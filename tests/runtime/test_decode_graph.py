@@ -10,16 +10,21 @@ from pagedchat.engine.core import EngineCore
 from pagedchat.engine.output import BlockOp, ModelRunnerOutput, Run, ScheduledSequence, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
+from pagedchat.ops.decode_state import DecodeState
 from pagedchat.runtime.batch_inputs import flatten
 from pagedchat.runtime.decode_graph import step_store
 from pagedchat.runtime.decode_graph.ahead import RunningStep
 from pagedchat.runtime.decode_graph.buckets import Bucket, batch_sizes, bucket_of, context_lens
 from pagedchat.runtime.decode_graph.check import keep_if_right
 from pagedchat.runtime.decode_graph.decode_steps import DecodeSteps
+from pagedchat.runtime.decode_graph.fused_step import FusedStep
 from pagedchat.runtime.decode_graph.library_step import LibraryStep
 from pagedchat.runtime.decode_graph.mixed import execute_mixed
+from pagedchat.runtime.decode_graph.persistent_step import PersistentStep
 from pagedchat.runtime.decode_graph.state_buffers import HISTORY_LEN, Batch, StateBuffers
 from pagedchat.runtime.decode_graph.step_store import StepStore
+from pagedchat.runtime.decode_graph.steps import Step
+from pagedchat.runtime.decode_graph.warpgroup_step import WarpgroupStep
 from pagedchat.runtime.native_runner import NativeModelRunner
 from tests.ops.paged_case import DEVICES
 from tests.runtime.decode_case import BLOCK_SIZE, VOCAB_SIZE, decoding, make_engine, make_runner, tiny_model
@@ -314,22 +319,32 @@ def one_token_each(sequences: list[Sequence]) -> list[ScheduledSequence]:
 @pytest.mark.parametrize(
     ("num_seqs", "kind"),
     [
-        (1, "PERSISTENT"),
-        (1, "FUSED"),
-        (3, "FUSED"),
-        (13, "FUSED"),
-        (13, "CLUSTERED"),
-        (40, "CLUSTERED"),
-        (13, "WARPGROUPED"),
-        (64, "WARPGROUPED"),
-        (40, "LIBRARY"),
+        (1, PersistentStep),
+        (1, FusedStep),
+        (3, FusedStep),
+        (13, FusedStep),
+        (13, WarpgroupStep),
+        (40, WarpgroupStep),
+        (64, WarpgroupStep),
+        (40, LibraryStep),
     ],
 )
 def test_logits_of_captured_steps(
-    num_seqs: int, kind: str, family: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    num_seqs: int, kind: type[object], family: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for other, limit in (("PERSISTENT", 2), ("FUSED", 32), ("CLUSTERED", 64), ("WARPGROUPED", 64)):
-        monkeypatch.setattr(step_store, f"MAX_{other}", limit if kind == other else 0)
+    monkeypatch.setattr(step_store, "MAX_PERSISTENT", 2 if kind is PersistentStep else 0)
+    monkeypatch.setattr(step_store, "MAX_FUSED", 32 if kind is FusedStep else 0)
+    monkeypatch.setattr(step_store, "MAX_FUSED_ELSEWHERE", 32 if kind is FusedStep else 0)
+    monkeypatch.setattr(step_store, "MAX_WARPGROUPED", 64 if kind is WarpgroupStep else 0)
+    used: set[type[object]] = set()
+    greedy_step = StepStore._greedy_step
+
+    def noted_step(store: StepStore, bucket: Bucket, state: DecodeState) -> Step:
+        step = greedy_step(store, bucket, state)
+        used.add(type(step))
+        return step
+
+    monkeypatch.setattr(StepStore, "_greedy_step", noted_step)
     model = tiny_model(family, "cuda", dtype)
     lens = [(i * 83) % 240 + 4 for i in range(num_seqs)]
     plain, captured = (make_runner(model, 800, captured=flag, max_num_seqs=64) for flag in (False, True))
@@ -351,6 +366,7 @@ def test_logits_of_captured_steps(
             sequence.token_ids.append(token_id)
             other.token_ids.append(token_id)
     assert decodes.num_replays >= 20
+    assert used == {kind}
 
 
 @pytest.mark.gpu

@@ -32,6 +32,9 @@ MAX_FUSED = 8
 MAX_FUSED_ELSEWHERE = 16
 """The same on a GPU without warpgroup products."""
 
+MAX_WARPGROUPED = 256
+"""Rows up to which products by warpgroups are faster than those of cuBLAS."""
+
 
 class StepStore:
     """Captured steps by bucket.
@@ -92,7 +95,7 @@ class StepStore:
                 return step
         if self._on_tensor_cores and bucket.num_seqs <= self._max_fused and _multiplies(parts, bucket.num_seqs):
             return FusedStep(parts, self._backend, attention, state)
-        if _has_plans(parts, bucket.num_seqs):
+        if bucket.num_seqs <= MAX_WARPGROUPED and _has_plans(parts, bucket.num_seqs):
             return WarpgroupStep(parts, attention, state)
         return LibraryStep(parts, attention, state)
 
