@@ -17,6 +17,7 @@ from pagedchat.ops.persistent_decode import PersistentDecode
 from pagedchat.ops.persistent_plan import PersistentShape, plan_persistent
 from pagedchat.ops.small_batch_linear import small_batch_linear
 from pagedchat.ops.warpgroup_linear import warpgroup_linear
+from pagedchat.ops.warpgroup_plan import WarpgroupPlan
 from tests.ops import persistent_case
 from tests.ops.cuda_layout_case import check_attention, make_layout_case
 from tests.ops.small_batch_case import allowed, error, exact_norm, make_norm, normal
@@ -64,7 +65,13 @@ def test_small_batch_linear_with_a_last_round_of_weights_that_is_short(kernels: 
     assert error(found, (rows.double() @ weight.double().T + bias.double()).relu()) < allowed(HALF)
 
 
-def test_warpgroup_linear(kernels: EmulatedKernels) -> None:
+@pytest.mark.parametrize(
+    "plan",
+    [WarpgroupPlan(tokens=16, columns=64, cluster=1, warpgroups=2, stages=16), WarpgroupPlan(64, 32, 2, 2, 5)],
+    ids=["all tokens at once", "a ring of tokens, in a cluster"],
+)
+def test_warpgroup_linear(plan: WarpgroupPlan, kernels: EmulatedKernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pagedchat.ops.warpgroup_linear.plan_warpgroups", lambda *_sizes: plan)
     rows, residual = (normal(70, width, device="cpu", dtype=HALF) for width in (1024, 64))
     weight = normal(64, 1024, device="cpu", dtype=HALF, scale=1 / 32)
     found = warpgroup_linear(rows, weight, residual=residual)
