@@ -15,8 +15,9 @@ from pagedchat import events as ev
 from pagedchat.engine.block_pool import BlockPool
 from pagedchat.engine.host_blocks import HostBlocks
 from pagedchat.engine.output import BlockOp
-from pagedchat.engine.prefix_cache import ROOT, PrefixCache, hash_block
+from pagedchat.engine.prefix_cache import ROOT, PrefixCache
 from pagedchat.engine.sequence import Sequence
+from pagedchat.engine.token_hashes import token_hashes
 
 
 class PrefixMatch(NamedTuple):
@@ -66,21 +67,20 @@ class BlockManager:
         start = seq.num_computed
         if not self.enable_prefix_caching or start % size or start != len(seq.block_table) * size:
             return NO_MATCH
-        tokens = seq.token_ids
-        limit = len(tokens) - 1
+        limit = len(seq.token_ids) - 1
         parent = seq.block_hashes[-1] if seq.block_hashes else ROOT
         found: list[int] = []
-        position, missing = start, None
-        while position + size <= limit:
-            block_hash = hash_block(parent, tokens[position : position + size])
+        missing = None
+        for index in range(start // size, limit // size):
+            block_hash = token_hashes(seq, index + 1, size)[index]
             block_id = self.cache.find(block_hash)
             if block_id is None:
                 missing = block_hash
                 break
             found.append(block_id)
             parent = block_hash
-            position += size
-        head = self.cache.find_head(parent, tokens[position : min(position + size, limit)])
+        position = start + len(found) * size
+        head = self.cache.find_head(parent, seq.token_ids[position : min(position + size, limit)])
         if head is not None:
             found.append(head[0])
             position += head[1]
@@ -89,23 +89,23 @@ class BlockManager:
 
     def next_hash(self, seq: Sequence) -> bytes | None:
         """The hash of the first block that the sequence has yet to fill, if its tokens are known already."""
-        start = len(seq.block_hashes) * self.block_size
-        end = start + self.block_size
-        if not self.enable_prefix_caching or end > len(seq.token_ids):
+        index = len(seq.block_hashes)
+        if not self.enable_prefix_caching or (index + 1) * self.block_size > len(seq.token_ids):
             return None
-        return hash_block(seq.block_hashes[-1] if seq.block_hashes else ROOT, seq.token_ids[start:end])
+        return token_hashes(seq, index + 1, self.block_size)[index]
 
     def num_missing(self, seq: Sequence, length: int, match: PrefixMatch = NO_MATCH) -> int:
         """Available blocks needed to make the sequence's first `length` tokens computable (with `match` taken)."""
         matched = len(match.block_ids)
-        revived = sum(1 for block_id in match.block_ids if block_id in self.pool.cached_blocks)
         table_len = len(seq.block_table) + matched
-        start = seq.num_computed + match.num_tokens
+        appended = max(0, self.num_blocks_for(length) - table_len)
+        if not table_len:
+            return appended
         if match.num_tokens % self.block_size:
             copies = 1
         else:
-            copies = 0 if matched else len(self._blocks_to_copy(seq, start))
-        return max(0, self.num_blocks_for(length) - table_len) + copies + revived
+            copies = 0 if matched else len(self._blocks_to_copy(seq, seq.num_computed))
+        return appended + copies + sum(map(self.pool.cached_blocks.__contains__, match.block_ids))
 
     def fits(self, seq: Sequence, found: Iterable[int] = ()) -> bool:
         """Whether all of the sequence's tokens could have blocks if every other sequence gave its own.
@@ -151,8 +151,7 @@ class BlockManager:
             to_copy = []
         for index in to_copy:
             self._copy_on_write(seq, index, start)
-        for _ in range(missing):
-            self._append_block(seq)
+        self._append_blocks(seq, missing)
         seq.writable_len = len(seq.block_table) * self.block_size
         return True
 
@@ -166,16 +165,29 @@ class BlockManager:
         missing = max(0, self.num_blocks_for(length) - len(seq.block_table))
         return self._may_write_in_place(seq, self._blocks_to_copy(seq, seq.num_computed), missing)
 
-    def cache_full_blocks(self, seq: Sequence) -> None:
-        """Make the blocks that were filled since the last call findable."""
+    def cache_full_blocks(self, seq: Sequence, num_computed: int | None = None) -> None:
+        """Make the blocks that were filled since the last call findable.
+
+        Args:
+            seq: whose blocks.
+            num_computed: its leading tokens whose KV is in the cache, or will be when the step under way is done;
+                those that are known to be there by default.
+        """
         if not self.enable_prefix_caching:
             return
         size, hashes = self.block_size, seq.block_hashes
-        for index in range(len(hashes), seq.num_computed // size):
-            parent = hashes[-1] if hashes else ROOT
+        count = (seq.num_computed if num_computed is None else num_computed) // size
+        known = token_hashes(seq, count, size)
+        for index in range(len(hashes), count):
+            parent = known[index - 1] if index else ROOT
+            hashes.append(known[index])
             tokens = seq.token_ids[index * size : (index + 1) * size]
-            hashes.append(hash_block(parent, tokens))
-            self._add_to_cache(seq.block_table[index], hashes[-1], parent, tokens)
+            self._add_to_cache(seq.block_table[index], known[index], parent, tokens)
+
+    def hash_tokens(self, seq: Sequence) -> None:
+        """Compute what looking the sequence's tokens up, and making its blocks findable, will take."""
+        if self.enable_prefix_caching:
+            token_hashes(seq, len(seq.token_ids) // self.block_size, self.block_size)
 
     def tell_miss(self, seq: Sequence) -> None:
         """Tell where the lookup ended whose match the sequence has just taken, and what is cached there."""
@@ -204,6 +216,7 @@ class BlockManager:
         child.block_table = parent.block_table.copy()
         child.host_block_table = parent.host_block_table.copy()
         child.block_hashes = parent.block_hashes.copy()
+        child.token_hashes = parent.token_hashes.copy()
         child.num_computed = parent.num_computed
         parent.writable_len = child.writable_len = 0
 
@@ -298,14 +311,20 @@ class BlockManager:
             self.evict(self.pool.oldest_cached)
         return self.pool.take()
 
+    def _append_blocks(self, seq: Sequence, count: int) -> None:
+        block_ids = self.pool.take_free(count)
+        seq.block_table += block_ids
+        self.events += [ev.BlockAllocated(seq.seq_id, block_id) for block_id in block_ids]
+        for _ in range(count - len(block_ids)):
+            self._append_block(seq)
+
     def _append_block(self, seq: Sequence) -> None:
         block_id = self._allocate()
         seq.block_table.append(block_id)
         self.events.append(ev.BlockAllocated(seq.seq_id, block_id))
 
     def _drop(self, block_ids: list[int]) -> None:
-        for block_id in block_ids:
-            self.pool.drop(block_id, findable=block_id in self.cache)
+        self.pool.drop_all(block_ids, self.cache.block_ids)
 
     def _blocks_to_copy(self, seq: Sequence, start: int) -> list[int]:
         """Indices of present blocks that writing from token `start` on would touch and must not."""
@@ -335,11 +354,8 @@ class BlockManager:
             self.events.append(ev.BlockUncached(block_id))
 
     def _extend_hashes(self, seq: Sequence) -> None:
-        size = self.block_size
-        hashes = seq.block_hashes
-        for index in range(len(hashes), seq.num_computed // size):
-            parent = hashes[-1] if hashes else ROOT
-            hashes.append(hash_block(parent, seq.token_ids[index * size : (index + 1) * size]))
+        count = seq.num_computed // self.block_size
+        seq.block_hashes = token_hashes(seq, count, self.block_size)[:count]
 
     def _make_findable(self, seq: Sequence, index: int) -> None:
         parent = seq.block_hashes[index - 1] if index else ROOT

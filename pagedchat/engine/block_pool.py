@@ -14,6 +14,7 @@ sequences, tokens or hashes; whether a block is findable it is told.
 """
 
 from collections import OrderedDict
+from collections.abc import Container
 
 from pagedchat.errors import IntegrityError
 
@@ -74,6 +75,19 @@ class BlockPool:
         self.changed.add(block_id)
         return block_id
 
+    def take_free(self, count: int) -> list[int]:
+        """The next `count` free blocks, fewer if there are not as many; the same as `take` for each."""
+        start = max(0, len(self.free_blocks) - count)
+        block_ids = self.free_blocks[start:]
+        block_ids.reverse()
+        del self.free_blocks[start:]
+        for block_id in block_ids:
+            self.ref_counts[block_id] = 1
+        self.num_references += len(block_ids)
+        self.num_in_use += len(block_ids)
+        self.changed.update(block_ids)
+        return block_ids
+
     def share(self, block_id: int) -> None:
         """One more owner for a block that is in use or cached."""
         count = self.ref_counts[block_id] = self.ref_counts[block_id] + 1
@@ -101,14 +115,33 @@ class BlockPool:
             self.num_shared -= 1
         if count:
             return False
-        self.num_in_use -= 1
-        if block_id in self.pinned:
-            self.num_idle_pinned += 1
-        elif findable:
-            self.cached_blocks[block_id] = None
-        else:
-            self.free_blocks.append(block_id)
+        self._set_idle([block_id], (block_id,) if findable else ())
         return True
+
+    def drop_all(self, block_ids: list[int], findable: Container[int]) -> None:
+        """`drop` for each of these blocks, of which those in `findable` are."""
+        ref_counts, idle = self.ref_counts, []
+        for block_id in block_ids:
+            count = ref_counts[block_id] = ref_counts[block_id] - 1
+            if not count:
+                idle.append(block_id)
+            elif count == 1:
+                self.num_shared -= 1
+        self.num_references -= len(block_ids)
+        self.changed.update(block_ids)
+        self._set_idle(idle, findable)
+
+    def _set_idle(self, block_ids: list[int], findable: Container[int]) -> None:
+        """The last owners of these blocks have gone."""
+        pinned, cached, free = self.pinned, self.cached_blocks, self.free_blocks
+        self.num_in_use -= len(block_ids)
+        for block_id in block_ids:
+            if block_id in pinned:
+                self.num_idle_pinned += 1
+            elif block_id in findable:
+                cached[block_id] = None
+            else:
+                free.append(block_id)
 
     # --- between the lists --------------------------------------------------------------------------
 

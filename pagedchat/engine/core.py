@@ -21,6 +21,7 @@ from pagedchat.engine.scheduler import Scheduler
 from pagedchat.engine.sequence import Sequence
 from pagedchat.engine.stats import EngineStats, engine_stats
 from pagedchat.engine.taking_in import take_in
+from pagedchat.engine.token_hashes import forget_hashes
 from pagedchat.engine.watch import Watch
 from pagedchat.errors import RequestError
 
@@ -129,6 +130,7 @@ class EngineCore:
         if length == len(seq):
             return
         del seq.token_ids[length:]
+        forget_hashes(seq, length, self.limits.block_size)
         seq.num_computed = min(seq.num_computed, length)
         seq.num_prompt_tokens = min(seq.num_prompt_tokens, length)
         self._tell(ev.SequenceRewound(seq_id, length))

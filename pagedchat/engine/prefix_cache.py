@@ -25,7 +25,12 @@ _MAX_HEADS = 32
 
 def hash_block(parent: bytes, token_ids: TokenIds[int]) -> bytes:
     """16 bytes naming these tokens after that prefix."""
-    return blake2b(parent + array("I", token_ids).tobytes(), digest_size=16).digest()
+    return hash_bytes(parent, array("I", token_ids).tobytes())
+
+
+def hash_bytes(parent: bytes, tokens: bytes) -> bytes:
+    """The same for tokens that are laid out already: 32-bit numbers, one after the other."""
+    return blake2b(parent + tokens, digest_size=16).digest()
 
 
 class CachedBlock(NamedTuple):
@@ -84,7 +89,9 @@ class PrefixCache:
         """
         if not token_ids:
             return None
-        heads = self._by_head.get((parent, token_ids[0]), {})
+        heads = self._by_head.get((parent, token_ids[0]))
+        if heads is None:
+            return None
         best: tuple[int, int] | None = None
         for entry in islice(reversed(heads.values()), _MAX_HEADS):
             length = _common_length(entry.token_ids, token_ids)

@@ -36,7 +36,11 @@ class Queues:
         """Into its place in `queue`."""
         self.num_changes += 1
         seq.status = queue
-        insort(getattr(self, queue), seq, key=precedence)
+        place: list[Sequence] = getattr(self, queue)
+        if not place or precedence(place[-1]) <= precedence(seq):  # as newcomers do, and those that start together
+            place.append(seq)
+        else:
+            insort(place, seq, key=precedence)
 
     def park(self, seq: Sequence) -> None:
         """Among the parked ones, as the newest."""
@@ -53,7 +57,8 @@ class Queues:
             self.parked_on_device.pop(seq.seq_id, None)
             return
         queue: list[Sequence] = getattr(self, seq.status)
-        del queue[bisect_left(queue, precedence(seq), key=precedence)]
+        in_front = queue[0] is seq  # whoever is admitted, and the first of many that end together
+        del queue[0 if in_front else bisect_left(queue, precedence(seq), key=precedence)]
 
     def set_priority(self, seq: Sequence, priority: int) -> None:
         """Move the sequence to where its new priority puts it."""

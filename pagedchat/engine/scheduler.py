@@ -10,6 +10,7 @@ by swap to host memory or by being dropped and recomputed later, as configured; 
 where host memory is full.
 """
 
+from collections.abc import Iterable
 from heapq import merge
 from typing import Literal
 
@@ -152,7 +153,7 @@ class Scheduler:
         are also those that would not fit if all others gave way; nobody gives anything for them.
         """
         self.held_back = []
-        for seq in merge(self.queues.waiting.copy(), self.queues.swapped.copy(), key=precedence):
+        for seq in self._newcomers():
             if not self._budget or len(self.queues.running) >= self.limits.max_num_seqs:
                 return
             admission = self._admit_one(seq)
@@ -160,6 +161,11 @@ class Scheduler:
                 return
             if admission == "never":
                 self.held_back.append(seq)
+
+    def _newcomers(self) -> Iterable[Sequence]:
+        """In order of precedence, as they stand now."""
+        waiting, swapped = self.queues.waiting.copy(), self.queues.swapped.copy()
+        return merge(waiting, swapped, key=precedence) if swapped else waiting
 
     def _admit_one(self, seq: Sequence) -> Admission:
         if seq.status == "swapped":

@@ -11,6 +11,9 @@ scheduler change it.
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.events import FinishReason, SequenceStatus
 
+_NO_REQUEST = SamplingParams()
+"""Of a sequence that nothing was asked of yet."""
+
 
 class Sequence:
     """The unit of the five verbs (open, extend, fork, rewind, close)."""
@@ -18,7 +21,7 @@ class Sequence:
     __slots__ = (
         "arrival", "awaits_first_run", "block_hashes", "block_table", "finish_reason", "host_block_table",
         "num_cached_tokens", "num_computed", "num_prompt_tokens", "priority", "sampling_params", "seed", "seq_id",
-        "status", "stop_length", "stop_token_ids", "token_ids", "writable_len",
+        "status", "stop_length", "stop_token_ids", "token_hashes", "token_ids", "writable_len",
     )  # fmt: skip
 
     def __init__(self, seq_id: int) -> None:
@@ -39,10 +42,12 @@ class Sequence:
         """Host block ids in order; empty unless swapped out."""
         self.block_hashes: list[bytes] = []
         """Chained hashes of the full computed blocks (a prefix of the block table)."""
+        self.token_hashes: list[bytes] = []
+        """Chained hashes of full blocks of tokens, computed or not, as far as somebody asked for them."""
         self.writable_len = 0
         """Tokens up to this length may be written without asking the block manager: blocks present, not shared."""
         self.status: SequenceStatus = "parked"
-        self.sampling_params = SamplingParams()
+        self.sampling_params = _NO_REQUEST
         self.seed = 0
         """The request's seed, chosen by the engine where the request named none."""
         self.stop_token_ids: frozenset[int] = frozenset()

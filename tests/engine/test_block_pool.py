@@ -52,3 +52,28 @@ def test_integrity_check_finds_what_is_broken(breakage):
         pool.num_references = 7
     with pytest.raises(IntegrityError):
         pool.check_integrity()
+
+
+def test_free_blocks_are_taken_together_as_one_by_one() -> None:
+    one, all_at_once = BlockPool(5), BlockPool(5)
+    assert all_at_once.take_free(3) == [one.take() for _ in range(3)] == [0, 1, 2]
+    assert all_at_once.take_free(3) == [one.take() for _ in range(2)] == [3, 4], "no more than there are"
+    assert all_at_once.take_free(2) == []
+    assert vars(one) == vars(all_at_once)
+    all_at_once.check_integrity()
+
+
+def test_blocks_are_dropped_together_as_one_by_one() -> None:
+    pools = BlockPool(6), BlockPool(6)
+    for pool in pools:
+        pool.take_free(6)
+        pool.share(4)
+        pool.pin(3)
+    dropped, findable = [4, 3, 2, 0, 5], {2, 3, 5}
+    for block_id in dropped:
+        pools[0].drop(block_id, block_id in findable)
+    pools[1].drop_all(dropped, findable)
+    assert vars(pools[0]) == vars(pools[1])
+    assert list(pools[1].cached_blocks) == [2, 5]
+    assert pools[1].free_blocks == [0]
+    pools[1].check_integrity()

@@ -1,0 +1,50 @@
+"""Hashes of a sequence's tokens: the same as block by block, each made once, forgotten where tokens go."""
+
+import pytest
+
+from pagedchat.engine import token_hashes as module
+from pagedchat.engine.prefix_cache import ROOT, hash_block
+from pagedchat.engine.sequence import Sequence
+from pagedchat.engine.token_hashes import forget_hashes, token_hashes
+
+SIZE = 4
+
+
+def sequence(length: int) -> Sequence:
+    seq = Sequence(1)
+    seq.token_ids = [3 * i % 11 for i in range(length)]
+    return seq
+
+
+def chained(token_ids: list[int], count: int) -> list[bytes]:
+    hashes, parent = [], ROOT
+    for start in range(0, count * SIZE, SIZE):
+        parent = hash_block(parent, token_ids[start : start + SIZE])
+        hashes.append(parent)
+    return hashes
+
+
+@pytest.mark.parametrize("counts", [[0], [1], [5], [1, 5], [2, 2, 4, 3]])
+def test_they_are_those_of_the_blocks_in_whatever_pieces_they_are_made(counts: list[int]) -> None:
+    seq = sequence(SIZE * 5 + 3)
+    for count in counts:
+        assert token_hashes(seq, count, SIZE)[:count] == chained(seq.token_ids, count)
+
+
+def test_none_is_made_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    seq = sequence(SIZE * 5)
+    token_hashes(seq, 5, SIZE)
+    monkeypatch.delattr(module, "hash_bytes")
+    assert token_hashes(seq, 3, SIZE) == chained(seq.token_ids, 5)
+
+
+@pytest.mark.parametrize(
+    ("length", "left"), [(SIZE * 5, 5), (SIZE * 3 + 1, 3), (SIZE * 3, 3), (SIZE * 3 - 1, 2), (0, 0)]
+)
+def test_blocks_that_lost_a_token_are_forgotten(length: int, left: int) -> None:
+    seq = sequence(SIZE * 5)
+    token_hashes(seq, 5, SIZE)
+    forget_hashes(seq, length, SIZE)
+    assert len(seq.token_hashes) == left
+    seq.token_ids[length:] = [9] * (SIZE * 5 - length)
+    assert token_hashes(seq, 5, SIZE) == chained(seq.token_ids, 5)
