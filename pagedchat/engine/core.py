@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from pagedchat import events as ev
+from pagedchat.engine.beside_pass import BesidePass
 from pagedchat.engine.block_manager import BlockManager
 from pagedchat.engine.filled_blocks import FilledBlocks
 from pagedchat.engine.integrity import check_integrity
@@ -56,6 +57,7 @@ class EngineCore:
         self._step = 0
         self._prefill_tokens = self._decode_tokens = 0
         self._filled = FilledBlocks(self.blocks)
+        self._beside = BesidePass(self.blocks, self.scheduler.queues, clock)
 
     # --- the five verbs -----------------------------------------------------------------------------
 
@@ -192,16 +194,17 @@ class EngineCore:
         if batch is None:
             return self._report([], ev.Timings(scheduled - started))
         output = self.runner.execute(batch)
-        returned = self._clock()
+        returned, beside = self._clock(), self._beside.seconds
+        self._beside.finish()  # where the runner had no time for it
         entries = self._update(batch.scheduled, output)
         updated = self._clock()
-        beside_forward = output.copy_seconds + output.launch_seconds + output.sample_seconds
+        beside_forward = output.copy_seconds + output.launch_seconds + output.sample_seconds + beside
         timings = ev.Timings(
             scheduled - started,
             output.copy_seconds,
             output.forward_seconds or returned - scheduled - beside_forward,
             output.sample_seconds,
-            updated - returned,
+            updated - returned + beside,
             output.launch_seconds,
             output.attention_seconds,
         )
@@ -221,7 +224,8 @@ class EngineCore:
         block_ops, self.blocks.block_ops = self.blocks.block_ops, []
         run = self.scheduler.lockstep
         num_tokens = sum([item.num_tokens for item in scheduled]) if run is None else len(scheduled)
-        return SchedulerOutput(self._step, scheduled, block_ops, num_tokens, run)
+        self._beside.begin([item for item in scheduled if item.num_tokens > 1] if run is None else [])
+        return SchedulerOutput(self._step, scheduled, block_ops, num_tokens, run, self._beside)
 
     def _update(self, scheduled: list[ScheduledSequence], output: ModelRunnerOutput) -> list[ev.BatchEntry]:
         """Take in the sampled tokens, and do what follows from them."""
@@ -232,8 +236,6 @@ class EngineCore:
             taken = lockstep.take_in(output.token_ids, block_size)
         self._prefill_tokens += taken.num_prefill
         self._decode_tokens += taken.num_decode
-        for seq in taken.chunks:
-            self.blocks.cache_full_blocks(seq)
         self._filled.add(taken.filled)
         self._filled.cache_some()
         for seq, reason in taken.finished:

@@ -47,7 +47,7 @@ class Lockstep(Run):
             if not computed % block_size:
                 filled.append(seq)
         entries = list(map(BatchEntry, self._seq_ids, repeat(0), repeat(1), token_ids))
-        return Taken(entries, 0, len(tokens), [], filled, self._finished(tokens))
+        return Taken(entries, 0, len(tokens), filled, self._finished(tokens))
 
     def _finished(self, tokens: list[int]) -> list[tuple[Sequence, FinishReason]]:
         """Who ends with these tokens; one look at all of them tells that nobody does."""

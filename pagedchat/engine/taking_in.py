@@ -17,10 +17,8 @@ class Taken(NamedTuple):
     num_prefill: int
     num_decode: int
     """Tokens of prompts, and of replies."""
-    chunks: list[Sequence]
-    """Those that computed more than one token."""
     filled: list[Sequence]
-    """Those whose one token filled a block."""
+    """Those whose one token filled a block; of more than one, `beside_pass` takes care."""
     finished: list[tuple[Sequence, FinishReason]]
 
 
@@ -32,15 +30,13 @@ def take_in(scheduled: list[ScheduledSequence], token_ids: list[list[int]], bloc
         token_ids: what was sampled for each part.
         block_size: token slots in a block.
     """
-    entries, chunks, filled = [], [], []
+    entries, filled = [], []
     finished: list[tuple[Sequence, FinishReason]] = []
     num_prefill = num_decode = 0
     for item, tokens in zip(scheduled, token_ids, strict=True):
         seq, start, count = item.sequence, item.start, item.num_tokens
         computed = seq.num_computed = start + count
-        if count > 1:
-            chunks.append(seq)
-        elif not computed % block_size:
+        if count == 1 and not computed % block_size:
             filled.append(seq)
         if count == 1 and start >= seq.num_prompt_tokens:
             num_decode += 1
@@ -53,7 +49,7 @@ def take_in(scheduled: list[ScheduledSequence], token_ids: list[list[int]], bloc
             if token in seq.stop_token_ids or len(seq.token_ids) >= seq.stop_length:
                 finished.append((seq, _reason(seq, token)))
                 break
-    return Taken(entries, num_prefill, num_decode, chunks, filled, finished)
+    return Taken(entries, num_prefill, num_decode, filled, finished)
 
 
 def ended(sequences: list[Sequence], tokens: list[int]) -> list[tuple[Sequence, FinishReason]]:

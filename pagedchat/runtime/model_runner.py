@@ -70,6 +70,8 @@ class TorchModelRunner:
         clock.mark()
         logits = self.forward(inputs)
         clock.mark()
+        if self.device.type != "cpu":  # which is busy with nothing by now
+            batch.meanwhile()
         for i, token_id in zip(inputs.sampled, self._sample(logits, batch, inputs), strict=True):
             token_ids[i].append(token_id)
         copy, launch, forward, sampling = clock.finish()

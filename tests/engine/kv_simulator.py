@@ -52,6 +52,8 @@ class KVSimulator:
         written: set[tuple[int, int]] = set()
         for item in batch.scheduled:
             written |= self._write(item, written)
+        if batch.step % 2 == 0:  # like a runner that is done with its part before the device is
+            batch.meanwhile()
         return ModelRunnerOutput([self._read(item) for item in batch.scheduled])
 
     def _write(self, item, written) -> set[tuple[int, int]]:

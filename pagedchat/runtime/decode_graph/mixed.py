@@ -41,10 +41,11 @@ def execute_mixed(
         prefilling = prefills.begin(_part_of(batch, chunks, first=decoding is None))
     if decoding is None and prefilling is None:
         return others(batch)
-    outputs = []
+    outputs: list[tuple[list[ScheduledSequence], ModelRunnerOutput]] = []
     left = ([] if decoding else single) + ([] if prefilling else chunks)
     if left:  # while the device is busy with the rest
         outputs.append((left, others(_part_of(batch, left))))
+    batch.meanwhile()
     if decoding is not None:
         outputs.append((single, decodes.finish(decoding)))
     if prefilling is not None and prefills is not None:

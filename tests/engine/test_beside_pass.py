@@ -1,0 +1,90 @@
+"""What the engine does about prompts while a device computes them: the same as it would do afterwards."""
+
+from pagedchat import events as ev
+from pagedchat.engine.core import EngineCore
+from pagedchat.engine.limits import EngineLimits
+from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
+from tests.engine.kv_simulator import KVSimulator
+from tests.engine.test_core import ask, kinds, tokens
+
+SIZE, NUM_BLOCKS = 4, 64
+
+
+class Runner(KVSimulator):
+    """Calls `meanwhile` as often as it is told, in the middle of a step."""
+
+    def __init__(self, num_calls: int) -> None:
+        super().__init__(NUM_BLOCKS, SIZE)
+        self.num_calls = num_calls
+        self.engine: EngineCore | None = None
+        self.findable: list[int] = []
+        """Blocks that can be found when a step's output is on its way."""
+
+    def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
+        batch.step = 1  # so that the simulator does not call it
+        output = super().execute(batch)
+        for _ in range(self.num_calls):
+            batch.meanwhile()
+        assert self.engine is not None
+        self.findable.append(len(self.engine.blocks.cache))
+        return output
+
+
+def engine_with(runner: Runner, max_num_batched_tokens: int = 1024) -> EngineCore:
+    limits = EngineLimits(num_blocks=NUM_BLOCKS, block_size=SIZE, max_num_batched_tokens=max_num_batched_tokens)
+    ticks = iter(range(100_000))
+    runner.engine = EngineCore(limits, runner, clock=lambda: next(ticks))
+    return runner.engine
+
+
+def reports_of(num_calls: int) -> list[tuple[object, ...]]:
+    engine = engine_with(Runner(num_calls), max_num_batched_tokens=32)
+    for i in range(6):
+        ask(engine, [i % 2, *tokens(SIZE * 3 + i)], max_tokens=6)
+    told = []
+    while engine.has_work:
+        report = engine.step()
+        told.append((report.batch, report.events, report.pool, report.queues, report.counters))
+        engine.check_integrity()
+    return told
+
+
+def test_reports_do_not_depend_on_when_and_how_often_it_is_done() -> None:
+    assert reports_of(0) == reports_of(1) == reports_of(2)
+
+
+def test_blocks_of_prompts_are_findable_before_the_step_returns() -> None:
+    early, late = Runner(1), Runner(0)
+    for runner in (early, late):
+        engine = engine_with(runner)
+        ask(engine, tokens(SIZE * 3 + 1))
+        report = engine.step()
+        assert len(kinds(report.events, ev.BlockCached)) == 3
+    assert (early.findable, late.findable) == ([3], [0])
+
+
+def test_prompts_that_wait_are_hashed_as_far_as_the_batch_is_long() -> None:
+    engine = engine_with(Runner(1), max_num_batched_tokens=2 * SIZE)
+    prompts = [tokens(2 * SIZE, start=100 * i) for i in range(4)]
+    _, *others = [engine.sequences[ask(engine, prompt)] for prompt in prompts]
+    engine.step()
+    assert [len(seq.token_hashes) for seq in others] == [2, 0, 0]
+
+
+def test_without_a_prefix_cache_nothing_is_hashed() -> None:
+    limits = EngineLimits(
+        num_blocks=NUM_BLOCKS, block_size=SIZE, max_num_batched_tokens=2 * SIZE, enable_prefix_caching=False
+    )
+    engine = EngineCore(limits, KVSimulator(NUM_BLOCKS, SIZE))
+    asked = [ask(engine, tokens(2 * SIZE, start=100 * i)) for i in range(3)]
+    while engine.has_work:
+        engine.step()
+    assert [engine.sequences[seq_id].token_hashes for seq_id in asked] == [[], [], []]
+
+
+def test_its_time_counts_as_that_of_the_update() -> None:
+    for num_calls in (0, 1):
+        engine = engine_with(Runner(num_calls))
+        ask(engine, tokens(SIZE * 3))
+        forward = 1 + num_calls  # the clock goes on by one whenever somebody looks at it
+        assert engine.step().timings == ev.Timings(1, 0, forward, 0, 1 + num_calls)
