@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 PREPARED_TOKENS = (32, 64)
 """Tokens of the first prompts, for which captured passes are made ready at once."""
-MOST_TOKENS = 8192
+MOST_TOKENS = 32768
 """Of a step whose prompts are captured."""
 
 

@@ -68,7 +68,7 @@ def batch_of(*parts: ScheduledSequence) -> SchedulerOutput:
 
 def test_steps_are_rounded_up() -> None:
     assert token_counts(100) == (16, 32, 64, 100)
-    assert token_counts(1 << 20)[-1] == 8192
+    assert token_counts(1 << 20)[-1] == 32768
     assert seq_counts(20) == (1, 8, 20)
     assert seq_counts(4) == (1, 4)
     assert context_lens(2048) == (512, 2048)
@@ -265,6 +265,26 @@ def test_drawn_first_tokens_are_the_same_too(penalty: float, device: str) -> Non
     assert replies[0] == replies[1]
     assert runner.prefills is not None
     assert runner.prefills.num_replays > 1
+
+
+def test_the_engine_has_its_turn_between_queueing_and_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = runner_with_prefills(tiny_model("opt", "cpu", torch.float32), 60)
+    done: list[str] = []
+
+    def noting(steps: object, verb: str) -> None:
+        call = getattr(steps, verb)
+        monkeypatch.setattr(steps, verb, lambda *args, **options: (done.append(verb), call(*args, **options))[1])
+
+    for steps in (runner.decodes, runner.prefills):
+        noting(steps, "begin")
+        noting(steps, "finish")
+    decode, prompt = chunk([1] * 5, [3], 4), chunk([1] * 20, [5, 6])
+    for parts in ([prompt], [decode, prompt], [decode]):
+        batch = batch_of(*parts)
+        batch.meanwhile = lambda: done.append("meanwhile")
+        runner.execute(batch)
+        assert done == ["begin"] * len(parts) + ["meanwhile"] + ["finish"] * len(parts)
+        done.clear()
 
 
 def test_what_cannot_be_captured_runs_as_before(

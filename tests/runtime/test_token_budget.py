@@ -15,6 +15,10 @@ def test_where_nobody_reads_along_a_gpu_gets_large_steps() -> None:
     assert default_token_budget(torch.device("cuda", 0), 8_000_000_000, streams=False) == 8192
 
 
+def test_small_models_get_larger_ones_there() -> None:
+    assert default_token_budget(torch.device("cuda", 0), 125_000_000, streams=False) == 32768
+
+
 @pytest.mark.parametrize(
     ("num_multiprocessors", "num_parameters", "budget"),
     [

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
-_TOKENS = (16, 32, 64, 128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
+_TOKENS = (
+    16, 32, 64, 128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768
+)  # fmt: skip
 _SEQS = (1, 8, 64)
 _SHORTEST_CONTEXT = 512
 _CONTEXT_STEP = 4
