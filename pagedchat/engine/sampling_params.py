@@ -45,6 +45,11 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         """Whether no random number is drawn."""
         return self.temperature == 0
 
+    @property
+    def penalises(self) -> bool:
+        """Whether tokens that occurred already become less likely."""
+        return self.repetition_penalty != 1
+
 
 class SamplingOverrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a user set for one chat; everything left `None` follows the model's generation_config.json."""

@@ -27,7 +27,7 @@ class SamplingRow:
     @property
     def penalised(self) -> bool:
         """Whether tokens that occurred already become less likely."""
-        return self.params.repetition_penalty != 1
+        return self.params.penalises
 
 
 def sample(logits: torch.Tensor, rows: Rows[SamplingRow]) -> list[int]:

@@ -1,5 +1,6 @@
 """How the tokens of a batch are chosen: on the device inside the captured step, or by the host from its logits."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 from pagedchat.engine.output import ScheduledSequence
@@ -20,8 +21,10 @@ def rows_of(sequences: list[Sequence]) -> list[SamplingRow]:
     return [SamplingRow(seq.sampling_params, seq.token_ids, seq.seed) for seq in sequences]
 
 
-def choice_for(rows: list[SamplingRow]) -> Choice:
+def choice_for(sequences: Iterable[Sequence]) -> Choice:
     """Who chooses. Penalties go by all tokens of a sequence, which the captured steps do not keep."""
-    if any(row.penalised for row in rows):
+    # Of many sequences most share the same object.
+    params = {id(seq.sampling_params): seq.sampling_params for seq in sequences}.values()
+    if any(each.penalises for each in params):
         return "host"
-    return "greedy" if all(row.params.greedy for row in rows) else "drawn"
+    return "greedy" if all(each.greedy for each in params) else "drawn"

@@ -150,7 +150,7 @@ class DecodeSteps:
         return RunningStep(
             bucket=bucket,
             number=self._next_number(),
-            choice=choice_for(rows_of(sequences)),
+            choice=choice_for(sequences),
             rows=list(range(len(parts))) if shared is None else shared.rows,
             sequences=sequences,
             params=[sequence.sampling_params for sequence in sequences],

@@ -61,9 +61,9 @@ class PrefillBuffers:
         self._device = torch.zeros(size, dtype=torch.int32, device=device)
         self._stages = [torch.zeros(size, dtype=torch.int32, pin_memory=on_gpu) for _ in range(_NUM_STAGES)]
         self._words = [_words(stage) for stage in self._stages]
-        self._counting = memoryview(array("i", range(largest.context_len)))
-        self._minus_ones = memoryview(array("i", [-1]) * largest.num_tokens)
-        self._zeros = memoryview(array("i", [0]) * largest.num_tokens)
+        self._counting = memoryview(array("I", range(largest.context_len)))
+        self._minus_ones = memoryview(array("I", [0xFFFFFFFF]) * largest.num_tokens)
+        self._zeros = memoryview(array("I", [0]) * largest.num_tokens)
         self._turn = 0
 
     def rows(self, bucket: PrefillBucket) -> PrefillRows:
@@ -104,11 +104,13 @@ class PrefillBuffers:
         self._device[start:end].copy_(stage[start:end], non_blocking=True)
 
     def _lay_out(self, words: "memoryview[int]", at: "_Borders", parts: list[ScheduledSequence]) -> None:
-        starts, row = [0], 0
+        token_ids, starts, row = list[int](), [0], 0
         for seq_row, part in enumerate(parts):
+            token_ids += part.sequence.token_ids[part.start : part.start + part.num_tokens]
             self._write_chunk(words, at, seq_row, part, row)
             row += part.num_tokens
             starts.append(row)
+        words[at.token_ids : at.token_ids + row] = _numbers(token_ids)
         num_seqs, missing = at.bucket.num_seqs, at.bucket.num_seqs - len(parts)
         lens = [part.start + part.num_tokens for part in parts]
         words[at.starts : at.starts + num_seqs + 1] = _numbers(starts + [row] * missing)
@@ -118,13 +120,12 @@ class PrefillBuffers:
     def _write_chunk(
         self, words: "memoryview[int]", at: "_Borders", seq_row: int, part: ScheduledSequence, row: int
     ) -> None:
-        """The tokens of a chunk, from `row` on, and its block table. This runs for every prompt: it stays lean."""
-        sequence, num_tokens, first = part.sequence, part.num_tokens, part.start
+        """Where the tokens of a chunk are, from `row` on. This runs for every prompt: it stays lean."""
+        num_tokens, first = part.num_tokens, part.start
         end, past = first + num_tokens, row + num_tokens
-        words[at.token_ids + row : at.token_ids + past] = _numbers(sequence.token_ids[first:end])
         words[at.positions + row : at.positions + past] = self._counting[first:end]
-        words[at.seq_rows + row : at.seq_rows + past] = array("i", [seq_row]) * num_tokens
-        table = _numbers(sequence.block_table[: -(-end // self._block_size)])
+        words[at.seq_rows + row : at.seq_rows + past] = array("I", [seq_row]) * num_tokens
+        table = _numbers(part.sequence.block_table[: -(-end // self._block_size)])
         place = at.tables + seq_row * at.width
         words[place : place + len(table)] = table
 
@@ -157,11 +158,15 @@ def _whole(count: int) -> int:
     return -(-count // _PIECE) * _PIECE
 
 
-def _numbers(values: Iterable[int]) -> "memoryview[int]":
-    return memoryview(array("i", values))
+def _numbers(values: Iterable[int]) -> "array[int]":
+    """Of the unsigned kind, which Python makes three times as fast."""
+    return array("I", values)
 
 
 def _words(tensor: torch.Tensor) -> "memoryview[int]":
-    """The memory of an int32 tensor on the host; lists go into it several times as fast as into the tensor."""
-    raw = (ctypes.c_int32 * tensor.numel()).from_address(tensor.data_ptr())
-    return memoryview(raw).cast("B").cast("i")
+    """The memory of an int32 tensor on the host, as unsigned numbers.
+
+    Lists go into it several times as fast as into the tensor.
+    """
+    raw = (ctypes.c_uint32 * tensor.numel()).from_address(tensor.data_ptr())
+    return memoryview(raw).cast("B").cast("I")

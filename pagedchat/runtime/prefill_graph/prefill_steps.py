@@ -113,9 +113,8 @@ class PrefillSteps:
             return None
         apply_block_ops(self._backend, batch.block_ops)
         self._backend.wait_for_swaps()
-        rows = sampling_rows(sampled)
-        choice = choice_for(rows)
-        self._queue(*found, parts, rows, choice)
+        choice = choice_for(part.sequence for part in sampled)
+        self._queue(*found, parts, sampling_rows(sampled) if choice == "drawn" else [])
         if self._done is not None:
             self._done.record()
         self.num_replays += 1
@@ -132,15 +131,13 @@ class PrefillSteps:
         bucket: PrefillBucket,
         step: Replayable,
         parts: list[ScheduledSequence],
-        rows: list[SamplingRow],
-        choice: Choice,
+        drawn: list[SamplingRow],
     ) -> None:
-        """Queue chunks, of which the first are sampled, one for each of `rows`."""
-        drawn = choice == "drawn"
-        self._buffers.upload(bucket, parts, pack_rows(op_rows(rows)) if drawn else None)
+        """Queue chunks; the tokens of the first ones are drawn, one for each of `drawn`."""
+        self._buffers.upload(bucket, parts, pack_rows(op_rows(drawn)) if drawn else None)
         step.replay()
         if drawn:
-            self._draw(bucket, len(rows))
+            self._draw(bucket, len(drawn))
 
     def finish(self, begun: BegunPrefill) -> ModelRunnerOutput:
         """Wait for the tokens of the step begun last. What counts as forward is the wait."""
