@@ -107,8 +107,8 @@ class PromptEncoder:
         return token_ids
 
     def _checked(self, token_ids: Sequence[int]) -> list[int]:
-        wrong = next((token for token in token_ids if not 0 <= token < self._vocab_size), None)
-        if wrong is not None:
+        if token_ids and not 0 <= min(token_ids) <= max(token_ids) < self._vocab_size:
+            wrong = next(token for token in token_ids if not 0 <= token < self._vocab_size)
             raise RequestError(
                 f"Token id {wrong} is outside the model's vocabulary of {self._vocab_size} tokens.",
                 "Encode the prompt with this model's tokenizer.",
