@@ -47,6 +47,18 @@ class BlocksAhead:
         """Nobody has got any yet."""
         self.given = []
 
+    def begin_reply(self, seq: Sequence, end: int, num_running: int) -> None:
+        """The block for the first token of a reply, where the prompt fills its own blocks and ends in this step.
+
+        Args:
+            seq: may write up to `end`.
+            end: tokens that are computed after this step.
+            num_running: sequences that may need blocks.
+        """
+        needs_one = len(seq.token_ids) == end == seq.writable_len < seq.stop_length - 1
+        if self._gives and needs_one and self._blocks.pool.num_available > _PLENTY * num_running:
+            self._blocks.append_block(seq)
+
     def take_turns(self, running: list[Sequence]) -> None:
         """In every step, for some of those that run."""
         if not self._gives or len(running) <= self.at_once:

@@ -131,6 +131,7 @@ class Scheduler:
             self._being_computed.add(next_hash)
         self._batch.append(ScheduledSequence(seq, start, end - start, end == len(seq.token_ids)))
         self._budget -= end - start
+        self.ahead.begin_reply(seq, end, len(self.queues.running))
 
     def _make_writable(self, seq: Sequence, end: int) -> bool:
         """Blocks for a running sequence, taken from others if need be; False if it had to give its own."""

@@ -117,3 +117,26 @@ def test_blocks_ahead_are_not_swapped_out(with_blocks_ahead: EngineCore) -> None
     [moved] = kinds(engine.step().events, ev.SwappedOut)
     assert len(moved.block_ids) == num_blocks
     engine.check_integrity()
+
+
+def blocks_after_prompt(length: int, max_tokens: int = 5, **limits) -> int:
+    engine = make_engine(num_blocks=20, **({"block_size": BLOCK_SIZE, "reserve_ahead": True} | limits))
+    seq_id = ask(engine, tokens(length), max_tokens=max_tokens)
+    while engine.sequences[seq_id].num_computed < length:
+        engine.step()
+        engine.check_integrity()
+    return len(engine.sequences[seq_id].block_table)
+
+
+def test_a_reply_has_its_first_block_when_its_prompt_is_computed() -> None:
+    assert [blocks_after_prompt(length) for length in (31, 32, 33)] == [2, 3, 3]
+    assert blocks_after_prompt(32, max_num_batched_tokens=10) == 3  # in pieces
+    assert blocks_after_prompt(32, reserve_ahead=False) == 2
+    assert blocks_after_prompt(32, max_tokens=1) == 2
+
+
+def test_replies_wait_for_their_first_blocks_where_blocks_are_short() -> None:
+    engine = make_engine(num_blocks=6, block_size=BLOCK_SIZE, reserve_ahead=True)
+    seq_id = ask(engine, tokens(32), max_tokens=5)
+    engine.step()
+    assert len(engine.sequences[seq_id].block_table) == 2

@@ -11,7 +11,8 @@ from operator import sub
 
 import torch
 
-from pagedchat.engine.output import ModelRunnerOutput, Run, ScheduledSequence, SchedulerOutput
+from pagedchat.engine.output import ModelRunnerOutput, Run, SchedulerOutput
+from pagedchat.engine.sequence import Sequence
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.decode_graph.ahead import RunningStep
 from pagedchat.runtime.decode_graph.buckets import Bucket, bucket_of, shared_bucket
@@ -96,6 +97,30 @@ class DecodeSteps:
             self._begin_next(running, has_less, has_room=batch.run is not None and batch.run.room > 1)
         return Begun(running, time.perf_counter() - started)
 
+    @torch.inference_mode()
+    def begin_replies(self, sequences: list[Sequence], chosen: torch.Tensor) -> RunningStep | None:
+        """Queue the first decodes of sequences whose prompts are on the device, as far as that can be told by now.
+
+        Not where the step would have to be captured: somebody waits for the first tokens.
+
+        Args:
+            sequences: all that will decode then.
+            chosen: `[len(sequences)]`, int32, in pinned memory: has their first tokens once the prompts are done.
+
+        Returns:
+            What was begun, if anything: it is to be told the tokens, as `token_ids`, when the host knows them.
+        """
+        starts = [len(sequence.token_ids) for sequence in sequences]
+        running = self._first_step(sequences, starts)
+        step = None if running is None else self._captured_step_of(running)
+        if running is None or step is None or not running.may_begin():
+            return None
+        self._uploads.whole(running)
+        self._buffers.take_tokens(running.bucket, running.rows, chosen)
+        self._replay(step, running)
+        self._ahead, self._run = running, None
+        return running
+
     def finish(self, begun: Begun) -> ModelRunnerOutput:
         """Wait for the tokens of the batch begun last. What counts as forward is the wait."""
         launched = time.perf_counter()
@@ -125,7 +150,7 @@ class DecodeSteps:
         parts = batch.scheduled
         if not all(part.num_tokens == 1 and part.samples for part in parts):
             return None
-        running = self._first_step(parts)
+        running = self._first_step([part.sequence for part in parts], [part.start for part in parts])
         step = None if running is None else self._step_of(running)
         if running is None or step is None:
             return None
@@ -135,12 +160,11 @@ class DecodeSteps:
         self._replay(step, running)
         return running
 
-    def _first_step(self, parts: list[ScheduledSequence]) -> RunningStep | None:
-        """What a batch is to the device; None if it is too large for that."""
-        sequences = [part.sequence for part in parts]
+    def _first_step(self, sequences: list[Sequence], starts: list[int]) -> RunningStep | None:
+        """What decodes of tokens at these positions are to the device; None if they are too many for it."""
         tables = [sequence.block_table for sequence in sequences]
-        lens = [part.start + 1 for part in parts]
-        bucket = bucket_of(len(parts), max(lens), self._max_num_seqs, self._model_len)
+        lens = [start + 1 for start in starts]
+        bucket = bucket_of(len(sequences), max(lens), self._max_num_seqs, self._model_len)
         if bucket is None:
             return None
         shared = share_rows(tables, lens, self._backend.shape.block_size, self._backend.sharing)
@@ -151,11 +175,11 @@ class DecodeSteps:
             bucket=bucket,
             number=self._next_number(),
             choice=choice_for(sequences),
-            rows=list(range(len(parts))) if shared is None else shared.rows,
+            rows=list(range(len(sequences))) if shared is None else shared.rows,
             sequences=sequences,
             params=[sequence.sampling_params for sequence in sequences],
             seeds=[sequence.seed for sequence in sequences],
-            starts=[part.start for part in parts],
+            starts=starts,
             tables=[table.copy() for table in tables],
             shared=shared,
             own_starts=[] if shared is None else shared.own_starts,
@@ -163,6 +187,12 @@ class DecodeSteps:
 
     def _step_of(self, running: RunningStep) -> Replayable | None:
         return self._store.get(running.bucket, drawn=running.choice == "drawn")
+
+    def _captured_step_of(self, running: RunningStep) -> Replayable | None:
+        """The same for a step that chooses the tokens itself, if it is there already."""
+        drawn = running.choice == "drawn"
+        is_there = running.choice != "host" and self._store.has(running.bucket, drawn=drawn)
+        return self._step_of(running) if is_there else None
 
     def _next_number(self) -> int:
         self._number += 1

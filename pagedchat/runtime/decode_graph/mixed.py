@@ -10,7 +10,8 @@ from pagedchat.engine.output import ModelRunnerOutput, ScheduledSequence, Schedu
 from pagedchat.runtime.decode_graph.decode_steps import DecodeSteps
 
 if TYPE_CHECKING:
-    from pagedchat.runtime.prefill_graph.prefill_steps import PrefillSteps
+    from pagedchat.runtime.decode_graph.ahead import RunningStep
+    from pagedchat.runtime.prefill_graph.prefill_steps import BegunPrefill, PrefillSteps
 
 Execute = Callable[[SchedulerOutput], ModelRunnerOutput]
 
@@ -41,6 +42,9 @@ def execute_mixed(
         prefilling = prefills.begin(_part_of(batch, chunks, first=decoding is None))
     if decoding is None and prefilling is None:
         return others(batch)
+    replies = None
+    if prefilling is not None and prefills is not None and not single:
+        replies = _begin_replies(decodes, prefills, prefilling)
     outputs: list[tuple[list[ScheduledSequence], ModelRunnerOutput]] = []
     left = ([] if decoding else single) + ([] if prefilling else chunks)
     if left:  # while the device is busy with the rest
@@ -50,7 +54,17 @@ def execute_mixed(
         outputs.append((single, decodes.finish(decoding)))
     if prefilling is not None and prefills is not None:
         outputs.append((chunks, prefills.finish(prefilling)))
+        if replies is not None:
+            replies.token_ids = [token for tokens in outputs[-1][1].token_ids for token in tokens]
     return outputs[0][1] if len(outputs) == 1 else _merge(batch, outputs)
+
+
+def _begin_replies(decodes: DecodeSteps, prefills: "PrefillSteps", prompts: "BegunPrefill") -> "RunningStep | None":
+    """Have the first decodes follow the prompts at once: nobody else decodes, and the device has the tokens."""
+    chosen = prefills.chosen_by(prompts)
+    if chosen is None or not prompts.sampled:
+        return None
+    return decodes.begin_replies([part.sequence for part in prompts.sampled], chosen)
 
 
 def _is_decode(part: ScheduledSequence) -> bool:

@@ -25,7 +25,7 @@ from pagedchat.runtime.decode_graph.state_layout import (
     padded_places,
     tables_start,
 )
-from pagedchat.runtime.upload import int32
+from pagedchat.runtime.upload import int32, int64, upload
 
 HISTORY_LEN = 4
 """Steps whose tokens are kept: more than are ever under way."""
@@ -141,6 +141,21 @@ class StateBuffers:
         lens, token_ids = (padded(column, bucket) for column in (batch.shared_lens, batch.token_ids))
         numbers = [step, 0, 0, 0, *groups, *lens, *token_ids, *padded_places(bucket, batch.positions)]
         self._copy(bucket, header(bucket), numbers, batch.sampling)
+
+    def take_tokens(self, bucket: Bucket, rows: list[int], tokens: torch.Tensor) -> None:
+        """Queue a copy of tokens into rows that were uploaded without.
+
+        Args:
+            bucket: that of the last `upload`.
+            rows: where each token goes.
+            tokens: `[len(rows)]`, int32, in memory that the device can read: there when the copy's turn comes.
+        """
+        column = self._columns(bucket)[1]
+        if rows == list(range(len(rows))):
+            column[: len(rows)].copy_(tokens, non_blocking=True)
+            return
+        [places] = upload([int64(rows)], self._device.device)
+        column.index_copy_(0, places, tokens.to(self._device.device, non_blocking=True))
 
     def extend_tables(self, bucket: Bucket, grown: Iterable[tuple[int, int, list[int]]]) -> None:
         """More blocks for some rows, with the next `upload_tables` or `upload_places`.

@@ -58,6 +58,10 @@ class StepStore:
         self._max_fused = MAX_FUSED if has_warpgroups(backend.cache) else MAX_FUSED_ELSEWHERE
         self._steps: dict[tuple[Bucket, bool], Replayable | None] = {}
 
+    def has(self, bucket: Bucket, *, drawn: bool) -> bool:
+        """Whether `get` would have the bucket's step at once."""
+        return self._steps.get((bucket, drawn)) is not None
+
     def get(self, bucket: Bucket, *, drawn: bool = False) -> Replayable | None:
         """The bucket's step; None if it cannot be captured.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from pagedchat.engine.sequence import Sequence
 from pagedchat.ops.sample_rows import pack_rows
 from pagedchat.runtime.attention.table_rows import BlockTableRows
 from pagedchat.runtime.decode_graph.ahead import RunningStep
@@ -32,7 +33,7 @@ class Uploads:
         ids, tables = [sequence.seq_id for sequence in sequences], [running.tables[i] for i in order]
         shared = running.shared
         batch = Batch(
-            token_ids=[sequence.token_ids[start] for sequence, start in zip(sequences, starts, strict=True)],
+            token_ids=[_token_at(sequence, start) for sequence, start in zip(sequences, starts, strict=True)],
             positions=starts,
             block_tables=self._rows.gather(ids, tables),
             sampling=pack_rows(op_rows(rows_of(sequences))) if running.choice == "drawn" else None,
@@ -54,3 +55,8 @@ class Uploads:
     def _extend_tables(self, running: RunningStep, following: RunningStep) -> None:
         rows, known, tables = running.rows, running.tables, following.tables
         self._buffers.extend_tables(running.bucket, [(rows[i], len(known[i]), tables[i]) for i in running.grown])
+
+
+def _token_at(sequence: Sequence, position: int) -> int:
+    """0 for one that nobody knows yet: the device puts it there."""
+    return sequence.token_ids[position] if position < len(sequence.token_ids) else 0

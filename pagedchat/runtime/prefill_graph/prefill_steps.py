@@ -67,6 +67,13 @@ class PrefillSteps:
         """`[max_num_seqs, vocab_size]` of the step begun last, those of the chunks that sample first."""
         return self._outputs.logits(self._sizes.num_seqs)
 
+    def chosen_by(self, begun: "BegunPrefill") -> torch.Tensor | None:
+        """`[num_sampled]`, int32, in memory that host and device read: the next tokens, when the step is done.
+
+        None where the host chooses them.
+        """
+        return None if begun.choice == "host" else self._outputs.tokens[: len(begun.sampled)]
+
     # --- beforehand ---------------------------------------------------------------------------------
 
     @torch.inference_mode()
