@@ -14,7 +14,8 @@ from collections.abc import KeysView
 from collections.abc import Sequence as TokenIds
 from hashlib import blake2b
 from itertools import islice
-from typing import NamedTuple, TypeVar
+
+from pagedchat.engine.block_index import BlockIndex, CachedBlock
 
 ROOT = b""
 """The parent hash of a first block."""
@@ -33,22 +34,13 @@ def hash_bytes(parent: bytes, tokens: bytes) -> bytes:
     return blake2b(parent + tokens, digest_size=16).digest()
 
 
-class CachedBlock(NamedTuple):
-    """What is known of one findable block."""
-
-    block_id: int
-    block_hash: bytes
-    parent: bytes
-    token_ids: tuple[int, ...]
-
-
 class PrefixCache:
     """hash -> block, at most one block a hash."""
 
     def __init__(self) -> None:
         self._by_hash: dict[bytes, CachedBlock] = {}
-        self._by_head: dict[tuple[bytes, int], dict[int, CachedBlock]] = {}
-        self._by_parent: dict[bytes, dict[int, CachedBlock]] = {}
+        self._by_head = BlockIndex()
+        self._by_parent = BlockIndex()
         self._by_block: dict[int, CachedBlock] = {}
 
     def __len__(self) -> int:
@@ -78,8 +70,7 @@ class PrefixCache:
 
     def newest_after(self, parent: bytes) -> CachedBlock | None:
         """Of the blocks that come after `parent`, the one that became findable last."""
-        children = self._by_parent.get(parent)
-        return next(reversed(children.values())) if children else None
+        return next(self._by_parent.newest_first(parent), None)
 
     def find_head(self, parent: bytes, token_ids: TokenIds[int]) -> tuple[int, int] | None:
         """The block after `parent` that agrees with `token_ids` for longest.
@@ -89,11 +80,8 @@ class PrefixCache:
         """
         if not token_ids:
             return None
-        heads = self._by_head.get((parent, token_ids[0]))
-        if heads is None:
-            return None
         best: tuple[int, int] | None = None
-        for entry in islice(reversed(heads.values()), _MAX_HEADS):
+        for entry in islice(self._by_head.newest_first(_head(parent, token_ids[0])), _MAX_HEADS):
             length = _common_length(entry.token_ids, token_ids)
             if best is None or length > best[1]:
                 best = (entry.block_id, length)
@@ -109,27 +97,21 @@ class PrefixCache:
             return False
         entry = CachedBlock(block_id, block_hash, parent, tuple(token_ids))
         self._by_hash[block_hash] = self._by_block[block_id] = entry
-        self._by_head.setdefault((parent, entry.token_ids[0]), {})[block_id] = entry
-        self._by_parent.setdefault(parent, {})[block_id] = entry
+        self._by_head.add(_head(parent, entry.token_ids[0]), entry)
+        self._by_parent.add(parent, entry)
         return True
 
     def remove(self, block_id: int) -> None:
         """Forget a block that was findable."""
         entry = self._by_block.pop(block_id)
         del self._by_hash[entry.block_hash]
-        _forget(self._by_head, (entry.parent, entry.token_ids[0]), block_id)
-        _forget(self._by_parent, entry.parent, block_id)
+        self._by_head.remove(_head(entry.parent, entry.token_ids[0]), entry)
+        self._by_parent.remove(entry.parent, entry)
 
 
-Key = TypeVar("Key")
-
-
-def _forget(index: dict[Key, dict[int, CachedBlock]], key: Key, block_id: int) -> None:
-    """Take a block out of an index, and its key with it when nothing is left."""
-    siblings = index[key]
-    del siblings[block_id]
-    if not siblings:
-        del index[key]
+def _head(parent: bytes, token_id: int) -> bytes:
+    """Names a beginning: a parent is followed by this token."""
+    return parent + token_id.to_bytes(4, "little")
 
 
 def _common_length(a: TokenIds[int], b: TokenIds[int]) -> int:
