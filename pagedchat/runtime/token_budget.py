@@ -12,6 +12,8 @@ SMALL_MODEL, SMALL_MODEL_TOKENS = 500_000_000, 32768
 """Parameters up to which a step holds more where nobody reads along, and how many tokens: a GPU is done with a
 small model so soon that the host's part of each step counts. Those prompts take an H200 11.6 ms at once, and
 12.2 ms in steps of 8192, between which it would wait for the host."""
+LEAST_BYTES = 16 << 30
+"""Of a GPU's memory, below which a step of so many tokens takes too much of what the cache could have."""
 _STEP_OPERATIONS = 1e11
 """Floating-point operations that a multiprocessor does in about a tenth of a second, a modest one."""
 
@@ -26,9 +28,15 @@ def default_token_budget(device: torch.device, num_parameters: int, *, streams: 
     """
     if device.type == "cpu":
         return CPU_STREAM_TOKENS if streams else CPU_TOKENS
-    if not streams:
-        return SMALL_MODEL_TOKENS if num_parameters <= SMALL_MODEL else GPU_TOKENS
-    return gpu_stream_tokens(torch.cuda.get_device_properties(device).multi_processor_count, num_parameters)
+    gpu = torch.cuda.get_device_properties(device)
+    if streams:
+        return gpu_stream_tokens(gpu.multi_processor_count, num_parameters)
+    return gpu_batch_tokens(gpu.total_memory, num_parameters)
+
+
+def gpu_batch_tokens(num_bytes: int, num_parameters: int) -> int:
+    """Where nobody reads along, by the GPU's memory and the size of the model."""
+    return SMALL_MODEL_TOKENS if num_parameters <= SMALL_MODEL and num_bytes >= LEAST_BYTES else GPU_TOKENS
 
 
 def gpu_stream_tokens(num_multiprocessors: int, num_parameters: int) -> int:

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from pagedchat.runtime.token_budget import default_token_budget, gpu_stream_tokens
+from pagedchat.runtime.token_budget import default_token_budget, gpu_batch_tokens, gpu_stream_tokens
 
 CPU = torch.device("cpu")
 
@@ -12,11 +12,13 @@ def test_on_a_cpu_readers_get_short_steps() -> None:
 
 
 def test_where_nobody_reads_along_a_gpu_gets_large_steps() -> None:
-    assert default_token_budget(torch.device("cuda", 0), 8_000_000_000, streams=False) == 8192
+    assert gpu_batch_tokens(140 << 30, 8_000_000_000) == 8192
 
 
-def test_small_models_get_larger_ones_there() -> None:
-    assert default_token_budget(torch.device("cuda", 0), 125_000_000, streams=False) == 32768
+def test_small_models_get_larger_ones_there_if_there_is_memory_enough() -> None:
+    assert gpu_batch_tokens(140 << 30, 125_000_000) == 32768
+    assert gpu_batch_tokens(16 << 30, 125_000_000) == 32768
+    assert gpu_batch_tokens(12 << 30, 125_000_000) == 8192
 
 
 @pytest.mark.parametrize(
@@ -38,3 +40,4 @@ def test_readers_wait_less_the_smaller_the_gpu_and_the_larger_the_model(
 @pytest.mark.gpu
 def test_the_gpu_here_is_asked_for_its_size() -> None:
     assert default_token_budget(torch.device("cuda", 0), 1_000_000, streams=True) == 8192
+    assert default_token_budget(torch.device("cuda", 0), 8_000_000_000, streams=False) == 8192
