@@ -54,7 +54,7 @@ class LLM:
         swap_space: bytes of host memory for blocks swapped out, as a number or like "4GiB".
         max_num_seqs: sequences in one step.
         max_num_batched_tokens: tokens in one step; by default 2,048 on a CPU, 8,192 on a GPU, or 32,768 where the
-            model is small.
+            model is small and the GPU's memory is not.
         enable_prefix_caching: whether a prompt's beginning is looked for in the cache.
         preemption_mode: "recompute" or "swap", for when blocks run out.
         seed: seeds every request that has no seed of its own.
