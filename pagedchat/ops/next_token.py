@@ -6,7 +6,7 @@ from torch.nn import functional
 from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import f32, get_kernel, i32
 from pagedchat.ops.checks import check_dtype, check_same_type, check_shape
-from pagedchat.ops.cuda_launch import can_overlap, on_cuda, stream_of
+from pagedchat.ops.cuda_launch import on_cuda
 from pagedchat.ops.decode_state import DecodeState, advance_by_argmax, state_addresses
 from pagedchat.ops.norm import Norm, check_norm
 from pagedchat.ops.product_launch import ProductLaunch, product_constants, streamed_launch
@@ -100,11 +100,4 @@ def _launch_head(
         i32(len(state.history)),
         f32(norm.eps if norm else 0.0),
     )
-    launch.kernel.launch(
-        launch.grid,
-        launch.num_threads,
-        args,
-        stream=stream_of(rows),
-        shared_bytes=launch.shared_bytes,
-        overlap=overlap and can_overlap(rows.device),
-    )
+    launch.run(args, rows, overlap)

@@ -4,14 +4,16 @@ There are two of each: one whose thread blocks take their weights into registers
 through shared memory. Both take the same arguments, which only the op knows.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
+from pagedchat.jit.arguments import Argument
 from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import Kernel, get_kernel
 from pagedchat.jit.variant import Constant
-from pagedchat.ops.cuda_launch import can_overlap, element_name
+from pagedchat.ops.cuda_launch import can_overlap, element_name, stream_of
 from pagedchat.ops.norm import Norm
 from pagedchat.ops.small_batch_plan import TILE_ROWS, plan_product
 from pagedchat.ops.stream_plan import UNIT, StreamPlan, plan_stream
@@ -28,6 +30,23 @@ class ProductLaunch:
     grid: int
     num_threads: int
     shared_bytes: int = 0
+
+    def run(self, args: Sequence[Argument], rows: torch.Tensor, overlap: bool) -> None:
+        """Queue it.
+
+        Args:
+            args: of the kernel.
+            rows: on its GPU.
+            overlap: it may begin before the kernel before it has ended, where the GPU can do that.
+        """
+        self.kernel.launch(
+            self.grid,
+            self.num_threads,
+            args,
+            stream=stream_of(rows),
+            shared_bytes=self.shared_bytes,
+            overlap=overlap and can_overlap(rows.device),
+        )
 
 
 def product_launch(

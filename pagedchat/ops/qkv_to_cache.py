@@ -10,7 +10,7 @@ from torch.nn import functional
 from pagedchat.jit.launch import f32, i32
 from pagedchat.ops.cache_layout import CacheSizes, check_paged_cache
 from pagedchat.ops.checks import check_dtype, check_same_type, check_shape
-from pagedchat.ops.cuda_launch import can_overlap, on_cuda, stream_of
+from pagedchat.ops.cuda_launch import on_cuda
 from pagedchat.ops.decode_state import slots_of
 from pagedchat.ops.norm import Norm, check_norm
 from pagedchat.ops.product_launch import ProductLaunch, product_launch
@@ -187,11 +187,4 @@ def _launch(
         caches[1].stride(0),
         f32(norm.eps if norm else 0.0),
     )
-    launch.kernel.launch(
-        launch.grid,
-        launch.num_threads,
-        args,
-        stream=stream_of(rows),
-        shared_bytes=launch.shared_bytes,
-        overlap=overlap and can_overlap(rows.device),
-    )
+    launch.run(args, rows, overlap)

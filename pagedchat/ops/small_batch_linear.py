@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from pagedchat.jit.launch import f32, i32
 from pagedchat.ops.checks import check_same_type, check_shape
-from pagedchat.ops.cuda_launch import can_overlap, on_cuda, stream_of
+from pagedchat.ops.cuda_launch import on_cuda
 from pagedchat.ops.norm import Norm, check_norm
 from pagedchat.ops.product_launch import ProductLaunch, product_launch
 from pagedchat.ops.small_batch_plan import TILE_ROWS, has_small_batch_kernels, plan_product
@@ -161,14 +161,7 @@ def _launch(
         i32(output.shape[1]),
         f32(norm.eps if norm else 0.0),
     )
-    launch.kernel.launch(
-        launch.grid,
-        launch.num_threads,
-        args,
-        stream=stream_of(rows),
-        shared_bytes=launch.shared_bytes,
-        overlap=overlap and can_overlap(rows.device),
-    )
+    launch.run(args, rows, overlap)
 
 
 def address(tensor: torch.Tensor | None) -> int:
