@@ -3,7 +3,7 @@
 // One thread block stays on every multiprocessor and takes its share of every product. Between two products there
 // is no launch and no barrier: what a thread block makes it publishes (published.cuh), and whoever needs it waits
 // for the numbers themselves. Weights do not depend on anything: a warp of each thread block does nothing but bring
-// them into shared memory, a layer ahead. Keys and values of older tokens are asked for half a layer ahead.
+// them into shared memory, up to a layer ahead. Keys and values of older tokens are asked for half a layer ahead.
 //
 // A layer is twice the same: rows of a product behind a norm, then rows that are added to the residual stream.
 //
@@ -19,25 +19,25 @@
 // the L2 cache, ten cycles for an instruction. Hence one copy of everything in a loop over halves of layers, and
 // lanes that work side by side instead of unrolled loops. And loads come back in the order in which a
 // multiprocessor has asked for them: behind weights from the memory a look at a published number takes as long as
-// they do. Hence bulk copies, which go another way.
+// they do. Hence bulk copies, which go another way, and at a time when fewest wait (`fill_slots`).
 //
 // Needs all its thread blocks at the same time on the GPU.
 
 #include "persistent_attention.cuh"
 #include "persistent_products.cuh"
+#include "persistent_choice.cuh"
 #include "persistent_vocabulary.cuh"
 
 // Grid: (NUM_BLOCKS), NUM_WARPS * 32 + 32 threads, all at the same time; `Shared` is dynamic shared memory.
 extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1)
-    persistent_decode(int* __restrict__ token_ids,    // [num_tokens]: of this step, then of the next one
-                      int* __restrict__ positions,    // [num_tokens]: below 0: padding; moved on
-                      int* __restrict__ seq_lens,     // [num_tokens]: moved on, likewise
-                      int* __restrict__ history,      // [history_len, num_tokens]: the tokens of the last steps
-                      int* __restrict__ step,         // [1]: moved on; says where in the history
-                      Element* __restrict__ logits,   // [num_tokens, vocab_size]
-                      uint64* __restrict__ best,      // [num_tokens], zero before and after
-                      uint32* __restrict__ arrivals,  // [1], zero before and after
-                      int* __restrict__ launches,     // [1]: counted; says which set of memory is published in
+    persistent_decode(int* __restrict__ token_ids,       // [num_tokens]: of this step, then of the next one
+                      int* __restrict__ positions,       // [num_tokens]: below 0: padding; moved on
+                      int* __restrict__ seq_lens,        // [num_tokens]: moved on, likewise
+                      int* __restrict__ history,         // [history_len, num_tokens]: the tokens of the last steps
+                      int* __restrict__ step,            // [1]: moved on; says where in the history
+                      Element* __restrict__ logits,      // [num_tokens, vocab_size]
+                      uint64* __restrict__ best_of_all,  // two sets of [NUM_BLOCKS, num_tokens], zeros at first
+                      int* __restrict__ launches,        // [1]: counted; says which set of memory is published in
                       Element* __restrict__ published_memory,        // two sets of `Published`, NOT_THERE at first
                       const int4* __restrict__ layer_words,          // [num_layers] of Layer
                       const Element* __restrict__ token_vectors,     // [., HIDDEN]
@@ -51,9 +51,11 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1)
                       float scale, float epsilon) {
   extern __shared__ __align__(128) unsigned char shared_memory[];
   Shared& shared = *reinterpret_cast<Shared*>(shared_memory);
+#pragma unroll 1
   for (int i = threadIdx.x; i < num_layers * LAYER_WORDS; i += NUM_THREADS) {
     reinterpret_cast<int4*>(shared.layers)[i] = layer_words[i];
   }
+  const Embeddings embeddings(token_vectors, position_vectors, token_ids, positions, position_offset);
   if (threadIdx.x < NUM_TOKENS) shared.best[threadIdx.x] = 0;
   prepare_slots(shared);
   __syncthreads();
@@ -66,6 +68,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1)
   NormWeights last;  // asked for now, since it would take its time then
   last.load(norm, shift);
   const bool odd = *launches & 1;
+  const int at = *step % history_len;
   const int64 set_elements = static_cast<int64>(num_layers) * Published::ELEMENTS;
   const int64 to_other = odd ? -set_elements : set_elements;
   Element* const memory = published_memory + (odd ? set_elements : 0);
@@ -73,33 +76,15 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1)
     const Column column(positions, block_tables, max_blocks);
     attend_layers(shared, memory, column, rotations, num_layers, scale, epsilon, to_other);
   } else {
-    const Embeddings embeddings{token_vectors, position_vectors, token_ids, positions, position_offset};
     produce_layers(shared, memory, embeddings, num_layers, epsilon, to_other);
   }
 
   collect<HIDDEN>(shared, Published(memory, num_layers - 1).stream(my_copy(), 1));
   normalise(shared, last, epsilon);
   multiply_vocabulary(shared, logits, vocab_size);
-  if (threadIdx.x < NUM_TOKENS) atomicMax(best + threadIdx.x, shared.best[threadIdx.x]);
-  __threadfence();
-  sync_warps();
-  if (threadIdx.x == 0) shared.is_last = atomicInc(arrivals, gridDim.x - 1) == gridDim.x - 1;
-  sync_warps();
-  if (!shared.is_last) return;
-  __threadfence();
-  const int at = *step % history_len;
-  sync_warps();
-  if (threadIdx.x == 0) {
+  if (choose(shared, best_of_all, odd)) move_on(shared, token_ids, positions, seq_lens, history, at);
+  if (blockIdx.x == CHOOSER && threadIdx.x == 0) {
     *step += 1;
     *launches += 1;
-  }
-  for (int token = threadIdx.x; token < NUM_TOKENS; token += NUM_THREADS) {
-    const int next = argmax_row(atomicExch(best + token, 0ull));
-    history[at * NUM_TOKENS + token] = next;
-    token_ids[token] = next;
-    if (positions[token] >= 0) {
-      positions[token] += 1;
-      seq_lens[token] += 1;
-    }
   }
 }

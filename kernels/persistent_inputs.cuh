@@ -3,7 +3,7 @@
 #pragma once
 
 #include "online_softmax.cuh"
-#include "persistent_shapes.cuh"
+#include "persistent_memory.cuh"
 
 // 32-bit words of a lane, where the warp shares a part of a row.
 __host__ __device__ constexpr int words_of(int inner) {
@@ -33,29 +33,54 @@ __device__ __forceinline__ void collect(Shared& shared, const Element* rows) {
   __syncwarp();
 }
 
-// The vectors of the tokens and their positions, where the first layer starts.
+// The vectors of the tokens and their positions, where the first layer starts. They are asked for all at once: one
+// after another they would take as long as half a layer.
 struct Embeddings {
-  const Element* token_vectors;     // [., HIDDEN]
-  const Element* position_vectors;  // [., HIDDEN], or null
-  const int* token_ids;             // [num_tokens]
-  const int* positions;             // [num_tokens]
-  int position_offset;
+  const Element* token_vectors[NUM_TOKENS];     // [HIDDEN] of each token
+  const Element* position_vectors[NUM_TOKENS];  // likewise, or null
+
+  // token_vectors: [., HIDDEN]; position_vectors: likewise, or null; token_ids, positions: [num_tokens].
+  __device__ __forceinline__ Embeddings(const Element* all_tokens, const Element* all_positions,
+                                        const int* token_ids, const int* positions, int position_offset) {
+#pragma unroll
+    for (int t = 0; t < NUM_TOKENS; t++) {
+      const int64 id = token_ids[t], position = max(positions[t], 0) + position_offset;
+      token_vectors[t] = all_tokens + id * HIDDEN;
+      position_vectors[t] = all_positions == nullptr ? nullptr : all_positions + position * HIDDEN;
+    }
+  }
 
   __device__ __forceinline__ float at(int token, int dim) const {
-    const float value = to_float(token_vectors[static_cast<int64>(token_ids[token]) * HIDDEN + dim]);
-    if (position_vectors == nullptr) return value;
-    const int64 position = max(positions[token], 0) + position_offset;
-    return to_float(from_float<Element>(value + to_float(position_vectors[position * HIDDEN + dim])));
+    float value = 0.0f;
+#pragma unroll
+    for (int t = 0; t < NUM_TOKENS; t++) {
+      if (t != token) continue;
+      value = to_float(token_vectors[t][dim]);
+      if (position_vectors[t] == nullptr) continue;
+      value = to_float(from_float<Element>(value + to_float(position_vectors[t][dim])));
+    }
+    return value;
   }
 };
 
+// The warp's part of the embeddings, as `collect` leaves a part of other rows.
 __device__ __forceinline__ void collect_embeddings(Shared& shared, const Embeddings& embeddings) {
+  constexpr int WORDS = words_of(HIDDEN), WIDTH = WORDS * 2;
   const Place place;
-#pragma unroll 1
-  for (int i = place.lane; i < NUM_TOKENS * segment_of(HIDDEN); i += WARP_SIZE) {
-    const int token = i / segment_of(HIDDEN), at = i % segment_of(HIDDEN);
-    const float value = embeddings.at(token, place.warp * segment_of(HIDDEN) + at);
-    shared.rows[place.warp][token * ROW_STRIDE + at] = from_float<Element>(value);
+  if (place.lane < segment_of(HIDDEN) / WIDTH) {
+    const int first = place.warp * segment_of(HIDDEN) + place.lane * WIDTH;
+    Element* to = shared.rows[place.warp] + place.lane * WIDTH;
+    float values[NUM_TOKENS][WIDTH];
+#pragma unroll
+    for (int t = 0; t < NUM_TOKENS; t++) {
+#pragma unroll
+      for (int i = 0; i < WIDTH; i++) values[t][i] = embeddings.at(t, first + i);
+    }
+#pragma unroll
+    for (int t = 0; t < NUM_TOKENS; t++) {
+#pragma unroll
+      for (int i = 0; i < WIDTH; i++) to[t * ROW_STRIDE + i] = from_float<Element>(values[t][i]);
+    }
   }
   __syncwarp();
 }
@@ -94,65 +119,4 @@ __device__ __forceinline__ void collect_attended(Shared& shared, const Published
   }
   __syncwarp();
 #endif
-}
-
-constexpr int NORM_WORDS = words_of(HIDDEN);
-constexpr int NORM_LANES = segment_of(HIDDEN) / (2 * NORM_WORDS);
-
-// Scales and shifts of the elements that a lane normalises.
-struct NormWeights {
-  uint32 scale[NORM_WORDS], shift[NORM_WORDS];
-
-  // Shifts may be null, for zeros.
-  __device__ __forceinline__ void load(const Element* scales, const Element* shifts) {
-    const Place place;
-    const int first = place.warp * segment_of(HIDDEN) / 2 + min(place.lane, NORM_LANES - 1) * NORM_WORDS;
-#pragma unroll
-    for (int w = 0; w < NORM_WORDS; w++) {
-      scale[w] = reinterpret_cast<const uint32*>(scales)[first + w];
-      shift[w] = shifts == nullptr ? 0 : reinterpret_cast<const uint32*>(shifts)[first + w];
-    }
-  }
-};
-
-// The rows that the warps have collected are normalised in place. Two passes over all tokens with a barrier
-// between.
-__device__ __forceinline__ void normalise(Shared& shared, const NormWeights& weights, float epsilon) {
-  const Place place;
-  const bool active = place.lane < NORM_LANES;
-  uint32* const words = reinterpret_cast<uint32*>(shared.rows[place.warp]) + place.lane * NORM_WORDS;
-#pragma unroll 1
-  for (int t = 0; t < NUM_TOKENS; t++) {
-    float sum = 0.0f, squares = 0.0f;
-#pragma unroll
-    for (int w = 0; w < NORM_WORDS; w++) {
-      float x, y;
-      unpack_pair<Element>(active ? words[t * ROW_STRIDE / 2 + w] : 0, x, y);
-      sum += x + y;
-      squares += x * x + y * y;
-    }
-    sum = warp_sum(sum), squares = warp_sum(squares);
-    if (place.lane == 0) shared.moments[place.warp][t] = make_float2(sum, squares);
-  }
-  sync_warps();
-#pragma unroll 1
-  for (int t = 0; t < NUM_TOKENS; t++) {
-    const float2 part = place.lane < NUM_WARPS ? shared.moments[place.lane][t] : make_float2(0.0f, 0.0f);
-    const float mean = NORM == LAYER_NORM ? warp_sum(part.x) / HIDDEN : 0.0f;
-    const float variance = fmaxf(warp_sum(part.y) / HIDDEN - mean * mean, 0.0f);
-    const float factor = rsqrtf(variance + epsilon);
-#pragma unroll
-    for (int w = 0; w < NORM_WORDS; w++) {
-      float x, y, scale_x, scale_y, shift_x, shift_y;
-      unpack_pair<Element>(active ? words[t * ROW_STRIDE / 2 + w] : 0, x, y);
-      unpack_pair<Element>(weights.scale[w], scale_x, scale_y);
-      unpack_pair<Element>(weights.shift[w], shift_x, shift_y);
-      x = (x - mean) * factor, y = (y - mean) * factor;
-#if NORM == 2  // RMSNorm rounds before it scales, as the models' own code does
-      unpack_pair<Element>(pack_pair<Element>(x, y), x, y);
-#endif
-      if (active) words[t * ROW_STRIDE / 2 + w] = pack_pair<Element>(x * scale_x + shift_x, y * scale_y + shift_y);
-    }
-  }
-  __syncwarp();
 }

@@ -2,45 +2,19 @@
 
 #pragma once
 
-#include "persistent_inputs.cuh"
-#include "persistent_weights.cuh"
+#include "persistent_norm.cuh"
+#include "persistent_results.cuh"
 
 // The lane's operand of step `s` out of what the warp has collected.
 __device__ __forceinline__ uint4 input_piece(const Shared& shared, const Place& place, int s) {
   return load_16(shared.rows[place.warp] + min(place.g, NUM_TOKENS - 1) * ROW_STRIDE + s * STEP + place.q * PIECE);
 }
 
-// Lays a warp's sums of 16 rows beside those of the others.
-__device__ __forceinline__ void share_sums(float (&to)[NUM_TOKENS * SUM_STRIDE], const float (&sums)[4],
-                                           const Place& place, int tile) {
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    const int token = 2 * place.q + i % 2, row = (2 * tile + i / 2) * UNIT + place.g;
-    if (token < NUM_TOKENS && row < RESULT_ROWS) to[token * SUM_STRIDE + row] = sums[i];
-  }
-}
-
-__device__ __forceinline__ float total(const float (&sums)[NUM_WARPS][NUM_TOKENS * SUM_STRIDE], int row,
-                                       int token) {
-  float sum = 0.0f;
-#pragma unroll
-  for (int w = 0; w < NUM_WARPS; w++) sum += sums[w][token * SUM_STRIDE + row];
-  return sum;
-}
-
-// `value` of the thread and of its neighbour, published at `place` if that is the thread's to do.
-__device__ __forceinline__ void publish_pair(Element* place, int64 to_other, float value, bool valid) {
-  const float next = __shfl_down_sync(FULL_WARP, value, 1);
-  if (!valid || threadIdx.x % 2) return;
-  publish(reinterpret_cast<uint32*>(place), pack_pair<Element>(value, next));
-  mark_not_there(reinterpret_cast<uint32*>(place + to_other));
-}
-
 // What a lane needs of a slot, in registers before its input is there.
 struct Into {
   uint4 weights[2 * TILES][NORM_STEPS];
-  NormWeights norm;
-  float bias;  // of the thread's result
+  uint32 scale[NORM_WORDS];
+  RowConstants constants;  // of the thread's result
 
   __device__ __forceinline__ void load(const IntoSlot& slot) {
     const Place place;
@@ -52,8 +26,10 @@ struct Into {
         weights[u][s] = u < UNITS ? load_16(from + u * UNIT * HIDDEN_STRIDE + s * STEP) : make_uint4(0, 0, 0, 0);
       }
     }
-    norm.load(slot.scale, slot.shift);
-    bias = to_float(slot.bias[place.thread % RESULT_ROWS]);
+    const int first = place.warp * segment_of(HIDDEN) / 2 + min(place.lane, NORM_LANES - 1) * NORM_WORDS;
+#pragma unroll
+    for (int w = 0; w < NORM_WORDS; w++) scale[w] = reinterpret_cast<const uint32*>(slot.scale)[first + w];
+    constants = slot.constants[place.thread % RESULT_ROWS];
   }
 };
 
@@ -71,46 +47,40 @@ struct Back {
   }
 };
 
-// The product of the rows that lie normalised in shared memory. Ends in a barrier.
-__device__ __forceinline__ void multiply(Shared& shared, const Into& into) {
+// The product of the scaled rows in shared memory; meanwhile their moments. Ends in a barrier.
+__device__ __forceinline__ void multiply(Shared& shared, const Into& into, const Moments& moments, int half) {
   const Place place;
-  uint4 pieces[NORM_STEPS];
+  float sums[TILES][4] = {};
 #pragma unroll
-  for (int s = 0; s < NORM_STEPS; s++) pieces[s] = input_piece(shared, place, s);
+  for (int s = 0; s < NORM_STEPS; s++) {
+    const uint4 piece = input_piece(shared, place, s);
 #pragma unroll
-  for (int t = 0; t < TILES; t++) {
-    float sums[4] = {};
-#pragma unroll
-    for (int s = 0; s < NORM_STEPS; s++) {
-      multiply_step(sums, into.weights[2 * t][s], into.weights[2 * t + 1][s], pieces[s]);
-    }
-    share_sums(shared.sums[0][place.warp], sums, place, t);
+    for (int t = 0; t < TILES; t++)
+      multiply_step(sums[t], into.weights[2 * t][s], into.weights[2 * t + 1][s], piece);
   }
+  share_moments(shared, moments, half);
+#pragma unroll
+  for (int t = 0; t < TILES; t++) share_sums(shared.sums[half][place.warp], sums[t], place, t);
   sync_warps();
 }
 
-// The sums of `multiply`, finished and published.
-__device__ __forceinline__ void publish_into(const Shared& shared, const Published& published, int half, float bias,
-                                             int64 to_other) {
-  const Place place;
-  constexpr int RESULTS = RESULT_ROWS * NUM_TOKENS;
-  if (place.thread - place.lane >= (half == 0 ? 1 : COPIES) * RESULTS) return;
-  const int row = place.thread % RESULT_ROWS, token = place.thread % RESULTS / RESULT_ROWS;
-  const int copy = place.thread / RESULTS;
-  const Unit unit(half, row / UNIT);
-  bool valid = unit.exists && copy < (half == 0 ? 1 : COPIES);
-  float value = total(shared.sums[0], row, token) + bias;
+// The sums of `multiply`, with the norm, finished and published.
+__device__ __forceinline__ void publish_into(const Shared& shared, const Result& result, const Into& into, int half,
+                                             float epsilon, int64 to_other) {
+  if (!result.mine) return;
+  const Spread spread(shared, half, result.token);
+  const float sum = total(shared.sums[half], result.row, result.token) - spread.mean * into.constants.scales;
+  float value = sum * rsqrtf(spread.variance + epsilon) + into.constants.base;
   if (half == 1) {
 #if GATED
-    const float other = total(shared.sums[0], min(row + UNIT, RESULT_ROWS - 1), token);
-    value = to_float(from_float<Element>(value)), valid = valid && row / UNIT % 2 == 0;
-    value = value / (1.0f + __expf(-value)) * to_float(from_float<Element>(other));
+    const float other = to_float(from_float<Element>(__shfl_down_sync(FULL_WARP, value, UNIT)));
+    value = to_float(from_float<Element>(value));
+    value = value / (1.0f + __expf(-value)) * other;
 #else
     value = fmaxf(value, 0.0f);
 #endif
   }
-  Element* to = half == 0 ? published.qkv() + token * QKV_ROWS : published.middle(copy) + token * MIDDLE;
-  publish_pair(to + unit.row + row % UNIT, to_other, value, valid);
+  result.publish(value, to_other);
 }
 
 // The product of what lies in shared memory, to be added to the residual stream. Ends in a barrier.
@@ -125,22 +95,18 @@ __device__ __forceinline__ void multiply_back(Shared& shared, const Back<INNER>&
 #pragma unroll
   for (int i = 0; i < 2; i++) {
     const int token = 2 * place.q + i;
-    if (token < NUM_TOKENS) shared.sums[1][place.warp][token * SUM_STRIDE + place.g] = sums[i] + others[i];
+    if (token < NUM_TOKENS) shared.sums[2][place.warp][token * SUM_STRIDE + place.g] = sums[i] + others[i];
   }
   sync_warps();
 }
 
 // Its sums, added and published. `carried` is the residual stream at the thread's result.
-__device__ __forceinline__ void publish_back(const Shared& shared, const Published& published, int half, float bias,
-                                             float& carried, int64 to_other) {
-  const Place place;
-  constexpr int RESULTS = UNIT * NUM_TOKENS;
-  if (place.thread - place.lane >= COPIES * RESULTS) return;
-  const int row = place.thread % UNIT, token = place.thread % RESULTS / UNIT, copy = place.thread / RESULTS;
-  const float value = total(shared.sums[1], row, token) + bias;
+__device__ __forceinline__ void publish_back(const Shared& shared, const Result& result, float bias, float& carried,
+                                             int64 to_other) {
+  if (!result.mine) return;
+  const float value = total(shared.sums[2], result.row, result.token) + bias;
   carried = to_float(from_float<Element>(to_float(from_float<Element>(value)) + carried));
-  Element* to = published.stream(min(copy, COPIES - 1), half) + token * HIDDEN + producer_index() * UNIT + row;
-  publish_pair(to, to_other, carried, copy < COPIES);
+  result.publish(carried, to_other);
 }
 
 // One product that is added to the residual stream, from waiting for its input to publishing its result.
@@ -148,48 +114,52 @@ template <int INNER, typename Collect>
 __device__ __forceinline__ void produce_back(Shared& shared, const BackSlot<INNER>& slot,
                                              const Published& published, int half, uint32 parity, float& carried,
                                              int64 to_other, Collect collect_input) {
+  const Result result = Result::of_stream(published, half);
   Back<INNER> back;
   wait(shared_address(&shared.back_filled[half]), parity);
   back.load(slot);
   tell_read(shared.back_read[half]);
   collect_input();
   multiply_back(shared, back);
-  publish_back(shared, published, half, back.bias, carried, to_other);
+  publish_back(shared, result, back.bias, carried, to_other);
 }
 
-// One product behind a norm, likewise; `collect_input` leaves the rows in shared memory.
+// One product behind a norm, likewise; `collect_input` leaves the rows in shared memory. `means` are those of the
+// half before, about as large as those of this one, which take their place.
 template <typename Collect>
 __device__ __forceinline__ void produce_into(Shared& shared, const Published& published, int half, uint32 parity,
-                                             float epsilon, int64 to_other, Collect collect_input) {
+                                             float epsilon, int64 to_other, float (&means)[NUM_TOKENS],
+                                             Collect collect_input) {
+  const Result result(published, half);
   Into into;
   wait(shared_address(&shared.into_filled[half]), parity);
   into.load(shared.slots.into[half]);
-  tell_read(shared.into_read[half]);
+  if (half == 1) tell_read(shared.into_read[half]);
   collect_input();
-  normalise(shared, into.norm, epsilon);
-  multiply(shared, into);
-  publish_into(shared, published, half, into.bias, to_other);
+  if (half == 0) tell_read(shared.into_read[half]);  // so that no weights come meanwhile, see `fill_slots`
+  multiply(shared, into, scale_rows(shared, into.scale, means), half);
+  publish_into(shared, result, into, half, epsilon, to_other);
+#pragma unroll
+  for (int t = 0; t < NUM_TOKENS; t++) means[t] += Spread(shared, half, t).mean;
 }
 
 // The layers of a thread block that multiplies.
 __device__ __forceinline__ void produce_layers(Shared& shared, Element* memory, const Embeddings& embeddings,
                                                int num_layers, float epsilon, int64 to_other) {
   const bool adds = producer_index() < HIDDEN / UNIT;
+  float means[NUM_TOKENS] = {};
   float carried = 0.0f;  // the residual stream at the thread's result
   if (adds) {
     carried = embeddings.at(threadIdx.x / UNIT % NUM_TOKENS, producer_index() * UNIT + threadIdx.x % UNIT);
   }
+  collect_embeddings(shared, embeddings);
 #pragma unroll 1
   for (int i = 0; i < 2 * num_layers; i++) {
     const int half = i % 2;
     const uint32 parity = i / 2 % 2;
     const Published published(memory, i / 2);
-    produce_into(shared, published, half, parity, epsilon, to_other, [&] {
-      if (i == 0) {
-        collect_embeddings(shared, embeddings);
-      } else {
-        collect<HIDDEN>(shared, Published(memory, (i - 1) / 2).stream(my_copy(), 1 - half));
-      }
+    produce_into(shared, published, half, parity, epsilon, to_other, means, [&] {
+      if (i > 0) collect<HIDDEN>(shared, Published(memory, (i - 1) / 2).stream(my_copy(), 1 - half));
     });
     if (!adds) continue;
     if (half == 0) {

@@ -1,10 +1,8 @@
-// What the parts of persistent_decode.cu share: sizes, the tensors of a layer, what is published and where, and the
-// shared memory of a thread block.
+// What the parts of persistent_decode.cu share: sizes, who does what, the tensors of a layer.
 
 #pragma once
 
 #include "mbarrier.cuh"
-#include "published.cuh"
 #include "row_pieces.cuh"
 
 #ifndef HIDDEN
@@ -38,8 +36,12 @@
 #define ROTARY 0
 #endif
 
+#ifndef RING
+#define RING 4
+#endif
+
 #ifndef MAX_COPIES
-#define MAX_COPIES 4
+#define MAX_COPIES 8
 #endif
 
 enum Norm { LAYER_NORM = 1, RMS_NORM = 2 };
@@ -54,6 +56,7 @@ constexpr int UNIT = 8;          // rows
 constexpr int STEP = 4 * PIECE;  // inner elements that the lanes of a row hold at a time
 constexpr int TILE_TOKENS = 32;  // cached tokens of a warp at a time, one a lane
 constexpr int HEAD_PIECES = HEAD_SIZE / PIECE;
+constexpr int WEIGHT_STRIDE = TILE_TOKENS + 8;      // elements between heads; no bank conflicts
 constexpr int PAIR = 4 / sizeof(Element);           // elements of 32 bits
 constexpr int LSE_STRIDE = round_up(NUM_HEADS, 4);  // floats between splits, so that all else starts at 16 bytes
 
@@ -69,7 +72,8 @@ __host__ __device__ constexpr int units_of(int rows, int num_blocks) { return ce
 
 // Units of a thread block behind a norm, in either half of a layer; a gate is next to its value.
 constexpr int MIDDLE_UNITS = units_of(MIDDLE, NUM_BLOCKS);
-constexpr int UNITS = larger(units_of(QKV_ROWS, NUM_PRODUCERS), MIDDLE_UNITS*(GATED ? 2 : 1));
+constexpr int PAIRED = GATED ? 2 : 1;
+constexpr int UNITS = round_up(larger(units_of(QKV_ROWS, NUM_PRODUCERS), MIDDLE_UNITS* PAIRED), PAIRED);
 constexpr int TILES = ceil_div(UNITS, 2);
 constexpr int RESULT_ROWS = UNITS * UNIT;
 constexpr int SUM_STRIDE = RESULT_ROWS + 4;  // floats between tokens
@@ -93,11 +97,19 @@ static_assert(HIDDEN / UNIT <= NUM_PRODUCERS, "a producer has one unit of the re
 static_assert(RESULT_ROWS * NUM_TOKENS <= NUM_THREADS, "a thread has one result at most");
 static_assert(NUM_TOKENS <= 8, "tokens are the columns of a product");
 
+// What a row of a product behind a norm adds up to, with the norm taken out of the sum: factor * (sum of weights
+// times scaled inputs - mean * `scales`) + `base`, where `scales` is the sum of weights times scales, and `base`
+// that of weights times shifts, and the bias.
+struct RowConstants {
+  float scales, base;
+};
+
 // The tensors of a layer. Biases may be null.
 struct Half {
-  const Element *norm, *shift;      // [HIDDEN]
-  const Element *into, *into_bias;  // [QKV_ROWS or MIDDLE, HIDDEN]; with GATED gates and then values
-  const Element *back, *back_bias;  // [HIDDEN, ATTENDED or MIDDLE]
+  const Element* norm;                 // [HIDDEN]
+  const Element* into;                 // [QKV_ROWS or MIDDLE, HIDDEN]; with GATED gates and then values
+  const RowConstants* into_constants;  // of each row
+  const Element *back, *back_bias;     // [HIDDEN, ATTENDED or MIDDLE]
 };
 struct Layer {
   Half halves[2];
@@ -105,85 +117,6 @@ struct Layer {
   Element* value_cache;  // [num_blocks, NUM_KV_HEADS, HEAD_SIZE, BLOCK_SIZE]
 };
 constexpr int LAYER_WORDS = sizeof(Layer) / sizeof(int4);
-
-// What is published in a layer, for all tokens; everything but queries, keys and values in COPIES copies.
-struct Published {
-  Element* memory;
-
-  static constexpr int LSE_AT = NUM_TOKENS * SPLITS * ATTENDED;
-  static constexpr int MIDDLE_AT = LSE_AT + NUM_TOKENS * SPLITS * LSE_STRIDE * PAIR;
-  static constexpr int STREAM_AT = MIDDLE_AT + NUM_TOKENS * MIDDLE;
-  static constexpr int COPY = STREAM_AT + 2 * NUM_TOKENS * HIDDEN;  // elements of a copy
-  static constexpr int ELEMENTS = NUM_TOKENS * QKV_ROWS + COPIES * COPY;
-
-  __device__ __forceinline__ Published(Element* all, int layer)
-      : memory(all + static_cast<int64>(layer) * ELEMENTS) {}
-
-  __device__ __forceinline__ Element* qkv() const { return memory + COPIES * COPY; }  // [num_tokens, QKV_ROWS]
-  __device__ __forceinline__ Element* attended(int copy) const {                      // [., SPLITS, ATTENDED]
-    return memory + copy * COPY;
-  }
-  __device__ __forceinline__ float* lse(int copy) const {  // [num_tokens, SPLITS, LSE_STRIDE], units of log2
-    return reinterpret_cast<float*>(memory + copy * COPY + LSE_AT);
-  }
-  __device__ __forceinline__ Element* middle(int copy) const {  // [num_tokens, MIDDLE]
-    return memory + copy * COPY + MIDDLE_AT;
-  }
-  __device__ __forceinline__ Element* stream(int copy, int half) const {  // [num_tokens, HIDDEN] after a half
-    return memory + copy * COPY + STREAM_AT + half * NUM_TOKENS * HIDDEN;
-  }
-};
-
-constexpr int PAD = 32;  // elements between rows of weights; no bank conflicts
-constexpr int HIDDEN_STRIDE = HIDDEN + PAD;
-
-// What a thread block needs of a half of a layer, before it is added to the residual stream, in shared memory.
-struct IntoSlot {
-  __align__(128) Element rows[UNITS * UNIT][HIDDEN_STRIDE];
-  __align__(16) Element scale[HIDDEN], shift[HIDDEN];
-  __align__(16) Element bias[UNITS * UNIT];
-};
-
-template <int INNER>
-struct BackSlot {
-  __align__(128) Element rows[UNIT][INNER + PAD];
-  __align__(16) Element bias[UNIT];
-};
-
-struct Slots {
-  IntoSlot into[2];
-  BackSlot<ATTENDED> out;
-  BackSlot<MIDDLE> down;
-};
-
-// Rows of the vocabulary, 16 at a time, where the slots were: so many have room where the first slot was, where
-// both slots of weights behind a norm were, and in all.
-constexpr int TILE_BYTES = 2 * UNIT * HIDDEN_STRIDE * sizeof(Element);
-constexpr int RING_IN_FIRST = sizeof(IntoSlot) / TILE_BYTES;
-constexpr int RING_IN_INTO = 2 * sizeof(IntoSlot) / TILE_BYTES;
-constexpr int RING = smaller(8, sizeof(Slots) / TILE_BYTES);
-static_assert(RING >= 2, "one tile is read while another one comes");
-
-struct Shared {
-  union {
-    Slots slots;
-    Element ring[RING][2 * UNIT][HIDDEN_STRIDE];
-  };
-  // Of each slot, a phase for each layer: it has been filled, and all threads have read it. Of each tile likewise.
-  uint64 into_filled[2], into_read[2], back_filled[2], back_read[2], tile_filled[RING], tile_read[RING];
-  __align__(16) Layer layers[MAX_LAYERS];
-  float sums[2][NUM_WARPS][NUM_TOKENS * SUM_STRIDE];               // of every second product
-  float2 moments[NUM_WARPS][NUM_TOKENS];                           // sum and sum of squares of a warp's part
-  __align__(16) Element rows[NUM_WARPS][NUM_TOKENS * ROW_STRIDE];  // a warp's part of the input
-  __align__(16) Element vectors[GROUP_SIZE + 2][HEAD_SIZE];        // queries of a KV head, the new key and value
-  __align__(16) float query[GROUP_SIZE][HEAD_SIZE];                // scaled
-  __align__(16) float weights[NUM_WARPS][TILE_TOKENS];
-  __align__(16) float output[NUM_WARPS][GROUP_SIZE][HEAD_SIZE];
-  float2 state[NUM_WARPS][GROUP_SIZE];  // m, l
-  float new_score[GROUP_SIZE];
-  uint64 best[NUM_TOKENS];
-  bool is_last;
-};
 
 // All warps that compute.
 __device__ __forceinline__ void sync_warps() { sync_named(1, NUM_THREADS); }

@@ -14,9 +14,12 @@ __device__ __forceinline__ int num_tiles_of(int vocab_size) {
 }
 __device__ __forceinline__ int tile_row(int index) { return (blockIdx.x + index * NUM_BLOCKS) * TILE_ROWS; }
 
+// The place of tile `index` in the ring. The first ones are behind the slots.
+__device__ __forceinline__ int tile_place(int index) { return (index + RING_IN_SLOTS) % RING; }
+
 __device__ __forceinline__ void fill_tile(Shared& shared, const Element* head, int vocab_size, int index) {
   constexpr int ROW_BYTES = HIDDEN * sizeof(Element);
-  const int lane = threadIdx.x % WARP_SIZE, place = index % RING;
+  const int lane = threadIdx.x % WARP_SIZE, place = tile_place(index);
   const uint32 barrier = shared_address(&shared.tile_filled[place]);
   const int row = tile_row(index), num_rows = min(TILE_ROWS, vocab_size - row);
   if (lane == 0) expect_bytes(barrier, num_rows * ROW_BYTES);
@@ -33,13 +36,14 @@ __device__ __forceinline__ void fill_ring(Shared& shared, const Element* head, i
   const int num_tiles = num_tiles_of(vocab_size);
 #pragma unroll 1
   for (int i = 0; i < num_tiles; i++) {
-    if (i == 0 && !attends) wait(shared_address(&shared.into_read[0]), last);
-    if (i == RING_IN_FIRST) wait(shared_address(&shared.into_read[1]), last);
-    if (i == RING_IN_INTO && adds) {
+    const int place = i - EARLY_TILES;
+    if (place == 0 && !attends) wait(shared_address(&shared.into_read[0]), last);
+    if (place == RING_IN_FIRST) wait(shared_address(&shared.into_read[1]), last);
+    if (place == RING_IN_INTO && adds) {
       wait(shared_address(&shared.back_read[0]), last);
       wait(shared_address(&shared.back_read[1]), last);
     }
-    if (i >= RING) wait(shared_address(&shared.tile_read[i % RING]), (i / RING + 1) % 2);
+    if (i >= RING) wait(shared_address(&shared.tile_read[tile_place(i)]), (i / RING + 1) % 2);
     fill_tile(shared, head, vocab_size, i);
   }
 }
@@ -58,15 +62,16 @@ __device__ __forceinline__ void multiply_vocabulary(Shared& shared, Element* log
   uint64 best = 0;
 #pragma unroll 1
   for (int i = 0; i < num_tiles; i++) {
-    const Element* from = shared.ring[i % RING][place.g] + place.warp * segment_of(HIDDEN) + place.q * PIECE;
-    wait(shared_address(&shared.tile_filled[i % RING]), i / RING % 2);
+    const int at = tile_place(i);
+    const Element* from = shared.ring[at][place.g] + place.warp * segment_of(HIDDEN) + place.q * PIECE;
+    wait(shared_address(&shared.tile_filled[at]), i / RING % 2);
     uint4 above[NORM_STEPS], below[NORM_STEPS];
 #pragma unroll
     for (int s = 0; s < NORM_STEPS; s++) {
       above[s] = load_16(from + s * STEP);
       below[s] = load_16(from + UNIT * HIDDEN_STRIDE + s * STEP);
     }
-    tell_read(shared.tile_read[i % RING]);
+    tell_read(shared.tile_read[at]);
     float sums[4] = {};
 #pragma unroll
     for (int s = 0; s < NORM_STEPS; s++) multiply_step(sums, above[s], below[s], pieces[s]);

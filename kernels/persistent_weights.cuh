@@ -4,7 +4,7 @@
 #pragma once
 
 #include "bulk_copy.cuh"
-#include "persistent_shapes.cuh"
+#include "persistent_memory.cuh"
 
 // Below 0: the thread block attends.
 __device__ __forceinline__ int producer_index() { return static_cast<int>(blockIdx.x) - NUM_COLUMNS; }
@@ -29,18 +29,16 @@ struct Unit {
 
 // Fills a slot that nobody reads any more.
 __device__ __forceinline__ void fill_into(Shared& shared, const Half& tensors, int half) {
-  constexpr int ROW_BYTES = HIDDEN * sizeof(Element), BIAS_BYTES = UNIT * sizeof(Element);
+  constexpr int ROW_BYTES = HIDDEN * sizeof(Element), CONSTANT_BYTES = UNIT * sizeof(RowConstants);
   const int lane = threadIdx.x % WARP_SIZE;
   const uint32 barrier = shared_address(&shared.into_filled[half]);
   IntoSlot& slot = shared.slots.into[half];
   int num_units = 0;
 #pragma unroll
   for (int u = 0; u < UNITS; u++) num_units += Unit(half, u).exists;
-  const bool shifted = tensors.shift != nullptr, biased = tensors.into_bias != nullptr;
   if (lane == 0) {
-    expect_bytes(barrier, num_units * (UNIT * ROW_BYTES + biased * BIAS_BYTES) + (1 + shifted) * ROW_BYTES);
+    expect_bytes(barrier, num_units * (UNIT * ROW_BYTES + CONSTANT_BYTES) + ROW_BYTES);
     copy_bulk(slot.scale, tensors.norm, ROW_BYTES, barrier);
-    if (shifted) copy_bulk(slot.shift, tensors.shift, ROW_BYTES, barrier);
   }
   __syncwarp();
 #pragma unroll 1
@@ -49,7 +47,7 @@ __device__ __forceinline__ void fill_into(Shared& shared, const Half& tensors, i
     if (!unit.exists) continue;
     const int from = unit.row + row % UNIT;
     copy_bulk(slot.rows[row], tensors.into + static_cast<int64>(from) * HIDDEN, ROW_BYTES, barrier);
-    if (biased && row % UNIT == 0) copy_bulk(slot.bias + row, tensors.into_bias + from, BIAS_BYTES, barrier);
+    if (row % UNIT == 0) copy_bulk(slot.constants + row, tensors.into_constants + from, CONSTANT_BYTES, barrier);
   }
 }
 
@@ -69,7 +67,11 @@ __device__ __forceinline__ void fill_back(Shared& shared, BackSlot<INNER>& slot,
   }
 }
 
-// Fills every slot for layer after layer, as soon as all other warps have read what was there: the work of a warp.
+// Fills every slot for layer after layer, when all other warps have read what was there: the work of a warp.
+//
+// NOTE: a number that somebody waits for takes twice as long where weights come at the same time. So the weights of
+// both halves are asked for in one go, where a layer waits longest: when what queries, keys and values are made of
+// has come, and the next thing to come is attention.
 __device__ __forceinline__ void fill_slots(Shared& shared, int num_layers) {
   const bool attends = producer_index() < 0, adds = !attends && producer_index() < HIDDEN / UNIT;
 #pragma unroll 1
@@ -79,6 +81,7 @@ __device__ __forceinline__ void fill_slots(Shared& shared, int num_layers) {
     const Half& tensors = shared.layers[layer].halves[half];
     if (half == 0 && attends) continue;
     if (layer > 0) wait(shared_address(&shared.into_read[half]), parity);
+    if (layer > 0 && half == 1 && !attends) wait(shared_address(&shared.into_read[0]), layer % 2);
     fill_into(shared, tensors, half);
     if (!adds) continue;
     if (layer > 0) wait(shared_address(&shared.back_read[half]), parity);
@@ -90,15 +93,9 @@ __device__ __forceinline__ void fill_slots(Shared& shared, int num_layers) {
   }
 }
 
-// Before the first copy, by all threads; a barrier comes after it. What a model has not is not copied: shifts and
-// biases are zeros then.
+// Before the first copy, by all threads; a barrier comes after it. Biases that a model has not are not copied: they
+// are zeros then.
 __device__ __forceinline__ void prepare_slots(Shared& shared) {
-  for (int i = threadIdx.x; i < HIDDEN; i += NUM_THREADS) {
-    shared.slots.into[0].shift[i] = shared.slots.into[1].shift[i] = from_float<Element>(0.0f);
-  }
-  if (threadIdx.x < UNITS * UNIT) {
-    shared.slots.into[0].bias[threadIdx.x] = shared.slots.into[1].bias[threadIdx.x] = from_float<Element>(0.0f);
-  }
   if (threadIdx.x < UNIT)
     shared.slots.out.bias[threadIdx.x] = shared.slots.down.bias[threadIdx.x] = from_float<Element>(0.0f);
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // the zeros come before the copies

@@ -201,7 +201,13 @@ CATALOGUE = (
     KernelFile(
         "persistent_decode",
         ("persistent_decode",),
-        {"ELEMENT": TENSOR_CORE_ELEMENTS, "BLOCK_SIZE": BLOCK_SIZES, "TOKENS": (1, 2), "SPLITS": (1, 3)},
+        {
+            "ELEMENT": TENSOR_CORE_ELEMENTS,
+            "BLOCK_SIZE": BLOCK_SIZES,
+            "TOKENS": (1, 2),
+            "SPLITS": (1, 3),
+            "RING": (7, 8),
+        },
         _WHOLE_STEP_TUNINGS,
         (_NO_BULK_COPIES, _LITTLE_SHARED),
     ),

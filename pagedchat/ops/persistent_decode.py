@@ -43,11 +43,12 @@ class PersistentDecode:
         self._num_tokens = num_tokens
         self._plan = plan
         device = model.head.device
-        rows = [layer.addresses() for layer in model.layers]
+        self._folded = [layer.constants() for layer in model.layers]  # kept: the kernel knows their addresses
+        rows = [layer.addresses(*pair) for layer, pair in zip(model.layers, self._folded, strict=True)]
         self._layers = torch.tensor(list(chain.from_iterable(rows)), dtype=torch.int64, device=device)
         elements = plan.published_elements(model.shape, num_tokens) * len(model.layers)
         self._published = torch.full((2 * elements,), -1, dtype=torch.int16, device=device)
-        self._best = torch.zeros(num_tokens, dtype=torch.int64, device=device)
+        self._best = torch.zeros(2 * plan.num_thread_blocks * num_tokens, dtype=torch.int64, device=device)
         self._launches = torch.zeros(1, dtype=torch.int32, device=device)
 
     def __call__(self, state: DecodeState, logits: torch.Tensor) -> None:
@@ -72,7 +73,6 @@ class PersistentDecode:
             *state_addresses(state),
             logits.data_ptr(),
             self._best.data_ptr(),
-            state.arrivals.data_ptr(),
             self._launches.data_ptr(),
             self._published.data_ptr(),
             self._layers.data_ptr(),
@@ -114,7 +114,7 @@ class PersistentDecode:
         )
         for layer in model.layers:
             _add_layer(model, layer, state, hidden)
-        logits_argmax(state, logits, hidden, model.head, norm=model.norm, best=self._best)
+        logits_argmax(state, logits, hidden, model.head, norm=model.norm, best=self._best[: self._num_tokens])
 
     def _constants(self, dtype: torch.dtype) -> dict[str, Any]:
         shape = self._model.shape
@@ -133,6 +133,7 @@ class PersistentDecode:
             "SPLITS": self._plan.num_splits,
             "NUM_BLOCKS": self._plan.num_thread_blocks,
             "NUM_WARPS": self._plan.num_warps,
+            "RING": self._plan.num_tiles,
         }
 
 

@@ -32,19 +32,49 @@ class PersistentLayer:
     value_cache: torch.Tensor
     """`[num_blocks, num_kv_heads, head_size, block_size]`, contiguous."""
 
-    def addresses(self) -> list[int]:
-        """As `Layer` in the kernel has them."""
+    def addresses(self, qkv_constants: torch.Tensor, up_constants: torch.Tensor) -> list[int]:
+        """As `Layer` in the kernel has them, with what `fold_norm` makes of both norms."""
         tensors = (
-            self.attention_norm.weight, self.attention_norm.bias, self.qkv, self.qkv_bias, self.out, self.out_bias,
-            self.mlp_norm.weight, self.mlp_norm.bias, self.up, self.up_bias, self.down, self.down_bias,
+            self.attention_norm.weight, self.qkv, qkv_constants, self.out, self.out_bias,
+            self.mlp_norm.weight, self.up, up_constants, self.down, self.down_bias,
             self.key_cache, self.value_cache,
         )  # fmt: skip
         return [address(tensor) for tensor in tensors]
 
+    def constants(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of the products behind both norms, as `fold_norm` makes them."""
+        return (
+            fold_norm(self.attention_norm, self.qkv, self.qkv_bias),
+            fold_norm(self.mlp_norm, self.up, self.up_bias),
+        )
+
     @property
     def is_aligned(self) -> bool:
         """Whether all tensors start at 16 bytes, as the kernel's copies do."""
-        return all(place % 16 == 0 for place in self.addresses())
+        tensors = (
+            self.attention_norm.weight, self.qkv, self.out, self.out_bias, self.mlp_norm.weight, self.up, self.down,
+            self.down_bias, self.key_cache, self.value_cache,
+        )  # fmt: skip
+        return all(address(tensor) % 16 == 0 for tensor in tensors)
+
+
+def fold_norm(norm: Norm, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """What a product behind a norm needs of the norm when its mean and its factor come in after the product.
+
+    Args:
+        norm: over the inner dimension.
+        weight: `[rows, inner]`.
+        bias: `[rows]` or None.
+
+    Returns:
+        `[rows, 2]`, float32: sums of a row's weights times the norm's scales; of its weights times the norm's
+        shifts, and the bias.
+    """
+    rows = weight.float()
+    base = torch.zeros(len(rows), device=rows.device) if bias is None else bias.float()
+    if norm.bias is not None:
+        base = base + (rows * norm.bias).sum(dim=1)
+    return torch.stack(((rows * norm.weight).sum(dim=1), base), dim=1)  # no product: it would load a library
 
 
 @dataclass(frozen=True, slots=True)

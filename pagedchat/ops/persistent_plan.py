@@ -1,6 +1,6 @@
 """Which models a whole decode step fits into one launch of, and how it is cut. Arithmetic only."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 MAX_TOKENS = 2
@@ -11,13 +11,15 @@ UNIT = 8
 """Rows of a product that go to a thread block together, as in kernels/persistent_decode.cu."""
 STEP = 32
 """Inner elements that the lanes of a row hold at a time."""
-MAX_COPIES = 4
+MAX_COPIES = 8
 """Of what a thread block publishes for all others."""
 TILE_ROWS = 16
 """Rows of the vocabulary at a time."""
+MAX_TILES = 8
+"""Of the vocabulary, on their way to a thread block."""
 TILE_TOKENS = 32
 """Cached tokens that a warp attends to at a time."""
-_LAYER_BYTES = 14 * 8
+_LAYER_BYTES = 12 * 8
 _PAD = 32
 """Elements between rows in shared memory."""
 _SLACK_BYTES = 2048
@@ -63,6 +65,8 @@ class PersistentPlan:
     """Thread blocks that share the context of a token and KV head."""
     num_columns: int
     """Thread blocks that attend."""
+    num_tiles: int = 2
+    """Of the vocabulary, in the shared memory of a thread block at a time."""
 
     @property
     def num_threads(self) -> int:
@@ -73,7 +77,8 @@ class PersistentPlan:
         """Rows that a thread block makes behind a norm, at most."""
         qkv = -(-(shape.qkv_rows // UNIT) // (self.num_thread_blocks - self.num_columns))
         middle = -(-(shape.middle // UNIT) // self.num_thread_blocks)
-        return UNIT * max(qkv, middle * (2 if shape.gated else 1))
+        paired = 2 if shape.gated else 1  # a gate is next to its value
+        return UNIT * paired * -(-max(qkv, middle * paired) // paired)
 
     def published_elements(self, shape: PersistentShape, num_tokens: int) -> int:
         """Elements that the numbers of a layer take in memory, as `Published` in the kernel lays them out."""
@@ -84,15 +89,31 @@ class PersistentPlan:
 
     def shared_bytes(self, shape: PersistentShape, num_tokens: int) -> int:
         """Shared memory of a thread block, as `Shared` in the kernel lays it out, rounded up."""
-        warps, group = self.num_warps, shape.group_size
+        weights = max(self._slot_bytes(shape), self.num_tiles * _tile_bytes(shape))
+        return weights + self._other_bytes(shape, num_tokens)
+
+    def with_tiles(self, shape: PersistentShape, num_tokens: int, shared_limit: int) -> "PersistentPlan":
+        """The same with as many tiles of the vocabulary on their way as have room, at least where the slots are."""
+        room = max(shared_limit - self._other_bytes(shape, num_tokens), self._slot_bytes(shape))
+        return replace(self, num_tiles=min(MAX_TILES, room // _tile_bytes(shape)))
+
+    def _slot_bytes(self, shape: PersistentShape) -> int:
+        """What weights of the layers take."""
         results = self.result_rows(shape)
-        into = 2 * results * (shape.hidden + _PAD + 1) + 4 * shape.hidden
-        back = 2 * UNIT * (shape.attended + shape.middle + 2 * _PAD + 2)
+        into = 2 * results * (shape.hidden + _PAD) + 2 * shape.hidden + 8 * results
+        return 2 * into + 2 * UNIT * (shape.attended + shape.middle + 2 * _PAD + 2) + _SLACK_BYTES // 2
+
+    def _other_bytes(self, shape: PersistentShape, num_tokens: int) -> int:
+        warps, group = self.num_warps, shape.group_size
         segment = max(shape.hidden, shape.middle, shape.attended) // warps
-        of_warp = 8 * num_tokens * (results + 4) + 8 * num_tokens + 2 * num_tokens * (segment + _PAD) + 128
-        of_warp += group * (4 * shape.head_size + 8)
-        others = _LAYER_BYTES * MAX_LAYERS + (6 * group + 4) * shape.head_size + 8 * num_tokens
-        return 2 * into + back + warps * of_warp + others + _SLACK_BYTES
+        of_warp = 12 * num_tokens * (self.result_rows(shape) + 4) + 16 * num_tokens
+        of_warp += 2 * num_tokens * (segment + _PAD) + group * (4 * shape.head_size + 8 + 80)
+        others = _LAYER_BYTES * MAX_LAYERS + (2 * group + 4) * shape.head_size + 8 * num_tokens
+        return warps * of_warp + others + _SLACK_BYTES // 2
+
+
+def _tile_bytes(shape: PersistentShape) -> int:
+    return 2 * TILE_ROWS * (shape.hidden + _PAD)
 
 
 @cache
@@ -117,6 +138,7 @@ def plan_persistent(
     # A second turn of the warps takes as long as putting splits together.
     splits = 1 if context_len <= num_warps * TILE_TOKENS * 4 // 3 else most
     plan = PersistentPlan(num_multiprocessors, num_warps, splits, splits * columns)
+    plan = plan.with_tiles(shape, num_tokens, shared_limit)
     results = plan.result_rows(shape)
     fits = plan.shared_bytes(shape, num_tokens) <= shared_limit and results * num_tokens <= plan.num_threads
     return plan if fits and results >= TILE_ROWS else None

@@ -7,9 +7,10 @@ import torch
 
 from pagedchat.jit.driver import gpu
 from pagedchat.ops.decode_state import DecodeState
+from pagedchat.ops.norm import Norm
 from pagedchat.ops.persistent_decode import PersistentDecode
-from pagedchat.ops.persistent_model import PersistentModel
-from pagedchat.ops.persistent_plan import PersistentPlan, PersistentShape, plan_persistent
+from pagedchat.ops.persistent_model import PersistentModel, fold_norm
+from pagedchat.ops.persistent_plan import MAX_TILES, PersistentPlan, PersistentShape, plan_persistent
 from tests.ops.persistent_case import BLOCK_SIZE, SHAPES, VOCAB_SIZE, moved, random_model, random_state
 
 H200 = (132, 232_448)
@@ -116,6 +117,25 @@ def _limits() -> tuple[int, int]:
     return facts.num_multiprocessors, facts.shared_bytes
 
 
+# --- norms ------------------------------------------------------------------------------------------
+
+
+def test_a_norm_comes_in_after_the_product() -> None:
+    torch.manual_seed(3)
+    weight, bias, row = torch.randn(5, 64), torch.randn(5), 4 + torch.randn(64)
+    norm = Norm("layer", torch.randn(64), torch.randn(64), 1e-5)
+    scales, base = fold_norm(norm, weight, bias).unbind(1)
+    factor = (row.var(correction=0) + norm.eps).rsqrt()
+    found = factor * (weight @ (row * norm.weight) - row.mean() * scales) + base
+    normed = torch.nn.functional.layer_norm(row, (64,), norm.weight, norm.bias, norm.eps)
+    torch.testing.assert_close(found, weight @ normed + bias, rtol=1e-4, atol=1e-4)
+
+
+def test_without_shifts_and_bias_nothing_is_added() -> None:
+    constants = fold_norm(Norm("rms", torch.ones(8), None, 1e-5), torch.eye(8), None)
+    assert constants.tolist() == [[1, 0]] * 8
+
+
 # --- the plan ---------------------------------------------------------------------------------------
 
 
@@ -129,6 +149,7 @@ def test_a_plan_has_a_thread_block_for_every_part(family: str, num_tokens: int, 
     assert plan.num_thread_blocks - plan.num_columns >= shape.hidden // 8
     assert plan.shared_bytes(shape, num_tokens) <= H200[1]
     assert plan.result_rows(shape) * num_tokens <= plan.num_threads
+    assert 2 <= plan.num_tiles <= MAX_TILES
     for width in (shape.hidden, shape.middle, shape.attended):
         assert width % (32 * plan.num_warps) == 0
 
@@ -136,6 +157,15 @@ def test_a_plan_has_a_thread_block_for_every_part(family: str, num_tokens: int, 
 def test_a_long_context_is_split_where_there_are_thread_blocks_for_it() -> None:
     assert [plan_for("opt", 1, length).num_splits for length in (256, 512, 1024, 2048)] == [1, 1, 3, 3]
     assert [plan_for("opt", 2, length).num_splits for length in (256, 2048)] == [1, 1]
+
+
+def test_tiles_of_the_vocabulary_take_what_the_weights_leave() -> None:
+    shape, plan = SHAPES["opt"], plan_for("opt", 1, 256)
+    assert plan.num_tiles == MAX_TILES
+    least = dataclasses.replace(plan, num_tiles=0).shared_bytes(shape, 1)
+    fewer = plan.with_tiles(shape, 1, least)
+    assert 2 <= fewer.num_tiles < MAX_TILES
+    assert fewer.shared_bytes(shape, 1) == least
 
 
 @pytest.mark.parametrize(

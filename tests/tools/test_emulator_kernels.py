@@ -132,3 +132,33 @@ def test_a_whole_step_in_one_launch(seed: int, monkeypatch: pytest.MonkeyPatch) 
     assert emulated.num_launches == 1
     assert error(logits, expected.double()) < 4e-3
     assert (state.token_ids.item(), state.positions.item()) == (logits.argmax().item(), 41)
+
+
+@pytest.mark.parametrize(("num_kv_heads", "positions"), [(1, [70, 9]), (3, [20])], ids=["grouped", "odd units"])
+def test_a_whole_step_with_gates(num_kv_heads: int, positions: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = PersistentShape(192, 192, 3, num_kv_heads, 64, persistent_case.BLOCK_SIZE, gated=True)
+    found, expected = _logits_of_a_step("llama", shape, positions, 0.0, monkeypatch)
+    assert error(found, expected.double()) < 4e-3
+
+
+def test_a_whole_step_with_a_stream_far_from_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, expected = _logits_of_a_step("opt", SMALL, [40], 5.0, monkeypatch)
+    assert error(found, expected.double()) < 4e-3
+
+
+def _logits_of_a_step(
+    family: str, shape: PersistentShape, positions: list[int], shift: float, monkeypatch: pytest.MonkeyPatch
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """From the kernel and from its parts; embeddings are moved by `shift`, one dimension by ten times as much."""
+    monkeypatch.setitem(persistent_case.SHAPES, family, shape)
+    monkeypatch.setattr(persistent_case, "NUM_LAYERS", 2)
+    monkeypatch.setattr(persistent_case, "VOCAB_SIZE", 203)
+    plan = plan_persistent(shape, len(positions), 256, FEW_MULTIPROCESSORS, SHARED_LIMIT)
+    assert plan is not None
+    model, state = persistent_case.random_model(family, HALF), persistent_case.random_state(positions)
+    model.token_vectors.add_(shift)[:, 7].add_(10 * shift)
+    found, expected = torch.empty(2, len(positions), 203).half()
+    PersistentDecode(model, len(positions), plan)(persistent_case.moved(state, "cpu"), expected)
+    with kernels_on_cpu(seed=1, num_multiprocessors=FEW_MULTIPROCESSORS):
+        PersistentDecode(model, len(positions), plan)(state, found)
+    return found, expected

@@ -1,0 +1,85 @@
+// Memory that the parts of persistent_decode.cu share: what is published and where, and the shared memory of a
+// thread block.
+
+#pragma once
+
+#include "persistent_shapes.cuh"
+#include "published.cuh"
+
+// What is published in a layer, for all tokens; everything but queries, keys and values in COPIES copies.
+struct Published {
+  Element* memory;
+
+  static constexpr int LSE_AT = NUM_TOKENS * SPLITS * ATTENDED;
+  static constexpr int MIDDLE_AT = LSE_AT + NUM_TOKENS * SPLITS * LSE_STRIDE * PAIR;
+  static constexpr int STREAM_AT = MIDDLE_AT + NUM_TOKENS * MIDDLE;
+  static constexpr int COPY = STREAM_AT + 2 * NUM_TOKENS * HIDDEN;  // elements of a copy
+  static constexpr int ELEMENTS = NUM_TOKENS * QKV_ROWS + COPIES * COPY;
+
+  __device__ __forceinline__ Published(Element* all, int layer)
+      : memory(all + static_cast<int64>(layer) * ELEMENTS) {}
+
+  __device__ __forceinline__ Element* qkv() const { return memory + COPIES * COPY; }  // [num_tokens, QKV_ROWS]
+  __device__ __forceinline__ Element* attended(int copy) const {                      // [., SPLITS, ATTENDED]
+    return memory + copy * COPY;
+  }
+  __device__ __forceinline__ float* lse(int copy) const {  // [num_tokens, SPLITS, LSE_STRIDE], units of log2
+    return reinterpret_cast<float*>(memory + copy * COPY + LSE_AT);
+  }
+  __device__ __forceinline__ Element* middle(int copy) const {  // [num_tokens, MIDDLE]
+    return memory + copy * COPY + MIDDLE_AT;
+  }
+  __device__ __forceinline__ Element* stream(int copy, int half) const {  // [num_tokens, HIDDEN] after a half
+    return memory + copy * COPY + STREAM_AT + half * NUM_TOKENS * HIDDEN;
+  }
+};
+
+constexpr int PAD = 32;  // elements between rows of weights; no bank conflicts
+constexpr int HIDDEN_STRIDE = HIDDEN + PAD;
+
+// What a thread block needs of a half of a layer, before it is added to the residual stream, in shared memory.
+struct IntoSlot {
+  __align__(128) Element rows[UNITS * UNIT][HIDDEN_STRIDE];
+  __align__(16) Element scale[HIDDEN];
+  __align__(16) RowConstants constants[UNITS * UNIT];
+};
+
+template <int INNER>
+struct BackSlot {
+  __align__(128) Element rows[UNIT][INNER + PAD];
+  __align__(16) Element bias[UNIT];
+};
+
+struct Slots {
+  IntoSlot into[2];
+  BackSlot<ATTENDED> out;
+  BackSlot<MIDDLE> down;
+};
+
+// Rows of the vocabulary, 16 at a time, where the slots were and behind them: so many have room where the first
+// slot was, where both slots of weights behind a norm were, and where any slot was; the others come early.
+constexpr int TILE_BYTES = 2 * UNIT * HIDDEN_STRIDE * sizeof(Element);
+constexpr int RING_IN_FIRST = sizeof(IntoSlot) / TILE_BYTES;
+constexpr int RING_IN_INTO = 2 * sizeof(IntoSlot) / TILE_BYTES;
+constexpr int RING_IN_SLOTS = smaller(RING, ceil_div(sizeof(Slots), TILE_BYTES));
+constexpr int EARLY_TILES = RING - RING_IN_SLOTS;
+static_assert(RING >= 2, "one tile is read while another one comes");
+
+struct Shared {
+  union {
+    Slots slots;
+    Element ring[RING][2 * UNIT][HIDDEN_STRIDE];
+  };
+  // Of each slot, a phase for each layer: it has been filled, and all threads have read it. Of each tile likewise.
+  uint64 into_filled[2], into_read[2], back_filled[2], back_read[2], tile_filled[RING], tile_read[RING];
+  __align__(16) Layer layers[MAX_LAYERS];
+  float sums[3][NUM_WARPS][NUM_TOKENS * SUM_STRIDE];       // of products in turn
+  __align__(16) float2 moments[2][NUM_TOKENS][NUM_WARPS];  // of each half: sum and sum of squares of a warp's part
+  __align__(16) Element rows[NUM_WARPS][NUM_TOKENS * ROW_STRIDE];  // a warp's part of the input
+  __align__(16) Element vectors[GROUP_SIZE + 2][HEAD_SIZE];        // queries of a KV head, the new key and value
+  __align__(16) Element weights[NUM_WARPS][GROUP_SIZE][WEIGHT_STRIDE];  // of the tokens of a tile
+  __align__(16) float output[NUM_WARPS][GROUP_SIZE][HEAD_SIZE];
+  float2 state[NUM_WARPS][GROUP_SIZE];  // m, l
+  float new_score[GROUP_SIZE];
+  uint64 best[NUM_TOKENS];
+};
