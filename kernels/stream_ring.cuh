@@ -63,7 +63,7 @@ __device__ __forceinline__ void prepare_ring(StreamShared& shared) {
   if (threadIdx.x == NUM_THREADS) {
     for (int i = 0; i < STAGES; i++) {
       init_barrier(shared_address(&shared.filled[i]), 1);
-      init_barrier(shared_address(&shared.read[i]), NUM_WARPS);
+      init_barrier(shared_address(&shared.read[i]), NUM_THREADS);
     }
     publish_barriers();
   }

@@ -43,8 +43,8 @@ __device__ __forceinline__ void multiply_stage(UnitSums& sums, StreamShared& sha
   uint4 weights[STAGE_STEPS];
 #pragma unroll
   for (int s = 0; s < STAGE_STEPS; s++) weights[s] = load_16(from + s * STEP);
-  __syncwarp();
-  if (place.lane == 0) arrive(shared_address(&shared.read[at.stage]));
+  __syncwarp();  // so that the lanes arrive in one instruction
+  arrive(shared_address(&shared.read[at.stage]));
   at.advance();
 #pragma unroll
   for (int s = 0; s < STAGE_STEPS; s++) {

@@ -21,14 +21,19 @@ from pagedchat.runtime.native_runner import NativeModelRunner
 VOCAB_SIZE, MODEL_LEN, BLOCK_SIZE, MAX_NUM_SEQS = 304, 600, 16, 20
 
 
-def tiny_model(family: str, device: str, dtype: torch.dtype, num_layers: int = 2) -> NativeModel:
+def tiny_model(
+    family: str, device: str, dtype: torch.dtype, num_layers: int = 2, ffn_size: int = 512
+) -> NativeModel:
     """Of width 256, with heads of 64; rows of the vocabulary are far apart, so that tokens vary.
 
     "gelu" is an OPT that the fused kernels do not know.
     """
     with torch.device(device):
         torch.set_default_dtype(dtype)
-        model = _llama(num_layers) if family == "llama" else _opt(num_layers, "relu" if family == "opt" else family)
+        if family == "llama":
+            model = _llama(num_layers, ffn_size)
+        else:
+            model = _opt(num_layers, ffn_size, "relu" if family == "opt" else family)
         torch.set_default_dtype(torch.float32)
     generator = torch.Generator().manual_seed(3)
     for name, parameter in model.named_parameters():
@@ -38,18 +43,18 @@ def tiny_model(family: str, device: str, dtype: torch.dtype, num_layers: int = 2
     return model.to(device).eval()  # the angles are worked out on the CPU
 
 
-def _opt(num_layers: int, activation: str) -> NativeModel:
+def _opt(num_layers: int, ffn_size: int, activation: str) -> NativeModel:
     config = OptConfig(
-        vocab_size=VOCAB_SIZE, hidden_size=256, embedding_size=256, ffn_size=512, num_layers=num_layers,
+        vocab_size=VOCAB_SIZE, hidden_size=256, embedding_size=256, ffn_size=ffn_size, num_layers=num_layers,
         heads=Heads(4, 4, 64), max_len=MODEL_LEN, activation=activation, norm_first=True, final_norm=True,
         bias=True, affine_norms=True, tied=True,
     )  # fmt: skip
     return OptModel(config)
 
 
-def _llama(num_layers: int) -> NativeModel:
+def _llama(num_layers: int, ffn_size: int) -> NativeModel:
     config = LlamaConfig(
-        vocab_size=VOCAB_SIZE, hidden_size=256, ffn_size=512, num_layers=num_layers, heads=Heads(4, 2, 64),
+        vocab_size=VOCAB_SIZE, hidden_size=256, ffn_size=ffn_size, num_layers=num_layers, heads=Heads(4, 2, 64),
         max_len=MODEL_LEN, norm_eps=1e-5, activation="silu", rotary=RotaryConfig(10000.0),
         windows=(None,) * num_layers,
         qkv_bias=False, out_bias=False, mlp_bias=False, qk_norm=False, tied=True,

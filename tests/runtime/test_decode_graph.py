@@ -345,7 +345,8 @@ def test_logits_of_captured_steps(
         return step
 
     monkeypatch.setattr(StepStore, "_greedy_step", noted_step)
-    model = tiny_model(family, "cuda", dtype)
+    # Two units of 8 rows for each of 132 thread blocks, without which there is no launch of whole steps.
+    model = tiny_model(family, "cuda", dtype, ffn_size=1536)
     lens = [(i * 83) % 240 + 4 for i in range(num_seqs)]
     plain, captured = (make_runner(model, 800, captured=flag, max_num_seqs=64) for flag in (False, True))
     sequences, others = prefilled(plain, lens), prefilled(captured, lens)
