@@ -32,6 +32,20 @@ async def test_before_the_first_event_it_says_so() -> None:
     assert await line(*ticker(ScriptedEngine(num_blocks=4).view)) == "no cache events yet"
 
 
+async def test_events_that_have_no_word_here_change_why_there_is_nothing_to_tell() -> None:
+    engine = ScriptedEngine(num_blocks=4)
+    app, widget = ticker(engine.view)
+    async with app.run_test(size=(150, 3)) as pilot:
+        widget.refresh_view()
+        await pilot.pause()
+        assert drawn(widget)[0].strip() == "no cache events yet"
+        engine.ask(1, 3)
+        engine.run()
+        widget.refresh_view()
+        await pilot.pause()
+        assert drawn(widget)[0].strip() == "nothing shared, copied or evicted so far"
+
+
 async def test_another_moment_has_its_own_events_even_with_as_many_lines() -> None:
     engine = story()
     app, widget = ticker(engine.view)

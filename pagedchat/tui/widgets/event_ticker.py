@@ -52,8 +52,8 @@ class EventTicker(Widget):
         fresh = count if mirror is not self._mirror else count - self._num_seen
         self._mirror, self._num_seen = mirror, count
         told = [line for line in self._view.recent_events(fresh) if line.kind in _TOLD] if fresh else []
-        if told:
-            self._told.extend(told)
+        self._told.extend(told)
+        if told or 0 < fresh == count:  # the first events, told or not, change why there is nothing to tell
             self.refresh()
 
     def render(self) -> Content:
