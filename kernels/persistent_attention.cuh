@@ -116,7 +116,7 @@ __device__ __forceinline__ void publish_attended(Shared& shared, const Published
   }
   const float inverse = all > 0.0f ? __fdividef(1.0f, all) : 0.0f;
   const int part = column.token * SPLITS + column.split;
-  Element* to = published.attended(copy) + part * ATTENDED + head * HEAD_SIZE + dim;
+  Element* to = published.attended(copy) + part * ATTENDED + place_of(ATTENDED, head * HEAD_SIZE + dim);
   publish(reinterpret_cast<uint32*>(to), pack_pair<Element>(x * inverse, y * inverse));
   mark_not_there(reinterpret_cast<uint32*>(to + to_other));
   if (SPLITS > 1 && place.lane == 0) {
@@ -144,7 +144,6 @@ __device__ __forceinline__ void attend_layers(Shared& shared, Element* memory, c
                                               int64 to_other) {
   const int first_tile = column.split * NUM_WARPS + Place().warp;
   const bool has_tile = first_tile * TILE_TOKENS < column.position;
-  float means[NUM_TOKENS] = {};
   TileBlocks blocks;
   CachedTile tile;
   if (has_tile) {
@@ -165,7 +164,7 @@ __device__ __forceinline__ void attend_layers(Shared& shared, Element* memory, c
       prefetch_rest(shared.layers[l + 1], column);
     }
     // Its barriers also keep the next layer from overwriting what this one has left in shared memory.
-    produce_into(shared, published, 1, l % 2, epsilon, to_other, means,
-                 [&] { collect<HIDDEN>(shared, published.stream(my_copy(), 0)); });
+    produce_into(shared, published, 1, l % 2, epsilon, to_other,
+                 [&](uint32(&words)[NORM_STEPS][2]) { collect<HIDDEN>(words, published.stream(my_copy(), 0)); });
   }
 }

@@ -79,8 +79,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1)
     produce_layers(shared, memory, embeddings, num_layers, epsilon, to_other);
   }
 
-  collect<HIDDEN>(shared, Published(memory, num_layers - 1).stream(my_copy(), 1));
-  normalise(shared, last, epsilon);
+  collect_normalised(shared, Published(memory, num_layers - 1).stream(my_copy(), 1), last, epsilon);
   multiply_vocabulary(shared, logits, vocab_size);
   if (choose(shared, best_of_all, odd)) move_on(shared, token_ids, positions, seq_lens, history, at);
   if (blockIdx.x == CHOOSER && threadIdx.x == 0) {

@@ -1,36 +1,113 @@
-// The inputs of the products of persistent_decode.cu: a warp's part of every row, waited for, normalised in place.
+// The inputs of the products of persistent_decode.cu: a warp's part of every row, waited for by the lanes that
+// multiply by it. Nothing goes through shared memory on its way.
 
 #pragma once
 
 #include "online_softmax.cuh"
 #include "persistent_memory.cuh"
 
-// 32-bit words of a lane, where the warp shares a part of a row.
-__host__ __device__ constexpr int words_of(int inner) {
-  return segment_of(inner) <= 64 ? 1 : segment_of(inner) <= 128 ? 2 : 4;
-}
-
 // Which copy of what is published the thread block reads.
 __device__ __forceinline__ int my_copy() { return blockIdx.x % COPIES; }
 
-// The warp's part of `[num_tokens, INNER]`, once it is there, to the warp's part of shared memory.
-template <int INNER>
-__device__ __forceinline__ void collect(Shared& shared, const Element* rows) {
-  constexpr int WORDS = words_of(INNER), WIDTH = WORDS * 2;
-  static_assert(segment_of(INNER) % WIDTH == 0 && segment_of(INNER) <= 256, "lanes share a part evenly");
+// Even or odd words of a piece.
+__device__ __forceinline__ void choose_words(uint32 (&words)[2], uint4 piece, bool odd) {
+  words[0] = odd ? piece.y : piece.x, words[1] = odd ? piece.w : piece.z;
+}
+
+// Which token's words the lane has, and which of them. Lanes beyond the columns have words that somebody else has
+// too.
+__device__ __forceinline__ int words_token(const Place& place) { return place.g / 2 % NUM_TOKENS; }
+__device__ __forceinline__ bool has_odd_words(const Place& place) { return place.g % 2; }
+
+// The lane's words of `ROWS` rows of steps, `stride` elements apart, once all of the warp's are there, as
+// `await_words`. `first`: where the warp's part of the first row begins.
+template <int ROWS, int STEPS>
+__device__ __forceinline__ void await_steps(uint32 (&words)[ROWS][STEPS][2], const Element* first, int stride) {
   const Place place;
-  if (place.lane < segment_of(INNER) / WIDTH) {
-    uint32 words[NUM_TOKENS][WORDS];
-    const Element* from = rows + place.warp * segment_of(INNER) + place.lane * WIDTH;
-    await_words<NUM_TOKENS, WORDS>(words, from, INNER);
-    Element* to = shared.rows[place.warp] + place.lane * WIDTH;
+  const int column = place.q * 2 + place.g % 2;
+#pragma unroll 1
+  for (int looks = 0;; looks++) {
+    uint32 highest = 0;
 #pragma unroll
-    for (int t = 0; t < NUM_TOKENS; t++) {
+    for (int r = 0; r < ROWS; r++) {
 #pragma unroll
-      for (int w = 0; w < WORDS; w++) reinterpret_cast<uint32*>(to + t * ROW_STRIDE)[w] = words[t][w];
+      for (int s = 0; s + 1 < STEPS; s += 2) {
+        uint32 four[4];
+        look<4>(four, first + r * stride + s * STEP + column * 8);
+        words[r][s][0] = four[0], words[r][s][1] = four[1], words[r][s + 1][0] = four[2],
+        words[r][s + 1][1] = four[3];
+      }
+      if constexpr (STEPS % 2) look<2>(words[r][STEPS - 1], first + r * stride + (STEPS - 1) * STEP + column * 4);
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+#pragma unroll
+      for (int s = 0; s < STEPS; s++) highest = max(highest, highest_of(words[r][s]));
+    }
+    if (!__any_sync(FULL_WARP, highest == NOT_THERE)) return;
+    if (looks == MAX_LOOKS) __trap();
+  }
+}
+
+// The warp's part of rows `[num_tokens, INNER]`, which lie as `place_of` says.
+template <int INNER>
+__device__ __forceinline__ void collect(uint32 (&words)[steps_of(INNER)][2], const Element* rows) {
+  const Place place;
+  uint32 row[1][steps_of(INNER)][2];
+  await_steps(row, rows + words_token(place) * INNER + place.warp * segment_of(INNER), 0);
+#pragma unroll
+  for (int s = 0; s < steps_of(INNER); s++) words[s][0] = row[0][s][0], words[s][1] = row[0][s][1];
+}
+
+#if SPLITS > 1
+// Two words of all splits put together, by log2 of their sums of weights.
+__device__ __forceinline__ void merge_words(uint32 (&words)[2], const uint32 (&of)[SPLITS][2],
+                                            const uint32 (&states)[SPLITS]) {
+  float highest = NEGATIVE_INFINITY, all = 0.0f, sums[4] = {};
+#pragma unroll
+  for (int s = 0; s < SPLITS; s++) highest = fmaxf(highest, __uint_as_float(states[s]));
+#pragma unroll
+  for (int s = 0; s < SPLITS; s++) {
+    const float weight = exp2_below(__uint_as_float(states[s]), highest);
+    all += weight;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      float low, high;
+      unpack_pair<Element>(of[s][i], low, high);
+      sums[2 * i] += weight * low, sums[2 * i + 1] += weight * high;
     }
   }
-  __syncwarp();
+  const float inverse = all > 0.0f ? 1.0f / all : 0.0f;
+#pragma unroll
+  for (int i = 0; i < 2; i++) words[i] = pack_pair<Element>(sums[2 * i] * inverse, sums[2 * i + 1] * inverse);
+}
+#endif
+
+// The attention of all heads, the splits put together.
+__device__ __forceinline__ void collect_attended(uint32 (&words)[steps_of(ATTENDED)][2],
+                                                 const Published& published) {
+#if SPLITS == 1
+  collect<ATTENDED>(words, published.attended(my_copy()));
+#else
+  constexpr int STEPS = steps_of(ATTENDED);
+  const Place place;
+  const int part = words_token(place) * SPLITS, first = place.warp * segment_of(ATTENDED);
+  uint32 rows[SPLITS][STEPS][2], states[STEPS][SPLITS][1];
+  await_steps(rows, published.attended(my_copy()) + part * ATTENDED + first, ATTENDED);
+#pragma unroll
+  for (int s = 0; s < STEPS; s++) {
+    const float* lse = published.lse(my_copy()) + part * LSE_STRIDE + (first + s * STEP) / HEAD_SIZE;
+    await_words<SPLITS, 1>(states[s], reinterpret_cast<const Element*>(lse), LSE_STRIDE * PAIR);
+  }
+#pragma unroll
+  for (int s = 0; s < STEPS; s++) {
+    uint32 of[SPLITS][2], of_states[SPLITS];
+#pragma unroll
+    for (int i = 0; i < SPLITS; i++)
+      of[i][0] = rows[i][s][0], of[i][1] = rows[i][s][1], of_states[i] = states[s][i][0];
+    merge_words(words[s], of, of_states);
+  }
+#endif
 }
 
 // The vectors of the tokens and their positions, where the first layer starts. They are asked for all at once: one
@@ -50,73 +127,37 @@ struct Embeddings {
     }
   }
 
-  __device__ __forceinline__ float at(int token, int dim) const {
-    float value = 0.0f;
+  // Eight dimensions of a token, from `dim` on.
+  __device__ __forceinline__ uint4 piece(int token, int dim) const {
+    const Element *vector = token_vectors[0], *position_vector = position_vectors[0];
 #pragma unroll
-    for (int t = 0; t < NUM_TOKENS; t++) {
-      if (t != token) continue;
-      value = to_float(token_vectors[t][dim]);
-      if (position_vectors[t] == nullptr) continue;
-      value = to_float(from_float<Element>(value + to_float(position_vectors[t][dim])));
+    for (int t = 1; t < NUM_TOKENS; t++) {
+      if (t == token) vector = token_vectors[t], position_vector = position_vectors[t];
     }
-    return value;
+    const uint4 piece = load_16(vector + dim);
+    if (position_vector == nullptr) return piece;
+    float values[PIECE], others[PIECE];
+    unpack(piece, values);
+    unpack(load_16(position_vector + dim), others);
+#pragma unroll
+    for (int i = 0; i < PIECE; i++) values[i] += others[i];
+    return pack(values);
+  }
+
+  // Two of them.
+  __device__ __forceinline__ uint32 pair(int token, int dim) const {
+    const uint4 all = piece(token, dim / PIECE * PIECE);
+    const int at = dim % PIECE / 2;
+    return at < 2 ? (at == 0 ? all.x : all.y) : (at == 2 ? all.z : all.w);
   }
 };
 
-// The warp's part of the embeddings, as `collect` leaves a part of other rows.
-__device__ __forceinline__ void collect_embeddings(Shared& shared, const Embeddings& embeddings) {
-  constexpr int WORDS = words_of(HIDDEN), WIDTH = WORDS * 2;
+// The embeddings, as `collect` collects other rows.
+__device__ __forceinline__ void collect_embeddings(uint32 (&words)[NORM_STEPS][2], const Embeddings& embeddings) {
   const Place place;
-  if (place.lane < segment_of(HIDDEN) / WIDTH) {
-    const int first = place.warp * segment_of(HIDDEN) + place.lane * WIDTH;
-    Element* to = shared.rows[place.warp] + place.lane * WIDTH;
-    float values[NUM_TOKENS][WIDTH];
 #pragma unroll
-    for (int t = 0; t < NUM_TOKENS; t++) {
-#pragma unroll
-      for (int i = 0; i < WIDTH; i++) values[t][i] = embeddings.at(t, first + i);
-    }
-#pragma unroll
-    for (int t = 0; t < NUM_TOKENS; t++) {
-#pragma unroll
-      for (int i = 0; i < WIDTH; i++) to[t * ROW_STRIDE + i] = from_float<Element>(values[t][i]);
-    }
+  for (int s = 0; s < NORM_STEPS; s++) {
+    const int dim = place.warp * segment_of(HIDDEN) + s * STEP + place.q * PIECE;
+    choose_words(words[s], embeddings.piece(words_token(place), dim), has_odd_words(place));
   }
-  __syncwarp();
-}
-
-// The attention of all heads, the splits put together.
-__device__ __forceinline__ void collect_attended(Shared& shared, const Published& published) {
-#if SPLITS == 1
-  collect<ATTENDED>(shared, published.attended(my_copy()));
-#else
-  const Place place;
-  const int first = place.warp * segment_of(ATTENDED);
-  for (int i = 2 * place.lane; i < NUM_TOKENS * segment_of(ATTENDED); i += 2 * WARP_SIZE) {
-    const int token = i / segment_of(ATTENDED), at = i % segment_of(ATTENDED);
-    const Element* from = published.attended(my_copy()) + token * SPLITS * ATTENDED + first + at;
-    const float* lse = published.lse(my_copy()) + token * SPLITS * LSE_STRIDE + (first + at) / HEAD_SIZE;
-    float weights[SPLITS], low = 0.0f, high = 0.0f, highest = NEGATIVE_INFINITY, all = 0.0f;
-    uint32 words[SPLITS][1], states[SPLITS][1];
-    await_words<SPLITS, 1>(words, from, ATTENDED);
-    await_words<SPLITS, 1>(states, reinterpret_cast<const Element*>(lse), LSE_STRIDE * PAIR);
-#pragma unroll
-    for (int s = 0; s < SPLITS; s++) highest = fmaxf(highest, __uint_as_float(states[s][0]));
-#pragma unroll
-    for (int s = 0; s < SPLITS; s++) {
-      weights[s] = exp2_below(__uint_as_float(states[s][0]), highest);
-      all += weights[s];
-    }
-    const float inverse = all > 0.0f ? 1.0f / all : 0.0f;
-#pragma unroll
-    for (int s = 0; s < SPLITS; s++) {
-      float x, y;
-      unpack_pair<Element>(words[s][0], x, y);
-      low += weights[s] * inverse * x;
-      high += weights[s] * inverse * y;
-    }
-    *reinterpret_cast<uint32*>(shared.rows[place.warp] + token * ROW_STRIDE + at) = pack_pair<Element>(low, high);
-  }
-  __syncwarp();
-#endif
 }

@@ -65,6 +65,9 @@ constexpr int RING_IN_SLOTS = smaller(RING, ceil_div(sizeof(Slots), TILE_BYTES))
 constexpr int EARLY_TILES = RING - RING_IN_SLOTS;
 static_assert(RING >= 2, "one tile is read while another one comes");
 
+// What the warps have summed up for each token and row, side by side.
+using Sums = float[NUM_TOKENS][SUM_ROWS][NUM_WARPS];
+
 struct Shared {
   union {
     Slots slots;
@@ -73,8 +76,8 @@ struct Shared {
   // Of each slot, a phase for each layer: it has been filled, and all threads have read it. Of each tile likewise.
   uint64 into_filled[2], into_read[2], back_filled[2], back_read[2], tile_filled[RING], tile_read[RING];
   __align__(16) Layer layers[MAX_LAYERS];
-  float sums[3][NUM_WARPS][NUM_TOKENS * SUM_STRIDE];       // of products in turn
-  __align__(16) float2 moments[2][NUM_TOKENS][NUM_WARPS];  // of each half: sum and sum of squares of a warp's part
+  __align__(16) Sums sums[3];                                      // of products in turn
+  __align__(16) float2 moments[NUM_TOKENS][NUM_WARPS];             // before the vocabulary: sum and sum of squares
   __align__(16) Element rows[NUM_WARPS][NUM_TOKENS * ROW_STRIDE];  // a warp's part of the input
   __align__(16) Element vectors[GROUP_SIZE + 2][HEAD_SIZE];        // queries of a KV head, the new key and value
   __align__(16) Element weights[NUM_WARPS][GROUP_SIZE][WEIGHT_STRIDE];  // of the tokens of a tile

@@ -3,171 +3,192 @@
 #pragma once
 
 #include "persistent_norm.cuh"
-#include "persistent_results.cuh"
-
-// The lane's operand of step `s` out of what the warp has collected.
-__device__ __forceinline__ uint4 input_piece(const Shared& shared, const Place& place, int s) {
-  return load_16(shared.rows[place.warp] + min(place.g, NUM_TOKENS - 1) * ROW_STRIDE + s * STEP + place.q * PIECE);
-}
 
 // What a lane needs of a slot, in registers before its input is there.
 struct Into {
-  uint4 weights[2 * TILES][NORM_STEPS];
-  uint32 scale[NORM_WORDS];
-  RowConstants constants;  // of the thread's result
+  uint4 weights[UNITS][NORM_STEPS];
+  uint32 scale[NORM_STEPS][2];        // of the lane's column: ones where the row stays as it is
+  RowConstants constants[PAIRED][2];  // of the thread's results
 
-  __device__ __forceinline__ void load(const IntoSlot& slot) {
+  __device__ __forceinline__ void load(const IntoSlot& slot, const Result& result) {
     const Place place;
-    const Element* from = slot.rows[place.g] + place.warp * segment_of(HIDDEN) + place.q * PIECE;
+    const int first = place.warp * segment_of(HIDDEN) + place.q * PIECE;
 #pragma unroll
-    for (int u = 0; u < 2 * TILES; u++) {
+    for (int s = 0; s < NORM_STEPS; s++) {
 #pragma unroll
-      for (int s = 0; s < NORM_STEPS; s++) {
-        weights[u][s] = u < UNITS ? load_16(from + u * UNIT * HIDDEN_STRIDE + s * STEP) : make_uint4(0, 0, 0, 0);
-      }
+      for (int u = 0; u < UNITS; u++) weights[u][s] = load_16(slot.rows[u * UNIT + place.g] + first + s * STEP);
+      scale[s][0] = scale[s][1] = pack_pair<Element>(1.0f, 1.0f);
+      if (place.g >= COLUMNS) continue;
+#pragma unroll
+      for (int i = 0; i < 2; i++)
+        scale[s][i] = *reinterpret_cast<const uint32*>(slot.scale + first + s * STEP + i * 4 + place.g % 2 * 2);
     }
-    const int first = place.warp * segment_of(HIDDEN) / 2 + min(place.lane, NORM_LANES - 1) * NORM_WORDS;
 #pragma unroll
-    for (int w = 0; w < NORM_WORDS; w++) scale[w] = reinterpret_cast<const uint32*>(slot.scale)[first + w];
-    constants = slot.constants[place.thread % RESULT_ROWS];
+    for (int i = 0; i < 2 * PAIRED; i++)  // some threads have no rows, and queries no gates
+      constants[i / 2][i % 2] = slot.constants[min(result.row + i / 2 * UNIT + i % 2, RESULT_ROWS - 1)];
   }
 };
 
 template <int INNER>
 struct Back {
   uint4 weights[steps_of(INNER)];
-  float bias;
+  uint32 bias;  // of the thread's results
 
-  __device__ __forceinline__ void load(const BackSlot<INNER>& slot) {
+  __device__ __forceinline__ void load(const BackSlot<INNER>& slot, const Result& result) {
     const Place place;
     const Element* from = slot.rows[place.g] + place.warp * segment_of(INNER) + place.q * PIECE;
 #pragma unroll
     for (int s = 0; s < steps_of(INNER); s++) weights[s] = load_16(from + s * STEP);
-    bias = to_float(slot.bias[place.thread % UNIT]);
+    bias = *reinterpret_cast<const uint32*>(slot.bias + result.row);
   }
 };
 
-// The product of the scaled rows in shared memory; meanwhile their moments. Ends in a barrier.
-__device__ __forceinline__ void multiply(Shared& shared, const Into& into, const Moments& moments, int half) {
+// The product of the scaled row. In the same go its moments: where the row stays as it is, a column is also a row
+// of the first operand, above a row of ones. Ends in a barrier.
+__device__ __forceinline__ void multiply(Shared& shared, const Into& into, const uint32 (&words)[NORM_STEPS][2],
+                                         int half) {
+  const uint32 one = pack_pair<Element>(1.0f, 1.0f);
   const Place place;
-  float sums[TILES][4] = {};
+  float sums[UNITS][4] = {}, moments[4] = {};
 #pragma unroll
   for (int s = 0; s < NORM_STEPS; s++) {
-    const uint4 piece = input_piece(shared, place, s);
+    const uint32 input[2] = {multiply_pairs<Element>(words[s][0], into.scale[s][0]),
+                             multiply_pairs<Element>(words[s][1], into.scale[s][1])};
 #pragma unroll
-    for (int t = 0; t < TILES; t++)
-      multiply_step(sums[t], into.weights[2 * t][s], into.weights[2 * t + 1][s], piece);
+    for (int u = 0; u < UNITS; u++) multiply_unit(sums[u], into.weights[u][s], input);
+    multiply_unit(moments, make_uint4(words[s][0], one, words[s][1], one), input);
   }
-  share_moments(shared, moments, half);
 #pragma unroll
-  for (int t = 0; t < TILES; t++) share_sums(shared.sums[half][place.warp], sums[t], place, t);
+  for (int u = 0; u < UNITS; u++) share_sums(shared.sums[half], sums[u], place, u);
+  // Both columns of a token: each times itself, and both times ones.
+  if (place.g / 2 == place.q && place.q >= NUM_TOKENS && place.q < 2 * NUM_TOKENS) {
+    auto& to = shared.sums[half][place.q - NUM_TOKENS];
+    to[SQUARES + place.g % 2][place.warp] = place.g % 2 ? moments[1] : moments[0];
+    if (place.g % 2 == 0) to[SUM][place.warp] = moments[2] + moments[3];
+  }
   sync_warps();
 }
 
-// The sums of `multiply`, with the norm, finished and published.
+// The sums of `multiply` with the norm, and what follows it, published.
 __device__ __forceinline__ void publish_into(const Shared& shared, const Result& result, const Into& into, int half,
                                              float epsilon, int64 to_other) {
   if (!result.mine) return;
-  const Spread spread(shared, half, result.token);
-  const float sum = total(shared.sums[half], result.row, result.token) - spread.mean * into.constants.scales;
-  float value = sum * rsqrtf(spread.variance + epsilon) + into.constants.base;
-  if (half == 1) {
-#if GATED
-    const float other = to_float(from_float<Element>(__shfl_down_sync(FULL_WARP, value, UNIT)));
-    value = to_float(from_float<Element>(value));
-    value = value / (1.0f + __expf(-value)) * other;
-#else
-    value = fmaxf(value, 0.0f);
-#endif
+  const auto& sums = shared.sums[half][result.token];
+  float values[PAIRED][2];
+#pragma unroll
+  for (int i = 0; i < 2 * PAIRED; i++) {
+    if (i < 2 || half == 1) values[i / 2][i % 2] = total(sums[result.row + i / 2 * UNIT + i % 2]);
   }
-  result.publish(value, to_other);
+  const Spread spread(total(sums[SUM]), total(sums[SQUARES]) + total(sums[SQUARES + 1]));
+  const float factor = rsqrtf(spread.variance + epsilon);
+#pragma unroll
+  for (int i = 0; i < 2 * PAIRED; i++) {
+    const RowConstants& of_row = into.constants[i / 2][i % 2];
+    values[i / 2][i % 2] = (values[i / 2][i % 2] - spread.mean * of_row.scales) * factor + of_row.base;
+  }
+  if (half == 1) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+#if GATED
+      const float gate = to_float(from_float<Element>(values[0][i]));
+      values[0][i] = gate / (1.0f + __expf(-gate)) * to_float(from_float<Element>(values[1][i]));
+#else
+      values[0][i] = fmaxf(values[0][i], 0.0f);
+#endif
+    }
+  }
+  result.publish(values[0][0], values[0][1], to_other);
 }
 
-// The product of what lies in shared memory, to be added to the residual stream. Ends in a barrier.
+// The product of a row without a norm. Ends in a barrier.
 template <int INNER>
-__device__ __forceinline__ void multiply_back(Shared& shared, const Back<INNER>& back) {
+__device__ __forceinline__ void multiply_back(Shared& shared, const Back<INNER>& back,
+                                              const uint32 (&words)[steps_of(INNER)][2]) {
+  constexpr int CHAINS = smaller(steps_of(INNER), 4);  // of products that do not wait for each other
   const Place place;
-  float sums[4] = {}, others[4] = {};  // two chains of products that do not wait for each other
+  float sums[CHAINS][4] = {};
 #pragma unroll
-  for (int s = 0; s < steps_of(INNER); s++) {
-    multiply_step(s % 2 ? others : sums, back.weights[s], make_uint4(0, 0, 0, 0), input_piece(shared, place, s));
-  }
+  for (int s = 0; s < steps_of(INNER); s++) multiply_unit(sums[s % CHAINS], back.weights[s], words[s]);
 #pragma unroll
-  for (int i = 0; i < 2; i++) {
-    const int token = 2 * place.q + i;
-    if (token < NUM_TOKENS) shared.sums[2][place.warp][token * SUM_STRIDE + place.g] = sums[i] + others[i];
-  }
+  for (int c = 1; c < CHAINS; c++) sums[0][0] += sums[c][0], sums[0][3] += sums[c][3];
+  share_sums(shared.sums[2], sums[0], place, 0);
   sync_warps();
 }
 
-// Its sums, added and published. `carried` is the residual stream at the thread's result.
-__device__ __forceinline__ void publish_back(const Shared& shared, const Result& result, float bias, float& carried,
-                                             int64 to_other) {
+// Its sums, added and published. `carried` is the residual stream at the thread's results.
+__device__ __forceinline__ void publish_back(const Shared& shared, const Result& result, uint32 bias,
+                                             uint32& carried, int64 to_other) {
   if (!result.mine) return;
-  const float value = total(shared.sums[2], result.row, result.token) + bias;
-  carried = to_float(from_float<Element>(to_float(from_float<Element>(value)) + carried));
-  result.publish(carried, to_other);
+  float values[2], biases[2], before[2];
+  unpack_pair<Element>(bias, biases[0], biases[1]);
+  unpack_pair<Element>(carried, before[0], before[1]);
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    const float value = total(shared.sums[2][result.token][result.row + i]) + biases[i];
+    values[i] = to_float(from_float<Element>(value)) + before[i];
+  }
+  carried = pack_pair<Element>(values[0], values[1]);
+  result.publish(values[0], values[1], to_other);
 }
 
 // One product that is added to the residual stream, from waiting for its input to publishing its result.
 template <int INNER, typename Collect>
 __device__ __forceinline__ void produce_back(Shared& shared, const BackSlot<INNER>& slot,
-                                             const Published& published, int half, uint32 parity, float& carried,
+                                             const Published& published, int half, uint32 parity, uint32& carried,
                                              int64 to_other, Collect collect_input) {
   const Result result = Result::of_stream(published, half);
   Back<INNER> back;
+  uint32 words[steps_of(INNER)][2];
   wait(shared_address(&shared.back_filled[half]), parity);
-  back.load(slot);
+  back.load(slot, result);
   tell_read(shared.back_read[half]);
-  collect_input();
-  multiply_back(shared, back);
+  collect_input(words);
+  multiply_back<INNER>(shared, back, words);
   publish_back(shared, result, back.bias, carried, to_other);
 }
 
-// One product behind a norm, likewise; `collect_input` leaves the rows in shared memory. `means` are those of the
-// half before, about as large as those of this one, which take their place.
+// One product behind a norm, likewise.
 template <typename Collect>
 __device__ __forceinline__ void produce_into(Shared& shared, const Published& published, int half, uint32 parity,
-                                             float epsilon, int64 to_other, float (&means)[NUM_TOKENS],
-                                             Collect collect_input) {
+                                             float epsilon, int64 to_other, Collect collect_input) {
   const Result result(published, half);
   Into into;
+  uint32 words[NORM_STEPS][2];
   wait(shared_address(&shared.into_filled[half]), parity);
-  into.load(shared.slots.into[half]);
+  into.load(shared.slots.into[half], result);
   if (half == 1) tell_read(shared.into_read[half]);
-  collect_input();
+  collect_input(words);
   if (half == 0) tell_read(shared.into_read[half]);  // so that no weights come meanwhile, see `fill_slots`
-  multiply(shared, into, scale_rows(shared, into.scale, means), half);
+  multiply(shared, into, words, half);
   publish_into(shared, result, into, half, epsilon, to_other);
-#pragma unroll
-  for (int t = 0; t < NUM_TOKENS; t++) means[t] += Spread(shared, half, t).mean;
 }
 
 // The layers of a thread block that multiplies.
 __device__ __forceinline__ void produce_layers(Shared& shared, Element* memory, const Embeddings& embeddings,
                                                int num_layers, float epsilon, int64 to_other) {
   const bool adds = producer_index() < HIDDEN / UNIT;
-  float means[NUM_TOKENS] = {};
-  float carried = 0.0f;  // the residual stream at the thread's result
+  uint32 carried = 0;  // the residual stream at the thread's results
   if (adds) {
-    carried = embeddings.at(threadIdx.x / UNIT % NUM_TOKENS, producer_index() * UNIT + threadIdx.x % UNIT);
+    const Result result = Result::of_stream(Published(memory, 0), 0);
+    carried = embeddings.pair(result.token, producer_index() * UNIT + result.row);
   }
-  collect_embeddings(shared, embeddings);
 #pragma unroll 1
   for (int i = 0; i < 2 * num_layers; i++) {
     const int half = i % 2;
     const uint32 parity = i / 2 % 2;
     const Published published(memory, i / 2);
-    produce_into(shared, published, half, parity, epsilon, to_other, means, [&] {
-      if (i > 0) collect<HIDDEN>(shared, Published(memory, (i - 1) / 2).stream(my_copy(), 1 - half));
+    produce_into(shared, published, half, parity, epsilon, to_other, [&](uint32(&words)[NORM_STEPS][2]) {
+      if (i == 0) return collect_embeddings(words, embeddings);
+      collect<HIDDEN>(words, Published(memory, (i - 1) / 2).stream(my_copy(), 1 - half));
     });
     if (!adds) continue;
     if (half == 0) {
       produce_back(shared, shared.slots.out, published, 0, parity, carried, to_other,
-                   [&] { collect_attended(shared, published); });
+                   [&](uint32(&words)[steps_of(ATTENDED)][2]) { collect_attended(words, published); });
     } else {
-      produce_back(shared, shared.slots.down, published, 1, parity, carried, to_other,
-                   [&] { collect<MIDDLE>(shared, published.middle(my_copy())); });
+      produce_back(
+          shared, shared.slots.down, published, 1, parity, carried, to_other,
+          [&](uint32(&words)[steps_of(MIDDLE)][2]) { collect<MIDDLE>(words, published.middle(my_copy())); });
     }
   }
 }

@@ -4,61 +4,65 @@
 
 #include "persistent_weights.cuh"
 
-// Lays a warp's sums of 16 rows beside those of the others.
-__device__ __forceinline__ void share_sums(float (&to)[NUM_TOKENS * SUM_STRIDE], const float (&sums)[4],
-                                           const Place& place, int tile) {
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    const int token = 2 * place.q + i % 2, row = (2 * tile + i / 2) * UNIT + place.g;
-    if (token < NUM_TOKENS && row < RESULT_ROWS) to[token * SUM_STRIDE + row] = sums[i];
-  }
+// A warp's sums of 8 rows beside those of the others; `sums` as `multiply_unit` leaves them.
+__device__ __forceinline__ void share_sums(Sums& to, const float (&sums)[4], const Place& place, int unit) {
+  if (place.q < NUM_TOKENS) to[place.q][unit * UNIT + place.g][place.warp] = sums[0] + sums[3];
 }
 
-__device__ __forceinline__ float total(const float (&sums)[NUM_WARPS][NUM_TOKENS * SUM_STRIDE], int row,
-                                       int token) {
-  float parts[2] = {};  // two chains of sums that do not wait for each other
+// The sum of all warps.
+__device__ __forceinline__ float total(const float (&of_warps)[NUM_WARPS]) {
+#if NUM_WARPS % 4 == 0
+  const float4* fours = reinterpret_cast<const float4*>(of_warps);
+  float4 sum = fours[0];
 #pragma unroll
-  for (int w = 0; w < NUM_WARPS; w++) parts[w % 2] += sums[w][token * SUM_STRIDE + row];
-  return parts[0] + parts[1];
+  for (int i = 1; i < NUM_WARPS / 4; i++)
+    sum.x += fours[i].x, sum.y += fours[i].y, sum.z += fours[i].z, sum.w += fours[i].w;
+  return (sum.x + sum.y) + (sum.z + sum.w);
+#else
+  const float2* twos = reinterpret_cast<const float2*>(of_warps);
+  float2 sum = twos[0];
+#pragma unroll
+  for (int i = 1; i < NUM_WARPS / 2; i++) sum.x += twos[i].x, sum.y += twos[i].y;
+  return sum.x + sum.y;
+#endif
 }
 
-// Which result of a product a thread finishes, and where it is published. Two neighbours have a word together.
+// Two neighbouring rows of a product, which a thread finishes and publishes as one word.
 struct Result {
-  int row, token;
-  bool mine;   // the thread's warp has results at all
-  bool valid;  // there is such a row
+  int row, token;  // the first row, among those of the thread block
+  bool mine;       // there are such rows
   Element* place;
 
-  // Behind a norm: queries, keys and values once, the middle in copies.
+  // Behind a norm: queries, keys and values once, the middle in copies; a gate's thread has its value too.
   __device__ __forceinline__ Result(const Published& published, int half) {
-    constexpr int RESULTS = RESULT_ROWS * NUM_TOKENS;
+    constexpr int PAIRS = UNITS * UNIT / 2, GATED_PAIRS = PAIRS / PAIRED;  // of a token
     const Place at;
-    const int copies = half == 0 ? 1 : COPIES, copy = at.thread / RESULTS;
-    row = at.thread % RESULT_ROWS, token = at.thread % RESULTS / RESULT_ROWS;
+    const int pairs = half == 0 ? PAIRS : GATED_PAIRS, paired = half == 0 ? 1 : PAIRED;
+    const int copy = at.thread / (pairs * NUM_TOKENS), pair = at.thread % pairs;
+    token = at.thread / pairs % NUM_TOKENS;
+    row = pair / (UNIT / 2) * paired * UNIT + pair % (UNIT / 2) * 2;
     const Unit unit(half, row / UNIT);
-    mine = at.thread - at.lane < copies * RESULTS;
-    valid = copy < copies && unit.exists && (half == 0 || !GATED || row / UNIT % 2 == 0);
-    place = half == 0 ? published.qkv() + token * QKV_ROWS : published.middle(copy) + token * MIDDLE;
-    place += unit.row + row % UNIT;
+    mine = copy < (half == 0 ? 1 : COPIES) && unit.exists;
+    const int at_row = unit.row + row % UNIT;
+    place = half == 0 ? published.qkv() + token * QKV_ROWS + at_row
+                      : published.middle(copy) + token * MIDDLE + place_of(MIDDLE, at_row);
   }
 
   // Of the residual stream after a half.
   __device__ __forceinline__ static Result of_stream(const Published& published, int half) {
-    constexpr int RESULTS = UNIT * NUM_TOKENS;
+    constexpr int OF_TOKEN = UNIT / 2, RESULTS = OF_TOKEN * NUM_TOKENS;
     const Place at;
     const int copy = at.thread / RESULTS;
     Result result;
-    result.row = at.thread % UNIT, result.token = at.thread % RESULTS / UNIT;
-    result.mine = at.thread - at.lane < COPIES * RESULTS, result.valid = copy < COPIES;
-    result.place = published.stream(min(copy, COPIES - 1), half) + result.token * HIDDEN + producer_index() * UNIT +
-                   result.row;
+    result.row = at.thread % OF_TOKEN * 2, result.token = at.thread % RESULTS / OF_TOKEN;
+    result.mine = copy < COPIES;
+    result.place = published.stream(min(copy, COPIES - 1), half) + result.token * HIDDEN +
+                   place_of(HIDDEN, producer_index() * UNIT + result.row);
     return result;
   }
 
-  __device__ __forceinline__ void publish(float value, int64 to_other) const {
-    const float next = __shfl_down_sync(FULL_WARP, value, 1);
-    if (!valid || threadIdx.x % 2) return;
-    ::publish(reinterpret_cast<uint32*>(place), pack_pair<Element>(value, next));
+  __device__ __forceinline__ void publish(float low, float high, int64 to_other) const {
+    ::publish(reinterpret_cast<uint32*>(place), pack_pair<Element>(low, high));
     mark_not_there(reinterpret_cast<uint32*>(place + to_other));
   }
 

@@ -74,9 +74,9 @@ __host__ __device__ constexpr int units_of(int rows, int num_blocks) { return ce
 constexpr int MIDDLE_UNITS = units_of(MIDDLE, NUM_BLOCKS);
 constexpr int PAIRED = GATED ? 2 : 1;
 constexpr int UNITS = round_up(larger(units_of(QKV_ROWS, NUM_PRODUCERS), MIDDLE_UNITS* PAIRED), PAIRED);
-constexpr int TILES = ceil_div(UNITS, 2);
 constexpr int RESULT_ROWS = UNITS * UNIT;
-constexpr int SUM_STRIDE = RESULT_ROWS + 4;  // floats between tokens
+constexpr int SUM = RESULT_ROWS, SQUARES = RESULT_ROWS + 1;  // where the moments are among the sums; squares in two
+constexpr int SUM_ROWS = RESULT_ROWS + 3;
 
 // What all thread blocks wait for is published several times, so that fewer of them ask for the same line of
 // memory. Each copy is made by threads of its own.
@@ -86,16 +86,29 @@ constexpr int COPIES =
 __host__ __device__ constexpr int segment_of(int inner) { return inner / NUM_WARPS; }  // of a warp
 __host__ __device__ constexpr int steps_of(int inner) { return segment_of(inner) / STEP; }
 
-constexpr int LONGEST_SEGMENT = larger(larger(segment_of(HIDDEN), segment_of(MIDDLE)), segment_of(ATTENDED));
-constexpr int ROW_STRIDE = LONGEST_SEGMENT + 32;  // elements between tokens; no bank conflicts
+// Where element `k` of a row of `inner` lies that is published to be multiplied: what a lane needs of two steps,
+// which is every other word of a piece of either, lies together.
+__host__ __device__ constexpr int place_of(int inner, int k) {
+  const int within = k % segment_of(inner), step = within / STEP, column = within % STEP / PIECE * 2 + k / 2 % 2;
+  const int paired = step / 2 * 2 + 1 < steps_of(inner);
+  return k - within + step / 2 * 2 * STEP + column * (paired ? 8 : 4) + (paired ? step % 2 * 4 : 0) +
+         k / 4 % 2 * 2 + k % 2;
+}
+
+constexpr int ROW_STRIDE = segment_of(HIDDEN) + 32;  // elements between tokens; no bank conflicts
 constexpr int NORM_STEPS = steps_of(HIDDEN);
+
+// Columns of a product's input: 2t and 2t + 1 are the even and the odd words of token t. Behind a norm they are
+// multiplied by the norm's scales, and as many more columns are the same as it is, for its moments.
+constexpr int COLUMNS = 2 * NUM_TOKENS;
 
 static_assert(HEAD_SIZE == 64, "a lane has two dimensions of the values");
 static_assert(HIDDEN % (NUM_WARPS * STEP) == 0 && MIDDLE % (NUM_WARPS * STEP) == 0, "every warp gets whole steps");
 static_assert(ATTENDED % (NUM_WARPS * STEP) == 0, "every warp gets whole steps");
 static_assert(HIDDEN / UNIT <= NUM_PRODUCERS, "a producer has one unit of the residual stream at most");
 static_assert(RESULT_ROWS * NUM_TOKENS <= NUM_THREADS, "a thread has one result at most");
-static_assert(NUM_TOKENS <= 8, "tokens are the columns of a product");
+static_assert(2 * COLUMNS <= 8, "a product has room for the columns of all tokens, twice");
+static_assert(NUM_WARPS % 2 == 0, "sums of two warps at a time");
 
 // What a row of a product behind a norm adds up to, with the norm taken out of the sum: factor * (sum of weights
 // times scaled inputs - mean * `scales`) + `base`, where `scales` is the sum of weights times scales, and `base`

@@ -48,6 +48,13 @@ __device__ __forceinline__ void fill_ring(Shared& shared, const Element* head, i
   }
 }
 
+// The lane's words of step `s` of the rows that lie normalised in shared memory.
+__device__ __forceinline__ void normalised_words(uint32 (&words)[2], const Shared& shared, const Place& place,
+                                                 int s) {
+  const Element* row = shared.rows[place.warp] + words_token(place) * ROW_STRIDE;
+  choose_words(words, load_16(row + s * STEP + place.q * PIECE), has_odd_words(place));
+}
+
 // The products of the rows that lie normalised in shared memory, rounded and written to `logits` `[num_tokens,
 // vocab_size]`; the best of each token in `shared.best`. Warps take turns with finishing a tile. Ends in a barrier.
 __device__ __forceinline__ void multiply_vocabulary(Shared& shared, Element* logits, int vocab_size) {
@@ -56,9 +63,9 @@ __device__ __forceinline__ void multiply_vocabulary(Shared& shared, Element* log
   const Place place;
   const int num_tiles = num_tiles_of(vocab_size);
   const int row = place.lane % TILE_ROWS, token = place.lane / TILE_ROWS;
-  uint4 pieces[NORM_STEPS];
+  uint32 words[NORM_STEPS][2];
 #pragma unroll
-  for (int s = 0; s < NORM_STEPS; s++) pieces[s] = input_piece(shared, place, s);
+  for (int s = 0; s < NORM_STEPS; s++) normalised_words(words[s], shared, place, s);
   uint64 best = 0;
 #pragma unroll 1
   for (int i = 0; i < num_tiles; i++) {
@@ -72,13 +79,17 @@ __device__ __forceinline__ void multiply_vocabulary(Shared& shared, Element* log
       below[s] = load_16(from + UNIT * HIDDEN_STRIDE + s * STEP);
     }
     tell_read(shared.tile_read[at]);
-    float sums[4] = {};
+    float sums[2][4] = {};
 #pragma unroll
-    for (int s = 0; s < NORM_STEPS; s++) multiply_step(sums, above[s], below[s], pieces[s]);
-    share_sums(shared.sums[i % 2][place.warp], sums, place, 0);
+    for (int s = 0; s < NORM_STEPS; s++) {
+      multiply_unit(sums[0], above[s], words[s]);
+      multiply_unit(sums[1], below[s], words[s]);
+    }
+    share_sums(shared.sums[i % 2], sums[0], place, 0);
+    share_sums(shared.sums[i % 2], sums[1], place, 1);
     sync_warps();
     if (place.warp != i % NUM_WARPS || token >= NUM_TOKENS || tile_row(i) + row >= vocab_size) continue;
-    const Element value = from_float<Element>(total(shared.sums[i % 2], row, token));
+    const Element value = from_float<Element>(total(shared.sums[i % 2][token][row]));
     logits[static_cast<int64>(token) * vocab_size + tile_row(i) + row] = value;
     best = max(best, argmax_key(to_float(value), tile_row(i) + row));
   }

@@ -43,20 +43,28 @@ __device__ __forceinline__ void look(uint32 (&words)[WORDS], const void* address
   }
 }
 
-// Words of `ROWS` rows that lie `stride` elements apart, once they are all there.
+// NOT_THERE is higher than any number that has come: one comparison for all words.
+template <int WORDS>
+__device__ __forceinline__ uint32 highest_of(const uint32 (&words)[WORDS]) {
+  if constexpr (WORDS == 4) return max(max(words[0], words[1]), max(words[2], words[3]));
+  uint32 highest = words[0];
+#pragma unroll
+  for (int w = 1; w < WORDS; w++) highest = max(highest, words[w]);
+  return highest;
+}
+
+// Words of `ROWS` rows that lie `stride` elements apart, once all of the warp's are there. By all lanes of a warp,
+// which stay together: lanes that leave a loop one by one take half a microsecond to meet again.
 template <int ROWS, int WORDS>
 __device__ __forceinline__ void await_words(uint32 (&words)[ROWS][WORDS], const Element* first, int stride) {
 #pragma unroll 1
   for (int looks = 0;; looks++) {
-    bool all = true;
+    uint32 highest = 0;
 #pragma unroll
     for (int r = 0; r < ROWS; r++) look<WORDS>(words[r], first + r * stride);
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-#pragma unroll
-      for (int w = 0; w < WORDS; w++) all = all && words[r][w] != NOT_THERE;
-    }
-    if (all) return;
+    for (int r = 0; r < ROWS; r++) highest = max(highest, highest_of(words[r]));
+    if (!__any_sync(FULL_WARP, highest == NOT_THERE)) return;
     if (looks == MAX_LOOKS) __trap();  // a thread block is missing: an error, instead of a GPU that never answers
   }
 }

@@ -70,3 +70,12 @@ inline __half2 __floats2half2_rn(float x, float y) { return {__float2half_rn(x),
 inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) {
   return {__float2bfloat16_rn(x), __float2bfloat16_rn(y)};
 }
+
+// A float holds every product of two such numbers without rounding, so there is one rounding as in the adder.
+inline __half2 __hmul2(__half2 a, __half2 b) {
+  return __floats2half2_rn(__half2float(a.x) * __half2float(b.x), __half2float(a.y) * __half2float(b.y));
+}
+inline __nv_bfloat162 __hmul2(__nv_bfloat162 a, __nv_bfloat162 b) {
+  return __floats2bfloat162_rn(__bfloat162float(a.x) * __bfloat162float(b.x),
+                               __bfloat162float(a.y) * __bfloat162float(b.y));
+}
