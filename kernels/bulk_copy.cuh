@@ -13,6 +13,9 @@ __device__ __forceinline__ uint64 pass_through_cache() {
   return policy;
 }
 
+// What the thread has written to shared memory and which barriers it has initialised, before copies get there.
+__device__ __forceinline__ void show_to_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
 // 16 bytes or a multiple, told to `barrier`.
 __device__ __forceinline__ void copy_bulk(void* to, const void* from, uint32 bytes, uint32 barrier) {
   asm volatile(

@@ -7,6 +7,16 @@
 
 constexpr int CHOOSER = NUM_BLOCKS - 1;  // has as few tiles of the vocabulary as any
 
+// But for `at`, which takes a division.
+__device__ __forceinline__ StateBefore read_state(const int* positions, const int* seq_lens, const int* step,
+                                                  const int* launches) {
+  StateBefore state;
+#pragma unroll
+  for (int t = 0; t < NUM_TOKENS; t++) state.positions[t] = positions[t], state.seq_lens[t] = seq_lens[t];
+  state.launches = *launches, state.step = *step;
+  return state;
+}
+
 __device__ __forceinline__ uint64 await_key(const uint64* place) {
   uint64 key = 0;
   for (int looks = 0; key == 0; looks++) {
@@ -34,16 +44,16 @@ __device__ __forceinline__ bool choose(Shared& shared, uint64* best_of_all, bool
   return true;
 }
 
-// What the state's tensors are for the next step; `at` says where in the history.
+// What the state's tensors are for the next step.
 __device__ __forceinline__ void move_on(const Shared& shared, int* token_ids, int* positions, int* seq_lens,
-                                        int* history, int at) {
+                                        int* history) {
+  const StateBefore& before = shared.before;
   const int token = threadIdx.x;
   if (token >= NUM_TOKENS) return;
   const int next = argmax_row(shared.best[token]);
-  history[at * NUM_TOKENS + token] = next;
+  history[before.at * NUM_TOKENS + token] = next;
   token_ids[token] = next;
-  if (positions[token] >= 0) {
-    positions[token] += 1;
-    seq_lens[token] += 1;
-  }
+  if (before.positions[token] < 0) return;
+  positions[token] = before.positions[token] + 1;
+  seq_lens[token] = before.seq_lens[token] + 1;
 }

@@ -38,8 +38,11 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1)
                       Element* __restrict__ logits,      // [num_tokens, vocab_size]
                       uint64* __restrict__ best_of_all,  // two sets of [NUM_BLOCKS, num_tokens], zeros at first
                       int* __restrict__ launches,        // [1]: counted; says which set of memory is published in
-                      Element* __restrict__ published_memory,        // two sets of `Published`, NOT_THERE at first
-                      const int4* __restrict__ layer_words,          // [num_layers] of Layer
+                      Element* __restrict__ published_memory,  // two sets of `Published`, NOT_THERE at first
+                      const Layer* __restrict__ layers,        // [num_layers]
+                      const Element* __restrict__ first_norm,  // the beginning of the first layer, which
+                      const Element* __restrict__ first_into,  // nobody has to look up
+                      const RowConstants* __restrict__ first_constants,
                       const Element* __restrict__ token_vectors,     // [., HIDDEN]
                       const Element* __restrict__ position_vectors,  // [., HIDDEN], or null
                       const float2* __restrict__ rotations,  // [., HEAD_SIZE / 2] cosine and sine, with ROTARY
@@ -51,28 +54,36 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1)
                       float scale, float epsilon) {
   extern __shared__ __align__(128) unsigned char shared_memory[];
   Shared& shared = *reinterpret_cast<Shared*>(shared_memory);
-#pragma unroll 1
-  for (int i = threadIdx.x; i < num_layers * LAYER_WORDS; i += NUM_THREADS) {
-    reinterpret_cast<int4*>(shared.layers)[i] = layer_words[i];
-  }
-  const Embeddings embeddings(token_vectors, position_vectors, token_ids, positions, position_offset);
-  if (threadIdx.x < NUM_TOKENS) shared.best[threadIdx.x] = 0;
-  prepare_slots(shared);
-  __syncthreads();
   if (threadIdx.x >= NUM_THREADS) {
+    fill_first(shared, {first_norm, first_into, first_constants}, layers, num_layers);
+    sync_all();
     fill_slots(shared, num_layers);
     fill_ring(shared, head, vocab_size, num_layers);
     return;
   }
 
+  // What is looked up is asked for all at once, and only then waited for.
+  StateBefore before = read_state(positions, seq_lens, step, launches);
+  int tokens[NUM_TOKENS];
+#pragma unroll
+  for (int t = 0; t < NUM_TOKENS; t++) tokens[t] = token_ids[t];
+  prepare_slots(shared);
+  const Embeddings embeddings(token_vectors, position_vectors, tokens, before.positions, position_offset);
+  if (threadIdx.x == 0) {
+    before.at = before.step % history_len;
+    shared.before = before;
+  }
+  if (threadIdx.x < NUM_TOKENS) shared.best[threadIdx.x] = 0;
+  sync_all();
+
   NormWeights last;  // asked for now, since it would take its time then
   last.load(norm, shift);
-  const bool odd = *launches & 1;
-  const int at = *step % history_len;
+  const bool odd = before.launches & 1;
   const int64 set_elements = static_cast<int64>(num_layers) * Published::ELEMENTS;
   const int64 to_other = odd ? -set_elements : set_elements;
   Element* const memory = published_memory + (odd ? set_elements : 0);
   if (producer_index() < 0) {
+    wait(shared_address(&shared.layers_filled), 0);
     const Column column(positions, block_tables, max_blocks);
     attend_layers(shared, memory, column, rotations, num_layers, scale, epsilon, to_other);
   } else {
@@ -81,9 +92,9 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1)
 
   collect_normalised(shared, Published(memory, num_layers - 1).stream(my_copy(), 1), last, epsilon);
   multiply_vocabulary(shared, logits, vocab_size);
-  if (choose(shared, best_of_all, odd)) move_on(shared, token_ids, positions, seq_lens, history, at);
+  if (choose(shared, best_of_all, odd)) move_on(shared, token_ids, positions, seq_lens, history);
   if (blockIdx.x == CHOOSER && threadIdx.x == 0) {
-    *step += 1;
-    *launches += 1;
+    *step = shared.before.step + 1;
+    *launches = shared.before.launches + 1;
   }
 }

@@ -68,6 +68,12 @@ static_assert(RING >= 2, "one tile is read while another one comes");
 // What the warps have summed up for each token and row, side by side.
 using Sums = float[NUM_TOKENS][SUM_ROWS][NUM_WARPS];
 
+// The state before the step; read at its beginning, since at its end nobody can wait for memory.
+struct StateBefore {
+  int launches, step, at;  // `at`: in the history
+  int positions[NUM_TOKENS], seq_lens[NUM_TOKENS];
+};
+
 struct Shared {
   union {
     Slots slots;
@@ -75,6 +81,7 @@ struct Shared {
   };
   // Of each slot, a phase for each layer: it has been filled, and all threads have read it. Of each tile likewise.
   uint64 into_filled[2], into_read[2], back_filled[2], back_read[2], tile_filled[RING], tile_read[RING];
+  uint64 layers_filled;
   __align__(16) Layer layers[MAX_LAYERS];
   __align__(16) Sums sums[3];                                      // of products in turn
   __align__(16) float2 moments[NUM_TOKENS][NUM_WARPS];             // before the vocabulary: sum and sum of squares
@@ -85,4 +92,5 @@ struct Shared {
   float2 state[NUM_WARPS][GROUP_SIZE];  // m, l
   float new_score[GROUP_SIZE];
   uint64 best[NUM_TOKENS];
+  StateBefore before;
 };

@@ -129,10 +129,10 @@ struct Layer {
   Element* key_cache;    // [num_blocks, NUM_KV_HEADS, HEAD_SIZE / 8, BLOCK_SIZE, 8]
   Element* value_cache;  // [num_blocks, NUM_KV_HEADS, HEAD_SIZE, BLOCK_SIZE]
 };
-constexpr int LAYER_WORDS = sizeof(Layer) / sizeof(int4);
 
-// All warps that compute.
+// All warps that compute; all warps.
 __device__ __forceinline__ void sync_warps() { sync_named(1, NUM_THREADS); }
+__device__ __forceinline__ void sync_all() { sync_named(2, NUM_THREADS + WARP_SIZE); }
 
 // The thread has read a slot.
 __device__ __forceinline__ void tell_read(uint64& barrier) { arrive(shared_address(&barrier)); }

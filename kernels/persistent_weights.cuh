@@ -67,13 +67,32 @@ __device__ __forceinline__ void fill_back(Shared& shared, BackSlot<INNER>& slot,
   }
 }
 
-// Fills every slot for layer after layer, when all other warps have read what was there: the work of a warp.
+// What comes first, before anything else happens: the work of the warp that copies, which needs nothing but itself.
+// `first`: half of the first layer, which nobody has to look up; `layers`: the tensors of all of them.
+__device__ __forceinline__ void fill_first(Shared& shared, const Half& first, const Layer* layers, int num_layers) {
+  const bool leads = threadIdx.x % WARP_SIZE == 0;
+  const uint32 barrier = shared_address(&shared.layers_filled), bytes = num_layers * sizeof(Layer);
+  if (leads) {
+    init_barrier(shared_address(&shared.into_filled[0]), 1);
+    init_barrier(barrier, 1);
+    show_to_copies();
+  }
+  __syncwarp();
+  if (producer_index() >= 0) fill_into(shared, first, 0);
+  if (!leads) return;
+  expect_bytes(barrier, bytes);
+  copy_bulk(shared.layers, layers, bytes, barrier);
+}
+
+// Fills every slot for layer after layer, when all other warps have read what was there: the work of a warp, after
+// `fill_first`, whose weights are in a hurry: the next ones are asked for when those are there.
 //
 // NOTE: a number that somebody waits for takes twice as long where weights come at the same time. So the weights of
 // both halves are asked for in one go, where a layer waits longest: when what queries, keys and values are made of
 // has come, and the next thing to come is attention.
 __device__ __forceinline__ void fill_slots(Shared& shared, int num_layers) {
   const bool attends = producer_index() < 0, adds = !attends && producer_index() < HIDDEN / UNIT;
+  wait(shared_address(&shared.layers_filled), 0);
 #pragma unroll 1
   for (int i = 0; i < 2 * num_layers; i++) {
     const int half = i % 2, layer = i / 2;
@@ -82,7 +101,11 @@ __device__ __forceinline__ void fill_slots(Shared& shared, int num_layers) {
     if (half == 0 && attends) continue;
     if (layer > 0) wait(shared_address(&shared.into_read[half]), parity);
     if (layer > 0 && half == 1 && !attends) wait(shared_address(&shared.into_read[0]), layer % 2);
-    fill_into(shared, tensors, half);
+    if (i == 0) {
+      wait(shared_address(&shared.into_filled[0]), 0);
+    } else {
+      fill_into(shared, tensors, half);
+    }
     if (!adds) continue;
     if (layer > 0) wait(shared_address(&shared.back_read[half]), parity);
     if (half == 0) {
@@ -93,21 +116,24 @@ __device__ __forceinline__ void fill_slots(Shared& shared, int num_layers) {
   }
 }
 
-// Before the first copy, by all threads; a barrier comes after it. Biases that a model has not are not copied: they
-// are zeros then.
+// Before all other copies, by all warps that compute; a barrier comes after it. Biases that a model has not are not
+// copied: they are zeros then.
 __device__ __forceinline__ void prepare_slots(Shared& shared) {
-  if (threadIdx.x < UNIT)
-    shared.slots.out.bias[threadIdx.x] = shared.slots.down.bias[threadIdx.x] = from_float<Element>(0.0f);
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // the zeros come before the copies
-  if (threadIdx.x < 2) {
-    init_barrier(shared_address(&shared.into_filled[threadIdx.x]), 1);
-    init_barrier(shared_address(&shared.back_filled[threadIdx.x]), 1);
-    init_barrier(shared_address(&shared.into_read[threadIdx.x]), NUM_THREADS);
-    init_barrier(shared_address(&shared.back_read[threadIdx.x]), NUM_THREADS);
+  const int thread = threadIdx.x;
+  if (thread < UNIT) {
+    shared.slots.out.bias[thread] = shared.slots.down.bias[thread] = from_float<Element>(0.0f);
+    show_to_copies();
   }
-  if (threadIdx.x < RING) {
-    init_barrier(shared_address(&shared.tile_filled[threadIdx.x]), 1);
-    init_barrier(shared_address(&shared.tile_read[threadIdx.x]), NUM_THREADS);
+  if (thread % WARP_SIZE > 0) return;
+#pragma unroll 1
+  for (int i = thread / WARP_SIZE; i < RING; i += NUM_WARPS) {  // a warp for each: lanes would take turns
+    init_barrier(shared_address(&shared.tile_filled[i]), 1);
+    init_barrier(shared_address(&shared.tile_read[i]), NUM_THREADS);
+    if (i >= 2) continue;
+    if (i == 1) init_barrier(shared_address(&shared.into_filled[i]), 1);
+    init_barrier(shared_address(&shared.back_filled[i]), 1);
+    init_barrier(shared_address(&shared.into_read[i]), NUM_THREADS);
+    init_barrier(shared_address(&shared.back_read[i]), NUM_THREADS);
   }
   publish_barriers();
 }

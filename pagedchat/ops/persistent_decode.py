@@ -45,6 +45,7 @@ class PersistentDecode:
         device = model.head.device
         self._folded = [layer.constants() for layer in model.layers]  # kept: the kernel knows their addresses
         rows = [layer.addresses(*pair) for layer, pair in zip(model.layers, self._folded, strict=True)]
+        self._first = rows[0][:3]
         self._layers = torch.tensor(list(chain.from_iterable(rows)), dtype=torch.int64, device=device)
         elements = plan.published_elements(model.shape, num_tokens) * len(model.layers)
         self._published = torch.full((2 * elements,), -1, dtype=torch.int16, device=device)
@@ -76,6 +77,7 @@ class PersistentDecode:
             self._launches.data_ptr(),
             self._published.data_ptr(),
             self._layers.data_ptr(),
+            *self._first,
             model.token_vectors.data_ptr(),
             address(model.position_vectors),
             address(model.rotations),
