@@ -25,7 +25,6 @@
 
 #include "persistent_attention.cuh"
 #include "persistent_products.cuh"
-#include "persistent_choice.cuh"
 #include "persistent_vocabulary.cuh"
 
 // Grid: (NUM_BLOCKS), NUM_WARPS * 32 + 32 threads, all at the same time; `Shared` is dynamic shared memory.
@@ -73,7 +72,6 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1)
     before.at = before.step % history_len;
     shared.before = before;
   }
-  if (threadIdx.x < NUM_TOKENS) shared.best[threadIdx.x] = 0;
   sync_all();
 
   NormWeights last;  // asked for now, since it would take its time then
@@ -92,9 +90,14 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1)
 
   collect_normalised(shared, Published(memory, num_layers - 1).stream(my_copy(), 1), last, epsilon);
   multiply_vocabulary(shared, logits, vocab_size);
-  if (choose(shared, best_of_all, odd)) move_on(shared, token_ids, positions, seq_lens, history);
-  if (blockIdx.x == CHOOSER && threadIdx.x == 0) {
-    *step = shared.before.step + 1;
-    *launches = shared.before.launches + 1;
-  }
+  if (threadIdx.x >= WARP_SIZE) return;
+  const uint64* const keys = publish_best(shared, best_of_all);
+  if (blockIdx.x != CHOOSER) return;
+  uint64 best[NUM_TOKENS];
+#pragma unroll
+  for (int t = 0; t < NUM_TOKENS; t++) best[t] = await_best(keys, t);
+  if (threadIdx.x > 0) return;
+  move_on(shared.before, best, token_ids, positions, seq_lens, history);
+  *step = shared.before.step + 1;
+  *launches = shared.before.launches + 1;
 }

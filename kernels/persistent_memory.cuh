@@ -91,6 +91,6 @@ struct Shared {
   __align__(16) float output[NUM_WARPS][GROUP_SIZE][HEAD_SIZE];
   float2 state[NUM_WARPS][GROUP_SIZE];  // m, l
   float new_score[GROUP_SIZE];
-  uint64 best[NUM_TOKENS];
+  uint64 best[NUM_WARPS][NUM_TOKENS];  // keys of tokens that a warp has found
   StateBefore before;
 };

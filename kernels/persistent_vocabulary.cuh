@@ -3,7 +3,7 @@
 
 #pragma once
 
-#include "argmax.cuh"
+#include "persistent_choice.cuh"
 #include "persistent_products.cuh"
 
 constexpr int TILE_ROWS = 2 * UNIT;
@@ -56,7 +56,8 @@ __device__ __forceinline__ void normalised_words(uint32 (&words)[2], const Share
 }
 
 // The products of the rows that lie normalised in shared memory, rounded and written to `logits` `[num_tokens,
-// vocab_size]`; the best of each token in `shared.best`. Warps take turns with finishing a tile. Ends in a barrier.
+// vocab_size]`; the best of each token and warp in `shared.best`. Warps take turns with finishing a tile. Ends in a
+// barrier.
 __device__ __forceinline__ void multiply_vocabulary(Shared& shared, Element* logits, int vocab_size) {
   static_assert(TILE_ROWS * NUM_TOKENS <= WARP_SIZE && TILE_ROWS <= RESULT_ROWS,
                 "a warp has all results of a tile");
@@ -93,6 +94,10 @@ __device__ __forceinline__ void multiply_vocabulary(Shared& shared, Element* log
     logits[static_cast<int64>(token) * vocab_size + tile_row(i) + row] = value;
     best = max(best, argmax_key(to_float(value), tile_row(i) + row));
   }
-  if (best > 0) atomicMax(&shared.best[token], best);
+#pragma unroll
+  for (int t = 0; t < NUM_TOKENS; t++) {
+    const uint64 highest = warp_best(token == t ? best : 0);
+    if (place.lane == 0) shared.best[place.warp][t] = highest;
+  }
   sync_warps();
 }
