@@ -57,13 +57,26 @@ struct Slots {
 };
 
 // Rows of the vocabulary, 16 at a time, where the slots were and behind them: so many have room where the first
-// slot was, where both slots of weights behind a norm were, and where any slot was; the others come early.
-constexpr int TILE_BYTES = 2 * UNIT * HIDDEN_STRIDE * sizeof(Element);
+// slot was, where both slots of weights behind a norm were, and where any slot was; the others come early. Rows lie
+// as they do in memory, so that one copy brings them all.
+constexpr int TILE_ROWS = 2 * UNIT;
+constexpr int TILE_BYTES = TILE_ROWS * HIDDEN * sizeof(Element);
 constexpr int RING_IN_FIRST = sizeof(IntoSlot) / TILE_BYTES;
 constexpr int RING_IN_INTO = 2 * sizeof(IntoSlot) / TILE_BYTES;
 constexpr int RING_IN_SLOTS = smaller(RING, ceil_div(sizeof(Slots), TILE_BYTES));
 constexpr int EARLY_TILES = RING - RING_IN_SLOTS;
 static_assert(RING >= 2, "one tile is read while another one comes");
+
+// The warps that share a tile of the vocabulary, each a part of its columns of a few steps. Other warps have other
+// tiles meanwhile.
+constexpr int MOST_PART_STEPS = 8;
+constexpr int parts_of_a_tile() {
+  int parts = 1;
+  while (NUM_WARPS % parts > 0 || HIDDEN / STEP / parts > MOST_PART_STEPS) parts++;
+  return parts;
+}
+constexpr int PARTS = parts_of_a_tile(), TEAMS = NUM_WARPS / PARTS;
+constexpr int PART = HIDDEN / PARTS, PART_STEPS = PART / STEP;
 
 // What the warps have summed up for each token and row, side by side.
 using Sums = float[NUM_TOKENS][SUM_ROWS][NUM_WARPS];
@@ -77,13 +90,14 @@ struct StateBefore {
 struct Shared {
   union {
     Slots slots;
-    Element ring[RING][2 * UNIT][HIDDEN_STRIDE];
+    Element ring[RING][TILE_ROWS][HIDDEN];
   };
   // Of each slot, a phase for each layer: it has been filled, and all threads have read it. Of each tile likewise.
   uint64 into_filled[2], into_read[2], back_filled[2], back_read[2], tile_filled[RING], tile_read[RING];
   uint64 layers_filled;
   __align__(16) Layer layers[MAX_LAYERS];
   __align__(16) Sums sums[3];                                      // of products in turn
+  float tile_sums[TEAMS][2][PARTS][NUM_TOKENS][TILE_ROWS];         // of the vocabulary, of a team's tiles in turn
   __align__(16) float2 moments[NUM_TOKENS][NUM_WARPS];             // before the vocabulary: sum and sum of squares
   __align__(16) Element rows[NUM_WARPS][NUM_TOKENS * ROW_STRIDE];  // a warp's part of the input
   __align__(16) Element vectors[GROUP_SIZE + 2][HEAD_SIZE];        // queries of a KV head, the new key and value

@@ -6,8 +6,6 @@
 #include "persistent_choice.cuh"
 #include "persistent_products.cuh"
 
-constexpr int TILE_ROWS = 2 * UNIT;
-
 // Tiles of a thread block: every NUM_BLOCKS-th.
 __device__ __forceinline__ int num_tiles_of(int vocab_size) {
   return ceil_div(ceil_div(vocab_size, TILE_ROWS) - static_cast<int>(blockIdx.x), NUM_BLOCKS);
@@ -17,20 +15,19 @@ __device__ __forceinline__ int tile_row(int index) { return (blockIdx.x + index 
 // The place of tile `index` in the ring. The first ones are behind the slots.
 __device__ __forceinline__ int tile_place(int index) { return (index + RING_IN_SLOTS) % RING; }
 
+// By one thread.
 __device__ __forceinline__ void fill_tile(Shared& shared, const Element* head, int vocab_size, int index) {
   constexpr int ROW_BYTES = HIDDEN * sizeof(Element);
-  const int lane = threadIdx.x % WARP_SIZE, place = tile_place(index);
+  const int place = tile_place(index), row = tile_row(index);
   const uint32 barrier = shared_address(&shared.tile_filled[place]);
-  const int row = tile_row(index), num_rows = min(TILE_ROWS, vocab_size - row);
-  if (lane == 0) expect_bytes(barrier, num_rows * ROW_BYTES);
-  __syncwarp();
-  if (lane < num_rows) {
-    copy_bulk(shared.ring[place][lane], head + static_cast<int64>(row + lane) * HIDDEN, ROW_BYTES, barrier);
-  }
+  const uint32 bytes = min(TILE_ROWS, vocab_size - row) * ROW_BYTES;
+  expect_bytes(barrier, bytes);
+  copy_bulk(shared.ring[place], head + static_cast<int64>(row) * HIDDEN, bytes, barrier);
 }
 
-// The work of the warp that copies, after `fill_slots`.
+// The work of the warp that copies, after `fill_slots`; a thread of it is enough.
 __device__ __forceinline__ void fill_ring(Shared& shared, const Element* head, int vocab_size, int num_layers) {
+  if (threadIdx.x % WARP_SIZE > 0) return;
   const bool attends = producer_index() < 0, adds = !attends && producer_index() < HIDDEN / UNIT;
   const uint32 last = (num_layers - 1) % 2;  // parity of the last layer
   const int num_tiles = num_tiles_of(vocab_size);
@@ -48,49 +45,72 @@ __device__ __forceinline__ void fill_ring(Shared& shared, const Element* head, i
   }
 }
 
-// The lane's words of step `s` of the rows that lie normalised in shared memory.
-__device__ __forceinline__ void normalised_words(uint32 (&words)[2], const Shared& shared, const Place& place,
-                                                 int s) {
-  const Element* row = shared.rows[place.warp] + words_token(place) * ROW_STRIDE;
-  choose_words(words, load_16(row + s * STEP + place.q * PIECE), has_odd_words(place));
+// In a tile the same piece of two neighbouring rows is in the same banks. Hence lanes of odd rows take the two
+// steps of a pair the other way round. What those are multiplied by, the other way round as well, is a column of
+// its own in the product: 2t goes with even rows, 2t + 1 with odd ones.
+__device__ __forceinline__ int turned_step(int step, int row) {
+  const int other = step ^ (row & 1);
+  return other < PART_STEPS ? other : step;
+}
+
+// The lane's operand of step `s`, out of what all warps have normalised.
+__device__ __forceinline__ uint4 normalised_piece(const Shared& shared, const Place& place, int s) {
+  const int step = place.warp % PARTS * PART_STEPS + turned_step(s, place.g);
+  const int token = place.g / 2 % NUM_TOKENS;
+  return load_16(shared.rows[step / NORM_STEPS] + token * ROW_STRIDE + step % NORM_STEPS * STEP + place.q * PIECE);
+}
+
+// A tile times the warp's part of the inputs, beside the sums of the other parts.
+__device__ __forceinline__ void multiply_part(Shared& shared, const uint4 (&inputs)[PART_STEPS], int at,
+                                              float (&to)[NUM_TOKENS][TILE_ROWS]) {
+  constexpr int CHAINS = smaller(PART_STEPS, 4);  // of products that do not wait for each other
+  const Place place;
+  const Element* from = shared.ring[at][place.g] + place.warp % PARTS * PART + place.q * PIECE;
+  uint4 above[PART_STEPS], below[PART_STEPS];
+#pragma unroll
+  for (int s = 0; s < PART_STEPS; s++) {
+    above[s] = load_16(from + turned_step(s, place.g) * STEP);
+    below[s] = load_16(from + turned_step(s, place.g) * STEP + UNIT * HIDDEN);
+  }
+  tell_read(shared.tile_read[at]);
+  float sums[CHAINS][4] = {};
+#pragma unroll
+  for (int s = 0; s < PART_STEPS; s++) multiply_step(sums[s % CHAINS], above[s], below[s], inputs[s]);
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    float even = 0.0f, odd = 0.0f;
+#pragma unroll
+    for (int c = 0; c < CHAINS; c++) even += sums[c][2 * i], odd += sums[c][2 * i + 1];
+    if (place.q < NUM_TOKENS) to[place.q][i * UNIT + place.g] = place.g % 2 ? odd : even;
+  }
 }
 
 // The products of the rows that lie normalised in shared memory, rounded and written to `logits` `[num_tokens,
-// vocab_size]`; the best of each token and warp in `shared.best`. Warps take turns with finishing a tile. Ends in a
-// barrier.
+// vocab_size]`; the best of each token and warp in `shared.best`. Teams of warps take turns with tiles, and in a
+// team warps with finishing them. Begins and ends with a barrier.
 __device__ __forceinline__ void multiply_vocabulary(Shared& shared, Element* logits, int vocab_size) {
-  static_assert(TILE_ROWS * NUM_TOKENS <= WARP_SIZE && TILE_ROWS <= RESULT_ROWS,
-                "a warp has all results of a tile");
+  static_assert(TILE_ROWS * NUM_TOKENS <= WARP_SIZE, "a warp has all results of a tile");
+  constexpr int FIRST_BARRIER = 3;  // of the teams
   const Place place;
-  const int num_tiles = num_tiles_of(vocab_size);
+  const int num_tiles = num_tiles_of(vocab_size), team = place.warp / PARTS;
   const int row = place.lane % TILE_ROWS, token = place.lane / TILE_ROWS;
-  uint32 words[NORM_STEPS][2];
+  sync_warps();
+  uint4 inputs[PART_STEPS];
 #pragma unroll
-  for (int s = 0; s < NORM_STEPS; s++) normalised_words(words[s], shared, place, s);
+  for (int s = 0; s < PART_STEPS; s++) inputs[s] = normalised_piece(shared, place, s);
   uint64 best = 0;
 #pragma unroll 1
-  for (int i = 0; i < num_tiles; i++) {
+  for (int i = team, turn = 0; i < num_tiles; i += TEAMS, turn++) {
     const int at = tile_place(i);
-    const Element* from = shared.ring[at][place.g] + place.warp * segment_of(HIDDEN) + place.q * PIECE;
+    auto& sums = shared.tile_sums[team][turn % 2];
     wait(shared_address(&shared.tile_filled[at]), i / RING % 2);
-    uint4 above[NORM_STEPS], below[NORM_STEPS];
+    multiply_part(shared, inputs, at, sums[place.warp % PARTS]);
+    sync_named(FIRST_BARRIER + team, PARTS * WARP_SIZE);
+    if (place.warp % PARTS != turn % PARTS || token >= NUM_TOKENS || tile_row(i) + row >= vocab_size) continue;
+    float sum = 0.0f;
 #pragma unroll
-    for (int s = 0; s < NORM_STEPS; s++) {
-      above[s] = load_16(from + s * STEP);
-      below[s] = load_16(from + UNIT * HIDDEN_STRIDE + s * STEP);
-    }
-    tell_read(shared.tile_read[at]);
-    float sums[2][4] = {};
-#pragma unroll
-    for (int s = 0; s < NORM_STEPS; s++) {
-      multiply_unit(sums[0], above[s], words[s]);
-      multiply_unit(sums[1], below[s], words[s]);
-    }
-    share_sums(shared.sums[i % 2], sums[0], place, 0);
-    share_sums(shared.sums[i % 2], sums[1], place, 1);
-    sync_warps();
-    if (place.warp != i % NUM_WARPS || token >= NUM_TOKENS || tile_row(i) + row >= vocab_size) continue;
-    const Element value = from_float<Element>(total(shared.sums[i % 2][token][row]));
+    for (int p = 0; p < PARTS; p++) sum += sums[p][token][row];
+    const Element value = from_float<Element>(sum);
     logits[static_cast<int64>(token) * vocab_size + tile_row(i) + row] = value;
     best = max(best, argmax_key(to_float(value), tile_row(i) + row));
   }

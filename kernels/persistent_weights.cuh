@@ -128,7 +128,7 @@ __device__ __forceinline__ void prepare_slots(Shared& shared) {
 #pragma unroll 1
   for (int i = thread / WARP_SIZE; i < RING; i += NUM_WARPS) {  // a warp for each: lanes would take turns
     init_barrier(shared_address(&shared.tile_filled[i]), 1);
-    init_barrier(shared_address(&shared.tile_read[i]), NUM_THREADS);
+    init_barrier(shared_address(&shared.tile_read[i]), PARTS * WARP_SIZE);
     if (i >= 2) continue;
     if (i == 1) init_barrier(shared_address(&shared.into_filled[i]), 1);
     init_barrier(shared_address(&shared.back_filled[i]), 1);

@@ -106,14 +106,14 @@ class PersistentPlan:
     def _other_bytes(self, shape: PersistentShape, num_tokens: int) -> int:
         warps, group = self.num_warps, shape.group_size
         segment = max(shape.hidden, shape.middle, shape.attended) // warps
-        of_warp = 12 * num_tokens * (self.result_rows(shape) + 4) + 24 * num_tokens
+        of_warp = 12 * num_tokens * (self.result_rows(shape) + 4) + (24 + 8 * TILE_ROWS) * num_tokens
         of_warp += 2 * num_tokens * (segment + _PAD) + group * (4 * shape.head_size + 8 + 80)
         others = _LAYER_BYTES * MAX_LAYERS + (2 * group + 4) * shape.head_size + 8 * num_tokens
         return warps * of_warp + others + _SLACK_BYTES // 2
 
 
 def _tile_bytes(shape: PersistentShape) -> int:
-    return 2 * TILE_ROWS * (shape.hidden + _PAD)
+    return 2 * TILE_ROWS * shape.hidden
 
 
 @cache
