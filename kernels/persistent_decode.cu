@@ -68,6 +68,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1)
   for (int t = 0; t < NUM_TOKENS; t++) tokens[t] = token_ids[t];
   prepare_slots(shared);
   const Embeddings embeddings(token_vectors, position_vectors, tokens, before.positions, position_offset);
+  if (producer_index() >= 0) bring_embeddings(shared, embeddings);
   if (threadIdx.x == 0) {
     before.at = before.step % history_len;
     shared.before = before;

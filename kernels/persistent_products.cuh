@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "persistent_beginning.cuh"
 #include "persistent_norm.cuh"
 
 // What a lane needs of a slot, in registers before its input is there.
@@ -178,7 +179,7 @@ __device__ __forceinline__ void produce_layers(Shared& shared, Element* memory, 
     const uint32 parity = i / 2 % 2;
     const Published published(memory, i / 2);
     produce_into(shared, published, half, parity, epsilon, to_other, [&](uint32(&words)[NORM_STEPS][2]) {
-      if (i == 0) return collect_embeddings(words, embeddings);
+      if (i == 0) return take_embeddings(words, shared);
       collect<HIDDEN>(words, Published(memory, (i - 1) / 2).stream(my_copy(), 1 - half));
     });
     if (!adds) continue;
