@@ -46,77 +46,88 @@ __device__ __forceinline__ void fill_ring(Shared& shared, const Element* head, i
 }
 
 // In a tile the same piece of two neighbouring rows is in the same banks. Hence lanes of odd rows take the two
-// steps of a pair the other way round. What those are multiplied by, the other way round as well, is a column of
-// its own in the product: 2t goes with even rows, 2t + 1 with odd ones.
-__device__ __forceinline__ int turned_step(int step, int row) {
-  const int other = step ^ (row & 1);
-  return other < PART_STEPS ? other : step;
+// steps of a pair the other way round: so many elements are added to those of the step.
+__device__ __forceinline__ int turned(int step, bool odd) {
+  const int turn = odd ? STEP : 0;
+  return step % 2 ? -turn : step + 1 < PART_STEPS ? turn : 0;
 }
 
-// The lane's operand of step `s`, out of what all warps have normalised.
-__device__ __forceinline__ uint4 normalised_piece(const Shared& shared, const Place& place, int s) {
-  const int step = place.warp % PARTS * PART_STEPS + turned_step(s, place.g);
-  const int token = place.g / 2 % NUM_TOKENS;
-  return load_16(shared.rows[step / NORM_STEPS] + token * ROW_STRIDE + step % NORM_STEPS * STEP + place.q * PIECE);
+// The columns of the product, g of mma.cuh: even and odd words (`multiply_unit`) of a token's inputs for even rows,
+// the same for odd rows, whose steps are turned; then those of the next token.
+__device__ __forceinline__ void load_columns(uint32 (&words)[PART_STEPS][2], const Shared& shared,
+                                             const Place& place) {
+  constexpr int SEGMENT = segment_of(HIDDEN);
+  const int token = place.g / 4 % NUM_TOKENS;
+#pragma unroll
+  for (int s = 0; s < PART_STEPS; s++) {
+    const int k = place.warp % PARTS * PART + s * STEP + turned(s, place.g / 2 % 2);
+    const Element* from = shared.rows[k / SEGMENT] + token * ROW_STRIDE + k % SEGMENT;
+    choose_words(words[s], load_16(from + place.q * PIECE), place.g % 2);
+  }
 }
 
 // A tile times the warp's part of the inputs, beside the sums of the other parts.
-__device__ __forceinline__ void multiply_part(Shared& shared, const uint4 (&inputs)[PART_STEPS], int at,
-                                              float (&to)[NUM_TOKENS][TILE_ROWS]) {
-  constexpr int CHAINS = smaller(PART_STEPS, 4);  // of products that do not wait for each other
-  const Place place;
+__device__ __forceinline__ void multiply_part(Shared& shared, const uint32 (&words)[PART_STEPS][2], int at,
+                                              const Place& place, float (&to)[NUM_TOKENS][TILE_ROWS]) {
   const Element* from = shared.ring[at][place.g] + place.warp % PARTS * PART + place.q * PIECE;
-  uint4 above[PART_STEPS], below[PART_STEPS];
+  uint4 weights[2][PART_STEPS];
 #pragma unroll
-  for (int s = 0; s < PART_STEPS; s++) {
-    above[s] = load_16(from + turned_step(s, place.g) * STEP);
-    below[s] = load_16(from + turned_step(s, place.g) * STEP + UNIT * HIDDEN);
+  for (int i = 0; i < 2 * PART_STEPS; i++) {
+    const int step = i / 2;
+    weights[i % 2][step] = load_16(from + i % 2 * UNIT * HIDDEN + step * STEP + turned(step, place.g % 2));
   }
   tell_read(shared.tile_read[at]);
-  float sums[CHAINS][4] = {};
+  float sums[2][2][4] = {};  // of both units two chains of products that do not wait for each other
 #pragma unroll
-  for (int s = 0; s < PART_STEPS; s++) multiply_step(sums[s % CHAINS], above[s], below[s], inputs[s]);
+  for (int i = 0; i < 2 * PART_STEPS; i++)
+    multiply_unit(sums[i % 2][i / 2 % 2], weights[i % 2][i / 2], words[i / 2]);
+  if (place.q / 2 < NUM_TOKENS && place.q % 2 == place.g % 2) {
 #pragma unroll
-  for (int i = 0; i < 2; i++) {
-    float even = 0.0f, odd = 0.0f;
-#pragma unroll
-    for (int c = 0; c < CHAINS; c++) even += sums[c][2 * i], odd += sums[c][2 * i + 1];
-    if (place.q < NUM_TOKENS) to[place.q][i * UNIT + place.g] = place.g % 2 ? odd : even;
+    for (int u = 0; u < 2; u++)
+      to[place.q / 2][u * UNIT + place.g] = sums[u][0][0] + sums[u][0][3] + (sums[u][1][0] + sums[u][1][3]);
   }
+  __syncwarp();
+}
+
+// The logits of a tile, a lane each: the work of a warp, which meets again. Returns the lane's key, 0 for none.
+__device__ __forceinline__ uint64 finish_tile(const float (&sums)[PARTS][NUM_TOKENS][TILE_ROWS], Element* logits,
+                                              int vocab_size, int first_row) {
+  const Place place;
+  const int row = place.lane % TILE_ROWS, token = place.lane / TILE_ROWS, index = first_row + row;
+  const bool mine = token < NUM_TOKENS && index < vocab_size;
+  float sum = 0.0f;
+#pragma unroll
+  for (int p = 0; p < PARTS; p++) sum += sums[p][min(token, NUM_TOKENS - 1)][row];
+  const Element value = from_float<Element>(sum);
+  if (mine) logits[static_cast<int64>(token) * vocab_size + index] = value;
+  __syncwarp();
+  return mine ? argmax_key(to_float(value), index) : 0;
 }
 
 // The products of the rows that lie normalised in shared memory, rounded and written to `logits` `[num_tokens,
 // vocab_size]`; the best of each token and warp in `shared.best`. Teams of warps take turns with tiles, and in a
 // team warps with finishing them. Begins and ends with a barrier.
 __device__ __forceinline__ void multiply_vocabulary(Shared& shared, Element* logits, int vocab_size) {
-  static_assert(TILE_ROWS * NUM_TOKENS <= WARP_SIZE, "a warp has all results of a tile");
+  static_assert(TILE_ROWS * NUM_TOKENS <= WARP_SIZE, "a warp has all results of a tile, a product all columns");
   constexpr int FIRST_BARRIER = 3;  // of the teams
   const Place place;
   const int num_tiles = num_tiles_of(vocab_size), team = place.warp / PARTS;
-  const int row = place.lane % TILE_ROWS, token = place.lane / TILE_ROWS;
   sync_warps();
-  uint4 inputs[PART_STEPS];
-#pragma unroll
-  for (int s = 0; s < PART_STEPS; s++) inputs[s] = normalised_piece(shared, place, s);
+  uint32 words[PART_STEPS][2];
+  load_columns(words, shared, place);
   uint64 best = 0;
 #pragma unroll 1
   for (int i = team, turn = 0; i < num_tiles; i += TEAMS, turn++) {
     const int at = tile_place(i);
     auto& sums = shared.tile_sums[team][turn % 2];
     wait(shared_address(&shared.tile_filled[at]), i / RING % 2);
-    multiply_part(shared, inputs, at, sums[place.warp % PARTS]);
+    multiply_part(shared, words, at, place, sums[place.warp % PARTS]);
     sync_named(FIRST_BARRIER + team, PARTS * WARP_SIZE);
-    if (place.warp % PARTS != turn % PARTS || token >= NUM_TOKENS || tile_row(i) + row >= vocab_size) continue;
-    float sum = 0.0f;
-#pragma unroll
-    for (int p = 0; p < PARTS; p++) sum += sums[p][token][row];
-    const Element value = from_float<Element>(sum);
-    logits[static_cast<int64>(token) * vocab_size + tile_row(i) + row] = value;
-    best = max(best, argmax_key(to_float(value), tile_row(i) + row));
+    if (place.warp % PARTS == turn % PARTS) best = max(best, finish_tile(sums, logits, vocab_size, tile_row(i)));
   }
 #pragma unroll
   for (int t = 0; t < NUM_TOKENS; t++) {
-    const uint64 highest = warp_best(token == t ? best : 0);
+    const uint64 highest = warp_best(place.lane / TILE_ROWS == t ? best : 0);
     if (place.lane == 0) shared.best[place.warp][t] = highest;
   }
   sync_warps();
