@@ -164,7 +164,9 @@ __device__ __forceinline__ void attend_layers(Shared& shared, Element* memory, c
       prefetch_rest(shared.layers[l + 1], column);
     }
     // Its barriers also keep the next layer from overwriting what this one has left in shared memory.
-    produce_into(shared, published, 1, l % 2, epsilon, to_other,
-                 [&](uint32(&words)[NORM_STEPS][2]) { collect<HIDDEN>(words, published.stream(my_copy(), 0)); });
+    Into into;
+    take_into(into, shared, Result(published, 1), 1, l % 2);
+    tell_read(shared.into_read[1]);
+    produce_middle(shared, published, into, epsilon, to_other, [] {});
   }
 }

@@ -20,11 +20,18 @@ __device__ __forceinline__ int words_token(const Place& place) { return place.g 
 __device__ __forceinline__ bool has_odd_words(const Place& place) { return place.g % 2; }
 
 // The lane's words of `ROWS` rows of steps, `stride` elements apart, once all of the warp's are there, as
-// `await_words`. `first`: where the warp's part of the first row begins.
-template <int ROWS, int STEPS>
-__device__ __forceinline__ void await_steps(uint32 (&words)[ROWS][STEPS][2], const Element* first, int stride) {
+// `await_words`. `first`: where the warp's part of the first row begins; `meanwhile()` is called when the first
+// look is on its way. Of many steps the first two are looked at until they are there, and then all: a look at all
+// of them takes three times as long.
+template <int ROWS, int STEPS, typename Meanwhile>
+__device__ __forceinline__ void await_steps(uint32 (&words)[ROWS][STEPS][2], const Element* first, int stride,
+                                            Meanwhile meanwhile) {
   const Place place;
   const int column = place.q * 2 + place.g % 2;
+  if constexpr (STEPS > 2) {
+    uint32 two[ROWS][2][2];
+    await_steps(two, first, stride, meanwhile);
+  }
 #pragma unroll 1
   for (int looks = 0;; looks++) {
     uint32 highest = 0;
@@ -39,6 +46,9 @@ __device__ __forceinline__ void await_steps(uint32 (&words)[ROWS][STEPS][2], con
       }
       if constexpr (STEPS % 2) look<2>(words[r][STEPS - 1], first + r * stride + (STEPS - 1) * STEP + column * 4);
     }
+    if constexpr (STEPS <= 2) {
+      if (looks == 0) meanwhile();
+    }
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
 #pragma unroll
@@ -50,11 +60,12 @@ __device__ __forceinline__ void await_steps(uint32 (&words)[ROWS][STEPS][2], con
 }
 
 // The warp's part of rows `[num_tokens, INNER]`, which lie as `place_of` says.
-template <int INNER>
-__device__ __forceinline__ void collect(uint32 (&words)[steps_of(INNER)][2], const Element* rows) {
+template <int INNER, typename Meanwhile>
+__device__ __forceinline__ void collect(uint32 (&words)[steps_of(INNER)][2], const Element* rows,
+                                        Meanwhile meanwhile) {
   const Place place;
   uint32 row[1][steps_of(INNER)][2];
-  await_steps(row, rows + words_token(place) * INNER + place.warp * segment_of(INNER), 0);
+  await_steps(row, rows + words_token(place) * INNER + place.warp * segment_of(INNER), 0, meanwhile);
 #pragma unroll
   for (int s = 0; s < steps_of(INNER); s++) words[s][0] = row[0][s][0], words[s][1] = row[0][s][1];
 }
@@ -87,13 +98,13 @@ __device__ __forceinline__ void merge_words(uint32 (&words)[2], const uint32 (&o
 __device__ __forceinline__ void collect_attended(uint32 (&words)[steps_of(ATTENDED)][2],
                                                  const Published& published) {
 #if SPLITS == 1
-  collect<ATTENDED>(words, published.attended(my_copy()));
+  collect<ATTENDED>(words, published.attended(my_copy()), [] {});
 #else
   constexpr int STEPS = steps_of(ATTENDED);
   const Place place;
   const int part = words_token(place) * SPLITS, first = place.warp * segment_of(ATTENDED);
   uint32 rows[SPLITS][STEPS][2], states[STEPS][SPLITS][1];
-  await_steps(rows, published.attended(my_copy()) + part * ATTENDED + first, ATTENDED);
+  await_steps(rows, published.attended(my_copy()) + part * ATTENDED + first, ATTENDED, [] {});
 #pragma unroll
   for (int s = 0; s < STEPS; s++) {
     const float* lse = published.lse(my_copy()) + part * LSE_STRIDE + (first + s * STEP) / HEAD_SIZE;
