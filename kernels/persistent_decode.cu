@@ -56,7 +56,9 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1)
   if (threadIdx.x >= NUM_THREADS) {
     fill_first(shared, {first_norm, first_into, first_constants}, layers, num_layers);
     sync_all();
-    fill_slots(shared, num_layers);
+    const bool odd = *launches & 1;
+    fill_slots(shared, num_layers,
+               published_memory + (odd ? static_cast<int64>(num_layers) * Published::ELEMENTS : 0));
     fill_ring(shared, head, vocab_size, num_layers);
     return;
   }

@@ -84,20 +84,32 @@ __device__ __forceinline__ void fill_first(Shared& shared, const Half& first, co
   copy_bulk(shared.layers, layers, bytes, barrier);
 }
 
+// Where the numbers of a layer will be published, into the L2 cache: the launch before has pushed some of it out.
+// The thread blocks share the work; of each a warp.
+__device__ __forceinline__ void bring_places(const Published& published) {
+  constexpr int LINE = 128, LINES = ceil_div(Published::ELEMENTS * static_cast<int>(sizeof(Element)), LINE);
+  const char* first = reinterpret_cast<const char*>(published.memory);
+#pragma unroll 1
+  for (int i = blockIdx.x + threadIdx.x % WARP_SIZE * NUM_BLOCKS; i < LINES; i += WARP_SIZE * NUM_BLOCKS)
+    asm volatile("prefetch.global.L2::evict_last [%0];" ::"l"(first + i * LINE) : "memory");
+}
+
 // Fills every slot for layer after layer, when all other warps have read what was there: the work of a warp, after
 // `fill_first`, whose weights are in a hurry: the next ones are asked for when those are there.
 //
 // NOTE: a number that somebody waits for takes twice as long where weights come at the same time. So the weights of
 // both halves are asked for in one go, where a layer waits longest: when what queries, keys and values are made of
 // has come, and the next thing to come is attention.
-__device__ __forceinline__ void fill_slots(Shared& shared, int num_layers) {
+__device__ __forceinline__ void fill_slots(Shared& shared, int num_layers, Element* memory) {
   const bool attends = producer_index() < 0, adds = !attends && producer_index() < HIDDEN / UNIT;
+  bring_places(Published(memory, 0));
   wait(shared_address(&shared.layers_filled), 0);
 #pragma unroll 1
   for (int i = 0; i < 2 * num_layers; i++) {
     const int half = i % 2, layer = i / 2;
     const uint32 parity = (layer + 1) % 2;  // of the layer before
     const Half& tensors = shared.layers[layer].halves[half];
+    if (half == 0 && layer + 1 < num_layers) bring_places(Published(memory, layer + 1));
     if (half == 0 && attends) continue;
     if (layer > 0) wait(shared_address(&shared.into_read[half]), parity);
     if (layer > 0 && half == 1 && !attends) wait(shared_address(&shared.into_read[0]), layer % 2);

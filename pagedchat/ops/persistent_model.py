@@ -95,3 +95,11 @@ class PersistentModel:
     """`[vocab_size, hidden]`."""
     scale: float
     """Of the scores."""
+
+    @property
+    def is_aligned(self) -> bool:
+        """Whether all that the kernel reads 16 bytes at a time starts at 16 bytes."""
+        vectors = (self.token_vectors, self.position_vectors, self.head)
+        return all(address(tensor) % 16 == 0 for tensor in vectors) and all(
+            layer.is_aligned for layer in self.layers
+        )

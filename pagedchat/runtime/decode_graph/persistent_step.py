@@ -55,7 +55,7 @@ def persistent_step(
     if plan is None:
         return None
     tensors = _model(model, backend, shape)
-    if not all(layer.is_aligned for layer in tensors.layers):
+    if not tensors.is_aligned:
         return None
     decode = PersistentDecode(tensors, len(state.token_ids), plan)
     return PersistentStep(decode, state, len(model.head), model.head.dtype)
