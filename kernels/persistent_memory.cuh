@@ -67,12 +67,16 @@ constexpr int RING_IN_SLOTS = smaller(RING, ceil_div(sizeof(Slots), TILE_BYTES))
 constexpr int EARLY_TILES = RING - RING_IN_SLOTS;
 static_assert(RING >= 2, "one tile is read while another one comes");
 
-// The warps that share a tile of the vocabulary, each a part of its columns of a few steps. Other warps have other
-// tiles meanwhile.
+// The warps that share a tile of the vocabulary, each a part of its columns of a few steps. Other teams of warps
+// have other tiles meanwhile. NOTE: all tiles of a place in the ring are the same team's. A team that came to a
+// place where another one still waits for the tile before would take the phase of that one for its own.
 constexpr int MOST_PART_STEPS = 8;
+constexpr bool can_share_a_tile(int parts) {
+  return NUM_WARPS % parts == 0 && RING % (NUM_WARPS / parts) == 0 && HIDDEN / STEP / parts <= MOST_PART_STEPS;
+}
 constexpr int parts_of_a_tile() {
   int parts = 1;
-  while (NUM_WARPS % parts > 0 || HIDDEN / STEP / parts > MOST_PART_STEPS) parts++;
+  while (parts < NUM_WARPS && !can_share_a_tile(parts)) parts++;
   return parts;
 }
 constexpr int PARTS = parts_of_a_tile(), TEAMS = NUM_WARPS / PARTS;

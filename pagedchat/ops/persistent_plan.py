@@ -95,7 +95,8 @@ class PersistentPlan:
     def with_tiles(self, shape: PersistentShape, num_tokens: int, shared_limit: int) -> "PersistentPlan":
         """The same with as many tiles of the vocabulary on their way as have room, at least where the slots are."""
         room = max(shared_limit - self._other_bytes(shape, num_tokens), self._slot_bytes(shape))
-        return replace(self, num_tiles=min(MAX_TILES, room // _tile_bytes(shape)))
+        count = min(MAX_TILES, room // _tile_bytes(shape))
+        return replace(self, num_tiles=max(count // 2 * 2, 2))  # even: for two teams of warps at least
 
     def _slot_bytes(self, shape: PersistentShape) -> int:
         """What weights of the layers take."""

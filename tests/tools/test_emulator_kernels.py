@@ -4,6 +4,7 @@ Small shapes of one variant each: what CI, which has no GPU, can say of the kern
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -139,6 +140,23 @@ def test_a_whole_step_with_gates(num_kv_heads: int, positions: list[int], monkey
     shape = PersistentShape(192, 192, 3, num_kv_heads, 64, persistent_case.BLOCK_SIZE, gated=True)
     found, expected = _logits_of_a_step("llama", shape, positions, 0.0, monkeypatch)
     assert error(found, expected.double()) < 4e-3
+
+
+@pytest.mark.parametrize("num_tiles", [2, 3, 8])
+def test_a_whole_step_with_many_more_tiles_than_room(num_tiles: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(persistent_case.SHAPES, "opt", SMALL)
+    monkeypatch.setattr(persistent_case, "NUM_LAYERS", 1)
+    monkeypatch.setattr(persistent_case, "VOCAB_SIZE", 8003)
+    plan = plan_persistent(SMALL, 1, 256, FEW_MULTIPROCESSORS, SHARED_LIMIT)
+    assert plan is not None
+    plan = replace(plan, num_tiles=num_tiles)
+    model, state = persistent_case.random_model("opt", HALF), persistent_case.random_state([40])
+    found, expected = torch.empty(2, 1, 8003).half()
+    PersistentDecode(model, 1, plan)(persistent_case.moved(state, "cpu"), expected)
+    with kernels_on_cpu(seed=1, num_multiprocessors=FEW_MULTIPROCESSORS):
+        PersistentDecode(model, 1, plan)(state, found)
+    assert error(found, expected.double()) < 4e-3
+    assert state.token_ids.item() == found.argmax().item()
 
 
 def test_a_whole_step_with_a_stream_far_from_zero(monkeypatch: pytest.MonkeyPatch) -> None:
