@@ -72,7 +72,7 @@ class SpareTime:
 
 def in_order(max_num_seqs: int, model_len: int) -> list[tuple[int, int]]:
     """Sequences and context of all batches that steps are captured for: likely ones first, small before large."""
-    buckets = [(size, length) for size in batch_sizes(max_num_seqs) for length in context_lens(model_len)]
+    buckets = [(size, length) for size in batch_sizes(max_num_seqs) for length in context_lens(model_len, size)]
     return sorted(buckets, key=lambda bucket: (not _is_likely(*bucket), bucket[0] * bucket[1]))
 
 

@@ -39,11 +39,15 @@ GREEDY = SamplingParams(temperature=0, max_tokens=None)
 def test_batch_and_context_are_rounded_up() -> None:
     assert batch_sizes(20) == (1, 2, 4, 8, 16, 20)
     assert batch_sizes(600) == (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 600)
-    assert context_lens(2048) == (256, 512, 1024, 2048)
-    assert context_lens(100) == (100,)
-    assert context_lens(700) == (256, 512, 700)
+    assert context_lens(2048, 3) == (256, 512, 1024, 2048)
+    assert context_lens(100, 3) == (100,)
+    assert context_lens(700, 3) == (256, 512, 700)
+    assert context_lens(2048, 2) == (256, 384, 1024, 2048)
+    assert context_lens(500, 2) == (256, 500)
     assert bucket_of(3, 256, 20, 2048) == Bucket(4, 256)
     assert bucket_of(17, 257, 20, 2048) == Bucket(20, 512)
+    assert bucket_of(1, 257, 20, 2048) == Bucket(1, 384)
+    assert bucket_of(2, 385, 20, 2048) == Bucket(2, 1024)
     assert bucket_of(21, 1, 20, 2048) is None
     assert bucket_of(1, 2049, 20, 2048) is None
     assert Bucket(1, 100).num_blocks(16) == 7

@@ -30,8 +30,8 @@ def prompts(count: int):
 
 def test_few_chats_with_short_texts_come_first() -> None:
     order = in_order(max_num_seqs=24, model_len=4096)
-    assert order[:3] == [(1, 256), (1, 512), (2, 256)]
-    likely = [(size, length) for size in (1, 2, 4, 8) for length in (256, 512, 1024, 2048)]
+    assert order[:3] == [(1, 256), (1, 384), (2, 256)]
+    likely = [(size, length) for size in (1, 2, 4, 8) for length in (256, 384 if size < 3 else 512, 1024, 2048)]
     assert sorted(order[: len(likely)]) == likely
     assert order[len(likely)] == (1, 4096)
     assert order[-1] == (24, 4096)

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 _BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 _SHORTEST_CONTEXT = 256
+_FEW_SEQS = 2
+_CONTEXT_OF_FEW = 384
 MAX_GROUPS = 8
 """Beginnings that the rows of a step may share, a power of two; more of them are not read together."""
 
@@ -36,12 +38,16 @@ def batch_sizes(max_num_seqs: int) -> tuple[int, ...]:
 
 
 @cache
-def context_lens(model_len: int) -> tuple[int, ...]:
-    """Powers of two up to what a sequence may have."""
+def context_lens(model_len: int, num_seqs: int) -> tuple[int, ...]:
+    """Powers of two up to what a sequence may have; for one or two sequences 384 in the place of 512.
+
+    In a launch for whole steps of so few (`ops.persistent_plan`) a thread block of 12 warps attends to 384 tokens in
+    one turn; beyond that several share the context.
+    """
     lens = []
     length = _SHORTEST_CONTEXT
     while length < model_len:
-        lens.append(length)
+        lens.append(_CONTEXT_OF_FEW if length == 512 and num_seqs <= _FEW_SEQS else length)
         length *= 2
     return (*lens, model_len)
 
@@ -55,10 +61,12 @@ def bucket_of(num_seqs: int, longest: int, max_num_seqs: int, model_len: int) ->
         max_num_seqs: of any batch.
         model_len: tokens of any sequence, at most.
     """
-    sizes, lens = batch_sizes(max_num_seqs), context_lens(model_len)
-    if not 1 <= num_seqs <= sizes[-1] or longest > lens[-1]:
+    sizes = batch_sizes(max_num_seqs)
+    if not 1 <= num_seqs <= sizes[-1] or longest > model_len:
         return None
-    return Bucket(sizes[bisect_left(sizes, num_seqs)], lens[bisect_left(lens, longest)])
+    rows = sizes[bisect_left(sizes, num_seqs)]
+    lens = context_lens(model_len, rows)
+    return Bucket(rows, lens[bisect_left(lens, longest)])
 
 
 def shared_bucket(bucket: Bucket, num_groups: int, longest_own: int) -> Bucket:
@@ -69,6 +77,6 @@ def shared_bucket(bucket: Bucket, num_groups: int, longest_own: int) -> Bucket:
         num_groups: groups, 1 to `MAX_GROUPS`.
         longest_own: tokens that some row reads alone.
     """
-    lens = context_lens(bucket.context_len)
+    lens = context_lens(bucket.context_len, bucket.num_seqs)
     own_len = lens[bisect_left(lens, min(longest_own, lens[-1]))]
     return Bucket(bucket.num_seqs, bucket.context_len, 1 << (num_groups - 1).bit_length(), own_len)
