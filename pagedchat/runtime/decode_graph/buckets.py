@@ -41,8 +41,8 @@ def batch_sizes(max_num_seqs: int) -> tuple[int, ...]:
 def context_lens(model_len: int, num_seqs: int) -> tuple[int, ...]:
     """Powers of two up to what a sequence may have; for one or two sequences 384 in the place of 512.
 
-    In a launch for whole steps of so few (`ops.persistent_plan`) a thread block of 12 warps attends to 384 tokens in
-    one turn; beyond that several share the context.
+    In a launch for whole steps of so few (`ops.persistent_plan`) a thread block of 12 warps attends to 384 tokens
+    in one turn; beyond that several share the context.
     """
     lens = []
     length = _SHORTEST_CONTEXT
