@@ -4,7 +4,7 @@
 
 #pragma once
 
-#include "persistent_products.cuh"
+#include "persistent_layers.cuh"
 #include "persistent_softmax.cuh"
 
 // Queries, new key and new value of a column into shared memory, rotated. Ends in a barrier.

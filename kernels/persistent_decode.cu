@@ -16,15 +16,14 @@
 //
 // NOTE: what made it slow at first, and is so no longer. The code of a layer has to stay small: it is met by all
 // warps at about the same time and only once in a layer, so what does not fit into the instruction cache comes from
-// the L2 cache, ten cycles for an instruction. Hence one copy of everything in a loop over halves of layers, and
-// lanes that work side by side instead of unrolled loops. And loads come back in the order in which a
+// the L2 cache, ten cycles for an instruction. Hence one copy of everything in a loop over layers, and lanes that
+// work side by side instead of unrolled loops. And loads come back in the order in which a
 // multiprocessor has asked for them: behind weights from the memory a look at a published number takes as long as
 // they do. Hence bulk copies, which go another way, and at a time when fewest wait (`fill_slots`).
 //
 // Needs all its thread blocks at the same time on the GPU.
 
 #include "persistent_attention.cuh"
-#include "persistent_products.cuh"
 #include "persistent_vocabulary.cuh"
 
 // Grid: (NUM_BLOCKS), NUM_WARPS * 32 + 32 threads, all at the same time; `Shared` is dynamic shared memory.

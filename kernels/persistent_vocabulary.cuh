@@ -4,7 +4,7 @@
 #pragma once
 
 #include "persistent_choice.cuh"
-#include "persistent_products.cuh"
+#include "persistent_norm.cuh"
 
 // Tiles of a thread block: every NUM_BLOCKS-th.
 __device__ __forceinline__ int num_tiles_of(int vocab_size) {
