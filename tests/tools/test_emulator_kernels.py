@@ -144,19 +144,8 @@ def test_a_whole_step_with_gates(num_kv_heads: int, positions: list[int], monkey
 
 @pytest.mark.parametrize("num_tiles", [2, 3, 8])
 def test_a_whole_step_with_many_more_tiles_than_room(num_tiles: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(persistent_case.SHAPES, "opt", SMALL)
-    monkeypatch.setattr(persistent_case, "NUM_LAYERS", 1)
-    monkeypatch.setattr(persistent_case, "VOCAB_SIZE", 8003)
-    plan = plan_persistent(SMALL, 1, 256, FEW_MULTIPROCESSORS, SHARED_LIMIT)
-    assert plan is not None
-    plan = replace(plan, num_tiles=num_tiles)
-    model, state = persistent_case.random_model("opt", HALF), persistent_case.random_state([40])
-    found, expected = torch.empty(2, 1, 8003).half()
-    PersistentDecode(model, 1, plan)(persistent_case.moved(state, "cpu"), expected)
-    with kernels_on_cpu(seed=1, num_multiprocessors=FEW_MULTIPROCESSORS):
-        PersistentDecode(model, 1, plan)(state, found)
+    found, expected = _logits_of_a_step("opt", SMALL, [40], 0.0, monkeypatch, vocab_size=8003, num_tiles=num_tiles)
     assert error(found, expected.double()) < 4e-3
-    assert state.token_ids.item() == found.argmax().item()
 
 
 def test_a_whole_step_with_a_stream_far_from_zero(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,18 +154,29 @@ def test_a_whole_step_with_a_stream_far_from_zero(monkeypatch: pytest.MonkeyPatc
 
 
 def _logits_of_a_step(
-    family: str, shape: PersistentShape, positions: list[int], shift: float, monkeypatch: pytest.MonkeyPatch
+    family: str,
+    shape: PersistentShape,
+    positions: list[int],
+    shift: float,
+    monkeypatch: pytest.MonkeyPatch,
+    vocab_size: int = 203,
+    num_tiles: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """From the kernel and from its parts; embeddings are moved by `shift`, one dimension by ten times as much."""
+    """From the kernel, which has chosen the next tokens by them, and from its parts.
+
+    Embeddings are moved by `shift`, one dimension by ten times as much; `num_tiles` in the place of the plan's.
+    """
     monkeypatch.setitem(persistent_case.SHAPES, family, shape)
     monkeypatch.setattr(persistent_case, "NUM_LAYERS", 2)
-    monkeypatch.setattr(persistent_case, "VOCAB_SIZE", 203)
+    monkeypatch.setattr(persistent_case, "VOCAB_SIZE", vocab_size)
     plan = plan_persistent(shape, len(positions), 256, FEW_MULTIPROCESSORS, SHARED_LIMIT)
     assert plan is not None
+    plan = replace(plan, num_tiles=num_tiles or plan.num_tiles)
     model, state = persistent_case.random_model(family, HALF), persistent_case.random_state(positions)
     model.token_vectors.add_(shift)[:, 7].add_(10 * shift)
-    found, expected = torch.empty(2, len(positions), 203).half()
+    found, expected = torch.empty(2, len(positions), vocab_size).half()
     PersistentDecode(model, len(positions), plan)(persistent_case.moved(state, "cpu"), expected)
     with kernels_on_cpu(seed=1, num_multiprocessors=FEW_MULTIPROCESSORS):
         PersistentDecode(model, len(positions), plan)(state, found)
+    assert state.token_ids.tolist() == found.argmax(dim=1).tolist()
     return found, expected

@@ -4,10 +4,11 @@ from bisect import bisect_left
 from functools import cache
 from typing import NamedTuple
 
+from pagedchat.ops.persistent_plan import MAX_TOKENS, TILE_TOKENS
+
 _BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 _SHORTEST_CONTEXT = 256
-_FEW_SEQS = 2
-_CONTEXT_OF_FEW = 384
+_CONTEXT_OF_FEW = 12 * TILE_TOKENS
 MAX_GROUPS = 8
 """Beginnings that the rows of a step may share, a power of two; more of them are not read together."""
 
@@ -47,7 +48,7 @@ def context_lens(model_len: int, num_seqs: int) -> tuple[int, ...]:
     lens = []
     length = _SHORTEST_CONTEXT
     while length < model_len:
-        lens.append(_CONTEXT_OF_FEW if length == 512 and num_seqs <= _FEW_SEQS else length)
+        lens.append(_CONTEXT_OF_FEW if length == 512 and num_seqs <= MAX_TOKENS else length)
         length *= 2
     return (*lens, model_len)
 
