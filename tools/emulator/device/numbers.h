@@ -38,6 +38,10 @@ inline float __fmul_rn(float a, float b) { return a * b; }
 inline double __dmul_rn(double a, double b) { return a * b; }
 
 // To the nearest; what does not fit becomes the nearest that does, NaN 0, as the instruction has it.
+inline int __float2int_rn(float x) {
+  if (!(x >= -0x1p31f)) return x < 0.0f ? INT32_MIN : 0;
+  return x >= 0x1p31f ? INT32_MAX : static_cast<int>(rintf(x));
+}
 inline uint32_t __float2uint_rn(float x) {
   if (!(x > 0.0f)) return 0;
   return x >= 0x1p32f ? 0xffffffffu : static_cast<uint32_t>(rintf(x));

@@ -47,6 +47,9 @@ void read_rank(const Arguments& arguments);
 // mma.cpp
 void multiply_in_warp(const Arguments& arguments);
 
+// mma_integers.cpp
+void multiply_integers_in_warp(const Arguments& arguments);
+
 // matrices.cpp
 void load_matrices(const Arguments& arguments);
 void transpose_matrix(const Arguments& arguments);

@@ -13,6 +13,7 @@ struct Entry {
 };
 
 const Entry TABLE[] = {
+    {"mma.sync.aligned.m16n8k32.row.col.s32.s8.s8", multiply_integers_in_warp},
     {"mma.sync.aligned.m16n8k", multiply_in_warp},
     {"ldmatrix.sync.aligned.m8n8.x4", load_matrices},
     {"movmatrix.sync.aligned.m8n8.trans", transpose_matrix},
