@@ -4,11 +4,15 @@
 
 #include "common.cuh"
 
+// Larger for larger values, above 0 for every value.
+__device__ __forceinline__ uint32 ordered_bits(float value) {
+  const uint32 bits = __float_as_uint(value);
+  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
 // Larger keys are larger values; of equal values the first row wins. Above 0 for every value.
 __device__ __forceinline__ uint64 argmax_key(float value, int row) {
-  const uint32 bits = __float_as_uint(value);
-  const uint32 ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-  return static_cast<uint64>(ordered) << 32 | (0xffffffffu - static_cast<uint32>(row));
+  return static_cast<uint64>(ordered_bits(value)) << 32 | (0xffffffffu - static_cast<uint32>(row));
 }
 
 __device__ __forceinline__ int argmax_row(uint64 key) {

@@ -54,6 +54,17 @@ __device__ __forceinline__ void send_to(float4* own, const uint64* barrier, int 
       : "memory");
 }
 
+// The same with 32 bits.
+__device__ __forceinline__ void send_to(uint32* own, const uint64* barrier, int rank, uint32 value) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(address_in(own, rank)),
+      "r"(value), "r"(address_in(barrier, rank))
+      : "memory");
+}
+__device__ __forceinline__ void send_to(float* own, const uint64* barrier, int rank, float value) {
+  send_to(reinterpret_cast<uint32*>(own), barrier, rank, __float_as_uint(value));
+}
+
 __device__ __forceinline__ uint64 load_from(const uint64* own, int rank) {
   uint64 value;
   asm volatile("ld.shared::cluster.u64 %0, [%1];" : "=l"(value) : "r"(address_in(own, rank)) : "memory");

@@ -5,24 +5,14 @@
 #pragma once
 
 #include "persistent_layers.cuh"
+#include "persistent_merge.cuh"
 #include "persistent_softmax.cuh"
 
-// Queries, new key and new value of a column into shared memory, rotated. Ends in a barrier.
-__device__ __forceinline__ void collect_vectors(Shared& shared, const Published& published, const Column& column,
-                                                const float2* rotations) {
-  const Place place;
-  const Element* row = published.qkv() + static_cast<int64>(column.token) * QKV_ROWS;
-  for (int i = place.thread; i < (GROUP_SIZE + 2) * HEAD_SIZE / 2; i += NUM_THREADS) {
-    const int vector = i / (HEAD_SIZE / 2), dim = i % (HEAD_SIZE / 2) * 2;
-    const int head = vector < GROUP_SIZE ? column.kv_head * GROUP_SIZE + vector
-                                         : NUM_HEADS + (vector - GROUP_SIZE) * NUM_KV_HEADS + column.kv_head;
-    uint32 word[1][1];
-    await_words<1, 1>(word, row + head * HEAD_SIZE + dim, 0);
-    *reinterpret_cast<uint32*>(&shared.vectors[vector][dim]) = word[0][0];
-  }
-  sync_warps();
+// Queries and the new key, which lie in shared memory, turned by the angles of their position. Ends in a barrier.
+__device__ __forceinline__ void rotate_vectors(Shared& shared, const Column& column, const float2* rotations) {
 #if ROTARY
   constexpr int HALF = HEAD_SIZE / 2;
+  const Place place;
   for (int i = place.thread; i < (GROUP_SIZE + 1) * HALF; i += NUM_THREADS) {
     Element* vector = shared.vectors[i / HALF];
     const int dim = i % HALF;
@@ -35,12 +25,28 @@ __device__ __forceinline__ void collect_vectors(Shared& shared, const Published&
 #endif
 }
 
+// Queries, new key and new value of a column into shared memory, rotated. Ends in a barrier.
+__device__ __forceinline__ void collect_vectors(Shared& shared, const Published& published, const Column& column,
+                                                const float2* rotations) {
+  const Place place;
+  const Element* row = published.qkv() + static_cast<int64>(column.token) * QKV_ROWS;
+  for (int i = place.thread; i < VECTORS * HEAD_SIZE / 2; i += NUM_THREADS) {
+    const int vector = i / (HEAD_SIZE / 2), dim = i % (HEAD_SIZE / 2) * 2;
+    uint32 word[1][1];
+    await_words<1, 1>(word, row + Unit::head_of(column.kv_head, vector) * HEAD_SIZE + dim, 0);
+    *reinterpret_cast<uint32*>(&shared.vectors[vector][dim]) = word[0][0];
+  }
+  sync_warps();
+  rotate_vectors(shared, column, rotations);
+}
+
 // The new key and value to the place in the cache that the next steps read them from.
 __device__ __forceinline__ void write_cache(const Shared& shared, const Layer& layer, const Column& column) {
-  const Place place;
-  if (column.position < 0 || place.thread >= HEAD_SIZE) return;
+  const int dim =
+      Place().thread - (NUM_THREADS - HEAD_SIZE);  // by the last warps: the first one puts states together
+  if (column.position < 0 || dim < 0) return;
   const int64 block = column.offset_of(column.block_table[column.position / BLOCK_SIZE]);
-  const int slot = column.position % BLOCK_SIZE, dim = place.thread;
+  const int slot = column.position % BLOCK_SIZE;
   layer.key_cache[block + (dim / PIECE * BLOCK_SIZE + slot) * PIECE + dim % PIECE] =
       shared.vectors[GROUP_SIZE][dim];
   layer.value_cache[block + dim * BLOCK_SIZE + slot] = shared.vectors[GROUP_SIZE + 1][dim];
@@ -59,7 +65,7 @@ __device__ __forceinline__ void attend_cached(Shared& shared, const Layer& layer
     query[s] = load_16(shared.vectors[min(place.g, GROUP_SIZE - 1)] + s * STEP + place.q * PIECE);
   }
 #pragma unroll 1
-  for (int index = column.split * NUM_WARPS + place.warp; index * TILE_TOKENS < end; index += SPLITS * NUM_WARPS) {
+  for (int index = column.split * NUM_WARPS + place.warp; index * TILE_TOKENS < end; index += SHARES * NUM_WARPS) {
     const int num_tokens = end - index * TILE_TOKENS;
     if (num_tokens < TILE_TOKENS) tile.clear_values(num_tokens);
     float scores[2][4];
@@ -68,9 +74,9 @@ __device__ __forceinline__ void attend_cached(Shared& shared, const Layer& layer
     __syncwarp();
     attention.add(tile, load_16(shared.weights[place.warp][min(place.g, GROUP_SIZE - 1)] + place.q * PIECE));
     __syncwarp();
-    if ((index + SPLITS * NUM_WARPS) * TILE_TOKENS < end) {
+    if ((index + SHARES * NUM_WARPS) * TILE_TOKENS < end) {
       TileBlocks blocks;
-      blocks.look_up(column, index + SPLITS * NUM_WARPS);
+      blocks.look_up(column, index + SHARES * NUM_WARPS);
       tile.fetch(layer, column, blocks);
     }
   }
@@ -89,84 +95,48 @@ __device__ __forceinline__ void score_new(Shared& shared, float scale) {
   if (place.lane == 0) shared.new_score[row] = sum * scale;
 }
 
-// The states of all warps and the new token put together, one warp for each row and copy, and published.
-__device__ __forceinline__ void publish_attended(Shared& shared, const Published& published, const Column& column,
-                                                 int64 to_other) {
-  const Place place;
-  if (place.warp >= GROUP_SIZE * COPIES) return;
-  const int row = place.warp % GROUP_SIZE, copy = place.warp / GROUP_SIZE, dim = 2 * place.lane,
-            head = column.kv_head * GROUP_SIZE + row;
-  const bool with_new = column.split == 0 && column.position >= 0;
-  const int its_warp = place.lane % 16;  // so that either half of the lanes has all of them
-  const float2 state = its_warp < NUM_WARPS ? shared.state[its_warp][row] : make_float2(NEGATIVE_INFINITY, 0.0f);
-  const float new_score = with_new ? shared.new_score[row] : NEGATIVE_INFINITY;
-  const float highest = fmaxf(warp_max<8>(state.x), new_score);
-  const float factor = exp2_below(state.x, highest), new_weight = exp2_below(new_score, highest);
-  const float all = warp_sum<8>(state.y * factor) + new_weight;
-  float x = 0.0f, y = 0.0f;
-  if (with_new) {
-    x = new_weight * to_float(shared.vectors[GROUP_SIZE + 1][dim]);
-    y = new_weight * to_float(shared.vectors[GROUP_SIZE + 1][dim + 1]);
-  }
-#pragma unroll
-  for (int w = 0; w < NUM_WARPS; w++) {
-    const float its = __shfl_sync(FULL_WARP, factor, w);
-    const float2 part = *reinterpret_cast<const float2*>(&shared.output[w][row][dim]);
-    x += its * part.x, y += its * part.y;
-  }
-  const float inverse = all > 0.0f ? __fdividef(1.0f, all) : 0.0f;
-  const int part = column.token * SPLITS + column.split;
-  Element* to = published.attended(copy) + part * ATTENDED + place_of(ATTENDED, head * HEAD_SIZE + dim);
-  publish(reinterpret_cast<uint32*>(to), pack_pair<Element>(x * inverse, y * inverse));
-  mark_not_there(reinterpret_cast<uint32*>(to + to_other));
-  if (SPLITS > 1 && place.lane == 0) {
-    uint32* lse = reinterpret_cast<uint32*>(published.lse(copy) + part * LSE_STRIDE + head);
-    publish(lse, __float_as_uint(highest + log2f(all)));
-    mark_not_there(lse + to_other / PAIR);
-  }
-}
-
 // What comes after the first tiles of a column, on its way into the L2 cache: there is time for it between layers.
 __device__ __forceinline__ void prefetch_rest(const Layer& layer, const Column& column) {
-  constexpr int BYTES = HEAD_SIZE * BLOCK_SIZE * sizeof(Element), TURN = SPLITS * NUM_WARPS * TILE_TOKENS;
+  constexpr int BYTES = HEAD_SIZE * BLOCK_SIZE * sizeof(Element), TURN = SHARES * NUM_WARPS * TILE_TOKENS;
   for (int token = TURN + Place().thread * BLOCK_SIZE; token < column.position; token += NUM_THREADS * BLOCK_SIZE) {
-    if (token / TILE_TOKENS / NUM_WARPS % SPLITS != column.split) continue;
+    if (token / TILE_TOKENS / NUM_WARPS % SHARES != column.split) continue;
     const int64 offset = column.offset_of(column.block_table[token / BLOCK_SIZE]);
     prefetch_bulk(layer.key_cache + offset, BYTES);
     prefetch_bulk(layer.value_cache + offset, BYTES);
   }
 }
 
+// The thread block's share of the middle, where it attends. Its barriers also keep the next layer from overwriting
+// what this one has left in shared memory.
+__device__ __forceinline__ void share_middle(Shared& shared, const Published& published, int layer, float epsilon,
+                                             int64 to_other) {
+  Into<UP_UNITS> into;
+  take_up(into, shared, published, layer % 2);
+  produce_middle(shared, published, into, epsilon, to_other);
+}
+
+#if CLUSTER == 1
 // The layers of a thread block that attends: its column, then its share of the middle. Keys and values are asked
 // for half a layer before the query is there.
 __device__ __forceinline__ void attend_layers(Shared& shared, Element* memory, const Column& column,
                                               const float2* rotations, int num_layers, float scale, float epsilon,
                                               int64 to_other) {
-  const int first_tile = column.split * NUM_WARPS + Place().warp;
-  const bool has_tile = first_tile * TILE_TOKENS < column.position;
-  TileBlocks blocks;
-  CachedTile tile;
-  if (has_tile) {
-    blocks.look_up(column, first_tile);
-    tile.fetch(shared.layers[0], column, blocks);
-  }
+  FirstTile first(column);
+  first.fetch(shared.layers[0], column);
 #pragma unroll 1
   for (int l = 0; l < num_layers; l++) {
     const Published published(memory, l);
     collect_vectors(shared, published, column, rotations);
     if (column.split == 0) score_new(shared, scale * LOG2_E);
-    attend_cached(shared, shared.layers[l], column, tile, scale * LOG2_E);
+    attend_cached(shared, shared.layers[l], column, first.tile, scale * LOG2_E);
     sync_warps();
     publish_attended(shared, published, column, to_other);
     if (column.split == 0) write_cache(shared, shared.layers[l], column);
     if (l + 1 < num_layers) {
-      if (has_tile) tile.fetch(shared.layers[l + 1], column, blocks);
+      first.fetch(shared.layers[l + 1], column);
       prefetch_rest(shared.layers[l + 1], column);
     }
-    // Its barriers also keep the next layer from overwriting what this one has left in shared memory.
-    Into into;
-    take_into(into, shared, Result(published, 1), 1, l % 2);
-    tell_read(shared.into_read[1]);
-    produce_middle(shared, published, into, epsilon, to_other, [] {});
+    share_middle(shared, published, l, epsilon, to_other);
   }
 }
+#endif

@@ -19,53 +19,60 @@ __device__ __forceinline__ void choose_words(uint32 (&words)[2], uint4 piece, bo
 __device__ __forceinline__ int words_token(const Place& place) { return place.g / 2 % NUM_TOKENS; }
 __device__ __forceinline__ bool has_odd_words(const Place& place) { return place.g % 2; }
 
-// The lane's words of `ROWS` rows of steps, `stride` elements apart, once all of the warp's are there, as
-// `await_words`. `first`: where the warp's part of the first row begins; `meanwhile()` is called when the first
-// look is on its way. Of many steps the first two are looked at until they are there, and then all: a look at all
-// of them takes three times as long.
-template <int ROWS, int STEPS, typename Meanwhile>
-__device__ __forceinline__ void await_steps(uint32 (&words)[ROWS][STEPS][2], const Element* first, int stride,
-                                            Meanwhile meanwhile) {
+// One look at the lane's words of `ROWS` rows of steps, `stride` elements apart. `first`: where the warp's part of
+// the first row begins.
+template <int ROWS, int STEPS>
+__device__ __forceinline__ void look_at_steps(uint32 (&words)[ROWS][STEPS][2], const Element* first, int stride,
+                                              int column) {
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) {
+#pragma unroll
+    for (int s = 0; s + 1 < STEPS; s += 2) {
+      uint32 four[4];
+      look<4>(four, first + r * stride + s * STEP + column * 8);
+      words[r][s][0] = four[0], words[r][s][1] = four[1], words[r][s + 1][0] = four[2],
+      words[r][s + 1][1] = four[3];
+    }
+    if constexpr (STEPS % 2) look<2>(words[r][STEPS - 1], first + r * stride + (STEPS - 1) * STEP + column * 4);
+  }
+}
+
+// Whether those of all lanes are there.
+template <int ROWS, int STEPS>
+__device__ __forceinline__ bool are_there(const uint32 (&words)[ROWS][STEPS][2]) {
+  uint32 highest = 0;
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) {
+#pragma unroll
+    for (int s = 0; s < STEPS; s++) highest = max(highest, highest_of(words[r][s]));
+  }
+  return !__any_sync(FULL_WARP, highest == NOT_THERE);
+}
+
+// The words, once all of the warp's are there, as `await_words`. Of many steps the first two are looked at until
+// they are there, and then all: a look at all of them takes three times as long.
+template <int ROWS, int STEPS>
+__device__ __forceinline__ void await_steps(uint32 (&words)[ROWS][STEPS][2], const Element* first, int stride) {
   const Place place;
   const int column = place.q * 2 + place.g % 2;
   if constexpr (STEPS > 2) {
     uint32 two[ROWS][2][2];
-    await_steps(two, first, stride, meanwhile);
+    await_steps(two, first, stride);
   }
 #pragma unroll 1
-  for (int looks = 0;; looks++) {
-    uint32 highest = 0;
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-#pragma unroll
-      for (int s = 0; s + 1 < STEPS; s += 2) {
-        uint32 four[4];
-        look<4>(four, first + r * stride + s * STEP + column * 8);
-        words[r][s][0] = four[0], words[r][s][1] = four[1], words[r][s + 1][0] = four[2],
-        words[r][s + 1][1] = four[3];
-      }
-      if constexpr (STEPS % 2) look<2>(words[r][STEPS - 1], first + r * stride + (STEPS - 1) * STEP + column * 4);
-    }
-    if constexpr (STEPS <= 2) {
-      if (looks == 0) meanwhile();
-    }
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-#pragma unroll
-      for (int s = 0; s < STEPS; s++) highest = max(highest, highest_of(words[r][s]));
-    }
-    if (!__any_sync(FULL_WARP, highest == NOT_THERE)) return;
-    if (looks == MAX_LOOKS) __trap();
+  for (int looks = 0; looks < MAX_LOOKS; looks++) {
+    look_at_steps(words, first, stride, column);
+    if (are_there(words)) return;
   }
+  __trap();
 }
 
 // The warp's part of rows `[num_tokens, INNER]`, which lie as `place_of` says.
-template <int INNER, typename Meanwhile>
-__device__ __forceinline__ void collect(uint32 (&words)[steps_of(INNER)][2], const Element* rows,
-                                        Meanwhile meanwhile) {
+template <int INNER>
+__device__ __forceinline__ void collect(uint32 (&words)[steps_of(INNER)][2], const Element* rows) {
   const Place place;
   uint32 row[1][steps_of(INNER)][2];
-  await_steps(row, rows + words_token(place) * INNER + place.warp * segment_of(INNER), 0, meanwhile);
+  await_steps(row, rows + words_token(place) * INNER + place.warp * segment_of(INNER), 0);
 #pragma unroll
   for (int s = 0; s < steps_of(INNER); s++) words[s][0] = row[0][s][0], words[s][1] = row[0][s][1];
 }
@@ -98,13 +105,13 @@ __device__ __forceinline__ void merge_words(uint32 (&words)[2], const uint32 (&o
 __device__ __forceinline__ void collect_attended(uint32 (&words)[steps_of(ATTENDED)][2],
                                                  const Published& published) {
 #if SPLITS == 1
-  collect<ATTENDED>(words, published.attended(my_copy()), [] {});
+  collect<ATTENDED>(words, published.attended(my_copy()));
 #else
   constexpr int STEPS = steps_of(ATTENDED);
   const Place place;
   const int part = words_token(place) * SPLITS, first = place.warp * segment_of(ATTENDED);
   uint32 rows[SPLITS][STEPS][2], states[STEPS][SPLITS][1];
-  await_steps(rows, published.attended(my_copy()) + part * ATTENDED + first, ATTENDED, [] {});
+  await_steps(rows, published.attended(my_copy()) + part * ATTENDED + first, ATTENDED);
 #pragma unroll
   for (int s = 0; s < STEPS; s++) {
     const float* lse = published.lse(my_copy()) + part * LSE_STRIDE + (first + s * STEP) / HEAD_SIZE;
@@ -155,11 +162,13 @@ struct Embeddings {
     return pack(values);
   }
 
-  // Two of them.
-  __device__ __forceinline__ uint32 pair(int token, int dim) const {
+  // One of them.
+  __device__ __forceinline__ float value(int token, int dim) const {
     const uint4 all = piece(token, dim / PIECE * PIECE);
     const int at = dim % PIECE / 2;
-    return at < 2 ? (at == 0 ? all.x : all.y) : (at == 2 ? all.z : all.w);
+    float low, high;
+    unpack_pair<Element>(at < 2 ? (at == 0 ? all.x : all.y) : (at == 2 ? all.z : all.w), low, high);
+    return dim % 2 ? high : low;
   }
 };
 

@@ -3,7 +3,8 @@
 
 #pragma once
 
-#include "persistent_shapes.cuh"
+#include "persistent_mirror.cuh"
+#include "persistent_roles.cuh"
 #include "published.cuh"
 
 // What is published in a layer, for all tokens; everything but queries, keys and values in COPIES copies.
@@ -38,6 +39,7 @@ constexpr int PAD = 32;  // elements between rows of weights; no bank conflicts
 constexpr int HIDDEN_STRIDE = HIDDEN + PAD;
 
 // What a thread block needs of a half of a layer, before it is added to the residual stream, in shared memory.
+template <int UNITS>
 struct IntoSlot {
   __align__(128) Element rows[UNITS * UNIT][HIDDEN_STRIDE];
   __align__(16) Element scale[HIDDEN];
@@ -51,18 +53,21 @@ struct BackSlot {
 };
 
 struct Slots {
-  IntoSlot into[2];
+  IntoSlot<QKV_UNITS> qkv;
+  IntoSlot<UP_UNITS> up;
   BackSlot<ATTENDED> out;
   BackSlot<MIDDLE> down;
 };
 
 // Rows of the vocabulary, 16 at a time, where the slots were and behind them: so many have room where the first
 // slot was, where both slots of weights behind a norm were, and where any slot was; the others come early. Rows lie
-// as they do in memory, so that one copy brings them all.
+// as they do in memory, so that one copy brings them all. A screened step has tiles of the mirror there, and rows
+// of the vocabulary only when all of those have been read.
 constexpr int TILE_ROWS = 2 * UNIT;
-constexpr int TILE_BYTES = TILE_ROWS * HIDDEN * sizeof(Element);
-constexpr int RING_IN_FIRST = sizeof(IntoSlot) / TILE_BYTES;
-constexpr int RING_IN_INTO = 2 * sizeof(IntoSlot) / TILE_BYTES;
+constexpr int RING_ROWS = SCREENED ? MIRROR_ROWS : TILE_ROWS;
+constexpr int TILE_BYTES = SCREENED ? sizeof(MirrorTile) : TILE_ROWS * HIDDEN * sizeof(Element);
+constexpr int RING_IN_FIRST = sizeof(Slots::qkv) / TILE_BYTES;
+constexpr int RING_IN_INTO = (sizeof(Slots::qkv) + sizeof(Slots::up)) / TILE_BYTES;
 constexpr int RING_IN_SLOTS = smaller(RING, ceil_div(sizeof(Slots), TILE_BYTES));
 constexpr int EARLY_TILES = RING - RING_IN_SLOTS;
 static_assert(RING >= 2, "one tile is read while another one comes");
@@ -82,6 +87,11 @@ constexpr int parts_of_a_tile() {
 constexpr int PARTS = parts_of_a_tile(), TEAMS = NUM_WARPS / PARTS;
 constexpr int PART = HIDDEN / PARTS, PART_STEPS = PART / STEP;
 
+// States of softmaxes that a thread block puts together: of its warps, and, with clusters, of who shares its
+// context.
+constexpr int STATES = NUM_WARPS + (IS_CLUSTERED ? SHARES - 1 : 0);
+static_assert(STATES <= WARP_SIZE / 2, "either half of the lanes of a warp has all of them");
+
 // What the warps have summed up for each token and row, side by side.
 using Sums = float[NUM_TOKENS][SUM_ROWS][NUM_WARPS];
 
@@ -95,20 +105,33 @@ struct Shared {
   union {
     Slots slots;
     Element ring[RING][TILE_ROWS][HIDDEN];
+#if SCREENED
+    MirrorTile mirror[RING];
+#endif
   };
   // Of each slot, a phase for each layer: it has been filled, and all threads have read it. Of each tile likewise.
   uint64 into_filled[2], into_read[2], back_filled[2], back_read[2], tile_filled[RING], tile_read[RING];
   uint64 layers_filled;
+  uint64 begun;                        // a phase for each layer: its first input has come, or is not waited for
+  uint64 vectors_filled, part_filled;  // with clusters, a phase for each layer: by other thread blocks
   __align__(16) Layer layers[MAX_LAYERS];
-  __align__(16) Sums sums[3];                                      // of products in turn
+  union {
+    __align__(16) Sums sums[3];  // of products in turn
+#if SCREENED
+    ScreenedSums<PARTS> screened[TEAMS][2];  // behind all layers: of a team's tiles in turn
+#endif
+  };
   float tile_sums[TEAMS][2][PARTS][NUM_TOKENS][TILE_ROWS];         // of the vocabulary, of a team's tiles in turn
   __align__(16) float2 moments[NUM_TOKENS][NUM_WARPS];             // before the vocabulary: sum and sum of squares
   __align__(16) Element rows[NUM_WARPS][NUM_TOKENS * ROW_STRIDE];  // a warp's part of the input
-  __align__(16) Element vectors[GROUP_SIZE + 2][HEAD_SIZE];        // queries of a KV head, the new key and value
+  __align__(16) Element vectors[VECTORS][HEAD_SIZE];               // queries of a KV head, the new key and value
   __align__(16) Element weights[NUM_WARPS][GROUP_SIZE][WEIGHT_STRIDE];  // of the tokens of a tile
-  __align__(16) float output[NUM_WARPS][GROUP_SIZE][HEAD_SIZE];
-  float2 state[NUM_WARPS][GROUP_SIZE];  // m, l
+  __align__(16) float output[STATES][GROUP_SIZE][HEAD_SIZE];
+  __align__(8) float2 state[STATES][GROUP_SIZE];  // m, l
   float new_score[GROUP_SIZE];
   uint64 best[NUM_WARPS][NUM_TOKENS];  // keys of tokens that a warp has found
   StateBefore before;
+#if SCREENED
+  Screening<TEAMS> screening;
+#endif
 };

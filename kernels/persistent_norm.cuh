@@ -39,9 +39,10 @@ struct NormWeights {
 };
 
 // The rows `[num_tokens, HIDDEN]` that are published, once they are there, normalised to shared memory, each warp
-// its part, in the order of their elements.
+// its part, in the order of their elements. `keep(token, element, pair)` is called with every word of them.
+template <typename Keep>
 __device__ __forceinline__ void collect_normalised(Shared& shared, const Element* rows, const NormWeights& weights,
-                                                   float epsilon) {
+                                                   float epsilon, Keep keep) {
   const Place place;
   uint32 words[NUM_TOKENS][NORM_WORDS];
 #pragma unroll
@@ -76,9 +77,11 @@ __device__ __forceinline__ void collect_normalised(Shared& shared, const Element
       unpack_pair<Element>(weights.scale[w], scale_x, scale_y);
       unpack_pair<Element>(weights.shift[w], shift_x, shift_y);
       x = (x - spread.mean) * factor, y = (y - spread.mean) * factor;
-      if (word < WARP_WORDS)
-        reinterpret_cast<uint32*>(shared.rows[place.warp])[t * ROW_STRIDE / 2 + word] =
-            pack_pair<Element>(x * scale_x + shift_x, y * scale_y + shift_y);
+      if (word < WARP_WORDS) {
+        const uint32 pair = pack_pair<Element>(x * scale_x + shift_x, y * scale_y + shift_y);
+        reinterpret_cast<uint32*>(shared.rows[place.warp])[t * ROW_STRIDE / 2 + word] = pair;
+        keep(t, 2 * (place.warp * WARP_WORDS + word), pair);
+      }
     }
   }
   __syncwarp();

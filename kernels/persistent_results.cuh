@@ -27,45 +27,124 @@ __device__ __forceinline__ float total(const float (&of_warps)[NUM_WARPS]) {
 #endif
 }
 
-// Two neighbouring rows of a product, which a thread finishes and publishes as one word.
+// An address that is worked out here, and not when the number that goes there is known.
+template <typename T>
+__device__ __forceinline__ void settle(T*& address) {
+  asm volatile("" : "+l"(address));
+}
+
+// The word of a lane's row and of the row beside it, which the next lane has.
+__device__ __forceinline__ uint32 pair_of_lanes(float value) {
+  const float other = __shfl_xor_sync(FULL_WARP, value, 1);
+  return Place().lane % 2 ? pack_pair<Element>(other, value) : pack_pair<Element>(value, other);
+}
+
+// A row of a product, which a lane finishes. Two neighbouring lanes publish what both have made as one word, each
+// in copies of its own: one in LANES copies a lane.
+//
+// NOTE: few warps do that. As many warps as there are copies would all read the same sums, and take turns.
+template <int LANES>
 struct Result {
-  int row, token;  // the first row, among those of the thread block
-  bool mine;       // there are such rows
+  int row, token;         // the row, among those of the thread block
+  int copy;               // the first one of the lane
+  bool takes_part, mine;  // the warp finishes rows; there is such a row
+  Element* place;         // of the word in the first copy
+
+  // By lanes that stay together.
+  __device__ __forceinline__ void publish(float value, int64 to_other) const {
+    constexpr int TURNS = ceil_div(COPIES, LANES);
+    const uint32 word = pair_of_lanes(value);
+    Element* const other = place + to_other;
+#pragma unroll
+    for (int i = 0; i < TURNS; i++) {
+      if (mine && copy + i * LANES < COPIES)
+        ::publish(reinterpret_cast<uint32*>(place + i * LANES * Published::COPY), word);
+    }
+#pragma unroll
+    for (int i = 0; i < TURNS; i++) {
+      if (mine && copy + i * LANES < COPIES)
+        mark_not_there(reinterpret_cast<uint32*>(other + i * LANES * Published::COPY));
+    }
+  }
+};
+
+// Of the middle, behind a norm; a gate's lane has its value too.
+struct MiddleResult : Result<2> {
+  __device__ __forceinline__ explicit MiddleResult(const Published& published) {
+    constexpr int ROWS = MIDDLE_UNITS * UNIT;
+    const Place at;
+    const int index = at.thread % ROWS;
+    token = at.thread / ROWS, takes_part = at.warp * WARP_SIZE < ROWS * NUM_TOKENS;
+    row = index / UNIT * PAIRED * UNIT + index % UNIT, copy = at.lane % 2;
+    const Unit unit(1, row / UNIT);
+    mine = token < NUM_TOKENS && unit.exists, token = min(token, NUM_TOKENS - 1);
+    place = published.middle(copy) + token * MIDDLE + place_of(MIDDLE, unit.row + index % UNIT / 2 * 2);
+    settle(place);
+  }
+};
+
+// Of the residual stream after a half.
+constexpr int STREAM_LANES = WARP_SIZE / (UNIT * NUM_TOKENS) * 2;  // that publish the same word
+struct StreamResult : Result<STREAM_LANES> {
+  __device__ __forceinline__ StreamResult(const Published& published, int half) {
+    const Place at;
+    row = at.lane % UNIT, token = at.lane / UNIT % NUM_TOKENS;
+    copy = at.lane / (UNIT * NUM_TOKENS) * 2 + at.lane % 2;
+    takes_part = mine = at.warp == 0;
+    place = published.stream(copy, half) + token * HIDDEN + place_of(HIDDEN, stream_unit() * UNIT + row / 2 * 2);
+    settle(place);
+  }
+};
+
+#if CLUSTER > 1
+// Of a head's vectors: sent to those of the cluster that attend, by one of two lanes to each.
+struct QkvResult {
+  int row;
+  static constexpr int token = 0;
+  bool takes_part, mine;
+  uint32* place;     // of the word, in the shared memory of this thread block
+  uint64* received;  // likewise, the barrier that is told
+
+  __device__ __forceinline__ QkvResult(Shared& shared, const Published&) {
+    static_assert(SHARES == 2, "two lanes send to two thread blocks");
+    const Place at;
+    row = at.thread, takes_part = at.warp * WARP_SIZE < QKV_UNITS * UNIT;
+    mine = at.thread < QKV_UNITS * UNIT && Unit(0, row / UNIT).exists;
+    const int of_head = cluster_rank() * QKV_UNITS * UNIT + row;
+    place = reinterpret_cast<uint32*>(&shared.vectors[0][0]) + of_head / 2;
+    received = &shared.vectors_filled;
+  }
+
+  __device__ __forceinline__ void publish(float value, int64) const {
+    const uint32 word = pair_of_lanes(value);
+    if (mine) send_to(place, received, Place().lane % 2, word);
+  }
+};
+#else
+// Of queries, keys and values: published once.
+struct QkvResult {
+  int row, token;
+  bool takes_part, mine;
   Element* place;
 
-  // Behind a norm: queries, keys and values once, the middle in copies; a gate's thread has its value too.
-  __device__ __forceinline__ Result(const Published& published, int half) {
-    constexpr int PAIRS = UNITS * UNIT / 2, GATED_PAIRS = PAIRS / PAIRED;  // of a token
+  __device__ __forceinline__ QkvResult(const Shared&, const Published& published) {
+    constexpr int ROWS = QKV_UNITS * UNIT;
     const Place at;
-    const int pairs = half == 0 ? PAIRS : GATED_PAIRS, paired = half == 0 ? 1 : PAIRED;
-    const int copy = at.thread / (pairs * NUM_TOKENS), pair = at.thread % pairs;
-    token = at.thread / pairs % NUM_TOKENS;
-    row = pair / (UNIT / 2) * paired * UNIT + pair % (UNIT / 2) * 2;
-    const Unit unit(half, row / UNIT);
-    mine = copy < (half == 0 ? 1 : COPIES) && unit.exists;
-    const int at_row = unit.row + row % UNIT;
-    place = half == 0 ? published.qkv() + token * QKV_ROWS + at_row
-                      : published.middle(copy) + token * MIDDLE + place_of(MIDDLE, at_row);
+    row = at.thread % ROWS, token = at.thread / ROWS, takes_part = at.warp * WARP_SIZE < ROWS * NUM_TOKENS;
+    const Unit unit(0, row / UNIT);
+    mine = token < NUM_TOKENS && unit.exists, token = min(token, NUM_TOKENS - 1);
+    place = published.qkv() + token * QKV_ROWS + unit.row + row % UNIT / 2 * 2;
+    settle(place);
   }
 
-  // Of the residual stream after a half.
-  __device__ __forceinline__ static Result of_stream(const Published& published, int half) {
-    constexpr int OF_TOKEN = UNIT / 2, RESULTS = OF_TOKEN * NUM_TOKENS;
-    const Place at;
-    const int copy = at.thread / RESULTS;
-    Result result;
-    result.row = at.thread % OF_TOKEN * 2, result.token = at.thread % RESULTS / OF_TOKEN;
-    result.mine = copy < COPIES;
-    result.place = published.stream(min(copy, COPIES - 1), half) + result.token * HIDDEN +
-                   place_of(HIDDEN, producer_index() * UNIT + result.row);
-    return result;
+  __device__ __forceinline__ void publish(float value, int64 to_other) const {
+    const uint32 word = pair_of_lanes(value);
+    if (!mine) return;
+    if (Place().lane % 2 == 0) {
+      ::publish(reinterpret_cast<uint32*>(place), word);
+    } else {
+      mark_not_there(reinterpret_cast<uint32*>(place + to_other));
+    }
   }
-
-  __device__ __forceinline__ void publish(float low, float high, int64 to_other) const {
-    ::publish(reinterpret_cast<uint32*>(place), pack_pair<Element>(low, high));
-    mark_not_there(reinterpret_cast<uint32*>(place + to_other));
-  }
-
- private:
-  Result() = default;
 };
+#endif

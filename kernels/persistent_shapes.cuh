@@ -26,6 +26,9 @@
 #ifndef SPLITS
 #define SPLITS 1
 #endif
+#ifndef CLUSTER
+#define CLUSTER 1
+#endif
 #ifndef NORM
 #define NORM 1
 #endif
@@ -41,7 +44,7 @@
 #endif
 
 #ifndef MAX_COPIES
-#define MAX_COPIES 8
+#define MAX_COPIES 5
 #endif
 
 enum Norm { LAYER_NORM = 1, RMS_NORM = 2 };
@@ -63,25 +66,31 @@ constexpr int LSE_STRIDE = round_up(NUM_HEADS, 4);  // floats between splits, so
 __host__ __device__ constexpr int larger(int a, int b) { return a > b ? a : b; }
 __host__ __device__ constexpr int smaller(int a, int b) { return a < b ? a : b; }
 
-// Thread blocks that attend in the first half of a layer, one for each column, and those that multiply. In the
-// second half all of them have rows of the middle.
-constexpr int NUM_COLUMNS = NUM_TOKENS * NUM_KV_HEADS * SPLITS;
-constexpr int NUM_PRODUCERS = NUM_BLOCKS - NUM_COLUMNS;
+// With CLUSTER thread blocks in a cluster, see persistent_roles.cuh; 1: without clusters.
+constexpr bool IS_CLUSTERED = CLUSTER > 1;
+constexpr int SHARES = IS_CLUSTERED ? 2 : SPLITS;  // thread blocks that share the context of a token and KV head
+constexpr int VECTORS = GROUP_SIZE + 2;            // of a KV head: its queries, its key, its value
+
+// Thread blocks that have a token and KV head, those that attend in the first half of a layer, and the others. In
+// the second half all of them have rows of the middle.
+constexpr int NUM_COLUMNS = NUM_TOKENS * NUM_KV_HEADS * (IS_CLUSTERED ? CLUSTER : SPLITS);
+constexpr int NUM_PRODUCERS = NUM_BLOCKS - NUM_TOKENS * NUM_KV_HEADS * SHARES;
 
 __host__ __device__ constexpr int units_of(int rows, int num_blocks) { return ceil_div(rows / UNIT, num_blocks); }
 
 // Units of a thread block behind a norm, in either half of a layer; a gate is next to its value.
 constexpr int MIDDLE_UNITS = units_of(MIDDLE, NUM_BLOCKS);
 constexpr int PAIRED = GATED ? 2 : 1;
-constexpr int UNITS = round_up(larger(units_of(QKV_ROWS, NUM_PRODUCERS), MIDDLE_UNITS* PAIRED), PAIRED);
-constexpr int RESULT_ROWS = UNITS * UNIT;
+constexpr int QKV_UNITS =
+    IS_CLUSTERED ? ceil_div(VECTORS * HEAD_SIZE / UNIT, CLUSTER) : units_of(QKV_ROWS, NUM_PRODUCERS);
+constexpr int UP_UNITS = MIDDLE_UNITS * PAIRED;
+constexpr int RESULT_ROWS = larger(QKV_UNITS, UP_UNITS) * UNIT;
 constexpr int SUM = RESULT_ROWS, SQUARES = RESULT_ROWS + 1;  // where the moments are among the sums; squares in two
 constexpr int SUM_ROWS = RESULT_ROWS + 3;
 
 // What all thread blocks wait for is published several times, so that fewer of them ask for the same line of
-// memory. Each copy is made by threads of its own.
-constexpr int COPIES =
-    smaller(smaller(MAX_COPIES, NUM_WARPS / GROUP_SIZE), NUM_THREADS / (RESULT_ROWS * NUM_TOKENS));
+// memory.
+constexpr int COPIES = MAX_COPIES;
 
 __host__ __device__ constexpr int segment_of(int inner) { return inner / NUM_WARPS; }  // of a warp
 __host__ __device__ constexpr int steps_of(int inner) { return segment_of(inner) / STEP; }
@@ -106,6 +115,9 @@ static_assert(HEAD_SIZE == 64, "a lane has two dimensions of the values");
 static_assert(HIDDEN % (NUM_WARPS * STEP) == 0 && MIDDLE % (NUM_WARPS * STEP) == 0, "every warp gets whole steps");
 static_assert(ATTENDED % (NUM_WARPS * STEP) == 0, "every warp gets whole steps");
 static_assert(HIDDEN / UNIT <= NUM_PRODUCERS, "a producer has one unit of the residual stream at most");
+static_assert(!IS_CLUSTERED || (NUM_TOKENS * GROUP_SIZE * SPLITS == 1 && NUM_COLUMNS <= NUM_BLOCKS),
+              "a query each");
+static_assert(NUM_BLOCKS % CLUSTER == 0, "all thread blocks are in clusters");
 static_assert(RESULT_ROWS * NUM_TOKENS <= NUM_THREADS, "a thread has one result at most");
 static_assert(2 * COLUMNS <= 8, "a product has room for the columns of all tokens, twice");
 static_assert(NUM_WARPS % 2 == 0, "sums of two warps at a time");
@@ -138,12 +150,15 @@ __device__ __forceinline__ void sync_all() { sync_named(2, NUM_THREADS + WARP_SI
 __device__ __forceinline__ void tell_read(uint64& barrier) { arrive(shared_address(&barrier)); }
 
 // Where a lane stands. NOTE: read anew each time. A compiler that knows the thread's number to be the same in every
-// layer works out all addresses before the first one, and holds them in registers that the weights need.
+// layer works out all addresses before the first one, and holds them in registers that the weights need. But it has
+// to know that there are none below 0, or every quotient takes four instructions.
 struct Place {
   int thread, lane, warp, g, q;  // g, q as in mma.cuh
 
   __device__ __forceinline__ Place() {
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    uint32 number;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(number));
+    thread = number & 1023u;
     lane = thread % WARP_SIZE, warp = thread / WARP_SIZE;
     g = lane / 4, q = lane % 4;
   }

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "bulk_copy.cuh"
 #include "persistent_memory.cuh"
 
 // The keys and values of a token, KV head and split.
@@ -11,8 +12,9 @@ struct Column {
   const int* block_table;
 
   __device__ __forceinline__ Column(const int* positions, const int* block_tables, int max_blocks) {
-    const int index = blockIdx.x;
-    token = index / (SPLITS * NUM_KV_HEADS), kv_head = index / SPLITS % NUM_KV_HEADS, split = index % SPLITS;
+    constexpr int OF_HEAD = IS_CLUSTERED ? CLUSTER : SPLITS;
+    const int index = block_index();
+    token = index / (OF_HEAD * NUM_KV_HEADS), kv_head = index / OF_HEAD % NUM_KV_HEADS, split = index % OF_HEAD;
     position = positions[token];
     block_table = block_tables + static_cast<int64>(token) * max_blocks;
   }
@@ -44,6 +46,11 @@ struct CachedTile {
 
   // Tokens past the end may be any; they are left out later.
   __device__ __forceinline__ void fetch(const Layer& layer, const Column& column, const TileBlocks& blocks) {
+    fetch_keys(layer, column, blocks);
+    fetch_values(layer, column, blocks);
+  }
+
+  __device__ __forceinline__ void fetch_keys(const Layer& layer, const Column& column, const TileBlocks& blocks) {
     const Place place;
 #pragma unroll
     for (int j = 0; j < TILE_TOKENS / PIECE; j++) {
@@ -53,6 +60,10 @@ struct CachedTile {
       for (int s = 0; s < HEAD_SIZE / STEP; s++)
         keys[j][s] = load_in_order(key + (4 * s + place.q) * BLOCK_SIZE * PIECE);
     }
+  }
+
+  __device__ __forceinline__ void fetch_values(const Layer& layer, const Column& column, const TileBlocks& blocks) {
+    const Place place;
     const int block =
         place.q < 2 ? (place.q ? blocks.of[1] : blocks.of[0]) : (place.q == 2 ? blocks.of[2] : blocks.of[3]);
     const Element* value =
@@ -73,5 +84,54 @@ struct CachedTile {
         words[w] &= (token < num_tokens ? 0x0000ffffu : 0u) | (token + 1 < num_tokens ? 0xffff0000u : 0u);
       }
     }
+  }
+};
+
+// The first tile of each warp: asked for half a layer before its query is there. NOTE: without one there are zeros.
+// What is not made anew in every layer has registers for all of it.
+struct FirstTile {
+  TileBlocks blocks;
+  CachedTile tile;
+  int index;
+  bool exists;
+
+  __device__ __forceinline__ explicit FirstTile(const Column& column) {
+    index = column.split * NUM_WARPS + Place().warp;
+    exists = index * TILE_TOKENS < column.position;
+    if (exists) blocks.look_up(column, index);
+  }
+
+  __device__ __forceinline__ void fetch_keys(const Layer& layer, const Column& column) {
+    if (exists) {
+      tile.fetch_keys(layer, column, blocks);
+    } else {
+#pragma unroll
+      for (int i = 0; i < TILE_TOKENS / PIECE * (HEAD_SIZE / STEP); i++)
+        tile.keys[i / (HEAD_SIZE / STEP)][i % (HEAD_SIZE / STEP)] = make_uint4(0, 0, 0, 0);
+    }
+  }
+  __device__ __forceinline__ void fetch_values(const Layer& layer, const Column& column) {
+    if (exists) {
+      tile.fetch_values(layer, column, blocks);
+    } else {
+#pragma unroll
+      for (int i = 0; i < HEAD_PIECES; i++) tile.values[i] = make_uint4(0, 0, 0, 0);
+    }
+  }
+  __device__ __forceinline__ void fetch(const Layer& layer, const Column& column) {
+    fetch_keys(layer, column);
+    fetch_values(layer, column);
+  }
+
+  // Values on their way into the L2 cache.
+  __device__ __forceinline__ void prefetch_values(const Layer& layer, const Column& column) const {
+    constexpr int BLOCKS = larger(TILE_TOKENS / BLOCK_SIZE, 1), OF_BLOCK = TILE_TOKENS / PIECE / BLOCKS;
+    const int lane = Place().lane;
+    if (!exists || lane >= BLOCKS) return;
+    int block = blocks.of[0];
+#pragma unroll
+    for (int b = 1; b < BLOCKS; b++)
+      if (lane == b) block = blocks.of[b * OF_BLOCK];
+    prefetch_bulk(layer.value_cache + column.offset_of(block), HEAD_SIZE * BLOCK_SIZE * sizeof(Element));
   }
 };

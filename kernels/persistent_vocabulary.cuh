@@ -1,48 +1,15 @@
-// The last product of persistent_decode.cu: tiles of 16 rows of the vocabulary stream through a ring in shared
-// memory, which takes the place of the layers' weights as soon as those have been read for the last time.
+// The last product of persistent_decode.cu: tiles of 16 rows of the vocabulary, which stream through the ring.
 
 #pragma once
 
 #include "persistent_choice.cuh"
 #include "persistent_norm.cuh"
+#include "persistent_ring.cuh"
 
-// Tiles of a thread block: every NUM_BLOCKS-th.
-__device__ __forceinline__ int num_tiles_of(int vocab_size) {
-  return ceil_div(ceil_div(vocab_size, TILE_ROWS) - static_cast<int>(blockIdx.x), NUM_BLOCKS);
-}
-__device__ __forceinline__ int tile_row(int index) { return (blockIdx.x + index * NUM_BLOCKS) * TILE_ROWS; }
-
-// The place of tile `index` in the ring. The first ones are behind the slots.
-__device__ __forceinline__ int tile_place(int index) { return (index + RING_IN_SLOTS) % RING; }
-
-// By one thread.
-__device__ __forceinline__ void fill_tile(Shared& shared, const Element* head, int vocab_size, int index) {
-  constexpr int ROW_BYTES = HIDDEN * sizeof(Element);
-  const int place = tile_place(index), row = tile_row(index);
-  const uint32 barrier = shared_address(&shared.tile_filled[place]);
-  const uint32 bytes = min(TILE_ROWS, vocab_size - row) * ROW_BYTES;
-  expect_bytes(barrier, bytes);
-  copy_bulk(shared.ring[place], head + static_cast<int64>(row) * HIDDEN, bytes, barrier);
-}
-
-// The work of the warp that copies, after `fill_slots`; a thread of it is enough.
-__device__ __forceinline__ void fill_ring(Shared& shared, const Element* head, int vocab_size, int num_layers) {
-  if (threadIdx.x % WARP_SIZE > 0) return;
-  const bool attends = producer_index() < 0, adds = !attends && producer_index() < HIDDEN / UNIT;
-  const uint32 last = (num_layers - 1) % 2;  // parity of the last layer
-  const int num_tiles = num_tiles_of(vocab_size);
-#pragma unroll 1
-  for (int i = 0; i < num_tiles; i++) {
-    const int place = i - EARLY_TILES;
-    if (place == 0 && !attends) wait(shared_address(&shared.into_read[0]), last);
-    if (place == RING_IN_FIRST) wait(shared_address(&shared.into_read[1]), last);
-    if (place == RING_IN_INTO && adds) {
-      wait(shared_address(&shared.back_read[0]), last);
-      wait(shared_address(&shared.back_read[1]), last);
-    }
-    if (i >= RING) wait(shared_address(&shared.tile_read[tile_place(i)]), (i / RING + 1) % 2);
-    fill_tile(shared, head, vocab_size, i);
-  }
+// The warps that share a tile.
+__device__ __forceinline__ void sync_team(int team) {
+  constexpr int FIRST_BARRIER = 3;
+  sync_named(FIRST_BARRIER + team, PARTS * WARP_SIZE);
 }
 
 // In a tile the same piece of two neighbouring rows is in the same banks. Hence lanes of odd rows take the two
@@ -89,19 +56,36 @@ __device__ __forceinline__ void multiply_part(Shared& shared, const uint32 (&wor
   __syncwarp();
 }
 
+// A lane's sum of all parts: of its row of a tile and its token; lanes beyond have somebody else's.
+__device__ __forceinline__ float sum_of_parts(const float (&sums)[PARTS][NUM_TOKENS][TILE_ROWS],
+                                              const Place& place) {
+  float sum = 0.0f;
+#pragma unroll
+  for (int p = 0; p < PARTS; p++)
+    sum += sums[p][min(place.lane / TILE_ROWS, NUM_TOKENS - 1)][place.lane % TILE_ROWS];
+  return sum;
+}
+
 // The logits of a tile, a lane each: the work of a warp, which meets again. Returns the lane's key, 0 for none.
 __device__ __forceinline__ uint64 finish_tile(const float (&sums)[PARTS][NUM_TOKENS][TILE_ROWS], Element* logits,
                                               int vocab_size, int first_row) {
   const Place place;
-  const int row = place.lane % TILE_ROWS, token = place.lane / TILE_ROWS, index = first_row + row;
+  const int token = place.lane / TILE_ROWS, index = first_row + place.lane % TILE_ROWS;
   const bool mine = token < NUM_TOKENS && index < vocab_size;
-  float sum = 0.0f;
-#pragma unroll
-  for (int p = 0; p < PARTS; p++) sum += sums[p][min(token, NUM_TOKENS - 1)][row];
-  const Element value = from_float<Element>(sum);
+  const Element value = from_float<Element>(sum_of_parts(sums, place));
   if (mine) logits[static_cast<int64>(token) * vocab_size + index] = value;
   __syncwarp();
   return mine ? argmax_key(to_float(value), index) : 0;
+}
+
+// The best of each token and warp to `shared.best`; lanes have keys of token lane / TILE_ROWS. Ends with a barrier.
+__device__ __forceinline__ void share_best(Shared& shared, const Place& place, uint64 best) {
+#pragma unroll
+  for (int t = 0; t < NUM_TOKENS; t++) {
+    const uint64 highest = warp_best(place.lane / TILE_ROWS == t ? best : 0);
+    if (place.lane == 0) shared.best[place.warp][t] = highest;
+  }
+  sync_warps();
 }
 
 // The products of the rows that lie normalised in shared memory, rounded and written to `logits` `[num_tokens,
@@ -109,7 +93,6 @@ __device__ __forceinline__ uint64 finish_tile(const float (&sums)[PARTS][NUM_TOK
 // team warps with finishing them. Begins and ends with a barrier.
 __device__ __forceinline__ void multiply_vocabulary(Shared& shared, Element* logits, int vocab_size) {
   static_assert(TILE_ROWS * NUM_TOKENS <= WARP_SIZE, "a warp has all results of a tile, a product all columns");
-  constexpr int FIRST_BARRIER = 3;  // of the teams
   const Place place;
   const int num_tiles = num_tiles_of(vocab_size), team = place.warp / PARTS;
   sync_warps();
@@ -122,13 +105,8 @@ __device__ __forceinline__ void multiply_vocabulary(Shared& shared, Element* log
     auto& sums = shared.tile_sums[team][turn % 2];
     wait(shared_address(&shared.tile_filled[at]), i / RING % 2);
     multiply_part(shared, words, at, place, sums[place.warp % PARTS]);
-    sync_named(FIRST_BARRIER + team, PARTS * WARP_SIZE);
+    sync_team(team);
     if (place.warp % PARTS == turn % PARTS) best = max(best, finish_tile(sums, logits, vocab_size, tile_row(i)));
   }
-#pragma unroll
-  for (int t = 0; t < NUM_TOKENS; t++) {
-    const uint64 highest = warp_best(place.lane / TILE_ROWS == t ? best : 0);
-    if (place.lane == 0) shared.best[place.warp][t] = highest;
-  }
-  sync_warps();
+  share_best(shared, place, best);
 }

@@ -6,33 +6,12 @@
 #include "bulk_copy.cuh"
 #include "persistent_memory.cuh"
 
-// Below 0: the thread block attends.
-__device__ __forceinline__ int producer_index() { return static_cast<int>(blockIdx.x) - NUM_COLUMNS; }
-
-// Unit `u` of a product behind a norm: its first row, and whether the thread block has it.
-struct Unit {
-  int row;
-  bool exists;
-
-  __device__ __forceinline__ Unit(int half, int u) {
-    if (half == 0) {
-      const int index = producer_index() + u * NUM_PRODUCERS;
-      exists = producer_index() >= 0 && index < QKV_ROWS / UNIT;
-      row = index * UNIT;
-    } else {
-      const int own = GATED ? u / 2 : u, index = blockIdx.x + own * NUM_BLOCKS;
-      exists = own < MIDDLE_UNITS && index < MIDDLE / UNIT;
-      row = index * UNIT + (GATED ? u % 2 * MIDDLE : 0);
-    }
-  }
-};
-
 // Fills a slot that nobody reads any more.
-__device__ __forceinline__ void fill_into(Shared& shared, const Half& tensors, int half) {
+template <int UNITS>
+__device__ __forceinline__ void fill_into(Shared& shared, IntoSlot<UNITS>& slot, const Half& tensors, int half) {
   constexpr int ROW_BYTES = HIDDEN * sizeof(Element), CONSTANT_BYTES = UNIT * sizeof(RowConstants);
   const int lane = threadIdx.x % WARP_SIZE;
   const uint32 barrier = shared_address(&shared.into_filled[half]);
-  IntoSlot& slot = shared.slots.into[half];
   int num_units = 0;
 #pragma unroll
   for (int u = 0; u < UNITS; u++) num_units += Unit(half, u).exists;
@@ -54,7 +33,7 @@ __device__ __forceinline__ void fill_into(Shared& shared, const Half& tensors, i
 template <int INNER>
 __device__ __forceinline__ void fill_back(Shared& shared, BackSlot<INNER>& slot, const Half& tensors, int half) {
   constexpr int ROW_BYTES = INNER * sizeof(Element), BIAS_BYTES = UNIT * sizeof(Element);
-  const int lane = threadIdx.x % WARP_SIZE, row = producer_index() * UNIT;
+  const int lane = threadIdx.x % WARP_SIZE, row = stream_unit() * UNIT;
   const uint32 barrier = shared_address(&shared.back_filled[half]);
   const bool biased = tensors.back_bias != nullptr;
   if (lane == 0) {
@@ -78,7 +57,7 @@ __device__ __forceinline__ void fill_first(Shared& shared, const Half& first, co
     show_to_copies();
   }
   __syncwarp();
-  if (producer_index() >= 0) fill_into(shared, first, 0);
+  if (makes_qkv()) fill_into(shared, shared.slots.qkv, first, 0);
   if (!leads) return;
   expect_bytes(barrier, bytes);
   copy_bulk(shared.layers, layers, bytes, barrier);
@@ -99,9 +78,9 @@ __device__ __forceinline__ void bring_places(const Published& published) {
 //
 // NOTE: a number that somebody waits for takes twice as long where weights come at the same time. So the weights of
 // both halves are asked for in one go, where a layer waits longest: when what queries, keys and values are made of
-// has come, and the next thing to come is attention.
+// has come, and the next thing to come is attention. Who makes none says so where the layer begins.
 __device__ __forceinline__ void fill_slots(Shared& shared, int num_layers, Element* memory) {
-  const bool attends = producer_index() < 0, adds = !attends && producer_index() < HIDDEN / UNIT;
+  const bool adds = stream_unit() >= 0, waits = IS_CLUSTERED || makes_qkv();
   bring_places(Published(memory, 0));
   wait(shared_address(&shared.layers_filled), 0);
 #pragma unroll 1
@@ -109,14 +88,20 @@ __device__ __forceinline__ void fill_slots(Shared& shared, int num_layers, Eleme
     const int half = i % 2, layer = i / 2;
     const uint32 parity = (layer + 1) % 2;  // of the layer before
     const Half& tensors = shared.layers[layer].halves[half];
-    if (half == 0 && layer + 1 < num_layers) bring_places(Published(memory, layer + 1));
-    if (half == 0 && attends) continue;
-    if (layer > 0) wait(shared_address(&shared.into_read[half]), parity);
-    if (layer > 0 && half == 1 && !attends) wait(shared_address(&shared.into_read[0]), layer % 2);
-    if (i == 0) {
-      wait(shared_address(&shared.into_filled[0]), 0);
+    if (half == 0) {
+      if (layer + 1 < num_layers) bring_places(Published(memory, layer + 1));
+      if (layer > 0 && waits) wait(shared_address(&shared.into_read[0]), parity);
+      if (makes_qkv()) {
+        if (layer == 0) {
+          wait(shared_address(&shared.into_filled[0]), 0);
+        } else {
+          fill_into(shared, shared.slots.qkv, tensors, 0);
+        }
+      }
     } else {
-      fill_into(shared, tensors, half);
+      if (layer > 0) wait(shared_address(&shared.into_read[1]), parity);
+      if (layer > 0 && waits) wait(shared_address(&shared.begun), layer % 2);
+      fill_into(shared, shared.slots.up, tensors, 1);
     }
     if (!adds) continue;
     if (layer > 0) wait(shared_address(&shared.back_read[half]), parity);
@@ -143,6 +128,7 @@ __device__ __forceinline__ void prepare_slots(Shared& shared) {
     init_barrier(shared_address(&shared.tile_read[i]), PARTS * WARP_SIZE);
     if (i >= 2) continue;
     if (i == 1) init_barrier(shared_address(&shared.into_filled[i]), 1);
+    if (i == 1) init_barrier(shared_address(&shared.begun), NUM_THREADS);
     init_barrier(shared_address(&shared.back_filled[i]), 1);
     init_barrier(shared_address(&shared.into_read[i]), NUM_THREADS);
     init_barrier(shared_address(&shared.back_read[i]), NUM_THREADS);

@@ -10,16 +10,13 @@ from pagedchat.ops.embed_tokens import embed_tokens
 from pagedchat.ops.heads_to_cache import heads_to_cache
 from pagedchat.ops.next_token import logits_argmax
 from pagedchat.ops.norm import Norm
-from pagedchat.ops.persistent_decode import PersistentDecode
-from pagedchat.ops.persistent_model import PersistentModel
-from pagedchat.ops.persistent_plan import PersistentPlan, plan_persistent
 from pagedchat.ops.qkv_to_cache import qkv_to_cache
 from pagedchat.ops.silu_and_mul import silu_and_mul
 from pagedchat.ops.small_batch_linear import small_batch_linear
 from pagedchat.ops.warpgroup_linear import warpgroup_linear
-from tests.ops.persistent_case import moved, random_model, random_state
-from tools.sanitize_case import TOLERANCE, Tensors, index, on_both, paged_inputs, random_tensor
+from tools.sanitize_case import Tensors, index, on_both, paged_inputs, random_tensor
 from tools.sanitize_streams import stream_cases
+from tools.sanitize_whole_steps import whole_step_cases
 
 WIDTH, HEAD_SIZE, VOCAB_SIZE = 768, 64, 1003
 NUM_TOKENS = 5
@@ -43,7 +40,7 @@ def step_cases() -> list[bool]:
     rows, weight = random_tensor(NUM_TOKENS, WIDTH), random_tensor(2 * 160, WIDTH) / 30
     scale, shift = 1 + random_tensor(WIDTH) / 10, random_tensor(WIDTH)
     parts = [*_product_cases(rows, weight, scale, shift), *_larger_cases(), *_token_cases(rows, scale, shift)]
-    return [*parts, *stream_cases(), *_whole_step_cases()]
+    return [*parts, *stream_cases(), *whole_step_cases()]
 
 
 def _product_cases(
@@ -132,33 +129,3 @@ def _token_cases(rows: torch.Tensor, scale: torch.Tensor, shift: torch.Tensor) -
         ),
         on_both("embed_tokens, add_norm", [*_state_inputs(), table, random_tensor(70, WIDTH), scale, shift], embed),
     ]
-
-
-def _whole_step_cases() -> list[bool]:
-    """Two launches each, so that both sets of published numbers are met."""
-    results = []
-    for family, positions, context_len in (("opt", [300], 512), ("opt", [40, -1], 256), ("llama", [700], 1024)):
-        model, state = random_model(family, torch.float16), random_state(positions)
-        plan = plan_persistent(model.shape, len(positions), context_len, 132, 227 << 10)
-        if plan is None:
-            raise RuntimeError(f"no plan for {family}")
-        found = _two_steps(moved(model, "cuda"), moved(state, "cuda"), plan)
-        expected = _two_steps(model, state, plan)
-        error = float((found - expected).norm() / expected.norm())
-        right = error < TOLERANCE
-        print(
-            f"{f'persistent_decode, {family} {positions}':<44} {'ok' if right else 'WRONG'}  {error:.1e}",
-            flush=True,
-        )
-        results.append(right)
-    return results
-
-
-def _two_steps(model: PersistentModel, state: DecodeState, plan: PersistentPlan) -> torch.Tensor:
-    """Logits of the first sequence after two steps on the same token, `[vocab_size]`, float64 on the CPU."""
-    decode, tokens = PersistentDecode(model, len(state.token_ids), plan), state.token_ids.clone()
-    logits = torch.empty(len(tokens), len(model.head), dtype=model.head.dtype, device=tokens.device)
-    for _ in range(2):
-        state.token_ids.copy_(tokens)
-        decode(state, logits)
-    return logits[0].cpu().double()

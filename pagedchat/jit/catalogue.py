@@ -104,14 +104,22 @@ _WARPGROUP_TUNINGS = (
 )
 
 # As pagedchat/ops/persistent_plan.py chooses for two models on 132 multiprocessors.
-_WHOLE_STEP = {"NUM_BLOCKS": 132, "HEAD_SIZE": 64}
+_WHOLE_STEP = {"NUM_BLOCKS": 132, "CLUSTER": 1, "HEAD_SIZE": 64, "SCREENED_TILES": 12}
+_IN_CLUSTERS = {**_WHOLE_STEP, "NUM_BLOCKS": 120, "CLUSTER": 4, "SCREENED_TILES": 14}
 _OPT_125M = {"HIDDEN": 768, "MIDDLE": 3072, "NUM_HEADS": 12, "GROUP_SIZE": 1, "NORM": 1, "GATED": 0, "ROTARY": 0}
 _SMOLLM_135M = {"HIDDEN": 576, "MIDDLE": 1536, "NUM_HEADS": 9, "GROUP_SIZE": 3, "NORM": 2, "GATED": 1, "ROTARY": 1}
 _WHOLE_STEP_TUNINGS = (
+    Tuning({**_IN_CLUSTERS, **_OPT_125M, "NUM_WARPS": 12}, {"TOKENS": [1], "SPLITS": [1]}),
     Tuning({**_WHOLE_STEP, **_OPT_125M, "NUM_WARPS": 12}),
     Tuning({**_WHOLE_STEP, **_SMOLLM_135M, "NUM_WARPS": 6}),
 )
 _NO_BULK_COPIES = Limit("bulk copies exist from sm_90 on", _OVERLAPPING, but=True)
+_NO_PRODUCERS = Limit(
+    "too few thread blocks are left for the residual stream",
+    frozenset(),
+    but=True,
+    where={"TOKENS": [2], "SPLITS": [3], "NUM_HEADS": [12]},
+)
 _LITTLE_SHARED = Limit("a layer's weights do not fit into shared memory", frozenset({"sm_120"}))
 
 # As pagedchat/ops/sample.py chooses: thread blocks that share a row.
@@ -206,10 +214,11 @@ CATALOGUE = (
             "BLOCK_SIZE": BLOCK_SIZES,
             "TOKENS": (1, 2),
             "SPLITS": (1, 3),
-            "RING": (7, 8),
+            "RING": (8, 6),
+            "SCREENED": (1, 0),
         },
         _WHOLE_STEP_TUNINGS,
-        (_NO_BULK_COPIES, _LITTLE_SHARED),
+        (_NO_BULK_COPIES, _NO_PRODUCERS, _LITTLE_SHARED),
     ),
     KernelFile("next_token", ("logits_argmax",), _PRODUCT, _HEAD_TUNINGS, (_NO_BFLOAT16,)),
     KernelFile("add_norm", ("add_norm",), {"ELEMENT": ELEMENTS, "NORM": (1, 2)}),

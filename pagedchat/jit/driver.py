@@ -139,6 +139,21 @@ class Function:
         (count,) = _call("cuOccupancyMaxActiveBlocksPerMultiprocessor", self._handle, block_threads, shared_bytes)
         return int(count)
 
+    def active_clusters(self, cluster: int, block_threads: int, shared_bytes: int = 0) -> int:
+        """Clusters of `cluster` such thread blocks that fit on the device at a time."""
+        driver = _driver()
+        dimension = driver.CUlaunchAttribute()
+        dimension.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        size = dimension.value.clusterDim
+        size.x, size.y, size.z = cluster, 1, 1
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = cluster, 1, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ = block_threads, 1, 1
+        config.sharedMemBytes = shared_bytes
+        config.attrs, config.numAttrs = [dimension], 1
+        (count,) = _call("cuOccupancyMaxActiveClusters", self._handle, config)
+        return int(count)
+
 
 def describe_status(status: int) -> str:
     """The driver's words for an error number."""

@@ -130,6 +130,10 @@ class Kernel:
         """Thread blocks of that size that fit on one multiprocessor at a time."""
         return self._function.active_thread_blocks(block_threads, shared_bytes)
 
+    def active_clusters(self, cluster: int, block_threads: int, shared_bytes: int = 0) -> int:
+        """Clusters of `cluster` such thread blocks that fit on the device at a time; see `allow_shared`."""
+        return self._function.active_clusters(cluster, block_threads, shared_bytes)
+
     def _new_frame(self, args: Sequence[Argument]) -> Frame:
         if self._layout is None:
             self._layout = Layout(self.entry, self._parameters, args)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from pagedchat.jit.kernel import Kernel
 from pagedchat.jit.launch import f32, get_kernel, i32
 from pagedchat.ops.attention_options import AttentionOptions
 from pagedchat.ops.checks import check_same_type, check_shape
@@ -19,6 +20,7 @@ from pagedchat.ops.paged_attention_split import paged_attention_split
 from pagedchat.ops.persistent_model import PersistentLayer, PersistentModel
 from pagedchat.ops.persistent_plan import MAX_LAYERS, PersistentPlan
 from pagedchat.ops.qkv_to_cache import qkv_to_cache
+from pagedchat.ops.screened_head import ScreenedHead
 from pagedchat.ops.small_batch_linear import address, small_batch_linear
 
 NAME = "persistent_decode"
@@ -30,18 +32,25 @@ class PersistentDecode:
     Args:
         model: up to `MAX_LAYERS` layers.
         num_tokens: rows of the states it will get.
-        plan: of `plan_persistent`.
+        plan: of `plan_persistent` or `plan_clustered`.
+        mirror: of the model's head, where the plan is a screened one: such steps have no logits.
 
     Raises:
-        ValueError: more layers.
+        ValueError: more layers; a plan for a mirror without one, or the other way round.
     """
 
-    def __init__(self, model: PersistentModel, num_tokens: int, plan: PersistentPlan) -> None:
+    def __init__(
+        self, model: PersistentModel, num_tokens: int, plan: PersistentPlan, mirror: ScreenedHead | None = None
+    ) -> None:
+        if (mirror is not None) != (plan.screened_tiles > 0):
+            there_is = "there is none" if mirror is None else "there is one"
+            raise ValueError(f"plan has {plan.screened_tiles} tiles of a mirror, and {there_is}")
         if len(model.layers) > MAX_LAYERS:
             raise ValueError(f"model has {len(model.layers)} layers, expected at most {MAX_LAYERS}")
         self._model = model
         self._num_tokens = num_tokens
         self._plan = plan
+        self._mirror = mirror
         device = model.head.device
         self._folded = [layer.constants() for layer in model.layers]  # kept: the kernel knows their addresses
         rows = [layer.addresses(*pair) for layer, pair in zip(model.layers, self._folded, strict=True)]
@@ -52,12 +61,12 @@ class PersistentDecode:
         self._best = torch.zeros(2 * plan.num_thread_blocks * num_tokens, dtype=torch.int64, device=device)
         self._launches = torch.zeros(1, dtype=torch.int32, device=device)
 
-    def __call__(self, state: DecodeState, logits: torch.Tensor) -> None:
+    def __call__(self, state: DecodeState, logits: torch.Tensor | None = None) -> None:
         """Compute one token of every row and move the state on by the most likely ones.
 
         Args:
             state: `num_tokens` rows; read and written. The context lies in the cache up to each row's position.
-            logits: `[num_tokens, vocab_size]`, written.
+            logits: `[num_tokens, vocab_size]`, written; None for a screened step, and for nobody else.
 
         Raises:
             ValueError: shapes or types that do not go together.
@@ -65,14 +74,17 @@ class PersistentDecode:
         model, plan = self._model, self._plan
         state.check()
         check_shape("token_ids", state.token_ids, self._num_tokens)
-        check_shape("logits", logits, self._num_tokens, len(model.head))
-        check_same_type("logits", logits, model.head)
-        if not on_cuda(logits):
+        if (logits is None) != (self._mirror is not None):
+            raise ValueError("logits are missing" if logits is None else "a screened step makes no logits")
+        if logits is not None:
+            check_shape("logits", logits, self._num_tokens, len(model.head))
+            check_same_type("logits", logits, model.head)
+        if not on_cuda(model.head):
             self._run_parts(state, logits)
             return
         args = (
             *state_addresses(state),
-            logits.data_ptr(),
+            address(logits),
             self._best.data_ptr(),
             self._launches.data_ptr(),
             self._published.data_ptr(),
@@ -92,21 +104,40 @@ class PersistentDecode:
             i32(len(state.history)),
             f32(model.scale),
             f32(model.norm.eps),
+            0 if self._mirror is None else self._mirror.tiles.data_ptr(),
+            f32(0.0 if self._mirror is None else self._mirror.digit_scale),
         )
-        kernel = get_kernel(NAME, logits.device.index, **self._constants(logits.dtype))
-        shared = plan.shared_bytes(model.shape, self._num_tokens)
-        kernel.allow_shared(shared)
+        kernel, shared = self._kernel()
         kernel.launch(
             plan.num_thread_blocks,
             plan.num_threads + 32,
             args,
-            stream=stream_of(logits),
+            stream=stream_of(model.head),
             shared_bytes=shared,
             cooperative=True,
         )
 
-    def _run_parts(self, state: DecodeState, logits: torch.Tensor) -> None:
+    def fits_at_once(self) -> bool:
+        """Whether the GPU has room for all thread blocks at the same time: clusters need neighbours."""
+        plan = self._plan
+        if plan.cluster == 1:
+            return True  # one for each multiprocessor
+        kernel, shared = self._kernel()
+        clusters = kernel.active_clusters(plan.cluster, plan.num_threads + 32, shared)
+        return clusters * plan.cluster >= plan.num_thread_blocks
+
+    def _kernel(self) -> tuple[Kernel, int]:
+        """And how much shared memory a thread block of it has."""
+        head = self._model.head
+        kernel = get_kernel(NAME, head.device.index, **self._constants(head.dtype))
+        shared = self._plan.shared_bytes(self._model.shape, self._num_tokens)
+        kernel.allow_shared(shared)
+        return kernel, shared
+
+    def _run_parts(self, state: DecodeState, logits: torch.Tensor | None) -> None:
         model = self._model
+        if logits is None:
+            logits = model.head.new_empty(self._num_tokens, len(model.head))
         hidden = embed_tokens(
             model.token_vectors,
             state.token_ids,
@@ -133,9 +164,12 @@ class PersistentDecode:
             "ROTARY": int(self._model.rotations is not None),
             "TOKENS": self._num_tokens,
             "SPLITS": self._plan.num_splits,
+            "CLUSTER": self._plan.cluster,
             "NUM_BLOCKS": self._plan.num_thread_blocks,
             "NUM_WARPS": self._plan.num_warps,
             "RING": self._plan.num_tiles,
+            "SCREENED": int(self._plan.screened_tiles > 0),
+            "SCREENED_TILES": max(self._plan.screened_tiles, 1),
         }
 
 

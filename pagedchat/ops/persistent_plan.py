@@ -11,10 +11,12 @@ UNIT = 8
 """Rows of a product that go to a thread block together, as in kernels/persistent_decode.cu."""
 STEP = 32
 """Inner elements that the lanes of a row hold at a time."""
-MAX_COPIES = 8
+MAX_COPIES = 5
 """Of what a thread block publishes for all others."""
 TILE_ROWS = 16
 """Rows of the vocabulary at a time."""
+MIRROR_ROWS = 32
+"""Rows of the vocabulary's mirror at a time; see `screened_head`."""
 MAX_TILES = 8
 """Of the vocabulary, on their way to a thread block."""
 TILE_TOKENS = 32
@@ -25,6 +27,16 @@ _PAD = 32
 _SLACK_BYTES = 2048
 """What alignment and small things take."""
 _MAX_SPLITS = 3
+CLUSTER = 4
+"""Thread blocks of a cluster that has a KV head."""
+CLUSTER_SHARES = 2
+"""Of those, how many attend."""
+ONE_TURN = 12 * TILE_TOKENS
+"""Cached tokens that a thread block of 12 warps attends to in one turn."""
+CLUSTER_TURN = CLUSTER_SHARES * ONE_TURN
+"""The same of a cluster, which takes no second turn."""
+_MAX_CLUSTER_UNITS = 6
+"""Of queries, keys and values of a thread block in a cluster: their weights wait in registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,57 +76,87 @@ class PersistentPlan:
     num_splits: int
     """Thread blocks that share the context of a token and KV head."""
     num_columns: int
-    """Thread blocks that attend."""
+    """Thread blocks that attend; with clusters those that have a head."""
     num_tiles: int = 2
     """Of the vocabulary, in the shared memory of a thread block at a time."""
+    cluster: int = 1
+    """Thread blocks of a cluster; 1: without clusters."""
+    screened_tiles: int = 0
+    """Of the vocabulary's mirror, that a thread block reads; 0: it reads the vocabulary."""
 
     @property
     def num_threads(self) -> int:
         """Of a thread block, those that compute; one more warp copies weights."""
         return 32 * self.num_warps
 
+    def qkv_units(self, shape: PersistentShape) -> int:
+        """Units of queries, keys and values that a thread block makes, at most."""
+        if self.cluster > 1:
+            return -(-(shape.group_size + 2) * shape.head_size // UNIT // self.cluster)
+        return -(-(shape.qkv_rows // UNIT) // (self.num_thread_blocks - self.num_columns))
+
+    def up_units(self, shape: PersistentShape) -> int:
+        """Units of the middle that a thread block makes, at most; a gate is next to its value."""
+        return -(-(shape.middle // UNIT) // self.num_thread_blocks) * (2 if shape.gated else 1)
+
     def result_rows(self, shape: PersistentShape) -> int:
         """Rows that a thread block makes behind a norm, at most."""
-        qkv = -(-(shape.qkv_rows // UNIT) // (self.num_thread_blocks - self.num_columns))
-        middle = -(-(shape.middle // UNIT) // self.num_thread_blocks)
-        paired = 2 if shape.gated else 1  # a gate is next to its value
-        return UNIT * paired * -(-max(qkv, middle * paired) // paired)
+        return UNIT * max(self.qkv_units(shape), self.up_units(shape))
 
     def published_elements(self, shape: PersistentShape, num_tokens: int) -> int:
         """Elements that the numbers of a layer take in memory, as `Published` in the kernel lays them out."""
-        results = self.result_rows(shape) * num_tokens
-        copies = min(MAX_COPIES, self.num_warps // shape.group_size, self.num_threads // results)
         attended = self.num_splits * (shape.attended + -(-shape.num_heads // 4) * 4 * 2)
-        return num_tokens * (shape.qkv_rows + copies * (attended + shape.middle + 2 * shape.hidden))
+        return num_tokens * (shape.qkv_rows + MAX_COPIES * (attended + shape.middle + 2 * shape.hidden))
 
     def shared_bytes(self, shape: PersistentShape, num_tokens: int) -> int:
         """Shared memory of a thread block, as `Shared` in the kernel lays it out, rounded up."""
-        weights = max(self._slot_bytes(shape), self.num_tiles * _tile_bytes(shape))
+        weights = max(self._slot_bytes(shape), self.num_tiles * self._tile_bytes(shape))
         return weights + self._other_bytes(shape, num_tokens)
 
     def with_tiles(self, shape: PersistentShape, num_tokens: int, shared_limit: int) -> "PersistentPlan":
         """The same with as many tiles of the vocabulary on their way as have room, at least where the slots are."""
         room = max(shared_limit - self._other_bytes(shape, num_tokens), self._slot_bytes(shape))
-        count = min(MAX_TILES, room // _tile_bytes(shape))
+        count = min(MAX_TILES, room // self._tile_bytes(shape))
         return replace(self, num_tiles=max(count // 2 * 2, 2))  # even: for two teams of warps at least
+
+    def screened(
+        self, shape: PersistentShape, num_tokens: int, vocab_size: int, shared_limit: int
+    ) -> "PersistentPlan | None":
+        """The same for a step that screens the vocabulary by its mirror; None where that does not fit."""
+        tiles = -(-vocab_size // (MIRROR_ROWS * self.num_thread_blocks))
+        plan = replace(self, screened_tiles=tiles).with_tiles(shape, num_tokens, shared_limit)
+        return plan if plan.shared_bytes(shape, num_tokens) <= shared_limit else None
+
+    def _tile_bytes(self, shape: PersistentShape) -> int:
+        return mirror_tile_bytes(shape.hidden) if self.screened_tiles else 2 * TILE_ROWS * shape.hidden
 
     def _slot_bytes(self, shape: PersistentShape) -> int:
         """What weights of the layers take."""
-        results = self.result_rows(shape)
-        into = 2 * results * (shape.hidden + _PAD) + 2 * shape.hidden + 8 * results
-        return 2 * into + 2 * UNIT * (shape.attended + shape.middle + 2 * _PAD + 2) + _SLACK_BYTES // 2
+        results = UNIT * (self.qkv_units(shape) + self.up_units(shape))
+        into = 2 * results * (shape.hidden + _PAD) + 2 * 2 * shape.hidden + 8 * results
+        return into + 2 * UNIT * (shape.attended + shape.middle + 2 * _PAD + 2) + _SLACK_BYTES // 2
 
     def _other_bytes(self, shape: PersistentShape, num_tokens: int) -> int:
         warps, group = self.num_warps, shape.group_size
-        segment = max(shape.hidden, shape.middle, shape.attended) // warps
-        of_warp = 12 * num_tokens * (self.result_rows(shape) + 4) + (24 + 8 * TILE_ROWS) * num_tokens
+        segment = shape.hidden // warps
+        sums = max(12 * (self.result_rows(shape) + 4), 8 * MIRROR_ROWS if self.screened_tiles else 0)
+        of_warp = (sums + 24 + 8 * TILE_ROWS) * num_tokens
         of_warp += 2 * num_tokens * (segment + _PAD) + group * (4 * shape.head_size + 8 + 80)
         others = _LAYER_BYTES * MAX_LAYERS + (2 * group + 4) * shape.head_size + 8 * num_tokens
-        return warps * of_warp + others + _SLACK_BYTES // 2
+        others += group * (4 * shape.head_size + 8)  # of a share of the context that another thread block has
+        return warps * of_warp + others + _SLACK_BYTES // 2 + self._screening_bytes(shape, num_tokens)
+
+    def _screening_bytes(self, shape: PersistentShape, num_tokens: int) -> int:
+        """As `Screening` in the kernel lays it out."""
+        if self.screened_tiles == 0:
+            return 0
+        of_token = 3 * (shape.hidden + _PAD) + 4 * self.screened_tiles * MIRROR_ROWS
+        return num_tokens * of_token + 2 * self.screened_tiles * MIRROR_ROWS + _SLACK_BYTES // 8
 
 
-def _tile_bytes(shape: PersistentShape) -> int:
-    return 2 * TILE_ROWS * shape.hidden
+def mirror_tile_bytes(hidden: int) -> int:
+    """Of a tile of the vocabulary's mirror, with two numbers of 16 bits for each row."""
+    return MIRROR_ROWS * (hidden + 4)
 
 
 @cache
@@ -122,6 +164,8 @@ def plan_persistent(
     shape: PersistentShape, num_tokens: int, context_len: int, num_multiprocessors: int, shared_limit: int
 ) -> PersistentPlan | None:
     """A launch with one thread block for every multiprocessor; None where a layer does not fit into shared memory.
+
+    The multiprocessors need to have the same memory only, see `plan_clustered` for one that is quicker.
 
     Args:
         shape: of the model.
@@ -143,6 +187,36 @@ def plan_persistent(
     results = plan.result_rows(shape)
     fits = plan.shared_bytes(shape, num_tokens) <= shared_limit and results * num_tokens <= plan.num_threads
     return plan if fits and results >= TILE_ROWS else None
+
+
+@cache
+def plan_clustered(
+    shape: PersistentShape, num_tokens: int, context_len: int, num_multiprocessors: int, shared_limit: int
+) -> PersistentPlan | None:
+    """A launch in clusters, each of which has a head; None where there is no room for it or nothing to be gained.
+
+    Multiprocessors that are alone in their part of the GPU have no cluster: ten of eleven are taken for those that
+    have one. Whether as many clusters run at a time is for the GPU to say.
+
+    Args:
+        shape: of the model.
+        num_tokens: of the launch.
+        context_len: of its longest sequence.
+        num_multiprocessors: of the GPU.
+        shared_limit: bytes of shared memory that a thread block may have.
+    """
+    num_blocks = num_multiprocessors * 10 // 11 // CLUSTER * CLUSTER
+    simple = plan_persistent(shape, num_tokens, TILE_TOKENS, num_multiprocessors, shared_limit)
+    if simple is None or num_tokens > 1 or CLUSTER * shape.num_kv_heads > num_blocks:
+        return None
+    plan = replace(simple, num_thread_blocks=num_blocks, num_columns=CLUSTER * shape.num_kv_heads, cluster=CLUSTER)
+    attending = CLUSTER_SHARES * shape.num_kv_heads
+    if shape.hidden // UNIT > num_blocks - attending or plan.qkv_units(shape) > _MAX_CLUSTER_UNITS:
+        return None
+    plan = plan.with_tiles(shape, num_tokens, shared_limit)
+    one_turn = context_len <= CLUSTER_SHARES * plan.num_warps * TILE_TOKENS
+    fits = plan.shared_bytes(shape, num_tokens) <= shared_limit and plan.result_rows(shape) <= plan.num_threads
+    return plan if fits and one_turn else None
 
 
 def _is_known(shape: PersistentShape) -> bool:

@@ -26,11 +26,12 @@ from pagedchat.ops.paged_attention_simt import paged_attention_simt
 from pagedchat.ops.paged_attention_split import paged_attention_split
 from pagedchat.ops.paged_prefill_varlen import paged_prefill_varlen
 from pagedchat.ops.persistent_decode import PersistentDecode
-from pagedchat.ops.persistent_plan import plan_persistent
+from pagedchat.ops.persistent_plan import plan_clustered, plan_persistent
 from pagedchat.ops.qkv_to_cache import qkv_to_cache
 from pagedchat.ops.reshape_and_cache import reshape_and_cache
 from pagedchat.ops.sample import sample
 from pagedchat.ops.sample_rows import SampleRow, pack_rows
+from pagedchat.ops.screened_head import screen_head
 from pagedchat.ops.shared_prefix_attention import shared_prefix_attention
 from pagedchat.ops.silu_and_mul import silu_and_mul
 from pagedchat.ops.small_batch_linear import small_batch_linear
@@ -188,14 +189,17 @@ def streamed_step(
 
 
 def whole_step(dtype: torch.dtype) -> None:
-    """A decode step in one launch, short and long contexts."""
+    """A decode step in one launch, short and long contexts, in clusters where there is a plan for them."""
     for family, shape in SHAPES.items():
         model = random_model(family, dtype)
-        for context_len in (256, 2048):
-            plan = plan_persistent(shape, 1, context_len, 132, 227 << 10)
-            assert plan is not None
+        plans = [plan_persistent(shape, 1, context_len, 132, 227 << 10) for context_len in (256, 2048)]
+        assert None not in plans
+        for plan in filter(None, [*plans, plan_clustered(shape, 1, 256, 132, 227 << 10)]):
             logits = torch.empty(1, len(model.head), dtype=dtype)
             PersistentDecode(model, 1, plan)(random_state([5]), logits)
+            screened = plan.screened(shape, 1, len(model.head), 227 << 10)
+            assert screened is not None
+            PersistentDecode(model, 1, screened, screen_head(model.head, model.norm))(random_state([5]))
 
 
 def _tensors(

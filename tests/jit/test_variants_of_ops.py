@@ -10,9 +10,19 @@ from pagedchat.jit.arguments import Frame, Layout
 from pagedchat.jit.builder import KernelBuilder
 from pagedchat.jit.catalogue import BLOCK_SIZES, CATALOGUE, HEAD_SIZES, variants_for_model
 from pagedchat.jit.parameters import cubin_parameters
+from pagedchat.jit.variant import Variant
 from pagedchat.ops.attention_options import AttentionOptions
 from pagedchat.ops.cuda_launch import element_name
-from tests.jit.recorder import SHARED_BYTES, decode, decode_step, draw, prefill, recorded_launches, write_and_read
+from tests.jit.recorder import (
+    SHARED_BYTES,
+    decode,
+    decode_step,
+    draw,
+    prefill,
+    recorded_launches,
+    whole_step,
+    write_and_read,
+)
 
 GROUP_SIZES = (1, 5, 32)
 PLAIN, CAPPED, SLOPED = (False, False), (True, False), (False, True)
@@ -77,3 +87,23 @@ def test_captured_steps_use_the_constants_that_the_catalogue_names(dtype: torch.
     asked = {(variant.stem, frozenset(variant.constants)) for variant, _ in launches}
     assert len(asked) == (5 if dtype == torch.float32 else 13)
     assert asked <= named
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="CUDA's packages are for Linux")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_whole_steps_ask_for_what_the_catalogue_lists(dtype: torch.dtype) -> None:
+    """But for the size of the vocabulary. Those in clusters compile, whether screened or not."""
+    file = next(file for file in CATALOGUE if file.stem == "persistent_decode")
+    listed = {_without_vocabulary(variant) for variant in file.variants("sm_90")}
+    with recorded_launches((9, 0)) as launches:
+        whole_step(dtype)
+    asked = [variant for variant, _ in launches]
+    assert {_without_vocabulary(variant) for variant in asked} <= listed
+    clustered = [variant for variant in asked if variant.constants["CLUSTER"] == "4"]
+    assert {variant.constants["SCREENED"] for variant in clustered} == {"0", "1"}
+    for build in KernelBuilder().build_all([(variant, "sm_90") for variant in clustered]):
+        assert build.cubin is not None, build.error
+
+
+def _without_vocabulary(variant: Variant) -> frozenset[tuple[str, str]]:
+    return frozenset(pair for pair in variant.constants.items() if pair[0] != "SCREENED_TILES")

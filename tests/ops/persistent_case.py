@@ -5,10 +5,12 @@ from typing import TypeVar
 
 import torch
 
+from pagedchat.jit.driver import gpu
 from pagedchat.ops.decode_state import DecodeState
 from pagedchat.ops.norm import Norm
+from pagedchat.ops.persistent_decode import PersistentDecode
 from pagedchat.ops.persistent_model import PersistentLayer, PersistentModel
-from pagedchat.ops.persistent_plan import PersistentShape
+from pagedchat.ops.persistent_plan import PersistentPlan, PersistentShape
 
 T = TypeVar("T")
 
@@ -19,10 +21,16 @@ SHAPES = {
 }
 
 
-def random_model(family: str, dtype: torch.dtype) -> PersistentModel:
-    """On the CPU: "opt" has LayerNorm, biases and positions, "llama" RMSNorm, rotations and grouped heads."""
+def random_model(family: str, dtype: torch.dtype, shape: PersistentShape | None = None) -> PersistentModel:
+    """On the CPU: "opt" has LayerNorm, biases and positions, "llama" RMSNorm and rotations.
+
+    Args:
+        family: of the two.
+        dtype: of weights and cache.
+        shape: the family's of `SHAPES` by default, where "llama" has grouped heads.
+    """
     torch.manual_seed(5)
-    shape = SHAPES[family]
+    shape = shape or SHAPES[family]
 
     def rows(count: int, width: int) -> torch.Tensor:
         return (torch.randn(count, width) / width**0.5).to(dtype)
@@ -79,6 +87,68 @@ def random_state(positions: list[int]) -> DecodeState:
     lens = [position + 1 for position in positions]
     history = torch.zeros(4, len(positions), dtype=torch.int32)
     return DecodeState(token_ids, numbers(positions), numbers(lens), tables, numbers([6]), history, numbers([0]))
+
+
+def some_steps(model: PersistentModel, state: DecodeState, plan: PersistentPlan, count: int) -> list[torch.Tensor]:
+    """Logits of steps that choose their own tokens, `[num_tokens, vocab_size]` each."""
+    decode = PersistentDecode(model, len(state.token_ids), plan)
+    logits = torch.empty(len(state.token_ids), len(model.head), dtype=model.head.dtype, device=model.head.device)
+    results = []
+    for _ in range(count):
+        decode(state, logits)
+        results.append(logits.clone())
+    return results
+
+
+def assert_steps_of_parts(model: PersistentModel, state: DecodeState, plan: PersistentPlan, count: int) -> None:
+    """Steps on the GPU compute what its parts compute on the CPU, where `model` and `state` are."""
+    on_gpu = moved(model, "cuda:0"), moved(state, "cuda:0")
+    logits = some_steps(*on_gpu, plan, count)
+    live = [row for row, position in enumerate(state.positions.tolist()) if position >= 0]
+    positions = [position + count if position >= 0 else -1 for position in state.positions.tolist()]
+    for result in logits:
+        # Tokens may differ where two are as likely, so every step starts from those that the kernel chose.
+        (expected,) = some_steps(model, state, plan, 1)
+        tolerance = 4e-3 if expected.dtype == torch.float16 else 3e-2
+        assert relative_error(result[live], expected[live]) < tolerance
+        chosen = result.argmax(dim=1).int().cpu()
+        state = dataclasses.replace(state, token_ids=torch.where(state.positions < 0, state.token_ids, chosen))
+    assert on_gpu[1].positions.tolist() == positions
+    assert on_gpu[1].token_ids[live].tolist() == logits[-1].argmax(dim=1)[live].tolist()
+    assert on_gpu[1].step.tolist() == [6 + count]
+
+
+def assert_same_caches(
+    found: PersistentModel, expected: PersistentModel, slots: list[tuple[int, int]], tolerance: float
+) -> None:
+    """The same keys and values: in `slots` (block, offset) up to a relative `tolerance`, elsewhere to the bit."""
+    for layer, reference in zip(found.layers, expected.layers, strict=True):
+        for cache, wanted in ((layer.key_cache, reference.key_cache), (layer.value_cache, reference.value_cache)):
+            written = cache.to("cpu", copy=True)
+            for block, offset in slots:
+                slot = (block, ..., offset, slice(None)) if cache.dim() == 5 else (block, ..., offset)
+                assert relative_error(written[slot], wanted[slot]) < tolerance
+                written[slot] = wanted[slot]
+            assert torch.equal(written, wanted)
+
+
+def slots_from(state: DecodeState, count: int) -> list[tuple[int, int]]:
+    """Block and offset of each of the next `count` tokens of the first sequence."""
+    first = int(state.positions[0])
+    positions = range(first, first + count)
+    return [(int(state.block_tables[0, each // BLOCK_SIZE]), each % BLOCK_SIZE) for each in positions]
+
+
+def relative_error(values: torch.Tensor, expected: torch.Tensor) -> float:
+    """Of the whole."""
+    expected = expected.double().cpu()
+    return float((values.double().cpu() - expected).norm() / expected.norm())
+
+
+def gpu_limits() -> tuple[int, int]:
+    """Multiprocessors of the first GPU, and bytes of shared memory that a thread block may have there."""
+    facts = gpu(0)
+    return facts.num_multiprocessors, facts.shared_bytes
 
 
 def moved(item: T, device: str) -> T:

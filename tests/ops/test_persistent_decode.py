@@ -5,13 +5,23 @@ import dataclasses
 import pytest
 import torch
 
-from pagedchat.jit.driver import gpu
-from pagedchat.ops.decode_state import DecodeState
 from pagedchat.ops.norm import Norm
 from pagedchat.ops.persistent_decode import PersistentDecode
-from pagedchat.ops.persistent_model import PersistentModel, fold_norm
+from pagedchat.ops.persistent_model import fold_norm
 from pagedchat.ops.persistent_plan import MAX_TILES, PersistentPlan, PersistentShape, plan_persistent
-from tests.ops.persistent_case import BLOCK_SIZE, SHAPES, VOCAB_SIZE, moved, random_model, random_state
+from pagedchat.ops.screened_head import screen_head
+from tests.ops.persistent_case import (
+    SHAPES,
+    VOCAB_SIZE,
+    assert_same_caches,
+    assert_steps_of_parts,
+    gpu_limits,
+    moved,
+    random_model,
+    random_state,
+    slots_from,
+    some_steps,
+)
 
 H200 = (132, 232_448)
 """Multiprocessors, and bytes of shared memory that a thread block may have."""
@@ -22,22 +32,6 @@ def plan_for(family: str, num_tokens: int, context_len: int) -> PersistentPlan:
     plan = plan_persistent(SHAPES[family], num_tokens, context_len, *H200)
     assert plan is not None
     return plan
-
-
-def some_steps(model: PersistentModel, state: DecodeState, plan: PersistentPlan, count: int) -> list[torch.Tensor]:
-    """Logits of steps that choose their own tokens, `[num_tokens, VOCAB_SIZE]` each."""
-    decode = PersistentDecode(model, len(state.token_ids), plan)
-    logits = torch.empty(len(state.token_ids), VOCAB_SIZE, dtype=model.head.dtype, device=model.head.device)
-    results = []
-    for _ in range(count):
-        decode(state, logits)
-        results.append(logits.clone())
-    return results
-
-
-def relative_error(values: torch.Tensor, expected: torch.Tensor) -> float:
-    expected = expected.double().cpu()
-    return float((values.double().cpu() - expected).norm() / expected.norm())
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -62,49 +56,28 @@ def test_on_a_cpu_its_parts_run(family: str) -> None:
 def test_it_computes_what_its_parts_compute(
     family: str, dtype: torch.dtype, positions: list[int], context_len: int
 ) -> None:
-    plan = plan_persistent(SHAPES[family], len(positions), context_len, *_limits())
+    plan = plan_persistent(SHAPES[family], len(positions), context_len, *gpu_limits())
     if plan is None:
         pytest.skip("this GPU has no room for it")
-    model, state = random_model(family, dtype), random_state(positions)
-    on_gpu = moved(model, "cuda:0"), moved(state, "cuda:0")
-    logits = some_steps(*on_gpu, plan, 3)
-    live = [row for row, position in enumerate(positions) if position >= 0]
-    for result in logits:
-        # Tokens may differ where two are as likely, so every step starts from those that the kernel chose.
-        (expected,) = some_steps(model, state, plan, 1)
-        assert relative_error(result[live], expected[live]) < (4e-3 if dtype == torch.float16 else 3e-2)
-        chosen = result.argmax(dim=1).int().cpu()
-        state = dataclasses.replace(state, token_ids=torch.where(state.positions < 0, state.token_ids, chosen))
-    assert on_gpu[1].positions.tolist() == [position + 3 if position >= 0 else -1 for position in positions]
-    assert on_gpu[1].token_ids[live].tolist() == logits[-1].argmax(dim=1)[live].tolist()
-    assert on_gpu[1].step.tolist() == [9]
+    assert_steps_of_parts(random_model(family, dtype), random_state(positions), plan, 3)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("family", FAMILIES)
 def test_it_writes_the_slots_of_its_tokens_and_no_others(family: str) -> None:
-    plan = plan_persistent(SHAPES[family], 2, 512, *_limits())
+    plan = plan_persistent(SHAPES[family], 2, 512, *gpu_limits())
     if plan is None:
         pytest.skip("this GPU has no room for it")
     model, state = random_model(family, torch.float16), random_state([300, -1])
-    there = moved(model, "cuda:0")
+    slots, there = slots_from(state, 1), moved(model, "cuda:0")
     some_steps(there, moved(state, "cuda:0"), plan, 1)
     some_steps(model, state, plan, 1)
-    block = int(state.block_tables[0, 300 // BLOCK_SIZE])
-    for layer, reference in zip(there.layers, model.layers, strict=True):
-        for cache, expected in ((layer.key_cache, reference.key_cache), (layer.value_cache, reference.value_cache)):
-            written = cache.cpu()
-            slot = (
-                (block, ..., 300 % BLOCK_SIZE, slice(None)) if cache.dim() == 5 else (block, ..., 300 % BLOCK_SIZE)
-            )
-            assert relative_error(written[slot], expected[slot]) < 4e-3
-            written[slot] = expected[slot]
-            assert torch.equal(written, expected)
+    assert_same_caches(there, model, slots, 4e-3)
 
 
 @pytest.mark.gpu
 def test_the_same_step_gives_the_same_bits() -> None:
-    plan = plan_persistent(SHAPES["opt"], 1, 1024, *_limits())
+    plan = plan_persistent(SHAPES["opt"], 1, 1024, *gpu_limits())
     if plan is None:
         pytest.skip("this GPU has no room for it")
     model, state = moved(random_model("opt", torch.float16), "cuda:0"), random_state([700])
@@ -112,9 +85,28 @@ def test_the_same_step_gives_the_same_bits() -> None:
     assert all(map(torch.equal, first, second))
 
 
-def _limits() -> tuple[int, int]:
-    facts = gpu(0)
-    return facts.num_multiprocessors, facts.shared_bytes
+@pytest.mark.gpu
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("positions", "context_len"), [([14], 256), ([700], 1024), ([5, 200], 256), ([33, -1], 256)]
+)
+def test_a_screened_step_chooses_the_same_tokens(
+    family: str, dtype: torch.dtype, positions: list[int], context_len: int
+) -> None:
+    num_tokens, (num_multiprocessors, shared_limit) = len(positions), gpu_limits()
+    plan = plan_persistent(SHAPES[family], num_tokens, context_len, num_multiprocessors, shared_limit)
+    screened = plan and plan.screened(SHAPES[family], num_tokens, VOCAB_SIZE, shared_limit)
+    if plan is None or screened is None:
+        pytest.skip("this GPU has no room for it")
+    model, state = moved(random_model(family, dtype), "cuda:0"), moved(random_state(positions), "cuda:0")
+    decode = PersistentDecode(moved(model, "cuda:0"), num_tokens, screened, screen_head(model.head, model.norm))
+    twin = moved(state, "cuda:0")
+    for _ in range(16):  # within the blocks of the shortest
+        decode(twin)
+        some_steps(model, state, plan, 1)
+        assert torch.equal(twin.token_ids, state.token_ids)
+        assert torch.equal(twin.positions, state.positions)
 
 
 # --- norms ------------------------------------------------------------------------------------------
@@ -187,6 +179,42 @@ def test_there_is_no_plan_for_more_tokens_or_a_smaller_gpu() -> None:
     assert plan_persistent(SHAPES["opt"], 3, 256, *H200) is None
     assert plan_persistent(SHAPES["opt"], 1, 256, 80, H200[1]) is None
     assert plan_persistent(SHAPES["opt"], 1, 256, 132, 100_000) is None
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("num_tokens", [1, 2])
+def test_a_screened_step_has_room_and_reads_every_tile(family: str, num_tokens: int) -> None:
+    shape, plan = SHAPES[family], plan_for(family, num_tokens, 256)
+    screened = plan.screened(shape, num_tokens, 50_272, H200[1])
+    assert screened is not None
+    assert screened.num_tiles == plan.num_tiles
+    assert (screened.screened_tiles - 1) * 32 * 132 < 50_272 <= screened.screened_tiles * 32 * 132
+    assert screened.shared_bytes(shape, num_tokens) <= H200[1]
+    assert plan.screened(shape, num_tokens, 10_000_000, H200[1]) is None
+
+
+def test_a_screened_step_on_a_cpu_chooses_the_same_token() -> None:
+    model, state, plan = random_model("opt", torch.float16), random_state([40]), plan_for("opt", 1, 256)
+    screened, twin = plan.screened(SHAPES["opt"], 1, VOCAB_SIZE, H200[1]), moved(state, "cpu")
+    assert screened is not None
+    PersistentDecode(moved(model, "cpu"), 1, screened, screen_head(model.head, model.norm))(twin)
+    some_steps(model, state, plan, 1)
+    assert torch.equal(twin.token_ids, state.token_ids)
+
+
+def test_a_mirror_and_logits_exclude_each_other() -> None:
+    model, plan, state = random_model("opt", torch.float16), plan_for("opt", 1, 256), random_state([1])
+    screened = plan.screened(SHAPES["opt"], 1, VOCAB_SIZE, H200[1])
+    assert screened is not None
+    mirror, logits = screen_head(model.head, model.norm), torch.empty(1, VOCAB_SIZE, dtype=torch.float16)
+    with pytest.raises(ValueError, match="plan has 1 tiles of a mirror, and there is none"):
+        PersistentDecode(model, 1, screened)
+    with pytest.raises(ValueError, match="plan has 0 tiles of a mirror, and there is one"):
+        PersistentDecode(model, 1, plan, mirror)
+    with pytest.raises(ValueError, match="logits are missing"):
+        PersistentDecode(model, 1, plan)(state)
+    with pytest.raises(ValueError, match="a screened step makes no logits"):
+        PersistentDecode(model, 1, screened, mirror)(state, logits)
 
 
 def test_too_many_layers_and_wrong_states_are_named() -> None:
