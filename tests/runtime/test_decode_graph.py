@@ -42,12 +42,17 @@ def test_batch_and_context_are_rounded_up() -> None:
     assert context_lens(2048, 3) == (256, 512, 1024, 2048)
     assert context_lens(100, 3) == (100,)
     assert context_lens(700, 3) == (256, 512, 700)
-    assert context_lens(2048, 2) == (256, 384, 1024, 2048)
-    assert context_lens(500, 2) == (256, 500)
+    assert context_lens(2048, 2) == (384, 1024, 2048)
+    assert context_lens(500, 2) == (384, 500)
+    assert context_lens(384, 1) == (384,)
+    assert context_lens(2048, 1, one_turn=768) == (768, 2048)
+    assert context_lens(4096, 1, one_turn=768) == (768, 2048, 4096)
+    assert context_lens(2048, 3, one_turn=768) == (256, 512, 1024, 2048)
     assert bucket_of(3, 256, 20, 2048) == Bucket(4, 256)
     assert bucket_of(17, 257, 20, 2048) == Bucket(20, 512)
     assert bucket_of(1, 257, 20, 2048) == Bucket(1, 384)
     assert bucket_of(2, 385, 20, 2048) == Bucket(2, 1024)
+    assert bucket_of(1, 385, 20, 2048, one_turn=768) == Bucket(1, 768)
     assert bucket_of(21, 1, 20, 2048) is None
     assert bucket_of(1, 2049, 20, 2048) is None
     assert Bucket(1, 100).num_blocks(16) == 7
@@ -337,6 +342,7 @@ def test_logits_of_captured_steps(
     num_seqs: int, kind: type[object], family: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(step_store, "MAX_PERSISTENT", 2 if kind is PersistentStep else 0)
+    monkeypatch.setattr(step_store, "MAX_SCREENED", 0)
     monkeypatch.setattr(step_store, "MAX_FUSED", 32 if kind is FusedStep else 0)
     monkeypatch.setattr(step_store, "MAX_FUSED_ELSEWHERE", 32 if kind is FusedStep else 0)
     monkeypatch.setattr(step_store, "MAX_WARPGROUPED", 64 if kind is WarpgroupStep else 0)
@@ -372,6 +378,44 @@ def test_logits_of_captured_steps(
             other.token_ids.append(token_id)
     assert decodes.num_replays >= 20
     assert used == {kind}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("num_seqs", [1, 2])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_steps_without_logits_choose_the_same_tokens(
+    num_seqs: int, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, chosen, widths = tiny_model(family, "cuda", torch.float16, ffn_size=1536), [], []
+    for most in (0, 2):
+        monkeypatch.setattr(step_store, "MAX_SCREENED", most)
+        runner = make_runner(model, 800, captured=True, max_num_seqs=64)
+        sequences, decodes = prefilled(runner, [100, 30][:num_seqs]), runner.decodes
+        assert decodes is not None
+        for _ in range(30):
+            begun = decodes.begin(SchedulerOutput(0, one_token_each(sequences), [], num_seqs))
+            assert begun is not None
+            for sequence, token_ids in zip(sequences, decodes.finish(begun).token_ids, strict=True):
+                sequence.token_ids += token_ids
+        chosen.append([sequence.token_ids for sequence in sequences])
+        widths.append(decodes.last_logits.shape[1])
+    assert chosen[0] == chosen[1]
+    assert widths == [VOCAB_SIZE, 0]
+
+
+@pytest.mark.parametrize(("num_seqs", "num_steps"), [(2, 3), (3, 2)])
+def test_the_host_chooses_from_logits(num_seqs: int, num_steps: int) -> None:
+    """Only of few sequences there may be a step without them, beside which another one is captured."""
+    runner = make_runner(tiny_model("opt", "cpu", torch.float32), 80, captured=True)
+    decodes, sequences = runner.decodes, prefilled(runner, [20] * num_seqs)
+    assert decodes is not None
+    for params in (GREEDY, SamplingParams(temperature=0, repetition_penalty=1.5), SamplingParams(seed=1)):
+        for sequence in sequences:
+            sequence.sampling_params = params
+        begun = decodes.begin(SchedulerOutput(0, one_token_each(sequences), [], num_seqs), goes_on=False)
+        assert begun is not None
+        decodes.finish(begun)
+    assert len(decodes._store._steps) == num_steps
 
 
 @pytest.mark.gpu

@@ -30,12 +30,13 @@ def prompts(count: int):
 
 def test_few_chats_with_short_texts_come_first() -> None:
     order = in_order(max_num_seqs=24, model_len=4096)
-    assert order[:3] == [(1, 256), (1, 384), (2, 256)]
-    likely = [(size, length) for size in (1, 2, 4, 8) for length in (256, 384 if size < 3 else 512, 1024, 2048)]
+    assert order[:3] == [(1, 384), (2, 384), (1, 1024)]
+    likely = [(size, length) for size in (1, 2) for length in (384, 1024, 2048)]
+    likely += [(size, length) for size in (4, 8) for length in (256, 512, 1024, 2048)]
     assert sorted(order[: len(likely)]) == likely
     assert order[len(likely)] == (1, 4096)
     assert order[-1] == (24, 4096)
-    assert len(set(order)) == len(order) == 6 * 5
+    assert len(set(order)) == len(order) == 2 * 4 + 4 * 5
 
 
 def test_one_a_call_and_prompts_in_turn_after_the_likely_ones(caplog: pytest.LogCaptureFixture) -> None:

@@ -73,8 +73,19 @@ class RunningStep:
         tables = self.tables.copy()
         for i in self.grown:
             tables[i] = self.sequences[i].block_table.copy()
-        starts = [start + 1 for start in self.starts]
-        return replace(self, number=0, done=None, starts=starts, tables=tables, token_ids=[], grown=[])
+        return RunningStep(  # in every step; `replace` takes four times as long
+            bucket=self.bucket,
+            number=0,
+            choice=self.choice,
+            rows=self.rows,
+            sequences=self.sequences,
+            params=self.params,
+            seeds=self.seeds,
+            starts=[start + 1 for start in self.starts],
+            tables=tables,
+            shared=self.shared,
+            own_starts=self.own_starts,
+        )
 
     def seen_by(self, parts: list[ScheduledSequence]) -> "RunningStep | None":
         """The same step for a batch of its sequences, or of some of them.

@@ -4,11 +4,10 @@ from bisect import bisect_left
 from functools import cache
 from typing import NamedTuple
 
-from pagedchat.ops.persistent_plan import MAX_TOKENS, TILE_TOKENS
+from pagedchat.ops.persistent_plan import MAX_TOKENS, ONE_TURN
 
 _BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 _SHORTEST_CONTEXT = 256
-_CONTEXT_OF_FEW = 12 * TILE_TOKENS
 MAX_GROUPS = 8
 """Beginnings that the rows of a step may share, a power of two; more of them are not read together."""
 
@@ -39,21 +38,37 @@ def batch_sizes(max_num_seqs: int) -> tuple[int, ...]:
 
 
 @cache
-def context_lens(model_len: int, num_seqs: int) -> tuple[int, ...]:
-    """Powers of two up to what a sequence may have; for one or two sequences 384 in the place of 512.
+def context_lens(model_len: int, num_seqs: int, one_turn: int = ONE_TURN) -> tuple[int, ...]:
+    """Powers of two up to what a sequence may have, for more than two sequences.
 
-    In a launch for whole steps of so few (`ops.persistent_plan`) a thread block of 12 warps attends to 384 tokens
-    in one turn; beyond that several share the context.
+    A launch for whole steps of so few (`ops.persistent_plan`) takes as long for a few tokens as for what its thread
+    blocks attend to in one turn, and longer beyond: that is the shortest, and the next one a good deal longer.
+
+    Args:
+        model_len: tokens of any sequence, at most.
+        num_seqs: rows.
+        one_turn: tokens of a sequence, see `persistent_step.one_turn_len`.
     """
-    lens = []
+    few = num_seqs <= MAX_TOKENS
+    lens = [one_turn] if few and one_turn < model_len else []
     length = _SHORTEST_CONTEXT
     while length < model_len:
-        lens.append(_CONTEXT_OF_FEW if length == 512 and num_seqs <= MAX_TOKENS else length)
+        if not few or length > 2 * one_turn:
+            lens.append(length)
         length *= 2
     return (*lens, model_len)
 
 
-def bucket_of(num_seqs: int, longest: int, max_num_seqs: int, model_len: int) -> Bucket | None:
+@cache
+def rows_for(num_seqs: int, max_num_seqs: int) -> int:
+    """Rows of the smallest bucket for so many sequences, which are at least one and at most `max_num_seqs`."""
+    sizes = batch_sizes(max_num_seqs)
+    return sizes[bisect_left(sizes, num_seqs)]
+
+
+def bucket_of(
+    num_seqs: int, longest: int, max_num_seqs: int, model_len: int, one_turn: int = ONE_TURN
+) -> Bucket | None:
     """The smallest bucket for a batch; None if there is none.
 
     Args:
@@ -61,12 +76,12 @@ def bucket_of(num_seqs: int, longest: int, max_num_seqs: int, model_len: int) ->
         longest: tokens of the longest one, this step's token included.
         max_num_seqs: of any batch.
         model_len: tokens of any sequence, at most.
+        one_turn: see `context_lens`.
     """
-    sizes = batch_sizes(max_num_seqs)
-    if not 1 <= num_seqs <= sizes[-1] or longest > model_len:
+    if not 1 <= num_seqs <= max_num_seqs or longest > model_len:
         return None
-    rows = sizes[bisect_left(sizes, num_seqs)]
-    lens = context_lens(model_len, rows)
+    rows = rows_for(num_seqs, max_num_seqs)
+    lens = context_lens(model_len, rows, one_turn)
     return Bucket(rows, lens[bisect_left(lens, longest)])
 
 

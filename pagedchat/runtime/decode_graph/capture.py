@@ -15,7 +15,8 @@ class Replayable(Protocol):
     """A step that is ready to run."""
 
     logits: torch.Tensor
-    """`[num_seqs, vocab_size]` of the last run; another run, or one of another bucket, overwrites them."""
+    """`[num_seqs, vocab_size]` of the last run, or `[num_seqs, 0]`, see `Step`; another run, or one of another
+    bucket, overwrites them."""
 
     def replay(self) -> None:
         """Queue the step on the current stream."""

@@ -15,9 +15,9 @@ from pagedchat.engine.output import ModelRunnerOutput, Run, SchedulerOutput
 from pagedchat.engine.sequence import Sequence
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.decode_graph.ahead import RunningStep
-from pagedchat.runtime.decode_graph.buckets import Bucket, bucket_of, shared_bucket
+from pagedchat.runtime.decode_graph.buckets import Bucket, bucket_of, rows_for, shared_bucket
 from pagedchat.runtime.decode_graph.capture import Replayable
-from pagedchat.runtime.decode_graph.choice import choice_for, rows_of
+from pagedchat.runtime.decode_graph.choice import Choice, choice_for, rows_of
 from pagedchat.runtime.decode_graph.sharing import share_rows
 from pagedchat.runtime.decode_graph.state_buffers import StateBuffers
 from pagedchat.runtime.decode_graph.step_store import StepStore
@@ -61,7 +61,8 @@ class DecodeSteps:
         self.num_replays = self.num_ahead = 0
         """Steps run, and those of them that were begun ahead and asked for."""
         self.last_logits = torch.empty(0)
-        """`[num_rows, vocab_size]` of the step begun last, padding included; the next one overwrites them."""
+        """`[num_rows, vocab_size]` of the step begun last, padding included; the next one overwrites them.
+        `[num_rows, 0]` of a step that has chosen the most likely tokens without them."""
 
     @torch.inference_mode()
     def prepare(self, num_seqs: int, context_len: int) -> bool:
@@ -70,9 +71,10 @@ class DecodeSteps:
         Returns:
             Whether that went well.
         """
-        bucket = bucket_of(num_seqs, context_len, self._max_num_seqs, self._model_len)
+        bucket = self._bucket(num_seqs, context_len)
         self._ahead = None
-        return bucket is not None and all(self._store.get(bucket, drawn=drawn) for drawn in (False, True))
+        choices: tuple[Choice, ...] = ("greedy", "drawn")
+        return bucket is not None and all(self._store.get(bucket, choice) for choice in choices)
 
     def begin(self, batch: SchedulerOutput, *, goes_on: bool = True) -> Begun | None:
         """Queue a batch on the device; None, with nothing done, for one of another kind.
@@ -164,7 +166,7 @@ class DecodeSteps:
         """What decodes of tokens at these positions are to the device; None if they are too many for it."""
         tables = [sequence.block_table for sequence in sequences]
         lens = [start + 1 for start in starts]
-        bucket = bucket_of(len(sequences), max(lens), self._max_num_seqs, self._model_len)
+        bucket = self._bucket(len(sequences), max(lens))
         if bucket is None:
             return None
         shared = share_rows(tables, lens, self._backend.shape.block_size, self._backend.sharing)
@@ -185,13 +187,16 @@ class DecodeSteps:
             own_starts=[] if shared is None else shared.own_starts,
         )
 
+    def _bucket(self, num_seqs: int, longest: int) -> Bucket | None:
+        one_turn = self._store.one_turn(num_seqs)
+        return bucket_of(num_seqs, longest, self._max_num_seqs, self._model_len, one_turn)
+
     def _step_of(self, running: RunningStep) -> Replayable | None:
-        return self._store.get(running.bucket, drawn=running.choice == "drawn")
+        return self._store.get(running.bucket, running.choice)
 
     def _captured_step_of(self, running: RunningStep) -> Replayable | None:
         """The same for a step that chooses the tokens itself, if it is there already."""
-        drawn = running.choice == "drawn"
-        is_there = running.choice != "host" and self._store.has(running.bucket, drawn=drawn)
+        is_there = running.choice != "host" and self._store.has(running.bucket, running.choice)
         return self._step_of(running) if is_there else None
 
     def _next_number(self) -> int:
@@ -208,8 +213,7 @@ class DecodeSteps:
 
     def _fits_no_smaller(self, running: RunningStep) -> bool:
         """Whether the batch has not become so small that fewer rows would do."""
-        smallest = bucket_of(len(running.rows), 1, self._max_num_seqs, self._model_len)
-        return smallest is not None and smallest.num_seqs == running.bucket.num_seqs
+        return rows_for(len(running.rows), self._max_num_seqs) == running.bucket.num_seqs
 
     def _begin_next(self, running: RunningStep, has_less: bool, has_room: bool) -> None:
         following, step = running.next(), self._step_of(running)

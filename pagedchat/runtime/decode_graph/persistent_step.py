@@ -1,5 +1,7 @@
 """A decode step of a few sequences as one launch: what is captured for the smallest batches of a small model."""
 
+from collections.abc import Callable, Iterator
+
 import torch
 
 from pagedchat.jit.driver import gpu
@@ -7,9 +9,21 @@ from pagedchat.ops.cuda_launch import can_overlap
 from pagedchat.ops.decode_state import DecodeState
 from pagedchat.ops.persistent_decode import PersistentDecode
 from pagedchat.ops.persistent_model import PersistentLayer, PersistentModel
-from pagedchat.ops.persistent_plan import MAX_LAYERS, PersistentShape, plan_persistent
+from pagedchat.ops.persistent_plan import (
+    CLUSTER_TURN,
+    MAX_LAYERS,
+    ONE_TURN,
+    PersistentPlan,
+    PersistentShape,
+    plan_clustered,
+    plan_persistent,
+)
+from pagedchat.ops.screened_head import ScreenedHead
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.decode_graph.weights import FusedLayer, FusedModel
+
+Mirror = Callable[[], ScreenedHead]
+"""Makes the mirror of a model's head, or has it."""
 
 
 class PersistentStep:
@@ -18,25 +32,25 @@ class PersistentStep:
     Args:
         decode: for as many sequences as the state has rows.
         state: the rows.
-        vocab_size: of the model.
+        num_logits: of a row; 0 for a step that makes none.
         dtype: of the model.
     """
 
-    def __init__(self, decode: PersistentDecode, state: DecodeState, vocab_size: int, dtype: torch.dtype) -> None:
+    def __init__(self, decode: PersistentDecode, state: DecodeState, num_logits: int, dtype: torch.dtype) -> None:
         self._decode = decode
         self._state = state
-        self._vocab_size, self._dtype = vocab_size, dtype
+        self._num_logits, self._dtype = num_logits, dtype
 
     def __call__(self) -> torch.Tensor:
         """See `steps.Step`."""
         tokens = self._state.token_ids
-        logits = torch.empty(len(tokens), self._vocab_size, dtype=self._dtype, device=tokens.device)
-        self._decode(self._state, logits)
+        logits = torch.empty(len(tokens), self._num_logits, dtype=self._dtype, device=tokens.device)
+        self._decode(self._state, logits if self._num_logits else None)
         return logits
 
 
 def persistent_step(
-    model: FusedModel, backend: CudaAttention, state: DecodeState, context_len: int
+    model: FusedModel, backend: CudaAttention, state: DecodeState, context_len: int, mirror: Mirror | None = None
 ) -> PersistentStep | None:
     """The step; None where the model or the batch is not one for it.
 
@@ -45,20 +59,49 @@ def persistent_step(
         backend: has the cache.
         state: the rows.
         context_len: no row is longer.
+        mirror: for a step that makes no logits; it is asked for if there is room for such a step.
     """
     shape = _shape(model, backend)
     if shape is None or not model.head.is_cuda or not can_overlap(model.head.device):
         return None  # bulk copies are there where launches overlap, from sm_90 on
-    facts = gpu(model.head.device.index)
-    limits = facts.num_multiprocessors, facts.shared_bytes
-    plan = plan_persistent(shape, len(state.token_ids), context_len, *limits)
-    if plan is None:
-        return None
     tensors = _model(model, backend, shape)
     if not tensors.is_aligned:
         return None
-    decode = PersistentDecode(tensors, len(state.token_ids), plan)
-    return PersistentStep(decode, state, len(model.head), model.head.dtype)
+    num_seqs, vocab_size = len(state.token_ids), len(model.head)
+    for plan in _plans(shape, num_seqs, context_len, model.head.device.index, vocab_size, mirror is not None):
+        decode = PersistentDecode(tensors, num_seqs, plan, None if mirror is None else mirror())
+        if decode.fits_at_once():
+            return PersistentStep(decode, state, vocab_size if mirror is None else 0, model.head.dtype)
+    return None
+
+
+def one_turn_len(model: FusedModel | None, backend: CudaAttention, num_seqs: int) -> int:
+    """The longest context that so few sequences attend to in one turn of a launch's thread blocks.
+
+    Args:
+        model: None for one that has no such launch.
+        backend: has the cache.
+        num_seqs: 1 to `MAX_TOKENS`.
+    """
+    shape = None if model is None or not model.head.is_cuda else _shape(model, backend)
+    if shape is None or model is None:
+        return ONE_TURN
+    facts = gpu(model.head.device.index)
+    plan = plan_clustered(shape, num_seqs, CLUSTER_TURN, facts.num_multiprocessors, facts.shared_bytes)
+    return ONE_TURN if plan is None else CLUSTER_TURN
+
+
+def _plans(
+    shape: PersistentShape, num_seqs: int, context_len: int, device_index: int, vocab_size: int, screened: bool
+) -> Iterator[PersistentPlan]:
+    """The quickest first."""
+    facts = gpu(device_index)
+    for make in (plan_clustered, plan_persistent):
+        plan = make(shape, num_seqs, context_len, facts.num_multiprocessors, facts.shared_bytes)
+        if plan is not None and screened:
+            plan = plan.screened(shape, num_seqs, vocab_size, facts.shared_bytes)
+        if plan is not None:
+            yield plan
 
 
 def _shape(model: FusedModel, backend: CudaAttention) -> PersistentShape | None:

@@ -6,16 +6,19 @@ import torch
 
 from pagedchat.errors import PagedChatError
 from pagedchat.ops.decode_state import DecodeState
+from pagedchat.ops.persistent_plan import MAX_TOKENS
+from pagedchat.ops.screened_head import ScreenedHead, screen_head
 from pagedchat.ops.small_batch_linear import can_multiply, has_kernels_for
 from pagedchat.ops.small_batch_plan import plan_product
 from pagedchat.ops.warpgroup_linear import has_plan, has_warpgroups
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.decode_graph.buckets import Bucket
 from pagedchat.runtime.decode_graph.capture import GraphRecorder, Replayable
+from pagedchat.runtime.decode_graph.choice import Choice
 from pagedchat.runtime.decode_graph.decode_attention import DecodeAttention
 from pagedchat.runtime.decode_graph.fused_step import FusedStep
 from pagedchat.runtime.decode_graph.library_step import LibraryStep
-from pagedchat.runtime.decode_graph.persistent_step import persistent_step
+from pagedchat.runtime.decode_graph.persistent_step import one_turn_len, persistent_step
 from pagedchat.runtime.decode_graph.state_buffers import StateBuffers, no_rows
 from pagedchat.runtime.decode_graph.steps import DrawnStep, ModuleStep, Step
 from pagedchat.runtime.decode_graph.warpgroup_step import WarpgroupStep
@@ -25,6 +28,9 @@ log = logging.getLogger(__name__)
 
 MAX_PERSISTENT = 2
 """Rows up to which one launch for the whole step is faster than the chain of fused kernels."""
+
+MAX_SCREENED = 2
+"""Rows up to which such a step makes no logits where nobody wants them."""
 
 MAX_FUSED = 8
 """Rows up to which the chain of fused kernels is faster than one with products by warpgroups, or by cuBLAS."""
@@ -55,45 +61,71 @@ class StepStore:
         self._recorder = GraphRecorder(backend.device)
         self._parts = fused_model(model, model_len)
         self._on_tensor_cores = has_kernels_for(backend.cache)
+        self._one_turn = [one_turn_len(self._parts, backend, count + 1) for count in range(MAX_TOKENS)]
         self._max_fused = MAX_FUSED if has_warpgroups(backend.cache) else MAX_FUSED_ELSEWHERE
-        self._steps: dict[tuple[Bucket, bool], Replayable | None] = {}
+        self._steps: dict[tuple[Bucket, Choice], Replayable | None] = {}
+        self._made_mirror: ScreenedHead | None = None
 
-    def has(self, bucket: Bucket, *, drawn: bool) -> bool:
+    def one_turn(self, num_seqs: int) -> int:
+        """See `persistent_step.one_turn_len`."""
+        return self._one_turn[min(num_seqs, MAX_TOKENS) - 1]
+
+    def has(self, bucket: Bucket, choice: Choice) -> bool:
         """Whether `get` would have the bucket's step at once."""
-        return self._steps.get((bucket, drawn)) is not None
+        return self._steps.get(_key(bucket, choice)) is not None
 
-    def get(self, bucket: Bucket, *, drawn: bool = False) -> Replayable | None:
+    def get(self, bucket: Bucket, choice: Choice) -> Replayable | None:
         """The bucket's step; None if it cannot be captured.
 
         Where it has to be captured, what is in the buffers is lost.
 
         Args:
             bucket: sizes.
-            drawn: tokens are drawn as the buffers' sampling rows say, else they are the most likely ones.
+            choice: drawn tokens are drawn as the buffers' sampling rows say, others are the most likely ones; where
+                the host is to choose the step has logits.
         """
-        key = (bucket, drawn)
+        key = _key(bucket, choice)
         if key not in self._steps:
-            self._steps[key] = self._record(bucket, drawn)
+            self._steps[key] = self._record(*key)
         return self._steps[key]
 
-    def _record(self, bucket: Bucket, drawn: bool) -> Replayable | None:
+    def _record(self, bucket: Bucket, choice: Choice) -> Replayable | None:
         self._buffers.upload(bucket, no_rows(), 0)
         try:
-            return self._recorder.record(self._step(bucket, drawn))
+            return self._recorder.record(self._step(bucket, choice))
         except (RuntimeError, PagedChatError) as error:  # torch says all that can go wrong with RuntimeError
             log.warning("Steps of %d sequences are not captured: %s", bucket.num_seqs, error)
             return None
 
-    def _step(self, bucket: Bucket, drawn: bool) -> Step:
+    def _step(self, bucket: Bucket, choice: Choice) -> Step:
         state = self._buffers.state(bucket)
+        screened = self._screened_step(bucket, state) if choice == "greedy" else None
+        if screened is not None:
+            return screened
         step = self._greedy_step(bucket, state)
-        return DrawnStep(step, state, self._buffers.sampling(bucket)) if drawn else step
+        return DrawnStep(step, state, self._buffers.sampling(bucket)) if choice == "drawn" else step
+
+    def _screened_step(self, bucket: Bucket, state: DecodeState) -> Step | None:
+        """One without logits, where there is such a step."""
+        parts = self._parts
+        if parts is None or not self._may_be_one_launch(bucket) or bucket.num_seqs > MAX_SCREENED:
+            return None
+        return persistent_step(parts, self._backend, state, bucket.context_len, lambda: self._mirror(parts))
+
+    def _mirror(self, parts: FusedModel) -> ScreenedHead:
+        """Of all steps, made for the first one."""
+        if self._made_mirror is None:
+            self._made_mirror = screen_head(parts.head, parts.norm)
+        return self._made_mirror
+
+    def _may_be_one_launch(self, bucket: Bucket) -> bool:
+        return self._on_tensor_cores and bucket.num_seqs <= MAX_PERSISTENT and not bucket.num_groups
 
     def _greedy_step(self, bucket: Bucket, state: DecodeState) -> Step:
         attention, parts = DecodeAttention(self._backend, self._buffers, bucket), self._parts
         if parts is None:
             return ModuleStep(self._model, attention, state)
-        if self._on_tensor_cores and bucket.num_seqs <= MAX_PERSISTENT and not bucket.num_groups:
+        if self._may_be_one_launch(bucket):
             step = persistent_step(parts, self._backend, state, bucket.context_len)
             if step is not None:
                 return step
@@ -102,6 +134,11 @@ class StepStore:
         if bucket.num_seqs <= MAX_WARPGROUPED and _has_plans(parts, bucket.num_seqs):
             return WarpgroupStep(parts, attention, state)
         return LibraryStep(parts, attention, state)
+
+
+def _key(bucket: Bucket, choice: Choice) -> tuple[Bucket, Choice]:
+    """Where every step has logits, the most likely tokens come from the one that the host chooses from."""
+    return bucket, "greedy" if choice == "host" and bucket.num_seqs > MAX_SCREENED else choice
 
 
 def _multiplies(model: FusedModel, num_seqs: int) -> bool:

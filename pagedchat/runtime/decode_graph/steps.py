@@ -13,7 +13,8 @@ from pagedchat.ops.sample import sample
 from pagedchat.runtime.decode_graph.decode_attention import DecodeAttention
 
 Step = Callable[[], torch.Tensor]
-"""Computes one token of every row and moves the state on; returns the logits, `[num_seqs, vocab_size]`."""
+"""Computes one token of every row and moves the state on; returns the logits, `[num_seqs, vocab_size]`, or
+`[num_seqs, 0]` if it has chosen the most likely tokens without them."""
 
 
 class ModuleStep:
