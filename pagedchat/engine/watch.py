@@ -111,6 +111,9 @@ class Watch:
         entries = list(map(self._counts.get, block_ids, repeat(0)))
         if counts != entries:
             self._check_counts(block_ids, counts, entries)
+        listed = (pool.cached_blocks.keys(), pool.pinned.keys(), self._blocks.cache.block_ids)
+        if all(blocks.isdisjoint(block_ids) for blocks in listed):
+            return  # as are most blocks of a large pool
         idle = {block_id for block_id, count in zip(block_ids, counts, strict=True) if not count}
         kept = (pool.cached_blocks.keys() & block_ids) | (pool.pinned.keys() & idle)
         if kept != self._blocks.cache.block_ids & idle:
