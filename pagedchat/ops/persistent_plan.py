@@ -165,7 +165,7 @@ def plan_persistent(
 ) -> PersistentPlan | None:
     """A launch with one thread block for every multiprocessor; None where a layer does not fit into shared memory.
 
-    The multiprocessors need to have the same memory only, see `plan_clustered` for one that is quicker.
+    See `plan_clustered` for one that is quicker.
 
     Args:
         shape: of the model.
@@ -195,8 +195,8 @@ def plan_clustered(
 ) -> PersistentPlan | None:
     """A launch in clusters, each of which has a head; None where there is no room for it or nothing to be gained.
 
-    Multiprocessors that are alone in their part of the GPU have no cluster: ten of eleven are taken for those that
-    have one. Whether as many clusters run at a time is for the GPU to say.
+    Some multiprocessors have too few neighbours for a cluster; ten of eleven are taken to have enough. Whether as many
+    clusters run at a time is for the GPU to say (`PersistentDecode.fits_at_once`).
 
     Args:
         shape: of the model.
