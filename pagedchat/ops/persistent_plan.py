@@ -195,8 +195,8 @@ def plan_clustered(
 ) -> PersistentPlan | None:
     """A launch in clusters, each of which has a head; None where there is no room for it or nothing to be gained.
 
-    Some multiprocessors have too few neighbours for a cluster; ten of eleven are taken to have enough. Whether as many
-    clusters run at a time is for the GPU to say (`PersistentDecode.fits_at_once`).
+    Some multiprocessors have too few neighbours for a cluster; ten of eleven are taken to have enough. Whether so
+    many clusters run at a time is for the GPU to say (`PersistentDecode.fits_at_once`).
 
     Args:
         shape: of the model.
