@@ -5,6 +5,7 @@ The engine prepares all kernels of a model with `build_all` before its first ste
 
 import os
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -50,6 +51,7 @@ class KernelBuilder:
         self._lock = threading.Lock()
         self._toolchain: Toolchain | None = None
         self._built: dict[tuple[Variant, str], Cubin] = {}
+        self._in_work: defaultdict[tuple[Variant, str], threading.Lock] = defaultdict(threading.Lock)
         self._sources: dict[str, KernelSource] = {}
 
     @cached_property
@@ -74,13 +76,16 @@ class KernelBuilder:
         Raises:
             KernelError: there is no compiler, no such kernel, or the file cannot be read.
         """
-        known = self._built.get((variant, architecture))
-        if known is not None:
-            return Build(variant, architecture, known, cached=True)
-        build = self._from_disk_or_compiler(variant, architecture)
-        if build.cubin is not None:
-            self._built[variant, architecture] = build.cubin
-        return build
+        with self._lock:
+            in_work = self._in_work[variant, architecture]
+        with in_work:  # who comes while another thread compiles it takes what that one makes
+            known = self._built.get((variant, architecture))
+            if known is not None:
+                return Build(variant, architecture, known, cached=True)
+            build = self._from_disk_or_compiler(variant, architecture)
+            if build.cubin is not None:
+                self._built[variant, architecture] = build.cubin
+            return build
 
     def build_all(
         self, wanted: Iterable[tuple[Variant, str]], progress: Progress | None = None, workers: int | None = None
@@ -91,7 +96,7 @@ class KernelBuilder:
             KernelError: there is no compiler, no such kernel, or the file cannot be read.
         """
         _ = self.toolchain  # found once, and missing before any thread starts
-        with ThreadPoolExecutor(workers or _num_cores()) as pool:
+        with ThreadPoolExecutor(workers or num_cores()) as pool:
             futures = [pool.submit(self.build, *pair) for pair in wanted]
             try:
                 _report(futures, progress)
@@ -143,7 +148,7 @@ def _report(futures: list[Future[Build]], progress: Progress | None) -> None:
         progress(done, len(futures), future.result())
 
 
-def _num_cores() -> int:
+def num_cores() -> int:
     """Cores that this process may use; a container often has fewer than the machine."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

@@ -1,22 +1,34 @@
 """Kernels by name: built and loaded on first use, then found in a dictionary in well under a microsecond.
 
-This is what ops import.
+This is what ops import. What they would launch can be found out without launching it (`rehearse`), so that kernels
+are compiled side by side and before anybody waits for them.
 """
 
 import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from pagedchat.errors import KernelError
+from pagedchat.jit.build_ahead import BuildAhead
 from pagedchat.jit.builder import KernelBuilder, default_builder
 from pagedchat.jit.driver import gpu
 from pagedchat.jit.kernel import Kernel
+from pagedchat.jit.rehearsed_kernel import RehearsedKernel
 from pagedchat.jit.variant import Constant, Variant
 
-__all__ = ["Kernel", "KernelStore", "f32", "get_kernel", "i32"]
+__all__ = ["Kernel", "KernelStore", "build_ahead", "f32", "get_kernel", "i32", "rehearse"]
 
 i32 = int
 """Marks an argument as an integer scalar; its width is the kernel's own."""
 f32 = float
 """Makes a floating-point argument of any number: a plain int would be taken for an integer."""
+
+
+class _Rehearsal(threading.local):
+    """Of the thread that looks at it."""
+
+    wanted: set[Variant] | None = None
+    """What was asked for so far; None while there is no rehearsal."""
 
 
 class KernelStore:
@@ -31,6 +43,7 @@ class KernelStore:
         self._found: dict[tuple[object, ...], Kernel] = {}
         self._loaded: dict[tuple[Variant, str, int], Kernel] = {}
         self._lock = threading.Lock()
+        self._rehearsal = _Rehearsal()
 
     def get(self, stem: str, device_index: int, entry: str | None = None, **constants: Constant) -> Kernel:
         """The kernel `entry` (`stem` by default) of `kernels/{stem}.cu`, compiled with `constants`.
@@ -39,12 +52,37 @@ class KernelStore:
             KernelError: no driver, no such device, no compiler, no such kernel or entry point.
             KernelCompileError: it does not compile.
         """
+        wanted = self._rehearsal.wanted
+        if wanted is not None:
+            wanted.add(Variant.of(stem, **constants))
+            return RehearsedKernel()
         key = (stem, device_index, entry, tuple(constants), tuple(constants.values()))
         kernel = self._found.get(key)
         if kernel is None:
             kernel = self._load(Variant.of(stem, **constants), entry or stem, device_index)
             self._found[key] = kernel
         return kernel
+
+    @contextmanager
+    def rehearse(self) -> Iterator[set[Variant]]:
+        """Kernels that this thread gets in the `with` do nothing, and are neither built nor loaded.
+
+        Yields:
+            The variants that were asked for; it grows.
+        """
+        outer, self._rehearsal.wanted = self._rehearsal.wanted, set()
+        try:
+            yield self._rehearsal.wanted
+        finally:
+            self._rehearsal.wanted = outer
+
+    def build_ahead(self, variants: Iterable[Variant], device_index: int) -> BuildAhead:
+        """Begin to build what `rehearse` found, in the background.
+
+        Raises:
+            KernelError: no driver, no such device.
+        """
+        return BuildAhead(self._builder, variants, gpu(device_index).architecture)
 
     def _load(self, variant: Variant, entry: str, device_index: int) -> Kernel:
         with self._lock:
@@ -58,5 +96,13 @@ class KernelStore:
             return kernel
 
 
-get_kernel = KernelStore(default_builder).get
+_store = KernelStore(default_builder)
+
+get_kernel = _store.get
 """`get_kernel(stem, device_index, entry=None, **constants) -> Kernel` for the package's kernels."""
+
+rehearse = _store.rehearse
+"""`with rehearse() as wanted: ...` for the package's kernels, see `KernelStore.rehearse`."""
+
+build_ahead = _store.build_ahead
+"""`build_ahead(variants, device_index) -> BuildAhead` of the package's kernels."""

@@ -1,6 +1,7 @@
 """Puts the torch side together, step by step: files, device, tokenizer, weights, cache, a trial, first graphs."""
 
 import time
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,10 +15,11 @@ from pagedchat.models.description import ModelDescription
 from pagedchat.models.generation_config import eos_token_ids, read_generation_config, sampling_values
 from pagedchat.models.hub import find_model, find_tokenizer
 from pagedchat.models.loader import load_weights
+from pagedchat.models.native_model import NativeModel
 from pagedchat.models.tokenizer import LoadedTokenizer, load_tokenizer
 from pagedchat.runtime.attention import interface
 from pagedchat.runtime.attention.backend import AttentionBackend, CacheShape
-from pagedchat.runtime.attention.choice import BackendChooser, BackendFactory
+from pagedchat.runtime.attention.choice import BackendChoice, BackendChooser, BackendFactory
 from pagedchat.runtime.build import LoadedModel, Progress, nothing_more
 from pagedchat.runtime.device import available_memory, choose_device, choose_dtype
 from pagedchat.runtime.first_graphs import capture_first
@@ -29,6 +31,9 @@ from pagedchat.runtime.token_budget import default_token_budget
 from pagedchat.runtime.trial import check_against_model, peak_memory
 from pagedchat.runtime.wake_products import wake_products
 from pagedchat.units import format_size
+
+if TYPE_CHECKING:
+    from pagedchat.jit.build_ahead import BuildAhead
 
 
 def assemble(config: EngineConfig, progress: Progress, began: float, streams: bool) -> LoadedModel:
@@ -53,19 +58,21 @@ class _Assembly:
         chooser = BackendChooser(self._config.model.attention_backend, shape, description.caps_scores, device)
         woken = wake_products(device, shape.dtype)
         model, num_parameters = self._weights(description, shape.dtype, device)
-        if woken is not None:
-            woken.join()
-        attention = chooser.choose(self._report_kernels)
         num_tokens = self._config.scheduler.max_num_batched_tokens or default_token_budget(
             device, num_parameters, streams=self._streams
         )
+        step_sizes = self._config.scheduler.max_num_seqs, description.max_model_len, num_tokens
+        builds = self._build_ahead(chooser.hoped_for, model, shape, step_sizes, device)
+        if woken is not None:
+            woken.join()
+        attention = chooser.choose(self._report_kernels)
         runner, pool = self._runner(description, model, shape, attention.factory, num_tokens, device)
         self._say("warmup", "Trying the model on a short text")
         check_against_model(description.name, runner, description.vocab_size)
         prepare_more = nothing_more
         if isinstance(runner, NativeModelRunner):
-            sizes = self._config.scheduler.max_num_seqs, description.max_model_len, num_tokens
-            prepare_more = capture_first(runner, description.vocab_size, *sizes)
+            self._wait_for(builds)
+            prepare_more = capture_first(runner, description.vocab_size, *step_sizes)
         generation_config = read_generation_config(description.folder)
         sampling = sampling_values(generation_config)
         eos = description.eos_token_ids | eos_token_ids(generation_config)
@@ -162,6 +169,27 @@ class _Assembly:
         if self._config.scheduler.preemption_mode == "swap":
             runner.backend.prepare_swapping()
         return runner, pool
+
+    def _build_ahead(
+        self,
+        hoped_for: BackendChoice | None,
+        model: torch.nn.Module,
+        shape: CacheShape,
+        step_sizes: tuple[int, int, int],
+        device: torch.device,
+    ) -> "list[BuildAhead]":
+        """Kernels of the first captured steps, which take the compiler the longest, beside those of attention."""
+        if hoped_for is None or not isinstance(model, NativeModel):
+            return []
+        runner = NativeModelRunner(model, hoped_for.factory(shape, 1, 0, device), shape.block_size, device)
+        runner.capture_decodes(*step_sizes)
+        return runner.build_ahead()
+
+    def _wait_for(self, builds: "list[BuildAhead]") -> None:
+        for build in builds:
+            if not build.wait(0):
+                self._say("kernels", "Compiling the kernels of whole steps")
+                build.wait()
 
     # --- what is told -------------------------------------------------------------------------------
 

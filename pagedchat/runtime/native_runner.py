@@ -8,6 +8,7 @@ from pagedchat.runtime.batch_inputs import BatchInputs
 from pagedchat.runtime.model_runner import TorchModelRunner
 
 if TYPE_CHECKING:
+    from pagedchat.jit.build_ahead import BuildAhead
     from pagedchat.models.native_model import NativeModel
 
 PREPARED_TOKENS = (32, 64)
@@ -41,6 +42,16 @@ class NativeModelRunner(TorchModelRunner):
             self.decodes = DecodeSteps(self.model, self.backend, max_num_seqs, model_len)
             sizes = PrefillSizes(max_num_tokens, max_num_seqs, model_len)
             self.prefills = PrefillSteps(self.model, self.backend, sizes)
+
+    def build_ahead(self) -> "list[BuildAhead]":
+        """Begin to build the kernels of the first captured steps, in the background.
+
+        To be called before there are requests.
+        """
+        builds = [] if self.decodes is None else [self.decodes.build_ahead(1, 1)]
+        if self.prefills is not None:
+            builds += [self.prefills.build_ahead(num_tokens) for num_tokens in PREPARED_TOKENS]
+        return [build for build in builds if build is not None]
 
     def prepare_prefills(self) -> None:
         """Capture what the first short prompts need, and see that it computes what it should.

@@ -14,6 +14,8 @@ from pagedchat.runtime.decode_graph.decode_steps import DecodeSteps
 
 log = logging.getLogger(__name__)
 
+_PATIENCE = 0.02
+"""Seconds for which kernels are waited for at a time."""
 _FEW_CHATS = 8
 _SHORT_CONTEXT = 2048
 """Tokens. Batches up to these come before prompts, all others in turn with them."""
@@ -48,26 +50,30 @@ class SpareTime:
         self._count, self._seconds = 0, 0.0
 
     def __call__(self) -> bool:
-        """Capture the next one; False when there is none, or no room for it."""
+        """Capture the next one, if its kernels are compiled; False when there is none, or no room for it."""
         started = time.perf_counter()
         room = self._free_memory() >= self._least_free
-        if room and next(self._graphs, False):
-            self._count += 1
+        num_captured = next(self._graphs, None) if room else None
+        if num_captured is not None:
+            self._count += num_captured
             self._seconds += time.perf_counter() - started
             return True
         reason = "all there are" if room else "as many as there is room for"
         log.info("Captured %d kinds of steps in spare time (%.1f s), %s.", self._count, self._seconds, reason)
         return False
 
-    def _capture_all(self, buckets: list[tuple[int, int]]) -> Iterator[bool]:
-        """True after each one."""
+    def _capture_all(self, buckets: list[tuple[int, int]]) -> Iterator[int]:
+        """1 after each one, 0 while its kernels are being compiled: somebody may want to say something."""
         for bucket in buckets:
+            kernels = self._decodes.build_ahead(*bucket)
+            while kernels is not None and not kernels.wait(_PATIENCE):
+                yield 0
             self._decodes.prepare(*bucket)
-            yield True
+            yield 1
             if not _is_likely(*bucket) and self._prepare_prompts():
-                yield True
+                yield 1
         while self._prepare_prompts():
-            yield True
+            yield 1
 
 
 def in_order(max_num_seqs: int, model_len: int) -> list[tuple[int, int]]:

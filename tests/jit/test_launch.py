@@ -8,6 +8,7 @@ from pagedchat.errors import KernelCompileError, KernelError
 from pagedchat.jit import launch
 from pagedchat.jit.driver import Gpu, gpu
 from pagedchat.jit.launch import KernelStore, f32, i32
+from pagedchat.jit.variant import Variant
 from tests.jit.kernels import builder_in
 
 SOME_GPU = Gpu(0, "NVIDIA Test", (9, 0), 1 << 30, 132, 227 * 1024)
@@ -73,6 +74,33 @@ def test_kernel_that_does_not_compile_says_why_each_time(store: KernelStore, roo
     for _ in range(2):
         with pytest.raises(KernelCompileError, match=r"broken\.cu\(1\)"):
             store.get("broken", 0)
+
+
+def test_rehearsal_finds_variants_and_builds_nothing(store: KernelStore) -> None:
+    there = store.get("scale", 0, FACTOR=2)
+    others: list[object] = []
+    with store.rehearse() as wanted:
+        for factor in (2, 3, 3):
+            kernel = store.get("scale", 0, entry="any", FACTOR=factor)
+            kernel.allow_shared(1 << 20)
+            kernel.prefer_shared()
+            assert kernel.active_clusters(4, 32) * 4 > kernel.active_thread_blocks(32) > 1000
+            kernel.launch(1, 32, (), stream=0)
+        thread = threading.Thread(target=lambda: others.append(store.get("scale", 0, FACTOR=2)))
+        thread.start()
+        thread.join()
+    assert wanted == {Variant.of("scale", FACTOR=2), Variant.of("scale", FACTOR=3)}
+    assert others == [there]
+    assert store.get("scale", 0, FACTOR=2) is there
+    assert FakeKernel.loaded == 1
+
+
+def test_what_a_rehearsal_found_is_built_ahead(store: KernelStore, root: Path) -> None:
+    with store.rehearse() as wanted:
+        store.get("scale", 0, FACTOR=2)
+    assert store.build_ahead(wanted, 0).wait()
+    assert builder_in(root).build(Variant.of("scale", FACTOR=2), SOME_GPU.architecture).cached
+    assert FakeKernel.loaded == 0
 
 
 # --- on a GPU -----------------------------------------------------------------------------------------

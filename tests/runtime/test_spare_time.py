@@ -12,11 +12,27 @@ from tests.helpers_models import make_checkpoint
 from tests.runtime.drive import Driver
 
 
+class Compiling:
+    """Kernels that are there at the third look."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def wait(self, seconds: float) -> bool:
+        assert 0 < seconds < 0.1
+        self.looks += 1
+        return self.looks > 2
+
+
 class Steps:
     """Stands for `DecodeSteps`: notes what is captured."""
 
-    def __init__(self) -> None:
+    def __init__(self, compiles: bool = False) -> None:
         self.captured: list[tuple[int, int]] = []
+        self.compiles = compiles
+
+    def build_ahead(self, *_bucket: int) -> Compiling | None:
+        return Compiling() if self.compiles else None
 
     def prepare(self, num_seqs: int, context_len: int) -> bool:
         self.captured.append((num_seqs, context_len))
@@ -50,6 +66,17 @@ def test_one_a_call_and_prompts_in_turn_after_the_likely_ones(caplog: pytest.Log
     assert steps.captured == in_order(16, 512)
     assert "Captured 12 kinds of steps in spare time" in caplog.text
     assert "all there are" in caplog.text
+
+
+def test_nobody_waits_long_for_kernels_that_are_being_compiled(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    steps = Steps(compiles=True)
+    more = SpareTime(steps, prompts(0), 2, 384, lambda: 100, 10)
+    counts = []
+    while more():
+        counts.append(len(steps.captured))
+    assert counts == [0, 0, 1, 1, 1, 2]
+    assert "Captured 2 kinds of steps" in caplog.text
 
 
 def test_stops_when_its_memory_is_taken(caplog: pytest.LogCaptureFixture) -> None:

@@ -67,8 +67,8 @@ def test_largest_batch_fills_the_budget(num_tokens: int, num_seqs: int, model_le
 def test_profiling_leaves_room_for_the_largest_batch(tmp_path: Path) -> None:
     folder = make_checkpoint(tmp_path, "llama")
     model = ModelConfig(model=str(folder), skip_tokenizer_init=True, device="cuda", dtype="float16")
-    loaded = load_model(EngineConfig(model=model, cache=CacheConfig(gpu_memory_utilization=0.3)))
+    loaded = load_model(EngineConfig(model=model, cache=CacheConfig(gpu_memory_utilization=0.6)))
     _, total = torch.cuda.mem_get_info()
     taken = loaded.limits.num_blocks * loaded.info.block_bytes
-    assert 0.1 * total < taken < 0.3 * total  # what others on the GPU have is left to them
+    assert 0.3 * total < taken < 0.6 * total  # what others on the GPU have is left to them
     loaded.runner.execute(largest_batch(2048, 256, 128, 16))

@@ -68,6 +68,11 @@ class BackendChooser:
         uses_kernels = wanted != "torch" and not self._missing
         self._build = KernelBuild(shape, soft_cap, device) if uses_kernels else None
 
+    @property
+    def hoped_for(self) -> BackendChoice | None:
+        """Our kernels, where they are what `choose` chooses if they compile."""
+        return None if self._build is None else BackendChoice("cuda")
+
     def choose(self, report: Callable[[str, int, int], None]) -> BackendChoice:
         """Wait until the kernels are compiled.
 

@@ -13,6 +13,7 @@ import torch
 
 from pagedchat.engine.output import ModelRunnerOutput, Run, SchedulerOutput
 from pagedchat.engine.sequence import Sequence
+from pagedchat.jit.build_ahead import BuildAhead
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.decode_graph.ahead import RunningStep
 from pagedchat.runtime.decode_graph.buckets import Bucket, bucket_of, rows_for, shared_bucket
@@ -24,6 +25,9 @@ from pagedchat.runtime.decode_graph.step_store import StepStore
 from pagedchat.runtime.decode_graph.uploads import Uploads
 from pagedchat.runtime.kv_cache import apply_block_ops
 from pagedchat.runtime.sampler import sample
+
+PREPARED: tuple[Choice, ...] = ("greedy", "drawn")
+"""What steps are captured for before there are batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,15 @@ class DecodeSteps:
         """`[num_rows, vocab_size]` of the step begun last, padding included; the next one overwrites them.
         `[num_rows, 0]` of a step that has chosen the most likely tokens without them."""
 
+    def build_ahead(self, num_seqs: int, context_len: int) -> BuildAhead | None:
+        """Begin to build, in the background, the kernels that `prepare` takes; None where it takes none.
+
+        Not to be called during a step.
+        """
+        bucket = self._bucket(num_seqs, context_len)
+        self._ahead = None
+        return None if bucket is None else self._store.build_ahead(bucket, PREPARED)
+
     @torch.inference_mode()
     def prepare(self, num_seqs: int, context_len: int) -> bool:
         """Capture what serves such batches, greedy ones and drawn ones, before there are any.
@@ -73,8 +86,7 @@ class DecodeSteps:
         """
         bucket = self._bucket(num_seqs, context_len)
         self._ahead = None
-        choices: tuple[Choice, ...] = ("greedy", "drawn")
-        return bucket is not None and all(self._store.get(bucket, choice) for choice in choices)
+        return bucket is not None and all(self._store.get(bucket, choice) for choice in PREPARED)
 
     def begin(self, batch: SchedulerOutput, *, goes_on: bool = True) -> Begun | None:
         """Queue a batch on the device; None, with nothing done, for one of another kind.

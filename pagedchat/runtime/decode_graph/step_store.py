@@ -1,10 +1,13 @@
 """Which step serves a bucket, captured at first use. A bucket that cannot be captured is served by nobody."""
 
 import logging
+from collections.abc import Iterable
+from functools import partial
 
 import torch
 
 from pagedchat.errors import PagedChatError
+from pagedchat.jit.build_ahead import BuildAhead
 from pagedchat.ops.decode_state import DecodeState
 from pagedchat.ops.persistent_plan import MAX_TOKENS
 from pagedchat.ops.screened_head import ScreenedHead, screen_head
@@ -17,6 +20,7 @@ from pagedchat.runtime.decode_graph.capture import GraphRecorder, Replayable
 from pagedchat.runtime.decode_graph.choice import Choice
 from pagedchat.runtime.decode_graph.decode_attention import DecodeAttention
 from pagedchat.runtime.decode_graph.fused_step import FusedStep
+from pagedchat.runtime.decode_graph.kernels_ahead import build_kernels_of
 from pagedchat.runtime.decode_graph.library_step import LibraryStep
 from pagedchat.runtime.decode_graph.persistent_step import one_turn_len, persistent_step
 from pagedchat.runtime.decode_graph.state_buffers import StateBuffers, no_rows
@@ -88,6 +92,15 @@ class StepStore:
         if key not in self._steps:
             self._steps[key] = self._record(*key)
         return self._steps[key]
+
+    def build_ahead(self, bucket: Bucket, choices: Iterable[Choice]) -> BuildAhead | None:
+        """Begin to build the kernels of steps that are not captured yet, in the background; None where none are.
+
+        What is in the buffers is lost.
+        """
+        missing = {_key(bucket, choice) for choice in choices} - self._steps.keys()
+        self._buffers.upload(bucket, no_rows(), 0)
+        return build_kernels_of([partial(self._step, *key) for key in missing], self._backend.device)
 
     def _record(self, bucket: Bucket, choice: Choice) -> Replayable | None:
         self._buffers.upload(bucket, no_rows(), 0)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from pagedchat.engine.output import ModelRunnerOutput, ScheduledSequence, SchedulerOutput
+from pagedchat.jit.build_ahead import BuildAhead
 from pagedchat.models.native_model import NativeModel
 from pagedchat.ops import sample as op
 from pagedchat.ops.sample_rows import pack_rows
@@ -75,6 +76,14 @@ class PrefillSteps:
         return None if begun.choice == "host" else self._outputs.tokens[: len(begun.sampled)]
 
     # --- beforehand ---------------------------------------------------------------------------------
+
+    def build_ahead(self, num_tokens: int) -> BuildAhead | None:
+        """Begin to build, in the background, the kernels that `prepare` takes; None where it takes none.
+
+        To be called while no step is under way.
+        """
+        bucket = self._sizes.bucket_of(num_tokens, 1, num_tokens)
+        return None if bucket is None else self._store.build_ahead(bucket)
 
     @torch.inference_mode()
     def prepare(self, num_tokens: int, num_seqs: int = 1, context_len: int = 1) -> bool:

@@ -1,12 +1,15 @@
 """Which captured pass serves a bucket, captured at first use. One that cannot be captured is served by nobody."""
 
 import logging
+from functools import partial
 
 import torch
 
 from pagedchat.errors import PagedChatError
+from pagedchat.jit.build_ahead import BuildAhead
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.decode_graph.capture import GraphRecorder, Replayable
+from pagedchat.runtime.decode_graph.kernels_ahead import build_kernels_of
 from pagedchat.runtime.prefill_graph.attention import PrefillAttention
 from pagedchat.runtime.prefill_graph.buckets import PrefillBucket
 from pagedchat.runtime.prefill_graph.buffers import PrefillBuffers
@@ -74,12 +77,21 @@ class PrefillStore:
         ]
         return min(roomy, default=None, key=lambda found: found[0])
 
-    def _record(self, bucket: PrefillBucket) -> Replayable | None:
+    def build_ahead(self, bucket: PrefillBucket) -> BuildAhead | None:
+        """Begin to build the kernels of a pass in the background; None where it has none.
+
+        What is in the buffers is lost.
+        """
+        return build_kernels_of([partial(self._pass, bucket)], self._backend.device)
+
+    def _pass(self, bucket: PrefillBucket) -> PrefillStep:
         self._buffers.upload(bucket, [])
         rows = self._buffers.rows(bucket)
-        attention = PrefillAttention(self._backend, rows, bucket)
+        return PrefillStep(self._forward, PrefillAttention(self._backend, rows, bucket), rows, self._outputs)
+
+    def _record(self, bucket: PrefillBucket) -> Replayable | None:
         try:
-            step = self._recorder.record(PrefillStep(self._forward, attention, rows, self._outputs))
+            step = self._recorder.record(self._pass(bucket))
             step.replay()  # a graph's first start takes longer than those after it
             if self._backend.device.type == "cuda":
                 torch.cuda.current_stream(self._backend.device).synchronize()

@@ -1,0 +1,60 @@
+"""Variants built in the background before anybody asks for them."""
+
+import threading
+from collections.abc import Iterable
+from queue import Empty, SimpleQueue
+
+from pagedchat.errors import KernelError
+from pagedchat.jit.builder import KernelBuilder, num_cores
+from pagedchat.jit.variant import Variant
+
+
+class BuildAhead:
+    """Begins when it is made, on threads of its own. Who needs a kernel before its turn builds it without waiting.
+
+    What cannot be built is passed over: whoever asks for it is told why.
+
+    Args:
+        builder: keeps the cubins.
+        variants: each of them once.
+        architecture: for which.
+    """
+
+    def __init__(self, builder: KernelBuilder, variants: Iterable[Variant], architecture: str) -> None:
+        self._builder = builder
+        self._architecture = architecture
+        self._waiting: SimpleQueue[Variant] = SimpleQueue()
+        wanted = set(variants)
+        for variant in wanted:
+            self._waiting.put(variant)
+        self._left = len(wanted)
+        self._lock = threading.Lock()
+        self._done = threading.Event()
+        if not wanted:
+            self._done.set()
+        for _ in range(min(len(wanted), num_cores())):
+            threading.Thread(target=self._run, name="build-ahead").start()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Until all are there, or so many seconds at most; says whether they are."""
+        return self._done.wait(seconds)
+
+    def _run(self) -> None:
+        """Until nothing is left, or the program ends: a compiler that is cut off may take the process with it."""
+        while threading.main_thread().is_alive():
+            try:
+                variant = self._waiting.get_nowait()
+            except Empty:
+                return
+            try:
+                self._builder.build(variant, self._architecture)
+            except KernelError:
+                pass
+            finally:
+                self._note()
+
+    def _note(self) -> None:
+        with self._lock:
+            self._left -= 1
+            if self._left == 0:
+                self._done.set()

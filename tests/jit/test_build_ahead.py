@@ -1,0 +1,89 @@
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from pagedchat.jit import builder as builder_module
+from pagedchat.jit.build_ahead import BuildAhead
+from pagedchat.jit.compiler import Cubin
+from pagedchat.jit.variant import Variant
+from tests.jit.kernels import SCALE_BY_2, builder_in
+
+
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch) -> "Compiler":
+    found = Compiler()
+    monkeypatch.setattr(builder_module, "compile_kernel", found)
+    return found
+
+
+class Compiler:
+    """Waits until it is allowed to begin; notes what it was asked for."""
+
+    def __init__(self) -> None:
+        self.may_begin = threading.Event()
+        self.asked: list[Variant] = []
+
+    def __call__(self, _source: object, variant: Variant, *_where: object) -> Cubin:
+        self.asked.append(variant)
+        assert self.may_begin.wait(10)
+        return Cubin(b"code", (), 0.0)
+
+
+def test_nobody_waits_and_all_are_built(root: Path, compiler: Compiler) -> None:
+    builder = builder_in(root)
+    variants = [Variant.of("scale", FACTOR=factor) for factor in range(5)]
+    build = BuildAhead(builder, [*variants, *variants], "sm_90")
+    assert not build.wait(0.01)
+    compiler.may_begin.set()
+    assert build.wait(10)
+    assert sorted(map(str, compiler.asked)) == sorted(map(str, variants))
+    assert all(builder.build(variant, "sm_90").cached for variant in variants)
+
+
+def test_who_asks_meanwhile_takes_what_is_being_compiled(root: Path, compiler: Compiler) -> None:
+    builder = builder_in(root)
+    build = BuildAhead(builder, [SCALE_BY_2], "sm_90")
+    found: list[bool] = []
+    asking = threading.Thread(target=lambda: found.append(builder.build(SCALE_BY_2, "sm_90").cached))
+    asking.start()
+    compiler.may_begin.set()
+    asking.join()
+    assert build.wait(10)
+    assert len(compiler.asked) == 1
+    assert len(found) == 1
+
+
+def test_what_cannot_be_built_is_left_to_who_asks_for_it(root: Path) -> None:
+    builder = builder_in(root)
+    (root / "kernels" / "broken.cu").write_text("int f( {}\n")
+    wanted = [Variant.of("broken"), Variant.of("missing"), SCALE_BY_2]
+    assert BuildAhead(builder, wanted, "sm_90").wait(60)
+    assert builder.build(SCALE_BY_2, "sm_90").cached
+    assert builder.build(Variant.of("broken"), "sm_90").error is not None
+
+
+def test_nothing_to_build_is_done_at_once(root: Path) -> None:
+    assert BuildAhead(builder_in(root), [], "sm_90").wait(0)
+
+
+def test_program_ends_with_the_kernel_at_hand() -> None:
+    """Whatever else waits is not compiled any more."""
+    program = """
+import threading, time
+from pagedchat.jit.build_ahead import BuildAhead
+
+class Builder:
+    def build(self, variant, architecture):
+        threading.main_thread().join()
+        time.sleep(0.2)
+        print("built", flush=True)
+
+import pagedchat.jit.build_ahead as ahead
+ahead.num_cores = lambda: 1
+BuildAhead(Builder(), range(50), "sm_90")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "built\n"
