@@ -58,8 +58,8 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS + WARP_SIZE
   Shared& shared = *reinterpret_cast<Shared*>(shared_memory);
   if (threadIdx.x >= NUM_THREADS) {
     fill_first(shared, {first_norm, first_into, first_constants}, layers, num_layers);
+    announce_to_cluster();  // before it waits: who checks memory takes this for a barrier among all warps
     sync_all();
-    announce_to_cluster();
     wait_for_cluster();
     const bool odd = *launches & 1;
     fill_slots(shared, num_layers,

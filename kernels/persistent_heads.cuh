@@ -13,7 +13,6 @@
 
 #if CLUSTER > 1
 
-constexpr int STATES_READY = 15;  // number of a barrier: all warps have what they attend to in shared memory
 constexpr int MOST_CACHED = SHARES * NUM_WARPS * TILE_TOKENS;  // tokens of a context: each warp has one tile of it
 
 // Before anybody sends, which is after `wait_for_cluster`. Who has no tile leaves what it has here: nothing.
@@ -50,16 +49,6 @@ __device__ __forceinline__ void send_part(Shared& shared) {
   send(shared.state[NUM_WARPS][0].y, merged.all);
 }
 
-// Where the states of all warps meet: in the first one, and nobody else waits for it.
-__device__ __forceinline__ bool meets_states() {
-  if (Place().warp > 0) {
-    arrive_named(STATES_READY, NUM_THREADS);
-    return false;
-  }
-  sync_named(STATES_READY, NUM_THREADS);
-  return true;
-}
-
 // What the cluster makes of its head for a layer, by those of its thread blocks that attend; the first warp puts it
 // together. `shared_by_two`: the context is longer than what one of them attends to.
 __device__ __forceinline__ void attend_head(Shared& shared, const Published& published, const Column& column,
@@ -75,7 +64,8 @@ __device__ __forceinline__ void attend_head(Shared& shared, const Published& pub
   if (leads) score_new(shared, scale);
   if (first.exists) attend_tile(shared, first.tile, column.position - first.index * TILE_TOKENS, scale);
   if (leads) write_cache(shared, shared.layers[layer], column);
-  if (!meets_states()) return;
+  sync_warps();
+  if (Place().warp > 0) return;
   if (!leads) return send_part(shared);
   if (shared_by_two) await_sent(shared.part_filled, PART_BYTES, layer);
   publish_attended(shared, published, column, to_other);
