@@ -238,7 +238,16 @@ def _add_sampling(parser: Parser) -> None:
     group.add_argument("--top-p", type=float, metavar="P", help="keep the most likely tokens that sum to P")
     group.add_argument("--top-k", type=int, metavar="K", help="keep the K most likely tokens")
     group.add_argument(
+        "--min-p", type=float, metavar="P", help="keep tokens at least P times as likely as the most likely one"
+    )
+    group.add_argument(
         "--repetition-penalty", type=float, metavar="X", help="above 1, tokens already used become less likely"
+    )
+    group.add_argument(
+        "--presence-penalty", type=float, metavar="X", help="taken from the logits of tokens that the reply has"
+    )
+    group.add_argument(
+        "--frequency-penalty", type=float, metavar="X", help="the same, once for each time that it has them"
     )
     group.add_argument("--max-tokens", type=int, metavar="N", help="end a reply after N tokens")
     group.add_argument("--stop", action="append", metavar="TEXT", help="end a reply before TEXT; may be repeated")

@@ -76,9 +76,20 @@ def test_every_engine_option_reaches_its_field() -> None:
 
 
 def test_every_sampling_option_reaches_its_field() -> None:
-    argv = words("--temperature 0 --top-p 0.9 --top-k 5 --repetition-penalty 1.2 --max-tokens 8 --stop a --stop b")
+    argv = words(
+        "--temperature 0 --top-p 0.9 --top-k 5 --min-p 0.1 --repetition-penalty 1.2 --presence-penalty 0.5"
+        " --frequency-penalty -0.5 --max-tokens 8 --stop a --stop b"
+    )
     assert sampling_overrides(parse_args(argv)) == SamplingOverrides(
-        temperature=0, top_p=0.9, top_k=5, repetition_penalty=1.2, max_tokens=8, stop=["a", "b"]
+        temperature=0,
+        top_p=0.9,
+        top_k=5,
+        min_p=0.1,
+        repetition_penalty=1.2,
+        presence_penalty=0.5,
+        frequency_penalty=-0.5,
+        max_tokens=8,
+        stop=["a", "b"],
     )
 
 

@@ -16,8 +16,14 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """Keep the most likely tokens whose probabilities sum to this (nucleus sampling, Holtzman et al. 2019)."""
     top_k: int = 0
     """Keep this many most likely tokens; 0 or -1 keeps all."""
+    min_p: float = 0.0
+    """Keep the tokens that are at least this many times as likely as the most likely one (Nguyen et al. 2024)."""
     repetition_penalty: float = 1.0
     """Above 1, tokens already in the sequence become less likely (CTRL, Keskar et al. 2019)."""
+    presence_penalty: float = 0.0
+    """Taken from the logits of tokens that the reply has already, as in OpenAI's API."""
+    frequency_penalty: float = 0.0
+    """The same, once for each time that the reply has them."""
     max_tokens: int | None = 16
     """Generate at most this many tokens; `None`: until the model's context is full."""
     stop: list[str] = []
@@ -36,7 +42,10 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         _check("temperature", self.temperature, self.temperature >= 0, "at least 0")
         _check("top_p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1")
         _check("top_k", self.top_k, self.top_k >= -1, "at least 1, or 0 for all tokens")
+        _check("min_p", self.min_p, 0 <= self.min_p <= 1, "at least 0 and at most 1")
         _check("repetition_penalty", self.repetition_penalty, self.repetition_penalty > 0, "above 0")
+        for name in ("presence_penalty", "frequency_penalty"):
+            _check(name, getattr(self, name), -2 <= getattr(self, name) <= 2, "at least -2 and at most 2")
         _check("max_tokens", self.max_tokens, self.max_tokens is None or self.max_tokens >= 1, "at least 1")
         _check("stop", self.stop, all(self.stop), "strings that are not empty")
 
@@ -48,7 +57,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def penalises(self) -> bool:
         """Whether tokens that occurred already become less likely."""
-        return self.repetition_penalty != 1
+        return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
 
 
 class SamplingOverrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -57,7 +66,10 @@ class SamplingOverrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
+    min_p: float | None = None
     repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
     max_tokens: int | None = None
     stop: list[str] | None = None
     stop_token_ids: list[int] | None = None

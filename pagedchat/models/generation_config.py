@@ -13,7 +13,7 @@ from pagedchat.models.description import as_token_ids
 
 BASE_MODEL_SAMPLING: dict[str, Any] = {"temperature": 0.7, "top_p": 0.9, "repetition_penalty": 1.1}
 
-_NAMES = ("temperature", "top_p", "top_k", "repetition_penalty")
+_NAMES = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
 def read_generation_config(folder: Path) -> dict[str, Any]:

@@ -98,5 +98,7 @@ class TorchModelRunner:
 
     def _sample(self, logits: torch.Tensor, batch: SchedulerOutput, inputs: BatchInputs) -> list[int]:
         sequences = [batch.scheduled[i].sequence for i in inputs.sampled]
-        rows = [SamplingRow(seq.sampling_params, seq.token_ids, seq.seed) for seq in sequences]
+        rows = [
+            SamplingRow(seq.sampling_params, seq.token_ids, seq.seed, seq.num_prompt_tokens) for seq in sequences
+        ]
         return sample(logits, rows) if rows else []

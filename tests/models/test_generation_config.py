@@ -20,7 +20,7 @@ from pagedchat.models.generation_config import (
         ({"bos_token_id": 2, "eos_token_id": 2, "_from_model_config": True}, BASE_MODEL_SAMPLING),
         ({"do_sample": True}, {}),
         ({"do_sample": True, "temperature": 0.6, "top_p": 0.95}, {"temperature": 0.6, "top_p": 0.95}),
-        ({"temperature": 0.3, "top_k": 40}, {"temperature": 0.3, "top_k": 40}),
+        ({"temperature": 0.3, "top_k": 40, "min_p": 0.05}, {"temperature": 0.3, "top_k": 40, "min_p": 0.05}),
         ({"do_sample": False}, {"temperature": 0.0}),
         (
             {"do_sample": False, "temperature": 0.9, "repetition_penalty": 1.2},

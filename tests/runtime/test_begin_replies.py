@@ -60,21 +60,33 @@ def replies(core: EngineCore, ids: list[int]) -> list[list[int]]:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_tokens_that_the_device_has_go_to_their_rows(device: str) -> None:
-    buffers, bucket = StateBuffers(Bucket(4, 64), BLOCK_SIZE, torch.device(device)), Bucket(4, 64)
+    bucket = Bucket(4, 64)
+    buffers = StateBuffers(bucket, BLOCK_SIZE, torch.device(device), 16)
     tables = torch.zeros((3, 2), dtype=torch.int32)
     for rows, expected in (([0, 1, 2], [7, 8, 9, 0]), ([2, 0, 1], [8, 9, 7, 0])):
         buffers.upload(bucket, Batch([0, 0, 0], [4, 5, 6], tables), 1)
         tokens = torch.tensor([7, 8, 9], dtype=torch.int32, pin_memory=device == "cuda")
         buffers.take_tokens(bucket, rows, tokens)
         assert buffers.state(bucket).token_ids.tolist() == expected
+        buffers.counts.zero_()
+        buffers.count_taken(bucket, [2, 0])
+        assert buffers.counts.nonzero().tolist() == [[0, expected[0]], [2, expected[2]]]
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("family", ["opt", "llama"])
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_the_first_decode_follows_the_prompts_at_once(temperature: float, family: str, device: str) -> None:
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"temperature": 0.0},
+        {"temperature": 1.0},
+        {"temperature": 0.0, "frequency_penalty": 2.0, "repetition_penalty": 1.5},
+    ],
+    ids=["greedy", "drawn", "penalised"],
+)
+def test_the_first_decode_follows_the_prompts_at_once(kind: dict[str, float], family: str, device: str) -> None:
     prompts = [text(length, salt) for salt, length in enumerate((16, 33, 5, 48))]  # two fill their last block
-    params = [SamplingParams(temperature=temperature, max_tokens=6, ignore_eos=True, seed=i) for i in range(4)]
+    params = [SamplingParams(**kind, max_tokens=6, ignore_eos=True, seed=i) for i in range(4)]  # type: ignore[arg-type]
     plain = make_engine(make_runner(tiny_model(family, device, torch.float32), 200, captured=False))
     expected = replies(plain, ask(plain, prompts, params))
     runner = captured_runner(device, family)
@@ -100,18 +112,11 @@ def test_nobody_waits_for_a_graph_with_a_first_token() -> None:
     assert decodes_of(runner).num_ahead == 0
 
 
-@pytest.mark.parametrize(
-    "params",
-    [
-        SamplingParams(temperature=0, max_tokens=1),
-        SamplingParams(temperature=0, max_tokens=6, repetition_penalty=1.2, ignore_eos=True),
-    ],
-)
-def test_none_is_begun_that_nobody_asks_for_or_that_takes_the_host(params: SamplingParams) -> None:
+def test_none_is_begun_that_nobody_asks_for() -> None:
     runner = captured_runner("cpu")
     decodes_of(runner).prepare(1, 64)
     core = make_engine(runner, max_num_batched_tokens=256)
-    ask(core, [text(20, 1)], [params])
+    ask(core, [text(20, 1)], [SamplingParams(temperature=0, max_tokens=1)])
     core.step()
     assert decodes_of(runner).num_replays == 0
 

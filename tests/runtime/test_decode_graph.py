@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from pagedchat.engine.output import BlockOp, ModelRunnerOutput, Run, ScheduledSe
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.ops.decode_state import DecodeState
+from pagedchat.ops.sample_rows import SampleRow, pack_rows, unpack_rows
 from pagedchat.runtime.batch_inputs import flatten
 from pagedchat.runtime.decode_graph import step_store
 from pagedchat.runtime.decode_graph.ahead import RunningStep
@@ -21,7 +23,7 @@ from pagedchat.runtime.decode_graph.fused_step import FusedStep
 from pagedchat.runtime.decode_graph.library_step import LibraryStep
 from pagedchat.runtime.decode_graph.mixed import execute_mixed
 from pagedchat.runtime.decode_graph.persistent_step import PersistentStep
-from pagedchat.runtime.decode_graph.state_buffers import HISTORY_LEN, Batch, StateBuffers
+from pagedchat.runtime.decode_graph.state_buffers import HISTORY_LEN, Batch, StateBuffers, no_rows
 from pagedchat.runtime.decode_graph.step_store import StepStore
 from pagedchat.runtime.decode_graph.steps import Step
 from pagedchat.runtime.decode_graph.warpgroup_step import WarpgroupStep
@@ -62,7 +64,7 @@ def test_batch_and_context_are_rounded_up() -> None:
 
 
 def test_a_batch_is_laid_out_with_padding() -> None:
-    buffers = StateBuffers(Bucket(8, 64), 16, torch.device("cpu"))
+    buffers = StateBuffers(Bucket(8, 64), 16, torch.device("cpu"), VOCAB_SIZE)
     bucket = Bucket(4, 32)
     tables = torch.tensor([[5, 6, 7], [8, 9, 10]], dtype=torch.int32)
     buffers.upload(bucket, Batch([11, 12], [30, 3], tables), 9)
@@ -85,8 +87,18 @@ def test_a_batch_is_laid_out_with_padding() -> None:
     assert state.seq_lens.tolist() == [32, 0, 0, 0]
 
 
+def test_padding_draws_nothing_and_counts_nothing() -> None:
+    buffers, bucket = StateBuffers(Bucket(4, 64), 16, torch.device("cpu"), VOCAB_SIZE), Bucket(4, 64)
+    tables = torch.zeros((1, 1), dtype=torch.int32)
+    for batch in (no_rows(), Batch([1], [0], tables, sampling=pack_rows([SampleRow(counts_row=0)]))):
+        buffers.upload(bucket, batch, 1)
+        rows = unpack_rows(buffers.sampling(bucket))[len(batch.positions) :]
+        assert [(row.scale, row.counts_row) for row in rows] == [(0.0, -1)] * len(rows)
+        assert len(rows) == 4 - len(batch.positions)
+
+
 def test_tokens_of_the_last_steps_are_kept() -> None:
-    buffers = StateBuffers(Bucket(4, 64), 16, torch.device("cpu"))
+    buffers = StateBuffers(Bucket(4, 64), 16, torch.device("cpu"), VOCAB_SIZE)
     state = buffers.state(Bucket(2, 64))
     buffers.upload(Bucket(2, 64), Batch([1, 2], [0, 0], torch.zeros((2, 1), dtype=torch.int32)), HISTORY_LEN - 1)
     state.advance(torch.tensor([5, 6], dtype=torch.int32))
@@ -99,9 +111,19 @@ def test_tokens_of_the_last_steps_are_kept() -> None:
 # --- engines --------------------------------------------------------------------------------------------
 
 
-def chats(core: EngineCore, seed: int, num_steps: int) -> Iterator[tuple[int, list[int]]]:
+PENALISED: list[dict[str, Any]] = [
+    {"repetition_penalty": 1.3},
+    {},
+    {"presence_penalty": 1.5, "frequency_penalty": 0.5, "temperature": 0.7, "seed": 3},
+    {"frequency_penalty": -0.5, "repetition_penalty": 1.1, "min_p": 0.1, "temperature": 1.0, "seed": 4},
+]
+
+
+def chats(
+    core: EngineCore, seed: int, num_steps: int, kinds: list[dict[str, Any]] | None = None
+) -> Iterator[tuple[int, list[int]]]:
     """Sequences come, are forked, rewound, stopped and closed; yields those that are closed, with their tokens."""
-    source = random.Random(seed)
+    source, of_each = random.Random(seed), kinds or [{}]
     for _ in range(num_steps):
         ids = list(core.sequences)
         action = source.random()
@@ -109,13 +131,15 @@ def chats(core: EngineCore, seed: int, num_steps: int) -> Iterator[tuple[int, li
             seq_id = core.open()
             prompt = source.choices(range(VOCAB_SIZE), k=source.choice([1, 5, 16, 40, 150]))
             limit = source.choice([3, 20, 200])
-            core.extend(seq_id, prompt, SamplingParams(temperature=0, max_tokens=limit, ignore_eos=True))
+            kind = {"temperature": 0, **of_each[seq_id % len(of_each)]}
+            core.extend(seq_id, prompt, SamplingParams(**kind, max_tokens=limit, ignore_eos=True))
         elif action < 0.16:
             core.fork(source.choice(ids))
         elif action < 0.20:
             seq_id = source.choice(ids)
             core.rewind(seq_id, source.randint(1, len(core.sequences[seq_id])))
-            core.extend(seq_id, [source.randrange(VOCAB_SIZE)], GREEDY)
+            kind = {"temperature": 0, **of_each[seq_id % len(of_each)]}
+            core.extend(seq_id, [source.randrange(VOCAB_SIZE)], SamplingParams(**kind, max_tokens=None))
         elif action < 0.24 and len(ids) > 12:
             seq_id = source.choice(ids)
             yield seq_id, list(core.sequences[seq_id].token_ids)
@@ -147,6 +171,22 @@ def test_chats_that_come_and_go_get_the_same_tokens(family: str, preemption_mode
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_penalties_go_by_the_tokens_of_each_chat_however_they_come_and_go(family: str, device: str) -> None:
+    model = tiny_model(family, device, torch.float32)
+    replies = []
+    for captured in (False, True):
+        runner = make_runner(model, 48, captured=captured)
+        core = make_engine(runner)
+        replies.append(list(chats(core, 2, 300, PENALISED)))
+        assert core.scheduler.num_preemptions > 0
+    assert replies[0] == replies[1]
+    assert len({tuple(tokens) for _, tokens in replies[0]}) > 10
+    assert runner.decodes is not None
+    assert runner.decodes.num_ahead > 20
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("penalty", "family"), [(1.0, "gelu"), (1.1, "opt")])
 def test_drawn_tokens_are_the_same_too(penalty: float, family: str, device: str) -> None:
     model = tiny_model(family, device, torch.float32)
@@ -164,7 +204,7 @@ def test_drawn_tokens_are_the_same_too(penalty: float, family: str, device: str)
         replies.append([sequence.token_ids for sequence in core.sequences.values()])
     assert replies[0] == replies[1]
     assert runner.decodes is not None
-    assert (runner.decodes.num_ahead > 30) == (penalty == 1)
+    assert runner.decodes.num_ahead > 30
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -341,8 +381,8 @@ def one_token_each(sequences: list[Sequence]) -> list[ScheduledSequence]:
 def test_logits_of_captured_steps(
     num_seqs: int, kind: type[object], family: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(step_store, "MAX_PERSISTENT", 2 if kind is PersistentStep else 0)
-    monkeypatch.setattr(step_store, "MAX_SCREENED", 0)
+    monkeypatch.setattr(StepStore, "_may_be_one_launch", lambda *_: kind is PersistentStep)
+    monkeypatch.setattr(StepStore, "_screened_step", lambda *_: None)
     monkeypatch.setattr(step_store, "MAX_FUSED", 32 if kind is FusedStep else 0)
     monkeypatch.setattr(step_store, "MAX_FUSED_ELSEWHERE", 32 if kind is FusedStep else 0)
     monkeypatch.setattr(step_store, "MAX_WARPGROUPED", 64 if kind is WarpgroupStep else 0)
@@ -387,8 +427,8 @@ def test_steps_without_logits_choose_the_same_tokens(
     num_seqs: int, family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, chosen, widths = tiny_model(family, "cuda", torch.float16, ffn_size=1536), [], []
-    for most in (0, 2):
-        monkeypatch.setattr(step_store, "MAX_SCREENED", most)
+    for make in (lambda *_: None, StepStore._screened_step):
+        monkeypatch.setattr(StepStore, "_screened_step", make)
         runner = make_runner(model, 800, captured=True, max_num_seqs=64)
         sequences, decodes = prefilled(runner, [100, 30][:num_seqs]), runner.decodes
         assert decodes is not None
@@ -401,21 +441,6 @@ def test_steps_without_logits_choose_the_same_tokens(
         widths.append(decodes.last_logits.shape[1])
     assert chosen[0] == chosen[1]
     assert widths == [VOCAB_SIZE, 0]
-
-
-@pytest.mark.parametrize(("num_seqs", "num_steps"), [(2, 3), (3, 2)])
-def test_the_host_chooses_from_logits(num_seqs: int, num_steps: int) -> None:
-    """Only of few sequences there may be a step without them, beside which another one is captured."""
-    runner = make_runner(tiny_model("opt", "cpu", torch.float32), 80, captured=True)
-    decodes, sequences = runner.decodes, prefilled(runner, [20] * num_seqs)
-    assert decodes is not None
-    for params in (GREEDY, SamplingParams(temperature=0, repetition_penalty=1.5), SamplingParams(seed=1)):
-        for sequence in sequences:
-            sequence.sampling_params = params
-        begun = decodes.begin(SchedulerOutput(0, one_token_each(sequences), [], num_seqs), goes_on=False)
-        assert begun is not None
-        decodes.finish(begun)
-    assert len(decodes._store._steps) == num_steps
 
 
 @pytest.mark.gpu

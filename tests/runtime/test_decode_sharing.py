@@ -17,7 +17,7 @@ from tests.runtime.decode_case import VOCAB_SIZE, make_engine, make_runner, tiny
 
 
 def test_groups_are_told_to_the_device_behind_the_number_of_the_step() -> None:
-    buffers = StateBuffers(Bucket(8, 64), 16, torch.device("cpu"))
+    buffers = StateBuffers(Bucket(8, 64), 16, torch.device("cpu"), VOCAB_SIZE)
     bucket = Bucket(4, 64, MAX_GROUPS, 64)
     tables = torch.zeros((3, 2), dtype=torch.int32)
     buffers.upload(bucket, Batch([1, 2, 3], [20, 21, 5], tables, None, [16, 16, 0], [0, 2]), 7)

@@ -13,9 +13,10 @@ from pagedchat.engine.sequence import Sequence
 from pagedchat.models.native_model import NativeModel
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.batch_inputs import flatten
+from pagedchat.runtime.decode_graph.choice import sampling_rows
 from pagedchat.runtime.decode_graph.mixed import execute_mixed
 from pagedchat.runtime.native_runner import NativeModelRunner
-from pagedchat.runtime.prefill_graph import attention, prefill_steps
+from pagedchat.runtime.prefill_graph import attention
 from pagedchat.runtime.prefill_graph.attention import PrefillAttention
 from pagedchat.runtime.prefill_graph.buckets import (
     PrefillBucket,
@@ -28,6 +29,7 @@ from pagedchat.runtime.prefill_graph.buffers import PrefillBuffers
 from pagedchat.runtime.prefill_graph.check import keep_if_right
 from pagedchat.runtime.prefill_graph.prefill_steps import PrefillSteps
 from pagedchat.runtime.prefill_graph.step import PrefillStep
+from pagedchat.runtime.sampler import sample
 from tests.ops.paged_case import DEVICES
 from tests.runtime.decode_case import (
     BLOCK_SIZE,
@@ -425,12 +427,20 @@ def test_decodes_run_ahead_while_a_long_prompt_is_computed() -> None:
     assert runner.prefills.num_replays - replays == 6
 
 
-def test_drawing_is_left_to_the_host_where_penalties_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    runner = runner_with_prefills(tiny_model("opt", "cpu", torch.float32), 20)
+@pytest.mark.parametrize("device", DEVICES)
+def test_penalties_count_in_first_tokens(device: str) -> None:
+    runner = runner_with_prefills(tiny_model("opt", device, torch.float32), 40)
     assert runner.prefills is not None
-    monkeypatch.setattr(prefill_steps, "sample", lambda logits, rows: [len(logits), len(rows)])
-    part = chunk([4] * 20, [1, 2])
-    part.sequence.sampling_params = SamplingParams(temperature=1.0, repetition_penalty=1.5)
-    begun = runner.prefills.begin(batch_of(part, chunk([5] * 9, [3]), chunk([6] * 9, [4], 0, 5)))
-    assert begun is not None
-    assert runner.prefills.finish(begun).token_ids == [[2], [2], []]
+    first, second = chunk([*range(200)], [*range(13)]), chunk([5] * 9, [20])
+    tokens = []
+    for kind in ({}, {"repetition_penalty": 50.0}, {"presence_penalty": 2.0}, {"frequency_penalty": 2.0}):
+        first.sequence.sampling_params = SamplingParams(temperature=0, **kind)  # type: ignore[arg-type]
+        first.sequence.num_prompt_tokens = 3  # the others were generated before a preemption
+        begun = runner.prefills.begin(batch_of(first, second, chunk([6] * 9, [30], 0, 5)))
+        assert begun is not None
+        chosen = runner.prefills.finish(begun).token_ids
+        assert chosen[2] == []
+        rows = sampling_rows([first, second])
+        assert [token for each in chosen for token in each] == sample(runner.prefills.logits[:2], rows)
+        tokens.append(chosen[0][0])
+    assert tokens[0] < 200 <= tokens[1]

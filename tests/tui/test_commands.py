@@ -253,8 +253,12 @@ async def test_settings_go_with_the_next_request(make_app, link):
         await command(pilot, "/set max 20")
         await command(pilot, "/set seed 7")
         await command(pilot, "/set seed off")
+        await command(pilot, "/set min_p 0.1")
+        await command(pilot, "/set frequency 0.5")
         await command(pilot, "hello")
-        assert link.generates()[0].overrides == SamplingOverrides(temperature=0.5, max_tokens=20)
+        assert link.generates()[0].overrides == SamplingOverrides(
+            temperature=0.5, max_tokens=20, min_p=0.1, frequency_penalty=0.5
+        )
         link.say(finished(link.generates()[0]))
         await command(pilot, "/show")
         assert "temperature 0.5 (set)" in complaint(app)
@@ -374,6 +378,8 @@ COMPLAINTS = [
     ("/send all", "/send needs the chats, then the prompt. Type /send all|1,3 TEXT"),
     ("/set temp hot", "temp must be a number, not 'hot'. Type /set NAME VALUE|off"),
     ("/set temp -1", "temp cannot be -1. It must be at least 0."),
+    ("/set min_p 2", "min_p cannot be 2. It must be at least 0 and at most 1."),
+    ("/set presence 3", "presence cannot be 3. It must be at least -2 and at most 2."),
     ("/set top_p 2", "top_p cannot be 2. It must be above 0 and at most 1."),
     ("/set seed 1.5", "seed must be a whole number, not '1.5'. Type /set NAME VALUE|off"),
     ("/set temp", "temp needs a value; off follows the model again. Type /set NAME VALUE|off"),

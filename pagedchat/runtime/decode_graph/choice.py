@@ -1,4 +1,4 @@
-"""How the tokens of a batch are chosen: on the device inside the captured step, or by the host from its logits."""
+"""How the tokens of a batch are chosen, inside the captured step."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -7,8 +7,9 @@ from pagedchat.engine.output import ScheduledSequence
 from pagedchat.engine.sequence import Sequence
 from pagedchat.runtime.sampler import SamplingRow
 
-Choice = Literal["greedy", "drawn", "host"]
-"""Which tokens a step goes on with: the most likely ones, drawn ones, or those the host chooses from the logits."""
+Choice = Literal["greedy", "drawn"]
+"""Which tokens a step goes on with: the most likely ones, or those that the sampling op draws (`ops.sample`); with
+penalties the most likely ones are its business too."""
 
 
 def sampling_rows(parts: list[ScheduledSequence]) -> list[SamplingRow]:
@@ -18,13 +19,11 @@ def sampling_rows(parts: list[ScheduledSequence]) -> list[SamplingRow]:
 
 def rows_of(sequences: list[Sequence]) -> list[SamplingRow]:
     """What the sampler wants to know of some sequences."""
-    return [SamplingRow(seq.sampling_params, seq.token_ids, seq.seed) for seq in sequences]
+    return [SamplingRow(seq.sampling_params, seq.token_ids, seq.seed, seq.num_prompt_tokens) for seq in sequences]
 
 
 def choice_for(sequences: Iterable[Sequence]) -> Choice:
-    """Who chooses. Penalties go by all tokens of a sequence, which the captured steps do not keep."""
+    """How their tokens are chosen together."""
     # Of many sequences most share the same object.
     params = {id(seq.sampling_params): seq.sampling_params for seq in sequences}.values()
-    if any(each.penalises for each in params):
-        return "host"
-    return "greedy" if all(each.greedy for each in params) else "drawn"
+    return "greedy" if all(each.greedy and not each.penalises for each in params) else "drawn"

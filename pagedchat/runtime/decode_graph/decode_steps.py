@@ -1,8 +1,8 @@
 """Batches in which every sequence computes one token, run as captured steps; everything else is left to others.
 
 The host's part of such a step is filling one piece of pinned memory, one copy, one launch, and reading the tokens
-from pinned memory when they are there. Unless tokens are chosen with penalties, which take the host, the step after
-is begun at once (`ahead`), and the host's part of the engine runs beside it.
+from pinned memory when they are there. The step after is begun at once (`ahead`), and the host's part of the engine
+runs beside it.
 """
 
 import time
@@ -14,17 +14,17 @@ import torch
 from pagedchat.engine.output import ModelRunnerOutput, Run, SchedulerOutput
 from pagedchat.engine.sequence import Sequence
 from pagedchat.jit.build_ahead import BuildAhead
+from pagedchat.models.native_model import NativeModel
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.decode_graph.ahead import RunningStep
 from pagedchat.runtime.decode_graph.buckets import Bucket, bucket_of, rows_for, shared_bucket
 from pagedchat.runtime.decode_graph.capture import Replayable
-from pagedchat.runtime.decode_graph.choice import Choice, choice_for, rows_of
+from pagedchat.runtime.decode_graph.choice import Choice, choice_for
 from pagedchat.runtime.decode_graph.sharing import share_rows
 from pagedchat.runtime.decode_graph.state_buffers import StateBuffers
 from pagedchat.runtime.decode_graph.step_store import StepStore
 from pagedchat.runtime.decode_graph.uploads import Uploads
 from pagedchat.runtime.kv_cache import apply_block_ops
-from pagedchat.runtime.sampler import sample
 
 PREPARED: tuple[Choice, ...] = ("greedy", "drawn")
 """What steps are captured for before there are batches."""
@@ -43,17 +43,18 @@ class DecodeSteps:
     """Runs decode batches.
 
     Args:
-        model: a `NativeModel`.
+        model: whose steps.
         backend: its cache.
         max_num_seqs: sequences in a batch, at most.
         model_len: tokens of a sequence, at most.
     """
 
-    def __init__(self, model: torch.nn.Module, backend: CudaAttention, max_num_seqs: int, model_len: int) -> None:
+    def __init__(self, model: NativeModel, backend: CudaAttention, max_num_seqs: int, model_len: int) -> None:
         self._backend = backend
         self._max_num_seqs, self._model_len = max_num_seqs, model_len
         block_size = backend.shape.block_size
-        self._buffers = StateBuffers(Bucket(max_num_seqs, model_len), block_size, backend.device)
+        largest, vocab_size = Bucket(max_num_seqs, model_len), len(model.head.weight)
+        self._buffers = StateBuffers(largest, block_size, backend.device, vocab_size)
         self._store = StepStore(model, backend, self._buffers, model_len)
         self._uploads = Uploads(self._buffers)
         self._ahead: RunningStep | None = None
@@ -107,7 +108,7 @@ class DecodeSteps:
             self.num_ahead += 1
         if running is None:
             return None
-        if goes_on and running.choice != "host" and self._fits_no_smaller(running):
+        if goes_on and self._fits_no_smaller(running):
             self._begin_next(running, has_less, has_room=batch.run is not None and batch.run.room > 1)
         return Begun(running, time.perf_counter() - started)
 
@@ -130,7 +131,7 @@ class DecodeSteps:
         if running is None or step is None or not running.may_begin():
             return None
         self._uploads.whole(running)
-        self._buffers.take_tokens(running.bucket, running.rows, chosen)
+        self._uploads.first_tokens(running, chosen)
         self._replay(step, running)
         self._ahead, self._run = running, None
         return running
@@ -142,13 +143,10 @@ class DecodeSteps:
         if running.done is not None:
             running.done.synchronize()
         waited = time.perf_counter()
-        if running.choice == "host":
-            chosen = sample(self.last_logits[running.rows], rows_of(running.sequences))
-        else:
-            chosen = self._buffers.tokens(running.bucket, running.number)
-            chosen = chosen[: len(running.rows)] if running.in_order else [chosen[row] for row in running.rows]
-            if self._ahead is not None:
-                self._ahead.token_ids = chosen
+        chosen = self._buffers.tokens(running.bucket, running.number)
+        chosen = chosen[: len(running.rows)] if running.in_order else [chosen[row] for row in running.rows]
+        if self._ahead is not None:
+            self._ahead.token_ids = chosen
         seconds = (0.0, waited - launched, time.perf_counter() - waited, begun.seconds)
         return ModelRunnerOutput([[token_id] for token_id in chosen], *seconds)
 
@@ -207,9 +205,8 @@ class DecodeSteps:
         return self._store.get(running.bucket, running.choice)
 
     def _captured_step_of(self, running: RunningStep) -> Replayable | None:
-        """The same for a step that chooses the tokens itself, if it is there already."""
-        is_there = running.choice != "host" and self._store.has(running.bucket, running.choice)
-        return self._step_of(running) if is_there else None
+        """The same, if it is there already."""
+        return self._step_of(running) if self._store.has(running.bucket, running.choice) else None
 
     def _next_number(self) -> int:
         self._number += 1

@@ -61,10 +61,9 @@ def execute_mixed(
 
 def _begin_replies(decodes: DecodeSteps, prefills: "PrefillSteps", prompts: "BegunPrefill") -> "RunningStep | None":
     """Have the first decodes follow the prompts at once: nobody else decodes, and the device has the tokens."""
-    chosen = prefills.chosen_by(prompts)
-    if chosen is None or not prompts.sampled:
+    if not prompts.sampled:
         return None
-    return decodes.begin_replies([part.sequence for part in prompts.sampled], chosen)
+    return decodes.begin_replies([part.sequence for part in prompts.sampled], prefills.chosen_by(prompts))
 
 
 def _is_decode(part: ScheduledSequence) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from pagedchat.ops.decode_state import DecodeState
-from pagedchat.ops.sample_rows import ROW_WORDS
+from pagedchat.ops.sample_rows import ROW_WORDS, SampleRow, pack_rows
 from pagedchat.runtime.decode_graph.buckets import Bucket
 from pagedchat.runtime.decode_graph.state_layout import (
     GROUP_WORDS,
@@ -25,11 +25,14 @@ from pagedchat.runtime.decode_graph.state_layout import (
     padded_places,
     tables_start,
 )
+from pagedchat.runtime.token_counts import count_one
 from pagedchat.runtime.upload import int32, int64, upload
 
 HISTORY_LEN = 4
 """Steps whose tokens are kept: more than are ever under way."""
 _NUM_STAGES = 3
+_PADDING = pack_rows([SampleRow(temperature=0)])
+"""How a row is sampled that nobody has: nothing is drawn, nothing counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +80,10 @@ class StateBuffers:
         largest: bucket; none may need more.
         block_size: token slots in a block.
         device: where the steps run; on a CPU nothing is pinned.
+        vocab_size: tokens that are counted for penalties.
     """
 
-    def __init__(self, largest: Bucket, block_size: int, device: torch.device) -> None:
+    def __init__(self, largest: Bucket, block_size: int, device: torch.device, vocab_size: int) -> None:
         self._block_size = block_size
         self._on_gpu = device.type == "cuda"
         size = tables_start(largest) + largest.num_seqs * largest.num_blocks(block_size)
@@ -88,6 +92,8 @@ class StateBuffers:
         self._history = self._host(HISTORY_LEN * largest.num_seqs)
         self._history_words = _words(self._history)
         self._arrivals = torch.zeros(1, dtype=torch.int32, device=device)
+        self.counts = torch.zeros(largest.num_seqs, vocab_size, dtype=torch.int16, device=device)
+        """See `ops.sample`: of each row with penalties; steps that draw keep them up to date."""
         self._tables = torch.zeros(size, dtype=torch.int32)
         """Block tables as the device has them, or will with the next copy."""
         self._table_copies: dict[Bucket, list[_TableCopy]] = {}
@@ -157,6 +163,15 @@ class StateBuffers:
         [places] = upload([int64(rows)], self._device.device)
         column.index_copy_(0, places, tokens.to(self._device.device, non_blocking=True))
 
+    def count_taken(self, bucket: Bucket, rows: list[int]) -> None:
+        """Queue counting the tokens of some rows, which `take_tokens` has brought.
+
+        Args:
+            bucket: that of the last `upload`.
+            rows: those with penalties.
+        """
+        count_one(self.counts, rows, self._columns(bucket)[1])
+
     def extend_tables(self, bucket: Bucket, grown: Iterable[tuple[int, int, list[int]]]) -> None:
         """More blocks for some rows, with the next `upload_tables` or `upload_places`.
 
@@ -214,8 +229,9 @@ class StateBuffers:
         stage[start:middle] = int32(numbers)
         stage[middle:end] = self._tables[: end - middle]
         if sampling is not None:
-            stage[: header(bucket)] = 0
-            stage[: sampling.numel()] = sampling.flatten()
+            rows = stage[: bucket.num_seqs * ROW_WORDS].view(bucket.num_seqs, ROW_WORDS)
+            rows[: len(sampling)] = sampling
+            rows[len(sampling) :] = _PADDING
             start = 0
         self._device[start:end].copy_(stage[start:end], non_blocking=True)
 

@@ -30,12 +30,6 @@ from pagedchat.runtime.decode_graph.weights import FusedModel, fused_model
 
 log = logging.getLogger(__name__)
 
-MAX_PERSISTENT = 2
-"""Rows up to which one launch for the whole step is faster than the chain of fused kernels."""
-
-MAX_SCREENED = 2
-"""Rows up to which such a step makes no logits where nobody wants them."""
-
 MAX_FUSED = 8
 """Rows up to which the chain of fused kernels is faster than one with products by warpgroups, or by cuBLAS."""
 
@@ -76,7 +70,7 @@ class StepStore:
 
     def has(self, bucket: Bucket, choice: Choice) -> bool:
         """Whether `get` would have the bucket's step at once."""
-        return self._steps.get(_key(bucket, choice)) is not None
+        return self._steps.get((bucket, choice)) is not None
 
     def get(self, bucket: Bucket, choice: Choice) -> Replayable | None:
         """The bucket's step; None if it cannot be captured.
@@ -85,10 +79,9 @@ class StepStore:
 
         Args:
             bucket: sizes.
-            choice: drawn tokens are drawn as the buffers' sampling rows say, others are the most likely ones; where
-                the host is to choose the step has logits.
+            choice: drawn tokens are drawn as the buffers' sampling rows say, others are the most likely ones.
         """
-        key = _key(bucket, choice)
+        key = bucket, choice
         if key not in self._steps:
             self._steps[key] = self._record(*key)
         return self._steps[key]
@@ -98,7 +91,7 @@ class StepStore:
 
         What is in the buffers is lost.
         """
-        missing = {_key(bucket, choice) for choice in choices} - self._steps.keys()
+        missing = {(bucket, choice) for choice in choices} - self._steps.keys()
         self._buffers.upload(bucket, no_rows(), 0)
         return build_kernels_of([partial(self._step, *key) for key in missing], self._backend.device)
 
@@ -116,12 +109,14 @@ class StepStore:
         if screened is not None:
             return screened
         step = self._greedy_step(bucket, state)
-        return DrawnStep(step, state, self._buffers.sampling(bucket)) if choice == "drawn" else step
+        if choice == "greedy":
+            return step
+        return DrawnStep(step, state, self._buffers.sampling(bucket), self._buffers.counts)
 
     def _screened_step(self, bucket: Bucket, state: DecodeState) -> Step | None:
         """One without logits, where there is such a step."""
         parts = self._parts
-        if parts is None or not self._may_be_one_launch(bucket) or bucket.num_seqs > MAX_SCREENED:
+        if parts is None or not self._may_be_one_launch(bucket):
             return None
         return persistent_step(parts, self._backend, state, bucket.context_len, lambda: self._mirror(parts))
 
@@ -132,7 +127,7 @@ class StepStore:
         return self._made_mirror
 
     def _may_be_one_launch(self, bucket: Bucket) -> bool:
-        return self._on_tensor_cores and bucket.num_seqs <= MAX_PERSISTENT and not bucket.num_groups
+        return self._on_tensor_cores and bucket.num_seqs <= MAX_TOKENS and not bucket.num_groups
 
     def _greedy_step(self, bucket: Bucket, state: DecodeState) -> Step:
         attention, parts = DecodeAttention(self._backend, self._buffers, bucket), self._parts
@@ -147,11 +142,6 @@ class StepStore:
         if bucket.num_seqs <= MAX_WARPGROUPED and _has_plans(parts, bucket.num_seqs):
             return WarpgroupStep(parts, attention, state)
         return LibraryStep(parts, attention, state)
-
-
-def _key(bucket: Bucket, choice: Choice) -> tuple[Bucket, Choice]:
-    """Where every step has logits, the most likely tokens come from the one that the host chooses from."""
-    return bucket, "greedy" if choice == "host" and bucket.num_seqs > MAX_SCREENED else choice
 
 
 def _multiplies(model: FusedModel, num_seqs: int) -> bool:

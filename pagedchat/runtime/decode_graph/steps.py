@@ -44,22 +44,24 @@ class ModuleStep:
 
 
 class DrawnStep:
-    """Another step, with tokens drawn instead of the most likely ones.
+    """Another step, with tokens drawn instead of the most likely ones, and counted.
 
     Args:
         step: makes the logits.
         state: the rows.
         sampling: how each row draws, `[num_seqs, ROW_WORDS]`, int32.
+        counts: of the tokens of rows with penalties, `[., vocab_size]`, int16.
     """
 
-    def __init__(self, step: Step, state: DecodeState, sampling: torch.Tensor) -> None:
+    def __init__(self, step: Step, state: DecodeState, sampling: torch.Tensor, counts: torch.Tensor) -> None:
         self._step = step
         self._state = state
-        self._sampling = sampling
+        self._sampling, self._counts = sampling, counts
 
     def __call__(self) -> torch.Tensor:
         """See `Step`."""
         logits = self._step()
         # The positions are moved on by now: they are those of the tokens to be drawn.
-        replace_tokens(self._state, sample(logits, self._sampling, self._state.positions))
+        drawn = sample(logits, self._sampling, self._state.positions, self._counts, count_drawn=True)
+        replace_tokens(self._state, drawn)
         return logits

@@ -2,13 +2,16 @@
 
 from collections.abc import Iterable
 
+import torch
+
 from pagedchat.engine.sequence import Sequence
 from pagedchat.ops.sample_rows import pack_rows
 from pagedchat.runtime.attention.table_rows import BlockTableRows
 from pagedchat.runtime.decode_graph.ahead import RunningStep
 from pagedchat.runtime.decode_graph.choice import rows_of
 from pagedchat.runtime.decode_graph.state_buffers import Batch, StateBuffers
-from pagedchat.runtime.sampler import op_rows
+from pagedchat.runtime.sampler import counted, op_rows
+from pagedchat.runtime.token_counts import write_counts
 
 
 class Uploads:
@@ -32,15 +35,29 @@ class Uploads:
         starts = [running.starts[i] for i in order]
         ids, tables = [sequence.seq_id for sequence in sequences], [running.tables[i] for i in order]
         shared = running.shared
+        drawn = rows_of(sequences) if running.choice == "drawn" else []
         batch = Batch(
             token_ids=[_token_at(sequence, start) for sequence, start in zip(sequences, starts, strict=True)],
             positions=starts,
             block_tables=self._rows.gather(ids, tables),
-            sampling=pack_rows(op_rows(rows_of(sequences))) if running.choice == "drawn" else None,
+            sampling=pack_rows(op_rows(drawn)) if drawn else None,
             shared_lens=[] if shared is None else shared.lens,
             group_starts=[] if shared is None else shared.group_starts,
         )
         self._buffers.upload(running.bucket, batch, running.number)
+        write_counts(self._buffers.counts, counted(drawn))
+
+    def first_tokens(self, running: RunningStep, chosen: torch.Tensor) -> None:
+        """The tokens of a batch that was uploaded without.
+
+        Args:
+            running: its step.
+            chosen: `[number of sequences]`, int32, in memory that the device can read.
+        """
+        self._buffers.take_tokens(running.bucket, running.rows, chosen)
+        penalised = [row for row, params in zip(running.rows, running.params, strict=True) if params.penalises]
+        if penalised:
+            self._buffers.count_taken(running.bucket, penalised)
 
     def tables(self, running: RunningStep, following: RunningStep) -> None:
         """Block tables that have grown between two steps, of which the device knows the first."""

@@ -17,14 +17,14 @@ from pagedchat.ops import sample as op
 from pagedchat.ops.sample_rows import pack_rows
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.decode_graph.capture import Replayable
-from pagedchat.runtime.decode_graph.choice import Choice, choice_for, sampling_rows
+from pagedchat.runtime.decode_graph.choice import choice_for, sampling_rows
 from pagedchat.runtime.kv_cache import apply_block_ops
 from pagedchat.runtime.prefill_graph.buckets import PrefillBucket, PrefillSizes
 from pagedchat.runtime.prefill_graph.buffers import PrefillBuffers
 from pagedchat.runtime.prefill_graph.forward import forward_of
 from pagedchat.runtime.prefill_graph.step import PrefillOutputs
 from pagedchat.runtime.prefill_graph.store import PrefillStore
-from pagedchat.runtime.sampler import SamplingRow, op_rows, sample
+from pagedchat.runtime.sampler import SamplingRow, counts_for, op_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,6 @@ class BegunPrefill:
     """As asked for."""
     sampled: list[ScheduledSequence]
     """Those of them whose next tokens are wanted: the first rows."""
-    choice: Choice
-    """How tokens are chosen."""
     seconds: float
     """What beginning it took."""
 
@@ -68,12 +66,9 @@ class PrefillSteps:
         """`[max_num_seqs, vocab_size]` of the step begun last, those of the chunks that sample first."""
         return self._outputs.logits(self._sizes.num_seqs)
 
-    def chosen_by(self, begun: "BegunPrefill") -> torch.Tensor | None:
-        """`[num_sampled]`, int32, in memory that host and device read: the next tokens, when the step is done.
-
-        None where the host chooses them.
-        """
-        return None if begun.choice == "host" else self._outputs.tokens[: len(begun.sampled)]
+    def chosen_by(self, begun: "BegunPrefill") -> torch.Tensor:
+        """`[num_sampled]`, int32, in memory that host and device read: the next tokens, when the step is done."""
+        return self._outputs.tokens[: len(begun.sampled)]
 
     # --- beforehand ---------------------------------------------------------------------------------
 
@@ -129,12 +124,12 @@ class PrefillSteps:
             return None
         apply_block_ops(self._backend, batch.block_ops)
         self._backend.wait_for_swaps()
-        choice = choice_for(part.sequence for part in sampled)
-        self._queue(*found, parts, sampling_rows(sampled) if choice == "drawn" else [])
+        is_drawn = choice_for(part.sequence for part in sampled) == "drawn"
+        self._queue(*found, parts, sampling_rows(sampled) if is_drawn else [])
         if self._done is not None:
             self._done.record()
         self.num_replays += 1
-        return BegunPrefill(batch.scheduled, sampled, choice, time.perf_counter() - started)
+        return BegunPrefill(batch.scheduled, sampled, time.perf_counter() - started)
 
     def _captured(self, parts: list[ScheduledSequence], num_tokens: int) -> tuple[PrefillBucket, Replayable] | None:
         """What serves these chunks, of so many tokens together; None if nothing does."""
@@ -153,7 +148,7 @@ class PrefillSteps:
         self._buffers.upload(bucket, parts, pack_rows(op_rows(drawn)) if drawn else None)
         step.replay()
         if drawn:
-            self._draw(bucket, len(drawn))
+            self._draw(bucket, drawn)
 
     def finish(self, begun: BegunPrefill) -> ModelRunnerOutput:
         """Wait for the tokens of the step begun last. What counts as forward is the wait."""
@@ -161,18 +156,14 @@ class PrefillSteps:
         if self._done is not None:
             self._done.synchronize()
         waited = time.perf_counter()
-        num_sampled = len(begun.sampled)
-        if begun.choice == "host":
-            chosen = sample(self._outputs.logits(num_sampled), sampling_rows(begun.sampled))
-        else:
-            chosen = self._outputs.tokens[:num_sampled].tolist()
-        remaining = iter(chosen)
+        remaining = iter(self.chosen_by(begun).tolist())
         token_ids = [[next(remaining)] if part.samples else [] for part in begun.parts]
         return ModelRunnerOutput(token_ids, 0.0, waited - launched, time.perf_counter() - waited, begun.seconds)
 
-    def _draw(self, bucket: PrefillBucket, num_sampled: int) -> None:
+    def _draw(self, bucket: PrefillBucket, drawn: list[SamplingRow]) -> None:
         """Queue drawing the tokens of the first rows, in place of the most likely ones."""
-        rows = self._buffers.rows(bucket)
-        logits = self._outputs.logits(num_sampled)
-        drawn = op.sample(logits, rows.sampling[:num_sampled], rows.seq_lens[:num_sampled])
-        self._outputs.tokens[:num_sampled].copy_(drawn, non_blocking=True)
+        rows, count = self._buffers.rows(bucket), len(drawn)
+        logits = self._outputs.logits(count)
+        counts = counts_for(drawn, logits) if any(row.penalised for row in drawn) else None
+        token_ids = op.sample(logits, rows.sampling[:count], rows.seq_lens[:count], counts)
+        self._outputs.tokens[:count].copy_(token_ids, non_blocking=True)

@@ -10,7 +10,10 @@ from pagedchat.tui.engine_view import EngineView
 from pagedchat.units import format_size
 
 _SYSTEM_CELLS = 60
-_SHOWN = ("temperature", "top_p", "top_k", "repetition_penalty", "max_tokens", "seed")
+_SHOWN = (
+    "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+    "max_tokens", "seed",
+)  # fmt: skip
 
 
 def settings_text(chat: ChatSession, info: EngineReady | None) -> str:

@@ -8,16 +8,17 @@ from pagedchat.tui.commands.slash_command import CommandError, SlashCommand
 from pagedchat.tui.commands.syntax import first_word, no_argument, whole_number
 from pagedchat.tui.layout import LAYOUTS
 
-_NAMES = {
+SETTINGS = {
     "temp": "temperature",
     "top_p": "top_p",
     "top_k": "top_k",
     "min_p": "min_p",
     "rep": "repetition_penalty",
+    "presence": "presence_penalty",
+    "frequency": "frequency_penalty",
     "seed": "seed",
     "max": "max_tokens",
 }
-SETTINGS = {name: field for name, field in _NAMES.items() if field in SamplingOverrides.__struct_fields__}
 """What is typed -> field of `SamplingOverrides`."""
 _WHOLE = frozenset({"top_k", "seed", "max_tokens"})
 _SET_USAGE = "/set NAME VALUE|off"
