@@ -198,12 +198,7 @@ def plan_clustered(
     Some multiprocessors have too few neighbours for a cluster; ten of eleven are taken to have enough. Whether so
     many clusters run at a time is for the GPU to say (`PersistentDecode.fits_at_once`).
 
-    Args:
-        shape: of the model.
-        num_tokens: of the launch.
-        context_len: of its longest sequence.
-        num_multiprocessors: of the GPU.
-        shared_limit: bytes of shared memory that a thread block may have.
+    Args are those of `plan_persistent`.
     """
     num_blocks = num_multiprocessors * 10 // 11 // CLUSTER * CLUSTER
     simple = plan_persistent(shape, num_tokens, TILE_TOKENS, num_multiprocessors, shared_limit)

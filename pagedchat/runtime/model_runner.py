@@ -9,8 +9,9 @@ from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
 from pagedchat.runtime.attention.backend import AttentionBackend
 from pagedchat.runtime.attention.timed_backend import TimedBackend
 from pagedchat.runtime.batch_inputs import BatchInputs, flatten
+from pagedchat.runtime.decode_graph.choice import rows_of
 from pagedchat.runtime.kv_cache import apply_block_ops
-from pagedchat.runtime.sampler import SamplingRow, sample
+from pagedchat.runtime.sampler import sample
 from pagedchat.runtime.step_clock import StepClock
 
 if TYPE_CHECKING:  # only a GPU has any use for it
@@ -98,7 +99,4 @@ class TorchModelRunner:
 
     def _sample(self, logits: torch.Tensor, batch: SchedulerOutput, inputs: BatchInputs) -> list[int]:
         sequences = [batch.scheduled[i].sequence for i in inputs.sampled]
-        rows = [
-            SamplingRow(seq.sampling_params, seq.token_ids, seq.seed, seq.num_prompt_tokens) for seq in sequences
-        ]
-        return sample(logits, rows) if rows else []
+        return sample(logits, rows_of(sequences)) if sequences else []
