@@ -7,11 +7,12 @@
 //
 // A layer is twice the same: rows of a product behind a norm, then rows that are added to the residual stream.
 //
-//   from              to
+//   from              to                            by
 //   hidden, norm      qkv: queries, keys, values    every producer, or the cluster of a head
-//   qkv, the cache    attended: attention           thread blocks for each token, KV head and split, or of a
-//   cluster attended          halfway: residual stream      producers with a unit of 8 rows halfway, norm middle
-//   every thread block middle            hidden: residual stream       producers with a unit of 8 rows
+//   qkv, the cache    attended: attention           who has the token, KV head and split
+//   attended          halfway: residual stream      producers with a unit of 8 rows
+//   halfway, norm     middle                        every thread block
+//   middle            hidden: residual stream       producers with a unit of 8 rows
 //
 // NOTE: what made it slow at first, and is so no longer. The code of a layer has to stay small: it is met by all
 // warps at about the same time and only once in a layer, so what does not fit into the instruction cache comes from
