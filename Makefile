@@ -15,7 +15,7 @@ INSTALLED     := $(VENV)/installed
 INSTALLED_DEV := $(VENV)/installed-dev
 
 # What clang-format keeps: kernels, the emulator that runs them on a CPU, its tests' kernels.
-CPP_FILES := kernels/*.cu kernels/*.cuh tools/emulator/*/*.h tools/emulator/*/*.cpp tests/tools/emulated_kernels/*.cu
+CPP_FILES := kernels/*/*.cu kernels/*/*.cuh tools/emulator/*/*.h tools/emulator/*/*.cpp tests/tools/emulated_kernels/*.cu
 
 .PHONY: help chat check check-source check-kernels format clean
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from pagedchat.ops.cache_layout import key_cache_shape, value_cache_shape
+from pagedchat.ops.cache.layout import key_cache_shape, value_cache_shape
 
 Tensors = list[torch.Tensor]
 BLOCK_SIZE, NUM_KV_HEADS = 16, 2

@@ -13,16 +13,17 @@ import sys
 
 import torch
 
-from pagedchat.ops import paged_prefill_simt, paged_prefill_varlen, paged_prefill_wgmma
-from pagedchat.ops.attention_options import AttentionOptions
-from pagedchat.ops.copy_blocks import copy_blocks
-from pagedchat.ops.gather_cached_kv import gather_cached_kv
-from pagedchat.ops.merge_attn_states import merge_attn_states
-from pagedchat.ops.paged_attention_simt import paged_attention_simt
-from pagedchat.ops.paged_attention_split import paged_attention_split
-from pagedchat.ops.reshape_and_cache import reshape_and_cache
-from pagedchat.ops.shared_prefix_attention import shared_prefix_attention
-from pagedchat.ops.swap_blocks import swap_blocks
+from pagedchat.ops.attention import prefill_mma, prefill_simt, prefill_wgmma
+from pagedchat.ops.attention.decode_shared import decode_shared
+from pagedchat.ops.attention.decode_simt import decode_simt
+from pagedchat.ops.attention.decode_split import decode_split
+from pagedchat.ops.attention.merge_attn_states import merge_attn_states
+from pagedchat.ops.attention.options import AttentionOptions
+from pagedchat.ops.attention.prefill import paged_prefill
+from pagedchat.ops.cache.copy_blocks import copy_blocks
+from pagedchat.ops.cache.gather_cached_kv import gather_cached_kv
+from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
+from pagedchat.ops.cache.swap_blocks import swap_blocks
 from tools.sanitize_case import (
     NUM_KV_HEADS,
     SHARED,
@@ -47,23 +48,23 @@ def decode_cases() -> list[bool]:
         inputs = paged_inputs(lens, head_size, group_size, torch.float16, len(lens))
 
         def split(t: Tensors, options: AttentionOptions = options) -> Tensors:
-            return [paged_attention_split(*t, options, max_seq_len=max(lens))]
+            return [decode_split(*t, options, max_seq_len=max(lens))]
 
         def simt(t: Tensors, options: AttentionOptions = options) -> Tensors:
-            return [paged_attention_simt(*t, options)]
+            return [decode_simt(*t, options)]
 
-        results.append(on_both(f"paged_attention_split {head_size} x{group_size}", inputs, split))
-        results.append(on_both(f"paged_attention_simt {head_size} x{group_size}", inputs, simt))
+        results.append(on_both(f"decode_split {head_size} x{group_size}", inputs, split))
+        results.append(on_both(f"decode_simt {head_size} x{group_size}", inputs, simt))
         if options.sliding_window is None:
             extra = [index(*[SHARED] * len(lens)), index(0, len(lens))]
             for own in (64, max(lens) - SHARED):
 
                 def shared(t: Tensors, own: int = own, options: AttentionOptions = options) -> Tensors:
                     sizes = {"max_own_len": own, "max_shared_len": SHARED, "max_group_size": len(lens)}
-                    return [shared_prefix_attention(*t, options, **sizes)]
+                    return [decode_shared(*t, options, **sizes)]
 
                 cut = [*inputs[:4], inputs[4].clamp(max=SHARED + own)]
-                name = f"shared_prefix_attention {head_size} x{group_size} own {own}"
+                name = f"decode_shared {head_size} x{group_size} own {own}"
                 results.append(on_both(name, [*cut, *extra], shared))
     return results
 
@@ -72,9 +73,9 @@ def prefill_cases() -> list[bool]:
     """Chunks of query tokens: wgmma, mma, CUDA cores, split keys."""
     results = []
     kinds = {
-        "mma": (torch.float16, paged_prefill_varlen),
-        "wgmma": (torch.float16, paged_prefill_wgmma),
-        "simt": (torch.float32, paged_prefill_simt),
+        "mma": (torch.float16, prefill_mma),
+        "wgmma": (torch.float16, prefill_wgmma),
+        "simt": (torch.float32, prefill_simt),
     }
     for kind, (dtype, module) in kinds.items():
         for head_size, group_size, query_lens, seq_lens in (
@@ -90,13 +91,13 @@ def prefill_cases() -> list[bool]:
             def prefill(
                 t: Tensors, module: object = module, options: AttentionOptions = options, longest: int = longest
             ) -> Tensors:
-                if not t[0].is_cuda or module is paged_prefill_varlen:
-                    return [paged_prefill_varlen.paged_prefill_varlen(*t, options, max_query_len=longest)]
+                if not t[0].is_cuda or module is prefill_mma:
+                    return [paged_prefill(*t, options, max_query_len=longest)]
                 output = torch.empty_like(t[0])
                 module.launch(*t, options, longest, output, None)
                 return [output]
 
-            name = f"paged_prefill {kind} {head_size} x{group_size} {query_lens}"
+            name = f"prefill {kind} {head_size} x{group_size} {query_lens}"
             results.append(on_both(name, [*inputs, starts], prefill))
     return results
 

@@ -4,16 +4,16 @@
 
 import torch
 
-from pagedchat.ops.add_norm import add_norm
-from pagedchat.ops.decode_state import DecodeState, advance_by_argmax, replace_tokens, slots_of
-from pagedchat.ops.embed_tokens import embed_tokens
-from pagedchat.ops.heads_to_cache import heads_to_cache
-from pagedchat.ops.next_token import logits_argmax
-from pagedchat.ops.norm import Norm
-from pagedchat.ops.qkv_to_cache import qkv_to_cache
-from pagedchat.ops.silu_and_mul import silu_and_mul
-from pagedchat.ops.small_batch_linear import small_batch_linear
-from pagedchat.ops.warpgroup_linear import warpgroup_linear
+from pagedchat.ops.cache.heads_to_cache import heads_to_cache
+from pagedchat.ops.common.norm import Norm
+from pagedchat.ops.products.add_norm import add_norm
+from pagedchat.ops.products.embed_tokens import embed_tokens
+from pagedchat.ops.products.next_token import logits_argmax
+from pagedchat.ops.products.qkv_to_cache import qkv_to_cache
+from pagedchat.ops.products.silu_and_mul import silu_and_mul
+from pagedchat.ops.products.small_batch_linear import small_batch_linear
+from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
+from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax, replace_tokens, slots_of
 from tools.sanitize_case import Tensors, index, on_both, paged_inputs, random_tensor
 from tools.sanitize_streams import stream_cases
 from tools.sanitize_whole_steps import whole_step_cases

@@ -4,11 +4,11 @@
 
 import torch
 
-from pagedchat.ops.decode_state import DecodeState
-from pagedchat.ops.next_token import logits_argmax
-from pagedchat.ops.norm import Norm
-from pagedchat.ops.qkv_to_cache import qkv_to_cache
-from pagedchat.ops.small_batch_linear import small_batch_linear
+from pagedchat.ops.common.norm import Norm
+from pagedchat.ops.products.next_token import logits_argmax
+from pagedchat.ops.products.qkv_to_cache import qkv_to_cache
+from pagedchat.ops.products.small_batch_linear import small_batch_linear
+from pagedchat.ops.sampling.decode_state import DecodeState
 from tools.sanitize_case import Tensors, index, on_both, paged_inputs, random_tensor
 
 WIDTH, HEAD_SIZE, VOCAB_SIZE = 2048, 64, 2051

@@ -2,11 +2,11 @@
 
 import torch
 
-from pagedchat.ops.decode_state import DecodeState
-from pagedchat.ops.persistent_decode import PersistentDecode
-from pagedchat.ops.persistent_plan import PersistentPlan, plan_clustered, plan_persistent
-from pagedchat.ops.screened_head import screen_head
-from tests.ops.persistent_case import SHAPES, moved, random_model, random_state
+from pagedchat.ops.sampling.decode_state import DecodeState
+from pagedchat.ops.whole_step.persistent_decode import PersistentDecode
+from pagedchat.ops.whole_step.plan import PersistentPlan, plan_clustered, plan_persistent
+from pagedchat.ops.whole_step.screened_head import screen_head
+from tests.ops.whole_step.persistent_case import SHAPES, moved, random_model, random_state
 from tools.sanitize_case import TOLERANCE
 
 NUM_MULTIPROCESSORS, SHARED_LIMIT = 132, 227 << 10

@@ -26,7 +26,7 @@ _OVERLAPPING = frozenset({"sm_90", "sm_100", "sm_103", "sm_120"})
 """Where a launch may begin before the one before it has ended (programmatic dependent launch)."""
 _HOPPER_ONLY = Limit("warpgroup products (wgmma) exist on sm_90 alone", frozenset({"sm_90"}), but=True)
 
-# As pagedchat/ops/decode_split.py chooses: warps of a thread block.
+# As pagedchat/ops/attention/decode_plan.py chooses: warps of a thread block.
 _MOST_ROWS_OF_8_WARPS = {64: 20, 80: 16, 96: 14, 112: 12, 128: 10, 256: 5}
 """Heads of a group, by head size, whose outputs fit into the static shared memory of 8 warps."""
 _DECODE_TUNINGS = (
@@ -39,7 +39,7 @@ _DECODE_TUNINGS = (
     ),
 )
 
-# As pagedchat/ops/prefill_plan.py chooses: the first tile that fits into shared memory.
+# As pagedchat/ops/attention/prefill_plan.py chooses: the first tile that fits into shared memory.
 _TILE = {"NUM_WARPS": 4, "STAGES": 2, "MIN_THREAD_BLOCKS": 1, "QUERY_IN_REGISTERS": 0}
 _WIDE = {**_TILE, "WARP_ROWS": 32, "TILE_KEYS": 64}
 _NARROW = {**_TILE, "WARP_ROWS": 16, "TILE_KEYS": 64}
@@ -62,7 +62,7 @@ _PREFILL_LIMITS = (
     Limit("the larger tile fits", _100_KIB, but=True, where={"HEAD_SIZE": [256], "TILE_KEYS": [32]}),
 )
 
-# As pagedchat/ops/paged_prefill_wgmma.py chooses: warpgroups that compute, and keys of a tile.
+# As pagedchat/ops/attention/prefill_wgmma.py chooses: warpgroups that compute, and keys of a tile.
 _TWO = {"CONSUMERS": 2, "TILE_KEYS": 128, "STAGES": 2}
 _WGMMA_TUNINGS = (
     Tuning({**_TWO, "CONSUMERS": 3}, {"HEAD_SIZE": [64], "SOFT_CAP": [0], "ALIBI": [0]}),
@@ -72,7 +72,7 @@ _WGMMA_TUNINGS = (
     Tuning({**_TWO, "TILE_KEYS": 64}, {"HEAD_SIZE": [256]}),
 )
 
-# As pagedchat/ops/small_batch_plan.py chooses, for some widths of models: a width takes what it needs.
+# As pagedchat/ops/products/small_batch_plan.py chooses, for some widths of models: a width takes what it needs.
 _PRODUCT: Choices = {"ELEMENT": TENSOR_CORE_ELEMENTS, "NORM": (0, 1, 2), "TOKEN_TILES": (1, 2, 3, 4)}
 _PRODUCT_TUNINGS = (
     Tuning({"IN_FEATURES": 768, "NUM_WARPS": 4}),
@@ -80,7 +80,7 @@ _PRODUCT_TUNINGS = (
     Tuning({"IN_FEATURES": 3072, "NUM_WARPS": 12}),
 )
 
-# As pagedchat/ops/stream_plan.py chooses.
+# As pagedchat/ops/products/streamed_plan.py chooses.
 _STREAM: Choices = {"ELEMENT": TENSOR_CORE_ELEMENTS, "NORM": (0, 1, 2), "TOKEN_TILES": (1, 2)}
 _RING = {"NUM_WARPS": 8, "STAGE_FEATURES": 1024}
 _STREAM_TUNINGS = (
@@ -93,7 +93,7 @@ _HEAD_TUNINGS = (
     Tuning({"IN_FEATURES": 1024, "NUM_WARPS": 8}),
 )
 
-# As pagedchat/ops/warpgroup_plan.py chooses.
+# As pagedchat/ops/products/warpgroup_plan.py chooses.
 _WARPGROUP_TUNINGS = (
     Tuning(
         {"TOKENS": 32, "IN_FEATURES": 768, "CLUSTER": 1, "WARPGROUPS": 2, "STAGES": 12},
@@ -103,7 +103,7 @@ _WARPGROUP_TUNINGS = (
     Tuning({"TOKENS": 64, "IN_FEATURES": 3072, "CLUSTER": 4, "WARPGROUPS": 2, "STAGES": 7}),
 )
 
-# As pagedchat/ops/persistent_plan.py chooses for two models on 132 multiprocessors.
+# As pagedchat/ops/whole_step/plan.py chooses for two models on 132 multiprocessors.
 _WHOLE_STEP = {"NUM_BLOCKS": 132, "CLUSTER": 1, "HEAD_SIZE": 64, "SCREENED_TILES": 12}
 _IN_CLUSTERS = {**_WHOLE_STEP, "NUM_BLOCKS": 120, "CLUSTER": 4, "SCREENED_TILES": 14}
 _OPT_125M = {"HIDDEN": 768, "MIDDLE": 3072, "NUM_HEADS": 12, "GROUP_SIZE": 1, "NORM": 1, "GATED": 0, "ROTARY": 0}
@@ -122,7 +122,7 @@ _NO_PRODUCERS = Limit(
 )
 _LITTLE_SHARED = Limit("a layer's weights do not fit into shared memory", frozenset({"sm_120"}))
 
-# As pagedchat/ops/sample.py chooses: thread blocks that share a row.
+# As pagedchat/ops/sampling/sample.py chooses: thread blocks that share a row.
 _SAMPLE_TUNINGS = (
     Tuning({"CLUSTER": 1, "NUM_THREADS": 1024}),
     Tuning({"CLUSTER": 2, "NUM_THREADS": 1024}),
@@ -136,35 +136,35 @@ CATALOGUE = (
     KernelFile("copy_blocks", ("copy_blocks",)),
     KernelFile("swap_blocks", ("swap_blocks",)),
     KernelFile("merge_attn_states", ("merge_attn_states",), {"ELEMENT": ELEMENTS, "HEAD_SIZE": HEAD_SIZES}),
-    KernelFile("paged_attention_simt", ("paged_attention_simt",), _CUDA_CORES, (Tuning({"NUM_WARPS": 4}),)),
+    KernelFile("decode_simt", ("decode_simt",), _CUDA_CORES, (Tuning({"NUM_WARPS": 4}),)),
     KernelFile(
-        "paged_attention_split",
-        ("paged_attention_split",),
+        "decode_split",
+        ("decode_split",),
         {**_TENSOR_CORES, "WHOLE_CONTEXT": FLAG, "INPUT_IS_FRESH": FLAG, "WRITES_NEW": FLAG},
         _DECODE_TUNINGS,
         (_NO_BFLOAT16,),
     ),
     KernelFile(
-        "shared_prefix_attention",
-        ("shared_prefix_attention",),
+        "decode_shared",
+        ("decode_shared",),
         {**_TENSOR_CORES, "INPUT_IS_FRESH": FLAG},
         (Tuning({"NUM_WARPS": 4}),),
         (_NO_BFLOAT16,),
     ),
     KernelFile(
-        "paged_prefill",
-        ("paged_prefill",),
+        "prefill_mma",
+        ("prefill_mma",),
         {**_TENSOR_CORES, "SPLIT_KEYS": FLAG},
         _PREFILL_TUNINGS,
         _PREFILL_LIMITS,
     ),
     KernelFile(
-        "paged_prefill_merge",
-        ("paged_prefill_merge",),
+        "prefill_merge",
+        ("prefill_merge",),
         {"ELEMENT": TENSOR_CORE_ELEMENTS, "HEAD_SIZE": HEAD_SIZES},
     ),
-    KernelFile("paged_prefill_simt", ("paged_prefill_simt",), _CUDA_CORES),
-    KernelFile("paged_prefill_wgmma", ("paged_prefill_wgmma",), _TENSOR_CORES, _WGMMA_TUNINGS, (_HOPPER_ONLY,)),
+    KernelFile("prefill_simt", ("prefill_simt",), _CUDA_CORES),
+    KernelFile("prefill_wgmma", ("prefill_wgmma",), _TENSOR_CORES, _WGMMA_TUNINGS, (_HOPPER_ONLY,)),
     KernelFile(
         "small_batch_linear",
         ("small_batch_linear",),
@@ -237,7 +237,7 @@ _DECODE_STEPS = {
 _ANY_MODEL = {
     "reshape_and_cache", "gather_cached_kv", "copy_blocks", "swap_blocks", "merge_attn_states", "sample"
 }  # fmt: skip
-_ON_CUDA_CORES = {"paged_attention_simt", "paged_prefill_simt"}
+_ON_CUDA_CORES = {"decode_simt", "prefill_simt"}
 
 
 def covering_set(architecture: str) -> list[Variant]:
@@ -287,5 +287,5 @@ def _stems(element: str, head_size: int, architecture: str) -> set[str]:
         return _ANY_MODEL | _ON_CUDA_CORES
     stems = {file.stem for file in CATALOGUE} - _ON_CUDA_CORES - _DECODE_STEPS
     if head_size == 256 and architecture in _TURING:  # see _PREFILL_LIMITS
-        stems.add("paged_prefill_simt")
+        stems.add("prefill_simt")
     return stems

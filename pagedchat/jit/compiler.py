@@ -67,7 +67,7 @@ def _run_nvrtc(
     options = options_class(
         name=str(source.path),
         arch=compiler_target(architecture),
-        include_path=[str(source.path.parent), str(toolchain.headers)],
+        include_path=[str(source.folder), str(toolchain.headers)],
         define_macro=list(variant.defines) or None,
         **OPTIONS,
     )

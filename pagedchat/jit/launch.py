@@ -46,7 +46,7 @@ class KernelStore:
         self._rehearsal = _Rehearsal()
 
     def get(self, stem: str, device_index: int, entry: str | None = None, **constants: Constant) -> Kernel:
-        """The kernel `entry` (`stem` by default) of `kernels/{stem}.cu`, compiled with `constants`.
+        """The kernel `entry` (`stem` by default) of `{stem}.cu`, compiled with `constants`.
 
         Raises:
             KernelError: no driver, no such device, no compiler, no such kernel or entry point.

@@ -13,13 +13,15 @@ class KernelSource:
 
     path: Path
     """The `.cu` file; compiler messages and profilers name it."""
+    folder: Path
+    """The kernel folder, which the names of headers start from."""
     text: str
     headers: dict[str, str]
-    """Text of every header by its path inside the kernel folder, in the order of inclusion."""
+    """Text of every header by its path inside the kernel folder, as it is included, in the order of inclusion."""
 
 
 def read_source(folder: Path, stem: str) -> KernelSource:
-    """Read `folder/stem.cu` and its headers.
+    """Read the kernel file `stem`.cu, which lies somewhere in `folder`, and its headers.
 
     Headers in angle brackets belong to CUDA and are left to the compiler; so is a header that does not exist, whose
     absence the compiler reports with file and line.
@@ -27,11 +29,16 @@ def read_source(folder: Path, stem: str) -> KernelSource:
     Raises:
         OSError: the file cannot be read.
     """
-    path = folder / f"{stem}.cu"
+    path = kernel_path(folder, stem)
     text = path.read_text(encoding="utf-8")
     headers: dict[str, str] = {}
     _collect(folder, text, headers)
-    return KernelSource(path, text, headers)
+    return KernelSource(path, folder, text, headers)
+
+
+def kernel_path(folder: Path, stem: str) -> Path:
+    """Where the kernel file of this stem lies in `folder`; where it might, if there is none. Stems are unique."""
+    return next(folder.rglob(f"{stem}.cu"), folder / f"{stem}.cu")
 
 
 def _collect(folder: Path, text: str, headers: dict[str, str]) -> None:

@@ -12,7 +12,7 @@ class Variant:
     """Hashable, and equal however the constants were ordered when they were given."""
 
     stem: str
-    """The file of `kernels/` without its `.cu`."""
+    """The file's name without its `.cu`; it is the only one of this name below `kernels/`."""
     defines: tuple[tuple[str, str], ...] = ()
     """`(name, value)` in the order of the names."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from pagedchat.models.native_model import NativeModel
-from pagedchat.ops.dense_attention import dense_attention
+from pagedchat.ops.attention.dense_attention import dense_attention
 from pagedchat.runtime.attention.interface import ATTENTION_NAME
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 
 from pagedchat.engine.sampling_params import SamplingParams
-from pagedchat.ops import sample as op
-from pagedchat.ops.sample_rows import SampleRow, pack_rows
+from pagedchat.ops.sampling import sample as op
+from pagedchat.ops.sampling.sample_rows import SampleRow, pack_rows
 from pagedchat.runtime.token_counts import Counted, write_counts
 from pagedchat.runtime.upload import int32, upload
 

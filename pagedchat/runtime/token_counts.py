@@ -6,7 +6,7 @@ from itertools import chain
 
 import torch
 
-from pagedchat.ops.sample_rows import IN_PROMPT
+from pagedchat.ops.sampling.sample_rows import IN_PROMPT
 from pagedchat.runtime.upload import int64, upload
 
 _MOST = -IN_PROMPT - 1

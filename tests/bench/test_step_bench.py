@@ -20,7 +20,7 @@ from tests.bench.engine_fakes import TINY_OPT
 @pytest.mark.parametrize(
     ("kernel", "kind"),
     [
-        ("paged_attention_split", "attention"),
+        ("decode_split", "attention"),
         ("nvjet_hsh_64x8_64x16_4x1_v_bz_TNT", "products"),
         ("void cublasLt::splitKreduce_kernel<32, 16, int, float>", "products"),
         ("small_batch_linear", "products"),
@@ -45,7 +45,7 @@ def step_at(start: float, launch: int) -> list[Kernel]:
     """50 us: a product, an attention that begins before it ends, a gap of 5 us, a norm."""
     return [
         Kernel("small_batch_linear", start, start + 20, launch),
-        Kernel("paged_attention_split", start + 15, start + 35, launch),
+        Kernel("decode_split", start + 15, start + 35, launch),
         Kernel("add_norm", start + 40, start + 50, launch),
     ]
 

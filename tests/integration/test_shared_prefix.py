@@ -41,7 +41,7 @@ def test_replies_are_the_same_with_and_without_sharing(
     checkpoint = make_checkpoint(tmp_path, setup.family)
     groups: list[int] = []
     # Steps of our own models are captured on a GPU, those of others run through the backend.
-    for module, name in ((cuda_backend, "shared_prefix_attention"), (decode_attention, "launch_shared")):
+    for module, name in ((cuda_backend, "decode_shared"), (decode_attention, "launch_shared")):
         monkeypatch.setattr(module, name, noting_groups(getattr(module, name), groups))
     apart = replies(checkpoint, setup)
     assert not groups, "so few tokens are not worth it"

@@ -12,31 +12,31 @@ import pagedchat.ops
 from pagedchat.jit.arguments import Argument
 from pagedchat.jit.driver import Gpu
 from pagedchat.jit.variant import Constant, Variant
-from pagedchat.ops.add_norm import add_norm
-from pagedchat.ops.attention_options import AttentionOptions
-from pagedchat.ops.copy_blocks import copy_blocks
-from pagedchat.ops.decode_state import DecodeState, advance_by_argmax, slots_of
-from pagedchat.ops.embed_tokens import embed_tokens
-from pagedchat.ops.gather_cached_kv import gather_cached_kv
-from pagedchat.ops.heads_to_cache import heads_to_cache
-from pagedchat.ops.merge_attn_states import merge_attn_states
-from pagedchat.ops.next_token import logits_argmax
-from pagedchat.ops.norm import Norm
-from pagedchat.ops.paged_attention_simt import paged_attention_simt
-from pagedchat.ops.paged_attention_split import paged_attention_split
-from pagedchat.ops.paged_prefill_varlen import paged_prefill_varlen
-from pagedchat.ops.persistent_decode import PersistentDecode
-from pagedchat.ops.persistent_plan import plan_clustered, plan_persistent
-from pagedchat.ops.qkv_to_cache import qkv_to_cache
-from pagedchat.ops.reshape_and_cache import reshape_and_cache
-from pagedchat.ops.sample import sample
-from pagedchat.ops.sample_rows import SampleRow, pack_rows
-from pagedchat.ops.screened_head import screen_head
-from pagedchat.ops.shared_prefix_attention import shared_prefix_attention
-from pagedchat.ops.silu_and_mul import silu_and_mul
-from pagedchat.ops.small_batch_linear import small_batch_linear
-from pagedchat.ops.warpgroup_linear import warpgroup_linear
-from tests.ops.persistent_case import SHAPES, random_model, random_state
+from pagedchat.ops.attention.decode_shared import decode_shared
+from pagedchat.ops.attention.decode_simt import decode_simt
+from pagedchat.ops.attention.decode_split import decode_split
+from pagedchat.ops.attention.merge_attn_states import merge_attn_states
+from pagedchat.ops.attention.options import AttentionOptions
+from pagedchat.ops.attention.prefill import paged_prefill
+from pagedchat.ops.cache.copy_blocks import copy_blocks
+from pagedchat.ops.cache.gather_cached_kv import gather_cached_kv
+from pagedchat.ops.cache.heads_to_cache import heads_to_cache
+from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
+from pagedchat.ops.common.norm import Norm
+from pagedchat.ops.products.add_norm import add_norm
+from pagedchat.ops.products.embed_tokens import embed_tokens
+from pagedchat.ops.products.next_token import logits_argmax
+from pagedchat.ops.products.qkv_to_cache import qkv_to_cache
+from pagedchat.ops.products.silu_and_mul import silu_and_mul
+from pagedchat.ops.products.small_batch_linear import small_batch_linear
+from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
+from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax, slots_of
+from pagedchat.ops.sampling.sample import sample
+from pagedchat.ops.sampling.sample_rows import SampleRow, pack_rows
+from pagedchat.ops.whole_step.persistent_decode import PersistentDecode
+from pagedchat.ops.whole_step.plan import plan_clustered, plan_persistent
+from pagedchat.ops.whole_step.screened_head import screen_head
+from tests.ops.whole_step.persistent_case import SHAPES, random_model, random_state
 
 NUM_KV_HEADS = 2
 SHARED_BYTES = {
@@ -85,7 +85,7 @@ def recorded_launches(capability: tuple[int, int]) -> Iterator[Launches]:
         "_num_multiprocessors": lambda _index: device.num_multiprocessors,
     }
     with pytest.MonkeyPatch.context() as patch:
-        for module in pkgutil.iter_modules(pagedchat.ops.__path__, "pagedchat.ops."):
+        for module in pkgutil.walk_packages(pagedchat.ops.__path__, "pagedchat.ops."):
             for name, stand_in in stand_ins.items():
                 if hasattr(import_module(module.name), name):
                     patch.setattr(f"{module.name}.{name}", stand_in)
@@ -105,13 +105,13 @@ def decode(
         for max_len in (1, 500, 100_000):
             query, *cache = _tensors(num_seqs, num_seqs, dtype, head_size, block_size, group_size)
             if not tensor_cores:
-                paged_attention_simt(query, *cache, options)
+                decode_simt(query, *cache, options)
                 continue
-            paged_attention_split(query, *cache, options, max_seq_len=max_len)
+            decode_split(query, *cache, options, max_seq_len=max_len)
             if options.sliding_window is None:
                 shared = {"max_own_len": max_len, "max_shared_len": block_size, "max_group_size": num_seqs}
                 numbers = torch.empty(num_seqs, dtype=torch.int32), torch.empty(2, dtype=torch.int32)
-                shared_prefix_attention(query, *cache, *numbers, options, **shared)
+                decode_shared(query, *cache, *numbers, options, **shared)
 
 
 def prefill(
@@ -122,7 +122,7 @@ def prefill(
         for max_query_len in (2, 20, 64, 2048):
             query, *cache = _tensors(num_seqs * 2, num_seqs, dtype, head_size, block_size, group_size)
             cu_seqlens_q = torch.arange(0, 2 * num_seqs + 1, 2, dtype=torch.int32)
-            paged_prefill_varlen(query, *cache, cu_seqlens_q, options, max_query_len=max_query_len)
+            paged_prefill(query, *cache, cu_seqlens_q, options, max_query_len=max_query_len)
 
 
 def write_and_read(dtype: torch.dtype, head_size: int, block_size: int) -> None:

@@ -13,7 +13,7 @@ from pagedchat.jit.toolchain import Toolchain
 from pagedchat.jit.variant import Variant
 
 CUBIN = Cubin(b"\x7fELF\n\0code", (ResourceUsage("k", 32, 48, 8, 4, 4),), 0.25, "a warning\nof two lines")
-SOURCE = KernelSource(Path("/kernels/k.cu"), "code", {"a.cuh": "one"})
+SOURCE = KernelSource(Path("/kernels/k.cu"), Path("/kernels"), "code", {"a.cuh": "one"})
 TOOLCHAIN = Toolchain("13.0", Path("/lib/libnvrtc.so.13"), 1000, Path("/include"), "13.0")
 VARIANT = Variant.of("k", HEAD_SIZE=64)
 

@@ -5,7 +5,7 @@ import pytest
 from pagedchat.jit.architecture import ARCHITECTURES
 from pagedchat.jit.catalogue import CATALOGUE, covering_set, variants_for_model
 from pagedchat.jit.kernel_file import KernelFile, Limit, Tuning
-from pagedchat.jit.source import read_source
+from pagedchat.jit.source import kernel_path, read_source
 from pagedchat.jit.variant import Variant
 from pagedchat.resources import resource_dir
 
@@ -17,12 +17,12 @@ FILES = pytest.mark.parametrize("file", CATALOGUE, ids=lambda file: file.stem)
 
 
 def test_every_kernel_file_is_in_the_catalogue() -> None:
-    assert sorted(file.stem for file in CATALOGUE) == sorted(path.stem for path in KERNELS.glob("*.cu"))
+    assert sorted(file.stem for file in CATALOGUE) == sorted(path.stem for path in KERNELS.rglob("*.cu"))
 
 
 @FILES
 def test_entry_points_are_those_of_the_file(file: KernelFile) -> None:
-    assert sorted(file.entries) == sorted(ENTRY.findall((KERNELS / f"{file.stem}.cu").read_text()))
+    assert sorted(file.entries) == sorted(ENTRY.findall(kernel_path(KERNELS, file.stem).read_text()))
 
 
 @FILES
@@ -50,7 +50,7 @@ def test_covering_set_is_small_and_has_every_value_somewhere(file: KernelFile) -
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 @FILES
 def test_where_nothing_is_missing_the_covering_set_has_every_value(file: KernelFile, architecture: str) -> None:
-    needs_hopper = ("paged_prefill_wgmma", "warpgroup_linear", "persistent_decode", "streamed")
+    needs_hopper = ("prefill_wgmma", "warpgroup_linear", "persistent_decode", "streamed")
     if architecture != "sm_90" and file.stem.startswith(needs_hopper):
         return
     variants = file.covering(architecture)
@@ -61,8 +61,8 @@ def test_where_nothing_is_missing_the_covering_set_has_every_value(file: KernelF
 def test_what_an_architecture_cannot_do_is_left_out_with_a_reason() -> None:
     for architecture in ARCHITECTURES:
         stems = {variant.stem for variant in covering_set(architecture)}
-        assert ("paged_prefill_wgmma" in stems) == ("warpgroup_linear" in stems) == (architecture == "sm_90")
-    split = next(file for file in CATALOGUE if file.stem == "paged_attention_split")
+        assert ("prefill_wgmma" in stems) == ("warpgroup_linear" in stems) == (architecture == "sm_90")
+    split = next(file for file in CATALOGUE if file.stem == "decode_split")
     assert "sm_80" in split.why_not({"ELEMENT": "bfloat16"}, "sm_75")
     assert split.why_not({"ELEMENT": "float16"}, "sm_75") == ""
     assert split.why_not({"ELEMENT": "bfloat16"}, "sm_80") == ""
@@ -80,9 +80,9 @@ def test_what_an_architecture_cannot_do_is_left_out_with_a_reason() -> None:
 def test_model_gets_the_kernels_of_its_type(element: str, architecture: str, tensor_cores: bool) -> None:
     variants = variants_for_model(element, 64, 16, 4, architecture)
     stems = {variant.stem for variant in variants}
-    assert ("paged_attention_split" in stems) == tensor_cores
-    assert ("paged_attention_simt" in stems) != tensor_cores
-    assert ("paged_prefill_wgmma" in stems) == (architecture == "sm_90" and tensor_cores)
+    assert ("decode_split" in stems) == tensor_cores
+    assert ("decode_simt" in stems) != tensor_cores
+    assert ("prefill_wgmma" in stems) == (architecture == "sm_90" and tensor_cores)
     assert {"reshape_and_cache", "copy_blocks", "swap_blocks"} <= stems
 
 

@@ -11,8 +11,8 @@ from pagedchat.jit.builder import KernelBuilder
 from pagedchat.jit.catalogue import BLOCK_SIZES, CATALOGUE, HEAD_SIZES, variants_for_model
 from pagedchat.jit.parameters import cubin_parameters
 from pagedchat.jit.variant import Variant
-from pagedchat.ops.attention_options import AttentionOptions
-from pagedchat.ops.cuda_launch import element_name
+from pagedchat.ops.attention.options import AttentionOptions
+from pagedchat.ops.common.launch import element_name
 from tests.jit.recorder import (
     SHARED_BYTES,
     decode,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import torch
 
-from pagedchat.ops.attention_options import AttentionOptions
-from pagedchat.ops.cache_layout import from_token_major
+from pagedchat.ops.attention.options import AttentionOptions
+from pagedchat.ops.cache.layout import from_token_major
 
 HEAD_SIZES = [64, 80, 96, 112, 128, 256]
 BLOCK_SIZES = [8, 16, 32]

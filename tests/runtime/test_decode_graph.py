@@ -11,8 +11,8 @@ from pagedchat.engine.core import EngineCore
 from pagedchat.engine.output import BlockOp, ModelRunnerOutput, Run, ScheduledSequence, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
-from pagedchat.ops.decode_state import DecodeState
-from pagedchat.ops.sample_rows import SampleRow, pack_rows, unpack_rows
+from pagedchat.ops.sampling.decode_state import DecodeState
+from pagedchat.ops.sampling.sample_rows import SampleRow, pack_rows, unpack_rows
 from pagedchat.runtime.batch_inputs import flatten
 from pagedchat.runtime.decode_graph import step_store
 from pagedchat.runtime.decode_graph.ahead import RunningStep

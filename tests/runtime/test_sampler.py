@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from pagedchat.engine.sampling_params import SamplingParams
-from pagedchat.ops import sample_torch
+from pagedchat.ops.sampling import sample_torch
 from pagedchat.runtime.sampler import SamplingRow, sample
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]

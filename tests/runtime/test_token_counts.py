@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from pagedchat.ops.sample_rows import IN_PROMPT
+from pagedchat.ops.sampling.sample_rows import IN_PROMPT
 from pagedchat.runtime.token_counts import count_one, write_counts
 from tests.ops.paged_case import DEVICES
 

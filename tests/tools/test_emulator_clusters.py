@@ -11,14 +11,14 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from pagedchat.ops.decode_state import DecodeState
-from pagedchat.ops.persistent_decode import PersistentDecode
-from pagedchat.ops.persistent_model import PersistentModel
-from pagedchat.ops.persistent_plan import PersistentPlan, PersistentShape, plan_clustered
-from pagedchat.ops.screened_head import screen_head
+from pagedchat.ops.sampling.decode_state import DecodeState
+from pagedchat.ops.whole_step.model import PersistentModel
+from pagedchat.ops.whole_step.persistent_decode import PersistentDecode
+from pagedchat.ops.whole_step.plan import PersistentPlan, PersistentShape, plan_clustered
+from pagedchat.ops.whole_step.screened_head import screen_head
 from pagedchat.resources import resource_dir
-from tests.ops import persistent_case
-from tests.ops.persistent_case import assert_same_caches, relative_error, slots_from
+from tests.ops.whole_step import persistent_case
+from tests.ops.whole_step.persistent_case import assert_same_caches, relative_error, slots_from
 from tests.tools.emulator_case import needs_compiler
 from tools.emulator.kernel import SHARED_LIMIT, EmulatedKernel
 from tools.emulator.ops import kernels_on_cpu
@@ -138,7 +138,7 @@ def test_padding_leaves_state_and_cache_as_they_are(monkeypatch: pytest.MonkeyPa
 def test_a_share_of_one_token_that_is_left_out_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a kernel that is wrong on purpose."""
     kernels = Path(shutil.copytree(resource_dir("kernels"), tmp_path / "kernels"))
-    file, right = kernels / "persistent_merge.cuh", "const MergedStates<STATES> merged"
+    file, right = kernels / "whole_step" / "merge.cuh", "const MergedStates<STATES> merged"
     text = file.read_text(encoding="utf-8")
     assert text.count(right) == 1
     file.write_text(text.replace(right, right.replace("STATES", "NUM_WARPS")), encoding="utf-8")

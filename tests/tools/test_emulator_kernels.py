@@ -9,19 +9,19 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pagedchat.ops import stream_plan
-from pagedchat.ops.add_norm import add_norm
-from pagedchat.ops.attention_options import AttentionOptions
-from pagedchat.ops.paged_attention_split import paged_attention_split
-from pagedchat.ops.paged_prefill_wgmma import launch as launch_wgmma
-from pagedchat.ops.persistent_decode import PersistentDecode
-from pagedchat.ops.persistent_plan import PersistentShape, plan_persistent
-from pagedchat.ops.small_batch_linear import small_batch_linear
-from pagedchat.ops.warpgroup_linear import warpgroup_linear
-from pagedchat.ops.warpgroup_plan import WarpgroupPlan
-from tests.ops import persistent_case
+from pagedchat.ops.attention.decode_split import decode_split
+from pagedchat.ops.attention.options import AttentionOptions
+from pagedchat.ops.attention.prefill_wgmma import launch as launch_wgmma
+from pagedchat.ops.products import streamed_plan
+from pagedchat.ops.products.add_norm import add_norm
+from pagedchat.ops.products.small_batch_linear import small_batch_linear
+from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
+from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan
+from pagedchat.ops.whole_step.persistent_decode import PersistentDecode
+from pagedchat.ops.whole_step.plan import PersistentShape, plan_persistent
 from tests.ops.cuda_layout_case import check_attention, make_layout_case
-from tests.ops.small_batch_case import allowed, error, exact_norm, make_norm, normal
+from tests.ops.products.small_batch_case import allowed, error, exact_norm, make_norm, normal
+from tests.ops.whole_step import persistent_case
 from tests.tools.emulator_case import needs_compiler
 from tools.emulator.kernel import SHARED_LIMIT
 from tools.emulator.ops import EmulatedKernels, kernels_on_cpu
@@ -72,7 +72,7 @@ def test_small_batch_linear_with_a_last_round_of_weights_that_is_short(kernels: 
     ids=["all tokens at once", "a ring of tokens, in a cluster"],
 )
 def test_warpgroup_linear(plan: WarpgroupPlan, kernels: EmulatedKernels, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pagedchat.ops.warpgroup_linear.plan_warpgroups", lambda *_sizes: plan)
+    monkeypatch.setattr("pagedchat.ops.products.warpgroup_linear.plan_warpgroups", lambda *_sizes: plan)
     rows, residual = (normal(70, width, device="cpu", dtype=HALF) for width in (1024, 64))
     weight = normal(64, 1024, device="cpu", dtype=HALF, scale=1 / 32)
     found = warpgroup_linear(rows, weight, residual=residual)
@@ -82,10 +82,10 @@ def test_warpgroup_linear(plan: WarpgroupPlan, kernels: EmulatedKernels, monkeyp
 
 def test_weights_that_stream(kernels: EmulatedKernels, monkeypatch: pytest.MonkeyPatch) -> None:
     # A ring of three stages for more of them, units of 8 rows that thread blocks take in turns.
-    monkeypatch.setattr(stream_plan, "LEAST_FEATURES", 512)
-    monkeypatch.setattr(stream_plan, "LEAST_BYTES", 1)
-    monkeypatch.setattr(stream_plan, "RING_BYTES", 50 << 10)
-    stream_plan.plan_stream.cache_clear()
+    monkeypatch.setattr(streamed_plan, "LEAST_FEATURES", 512)
+    monkeypatch.setattr(streamed_plan, "LEAST_BYTES", 1)
+    monkeypatch.setattr(streamed_plan, "RING_BYTES", 50 << 10)
+    streamed_plan.plan_stream.cache_clear()
     rows, norm = normal(3, 1024, device="cpu", dtype=HALF), make_norm("rms", 1024, "cpu", HALF)
     weight = normal(1008, 1024, device="cpu", dtype=HALF, scale=1 / 32)
     gate, value = (exact_norm(norm, rows.double()) @ weight.double().T).chunk(2, dim=1)
@@ -98,7 +98,7 @@ def test_thread_blocks_that_share_a_sequence_merge(kernels: EmulatedKernels) -> 
     case = make_layout_case([5, 300, 0, 64], dtype=HALF)
     options, output, lse = AttentionOptions(scale=0.125), case.poisoned_output(), case.poisoned_lse()
     tensors = (case.query, case.key_cache, case.value_cache, case.block_tables, case.seq_lens)
-    paged_attention_split(*tensors, options, max_seq_len=300, output=output, lse=lse)
+    decode_split(*tensors, options, max_seq_len=300, output=output, lse=lse)
     check_attention(case, options, output, lse)
 
 

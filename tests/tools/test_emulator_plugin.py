@@ -9,7 +9,7 @@ from tests.tools.emulator_case import needs_compiler
 
 ROOT = Path(__file__).parents[2]
 TEST = """
-from pagedchat.ops import silu_and_mul
+from pagedchat.ops.products import silu_and_mul
 import torch
 
 def test_kernels_run():

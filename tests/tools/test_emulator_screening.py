@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pagedchat.ops.decode_state import DecodeState
-from pagedchat.ops.persistent_decode import PersistentDecode
-from pagedchat.ops.persistent_model import PersistentModel
-from pagedchat.ops.persistent_plan import PersistentShape, plan_persistent
-from pagedchat.ops.screened_head import screen_head
-from tests.ops import persistent_case
+from pagedchat.ops.sampling.decode_state import DecodeState
+from pagedchat.ops.whole_step.model import PersistentModel
+from pagedchat.ops.whole_step.persistent_decode import PersistentDecode
+from pagedchat.ops.whole_step.plan import PersistentShape, plan_persistent
+from pagedchat.ops.whole_step.screened_head import screen_head
+from tests.ops.whole_step import persistent_case
 from tests.tools.emulator_case import needs_compiler
 from tools.emulator.kernel import SHARED_LIMIT
 from tools.emulator.ops import kernels_on_cpu

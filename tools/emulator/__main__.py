@@ -1,6 +1,6 @@
 """`python -m tools.emulator pytest ARGUMENTS...`: pytest with the ops' kernels on the CPU.
 
-python -m tools.emulator pytest tests/ops/test_paged_attention_split.py -k cpu --emulator-seed 3
+python -m tools.emulator pytest tests/ops/attention/test_decode_split.py -k cpu --emulator-seed 3
 """
 
 import sys

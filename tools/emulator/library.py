@@ -5,6 +5,7 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
+from pagedchat.jit.source import kernel_path
 from pagedchat.jit.variant import Variant
 from pagedchat.resources import resource_dir
 from tools.emulator.compiler import HERE, build, preprocess
@@ -38,10 +39,11 @@ def load_kernel(variant: Variant, folder: Path | None = None) -> ctypes.CDLL:
 
 def translated(variant: Variant, folder: Path | None = None) -> str:
     """The C++ that is compiled for the CPU."""
-    source = (folder or resource_dir("kernels")) / f"{variant.stem}.cu"
+    folder = folder or resource_dir("kernels")
+    source = kernel_path(folder, variant.stem)
     source.stat()
     defines = [f"-D{name}={value}" for name, value in variant.defines]
-    includes = [f"-I{HERE / 'device'}", f"-I{source.parent}", f"-I{resource_dir('kernels')}"]
+    includes = [f"-I{HERE / 'device'}", f"-I{folder}", f"-I{resource_dir('kernels')}"]
     text = preprocess(source, [f"-D__CUDA_ARCH__={ARCHITECTURE}", *defines, *includes])
     glue = "".join(entry.glue for entry in find_entries(text))
     body = translate_shared(translate_asm(text))

@@ -35,7 +35,7 @@ class EmulatedKernels:
     def get(
         self, stem: str, device_index: int | None = None, entry: str | None = None, **constants: Constant
     ) -> EmulatedKernel:
-        """The kernel `entry` (`stem` by default) of `kernels/{stem}.cu`, compiled with `constants`."""
+        """The kernel `entry` (`stem` by default) of `{stem}.cu`, compiled with `constants`."""
         key = (Variant.of(stem, **constants), entry)
         if key not in self._kernels:
             self._kernels[key] = EmulatedKernel(*key, seed=self.seed)
@@ -94,8 +94,8 @@ def _answers(kernels: EmulatedKernels, num_multiprocessors: int) -> dict[str, An
 
 
 def _modules() -> list[ModuleType]:
-    names = [module.name for module in pkgutil.iter_modules(pagedchat.ops.__path__)]
-    return [importlib.import_module(f"pagedchat.ops.{name}") for name in names]
+    found = pkgutil.walk_packages(pagedchat.ops.__path__, "pagedchat.ops.")
+    return [importlib.import_module(module.name) for module in found]
 
 
 def _forget(module: ModuleType) -> None:

@@ -9,8 +9,8 @@ from pagedchat.bench.kernels.figures import OURS, Bench, Contender, Figure, Work
 from pagedchat.bench.kernels.random_cache import DEVICE, TYPE, num_rotated_sets, random_tensor
 from pagedchat.bench.kernels.shapes import BLOCK_SIZE, COPY, SWAP, BlocksShape
 from pagedchat.bench.kernels.timing import Call, time_on_stream
-from pagedchat.ops.copy_blocks import BLOCK_DIM, copy_blocks
-from pagedchat.ops.swap_blocks import swap_blocks
+from pagedchat.ops.cache.copy_blocks import BLOCK_DIM, copy_blocks
+from pagedchat.ops.cache.swap_blocks import swap_blocks
 
 
 def measure_copies(bench: Bench, shapes: Sequence[BlocksShape] = COPY) -> list[Figure]:

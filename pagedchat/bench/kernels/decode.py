@@ -7,13 +7,13 @@ from pagedchat.bench.kernels.decode_inputs import DecodeInputs
 from pagedchat.bench.kernels.figures import OURS, Bench, Contender, Figure, Work
 from pagedchat.bench.kernels.shapes import DECODE, DecodeShape
 from pagedchat.bench.kernels.timing import Call
-from pagedchat.ops.paged_attention_split import paged_attention_split
+from pagedchat.ops.attention.decode_split import decode_split
 
 _PEERS = {"torch": torch_peers.decode, "flashinfer": flashinfer_peers.decode, "vllm": vllm_peers.decode}
 
 
 def measure_decode(bench: Bench, shapes: Sequence[DecodeShape] = DECODE) -> list[Figure]:
-    """`paged_attention_split` and its peers at every shape."""
+    """`decode_split` and its peers at every shape."""
     return [figure for shape in shapes for figure in _measure(bench, shape)]
 
 
@@ -25,12 +25,12 @@ def _measure(bench: Bench, shape: DecodeShape) -> list[Figure]:
 
 
 def split_calls(inputs: DecodeInputs) -> list[Call]:
-    """`paged_attention_split` on every set of sequences."""
+    """`decode_split` on every set of sequences."""
     cache, shape = inputs.cache, inputs.shape
 
     def call_on(set_number: int) -> Call:
         block_tables = inputs.block_tables[set_number]
-        return lambda: paged_attention_split(
+        return lambda: decode_split(
             inputs.query,
             cache.key_cache,
             cache.value_cache,

@@ -14,7 +14,7 @@ from pagedchat.bench.kernels.random_cache import (
 )
 from pagedchat.bench.kernels.shapes import BLOCK_SIZE, DecodeShape, PrefixShape
 from pagedchat.bench.kernels.timing import Call
-from pagedchat.ops.attention_options import AttentionOptions
+from pagedchat.ops.attention.options import AttentionOptions
 
 
 class DecodeInputs:

@@ -7,7 +7,7 @@ from pagedchat.bench.kernels.figures import OURS, Bench, Contender, Figure, Work
 from pagedchat.bench.kernels.merge_inputs import MergeInputs, MergeSet
 from pagedchat.bench.kernels.shapes import MERGE, MergeShape
 from pagedchat.bench.kernels.timing import Call
-from pagedchat.ops.merge_attn_states import merge_attn_states
+from pagedchat.ops.attention.merge_attn_states import merge_attn_states
 
 _PEERS = {"torch": torch_peers.merge, "vllm": vllm_peers.merge}
 

@@ -7,13 +7,13 @@ from pagedchat.bench.kernels.figures import OURS, Bench, Contender, Figure, Work
 from pagedchat.bench.kernels.prefill_inputs import PrefillInputs
 from pagedchat.bench.kernels.shapes import PREFILL, PrefillShape
 from pagedchat.bench.kernels.timing import Call
-from pagedchat.ops.paged_prefill_varlen import paged_prefill_varlen
+from pagedchat.ops.attention.prefill import paged_prefill
 
 _PEERS = {"torch": torch_peers.prefill, "flashinfer": flashinfer_peers.prefill, "vllm": vllm_peers.prefill}
 
 
 def measure_prefill(bench: Bench, shapes: Sequence[PrefillShape] = PREFILL) -> list[Figure]:
-    """`paged_prefill_varlen` and its peers at every shape; bound by arithmetic, so one input set is enough."""
+    """`paged_prefill` and its peers at every shape; bound by arithmetic, so one input set is enough."""
     return [figure for shape in shapes for figure in _measure(bench, shape)]
 
 
@@ -27,7 +27,7 @@ def _measure(bench: Bench, shape: PrefillShape) -> list[Figure]:
 def _calls(inputs: PrefillInputs) -> list[Call]:
     cache = inputs.cache
     return [
-        lambda: paged_prefill_varlen(
+        lambda: paged_prefill(
             inputs.query,
             cache.key_cache,
             cache.value_cache,

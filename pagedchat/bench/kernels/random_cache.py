@@ -4,7 +4,7 @@ import torch
 
 from pagedchat.bench.kernels.shapes import BLOCK_SIZE
 from pagedchat.bench.kernels.timing import num_sets, rotated_bytes
-from pagedchat.ops.cache_layout import from_token_major
+from pagedchat.ops.cache.layout import from_token_major
 
 DEVICE = "cuda"
 TYPE = torch.float16

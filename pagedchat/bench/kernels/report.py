@@ -54,12 +54,12 @@ class Section:
 
 SECTIONS = {
     "decode": Section(
-        title="Decode, `paged_attention_split`",
+        title="Decode, `decode_split`",
         shape="batch, heads, KV heads, head size, context",
         rivals=(Rivals(title="best paged", are=lambda name: "dense" not in name, several=True), _DENSE_CUDNN),
     ),
     "prefill": Section(
-        title="Causal prefill, `paged_prefill_varlen`",
+        title="Causal prefill, `paged_prefill`",
         shape="tokens, heads, KV heads, head size",
         rivals=(
             _named("vllm FA2 paged", "FA2 paged"),
@@ -74,7 +74,7 @@ SECTIONS = {
         rivals=(_named("vllm CUDA"), _named("vllm Triton"), _named("torch")),
     ),
     "prefix": Section(
-        title="`shared_prefix_attention`",
+        title="`decode_shared`",
         shape="batch, heads, KV heads, head size, shared, own tokens",
         rivals=(_named(OWN_BLOCKS), _named(SAME_BLOCKS)),
     ),

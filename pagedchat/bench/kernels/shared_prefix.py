@@ -10,8 +10,8 @@ from pagedchat.bench.kernels.figures import OURS, Bench, Contender, Figure, Work
 from pagedchat.bench.kernels.random_cache import DEVICE
 from pagedchat.bench.kernels.shapes import PREFIX, PrefixShape
 from pagedchat.bench.kernels.timing import Call
-from pagedchat.ops.decode_split import own_len
-from pagedchat.ops.shared_prefix_attention import shared_prefix_attention
+from pagedchat.ops.attention.decode_plan import own_len
+from pagedchat.ops.attention.decode_shared import decode_shared
 
 OWN_BLOCKS = "not shared"
 """Every sequence has the prefix in blocks of its own."""
@@ -20,7 +20,7 @@ SAME_BLOCKS = "shared, read by each"
 
 
 def measure_shared_prefix(bench: Bench, shapes: Sequence[PrefixShape] = PREFIX) -> list[Figure]:
-    """`shared_prefix_attention` against `paged_attention_split`, over shared blocks and over own ones."""
+    """`decode_shared` against `decode_split`, over shared blocks and over own ones."""
     return [
         figure
         for shape in shapes
@@ -54,7 +54,7 @@ def _calls(inputs: DecodeInputs, shape: PrefixShape) -> list[Call]:
     group_starts = torch.tensor([0, shape.batch], device=DEVICE, dtype=torch.int32)
 
     def call_on(block_tables: torch.Tensor) -> Call:
-        return lambda: shared_prefix_attention(
+        return lambda: decode_shared(
             inputs.query,
             inputs.cache.key_cache,
             inputs.cache.value_cache,

@@ -8,9 +8,9 @@ from pagedchat.bench.kernels.figures import OURS, Bench, Contender, Figure, Work
 from pagedchat.bench.kernels.random_cache import DEVICE, RandomCache, num_rotated_sets, random_tensor
 from pagedchat.bench.kernels.shapes import BLOCK_SIZE, GATHER, WRITE, GatherShape, WriteShape
 from pagedchat.bench.kernels.timing import Call
-from pagedchat.ops.cache_layout import to_token_major
-from pagedchat.ops.gather_cached_kv import gather_cached_kv
-from pagedchat.ops.reshape_and_cache import reshape_and_cache
+from pagedchat.ops.cache.gather_cached_kv import gather_cached_kv
+from pagedchat.ops.cache.layout import to_token_major
+from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
 
 _GATHERED_SEQUENCES = 8
 

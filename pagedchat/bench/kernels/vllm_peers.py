@@ -88,7 +88,7 @@ def _paged_attention_v2(inputs: DecodeInputs) -> list[Call]:
 
 
 def _own_decode(inputs: DecodeInputs, kernel: Any) -> list[Call]:
-    """Its cache layout is the one of `pagedchat.ops.cache_layout`."""
+    """Its cache layout is the one of `pagedchat.ops.cache.layout`."""
     one = torch.ones((), device=DEVICE)
     shape, cache = inputs.shape, inputs.cache
 

@@ -3,7 +3,7 @@
 import re
 
 _KINDS = (
-    ("attention", r"attention|paged_prefill|merge_attn|flash|fmha"),
+    ("attention", r"attention|decode_s(plit|imt|hared)|prefill_|merge_attn|flash|fmha"),
     ("whole layers", r"decode_chain|persistent_decode"),
     ("products", r"qkv_to_cache|streamed_qkv"),
     ("next token", r"argmax|sample|logits|advance|replace_tokens|next_token|streamed_vocabulary|topk|sort"),

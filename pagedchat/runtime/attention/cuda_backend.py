@@ -1,7 +1,7 @@
 """The attention backend of our own kernels.
 
 Cache: one tensor `[num_layers, 2, num_blocks, page_elements]`, a page being the keys or the values of a block in
-one layer, in the order that `ops.cache_layout` describes. Every op has a torch version on the same order, so this
+one layer, in the order that `ops.cache.layout` describes. Every op has a torch version on the same order, so this
 backend runs on a CPU too; tests use that, nobody else does.
 """
 
@@ -9,14 +9,14 @@ from functools import cached_property
 
 import torch
 
-from pagedchat.ops.attention_options import AttentionOptions
-from pagedchat.ops.cache_layout import key_cache_shape, value_cache_shape
-from pagedchat.ops.copy_blocks import copy_blocks
-from pagedchat.ops.paged_attention_simt import paged_attention_simt
-from pagedchat.ops.paged_attention_split import paged_attention_split
-from pagedchat.ops.paged_prefill_varlen import paged_prefill_varlen
-from pagedchat.ops.reshape_and_cache import reshape_and_cache
-from pagedchat.ops.shared_prefix_attention import shared_prefix_attention
+from pagedchat.ops.attention.decode_shared import decode_shared
+from pagedchat.ops.attention.decode_simt import decode_simt
+from pagedchat.ops.attention.decode_split import decode_split
+from pagedchat.ops.attention.options import AttentionOptions
+from pagedchat.ops.attention.prefill import paged_prefill
+from pagedchat.ops.cache.copy_blocks import copy_blocks
+from pagedchat.ops.cache.layout import key_cache_shape, value_cache_shape
+from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
 from pagedchat.runtime.attention.backend import AttentionBatch, CacheShape
 from pagedchat.runtime.attention.kernel_support import uses_tensor_cores
 from pagedchat.runtime.attention.prefix_groups import SharingRule
@@ -85,7 +85,7 @@ class CudaAttention:
         self._swapper.host.prepare()
 
     def layer_cache(self, layer_idx: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """A layer's key cache and value cache, in the layout of `ops.cache_layout`."""
+        """A layer's key cache and value cache, in the layout of `ops.cache.layout`."""
         return self._layers[layer_idx]
 
     def wait_for_swaps(self) -> None:
@@ -124,7 +124,7 @@ class CudaAttention:
         if decodes is not None:
             self._decode(query[:split], caches, decodes, options, output[:split])
         if prefills is not None:
-            paged_prefill_varlen(
+            paged_prefill(
                 query[split:],
                 *caches,
                 prefills.block_tables,
@@ -167,13 +167,13 @@ class CudaAttention:
         inputs = (query, *caches, tables.block_tables, tables.seq_lens)
         shared = tables.shared
         if not self.on_tensor_cores:
-            paged_attention_simt(*inputs, options, output=output)
+            decode_simt(*inputs, options, output=output)
         elif shared is None or options.sliding_window is not None:
-            paged_attention_split(
+            decode_split(
                 *inputs, options, max_seq_len=tables.max_seq_len, num_tokens=tables.num_tokens, output=output
             )
         else:
-            shared_prefix_attention(
+            decode_shared(
                 *inputs,
                 shared.lens,
                 shared.group_starts,

@@ -5,7 +5,7 @@ from itertools import accumulate, chain, repeat
 
 import torch
 
-from pagedchat.ops.decode_split import own_len
+from pagedchat.ops.attention.decode_plan import own_len
 from pagedchat.runtime.attention.backend import AttentionBatch
 from pagedchat.runtime.attention.prefix_groups import PrefixGroup
 from pagedchat.runtime.attention.table_rows import BlockTableRows

@@ -12,7 +12,7 @@ write what they read), and keep their order among themselves.
 
 import torch
 
-from pagedchat.ops.swap_blocks import swap_blocks
+from pagedchat.ops.cache.swap_blocks import swap_blocks
 from pagedchat.runtime.attention.host_cache import HostCache
 from pagedchat.runtime.upload import int64, upload
 

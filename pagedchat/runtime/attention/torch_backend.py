@@ -6,11 +6,11 @@ that a token's row is `slot * num_kv_heads + head`.
 
 import torch
 
-from pagedchat.ops.copy_blocks import copy_blocks
-from pagedchat.ops.paged_attention import PagedAttentionPlan, paged_attention, plan_paged_attention
-from pagedchat.ops.paged_prefill import PagedPrefillPlan, paged_prefill, plan_paged_prefill
-from pagedchat.ops.reshape_and_cache import reshape_and_cache
-from pagedchat.ops.swap_blocks import swap_blocks
+from pagedchat.ops.attention.torch_decode import PagedAttentionPlan, plan_paged_attention, torch_decode
+from pagedchat.ops.attention.torch_prefill import PagedPrefillPlan, plan_paged_prefill, torch_prefill
+from pagedchat.ops.cache.copy_blocks import copy_blocks
+from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
+from pagedchat.ops.cache.swap_blocks import swap_blocks
 from pagedchat.runtime.attention.backend import AttentionBatch, CacheShape
 from pagedchat.runtime.attention.prefix_groups import SharingRule
 
@@ -82,11 +82,11 @@ class TorchAttention:
         parts = []
         if split > 0:
             decode = self._decode_plan(sliding_window)
-            parts.append(paged_attention(query[:split], *caches, decode, scale=scale, cap=cap))
+            parts.append(torch_decode(query[:split], *caches, decode, scale=scale, cap=cap))
         if split < num_tokens:
             prefill = self._prefill_plan(sliding_window)
             parts.append(
-                paged_prefill(query[split:], key[split:], value[split:], *caches, prefill, scale=scale, cap=cap)
+                torch_prefill(query[split:], key[split:], value[split:], *caches, prefill, scale=scale, cap=cap)
             )
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 

@@ -4,7 +4,7 @@ from bisect import bisect_left
 from functools import cache
 from typing import NamedTuple
 
-from pagedchat.ops.persistent_plan import MAX_TOKENS, ONE_TURN
+from pagedchat.ops.whole_step.plan import MAX_TOKENS, ONE_TURN
 
 _BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 _SHORTEST_CONTEXT = 256
@@ -22,7 +22,7 @@ class Bucket(NamedTuple):
     num_groups: int = 0
     """Groups of rows that read a beginning together, at most; 0: every row reads its own context."""
     own_len: int = 0
-    """With groups: tokens that a row reads alone, at most, as `ops.decode_split.own_len` counts them."""
+    """With groups: tokens that a row reads alone, at most, as `ops.decode_plan.own_len` counts them."""
 
     def num_blocks(self, block_size: int) -> int:
         """Width of the block tables."""
@@ -41,7 +41,7 @@ def batch_sizes(max_num_seqs: int) -> tuple[int, ...]:
 def context_lens(model_len: int, num_seqs: int, one_turn: int = ONE_TURN) -> tuple[int, ...]:
     """Powers of two up to what a sequence may have, for more than two sequences.
 
-    A launch for whole steps of so few (`ops.persistent_plan`) takes as long for a few tokens as for what its thread
+    A launch for whole steps of so few (`ops.whole_step.plan`) takes as long for a few tokens as for what its thread
     blocks attend to in one turn, and longer beyond: that is the shortest, and the next one a good deal longer.
 
     Args:

@@ -3,13 +3,13 @@
 import torch
 
 from pagedchat.layers.attention import Attention
-from pagedchat.ops.attention_options import AttentionOptions
-from pagedchat.ops.decode_state import DecodeState, slots_of
-from pagedchat.ops.heads_to_cache import heads_to_cache
-from pagedchat.ops.paged_attention_simt import paged_attention_simt
-from pagedchat.ops.paged_attention_split import launch_split
-from pagedchat.ops.reshape_and_cache import reshape_and_cache
-from pagedchat.ops.shared_prefix_attention import launch_shared
+from pagedchat.ops.attention.decode_shared import launch_shared
+from pagedchat.ops.attention.decode_simt import decode_simt
+from pagedchat.ops.attention.decode_split import launch_split
+from pagedchat.ops.attention.options import AttentionOptions
+from pagedchat.ops.cache.heads_to_cache import heads_to_cache
+from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
+from pagedchat.ops.sampling.decode_state import DecodeState, slots_of
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.decode_graph.buckets import Bucket
 from pagedchat.runtime.decode_graph.state_buffers import StateBuffers
@@ -97,7 +97,7 @@ class DecodeAttention:
         inputs = (query, *self._backend.layer_cache(layer_idx), state.block_tables, state.seq_lens)
         output = torch.empty(query.shape, dtype=query.dtype, device=query.device)
         if not (query.is_cuda and self._backend.on_tensor_cores):
-            return paged_attention_simt(*inputs, options, output=output)
+            return decode_simt(*inputs, options, output=output)
         if self._bucket.num_groups > 0 and options.sliding_window is None:
             self._read_shared(inputs, options, output, overlap, writes_new)
         else:

@@ -2,11 +2,11 @@
 
 import torch
 
-from pagedchat.ops.attention_options import AttentionOptions
-from pagedchat.ops.decode_state import DecodeState
-from pagedchat.ops.next_token import logits_argmax
-from pagedchat.ops.qkv_to_cache import qkv_to_cache
-from pagedchat.ops.small_batch_linear import small_batch_linear
+from pagedchat.ops.attention.options import AttentionOptions
+from pagedchat.ops.products.next_token import logits_argmax
+from pagedchat.ops.products.qkv_to_cache import qkv_to_cache
+from pagedchat.ops.products.small_batch_linear import small_batch_linear
+from pagedchat.ops.sampling.decode_state import DecodeState
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.decode_graph.decode_attention import DecodeAttention
 from pagedchat.runtime.decode_graph.weights import FusedLayer, FusedModel

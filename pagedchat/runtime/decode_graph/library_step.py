@@ -7,9 +7,9 @@ which begins while the product before it still runs.
 import torch
 from torch.nn import functional
 
-from pagedchat.ops.add_norm import add_norm
-from pagedchat.ops.decode_state import DecodeState, advance_by_argmax
-from pagedchat.ops.silu_and_mul import silu_and_mul
+from pagedchat.ops.products.add_norm import add_norm
+from pagedchat.ops.products.silu_and_mul import silu_and_mul
+from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax
 from pagedchat.runtime.decode_graph.decode_attention import DecodeAttention
 from pagedchat.runtime.decode_graph.weights import FusedLayer, FusedModel
 

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 import torch
 
 from pagedchat.jit.driver import gpu
-from pagedchat.ops.cuda_launch import can_overlap
-from pagedchat.ops.decode_state import DecodeState
-from pagedchat.ops.persistent_decode import PersistentDecode
-from pagedchat.ops.persistent_model import PersistentLayer, PersistentModel
-from pagedchat.ops.persistent_plan import (
+from pagedchat.ops.common.launch import can_overlap
+from pagedchat.ops.sampling.decode_state import DecodeState
+from pagedchat.ops.whole_step.model import PersistentLayer, PersistentModel
+from pagedchat.ops.whole_step.persistent_decode import PersistentDecode
+from pagedchat.ops.whole_step.plan import (
     CLUSTER_TURN,
     MAX_LAYERS,
     ONE_TURN,
@@ -18,7 +18,7 @@ from pagedchat.ops.persistent_plan import (
     plan_clustered,
     plan_persistent,
 )
-from pagedchat.ops.screened_head import ScreenedHead
+from pagedchat.ops.whole_step.screened_head import ScreenedHead
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.decode_graph.weights import FusedLayer, FusedModel
 

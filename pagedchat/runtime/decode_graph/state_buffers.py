@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from pagedchat.ops.decode_state import DecodeState
-from pagedchat.ops.sample_rows import ROW_WORDS, SampleRow, pack_rows
+from pagedchat.ops.sampling.decode_state import DecodeState
+from pagedchat.ops.sampling.sample_rows import ROW_WORDS, SampleRow, pack_rows
 from pagedchat.runtime.decode_graph.buckets import Bucket
 from pagedchat.runtime.decode_graph.state_layout import (
     GROUP_WORDS,
@@ -52,7 +52,7 @@ class Batch:
 
 
 class SharedState(NamedTuple):
-    """Which rows of a bucket read a beginning together, on the device; see `ops.shared_prefix_attention`."""
+    """Which rows of a bucket read a beginning together, on the device; see `ops.decode_shared`."""
 
     lens: torch.Tensor
     """`[num_seqs]`, int32."""

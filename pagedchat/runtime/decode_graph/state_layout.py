@@ -6,7 +6,7 @@
 
 """
 
-from pagedchat.ops.sample_rows import ROW_WORDS
+from pagedchat.ops.sampling.sample_rows import ROW_WORDS
 from pagedchat.runtime.decode_graph.buckets import MAX_GROUPS, Bucket
 
 STEP_WORDS = 4

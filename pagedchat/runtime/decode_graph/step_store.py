@@ -8,12 +8,12 @@ import torch
 
 from pagedchat.errors import PagedChatError
 from pagedchat.jit.build_ahead import BuildAhead
-from pagedchat.ops.decode_state import DecodeState
-from pagedchat.ops.persistent_plan import MAX_TOKENS
-from pagedchat.ops.screened_head import ScreenedHead, screen_head
-from pagedchat.ops.small_batch_linear import can_multiply, has_kernels_for
-from pagedchat.ops.small_batch_plan import plan_product
-from pagedchat.ops.warpgroup_linear import has_plan, has_warpgroups
+from pagedchat.ops.products.small_batch_linear import can_multiply, has_kernels_for
+from pagedchat.ops.products.small_batch_plan import plan_product
+from pagedchat.ops.products.warpgroup_linear import has_plan, has_warpgroups
+from pagedchat.ops.sampling.decode_state import DecodeState
+from pagedchat.ops.whole_step.plan import MAX_TOKENS
+from pagedchat.ops.whole_step.screened_head import ScreenedHead, screen_head
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.decode_graph.buckets import Bucket
 from pagedchat.runtime.decode_graph.capture import GraphRecorder, Replayable

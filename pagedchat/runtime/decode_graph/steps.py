@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import torch
 
-from pagedchat.ops.decode_state import DecodeState, advance_by_argmax, replace_tokens
-from pagedchat.ops.sample import sample
+from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax, replace_tokens
+from pagedchat.ops.sampling.sample import sample
 from pagedchat.runtime.decode_graph.decode_attention import DecodeAttention
 
 Step = Callable[[], torch.Tensor]

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import torch
 
 from pagedchat.engine.sequence import Sequence
-from pagedchat.ops.sample_rows import pack_rows
+from pagedchat.ops.sampling.sample_rows import pack_rows
 from pagedchat.runtime.attention.table_rows import BlockTableRows
 from pagedchat.runtime.decode_graph.ahead import RunningStep
 from pagedchat.runtime.decode_graph.choice import rows_of

@@ -8,9 +8,9 @@ cuBLAS.
 import torch
 from torch.nn import functional
 
-from pagedchat.ops.add_norm import add_norm
-from pagedchat.ops.decode_state import DecodeState, advance_by_argmax
-from pagedchat.ops.warpgroup_linear import warpgroup_linear
+from pagedchat.ops.products.add_norm import add_norm
+from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
+from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax
 from pagedchat.runtime.decode_graph.decode_attention import DecodeAttention
 from pagedchat.runtime.decode_graph.weights import FusedLayer, FusedModel
 

@@ -15,9 +15,9 @@ from pagedchat.layers.mlp import GatedMlp, Mlp
 from pagedchat.layers.rms_norm import RMSNorm
 from pagedchat.models.llama import LlamaLayer, LlamaModel
 from pagedchat.models.opt import OptLayer, OptModel
-from pagedchat.ops.embed_tokens import embed_tokens
-from pagedchat.ops.norm import Norm
-from pagedchat.ops.small_batch_linear import Activation
+from pagedchat.ops.common.norm import Norm
+from pagedchat.ops.products.embed_tokens import embed_tokens
+from pagedchat.ops.products.small_batch_linear import Activation
 
 
 @dataclass(frozen=True, slots=True)

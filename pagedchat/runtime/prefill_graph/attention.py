@@ -2,10 +2,10 @@
 
 import torch
 
-from pagedchat.ops.attention_options import AttentionOptions
-from pagedchat.ops.heads_to_cache import heads_to_cache
-from pagedchat.ops.paged_prefill_varlen import paged_prefill_varlen
-from pagedchat.ops.reshape_and_cache import reshape_and_cache
+from pagedchat.ops.attention.options import AttentionOptions
+from pagedchat.ops.attention.prefill import paged_prefill
+from pagedchat.ops.cache.heads_to_cache import heads_to_cache
+from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.prefill_graph.buckets import PrefillBucket
 from pagedchat.runtime.prefill_graph.buffers import PrefillRows
@@ -84,7 +84,7 @@ class PrefillAttention:
     ) -> torch.Tensor:
         """See `layers.paged.PagedAttention`. Rows of padding are left as they are: nobody reads them."""
         rows = self._rows
-        return paged_prefill_varlen(
+        return paged_prefill(
             query,
             *self._backend.layer_cache(layer_idx),
             rows.block_tables,

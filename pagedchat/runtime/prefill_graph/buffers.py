@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 
 from pagedchat.engine.output import ScheduledSequence
-from pagedchat.ops.sample_rows import ROW_WORDS
+from pagedchat.ops.sampling.sample_rows import ROW_WORDS
 from pagedchat.runtime.prefill_graph.buckets import PrefillBucket
 
 _NUM_STAGES = 2

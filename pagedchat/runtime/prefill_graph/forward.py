@@ -10,8 +10,8 @@ import torch
 from torch.nn import functional
 
 from pagedchat.models.native_model import NativeModel
-from pagedchat.ops.add_norm import add_norm
-from pagedchat.ops.silu_and_mul import silu_and_mul
+from pagedchat.ops.products.add_norm import add_norm
+from pagedchat.ops.products.silu_and_mul import silu_and_mul
 from pagedchat.runtime.decode_graph.weights import FusedLayer, FusedModel, fused_model
 from pagedchat.runtime.prefill_graph.attention import PrefillAttention
 

@@ -13,8 +13,8 @@ import torch
 from pagedchat.engine.output import ModelRunnerOutput, ScheduledSequence, SchedulerOutput
 from pagedchat.jit.build_ahead import BuildAhead
 from pagedchat.models.native_model import NativeModel
-from pagedchat.ops import sample as op
-from pagedchat.ops.sample_rows import pack_rows
+from pagedchat.ops.sampling import sample as op
+from pagedchat.ops.sampling.sample_rows import pack_rows
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.decode_graph.capture import Replayable
 from pagedchat.runtime.decode_graph.choice import choice_for, sampling_rows

@@ -2,7 +2,7 @@
 
 import torch
 
-from pagedchat.ops.decode_state import DecodeState, advance_by_argmax
+from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax
 from pagedchat.runtime.prefill_graph.attention import PrefillAttention
 from pagedchat.runtime.prefill_graph.buffers import PrefillRows
 from pagedchat.runtime.prefill_graph.forward import Forward

@@ -2,8 +2,8 @@
 //
 // Grid: (1) for all of them; 64 threads, 256 where 256 numbers are turned round.
 
-#include "mbarrier.cuh"
-#include "async_copy.cuh"
+#include "common/mbarrier.cuh"
+#include "common/async_copy.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) reverse(int* out, const int* in) {
   __shared__ int kept[256];

@@ -1,9 +1,9 @@
 // What test_emulator_values.py compares with torch: conversions, products, matrices, exchanges between lanes.
 
 #define CLUSTER 2
-#include "cluster.cuh"
-#include "mma.cuh"
-#include "wgmma.cuh"
+#include "common/cluster.cuh"
+#include "common/mma.cuh"
+#include "common/wgmma.cuh"
 
 // Grid: (65536 / 256), 256 threads.
 extern "C" __global__ void widen(float* of_half,    // [65536]

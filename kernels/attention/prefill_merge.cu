@@ -1,0 +1,53 @@
+// Puts together what prefill_mma.cu leaves when it shares the keys of a chunk out over the grid: the mean of the
+// partial results, weighted by their sums of weights, which the log-sum-exps hold.
+//
+//   lse = log sum_i e^lse[i]      output = sum_i e^(lse[i] - lse) partial[i]
+//
+// One thread takes four dimensions of a row (one head of one token) through all splits. Flash-decoding: Dao et al.
+// 2023.
+
+#include "common/common.cuh"
+#include "common/dependent_launch.cuh"
+
+constexpr int NUM_THREADS = 128;
+constexpr int ROW_PIECES = HEAD_SIZE / 4;
+
+// Grid: (num_tokens * num_heads * ROW_PIECES / NUM_THREADS), NUM_THREADS threads
+extern "C" __global__ void __launch_bounds__(NUM_THREADS)
+    prefill_merge(Element* __restrict__ output,               // [num_tokens, num_heads, head_size], strided
+                  float* __restrict__ lse,                    // [num_tokens, num_heads], or null
+                  const float4* __restrict__ partial_output,  // [num_splits, num_tokens, num_heads, head_size / 4]
+                  const float* __restrict__ partial_lse,      // [num_splits, num_tokens, num_heads]
+                  const int* __restrict__ cu_seqlens_q,       // [num_seqs + 1]
+                  int num_tokens, int num_seqs, int num_heads, int num_splits, int64 output_token_stride,
+                  int64 output_head_stride) {  // elements
+  let_next_kernel_start();
+  const int64 index = static_cast<int64>(blockIdx.x) * NUM_THREADS + threadIdx.x;
+  const int64 row = index / ROW_PIECES;
+  const int piece = index % ROW_PIECES;
+  const int token = row / num_heads, head = row % num_heads;
+  if (token >= min(num_tokens, cu_seqlens_q[num_seqs])) return;  // rows of no sequence were not computed either
+  wait_for_previous_kernel();
+
+  const int64 split_rows = static_cast<int64>(num_tokens) * num_heads;
+  float top = NEGATIVE_INFINITY;
+  for (int i = 0; i < num_splits; i++) top = fmaxf(top, partial_lse[i * split_rows + row]);
+  float total = 0.0f;
+  float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  for (int i = 0; i < num_splits; i++) {
+    const float part_lse = partial_lse[i * split_rows + row];
+    if (part_lse == NEGATIVE_INFINITY) continue;  // nothing was seen there, and nothing written
+    const float weight = exp2_fast((part_lse - top) * LOG2_E);
+    const float4 part = partial_output[(i * split_rows + row) * ROW_PIECES + piece];
+    total += weight;
+    sum.x += weight * part.x;
+    sum.y += weight * part.y;
+    sum.z += weight * part.z;
+    sum.w += weight * part.w;
+  }
+  const float inverse = total > 0.0f ? 1.0f / total : 0.0f;
+  Element* to = output + token * output_token_stride + head * output_head_stride + 4 * piece;
+  *reinterpret_cast<uint2*>(to) = make_uint2(pack_pair<Element>(sum.x * inverse, sum.y * inverse),
+                                             pack_pair<Element>(sum.z * inverse, sum.w * inverse));
+  if (lse != nullptr && piece == 0) lse[row] = total > 0.0f ? top + logf(total) : NEGATIVE_INFINITY;
+}

@@ -1,0 +1,90 @@
+// One warp's part of a row of logits, read 16 bytes at a time whatever the row's alignment.
+
+#pragma once
+
+#include "common/row.cuh"
+
+constexpr int PIECE = ROW_ELEMENTS;  // logits in 16 bytes
+constexpr int PIECES_AHEAD = 3;      // loads under way in each thread
+
+// What makes tokens that occurred already less likely.
+struct Penalties {
+  float repetition, reciprocal, presence, frequency;  // `reciprocal`: 1 / repetition
+  const short* counts;  // [vocab_size] of the row: times in the output, below 0 if also in the prompt; or null
+
+  __device__ __forceinline__ float apply(float logit, int token) const {
+    const int count = counts[token];
+    if (count == 0) return logit;
+    const float times = static_cast<float>(count & 0x7fff);
+    const float less = __fmul_rn(logit, logit > 0.0f ? reciprocal : repetition);
+    return __fsub_rn(__fsub_rn(less, __fmul_rn(frequency, times)), times > 0.0f ? presence : 0.0f);
+  }
+};
+
+struct RowSlice {
+  const Element* row;  // [vocab_size]
+  Penalties penalties;
+  int vocab_size;
+  int skipped;     // logits of other rows in the piece where this row begins
+  int begin, end;  // pieces of this warp
+
+  __device__ __forceinline__ RowSlice(const Element* row, const Penalties& penalties, int vocab_size, int warp,
+                                      int num_warps)
+      : row(row), penalties(penalties), vocab_size(vocab_size) {
+    skipped = static_cast<int>(reinterpret_cast<uint64>(row) % 16 / sizeof(Element));
+    const int num_pieces = ceil_div(skipped + vocab_size, PIECE);
+    const int each = ceil_div(num_pieces, num_warps);
+    begin = min(warp * each, num_pieces);
+    end = min(begin + each, num_pieces);
+  }
+
+  __device__ __forceinline__ int first_token(int piece) const { return piece * PIECE - skipped; }
+
+  // NOTE: the first and the last piece may hold logits of the neighbours. They are read and put aside: a piece with
+  // one logit of this row in it can be read as a whole.
+  __device__ __forceinline__ uint4 fetch(int piece) const { return load_16(row + first_token(piece)); }
+
+  // What counts as each token's logit; minus infinity outside of the row.
+  __device__ __forceinline__ void convert(uint4 bytes, int piece, float (&logits)[PIECE]) const {
+    const Row elements = as_row(bytes);
+    const int first = first_token(piece);
+#pragma unroll
+    for (int j = 0; j < PIECE; j++) logits[j] = to_float(elements.elements[j]);
+    if (first < 0 || first + PIECE > vocab_size) {
+#pragma unroll
+      for (int j = 0; j < PIECE; j++) {
+        if (static_cast<uint32>(first + j) >= static_cast<uint32>(vocab_size)) logits[j] = NEGATIVE_INFINITY;
+      }
+    }
+    if (penalties.counts != nullptr) {
+#pragma unroll
+      for (int j = 0; j < PIECE; j++) {
+        if (logits[j] != NEGATIVE_INFINITY) logits[j] = penalties.apply(logits[j], first + j);
+      }
+    }
+  }
+
+  // `use(first_token, logits)` for every piece of this lane.
+  // NOTE: the next piece is on its way meanwhile. Not unrolled: the kernel runs once through much code, and what it
+  // waits for most is instructions.
+  template <typename Use>
+  __device__ __forceinline__ void for_each(Use use) const {
+    const int first = begin + threadIdx.x % WARP_SIZE;
+    uint4 next[PIECES_AHEAD];
+#pragma unroll
+    for (int i = 0; i < PIECES_AHEAD; i++) {
+      if (first + i * WARP_SIZE < end) next[i] = fetch(first + i * WARP_SIZE);
+    }
+#pragma unroll 1
+    for (int piece = first; piece < end; piece += WARP_SIZE) {
+      const uint4 bytes = next[0];
+#pragma unroll
+      for (int i = 1; i < PIECES_AHEAD; i++) next[i - 1] = next[i];
+      const int ahead = piece + PIECES_AHEAD * WARP_SIZE;
+      if (ahead < end) next[PIECES_AHEAD - 1] = fetch(ahead);
+      float logits[PIECE];
+      convert(bytes, piece, logits);
+      use(first_token(piece), logits);
+    }
+  }
+};

@@ -1,0 +1,38 @@
+// A product over a few tokens: its sizes, and how warps share the inner dimension. How its weights come is not
+// known here.
+
+#pragma once
+
+#include "common/common.cuh"
+#include "common/dependent_launch.cuh"
+#include "common/row_pieces.cuh"
+
+#ifndef IN_FEATURES
+#define IN_FEATURES 768
+#endif
+#ifndef NUM_WARPS
+#define NUM_WARPS 6
+#endif
+#ifndef TOKEN_TILES
+#define TOKEN_TILES 1
+#endif
+#ifndef NORM
+#define NORM 0
+#endif
+
+enum Norm { NO_NORM = 0, LAYER_NORM = 1, RMS_NORM = 2 };
+
+constexpr int NUM_THREADS = NUM_WARPS * WARP_SIZE;  // that multiply
+constexpr int MAX_TOKENS = 8 * TOKEN_TILES;
+constexpr int STEP = 4 * PIECE;                   // inner elements that the lanes of a row hold at a time
+constexpr int SEGMENT = IN_FEATURES / NUM_WARPS;  // inner elements of a warp
+constexpr int STEPS = SEGMENT / STEP;
+
+static_assert(IN_FEATURES % (NUM_WARPS * STEP) == 0, "every warp gets whole steps");
+
+// What the kernel before has just written: past L1, which may hold what was there before.
+__device__ __forceinline__ uint4 load_fresh_16(const void* address) {
+  return __ldcg(static_cast<const uint4*>(address));
+}
+
+__device__ __forceinline__ Element load_fresh(const Element* address) { return __ldcg(address); }

@@ -1,0 +1,89 @@
+// Queries, keys and values of a decode step, from the norm to their slots in the paged cache, as qkv_to_cache.cu,
+// where the weight is so large that it streams through shared memory.
+//
+// With ROTARY a unit is 4 rows and the 4 that are turned with them, half a head further on.
+
+#include "products/head_places.cuh"
+#include "products/streamed_product.cuh"
+
+#ifndef ROTARY
+#define ROTARY 0
+#endif
+
+constexpr int OUT_ROWS = ROTARY ? UNIT / 2 : UNIT;  // of a unit, one or two of which a thread finishes
+constexpr int TURNED_ROWS = ROTARY ? HALF_HEAD : HEAD_SIZE;
+static_assert(TURNED_ROWS % OUT_ROWS == 0, "a unit is in one head");
+
+// The row of the weight for row `index`, if those that are turned with others are left out.
+__device__ __forceinline__ int first_of_pair(int index) {
+  return index / TURNED_ROWS * HEAD_SIZE + index % TURNED_ROWS;
+}
+
+// What this thread's result of a group is changed by, asked for before the result is there.
+struct Changes {
+  float shift[2] = {};
+  float2 turn = {};  // cosine and sine
+
+  __device__ __forceinline__ void fetch(const Element* bias, const float2* rotations, int position, int row) {
+    if (bias != nullptr) {
+      shift[0] = to_float(bias[row]);
+      if (ROTARY) shift[1] = to_float(bias[row + HALF_HEAD]);
+    }
+    if (ROTARY && position >= 0) turn = rotations[static_cast<int64>(position) * HALF_HEAD + row % HEAD_SIZE];
+  }
+};
+
+// Grid: any number of thread blocks up to units, best one a multiprocessor; (NUM_WARPS + 1) * 32 threads;
+// StreamShared is dynamic shared memory.
+extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 2) streamed_qkv(
+    Element* __restrict__ query,              // [num_tokens, num_heads, HEAD_SIZE]
+    Element* __restrict__ key_cache,          // [num_blocks, num_kv_heads, HEAD_SIZE / 8, BLOCK_SIZE, 8]
+    Element* __restrict__ value_cache,        // [num_blocks, num_kv_heads, HEAD_SIZE, BLOCK_SIZE]
+    const Element* __restrict__ weight,       // [(num_heads + 2 * num_kv_heads) * HEAD_SIZE, IN_FEATURES]
+    const Element* __restrict__ bias,         // one for each row of `weight`, or null
+    const Element* __restrict__ input_rows,   // [num_tokens, IN_FEATURES]
+    const Element* __restrict__ norm_weight,  // [IN_FEATURES], with NORM
+    const Element* __restrict__ norm_bias,    // [IN_FEATURES], or null
+    const int* __restrict__ block_tables,     // [num_tokens, max_blocks_per_seq]
+    const int* __restrict__ positions,        // [num_tokens]; below 0: the token is padding and is not written
+    const float2* __restrict__ rotations,     // [max_positions, HEAD_SIZE / 2] cosine and sine, with ROTARY
+    int num_tokens, int num_heads, int num_kv_heads, int max_blocks_per_seq, int64 key_block_stride,
+    int64 value_block_stride,  // elements
+    float epsilon) {
+  extern __shared__ __align__(128) unsigned char memory[];
+  StreamShared& shared = *reinterpret_cast<StreamShared*>(memory);
+  const int num_units = (num_heads + 2 * num_kv_heads) * HEAD_SIZE / UNIT;
+  prepare_ring(shared);
+  if (copies_weights()) {
+    fill_ring<ROTARY + 1>(shared, weight, num_units,
+                          [](int unit, int run) { return first_of_pair(unit * OUT_ROWS) + run * HALF_HEAD; });
+    return;
+  }
+  const StreamPlace place;
+  const OwnResult<OUT_ROWS> own;
+  TokenSlot slot = {-1, 0};
+  if (own.token < num_tokens) slot = slot_of(positions, block_tables, own.token, max_blocks_per_seq);
+  Changes changes;
+  const auto fetch_changes = [&](int group) {
+    if (own.exists(group, num_units, num_tokens)) {
+      changes.fetch(bias, rotations, slot.position, first_of_pair(own.feature(group)));
+    }
+  };
+  fetch_changes(threadIdx.x / TEAM);
+  StreamInput input;
+  take_input(input, shared, place, input_rows, norm_weight, norm_bias, num_tokens, epsilon);
+  const HeadPlaces places = {query,        key_cache,        value_cache,       num_heads,
+                             num_kv_heads, key_block_stride, value_block_stride};
+  multiply_units(shared, place, input, num_units, [&](int group) {
+    if (!own.exists(group, num_units, num_tokens)) return;
+    const int row = first_of_pair(own.feature(group)), head = row / HEAD_SIZE, dim = row % HEAD_SIZE;
+    float values[2] = {own.total(shared, group) + changes.shift[0]};
+#if ROTARY
+    values[1] = own.total(shared, group, OUT_ROWS) + changes.shift[1];
+    if (places.is_turned(head) && slot.position >= 0) turn_pair(values, changes.turn);
+    places.put(own.token, slot, head, dim + HALF_HEAD, values[1]);
+#endif
+    places.put(own.token, slot, head, dim, values[0]);
+    fetch_changes(group + NUM_TEAMS);
+  });
+}

@@ -1,0 +1,79 @@
+// Numbers that the thread blocks of one running kernel hand to each other, without a barrier: whoever needs one
+// reads it again and again until it is there.
+//
+// A number that is not there yet has all its bits set, a NaN that no arithmetic makes. So the data say by
+// themselves that they have come, and no order of stores is needed. Writers store pairs of 16-bit elements, or
+// floats: 32 bits, which arrive as a whole. Each number is written once in a launch; the one who writes it also
+// marks its place in a second set of memory, which the launch before used and the next one will, as not there yet.
+
+#pragma once
+
+#include "common/common.cuh"
+
+constexpr uint32 NOT_THERE = 0xffffffffu;
+constexpr int MAX_LOOKS = 1 << 26;  // some ten seconds
+
+// Who is kept in the L2 cache longer: what thread blocks tell each other is read a few microseconds later by all of
+// them, while weights pass once. Without a hint the weights of a step push these numbers out to the memory.
+__device__ __forceinline__ uint64 keep_in_cache() {
+  uint64 policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+// `WORDS` words of 32 bits, 1, 2 or 4, at an address that their size divides.
+template <int WORDS>
+__device__ __forceinline__ void look(uint32 (&words)[WORDS], const void* address) {
+  const uint64 policy = keep_in_cache();
+  if constexpr (WORDS == 4) {
+    asm volatile("ld.relaxed.gpu.global.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "l"(address), "l"(policy)
+                 : "memory");
+  } else if constexpr (WORDS == 2) {
+    asm volatile("ld.relaxed.gpu.global.L1::no_allocate.L2::cache_hint.v2.u32 {%0, %1}, [%2], %3;"
+                 : "=r"(words[0]), "=r"(words[1])
+                 : "l"(address), "l"(policy)
+                 : "memory");
+  } else {
+    asm volatile("ld.relaxed.gpu.global.L1::no_allocate.L2::cache_hint.u32 %0, [%1], %2;"
+                 : "=r"(words[0])
+                 : "l"(address), "l"(policy)
+                 : "memory");
+  }
+}
+
+// NOT_THERE is higher than any number that has come: one comparison for all words.
+template <int WORDS>
+__device__ __forceinline__ uint32 highest_of(const uint32 (&words)[WORDS]) {
+  if constexpr (WORDS == 4) return max(max(words[0], words[1]), max(words[2], words[3]));
+  uint32 highest = words[0];
+#pragma unroll
+  for (int w = 1; w < WORDS; w++) highest = max(highest, words[w]);
+  return highest;
+}
+
+// Words of `ROWS` rows that lie `stride` elements apart, once all of the warp's are there. By all lanes of a warp,
+// which stay together: lanes that leave a loop one by one take half a microsecond to meet again.
+template <int ROWS, int WORDS>
+__device__ __forceinline__ void await_words(uint32 (&words)[ROWS][WORDS], const Element* first, int stride) {
+#pragma unroll 1
+  for (int looks = 0;; looks++) {
+    uint32 highest = 0;
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) look<WORDS>(words[r], first + r * stride);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) highest = max(highest, highest_of(words[r]));
+    if (!__any_sync(FULL_WARP, highest == NOT_THERE)) return;
+    if (looks == MAX_LOOKS) __trap();  // a thread block is missing: an error, instead of a GPU that never answers
+  }
+}
+
+__device__ __forceinline__ void publish(uint32* place, uint32 value) {
+  asm volatile("st.relaxed.gpu.global.L2::cache_hint.u32 [%0], %1, %2;" ::"l"(place), "r"(value),
+               "l"(keep_in_cache())
+               : "memory");
+}
+
+// Of a place that nobody looks at in this launch.
+__device__ __forceinline__ void mark_not_there(uint32* place) { publish(place, NOT_THERE); }

@@ -1,0 +1,165 @@
+// What the parts of persistent_decode.cu share: sizes, who does what, the tensors of a layer.
+
+#pragma once
+
+#include "common/mbarrier.cuh"
+#include "common/row_pieces.cuh"
+
+#ifndef HIDDEN
+#define HIDDEN 768
+#endif
+#ifndef MIDDLE
+#define MIDDLE 3072
+#endif
+#ifndef NUM_HEADS
+#define NUM_HEADS 12
+#endif
+#ifndef NUM_BLOCKS
+#define NUM_BLOCKS 132
+#endif
+#ifndef NUM_WARPS
+#define NUM_WARPS 12
+#endif
+#ifndef TOKENS
+#define TOKENS 1
+#endif
+#ifndef SPLITS
+#define SPLITS 1
+#endif
+#ifndef CLUSTER
+#define CLUSTER 1
+#endif
+#ifndef NORM
+#define NORM 1
+#endif
+#ifndef GATED
+#define GATED 0
+#endif
+#ifndef ROTARY
+#define ROTARY 0
+#endif
+
+#ifndef RING
+#define RING 4
+#endif
+
+#ifndef MAX_COPIES
+#define MAX_COPIES 5
+#endif
+
+enum Norm { LAYER_NORM = 1, RMS_NORM = 2 };
+
+constexpr int NUM_THREADS = NUM_WARPS * WARP_SIZE;  // that compute; one more warp copies weights
+constexpr int NUM_TOKENS = TOKENS;
+constexpr int MAX_LAYERS = 32;
+constexpr int NUM_KV_HEADS = NUM_HEADS / GROUP_SIZE;
+constexpr int ATTENDED = NUM_HEADS * HEAD_SIZE;
+constexpr int QKV_ROWS = ATTENDED + 2 * NUM_KV_HEADS * HEAD_SIZE;
+constexpr int UNIT = 8;          // rows
+constexpr int STEP = 4 * PIECE;  // inner elements that the lanes of a row hold at a time
+constexpr int TILE_TOKENS = 32;  // cached tokens of a warp at a time, one a lane
+constexpr int HEAD_PIECES = HEAD_SIZE / PIECE;
+constexpr int WEIGHT_STRIDE = TILE_TOKENS + 8;      // elements between heads; no bank conflicts
+constexpr int PAIR = 4 / sizeof(Element);           // elements of 32 bits
+constexpr int LSE_STRIDE = round_up(NUM_HEADS, 4);  // floats between splits, so that all else starts at 16 bytes
+
+__host__ __device__ constexpr int larger(int a, int b) { return a > b ? a : b; }
+__host__ __device__ constexpr int smaller(int a, int b) { return a < b ? a : b; }
+
+// With CLUSTER thread blocks in a cluster, see roles.cuh; 1: without clusters.
+constexpr bool IS_CLUSTERED = CLUSTER > 1;
+constexpr int SHARES = IS_CLUSTERED ? 2 : SPLITS;  // thread blocks that share the context of a token and KV head
+constexpr int VECTORS = GROUP_SIZE + 2;            // of a KV head: its queries, its key, its value
+
+// Thread blocks that have a token and KV head, those that attend in the first half of a layer, and the others. In
+// the second half all of them have rows of the middle.
+constexpr int NUM_COLUMNS = NUM_TOKENS * NUM_KV_HEADS * (IS_CLUSTERED ? CLUSTER : SPLITS);
+constexpr int NUM_PRODUCERS = NUM_BLOCKS - NUM_TOKENS * NUM_KV_HEADS * SHARES;
+
+__host__ __device__ constexpr int units_of(int rows, int num_blocks) { return ceil_div(rows / UNIT, num_blocks); }
+
+// Units of a thread block behind a norm, in either half of a layer; a gate is next to its value.
+constexpr int MIDDLE_UNITS = units_of(MIDDLE, NUM_BLOCKS);
+constexpr int PAIRED = GATED ? 2 : 1;
+constexpr int QKV_UNITS =
+    IS_CLUSTERED ? ceil_div(VECTORS * HEAD_SIZE / UNIT, CLUSTER) : units_of(QKV_ROWS, NUM_PRODUCERS);
+constexpr int UP_UNITS = MIDDLE_UNITS * PAIRED;
+constexpr int RESULT_ROWS = larger(QKV_UNITS, UP_UNITS) * UNIT;
+constexpr int SUM = RESULT_ROWS, SQUARES = RESULT_ROWS + 1;  // where the moments are among the sums; squares in two
+constexpr int SUM_ROWS = RESULT_ROWS + 3;
+
+// What all thread blocks wait for is published several times, so that fewer of them ask for the same line of
+// memory.
+constexpr int COPIES = MAX_COPIES;
+
+__host__ __device__ constexpr int segment_of(int inner) { return inner / NUM_WARPS; }  // of a warp
+__host__ __device__ constexpr int steps_of(int inner) { return segment_of(inner) / STEP; }
+
+// Where element `k` of a row of `inner` lies that is published to be multiplied: what a lane needs of two steps,
+// which is every other word of a piece of either, lies together.
+__host__ __device__ constexpr int place_of(int inner, int k) {
+  const int within = k % segment_of(inner), step = within / STEP, column = within % STEP / PIECE * 2 + k / 2 % 2;
+  const int paired = step / 2 * 2 + 1 < steps_of(inner);
+  return k - within + step / 2 * 2 * STEP + column * (paired ? 8 : 4) + (paired ? step % 2 * 4 : 0) +
+         k / 4 % 2 * 2 + k % 2;
+}
+
+constexpr int ROW_STRIDE = segment_of(HIDDEN) + 32;  // elements between tokens; no bank conflicts
+constexpr int NORM_STEPS = steps_of(HIDDEN);
+
+// Columns of a product's input: 2t and 2t + 1 are the even and the odd words of token t. Behind a norm they are
+// multiplied by the norm's scales, and as many more columns are the same as it is, for its moments.
+constexpr int COLUMNS = 2 * NUM_TOKENS;
+
+static_assert(HEAD_SIZE == 64, "a lane has two dimensions of the values");
+static_assert(HIDDEN % (NUM_WARPS * STEP) == 0 && MIDDLE % (NUM_WARPS * STEP) == 0, "every warp gets whole steps");
+static_assert(ATTENDED % (NUM_WARPS * STEP) == 0, "every warp gets whole steps");
+static_assert(HIDDEN / UNIT <= NUM_PRODUCERS, "a producer has one unit of the residual stream at most");
+static_assert(!IS_CLUSTERED || (NUM_TOKENS * GROUP_SIZE * SPLITS == 1 && NUM_COLUMNS <= NUM_BLOCKS),
+              "a query each");
+static_assert(NUM_BLOCKS % CLUSTER == 0, "all thread blocks are in clusters");
+static_assert(RESULT_ROWS * NUM_TOKENS <= NUM_THREADS, "a thread has one result at most");
+static_assert(2 * COLUMNS <= 8, "a product has room for the columns of all tokens, twice");
+static_assert(NUM_WARPS % 2 == 0, "sums of two warps at a time");
+
+// What a row of a product behind a norm adds up to, with the norm taken out of the sum: factor * (sum of weights
+// times scaled inputs - mean * `scales`) + `base`, where `scales` is the sum of weights times scales, and `base`
+// that of weights times shifts, and the bias.
+struct RowConstants {
+  float scales, base;
+};
+
+// The tensors of a layer. Biases may be null.
+struct Half {
+  const Element* norm;                 // [HIDDEN]
+  const Element* into;                 // [QKV_ROWS or MIDDLE, HIDDEN]; with GATED gates and then values
+  const RowConstants* into_constants;  // of each row
+  const Element *back, *back_bias;     // [HIDDEN, ATTENDED or MIDDLE]
+};
+struct Layer {
+  Half halves[2];
+  Element* key_cache;    // [num_blocks, NUM_KV_HEADS, HEAD_SIZE / 8, BLOCK_SIZE, 8]
+  Element* value_cache;  // [num_blocks, NUM_KV_HEADS, HEAD_SIZE, BLOCK_SIZE]
+};
+
+// All warps that compute; all warps.
+__device__ __forceinline__ void sync_warps() { sync_named(1, NUM_THREADS); }
+__device__ __forceinline__ void sync_all() { sync_named(2, NUM_THREADS + WARP_SIZE); }
+
+// The thread has read a slot.
+__device__ __forceinline__ void tell_read(uint64& barrier) { arrive(shared_address(&barrier)); }
+
+// Where a lane stands. NOTE: read anew each time. A compiler that knows the thread's number to be the same in every
+// layer works out all addresses before the first one, and holds them in registers that the weights need. But it has
+// to know that there are none below 0, or every quotient takes four instructions.
+struct Place {
+  int thread, lane, warp, g, q;  // g, q as in mma.cuh
+
+  __device__ __forceinline__ Place() {
+    uint32 number;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(number));
+    thread = number & 1023u;
+    lane = thread % WARP_SIZE, warp = thread / WARP_SIZE;
+    g = lane / 4, q = lane % 4;
+  }
+};

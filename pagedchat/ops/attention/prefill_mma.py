@@ -1,0 +1,172 @@
+"""Prefill on tensor cores through `mma`: launches kernels/attention/prefill_mma.cu.
+
+FlashAttention-2 (Dao 2023, arXiv 2307.08691) over the paged cache, for float16 and bfloat16.
+"""
+
+from typing import Protocol
+
+import torch
+
+from pagedchat.jit.driver import gpu
+from pagedchat.jit.launch import f32, get_kernel, i32
+from pagedchat.ops.attention.options import AttentionOptions
+from pagedchat.ops.attention.prefill_plan import choose_splits, choose_tile, max_thread_blocks
+from pagedchat.ops.common.launch import element_name, stream_of
+
+HEAD_SIZES = (64, 80, 96, 112, 128, 256)
+BLOCK_SIZES = (8, 16, 32)
+NO_WINDOW = 2**31 - 1
+MERGE_THREADS = 128
+"""Of a thread block of kernels/attention/prefill_merge.cu; each takes `MERGE_DIMS` dimensions of a row."""
+MERGE_DIMS = 4
+
+
+class Launch(Protocol):
+    """What the launchers of all prefill kernels are; arguments as in `paged_prefill`."""
+
+    def __call__(
+        self,
+        query: torch.Tensor,
+        key_cache: torch.Tensor,
+        value_cache: torch.Tensor,
+        block_tables: torch.Tensor,
+        seq_lens: torch.Tensor,
+        cu_seqlens_q: torch.Tensor,
+        options: AttentionOptions,
+        max_query_len: int,
+        output: torch.Tensor,
+        lse: torch.Tensor | None,
+        *,
+        overlap: bool = False,
+    ) -> None:
+        """Launch on torch's current stream."""
+
+
+def supported(query: torch.Tensor, key_cache: torch.Tensor, options: AttentionOptions) -> bool:
+    """Whether the kernel can do it: 16-bit elements on tensor cores, a cache without gaps, a scale above 0."""
+    device = gpu(query.device.index)
+    capability = device.compute_capability
+    types = (torch.float16, torch.bfloat16) if capability >= (8, 0) else (torch.float16,)
+    head_size, block_size = query.shape[2], key_cache.shape[3]
+    if capability < (7, 5) or query.dtype not in types or options.scale <= 0.0 or not key_cache.is_contiguous():
+        return False
+    if head_size not in HEAD_SIZES or block_size not in BLOCK_SIZES:
+        return False
+    return choose_tile(head_size, block_size, 1, device.shared_bytes) is not None
+
+
+def launch(
+    query: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    block_tables: torch.Tensor,
+    seq_lens: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    options: AttentionOptions,
+    max_query_len: int,
+    output: torch.Tensor,
+    lse: torch.Tensor | None,
+    *,
+    overlap: bool = False,
+) -> None:
+    """Launch the kernel, and the one that merges if the keys are split over the grid.
+
+    Arguments as in `paged_prefill`, checked and readable by 16 bytes.
+    """
+    num_tokens, num_heads, head_size = query.shape
+    num_kv_heads, block_size = key_cache.shape[1], key_cache.shape[3]
+    group_size, device = num_heads // num_kv_heads, gpu(query.device.index)
+    tile = choose_tile(head_size, block_size, max_query_len * group_size, device.shared_bytes)
+    assert tile is not None, "launched without asking `supported`"  # noqa: S101
+    thread_blocks = num_kv_heads * max_thread_blocks(tile, num_tokens * group_size, len(seq_lens))
+    max_keys = min(block_tables.shape[1] * block_size, (options.sliding_window or NO_WINDOW) + max_query_len)
+    num_splits = choose_splits(thread_blocks, max_keys, device.num_multiprocessors)
+    partial = _partial(query, num_splits)
+    slopes = options.alibi_slopes
+    kernel = get_kernel(
+        "prefill_mma",
+        device.index,
+        ELEMENT=element_name(query.dtype),
+        HEAD_SIZE=head_size,
+        BLOCK_SIZE=block_size,
+        GROUP_SIZE=group_size,
+        SOFT_CAP=int(options.cap is not None),
+        ALIBI=int(slopes is not None),
+        NUM_WARPS=tile.num_warps,
+        WARP_ROWS=tile.warp_rows,
+        TILE_KEYS=tile.keys,
+        STAGES=tile.stages,
+        MIN_THREAD_BLOCKS=tile.min_thread_blocks,
+        QUERY_IN_REGISTERS=int(tile.query_in_registers),
+        SPLIT_KEYS=int(num_splits > 1),
+    )
+    shared_bytes = tile.shared_bytes(head_size, block_size)
+    kernel.allow_shared(shared_bytes)
+    args = (
+        output.data_ptr(),
+        partial[1].data_ptr() if num_splits > 1 else _pointer(lse),
+        partial[0].data_ptr(),
+        query.data_ptr(),
+        key_cache.data_ptr(),
+        value_cache.data_ptr(),
+        block_tables.data_ptr(),
+        seq_lens.data_ptr(),
+        cu_seqlens_q.data_ptr(),
+        _pointer(slopes),
+        i32(num_tokens),
+        i32(len(seq_lens)),
+        i32(num_kv_heads),
+        i32(block_tables.stride(0)),
+        query.stride(0),
+        query.stride(1),
+        output.stride(0),
+        output.stride(1),
+        i32(options.sliding_window or NO_WINDOW),
+        f32(options.scale),
+        f32(options.cap or 0.0),
+    )
+    grid = (thread_blocks, num_splits)
+    kernel.launch(
+        grid, 32 * tile.num_warps, args, stream=stream_of(query), shared_bytes=shared_bytes, overlap=overlap
+    )
+    if num_splits > 1:
+        _merge(output, lse, partial, cu_seqlens_q, overlap)
+
+
+def _partial(query: torch.Tensor, num_splits: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Results `[num_splits, num_tokens, num_heads, head_size]` and log-sum-exps, float32; empty without a split."""
+    shape = (num_splits if num_splits > 1 else 0, *query.shape)
+    results = torch.empty(shape, dtype=torch.float32, device=query.device)
+    return results, torch.empty(shape[:3], dtype=torch.float32, device=query.device)
+
+
+def _merge(
+    output: torch.Tensor,
+    lse: torch.Tensor | None,
+    partial: tuple[torch.Tensor, torch.Tensor],
+    cu_seqlens_q: torch.Tensor,
+    overlap: bool,
+) -> None:
+    num_splits, num_tokens, num_heads, head_size = partial[0].shape
+    kernel = get_kernel(
+        "prefill_merge", output.device.index, ELEMENT=element_name(output.dtype), HEAD_SIZE=head_size
+    )
+    args = (
+        output.data_ptr(),
+        _pointer(lse),
+        partial[0].data_ptr(),
+        partial[1].data_ptr(),
+        cu_seqlens_q.data_ptr(),
+        i32(num_tokens),
+        i32(len(cu_seqlens_q) - 1),
+        i32(num_heads),
+        i32(num_splits),
+        output.stride(0),
+        output.stride(1),
+    )
+    grid = -(-num_tokens * num_heads * (head_size // MERGE_DIMS) // MERGE_THREADS)
+    kernel.launch(grid, MERGE_THREADS, args, stream=stream_of(output), overlap=overlap)
+
+
+def _pointer(tensor: torch.Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()

@@ -1,0 +1,89 @@
+"""How `prefill_mma` cuts up its work: rows and keys of a thread block, and how often the keys are split.
+
+Arithmetic only. The tiles were chosen by measuring on an H200; the shared memory is what bounds them elsewhere.
+"""
+
+from dataclasses import dataclass
+
+MIN_SPLIT_KEYS = 512
+"""A thread block with fewer keys to walk costs more in merging than it saves."""
+THREAD_BLOCKS = 2
+"""For each multiprocessor."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillTile:
+    """The compile-time constants of kernels/attention/prefill_mma.cu."""
+
+    num_warps: int
+    warp_rows: int
+    """Query rows of a warp: 32 read each key half as often, 16 leave registers for wide heads."""
+    keys: int
+    stages: int = 2
+    """Tiles of keys in shared memory: one in use, the others on their way."""
+    min_thread_blocks: int = 1
+    query_in_registers: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Query rows of a thread block."""
+        return self.num_warps * self.warp_rows
+
+    def shared_bytes(self, head_size: int, block_size: int) -> int:
+        """`QUERY_TILE_BYTES + STAGES * STAGE_BYTES` of the kernel."""
+        octets = block_size // 8
+        padding = 8 // octets if octets > 1 else 0  # rows of V
+        stage = 2 * self.keys * (head_size + head_size + padding)
+        return 2 * self.rows * head_size + self.stages * stage
+
+
+WIDE = {
+    64: [PrefillTile(4, 32, 64)],
+    80: [PrefillTile(4, 32, 64)],
+    96: [PrefillTile(4, 32, 64)],
+    112: [PrefillTile(4, 32, 64)],
+    128: [PrefillTile(4, 32, 64)],
+    256: [],
+}
+"""By head size, the best first."""
+NARROW = [PrefillTile(4, 16, 64), PrefillTile(4, 16, 32), PrefillTile(2, 16, 32)]
+"""For chunks of few rows, and where the wide ones do not fit."""
+
+
+def choose_tile(head_size: int, block_size: int, num_rows: int, shared_limit: int) -> PrefillTile | None:
+    """The tile for chunks of up to `num_rows` query rows; None where none fits into shared memory.
+
+    Args:
+        head_size: 64, 80, 96, 112, 128 or 256.
+        block_size: token slots in a block.
+        num_rows: heads of a group times tokens of the longest chunk.
+        shared_limit: bytes that a thread block may have.
+    """
+    wide = WIDE[head_size] if num_rows > NARROW[0].rows else []
+    for tile in [*wide, *NARROW]:
+        if tile.shared_bytes(head_size, block_size) <= shared_limit:
+            return tile
+    return None
+
+
+def max_thread_blocks(tile: PrefillTile, num_rows: int, num_seqs: int) -> int:
+    """Tiles of all sequences, for one KV head; not fewer than any lengths of the same sum need.
+
+    Args:
+        tile: rows of a thread block.
+        num_rows: heads of a group times tokens of the batch.
+        num_seqs: sequences.
+    """
+    return num_rows // tile.rows + num_seqs
+
+
+def choose_splits(thread_blocks: int, max_keys: int, num_multiprocessors: int) -> int:
+    """Thread blocks that share the keys of one tile of queries.
+
+    Args:
+        thread_blocks: without a split.
+        max_keys: tokens that a query sees at most.
+        num_multiprocessors: of the GPU.
+    """
+    wanted = THREAD_BLOCKS * num_multiprocessors // thread_blocks
+    return max(1, min(wanted, max_keys // MIN_SPLIT_KEYS))

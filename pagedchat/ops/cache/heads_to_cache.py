@@ -1,0 +1,134 @@
+"""From the product of a layer's input to its place in the cache, for one token of each of many sequences.
+
+Rotation by position (Su et al. 2021, arXiv 2104.09864) and the write into the paged cache, in one launch.
+`qkv_to_cache` does this together with the product, for a few sequences.
+"""
+
+import torch
+
+from pagedchat.jit.launch import get_kernel, i32
+from pagedchat.ops.cache.layout import CacheSizes, check_paged_cache, row_elements
+from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
+from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
+from pagedchat.ops.common.launch import can_overlap, element_name, on_cuda, stream_of
+from pagedchat.ops.common.rotation import rotate_heads
+from pagedchat.ops.products.small_batch_linear import address
+from pagedchat.ops.sampling.decode_state import slots_of
+
+NAME = "heads_to_cache"
+_THREADS = 256
+
+
+def heads_to_cache(
+    heads: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    block_tables: torch.Tensor,
+    positions: torch.Tensor,
+    *,
+    rotations: torch.Tensor | None = None,
+    overlap: bool = False,
+) -> torch.Tensor:
+    """Write keys and values into their slots.
+
+    Args:
+        heads: `[num_tokens, num_heads + 2 * num_kv_heads, head_size]`, contiguous: query heads, key heads, value
+            heads. Its queries are turned in place.
+        key_cache: `[num_blocks, num_kv_heads, head_size / x, block_size, x]`, written.
+        value_cache: `[num_blocks, num_kv_heads, head_size, block_size]`, written.
+        block_tables: `[num_tokens, max_blocks_per_seq]`, int32, contiguous.
+        positions: `[num_tokens]`, int32; below 0 the token is padding, of which nothing is written.
+        rotations: `[max_positions, head_size / 2, 2]`, float32: cosine and sine of every position's angles.
+        overlap: the launch may begin before the kernel before it has ended, which makes `heads`; positions and
+            block tables are read before that.
+
+    Returns:
+        The queries, `[num_tokens, num_heads, head_size]`, a view of `heads`.
+
+    Raises:
+        ValueError: shapes or types that do not go together.
+    """
+    sizes = check_paged_cache(key_cache, value_cache)
+    _check(heads, key_cache, block_tables, positions, rotations, sizes)
+    whole_pieces = rotations is None or rotations.shape[1] % row_elements(heads.dtype) == 0
+    if on_cuda(heads) and whole_pieces:
+        _launch(heads, key_cache, value_cache, block_tables, positions, rotations, sizes, overlap)
+    else:
+        _write(heads, key_cache, value_cache, block_tables, positions, rotations, sizes)
+    return heads[:, : heads.shape[1] - 2 * sizes.num_kv_heads]
+
+
+def _check(
+    heads: torch.Tensor,
+    key_cache: torch.Tensor,
+    block_tables: torch.Tensor,
+    positions: torch.Tensor,
+    rotations: torch.Tensor | None,
+    sizes: CacheSizes,
+) -> None:
+    check_shape("heads", heads, None, None, sizes.head_size)
+    check_same_type("key_cache", key_cache, heads)
+    check_shape("block_tables", block_tables, len(heads), None)
+    check_shape("positions", positions, len(heads))
+    for name, tensor in (("block_tables", block_tables), ("positions", positions)):
+        check_dtype(name, tensor, torch.int32)
+    if rotations is not None:
+        check_shape("rotations", rotations, None, sizes.head_size // 2, 2)
+        check_dtype("rotations", rotations, torch.float32)
+    if heads.shape[1] <= 2 * sizes.num_kv_heads:
+        raise ValueError(f"heads has {heads.shape[1]} heads, expected more than {2 * sizes.num_kv_heads}")
+    for name, tensor in (("heads", heads), ("block_tables", block_tables)):
+        if not tensor.is_contiguous():
+            raise ValueError(f"{name} is not contiguous")
+
+
+def _write(
+    heads: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    block_tables: torch.Tensor,
+    positions: torch.Tensor,
+    rotations: torch.Tensor | None,
+    sizes: CacheSizes,
+) -> None:
+    if rotations is not None:
+        turned = heads[:, : heads.shape[1] - sizes.num_kv_heads]
+        turned.copy_(rotate_heads(turned, rotations[positions.clamp(min=0).long()]))
+    key, value = heads[:, -2 * sizes.num_kv_heads :].chunk(2, dim=1)
+    reshape_and_cache(key, value, key_cache, value_cache, slots_of(positions, block_tables, sizes.block_size))
+
+
+def _launch(
+    heads: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    block_tables: torch.Tensor,
+    positions: torch.Tensor,
+    rotations: torch.Tensor | None,
+    sizes: CacheSizes,
+    overlap: bool,
+) -> None:
+    kernel = get_kernel(
+        NAME,
+        heads.device.index,
+        ELEMENT=element_name(heads.dtype),
+        HEAD_SIZE=sizes.head_size,
+        BLOCK_SIZE=sizes.block_size,
+        ROTARY=int(rotations is not None),
+    )
+    args = (
+        heads.data_ptr(),
+        key_cache.data_ptr(),
+        value_cache.data_ptr(),
+        block_tables.data_ptr(),
+        positions.data_ptr(),
+        address(rotations),
+        i32(heads.shape[1] - 2 * sizes.num_kv_heads),
+        i32(sizes.num_kv_heads),
+        i32(block_tables.shape[1]),
+        key_cache.stride(0),
+        value_cache.stride(0),
+    )
+    grid = (len(heads), 2 if rotations is None else 3)
+    overlap = overlap and can_overlap(heads.device)
+    kernel.launch(grid, _THREADS, args, stream=stream_of(heads), overlap=overlap)

@@ -1,0 +1,90 @@
+"""The cache layout of PagedAttention (Kwon et al. 2023, arXiv 2309.06180), and token-major tensors to and from it.
+
+    key_cache    [num_blocks, num_kv_heads, head_size / x, block_size, x]    x elements are 16 bytes
+    value_cache  [num_blocks, num_kv_heads, head_size, block_size]
+
+The keys and the values of one head in one block are each one contiguous tile, made of rows of at least 16 bytes.
+"""
+
+from typing import NamedTuple
+
+import torch
+
+from pagedchat.ops.common.checks import check_same_type, check_shape
+
+ROW_BYTES = 16
+"""Bytes in a row of the key cache: what one thread reads at a time."""
+
+
+def row_elements(dtype: torch.dtype) -> int:
+    """`x`: how many elements of the type a row of the key cache holds."""
+    return ROW_BYTES // dtype.itemsize
+
+
+def key_cache_shape(
+    num_blocks: int, num_kv_heads: int, head_size: int, block_size: int, dtype: torch.dtype
+) -> tuple[int, int, int, int, int]:
+    """Shape of the key cache.
+
+    Raises:
+        ValueError: the head size is no multiple of a row.
+    """
+    x = row_elements(dtype)
+    if head_size % x:
+        raise ValueError(f"head_size is {head_size}, expected a multiple of {x} for {dtype}")
+    return num_blocks, num_kv_heads, head_size // x, block_size, x
+
+
+def value_cache_shape(
+    num_blocks: int, num_kv_heads: int, head_size: int, block_size: int
+) -> tuple[int, int, int, int]:
+    """Shape of the value cache."""
+    return num_blocks, num_kv_heads, head_size, block_size
+
+
+def to_token_major(key_cache: torch.Tensor, value_cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Copy a paged cache into two tensors `[num_blocks, block_size, num_kv_heads, head_size]`.
+
+    Args:
+        key_cache: `[num_blocks, num_kv_heads, head_size / x, block_size, x]`.
+        value_cache: `[num_blocks, num_kv_heads, head_size, block_size]`.
+    """
+    key = key_cache.permute(0, 3, 1, 2, 4).flatten(3)  # [num_blocks, block_size, num_kv_heads, head_size]
+    return key.contiguous(), value_cache.permute(0, 3, 1, 2).contiguous()
+
+
+def from_token_major(key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Copy keys and values `[num_blocks, block_size, num_kv_heads, head_size]` into a new paged cache.
+
+    Raises:
+        ValueError: the head size is no multiple of a row.
+    """
+    num_blocks, block_size, num_kv_heads, head_size = key.shape
+    x = key_cache_shape(num_blocks, num_kv_heads, head_size, block_size, key.dtype)[-1]
+    rows = key.reshape(num_blocks, block_size, num_kv_heads, head_size // x, x)
+    return rows.permute(0, 2, 3, 1, 4).contiguous(), value.permute(0, 2, 3, 1).contiguous()
+
+
+class CacheSizes(NamedTuple):
+    """What the two tensors of a paged cache agree on."""
+
+    num_blocks: int
+    num_kv_heads: int
+    head_size: int
+    block_size: int
+
+
+def check_paged_cache(key_cache: torch.Tensor, value_cache: torch.Tensor) -> CacheSizes:
+    """Sizes of a paged cache.
+
+    Raises:
+        ValueError: the tensors differ in type, device or sizes, or a block is not one run of memory.
+    """
+    check_shape("value_cache", value_cache, None, None, None, None)
+    check_same_type("value_cache", value_cache, key_cache)
+    sizes = CacheSizes(*value_cache.shape)
+    check_shape("key_cache", key_cache, *key_cache_shape(*sizes, key_cache.dtype))
+    for name, cache in (("key_cache", key_cache), ("value_cache", value_cache)):
+        if cache.shape[0] > 0 and not cache[0].is_contiguous():
+            raise ValueError(f"{name} has strides {list(cache.stride())}, expected contiguous blocks")
+    return sizes

@@ -1,0 +1,103 @@
+"""The end of a decode step of a few sequences: the last norm, the product with the vocabulary, the next tokens."""
+
+import torch
+from torch.nn import functional
+
+from pagedchat.jit.driver import gpu
+from pagedchat.jit.launch import f32, get_kernel, i32
+from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
+from pagedchat.ops.common.launch import on_cuda
+from pagedchat.ops.common.norm import Norm, check_norm
+from pagedchat.ops.products.product_launch import ProductLaunch, product_constants, streamed_launch
+from pagedchat.ops.products.small_batch_linear import address, has_kernels_for
+from pagedchat.ops.products.small_batch_plan import head_shared_bytes, plan_head
+from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax, state_addresses
+
+NAME = "next_token"
+STREAMED = "streamed_vocabulary"
+_THREAD_BLOCKS = 2
+"""Of `logits_argmax` on a multiprocessor: enough to keep the memory busy, few enough to share the norm's work."""
+
+
+def logits_argmax(
+    state: DecodeState,
+    logits: torch.Tensor,
+    input_rows: torch.Tensor,
+    weight: torch.Tensor,
+    *,
+    norm: Norm | None = None,
+    best: torch.Tensor,
+    overlap: bool = False,
+) -> None:
+    """The last norm and product; every row's most likely token is its next one, and the state moves on.
+
+    Args:
+        state: written.
+        logits: `[num_tokens, vocab_size]`, written.
+        input_rows: `[num_tokens, in_features]`.
+        weight: `[vocab_size, in_features]`.
+        norm: of the input rows.
+        best: `[num_tokens]` or more, int64, zero between launches.
+        overlap: as in `small_batch_linear`.
+
+    Raises:
+        ValueError: shapes or types that do not go together.
+    """
+    state.check()
+    num_tokens = len(state.token_ids)
+    check_shape("input_rows", input_rows, num_tokens, weight.shape[1])
+    check_shape("logits", logits, num_tokens, weight.shape[0])
+    check_dtype("best", best, torch.int64)
+    for name, tensor in (("weight", weight), ("logits", logits)):
+        check_same_type(name, tensor, input_rows)
+    if norm is not None:
+        check_norm(norm, input_rows)
+    launch = _head_launch(input_rows, weight, norm)
+    if launch is not None:
+        _launch_head(launch, state, logits, input_rows, weight, norm, best, overlap)
+        return
+    rows = norm.apply(input_rows) if norm else input_rows
+    logits.copy_(functional.linear(rows, weight))
+    advance_by_argmax(state, logits)
+
+
+def _head_launch(rows: torch.Tensor, weight: torch.Tensor, norm: Norm | None) -> ProductLaunch | None:
+    if not on_cuda(rows) or not has_kernels_for(rows):
+        return None
+    launch = streamed_launch(STREAMED, rows, weight, norm)
+    device = gpu(rows.device.index)
+    plan = plan_head(rows.shape[1], rows.shape[0], norm is not None, device.shared_bytes)
+    if launch is not None or plan is None:
+        return launch
+    constants = {**product_constants(rows, norm), "NUM_WARPS": plan.num_warps, "TOKEN_TILES": plan.token_tiles}
+    kernel = get_kernel(NAME, rows.device.index, "logits_argmax", **constants)
+    shared = head_shared_bytes(rows.shape[1], plan, norm is not None)
+    kernel.allow_shared(shared)
+    return ProductLaunch(kernel, _THREAD_BLOCKS * device.num_multiprocessors, plan.num_threads, shared)
+
+
+def _launch_head(
+    launch: ProductLaunch,
+    state: DecodeState,
+    logits: torch.Tensor,
+    rows: torch.Tensor,
+    weight: torch.Tensor,
+    norm: Norm | None,
+    best: torch.Tensor,
+    overlap: bool,
+) -> None:
+    args = (
+        *state_addresses(state),
+        logits.data_ptr(),
+        best.data_ptr(),
+        state.arrivals.data_ptr(),
+        weight.data_ptr(),
+        rows.data_ptr(),
+        address(norm.weight if norm else None),
+        address(norm.bias if norm else None),
+        i32(rows.shape[0]),
+        i32(weight.shape[0]),
+        i32(len(state.history)),
+        f32(norm.eps if norm else 0.0),
+    )
+    launch.run(args, rows, overlap)

@@ -1,0 +1,109 @@
+"""Which kernel makes a product over a few tokens of a decode step, and how it is launched.
+
+There are two of each: one whose thread blocks take their weights into registers, and one that streams large weights
+through shared memory. Both take the same arguments, which only the op knows.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from pagedchat.jit.arguments import Argument
+from pagedchat.jit.driver import gpu
+from pagedchat.jit.launch import Kernel, get_kernel
+from pagedchat.jit.variant import Constant
+from pagedchat.ops.common.launch import can_overlap, element_name, stream_of
+from pagedchat.ops.common.norm import Norm
+from pagedchat.ops.products.small_batch_plan import TILE_ROWS, plan_product
+from pagedchat.ops.products.streamed_plan import UNIT, StreamPlan, plan_stream
+
+STREAMED = {"small_batch_linear": "streamed_linear", "qkv_to_cache": "streamed_qkv"}
+"""Kernels that take their weights into registers, with those that stream them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProductLaunch:
+    """A variant, and the size of its launch."""
+
+    kernel: Kernel
+    grid: int
+    num_threads: int
+    shared_bytes: int = 0
+
+    def run(self, args: Sequence[Argument], rows: torch.Tensor, overlap: bool) -> None:
+        """Queue it.
+
+        Args:
+            args: of the kernel.
+            rows: on its GPU.
+            overlap: it may begin before the kernel before it has ended, where the GPU can do that.
+        """
+        self.kernel.launch(
+            self.grid,
+            self.num_threads,
+            args,
+            stream=stream_of(rows),
+            shared_bytes=self.shared_bytes,
+            overlap=overlap and can_overlap(rows.device),
+        )
+
+
+def product_launch(
+    stem: str, rows: torch.Tensor, weight: torch.Tensor, norm: Norm | None, **constants: Constant
+) -> ProductLaunch | None:
+    """The launch of the kernel `stem`, or of the one that streams; None where neither does the product.
+
+    Args:
+        stem: one of `STREAMED`.
+        rows: `[num_tokens, in_features]`, the input.
+        weight: `[num_rows, in_features]`.
+        norm: of the input.
+        constants: of both kernels, besides those of the product.
+    """
+    launch = streamed_launch(STREAMED[stem], rows, weight, norm, **constants)
+    plan = plan_product(rows.shape[1], rows.shape[0], norm is not None)
+    if launch is not None or plan is None:
+        return launch
+    tuned: dict[str, Constant] = {"NUM_WARPS": plan.num_warps, "TOKEN_TILES": plan.token_tiles}
+    kernel = get_kernel(stem, rows.device.index, stem, **product_constants(rows, norm), **tuned, **constants)
+    return ProductLaunch(kernel, weight.shape[0] // TILE_ROWS, plan.num_threads)
+
+
+def streamed_launch(
+    stem: str, rows: torch.Tensor, weight: torch.Tensor, norm: Norm | None, **constants: Constant
+) -> ProductLaunch | None:
+    """As `product_launch`, of a kernel that streams; None where it cannot, or another one is as fast."""
+    plan = _stream_plan(rows, len(weight), norm)
+    if plan is None:
+        return None
+    known = product_constants(rows, norm)
+    kernel = get_kernel(stem, rows.device.index, stem, **known, **plan.constants, **constants)
+    shared = plan.shared_bytes(rows.shape[1], norm is not None)
+    kernel.allow_shared(shared)
+    kernel.prefer_shared()
+    grid = min(-(-len(weight) // UNIT), gpu(rows.device.index).num_multiprocessors)
+    return ProductLaunch(kernel, grid, plan.num_threads, shared)
+
+
+def product_constants(rows: torch.Tensor, norm: Norm | None) -> dict[str, Constant]:
+    """What every kernel with such a product wants to know."""
+    return {
+        "ELEMENT": element_name(rows.dtype),
+        "IN_FEATURES": rows.shape[1],
+        "NORM": norm.constant if norm else 0,
+    }
+
+
+def _stream_plan(rows: torch.Tensor, num_rows: int, norm: Norm | None) -> StreamPlan | None:
+    if not can_overlap(rows.device):  # the same GPUs have bulk copies
+        return None
+    device = gpu(rows.device.index)
+    return plan_stream(
+        rows.shape[1],
+        num_rows,
+        rows.shape[0],
+        normed=norm is not None,
+        num_multiprocessors=device.num_multiprocessors,
+        shared_limit=device.shared_bytes,
+    )

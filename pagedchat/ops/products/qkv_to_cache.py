@@ -1,0 +1,190 @@
+"""From a layer's input to its queries and its place in the cache, for the one token of a few sequences each.
+
+Norm, one product for queries, keys and values, rotation by position (Su et al. 2021, arXiv 2104.09864), and the
+write into the paged cache, in one launch.
+"""
+
+import torch
+from torch.nn import functional
+
+from pagedchat.jit.launch import f32, i32
+from pagedchat.ops.cache.layout import CacheSizes, check_paged_cache
+from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
+from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
+from pagedchat.ops.common.launch import on_cuda
+from pagedchat.ops.common.norm import Norm, check_norm
+from pagedchat.ops.common.rotation import rotate_heads
+from pagedchat.ops.products.product_launch import ProductLaunch, product_launch
+from pagedchat.ops.products.small_batch_linear import address, has_kernels_for
+from pagedchat.ops.products.small_batch_plan import plan_product
+from pagedchat.ops.sampling.decode_state import slots_of
+
+NAME = "qkv_to_cache"
+
+
+def qkv_to_cache(
+    query: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    input_rows: torch.Tensor,
+    weight: torch.Tensor,
+    block_tables: torch.Tensor,
+    positions: torch.Tensor,
+    *,
+    bias: torch.Tensor | None = None,
+    norm: Norm | None = None,
+    rotations: torch.Tensor | None = None,
+    overlap: bool = False,
+) -> None:
+    """Write the queries, and the keys and values into their slots. What the kernel cannot do, torch does.
+
+    Args:
+        query: `[num_tokens, num_heads, head_size]`, written.
+        key_cache: `[num_blocks, num_kv_heads, head_size / x, block_size, x]`, written.
+        value_cache: `[num_blocks, num_kv_heads, head_size, block_size]`, written.
+        input_rows: `[num_tokens, in_features]`.
+        weight: `[(num_heads + 2 * num_kv_heads) * head_size, in_features]`: query heads, key heads, value heads.
+        block_tables: `[num_tokens, max_blocks_per_seq]`, int32.
+        positions: `[num_tokens]`, int32; below 0 the token is padding: nothing of it is written but its query.
+        bias: one number for each row of `weight`.
+        norm: of the input rows.
+        rotations: `[max_positions, head_size / 2, 2]`, float32: cosine and sine of every position's angles.
+        overlap: as in `small_batch_linear`; positions and block tables are read before the wait.
+
+    Raises:
+        ValueError: shapes or types that do not go together.
+    """
+    sizes = check_paged_cache(key_cache, value_cache)
+    _check(query, key_cache, input_rows, weight, block_tables, positions, bias, norm, rotations, sizes)
+    launch = None
+    if _multiplies(input_rows, norm, rotations):
+        constants = {
+            "HEAD_SIZE": sizes.head_size,
+            "BLOCK_SIZE": sizes.block_size,
+            "ROTARY": int(rotations is not None),
+        }
+        launch = product_launch(NAME, input_rows, weight, norm, **constants)
+    if launch is None:
+        rows = norm.apply(input_rows) if norm else input_rows
+        heads = functional.linear(rows, weight, bias).view(len(rows), -1, sizes.head_size)
+        _write(query, key_cache, value_cache, heads, block_tables, positions, rotations, sizes)
+    else:
+        caches = (key_cache, value_cache)
+        _launch(
+            launch,
+            query,
+            caches,
+            input_rows,
+            weight,
+            block_tables,
+            positions,
+            bias,
+            norm,
+            rotations,
+            sizes,
+            overlap,
+        )
+
+
+def _multiplies(rows: torch.Tensor, norm: Norm | None, rotations: torch.Tensor | None) -> bool:
+    if not on_cuda(rows) or not has_kernels_for(rows):
+        return False
+    if rotations is not None and rotations.shape[1] % 8:
+        return False
+    return plan_product(rows.shape[1], rows.shape[0], norm is not None) is not None
+
+
+def _check(
+    query: torch.Tensor,
+    key_cache: torch.Tensor,
+    rows: torch.Tensor,
+    weight: torch.Tensor,
+    block_tables: torch.Tensor,
+    positions: torch.Tensor,
+    bias: torch.Tensor | None,
+    norm: Norm | None,
+    rotations: torch.Tensor | None,
+    sizes: CacheSizes,
+) -> None:
+    check_shape("input_rows", rows, None, None)
+    check_shape("query", query, rows.shape[0], None, sizes.head_size)
+    num_rows = (query.shape[1] + 2 * sizes.num_kv_heads) * sizes.head_size
+    check_shape("weight", weight, num_rows, rows.shape[1])
+    check_shape("block_tables", block_tables, rows.shape[0], None)
+    check_shape("positions", positions, rows.shape[0])
+    for name, tensor in (("query", query), ("weight", weight), ("key_cache", key_cache)):
+        check_same_type(name, tensor, rows)
+    for name, tensor in (("block_tables", block_tables), ("positions", positions)):
+        check_dtype(name, tensor, torch.int32)
+    if bias is not None:
+        check_shape("bias", bias, num_rows)
+        check_same_type("bias", bias, rows)
+    if rotations is not None:
+        check_shape("rotations", rotations, None, sizes.head_size // 2, 2)
+        check_dtype("rotations", rotations, torch.float32)
+    if norm is not None:
+        check_norm(norm, rows)
+    for name, tensor in (
+        ("query", query),
+        ("input_rows", rows),
+        ("weight", weight),
+        ("block_tables", block_tables),
+    ):
+        if not tensor.is_contiguous():
+            raise ValueError(f"{name} is not contiguous")
+
+
+def _write(
+    query: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    heads: torch.Tensor,
+    block_tables: torch.Tensor,
+    positions: torch.Tensor,
+    rotations: torch.Tensor | None,
+    sizes: CacheSizes,
+) -> None:
+    num_heads, num_kv_heads = query.shape[1], sizes.num_kv_heads
+    if rotations is not None:
+        turned = rotate_heads(heads[:, : num_heads + num_kv_heads], rotations[positions.clamp(min=0).long()])
+        heads = torch.cat((turned, heads[:, num_heads + num_kv_heads :]), dim=1)
+    query.copy_(heads[:, :num_heads])
+    key, value = heads[:, num_heads:].chunk(2, dim=1)
+    reshape_and_cache(key, value, key_cache, value_cache, slots_of(positions, block_tables, sizes.block_size))
+
+
+def _launch(
+    launch: ProductLaunch,
+    query: torch.Tensor,
+    caches: tuple[torch.Tensor, torch.Tensor],
+    rows: torch.Tensor,
+    weight: torch.Tensor,
+    block_tables: torch.Tensor,
+    positions: torch.Tensor,
+    bias: torch.Tensor | None,
+    norm: Norm | None,
+    rotations: torch.Tensor | None,
+    sizes: CacheSizes,
+    overlap: bool,
+) -> None:
+    args = (
+        query.data_ptr(),
+        caches[0].data_ptr(),
+        caches[1].data_ptr(),
+        weight.data_ptr(),
+        address(bias),
+        rows.data_ptr(),
+        address(norm.weight if norm else None),
+        address(norm.bias if norm else None),
+        block_tables.data_ptr(),
+        positions.data_ptr(),
+        address(rotations),
+        i32(rows.shape[0]),
+        i32(query.shape[1]),
+        i32(sizes.num_kv_heads),
+        i32(block_tables.shape[1]),
+        caches[0].stride(0),
+        caches[1].stride(0),
+        f32(norm.eps if norm else 0.0),
+    )
+    launch.run(args, rows, overlap)

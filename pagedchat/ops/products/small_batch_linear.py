@@ -1,0 +1,169 @@
+"""The linear layers of a decode step with what comes before and after them, for a few tokens.
+
+`output = residual + activation(weight @ norm(input) + bias)`, in one launch that reads the weights as fast as the
+memory gives them. Gated feed-forwards (Shazeer 2020, arXiv 2002.05202) with `paired`.
+"""
+
+from functools import cache
+from typing import Literal
+
+import torch
+from torch.nn import functional
+
+from pagedchat.jit.launch import f32, i32
+from pagedchat.ops.common.checks import check_same_type, check_shape
+from pagedchat.ops.common.launch import on_cuda
+from pagedchat.ops.common.norm import Norm, check_norm
+from pagedchat.ops.products.product_launch import ProductLaunch, product_launch
+from pagedchat.ops.products.small_batch_plan import TILE_ROWS, has_small_batch_kernels, plan_product
+
+Activation = Literal["none", "relu", "silu"]
+ACTIVATIONS: dict[Activation, int] = {"none": 0, "relu": 1, "silu": 2}
+"""The `ACTIVATION` constant of kernels."""
+NAME = "small_batch_linear"
+
+
+def small_batch_linear(
+    input_rows: torch.Tensor,
+    weight: torch.Tensor,
+    *,
+    bias: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
+    norm: Norm | None = None,
+    activation: Activation = "none",
+    paired: bool = False,
+    output: torch.Tensor | None = None,
+    overlap: bool = False,
+) -> torch.Tensor:
+    """A product with its neighbours. Where the kernel cannot do it (`can_multiply`), torch does.
+
+    Args:
+        input_rows: `[num_tokens, in_features]`.
+        weight: `[out_features, in_features]`; with `paired` `[2 * out_features, in_features]`, gates first.
+        bias: `[out_features]`; not with `paired`.
+        residual: `[num_tokens, out_features]`, added at the end; may be `output`.
+        norm: of the input rows.
+        activation: after the bias; with `paired` of the gates alone.
+        paired: the result is `activation(gate) * value`.
+        output: `[num_tokens, out_features]`, written; a new one by default.
+        overlap: the launch may begin before the kernel before it has ended; it waits before it reads the input and
+            the residual. Only where the kernel before waits for those before it.
+
+    Returns:
+        `output`. All tensors are contiguous and of one type.
+
+    Raises:
+        ValueError: shapes or types that do not go together.
+    """
+    num_tokens, out_features = input_rows.shape[0], weight.shape[0] // (2 if paired else 1)
+    _check(input_rows, weight, bias, residual, norm, paired, output)
+    target = input_rows.new_empty(num_tokens, out_features) if output is None else output
+    constants = {"ACTIVATION": ACTIVATIONS[activation], "PAIRED": int(paired)}
+    launch = None
+    if _multiplies(input_rows, out_features, norm, paired):
+        launch = product_launch(NAME, input_rows, weight, norm, **constants)
+    if launch is None:
+        return target.copy_(_in_torch(input_rows, weight, bias, residual, norm, activation, paired))
+    _launch(launch, target, input_rows, weight, bias, residual, norm, overlap)
+    return target
+
+
+def can_multiply(
+    in_features: int, out_features: int, num_tokens: int, *, normed: bool = False, paired: bool = False
+) -> bool:
+    """Whether the kernel does a product of these sizes."""
+    rows = TILE_ROWS // 2 if paired else TILE_ROWS
+    return out_features % rows == 0 and plan_product(in_features, num_tokens, normed) is not None
+
+
+def _multiplies(rows: torch.Tensor, out_features: int, norm: Norm | None, paired: bool) -> bool:
+    num_tokens, in_features = rows.shape
+    if not on_cuda(rows) or not has_kernels_for(rows):
+        return False
+    return can_multiply(in_features, out_features, num_tokens, normed=norm is not None, paired=paired)
+
+
+def has_kernels_for(rows: torch.Tensor) -> bool:
+    """Whether the rows' GPU multiplies their type on tensor cores, which these kernels are made of."""
+    return has_small_batch_kernels(rows.dtype, _capability(rows.device))
+
+
+@cache
+def _capability(device: torch.device) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device) if device.type == "cuda" else (9, 0)
+
+
+def _check(
+    rows: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    residual: torch.Tensor | None,
+    norm: Norm | None,
+    paired: bool,
+    output: torch.Tensor | None,
+) -> None:
+    check_shape("input_rows", rows, None, None)
+    check_shape("weight", weight, None, rows.shape[1])
+    check_same_type("weight", weight, rows)
+    if paired and (bias is not None or weight.shape[0] % 2):
+        raise ValueError("paired rows come without a bias and in an even number")
+    out_features = weight.shape[0] // (2 if paired else 1)
+    if bias is not None:
+        check_shape("bias", bias, out_features)
+        check_same_type("bias", bias, rows)
+    for name, tensor in (("residual", residual), ("output", output)):
+        if tensor is not None:
+            check_shape(name, tensor, rows.shape[0], out_features)
+            check_same_type(name, tensor, rows)
+    if norm is not None:
+        check_norm(norm, rows)
+    for name, tensor in (("input_rows", rows), ("weight", weight), ("residual", residual), ("output", output)):
+        if tensor is not None and not tensor.is_contiguous():
+            raise ValueError(f"{name} is not contiguous")
+
+
+def _in_torch(
+    rows: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    residual: torch.Tensor | None,
+    norm: Norm | None,
+    activation: Activation,
+    paired: bool,
+) -> torch.Tensor:
+    product = functional.linear(norm.apply(rows) if norm else rows, weight, bias)
+    gate, value = product.chunk(2, dim=-1) if paired else (product, None)
+    if activation != "none":
+        gate = functional.relu(gate) if activation == "relu" else functional.silu(gate)
+    result = gate if value is None else gate * value
+    return result if residual is None else residual + result
+
+
+def _launch(
+    launch: ProductLaunch,
+    output: torch.Tensor,
+    rows: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    residual: torch.Tensor | None,
+    norm: Norm | None,
+    overlap: bool,
+) -> None:
+    args = (
+        output.data_ptr(),
+        weight.data_ptr(),
+        address(bias),
+        rows.data_ptr(),
+        address(residual),
+        address(norm.weight if norm else None),
+        address(norm.bias if norm else None),
+        i32(rows.shape[0]),
+        i32(output.shape[1]),
+        f32(norm.eps if norm else 0.0),
+    )
+    launch.run(args, rows, overlap)
+
+
+def address(tensor: torch.Tensor | None) -> int:
+    """Of a tensor's memory; 0 for none."""
+    return 0 if tensor is None else tensor.data_ptr()

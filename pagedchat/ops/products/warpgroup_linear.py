@@ -1,0 +1,156 @@
+"""The linear layers of a decode step for up to 256 tokens, with what comes after them, in one launch.
+
+`output = residual + activation(weight @ input + bias)` by Hopper's warpgroup products. The weights are fetched
+while the kernel before still runs. Gated feed-forwards (Shazeer 2020, arXiv 2002.05202) with `paired`.
+"""
+
+import torch
+
+from pagedchat.jit.driver import gpu
+from pagedchat.jit.launch import get_kernel, i32
+from pagedchat.ops.common.checks import check_same_type, check_shape
+from pagedchat.ops.common.launch import ceil_div, element_name, on_cuda, stream_of
+from pagedchat.ops.products.small_batch_linear import ACTIVATIONS, Activation, address, small_batch_linear
+from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan, plan_warpgroups, shared_bytes
+
+NAME = "warpgroup_linear"
+
+
+def warpgroup_linear(
+    input_rows: torch.Tensor,
+    weight: torch.Tensor,
+    *,
+    bias: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
+    activation: Activation = "none",
+    paired: bool = False,
+    output: torch.Tensor | None = None,
+    overlap: bool = False,
+) -> torch.Tensor:
+    """A product with what follows it. Where the kernel cannot do it (`has_plan`), torch does.
+
+    Args:
+        input_rows: `[num_tokens, in_features]`, float16 or bfloat16.
+        weight: `[out_features, in_features]`; with `paired` `[2 * out_features, in_features]`, gates first.
+        bias: `[out_features]`; not with `paired`.
+        residual: `[num_tokens, out_features]`, added at the end; may be `output`.
+        activation: after the bias; with `paired` of the gates alone.
+        paired: the result is `activation(gate) * value`.
+        output: `[num_tokens, out_features]`, written; a new one by default.
+        overlap: as in `small_batch_linear`.
+
+    Returns:
+        `output`. All tensors are contiguous and of one type.
+
+    Raises:
+        ValueError: shapes or types that do not go together.
+    """
+    plan = _plan(weight, len(input_rows), paired)
+    if plan is None:
+        return small_batch_linear(
+            input_rows,
+            weight,
+            bias=bias,
+            residual=residual,
+            activation=activation,
+            paired=paired,
+            output=output,
+            overlap=overlap,
+        )
+    out_features = weight.shape[0] // (2 if paired else 1)
+    target = input_rows.new_empty(len(input_rows), out_features) if output is None else output
+    _check(input_rows, weight, bias, residual, paired, target)
+    _launch(target, input_rows, weight, bias, residual, activation, paired, plan, overlap)
+    return target
+
+
+def has_warpgroups(tensor: torch.Tensor) -> bool:
+    """Whether the tensor's GPU multiplies its type by warpgroups, as Hopper does and nothing before or since."""
+    if not on_cuda(tensor) or tensor.dtype not in (torch.float16, torch.bfloat16):
+        return False
+    return gpu(tensor.device.index).compute_capability == (9, 0)
+
+
+def has_plan(weight: torch.Tensor, num_tokens: int, *, paired: bool = False) -> bool:
+    """Whether the kernel does products with a weight: 16-bit types, whole tiles, not too large, on Hopper."""
+    return _plan(weight, num_tokens, paired) is not None
+
+
+def _plan(weight: torch.Tensor, num_tokens: int, paired: bool) -> WarpgroupPlan | None:
+    if not has_warpgroups(weight):
+        return None
+    out_features = weight.shape[0] // (2 if paired else 1)
+    shared_limit = gpu(weight.device.index).shared_bytes
+    return plan_warpgroups(weight.shape[1], out_features, num_tokens, paired, shared_limit)
+
+
+def _launch(
+    output: torch.Tensor,
+    rows: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    residual: torch.Tensor | None,
+    activation: Activation,
+    paired: bool,
+    plan: WarpgroupPlan,
+    overlap: bool,
+) -> None:
+    num_tokens, in_features = rows.shape
+    kernel = get_kernel(
+        NAME,
+        rows.device.index,
+        ELEMENT=element_name(rows.dtype),
+        IN_FEATURES=in_features,
+        CLUSTER=plan.cluster,
+        WARPGROUPS=plan.warpgroups,
+        STAGES=plan.stages,
+        TOKENS=plan.tokens,
+        COLUMNS=plan.columns,
+        ACTIVATION=ACTIVATIONS[activation],
+        PAIRED=int(paired),
+    )
+    args = (
+        output.data_ptr(),
+        weight.data_ptr(),
+        address(bias),
+        rows.data_ptr(),
+        address(residual),
+        i32(num_tokens),
+        i32(output.shape[1]),
+    )
+    shared = shared_bytes(in_features, plan, paired)
+    kernel.allow_shared(shared)
+    kernel.launch(
+        (plan.cluster, output.shape[1] // plan.columns, ceil_div(num_tokens, plan.tokens)),
+        plan.num_threads,
+        args,
+        stream=stream_of(rows),
+        shared_bytes=shared,
+        overlap=overlap,
+    )
+
+
+def _check(
+    rows: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    residual: torch.Tensor | None,
+    paired: bool,
+    output: torch.Tensor,
+) -> None:
+    check_shape("input_rows", rows, None, None)
+    check_shape("weight", weight, None, rows.shape[1])
+    if paired and bias is not None:
+        raise ValueError("paired rows come without a bias")
+    out_features = weight.shape[0] // (2 if paired else 1)
+    if bias is not None:
+        check_shape("bias", bias, out_features)
+    for name, tensor in (("residual", residual), ("output", output)):
+        if tensor is not None:
+            check_shape(name, tensor, len(rows), out_features)
+    tensors = (("input_rows", rows), ("weight", weight), ("bias", bias), ("residual", residual), ("output", output))
+    for name, tensor in tensors:
+        if tensor is not None:
+            check_same_type(name, tensor, rows)
+            if not tensor.is_contiguous():
+                raise ValueError(f"{name} is not contiguous")

@@ -1,0 +1,135 @@
+"""The next token of each row of logits: penalties, temperature, min-p, top-k, top-p, one draw.
+
+A row's token follows from its own logits, parameters, seed and position alone. Probabilities are whole numbers
+(kernels/sampling/token_weight.cuh), so the sums that decide are exact: the same logits give the same token in any
+batch, on any GPU and in the torch version. Logits themselves differ between devices and batch sizes in their last
+bits, where a model's matrix products round differently; that is all that can change a seed's text.
+
+Top-k as in Fan et al. 2018, top-p in Holtzman et al. 2019, min-p in Nguyen et al. 2024, the repetition penalty in
+Keskar et al. 2019, presence and frequency penalties as in OpenAI's API. Random numbers: Philox4x32-10.
+"""
+
+import torch
+
+from pagedchat.jit.driver import gpu
+from pagedchat.jit.launch import get_kernel, i32
+from pagedchat.ops.common.checks import check_dtype, check_shape
+from pagedchat.ops.common.launch import can_overlap, element_name, on_cuda, stream_of
+from pagedchat.ops.sampling.sample_rows import ROW_WORDS, unpack_rows
+from pagedchat.ops.sampling.sample_torch import sample_row
+
+SHAPES = ((8, 512), (2, 1024), (1, 1024))
+"""Thread blocks that share a row, and threads of each: the first pair with which every thread block gets a
+multiprocessor for itself, or the last."""
+MAX_VOCAB_SIZE = 1 << 18
+"""Sums of probabilities stay exact up to here."""
+
+
+def sample(
+    logits: torch.Tensor,
+    rows: torch.Tensor,
+    positions: torch.Tensor,
+    counts: torch.Tensor | None = None,
+    *,
+    count_drawn: bool = False,
+    output: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Draw one token for each row. On a GPU nothing waits for the host, so a CUDA graph may capture it.
+
+    Tokens whose logits are apart by less than the 2^18th part of `temperature * ln 2` count as equally likely, and
+    of equals those with lower ids come first. A token 2^31 times less likely than the best one is never drawn.
+
+    Args:
+        logits: `[num_rows, vocab_size]`, float16, bfloat16 or float32, rows contiguous; not changed. No NaN.
+        rows: `[num_rows, ROW_WORDS]`, int32: `pack_rows` of the rows' parameters.
+        positions: `[num_rows]`, int32: position in its sequence of each token to be drawn.
+        counts: `[num_counts, vocab_size]`, int16: how often each token is in the output, plus `IN_PROMPT` if it
+            is in the prompt. Rows refer to it by `counts_row`. `None`: no row has penalties.
+        count_drawn: whether the drawn tokens are added to their rows' counts.
+        output: `[num_rows]`, int32, written; a new one by default.
+
+    Returns:
+        `output`: the token ids.
+
+    Raises:
+        ValueError: shapes or types that do not go together, or too large a vocabulary.
+    """
+    _check(logits, rows, positions, counts, output)
+    target = torch.empty(len(logits), dtype=torch.int32, device=logits.device) if output is None else output
+    if on_cuda(logits):
+        _launch(logits, rows, positions, counts, count_drawn, target)
+        return target
+    parameters = unpack_rows(rows)
+    for i, (row, position) in enumerate(zip(parameters, positions.tolist(), strict=True)):
+        token_id = sample_row(logits[i], row, position & 0xFFFFFFFF, counts)
+        target[i] = token_id
+        if count_drawn and counts is not None and row.counts_row >= 0:
+            _count(counts[row.counts_row], token_id)
+    return target
+
+
+def _launch(
+    logits: torch.Tensor,
+    rows: torch.Tensor,
+    positions: torch.Tensor,
+    counts: torch.Tensor | None,
+    count_drawn: bool,
+    output: torch.Tensor,
+) -> None:
+    num_rows, vocab_size = logits.shape
+    cluster, num_threads = _shape(num_rows, logits.device)
+    element = element_name(logits.dtype)
+    kernel = get_kernel("sample", logits.device.index, ELEMENT=element, CLUSTER=cluster, NUM_THREADS=num_threads)
+    args = (
+        output.data_ptr(),
+        logits.data_ptr(),
+        rows.data_ptr(),
+        positions.data_ptr(),
+        0 if counts is None else counts.data_ptr(),
+        i32(vocab_size),
+        logits.stride(0),
+        i32(count_drawn),
+    )
+    kernel.launch((cluster, num_rows), num_threads, args, stream=stream_of(logits))
+
+
+def _shape(num_rows: int, device: torch.device) -> tuple[int, int]:
+    if can_overlap(device):  # and has clusters
+        for cluster, num_threads in SHAPES:
+            if num_rows * cluster <= gpu(device.index).num_multiprocessors:
+                return cluster, num_threads
+    return SHAPES[-1]
+
+
+def _count(counts: torch.Tensor, token_id: int) -> None:
+    if int(counts[token_id]) & 0x7FFF < 0x7FFF:
+        counts[token_id] += 1
+
+
+def _check(
+    logits: torch.Tensor,
+    rows: torch.Tensor,
+    positions: torch.Tensor,
+    counts: torch.Tensor | None,
+    output: torch.Tensor | None,
+) -> None:
+    check_shape("logits", logits, None, None)
+    num_rows, vocab_size = logits.shape
+    if vocab_size > MAX_VOCAB_SIZE:
+        raise ValueError(f"logits has {vocab_size} tokens to a row, expected at most {MAX_VOCAB_SIZE}")
+    if logits.stride(1) != 1 and vocab_size > 1:
+        raise ValueError(f"logits has stride {logits.stride(1)} between tokens, expected 1")
+    element_name(logits.dtype)
+    check_shape("rows", rows, num_rows, ROW_WORDS)
+    check_shape("positions", positions, num_rows)
+    others = {"rows": (rows, torch.int32), "positions": (positions, torch.int32)}
+    if counts is not None:
+        check_shape("counts", counts, None, vocab_size)
+        others["counts"] = counts, torch.int16
+    if output is not None:
+        check_shape("output", output, num_rows)
+        others["output"] = output, torch.int32
+    for name, (tensor, dtype) in others.items():
+        check_dtype(name, tensor, dtype)
+        if tensor.device != logits.device or not tensor.is_contiguous():
+            raise ValueError(f"{name} is on {tensor.device}, expected it on {logits.device} and contiguous")

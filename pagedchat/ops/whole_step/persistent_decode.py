@@ -1,0 +1,196 @@
+"""A whole decode step of one or two sequences in one launch; see kernels/whole_step/persistent_decode.cu.
+
+Elsewhere than on a GPU the same step runs as a chain of the ops that do its parts.
+"""
+
+from itertools import chain
+from typing import Any
+
+import torch
+
+from pagedchat.jit.kernel import Kernel
+from pagedchat.jit.launch import f32, get_kernel, i32
+from pagedchat.ops.attention.decode_split import decode_split
+from pagedchat.ops.attention.options import AttentionOptions
+from pagedchat.ops.common.checks import check_same_type, check_shape
+from pagedchat.ops.common.launch import element_name, on_cuda, stream_of
+from pagedchat.ops.products.embed_tokens import embed_tokens
+from pagedchat.ops.products.next_token import logits_argmax
+from pagedchat.ops.products.qkv_to_cache import qkv_to_cache
+from pagedchat.ops.products.small_batch_linear import address, small_batch_linear
+from pagedchat.ops.sampling.decode_state import DecodeState, state_addresses
+from pagedchat.ops.whole_step.model import PersistentLayer, PersistentModel
+from pagedchat.ops.whole_step.plan import MAX_LAYERS, PersistentPlan
+from pagedchat.ops.whole_step.screened_head import ScreenedHead
+
+NAME = "persistent_decode"
+
+
+class PersistentDecode:
+    """The step for a number of sequences, with the memory its thread blocks talk through.
+
+    Args:
+        model: up to `MAX_LAYERS` layers.
+        num_tokens: rows of the states it will get.
+        plan: of `plan_persistent` or `plan_clustered`.
+        mirror: of the model's head, where the plan is a screened one: such steps have no logits.
+
+    Raises:
+        ValueError: more layers; a plan for a mirror without one, or the other way round.
+    """
+
+    def __init__(
+        self, model: PersistentModel, num_tokens: int, plan: PersistentPlan, mirror: ScreenedHead | None = None
+    ) -> None:
+        if (mirror is not None) != (plan.screened_tiles > 0):
+            there_is = "there is none" if mirror is None else "there is one"
+            raise ValueError(f"plan has {plan.screened_tiles} tiles of a mirror, and {there_is}")
+        if len(model.layers) > MAX_LAYERS:
+            raise ValueError(f"model has {len(model.layers)} layers, expected at most {MAX_LAYERS}")
+        self._model = model
+        self._num_tokens = num_tokens
+        self._plan = plan
+        self._mirror = mirror
+        device = model.head.device
+        self._folded = [layer.constants() for layer in model.layers]  # kept: the kernel knows their addresses
+        rows = [layer.addresses(*pair) for layer, pair in zip(model.layers, self._folded, strict=True)]
+        self._first = rows[0][:3]
+        self._layers = torch.tensor(list(chain.from_iterable(rows)), dtype=torch.int64, device=device)
+        elements = plan.published_elements(model.shape, num_tokens) * len(model.layers)
+        self._published = torch.full((2 * elements,), -1, dtype=torch.int16, device=device)
+        self._best = torch.zeros(2 * plan.num_thread_blocks * num_tokens, dtype=torch.int64, device=device)
+        self._launches = torch.zeros(1, dtype=torch.int32, device=device)
+
+    def __call__(self, state: DecodeState, logits: torch.Tensor | None = None) -> None:
+        """Compute one token of every row and move the state on by the most likely ones.
+
+        Args:
+            state: `num_tokens` rows; read and written. The context lies in the cache up to each row's position.
+            logits: `[num_tokens, vocab_size]`, written; None for a screened step, and for nobody else.
+
+        Raises:
+            ValueError: shapes or types that do not go together.
+        """
+        model, plan = self._model, self._plan
+        state.check()
+        check_shape("token_ids", state.token_ids, self._num_tokens)
+        if (logits is None) != (self._mirror is not None):
+            raise ValueError("logits are missing" if logits is None else "a screened step makes no logits")
+        if logits is not None:
+            check_shape("logits", logits, self._num_tokens, len(model.head))
+            check_same_type("logits", logits, model.head)
+        if not on_cuda(model.head):
+            self._run_parts(state, logits)
+            return
+        args = (
+            *state_addresses(state),
+            address(logits),
+            self._best.data_ptr(),
+            self._launches.data_ptr(),
+            self._published.data_ptr(),
+            self._layers.data_ptr(),
+            *self._first,
+            model.token_vectors.data_ptr(),
+            address(model.position_vectors),
+            address(model.rotations),
+            model.norm.weight.data_ptr(),
+            address(model.norm.bias),
+            model.head.data_ptr(),
+            state.block_tables.data_ptr(),
+            i32(len(model.layers)),
+            i32(len(model.head)),
+            i32(state.block_tables.shape[1]),
+            i32(model.position_offset),
+            i32(len(state.history)),
+            f32(model.scale),
+            f32(model.norm.eps),
+            0 if self._mirror is None else self._mirror.tiles.data_ptr(),
+            f32(0.0 if self._mirror is None else self._mirror.digit_scale),
+        )
+        kernel, shared = self._kernel()
+        kernel.launch(
+            plan.num_thread_blocks,
+            plan.num_threads + 32,
+            args,
+            stream=stream_of(model.head),
+            shared_bytes=shared,
+            cooperative=True,
+        )
+
+    def fits_at_once(self) -> bool:
+        """Whether the GPU has room for all thread blocks at the same time: clusters need neighbours."""
+        plan = self._plan
+        if plan.cluster == 1:
+            return True  # one for each multiprocessor
+        kernel, shared = self._kernel()
+        clusters = kernel.active_clusters(plan.cluster, plan.num_threads + 32, shared)
+        return clusters * plan.cluster >= plan.num_thread_blocks
+
+    def _kernel(self) -> tuple[Kernel, int]:
+        """And how much shared memory a thread block of it has."""
+        head = self._model.head
+        kernel = get_kernel(NAME, head.device.index, **self._constants(head.dtype))
+        shared = self._plan.shared_bytes(self._model.shape, self._num_tokens)
+        kernel.allow_shared(shared)
+        return kernel, shared
+
+    def _run_parts(self, state: DecodeState, logits: torch.Tensor | None) -> None:
+        model = self._model
+        if logits is None:
+            logits = model.head.new_empty(self._num_tokens, len(model.head))
+        hidden = embed_tokens(
+            model.token_vectors,
+            state.token_ids,
+            state.positions,
+            position_vectors=model.position_vectors,
+            position_offset=model.position_offset,
+        )
+        for layer in model.layers:
+            _add_layer(model, layer, state, hidden)
+        logits_argmax(state, logits, hidden, model.head, norm=model.norm, best=self._best[: self._num_tokens])
+
+    def _constants(self, dtype: torch.dtype) -> dict[str, Any]:
+        shape = self._model.shape
+        return {
+            "ELEMENT": element_name(dtype),
+            "HIDDEN": shape.hidden,
+            "MIDDLE": shape.middle,
+            "NUM_HEADS": shape.num_heads,
+            "GROUP_SIZE": shape.group_size,
+            "HEAD_SIZE": shape.head_size,
+            "BLOCK_SIZE": shape.block_size,
+            "NORM": self._model.norm.constant,
+            "GATED": int(shape.gated),
+            "ROTARY": int(self._model.rotations is not None),
+            "TOKENS": self._num_tokens,
+            "SPLITS": self._plan.num_splits,
+            "CLUSTER": self._plan.cluster,
+            "NUM_BLOCKS": self._plan.num_thread_blocks,
+            "NUM_WARPS": self._plan.num_warps,
+            "RING": self._plan.num_tiles,
+            "SCREENED": int(self._plan.screened_tiles > 0),
+            "SCREENED_TILES": max(self._plan.screened_tiles, 1),
+        }
+
+
+def _add_layer(model: PersistentModel, layer: PersistentLayer, state: DecodeState, hidden: torch.Tensor) -> None:
+    """Both halves of a layer, added to `hidden` `[num_tokens, hidden]`."""
+    shape = model.shape
+    query = hidden.new_empty(len(hidden), shape.num_heads, shape.head_size)
+    caches = (layer.key_cache, layer.value_cache)
+    tables = (state.block_tables, state.positions)
+    norm, rotations = layer.attention_norm, model.rotations
+    qkv_to_cache(query, *caches, hidden, layer.qkv, *tables, bias=layer.qkv_bias, norm=norm, rotations=rotations)
+    options = AttentionOptions(scale=model.scale)
+    longest = state.block_tables.shape[1] * shape.block_size
+    attended = decode_split(query, *caches, state.block_tables, state.seq_lens, options, max_seq_len=longest)
+    small_batch_linear(attended.flatten(1), layer.out, bias=layer.out_bias, residual=hidden, output=hidden)
+    middle = small_batch_linear(
+        hidden,
+        layer.up,
+        bias=layer.up_bias,
+        norm=layer.mlp_norm,
+        activation="silu" if shape.gated else "relu",
+        paired=shape.gated,
+    )
+    small_batch_linear(middle, layer.down, bias=layer.down_bias, residual=hidden, output=hidden)

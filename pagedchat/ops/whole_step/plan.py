@@ -1,0 +1,230 @@
+"""Which models a whole decode step fits into one launch of, and how it is cut. Arithmetic only."""
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+MAX_TOKENS = 2
+"""Of a launch: one warp has all results of a tile of the vocabulary."""
+MAX_LAYERS = 32
+"""Whose tensors the kernel has places for."""
+UNIT = 8
+"""Rows of a product that go to a thread block together, as in kernels/whole_step/persistent_decode.cu."""
+STEP = 32
+"""Inner elements that the lanes of a row hold at a time."""
+MAX_COPIES = 5
+"""Of what a thread block publishes for all others."""
+TILE_ROWS = 16
+"""Rows of the vocabulary at a time."""
+MIRROR_ROWS = 32
+"""Rows of the vocabulary's mirror at a time; see `screened_head`."""
+MAX_TILES = 8
+"""Of the vocabulary, on their way to a thread block."""
+TILE_TOKENS = 32
+"""Cached tokens that a warp attends to at a time."""
+_LAYER_BYTES = 12 * 8
+_PAD = 32
+"""Elements between rows in shared memory."""
+_SLACK_BYTES = 2048
+"""What alignment and small things take."""
+_MAX_SPLITS = 3
+CLUSTER = 4
+"""Thread blocks of a cluster that has a KV head."""
+CLUSTER_SHARES = 2
+"""Of those, how many attend."""
+ONE_TURN = 12 * TILE_TOKENS
+"""Cached tokens that a thread block of 12 warps attends to in one turn."""
+CLUSTER_TURN = CLUSTER_SHARES * ONE_TURN
+"""The same of a cluster, which takes no second turn."""
+_MAX_CLUSTER_UNITS = 6
+"""Of queries, keys and values of a thread block in a cluster: their weights wait in registers."""
+
+
+@dataclass(frozen=True, slots=True)
+class PersistentShape:
+    """A model, as the kernel sees it; every number is a constant of the compiled variant."""
+
+    hidden: int
+    middle: int
+    num_heads: int
+    num_kv_heads: int
+    head_size: int
+    block_size: int
+    gated: bool
+
+    @property
+    def group_size(self) -> int:
+        """Query heads of a KV head."""
+        return self.num_heads // self.num_kv_heads
+
+    @property
+    def attended(self) -> int:
+        """Width of all query heads."""
+        return self.num_heads * self.head_size
+
+    @property
+    def qkv_rows(self) -> int:
+        """Rows of the product that makes queries, keys and values."""
+        return self.attended + 2 * self.num_kv_heads * self.head_size
+
+
+@dataclass(frozen=True, slots=True)
+class PersistentPlan:
+    """The launch."""
+
+    num_thread_blocks: int
+    num_warps: int
+    num_splits: int
+    """Thread blocks that share the context of a token and KV head."""
+    num_columns: int
+    """Thread blocks that attend; with clusters those that have a head."""
+    num_tiles: int = 2
+    """Of the vocabulary, in the shared memory of a thread block at a time."""
+    cluster: int = 1
+    """Thread blocks of a cluster; 1: without clusters."""
+    screened_tiles: int = 0
+    """Of the vocabulary's mirror, that a thread block reads; 0: it reads the vocabulary."""
+
+    @property
+    def num_threads(self) -> int:
+        """Of a thread block, those that compute; one more warp copies weights."""
+        return 32 * self.num_warps
+
+    def qkv_units(self, shape: PersistentShape) -> int:
+        """Units of queries, keys and values that a thread block makes, at most."""
+        if self.cluster > 1:
+            return -(-(shape.group_size + 2) * shape.head_size // UNIT // self.cluster)
+        return -(-(shape.qkv_rows // UNIT) // (self.num_thread_blocks - self.num_columns))
+
+    def up_units(self, shape: PersistentShape) -> int:
+        """Units of the middle that a thread block makes, at most; a gate is next to its value."""
+        return -(-(shape.middle // UNIT) // self.num_thread_blocks) * (2 if shape.gated else 1)
+
+    def result_rows(self, shape: PersistentShape) -> int:
+        """Rows that a thread block makes behind a norm, at most."""
+        return UNIT * max(self.qkv_units(shape), self.up_units(shape))
+
+    def published_elements(self, shape: PersistentShape, num_tokens: int) -> int:
+        """Elements that the numbers of a layer take in memory, as `Published` in the kernel lays them out."""
+        attended = self.num_splits * (shape.attended + -(-shape.num_heads // 4) * 4 * 2)
+        return num_tokens * (shape.qkv_rows + MAX_COPIES * (attended + shape.middle + 2 * shape.hidden))
+
+    def shared_bytes(self, shape: PersistentShape, num_tokens: int) -> int:
+        """Shared memory of a thread block, as `Shared` in the kernel lays it out, rounded up."""
+        weights = max(self._slot_bytes(shape), self.num_tiles * self._tile_bytes(shape))
+        return weights + self._other_bytes(shape, num_tokens)
+
+    def with_tiles(self, shape: PersistentShape, num_tokens: int, shared_limit: int) -> "PersistentPlan":
+        """The same with as many tiles of the vocabulary on their way as have room, at least where the slots are."""
+        room = max(shared_limit - self._other_bytes(shape, num_tokens), self._slot_bytes(shape))
+        count = min(MAX_TILES, room // self._tile_bytes(shape))
+        return replace(self, num_tiles=max(count // 2 * 2, 2))  # even: for two teams of warps at least
+
+    def screened(
+        self, shape: PersistentShape, num_tokens: int, vocab_size: int, shared_limit: int
+    ) -> "PersistentPlan | None":
+        """The same for a step that screens the vocabulary by its mirror; None where that does not fit."""
+        tiles = -(-vocab_size // (MIRROR_ROWS * self.num_thread_blocks))
+        plan = replace(self, screened_tiles=tiles).with_tiles(shape, num_tokens, shared_limit)
+        return plan if plan.shared_bytes(shape, num_tokens) <= shared_limit else None
+
+    def _tile_bytes(self, shape: PersistentShape) -> int:
+        return mirror_tile_bytes(shape.hidden) if self.screened_tiles else 2 * TILE_ROWS * shape.hidden
+
+    def _slot_bytes(self, shape: PersistentShape) -> int:
+        """What weights of the layers take."""
+        results = UNIT * (self.qkv_units(shape) + self.up_units(shape))
+        into = 2 * results * (shape.hidden + _PAD) + 2 * 2 * shape.hidden + 8 * results
+        return into + 2 * UNIT * (shape.attended + shape.middle + 2 * _PAD + 2) + _SLACK_BYTES // 2
+
+    def _other_bytes(self, shape: PersistentShape, num_tokens: int) -> int:
+        warps, group = self.num_warps, shape.group_size
+        segment = shape.hidden // warps
+        sums = max(12 * (self.result_rows(shape) + 4), 8 * MIRROR_ROWS if self.screened_tiles else 0)
+        of_warp = (sums + 24 + 8 * TILE_ROWS) * num_tokens
+        of_warp += 2 * num_tokens * (segment + _PAD) + group * (4 * shape.head_size + 8 + 80)
+        others = _LAYER_BYTES * MAX_LAYERS + (2 * group + 4) * shape.head_size + 8 * num_tokens
+        others += group * (4 * shape.head_size + 8)  # of a share of the context that another thread block has
+        return warps * of_warp + others + _SLACK_BYTES // 2 + self._screening_bytes(shape, num_tokens)
+
+    def _screening_bytes(self, shape: PersistentShape, num_tokens: int) -> int:
+        """As `Screening` in the kernel lays it out."""
+        if self.screened_tiles == 0:
+            return 0
+        of_token = 3 * (shape.hidden + _PAD) + 4 * self.screened_tiles * MIRROR_ROWS
+        return num_tokens * of_token + 2 * self.screened_tiles * MIRROR_ROWS + _SLACK_BYTES // 8
+
+
+def mirror_tile_bytes(hidden: int) -> int:
+    """Of a tile of the vocabulary's mirror, with two numbers of 16 bits for each row."""
+    return MIRROR_ROWS * (hidden + 4)
+
+
+@cache
+def plan_persistent(
+    shape: PersistentShape, num_tokens: int, context_len: int, num_multiprocessors: int, shared_limit: int
+) -> PersistentPlan | None:
+    """A launch with one thread block for every multiprocessor; None where a layer does not fit into shared memory.
+
+    See `plan_clustered` for one that is quicker.
+
+    Args:
+        shape: of the model.
+        num_tokens: of the launch.
+        context_len: of its longest sequence.
+        num_multiprocessors: of the GPU.
+        shared_limit: bytes of shared memory that a thread block may have.
+    """
+    columns = num_tokens * shape.num_kv_heads
+    spare = num_multiprocessors - shape.hidden // UNIT  # every unit of the residual stream has a producer
+    num_warps = next((warps for warps in (12, 8, 6, 4) if _divides(shape, warps)), None)
+    if num_warps is None or columns > spare or num_tokens > MAX_TOKENS or not _is_known(shape):
+        return None
+    most = min(_MAX_SPLITS, spare // columns)
+    # A second turn of the warps takes as long as putting splits together.
+    splits = 1 if context_len <= num_warps * TILE_TOKENS * 4 // 3 else most
+    plan = PersistentPlan(num_multiprocessors, num_warps, splits, splits * columns)
+    plan = plan.with_tiles(shape, num_tokens, shared_limit)
+    results = plan.result_rows(shape)
+    fits = plan.shared_bytes(shape, num_tokens) <= shared_limit and results * num_tokens <= plan.num_threads
+    return plan if fits and results >= TILE_ROWS else None
+
+
+@cache
+def plan_clustered(
+    shape: PersistentShape, num_tokens: int, context_len: int, num_multiprocessors: int, shared_limit: int
+) -> PersistentPlan | None:
+    """A launch in clusters, each of which has a head; None where there is no room for it or nothing to be gained.
+
+    Some multiprocessors have too few neighbours for a cluster; ten of eleven are taken to have enough. Whether so
+    many clusters run at a time is for the GPU to say (`PersistentDecode.fits_at_once`).
+
+    Args are those of `plan_persistent`.
+    """
+    num_blocks = num_multiprocessors * 10 // 11 // CLUSTER * CLUSTER
+    simple = plan_persistent(shape, num_tokens, TILE_TOKENS, num_multiprocessors, shared_limit)
+    if simple is None or num_tokens > 1 or CLUSTER * shape.num_kv_heads > num_blocks:
+        return None
+    plan = replace(simple, num_thread_blocks=num_blocks, num_columns=CLUSTER * shape.num_kv_heads, cluster=CLUSTER)
+    attending = CLUSTER_SHARES * shape.num_kv_heads
+    if shape.hidden // UNIT > num_blocks - attending or plan.qkv_units(shape) > _MAX_CLUSTER_UNITS:
+        return None
+    plan = plan.with_tiles(shape, num_tokens, shared_limit)
+    one_turn = context_len <= CLUSTER_SHARES * plan.num_warps * TILE_TOKENS
+    fits = plan.shared_bytes(shape, num_tokens) <= shared_limit and plan.result_rows(shape) <= plan.num_threads
+    return plan if fits and one_turn else None
+
+
+def _is_known(shape: PersistentShape) -> bool:
+    """Whether the kernel has code for such sizes, whatever its warps."""
+    return (
+        shape.group_size <= UNIT
+        and shape.head_size == 64
+        and shape.block_size in (8, 16, 32)
+        and any(shape.hidden % (n * STEP) == 0 for n in (12, 8, 6))
+        and shape.middle % UNIT == 0
+    )
+
+
+def _divides(shape: PersistentShape, num_warps: int) -> bool:
+    widths = (shape.hidden, shape.middle, shape.attended)
+    return all(width % (STEP * num_warps) == 0 and width // num_warps <= 256 for width in widths)

@@ -1,0 +1,110 @@
+"""The vocabulary's mirror in 8-bit integers, by which a decode step finds the rows whose logit may be the best.
+
+Tensors only, as kernels/whole_step/mirror.cuh lays them out and says what they are for.
+"""
+
+from dataclasses import dataclass
+from math import ceil, frexp, sqrt
+
+import torch
+
+from pagedchat.ops.common.norm import Norm
+from pagedchat.ops.whole_step.plan import MIRROR_ROWS, mirror_tile_bytes
+
+LARGEST_DIGITS = 1 << 22
+"""Of an element of the input."""
+_LARGEST = 127
+_STEP = 32
+_ROWS_AT_A_TIME = 1 << 12
+_LOST_IN_SUMS = 2.0**-22
+"""Of a sum for each of its products, relative to the sum of their magnitudes: twice what tensor cores cut off."""
+_LEAST_WIDTH, _LEAST_SCALE, _MOST_SCALE, _LEAST_LENGTH, _MOST_LENGTH = 1e-24, 1e-29, 1e18, 1e-6, 1e12
+"""What keeps all products of the kernel away from the ends of float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScreenedHead:
+    """The mirror of `head` `[vocab_size, hidden]`, for inputs that come out of one norm."""
+
+    tiles: torch.Tensor
+    """`[num_tiles, mirror_tile_bytes(hidden)]`, uint8."""
+    digit_scale: float
+    """What the elements of an input are multiplied by: a power of two that makes `LARGEST_DIGITS`, or less, of the
+    length of the longest input."""
+
+
+def screen_head(head: torch.Tensor, norm: Norm) -> ScreenedHead:
+    """The mirror, on the device of `head`.
+
+    Args:
+        head: `[vocab_size, hidden]`, float16 or bfloat16.
+        norm: what an input has gone through.
+    """
+    vocab_size, hidden = head.shape
+    digit_scale = LARGEST_DIGITS / _longest(norm, hidden)
+    num_tiles = ceil(vocab_size / MIRROR_ROWS)
+    tiles = torch.zeros(num_tiles, mirror_tile_bytes(hidden), dtype=torch.uint8, device=head.device)
+    for first in range(0, vocab_size, _ROWS_AT_A_TIME):
+        rows = head[first : first + _ROWS_AT_A_TIME]
+        to = tiles[first // MIRROR_ROWS : ceil((first + len(rows)) / MIRROR_ROWS)]
+        _fill(to, *integers_of(rows), digit_scale)
+    return ScreenedHead(tiles, digit_scale)
+
+
+def integers_of(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Integers and scales that make `rows` `[num_rows, hidden]`, and how far they may lead from a product with it.
+
+    Returns:
+        `[num_rows, hidden]` int8; scales `[num_rows]` float32, of which bfloat16 holds all; widths `[num_rows]`
+        float32: a product with x that is summed up in float32 differs from scale * (integers . x) by less than
+        width * |x|; infinite for rows that have elements beyond all measure.
+    """
+    exact = rows.float()
+    scales = (exact.abs().amax(dim=1) / _LARGEST).to(torch.bfloat16).float()
+    scales = torch.where(scales < _LEAST_SCALE, torch.zeros_like(scales), scales)
+    # In units of the scale no square is too large or too small for a float.
+    steps = torch.where(scales > 0, scales, torch.ones_like(scales))
+    units = exact / steps[:, None]
+    integers = torch.where(scales[:, None] > 0, units.round().clamp(-_LARGEST, _LARGEST), torch.zeros_like(units))
+    lengths = _length(units - integers) + rows.shape[1] * _LOST_IN_SUMS * _length(units)
+    widths = lengths * steps * 1.001 + _LEAST_WIDTH
+    finite = scales < _MOST_SCALE
+    widths = torch.where(finite, widths, torch.full_like(widths, float("inf")))
+    integers = torch.where(finite[:, None], integers, torch.zeros_like(integers))
+    return integers.to(torch.int8), torch.where(finite, scales, torch.zeros_like(scales)), widths
+
+
+def _fill(
+    tiles: torch.Tensor, integers: torch.Tensor, scales: torch.Tensor, widths: torch.Tensor, digit_scale: float
+) -> None:
+    """Writes `tiles` `[num_tiles, mirror_tile_bytes]` of zeros; the last one may have fewer rows."""
+    num_rows, hidden = integers.shape
+    rows = integers.new_zeros(len(tiles) * MIRROR_ROWS, hidden)
+    rows[:num_rows] = integers
+    # Lane (g, q) has elements 8q to 8q + 7 of a step, of rows g and g + 8, four of either row at a time.
+    pieces = rows.view(len(tiles), MIRROR_ROWS // 16, 2, 8, hidden // _STEP, 4, 2, 4).permute(
+        0, 1, 4, 3, 5, 6, 2, 7
+    )
+    tiles[:, : MIRROR_ROWS * hidden] = pieces.reshape(len(tiles), -1).view(torch.uint8)
+    constants = torch.zeros(len(tiles) * MIRROR_ROWS, 2, dtype=torch.bfloat16, device=rows.device)
+    constants[:num_rows, 0] = (scales / digit_scale).to(torch.bfloat16)
+    constants[:num_rows, 1] = _rounded_up(widths)
+    tiles[:, MIRROR_ROWS * hidden :] = constants.view(torch.uint8).view(len(tiles), -1)
+
+
+def _longest(norm: Norm, hidden: int) -> float:
+    """A power of two that no row is longer than which `norm` has made, rounded as it may be."""
+    scale, shift = norm.weight.float(), norm.bias
+    most = sqrt(hidden) * float(scale.abs().max()) + (0.0 if shift is None else float(_length(shift.double())))
+    return 2.0 ** frexp(min(max(_LEAST_LENGTH, most * 1.02), _MOST_LENGTH))[1]
+
+
+def _length(rows: torch.Tensor) -> torch.Tensor:
+    """Of the last dimension. No product: it would load a library."""
+    return rows.square().sum(dim=-1).sqrt()
+
+
+def _rounded_up(values: torch.Tensor) -> torch.Tensor:
+    """To bfloat16, of numbers that are not below zero."""
+    bits = values.view(torch.int32) + 0xFFFF
+    return (bits >> 16).to(torch.int16).view(torch.bfloat16)

@@ -1,0 +1,41 @@
+"""The split covers every tile, and fills the multiprocessors where there is enough to do."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pagedchat.ops.attention.decode_plan import TILE_TOKENS, DecodeShape, split_for
+
+SHAPES = [DecodeShape(12, 1, 64), DecodeShape(8, 4, 128), DecodeShape(1, 40, 64), DecodeShape(2, 3, 256)]
+
+
+@given(
+    shape=st.sampled_from(SHAPES),
+    num_seqs=st.integers(1, 512),
+    max_len=st.integers(0, 200_000),
+    share=st.floats(0, 1),
+    num_multiprocessors=st.integers(1, 200),
+)
+def test_the_splits_cover_the_longest_sequence(
+    shape: DecodeShape, num_seqs: int, max_len: int, share: float, num_multiprocessors: int
+) -> None:
+    num_tokens = max_len + int(share * (num_seqs - 1) * max_len)
+
+    plan = split_for(shape, num_seqs, max_len, num_tokens, num_multiprocessors)
+
+    tiles = max(1, -(-max_len // TILE_TOKENS))
+    assert plan.num_splits * plan.tiles_per_split >= tiles
+    assert (plan.num_splits - 1) * plan.tiles_per_split < tiles
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_one_long_sequence_uses_most_of_the_gpu(shape: DecodeShape) -> None:
+    plan = split_for(shape, 1, 100_000, 100_000, 132)
+
+    assert plan.num_splits * shape.num_kv_heads * shape.row_blocks >= 0.8 * 132
+
+
+def test_a_full_batch_is_not_split() -> None:
+    plan = split_for(SHAPES[0], 256, 1024, 256 * 1024, 132)
+
+    assert plan.num_splits == 1

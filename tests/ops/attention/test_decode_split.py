@@ -1,0 +1,147 @@
+"""Decode on tensor cores against float64; on a CPU the torch version behind the same name."""
+
+import pytest
+import torch
+
+from pagedchat.ops.attention.decode_plan import MAX_TILES, DecodeShape
+from pagedchat.ops.attention.decode_split import decode_split, launch_on_splits
+from pagedchat.ops.attention.decode_workspace import partial_states
+from pagedchat.ops.attention.options import AttentionOptions
+from tests.ops.cuda_layout_case import BLOCK_SIZES, HEAD_SIZES, LayoutCase, check_attention, make_layout_case
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+HALF_TYPES = [torch.float16, torch.bfloat16]
+SEQ_LENS = [1, 15, 16, 17, 31, 32, 33, 100, 517, 0]
+GROUPS = [(4, 4), (4, 2), (3, 1), (8, 1), (12, 1), (40, 1)]
+SPLITS = [(4, MAX_TILES), (4, 4), (4, 1), (2, 3), (8, 8)]
+"""Warps and tiles of a thread block."""
+
+
+def attend(
+    case: LayoutCase, options: AttentionOptions, max_seq_len: int = 3000
+) -> tuple[torch.Tensor, torch.Tensor]:
+    output, lse = case.poisoned_output(), case.poisoned_lse()
+    returned = decode_split(
+        case.query,
+        case.key_cache,
+        case.value_cache,
+        case.block_tables,
+        case.seq_lens,
+        options,
+        max_seq_len=max_seq_len,
+        output=output,
+        lse=lse,
+    )
+    assert returned is output
+    return output, lse
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", HALF_TYPES)
+@pytest.mark.parametrize("block_size", BLOCK_SIZES)
+@pytest.mark.parametrize("head_size", HEAD_SIZES)
+def test_every_shape_of_head_and_block(device: str, dtype: torch.dtype, block_size: int, head_size: int) -> None:
+    case = make_layout_case(SEQ_LENS, head_size=head_size, block_size=block_size, dtype=dtype, device=device)
+    options = AttentionOptions(scale=head_size**-0.5)
+
+    output, lse = attend(case, options, max_seq_len=517)
+
+    check_attention(case, options, output, lse)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("num_heads", "num_kv_heads"), GROUPS)
+def test_every_size_of_group(device: str, num_heads: int, num_kv_heads: int) -> None:
+    heads = {"num_heads": num_heads, "num_kv_heads": num_kv_heads}
+    case = make_layout_case(SEQ_LENS, dtype=torch.float16, device=device, head_size=128, **heads)
+    options = AttentionOptions(scale=0.1)
+
+    output, lse = attend(case, options)
+
+    check_attention(case, options, output, lse)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("options", [{"cap": 2.0}, {"sliding_window": 20}, {"alibi": True}, {"sliding_window": 1}])
+def test_every_rule_of_scores(device: str, options: dict[str, float | bool]) -> None:
+    case = make_layout_case(SEQ_LENS[:-1], dtype=torch.float16, device=device)
+    slopes = torch.tensor([0.5, 0.25, 0.1, 0.01], device=device) if options.pop("alibi", False) else None
+    rule = AttentionOptions(scale=0.3, alibi_slopes=slopes, **options)  # type: ignore[arg-type]
+
+    output, lse = attend(case, rule)
+
+    check_attention(case, rule, output, lse)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("num_warps", "tiles_per_split"), SPLITS)
+@pytest.mark.parametrize("seed", range(3))
+def test_every_split_gives_the_same(num_warps: int, tiles_per_split: int, seed: int) -> None:
+    lens = torch.randint(1, 2000, (7,), generator=torch.Generator().manual_seed(seed)).tolist()
+    case = make_layout_case(lens, num_heads=8, num_kv_heads=2, dtype=torch.float16, device="cuda", seed=seed)
+    options = AttentionOptions(scale=0.125)
+    num_tiles = -(-max(lens) // 32)
+    num_splits = -(-num_tiles // tiles_per_split)
+
+    for _ in range(2):  # a second time: the counters are back at zero
+        output = case.poisoned_output()
+        launch_on_splits(
+            case.query,
+            case.key_cache,
+            case.value_cache,
+            case.block_tables,
+            case.seq_lens,
+            None,
+            options,
+            shape=DecodeShape.of(case.query, case.key_cache),
+            num_warps=num_warps,
+            num_splits=num_splits,
+            tiles_per_split=tiles_per_split,
+            shared_tiles_per_split=MAX_TILES,
+            max_parts=num_splits,
+            partial=partial_states(case.query, num_splits),
+            output=output,
+            lse=None,
+        )
+        check_attention(case, options, output)
+
+
+@pytest.mark.gpu
+def test_the_same_bits_every_time() -> None:
+    case = make_layout_case([3000, 5, 1200], dtype=torch.float16, device="cuda")
+    options = AttentionOptions(scale=0.125)
+
+    first, again = (attend(case, options)[0] for _ in range(2))
+
+    assert torch.equal(first, again)
+
+
+@pytest.mark.gpu
+def test_a_captured_launch_follows_its_inputs() -> None:
+    case = make_layout_case([700, 33], dtype=torch.float16, device="cuda")
+    options = AttentionOptions(scale=0.125)
+    attend(case, options)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        output, _ = attend(case, options)
+    case.query.normal_()
+
+    for _ in range(2):
+        output.fill_(float("nan"))
+        graph.replay()
+        check_attention(case, options, output)
+
+
+def test_a_block_table_of_another_type_is_refused() -> None:
+    case = make_layout_case([5], dtype=torch.float16)
+
+    with pytest.raises(ValueError, match=r"block_tables is torch\.int64, expected torch\.int32"):
+        decode_split(
+            case.query,
+            case.key_cache,
+            case.value_cache,
+            case.block_tables.long(),
+            case.seq_lens,
+            AttentionOptions(scale=1.0),
+            max_seq_len=5,
+        )

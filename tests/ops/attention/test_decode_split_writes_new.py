@@ -1,0 +1,66 @@
+"""Decode attention that puts the newest keys and values into the cache itself."""
+
+import pytest
+import torch
+
+from pagedchat.ops.attention.decode_plan import SplitPlan
+from pagedchat.ops.attention.decode_split import launch_split
+from pagedchat.ops.attention.options import AttentionOptions
+from tests.ops.cuda_layout_case import LayoutCase, check_attention, make_layout_case
+
+SEQ_LENS = [1, 15, 16, 17, 31, 32, 33, 64, 65, 100, 517, 0]
+NOT_A_NUMBER = float("nan")
+
+
+def without_newest(case: LayoutCase) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Heads with the newest keys and values behind the queries, and caches that lack those."""
+    nothing = case.keys[0].new_zeros(1, *case.keys[0].shape[1:])
+    newest = [
+        torch.cat([rows[-1:] if len(rows) else nothing for rows in side]) for side in (case.keys, case.values)
+    ]
+    key_cache, value_cache = case.key_cache.clone(), case.value_cache.clone()
+    block_size = value_cache.shape[3]
+    for table, length in zip(case.block_tables.tolist(), case.seq_lens.tolist(), strict=True):
+        if length:
+            block, slot = table[(length - 1) // block_size], (length - 1) % block_size
+            key_cache[block, :, :, slot] = NOT_A_NUMBER
+            value_cache[block, :, :, slot] = NOT_A_NUMBER
+    return torch.cat([case.query, *newest], dim=1), key_cache, value_cache
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("window", [None, 40])
+@pytest.mark.parametrize("plan", [(2, 1), (4, 3), (8, 2)], ids=str)
+@pytest.mark.parametrize(
+    ("num_heads", "num_kv_heads", "head_size", "block_size"),
+    [(12, 12, 64, 16), (8, 2, 128, 16), (6, 2, 80, 8), (4, 1, 256, 32), (40, 1, 64, 16)],
+)
+def test_newest_tokens_are_written_and_read(
+    num_heads: int,
+    num_kv_heads: int,
+    head_size: int,
+    block_size: int,
+    plan: tuple[int, int],
+    window: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    case = make_layout_case(
+        SEQ_LENS,
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_size=head_size,
+        block_size=block_size,
+        dtype=torch.float16,
+        device="cuda",
+    )
+    heads, key_cache, value_cache = without_newest(case)
+    num_warps, num_splits = plan if num_heads < 40 else (2, plan[1])
+    split = SplitPlan(num_warps, -(-17 // num_splits), num_splits)
+    monkeypatch.setattr("pagedchat.ops.attention.decode_split.plan_split", lambda *_: split)
+    options, output = AttentionOptions(scale=0.1, sliding_window=window), case.poisoned_output()
+    inputs = (heads[:, :num_heads], key_cache, value_cache, case.block_tables, case.seq_lens)
+    lse = case.poisoned_lse()
+    launch_split(*inputs, options, 517, None, output, lse, overlap=True, writes_new=True)
+    check_attention(case, options, output, lse)
+    for ours, wanted in ((key_cache, case.key_cache), (value_cache, case.value_cache)):
+        assert torch.equal(ours.nan_to_num(7.0), wanted.nan_to_num(7.0))
