@@ -7,16 +7,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pagedchat.api.llm import LLM
+    from pagedchat.api.outputs import RequestOutput
     from pagedchat.engine.sampling_params import SamplingParams
-    from pagedchat.llm import LLM
-    from pagedchat.outputs import RequestOutput
 
 __version__ = "0.1.0"
 __all__ = ["LLM", "RequestOutput", "SamplingParams", "__version__"]
 
 _HOMES = {
-    "LLM": "pagedchat.llm",
-    "RequestOutput": "pagedchat.outputs",
+    "LLM": "pagedchat.api.llm",
+    "RequestOutput": "pagedchat.api.outputs",
     "SamplingParams": "pagedchat.engine.sampling_params",
 }
 

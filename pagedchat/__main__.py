@@ -2,6 +2,6 @@
 
 import sys
 
-from pagedchat.cli import main
+from pagedchat.cli.main import main
 
 sys.exit(main())

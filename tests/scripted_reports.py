@@ -11,7 +11,7 @@ from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.events import EngineReady, StepReport, Steps
-from pagedchat.tui.engine_view import EngineView
+from pagedchat.view.engine_view import EngineView
 
 STEP_SECONDS = 0.05
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
-from pagedchat import bundled, cli, resources
+from pagedchat import bundled, resources
+from pagedchat.cli import main as cli
 from pagedchat.errors import ModelError
 from pagedchat.models.hub import find_model
 

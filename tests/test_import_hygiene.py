@@ -17,14 +17,14 @@ CHAT = [
 ]
 WITHOUT_SCREEN = [
     "pagedchat",
-    "pagedchat.cli",
+    "pagedchat.cli.main",
     "pagedchat.config",
     "pagedchat.events",
     "pagedchat.engine.core",
     "pagedchat.engine.mirror",
-    "pagedchat.llm",
-    "pagedchat.oneshot",
-    "pagedchat.replay",
+    "pagedchat.api.llm",
+    "pagedchat.cli.oneshot",
+    "pagedchat.cli.replay",
     "pagedchat.service.client",
     "pagedchat.service.link",
     "pagedchat.trace.reader",

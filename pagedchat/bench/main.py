@@ -2,7 +2,7 @@
 
 import argparse
 
-from pagedchat.runtime.cpu_process import tune_for_cpu
+from pagedchat.runtime.loading.cpu_process import tune_for_cpu
 
 
 def run_bench(args: argparse.Namespace) -> int:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
 
+from pagedchat.api.llm import LLM
+from pagedchat.api.prompts import TokensPrompt
 from pagedchat.bench.reference import TransformersModel
 from pagedchat.engine.sampling_params import SamplingParams
-from pagedchat.llm import LLM
-from pagedchat.prompts import TokensPrompt
 
 Tokens = list[list[int]]
 

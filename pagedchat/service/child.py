@@ -33,11 +33,11 @@ from pagedchat.service.text_model import TextModel
 from pagedchat.service.wire import Configure, FrameWriter, Inbound, WireError, command_reader
 
 if TYPE_CHECKING:
-    from pagedchat.runtime.build import LoadedModel
+    from pagedchat.runtime.loading.build import LoadedModel
 
 Loader = Callable[[EngineConfig, Callable[[LoadProgress], None]], "LoadedModel"]
 
-DEFAULT_LOADER = "pagedchat.runtime.build:load_model"
+DEFAULT_LOADER = "pagedchat.runtime.loading.build:load_model"
 EXIT_OK, EXIT_NOT_STARTED, EXIT_CRASHED = 0, 1, 70
 UI_GONE = (BrokenPipeError, ConnectionResetError)
 """What sending raises when nobody listens any more, be it while loading or later. That is no failure of ours."""

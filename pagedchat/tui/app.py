@@ -21,30 +21,30 @@ from pagedchat.service.link import EngineLink
 from pagedchat.trace.recorder import Recorder
 from pagedchat.tui.actions import APP_ACTIONS, CHAT_ACTIONS, KeyAction, bindings
 from pagedchat.tui.bridge import EngineBridge
-from pagedchat.tui.desk import ChatDesk
-from pagedchat.tui.draw_turns import DrawTurns, Part
-from pagedchat.tui.engine_news import EngineNews
-from pagedchat.tui.engine_status import engine_status
-from pagedchat.tui.engine_view import EngineView
+from pagedchat.tui.chat.engine_status import engine_status
+from pagedchat.tui.chat.layout import LAYOUTS, MIN_SIZE, WIDE_ENOUGH_FOR_PANEL
+from pagedchat.tui.chat.screen import ChatScreen
 from pagedchat.tui.garbage import Garbage
-from pagedchat.tui.inspector_messages import InspectorMessages
-from pagedchat.tui.layout import LAYOUTS, MIN_SIZE, WIDE_ENOUGH_FOR_PANEL
+from pagedchat.tui.inspector.inspector_messages import InspectorMessages
+from pagedchat.tui.kit.confirm import ConfirmScreen
+from pagedchat.tui.kit.draw_turns import DrawTurns, Part
+from pagedchat.tui.kit.terminal_keys import teach_terminal_keys
+from pagedchat.tui.kit.too_small import TooSmallScreen
+from pagedchat.tui.kit.work import start_work
 from pagedchat.tui.messages import EngineStateChanged
-from pagedchat.tui.options import UiOptions
-from pagedchat.tui.screens.chat import ChatScreen
-from pagedchat.tui.screens.confirm import ConfirmScreen
-from pagedchat.tui.screens.too_small import TooSmallScreen
-from pagedchat.tui.terminal_keys import teach_terminal_keys
-from pagedchat.tui.time_travel import TimeTravel
-from pagedchat.tui.work import start_work
+from pagedchat.view.desk import ChatDesk
+from pagedchat.view.engine_news import EngineNews
+from pagedchat.view.engine_view import EngineView
+from pagedchat.view.options import UiOptions
+from pagedchat.view.past.time_travel import TimeTravel
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pagedchat.tui.commands.slash_command import SlashCommand
+    from pagedchat.tui.inspector.panel import InspectorPanel
     from pagedchat.tui.tour.start import Tour
-    from pagedchat.tui.widgets.inspector_panel import InspectorPanel
-    from pagedchat.tui.widgets.tour_box import TourBox
+    from pagedchat.tui.tour.tour_box import TourBox
 
 __all__ = ["PagedChatApp", "UiOptions", "run_app"]
 
@@ -128,7 +128,7 @@ class PagedChatApp(InspectorMessages, App[None]):
     async def _serve_stats(self) -> None:
         """`pagedchat stats` in another terminal is answered."""
         from pagedchat.metrics.stats_socket import serve_stats  # noqa: PLC0415 - not needed for the first frame
-        from pagedchat.tui.stats_answer import StatsAnswer  # noqa: PLC0415 - as above
+        from pagedchat.view.stats_answer import StatsAnswer  # noqa: PLC0415 - as above
 
         await serve_stats(StatsAnswer(self.view, self.desk, self._model, self.metrics_url))
 
@@ -204,7 +204,7 @@ class PagedChatApp(InspectorMessages, App[None]):
 
     def action_help(self) -> None:
         """Open the help page."""
-        from pagedchat.tui.screens.help import HelpScreen  # noqa: PLC0415 - not needed for the first frame
+        from pagedchat.tui.help import HelpScreen  # noqa: PLC0415 - not needed for the first frame
 
         self.push_screen(HelpScreen())
 
@@ -215,7 +215,7 @@ class PagedChatApp(InspectorMessages, App[None]):
         elif self.size.width >= WIDE_ENOUGH_FOR_PANEL:
             await self._chats.toggle_panel()
         else:
-            from pagedchat.tui.screens.inspector import InspectorScreen  # noqa: PLC0415 - as above
+            from pagedchat.tui.inspector.screen import InspectorScreen  # noqa: PLC0415 - as above
 
             self.push_screen(InspectorScreen(self.view))
 
@@ -234,7 +234,7 @@ class PagedChatApp(InspectorMessages, App[None]):
 
     def open_block(self, block_id: int) -> None:
         """Everything about one block, in front of what is shown."""
-        from pagedchat.tui.screens.block_detail import BlockDetail  # noqa: PLC0415 - not for the first frame
+        from pagedchat.tui.inspector.pool.block_detail import BlockDetail  # noqa: PLC0415 - not for the first frame
 
         self.push_screen(BlockDetail(self.view, block_id))
 
@@ -251,7 +251,7 @@ class PagedChatApp(InspectorMessages, App[None]):
 
     async def show_table(self, session_id: int) -> None:
         """A chat's block table in the inspector."""
-        from pagedchat.tui.widgets.table_layout import Spot  # noqa: PLC0415 - as above
+        from pagedchat.view.blocks.table_layout import Spot  # noqa: PLC0415 - as above
 
         panel = await self.show_inspector()
         if panel is not None:
@@ -260,7 +260,7 @@ class PagedChatApp(InspectorMessages, App[None]):
 
     def open_trace(self, path: "Path") -> None:
         """Replay a recording, in front of the chats."""
-        from pagedchat.tui.screens.replay import ReplayScreen  # noqa: PLC0415 - as above
+        from pagedchat.tui.replay.screen import ReplayScreen  # noqa: PLC0415 - as above
 
         self.push_screen(ReplayScreen.open(path))
 

@@ -24,9 +24,9 @@ from pagedchat.events import (
 from pagedchat.service.link import EngineLink
 from pagedchat.trace.recorder import Recorder
 from pagedchat.trace.recording import Recording
-from pagedchat.tui.desk import ChatDesk
-from pagedchat.tui.engine_view import EngineView
 from pagedchat.tui.messages import EngineStateChanged
+from pagedchat.view.desk import ChatDesk
+from pagedchat.view.engine_view import EngineView
 
 SLICE_SECONDS = 0.004
 """After so long without a pause the keyboard gets its turn, however many events are waiting."""

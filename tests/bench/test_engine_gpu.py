@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from pagedchat import cli
 from pagedchat.bench.engine import gpu, measuring
 from pagedchat.bench.engine.measures import Figure
 from pagedchat.bench.engine.measuring import Measuring
@@ -17,7 +16,8 @@ from pagedchat.bench.engine.workloads import Prompts
 from pagedchat.bench.kernels.bandwidth import Limits
 from pagedchat.bench.made_up import given_or_made_up
 from pagedchat.bench.random_checkpoint import LARGE_STD, write_checkpoint
-from pagedchat.cli_args import parse_args
+from pagedchat.cli import main as cli
+from pagedchat.cli.options import parse_args
 from tests.bench.engine_fakes import TINY_OPT, FakeEngine
 
 

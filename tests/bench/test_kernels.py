@@ -11,8 +11,8 @@ from pagedchat.bench.kernels.bandwidth import Limits
 from pagedchat.bench.kernels.figures import Bench, Contender, Work, copy_error, relative_error
 from pagedchat.bench.kernels.stored import stored_peers
 from pagedchat.bench.kernels.timing import Call, Timing, num_rounds, num_samples, num_sets, rotated_bytes
-from pagedchat.cli import main
-from pagedchat.cli_args import parse_args
+from pagedchat.cli.main import main
+from pagedchat.cli.options import parse_args
 from pagedchat.errors import InvalidValueError
 
 WORK = Work(section="decode", shape="1,2", moved_bytes=4_000_000, limit_gb_s=1000.0, flops=8_000_000)

@@ -1,9 +1,9 @@
 import pytest
 
+from pagedchat.api.llm import LLM
 from pagedchat.bench.throughput import ThroughputResult, Workload, measure_throughput
-from pagedchat.llm import LLM
+from tests.api.fakes_llm import use_fake_model
 from tests.fakes import scrambled
-from tests.fakes_llm import use_fake_model
 
 WORKLOAD = Workload(num_sessions=3, prompt_tokens=9, new_tokens=4)
 

@@ -17,9 +17,9 @@ from pagedchat.bench.ui.script import VARIABLE, Script, inherited_script
 from pagedchat.bench.ui.slowdown import SlowdownResult
 from pagedchat.bench.ui.step_counter import StepCounter
 from pagedchat.bench.ui.terminal import Terminal
-from pagedchat.cli_args import Parser, parse_args
+from pagedchat.cli.options import Parser, parse_args
 from pagedchat.errors import InvalidValueError, PagedChatError
-from pagedchat.tui.engine_view import EngineView
+from pagedchat.view.engine_view import EngineView
 
 
 def program(text: str) -> Terminal:

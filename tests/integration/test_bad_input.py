@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pagedchat import cli
+from pagedchat.cli import main as cli
 from tests.fakes import byte_tokenizer
 from tests.helpers_models import POSITIONS, make_checkpoint
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from pagedchat import LLM, SamplingParams, bundled, cli
+from pagedchat import LLM, SamplingParams, bundled
+from pagedchat.cli import main as cli
 
 QUESTIONS = [
     [{"role": "user", "content": "What is the capital of France?"}],

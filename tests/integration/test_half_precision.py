@@ -11,9 +11,9 @@ from transformers import AutoModelForCausalLM
 from pagedchat.config import CacheConfig, EngineConfig, ModelConfig
 from pagedchat.engine.output import ScheduledSequence
 from pagedchat.engine.sequence import Sequence
-from pagedchat.runtime.batch_inputs import flatten
-from pagedchat.runtime.build import load_model
-from pagedchat.runtime.model_runner import TorchModelRunner
+from pagedchat.runtime.loading.build import load_model
+from pagedchat.runtime.step.batch_inputs import flatten
+from pagedchat.runtime.step.model_runner import TorchModelRunner
 from tests.helpers_models import KERNEL_FAMILIES, make_checkpoint
 
 pytestmark = pytest.mark.gpu

@@ -7,7 +7,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from pagedchat import LLM, SamplingParams, cli
+from pagedchat import LLM, SamplingParams
+from pagedchat.cli import main as cli
 from tests.integration.opt_files import save_opt_files
 
 END_OF_SEQUENCE = 2

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from pagedchat import LLM, SamplingParams
 from pagedchat.runtime.attention import cuda_backend
-from pagedchat.runtime.decode_graph import decode_attention
+from pagedchat.runtime.graphs.decode import attention as decode_attention
 from tests.backends import Setup, kernels_on_cpu
 from tests.helpers_models import make_checkpoint
 

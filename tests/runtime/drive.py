@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pagedchat.engine.output import BlockOp, ScheduledSequence, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
-from pagedchat.runtime.model_runner import TorchModelRunner
+from pagedchat.runtime.step.model_runner import TorchModelRunner
 
 GREEDY = SamplingParams(temperature=0)
 

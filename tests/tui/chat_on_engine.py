@@ -2,7 +2,7 @@
 
 from pagedchat.chat.session import ChatSession
 from pagedchat.chat.template import ChatTemplate
-from pagedchat.tui.engine_view import EngineView
+from pagedchat.view.engine_view import EngineView
 from tests.scripted_reports import ScriptedEngine
 
 SAMPLED = 7

@@ -13,11 +13,11 @@ from pagedchat.errors import PagedChatError
 from pagedchat.events import EngineDied, EngineFailed, LoadProgress, RequestFailed, RunState, TextDelta
 from pagedchat.service.commands import Close, Fork, Generate, Pause, Resume, StepOnce, Stop
 from pagedchat.tui.app import PagedChatApp, UiOptions, run_app
-from pagedchat.tui.screens.confirm import ConfirmScreen
-from pagedchat.tui.screens.help import HelpScreen
-from pagedchat.tui.screens.too_small import TooSmallScreen
-from pagedchat.tui.widgets.chat_pane import ChatPane
-from pagedchat.tui.widgets.status_banner import StatusBanner
+from pagedchat.tui.chat.chat_pane import ChatPane
+from pagedchat.tui.chat.status_banner import StatusBanner
+from pagedchat.tui.help import HelpScreen
+from pagedchat.tui.kit.confirm import ConfirmScreen
+from pagedchat.tui.kit.too_small import TooSmallScreen
 from tests.fakes_tui import READY, FakeEngineLink, finished, prefill
 
 WIDE = (120, 40)

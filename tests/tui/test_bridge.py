@@ -10,10 +10,10 @@ from pagedchat.trace.format import TraceError
 from pagedchat.trace.reader import open_trace
 from pagedchat.trace.recorder import Recorder
 from pagedchat.tui.bridge import EngineBridge
-from pagedchat.tui.desk import ChatDesk
-from pagedchat.tui.engine_view import EngineView
 from pagedchat.tui.messages import EngineStateChanged
-from pagedchat.tui.options import UiOptions
+from pagedchat.view.desk import ChatDesk
+from pagedchat.view.engine_view import EngineView
+from pagedchat.view.options import UiOptions
 from tests.fakes_tui import READY, FakeEngineLink, prefill, report
 
 

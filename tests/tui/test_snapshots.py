@@ -5,7 +5,7 @@ import pytest
 from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.events import EngineFailed, LoadProgress
 from pagedchat.tui.app import PagedChatApp, UiOptions
-from pagedchat.tui.widgets.composer import Composer
+from pagedchat.tui.chat.composer import Composer
 from tests.fakes_tui import READY, FakeEngineLink, prefill
 
 STORY = (

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
+from pagedchat.api.llm import LLM
 from pagedchat.bench.first_frame import FirstFrameResult, measure_first_frame
 from pagedchat.bench.reference import TransformersModel, write_random_checkpoint
 from pagedchat.bench.step_host import StepHostResult, measure_step_host
 from pagedchat.bench.table import Row, environment, render_table
 from pagedchat.bench.throughput import ThroughputResult, Workload, measure_throughput
-from pagedchat.llm import LLM
 
 _QUIET_SPREAD = 1.25
 """Above this the figures say more about what else the machine did."""

@@ -2,11 +2,11 @@
 
 import torch
 
+from pagedchat.api.llm import LLM
+from pagedchat.api.prompts import TokensPrompt
 from pagedchat.bench.engine.measures import Engine
 from pagedchat.bench.engine.workloads import Tokens
 from pagedchat.engine.sampling_params import SamplingParams
-from pagedchat.llm import LLM
-from pagedchat.prompts import TokensPrompt
 
 OURS = "pagedchat"
 

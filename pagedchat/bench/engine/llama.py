@@ -7,11 +7,11 @@ from statistics import median
 
 import torch
 
+from pagedchat.api.llm import LLM
 from pagedchat.bench.engine.engines import OurEngine
 from pagedchat.bench.engine.measures import Meter
 from pagedchat.bench.engine.workloads import DecodeWork, Prompts
 from pagedchat.bench.random_checkpoint import LLAMA_1B, write_checkpoint
-from pagedchat.llm import LLM
 
 _IN_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of the system; the file's own folder is a private one in it
 _WORK = DecodeWork(num_chats=1, prompt_tokens=32, new_tokens=256)

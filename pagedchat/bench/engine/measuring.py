@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from pagedchat.api.llm import LLM
 from pagedchat.bench.engine.engines import OurEngine, transformers_engines
 from pagedchat.bench.engine.llama import measure_llama
 from pagedchat.bench.engine.measures import Engine, Figure, Meter
@@ -22,7 +23,6 @@ from pagedchat.bench.engine.workloads import DECODES, PrefixWork, Prompts
 from pagedchat.bench.kernels.bandwidth import measure_limits
 from pagedchat.bench.random_checkpoint import LARGE_STD, OPT_125M, write_checkpoint
 from pagedchat.config import DType
-from pagedchat.llm import LLM
 
 Say = Callable[[str], None]
 Measure = Callable[[], list[Figure]]

@@ -8,11 +8,11 @@ would with weights so large that they magnify every error.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pagedchat.api.llm import LLM
 from pagedchat.bench.engine.engines import OurEngine
 from pagedchat.bench.engine.workloads import Prompts, Tokens
 from pagedchat.config import Device, ModelImplementation
 from pagedchat.engine.sampling_params import SamplingParams
-from pagedchat.llm import LLM
 
 _PROMPT_TOKENS, _NEW_TOKENS = 128, 32
 _IMPLEMENTATIONS: tuple[ModelImplementation, ...] = ("native", "transformers")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pagedchat.cli_args import Parser
+    from pagedchat.cli.options import Parser
 
     Kinds = argparse._SubParsersAction[Parser]
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from pagedchat.api.generation import Request, generate
 from pagedchat.bench.engine.workloads import Prompts, Tokens
 from pagedchat.bench.step.host import HostTimes, TimedCore, read_host
 from pagedchat.bench.step.profile import trace_kernels
@@ -9,8 +10,7 @@ from pagedchat.bench.step.trace import StepTrace, read_steps
 from pagedchat.config import EngineConfig
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import PagedChatError
-from pagedchat.generation import Request, generate
-from pagedchat.runtime.build import load_model
+from pagedchat.runtime.loading.build import load_model
 
 TRACED_STEPS = 20
 _SETTLING_STEPS = 8

@@ -14,8 +14,8 @@ from pagedchat.config import EngineConfig
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.service.client import EngineClient
 from pagedchat.service.process import DEFAULT_ENTRY
-from pagedchat.tui.desk import ChatDesk
-from pagedchat.tui.options import UiOptions
+from pagedchat.view.desk import ChatDesk
+from pagedchat.view.options import UiOptions
 
 
 def main() -> int:

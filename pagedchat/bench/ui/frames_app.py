@@ -14,10 +14,10 @@ import msgspec
 from textual.app import App, ComposeResult
 
 from pagedchat.bench.ui.long_chats import LongChats
-from pagedchat.tui.engine_view import EngineView
-from pagedchat.tui.widgets.block_map import BlockMap
-from pagedchat.tui.widgets.inspector_panel import InspectorPanel
-from pagedchat.tui.work import start_work
+from pagedchat.tui.inspector.panel import InspectorPanel
+from pagedchat.tui.inspector.pool.block_map import BlockMap
+from pagedchat.tui.kit.work import start_work
+from pagedchat.view.engine_view import EngineView
 
 STEPS_PER_FRAME = 2
 """30 steps a second at 15 frames a second."""

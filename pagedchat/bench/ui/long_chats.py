@@ -9,7 +9,7 @@ from pagedchat.engine.core import EngineCore
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.events import Steps
-from pagedchat.tui.engine_view import EngineView
+from pagedchat.view.engine_view import EngineView
 
 _SHARE_IN_USE = 0.5
 _SHARE_CACHED = 0.25

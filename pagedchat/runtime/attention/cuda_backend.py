@@ -23,7 +23,7 @@ from pagedchat.runtime.attention.prefix_groups import SharingRule
 from pagedchat.runtime.attention.step_tables import DecodeTables, StepTables, build_step_tables
 from pagedchat.runtime.attention.swapping import BlockSwapper
 from pagedchat.runtime.attention.table_rows import BlockTableRows
-from pagedchat.runtime.upload import int64, upload
+from pagedchat.runtime.step.upload import int64, upload
 
 MIN_SHARED_TOKENS = 256
 """A prefix shorter than this is left to each sequence."""

@@ -9,7 +9,7 @@ from pagedchat.ops.attention.decode_plan import own_len
 from pagedchat.runtime.attention.backend import AttentionBatch
 from pagedchat.runtime.attention.prefix_groups import PrefixGroup
 from pagedchat.runtime.attention.table_rows import BlockTableRows
-from pagedchat.runtime.upload import int32, upload
+from pagedchat.runtime.step.upload import int32, upload
 
 
 @dataclass(frozen=True, slots=True)

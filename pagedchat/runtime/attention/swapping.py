@@ -14,7 +14,7 @@ import torch
 
 from pagedchat.ops.cache.swap_blocks import swap_blocks
 from pagedchat.runtime.attention.host_cache import HostCache
-from pagedchat.runtime.upload import int64, upload
+from pagedchat.runtime.step.upload import int64, upload
 
 
 class BlockSwapper:

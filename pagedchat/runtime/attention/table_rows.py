@@ -6,7 +6,7 @@ tokens. Comparing a list with the one seen last is several times as fast as turn
 
 import torch
 
-from pagedchat.runtime.upload import int32, int64
+from pagedchat.runtime.step.upload import int32, int64
 
 
 class BlockTableRows:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 from pagedchat.chat.session import ChatSession, Notice
 from pagedchat.service.commands import AnyCommand
 from pagedchat.tui.commands.slash_command import CommandError
-from pagedchat.tui.desk import ChatDesk
-from pagedchat.tui.engine_state import EngineState
-from pagedchat.tui.engine_view import EngineView
+from pagedchat.view.desk import ChatDesk
+from pagedchat.view.engine_state import EngineState
+from pagedchat.view.engine_view import EngineView
 
 if TYPE_CHECKING:
     from pagedchat.tui.app import PagedChatApp
-    from pagedchat.tui.screens.chat import ChatScreen
+    from pagedchat.tui.chat.screen import ChatScreen
 
 
 @dataclass(frozen=True, slots=True)

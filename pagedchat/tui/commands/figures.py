@@ -5,9 +5,9 @@ from typing import Any
 from pagedchat.chat.sanitize import one_line
 from pagedchat.chat.session import ChatSession
 from pagedchat.events import EngineReady
-from pagedchat.tui.engine_state import EngineState
-from pagedchat.tui.engine_view import EngineView
 from pagedchat.units import format_size
+from pagedchat.view.engine_state import EngineState
+from pagedchat.view.engine_view import EngineView
 
 _SYSTEM_CELLS = 60
 _SHOWN = (

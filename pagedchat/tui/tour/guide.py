@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 
 from pagedchat.events import StepReport
-from pagedchat.tui.engine_state import EngineState
-from pagedchat.tui.engine_view import EngineView
 from pagedchat.tui.tour.pressure_steps import STEPS as PRESSURE_STEPS
 from pagedchat.tui.tour.script import Script, TourStep
 from pagedchat.tui.tour.sharing_steps import STEPS as SHARING_STEPS
 from pagedchat.tui.tour.stage import Stage
+from pagedchat.view.engine_state import EngineState
+from pagedchat.view.engine_view import EngineView
 
 STEPS = (*SHARING_STEPS, *PRESSURE_STEPS)
 PATIENCE = 30.0

@@ -14,7 +14,7 @@ from pagedchat.events import (
 from pagedchat.tui.tour.script import Script, TourStep, Waiting, first_event, until
 from pagedchat.tui.tour.sharing_steps import one_at_rest
 from pagedchat.tui.tour.stage import Stage
-from pagedchat.tui.words import count
+from pagedchat.view.sentences.words import count
 
 _SPARE = 1
 """Blocks that a limit leaves over what is in use."""

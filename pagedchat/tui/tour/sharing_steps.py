@@ -6,7 +6,7 @@ from pagedchat.chat.session import ChatSession
 from pagedchat.events import BlockAllocated, BlockCopied, PrefixHit, SequenceForked, StepReport
 from pagedchat.tui.tour.script import Script, TourStep, Waiting, first_event, until
 from pagedchat.tui.tour.stage import Stage
-from pagedchat.tui.words import count
+from pagedchat.view.sentences.words import count
 
 
 def _fill(stage: Stage) -> Script:

@@ -12,8 +12,8 @@ from pagedchat.engine.mirror import CacheMirror, MirrorSequence
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.events import EngineReady
 from pagedchat.service.commands import AnyCommand, Pause, Resume, SetLimit, SetPace
-from pagedchat.tui.desk import ChatDesk
-from pagedchat.tui.engine_view import EngineView
+from pagedchat.view.desk import ChatDesk
+from pagedchat.view.engine_view import EngineView
 
 NAME = "tour"
 PACE = 0.08

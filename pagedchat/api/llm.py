@@ -1,0 +1,259 @@
+"""The offline API: a model, an engine and a tokenizer in this process, no screen and no second process.
+
+>>> from pagedchat import LLM, SamplingParams
+>>> llm = LLM("facebook/opt-125m")
+>>> [output] = llm.generate("The sea is", SamplingParams(temperature=0, max_tokens=8))
+>>> output.outputs[0].text
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+from tqdm import tqdm
+
+from pagedchat.api.generation import Request, generate
+from pagedchat.api.outputs import CompletionOutput, RequestOutput
+from pagedchat.api.prompts import Message, Prompt, PromptEncoder, TokensPrompt, prompt_text
+from pagedchat.chat.output_processor import OutputProcessor
+from pagedchat.chat.template import ChatTemplate
+from pagedchat.config import (
+    DEFAULT_MODEL,
+    AttentionBackendName,
+    CacheConfig,
+    Device,
+    DType,
+    EngineConfig,
+    ModelConfig,
+    ModelImplementation,
+    PreemptionMode,
+    SchedulerConfig,
+)
+from pagedchat.engine.core import EngineCore
+from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.engine.stats import EngineStats
+from pagedchat.errors import InvalidValueError
+from pagedchat.events import EngineReady, LoadProgress
+from pagedchat.runtime.loading.build import load_model
+from pagedchat.units import parse_size
+
+
+class LLM:
+    """One model with its paged KV cache.
+
+    Args:
+        model: a hub id (`facebook/opt-125m`) or a folder with a checkpoint; the toy model in the box by default.
+        device: "auto", "cpu" or "cuda".
+        dtype: "auto" (float32 on a CPU, the checkpoint's own type on a GPU), "float32", "float16" or "bfloat16".
+        attention_backend: "cuda" (kernels of our own), "torch", or "auto": "cuda" wherever it can serve the model.
+        model_implementation: "native" (modules of our own), "transformers", or "auto": "native" where there is one.
+        block_size: token slots in a block.
+        num_blocks: fixes the pool; otherwise it comes from measured memory.
+        kv_cache_memory: bytes for the pool, as a number or like "2GiB".
+        gpu_memory_utilization: share of the GPU's memory for weights, activations and cache together.
+        swap_space: bytes of host memory for blocks swapped out, as a number or like "4GiB".
+        max_num_seqs: sequences in one step.
+        max_num_batched_tokens: tokens in one step; by default 2,048 on a CPU, 8,192 on a GPU, or 32,768 where the
+            model is small and the GPU's memory is not.
+        enable_prefix_caching: whether a prompt's beginning is looked for in the cache.
+        preemption_mode: "recompute" or "swap", for when blocks run out.
+        seed: seeds every request that has no seed of its own.
+        tokenizer: hub id or folder of the tokenizer; the model's own by default.
+        skip_tokenizer_init: token ids in and out only.
+
+    Raises:
+        InvalidValueError: an argument outside what it may be.
+        ModelError: the model cannot be found, read or run.
+        DeviceError: the device is missing or too small.
+    """
+
+    def __init__(
+        self,
+        model: str = DEFAULT_MODEL,
+        *,
+        device: Device = "auto",
+        dtype: DType = "auto",
+        attention_backend: AttentionBackendName = "auto",
+        model_implementation: ModelImplementation = "auto",
+        block_size: int = 16,
+        num_blocks: int | None = None,
+        kv_cache_memory: int | str | None = None,
+        gpu_memory_utilization: float = 0.9,
+        swap_space: int | str = "4GiB",
+        max_num_seqs: int = 256,
+        max_num_batched_tokens: int | None = None,
+        enable_prefix_caching: bool = True,
+        preemption_mode: PreemptionMode = "recompute",
+        seed: int = 0,
+        tokenizer: str | None = None,
+        skip_tokenizer_init: bool = False,
+    ) -> None:
+        model_config = ModelConfig(
+            model=model,
+            tokenizer=tokenizer,
+            skip_tokenizer_init=skip_tokenizer_init,
+            device=device,
+            dtype=dtype,
+            attention_backend=attention_backend,
+            implementation=model_implementation,
+        )
+        cache_config = CacheConfig(
+            block_size=block_size,
+            num_blocks=num_blocks,
+            kv_cache_memory=None if kv_cache_memory is None else parse_size(kv_cache_memory),
+            gpu_memory_utilization=gpu_memory_utilization,
+            swap_space=parse_size(swap_space),
+            enable_prefix_caching=enable_prefix_caching,
+        )
+        scheduler_config = SchedulerConfig(
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            preemption_mode=preemption_mode,
+        )
+        config = EngineConfig(model=model_config, cache=cache_config, scheduler=scheduler_config, seed=seed)
+        self._load(config, streams=False)
+
+    @classmethod
+    def from_config(cls, config: EngineConfig, progress: Callable[[LoadProgress], None] = lambda _: None) -> "LLM":
+        """The same from a config; `progress` is told how loading goes.
+
+        Raises:
+            ModelError, DeviceError, InvalidValueError: as for `LLM()`.
+        """
+        llm = cls.__new__(cls)
+        llm._load(config, progress)
+        return llm
+
+    def _load(
+        self,
+        config: EngineConfig,
+        progress: Callable[[LoadProgress], None] = lambda _: None,
+        *,
+        streams: bool = True,
+    ) -> None:
+        loaded = load_model(config, progress, streams=streams)
+        self.info: EngineReady = loaded.info
+        """What was found out while loading: shapes, device, size of the pool."""
+        self.tokenizer = loaded.tokenizer
+        self.sampling_defaults: SamplingParams = loaded.sampling_defaults
+        """From the model's generation_config.json; used where no sampling parameters are given."""
+        template = ChatTemplate(loaded.chat_template, loaded.special_tokens)
+        self._encoder = PromptEncoder(loaded.tokenizer, template, loaded.info.vocab_size)
+        self._core = EngineCore(loaded.limits, loaded.runner)
+        self._request_ids = itertools.count()
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool = True,
+    ) -> list[RequestOutput]:
+        """Complete all prompts, many at a time.
+
+        Args:
+            prompts: one or many; each a string, `{"prompt": str}` or `{"prompt_token_ids": list[int]}`.
+            sampling_params: for all prompts, or one for each; the model's own by default.
+            use_tqdm: show a progress bar on standard error where there is more than one prompt.
+
+        Returns:
+            One output for each prompt, in order.
+
+        Raises:
+            RequestError: a prompt that cannot be served (empty, too long for the model or the cache); nothing was
+                run then.
+            InvalidValueError: neither one nor as many sampling parameters as prompts.
+        """
+        many = [prompts] if isinstance(prompts, str | dict) else list(prompts)
+        params = self._params_for(len(many), sampling_params)
+        requests = [self._request(prompt, p) for prompt, p in zip(many, params, strict=True)]
+        self._run(requests, use_tqdm and len(requests) > 1)
+        return [_output(request) for request in requests]
+
+    def chat(self, messages: Sequence[Message], sampling_params: SamplingParams | None = None) -> RequestOutput:
+        """Answer a conversation, written as the model's chat template wants it.
+
+        A base model without a template gets a plain `User:`/`Assistant:` transcript, and its reply ends where it
+        would begin the user's next turn.
+
+        Raises:
+            RequestError: the conversation cannot be served, or the template refuses it.
+        """
+        *_, output = self.stream_chat(messages, sampling_params)
+        return output
+
+    def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Iterator[RequestOutput]:
+        """Complete one prompt and yield the output so far with every new token; the last one is finished.
+
+        Raises:
+            RequestError: the prompt cannot be served.
+        """
+        return self._stream(self._request(prompt, sampling_params or self.sampling_defaults))
+
+    def stream_chat(
+        self, messages: Sequence[Message], sampling_params: SamplingParams | None = None
+    ) -> Iterator[RequestOutput]:
+        """`chat`, as it comes.
+
+        Raises:
+            RequestError: as for `chat`.
+        """
+        params = sampling_params or self.sampling_defaults
+        stop = [*params.stop, *self._encoder.template.stop_strings]
+        prompt = TokensPrompt(prompt_token_ids=self._encoder.encode_chat(messages))
+        return self._stream(self._request(prompt, msgspec.structs.replace(params, stop=stop)))
+
+    def stats(self) -> EngineStats:
+        """The engine's counters as they stand now."""
+        return self._core.stats()
+
+    def _params_for(
+        self, count: int, given: SamplingParams | Sequence[SamplingParams] | None
+    ) -> list[SamplingParams]:
+        if given is None or isinstance(given, SamplingParams):
+            return [given or self.sampling_defaults] * count
+        if len(given) != count:
+            raise InvalidValueError(
+                f"There are {count} prompts, but {len(given)} sampling parameters.",
+                "Give one for all prompts, or one for each.",
+            )
+        return list(given)
+
+    def _request(self, prompt: Prompt, params: SamplingParams) -> Request:
+        token_ids = self._encoder.encode(prompt)
+        tokenizer = self._encoder.need_tokenizer() if params.stop else self.tokenizer
+        return Request(
+            request_id=str(next(self._request_ids)),
+            prompt=prompt_text(prompt),
+            prompt_token_ids=token_ids,
+            params=params,
+            processor=None if tokenizer is None else OutputProcessor(tokenizer, params.stop, token_ids),
+        )
+
+    def _run(self, requests: Sequence[Request], show_progress: bool) -> None:
+        with tqdm(total=len(requests), desc="Prompts", unit="prompt", disable=not show_progress) as progress:
+            for done in generate(self._core, requests):
+                progress.update(len(done))
+
+    def _stream(self, request: Request) -> Iterator[RequestOutput]:
+        num_told = 0
+        for _ in generate(self._core, [request]):
+            if request.num_tokens > num_told:  # a piece of a long prompt brings none
+                num_told = request.num_tokens
+                yield _output(request)
+
+
+def _output(request: Request) -> RequestOutput:
+    completion = CompletionOutput(
+        index=0,
+        text=request.text,
+        token_ids=request.token_ids,
+        finish_reason=request.finish_reason,
+    )
+    return RequestOutput(
+        request_id=request.request_id,
+        prompt=request.prompt,
+        prompt_token_ids=request.prompt_token_ids,
+        outputs=[completion],
+        num_cached_tokens=request.num_cached_tokens,
+    )

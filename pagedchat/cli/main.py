@@ -1,0 +1,137 @@
+"""The `pagedchat` command: reads arguments, starts the terminal, a one-shot prompt, a replay, a
+benchmark or the doctor.
+
+Each of those is imported only when it is wanted, so that help is instant and the first frame is early. This is
+also the place where errors meant for people become one sentence on standard error and an exit code.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pagedchat.cli.options import engine_config, parse_args, sampling_overrides
+from pagedchat.config import EngineConfig
+from pagedchat.errors import InvalidValueError, PagedChatError
+
+if TYPE_CHECKING:
+    from pagedchat.service.link import EngineLink
+
+EXIT_FAILURE = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line `argv` (the process's own by default) and return its exit code."""
+    try:
+        return _dispatch(parse_args(sys.argv[1:] if argv is None else argv))
+    except PagedChatError as error:
+        _complain(error)
+        return EXIT_USAGE if isinstance(error, InvalidValueError) else EXIT_FAILURE
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        _drop_stdout()
+        return EXIT_BROKEN_PIPE
+
+
+def _dispatch(args: argparse.Namespace) -> int:
+    if args.command == "bench":
+        from pagedchat.bench.main import run_bench  # noqa: PLC0415 - loads torch
+
+        return run_bench(args)
+    if args.command == "doctor":
+        from pagedchat.doctor.main import run_doctor  # noqa: PLC0415 - loads what compiles kernels
+
+        return run_doctor(args)
+    if args.command == "replay":
+        from pagedchat.cli.replay import run_replay  # noqa: PLC0415 - reads traces
+
+        return run_replay(args)
+    if args.command == "stats":
+        from pagedchat.cli.stats import run_stats  # noqa: PLC0415 - opens sockets
+
+        return run_stats(args)
+    config = engine_config(args)
+    prompt = _prompt(args)
+    if prompt is None:
+        return _run_terminal(args, config)
+    _refuse_screen_options(args)
+    from pagedchat.cli.oneshot import run_oneshot  # noqa: PLC0415 - loads the engine
+
+    return run_oneshot(
+        prompt, config, sampling_overrides(args), system=args.system, raw=args.raw, as_json=args.json
+    )
+
+
+def _prompt(args: argparse.Namespace) -> str | None:
+    """The text to reply to and exit, or None for the terminal."""
+    if args.prompt is None and sys.stdin.isatty():
+        if args.json:
+            raise InvalidValueError("--json needs a prompt.", 'Give one with -p "TEXT" or on standard input.')
+        return None
+    text: str = sys.stdin.read() if args.prompt in (None, "-") else args.prompt
+    if not text.strip():
+        raise InvalidValueError("The prompt is empty.", 'Give one with -p "TEXT" or on standard input.')
+    return text
+
+
+def _refuse_screen_options(args: argparse.Namespace) -> None:
+    """What only the chats on the screen do."""
+    for name, value in (("--trace", args.trace), ("--metrics-port", args.metrics_port)):
+        if value is not None:
+            raise InvalidValueError(
+                f"{name} goes with the chats on the screen, not with one reply.", f"Leave out {name} or -p."
+            )
+
+
+def _run_terminal(args: argparse.Namespace, config: EngineConfig) -> int:
+    if not sys.stdout.isatty():
+        raise InvalidValueError(
+            "Standard output is not a terminal, so the chats cannot be shown.", 'For one reply use -p "TEXT".'
+        )
+    from pagedchat.tui.app import UiOptions, run_app  # noqa: PLC0415 - loads Textual
+
+    link, metrics_url = _engine_link(config, args.metrics_port)
+    options = UiOptions(
+        model=config.model.model,
+        sessions=args.sessions,
+        overrides=sampling_overrides(args),
+        system=args.system,
+        raw=args.raw,
+        ascii=args.ascii,
+        trace=args.trace,
+        metrics_port=args.metrics_port,
+        metrics_url=metrics_url,
+    )
+    return run_app(link, options)
+
+
+def _engine_link(config: EngineConfig, metrics_port: int | None) -> "tuple[EngineLink, str]":
+    """The engine, not yet started, and where its metrics are served; empty if nowhere."""
+    from pagedchat.service.client import EngineClient  # noqa: PLC0415 - loads asyncio, multiprocessing
+
+    if metrics_port is None:
+        return EngineClient(config), ""
+    from pagedchat.metrics.observed import with_metrics  # noqa: PLC0415 - loads the HTTP server
+
+    return with_metrics(EngineClient(config), metrics_port)
+
+
+def _complain(error: PagedChatError) -> None:
+    print(f"pagedchat: {_one_line(error.message)}", file=sys.stderr)
+    if error.hint:
+        print(_one_line(error.hint), file=sys.stderr)
+
+
+def _one_line(text: str) -> str:
+    """Names from files and arguments go into messages; none of them may reach the terminal as an escape."""
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def _drop_stdout() -> None:
+    """Nobody reads any more; keep the interpreter from complaining when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,166 @@
+"""One prompt, one reply, no screen: `pagedchat -p TEXT` and prompts on standard input."""
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any, TextIO
+
+from pagedchat.api.llm import LLM
+from pagedchat.api.outputs import RequestOutput
+from pagedchat.api.prompts import Message
+from pagedchat.chat.sanitize import one_line, sanitize
+from pagedchat.config import EngineConfig
+from pagedchat.engine.sampling_params import SamplingOverrides
+from pagedchat.events import LoadProgress
+
+_QUIET_SECONDS = 1.0
+"""Loading that is done sooner says nothing."""
+
+
+def run_oneshot(
+    prompt: str,
+    config: EngineConfig,
+    overrides: SamplingOverrides,
+    *,
+    system: str | None = None,
+    raw: bool = False,
+    as_json: bool = False,
+) -> int:
+    """Load the model, reply to `prompt` on standard output, return the exit code.
+
+    Args:
+        prompt: what the user says; with `raw` what the model is to continue.
+        config: the model and the engine.
+        overrides: sampling settings over the model's own.
+        system: system prompt.
+        raw: no chat template.
+        as_json: one JSON object at the end instead of text as it comes.
+
+    Raises:
+        PagedChatError: the model cannot be loaded or the prompt cannot be served.
+    """
+    started = time.perf_counter()
+    llm = _load(config)
+    load_seconds = time.perf_counter() - started
+    watch = _Stopwatch()
+    outputs = watch.time(_reply(llm, prompt, overrides, system, raw))
+    if not as_json:
+        _print_stream(outputs, strip_start=not raw)
+        return 0
+    *_, output = outputs
+    print(json.dumps(_summary(llm, output, load_seconds, watch, strip_start=not raw), ensure_ascii=False))
+    return 0
+
+
+class _Stopwatch:
+    """Times a stream of outputs, in seconds from its first request for one."""
+
+    def __init__(self) -> None:
+        self.first = self.total = 0.0
+
+    def time(self, outputs: Iterator[RequestOutput]) -> Iterator[RequestOutput]:
+        started = time.perf_counter()
+        for output in outputs:
+            self.total = time.perf_counter() - started
+            self.first = self.first or self.total
+            yield output
+
+
+def _reply(
+    llm: LLM, prompt: str, overrides: SamplingOverrides, system: str | None, raw: bool
+) -> Iterator[RequestOutput]:
+    params = overrides.resolve(llm.sampling_defaults)
+    if raw:
+        return llm.stream(f"{system or ''}{prompt}", params)
+    messages = [Message(role="system", content=system)] if system else []
+    return llm.stream_chat([*messages, Message(role="user", content=prompt)], params)
+
+
+def _print_stream(outputs: Iterator[RequestOutput], strip_start: bool) -> None:
+    """Text as it comes; where people read it, without anything that a terminal could obey."""
+    shown = ""
+    for output in outputs:
+        text = _text(output, strip_start)
+        piece, shown = text[len(shown) :], text
+        sys.stdout.write(sanitize(piece) if sys.stdout.isatty() else piece)
+        sys.stdout.flush()
+    print(flush=True)
+
+
+def _text(output: RequestOutput, strip_start: bool) -> str:
+    """In a chat, the white space between a label and the reply belongs to neither."""
+    text = output.outputs[0].text
+    return text.lstrip() if strip_start else text
+
+
+def _summary(
+    llm: LLM, output: RequestOutput, load_seconds: float, watch: _Stopwatch, strip_start: bool
+) -> dict[str, Any]:
+    reply = output.outputs[0]
+    return {
+        "model": llm.info.model,
+        "text": _text(output, strip_start),
+        "token_ids": reply.token_ids,
+        "prompt_token_ids": output.prompt_token_ids,
+        "finish_reason": reply.finish_reason,
+        "timings": {
+            "load_s": round(load_seconds, 4),
+            "ttft_s": round(watch.first, 4),
+            "total_s": round(watch.total, 4),
+            "tokens_per_second": round(len(reply.token_ids) / watch.total, 2),
+        },
+        "cache": {"block_size": llm.info.block_size, **asdict(llm.stats())},
+    }
+
+
+def _load(config: EngineConfig) -> LLM:
+    progress = _ProgressLine(sys.stderr)
+    try:
+        return LLM.from_config(config, progress.show)
+    finally:
+        progress.clear()
+
+
+class _ProgressLine:
+    """How loading goes, on one line that is gone afterwards; shown only where somebody watches and waits.
+
+    A timer draws the first line: importing torch takes seconds and reports nothing.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+        self._text = ""
+        self._waited = False
+        self._timer = threading.Timer(_QUIET_SECONDS, self._begin)
+        self._timer.daemon = True
+        if stream.isatty():
+            self._timer.start()
+
+    def show(self, progress: LoadProgress) -> None:
+        """Loading went on."""
+        share = f" {100 * progress.done // progress.total}%" if progress.total else ""
+        with self._lock:
+            self._text = f"{one_line(progress.message)}{share}"
+            self._draw()
+
+    def clear(self) -> None:
+        """Wipe the line for good."""
+        self._timer.cancel()
+        with self._lock:
+            self._text = ""
+            self._draw()
+            self._waited = False
+
+    def _begin(self) -> None:
+        with self._lock:
+            self._waited = bool(self._text)
+            self._draw()
+
+    def _draw(self) -> None:
+        if self._waited:
+            self._stream.write(f"\r\x1b[2K{self._text[:78]}")
+            self._stream.flush()

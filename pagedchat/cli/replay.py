@@ -1,0 +1,62 @@
+"""`pagedchat replay`: the inspector over a recording, or what is in it in words. Needs no model and no torch."""
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import asdict
+
+from pagedchat.chat.sanitize import one_line
+from pagedchat.errors import InvalidValueError
+from pagedchat.trace.reader import open_trace
+from pagedchat.trace.recording import Recording
+from pagedchat.trace.summary import TraceSummary, summarize
+
+
+def run_replay(args: argparse.Namespace) -> int:
+    """Show the recording until the user quits, or print its summary; returns the exit code.
+
+    Raises:
+        TraceError: the file cannot be read, or has no such step.
+        InvalidValueError: there is no terminal to show it in.
+    """
+    if args.json and not args.summary:
+        raise InvalidValueError("--json needs --summary.", "Give both, or neither.")
+    recording = open_trace(args.file)
+    if args.summary:
+        summary = summarize(recording, args.file.stat().st_size)
+        print(json.dumps(asdict(summary), indent=2) if args.json else summary_text(summary))
+        return 0
+    return _show(recording, args)
+
+
+def _show(recording: Recording, args: argparse.Namespace) -> int:
+    if not sys.stdout.isatty():
+        raise InvalidValueError(
+            "Standard output is not a terminal, so the recording cannot be shown.", "For its figures use --summary."
+        )
+    from pagedchat.tui.replay.app import ReplayApp  # noqa: PLC0415 - loads Textual
+
+    app = ReplayApp(recording, step=args.step, ascii_only=args.ascii)
+    app.run()
+    return app.return_code or 0
+
+
+def summary_text(summary: TraceSummary) -> str:
+    """The figures as lines for people."""
+    day = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(summary.recorded_at))
+    lines = [
+        ("model", f"{one_line(summary.model)}  {one_line(summary.dtype)}  {one_line(summary.device)}"),
+        ("pool", f"{summary.num_blocks} blocks of {summary.block_size} tokens"),
+        ("recorded", f"{day} by pagedchat {one_line(summary.program)}"),
+        ("steps", f"{summary.first_step} to {summary.last_step}, {summary.num_reports} reports"),
+        ("time", f"{summary.seconds:.1f} s"),
+        ("tokens", f"{summary.prefill_tokens} prefilled, {summary.decode_tokens} decoded"),
+        ("chats", ", ".join(one_line(label) for label in summary.chats.values()) or "none"),
+        (
+            "size",
+            f"{summary.num_bytes} bytes, {summary.bytes_per_step:g} a step, {summary.num_keyframes} keyframes",
+        ),
+        ("state", summary.damage or "whole"),
+    ]
+    return "\n".join(f"{name:9} {value}" for name, value in lines)

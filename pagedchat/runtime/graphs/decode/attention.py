@@ -1,0 +1,126 @@
+"""The attention of a captured step: one token of each row, which rows being for the device to know."""
+
+import torch
+
+from pagedchat.layers.attention import Attention
+from pagedchat.ops.attention.decode_shared import launch_shared
+from pagedchat.ops.attention.decode_simt import decode_simt
+from pagedchat.ops.attention.decode_split import launch_split
+from pagedchat.ops.attention.options import AttentionOptions
+from pagedchat.ops.cache.heads_to_cache import heads_to_cache
+from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
+from pagedchat.ops.sampling.decode_state import DecodeState, slots_of
+from pagedchat.runtime.attention.cuda_backend import CudaAttention
+from pagedchat.runtime.graphs.decode.buckets import Bucket
+from pagedchat.runtime.graphs.decode.state_buffers import StateBuffers
+
+_FILLED = 0.75
+"""Share of a bucket's context that is taken to be used, where the work of attention is divided."""
+
+
+class DecodeAttention:
+    """`layers.paged.PagedAttention` for one token of each row.
+
+    Args:
+        backend: has the cache.
+        buffers: the step's memory.
+        bucket: its sizes.
+    """
+
+    def __init__(self, backend: CudaAttention, buffers: StateBuffers, bucket: Bucket) -> None:
+        self._backend = backend
+        self._state: DecodeState = buffers.state(bucket)
+        self._shared = buffers.shared(bucket)
+        self._bucket = bucket
+        self._slots = torch.empty(0, dtype=torch.int64)
+
+    def begin(self) -> None:
+        """A step begins: find the slots of its tokens."""
+        state = self._state
+        self._slots = slots_of(state.positions, state.block_tables, self._backend.shape.block_size)
+
+    def write(self, layer_idx: int, key: torch.Tensor, value: torch.Tensor) -> None:
+        """See `layers.paged.PagedAttention`."""
+        reshape_and_cache(key, value, *self._backend.layer_cache(layer_idx), self._slots)
+
+    def attend(
+        self,
+        layer_idx: int,
+        query: torch.Tensor,
+        _key: torch.Tensor,
+        _value: torch.Tensor,
+        *,
+        scale: float,
+        sliding_window: int | None,
+        cap: float | None,
+    ) -> torch.Tensor:
+        """See `layers.paged.PagedAttention`."""
+        options = AttentionOptions(scale=scale, sliding_window=sliding_window, cap=cap)
+        return self.read(layer_idx, query, options)
+
+    def write_and_read(
+        self, attention: Attention, heads: torch.Tensor, rotations: torch.Tensor | None
+    ) -> torch.Tensor:
+        """From the product for queries, keys and values to what the way out multiplies, in launches that overlap.
+
+        Args:
+            attention: of the layer.
+            heads: `[num_seqs, (num_heads + 2 * num_kv_heads) * head_dim]`, of the kernel before; written.
+            rotations: as in `ops.heads_to_cache`.
+
+        Returns:
+            `[num_seqs, num_heads * head_dim]`.
+        """
+        layer_idx = attention.layer_idx
+        options = AttentionOptions(scale=attention.scale, sliding_window=attention.sliding_window)
+        by_token = heads.view(len(heads), -1, attention.heads.head_dim)
+        # The kernel that reads can write the newest keys and values, if they need not be turned before.
+        if heads.is_cuda and self._backend.on_tensor_cores and rotations is None:
+            query = by_token[:, : attention.heads.num_heads]
+            return self.read(layer_idx, query, options, overlap=True, writes_new=True).flatten(1)
+        caches, state = self._backend.layer_cache(layer_idx), self._state
+        places = (state.block_tables, state.positions)
+        query = heads_to_cache(by_token, *caches, *places, rotations=rotations, overlap=True)
+        return self.read(layer_idx, query, options, overlap=True).flatten(1)
+
+    def read(
+        self,
+        layer_idx: int,
+        query: torch.Tensor,
+        options: AttentionOptions,
+        *,
+        overlap: bool = False,
+        writes_new: bool = False,
+    ) -> torch.Tensor:
+        """Attention over what is in the cache; `overlap` and `writes_new` as in `launch_split`."""
+        state, longest = self._state, self._bucket.context_len
+        inputs = (query, *self._backend.layer_cache(layer_idx), state.block_tables, state.seq_lens)
+        output = torch.empty(query.shape, dtype=query.dtype, device=query.device)
+        if not (query.is_cuda and self._backend.on_tensor_cores):
+            return decode_simt(*inputs, options, output=output)
+        if self._bucket.num_groups > 0 and options.sliding_window is None:
+            self._read_shared(inputs, options, output, overlap, writes_new)
+        else:
+            num_tokens = int(len(query) * longest * _FILLED)
+            launch_split(*inputs, options, longest, num_tokens, output, None, overlap, writes_new)
+        return output
+
+    def _read_shared(
+        self,
+        inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor],
+        options: AttentionOptions,
+        output: torch.Tensor,
+        overlap: bool,
+        writes_new: bool,
+    ) -> None:
+        launch_shared(
+            *inputs,
+            *self._shared,
+            options,
+            max_own_len=self._bucket.own_len,
+            max_shared_len=self._bucket.context_len,
+            max_group_size=self._bucket.num_seqs,
+            output=output,
+            overlap=overlap,
+            writes_new=writes_new,
+        )

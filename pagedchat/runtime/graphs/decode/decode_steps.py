@@ -1,0 +1,237 @@
+"""Batches in which every sequence computes one token, run as captured steps; everything else is left to others.
+
+The host's part of such a step is filling one piece of pinned memory, one copy, one launch, and reading the tokens
+from pinned memory when they are there. The step after is begun at once (`ahead`), and the host's part of the engine
+runs beside it.
+"""
+
+import time
+from dataclasses import dataclass
+from operator import sub
+
+import torch
+
+from pagedchat.engine.output import ModelRunnerOutput, Run, SchedulerOutput
+from pagedchat.engine.sequence import Sequence
+from pagedchat.jit.build_ahead import BuildAhead
+from pagedchat.models.native_model import NativeModel
+from pagedchat.runtime.attention.cuda_backend import CudaAttention
+from pagedchat.runtime.graphs.capture import Replayable
+from pagedchat.runtime.graphs.decode.ahead import RunningStep
+from pagedchat.runtime.graphs.decode.buckets import Bucket, bucket_of, rows_for, shared_bucket
+from pagedchat.runtime.graphs.decode.sharing import share_rows
+from pagedchat.runtime.graphs.decode.state_buffers import StateBuffers
+from pagedchat.runtime.graphs.decode.store import StepStore
+from pagedchat.runtime.graphs.decode.uploads import Uploads
+from pagedchat.runtime.graphs.token_choice import Choice, choice_for
+from pagedchat.runtime.step.block_moves import apply_block_ops
+
+PREPARED: tuple[Choice, ...] = ("greedy", "drawn")
+"""What steps are captured for before there are batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A batch that is under way."""
+
+    running: RunningStep
+    seconds: float
+    """What beginning it took."""
+
+
+class DecodeSteps:
+    """Runs decode batches.
+
+    Args:
+        model: whose steps.
+        backend: its cache.
+        max_num_seqs: sequences in a batch, at most.
+        model_len: tokens of a sequence, at most.
+    """
+
+    def __init__(self, model: NativeModel, backend: CudaAttention, max_num_seqs: int, model_len: int) -> None:
+        self._backend = backend
+        self._max_num_seqs, self._model_len = max_num_seqs, model_len
+        block_size = backend.shape.block_size
+        largest, vocab_size = Bucket(max_num_seqs, model_len), len(model.head.weight)
+        self._buffers = StateBuffers(largest, block_size, backend.device, vocab_size)
+        self._store = StepStore(model, backend, self._buffers, model_len)
+        self._uploads = Uploads(self._buffers)
+        self._ahead: RunningStep | None = None
+        self._run: Run | None = None
+        """That of the batch begun last."""
+        self._number = 0
+        on_gpu = backend.device.type == "cuda"
+        self._events = [torch.cuda.Event() for _ in range(3 if on_gpu else 0)]  # type: ignore[no-untyped-call]
+        self.num_replays = self.num_ahead = 0
+        """Steps run, and those of them that were begun ahead and asked for."""
+        self.last_logits = torch.empty(0)
+        """`[num_rows, vocab_size]` of the step begun last, padding included; the next one overwrites them.
+        `[num_rows, 0]` of a step that has chosen the most likely tokens without them."""
+
+    def build_ahead(self, num_seqs: int, context_len: int) -> BuildAhead | None:
+        """Begin to build, in the background, the kernels that `prepare` takes; None where it takes none.
+
+        Not to be called during a step.
+        """
+        bucket = self._bucket(num_seqs, context_len)
+        self._ahead = None
+        return None if bucket is None else self._store.build_ahead(bucket, PREPARED)
+
+    @torch.inference_mode()
+    def prepare(self, num_seqs: int, context_len: int) -> bool:
+        """Capture what serves such batches, greedy ones and drawn ones, before there are any.
+
+        Returns:
+            Whether that went well.
+        """
+        bucket = self._bucket(num_seqs, context_len)
+        self._ahead = None
+        return bucket is not None and all(self._store.get(bucket, choice) for choice in PREPARED)
+
+    def begin(self, batch: SchedulerOutput, *, goes_on: bool = True) -> Begun | None:
+        """Queue a batch on the device; None, with nothing done, for one of another kind.
+
+        Args:
+            batch: what the engine asks for.
+            goes_on: whether the next batch will have the same sequences, as far as can be told; then the step after
+                is begun at once.
+        """
+        started = time.perf_counter()
+        ahead, self._ahead = self._ahead, None
+        running = None if ahead is None or batch.block_ops else self._asked_for(ahead, batch)
+        self._run = batch.run
+        has_less = ahead is not None and running is not ahead
+        if running is None:
+            running, has_less = self._begin_now(batch), False
+        else:
+            self.num_ahead += 1
+        if running is None:
+            return None
+        if goes_on and self._fits_no_smaller(running):
+            self._begin_next(running, has_less, has_room=batch.run is not None and batch.run.room > 1)
+        return Begun(running, time.perf_counter() - started)
+
+    @torch.inference_mode()
+    def begin_replies(self, sequences: list[Sequence], chosen: torch.Tensor) -> RunningStep | None:
+        """Queue the first decodes of sequences whose prompts are on the device, as far as that can be told by now.
+
+        Not where the step would have to be captured: somebody waits for the first tokens.
+
+        Args:
+            sequences: all that will decode then.
+            chosen: `[len(sequences)]`, int32, in pinned memory: has their first tokens once the prompts are done.
+
+        Returns:
+            What was begun, if anything: it is to be told the tokens, as `token_ids`, when the host knows them.
+        """
+        starts = [len(sequence.token_ids) for sequence in sequences]
+        running = self._first_step(sequences, starts)
+        step = None if running is None else self._captured_step_of(running)
+        if running is None or step is None or not running.may_begin():
+            return None
+        self._uploads.whole(running)
+        self._uploads.first_tokens(running, chosen)
+        self._replay(step, running)
+        self._ahead, self._run = running, None
+        return running
+
+    def finish(self, begun: Begun) -> ModelRunnerOutput:
+        """Wait for the tokens of the batch begun last. What counts as forward is the wait."""
+        launched = time.perf_counter()
+        running = begun.running
+        if running.done is not None:
+            running.done.synchronize()
+        waited = time.perf_counter()
+        chosen = self._buffers.tokens(running.bucket, running.number)
+        chosen = chosen[: len(running.rows)] if running.in_order else [chosen[row] for row in running.rows]
+        if self._ahead is not None:
+            self._ahead.token_ids = chosen
+        seconds = (0.0, waited - launched, time.perf_counter() - waited, begun.seconds)
+        return ModelRunnerOutput([[token_id] for token_id in chosen], *seconds)
+
+    def _asked_for(self, ahead: RunningStep, batch: SchedulerOutput) -> RunningStep | None:
+        """The step begun ahead, as far as the batch asks for it; None if it is another one."""
+        parts = batch.scheduled
+        if batch.run is not None and batch.run is self._run and parts[0].start == ahead.starts[0]:
+            ahead.grown = batch.run.grown
+            return ahead
+        return ahead.seen_by(parts) if batch.num_tokens == len(parts) else None
+
+    def _begin_now(self, batch: SchedulerOutput) -> RunningStep | None:
+        parts = batch.scheduled
+        if not all(part.num_tokens == 1 and part.samples for part in parts):
+            return None
+        running = self._first_step([part.sequence for part in parts], [part.start for part in parts])
+        step = None if running is None else self._step_of(running)
+        if running is None or step is None:
+            return None
+        apply_block_ops(self._backend, batch.block_ops)
+        self._backend.wait_for_swaps()
+        self._uploads.whole(running)
+        self._replay(step, running)
+        return running
+
+    def _first_step(self, sequences: list[Sequence], starts: list[int]) -> RunningStep | None:
+        """What decodes of tokens at these positions are to the device; None if they are too many for it."""
+        tables = [sequence.block_table for sequence in sequences]
+        lens = [start + 1 for start in starts]
+        bucket = self._bucket(len(sequences), max(lens))
+        if bucket is None:
+            return None
+        shared = share_rows(tables, lens, self._backend.shape.block_size, self._backend.sharing)
+        if shared is not None:
+            longest_own = max(map(sub, lens, shared.own_starts))
+            bucket = shared_bucket(bucket, shared.num_groups, longest_own)
+        return RunningStep(
+            bucket=bucket,
+            number=self._next_number(),
+            choice=choice_for(sequences),
+            rows=list(range(len(sequences))) if shared is None else shared.rows,
+            sequences=sequences,
+            params=[sequence.sampling_params for sequence in sequences],
+            seeds=[sequence.seed for sequence in sequences],
+            starts=starts,
+            tables=[table.copy() for table in tables],
+            shared=shared,
+            own_starts=[] if shared is None else shared.own_starts,
+        )
+
+    def _bucket(self, num_seqs: int, longest: int) -> Bucket | None:
+        one_turn = self._store.one_turn(num_seqs)
+        return bucket_of(num_seqs, longest, self._max_num_seqs, self._model_len, one_turn)
+
+    def _step_of(self, running: RunningStep) -> Replayable | None:
+        return self._store.get(running.bucket, running.choice)
+
+    def _captured_step_of(self, running: RunningStep) -> Replayable | None:
+        """The same, if it is there already."""
+        return self._step_of(running) if self._store.has(running.bucket, running.choice) else None
+
+    def _next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    def _replay(self, step: Replayable, running: RunningStep) -> None:
+        step.replay()
+        self.last_logits = step.logits
+        self.num_replays += 1
+        if self._events:
+            running.done = self._events[running.number % len(self._events)]
+            running.done.record()
+
+    def _fits_no_smaller(self, running: RunningStep) -> bool:
+        """Whether the batch has not become so small that fewer rows would do."""
+        return rows_for(len(running.rows), self._max_num_seqs) == running.bucket.num_seqs
+
+    def _begin_next(self, running: RunningStep, has_less: bool, has_room: bool) -> None:
+        following, step = running.next(), self._step_of(running)
+        if step is None or not following.may_begin(has_room):
+            return
+        if has_less:
+            self._uploads.places(running, following)
+        elif running.grown:
+            self._uploads.tables(running, following)
+        following.number = self._next_number()
+        self._ahead = following
+        self._replay(step, following)

@@ -1,0 +1,247 @@
+"""The memory that captured steps read their batch from, and how the host fills it: one copy before a step.
+
+All buckets use the same memory, each with its own borders. Between two steps of one bucket the device keeps the
+numbers up to date by itself; the host copies what it changes. Copies start from pinned memory, from
+several pieces of it in turn, since a copy may still be under way when the next one is written.
+"""
+
+import ctypes
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+
+from pagedchat.ops.sampling.decode_state import DecodeState
+from pagedchat.ops.sampling.sample_rows import ROW_WORDS, SampleRow, pack_rows
+from pagedchat.runtime.graphs.decode.buckets import Bucket
+from pagedchat.runtime.graphs.decode.state_layout import (
+    GROUP_WORDS,
+    NUM_COLUMNS,
+    STEP_WORDS,
+    columns_start,
+    header,
+    padded,
+    padded_places,
+    tables_start,
+)
+from pagedchat.runtime.step.token_counts import count_one
+from pagedchat.runtime.step.upload import int32, int64, upload
+
+HISTORY_LEN = 4
+"""Steps whose tokens are kept: more than are ever under way."""
+_NUM_STAGES = 3
+_PADDING = pack_rows([SampleRow(temperature=0)])
+"""How a row is sampled that nobody has: nothing is drawn, nothing counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The live rows of a step."""
+
+    token_ids: list[int]
+    positions: list[int]
+    block_tables: torch.Tensor
+    """`[num_seqs, any number]`, int32, on the CPU."""
+    sampling: torch.Tensor | None = None
+    """`[num_seqs, ROW_WORDS]`, int32, on the CPU: of steps that draw their tokens."""
+    shared_lens: list[int] = field(default_factory=list)
+    """Tokens that each row shares with the others of its group; empty if nobody does."""
+    group_starts: list[int] = field(default_factory=list)
+    """First row of each group, and the row after the last one."""
+
+
+class SharedState(NamedTuple):
+    """Which rows of a bucket read a beginning together, on the device; see `ops.decode_shared`."""
+
+    lens: torch.Tensor
+    """`[num_seqs]`, int32."""
+    group_starts: torch.Tensor
+    """`[num_groups + 1]`, int32."""
+
+
+class _TableCopy(NamedTuple):
+    """The way of a bucket's block tables to the device, through one of the pieces of pinned memory; views."""
+
+    tables: torch.Tensor
+    stage: torch.Tensor
+    there: torch.Tensor
+
+
+def no_rows() -> Batch:
+    """A batch of nothing but padding."""
+    return Batch([], [], torch.empty((0, 0), dtype=torch.int32), torch.empty((0, ROW_WORDS), dtype=torch.int32))
+
+
+class StateBuffers:
+    """Device memory, pinned memory and the borders in them.
+
+    Args:
+        largest: bucket; none may need more.
+        block_size: token slots in a block.
+        device: where the steps run; on a CPU nothing is pinned.
+        vocab_size: tokens that are counted for penalties.
+    """
+
+    def __init__(self, largest: Bucket, block_size: int, device: torch.device, vocab_size: int) -> None:
+        self._block_size = block_size
+        self._on_gpu = device.type == "cuda"
+        size = tables_start(largest) + largest.num_seqs * largest.num_blocks(block_size)
+        self._device = torch.zeros(size, dtype=torch.int32, device=device)
+        self._stages = [self._host(size) for _ in range(_NUM_STAGES)]
+        self._history = self._host(HISTORY_LEN * largest.num_seqs)
+        self._history_words = _words(self._history)
+        self._arrivals = torch.zeros(1, dtype=torch.int32, device=device)
+        self.counts = torch.zeros(largest.num_seqs, vocab_size, dtype=torch.int16, device=device)
+        """See `ops.sample`: of each row with penalties; steps that draw keep them up to date."""
+        self._tables = torch.zeros(size, dtype=torch.int32)
+        """Block tables as the device has them, or will with the next copy."""
+        self._table_copies: dict[Bucket, list[_TableCopy]] = {}
+        self._table_words = _words(self._tables)
+        self._turn = 0
+
+    def _host(self, size: int) -> torch.Tensor:
+        return torch.zeros(size, dtype=torch.int32, pin_memory=self._on_gpu)
+
+    def state(self, bucket: Bucket) -> DecodeState:
+        """Views for a bucket's steps."""
+        rows, width = bucket.num_seqs, bucket.num_blocks(self._block_size)
+        step, start = header(bucket), tables_start(bucket)
+        numbers = self._columns(bucket)
+        return DecodeState(
+            token_ids=numbers[1],
+            positions=numbers[2],
+            seq_lens=numbers[3],
+            block_tables=self._device[start : start + rows * width].view(rows, width),
+            step=self._device[step : step + 1],
+            history=self._history[: HISTORY_LEN * rows].view(HISTORY_LEN, rows),
+            arrivals=self._arrivals,
+        )
+
+    def shared(self, bucket: Bucket) -> SharedState:
+        """Views for the steps of a bucket with groups."""
+        start = header(bucket) + STEP_WORDS
+        return SharedState(self._columns(bucket)[0], self._device[start : start + bucket.num_groups + 1])
+
+    def _columns(self, bucket: Bucket) -> torch.Tensor:
+        start, rows = columns_start(bucket), bucket.num_seqs
+        return self._device[start : start + NUM_COLUMNS * rows].view(NUM_COLUMNS, rows)
+
+    def sampling(self, bucket: Bucket) -> torch.Tensor:
+        """How each row draws, `[num_seqs, ROW_WORDS]`, on the device; of padding anything."""
+        return self._device[: bucket.num_seqs * ROW_WORDS].view(bucket.num_seqs, ROW_WORDS)
+
+    def upload(self, bucket: Bucket, batch: Batch, step: int) -> None:
+        """Queue a copy of a whole batch; rows past its end become padding.
+
+        Args:
+            bucket: whose borders.
+            batch: no more rows than the bucket has, no longer sequences.
+            step: number of the next step, which says where its tokens go in the history.
+        """
+        rows, width = batch.block_tables.shape
+        known = min(width, bucket.num_blocks(self._block_size))
+        self._rows_of_tables(bucket)[:rows, :known] = batch.block_tables[:, :known]
+        starts = batch.group_starts or [0]
+        groups = starts + starts[-1:] * (GROUP_WORDS - len(starts))  # those that are not there have no members
+        lens, token_ids = (padded(column, bucket) for column in (batch.shared_lens, batch.token_ids))
+        numbers = [step, 0, 0, 0, *groups, *lens, *token_ids, *padded_places(bucket, batch.positions)]
+        self._copy(bucket, header(bucket), numbers, batch.sampling)
+
+    def take_tokens(self, bucket: Bucket, rows: list[int], tokens: torch.Tensor) -> None:
+        """Queue a copy of tokens into rows that were uploaded without.
+
+        Args:
+            bucket: that of the last `upload`.
+            rows: where each token goes.
+            tokens: `[len(rows)]`, int32, in memory that the device can read: there when the copy's turn comes.
+        """
+        column = self._columns(bucket)[1]
+        if rows == list(range(len(rows))):
+            column[: len(rows)].copy_(tokens, non_blocking=True)
+            return
+        [places] = upload([int64(rows)], self._device.device)
+        column.index_copy_(0, places, tokens.to(self._device.device, non_blocking=True))
+
+    def count_taken(self, bucket: Bucket, rows: list[int]) -> None:
+        """Queue counting the tokens of some rows, which `take_tokens` has brought.
+
+        Args:
+            bucket: that of the last `upload`.
+            rows: those with penalties.
+        """
+        count_one(self.counts, rows, self._columns(bucket)[1])
+
+    def extend_tables(self, bucket: Bucket, grown: Iterable[tuple[int, int, list[int]]]) -> None:
+        """More blocks for some rows, with the next `upload_tables` or `upload_places`.
+
+        Args:
+            bucket: that of the last `upload`.
+            grown: row, blocks of it that are there already, and its whole block table.
+        """
+        width, words = bucket.num_blocks(self._block_size), self._table_words
+        for row, num_known, block_table in grown:
+            at = row * width + num_known
+            for block_id in block_table[num_known:width]:
+                words[at] = block_id
+                at += 1
+
+    def upload_tables(self, bucket: Bucket) -> None:
+        """Queue a copy of the block tables alone: what the device knows of a step that follows another one.
+
+        Args:
+            bucket: that of the last `upload`.
+        """
+        if bucket not in self._table_copies:
+            self._table_copies[bucket] = [self._table_copy(bucket, stage) for stage in self._stages]
+        copy = self._table_copies[bucket][self._next_stage()]
+        copy.stage.copy_(copy.tables)
+        copy.there.copy_(copy.stage, non_blocking=True)
+
+    def _next_stage(self) -> int:
+        """Which piece of pinned memory nobody reads any more."""
+        self._turn = (self._turn + 1) % _NUM_STAGES
+        return self._turn
+
+    def _table_copy(self, bucket: Bucket, stage: torch.Tensor) -> _TableCopy:
+        start, size = tables_start(bucket), bucket.num_seqs * bucket.num_blocks(self._block_size)
+        end = start + size
+        return _TableCopy(self._tables[:size], stage[start:end], self._device[start:end])
+
+    def upload_places(self, bucket: Bucket, positions: list[int]) -> None:
+        """Queue a copy of everything but the tokens, which the device knows before the host does.
+
+        Args:
+            bucket: that of the last `upload`.
+            positions: of the first rows; -1 in padding, as in the rows after them.
+        """
+        self._copy(bucket, columns_start(bucket) + 2 * bucket.num_seqs, padded_places(bucket, positions))
+
+    def _rows_of_tables(self, bucket: Bucket) -> torch.Tensor:
+        rows, width = bucket.num_seqs, bucket.num_blocks(self._block_size)
+        return self._tables[: rows * width].view(rows, width)
+
+    def _copy(self, bucket: Bucket, start: int, numbers: list[int], sampling: torch.Tensor | None = None) -> None:
+        """Copy `numbers`, which end where the block tables begin, and those, and what is before them if given."""
+        stage = self._stages[self._next_stage()]
+        middle = start + len(numbers)
+        end = middle + bucket.num_seqs * bucket.num_blocks(self._block_size)
+        stage[start:middle] = int32(numbers)
+        stage[middle:end] = self._tables[: end - middle]
+        if sampling is not None:
+            rows = stage[: bucket.num_seqs * ROW_WORDS].view(bucket.num_seqs, ROW_WORDS)
+            rows[: len(sampling)] = sampling
+            rows[len(sampling) :] = _PADDING
+            start = 0
+        self._device[start:end].copy_(stage[start:end], non_blocking=True)
+
+    def tokens(self, bucket: Bucket, step: int) -> list[int]:
+        """What step `step` chose for each row, once it is done."""
+        start = step % HISTORY_LEN * bucket.num_seqs
+        tokens: list[int] = self._history_words[start : start + bucket.num_seqs]
+        return tokens
+
+
+def _words(tensor: torch.Tensor) -> Any:
+    """The memory of an int32 tensor on the host; a few numbers go in and out of it quicker than of the tensor."""
+    return (ctypes.c_int32 * tensor.numel()).from_address(tensor.data_ptr())

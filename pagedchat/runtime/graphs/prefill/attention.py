@@ -1,0 +1,96 @@
+"""The attention of a captured prefill: chunks of sequences; which, and how long, is for the device to know."""
+
+import torch
+
+from pagedchat.ops.attention.options import AttentionOptions
+from pagedchat.ops.attention.prefill import paged_prefill
+from pagedchat.ops.cache.heads_to_cache import heads_to_cache
+from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
+from pagedchat.runtime.attention.cuda_backend import CudaAttention
+from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket
+from pagedchat.runtime.graphs.prefill.buffers import PrefillRows
+
+_MOST_TABLE_ENTRIES = 1 << 24
+"""Of a block table for every token, which the kernel that turns heads wants."""
+
+
+class PrefillAttention:
+    """`layers.paged.PagedAttention` for the chunks of a step.
+
+    Args:
+        backend: has the cache.
+        rows: the chunks.
+        bucket: how much there is room for.
+    """
+
+    def __init__(self, backend: CudaAttention, rows: PrefillRows, bucket: PrefillBucket) -> None:
+        self._backend = backend
+        self._rows = rows
+        self._max_query_len = min(bucket.num_tokens, bucket.context_len)
+        self._slots = torch.empty(0, dtype=torch.int64)
+        self._token_tables = torch.empty(0, dtype=torch.int32)
+
+    def begin(self) -> torch.Tensor:
+        """A step begins: find the slots of its tokens.
+
+        Returns:
+            Their positions, `[num_tokens]`, int32; 0 in padding, which goes to no slot.
+        """
+        rows, block_size = self._rows, self._backend.shape.block_size
+        positions = rows.positions.clamp(min=0)
+        places = torch.add(positions // block_size, rows.seq_rows, alpha=rows.block_tables.shape[1])
+        blocks = rows.block_tables.view(-1).index_select(0, places)
+        slots = torch.add(positions % block_size, blocks.long(), alpha=block_size)
+        self._slots = torch.where(rows.positions < 0, -1, slots)
+        return positions
+
+    def prepare_turning(self) -> bool:
+        """Make what `turn_and_write` needs, early in a step; False if there is no room for it."""
+        rows = self._rows
+        if len(rows.token_ids) * rows.block_tables.shape[1] > _MOST_TABLE_ENTRIES:
+            return False
+        self._token_tables = rows.block_tables.index_select(0, rows.seq_rows)
+        return True
+
+    def turn_and_write(self, layer_idx: int, heads: torch.Tensor, rotations: torch.Tensor) -> torch.Tensor:
+        """Turn queries and keys by their positions and write keys and values, in one launch.
+
+        Args:
+            layer_idx: which layer's cache.
+            heads: `[num_tokens, num_heads + 2 * num_kv_heads, head_dim]`, contiguous: queries, keys, values.
+            rotations: `[max_positions, head_dim / 2, 2]`, float32: cosine and sine.
+
+        Returns:
+            The queries, `[num_tokens, num_heads, head_dim]`.
+        """
+        caches = self._backend.layer_cache(layer_idx)
+        positions = self._rows.positions
+        return heads_to_cache(heads, *caches, self._token_tables, positions, rotations=rotations, overlap=True)
+
+    def write(self, layer_idx: int, key: torch.Tensor, value: torch.Tensor) -> None:
+        """See `layers.paged.PagedAttention`."""
+        reshape_and_cache(key, value, *self._backend.layer_cache(layer_idx), self._slots, overlap=True)
+
+    def attend(
+        self,
+        layer_idx: int,
+        query: torch.Tensor,
+        _key: torch.Tensor,
+        _value: torch.Tensor,
+        *,
+        scale: float,
+        sliding_window: int | None,
+        cap: float | None,
+    ) -> torch.Tensor:
+        """See `layers.paged.PagedAttention`. Rows of padding are left as they are: nobody reads them."""
+        rows = self._rows
+        return paged_prefill(
+            query,
+            *self._backend.layer_cache(layer_idx),
+            rows.block_tables,
+            rows.seq_lens,
+            rows.cu_seqlens_q,
+            AttentionOptions(scale=scale, sliding_window=sliding_window, cap=cap),
+            max_query_len=self._max_query_len,
+            overlap=True,
+        )

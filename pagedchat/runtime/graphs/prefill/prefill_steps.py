@@ -1,0 +1,169 @@
+"""Chunks of prompts run as captured forward passes.
+
+The host's part of such a step is filling one piece of pinned memory, one copy, one launch, and reading the tokens
+from pinned memory when they are there.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from pagedchat.engine.output import ModelRunnerOutput, ScheduledSequence, SchedulerOutput
+from pagedchat.jit.build_ahead import BuildAhead
+from pagedchat.models.native_model import NativeModel
+from pagedchat.ops.sampling import sample as op
+from pagedchat.ops.sampling.sample_rows import pack_rows
+from pagedchat.runtime.attention.cuda_backend import CudaAttention
+from pagedchat.runtime.graphs.capture import Replayable
+from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket, PrefillSizes
+from pagedchat.runtime.graphs.prefill.buffers import PrefillBuffers
+from pagedchat.runtime.graphs.prefill.forward import forward_of
+from pagedchat.runtime.graphs.prefill.step import PrefillOutputs
+from pagedchat.runtime.graphs.prefill.store import PrefillStore
+from pagedchat.runtime.graphs.token_choice import choice_for, sampling_rows
+from pagedchat.runtime.step.block_moves import apply_block_ops
+from pagedchat.runtime.step.sampler import SamplingRow, counts_for, op_rows
+
+
+@dataclass(frozen=True, slots=True)
+class BegunPrefill:
+    """Chunks that are being computed."""
+
+    parts: list[ScheduledSequence]
+    """As asked for."""
+    sampled: list[ScheduledSequence]
+    """Those of them whose next tokens are wanted: the first rows."""
+    seconds: float
+    """What beginning it took."""
+
+
+class PrefillSteps:
+    """Runs chunks of prompts, those of one step after those of another.
+
+    Args:
+        model: whose forward pass.
+        backend: its cache.
+        sizes: of a step, at most.
+    """
+
+    def __init__(self, model: NativeModel, backend: CudaAttention, sizes: PrefillSizes) -> None:
+        self._backend = backend
+        self._sizes = sizes
+        self._buffers = PrefillBuffers(sizes.largest, backend.shape.block_size, backend.device)
+        self._outputs = PrefillOutputs(sizes.num_seqs, model.head.weight)
+        forward = forward_of(model, sizes.model_len)
+        self._store = PrefillStore(forward, backend, self._buffers, self._outputs)
+        self._to_come: Iterator[PrefillBucket] = sizes.all()
+        on_gpu = backend.device.type == "cuda"
+        self._done = torch.cuda.Event() if on_gpu else None  # type: ignore[no-untyped-call]
+        self.num_replays = 0
+        """Steps run."""
+
+    @property
+    def logits(self) -> torch.Tensor:
+        """`[max_num_seqs, vocab_size]` of the step begun last, those of the chunks that sample first."""
+        return self._outputs.logits(self._sizes.num_seqs)
+
+    def chosen_by(self, begun: "BegunPrefill") -> torch.Tensor:
+        """`[num_sampled]`, int32, in memory that host and device read: the next tokens, when the step is done."""
+        return self._outputs.tokens[: len(begun.sampled)]
+
+    # --- beforehand ---------------------------------------------------------------------------------
+
+    def build_ahead(self, num_tokens: int) -> BuildAhead | None:
+        """Begin to build, in the background, the kernels that `prepare` takes; None where it takes none.
+
+        To be called while no step is under way.
+        """
+        bucket = self._sizes.bucket_of(num_tokens, 1, num_tokens)
+        return None if bucket is None else self._store.build_ahead(bucket)
+
+    @torch.inference_mode()
+    def prepare(self, num_tokens: int, num_seqs: int = 1, context_len: int = 1) -> bool:
+        """Capture what serves such a step, before there is any and while none is under way.
+
+        Args:
+            num_tokens: of all its chunks.
+            num_seqs: chunks.
+            context_len: tokens of the longest sequence.
+
+        Returns:
+            Whether that went well.
+        """
+        bucket = self._sizes.bucket_of(num_tokens, num_seqs, max(context_len, num_tokens // num_seqs))
+        return bucket is not None and self._store.capture(bucket)
+
+    @torch.inference_mode()
+    def prepare_one_more(self) -> bool:
+        """Capture one that has not been captured yet, while no step is under way.
+
+        Returns:
+            Whether there may be more of them.
+        """
+        for bucket in self._to_come:
+            if bucket not in self._store:
+                self._store.capture(bucket)
+                return True
+        return False
+
+    # --- a step -------------------------------------------------------------------------------------
+
+    def begin(self, batch: SchedulerOutput) -> BegunPrefill | None:
+        """Queue chunks on the device; None, with nothing done, if they are too many or cannot be captured.
+
+        Args:
+            batch: what the engine asks for, block moves included.
+        """
+        started = time.perf_counter()
+        sampled = [part for part in batch.scheduled if part.samples]
+        parts = sampled + [part for part in batch.scheduled if not part.samples]
+        found = self._captured(parts, batch.num_tokens)
+        if found is None:
+            return None
+        apply_block_ops(self._backend, batch.block_ops)
+        self._backend.wait_for_swaps()
+        is_drawn = choice_for(part.sequence for part in sampled) == "drawn"
+        self._queue(*found, parts, sampling_rows(sampled) if is_drawn else [])
+        if self._done is not None:
+            self._done.record()
+        self.num_replays += 1
+        return BegunPrefill(batch.scheduled, sampled, time.perf_counter() - started)
+
+    def _captured(self, parts: list[ScheduledSequence], num_tokens: int) -> tuple[PrefillBucket, Replayable] | None:
+        """What serves these chunks, of so many tokens together; None if nothing does."""
+        longest = max([part.start + part.num_tokens for part in parts])
+        bucket = self._sizes.bucket_of(num_tokens, len(parts), longest)
+        return None if bucket is None else self._store.get(bucket)
+
+    def _queue(
+        self,
+        bucket: PrefillBucket,
+        step: Replayable,
+        parts: list[ScheduledSequence],
+        drawn: list[SamplingRow],
+    ) -> None:
+        """Queue chunks; the tokens of the first ones are drawn, one for each of `drawn`."""
+        self._buffers.upload(bucket, parts, pack_rows(op_rows(drawn)) if drawn else None)
+        step.replay()
+        if drawn:
+            self._draw(bucket, drawn)
+
+    def finish(self, begun: BegunPrefill) -> ModelRunnerOutput:
+        """Wait for the tokens of the step begun last. What counts as forward is the wait."""
+        launched = time.perf_counter()
+        if self._done is not None:
+            self._done.synchronize()
+        waited = time.perf_counter()
+        remaining = iter(self.chosen_by(begun).tolist())
+        token_ids = [[next(remaining)] if part.samples else [] for part in begun.parts]
+        return ModelRunnerOutput(token_ids, 0.0, waited - launched, time.perf_counter() - waited, begun.seconds)
+
+    def _draw(self, bucket: PrefillBucket, drawn: list[SamplingRow]) -> None:
+        """Queue drawing the tokens of the first rows, in place of the most likely ones."""
+        rows, count = self._buffers.rows(bucket), len(drawn)
+        logits = self._outputs.logits(count)
+        counts = counts_for(drawn, logits) if any(row.penalised for row in drawn) else None
+        token_ids = op.sample(logits, rows.sampling[:count], rows.seq_lens[:count], counts)
+        self._outputs.tokens[:count].copy_(token_ids, non_blocking=True)

@@ -1,0 +1,75 @@
+"""The work of one prefill over the chunks of a `PrefillRows`: what is captured. Waits for nothing."""
+
+import torch
+
+from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax
+from pagedchat.runtime.graphs.prefill.attention import PrefillAttention
+from pagedchat.runtime.graphs.prefill.buffers import PrefillRows
+from pagedchat.runtime.graphs.prefill.forward import Forward
+
+
+class PrefillOutputs:
+    """Where all steps leave what they compute; each overwrites what the one before left.
+
+    Args:
+        max_num_seqs: chunks in a step, at most.
+        head: `[vocab_size, any width]`, the model's: logits are of its type, on its device.
+    """
+
+    def __init__(self, max_num_seqs: int, head: torch.Tensor) -> None:
+        device = head.device
+        self._logits = torch.empty(max_num_seqs * len(head), dtype=head.dtype, device=device)
+        self._vocab_size = len(head)
+        self.tokens = torch.zeros(max_num_seqs, dtype=torch.int32, pin_memory=head.is_cuda)
+        """In memory that the host reads, once the step is done."""
+        self._ignored = torch.full((5, max_num_seqs), -1, dtype=torch.int32, device=device)
+        """A state of decode steps without any live row, for the op that would move it on."""
+        self._ignored[3:] = 0
+
+    def logits(self, num_seqs: int) -> torch.Tensor:
+        """`[num_seqs, vocab_size]`, on the device, of the last token of each chunk."""
+        return self._logits[: num_seqs * self._vocab_size].view(num_seqs, self._vocab_size)
+
+    def choose(self, num_seqs: int) -> None:
+        """Queue finding the most likely next tokens: `tokens[:num_seqs]`."""
+        token_ids, positions, seq_lens, counts, arrivals = self._ignored[:, :num_seqs]
+        state = DecodeState(
+            token_ids=token_ids,
+            positions=positions,
+            seq_lens=seq_lens,
+            block_tables=token_ids[:, None],
+            step=counts[:1],
+            history=self.tokens[None, :num_seqs],
+            arrivals=arrivals[:1],
+        )
+        advance_by_argmax(state, self.logits(num_seqs))
+
+
+class PrefillStep:
+    """See `graphs.decode.steps.Step`.
+
+    Args:
+        forward: of the model.
+        attention: of these chunks.
+        rows: the chunks.
+        outputs: where results go.
+    """
+
+    def __init__(
+        self, forward: Forward, attention: PrefillAttention, rows: PrefillRows, outputs: PrefillOutputs
+    ) -> None:
+        self._forward = forward
+        self._attention = attention
+        self._rows = rows
+        self._outputs = outputs
+
+    def __call__(self) -> torch.Tensor:
+        """Logits of every chunk's last token, `[num_seqs, vocab_size]`."""
+        rows, outputs = self._rows, self._outputs
+        num_seqs = len(rows.seq_lens)
+        positions = self._attention.begin()
+        last_rows = (rows.cu_seqlens_q[1:] - 1).clamp_(min=0)
+        logits = outputs.logits(num_seqs)
+        self._forward(rows.token_ids, positions, self._attention, last_rows, logits)
+        outputs.choose(num_seqs)
+        return logits

@@ -1,0 +1,103 @@
+"""Which captured pass serves a bucket, captured at first use. One that cannot be captured is served by nobody."""
+
+import logging
+from functools import partial
+
+import torch
+
+from pagedchat.errors import PagedChatError
+from pagedchat.jit.build_ahead import BuildAhead
+from pagedchat.runtime.attention.cuda_backend import CudaAttention
+from pagedchat.runtime.graphs.capture import GraphRecorder, Replayable
+from pagedchat.runtime.graphs.kernels_ahead import build_kernels_of
+from pagedchat.runtime.graphs.prefill.attention import PrefillAttention
+from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket
+from pagedchat.runtime.graphs.prefill.buffers import PrefillBuffers
+from pagedchat.runtime.graphs.prefill.forward import Forward
+from pagedchat.runtime.graphs.prefill.step import PrefillOutputs, PrefillStep
+
+log = logging.getLogger(__name__)
+
+_FEW_TOKENS = 64
+"""Up to here, reading the weights takes most of the time of a pass, however many tokens there are."""
+
+
+class PrefillStore:
+    """Captured passes by bucket.
+
+    Args:
+        forward: what is captured.
+        backend: has the cache.
+        buffers: what the passes read.
+        outputs: what they write.
+    """
+
+    def __init__(
+        self, forward: Forward, backend: CudaAttention, buffers: PrefillBuffers, outputs: PrefillOutputs
+    ) -> None:
+        self._backend = backend
+        self._buffers, self._outputs = buffers, outputs
+        self._recorder = GraphRecorder(backend.device)
+        self._forward = forward
+        self._captured: dict[PrefillBucket, Replayable | None] = {}
+        self._has_failed = False
+
+    def __contains__(self, bucket: PrefillBucket) -> bool:
+        """Whether it has been captured, or tried in vain."""
+        return bucket in self._captured
+
+    def get(self, bucket: PrefillBucket) -> tuple[PrefillBucket, Replayable] | None:
+        """What serves a bucket: its own pass, or another one with room for it; None if nothing does.
+
+        Where it has to be captured, what is in the buffers is lost.
+        """
+        if bucket not in self._captured:
+            larger = self._with_more_room(bucket)
+            if larger is not None:
+                return larger
+            self._captured[bucket] = self._record(bucket)
+        step = self._captured[bucket]
+        return None if step is None else (bucket, step)
+
+    def capture(self, bucket: PrefillBucket) -> bool:
+        """See to it that a bucket has its own pass; false if it cannot be captured."""
+        if bucket not in self._captured:
+            self._captured[bucket] = self._record(bucket)
+        return self._captured[bucket] is not None
+
+    def _with_more_room(self, bucket: PrefillBucket) -> tuple[PrefillBucket, Replayable] | None:
+        """Of those that are captured the one with the fewest tokens that is about as fast."""
+        roomy = [
+            (other, step)
+            for other, step in self._captured.items()
+            if step is not None
+            and bucket.num_tokens <= other.num_tokens <= max(bucket.num_tokens, _FEW_TOKENS)
+            and other.num_seqs >= bucket.num_seqs
+            and other.context_len >= bucket.context_len
+        ]
+        return min(roomy, default=None, key=lambda found: found[0])
+
+    def build_ahead(self, bucket: PrefillBucket) -> BuildAhead | None:
+        """Begin to build the kernels of a pass in the background; None where it has none.
+
+        What is in the buffers is lost.
+        """
+        return build_kernels_of([partial(self._pass, bucket)], self._backend.device)
+
+    def _pass(self, bucket: PrefillBucket) -> PrefillStep:
+        self._buffers.upload(bucket, [])
+        rows = self._buffers.rows(bucket)
+        return PrefillStep(self._forward, PrefillAttention(self._backend, rows, bucket), rows, self._outputs)
+
+    def _record(self, bucket: PrefillBucket) -> Replayable | None:
+        try:
+            step = self._recorder.record(self._pass(bucket))
+            step.replay()  # a graph's first start takes longer than those after it
+            if self._backend.device.type == "cuda":
+                torch.cuda.current_stream(self._backend.device).synchronize()
+        except (RuntimeError, PagedChatError) as error:  # torch says all that can go wrong with RuntimeError
+            level = logging.DEBUG if self._has_failed else logging.WARNING  # the others would say the same
+            log.log(level, "Prefills of %d tokens are not captured: %s", bucket.num_tokens, error)
+            self._has_failed = True
+            return None
+        return step

@@ -1,0 +1,86 @@
+"""What is captured while nobody waits: one CUDA graph after another, those first that a few chats need.
+
+A graph that is missing is captured when a batch needs it, and everybody in that batch waits for that. So they are
+made ready between requests, until all are there or they have taken the memory that was left for them. Knows which
+and in what order, not how a step is captured.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+
+from pagedchat.runtime.graphs.decode.buckets import batch_sizes, context_lens
+from pagedchat.runtime.graphs.decode.decode_steps import DecodeSteps
+
+log = logging.getLogger(__name__)
+
+_PATIENCE = 0.02
+"""Seconds for which kernels are waited for at a time."""
+_FEW_CHATS = 8
+_SHORT_CONTEXT = 2048
+"""Tokens. Batches up to these come before prompts, all others in turn with them."""
+
+
+class SpareTime:
+    """Makes graphs ready, one a call.
+
+    Args:
+        decodes: whose steps are captured.
+        prepare_prompts: captures one graph for prompts and says whether there is another to be captured.
+        max_num_seqs: sequences in a batch, at most.
+        model_len: tokens of a sequence, at most.
+        free_memory: asks for the bytes that are free where graphs go.
+        most_memory: bytes that all graphs made here may take.
+    """
+
+    def __init__(
+        self,
+        decodes: DecodeSteps,
+        prepare_prompts: Callable[[], bool],
+        max_num_seqs: int,
+        model_len: int,
+        free_memory: Callable[[], int],
+        most_memory: int,
+    ) -> None:
+        self._decodes = decodes
+        self._prepare_prompts = prepare_prompts
+        self._free_memory = free_memory
+        self._least_free = free_memory() - most_memory
+        self._graphs = self._capture_all(in_order(max_num_seqs, model_len))
+        self._count, self._seconds = 0, 0.0
+
+    def __call__(self) -> bool:
+        """Capture the next one, if its kernels are compiled; False when there is none, or no room for it."""
+        started = time.perf_counter()
+        room = self._free_memory() >= self._least_free
+        num_captured = next(self._graphs, None) if room else None
+        if num_captured is not None:
+            self._count += num_captured
+            self._seconds += time.perf_counter() - started
+            return True
+        reason = "all there are" if room else "as many as there is room for"
+        log.info("Captured %d kinds of steps in spare time (%.1f s), %s.", self._count, self._seconds, reason)
+        return False
+
+    def _capture_all(self, buckets: list[tuple[int, int]]) -> Iterator[int]:
+        """1 after each one, 0 while its kernels are being compiled: somebody may want to say something."""
+        for bucket in buckets:
+            kernels = self._decodes.build_ahead(*bucket)
+            while kernels is not None and not kernels.wait(_PATIENCE):
+                yield 0
+            self._decodes.prepare(*bucket)
+            yield 1
+            if not _is_likely(*bucket) and self._prepare_prompts():
+                yield 1
+        while self._prepare_prompts():
+            yield 1
+
+
+def in_order(max_num_seqs: int, model_len: int) -> list[tuple[int, int]]:
+    """Sequences and context of all batches that steps are captured for: likely ones first, small before large."""
+    buckets = [(size, length) for size in batch_sizes(max_num_seqs) for length in context_lens(model_len, size)]
+    return sorted(buckets, key=lambda bucket: (not _is_likely(*bucket), bucket[0] * bucket[1]))
+
+
+def _is_likely(num_seqs: int, context_len: int) -> bool:
+    return num_seqs <= _FEW_CHATS and context_len <= _SHORT_CONTEXT

@@ -1,0 +1,73 @@
+"""How many device and host blocks a model gets: measures what is free and asks `memory` what fits."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from pagedchat.config import EngineConfig
+from pagedchat.runtime.attention.backend import CacheShape
+from pagedchat.runtime.loading.device import available_memory
+from pagedchat.runtime.loading.memory import (
+    check_fits,
+    cuda_memory,
+    default_cpu_memory,
+    num_blocks_for,
+    num_host_blocks_for,
+    useful_blocks,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSize:
+    """Blocks on the device and in host memory."""
+
+    num_blocks: int
+    num_host_blocks: int
+
+
+def measure_pool(
+    config: EngineConfig, shape: CacheShape, model_len: int, device: torch.device, profile: Callable[[], int]
+) -> PoolSize:
+    """Size the pool, `--num-blocks` and `--kv-cache-memory` first.
+
+    Args:
+        config: what the user set.
+        shape: of the model's cache.
+        model_len: the longest text of the model, in tokens.
+        device: where the model runs.
+        profile: runs the largest batch and returns the peak of device memory in bytes; called on a GPU only.
+
+    Raises:
+        DeviceError: too little memory for one block, or for what was asked for.
+    """
+    useful = useful_blocks(model_len, shape.block_size, config.scheduler.max_num_seqs)
+    on_cpu = device.type == "cpu"
+    free = available_memory() if on_cpu else _cuda_left(config, device, profile())
+    num_blocks = _num_blocks(config, shape, free, useful if on_cpu else None)
+    host_free = available_memory() - (num_blocks * shape.block_bytes if on_cpu else 0)
+    limit = max(num_blocks, useful)
+    num_host_blocks = num_host_blocks_for(config.cache.swap_space, max(0, host_free), shape.block_bytes, limit)
+    return PoolSize(num_blocks, num_host_blocks)
+
+
+def _num_blocks(config: EngineConfig, shape: CacheShape, free: int, useful: int | None) -> int:
+    """Device blocks; `useful` bounds the default on a CPU, where other programs want the memory too."""
+    cache = config.cache
+    if cache.num_blocks is not None:
+        num_blocks = cache.num_blocks
+    elif cache.kv_cache_memory is not None:
+        num_blocks = num_blocks_for(cache.kv_cache_memory, shape.block_bytes)
+    elif useful is not None:
+        num_blocks = min(useful, num_blocks_for(default_cpu_memory(free), shape.block_bytes))
+    else:
+        num_blocks = num_blocks_for(free, shape.block_bytes)
+    check_fits(num_blocks, shape.block_bytes, free)
+    return num_blocks
+
+
+def _cuda_left(config: EngineConfig, device: torch.device, peak: int) -> int:
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info(device)
+    reserved = torch.cuda.memory_reserved(device)
+    return cuda_memory(total, free, reserved, peak, config.cache.gpu_memory_utilization)

@@ -1,0 +1,102 @@
+"""One step on the model: block moves, forward pass over the flattened batch, sampling. Knows no queues, no pool."""
+
+import inspect
+from typing import TYPE_CHECKING, cast
+
+import torch
+
+from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
+from pagedchat.runtime.attention.backend import AttentionBackend
+from pagedchat.runtime.attention.timed_backend import TimedBackend
+from pagedchat.runtime.graphs.token_choice import rows_of
+from pagedchat.runtime.step.batch_inputs import BatchInputs, flatten
+from pagedchat.runtime.step.block_moves import apply_block_ops
+from pagedchat.runtime.step.clock import StepClock
+from pagedchat.runtime.step.sampler import sample
+
+if TYPE_CHECKING:  # only a GPU has any use for it
+    from pagedchat.runtime.graphs.decode.decode_steps import DecodeSteps
+    from pagedchat.runtime.graphs.prefill.prefill_steps import PrefillSteps
+
+
+class TorchModelRunner:
+    """The engine's `ModelRunner` over a transformers model whose attention is ours.
+
+    Args:
+        model: a causal language model, in evaluation mode.
+        backend: its attention, with the cache.
+        block_size: token slots in a block.
+        device: where the model is.
+    """
+
+    def __init__(
+        self, model: torch.nn.Module, backend: AttentionBackend, block_size: int, device: torch.device
+    ) -> None:
+        self.model = model
+        self._block_size = block_size
+        self.device = device
+        self._selects_rows = "logits_to_keep" in inspect.signature(model.forward).parameters
+        self.decodes: DecodeSteps | None = None
+        """Runs the decodes that it can, where there is one; made for the backend, and gone with it."""
+        self.prefills: PrefillSteps | None = None
+        """The same for chunks of prompts; used only beside `decodes`."""
+        self.backend = backend
+
+    @property
+    def backend(self) -> AttentionBackend:
+        """The attention; on a CPU it counts its time."""
+        return self._backend
+
+    @backend.setter
+    def backend(self, backend: AttentionBackend) -> None:
+        self.decodes = self.prefills = None
+        self._backend = cast(AttentionBackend, TimedBackend(backend)) if self.device.type == "cpu" else backend
+
+    @torch.inference_mode()
+    def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
+        """See `engine.output.ModelRunner`."""
+        if self.decodes is None:
+            return self._execute(batch)
+        from pagedchat.runtime.graphs.decode.mixed import execute_mixed  # noqa: PLC0415 - a GPU's business
+
+        return execute_mixed(self.decodes, batch, self._execute, self.prefills)
+
+    def _execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
+        self._attention_seconds()  # what was tried out before this step is not its own
+        clock = StepClock(self.device)
+        apply_block_ops(self.backend, batch.block_ops)
+        clock.mark()
+        token_ids: list[list[int]] = [[] for _ in batch.scheduled]
+        inputs = flatten(batch.scheduled, self._block_size, self.device, self.backend.sharing)
+        clock.mark()
+        logits = self.forward(inputs)
+        clock.mark()
+        if self.device.type != "cpu":  # which is busy with nothing by now
+            batch.meanwhile()
+        for i, token_id in zip(inputs.sampled, self._sample(logits, batch, inputs), strict=True):
+            token_ids[i].append(token_id)
+        copy, launch, forward, sampling = clock.finish()
+        return ModelRunnerOutput(token_ids, copy, forward, sampling, launch, self._attention_seconds())
+
+    @torch.inference_mode()
+    def forward(self, inputs: BatchInputs) -> torch.Tensor:
+        """Logits of the rows that are sampled: `[num_sampled, vocab_size]`, of the model's type."""
+        self.backend.begin(inputs.attention)
+        select = {"logits_to_keep": inputs.last_rows} if self._selects_rows else {}
+        output = self.model(
+            input_ids=inputs.token_ids,
+            position_ids=inputs.positions,
+            use_cache=False,
+            paged=self.backend,
+            **select,
+        )
+        logits: torch.Tensor = output.logits[0]
+        return logits if select else logits[inputs.last_rows]
+
+    def _attention_seconds(self) -> float:
+        """Of the step just done. A GPU is not asked: two marks a layer would cost more than they tell."""
+        return self.backend.take_seconds() if isinstance(self.backend, TimedBackend) else 0.0
+
+    def _sample(self, logits: torch.Tensor, batch: SchedulerOutput, inputs: BatchInputs) -> list[int]:
+        sequences = [batch.scheduled[i].sequence for i in inputs.sampled]
+        return sample(logits, rows_of(sequences)) if sequences else []

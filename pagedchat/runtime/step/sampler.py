@@ -1,0 +1,84 @@
+"""Logits -> token ids: what each sequence asks for, put the way the sampling op takes it. Knows no engine state.
+
+A row's result depends on its own logits, parameters, seed and position only, never on its neighbours, and from the
+same logits a GPU draws the same token as a CPU; see `ops.sample`.
+"""
+
+from collections.abc import Sequence as Rows
+from dataclasses import dataclass
+
+import torch
+
+from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.ops.sampling import sample as op
+from pagedchat.ops.sampling.sample_rows import SampleRow, pack_rows
+from pagedchat.runtime.step.token_counts import Counted, write_counts
+from pagedchat.runtime.step.upload import int32, upload
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingRow:
+    """Whose next token is to be chosen."""
+
+    params: SamplingParams
+    token_ids: list[int]
+    """All tokens so far, prompt and reply."""
+    seed: int
+    num_prompt_tokens: int = 0
+    """Of `token_ids`; the others are the reply."""
+
+    @property
+    def penalised(self) -> bool:
+        """Whether tokens that occurred already become less likely."""
+        return self.params.penalises
+
+
+def sample(logits: torch.Tensor, rows: Rows[SamplingRow]) -> list[int]:
+    """Choose one token per row.
+
+    Args:
+        logits: `[num_rows, vocab_size]`, float16, bfloat16 or float32; not changed.
+        rows: one for each row of `logits`.
+
+    Returns:
+        The token ids.
+    """
+    penalised = [row for row in rows if row.penalised]
+    if not penalised and all(row.params.greedy for row in rows):
+        greedy: list[int] = logits.max(dim=-1).indices.tolist()  # three times as fast as argmax on a CPU
+        return greedy
+    counts = counts_for(rows, logits) if penalised else None
+    positions = int32(len(row.token_ids) for row in rows)
+    packed, positions = upload([pack_rows(op_rows(rows)), positions], logits.device)
+    token_ids: list[int] = op.sample(logits, packed, positions, counts).tolist()
+    return token_ids
+
+
+def op_rows(rows: Rows[SamplingRow]) -> list[SampleRow]:
+    """The rows as the op has them; those with a penalty have the row of counts of the same number."""
+    return [
+        SampleRow(
+            temperature=row.params.temperature,
+            top_k=row.params.top_k,
+            top_p=row.params.top_p,
+            min_p=row.params.min_p,
+            repetition_penalty=row.params.repetition_penalty,
+            presence_penalty=row.params.presence_penalty,
+            frequency_penalty=row.params.frequency_penalty,
+            seed=row.seed,
+            counts_row=i if row.penalised else -1,
+        )
+        for i, row in enumerate(rows)
+    ]
+
+
+def counted(rows: Rows[SamplingRow]) -> list[Counted]:
+    """The rows whose tokens are to be counted."""
+    return [(i, row.token_ids, row.num_prompt_tokens) for i, row in enumerate(rows) if row.penalised]
+
+
+def counts_for(rows: Rows[SamplingRow], logits: torch.Tensor) -> torch.Tensor:
+    """Their counts, beside `logits`: `[num_rows, vocab_size]`, int16."""
+    counts = torch.zeros(len(rows), logits.shape[1], dtype=torch.int16, device=logits.device)
+    write_counts(counts, counted(rows))
+    return counts

@@ -1,0 +1,219 @@
+"""One chat on the screen: its figures in the border, its transcript, notices, the composer."""
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.widgets import Static
+
+from pagedchat.chat.prompt_history import PromptHistory
+from pagedchat.chat.sanitize import sanitize
+from pagedchat.chat.session import ChatSession
+from pagedchat.engine.mirror import CacheMirror
+from pagedchat.tui.chat.composer import Composer
+from pagedchat.tui.chat.pane_title import fork_marker, pane_footnote, pane_title, past_title, rule_style
+from pagedchat.tui.chat.transcript import Transcript
+from pagedchat.tui.kit.lines import MUTED
+from pagedchat.tui.kit.quiet import QuietBorder
+from pagedchat.tui.messages import ChatFocused, PromptSubmitted
+from pagedchat.view.chats.chat_tokens import chat_tokens
+from pagedchat.view.engine_view import EngineView
+from pagedchat.view.past.past_text import past_text
+from pagedchat.view.sentences.ascii_text import to_ascii
+
+_BORDER_CELLS = 4
+_READ_ONLY = "the past is read-only"
+
+
+class ChatPane(QuietBorder, Vertical):
+    """Shows a session; posts what the user sends. It never talks to the engine."""
+
+    DEFAULT_CSS = """
+    ChatPane {
+        border: round $foreground 40%;
+        padding: 0 0 0 1;
+        border-subtitle-align: right;
+        &.-active { border: round $primary; }
+        & > Transcript { height: 1fr; }
+        & > .notice {
+            display: none;
+            height: auto;
+            max-height: 4;
+            padding: 0 1;
+            margin: 0 1 0 0;
+            background: $warning 15%;
+            &.-shown { display: block; }
+            &.-error { background: $error 15%; }
+        }
+        & > .prompt {
+            height: auto;
+            border-top: solid $foreground 15%;
+            border-title-align: right;
+            border-title-color: $text-warning;
+            margin: 0 1 0 0;
+        }
+        &.-active > .prompt { border-top: solid $primary 40%; }
+        & .prompt-sign { width: 2; height: 1; color: $foreground 40%; }
+        &.-active .prompt-sign { color: $text-primary; text-style: bold; }
+    }
+    """
+
+    def __init__(self, session: ChatSession, view: EngineView, history: PromptHistory, note: str = "") -> None:
+        super().__init__(id=f"chat-{session.session_id}")
+        self.session = session
+        self._view = view
+        self.transcript = Transcript(session, note)
+        self.composer = Composer(history)
+        self._notice = Static(classes="notice")
+        self._prompt = Horizontal(classes="prompt")
+        self._texts: dict[str, Content] = {}
+        self._limit = 0
+        """Tokens that the chat may hold; 0: not known yet."""
+        self._lit_block: int | None = None
+        self._lit_mirror: CacheMirror | None = None
+        self._lit_seen: tuple[int, int] | None = None
+
+    def compose(self) -> ComposeResult:
+        """Transcript over notice over prompt."""
+        yield self.transcript
+        yield self._notice
+        with self._prompt:
+            yield Static("›", classes="prompt-sign")
+            yield self.composer
+
+    # --- drawing ------------------------------------------------------------------------------------
+
+    def refresh_figures(self, limit: int) -> None:
+        """Say in the border how the chat stands; `limit` is the context in tokens."""
+        self._limit = limit
+        self._refresh_border()
+
+    def refresh_text(self, copies: int) -> None:
+        """Take over what was written; `copies` are the blocks copied on write."""
+        if self._view.past is None:
+            marker = fork_marker(self.session, self._view, copies)
+            self.transcript.refresh_view(to_ascii(marker) if self._ascii_only else marker)
+        else:
+            self.transcript.refresh_view(past=past_text(self._view, self.session.session_id) or "")
+        if self._lit_block is not None:
+            self._light(reveal=False)
+        self._refresh_notice()
+        if returned := self.session.take_returned():
+            self.composer.put_before(returned)
+
+    def on_resize(self) -> None:
+        """The border's texts shrink and grow with the pane."""
+        self._refresh_border()
+
+    def _refresh_border(self) -> None:
+        room = self.outer_size.width - _BORDER_CELLS - 2
+        self.set_title(self._title(room))
+        self.set_subtitle(pane_footnote(self.session, room))
+        if self._changed("queued", waiting := self._prompt_title()):
+            self._prompt.border_title = waiting
+
+    def _title(self, room: int) -> Content:
+        if self._view.past is not None:
+            return past_title(self.session, self._view, room)
+        active = self.has_class("-active")
+        return pane_title(self.session, self._view, self._limit, room, active=active, rule=rule_style(active))
+
+    def _prompt_title(self) -> Content:
+        if self._view.past is not None:
+            return Content(_READ_ONLY)
+        queued = len(self.session.queue)
+        how = "| Up edits" if self._ascii_only else "· ↑ edits"
+        return Content(f"queued {queued} {how}" if queued else "")
+
+    @property
+    def _ascii_only(self) -> bool:
+        return bool(getattr(self.app, "ascii", False))
+
+    def _refresh_notice(self) -> None:
+        notice = self.session.notice
+        content = Content("")
+        if notice is not None:
+            hint = f" {sanitize(notice.hint)}" if notice.hint else ""
+            content = Content.assemble(sanitize(notice.message), (hint, MUTED))
+        if self._changed("notice", content):
+            self._notice.set_class(notice is not None, "-shown")
+            self._notice.set_class(notice is not None and notice.error, "-error")
+            self._notice.update(content)
+
+    def _changed(self, name: str, content: Content) -> bool:
+        before = self._texts.get(name)
+        self._texts[name] = content
+        return before is None or not before.is_same(content)
+
+    # --- text and blocks ----------------------------------------------------------------------------
+
+    def selected_blocks(self) -> frozenset[int]:
+        """The blocks in which the selected text lies; none without a selection."""
+        selected = self.transcript.selected_passages()
+        tokens = chat_tokens(self.session, self._view) if selected else None
+        return tokens.blocks_of(selected) if tokens else frozenset()
+
+    def light_block(self, block_id: int | None, *, reveal: bool = False) -> None:
+        """Light up the text that this block holds, as long as it holds it; None lights nothing any more.
+
+        With `reveal` the text is scrolled to if it is out of sight.
+        """
+        self._lit_block, self._lit_seen = block_id, None
+        if block_id is None:
+            self.transcript.light([])
+        else:
+            self._light(reveal=reveal)
+
+    def _light(self, *, reveal: bool) -> None:
+        """Find the block's text again if anything happened since it was found."""
+        mirror = self._view.mirror
+        seen = (mirror.num_reports if mirror else 0, self.session.version)
+        if self._lit_block is None or (mirror is self._lit_mirror and seen == self._lit_seen):
+            return
+        self._lit_mirror, self._lit_seen = mirror, seen
+        sequence = mirror.sequences.get(self.session.session_id) if mirror else None
+        holds = sequence is not None and self._lit_block in sequence.block_table
+        tokens = chat_tokens(self.session, self._view) if holds else None
+        self.transcript.light(tokens.passages_of(self._lit_block) if tokens else [], reveal=reveal)
+
+    # --- input --------------------------------------------------------------------------------------
+
+    def take_focus(self) -> None:
+        """Give the keyboard to this pane's composer."""
+        self.composer.focus(scroll_visible=False)
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        """The composer has the keyboard."""
+        self.post_message(ChatFocused(self.session.session_id))
+
+    def on_click(self, event: events.Click) -> None:
+        """A click anywhere in the pane chooses it, unless text was selected."""
+        if not self.screen.selections:
+            self.take_focus()
+
+    @on(Composer.Sent)
+    def _sent(self, event: Composer.Sent) -> None:
+        event.stop()
+        if self._view.past is not None and not event.prompt.startswith("/"):
+            self.composer.put_before(event.prompt)
+            self.app.notify(f"{_READ_ONLY.capitalize()}; go back to the live engine to send.", markup=False)
+            return
+        self.transcript.scroll_to_end()
+        self.post_message(PromptSubmitted(self.session.session_id, event.prompt))
+
+    @on(Composer.UnqueueRequested)
+    def _unqueue(self, event: Composer.UnqueueRequested) -> None:
+        event.stop()
+        queued = self.session.unqueue()
+        if queued is None:
+            self.composer.recall(-1)
+        else:
+            self.composer.put_before(queued)
+
+    @on(Composer.Scrolled)
+    def _scrolled(self, event: Composer.Scrolled) -> None:
+        event.stop()
+        if event.pages:
+            self.transcript.scroll_page(event.pages)
+        else:
+            self.transcript.scroll_to_end()

@@ -1,0 +1,204 @@
+"""Where a prompt is written: several lines, history, paste. It posts what is sent and knows no sessions.
+
+A line that begins with a slash may be a command: it is completed with Tab, and what it may become is posted.
+"""
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import events
+from textual.actions import SkipAction
+from textual.binding import BindingType
+from textual.message import Message
+from textual.widgets import TextArea
+
+from pagedchat.chat.prompt_history import PromptHistory
+from pagedchat.chat.sanitize import sanitize
+from pagedchat.tui.actions import COMPOSER_ACTIONS, COMPOSER_KEYS, OVER_TEXT_BINDINGS, bindings
+from pagedchat.tui.kit.sparse_painting import SparseScreen
+
+if TYPE_CHECKING:
+    from pagedchat.tui.commands.registry import Candidate
+
+
+class Composer(TextArea):
+    """A text area that sends on Enter. A paste is only ever inserted."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(COMPOSER_ACTIONS), *OVER_TEXT_BINDINGS]
+
+    DEFAULT_CSS = """
+    Composer, Composer:focus {
+        height: auto;
+        max-height: 6;
+        border: none;
+        padding: 0;
+        background: transparent;
+        scrollbar-size-vertical: 1;
+    }
+    """
+
+    class Sent(Message):
+        """Enter was pressed on a prompt that is not empty."""
+
+        def __init__(self, prompt: str) -> None:
+            super().__init__()
+            self.prompt = prompt
+
+    class UnqueueRequested(Message):
+        """Up was pressed on an empty prompt: the prompt queued last is wanted back, else the history."""
+
+    class Scrolled(Message):
+        """A scrolling key that the prompt has no use for: by `pages`, or to the end where it is 0."""
+
+        def __init__(self, pages: int) -> None:
+            super().__init__()
+            self.pages = pages
+
+    class CandidatesChanged(Message):
+        """What is being written may become one of these commands; none if it is no command."""
+
+        def __init__(self, candidates: "list[Candidate]") -> None:
+            super().__init__()
+            self.candidates = candidates
+
+    def __init__(self, history: PromptHistory) -> None:
+        super().__init__(compact=True, highlight_cursor_line=False, placeholder="Write a prompt")
+        self._prompts = history
+        self._recalled: int | None = None
+        """Index into the history while walking it."""
+        self._draft = ""
+        """What was being written when the walk began."""
+        self._candidates: list[Candidate] = []
+
+    # --- sending ------------------------------------------------------------------------------------
+
+    async def _on_key(self, event: events.Key) -> None:
+        """A text area would insert Enter. Its bindings run later than the keys typed after it, so act here."""
+        if isinstance(self.screen, SparseScreen):
+            self.screen.hurry(self)
+        action = COMPOSER_KEYS.get(event.key)
+        if action is not None:
+            event.stop()
+            event.prevent_default()
+            await self.run_action(action)
+        elif event.key == "tab" and self._candidates:
+            event.stop()
+            event.prevent_default()
+            self._complete()
+        elif event.key.startswith("alt+"):
+            event.prevent_default()  # a plain terminal sends Alt+1 as a printable 1
+
+    def action_send(self) -> None:
+        """Post the prompt, if there is one."""
+        if self.text.strip():
+            self.post_message(self.Sent(self.take()))
+
+    def action_newline(self) -> None:
+        """Insert a line end at the cursor."""
+        self.insert("\n")
+
+    def take(self) -> str:
+        """What was written; it goes into the history and the composer is empty again."""
+        prompt = sanitize(self.text).strip("\n")
+        self._prompts.add(prompt)
+        self._recalled, self._draft = None, ""
+        self.load_text("")
+        return prompt
+
+    def put_before(self, prompt: str) -> None:
+        """Bring a prompt back for editing, ahead of what is being written."""
+        self._show("\n\n".join(part for part in (prompt, self.text) if part))
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        event.prevent_default()
+        event.stop()
+        result = self._replace_via_keyboard(sanitize(event.text), *self.selection)
+        if result is not None:
+            self.move_cursor(result.end_location)
+
+    # --- commands -----------------------------------------------------------------------------------
+
+    def update_suggestion(self) -> None:
+        """Called after every change of the text: show how a command goes on behind the cursor."""
+        found = self._find_candidates()
+        if found != self._candidates:
+            self._candidates = found
+            self.post_message(self.CandidatesChanged(found))
+        self.suggestion = found[0].line.removeprefix(self.text) if found and self._at_end else ""
+
+    @property
+    def _at_end(self) -> bool:
+        return self.cursor_location == self.document.end
+
+    def _find_candidates(self) -> "list[Candidate]":
+        if not self.document.get_line(0).startswith("/"):
+            return []
+        from pagedchat.tui.commands.registry import candidates  # noqa: PLC0415 - not for the first frame
+
+        return candidates(self.text)
+
+    def _complete(self) -> None:
+        from pagedchat.tui.commands.registry import completed  # noqa: PLC0415 - as above
+
+        line = completed(self.text)
+        if line != self.text:
+            self._show(line)
+
+    # --- keys that mean something else on an empty prompt or at its edges ---------------------------
+
+    def action_cursor_up(self, select: bool = False) -> None:
+        """On the first line: back in the history."""
+        if select or not self.cursor_at_first_line:
+            super().action_cursor_up(select)
+        elif self._recalled is None and not self.text:
+            self.post_message(self.UnqueueRequested())
+        else:
+            self.recall(-1)
+
+    def action_cursor_down(self, select: bool = False) -> None:
+        """On the last line: forward in the history."""
+        if select or self._recalled is None or not self.cursor_at_last_line:
+            super().action_cursor_down(select)
+        else:
+            self.recall(1)
+
+    def action_cursor_page_up(self) -> None:
+        """The prompt is short; pages are the transcript's."""
+        self.post_message(self.Scrolled(-1))
+
+    def action_cursor_page_down(self) -> None:
+        """As page up."""
+        self.post_message(self.Scrolled(1))
+
+    def action_cursor_line_end(self, select: bool = False) -> None:
+        """End on an empty prompt returns to the newest text."""
+        if self.text:
+            super().action_cursor_line_end(select)
+        else:
+            self.post_message(self.Scrolled(0))
+
+    def action_delete_right(self) -> None:
+        """^D on an empty prompt is left to the screen, as a shell leaves on it."""
+        if not self.text:
+            raise SkipAction
+        super().action_delete_right()
+
+    # --- history ------------------------------------------------------------------------------------
+
+    def recall(self, direction: int) -> None:
+        """Walk the history: -1 is older. Newer than the newest is the draft again."""
+        newest = len(self._prompts)
+        if self._recalled is None:
+            self._draft = self.text
+        index = (newest if self._recalled is None else self._recalled) + direction
+        if index < 0:
+            return
+        if index >= newest:
+            self._recalled = None
+            self._show(self._draft)
+        else:
+            self._recalled = index
+            self._show(self._prompts[index])
+
+    def _show(self, text: str) -> None:
+        self.load_text(text)
+        self.move_cursor(self.document.end)

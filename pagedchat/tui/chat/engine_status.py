@@ -1,0 +1,96 @@
+"""What is to be said about an engine that is not simply running: it loads, failed to start, died, or lost count."""
+
+from typing import Literal, NamedTuple
+
+from textual.content import Content
+
+from pagedchat.chat.sanitize import one_line, sanitize
+from pagedchat.events import EngineDied, EngineFailed, IntegrityBroken, LoadProgress
+from pagedchat.tui.kit.lines import FAINT, MUTED, Part, bar, join, text
+from pagedchat.units import format_size
+from pagedchat.view.engine_view import EngineView
+from pagedchat.view.invariant import picture_holds
+
+_BAR_CELLS = 24
+
+
+class Status(NamedTuple):
+    """How it looks, and what it says."""
+
+    look: Literal["none", "loading", "died", "failed", "broken"]
+    content: Content
+
+
+def engine_status(view: EngineView, died: EngineDied | None, elapsed: float, width: int) -> Status:
+    """The status to show; `elapsed` seconds since the engine was started, or started again."""
+    if view.failure is not None:
+        return Status("failed", _failed(view.failure))
+    if died is not None:
+        return Status("died", _died(died, view.loading, width))
+    if view.info is None:
+        return Status("loading", loading_line(view.loading, elapsed, width))
+    if view.broken is not None:
+        return Status("broken", _broken(view.broken, width))
+    if not picture_holds(view):
+        return Status(
+            "broken", text("✗ The cache as it is drawn here does not agree with the engine's own counts.")
+        )
+    return Status("none", Content(""))
+
+
+def loading_line(progress: LoadProgress | None, elapsed: float, width: int) -> Content:
+    """Stage, bar and seconds. Prompts may be written meanwhile."""
+    message = one_line(progress.message) if progress else "Starting the engine"
+    parts = [Part(0, text(message or "Loading", "bold"))]
+    if progress is not None and progress.total > 0:
+        share = progress.done / progress.total
+        parts.append(Part(2, bar(share, _BAR_CELLS, "$primary")))
+        parts.append(Part(1, text(_amount(progress), MUTED)))
+    parts.append(Part(3, text(f"{elapsed:.0f} s", MUTED)))
+    parts.append(Part(4, text("write already; it is sent when the engine is ready", FAINT)))
+    return join(parts, width)
+
+
+def _amount(progress: LoadProgress) -> str:
+    if progress.unit == "B":
+        return f"{format_size(progress.done)} of {format_size(progress.total)}"
+    return f"{progress.done} of {progress.total} {progress.unit}".rstrip()
+
+
+def _failed(failure: EngineFailed) -> Content:
+    return Content.assemble(
+        ("The engine could not start\n", "bold $text-error"),
+        sanitize(failure.message),
+        (f"\n{sanitize(failure.hint)}" if failure.hint else "", MUTED),
+        ("\n^Q quits", FAINT),
+    )
+
+
+def _died(died: EngineDied, progress: LoadProgress | None, width: int) -> Content:
+    next_step = "starting it again …" if died.restarting else "it does not start again; quit with ^Q"
+    if died.restarting and progress is not None:
+        next_step = f"{one_line(progress.message)} …"
+    parts = [
+        Part(0, text(f"The engine ended ({exit_reason(died.exit_code)})", "bold")),
+        Part(1, text(next_step)),
+        Part(2, text("the chats are kept", MUTED)),
+    ]
+    return join(parts, width, " · ")
+
+
+def _broken(broken: IntegrityBroken, width: int) -> Content:
+    parts = [
+        Part(0, text(f"✗ The engine's books disagree since step {broken.step}", "bold")),
+        Part(1, text(one_line(broken.message))),
+        Part(
+            2, text(f"all that is known: {one_line(broken.dump)}" if broken.dump else "no dump was written", MUTED)
+        ),
+    ]
+    return join(parts, width, " · ")
+
+
+def exit_reason(exit_code: int | None) -> str:
+    """An exit status in words; negative ones are signals."""
+    if exit_code is None:
+        return "no exit status"
+    return f"signal {-exit_code}" if exit_code < 0 else f"exit status {exit_code}"

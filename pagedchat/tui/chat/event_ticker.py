@@ -1,0 +1,80 @@
+"""One line that tells the last cache events in words, newest first."""
+
+from collections import deque
+
+from textual.content import Content
+from textual.widget import Widget
+
+from pagedchat.chat.sanitize import one_line
+from pagedchat.engine.mirror import CacheMirror
+from pagedchat.tui.kit.lines import FAINT, MUTED, Part, join, text
+from pagedchat.view.engine_view import EngineView
+from pagedchat.view.sentences.ascii_text import to_ascii
+from pagedchat.view.sentences.event_lines import EventLine
+
+_COLORS = {
+    "FORK": "$text-accent",
+    "COW": "$text-accent",
+    "HIT": "$text-success",
+    "PREEMPT": "$text-warning",
+    "SWAP": "$text-warning",
+    "EVICT": "$text-warning",
+    "MISS": "$text-warning",
+    "RESUME": "$text-success",
+    "LIMIT": "$text-warning",
+}
+_TOLD = frozenset({*_COLORS, "REWIND", "CLOSE", "PIN", "UNPIN"})
+"""Allocations and plain steps come by the hundred; the inspector's log has them all."""
+_MAX_SHOWN = 4
+
+
+class EventTicker(Widget):
+    """What last happened to blocks that is worth a word."""
+
+    DEFAULT_CSS = """
+    EventTicker { height: 1; padding: 0 1; }
+    """
+
+    def __init__(self, view: EngineView) -> None:
+        super().__init__()
+        self._view = view
+        self._mirror: CacheMirror | None = None
+        self._num_seen = 0
+        """Lines looked through, those without a word here among them."""
+        self._told: deque[EventLine] = deque(maxlen=_MAX_SHOWN)
+
+    def refresh_view(self) -> None:
+        """Take over new events, or those of another moment."""
+        mirror, count = self._view.mirror, self._view.num_lines
+        if mirror is not self._mirror:
+            self._told.clear()
+            self.refresh()
+        fresh = count if mirror is not self._mirror else count - self._num_seen
+        self._mirror, self._num_seen = mirror, count
+        told = [line for line in self._view.recent_events(fresh) if line.kind in _TOLD] if fresh else []
+        self._told.extend(told)
+        if told or 0 < fresh == count:  # the first events, told or not, change why there is nothing to tell
+            self.refresh()
+
+    def render(self) -> Content:
+        """The newest events that fit."""
+        lines = reversed(self._told)
+        parts = [
+            Part(
+                rank,
+                Content.assemble(
+                    (f"{line.step} ", FAINT),
+                    (f"{line.kind} ", _COLORS.get(line.kind, MUTED)),
+                    (self._plain(one_line(line.text)), MUTED),
+                ),
+            )
+            for rank, line in enumerate(lines)
+        ]
+        return join(parts, self.content_size.width, " · ") if parts else text(self._nothing(), FAINT)
+
+    def _nothing(self) -> str:
+        """Why there is nothing to tell: blocks may well have been allocated."""
+        return "nothing shared, copied or evicted so far" if self._num_seen else "no cache events yet"
+
+    def _plain(self, words: str) -> str:
+        return to_ascii(words) if getattr(self.app, "ascii", False) else words

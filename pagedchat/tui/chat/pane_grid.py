@@ -1,0 +1,119 @@
+"""The panes in rows and columns: which are shown, how large, which is the active one; what is selected in them."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Container
+
+from pagedchat.chat.prompt_history import PromptHistory
+from pagedchat.chat.session import ChatSession
+from pagedchat.tui.chat.chat_pane import ChatPane
+from pagedchat.tui.chat.layout import GRIDS, choose_layout, visible_page
+from pagedchat.tui.chat.transcript import Transcript
+from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, Part
+from pagedchat.tui.messages import EngineStateChanged
+from pagedchat.view.desk import ChatDesk
+from pagedchat.view.engine_view import EngineView
+
+
+class PaneGrid(Container):
+    """One pane a chat. Panes for which there is no room are kept, out of sight."""
+
+    DEFAULT_CSS = """
+    PaneGrid { layout: grid; width: 1fr; height: 1fr; }
+    """
+
+    def __init__(self, desk: ChatDesk, view: EngineView, history: PromptHistory, note: str = "") -> None:
+        """`note` is said about the model in every empty chat."""
+        super().__init__()
+        self._desk = desk
+        self._view = view
+        self._history = history
+        self._note = note
+        self.zoomed = False
+        """Whether only the active pane is shown."""
+        self.wanted: int | None = None
+        """Panes asked for; `None`: as many as there are chats."""
+        self.layout_size = 1
+        """Panes there is room for, of those that are wanted."""
+        self._selected: frozenset[int] = frozenset()
+        """Blocks of the selected text, as they were last told to the view."""
+
+    def compose(self) -> ComposeResult:
+        """Panes of the chats that are there from the start."""
+        for session in self._desk:
+            yield self._new_pane(session)
+
+    @property
+    def panes(self) -> list[ChatPane]:
+        """All panes in order, shown or not."""
+        return [pane for pane in self.children if isinstance(pane, ChatPane)]
+
+    @property
+    def hides_some(self) -> bool:
+        """Whether a chat has no pane on the screen."""
+        return not all(pane.display for pane in self.panes)
+
+    def pane(self, session_id: int) -> ChatPane | None:
+        """The pane of this chat."""
+        return next((pane for pane in self.panes if pane.session.session_id == session_id), None)
+
+    async def add(self, session: ChatSession, after: ChatSession | None = None) -> None:
+        """A pane for this chat, at the end or to the right of another."""
+        neighbour = self.pane(after.session_id) if after is not None else None
+        await self.mount(self._new_pane(session), after=neighbour)
+
+    def _new_pane(self, session: ChatSession) -> ChatPane:
+        return ChatPane(session, self._view, self._history, self._note)
+
+    def arrange_panes(self, active_id: int, width: int, height: int) -> None:
+        """Show the page of panes that holds the active one, in a room of `width` by `height` cells."""
+        self.layout_size = choose_layout(len(self._desk), self.wanted, width, height)
+        size = 1 if self.zoomed else self.layout_size
+        shown = visible_page([chat.session_id for chat in self._desk], active_id, size)
+        columns, rows = GRIDS[size]
+        columns = min(columns, max(1, len(shown)))
+        rows = max(1, -(-len(shown) // columns))
+        self.styles.grid_size_columns, self.styles.grid_size_rows = columns, rows
+        spare = columns * rows - len(shown)
+        for pane in self.panes:
+            session_id = pane.session.session_id
+            pane.display = session_id in shown
+            pane.styles.column_span = 1 + (spare if session_id == shown[-1] else 0)
+            pane.set_class(session_id == active_id, "-active")
+
+    def refresh_view(self) -> None:
+        """Draw what changed in the panes that can be seen."""
+        for part in self.parts():
+            part.draw()
+
+    def parts(self) -> Iterator[Part]:
+        """The same piece by piece."""
+        for pane in self.panes:
+            if pane.display:
+                yield Part(pane.transcript, partial(self._refresh_text, pane))
+                yield Part(pane, partial(pane.refresh_figures, self._desk.context_limit), FIGURES_SECONDS)
+        if self._selected:
+            yield Part(self, self._follow_selection)
+
+    def _refresh_text(self, pane: ChatPane) -> None:
+        pane.refresh_text(self._desk.copies[pane.session.session_id])
+
+    # --- text and blocks ----------------------------------------------------------------------------
+
+    @on(Transcript.SelectionChanged)
+    def _selection_changed(self, event: Transcript.SelectionChanged) -> None:
+        event.stop()
+        self._follow_selection()
+
+    def _follow_selection(self) -> None:
+        """The blocks of the selected text are highlighted; another highlight is left alone when there is none."""
+        selected = frozenset[int]().union(*(pane.selected_blocks() for pane in self.panes if pane.display))
+        if selected == self._selected:
+            return
+        if selected or self._view.highlighted == self._selected:
+            self._view.highlighted = selected
+            self.post_message(EngineStateChanged())
+        self._selected = selected

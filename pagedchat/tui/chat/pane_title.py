@@ -1,0 +1,109 @@
+"""A pane's border texts: who the chat is and how it stands on top, figures of its last reply below."""
+
+from textual.content import Content
+
+from pagedchat.chat.sanitize import one_line
+from pagedchat.chat.session import ChatSession
+from pagedchat.tui.kit.lines import FAINT, MUTED, PLAIN, Part, join, spread, text
+from pagedchat.view.engine_view import EngineView
+
+_STATES = {
+    "idle": ("○", MUTED),
+    "queued": ("◌", "$text-warning"),
+    "running": ("●", "$text-success"),
+    "stopped": ("■", MUTED),
+    "interrupted": ("✕", "$text-error"),
+}
+
+
+def state_sign(session: ChatSession) -> Content:
+    """One character that says how the chat stands."""
+    return text(*_STATES[session.state])
+
+
+def pane_title(
+    session: ChatSession, view: EngineView, limit: int, width: int, *, active: bool, rule: str
+) -> Content:
+    """The top border's text, filled with the border's own line (of style `rule`) between its two ends."""
+    name_style = "bold $text-primary" if active else f"bold {PLAIN}"
+    left = join(
+        [
+            Part(0, text(one_line(session.label), name_style)),
+            Part(0, state_sign(session)),
+            *_sampling_parts(session, view),
+        ],
+        width,
+        " ",
+    )
+    room = width - left.cell_length - 3
+    right = join(_usage_parts(session, view, limit), room, " · ") if room > 8 else Content("")
+    if not right.cell_length:
+        return left
+    return spread(Content.assemble(left, " "), Content.assemble(" ", right), width, "─", rule)
+
+
+def past_title(session: ChatSession, view: EngineView, width: int) -> Content:
+    """The top border's text while the pane shows the chat as it was."""
+    parts = [Part(0, text(one_line(session.label), MUTED)), Part(0, text(f"as of step {view.step:,}", FAINT))]
+    return join(parts, width)
+
+
+def _sampling_parts(session: ChatSession, view: EngineView) -> list[Part]:
+    temperature = session.overrides.temperature
+    if temperature is None and view.info is not None:
+        temperature = view.info.sampling_defaults.get("temperature")
+    if temperature is None:
+        return []
+    return [Part(3, text("greedy" if temperature == 0 else f"T{temperature:g}", MUTED))]
+
+
+def _usage_parts(session: ChatSession, view: EngineView, limit: int) -> list[Part]:
+    sequence = view.mirror.sequences.get(session.session_id) if view.mirror else None
+    if sequence is None:
+        return []
+    used = len(sequence.token_ids)
+    own, shared = view.blocks_of(session.session_id)
+    full = limit and used >= 0.9 * limit
+    blocks = f"{own + shared} blk" + (f", {shared} shr" if shared else "")
+    parts = [
+        Part(1, Content.assemble(("ctx ", MUTED), (f"{used}/{limit}", "$text-warning" if full else PLAIN))),
+        Part(3, text(blocks, PLAIN if shared == 0 else "$text-accent")),
+    ]
+    if sequence.host_block_table:
+        parts.append(Part(4, text(f"{len(sequence.host_block_table)} swapped", "$text-warning")))
+    rate = view.sequence_rate(session.session_id)
+    if rate:
+        parts.append(Part(2, text(f"{rate:.0f} t/s", "$text-success")))
+    return parts
+
+
+def pane_footnote(session: ChatSession, width: int) -> Content:
+    """The bottom border's text: figures of the last reply while nothing is written."""
+    done = session.last_finished
+    if session.busy or done is None:
+        return Content("")
+    parts = [
+        Part(0, text(f"{done.num_tokens} tok in {done.duration:.1f} s", MUTED)),
+        Part(1, text(f"first {done.time_to_first_token * 1000:.0f} ms", MUTED)),
+        Part(2, text(f"{done.num_cached_tokens}/{done.num_prompt_tokens} prompt tok cached", MUTED)),
+    ]
+    return join(parts, width, " · ")
+
+
+def fork_marker(session: ChatSession, view: EngineView, copies: int) -> str:
+    """The line a fork begins with: where it comes from and what it still shares with it."""
+    origin = session.origin
+    if origin is None:
+        return ""
+    line = f"⑂ from {one_line(origin.label)} at turn {origin.num_prompts}"
+    shared = view.shared_with(session.session_id).get(origin.session_id, 0)
+    if shared:
+        line += f" · {shared} block{'s' if shared > 1 else ''} shared"
+    if copies:
+        line += f" · {copies} copied"
+    return line
+
+
+def rule_style(active: bool) -> str:
+    """Colour of the pane's border line, the same as in the style sheet."""
+    return "$primary" if active else FAINT

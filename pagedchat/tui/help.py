@@ -1,0 +1,164 @@
+"""One page of help: the keys of every part, the slash commands, the signs, and five words about blocks."""
+
+from collections.abc import Iterable, Sequence
+from textwrap import wrap
+from typing import ClassVar, NamedTuple
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container, VerticalScroll
+from textual.content import Content
+from textual.geometry import Size
+from textual.screen import ModalScreen
+from textual.widget import Widget
+
+from pagedchat.tui.actions import APP_ACTIONS, CHAT_ACTIONS, COMPOSER_ACTIONS, PALETTE, KeyAction, key_display
+from pagedchat.tui.commands.registry import GROUPS
+from pagedchat.tui.inspector.inspector_keys import INSPECTOR_ACTIONS
+from pagedchat.tui.kit.lines import MUTED
+
+_KEY = "bold $text-primary"
+_HEAD = "bold $text-accent"
+_KEY_CELLS = 16
+_USAGE_CELLS = 23
+
+
+class Section(NamedTuple):
+    """A heading, and under it rows of two columns, the first `cells` wide."""
+
+    title: str
+    rows: Sequence[tuple[str, str]]
+    cells: int = _KEY_CELLS
+
+
+_MORE_KEYS = (
+    ("↑ ↓", "Earlier prompts, queued ones first"),
+    ("PgUp PgDn End", "Scroll the chat; to its newest text"),
+    ("Alt+1 … Alt+9", "To the chat of this number"),
+    ("drag, ^C", "Select text in a chat and copy it"),
+)
+
+_SIGNS = (
+    ("○ ◌ ●", "idle, waiting for the engine, writing"),
+    ("■ ✕", "stopped by you, or by a dead engine"),
+    ("▶ ‖ ◀", "the scheduler runs, is paused; you look at the past"),
+    ("✓ ✗", "the engine's books agree; they do not, do not trust it"),
+    ("⑂", "a fork, and what it still shares"),
+    ("ctx 395/2048", "tokens held, of those that fit"),
+    ("25 blk, 24 shr", "blocks of a chat, of them shared"),
+    ("023² 041*", "a block two chats hold; one just copied"),
+    ("░ ✕ next out", "a free block; one of those that are taken next"),
+    ("P p • r", "timeline: prefill and its tail, decode, recompute"),
+    ("f w s ✕", "timeline: forked, waiting, swapped out, preempted"),
+)
+
+_WORDS = (
+    (
+        "Block",
+        "The KV cache is cut into blocks of a fixed number of token slots; a chat's block table lists its own.",
+    ),
+    ("Fork", "A fork lists the same blocks as its source: every ref count goes up by one, nothing is copied."),
+    ("Copy-on-write", "The first to write into a shared block gets a copy of that one block."),
+    (
+        "Prefix cache",
+        "Full blocks stay findable by the hash of their tokens; a prompt that begins alike takes them.",
+    ),
+    ("Preemption", "When blocks run out, a chat gives its own back and recomputes them or swaps them in later."),
+)
+
+
+class HelpText(Widget):
+    """Sections below one another; the second column is wrapped within itself."""
+
+    DEFAULT_CSS = """
+    HelpText { height: auto; }
+    """
+
+    def __init__(self, sections: Sequence[Section], *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._sections = sections
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """As many rows as the wrapped text has."""
+        return len(help_lines(self._sections, width))
+
+    def render(self) -> Content:
+        """All of it."""
+        return Content("\n").join(help_lines(self._sections, self.content_size.width))
+
+
+class HelpScreen(ModalScreen[None]):
+    """Closes with Esc, F1 or q."""
+
+    CSS_PATH = "help.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,f1,q", "dismiss", "close"),
+    ]
+
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012 - Textual's own form
+
+    def compose(self) -> ComposeResult:
+        """What the chats need on the left, the commands and the inspector on the right."""
+        with VerticalScroll() as panel:
+            panel.border_title = "Help"
+            panel.border_subtitle = "/tour shows it all on this engine · ↑ ↓ scroll · Esc closes"
+            with Container(id="columns"):
+                yield HelpText([words(), signs(), chat_keys()], id="left")
+                yield HelpText([*commands(), inspector_keys()], id="right")
+
+
+def words() -> Section:
+    """What a block, a fork and a copy are."""
+    return Section("Words", _WORDS)
+
+
+def signs() -> Section:
+    """The signs of all screens."""
+    return Section("Signs", _SIGNS)
+
+
+def chat_keys() -> Section:
+    """Every key of the chats and what it does."""
+    actions = (*COMPOSER_ACTIONS, *CHAT_ACTIONS, *APP_ACTIONS, PALETTE)
+    return Section("Keys", [*_rows(actions), *_MORE_KEYS])
+
+
+def inspector_keys() -> Section:
+    """Every key of the inspector."""
+    return Section("Keys of the inspector (F3)", _rows(INSPECTOR_ACTIONS))
+
+
+def commands() -> list[Section]:
+    """Every slash command, by what it is about."""
+    return [
+        Section(f"Commands: {group.lower()}", [(command.usage, command.help) for command in found], _USAGE_CELLS)
+        for group, found in GROUPS.items()
+    ]
+
+
+def help_lines(sections: Sequence[Section], width: int) -> list[Content]:
+    """The sections in a column of so many cells."""
+    lines: list[Content] = []
+    for section in sections:
+        lines += [Content("")] if lines else []
+        lines.append(Content.styled(section.title, _HEAD))
+        for key, meaning in section.rows:
+            lines += _row_lines(key, meaning, section.cells, width)
+    return lines
+
+
+def _row_lines(key: str, meaning: str, cells: int, width: int) -> list[Content]:
+    wrapped = wrap(meaning, max(10, width - cells - 1)) or [""]
+    return [
+        Content.assemble((f"{key if index == 0 else '':<{cells - 1}} ", _KEY), (line, MUTED))
+        for index, line in enumerate(wrapped)
+    ]
+
+
+def _rows(actions: Iterable[KeyAction]) -> list[tuple[str, str]]:
+    return [(_all_keys(action), action.help) for action in actions]
+
+
+def _all_keys(action: KeyAction) -> str:
+    first, *others = action.keys.split(",")
+    return key_display(first) + (", Alt+Enter" if "alt+enter" in others else "")

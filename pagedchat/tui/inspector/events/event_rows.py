@@ -1,0 +1,227 @@
+"""The lines of the events panel, newest at the bottom; a cursor on a line leads to its block or its step."""
+
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.strip import Strip
+
+from pagedchat.engine.mirror import CacheMirror
+from pagedchat.tui.kit.line_view import LineView
+from pagedchat.view.engine_state import MAX_LINES
+from pagedchat.view.engine_view import EngineView
+from pagedchat.view.sentences.ascii_text import to_ascii
+from pagedchat.view.sentences.event_filter import EventFilter
+from pagedchat.view.sentences.event_lines import GROUPS, EventLine
+
+_KIND_WIDTH = max(map(len, GROUPS))
+_STYLES = {
+    "COW": "copied", "FORK": "fork", "HIT": "hit", "MISS": "warning", "PREEMPT": "alarm", "RESUME": "hit",
+    "EVICT": "warning", "LIMIT": "warning", "PIN": "fork", "UNPIN": "fork", "SWAP": "swap", "STEP": "dim",
+    "FREE": "dim", "PARK": "dim", "CLOSE": "dim",
+}  # fmt: skip
+
+
+class EventLines(LineView):
+    """The lines that pass the filter; follows the newest unless somebody reads further up or has chosen a line."""
+
+    DEFAULT_CSS = """
+    EventLines {
+        & > .event-lines--dim { color: $foreground 50%; }
+        & > .event-lines--plain { color: $foreground 85%; }
+        & > .event-lines--copied { color: $text-warning; text-style: bold; }
+        & > .event-lines--fork { color: $text-accent; text-style: bold; }
+        & > .event-lines--hit { color: $text-primary; text-style: bold; }
+        & > .event-lines--alarm { color: $text-error; text-style: bold; }
+        & > .event-lines--warning { color: $text-warning; }
+        & > .event-lines--swap { color: $text-secondary; text-style: bold; }
+        & > .event-lines--cursor { color: $foreground; text-style: reverse; }
+    }
+    """
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        f"event-lines--{name}"
+        for name in ("dim", "plain", "copied", "fork", "hit", "alarm", "warning", "swap", "cursor")
+    }
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move_line(-1)", "Line above", show=False),
+        Binding("down,j", "move_line(1)", "Line below", show=False),
+        Binding("end", "follow", "Newest line", show=False),
+        Binding("escape", "unchoose", "Newest line", show=False),
+        Binding("enter", "open", "Open block or step", show=False),
+        Binding("b", "open_block", "Open block", show=False),
+        Binding("s", "open_step", "Open step", show=False),
+    ]
+
+    class LineChosen(Message):
+        """The cursor is on another line, or on none."""
+
+    class BlockOpened(Message):
+        """The detail of a line's block was asked for."""
+
+        def __init__(self, block_id: int) -> None:
+            super().__init__()
+            self.block_id = block_id
+
+    class StepOpened(Message):
+        """The detail of a line's step was asked for."""
+
+        def __init__(self, step: int) -> None:
+            super().__init__()
+            self.step = step
+
+    def __init__(self, view: EngineView) -> None:
+        super().__init__()
+        self.view = view
+        self.shown: list[EventLine] = []
+        """The lines that pass."""
+        self.filter = EventFilter()
+        self.cursor: int | None = None
+        """Index into `shown`; None follows the newest line."""
+        self._at_end = True
+        """Whether the newest line was in sight when somebody last scrolled."""
+        self._mirror: CacheMirror | None = None
+        self._num_seen = 0
+
+    # --- following the engine -----------------------------------------------------------------------
+
+    def refresh_view(self) -> None:
+        """Take in the lines told since the last call."""
+        view = self.view
+        if view.mirror is not self._mirror:
+            self.filter_again()
+            return
+        count = view.num_lines - self._num_seen
+        if not count:
+            return
+        self._num_seen = view.num_lines
+        new = [line for line in view.recent_events(count) if self.filter.passes(line)]
+        if new:
+            self._append(new)
+
+    def filter_again(self) -> None:
+        """Another filter, engine or moment: choose from all lines that are kept."""
+        self._mirror, self._num_seen = self.view.mirror, self.view.num_lines
+        self.shown = [line for line in self.view.lines if self.filter.passes(line)]
+        self._choose(None)
+        self.set_lines(len(self.shown))
+        self.call_after_refresh(self.scroll_end, animate=False, immediate=True)
+
+    def _append(self, new: list[EventLine]) -> None:
+        self.shown += new
+        excess = max(0, len(self.shown) - MAX_LINES)
+        del self.shown[:excess]
+        if self.cursor is not None:
+            self.cursor = max(0, self.cursor - excess)
+        if excess:
+            self.set_lines(len(self.shown))
+        else:
+            self.add_lines(len(new))
+        if self._at_end and self.cursor is None:
+            self.scroll_end(animate=False, immediate=True)
+        elif excess:
+            self.scroll_to(y=self.scroll_offset.y - excess, animate=False, immediate=True)
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Note whether the newest line is in sight."""
+        super().watch_scroll_y(old_value, new_value)
+        self._at_end = self.is_vertical_scroll_end
+
+    def on_resize(self) -> None:
+        """More or less room: the newest line stays in sight."""
+        if self._at_end and self.cursor is None:
+            self.scroll_end(animate=False, immediate=True)
+
+    # --- drawing ------------------------------------------------------------------------------------
+
+    def build_line(self, index: int) -> Strip:
+        """Step, kind, words."""
+        line = self.shown[index]
+        dim, style = self._style("dim"), self._style(_STYLES.get(line.kind, "plain"))
+        text, plain = line.text, dim if style is dim else self._style("plain")
+        if getattr(self.app, "ascii", False):
+            text = to_ascii(text)
+        if index == self.cursor:
+            dim = style = plain = self._style("cursor")
+            text = text.ljust(self.size.width)
+        return Strip(
+            [Segment(f"{line.step:>5} ", dim), Segment(f"{line.kind:<{_KIND_WIDTH}} ", style), Segment(text, plain)]
+        )
+
+    def _style(self, name: str) -> Style:
+        return self.style_of(f"event-lines--{name}")
+
+    # --- keys and mouse -----------------------------------------------------------------------------
+
+    @property
+    def chosen(self) -> EventLine | None:
+        """The line under the cursor."""
+        return self.shown[self.cursor] if self.cursor is not None and self.cursor < len(self.shown) else None
+
+    def _choose(self, index: int | None) -> None:
+        """Put the cursor on a line, or take it away."""
+        if index == self.cursor:
+            return
+        changed = [line for line in (self.cursor, index) if line is not None]
+        self.cursor = index
+        self.lines_changed(changed)
+        self.post_message(self.LineChosen())
+
+    def action_move_line(self, lines: int) -> None:
+        """Move the cursor, which begins on the newest line, and keep it in sight."""
+        if not self.shown:
+            return
+        start = len(self.shown) if self.cursor is None else self.cursor
+        self._choose(max(0, min(start + lines, len(self.shown) - 1)))
+        self._show_cursor()
+
+    def _show_cursor(self) -> None:
+        line, top, height = self.cursor or 0, self.scroll_offset.y, self.size.height
+        if line < top:
+            self.scroll_to(y=line, animate=False, immediate=True)
+        elif line >= top + height:
+            self.scroll_to(y=line - height + 1, animate=False, immediate=True)
+
+    def action_follow(self) -> None:
+        """No cursor, the newest line in sight."""
+        self._choose(None)
+        self.scroll_end(animate=False, immediate=True)
+
+    def action_unchoose(self) -> None:
+        """As above; Escape means something else where there is no cursor."""
+        self.action_follow()
+
+    def action_open(self) -> None:
+        """The line's block, else its step."""
+        line = self.chosen
+        if line is not None and line.block_ids:
+            self.action_open_block()
+        elif line is not None:
+            self.action_open_step()
+
+    def action_open_block(self) -> None:
+        """The detail of the first block that the line is about."""
+        if self.chosen is not None and self.chosen.block_ids:
+            self.post_message(self.BlockOpened(self.chosen.block_ids[0]))
+
+    def action_open_step(self) -> None:
+        """The detail of the line's step."""
+        if self.chosen is not None:
+            self.post_message(self.StepOpened(self.chosen.step))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys about the chosen line belong to others while there is none."""
+        if action in ("unchoose", "open", "open_block", "open_step"):
+            return self.cursor is not None
+        return super().check_action(action, parameters)
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose a line; a second click opens it."""
+        offset = event.get_content_offset(self)
+        index = offset.y + self.scroll_offset.y if offset is not None else -1
+        if 0 <= index < len(self.shown):
+            self._choose(index)
+            if event.chain == 2:
+                self.action_open()

@@ -1,0 +1,254 @@
+"""The inspector: pool map, block tables, batching and events of the running engine, in one widget.
+
+It shows an `EngineView` and posts messages; whoever mounts it draws its `parts` in turns, or all of them with
+`refresh_view`, and carries the messages to the engine.
+"""
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.content import Content
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Static
+
+from pagedchat.tui.actions import bindings
+from pagedchat.tui.inspector.events.event_log import EventLog
+from pagedchat.tui.inspector.events.event_rows import EventLines
+from pagedchat.tui.inspector.goto import Destination, GotoScreen
+from pagedchat.tui.inspector.inspector_keys import INSPECTOR_ACTIONS, TIME_ACTIONS
+from pagedchat.tui.inspector.panel_grid import PanelGrid
+from pagedchat.tui.inspector.pool.block_detail import BlockDetail
+from pagedchat.tui.inspector.pool.block_map import BlockMap
+from pagedchat.tui.inspector.scrub_bar import ScrubBar
+from pagedchat.tui.inspector.tables.block_tables import BlockTables
+from pagedchat.tui.inspector.timeline.batch_timeline import BatchTimeline
+from pagedchat.tui.inspector.timeline.column_cursor import ColumnCursor
+from pagedchat.tui.inspector.timeline.step_detail import StepDetail
+from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, Part
+from pagedchat.view.engine_view import EngineView
+from pagedchat.view.engine_words import waiting_words
+
+__all__ = ["INSPECTOR_ACTIONS", "InspectorPanel"]
+
+PACES = (0.0, 0.5, 0.1)
+"""Seconds that a step takes at least: as fast as can be, two steps a second, ten."""
+
+
+class InspectorPanel(Widget):
+    """The panels over the scrub bar, or what the engine is doing while there is nothing to show yet."""
+
+    DEFAULT_CSS = """
+    InspectorPanel {
+        height: 1fr;
+        width: 1fr;
+        & > #inspector-waiting { width: 1fr; height: 1fr; content-align: center middle; color: $text-muted; }
+        & > PanelGrid, & > ScrubBar { display: none; }
+        &.-ready > #inspector-waiting { display: none; }
+        &.-ready > PanelGrid, &.-ready > ScrubBar { display: block; }
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(TIME_ACTIONS)]
+
+    class PauseToggled(Message):
+        """The scheduler shall pause, or run on."""
+
+        def __init__(self, paused: bool) -> None:
+            super().__init__()
+            self.paused = paused
+            """What is asked for."""
+
+    class StepRequested(Message):
+        """The paused scheduler shall run `count` steps (one that runs is to be paused first)."""
+
+        def __init__(self, count: int = 1) -> None:
+            super().__init__()
+            self.count = count
+
+    class PaceRequested(Message):
+        """A step shall take at least so many seconds."""
+
+        def __init__(self, seconds: float) -> None:
+            super().__init__()
+            self.seconds = seconds
+
+    class StepChosen(Message):
+        """The engine shall be shown as it was after a step; None: as it is."""
+
+        def __init__(self, step: int | None) -> None:
+            super().__init__()
+            self.step = step
+
+    def __init__(self, view: EngineView, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.view = view
+        self.panels = PanelGrid(view, id="inspector-panels")
+        self.scrub_bar = ScrubBar(view)
+        self._waiting = Static("", markup=False, id="inspector-waiting")
+        self._can_draw = False
+        """Whether all parts are mounted: the app may call `refresh_view` before."""
+
+    def compose(self) -> ComposeResult:
+        """What stands there without an engine, and what with one."""
+        yield self._waiting
+        yield self.panels
+        yield self.scrub_bar
+
+    def on_mount(self) -> None:
+        """Show what is known already, once it is known where."""
+        self._can_draw = True
+        self.call_after_refresh(self.refresh_view)
+
+    def on_unmount(self) -> None:
+        """Nothing is drawn any more."""
+        self._can_draw = False
+
+    def refresh_view(self) -> None:
+        """Draw what changed in the engine since the last call."""
+        for part in self.parts():
+            part.draw()
+
+    def parts(self) -> Iterator[Part]:
+        """The same piece by piece."""
+        if self._can_draw:
+            yield Part(self, self._show_whether_ready)
+            yield from self.panels.drawn_parts()
+            yield Part(self.scrub_bar, self.scrub_bar.refresh_view, FIGURES_SECONDS)
+
+    def _show_whether_ready(self) -> None:
+        ready = self.view.mirror is not None
+        self.set_class(ready, "-ready")
+        if not ready:
+            self._waiting.update(Content(waiting_words(self.view)))
+
+    # --- the parts by name --------------------------------------------------------------------------
+
+    @property
+    def block_map(self) -> BlockMap:
+        """The pool."""
+        return self.panels.block_map
+
+    @property
+    def block_tables(self) -> BlockTables:
+        """Block tables."""
+        return self.panels.block_tables
+
+    @property
+    def timeline(self) -> BatchTimeline:
+        """Batches."""
+        return self.panels.timeline
+
+    @property
+    def event_log(self) -> EventLog:
+        """Events."""
+        return self.panels.event_log
+
+    # --- running and time ---------------------------------------------------------------------------
+
+    def action_toggle_pause(self) -> None:
+        """Pause a running scheduler, let a paused one run; in the past, come back first.
+
+        A replay has no present to come back to: there it plays and holds the recording.
+        """
+        travel = self.view.travel
+        if self.view.past is not None and (travel is None or travel.has_live):
+            self.post_message(self.StepChosen(None))
+        else:
+            self.post_message(self.PauseToggled(not self.view.paused))
+
+    def action_step_on(self) -> None:
+        """One step of the paused scheduler, or of the recording."""
+        if self.view.past is not None:
+            self.scrub_bar.action_step_forward()
+        else:
+            self.post_message(self.StepRequested())
+
+    def action_step_back(self) -> None:
+        """The engine as it was a step earlier."""
+        self.scrub_bar.action_step_back()
+
+    def action_next_event(self) -> None:
+        """Forward to a step at which something happened to a sequence or a block."""
+        self.scrub_bar.action_next_event()
+
+    def action_previous_event(self) -> None:
+        """Back to one."""
+        self.scrub_bar.action_previous_event()
+
+    def action_first_step(self) -> None:
+        """The beginning of the recording."""
+        self.scrub_bar.action_first()
+
+    def action_live(self) -> None:
+        """The engine as it is."""
+        self.post_message(self.StepChosen(None))
+
+    def action_cycle_pace(self) -> None:
+        """Full speed, 2 steps a second, 10."""
+        index = PACES.index(self.view.pace) if self.view.pace in PACES else -1
+        self.post_message(self.PaceRequested(PACES[(index + 1) % len(PACES)]))
+
+    # --- going to a block or a step -----------------------------------------------------------------
+
+    def action_ask_goto(self) -> None:
+        """Ask for a block or a step."""
+        if self.view.mirror is not None:
+            self.app.push_screen(GotoScreen(self.view.mirror.num_blocks), self._go_to)
+
+    def _go_to(self, destination: Destination | None) -> None:
+        if destination is None:
+            return
+        if destination.block_id is not None:
+            self.block_map.choose(destination.block_id)
+            self.panels.focus_place(0)
+        elif destination.step is not None:
+            self.post_message(self.StepChosen(destination.step))
+
+    def _open_block(self, block_id: int) -> None:
+        self.app.push_screen(BlockDetail(self.view, block_id))
+
+    def _open_step(self, step: int) -> None:
+        self.app.push_screen(StepDetail(self.view, step), self._leave_step)
+
+    def _leave_step(self, step: int | None) -> None:
+        if step is not None:
+            self.post_message(self.StepChosen(step))
+
+    def on_block_map_block_opened(self, message: BlockMap.BlockOpened) -> None:
+        """Show the block's detail over everything."""
+        message.stop()
+        self._open_block(message.block_id)
+
+    def on_block_tables_block_opened(self, message: BlockTables.BlockOpened) -> None:
+        """As above."""
+        message.stop()
+        self._open_block(message.block_id)
+
+    def on_event_lines_block_opened(self, message: EventLines.BlockOpened) -> None:
+        """As above."""
+        message.stop()
+        self._open_block(message.block_id)
+
+    def on_event_lines_step_opened(self, message: EventLines.StepOpened) -> None:
+        """Show the step's detail over everything."""
+        message.stop()
+        self._open_step(message.step)
+
+    def on_column_cursor_step_opened(self, message: ColumnCursor.StepOpened) -> None:
+        """As above."""
+        message.stop()
+        self._open_step(message.step)
+
+    def on_column_cursor_step_chosen(self, message: ColumnCursor.StepChosen) -> None:
+        """Show the engine as it was then."""
+        message.stop()
+        self.post_message(self.StepChosen(message.step))
+
+    def on_event_lines_line_chosen(self, message: EventLines.LineChosen) -> None:
+        """The blocks that the line is about are marked in every panel."""
+        message.stop()
+        line = self.event_log.lines.chosen
+        self.view.highlighted = frozenset(line.block_ids) if line is not None else frozenset()
+        self.refresh_view()

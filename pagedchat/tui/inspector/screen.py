@@ -1,0 +1,56 @@
+"""The inspector over the whole screen: the engine's figures, the four panels, the keys."""
+
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from pagedchat.tui.actions import PALETTE, KeyAction
+from pagedchat.tui.chat.header_bar import HeaderBar
+from pagedchat.tui.inspector.panel import INSPECTOR_ACTIONS, InspectorPanel
+from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, Part
+from pagedchat.tui.kit.key_bar import KeyBar
+from pagedchat.tui.kit.sparse_painting import SparseScreen
+from pagedchat.view.engine_view import EngineView
+
+BACK = KeyAction("inspector.close", "escape,q", "dismiss", "back", "Back", "Back to the chats")
+
+
+class InspectorScreen(SparseScreen):
+    """Posts the panel's messages (`InspectorPanel.PauseToggled`, `.StepRequested`) up to the app."""
+
+    CSS_PATH: ClassVar[str | PurePath | list[str | PurePath] | None] = "screen.tcss"
+    TITLE = "inspector"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        BACK.binding(),
+        Binding("tab", "app.focus_next", "Next panel", show=False),
+        Binding("shift+tab", "app.focus_previous", "Panel before", show=False),
+    ]
+
+    def __init__(self, view: EngineView) -> None:
+        super().__init__()
+        self.panel = InspectorPanel(view)
+        self._header = HeaderBar(view, "")
+
+    def compose(self) -> ComposeResult:
+        """Header, panels, keys."""
+        yield self._header
+        yield self.panel
+        yield KeyBar([*INSPECTOR_ACTIONS, BACK, PALETTE], num_always=2)
+
+    def on_mount(self) -> None:
+        """Begin on the map."""
+        self.refresh_view()
+        self.panel.block_map.grid.focus()
+
+    def refresh_view(self) -> None:
+        """Draw what changed in the engine since the last call."""
+        for part in self.parts():
+            part.draw()
+
+    def parts(self) -> Iterator[Part]:
+        """The same piece by piece."""
+        yield Part(self._header, self._header.refresh_view, FIGURES_SECONDS)
+        yield from self.panel.parts()

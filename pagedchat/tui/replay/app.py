@@ -1,0 +1,39 @@
+"""The program when it shows a recording and nothing else: no engine, no chats."""
+
+from pathlib import PurePath
+from typing import ClassVar
+
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from pagedchat.trace.recording import Recording
+from pagedchat.tui.kit.terminal_keys import teach_terminal_keys
+from pagedchat.tui.replay.screen import ReplayScreen
+
+
+class ReplayApp(App[None]):
+    """One replay screen; leaving it ends the program.
+
+    Args:
+        recording: of a file.
+        step: where to begin; at the end by default.
+        ascii_only: whether only ASCII characters may be drawn.
+
+    Raises:
+        TraceError: there is no such step, or it is damaged.
+    """
+
+    TITLE = "pagedchat replay"
+    CSS_PATH: ClassVar[list[str | PurePath]] = ["../app.tcss", "screen.tcss"]  # a first screen's is not read
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+q", "quit", "Quit", show=False, priority=True)]
+
+    def __init__(self, recording: Recording, step: int | None = None, *, ascii_only: bool = False) -> None:
+        super().__init__()
+        teach_terminal_keys()
+        self.ascii = ascii_only
+        self._replay = ReplayScreen(recording, step)
+
+    def get_default_screen(self) -> Screen[None]:
+        """The recording."""
+        return self._replay

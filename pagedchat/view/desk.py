@@ -1,0 +1,221 @@
+"""All chats of this run and the commands they cause. Knows neither Textual nor the engine process: commands go to a
+function, events are handed in.
+
+A request is told apart by its id: events of a request that is over (stopped, closed, from an engine that died)
+change nothing.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from pagedchat.chat.sanitize import one_line
+from pagedchat.chat.session import ChatSession, Notice
+from pagedchat.events import (
+    BlockCopied,
+    EngineDied,
+    EngineEvent,
+    EngineFailed,
+    EngineReady,
+    RequestFailed,
+    RequestFinished,
+    RequestStarted,
+    Steps,
+    TextDelta,
+)
+from pagedchat.service.commands import AnyCommand, Close, Focus, Fork, Generate, Stop
+from pagedchat.view.options import UiOptions
+
+RequestEvent = RequestStarted | TextDelta | RequestFinished | RequestFailed
+
+MAX_NAME = 14
+_FORK_MARKS = "abcdefghijklmnopqrstuvwxyz"
+
+
+class ChatDesk:
+    """The chats in the order in which they are shown."""
+
+    def __init__(self, send: Callable[[AnyCommand], None], options: UiOptions) -> None:
+        self._send = send
+        self._options = options
+        self._next_request = 0
+        self.chats: list[ChatSession] = []
+        self.context_limit = 0
+        """Tokens one chat may hold; 0 until the engine is ready."""
+        self.copies: Counter[int] = Counter()
+        """Blocks copied on write, by session."""
+        self.focused_id = 0
+
+    # --- reading ------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[ChatSession]:
+        return iter(self.chats)
+
+    def __len__(self) -> int:
+        return len(self.chats)
+
+    def get(self, session_id: int) -> ChatSession | None:
+        """The chat of this number, if it is there."""
+        return next((chat for chat in self.chats if chat.session_id == session_id), None)
+
+    @property
+    def num_busy(self) -> int:
+        """Chats with a request queued or running."""
+        return sum(chat.busy for chat in self.chats)
+
+    @property
+    def labels(self) -> dict[int, str]:
+        """Session -> what it is called."""
+        return {chat.session_id: chat.label for chat in self.chats}
+
+    # --- what the user does -------------------------------------------------------------------------
+
+    def new(self, name: str = "") -> ChatSession:
+        """A new, empty chat at the end; without a name it gets one from its first prompt."""
+        chat = ChatSession(
+            self._free_id(), name=name, overrides=self._options.overrides, system=self._options.system
+        )
+        self.chats.append(chat)
+        return chat
+
+    def rename(self, chat: ChatSession, name: str) -> None:
+        """Call a chat something else."""
+        chat.name = one_line(name)
+        chat.version += 1
+
+    def submit(self, chat: ChatSession, prompt: str) -> None:
+        """Send a prompt, or queue it while the chat is busy."""
+        if chat.busy:
+            chat.enqueue(prompt)
+            return
+        if not chat.name:
+            chat.name = _name_from(prompt)
+        request_id = self._new_request()
+        chat.ask(prompt, request_id)
+        self._generate(chat, request_id)
+
+    def broadcast(self, prompt: str) -> None:
+        """Send one prompt to every chat."""
+        for chat in self.chats:
+            self.submit(chat, prompt)
+
+    def stop(self, chat: ChatSession) -> bool:
+        """End the chat's reply; false if none is being written."""
+        stopped = chat.stop()
+        if stopped:
+            self._send(Stop(chat.session_id))
+        return stopped
+
+    def regenerate(self, chat: ChatSession) -> bool:
+        """Ask the last prompt again; false if that cannot be."""
+        request_id = self._new_request()
+        if not chat.regenerate(request_id):
+            return False
+        self._generate(chat, request_id)
+        return True
+
+    def fork(self, chat: ChatSession) -> ChatSession:
+        """A second chat over the same blocks, shown right after its source."""
+        request_id = self._new_request()
+        child = chat.fork(self._free_id(), request_id)
+        child.name = self._fork_name(chat.name)
+        self.chats.insert(self.chats.index(chat) + 1, child)
+        self.copies.pop(child.session_id, None)
+        self._send(Fork(chat.session_id, child.session_id, request_id))
+        return child
+
+    def close(self, chat: ChatSession) -> None:
+        """Drop a chat and its blocks."""
+        self.chats.remove(chat)
+        self._send(Close(chat.session_id))
+
+    def focus(self, chat: ChatSession) -> None:
+        """This chat goes first where the engine has a choice."""
+        if chat.session_id != self.focused_id:
+            self.focused_id = chat.session_id
+            self._send(Focus(chat.session_id))
+
+    # --- what the engine says -----------------------------------------------------------------------
+
+    def apply(self, event: EngineEvent) -> None:
+        """Fold one event into the chats it concerns."""
+        match event:
+            case RequestStarted() | TextDelta() | RequestFinished() | RequestFailed():
+                self._apply_to_chat(event)
+            case Steps():
+                self._count_copies(event)
+            case EngineReady():
+                self.context_limit = min(event.max_model_len, event.num_blocks * event.block_size)
+            case EngineDied():
+                self._interrupt_all(keep_queued=event.restarting)
+            case EngineFailed():
+                self._interrupt_all(keep_queued=False)
+
+    def _apply_to_chat(self, event: RequestEvent) -> None:
+        chat = next((chat for chat in self.chats if chat.request_id == event.request_id), None)
+        match event:
+            case _ if chat is None:
+                return
+            case RequestStarted():
+                chat.start()
+            case TextDelta():
+                chat.append(event.text, event.num_tokens)
+            case RequestFailed():
+                chat.fail(event.message, event.hint)
+            case RequestFinished(num_prompt_tokens=0):
+                chat.finish("abort")  # a fork of a request that the engine had refused
+            case RequestFinished():
+                chat.finish(event.reason, event)
+                self._after_reply(chat, event)
+
+    def _after_reply(self, chat: ChatSession, event: RequestFinished) -> None:
+        used = event.num_prompt_tokens + event.num_tokens
+        if event.reason == "length" and self.context_limit and used >= self.context_limit:
+            chat.notify(Notice(
+                f"The context is full: {used} of {self.context_limit} tokens.",
+                "Start a new chat with ^N.",
+            ))  # fmt: skip
+            chat.return_queue()
+        elif chat.queue:
+            self.submit(chat, chat.queue.popleft())
+
+    def _count_copies(self, event: Steps) -> None:
+        self.copies.update(
+            copied.seq_id for report in event.reports for copied in report.events if isinstance(copied, BlockCopied)
+        )
+
+    def _interrupt_all(self, *, keep_queued: bool) -> None:
+        """Replies end where they are; what the engine had not begun with may wait, to be sent to the next one."""
+        self.copies.clear()
+        for chat in self.chats:
+            if chat.busy and not (keep_queued and chat.state == "queued"):
+                chat.interrupt()
+
+    # --- parts --------------------------------------------------------------------------------------
+
+    def _generate(self, chat: ChatSession, request_id: int) -> None:
+        self._send(Generate(chat.session_id, request_id, chat.turns, chat.overrides, self._options.raw))
+
+    def _new_request(self) -> int:
+        self._next_request += 1
+        return self._next_request
+
+    def _free_id(self) -> int:
+        """The lowest free number, so that Alt+1..9 go on reaching the chats of a long run."""
+        taken = {chat.session_id for chat in self.chats}
+        return next(number for number in range(1, len(taken) + 2) if number not in taken)
+
+    def _fork_name(self, name: str) -> str:
+        base = name.partition("⑂")[0] or "new chat"
+        taken = {chat.name for chat in self.chats}
+        return next((f"{base}⑂{mark}" for mark in _FORK_MARKS if f"{base}⑂{mark}" not in taken), f"{base}⑂")
+
+
+def _name_from(prompt: str) -> str:
+    """The first words of a prompt, as many as make a short name."""
+    words = one_line(prompt).split(" ")
+    name = words[0]
+    for word in words[1:]:
+        if len(name) + 1 + len(word) > MAX_NAME:
+            break
+        name += " " + word
+    return name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"

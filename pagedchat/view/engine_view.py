@@ -1,0 +1,192 @@
+"""What the screens know of the engine: its events folded into one object that every widget reads.
+
+Plain Python: it knows neither Textual nor the engine process. `apply` is called with every event, in order; widgets
+look at the result whenever they draw. What they see is the live engine, or, after `show_past`, the engine as it was
+at some earlier moment; the live one goes on being followed all the while.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from pagedchat.chat.sanitize import one_line
+from pagedchat.engine.mirror import CacheMirror
+from pagedchat.events import (
+    EngineDied,
+    EngineEvent,
+    EngineFailed,
+    EngineNotice,
+    EngineReady,
+    IntegrityBroken,
+    LoadProgress,
+    RunState,
+    StepReport,
+    Steps,
+    TokenTexts,
+)
+from pagedchat.view.engine_state import EngineState
+from pagedchat.view.sentences.event_lines import EventLine
+from pagedchat.view.step_columns import StepColumns
+
+if TYPE_CHECKING:
+    from pagedchat.view.past.time_travel import TimeTravel
+
+_NO_COLUMNS = StepColumns()
+_NO_REPORTS: deque[StepReport] = deque()
+_NO_LINES: deque[EventLine] = deque()
+
+
+class EngineView:
+    """The engine as it is shown. Everything is empty or None until `EngineReady` and after `EngineDied`."""
+
+    def __init__(self) -> None:
+        self.labels: dict[int, str] = {}
+        """What the app calls each sequence (`"1 tale"`); outlives the engine."""
+        self.highlighted: frozenset[int] = frozenset()
+        """Blocks that belong to what the user has selected somewhere; every panel shows them marked."""
+        self.travel: TimeTravel | None = None
+        """What puts the past into this view, where anything is recorded."""
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the engine: a new one starts with nothing. The labels stay."""
+        self.live: EngineState | None = None
+        """The engine now."""
+        self.past: EngineState | None = None
+        """The engine at the moment that the user went back to, while there is one."""
+        self.loading: LoadProgress | None = None
+        self.failure: EngineFailed | None = None
+        self.notice: EngineNotice | None = None
+        """The engine's last answer to a command."""
+        self.broken: IntegrityBroken | None = None
+        """Set for good once the engine's own check has failed."""
+        self.limit: int | None = None
+        """Blocks that the pool may use now; None is all of them."""
+        self.pace = 0.0
+        """Seconds that a step takes at least."""
+        self.token_texts: dict[int, bytes] = {}
+        """What each token that has occurred stands for, in UTF-8; some are only a part of a character."""
+        self.highlighted = frozenset()
+
+    # --- folding ------------------------------------------------------------------------------------
+
+    def apply(self, event: EngineEvent) -> None:
+        """Fold one event; those that concern a single request change nothing here."""
+        match event:
+            case Steps(reports=reports) if self.live is not None:
+                for report in reports:
+                    self.live.fold(report)
+            case RunState() if self.live is not None:
+                self.live.set_paused(event.paused)
+                self.limit, self.pace = event.limit, event.pace
+            case TokenTexts():
+                self.token_texts.update(zip(event.token_ids, event.texts, strict=True))
+            case LoadProgress():
+                self.loading = event
+            case EngineReady():
+                self.reset()
+                self.live = EngineState(event, self.name, token_texts=self.token_texts)
+            case EngineFailed():
+                self.loading, self.failure = None, event
+            case EngineNotice():
+                self.notice = event
+            case IntegrityBroken():
+                self.broken = event
+            case EngineDied():
+                self.reset()
+
+    # --- past and present ---------------------------------------------------------------------------
+
+    def show_past(self, state: EngineState) -> None:
+        """Show the engine as it was."""
+        self.past = state
+
+    def show_live(self) -> None:
+        """Back to the engine as it is."""
+        self.past = None
+
+    @property
+    def shown(self) -> EngineState | None:
+        """What the widgets draw."""
+        return self.past or self.live
+
+    # --- reading: of the state that is shown --------------------------------------------------------
+
+    def name(self, seq_id: int) -> str:
+        """The sequence's label on one line, free of control characters, or its number where it has none."""
+        label = self.past.labels.get(seq_id) if self.past is not None else None
+        return one_line(label or self.labels.get(seq_id, "")) or f"seq {seq_id}"
+
+    @property
+    def info(self) -> EngineReady | None:
+        """What the engine said when it was ready."""
+        return self.shown.info if self.shown else None
+
+    @property
+    def mirror(self) -> CacheMirror | None:
+        """The cache."""
+        return self.shown.mirror if self.shown else None
+
+    @property
+    def paused(self) -> bool:
+        """Whether the live scheduler is held."""
+        return self.live is not None and self.live.paused
+
+    @property
+    def history(self) -> deque[StepReport]:
+        """The last reports, oldest first."""
+        return self.shown.history if self.shown else _NO_REPORTS
+
+    @property
+    def lines(self) -> deque[EventLine]:
+        """The last event lines, oldest first."""
+        return self.shown.lines if self.shown else _NO_LINES
+
+    @property
+    def num_lines(self) -> int:
+        """Lines told so far, those forgotten included."""
+        return self.shown.num_lines if self.shown else 0
+
+    @property
+    def columns(self) -> StepColumns:
+        """The last steps as columns of the batching timeline."""
+        return self.shown.columns if self.shown else _NO_COLUMNS
+
+    @property
+    def step(self) -> int:
+        """Number of the last step that ran; 0 before the first."""
+        return self.shown.step if self.shown else 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether any sequence is running, or queued to."""
+        return self.shown is not None and self.shown.busy
+
+    @property
+    def last_batch(self) -> int:
+        """Sequences in the last step's batch; 0 when there is nothing to run."""
+        return self.shown.last_batch if self.shown else 0
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens generated per second over the last two seconds of report time; 0 when idle or paused."""
+        return self.shown.tokens_per_second if self.shown else 0.0
+
+    def sequence_rate(self, seq_id: int) -> float:
+        """The same of one sequence; 0 unless it is running."""
+        return self.shown.sequence_rate(seq_id) if self.shown else 0.0
+
+    def fresh_copies(self) -> set[int]:
+        """Blocks in use into which copy-on-write has copied just now."""
+        return self.shown.fresh_copies() if self.shown else set()
+
+    def recent_events(self, count: int) -> list[EventLine]:
+        """The last `count` event lines, oldest first."""
+        return self.shown.recent_events(count) if self.shown else []
+
+    def blocks_of(self, seq_id: int) -> tuple[int, int]:
+        """How many device blocks a sequence has for itself, and how many it shares."""
+        return self.shown.blocks_of(seq_id) if self.shown else (0, 0)
+
+    def shared_with(self, seq_id: int) -> dict[int, int]:
+        """Other sequences that hold blocks of this one -> how many of them."""
+        return self.shown.shared_with(seq_id) if self.shown else {}

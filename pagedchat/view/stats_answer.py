@@ -1,0 +1,97 @@
+"""What a running program tells whoever asks for its figures: the live engine and the chats, as plain values.
+
+They are those of the last step report, as everything on the screen is. What the user looks at (a past step, another
+panel) has no part in it.
+"""
+
+import os
+import time
+from typing import Any
+
+import msgspec
+
+from pagedchat import __version__
+from pagedchat.chat.session import ChatSession
+from pagedchat.events import EngineReady
+from pagedchat.view.desk import ChatDesk
+from pagedchat.view.engine_state import EngineState
+from pagedchat.view.engine_view import EngineView
+
+_ENGINE_FIELDS = (
+    "device", "dtype", "attention_backend", "num_blocks", "num_host_blocks", "block_size", "block_bytes",
+    "max_model_len",
+)  # fmt: skip
+
+
+class StatsAnswer:
+    """Calling it makes the answer.
+
+    Args:
+        view: the engine.
+        desk: the chats.
+        model: what was asked for, until the engine says what it found.
+        metrics_url: where Prometheus can ask; empty if nowhere.
+    """
+
+    def __init__(self, view: EngineView, desk: ChatDesk, model: str, metrics_url: str = "") -> None:
+        self._view = view
+        self._desk = desk
+        self._model = model
+        self._metrics_url = metrics_url
+        self._started = time.monotonic()
+
+    def __call__(self) -> dict[str, Any]:
+        """One object, made of what JSON has."""
+        live = self._view.live
+        return {
+            "version": __version__,
+            "pid": os.getpid(),
+            "model": live.info.model if live else self._model,
+            "uptime": round(time.monotonic() - self._started, 3),
+            "state": self._state(),
+            "engine": _engine(live.info) if live else None,
+            "limit": self._view.limit,
+            **_figures(live),
+            "chats": [_chat(chat, live) for chat in self._desk],
+            "metrics_url": self._metrics_url,
+        }
+
+    def _state(self) -> str:
+        if self._view.live is None:
+            return "failed" if self._view.failure else "loading"
+        if self._view.paused:
+            return "paused"
+        return "running" if self._view.live.busy else "idle"
+
+
+def _engine(info: EngineReady) -> dict[str, Any]:
+    return {name: getattr(info, name) for name in _ENGINE_FIELDS}
+
+
+def _figures(live: EngineState | None) -> dict[str, Any]:
+    """Pool, queues, counters and rates; null before the first step."""
+    last = live.mirror.last if live else None
+    if live is None or last is None:
+        return dict.fromkeys(("pool", "queues", "counters", "rates"))
+    saved = (last.pool.table_entries - last.pool.in_use) * live.info.block_bytes
+    return {
+        "pool": msgspec.structs.asdict(last.pool) | {"saved_bytes": saved},
+        "queues": msgspec.structs.asdict(last.queues),
+        "counters": msgspec.structs.asdict(last.counters),
+        "rates": {"tokens_per_second": round(live.tokens_per_second, 2), "batch": live.last_batch},
+    }
+
+
+def _chat(chat: ChatSession, live: EngineState | None) -> dict[str, Any]:
+    sequence = live.mirror.sequences.get(chat.session_id) if live else None
+    own, shared = live.blocks_of(chat.session_id) if live else (0, 0)
+    return {
+        "session_id": chat.session_id,
+        "name": chat.name,
+        "status": chat.state,
+        "queued_prompts": len(chat.queue),
+        "tokens": len(sequence.token_ids) if sequence else 0,
+        "blocks_own": own,
+        "blocks_shared": shared,
+        "tokens_per_second": round(live.sequence_rate(chat.session_id), 2) if live else 0.0,
+    }

@@ -1,0 +1,158 @@
+"""One prompt, one reply: what is printed, and what is not."""
+
+import io
+import json
+import sys
+import time
+
+import pytest
+
+from pagedchat.cli import main as cli
+from pagedchat.cli import oneshot
+from pagedchat.events import LoadProgress
+from tests.api.fakes_llm import FakeLoadedModel, use_fake_model
+from tests.fakes import ASSISTANT, FakeModelRunner, byte_tokenizer, reciting
+
+
+class Terminal(io.StringIO):
+    """A text stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def recite(monkeypatch: pytest.MonkeyPatch, text: str, after: str = ASSISTANT, **changes: object) -> None:
+    runner = FakeModelRunner(reciting(byte_tokenizer(), text, after))
+    use_fake_model(monkeypatch, FakeLoadedModel(runner=runner, **changes))
+
+
+def test_reply_is_printed_with_a_line_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recite(monkeypatch, "A fine day. It rains.")
+    assert cli.main(["-p", "Hello", "--max-tokens", "11"]) == 0
+    assert capsys.readouterr() == ("A fine day.\n", "")
+
+
+def test_standard_input_is_replied_to(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    recite(monkeypatch, "Yes.")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Is it?"))
+    assert cli.main(["--max-tokens", "4"]) == 0
+    assert capsys.readouterr().out == "Yes.\n"
+
+
+def test_json_has_text_tokens_timings_and_cache(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recite(monkeypatch, "Yes. No.")
+    assert cli.main(["-p", "Is it?", "--json", "--stop", ". "]) == 0
+    reply = json.loads(capsys.readouterr().out)
+    assert (reply["text"], reply["finish_reason"], reply["model"]) == ("Yes", "stop", "fake")
+    tokenizer = byte_tokenizer()
+    assert tokenizer.decode(reply["token_ids"]) == "Yes. "
+    assert tokenizer.decode(reply["prompt_token_ids"], skip_special_tokens=False) == (
+        "<|user|>Is it?</s><|assistant|>"
+    )
+    assert set(reply["timings"]) == {"load_s", "ttft_s", "total_s", "tokens_per_second"}
+    assert 0 < reply["timings"]["ttft_s"] <= reply["timings"]["total_s"]
+    assert reply["cache"]["blocks_total"] == 64
+    assert reply["cache"]["prefix_queries"] > 0
+
+
+def test_system_prompt_goes_first(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    recite(monkeypatch, "Yes.")
+    assert cli.main(["-p", "Hi", "--json", "--system", "Be brief."]) == 0
+    token_ids = json.loads(capsys.readouterr().out)["prompt_token_ids"]
+    assert byte_tokenizer().decode(token_ids, skip_special_tokens=False) == (
+        "<|system|>Be brief.</s><|user|>Hi</s><|assistant|>"
+    )
+
+
+def test_raw_prompt_is_continued_as_it_stands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recite(monkeypatch, " calm", after=":")
+    assert cli.main(["-p", "The sea:", "--raw", "--max-tokens", "5", "--json"]) == 0
+    reply = json.loads(capsys.readouterr().out)
+    assert (reply["text"], byte_tokenizer().decode(reply["prompt_token_ids"])) == (" calm", "The sea:")
+
+
+def test_base_model_replies_without_the_space_after_its_label(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recite(monkeypatch, " Fine.\nUser: And you?", after=":", chat_template=None)
+    assert cli.main(["-p", "How are you?", "--max-tokens", "50"]) == 0
+    assert capsys.readouterr().out == "Fine.\n"
+
+
+ESCAPES = "a\x1b[2Jb\x07c"
+
+
+def test_pipe_gets_the_models_exact_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recite(monkeypatch, ESCAPES)
+    cli.main(["-p", "x", "--max-tokens", str(len(ESCAPES))])
+    assert capsys.readouterr().out == ESCAPES + "\n"
+
+
+def test_terminal_gets_nothing_it_could_obey(monkeypatch: pytest.MonkeyPatch) -> None:
+    recite(monkeypatch, ESCAPES)
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    cli.main(["-p", "x", "--max-tokens", str(len(ESCAPES))])
+    shown = terminal.getvalue()
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    assert shown.endswith("bc\n")
+
+
+def test_prompt_that_does_not_fit_ends_with_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use_fake_model(monkeypatch)
+    assert cli.main(["-p", "x" * 200]) == 1
+    captured = capsys.readouterr()
+    assert captured.err.startswith("pagedchat: The prompt has ")
+    assert captured.out == ""
+
+
+# --- the line that says how loading goes --------------------------------------------------------------
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oneshot, "_QUIET_SECONDS", 0.01)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_slow_loading_shows_a_line_and_wipes_it() -> None:
+    terminal = Terminal()
+    progress = oneshot._ProgressLine(terminal)
+    progress.show(LoadProgress("import", "Loading torch"))
+    while "Loading torch" not in terminal.getvalue():
+        time.sleep(0.001)
+    progress.show(LoadProgress("weights", "Reading weights\x1b[2J", 1, 4, "tensors"))
+    progress.clear()
+    assert "Reading weights 25%" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\r\x1b[2K")
+
+
+def test_quick_loading_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oneshot, "_QUIET_SECONDS", 600)
+    terminal = Terminal()
+    progress = oneshot._ProgressLine(terminal)
+    progress.show(LoadProgress("import", "Loading torch"))
+    progress.clear()
+    assert terminal.getvalue() == ""
+
+
+@pytest.mark.usefixtures("impatient")
+def test_loading_says_nothing_where_nobody_watches() -> None:
+    stream = io.StringIO()
+    progress = oneshot._ProgressLine(stream)
+    progress.show(LoadProgress("import", "Loading torch"))
+    time.sleep(0.05)
+    progress.show(LoadProgress("weights", "Reading weights"))
+    progress.clear()
+    assert stream.getvalue() == ""

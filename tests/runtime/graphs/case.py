@@ -1,0 +1,118 @@
+"""Tiny models of our own modules with random weights, and engines over them with and without captured steps."""
+
+import torch
+
+from pagedchat.engine.core import EngineCore
+from pagedchat.engine.limits import EngineLimits
+from pagedchat.engine.output import ScheduledSequence
+from pagedchat.engine.sequence import Sequence
+from pagedchat.layers.attention import Heads
+from pagedchat.layers.rotary_frequencies import RotaryConfig
+from pagedchat.models.llama import LlamaModel
+from pagedchat.models.llama_config import LlamaConfig
+from pagedchat.models.native_model import NativeModel
+from pagedchat.models.opt import OptModel
+from pagedchat.models.opt_config import OptConfig
+from pagedchat.runtime.attention.backend import CacheShape
+from pagedchat.runtime.attention.cuda_backend import CudaAttention
+from pagedchat.runtime.graphs.decode.decode_steps import DecodeSteps
+from pagedchat.runtime.step.native_runner import NativeModelRunner
+
+VOCAB_SIZE, MODEL_LEN, BLOCK_SIZE, MAX_NUM_SEQS = 304, 600, 16, 20
+
+
+def tiny_model(
+    family: str, device: str, dtype: torch.dtype, num_layers: int = 2, ffn_size: int = 512
+) -> NativeModel:
+    """Of width 256, with heads of 64; rows of the vocabulary are far apart, so that tokens vary.
+
+    "gelu" is an OPT that the fused kernels do not know.
+    """
+    with torch.device(device):
+        torch.set_default_dtype(dtype)
+        if family == "llama":
+            model = _llama(num_layers, ffn_size)
+        else:
+            model = _opt(num_layers, ffn_size, "relu" if family == "opt" else family)
+        torch.set_default_dtype(torch.float32)
+    generator = torch.Generator().manual_seed(3)
+    for name, parameter in model.named_parameters():
+        values = torch.randn(parameter.shape, generator=generator)
+        is_norm = "norm" in name and name.endswith("weight")
+        parameter.data.copy_(1 + 0.1 * values if is_norm else values * (1.0 if "embedding" in name else 0.1))
+    return model.to(device).eval()  # the angles are worked out on the CPU
+
+
+def _opt(num_layers: int, ffn_size: int, activation: str) -> NativeModel:
+    config = OptConfig(
+        vocab_size=VOCAB_SIZE, hidden_size=256, embedding_size=256, ffn_size=ffn_size, num_layers=num_layers,
+        heads=Heads(4, 4, 64), max_len=MODEL_LEN, activation=activation, norm_first=True, final_norm=True,
+        bias=True, affine_norms=True, tied=True,
+    )  # fmt: skip
+    return OptModel(config)
+
+
+def _llama(num_layers: int, ffn_size: int) -> NativeModel:
+    config = LlamaConfig(
+        vocab_size=VOCAB_SIZE, hidden_size=256, ffn_size=ffn_size, num_layers=num_layers, heads=Heads(4, 2, 64),
+        max_len=MODEL_LEN, norm_eps=1e-5, activation="silu", rotary=RotaryConfig(10000.0),
+        windows=(None,) * num_layers,
+        qkv_bias=False, out_bias=False, mlp_bias=False, qk_norm=False, tied=True,
+    )  # fmt: skip
+    return LlamaModel(config)
+
+
+def make_runner(
+    model: NativeModel,
+    num_blocks: int,
+    *,
+    captured: bool,
+    num_host_blocks: int = 0,
+    max_num_seqs: int = MAX_NUM_SEQS,
+) -> NativeModelRunner:
+    weight = model.head.weight
+    heads = model.layers[0].attention.heads  # type: ignore[index,union-attr]
+    shape = CacheShape(
+        len(model.layers),
+        BLOCK_SIZE,
+        heads.num_heads,
+        heads.num_kv_heads,
+        heads.head_dim,
+        weight.dtype,  # type: ignore[arg-type]
+    )
+    device = torch.device("cuda", 0) if weight.is_cuda else weight.device
+    backend = CudaAttention(shape, num_blocks, num_host_blocks, device)
+    runner = NativeModelRunner(model, backend, BLOCK_SIZE, device)
+    if captured:
+        runner.decodes = DecodeSteps(model, backend, max_num_seqs, MODEL_LEN)
+    return runner
+
+
+def make_engine(
+    runner: NativeModelRunner,
+    *,
+    preemption_mode: str = "recompute",
+    max_num_seqs: int = MAX_NUM_SEQS,
+    **limits: int,
+) -> EngineCore:
+    return EngineCore(
+        EngineLimits(
+            num_blocks=runner.backend.num_blocks,
+            block_size=BLOCK_SIZE,
+            model_len=MODEL_LEN,
+            max_num_seqs=max_num_seqs,
+            preemption_mode=preemption_mode,  # type: ignore[arg-type]
+            reserve_ahead=runner.decodes is not None,
+            **limits,
+        ),
+        runner,
+    )
+
+
+def decoding(seq_id: int, length: int, table: list[int], writable_len: int = 1000) -> ScheduledSequence:
+    """A sequence about to compute the last of its tokens."""
+    sequence = Sequence(seq_id)
+    sequence.token_ids = list(range(length))
+    sequence.block_table = table
+    sequence.writable_len, sequence.stop_length = writable_len, 1000
+    return ScheduledSequence(sequence, length - 1, 1, True)

@@ -1,0 +1,63 @@
+"""That the kernels of a step are known before it is captured, all of them."""
+
+import pytest
+import torch
+
+from pagedchat.jit import launch
+from pagedchat.jit.builder import KernelBuilder
+from pagedchat.jit.launch import KernelStore
+from pagedchat.runtime.step.native_runner import NativeModelRunner
+from tests.runtime.graphs.case import MAX_NUM_SEQS, MODEL_LEN, make_runner, tiny_model
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> KernelStore:
+    """The package's kernels as at the start of a process."""
+    store = launch._store
+    monkeypatch.setattr(store, "_found", {})
+    monkeypatch.setattr(store, "_loaded", {})
+    return store
+
+
+def missed(fresh: KernelStore, monkeypatch: pytest.MonkeyPatch, runner: NativeModelRunner) -> list[str]:
+    """Variants that are asked for when all steps are captured, and that nobody built ahead."""
+    ahead: set[object] = set()
+    build = KernelBuilder.build
+    monkeypatch.setattr(
+        "pagedchat.runtime.graphs.kernels_ahead.build_ahead", lambda wanted, _index: ahead.update(wanted)
+    )
+    asked: list[object] = []
+
+    def noting(self: KernelBuilder, variant: object, architecture: str) -> object:
+        asked.append(variant)
+        return build(self, variant, architecture)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(KernelBuilder, "build", noting)
+    assert runner.decodes is not None
+    assert runner.prefills is not None
+    for num_seqs in (1, 2, 4, 12, 20):
+        runner.decodes.build_ahead(num_seqs, 100)
+    for num_tokens in (32, 500):
+        runner.prefills.build_ahead(num_tokens)
+    assert asked == []
+    for num_seqs in (1, 2, 4, 12, 20):
+        assert runner.decodes.prepare(num_seqs, 100)
+    for num_tokens in (32, 500):
+        assert runner.prefills.prepare(num_tokens)
+    assert len(asked) > 5
+    return sorted(str(variant) for variant in set(asked) - ahead)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("family", ["opt", "llama", "gelu"])
+def test_what_is_captured_was_built_ahead(fresh: KernelStore, monkeypatch: pytest.MonkeyPatch, family: str) -> None:
+    model = tiny_model(family, "cuda", torch.float16)
+    runner = make_runner(model, 200, captured=False)
+    runner.capture_decodes(MAX_NUM_SEQS, MODEL_LEN, 2048)
+    assert missed(fresh, monkeypatch, runner) == []
+
+
+def test_without_kernels_nothing_is_built_ahead() -> None:
+    runner = make_runner(tiny_model("opt", "cpu", torch.float32), 20, captured=True)
+    assert runner.decodes is not None
+    assert runner.decodes.build_ahead(1, 100) is None

@@ -1,0 +1,127 @@
+import gc
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pagedchat.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
+from pagedchat.errors import DeviceError, ModelError
+from pagedchat.events import LoadProgress
+from pagedchat.runtime.loading import pool_size
+from pagedchat.runtime.loading.build import LoadedModel, load_model
+from tests.helpers_models import POSITIONS, VOCAB_SIZE, make_checkpoint
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = make_checkpoint(tmp_path_factory.mktemp("model") / "llama", "llama")
+    vocab = {chr(33 + i): i for i in range(VOCAB_SIZE - 2)}
+    (folder / "vocab.json").write_text(json.dumps(vocab))
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    return folder
+
+
+def load(folder: Path, cache: CacheConfig | None = None, **model: object) -> LoadedModel:
+    settings = ModelConfig(model=str(folder), device="cpu", **model)  # type: ignore[arg-type]
+    return load_model(EngineConfig(model=settings, cache=cache or CacheConfig()))
+
+
+def test_what_is_found_out(checkpoint: Path) -> None:
+    loaded = load(checkpoint)
+    info = loaded.info
+    assert info.architecture == "LlamaForCausalLM"
+    assert (info.num_layers, info.num_kv_heads, info.head_dim) == (2, 2, 8)
+    assert (info.vocab_size, info.max_model_len, info.dtype) == (VOCAB_SIZE, POSITIONS, "float32")
+    assert info.block_bytes == 2 * 2 * 16 * 2 * 8 * 4
+    attention, mlp, norms = 2 * 32 * 32 + 2 * 16 * 32, 3 * 32 * 48, 2 * 32
+    assert info.num_parameters == 2 * VOCAB_SIZE * 32 + 2 * (attention + mlp + norms) + 32
+    assert info.chat_template == "plain"
+    assert info.sampling_defaults == {"temperature": 0.7, "top_p": 0.9, "repetition_penalty": 1.1}
+    assert info.load_seconds > 0
+    assert loaded.limits.eos_token_ids == {2}
+    assert loaded.limits.max_num_batched_tokens == 512
+    assert not loaded.prepare_more()
+    assert loaded.sampling_defaults.max_tokens is None
+    assert loaded.tokenizer is not None
+    assert loaded.tokenizer.encode("AB").ids == [32, 33]
+
+
+def test_pool_is_as_large_as_the_largest_batch_can_use(checkpoint: Path) -> None:
+    limits = load(checkpoint).limits
+    assert limits.num_blocks == limits.num_host_blocks == 256 * POSITIONS // 16
+
+
+def test_pool_from_settings(checkpoint: Path) -> None:
+    assert load(checkpoint, CacheConfig(num_blocks=7, swap_space=0)).limits.num_blocks == 7
+    limits = load(checkpoint, CacheConfig(kv_cache_memory=10 * 4096 - 1, swap_space=3 * 4096)).limits
+    assert (limits.num_blocks, limits.num_host_blocks) == (9, 3)
+
+
+def test_too_little_memory(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DeviceError, match="one block takes"):
+        load(checkpoint, CacheConfig(kv_cache_memory=100))
+    monkeypatch.setattr(pool_size, "available_memory", lambda: 10 * 4096)
+    with pytest.raises(DeviceError, match="11 blocks take"):
+        load(checkpoint, CacheConfig(num_blocks=11))
+
+
+def test_generation_config_and_scheduler_settings(checkpoint: Path, tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path, "opt")
+    settings = {"do_sample": True, "temperature": 0.6, "top_k": 20, "eos_token_id": [5, 6], "max_new_tokens": 33}
+    (folder / "generation_config.json").write_text(json.dumps(settings))
+    model = ModelConfig(model=str(folder), skip_tokenizer_init=True, device="cpu")
+    scheduler = SchedulerConfig(max_num_batched_tokens=64, max_num_seqs=3, preemption_mode="swap")
+    loaded = load_model(EngineConfig(model=model, scheduler=scheduler, seed=9))
+    assert loaded.tokenizer is None
+    assert loaded.limits.eos_token_ids == {2, 5, 6}
+    assert loaded.sampling_defaults.temperature == 0.6
+    assert loaded.info.sampling_defaults == {"temperature": 0.6, "top_k": 20, "max_tokens": 33}
+    limits = loaded.limits
+    assert (limits.max_num_batched_tokens, limits.max_num_seqs, limits.seed) == (64, 3, 9)
+    assert limits.preemption_mode == "swap"
+
+
+def test_steps_hold_more_where_nobody_reads_along(checkpoint: Path) -> None:
+    config = EngineConfig(model=ModelConfig(model=str(checkpoint), device="cpu"))
+    assert load_model(config, streams=False).limits.max_num_batched_tokens == 2048
+
+
+def test_what_is_there_after_the_first_loading_is_left_out_of_collections(checkpoint: Path) -> None:
+    load(checkpoint)
+    frozen = gc.get_freeze_count()
+    assert gc.isenabled()
+    assert frozen > 100_000
+    load(checkpoint)
+    assert gc.get_freeze_count() <= frozen
+
+
+def test_progress_is_told_in_order(checkpoint: Path) -> None:
+    told: list[LoadProgress] = []
+    load_model(EngineConfig(model=ModelConfig(model=str(checkpoint), device="cpu")), told.append)
+    stages = list(dict.fromkeys(progress.stage for progress in told))
+    assert stages == ["import", "weights", "cache", "warmup"]
+    weights = [progress for progress in told if progress.unit == "tensors"]
+    assert weights[-1].done == weights[-1].total > 10
+
+
+def test_nothing_reaches_the_terminal(checkpoint: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    load(checkpoint)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_another_tokenizer(checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="has no tokenizer"):
+        load(checkpoint, tokenizer=str(tmp_path))
+    (tmp_path / "vocab.json").write_text('{"a": 0, "b": 1}')
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n")
+    tokenizer = load(checkpoint, tokenizer=str(tmp_path)).tokenizer
+    assert tokenizer is not None
+    assert tokenizer.encode("ba").ids == [1, 0]
+
+
+def test_build_is_light_to_import() -> None:
+    heavy = "not {'torch', 'transformers'}.isdisjoint(sys.modules)"
+    code = f"import sys, pagedchat.runtime.loading.build; sys.exit({heavy})"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,152 @@
+import pytest
+import torch
+
+from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.ops.sampling import sample_torch
+from pagedchat.runtime.step.sampler import SamplingRow, sample
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+NUM_DRAWS = 4000
+
+
+def rows(params: SamplingParams, count: int, seed: int = 1, tokens: list[int] | None = None) -> list[SamplingRow]:
+    """Rows of one sequence at consecutive positions, so that each draws another number."""
+    return [SamplingRow(params, [0] * i if tokens is None else tokens, seed + i) for i in range(count)]
+
+
+def frequencies(logits: torch.Tensor, params: SamplingParams, tokens: list[int] | None = None) -> torch.Tensor:
+    drawn = sample(logits.expand(NUM_DRAWS, -1), rows(params, NUM_DRAWS, tokens=tokens or [0]))
+    return torch.bincount(torch.tensor(drawn), minlength=len(logits)) / NUM_DRAWS
+
+
+def nucleus(logits: torch.Tensor, top_k: int, top_p: float) -> torch.Tensor:
+    """The filtered distribution, the slow and plain way."""
+    order = sorted(range(len(logits)), key=lambda i: -float(logits[i]))[: top_k or None]
+    probabilities = torch.softmax(logits[order].double(), 0).tolist()
+    kept, mass = [], 0.0
+    for i, probability in zip(order, probabilities, strict=True):
+        if mass >= top_p:
+            break
+        kept.append(i)
+        mass += probability
+    result = torch.zeros(len(logits), dtype=torch.float64)
+    result[kept] = torch.softmax(logits[kept].double(), 0)
+    return result
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_greedy_takes_the_most_likely(device: str) -> None:
+    logits = torch.randn(5, 50, device=device)
+    assert sample(logits, rows(SamplingParams(temperature=0), 5)) == logits.argmax(-1).tolist()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    ("top_k", "top_p", "temperature"),
+    [(0, 1.0, 1.0), (0, 1.0, 0.5), (3, 1.0, 1.0), (0, 0.8, 1.0), (5, 0.6, 1.5), (1, 1.0, 1.0), (-1, 0.01, 1.0)],
+)
+def test_draws_follow_the_filtered_distribution(top_k: int, top_p: float, temperature: float, device: str) -> None:
+    logits = torch.tensor([0.1, 2.0, -1.0, 1.5, 0.0, 1.0, -3.0, 0.7])
+    params = SamplingParams(top_k=top_k, top_p=top_p, temperature=temperature)
+    expected = nucleus(logits / temperature, max(top_k, 0), top_p)
+    found = frequencies(logits.to(device), params)
+    assert torch.all(found[expected == 0] == 0)
+    torch.testing.assert_close(found.double(), expected, atol=0.03, rtol=0)
+
+
+@pytest.mark.parametrize("params", [SamplingParams(top_p=0.9), SamplingParams(top_k=60), SamplingParams(top_k=9)])
+def test_short_list_and_full_sort_choose_the_same(params: SamplingParams, monkeypatch: pytest.MonkeyPatch) -> None:
+    logits = torch.randn(200, 300, generator=torch.Generator().manual_seed(0)) * 2
+    chosen = []
+    for width in (4, 32, 300):
+        monkeypatch.setattr(sample_torch, "SHORTLIST", width)
+        chosen.append(sample(logits, rows(params, 200)))
+    assert chosen[0] == chosen[1] == chosen[2]
+    assert len(set(chosen[0])) > 20
+
+
+def test_result_does_not_depend_on_the_rest_of_the_batch() -> None:
+    logits = torch.randn(6, 40, generator=torch.Generator().manual_seed(3))
+    kinds = [
+        SamplingParams(temperature=0),
+        SamplingParams(),
+        SamplingParams(top_p=0.7),
+        SamplingParams(top_k=4, repetition_penalty=1.3),
+        SamplingParams(temperature=0, repetition_penalty=2.0),
+        SamplingParams(temperature=2.0, top_p=0.99),
+    ]
+    batch = [SamplingRow(params, [1, 2, 3] * (i + 1), 40 + i) for i, params in enumerate(kinds)]
+    alone = [sample(logits[i : i + 1], [row])[0] for i, row in enumerate(batch)]
+    assert sample(logits, batch) == alone
+    assert sample(logits.flip(0), batch[::-1]) == alone[::-1]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_seed_draws_the_same_alone_and_among_63_others(device: str) -> None:
+    """Text of several tokens, each from logits that follow from the tokens before it; devices agree too."""
+    vectors = torch.randn(500, 500, generator=torch.Generator().manual_seed(5)) * 2
+
+    def text(batch: list[SamplingRow], where: str) -> list[list[int]]:
+        for _ in range(8):
+            logits = vectors[[row.token_ids[-1] for row in batch]].to(where)
+            for row, token_id in zip(batch, sample(logits, batch), strict=True):
+                row.token_ids.append(token_id)
+        return [row.token_ids for row in batch]
+
+    def batch() -> list[SamplingRow]:
+        params = [
+            SamplingParams(
+                temperature=i % 3 / 2, top_k=i % 5 * 20, top_p=1 - i % 4 / 10, repetition_penalty=1 + i % 2
+            )
+            for i in range(64)
+        ]
+        return [SamplingRow(params[i], list(range(i, i + 3)), 100 + i) for i in range(64)]
+
+    together = text(batch(), device)
+    for i in (0, 1, 31, 47, 62, 63):
+        assert text(batch()[i : i + 1], "cpu") == together[i : i + 1]
+
+
+def test_seed_and_position_decide() -> None:
+    logits = torch.zeros(1, 1000)
+    params = SamplingParams()
+
+    def drawn(seed: int, position: int) -> int:
+        return sample(logits, [SamplingRow(params, [0] * position, seed)])[0]
+
+    assert drawn(1, 5) == drawn(1, 5)
+    assert len({drawn(1, 5), drawn(1, 6), drawn(2, 5), drawn(2, 6)}) == 4
+
+
+def test_repetition_penalty_divides_positive_and_multiplies_negative_logits() -> None:
+    logits = torch.tensor([[1.0, 4.0, -1.0, 3.0]])
+    before = logits.clone()
+    greedy = SamplingParams(temperature=0, repetition_penalty=2.0)
+    assert sample(logits, [SamplingRow(greedy, [1, 1, 2], 0)]) == [3]
+    assert torch.equal(logits, before)
+    params = SamplingParams(repetition_penalty=2.0)
+    expected = torch.softmax(torch.tensor([1.0, 2.0, -2.0, 3.0]), 0)
+    torch.testing.assert_close(frequencies(logits[0], params, [1, 2, 1]), expected, atol=0.03, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision_logits(dtype: torch.dtype) -> None:
+    logits = torch.tensor([[0.0, 60.0, 0.0], [60.0, 0.0, 0.0]], dtype=dtype)
+    for params in (SamplingParams(), SamplingParams(top_p=0.5), SamplingParams(temperature=0)):
+        assert sample(logits, rows(params, 2)) == [1, 0]
+
+
+def test_extreme_temperatures() -> None:
+    logits = torch.tensor([[1e4, -1e4, 9e3, 0.0]])
+    for temperature in (1e-30, 1e-3):
+        assert sample(logits, rows(SamplingParams(temperature=temperature), 1)) == [0]
+    drawn = sample(logits.expand(500, -1), rows(SamplingParams(temperature=1e9, top_p=0.999), 500))
+    assert set(drawn) == {0, 1, 2, 3}
+
+
+def test_draw_next_to_one_stays_inside_the_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sample_torch, "philox_64", lambda *_: (1 << 64) - 1)
+    logits = torch.tensor([[3.0, 2.0, 1.0, 0.0]])
+    assert sample(logits, rows(SamplingParams(), 1)) == [3]
+    assert sample(logits, rows(SamplingParams(top_k=2), 1)) == [1]
+    assert sample(logits, rows(SamplingParams(top_p=0.5), 1)) == [0]

@@ -1,0 +1,154 @@
+"""What the inspector asks for reaches the engine and the chats."""
+
+import asyncio
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from pagedchat.chat.prompt_history import PromptHistory
+from pagedchat.metrics import runtime_folder
+from pagedchat.metrics.stats_socket import ask_stats
+from pagedchat.service.commands import Evict, Pause, Pin, Resume, SetPace, StepOnce, Unpin
+from pagedchat.tui.app import PagedChatApp, UiOptions
+from pagedchat.tui.chat.chat_pane import ChatPane
+from pagedchat.tui.chat.transcript import Transcript
+from pagedchat.tui.inspector.panel import InspectorPanel
+from pagedchat.tui.inspector.pool.block_detail import BlockDetail
+from pagedchat.tui.inspector.pool.block_map import BlockMap
+from pagedchat.tui.inspector.scrub_bar import ScrubBar
+from pagedchat.tui.inspector.tables.block_tables import BlockTables
+from tests.fakes_tui import READY, FakeEngineLink, prefill
+
+WIDE = (160, 40)
+
+
+@pytest.fixture
+def link():
+    return FakeEngineLink()
+
+
+@pytest.fixture
+def app(link):
+    app = PagedChatApp(link, UiOptions(sessions=2), PromptHistory())
+    app.animation_level = "none"
+    return app
+
+
+async def settle(pilot):
+    await pilot.pause()
+    for _ in range(30):
+        await asyncio.sleep(0)
+    pilot.app.redraw()
+    await pilot.pause()
+
+
+async def test_requests_become_commands(app, link):
+    wanted = [
+        (InspectorPanel.PauseToggled(True), Pause()),
+        (InspectorPanel.PauseToggled(False), Resume()),
+        (InspectorPanel.StepRequested(1), Pause()),
+        (InspectorPanel.PaceRequested(0.5), SetPace(0.5)),
+        (BlockDetail.PinToggled(7, True), Pin(7)),
+        (BlockDetail.PinToggled(7, False), Unpin(7)),
+        (BlockDetail.EvictRequested(8), Evict(8)),
+    ]
+    async with app.run_test(size=WIDE) as pilot:
+        link.say(READY)
+        await settle(pilot)
+        for message, command in wanted:
+            app.chats.post_message(message)
+            await pilot.pause()
+            assert link.sent[-1] == command
+        assert StepOnce(1) not in link.sent
+
+
+async def test_scrubbing_and_steps_chosen_lead_to_the_past_and_back(app, link):
+    async with app.run_test(size=WIDE) as pilot:
+        link.say(READY, prefill(1, 0, 3), prefill(2, 3, 2, step=2))
+        await settle(pilot)
+        for message in (ScrubBar.Scrubbed(1), InspectorPanel.StepChosen(1)):
+            app.chats.post_message(message)
+            await settle(pilot)
+            assert app.view.past is not None
+            app.chats.post_message(ScrubBar.Scrubbed(None))
+            await settle(pilot)
+            assert app.view.past is None
+
+
+async def test_a_step_that_is_not_there_is_said_aloud(app, link):
+    async with app.run_test(size=WIDE) as pilot:
+        link.say(READY, prefill(1, 0, 3))
+        await settle(pilot)
+        app.chats.post_message(ScrubBar.Scrubbed(99))
+        await settle(pilot)
+        assert [toast.message for toast in app._notifications] == [
+            "Step 99 is beyond the end. Steps 0 to 1 are recorded."
+        ]
+
+
+@pytest.mark.parametrize("panel", [BlockMap, BlockTables])
+async def test_a_chosen_block_is_lit_in_every_pane(app, link, panel, monkeypatch):
+    lit = []
+    monkeypatch.setattr(
+        ChatPane, "light_block", lambda self, block_id: lit.append((self.session.session_id, block_id))
+    )
+    async with app.run_test(size=WIDE) as pilot:
+        app.chats.post_message(panel.BlockChosen(5))
+        await pilot.pause()
+        assert lit == [(1, 5), (2, 5)]
+
+
+@pytest.mark.parametrize("key", ["escape", "f3"])
+async def test_what_is_lit_goes_out_with_escape_and_with_the_inspector(app, link, key, monkeypatch):
+    lit = []
+    async with app.run_test(size=WIDE) as pilot:
+        link.say(READY, prefill(1, 0, 3))
+        await settle(pilot)
+        await pilot.press("f3")
+        await settle(pilot)
+        monkeypatch.setattr(ChatPane, "light_block", lambda self, block_id: lit.append(block_id))
+        await pilot.press(key)
+        await settle(pilot)
+        assert lit == [None, None]
+
+
+async def test_every_pane_hears_that_the_inspector_took_its_room(app, link, monkeypatch):
+    widths = {}
+    monkeypatch.setattr(
+        Transcript, "on_resize", lambda self, event: widths.update({id(self): event.size.width}), raising=True
+    )
+    async with app.run_test(size=(240, 50)) as pilot:
+        link.say(READY, prefill(1, 0, 3))
+        await settle(pilot)
+        for key in ("f3", "f3"):
+            widths.clear()
+            await pilot.press(key)
+            await settle(pilot)
+            await settle(pilot)
+            panes = [pane for pane in app.chats.query(ChatPane) if pane.display]
+            assert widths == {id(pane.transcript): pane.transcript.outer_size.width for pane in panes}
+            assert len(panes) == 2
+
+
+async def test_figures_are_given_to_whoever_asks(app, link, monkeypatch):
+    with tempfile.TemporaryDirectory(prefix="pc") as folder:
+        monkeypatch.setattr(runtime_folder, "_candidates", lambda: [Path(folder) / "run"])
+        async with app.run_test(size=WIDE) as pilot:
+            link.say(READY, prefill(1, 0, 3))
+            await settle(pilot)
+            while not runtime_folder.running():
+                await pilot.pause(0.01)
+            answer = await asyncio.to_thread(ask_stats, runtime_folder.running()[os.getpid()])
+        assert answer["engine"]["num_blocks"] == 256
+        assert [chat["session_id"] for chat in answer["chats"]] == [1, 2]
+        assert answer["pool"]["in_use"] == 3
+        assert not runtime_folder.running()
+
+
+async def test_where_metrics_are_served_is_said(link):
+    app = PagedChatApp(link, UiOptions(metrics_url="http://127.0.0.1:9100/metrics"), PromptHistory())
+    async with app.run_test(size=WIDE) as pilot:
+        await settle(pilot)
+        assert [toast.message for toast in app._notifications] == ["Metrics: http://127.0.0.1:9100/metrics"]

@@ -1,0 +1,119 @@
+"""What is painted bit by bit is in the end what is there."""
+
+import random
+
+from textual._compositor import ChopsUpdate
+from textual.app import App, ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.geometry import Region
+from textual.screen import Screen
+from textual.widgets import Static
+
+from pagedchat.chat.prompt_history import PromptHistory
+from pagedchat.tui.app import PagedChatApp
+from pagedchat.tui.kit.sparse_painting import SparseCompositor, SparseScreen, changed_rows
+from pagedchat.view.options import UiOptions
+from tests.fakes_tui import FakeEngineLink
+
+SIZE = (40, 12)
+
+
+class Terminal:
+    """The cells that a terminal has after each update; as many columns as characters."""
+
+    def __init__(self) -> None:
+        width, height = SIZE
+        self.lines = [[" "] * width for _ in range(height)]
+
+    def take(self, update: ChopsUpdate | None) -> None:
+        for y, start, stop in update.spans if update else ():
+            painted = set()
+            for x, strip in update.chops[y].items():
+                for column, char in enumerate(strip.text if strip is not None else "", x):
+                    if start <= column < stop:
+                        self.lines[y][column] = char
+                        painted.add(column)
+            assert painted == set(range(start, stop))  # a cell that nobody paints keeps what was there
+
+
+class Corners(SparseScreen):
+    """Texts in boxes in boxes."""
+
+    CSS = "Static { border: round white; width: 1fr; height: 1fr; }"
+
+    def compose(self) -> ComposeResult:
+        for _ in range(2):
+            with Horizontal():
+                yield Static("a")
+                with Vertical():
+                    yield Static("b")
+
+
+class CornersApp(App[None]):
+    def get_default_screen(self) -> Screen[None]:
+        return Corners()
+
+
+async def test_after_any_changes_the_terminal_shows_the_whole_screen(monkeypatch) -> None:
+    terminal, chance = Terminal(), random.Random(1)
+    paint = SparseCompositor.render_partial_update
+
+    def watched(self: SparseCompositor) -> ChopsUpdate | None:
+        update = paint(self)
+        terminal.take(update)
+        return update
+
+    app = CornersApp()
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause(1 / 60)
+        terminal.lines = [list(strip.text) for strip in app.screen._compositor.render_strips()]
+        monkeypatch.setattr(SparseCompositor, "render_partial_update", watched)
+        for number in range(40):
+            for box in chance.sample(list(app.screen.query(Static)), chance.randint(1, 4)):
+                if chance.random() < 0.5:
+                    box.border_title = f"t{number}"
+                box.update(str(number) * chance.randint(1, 9))
+            await pilot.pause(1 / 60)
+            shown = ["".join(line) for line in terminal.lines]
+            assert shown == [strip.text for strip in app.screen._compositor.render_strips()]
+
+
+async def test_what_lies_wholly_behind_a_change_is_not_asked(monkeypatch) -> None:
+    app = CornersApp()
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause(1 / 60)
+        asked: list[Region] = []
+        behind, box = app.screen.query_one(Horizontal), app.screen.query(Static).first()
+        draw = behind.render_lines
+        monkeypatch.setattr(behind, "render_lines", lambda crop: asked.append(crop) or draw(crop))
+        box.update("changed")
+        await pilot.pause(1 / 60)
+        assert asked == []
+        behind.refresh()
+        await pilot.pause(1 / 60)
+        assert asked
+
+
+def test_rows_from_the_first_to_the_last_change() -> None:
+    region = Region(10, 5, 20, 10)
+    assert changed_rows(region, [Region(0, 0, 40, 7)]) == Region(10, 5, 20, 2)
+    assert changed_rows(region, [Region(12, 6, 1, 1), Region(29, 12, 5, 9)]) == Region(10, 6, 20, 9)
+    assert not changed_rows(region, [Region(0, 5, 10, 3), Region(30, 5, 3, 3)])
+
+
+async def test_where_somebody_types_is_painted_without_waiting_for_the_clock(monkeypatch) -> None:
+    painted: list[frozenset[Region]] = []
+    paint = SparseCompositor.render_partial_update
+
+    def watched(self: SparseCompositor) -> ChopsUpdate | None:
+        painted.append(frozenset(self._dirty_regions))
+        return paint(self)
+
+    app = PagedChatApp(FakeEngineLink(), UiOptions(), PromptHistory())
+    async with app.run_test(size=(100, 30)) as pilot:
+        await pilot.pause(0.1)
+        app.screen._update_timer.stop()
+        monkeypatch.setattr(SparseCompositor, "render_partial_update", watched)
+        await pilot.press("x")  # and no `pause`: that would paint
+        assert app.focused is not None
+        assert any(area.overlaps(app.focused.region) for areas in painted for area in areas)
