@@ -6,15 +6,11 @@ module knows the fields, not how reports change them.
 """
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from pagedchat.engine.mirror_sequence import MirrorSequence
+from pagedchat.engine.mirror import CacheMirror, MirrorSequence
 from pagedchat.events import StepReport
-
-if TYPE_CHECKING:
-    from pagedchat.engine.mirror import CacheMirror
 
 
 class FindableFrame(msgspec.Struct, array_like=True):
@@ -48,13 +44,13 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Keyframe)
 
 
-def encode(frame: Keyframe) -> bytes:
-    """The frame as bytes."""
-    return _encoder.encode(frame)
+def encode(mirror: CacheMirror) -> bytes:
+    """Everything that the mirror knows."""
+    return _encoder.encode(frame_of(mirror))
 
 
 def decode(data: bytes) -> Keyframe:
-    """The frame that `encode` was given.
+    """The state that `encode` was given; `restore` makes a mirror of it.
 
     Raises:
         ValueError: these are not the bytes of a frame, or the frame contradicts itself.
@@ -93,7 +89,7 @@ def _check_sequences(frame: Keyframe) -> None:
         raise ValueError("the keyframe's holders differ from its block tables")
 
 
-def keyframe_of(mirror: "CacheMirror") -> Keyframe:
+def frame_of(mirror: CacheMirror) -> Keyframe:
     """The mirror's state. It shares the mirror's lists, so it is good until the next report."""
     return Keyframe(
         mirror.num_blocks,
@@ -116,8 +112,12 @@ def keyframe_of(mirror: "CacheMirror") -> Keyframe:
     )
 
 
-def restore(mirror: "CacheMirror", frame: Keyframe) -> None:
-    """Give a new mirror of the same sizes the frame's state; the frame's lists are the mirror's from now on."""
+def restore(frame: Keyframe) -> CacheMirror:
+    """A mirror with the frame's state; the frame's lists are the mirror's from now on.
+
+    NOTE: it takes memory for as many host blocks as the frame claims; of a frame from outside, check that first.
+    """
+    mirror = CacheMirror(frame.num_blocks, frame.block_size, frame.num_host_blocks)
     mirror.free_blocks = frame.free_blocks
     mirror.cached_blocks = OrderedDict.fromkeys(frame.cached_blocks)
     mirror.withheld, mirror.pinned = dict.fromkeys(frame.withheld), dict.fromkeys(frame.pinned)
@@ -131,3 +131,4 @@ def restore(mirror: "CacheMirror", frame: Keyframe) -> None:
         for host_id in seq.host_block_table:
             mirror.host_ref_counts[host_id] += 1
     mirror.touched, mirror.num_reports, mirror.last = frame.touched, frame.num_reports, frame.last
+    return mirror

@@ -9,13 +9,22 @@ from collections.abc import Callable
 from functools import singledispatchmethod
 from typing import Literal
 
-from pagedchat import events as ev
-from pagedchat.engine import keyframe
-from pagedchat.engine.mirror_sequence import MirrorSequence
+import msgspec
 
-__all__ = ["BlockState", "CacheMirror", "MirrorSequence"]
+from pagedchat import events as ev
 
 BlockState = Literal["free", "cached", "in_use", "withheld"]
+
+
+class MirrorSequence(msgspec.Struct, array_like=True):
+    """What the reports tell of one sequence; fields as in `engine.sequence.Sequence`."""
+
+    seq_id: int
+    status: ev.SequenceStatus = "parked"
+    token_ids: list[int] = msgspec.field(default_factory=list)
+    num_computed: int = 0
+    block_table: list[int] = msgspec.field(default_factory=list)
+    host_block_table: list[int] = msgspec.field(default_factory=list)
 
 
 class CacheMirror:
@@ -58,28 +67,10 @@ class CacheMirror:
             self._fold_entry(entry)
         self.last = report
 
-    # --- as bytes -----------------------------------------------------------------------------------
-
-    def encode(self) -> bytes:
-        """Everything that the mirror knows; `decode` makes an equal one of it."""
-        return keyframe.encode(keyframe.keyframe_of(self))
-
-    @classmethod
-    def decode(cls, data: bytes) -> "CacheMirror":
-        """The mirror that `encode` was called on.
-
-        Raises:
-            ValueError: `data` is nothing that `encode` returns.
-        """
-        frame = keyframe.decode(data)
-        mirror = cls(frame.num_blocks, frame.block_size, frame.num_host_blocks)
-        keyframe.restore(mirror, frame)
-        return mirror
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CacheMirror):
             return NotImplemented
-        return keyframe.keyframe_of(self) == keyframe.keyframe_of(other)
+        return vars(self) == vars(other)
 
     __hash__ = None  # type: ignore[assignment]  # it changes with every report
 

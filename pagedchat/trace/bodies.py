@@ -99,8 +99,13 @@ def decode_labels(body: bytes) -> dict[int, str]:
     return _decode(body, dict[int, str])
 
 
+def encode_keyframe(mirror: CacheMirror) -> bytes:
+    """The body of a KEYFRAME chunk."""
+    return keyframe.encode(mirror)
+
+
 def decode_keyframe(body: bytes, start: Start, num_reports: int) -> CacheMirror:
-    """The cache in the body of a KEYFRAME chunk.
+    """The opposite.
 
     Raises:
         ValueError: nonsense, or the cache of another engine or another moment.
@@ -110,9 +115,7 @@ def decode_keyframe(body: bytes, start: Start, num_reports: int) -> CacheMirror:
     expected = info.num_blocks, info.block_size, info.num_host_blocks, num_reports
     if (frame.num_blocks, frame.block_size, frame.num_host_blocks, frame.num_reports) != expected:
         raise ValueError("a keyframe of another cache")
-    mirror = start.empty_mirror()
-    keyframe.restore(mirror, frame)
-    return mirror
+    return keyframe.restore(frame)
 
 
 def _decode(body: bytes, kind: type[T]) -> T:

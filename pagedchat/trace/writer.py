@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pagedchat import __version__
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.events import EngineReady, StepReport
-from pagedchat.trace.bodies import Start, encode_labels, encode_start, encode_texts
+from pagedchat.trace.bodies import Start, encode_keyframe, encode_labels, encode_start, encode_texts
 from pagedchat.trace.chunk_file import ChunkFile
 from pagedchat.trace.chunk_index import Chunk
 from pagedchat.trace.columns import pack_reports
@@ -71,7 +71,7 @@ class TraceWriter:
 
     def add_keyframe(self, mirror: CacheMirror) -> None:
         """The cache as it is after all reports so far, none of which may be left in the tail."""
-        chunk = self._append(Kind.KEYFRAME, mirror.encode())
+        chunk = self._append(Kind.KEYFRAME, encode_keyframe(mirror))
         self._keyframe_bytes = chunk.header.packed_size
         self._since_keyframe = self._bytes_since_keyframe = 0
         self.recording.add_keyframe(chunk)

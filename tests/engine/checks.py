@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from pagedchat.engine import keyframe
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.mirror import CacheMirror
 
@@ -14,6 +15,11 @@ def assert_replies(expected: dict[int, list[int]], engine: EngineCore) -> None:
         if seq.status == "parked":
             assert seq.output_token_ids == reply
             del expected[seq_id]
+
+
+def copied(mirror: CacheMirror) -> CacheMirror:
+    """A mirror that went through bytes."""
+    return keyframe.restore(keyframe.decode(keyframe.encode(mirror)))
 
 
 def assert_mirror_equals(mirror: CacheMirror, engine: EngineCore) -> None:

@@ -5,6 +5,7 @@ import pytest
 
 from pagedchat.engine import keyframe
 from pagedchat.engine.mirror import CacheMirror
+from tests.engine.checks import copied
 from tests.engine.test_core import ask, make_engine, tokens
 from tests.engine.test_mirror import fold
 
@@ -25,7 +26,7 @@ def mirror() -> CacheMirror:
 
 
 def test_a_decoded_mirror_equals_the_one_that_was_encoded(mirror):
-    copy = CacheMirror.decode(mirror.encode())
+    copy = copied(mirror)
     assert copy == mirror
     assert vars(copy) == vars(mirror)
     assert copy.cached_blocks
@@ -36,17 +37,17 @@ def test_a_copy_goes_its_own_way():
     engine, mirror = make_engine(num_blocks=6), CacheMirror(6, 4)
     ask(engine, tokens(6), max_tokens=6)
     mirror.apply(engine.step())
-    copy = CacheMirror.decode(mirror.encode())
-    before = mirror.encode()
+    copy = copied(mirror)
+    before = keyframe.encode(mirror)
     fold(copy, engine)
-    assert mirror.encode() == before
+    assert keyframe.encode(mirror) == before
     assert copy != mirror
     assert copy.sequences[1].status == "parked"
 
 
 def test_mirrors_differ_in_anything_that_a_report_changes(mirror):
     for name in ("num_reports", "touched", "free_blocks", "sequences", "last"):
-        copy = CacheMirror.decode(mirror.encode())
+        copy = copied(mirror)
         changed = {"num_reports": 0, "touched": {}, "free_blocks": [10], "sequences": {}, "last": None}[name]
         setattr(copy, name, changed)
         assert copy != mirror, name
@@ -56,14 +57,14 @@ def test_mirrors_differ_in_anything_that_a_report_changes(mirror):
 @pytest.mark.parametrize("data", [b"", b"\x90", b"nonsense", b"\xc1" * 40, msgspec.msgpack.encode(["keyframe-0"])])
 def test_other_bytes_are_refused(data):
     with pytest.raises(ValueError):  # noqa: PT011 - whatever the reason
-        CacheMirror.decode(data)
+        keyframe.decode(data)
 
 
 def test_every_torn_frame_is_refused(mirror):
-    data = mirror.encode()
+    data = keyframe.encode(mirror)
     for length in range(0, len(data), 7):
         with pytest.raises(ValueError):  # noqa: PT011 - whatever the reason
-            CacheMirror.decode(data[:length])
+            keyframe.decode(data[:length])
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_every_torn_frame_is_refused(mirror):
     ],
 )
 def test_frames_that_contradict_themselves_are_refused(mirror, change, sentence):
-    frame = keyframe.keyframe_of(mirror)
+    frame = keyframe.frame_of(mirror)
     change(frame)
     with pytest.raises(ValueError, match=sentence):
-        CacheMirror.decode(keyframe.encode(frame))
+        keyframe.decode(msgspec.msgpack.encode(frame))

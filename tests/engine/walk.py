@@ -11,7 +11,7 @@ from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import RequestError
-from tests.engine.checks import assert_mirror_equals, assert_replies
+from tests.engine.checks import assert_mirror_equals, assert_replies, copied
 from tests.engine.kv_simulator import KVSimulator, expected_reply
 from tests.engine.run_checker import RunChecker
 
@@ -190,7 +190,7 @@ class Walk:
 
     def keyframe(self) -> None:
         """Go on with a copy of the mirror that went through bytes."""
-        copy = CacheMirror.decode(self.mirror.encode())
+        copy = copied(self.mirror)
         assert copy == self.mirror
         self.mirror = copy
 

@@ -8,6 +8,7 @@ import msgspec
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.events import StepReport, Steps, TokenTexts
 from pagedchat.trace.recorder import Recorder
+from tests.engine.checks import copied
 from tests.scripted_reports import ScriptedEngine, random_workload
 
 
@@ -32,7 +33,7 @@ class RecordedEngine(ScriptedEngine):
 
     def _mirror_now(self) -> CacheMirror:
         assert self.view.mirror is not None
-        return bare(CacheMirror.decode(self.view.mirror.encode()))
+        return bare(copied(self.view.mirror))
 
 
 def bare(mirror: CacheMirror) -> CacheMirror:
