@@ -22,7 +22,6 @@ from pagedchat.trace.recorder import Recorder
 from pagedchat.tui.actions import APP_ACTIONS, CHAT_ACTIONS, KeyAction, bindings
 from pagedchat.tui.bridge import EngineBridge
 from pagedchat.tui.chat.engine_status import engine_status
-from pagedchat.tui.chat.layout import LAYOUTS, MIN_SIZE, WIDE_ENOUGH_FOR_PANEL
 from pagedchat.tui.chat.screen import ChatScreen
 from pagedchat.tui.garbage import Garbage
 from pagedchat.tui.inspector.inspector_messages import InspectorMessages
@@ -32,11 +31,12 @@ from pagedchat.tui.kit.terminal_keys import teach_terminal_keys
 from pagedchat.tui.kit.too_small import TooSmallScreen
 from pagedchat.tui.kit.work import start_work
 from pagedchat.tui.messages import EngineStateChanged
-from pagedchat.view.desk import ChatDesk
-from pagedchat.view.engine_news import EngineNews
+from pagedchat.view.chats.desk import ChatDesk
+from pagedchat.view.chats.layout import LAYOUTS, MIN_SIZE, WIDE_ENOUGH_FOR_PANEL
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.options import UiOptions
 from pagedchat.view.past.time_travel import TimeTravel
+from pagedchat.view.sentences.engine_words import EngineNews
 
 if TYPE_CHECKING:
     from pathlib import Path

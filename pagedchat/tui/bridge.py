@@ -25,7 +25,7 @@ from pagedchat.service.link import EngineLink
 from pagedchat.trace.recorder import Recorder
 from pagedchat.trace.recording import Recording
 from pagedchat.tui.messages import EngineStateChanged
-from pagedchat.view.desk import ChatDesk
+from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.engine_view import EngineView
 
 SLICE_SECONDS = 0.004

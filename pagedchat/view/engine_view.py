@@ -23,9 +23,9 @@ from pagedchat.events import (
     Steps,
     TokenTexts,
 )
-from pagedchat.view.engine_state import EngineState
 from pagedchat.view.sentences.event_lines import EventLine
-from pagedchat.view.step_columns import StepColumns
+from pagedchat.view.state.engine import EngineState
+from pagedchat.view.timeline.columns import StepColumns
 
 if TYPE_CHECKING:
     from pagedchat.view.past.time_travel import TimeTravel

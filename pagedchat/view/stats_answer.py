@@ -13,9 +13,9 @@ import msgspec
 from pagedchat import __version__
 from pagedchat.chat.session import ChatSession
 from pagedchat.events import EngineReady
-from pagedchat.view.desk import ChatDesk
-from pagedchat.view.engine_state import EngineState
+from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.engine_view import EngineView
+from pagedchat.view.state.engine import EngineState
 
 _ENGINE_FIELDS = (
     "device", "dtype", "attention_backend", "num_blocks", "num_host_blocks", "block_size", "block_bytes",

@@ -25,7 +25,7 @@ from pagedchat.errors import InvalidValueError, PagedChatError
 from pagedchat.metrics import runtime_folder
 from pagedchat.metrics.runtime_folder import socket_path
 from pagedchat.metrics.stats_socket import ask_stats, serve_stats
-from pagedchat.view.desk import ChatDesk
+from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.options import UiOptions
 from pagedchat.view.stats_answer import StatsAnswer

@@ -11,7 +11,7 @@ from pagedchat.trace.reader import open_trace
 from pagedchat.trace.recorder import Recorder
 from pagedchat.tui.bridge import EngineBridge
 from pagedchat.tui.messages import EngineStateChanged
-from pagedchat.view.desk import ChatDesk
+from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.options import UiOptions
 from tests.fakes_tui import READY, FakeEngineLink, prefill, report

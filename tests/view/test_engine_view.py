@@ -20,8 +20,8 @@ from pagedchat.events import (
     TextDelta,
     Timings,
 )
-from pagedchat.view.engine_state import MAX_LINES, MAX_REPORTS
 from pagedchat.view.engine_view import EngineView
+from pagedchat.view.state.engine import MAX_LINES, MAX_REPORTS
 from tests.scripted_reports import ScriptedEngine, story
 
 

@@ -14,7 +14,7 @@ from pagedchat.config import EngineConfig
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.service.client import EngineClient
 from pagedchat.service.process import DEFAULT_ENTRY
-from pagedchat.view.desk import ChatDesk
+from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.options import UiOptions
 
 

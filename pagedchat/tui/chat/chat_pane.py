@@ -11,15 +11,16 @@ from pagedchat.chat.sanitize import sanitize
 from pagedchat.chat.session import ChatSession
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.tui.chat.composer import Composer
-from pagedchat.tui.chat.pane_title import fork_marker, pane_footnote, pane_title, past_title, rule_style
+from pagedchat.tui.chat.pane_title import pane_footnote, pane_title, past_title, rule_style
 from pagedchat.tui.chat.transcript import Transcript
 from pagedchat.tui.kit.lines import MUTED
 from pagedchat.tui.kit.quiet import QuietBorder
 from pagedchat.tui.messages import ChatFocused, PromptSubmitted
 from pagedchat.view.chats.chat_tokens import chat_tokens
+from pagedchat.view.chats.transcript_rows import fork_marker
 from pagedchat.view.engine_view import EngineView
-from pagedchat.view.past.past_text import past_text
-from pagedchat.view.sentences.ascii_text import to_ascii
+from pagedchat.view.past.chat_texts import past_text
+from pagedchat.view.sentences.words import to_ascii
 
 _BORDER_CELLS = 4
 _READ_ONLY = "the past is read-only"

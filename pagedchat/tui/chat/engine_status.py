@@ -7,9 +7,9 @@ from textual.content import Content
 from pagedchat.chat.sanitize import one_line, sanitize
 from pagedchat.events import EngineDied, EngineFailed, IntegrityBroken, LoadProgress
 from pagedchat.tui.kit.lines import FAINT, MUTED, Part, bar, join, text
-from pagedchat.units import format_size
 from pagedchat.view.engine_view import EngineView
-from pagedchat.view.invariant import picture_holds
+from pagedchat.view.sentences.engine_words import exit_reason, progress_amount
+from pagedchat.view.state.invariant import picture_holds
 
 _BAR_CELLS = 24
 
@@ -45,16 +45,10 @@ def loading_line(progress: LoadProgress | None, elapsed: float, width: int) -> C
     if progress is not None and progress.total > 0:
         share = progress.done / progress.total
         parts.append(Part(2, bar(share, _BAR_CELLS, "$primary")))
-        parts.append(Part(1, text(_amount(progress), MUTED)))
+        parts.append(Part(1, text(progress_amount(progress), MUTED)))
     parts.append(Part(3, text(f"{elapsed:.0f} s", MUTED)))
     parts.append(Part(4, text("write already; it is sent when the engine is ready", FAINT)))
     return join(parts, width)
-
-
-def _amount(progress: LoadProgress) -> str:
-    if progress.unit == "B":
-        return f"{format_size(progress.done)} of {format_size(progress.total)}"
-    return f"{progress.done} of {progress.total} {progress.unit}".rstrip()
 
 
 def _failed(failure: EngineFailed) -> Content:
@@ -87,10 +81,3 @@ def _broken(broken: IntegrityBroken, width: int) -> Content:
         ),
     ]
     return join(parts, width, " · ")
-
-
-def exit_reason(exit_code: int | None) -> str:
-    """An exit status in words; negative ones are signals."""
-    if exit_code is None:
-        return "no exit status"
-    return f"signal {-exit_code}" if exit_code < 0 else f"exit status {exit_code}"

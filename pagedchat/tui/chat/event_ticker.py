@@ -9,8 +9,8 @@ from pagedchat.chat.sanitize import one_line
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.tui.kit.lines import FAINT, MUTED, Part, join, text
 from pagedchat.view.engine_view import EngineView
-from pagedchat.view.sentences.ascii_text import to_ascii
 from pagedchat.view.sentences.event_lines import EventLine
+from pagedchat.view.sentences.words import to_ascii
 
 _COLORS = {
     "FORK": "$text-accent",

@@ -7,7 +7,7 @@ from pagedchat.events import EngineReady, PoolCounts
 from pagedchat.tui.kit.lines import FAINT, MUTED, Part, bar, text
 from pagedchat.units import format_size
 from pagedchat.view.engine_view import EngineView
-from pagedchat.view.invariant import picture_holds
+from pagedchat.view.state.invariant import picture_holds
 
 _DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 _BAR_CELLS = 8

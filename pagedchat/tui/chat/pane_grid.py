@@ -10,11 +10,11 @@ from textual.containers import Container
 from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.chat.session import ChatSession
 from pagedchat.tui.chat.chat_pane import ChatPane
-from pagedchat.tui.chat.layout import GRIDS, choose_layout, visible_page
 from pagedchat.tui.chat.transcript import Transcript
 from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, Part
 from pagedchat.tui.messages import EngineStateChanged
-from pagedchat.view.desk import ChatDesk
+from pagedchat.view.chats.desk import ChatDesk
+from pagedchat.view.chats.layout import GRIDS, choose_layout, visible_page
 from pagedchat.view.engine_view import EngineView
 
 

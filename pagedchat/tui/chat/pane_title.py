@@ -90,20 +90,6 @@ def pane_footnote(session: ChatSession, width: int) -> Content:
     return join(parts, width, " · ")
 
 
-def fork_marker(session: ChatSession, view: EngineView, copies: int) -> str:
-    """The line a fork begins with: where it comes from and what it still shares with it."""
-    origin = session.origin
-    if origin is None:
-        return ""
-    line = f"⑂ from {one_line(origin.label)} at turn {origin.num_prompts}"
-    shared = view.shared_with(session.session_id).get(origin.session_id, 0)
-    if shared:
-        line += f" · {shared} block{'s' if shared > 1 else ''} shared"
-    if copies:
-        line += f" · {copies} copied"
-    return line
-
-
 def rule_style(active: bool) -> str:
     """Colour of the pane's border line, the same as in the style sheet."""
     return "$primary" if active else FAINT

@@ -7,8 +7,7 @@ from pagedchat.engine.mirror import CacheMirror
 from pagedchat.tui.kit.owner_colors import owner_color, owner_colors
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.owners import owner_number
-from pagedchat.view.past.past_rows import PastChat, PastRow, past_rows
-from pagedchat.view.past.past_text import past_text
+from pagedchat.view.past.chat_texts import PastChat, PastRow, past_rows, past_text
 from pagedchat.view.sentences.words import count
 
 

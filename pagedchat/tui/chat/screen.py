@@ -27,7 +27,6 @@ from pagedchat.tui.chat.composer import Composer
 from pagedchat.tui.chat.engine_status import Status
 from pagedchat.tui.chat.event_ticker import EventTicker
 from pagedchat.tui.chat.header_bar import HeaderBar
-from pagedchat.tui.chat.layout import CHROME_ROWS, WIDE_ENOUGH_FOR_PANEL, next_layout
 from pagedchat.tui.chat.pane_grid import PaneGrid
 from pagedchat.tui.chat.status_banner import StatusBanner
 from pagedchat.tui.kit.confirm import ConfirmScreen
@@ -35,7 +34,8 @@ from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, Part
 from pagedchat.tui.kit.key_bar import KeyBar
 from pagedchat.tui.kit.sparse_painting import SparseScreen
 from pagedchat.tui.messages import ChatFocused, PromptSubmitted
-from pagedchat.view.desk import ChatDesk
+from pagedchat.view.chats.desk import ChatDesk
+from pagedchat.view.chats.layout import CHROME_ROWS, WIDE_ENOUGH_FOR_PANEL, next_layout
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.options import UiOptions
 

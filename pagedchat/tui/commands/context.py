@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 from pagedchat.chat.session import ChatSession, Notice
 from pagedchat.service.commands import AnyCommand
 from pagedchat.tui.commands.slash_command import CommandError
-from pagedchat.view.desk import ChatDesk
-from pagedchat.view.engine_state import EngineState
+from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.engine_view import EngineView
+from pagedchat.view.state.engine import EngineState
 
 if TYPE_CHECKING:
     from pagedchat.tui.app import PagedChatApp

@@ -29,7 +29,7 @@ from pagedchat.tui.inspector.timeline.column_cursor import ColumnCursor
 from pagedchat.tui.inspector.timeline.step_detail import StepDetail
 from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, Part
 from pagedchat.view.engine_view import EngineView
-from pagedchat.view.engine_words import waiting_words
+from pagedchat.view.sentences.engine_words import waiting_words
 
 __all__ = ["INSPECTOR_ACTIONS", "InspectorPanel"]
 

@@ -2,7 +2,7 @@
 
 from textual.content import Content
 
-from pagedchat.view.sentences.ascii_text import to_ascii
+from pagedchat.view.sentences.words import to_ascii
 
 _BARS = str.maketrans({"│": "|", "▕": "[", "▏": "]", "░": ".", **dict.fromkeys("▎▍▌▋▊▉", "#")})
 

@@ -4,7 +4,7 @@ from textual.app import ComposeResult
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from pagedchat.tui.chat.layout import MIN_SIZE
+from pagedchat.view.chats.layout import MIN_SIZE
 
 
 class TooSmallScreen(ModalScreen[None]):

@@ -9,9 +9,9 @@ from pagedchat.chat.session import ChatSession
 from pagedchat.errors import PagedChatError
 from pagedchat.tui.kit.key_bar import KeyBar
 from pagedchat.tui.kit.work import start_work
-from pagedchat.tui.tour.guide import TourGuide
-from pagedchat.tui.tour.stage import Stage
 from pagedchat.tui.tour.tour_box import TourBox
+from pagedchat.view.tour.guide import TourGuide
+from pagedchat.view.tour.stage import Stage
 
 if TYPE_CHECKING:
     from pagedchat.tui.app import PagedChatApp

@@ -13,7 +13,7 @@ from pagedchat.tui.kit.ascii_content import content_to_ascii
 from pagedchat.tui.kit.lines import MUTED
 
 if TYPE_CHECKING:
-    from pagedchat.tui.tour.guide import TourGuide
+    from pagedchat.view.tour.guide import TourGuide
 
 
 class TourBox(Widget, can_focus=True):

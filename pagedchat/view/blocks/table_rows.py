@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from pagedchat.engine.mirror import CacheMirror, MirrorSequence
 from pagedchat.events import SequenceStatus
-from pagedchat.view.chats.token_text import quote
+from pagedchat.view.sentences.token_text import quote
 from pagedchat.view.sentences.words import superscript
 
 INDENT = 2

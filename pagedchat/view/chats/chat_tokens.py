@@ -11,9 +11,9 @@ from typing import NamedTuple
 from pagedchat.chat.sanitize import sanitize
 from pagedchat.chat.session import ChatSession, Turn
 from pagedchat.engine.mirror import MirrorSequence
-from pagedchat.view.chats.token_text import SequenceText, sequence_text
 from pagedchat.view.chats.turn_spans import Place, find_turns
 from pagedchat.view.engine_view import EngineView
+from pagedchat.view.sentences.token_text import SequenceText, sequence_text
 
 
 class Passage(NamedTuple):

@@ -8,6 +8,7 @@ from pagedchat.chat.sanitize import one_line
 from pagedchat.chat.session import ChatSession, Entry, Role
 from pagedchat.view.chats.chat_tokens import drawn_text
 from pagedchat.view.chats.wrap import wrap
+from pagedchat.view.engine_view import EngineView
 
 GUTTER = 6
 """Cells before the text: `"you ▏ "`."""
@@ -81,6 +82,20 @@ def text_rows(role: Role, text: str, width: int) -> list[Row]:
 def marker_rows(text: str, width: int, kind: str = "marker") -> list[Row]:
     """A line of the program's own, without a gutter."""
     return [_plain(kind, row.text, row.joiner) for row in wrap(one_line(text), width)]
+
+
+def fork_marker(session: ChatSession, view: EngineView, copies: int) -> str:
+    """The line a fork begins with: where it comes from and what it still shares with it."""
+    origin = session.origin
+    if origin is None:
+        return ""
+    line = f"⑂ from {one_line(origin.label)} at turn {origin.num_prompts}"
+    shared = view.shared_with(session.session_id).get(origin.session_id, 0)
+    if shared:
+        line += f" · {shared} block{'s' if shared > 1 else ''} shared"
+    if copies:
+        line += f" · {copies} copied"
+    return line
 
 
 def session_blocks(

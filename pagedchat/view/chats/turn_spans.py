@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pagedchat.chat.session import Turn
 from pagedchat.chat.template import ASSISTANT, USER
-from pagedchat.view.chats.token_text import SequenceText
+from pagedchat.view.sentences.token_text import SequenceText
 
 Place = int | None
 """Index of a turn's first character; None: not found, or not for certain."""

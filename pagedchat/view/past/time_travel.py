@@ -12,7 +12,7 @@ from pagedchat.trace.notable import event_after, event_before
 from pagedchat.trace.recording import Recording
 from pagedchat.trace.saving import save_recording
 from pagedchat.view.engine_view import EngineView
-from pagedchat.view.past.past_states import PastStates
+from pagedchat.view.past.states import PastStates
 
 
 class TimeTravel:

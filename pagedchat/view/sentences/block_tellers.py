@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pagedchat import events as ev
-from pagedchat.view.sentences.event_told import Teller, Told, quoted
+from pagedchat.view.sentences.event_lines import Teller, Told, quoted
 from pagedchat.view.sentences.words import block_words, count
 
 HEAD_TOKENS = 8

@@ -1,4 +1,4 @@
-"""Numbers and labels as the inspector writes them. Pure text."""
+"""Numbers and labels as the inspector writes them, and its signs for a terminal that has only ASCII. Pure text."""
 
 from collections.abc import Sequence
 
@@ -10,6 +10,14 @@ _ASCII_BARS = ".:-=+*#"
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _ROUNDING = 1e-9
 """The largest value gets the highest bar, whatever its last binary digit."""
+_SIGNS = str.maketrans(
+    {
+        "→": ">", "←": "<", "−": "-", "…": "~", "·": ".", "•": ".", "✕": "x", "‖": "|", "⑂": "Y", "▶": ">",
+        "◀": "<", "▸": ">", "✓": "+", "✗": "!", "⏎": "/", "×": "x", "■": "#", "●": "*", "○": "o", "█": "#",
+        "“": '"', "”": '"',
+    }
+)  # fmt: skip
+"""Sign by sign, so that nothing becomes wider."""
 SHOWN_IDS = 4
 """Block ids written out in one line before they are elided."""
 
@@ -75,3 +83,13 @@ def milliseconds(seconds: float) -> str:
     """Two significant digits or so: `.2`, `3.1`, `42`."""
     value = seconds * 1e3
     return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}".removeprefix("0")
+
+
+def cut(text: str, width: int) -> str:
+    """At most `width` cells; the end gives way to `~`."""
+    return text if cell_len(text) <= width else set_cell_size(text, width - 1) + "~"
+
+
+def to_ascii(text: str) -> str:
+    """The inspector's own signs written in ASCII; not for the text of models and chats, which is left as it is."""
+    return text if text.isascii() else text.translate(_SIGNS)

@@ -11,10 +11,10 @@ from pagedchat.tui.chat.chat_pane import ChatPane
 from pagedchat.tui.chat.composer import Composer
 from pagedchat.tui.chat.pane_grid import PaneGrid
 from pagedchat.tui.messages import EngineStateChanged, PromptSubmitted
+from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.chats.transcript_rows import GUTTER
-from pagedchat.view.desk import ChatDesk
-from pagedchat.view.engine_state import EngineState
 from pagedchat.view.options import UiOptions
+from pagedchat.view.state.engine import EngineState
 from tests.scripted_reports import ScriptedEngine
 from tests.tui.chat_on_engine import ask, told_engine
 from tests.tui.inspector.inspector_app import drawn

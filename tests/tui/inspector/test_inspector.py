@@ -10,9 +10,9 @@ from textual.widgets import Static
 from pagedchat.events import EngineFailed, LoadProgress, RunState
 from pagedchat.tui.inspector.panel import InspectorPanel
 from pagedchat.tui.inspector.screen import InspectorScreen
-from pagedchat.view.blocks.block_cells import COLOR_MODES
+from pagedchat.view.blocks.kinds import COLOR_MODES
 from pagedchat.view.engine_view import EngineView
-from pagedchat.view.engine_words import waiting_words
+from pagedchat.view.sentences.engine_words import waiting_words
 from tests.scripted_reports import ScriptedEngine, pressed, story
 
 SnapCompare = Callable[..., bool]

@@ -12,7 +12,7 @@ from pagedchat.trace.saving import save_recording
 from pagedchat.tui.replay.app import ReplayApp
 from pagedchat.tui.replay.screen import ReplayScreen
 from pagedchat.view.engine_view import EngineView
-from pagedchat.view.past.past_rows import PastChat, PastRow, past_rows
+from pagedchat.view.past.chat_texts import PastChat, PastRow, past_rows
 from pagedchat.view.past.playback import MAX_GAP, Playback
 from pagedchat.view.past.time_travel import TimeTravel
 from tests.trace.recorded import RecordedEngine

@@ -10,8 +10,8 @@ from pagedchat.config import EngineConfig, ModelConfig
 from pagedchat.service.client import EngineClient
 from pagedchat.tui.app import PagedChatApp, UiOptions
 from pagedchat.tui.chat.chat_pane import ChatPane
-from pagedchat.tui.tour import guide, stage
 from pagedchat.tui.tour.tour_box import TourBox
+from pagedchat.view.tour import guide, stage
 from tests.service.fake_engine import ENTRY
 
 WIDE = (170, 50)

@@ -4,7 +4,7 @@ import pytest
 
 from pagedchat.chat.session import ChatSession
 from pagedchat.view.chats.chat_tokens import Passage, chat_tokens, drawn_text
-from pagedchat.view.engine_state import EngineState
+from pagedchat.view.state.engine import EngineState
 from tests.scripted_reports import ScriptedEngine
 from tests.tui.chat_on_engine import REPLY, ask, asked, told_engine
 

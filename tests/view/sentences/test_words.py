@@ -3,8 +3,7 @@
 import pytest
 from rich.cells import cell_len
 
-from pagedchat.view.sentences.ascii_text import _SIGNS, to_ascii
-from pagedchat.view.sentences.words import block_words, count, sparkline
+from pagedchat.view.sentences.words import _SIGNS, block_words, count, sparkline, to_ascii
 
 
 @pytest.mark.parametrize("values", [[1, 2, 4, 8], [0.1, 0.2, 0.4, 0.8], [0.0037 / 3, 0.0037]])

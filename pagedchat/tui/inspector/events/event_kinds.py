@@ -10,18 +10,7 @@ from textual.screen import ModalScreen
 from textual.widgets import SelectionList
 from textual.widgets.selection_list import Selection
 
-from pagedchat.view.sentences.event_lines import GROUPS
-
-MEANINGS = {
-    "OPEN": "a sequence was opened", "EXTEND": "it was given a prompt", "RUN": "it entered the batch",
-    "PARK": "it is done and keeps its blocks", "FORK": "it shares its blocks with a second one",
-    "REWIND": "it was cut back", "PREEMPT": "blocks were taken from it", "RESUME": "it runs again after that",
-    "CLOSE": "it is gone", "ALLOC": "free blocks were given out", "HIT": "cached blocks were found",
-    "MISS": "where a lookup ended, and why", "COW": "a shared block was copied before a write",
-    "FREE": "blocks were dropped", "EVICT": "a cached block was given up", "SWAP": "blocks to or from host memory",
-    "PIN": "a block is kept", "UNPIN": "it may go again", "LIMIT": "blocks left or joined the pool",
-    "STEP": "batch, tokens and phases of a step",
-}  # fmt: skip
+from pagedchat.view.sentences.event_lines import GROUPS, MEANINGS
 
 
 class EventKindsScreen(ModalScreen[frozenset[str]]):

@@ -12,9 +12,8 @@ from pagedchat.tui.inspector.events.event_kinds import EventKindsScreen
 from pagedchat.tui.inspector.events.event_rows import EventLines
 from pagedchat.tui.kit.quiet import QuietBorder
 from pagedchat.view.engine_view import EngineView
-from pagedchat.view.sentences.ascii_text import to_ascii
 from pagedchat.view.sentences.event_filter import EventFilter
-from pagedchat.view.sentences.words import count
+from pagedchat.view.sentences.words import count, to_ascii
 
 
 class EventLog(QuietBorder, Vertical):

@@ -7,7 +7,7 @@ from textual.theme import Theme
 
 from pagedchat.tui.inspector.pool.block_paint import EMPTY
 from pagedchat.tui.kit.owner_colors import owner_colors
-from pagedchat.view.blocks.block_cells import AGE_LIMITS, FULL
+from pagedchat.view.blocks.kinds import AGE_LIMITS, FULL
 from pagedchat.view.owners import GLYPHS
 
 COLORS = (

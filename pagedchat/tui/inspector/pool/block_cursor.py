@@ -8,7 +8,7 @@ from textual.message import Message
 from textual.reactive import reactive
 
 from pagedchat.tui.kit.line_view import LineView
-from pagedchat.view.blocks.block_layout import BlockLayout, gutter_width
+from pagedchat.view.blocks.map_layout import BlockLayout, gutter_width
 
 
 class BlockCursor(LineView):

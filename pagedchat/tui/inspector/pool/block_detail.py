@@ -12,11 +12,11 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from pagedchat.tui.inspector.goto import Destination, GotoScreen
-from pagedchat.view.blocks.block_facts import block_facts
-from pagedchat.view.blocks.block_neighbours import in_chat, same_owners
-from pagedchat.view.blocks.block_page import page_lines
+from pagedchat.view.blocks.facts import block_facts
+from pagedchat.view.blocks.neighbours import in_chat, same_owners
+from pagedchat.view.blocks.page import page_lines
 from pagedchat.view.engine_view import EngineView
-from pagedchat.view.sentences.ascii_text import to_ascii
+from pagedchat.view.sentences.words import to_ascii
 
 REFRESH_SECONDS = 0.2
 KEYS = "h l neighbours · j k in chat · s same owners · g goto · b pin · x evict · y copy · Esc back"

@@ -11,10 +11,10 @@ from textual.strip import Strip
 from pagedchat.tui.inspector.pool.block_colors import COLORS, map_colors
 from pagedchat.tui.inspector.pool.block_cursor import BlockCursor
 from pagedchat.tui.inspector.pool.block_paint import BlockPaint
-from pagedchat.view.blocks.block_cells import ColorMode
-from pagedchat.view.blocks.block_kinds import BlockKinds
-from pagedchat.view.blocks.block_layout import BlockLayout, fitting_level, zoom_levels
-from pagedchat.view.blocks.block_picture import BlockPicture
+from pagedchat.view.blocks.kinds import ColorMode
+from pagedchat.view.blocks.map_layout import BlockLayout, fitting_level, zoom_levels
+from pagedchat.view.blocks.map_picture import BlockPicture
+from pagedchat.view.blocks.pool_kinds import BlockKinds
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.owners import owner_glyph, owner_number
 

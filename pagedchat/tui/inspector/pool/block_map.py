@@ -11,15 +11,14 @@ from textual.message import Message
 from textual.strip import Strip
 
 from pagedchat.tui.inspector.pool.block_grid import BlockGrid
-from pagedchat.tui.inspector.pool.block_legend import GAP, legend
 from pagedchat.tui.kit.line_view import LineBar
 from pagedchat.tui.kit.quiet import QuietBorder
-from pagedchat.view.blocks.block_cells import COLOR_MODES, MODE_WORDS
-from pagedchat.view.blocks.block_picture import BlockPicture
-from pagedchat.view.blocks.block_sentence import describe_block
+from pagedchat.view.blocks.kinds import COLOR_MODES, MODE_WORDS
+from pagedchat.view.blocks.legend import GAP, legend
+from pagedchat.view.blocks.map_picture import BlockPicture
+from pagedchat.view.blocks.page import describe_block
 from pagedchat.view.engine_view import EngineView
-from pagedchat.view.sentences.ascii_text import to_ascii
-from pagedchat.view.sentences.words import count
+from pagedchat.view.sentences.words import count, to_ascii
 
 
 class BlockMap(QuietBorder, Vertical):

@@ -12,10 +12,10 @@ from rich.style import Style
 from textual.color import Color
 
 from pagedchat.engine.mirror import CacheMirror
-from pagedchat.view.blocks.block_cells import IDLE, glyph
-from pagedchat.view.blocks.block_kinds import SHARES
-from pagedchat.view.blocks.block_layout import BlockLayout, gutter_width
-from pagedchat.view.blocks.block_picture import Look
+from pagedchat.view.blocks.kinds import IDLE, glyph
+from pagedchat.view.blocks.map_layout import BlockLayout, gutter_width
+from pagedchat.view.blocks.map_picture import Look
+from pagedchat.view.blocks.pool_kinds import SHARES
 from pagedchat.view.sentences.words import superscript
 
 CURSOR, LIT, EMPTY = "cursor", "lit", "none"

@@ -12,8 +12,8 @@ from textual.strip import Strip
 
 from pagedchat.tui.kit.line_view import LineView
 from pagedchat.tui.kit.owner_colors import owner_color, owner_colors
+from pagedchat.view.sharing.panel_rows import Pieces
 from pagedchat.view.sharing.prefix_tree import PrefixNode
-from pagedchat.view.sharing.sharing_rows import Pieces
 
 _NAMES = ("dim", "text", "idle", "own", "shared", "good", "wrong", "advice", "pinned", "cursor")
 

@@ -15,9 +15,7 @@ from pagedchat.tui.inspector.tables.block_tables import BlockTables
 from pagedchat.tui.messages import EngineStateChanged
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.owners import owner_number
-from pagedchat.view.sharing.prefix_tree import PrefixTree, prefix_tree
-from pagedchat.view.sharing.sharing import find_twins, saving
-from pagedchat.view.sharing.sharing_rows import (
+from pagedchat.view.sharing.panel_rows import (
     ASCII,
     UNICODE,
     Chats,
@@ -29,6 +27,8 @@ from pagedchat.view.sharing.sharing_rows import (
     saving_rows,
     tree_heading,
 )
+from pagedchat.view.sharing.prefix_tree import PrefixTree, prefix_tree
+from pagedchat.view.sharing.savings import find_twins, saving
 
 _CHANGES_NOTHING = (SequenceExtended, SequenceScheduled, SequenceParked)
 """Events after which every block is held by the same chats and found by the same hash as before."""

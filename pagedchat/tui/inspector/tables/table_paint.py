@@ -7,8 +7,7 @@ from rich.style import Style
 from textual.strip import Strip
 
 from pagedchat.view.blocks.table_rows import ID_WIDTH, INDENT, BlockRow, Entry, Row
-from pagedchat.view.sentences.ascii_text import to_ascii
-from pagedchat.view.sentences.words import fit, short_label
+from pagedchat.view.sentences.words import fit, short_label, to_ascii
 
 _STATUS = {"waiting": "◌", "running": "●", "swapped": "⇣", "parked": "○"}
 _ASCII_STATUS = {"waiting": "w", "running": "r", "swapped": "s", "parked": "-"}

@@ -13,7 +13,7 @@ from pagedchat.tui.inspector.timeline.timeline_foot import LINES, TimelineFoot
 from pagedchat.tui.inspector.timeline.timeline_lines import TimelineLines
 from pagedchat.tui.kit.quiet import QuietBorder
 from pagedchat.view.engine_view import EngineView
-from pagedchat.view.step_columns import StepColumn
+from pagedchat.view.timeline.columns import StepColumn
 
 MIN_ROWS = 2
 """Sequences that stay in sight however little room there is."""

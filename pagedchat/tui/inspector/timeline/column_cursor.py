@@ -7,8 +7,8 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from pagedchat.tui.kit.line_view import LineView
-from pagedchat.view.column_window import ColumnWindow
-from pagedchat.view.step_columns import StepColumn
+from pagedchat.view.timeline.columns import StepColumn
+from pagedchat.view.timeline.window import ColumnWindow
 
 PAGE = 20
 """Columns that a larger step of the cursor goes."""

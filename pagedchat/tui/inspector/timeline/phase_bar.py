@@ -9,8 +9,8 @@ from textual.strip import Strip
 
 from pagedchat.events import Timings
 from pagedchat.tui.kit.line_view import LineBar
-from pagedchat.view.sentences.step_phases import MIN_PHASE, PHASES, Phase, step_phases
 from pagedchat.view.sentences.words import milliseconds
+from pagedchat.view.timeline.phases import PHASES, Phase, fitting_phases, phase_cells, phase_words, step_phases
 
 _ASCII_LETTERS = dict(zip(PHASES, "sclfapmu", strict=True))
 """One letter a phase, for the bar of a terminal without block glyphs."""
@@ -84,28 +84,3 @@ class PhaseBar(LineBar):
 
     def _style(self, phase: Phase) -> Style:
         return self.style_of(f"phase-bar--{phase.name}")
-
-
-def phase_words(phase: Phase) -> str:
-    """`attention .9`."""
-    return f"{phase.name} {milliseconds(phase.seconds)}"
-
-
-def phase_cells(phases: list[Phase], width: int) -> list[int]:
-    """How many of `width` cells each phase gets: in proportion, and together exactly `width`."""
-    total = sum(phase.seconds for phase in phases)
-    if total <= 0 or width <= 0:
-        return [0] * len(phases)
-    ends, so_far = [], 0.0
-    for phase in phases:
-        so_far += phase.seconds
-        ends.append(round(so_far / total * width))
-    return [end - start for start, end in zip([0, *ends], ends, strict=False)]
-
-
-def fitting_phases(phases: list[Phase], width: int) -> list[Phase]:
-    """The phases whose words fit into `width` cells, in their order; the shortest ones are left out first."""
-    kept = [phase for phase in phases if phase.seconds >= MIN_PHASE]
-    while kept and sum(cell_len(phase_words(phase)) + 4 for phase in kept) - 2 > width:
-        kept.remove(min(kept, key=lambda phase: phase.seconds))
-    return kept

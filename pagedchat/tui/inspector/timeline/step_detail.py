@@ -14,8 +14,8 @@ from textual.widgets import Static
 from pagedchat.events import StepReport
 from pagedchat.tui.inspector.timeline.phase_bar import PhaseBar
 from pagedchat.view.engine_view import EngineView
-from pagedchat.view.sentences.ascii_text import to_ascii
-from pagedchat.view.sentences.step_story import find_report, step_story
+from pagedchat.view.sentences.words import to_ascii
+from pagedchat.view.timeline.step_story import find_report, step_story
 
 
 class StepDetail(ModalScreen[int | None]):

@@ -8,23 +8,13 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from pagedchat.events import BatchEntry, StepReport
+from pagedchat.events import BatchEntry
 from pagedchat.tui.inspector.timeline.timeline_lines import MARK_STYLES, MAX_LABEL, TimelineLines
 from pagedchat.tui.kit.line_view import LineBar
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sentences.words import fit, short_label, sparkline
-from pagedchat.view.step_columns import (
-    DECODE,
-    FORK,
-    LAST_PREFILL,
-    PAUSE,
-    PREEMPTED,
-    PREFILL,
-    RECOMPUTE,
-    SWAPPED,
-    WAITING,
-    StepColumn,
-)
+from pagedchat.view.timeline.columns import MARK_MEANINGS, PAUSE, StepColumn
+from pagedchat.view.timeline.step_story import batch_words
 
 MAX_SHARES = 32
 """Sequences named in a step's line; more would be out of sight anyway."""
@@ -33,10 +23,6 @@ LINES = ("words", "tokens", "free", "seconds", "legend")
 """The lines, the most important one first; as many as there is room for are shown."""
 _ORDER = ("tokens", "free", "seconds", "legend", "words")
 """From top to bottom."""
-_MEANINGS = (
-    (PREFILL, "prefill"), (LAST_PREFILL, "its last part"), (DECODE, "decode"), (FORK, "fork"), (WAITING, "waiting"),
-    (PREEMPTED, "preempted"), (RECOMPUTE, "recomputed"), (SWAPPED, "swapped"), (PAUSE, "paused"),
-)  # fmt: skip
 
 
 class TimelineFoot(LineBar):
@@ -114,7 +100,7 @@ class TimelineFoot(LineBar):
         if any(column.paused for column in columns):
             marks.add(PAUSE)
         segments = []
-        for mark, meaning in _MEANINGS:
+        for mark, meaning in MARK_MEANINGS:
             if mark in marks:
                 segments.append(Segment(self.lines.sign(mark), self.lines.mark_style(MARK_STYLES[mark])))
                 segments.append(Segment(f" {meaning}  ", self._style("dim")))
@@ -126,9 +112,3 @@ class TimelineFoot(LineBar):
     @property
     def _ascii(self) -> bool:
         return bool(getattr(self.app, "ascii", False))
-
-
-def batch_words(report: StepReport) -> str:
-    """`step 8812 · batch 2 · 2 tok`."""
-    tokens = sum(entry.num_prefill + entry.num_decode for entry in report.batch)
-    return f"step {report.step} · batch {len(report.batch)} · {tokens} tok"

@@ -13,12 +13,10 @@ from textual.strip import Strip
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.tui.inspector.timeline.column_cursor import ColumnCursor
 from pagedchat.tui.kit.owner_colors import owner_color, owner_colors
-from pagedchat.view.column_window import ColumnWindow
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.owners import owner_number
-from pagedchat.view.sentences.ascii_text import to_ascii
-from pagedchat.view.sentences.words import fit, short_label
-from pagedchat.view.step_columns import (
+from pagedchat.view.sentences.words import fit, short_label, to_ascii
+from pagedchat.view.timeline.columns import (
     DECODE,
     FORK,
     LAST_PREFILL,
@@ -29,6 +27,7 @@ from pagedchat.view.step_columns import (
     SWAPPED,
     WAITING,
 )
+from pagedchat.view.timeline.window import ColumnWindow
 
 MAX_LABEL = 14
 MIN_LABEL = 8

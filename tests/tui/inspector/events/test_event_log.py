@@ -6,12 +6,12 @@ from textual.pilot import Pilot
 from textual.widgets import Input, SelectionList
 
 from pagedchat.events import EngineDied
-from pagedchat.tui.inspector.events.event_kinds import MEANINGS, EventKindsScreen
+from pagedchat.tui.inspector.events.event_kinds import EventKindsScreen
 from pagedchat.tui.inspector.events.event_log import EventLog
 from pagedchat.tui.inspector.events.event_rows import EventLines
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sentences.event_filter import CHOSEN, FILTERS, EventFilter
-from pagedchat.view.sentences.event_lines import GROUPS, EventLine
+from pagedchat.view.sentences.event_lines import GROUPS, MEANINGS, EventLine
 from tests.scripted_reports import ScriptedEngine, pressed, story
 from tests.tui.inspector.inspector_app import WidgetApp, drawn
 

@@ -19,12 +19,13 @@ from pagedchat.events import (
     PrefixMissed,
 )
 from pagedchat.tui.inspector.pool.block_detail import BlockDetail
-from pagedchat.view.blocks.block_facts import block_facts
-from pagedchat.view.blocks.block_history import block_history
-from pagedchat.view.blocks.block_neighbours import in_chat, same_owners
-from pagedchat.view.blocks.block_page import page_lines
+from pagedchat.view.blocks.facts import block_facts
+from pagedchat.view.blocks.history import block_history
+from pagedchat.view.blocks.neighbours import in_chat, same_owners
+from pagedchat.view.blocks.page import page_lines
 from pagedchat.view.engine_view import EngineView
-from pagedchat.view.sentences.slot_text import cut, quote_token
+from pagedchat.view.sentences.token_text import quote_token
+from pagedchat.view.sentences.words import cut
 from tests.scripted_reports import ScriptedEngine, pressed, story
 
 SnapCompare = Callable[..., bool]

@@ -12,8 +12,8 @@ from pagedchat.engine.limits import EngineLimits
 from pagedchat.events import BlockPinned, BlocksWithheld, EngineDied
 from pagedchat.tui.inspector.pool.block_grid import BlockGrid
 from pagedchat.tui.inspector.pool.block_map import BlockMap
-from pagedchat.view.blocks.block_cells import COLOR_MODES, ColorMode
-from pagedchat.view.blocks.block_kinds import BlockKinds
+from pagedchat.view.blocks.kinds import COLOR_MODES, ColorMode
+from pagedchat.view.blocks.pool_kinds import BlockKinds
 from pagedchat.view.engine_view import EngineView
 from tests.scripted_reports import ScriptedEngine, pressed, ready, story
 from tests.tui.inspector.inspector_app import WidgetApp, drawn

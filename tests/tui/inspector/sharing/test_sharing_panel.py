@@ -5,8 +5,8 @@ import pytest
 from pagedchat.tui.inspector.sharing.sharing_panel import SharingPanel
 from pagedchat.tui.inspector.tables.block_tables import BlockTables
 from pagedchat.view.engine_view import EngineView
-from pagedchat.view.sharing.sharing import Saving, Twins
-from pagedchat.view.sharing.sharing_rows import ASCII, UNICODE, Chats, advice_rows, saving_rows
+from pagedchat.view.sharing.panel_rows import ASCII, UNICODE, Chats, advice_rows, saving_rows
+from pagedchat.view.sharing.savings import Saving, Twins
 from tests.scripted_reports import ScriptedEngine, story
 from tests.tui.inspector.inspector_app import WidgetApp, drawn
 

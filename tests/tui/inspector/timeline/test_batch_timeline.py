@@ -8,10 +8,9 @@ import pytest
 from pagedchat.events import RunState, Timings
 from pagedchat.tui.inspector.timeline.batch_timeline import BatchTimeline
 from pagedchat.tui.inspector.timeline.column_cursor import ColumnCursor
-from pagedchat.tui.inspector.timeline.phase_bar import fitting_phases, phase_cells
-from pagedchat.tui.inspector.timeline.timeline_foot import batch_words
 from pagedchat.view.engine_view import EngineView
-from pagedchat.view.sentences.step_phases import Phase, step_phases
+from pagedchat.view.timeline.phases import Phase, fitting_phases, phase_cells, step_phases
+from pagedchat.view.timeline.step_story import batch_words
 from tests.scripted_reports import ScriptedEngine, pressed, story
 from tests.tui.inspector.inspector_app import WidgetApp, drawn
 

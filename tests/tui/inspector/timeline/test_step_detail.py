@@ -9,7 +9,7 @@ from textual.pilot import Pilot
 from pagedchat.events import StepReport
 from pagedchat.tui.inspector.timeline.step_detail import StepDetail
 from pagedchat.view.engine_view import EngineView
-from pagedchat.view.sentences.step_story import find_report, step_story
+from pagedchat.view.timeline.step_story import find_report, step_story
 from tests.scripted_reports import ScriptedEngine, pressed, story
 from tests.tui.inspector.inspector_app import drawn
 

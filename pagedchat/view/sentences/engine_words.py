@@ -1,0 +1,69 @@
+"""The engine in words: what it does while it has no cache to look at, what it said that everybody should read."""
+
+from typing import NamedTuple
+
+from pagedchat.chat.sanitize import one_line, sanitize
+from pagedchat.events import EngineNotice, IntegrityBroken, LoadProgress
+from pagedchat.units import format_size
+from pagedchat.view.engine_view import EngineView
+
+
+def waiting_words(view: EngineView) -> str:
+    """Why there is nothing to inspect."""
+    if view.failure is not None:
+        return sanitize(f"{view.failure.message}\n{view.failure.hint}".rstrip())
+    if view.loading is not None:
+        return f"The engine is loading.\n{one_line(progress_words(view.loading))}"
+    return "The engine is starting."
+
+
+def progress_words(progress: LoadProgress) -> str:
+    """`reading weights · 12 of 48 tensors`."""
+    return f"{progress.message} · {progress_amount(progress)}" if progress.total else progress.message
+
+
+def progress_amount(progress: LoadProgress) -> str:
+    """`12 of 48 tensors`."""
+    if progress.unit == "B":
+        return f"{format_size(progress.done)} of {format_size(progress.total)}"
+    return f"{progress.done} of {progress.total} {progress.unit}".rstrip()
+
+
+class News(NamedTuple):
+    """A text to be shown for a while."""
+
+    text: str
+    bad: bool
+
+
+class EngineNews:
+    """Answers to commands, and that the engine's books disagree: each told once."""
+
+    def __init__(self, view: EngineView) -> None:
+        self._view = view
+        self._notice: EngineNotice | None = None
+        self._broken: IntegrityBroken | None = None
+
+    def take(self) -> list[News]:
+        """What is new since the last call."""
+        news: list[News] = []
+        notice, broken = self._view.notice, self._view.broken
+        if notice is not None and notice is not self._notice:
+            news.append(News(sanitize(f"{notice.message} {notice.hint}".strip()), notice.failed))
+        if broken is not None and broken is not self._broken:
+            news.append(_broken_news(broken))
+        self._notice, self._broken = notice, broken
+        return news
+
+
+def _broken_news(broken: IntegrityBroken) -> News:
+    where = f" All that is known is in {broken.dump}." if broken.dump else ""
+    reason = broken.message.rstrip(".")
+    return News(sanitize(f"The engine's books disagree since step {broken.step}: {reason}.{where}"), True)
+
+
+def exit_reason(exit_code: int | None) -> str:
+    """An exit status in words; negative ones are signals."""
+    if exit_code is None:
+        return "no exit status"
+    return f"signal {-exit_code}" if exit_code < 0 else f"exit status {exit_code}"

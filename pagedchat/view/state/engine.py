@@ -1,0 +1,172 @@
+"""The folded state of one engine: its cache, its last reports, what they tell in words and as columns. Pure."""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import replace
+from itertools import islice
+from types import MappingProxyType
+
+from pagedchat.engine.mirror import CacheMirror
+from pagedchat.events import BlockCopied, EngineReady, StepReport
+from pagedchat.view.sentences.event_lines import EventLine
+from pagedchat.view.sentences.narrator import Narrator
+from pagedchat.view.sentences.words import short_label
+from pagedchat.view.state.copying import mirror_copy, with_own_containers
+from pagedchat.view.state.rates import RateWindow
+from pagedchat.view.timeline.columns import StepColumns
+
+MAX_REPORTS = 4096
+MAX_ENTRIES = 200_000
+"""Batch entries in all reports kept: with large batches fewer reports are."""
+MAX_LINES = 5000
+LABEL_IN_LINES = 12
+"""Cells of a label in an event line."""
+FRESH_REPORTS = 30
+"""A copied block is shown as just copied for so many reports: a second or so of decoding."""
+
+_NOTHING: Mapping[int, bytes] = MappingProxyType({})
+
+
+class EngineState:
+    """One engine's reports, folded up to some moment.
+
+    Args:
+        info: what the engine said when it was ready.
+        name: sequence id -> what it is called.
+        mirror: the cache when the first report is folded; empty by default.
+        token_texts: token id -> its text in UTF-8, as far as it has been told.
+    """
+
+    def __init__(
+        self,
+        info: EngineReady,
+        name: Callable[[int], str],
+        mirror: CacheMirror | None = None,
+        token_texts: Mapping[int, bytes] = _NOTHING,
+    ) -> None:
+        self.info = info
+        self.name = name
+        self.mirror = mirror or CacheMirror(info.num_blocks, info.block_size, info.num_host_blocks)
+        self.paused = False
+        self.labels: Mapping[int, str] = {}
+        """What sequences were called then, where this is the past."""
+        self.history: deque[StepReport] = deque()
+        """The last reports, oldest first."""
+        self.lines: deque[EventLine] = deque(maxlen=MAX_LINES)
+        """The last event lines, oldest first."""
+        self.num_lines = 0
+        """Lines told so far, those forgotten included."""
+        self.columns = StepColumns()
+        """The last steps as columns of the batching timeline."""
+        self._num_entries = 0
+        self._copies: deque[tuple[int, int]] = deque()
+        """(number of the report, block that was copied into), of the last `FRESH_REPORTS` reports."""
+        self._rates = RateWindow()
+        self._narrator = Narrator(
+            self.mirror, lambda seq_id: short_label(name(seq_id), LABEL_IN_LINES), token_texts
+        )
+
+    # --- folding ------------------------------------------------------------------------------------
+
+    def set_paused(self, paused: bool) -> None:
+        """The scheduler was paused, or runs again."""
+        if paused and not self.paused:
+            self.columns.pause()
+        self.paused = paused
+
+    def fold(self, report: StepReport) -> None:
+        """Take in the next report."""
+        told = self._narrator.fold(report)
+        self.lines.extend(told)
+        self.num_lines += len(told)
+        self.columns.add(report, self.mirror)
+        self._rates.add(report)
+        self._remember(report)
+        self._note_copies(report, self.mirror.num_reports)
+
+    def _remember(self, report: StepReport) -> None:
+        self.history.append(report)
+        self._num_entries += len(report.batch)
+        while len(self.history) > MAX_REPORTS or self._num_entries > MAX_ENTRIES:
+            self._num_entries -= len(self.history.popleft().batch)
+
+    def _note_copies(self, report: StepReport, number: int) -> None:
+        self._copies.extend((number, event.dst) for event in report.events if isinstance(event, BlockCopied))
+        while self._copies and self._copies[0][0] <= number - FRESH_REPORTS:
+            self._copies.popleft()
+
+    def copy(self) -> "EngineState":
+        """The same state, to be folded on by itself."""
+        twin = copy(self)
+        twin.mirror = mirror_copy(self.mirror)
+        twin.history, twin.lines, twin._copies = self.history.copy(), self.lines.copy(), self._copies.copy()
+        twin.columns = with_own_containers(self.columns)
+        if columns := twin.columns.columns:  # a fork is marked in the last one afterwards
+            columns[-1] = replace(columns[-1], marks=columns[-1].marks.copy())
+        twin._rates = self._rates.copy()
+        twin._narrator = with_own_containers(self._narrator)
+        twin._narrator.mirror = twin.mirror
+        return twin
+
+    # --- reading ------------------------------------------------------------------------------------
+
+    @property
+    def step(self) -> int:
+        """Number of the last step that ran; 0 before the first."""
+        return self.history[-1].step if self.history else 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether any sequence is running, or queued to."""
+        if not self.history:
+            return False
+        queues = self.history[-1].queues
+        return bool(queues.waiting or queues.running or queues.swapped)
+
+    @property
+    def last_batch(self) -> int:
+        """Sequences in the last step's batch; 0 when there is nothing to run."""
+        if not self.busy:
+            return 0
+        return next((len(report.batch) for report in reversed(self.history) if report.batch), 0)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens generated per second over the last two seconds of report time; 0 when idle or paused."""
+        return self._rates.rate() if self.busy and not self.paused else 0.0
+
+    def sequence_rate(self, seq_id: int) -> float:
+        """The same of one sequence; 0 unless it is running."""
+        sequence = self.mirror.sequences.get(seq_id)
+        if sequence is None or sequence.status != "running" or self.paused:
+            return 0.0
+        return self._rates.sequence_rate(seq_id)
+
+    def fresh_copies(self) -> set[int]:
+        """Blocks in use into which copy-on-write has copied just now."""
+        return {block_id for _, block_id in self._copies if self.mirror.ref_counts[block_id]}
+
+    def recent_events(self, count: int) -> list[EventLine]:
+        """The last `count` event lines, oldest first."""
+        return list(islice(self.lines, max(0, len(self.lines) - count), None))
+
+    def blocks_of(self, seq_id: int) -> tuple[int, int]:
+        """How many device blocks a sequence has for itself, and how many it shares."""
+        table = self._table(seq_id)
+        counts = self.mirror.ref_counts
+        shared = sum(1 for block_id in table if counts[block_id] > 1)
+        return len(table) - shared, shared
+
+    def shared_with(self, seq_id: int) -> dict[int, int]:
+        """Other sequences that hold blocks of this one -> how many of them."""
+        found: dict[int, int] = {}
+        for block_id in self._table(seq_id):
+            for holder in self.mirror.holders[block_id]:
+                if holder != seq_id:
+                    found[holder] = found.get(holder, 0) + 1
+        return found
+
+    def _table(self, seq_id: int) -> list[int]:
+        sequence = self.mirror.sequences.get(seq_id)
+        return sequence.block_table if sequence else []

@@ -1,0 +1,197 @@
+"""The second half of the tour: what happens when blocks run out, and how a chat goes back."""
+
+from pagedchat.events import (
+    BlockEvicted,
+    BlocksFreed,
+    PrefixHit,
+    SequenceClosed,
+    SequencePreempted,
+    SequenceRewound,
+    SequenceScheduled,
+    StepReport,
+    SwappedIn,
+)
+from pagedchat.view.sentences.words import count
+from pagedchat.view.tour.script import Script, TourStep, Waiting, first_event, until
+from pagedchat.view.tour.sharing_steps import one_at_rest
+from pagedchat.view.tour.stage import Stage
+
+_SPARE = 1
+"""Blocks that a limit leaves over what is in use."""
+
+
+def _evict(stage: Stage) -> Script:
+    yield from one_at_rest(stage)
+    if len(stage.chats) < 2:
+        stage.ask(stage.open(), stage.prompt)
+    yield from until(lambda: not stage.busy)
+    leaving = stage.chats[-1]
+    stage.close(leaving)
+    yield from first_event(SequenceClosed, lambda event: event.seq_id == leaving.session_id)
+    num_cached = len(stage.mirror.cached_blocks)
+    limit = stage.in_use + _SPARE
+    stage.limit(limit)
+    evicted = yield from first_event(BlockEvicted, lambda event: True)
+    return (
+        f"There it is: {stage.blocks([evicted.block_id])}, the least recently used of "
+        f"{count(num_cached, 'cached block')}, lost its hash and its tokens; who needs them computes them again. "
+        f"The limit is {limit} of {stage.info.num_blocks} blocks now."
+    )
+
+
+def _preempt(stage: Stage) -> Script:
+    event = yield from _squeeze(stage)
+    taken = "were copied to host memory" if event.mode == "swap" else "are computed again when it goes on"
+    doing = "had to stop in the middle of its reply" if event.status != "parked" else "had been at rest"
+    return (
+        f"There it is: {stage.name(event.seq_id)} {_reason(stage, event)}. It {doing}; the keys and values of "
+        f"{count(event.num_tokens, 'token')} {taken}."
+    )
+
+
+def _reason(stage: Stage, event: SequencePreempted) -> str:
+    if event.for_seq_id == event.seq_id:
+        return "needed one more block, nobody else had any to give, and so it gave its own and waits"
+    return f"gave its blocks so that {stage.name(event.for_seq_id)} could go on"
+
+
+def _squeeze(stage: Stage) -> Waiting[SequencePreempted]:
+    """All its chats write while the pool has next to nothing left; a running one that gives way is shown first."""
+    stage.limit(None)
+    yield from one_at_rest(stage)
+    while len(stage.chats) < 2:
+        stage.ask(stage.open(), stage.prompt)
+    yield from until(lambda: not stage.busy)
+    stage.limit(stage.in_use + _SPARE)
+    for chat in stage.chats:
+        stage.ask(chat)
+    at_rest: SequencePreempted | None = None
+    while True:
+        report = yield
+        for event in _preemptions(report):
+            if event.status != "parked":
+                return event
+            at_rest = event
+        if at_rest is not None and not stage.busy:
+            return at_rest
+
+
+def _preemptions(report: StepReport | None) -> list[SequencePreempted]:
+    return [event for event in report.events if isinstance(event, SequencePreempted)] if report is not None else []
+
+
+def _come_back(stage: Stage) -> Script:
+    victim = _waiting_chat(stage)
+    while victim is None:
+        event = yield from _squeeze(stage)
+        victim = event.seq_id if event.status != "parked" else None  # one at rest has no reason to return
+    stage.limit(None)
+    while True:
+        report = yield
+        back = _returned(stage, report, victim)
+        if back is not None:
+            return back
+
+
+def _waiting_chat(stage: Stage) -> int | None:
+    """A chat of the tour that was made to give way and has not come back."""
+    for chat in stage.chats:
+        sequence = stage.sequence(chat)
+        if sequence is not None and sequence.status in ("waiting", "swapped") and not sequence.block_table:
+            return chat.session_id
+    return None
+
+
+def _returned(stage: Stage, report: StepReport | None, seq_id: int) -> str | None:
+    if report is None:
+        return None
+    for event in report.events:
+        if isinstance(event, SwappedIn) and event.seq_id == seq_id:
+            return (
+                f"There it is: {stage.name(seq_id)} came back from host {stage.blocks(event.host_block_ids)} into "
+                f"{stage.blocks(event.block_ids)}. {_copied_words(event)} Nothing was computed again."
+            )
+    scheduled = any(isinstance(event, SequenceScheduled) and event.seq_id == seq_id for event in report.events)
+    return _recomputed_words(stage, report, seq_id) if scheduled else None
+
+
+def _recomputed_words(stage: Stage, report: StepReport, seq_id: int) -> str:
+    found = sum(
+        event.num_tokens for event in report.events if isinstance(event, PrefixHit) and event.seq_id == seq_id
+    )
+    computed = sum(entry.num_prefill for entry in report.batch if entry.seq_id == seq_id)
+    cached = f"{count(found, 'token')} were still in the cache, and " if found else ""
+    return (
+        f"There it is: {stage.name(seq_id)} runs again: {cached}{count(computed, 'token')} had to be computed a "
+        "second time in this step. Started with --preemption-mode swap, the engine would have copied its blocks to "
+        "host memory and back instead."
+    )
+
+
+def _copied_words(event: SwappedIn) -> str:
+    num_copied, total = sum(event.copied), len(event.copied)
+    if num_copied == total:
+        return "All of them were copied."
+    return f"{num_copied} of {total} were copied; the others were still on the device, found by their hash."
+
+
+def _rewind(stage: Stage) -> Script:
+    stage.limit(None)
+    chat = yield from one_at_rest(stage)
+    yield from until(lambda: stage.ask_again(chat))
+    seq_id = chat.session_id
+    while True:
+        report = yield
+        rewound = _rewound(report, seq_id)
+        if report is not None and rewound is not None:
+            num_freed = sum(
+                len(event.block_ids)
+                for event in report.events
+                if isinstance(event, BlocksFreed) and event.seq_id == seq_id
+            )
+            return (
+                f"There it is: {stage.name(seq_id)} was cut back to its first {count(rewound.length, 'token')}; "
+                f"{count(num_freed, 'block')} past the cut went back. The prompt before the cut stays "
+                "computed, so the new reply begins at once."
+            )
+
+
+def _rewound(report: StepReport | None, seq_id: int) -> SequenceRewound | None:
+    events = report.events if report is not None else ()
+    return next((event for event in events if isinstance(event, SequenceRewound) and event.seq_id == seq_id), None)
+
+
+STEPS = (
+    TourStep(
+        "An eviction",
+        "The tour closes one of its chats. Full blocks that nobody holds stay findable, as cached blocks, in "
+        "case a prompt begins alike. Then a limit is put on the pool (/limit does it too), and cached blocks are "
+        "the first to go, the least recently used one foremost.",
+        "a cached block to be evicted",
+        _evict,
+    ),
+    TourStep(
+        "A preemption",
+        "The pool now has one block more than is in use, and all chats of the tour write at once. When nothing is "
+        "free and nothing cached, chats at rest give their blocks first, then the newest of those that run. "
+        "Nothing crashes, and no text is lost.",
+        "a chat to give way",
+        _preempt,
+    ),
+    TourStep(
+        "A swap, or a recomputation",
+        "A chat that gave way has to get its tokens back before it can go on. With --preemption-mode swap they "
+        "were copied to host memory and are copied back; with recompute they are computed again. The limit is "
+        "lifted now, so that it can return.",
+        "the chat to return",
+        _come_back,
+    ),
+    TourStep(
+        "A rewind",
+        "To ask again (^G) is to rewind: the sequence is cut back to the end of the prompt, the blocks past the "
+        "cut are dropped, and another reply is written. A block that is cut in the middle stays, and is copied "
+        "first if somebody shares it.",
+        "the rewind",
+        _rewind,
+    ),
+)

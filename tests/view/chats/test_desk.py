@@ -1,0 +1,147 @@
+import pytest
+
+from pagedchat.chat.session import Turn
+from pagedchat.engine.sampling_params import SamplingOverrides
+from pagedchat.events import BlockCopied, EngineDied, RequestFailed, RequestFinished, RequestStarted, TextDelta
+from pagedchat.service.commands import Close, Focus, Fork, Generate, Stop
+from pagedchat.view.chats.desk import ChatDesk
+from pagedchat.view.options import UiOptions
+from tests.fakes_tui import READY, finished, report
+
+
+@pytest.fixture
+def sent():
+    return []
+
+
+@pytest.fixture
+def desk(sent):
+    desk = ChatDesk(sent.append, UiOptions(overrides=SamplingOverrides(temperature=0.5), system="Be brief."))
+    desk.apply(READY)
+    return desk
+
+
+def reply(desk, generate, text):
+    ids = generate.session_id, generate.request_id
+    desk.apply(RequestStarted(*ids, 5, 0))
+    desk.apply(TextDelta(*ids, text, 1))
+
+
+def test_submit_sends_all_turns(desk, sent):
+    chat = desk.new()
+    desk.submit(chat, "Tell me a sea story.")
+    turns = [Turn("system", "Be brief."), Turn("user", "Tell me a sea story.")]
+    assert sent == [Generate(1, 1, turns, SamplingOverrides(temperature=0.5), False)]
+    assert chat.label == "1 Tell me a sea"
+
+
+def test_queued_prompt_is_sent_after_the_reply(desk, sent):
+    chat = desk.new()
+    for prompt in ("one", "two", "three"):
+        desk.submit(chat, prompt)
+    assert len(sent) == 1
+    for index in range(3):
+        reply(desk, sent[index], "answer")
+        desk.apply(finished(sent[index]))
+    assert [command.turns[-1].text for command in sent] == ["one", "two", "three"]
+    assert [len(command.turns) for command in sent] == [2, 4, 6]
+
+
+def test_events_of_a_request_that_is_over_change_nothing(desk, sent):
+    chat = desk.new()
+    desk.submit(chat, "one")
+    desk.stop(chat)
+    assert sent[1:] == [Stop(1)]
+    version = chat.version
+    reply(desk, sent[0], "late")
+    desk.apply(finished(sent[0]))
+    assert (chat.version, chat.entries) == (version, [])
+
+
+def test_numbers_are_reused(desk, sent):
+    first, second = desk.new(), desk.new()
+    desk.close(first)
+    assert sent == [Close(1)]
+    assert [chat.session_id for chat in (desk.new(), second)] == [1, 2]
+
+
+def test_fork_stands_to_the_right_and_has_a_name_of_its_own(desk, sent):
+    chat, other = desk.new(), desk.new()
+    desk.submit(chat, "tale")
+    child = desk.fork(chat)
+    grandchild = desk.fork(child)
+    assert desk.chats == [chat, child, grandchild, other]
+    assert [item.name for item in desk] == ["tale", "tale⑂a", "tale⑂b", ""]
+    assert sent[1:] == [Fork(1, 3, 2), Fork(3, 4, 3)]
+
+
+def test_fork_in_mid_reply_takes_the_engine_s_word_for_its_text(desk, sent):
+    chat = desk.new()
+    desk.submit(chat, "tale")
+    reply(desk, sent[0], "The boat")
+    child = desk.fork(chat)
+    desk.apply(TextDelta(1, 1, " left", 3))
+    desk.apply(RequestStarted(2, 2, 5, 5))
+    desk.apply(TextDelta(2, 2, "The boat left", 3))
+    desk.apply(TextDelta(2, 2, " at dawn", 5))
+    assert (chat.open_text, child.open_text) == ("The boat left", "The boat left at dawn")
+
+
+def test_fork_of_a_refused_request_gives_the_prompt_back(desk):
+    chat = desk.new()
+    desk.submit(chat, "tale")
+    child = desk.fork(chat)
+    desk.apply(RequestFailed(1, 1, "Too long.", ""))
+    desk.apply(RequestFinished(2, 2, "stop", 0, 0, 0, 0.0, 0.0))
+    assert (child.entries, child.take_returned()) == ([], "tale")
+
+
+def test_broadcast_reaches_every_chat(desk, sent):
+    for _ in range(3):
+        desk.new()
+    desk.broadcast("hello")
+    assert [(command.session_id, command.turns[-1].text) for command in sent] == [(n, "hello") for n in (1, 2, 3)]
+
+
+def test_full_context_is_said_and_nothing_more_is_sent(desk, sent):
+    chat = desk.new()
+    desk.submit(chat, "one")
+    desk.submit(chat, "two")
+    reply(desk, sent[0], "long")
+    desk.apply(RequestFinished(1, 1, "length", 2000, 0, 48, 0.1, 1.0))
+    assert chat.notice.message == "The context is full: 2048 of 2048 tokens."
+    assert len(sent) == 1
+    assert (list(chat.queue), chat.take_returned()) == ([], "two")
+
+
+def test_dead_engine_interrupts_what_was_running(desk, sent):
+    running, idle = desk.new(), desk.new()
+    desk.submit(running, "one")
+    reply(desk, sent[0], "half")
+    desk.apply(EngineDied(-9, "", True))
+    assert (running.state, idle.state) == ("interrupted", "idle")
+    desk.apply(READY)
+    desk.submit(running, "go on")
+    assert [turn.text for turn in sent[-1].turns] == ["Be brief.", "one", "half", "go on"]
+
+
+@pytest.mark.parametrize(("restarting", "state"), [(True, "queued"), (False, "interrupted")])
+def test_a_prompt_the_engine_had_not_begun_with_waits_for_the_next_engine(desk, sent, restarting, state):
+    chat = desk.new()
+    desk.submit(chat, "one")
+    desk.apply(EngineDied(-9, "", restarting=restarting))
+    assert chat.state == state
+    reply(desk, sent[0], "answer")
+    assert (chat.open_text == "answer") == restarting
+
+
+def test_focus_is_told_once(desk, sent):
+    chat = desk.new()
+    desk.focus(chat)
+    desk.focus(chat)
+    assert sent == [Focus(1)]
+
+
+def test_copies_on_write_are_counted(desk):
+    desk.apply(report(1, [BlockCopied(2, 0, 3, 4, 9), BlockCopied(2, 1, 5, 6, 1)]))
+    assert (desk.copies[2], desk.copies[1]) == (2, 0)

@@ -1,0 +1,192 @@
+"""Events in words: what happened, to whom, why, and which blocks a line leads to."""
+
+import msgspec
+import pytest
+
+from pagedchat import events as ev
+from pagedchat.engine.mirror import CacheMirror
+from pagedchat.view.sentences.event_lines import GROUPS, EventLine
+from pagedchat.view.sentences.narrator import Narrator
+from pagedchat.view.sentences.words import milliseconds
+from tests.scripted_reports import ScriptedEngine, pressed, story
+
+TEXTS = {1: b"You", 2: b" are", 3: b" the", 4: b" a", 5: b" pirate", 6: b"\xf0\x9f", 7: b"\n", 8: b"\x1b[31m"}
+
+
+def words(engine: ScriptedEngine, *kinds: str) -> list[str]:
+    return [str(line) for line in engine.view.lines if line.kind in kinds]
+
+
+def report(*happened: ev.CacheEvent, timings: ev.Timings | None = None) -> ev.StepReport:
+    pool = ev.PoolCounts(8, 8, 0, 0, 0, 0, 0, 0)
+    queues, times = ev.QueueLengths(0, 0, 0, 0), timings or ev.Timings()
+    return ev.StepReport(3, 0.1, [], list(happened), pool, queues, times, ev.Counters())
+
+
+def tell(*happened: ev.CacheEvent) -> EventLine:
+    """The last line about these events, told to a pool of 8 blocks of 4 by somebody who knows the tokens' texts."""
+    narrator = Narrator(CacheMirror(8, 4), lambda seq_id: f"chat{seq_id}", TEXTS)
+    return narrator.fold(report(*happened))[-1]
+
+
+def opened(tokens: list[int], *blocks: int) -> list[ev.CacheEvent]:
+    """Sequence 1 with these tokens and blocks, the first of them findable."""
+    cached = [ev.BlockCached(blocks[0], b"h")] if blocks else []
+    given = [ev.BlockAllocated(1, block) for block in blocks]
+    return [ev.SequenceOpened(1), ev.SequenceExtended(1, tokens, 0), *given, *cached]
+
+
+# --- what the engine does -----------------------------------------------------------------------------
+
+
+def test_a_fork_copies_nothing_and_the_first_write_copies_one_block() -> None:
+    assert words(story(), "FORK", "COW") == [
+        "19 FORK 1 tale → 2 tale⑂a: 25 blocks shared, 0 copied",
+        "19 COW 1 tale wrote 031 (ref 2) → 032, 1 slot",
+    ]
+
+
+def test_allocations_of_one_sequence_share_a_line() -> None:
+    assert words(story(), "ALLOC")[:4] == [
+        "1 ALLOC 1 tale +8: 000 001 002 003 …",
+        "2 ALLOC 1 tale +8: 008 009 010 011 …",
+        "3 ALLOC 1 tale +8: 016 017 018 019 …",
+        "13 ALLOC 3 code +6: 024 025 026 027 …",
+    ]
+
+
+def test_preemption_by_swap_is_told_with_its_cost_its_gain_and_who_needed_the_room() -> None:
+    assert words(pressed("swap"), "SWAP", "PREEMPT", "RESUME", "EVICT") == [
+        "14 SWAP 3 tale⑂ 5 blocks out, 5 copied: h000 h001 h002 h003 …",
+        "14 PREEMPT 3 tale⑂: −20 tokens to host memory, +2 blocks for 1 tale",
+        "15 SWAP 3 tale⑂ 5 blocks in, 0 copied: 000 001 002 007 …",
+        "15 RESUME 3 tale⑂: back from host memory with 5 blocks, nothing to recompute",
+    ]
+
+
+def test_preemption_by_recomputation_finds_again_what_is_still_there() -> None:
+    assert words(pressed("recompute"), "FREE", "PREEMPT", "HIT", "RESUME") == [
+        "14 FREE 3 tale⑂ −5: 010 005 002 001 …",
+        "14 PREEMPT 3 tale⑂: −20 tokens to be computed again, +2 blocks for 1 tale",
+        "15 HIT 3 tale⑂ found 20 tokens in 5 blocks: 000 001 002 007 …",
+        "15 RESUME 3 tale⑂: recomputes 0 tokens, 20 found in the cache",
+    ]
+
+
+def test_without_a_cache_all_is_computed_again() -> None:
+    engine = ScriptedEngine(num_blocks=6, block_size=4, enable_prefix_caching=False, max_num_batched_tokens=16)
+    engine.ask(1, 9, max_tokens=9)
+    engine.ask(2, 7, max_tokens=9)
+    engine.run(14)
+    lost = next(line for line in words(engine, "PREEMPT") if "seq 2" in line)
+    number = lost.partition("−")[2].partition(" ")[0]
+    assert f"seq 2: recomputes {number} tokens" in "\n".join(words(engine, "RESUME"))
+
+
+def test_rewind_park_evict_and_close_are_told() -> None:
+    engine = ScriptedEngine(num_blocks=3, block_size=4)
+    engine.view.token_texts.update({1000 + i: f" w{i}".encode() for i in range(8)})
+    engine.ask(1, 8, max_tokens=1)
+    engine.run()
+    engine.core.rewind(1, 5)
+    engine.core.close(1)
+    engine.ask(2, 11, max_tokens=1)
+    engine.run()
+    assert words(engine, "PARK", "REWIND", "CLOSE", "EVICT", "FREE") == [
+        "1 PARK seq 1 (length), keeps its blocks",
+        "2 REWIND seq 1 cut to 5 tokens",
+        "2 FREE seq 1 −2: 001 000",
+        "2 CLOSE seq 1",
+        '2 EVICT cached block 001, least recently used, held " w4 w5 w6 w7"',
+        '2 EVICT cached block 000, least recently used, held " w0 w1 w2 w3"',
+        "2 PARK seq 2 (length), keeps its blocks",
+    ]
+
+
+def test_step_lines_give_batch_tokens_and_phases() -> None:
+    line = story().view.recent_events(1)[0]
+    assert (line.step, line.kind, line.group, line.text) == (
+        30,
+        "STEP",
+        "steps",
+        "b3 3 tok  forward 3.1  sample .4 ms",
+    )
+    assert line.seq_ids == (1, 2, 4)
+
+
+def test_every_line_has_a_known_group() -> None:
+    for engine in (story(), pressed("swap"), pressed("recompute")):
+        assert {line.kind for line in engine.view.lines} <= set(GROUPS)
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.0002, ".2"), (0.0031, "3.1"), (0.042, "42"), (0.00996, "10")])
+def test_milliseconds_are_short(seconds: float, text: str) -> None:
+    assert milliseconds(seconds) == text
+
+
+# --- causes in words ----------------------------------------------------------------------------------
+
+
+def test_a_miss_names_the_first_token_that_differs_and_what_comes_before_it() -> None:
+    happened = [*opened([1, 2, 3, 5], 0), ev.PrefixMissed(1, 2, 3, 4, 6)]
+    line = tell(*happened)
+    assert str(line) == '3 MISS chat1 differs at token 2: " the" not " a" (block 006), after "You are"'
+    assert (line.seq_ids, line.block_ids) == ((1,), (6,))
+
+
+@pytest.mark.parametrize(
+    ("position", "text"),
+    [(16, "chat1: nothing cached continues after token 16"), (0, "chat1: nothing cached begins as it does")],
+)
+def test_a_miss_where_nothing_cached_comes_after(position: int, text: str) -> None:
+    assert tell(*opened([1, 2, 3, 5]), ev.PrefixMissed(1, position, 3, -1, -1)).text == text
+
+
+def test_a_token_whose_text_is_not_known_is_told_by_its_number() -> None:
+    line = tell(*opened([1, 2, 3, 5], 0), ev.PrefixMissed(1, 0, 3, 99, 6))
+    assert line.text == 'chat1 differs at token 0: " the" not "#99" (block 006)'
+
+
+def test_text_of_tokens_is_one_line_and_commands_no_terminal() -> None:
+    line = tell(*opened([7, 8, 6, 5], 2), ev.BlocksFreed(1, [2]), ev.BlockEvicted(2))
+    assert line.text == 'cached block 002, least recently used, held "⏎\ufffd pirate"'
+
+
+def test_pins_are_told_with_what_they_keep() -> None:
+    kept = tell(*opened([1, 2, 3, 5], 2), ev.BlockPinned(2))
+    assert (kept.kind, kept.text, kept.block_ids) == ("PIN", 'block 002 stays: "You are the pirate"', (2,))
+    freed = tell(*opened([1, 2, 3, 5], 2), ev.BlockPinned(2), ev.BlockUnpinned(2))
+    assert (freed.kind, freed.text) == ("UNPIN", "block 002 may be evicted again")
+
+
+def test_a_limit_tells_what_is_left_of_the_pool() -> None:
+    taken = tell(ev.BlocksWithheld([7, 6]), ev.BlocksWithheld([5]))
+    assert (taken.kind, taken.text) == ("LIMIT", "5 of 8 blocks in the pool; 1 block withheld: 005")
+    given = tell(ev.BlocksWithheld([7, 6, 5]), ev.BlocksReturned([5, 6]))
+    assert (given.text, given.block_ids) == ("7 of 8 blocks in the pool; 2 blocks returned: 005 006", (5, 6))
+
+
+def test_a_preemption_under_a_limit_says_so() -> None:
+    line = tell(
+        ev.BlocksWithheld([7, 6]),
+        *opened([1, 2, 3, 5], 0),
+        ev.BlocksFreed(1, [0]),
+        ev.SequencePreempted(1, "recompute", 4, 1, "waiting"),
+    )
+    assert line.text == "chat1: −4 tokens to be computed again, +1 block, limit 6"
+
+
+def test_lines_know_their_blocks_and_sequences() -> None:
+    by_kind = {line.kind: line for line in story().view.lines}
+    assert by_kind["COW"].block_ids == (32, 31)
+    assert by_kind["FORK"].seq_ids == (1, 2)
+    assert len(by_kind["FORK"].block_ids) == 25
+    assert by_kind["ALLOC"].block_ids == (39,)
+
+
+def test_attention_is_told_apart_from_the_products_where_it_was_measured() -> None:
+    timings = ev.Timings(schedule=0.0002, launch=0.0001, forward=0.003, attention=0.0009)
+    told = report(ev.SequenceOpened(1), ev.BlockAllocated(1, 0), timings=timings)
+    told = msgspec.structs.replace(told, batch=[ev.BatchEntry(1, 1, 0, [])])
+    line = Narrator(CacheMirror(8, 4), str).fold(told)[-1]
+    assert line.text == "b1 1 tok  schedule .2  launch .1  attention .9  products 2.1 ms"
