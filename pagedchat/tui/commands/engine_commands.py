@@ -9,8 +9,7 @@ import math
 from pagedchat.service.commands import Evict, FlushCache, Pause, Pin, Resume, SetLimit, SetPace, StepOnce, Unpin
 from pagedchat.tui.commands.context import CommandContext
 from pagedchat.tui.commands.figures import engine_text
-from pagedchat.tui.commands.slash_command import CommandError, SlashCommand
-from pagedchat.tui.commands.syntax import no_argument, whole_number
+from pagedchat.tui.commands.slash_command import CommandError, SlashCommand, no_argument, whole_number
 
 MAX_STEPS = 100_000
 MAX_PACE_MS = 60_000

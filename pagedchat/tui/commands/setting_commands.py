@@ -5,8 +5,7 @@ from pagedchat.errors import InvalidValueError
 from pagedchat.tui.chat.layout import LAYOUTS
 from pagedchat.tui.commands.context import CommandContext
 from pagedchat.tui.commands.figures import settings_text
-from pagedchat.tui.commands.slash_command import CommandError, SlashCommand
-from pagedchat.tui.commands.syntax import first_word, no_argument, whole_number
+from pagedchat.tui.commands.slash_command import CommandError, SlashCommand, first_word, no_argument, whole_number
 
 SETTINGS = {
     "temp": "temperature",
