@@ -25,11 +25,9 @@ from pagedchat.tui.chat.engine_status import engine_status
 from pagedchat.tui.chat.screen import ChatScreen
 from pagedchat.tui.garbage import Garbage
 from pagedchat.tui.inspector.inspector_messages import InspectorMessages
-from pagedchat.tui.kit.confirm import ConfirmScreen
-from pagedchat.tui.kit.draw_turns import DrawTurns, Part
-from pagedchat.tui.kit.terminal_keys import teach_terminal_keys
-from pagedchat.tui.kit.too_small import TooSmallScreen
-from pagedchat.tui.kit.work import start_work
+from pagedchat.tui.kit.draw_turns import DrawTurns, ScreenPart
+from pagedchat.tui.kit.front_screens import ConfirmScreen, TooSmallScreen
+from pagedchat.tui.kit.textual_quirks import start_work, teach_terminal_keys
 from pagedchat.tui.messages import EngineStateChanged
 from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.chats.layout import LAYOUTS, MIN_SIZE, WIDE_ENOUGH_FOR_PANEL
@@ -134,7 +132,7 @@ class PagedChatApp(InspectorMessages, App[None]):
 
     # --- drawing ------------------------------------------------------------------------------------
 
-    def _changed_parts(self) -> Iterator[Part]:
+    def _changed_parts(self) -> Iterator[ScreenPart]:
         """What there is to draw while the engine works; nothing while it does not."""
         if not self.screen_stack:
             return  # the program is being left
@@ -142,14 +140,14 @@ class PagedChatApp(InspectorMessages, App[None]):
         if not self.bridge.take_dirty() and not (waits and self.clock() >= self._drawn_at + WAITING_SECONDS):
             return
         self._drawn_at = self.clock()
-        yield Part(self._chats, self._follow_engine)
+        yield ScreenPart(self._chats, self._follow_engine)
         if self._chats.is_current:
             yield from self._chats.parts()
         top = self.screen
         if top is not self._chats and hasattr(top, "parts"):
             yield from top.parts()
         elif top is not self._chats and hasattr(top, "refresh_view"):
-            yield Part(top, top.refresh_view)
+            yield ScreenPart(top, top.refresh_view)
 
     @on(EngineStateChanged)
     def _engine_state_changed(self) -> None:
@@ -196,7 +194,7 @@ class PagedChatApp(InspectorMessages, App[None]):
         too_small = event.size.width < columns or event.size.height < rows
         shown = isinstance(self.screen, TooSmallScreen)
         if too_small and not shown:
-            self.push_screen(TooSmallScreen())
+            self.push_screen(TooSmallScreen(columns, rows))
         elif shown and not too_small:
             self.pop_screen()
 

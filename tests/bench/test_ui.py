@@ -13,9 +13,8 @@ import pytest
 from pagedchat.bench.ui.arguments import add_ui_bench
 from pagedchat.bench.ui.long_chats import LongChats
 from pagedchat.bench.ui.main import run_ui_bench
-from pagedchat.bench.ui.script import VARIABLE, Script, inherited_script
+from pagedchat.bench.ui.script import VARIABLE, Script, StepCounter, inherited_script
 from pagedchat.bench.ui.slowdown import SlowdownResult
-from pagedchat.bench.ui.step_counter import StepCounter
 from pagedchat.bench.ui.terminal import Terminal
 from pagedchat.cli.options import Parser, parse_args
 from pagedchat.errors import InvalidValueError, PagedChatError
@@ -80,7 +79,7 @@ def test_program_that_fails_is_reported() -> None:
 def test_steps_counted_in_one_process_are_read_in_another(tmp_path: Path) -> None:
     counter = StepCounter(tmp_path / "steps")
     counting = (
-        "import sys; from pathlib import Path; from pagedchat.bench.ui.step_counter import StepCounter;"
+        "import sys; from pathlib import Path; from pagedchat.bench.ui.script import StepCounter;"
         "counter = StepCounter(Path(sys.argv[1])); [counter.add() for _ in range(5)]"
     )
     subprocess.run([sys.executable, "-c", counting, str(tmp_path / "steps")], check=True)

@@ -14,10 +14,9 @@ from pagedchat.events import EngineDied, EngineFailed, LoadProgress, RequestFail
 from pagedchat.service.commands import Close, Fork, Generate, Pause, Resume, StepOnce, Stop
 from pagedchat.tui.app import PagedChatApp, UiOptions, run_app
 from pagedchat.tui.chat.chat_pane import ChatPane
-from pagedchat.tui.chat.status_banner import StatusBanner
+from pagedchat.tui.chat.engine_status import StatusBanner
 from pagedchat.tui.help import HelpScreen
-from pagedchat.tui.kit.confirm import ConfirmScreen
-from pagedchat.tui.kit.too_small import TooSmallScreen
+from pagedchat.tui.kit.front_screens import ConfirmScreen, TooSmallScreen
 from tests.fakes_tui import READY, FakeEngineLink, finished, prefill
 
 WIDE = (120, 40)

@@ -16,7 +16,7 @@ from textual.app import App, ComposeResult
 from pagedchat.bench.ui.long_chats import LongChats
 from pagedchat.tui.inspector.panel import InspectorPanel
 from pagedchat.tui.inspector.pool.block_map import BlockMap
-from pagedchat.tui.kit.work import start_work
+from pagedchat.tui.kit.textual_quirks import start_work
 from pagedchat.view.engine_view import EngineView
 
 STEPS_PER_FRAME = 2

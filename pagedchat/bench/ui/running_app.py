@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from pagedchat.bench.ui.script import Script
-from pagedchat.bench.ui.step_counter import StepCounter
+from pagedchat.bench.ui.script import Script, StepCounter
 from pagedchat.bench.ui.terminal import Terminal
 from pagedchat.errors import PagedChatError
 

@@ -1,12 +1,17 @@
-"""What the processes of a UI benchmark agree on, handed from one to the next through the environment.
+"""What the processes of a UI benchmark agree on, and the one number that passes between them while they run.
 
-The controller starts the program in a terminal, the program starts the engine; each inherits the script.
+The controller starts the program in a terminal, the program starts the engine; each inherits the script, through
+the environment.
 """
 
+import mmap
 import os
+import struct
 from pathlib import Path
 
 import msgspec
+
+_NUMBER = struct.Struct("=Q")
 
 VARIABLE = "PAGEDCHAT_BENCH_SCRIPT"
 PROMPT = "Go on with the story."
@@ -41,3 +46,29 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
 def inherited_script() -> Script:
     """The script that this process was started with."""
     return msgspec.json.decode(os.environ[VARIABLE], type=Script)
+
+
+class StepCounter:
+    """A number in a file that one process counts up and another reads, without either waiting for the other.
+
+    It is eight bytes of shared memory; the file is made if it is missing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        with path.open("a+b") as file:
+            file.truncate(_NUMBER.size)
+            self._memory = mmap.mmap(file.fileno(), _NUMBER.size)
+
+    @property
+    def value(self) -> int:
+        """The number now."""
+        (value,) = _NUMBER.unpack_from(self._memory)
+        return int(value)
+
+    def add(self) -> None:
+        """One more. Only one process may do so."""
+        _NUMBER.pack_into(self._memory, 0, self.value + 1)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._memory.close()

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from tokenizers import Tokenizer
 
 from pagedchat import bundled
-from pagedchat.bench.ui.script import inherited_script
-from pagedchat.bench.ui.step_counter import StepCounter
+from pagedchat.bench.ui.script import StepCounter, inherited_script
 from pagedchat.config import EngineConfig
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import ModelRunnerOutput, ScheduledSequence, SchedulerOutput

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 from textual.widget import Widget
 
-from pagedchat.tui.kit.lines import FAINT, MUTED, Part, join, text
+from pagedchat.tui.kit.lines import FAINT, MUTED, LinePart, join, text
 
 if TYPE_CHECKING:
     from pagedchat.tui.commands.registry import Candidate
@@ -37,6 +37,8 @@ def hints_line(candidates: "list[Candidate]", width: int) -> Content:
     """As many as fit, in order."""
     if len(candidates) == 1:
         only = candidates[0]
-        return join([Part(0, text(only.label, "bold $text-primary")), Part(1, text(only.help, MUTED))], width)
-    parts = [Part(rank, text(candidate.label, "$text-primary")) for rank, candidate in enumerate(candidates)]
-    return join([*parts, Part(len(parts), text("Tab completes", FAINT))], width)
+        return join(
+            [LinePart(0, text(only.label, "bold $text-primary")), LinePart(1, text(only.help, MUTED))], width
+        )
+    parts = [LinePart(rank, text(candidate.label, "$text-primary")) for rank, candidate in enumerate(candidates)]
+    return join([*parts, LinePart(len(parts), text("Tab completes", FAINT))], width)

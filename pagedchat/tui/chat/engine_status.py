@@ -3,10 +3,11 @@
 from typing import Literal, NamedTuple
 
 from textual.content import Content
+from textual.widget import Widget
 
 from pagedchat.chat.sanitize import one_line, sanitize
 from pagedchat.events import EngineDied, EngineFailed, IntegrityBroken, LoadProgress
-from pagedchat.tui.kit.lines import FAINT, MUTED, Part, bar, join, text
+from pagedchat.tui.kit.lines import FAINT, MUTED, LinePart, bar, join, text
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sentences.engine_words import exit_reason, progress_amount
 from pagedchat.view.state.invariant import picture_holds
@@ -19,6 +20,44 @@ class Status(NamedTuple):
 
     look: Literal["none", "loading", "died", "failed", "broken"]
     content: Content
+
+
+class StatusBanner(Widget):
+    """Takes no room while there is nothing to say."""
+
+    DEFAULT_CSS = """
+    StatusBanner {
+        height: auto;
+        padding: 0 1;
+        display: none;
+        &.-loading { display: block; background: $primary 15%; }
+        &.-died { display: block; background: $warning 25%; }
+        &.-broken { display: block; background: $error 25%; }
+        &.-failed {
+            display: block;
+            padding: 1 2;
+            border: round $error;
+            background: $error 10%;
+        }
+    }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._status = Status("none", Content(""))
+
+    def show(self, status: Status) -> None:
+        """Show this status from now on."""
+        if status == self._status:
+            return
+        height_changed = status.look != self._status.look or status.look == "failed"
+        self._status = status
+        self.set_classes("" if status.look == "none" else f"-{status.look}")
+        self.refresh(layout=height_changed)
+
+    def render(self) -> Content:
+        """The banner's text."""
+        return self._status.content
 
 
 def engine_status(view: EngineView, died: EngineDied | None, elapsed: float, width: int) -> Status:
@@ -41,13 +80,13 @@ def engine_status(view: EngineView, died: EngineDied | None, elapsed: float, wid
 def loading_line(progress: LoadProgress | None, elapsed: float, width: int) -> Content:
     """Stage, bar and seconds. Prompts may be written meanwhile."""
     message = one_line(progress.message) if progress else "Starting the engine"
-    parts = [Part(0, text(message or "Loading", "bold"))]
+    parts = [LinePart(0, text(message or "Loading", "bold"))]
     if progress is not None and progress.total > 0:
         share = progress.done / progress.total
-        parts.append(Part(2, bar(share, _BAR_CELLS, "$primary")))
-        parts.append(Part(1, text(progress_amount(progress), MUTED)))
-    parts.append(Part(3, text(f"{elapsed:.0f} s", MUTED)))
-    parts.append(Part(4, text("write already; it is sent when the engine is ready", FAINT)))
+        parts.append(LinePart(2, bar(share, _BAR_CELLS, "$primary")))
+        parts.append(LinePart(1, text(progress_amount(progress), MUTED)))
+    parts.append(LinePart(3, text(f"{elapsed:.0f} s", MUTED)))
+    parts.append(LinePart(4, text("write already; it is sent when the engine is ready", FAINT)))
     return join(parts, width)
 
 
@@ -65,18 +104,18 @@ def _died(died: EngineDied, progress: LoadProgress | None, width: int) -> Conten
     if died.restarting and progress is not None:
         next_step = f"{one_line(progress.message)} …"
     parts = [
-        Part(0, text(f"The engine ended ({exit_reason(died.exit_code)})", "bold")),
-        Part(1, text(next_step)),
-        Part(2, text("the chats are kept", MUTED)),
+        LinePart(0, text(f"The engine ended ({exit_reason(died.exit_code)})", "bold")),
+        LinePart(1, text(next_step)),
+        LinePart(2, text("the chats are kept", MUTED)),
     ]
     return join(parts, width, " · ")
 
 
 def _broken(broken: IntegrityBroken, width: int) -> Content:
     parts = [
-        Part(0, text(f"✗ The engine's books disagree since step {broken.step}", "bold")),
-        Part(1, text(one_line(broken.message))),
-        Part(
+        LinePart(0, text(f"✗ The engine's books disagree since step {broken.step}", "bold")),
+        LinePart(1, text(one_line(broken.message))),
+        LinePart(
             2, text(f"all that is known: {one_line(broken.dump)}" if broken.dump else "no dump was written", MUTED)
         ),
     ]

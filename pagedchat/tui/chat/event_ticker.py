@@ -7,7 +7,7 @@ from textual.widget import Widget
 
 from pagedchat.chat.sanitize import one_line
 from pagedchat.engine.mirror import CacheMirror
-from pagedchat.tui.kit.lines import FAINT, MUTED, Part, join, text
+from pagedchat.tui.kit.lines import FAINT, MUTED, LinePart, join, text
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sentences.event_lines import EventLine
 from pagedchat.view.sentences.words import to_ascii
@@ -60,7 +60,7 @@ class EventTicker(Widget):
         """The newest events that fit."""
         lines = reversed(self._told)
         parts = [
-            Part(
+            LinePart(
                 rank,
                 Content.assemble(
                     (f"{line.step} ", FAINT),

@@ -4,7 +4,7 @@ from textual.content import Content
 
 from pagedchat.chat.sanitize import one_line
 from pagedchat.chat.session import ChatSession
-from pagedchat.tui.kit.lines import FAINT, MUTED, PLAIN, Part, join, spread, text
+from pagedchat.tui.kit.lines import FAINT, MUTED, PLAIN, LinePart, join, spread, text
 from pagedchat.view.engine_view import EngineView
 
 _STATES = {
@@ -28,8 +28,8 @@ def pane_title(
     name_style = "bold $text-primary" if active else f"bold {PLAIN}"
     left = join(
         [
-            Part(0, text(one_line(session.label), name_style)),
-            Part(0, state_sign(session)),
+            LinePart(0, text(one_line(session.label), name_style)),
+            LinePart(0, state_sign(session)),
             *_sampling_parts(session, view),
         ],
         width,
@@ -44,20 +44,23 @@ def pane_title(
 
 def past_title(session: ChatSession, view: EngineView, width: int) -> Content:
     """The top border's text while the pane shows the chat as it was."""
-    parts = [Part(0, text(one_line(session.label), MUTED)), Part(0, text(f"as of step {view.step:,}", FAINT))]
+    parts = [
+        LinePart(0, text(one_line(session.label), MUTED)),
+        LinePart(0, text(f"as of step {view.step:,}", FAINT)),
+    ]
     return join(parts, width)
 
 
-def _sampling_parts(session: ChatSession, view: EngineView) -> list[Part]:
+def _sampling_parts(session: ChatSession, view: EngineView) -> list[LinePart]:
     temperature = session.overrides.temperature
     if temperature is None and view.info is not None:
         temperature = view.info.sampling_defaults.get("temperature")
     if temperature is None:
         return []
-    return [Part(3, text("greedy" if temperature == 0 else f"T{temperature:g}", MUTED))]
+    return [LinePart(3, text("greedy" if temperature == 0 else f"T{temperature:g}", MUTED))]
 
 
-def _usage_parts(session: ChatSession, view: EngineView, limit: int) -> list[Part]:
+def _usage_parts(session: ChatSession, view: EngineView, limit: int) -> list[LinePart]:
     sequence = view.mirror.sequences.get(session.session_id) if view.mirror else None
     if sequence is None:
         return []
@@ -66,14 +69,14 @@ def _usage_parts(session: ChatSession, view: EngineView, limit: int) -> list[Par
     full = limit and used >= 0.9 * limit
     blocks = f"{own + shared} blk" + (f", {shared} shr" if shared else "")
     parts = [
-        Part(1, Content.assemble(("ctx ", MUTED), (f"{used}/{limit}", "$text-warning" if full else PLAIN))),
-        Part(3, text(blocks, PLAIN if shared == 0 else "$text-accent")),
+        LinePart(1, Content.assemble(("ctx ", MUTED), (f"{used}/{limit}", "$text-warning" if full else PLAIN))),
+        LinePart(3, text(blocks, PLAIN if shared == 0 else "$text-accent")),
     ]
     if sequence.host_block_table:
-        parts.append(Part(4, text(f"{len(sequence.host_block_table)} swapped", "$text-warning")))
+        parts.append(LinePart(4, text(f"{len(sequence.host_block_table)} swapped", "$text-warning")))
     rate = view.sequence_rate(session.session_id)
     if rate:
-        parts.append(Part(2, text(f"{rate:.0f} t/s", "$text-success")))
+        parts.append(LinePart(2, text(f"{rate:.0f} t/s", "$text-success")))
     return parts
 
 
@@ -83,9 +86,9 @@ def pane_footnote(session: ChatSession, width: int) -> Content:
     if session.busy or done is None:
         return Content("")
     parts = [
-        Part(0, text(f"{done.num_tokens} tok in {done.duration:.1f} s", MUTED)),
-        Part(1, text(f"first {done.time_to_first_token * 1000:.0f} ms", MUTED)),
-        Part(2, text(f"{done.num_cached_tokens}/{done.num_prompt_tokens} prompt tok cached", MUTED)),
+        LinePart(0, text(f"{done.num_tokens} tok in {done.duration:.1f} s", MUTED)),
+        LinePart(1, text(f"first {done.time_to_first_token * 1000:.0f} ms", MUTED)),
+        LinePart(2, text(f"{done.num_cached_tokens}/{done.num_prompt_tokens} prompt tok cached", MUTED)),
     ]
     return join(parts, width, " · ")
 

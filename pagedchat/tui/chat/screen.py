@@ -21,16 +21,15 @@ from pagedchat.tui.actions import (
     PALETTE,
     bindings,
 )
+from pagedchat.tui.chat.chat_grid import ChatGrid
 from pagedchat.tui.chat.chat_tabs import ChatTabs
 from pagedchat.tui.chat.command_hints import CommandHints
 from pagedchat.tui.chat.composer import Composer
-from pagedchat.tui.chat.engine_status import Status
+from pagedchat.tui.chat.engine_status import Status, StatusBanner
 from pagedchat.tui.chat.event_ticker import EventTicker
-from pagedchat.tui.chat.header_bar import HeaderBar
-from pagedchat.tui.chat.pane_grid import PaneGrid
-from pagedchat.tui.chat.status_banner import StatusBanner
-from pagedchat.tui.kit.confirm import ConfirmScreen
-from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, Part
+from pagedchat.tui.chat.header import HeaderBar
+from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, ScreenPart
+from pagedchat.tui.kit.front_screens import ConfirmScreen
 from pagedchat.tui.kit.key_bar import KeyBar
 from pagedchat.tui.kit.sparse_painting import SparseScreen
 from pagedchat.tui.messages import ChatFocused, PromptSubmitted
@@ -68,7 +67,7 @@ class ChatScreen(SparseScreen):
         self._header = HeaderBar(view, options.model)
         self._banner = StatusBanner()
         self._tabs = ChatTabs()
-        self._grid = PaneGrid(desk, view, history, bundled.note(options.model))
+        self._grid = ChatGrid(desk, view, history, bundled.note(options.model))
         self._ticker = EventTicker(view)
         self._hints = CommandHints()
 
@@ -105,15 +104,15 @@ class ChatScreen(SparseScreen):
         for part in self.parts():
             part.draw()
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[ScreenPart]:
         """The same piece by piece; neighbours on the screen follow each other, for they are painted together."""
-        yield Part(self._header, self._header.refresh_view, FIGURES_SECONDS)
+        yield ScreenPart(self._header, self._header.refresh_view, FIGURES_SECONDS)
         if self._tabs.display:
-            yield Part(self._tabs, self._show_tabs)
+            yield ScreenPart(self._tabs, self._show_tabs)
         yield from self._grid.parts()
         if self._panel is not None:
             yield from self._panel.parts()
-        yield Part(self._ticker, self._ticker.refresh_view, FIGURES_SECONDS)
+        yield ScreenPart(self._ticker, self._ticker.refresh_view, FIGURES_SECONDS)
 
     def _show_tabs(self) -> None:
         self._tabs.show(self._desk.chats, self._focused_id)
@@ -219,7 +218,7 @@ class ChatScreen(SparseScreen):
         self.refresh_view()
 
     async def _submit_slashed(self, chat: ChatSession, prompt: str) -> None:
-        from pagedchat.tui.commands.syntax import is_command, literal  # noqa: PLC0415 - not for the first frame
+        from pagedchat.tui.commands.slash_command import is_command, literal  # noqa: PLC0415 - not for the first frame
 
         if is_command(prompt):
             await self.run_command(chat, prompt)

@@ -3,8 +3,14 @@
 from pagedchat.chat.plain_text import code_blocks, replies, whole_chat
 from pagedchat.chat.sanitize import one_line, sanitize
 from pagedchat.tui.commands.context import CommandContext
-from pagedchat.tui.commands.slash_command import CommandError, SlashCommand
-from pagedchat.tui.commands.syntax import first_word, literal, no_argument, whole_number
+from pagedchat.tui.commands.slash_command import (
+    CommandError,
+    SlashCommand,
+    first_word,
+    literal,
+    no_argument,
+    whole_number,
+)
 from pagedchat.view.sentences.figures import context_text
 
 MAX_FORKS = 16

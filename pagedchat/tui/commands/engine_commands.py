@@ -8,8 +8,7 @@ import math
 
 from pagedchat.service.commands import Evict, FlushCache, Pause, Pin, Resume, SetLimit, SetPace, StepOnce, Unpin
 from pagedchat.tui.commands.context import CommandContext
-from pagedchat.tui.commands.slash_command import CommandError, SlashCommand
-from pagedchat.tui.commands.syntax import no_argument, whole_number
+from pagedchat.tui.commands.slash_command import CommandError, SlashCommand, no_argument, whole_number
 from pagedchat.view.sentences.figures import engine_text
 
 MAX_STEPS = 100_000

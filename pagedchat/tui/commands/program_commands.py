@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from pagedchat.tui.commands.context import CommandContext
-from pagedchat.tui.commands.slash_command import CommandError, SlashCommand
-from pagedchat.tui.commands.syntax import first_word, no_argument, whole_number
+from pagedchat.tui.commands.slash_command import CommandError, SlashCommand, first_word, no_argument, whole_number
 from pagedchat.units import format_size
 
 

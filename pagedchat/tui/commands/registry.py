@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from pagedchat.tui.commands import chat_commands, engine_commands, program_commands, setting_commands
 from pagedchat.tui.commands.context import CommandContext
-from pagedchat.tui.commands.slash_command import CommandError, SlashCommand
-from pagedchat.tui.commands.syntax import is_command, split_line
+from pagedchat.tui.commands.slash_command import CommandError, SlashCommand, is_command, split_line
 
 GROUPS: dict[str, tuple[SlashCommand, ...]] = {
     "Chats": chat_commands.COMMANDS,

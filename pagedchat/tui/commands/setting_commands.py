@@ -3,8 +3,7 @@
 from pagedchat.engine.sampling_params import SamplingOverrides, SamplingParams
 from pagedchat.errors import InvalidValueError
 from pagedchat.tui.commands.context import CommandContext
-from pagedchat.tui.commands.slash_command import CommandError, SlashCommand
-from pagedchat.tui.commands.syntax import first_word, no_argument, whole_number
+from pagedchat.tui.commands.slash_command import CommandError, SlashCommand, first_word, no_argument, whole_number
 from pagedchat.view.chats.layout import LAYOUTS
 from pagedchat.view.sentences.figures import settings_text
 

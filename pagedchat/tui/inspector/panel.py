@@ -19,7 +19,7 @@ from pagedchat.tui.inspector.events.event_log import EventLog
 from pagedchat.tui.inspector.events.event_rows import EventLines
 from pagedchat.tui.inspector.goto import Destination, GotoScreen
 from pagedchat.tui.inspector.inspector_keys import INSPECTOR_ACTIONS, TIME_ACTIONS
-from pagedchat.tui.inspector.panel_grid import PanelGrid
+from pagedchat.tui.inspector.panels import Panels
 from pagedchat.tui.inspector.pool.block_detail import BlockDetail
 from pagedchat.tui.inspector.pool.block_map import BlockMap
 from pagedchat.tui.inspector.scrub_bar import ScrubBar
@@ -27,7 +27,7 @@ from pagedchat.tui.inspector.tables.block_tables import BlockTables
 from pagedchat.tui.inspector.timeline.batch_timeline import BatchTimeline
 from pagedchat.tui.inspector.timeline.column_cursor import ColumnCursor
 from pagedchat.tui.inspector.timeline.step_detail import StepDetail
-from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, Part
+from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, ScreenPart
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sentences.engine_words import waiting_words
 
@@ -45,9 +45,9 @@ class InspectorPanel(Widget):
         height: 1fr;
         width: 1fr;
         & > #inspector-waiting { width: 1fr; height: 1fr; content-align: center middle; color: $text-muted; }
-        & > PanelGrid, & > ScrubBar { display: none; }
+        & > Panels, & > ScrubBar { display: none; }
         &.-ready > #inspector-waiting { display: none; }
-        &.-ready > PanelGrid, &.-ready > ScrubBar { display: block; }
+        &.-ready > Panels, &.-ready > ScrubBar { display: block; }
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(TIME_ACTIONS)]
@@ -84,7 +84,7 @@ class InspectorPanel(Widget):
     def __init__(self, view: EngineView, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.view = view
-        self.panels = PanelGrid(view, id="inspector-panels")
+        self.panels = Panels(view, id="inspector-panels")
         self.scrub_bar = ScrubBar(view)
         self._waiting = Static("", markup=False, id="inspector-waiting")
         self._can_draw = False
@@ -110,12 +110,12 @@ class InspectorPanel(Widget):
         for part in self.parts():
             part.draw()
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[ScreenPart]:
         """The same piece by piece."""
         if self._can_draw:
-            yield Part(self, self._show_whether_ready)
-            yield from self.panels.drawn_parts()
-            yield Part(self.scrub_bar, self.scrub_bar.refresh_view, FIGURES_SECONDS)
+            yield ScreenPart(self, self._show_whether_ready)
+            yield from self.panels.parts()
+            yield ScreenPart(self.scrub_bar, self.scrub_bar.refresh_view, FIGURES_SECONDS)
 
     def _show_whether_ready(self) -> None:
         ready = self.view.mirror is not None

@@ -8,9 +8,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from pagedchat.tui.actions import PALETTE, KeyAction
-from pagedchat.tui.chat.header_bar import HeaderBar
+from pagedchat.tui.chat.header import HeaderBar
 from pagedchat.tui.inspector.panel import INSPECTOR_ACTIONS, InspectorPanel
-from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, Part
+from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, ScreenPart
 from pagedchat.tui.kit.key_bar import KeyBar
 from pagedchat.tui.kit.sparse_painting import SparseScreen
 from pagedchat.view.engine_view import EngineView
@@ -50,7 +50,7 @@ class InspectorScreen(SparseScreen):
         for part in self.parts():
             part.draw()
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[ScreenPart]:
         """The same piece by piece."""
-        yield Part(self._header, self._header.refresh_view, FIGURES_SECONDS)
+        yield ScreenPart(self._header, self._header.refresh_view, FIGURES_SECONDS)
         yield from self.panel.parts()

@@ -26,7 +26,7 @@ DEAR, CHEAP = 0.010, 0.005
 """Seconds of processor time: a turn that takes more draws less the next time, one that takes less draws more."""
 
 
-class Part(NamedTuple):
+class ScreenPart(NamedTuple):
     """Something that is drawn in one piece."""
 
     widget: Widget
@@ -47,14 +47,14 @@ class DrawTurns:
 
     def __init__(
         self,
-        next_round: Callable[[], Iterable[Part]],
+        next_round: Callable[[], Iterable[ScreenPart]],
         cpu_clock: Callable[[], float] = time.thread_time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._next_round = next_round
         self._cpu_clock = cpu_clock
         self._clock = clock
-        self._waiting: deque[Part] = deque()
+        self._waiting: deque[ScreenPart] = deque()
         self._begun = 0.0
         """When the last round began."""
         self._cpu_then = cpu_clock()
@@ -62,7 +62,7 @@ class DrawTurns:
         """Processor time from one turn to the next, lately: drawing, painting, and all else on this thread."""
         self._drawn: WeakKeyDictionary[Widget, float] = WeakKeyDictionary()
         """When parts were drawn that are not drawn every time."""
-        self._owed: dict[Widget, Part] = {}
+        self._owed: dict[Widget, ScreenPart] = {}
         """Those of them that have changed since."""
         self.at_once = 1
         """Parts that a turn draws."""

@@ -8,14 +8,17 @@ from typing import NamedTuple
 
 from textual.content import Content
 
-from pagedchat.view.sentences.words import filled_cells
+from pagedchat.view.sentences.words import filled_cells, to_ascii
 
 PLAIN = "$foreground"
 MUTED = "$foreground 60%"
 FAINT = "$foreground 40%"
 
+_BARS = str.maketrans({"│": "|", "▕": "[", "▏": "]", "░": ".", **dict.fromkeys("▎▍▌▋▊▉", "#")})
+"""Signs of lines and bars, and what ASCII has for them."""
 
-class Part(NamedTuple):
+
+class LinePart(NamedTuple):
     """A piece of a line; the one of highest `rank` is left out first, rank 0 never."""
 
     rank: int
@@ -27,7 +30,7 @@ def text(value: str, style: str = "") -> Content:
     return Content.styled(value, style)
 
 
-def join(parts: Sequence[Part], width: int, separator: str | Content = "  ") -> Content:
+def join(parts: Sequence[LinePart], width: int, separator: str | Content = "  ") -> Content:
     """The parts that fit into `width` cells, in their order."""
     kept = list(parts)
     between = text(separator, FAINT) if isinstance(separator, str) else separator
@@ -53,3 +56,8 @@ def bar(share: float, cells: int, style: str) -> Content:
     """A bar `cells` wide, filled to `share` in eighths of a cell."""
     filled = filled_cells(share, cells)
     return Content.assemble((filled, style), ("░" * (cells - len(filled)), FAINT))
+
+
+def content_to_ascii(content: Content) -> Content:
+    """The same in ASCII, a character for a character, so that every style stays where it is."""
+    return Content(to_ascii(content.plain.translate(_BARS)), list(content.spans))

@@ -8,7 +8,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from pagedchat.trace.recording import Recording
-from pagedchat.tui.kit.terminal_keys import teach_terminal_keys
+from pagedchat.tui.kit.textual_quirks import teach_terminal_keys
 from pagedchat.tui.replay.screen import ReplayScreen
 
 

@@ -18,7 +18,7 @@ from pagedchat.errors import PagedChatError
 from pagedchat.trace.reader import open_trace
 from pagedchat.trace.recording import Recording
 from pagedchat.tui.actions import PALETTE, KeyAction
-from pagedchat.tui.chat.header_bar import HeaderBar
+from pagedchat.tui.chat.header import HeaderBar
 from pagedchat.tui.chat.past_chats import PastChats
 from pagedchat.tui.inspector.inspector_keys import INSPECTOR_ACTIONS
 from pagedchat.tui.inspector.panel import InspectorPanel

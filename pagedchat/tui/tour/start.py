@@ -8,7 +8,7 @@ from textual.screen import Screen
 from pagedchat.chat.session import ChatSession
 from pagedchat.errors import PagedChatError
 from pagedchat.tui.kit.key_bar import KeyBar
-from pagedchat.tui.kit.work import start_work
+from pagedchat.tui.kit.textual_quirks import start_work
 from pagedchat.tui.tour.tour_box import TourBox
 from pagedchat.view.tour.guide import TourGuide
 from pagedchat.view.tour.stage import Stage

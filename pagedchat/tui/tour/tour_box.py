@@ -9,8 +9,7 @@ from textual.message import Message
 from textual.widget import Widget
 
 from pagedchat.chat.sanitize import sanitize
-from pagedchat.tui.kit.ascii_content import content_to_ascii
-from pagedchat.tui.kit.lines import MUTED
+from pagedchat.tui.kit.lines import MUTED, content_to_ascii
 
 if TYPE_CHECKING:
     from pagedchat.view.tour.guide import TourGuide

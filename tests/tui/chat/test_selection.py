@@ -7,9 +7,9 @@ from textual.selection import Selection
 
 from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.chat.session import ChatSession
+from pagedchat.tui.chat.chat_grid import ChatGrid
 from pagedchat.tui.chat.chat_pane import ChatPane
 from pagedchat.tui.chat.composer import Composer
-from pagedchat.tui.chat.pane_grid import PaneGrid
 from pagedchat.tui.messages import EngineStateChanged, PromptSubmitted
 from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.chats.transcript_rows import GUTTER
@@ -38,7 +38,7 @@ class GridApp(App[None]):
         ask(self.engine, self.first, PROMPT, 30)
         self.second = self._fork()
         self.view.labels = self.desk.labels
-        self.grid = PaneGrid(self.desk, self.view, PromptHistory())
+        self.grid = ChatGrid(self.desk, self.view, PromptHistory())
 
     def _fork(self) -> ChatSession:
         self.engine.core.fork(1, 2)

@@ -6,7 +6,7 @@ import pytest
 from textual.app import App
 from textual.pilot import Pilot
 
-from pagedchat.tui.chat.header_bar import HeaderBar
+from pagedchat.tui.chat.header import HeaderBar
 from pagedchat.tui.inspector.pool.block_detail import BlockDetail
 from pagedchat.tui.inspector.screen import InspectorScreen
 from pagedchat.tui.kit.key_bar import KeyBar

@@ -11,7 +11,7 @@ from textual.widgets import Input
 from pagedchat.events import RunState
 from pagedchat.tui.inspector.goto import Destination, GotoScreen, read_destination
 from pagedchat.tui.inspector.panel import InspectorPanel
-from pagedchat.tui.inspector.panel_grid import panel_text
+from pagedchat.tui.inspector.panels import panel_text
 from pagedchat.tui.inspector.pool.block_detail import BlockDetail
 from pagedchat.tui.inspector.screen import InspectorScreen
 from pagedchat.tui.inspector.timeline.step_detail import StepDetail
@@ -54,7 +54,7 @@ class PanelApp(App[None]):
 
     def seen(self) -> list[str]:
         """The panels on the screen."""
-        return [type(part).__name__ for part in self.panel.panels.parts if part.display]
+        return [type(part).__name__ for part in self.panel.panels.every if part.display]
 
 
 async def ready(app: PanelApp, pilot: Pilot[None]) -> None:
@@ -85,7 +85,7 @@ async def test_panels_that_there_is_room_for(size: tuple[int, int], names: list[
     async with app.run_test(size=size) as pilot:
         await ready(app, pilot)
         assert app.seen() == names
-        lefts = {part.region.x for part in app.panel.panels.parts if part.display}
+        lefts = {part.region.x for part in app.panel.panels.every if part.display}
         assert len(lefts) == (2 if size[0] > 100 else 1)
         assert app.panel.scrub_bar.region.bottom == app.panel.region.bottom
 
@@ -124,11 +124,11 @@ async def test_numbers_give_the_keys_to_a_panel() -> None:
         panels = app.panel.panels
         for key, part in (("2", panels.block_tables), ("3", panels.timeline), ("4", panels.event_log)):
             await press(pilot, key)
-            assert panels.focused_part() is part
+            assert panels.focused_panel() is part
         await press(pilot, "s", "2")
-        assert panels.focused_part() in (panels.sharing, panels.event_log)
+        assert panels.focused_panel() in (panels.sharing, panels.event_log)
         await press(pilot, "1")
-        assert panels.focused_part() is panels.block_map
+        assert panels.focused_panel() is panels.block_map
 
 
 async def test_a_hidden_panel_is_not_drawn_and_is_up_to_date_when_it_appears(
@@ -140,7 +140,7 @@ async def test_a_hidden_panel_is_not_drawn_and_is_up_to_date_when_it_appears(
         await ready(app, pilot)
         await press(pilot, "f")
         drawn: list[str] = []
-        for part in app.panel.panels.parts:
+        for part in app.panel.panels.every:
             monkeypatch.setattr(part, "refresh_view", partial(drawn.append, type(part).__name__))
         engine.run(3)
         app.panel.refresh_view()

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 from textual.widget import Widget
 
-from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, ROUND_SECONDS, SHARE, TURN_SECONDS, DrawTurns, Part
+from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, ROUND_SECONDS, SHARE, TURN_SECONDS, DrawTurns, ScreenPart
 
 
 class Shown:
@@ -28,11 +28,11 @@ class Turns:
         self._seconds = seconds
         self.turns = DrawTurns(self._round, lambda: self.cpu, lambda: self.now)
 
-    def _round(self) -> list[Part]:
+    def _round(self) -> list[ScreenPart]:
         return [self._part(index) for index in range(len(self.widgets))] if self.changed else []
 
-    def _part(self, index: int) -> Part:
-        return Part(cast("Widget", self.widgets[index]), self._draw(index), self._seconds)
+    def _part(self, index: int) -> ScreenPart:
+        return ScreenPart(cast("Widget", self.widgets[index]), self._draw(index), self._seconds)
 
     def _draw(self, index: int) -> Callable[[], None]:
         def draw() -> None:

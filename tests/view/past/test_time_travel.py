@@ -6,8 +6,8 @@ from pagedchat.trace.format import TraceError
 from pagedchat.trace.reader import open_trace
 from pagedchat.view.past.chat_texts import past_text
 from pagedchat.view.past.time_travel import TimeTravel
-from tests.engine.checks import copied
 from pagedchat.view.state.engine import EngineState
+from tests.engine.checks import copied
 from tests.trace.recorded import RecordedEngine, bare, random_run
 
 

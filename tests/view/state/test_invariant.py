@@ -7,8 +7,8 @@ import pytest
 
 from pagedchat.events import BlockAllocated, IntegrityBroken, RunState, SequenceOpened, Steps
 from pagedchat.tui.chat.engine_status import engine_status
-from pagedchat.tui.chat.header_line import header_line
-from pagedchat.tui.kit.ascii_content import content_to_ascii
+from pagedchat.tui.chat.header import header_line
+from pagedchat.tui.kit.lines import content_to_ascii
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sentences.engine_words import EngineNews
 from pagedchat.view.state.invariant import counts_agree, picture_holds

@@ -8,9 +8,8 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
 
-from pagedchat.tui.inspector.pool.block_colors import COLORS, map_colors
 from pagedchat.tui.inspector.pool.block_cursor import BlockCursor
-from pagedchat.tui.inspector.pool.block_paint import BlockPaint
+from pagedchat.tui.inspector.pool.block_paint import COLORS, BlockPaint, map_colors
 from pagedchat.view.blocks.kinds import ColorMode
 from pagedchat.view.blocks.map_layout import BlockLayout, fitting_level, zoom_levels
 from pagedchat.view.blocks.map_picture import BlockPicture

@@ -1,28 +1,55 @@
-"""Looks of cells to coloured text, for every zoom level of the pool map.
+"""Looks of cells to coloured text, for every zoom level of the pool map and in the colours of any theme.
 
 One character a block tells by its sign as well as by its colour, so the map can be read without colours; a half
 block has nothing but its colour, and there a mark's takes the place of the kind's.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
 from rich.segment import Segment
 from rich.style import Style
 from textual.color import Color
+from textual.theme import Theme
 
 from pagedchat.engine.mirror import CacheMirror
-from pagedchat.view.blocks.kinds import IDLE, glyph
+from pagedchat.tui.kit.owner_colors import owner_colors
+from pagedchat.view.blocks.kinds import AGE_LIMITS, FULL, IDLE, glyph
 from pagedchat.view.blocks.map_layout import BlockLayout, gutter_width
 from pagedchat.view.blocks.map_picture import Look
 from pagedchat.view.blocks.pool_kinds import SHARES
+from pagedchat.view.owners import GLYPHS
 from pagedchat.view.sentences.words import superscript
 
 CURSOR, LIT, EMPTY = "cursor", "lit", "none"
+COLORS = (
+    "free", "withheld", "cached", "pinned", "shared", "copied", "next", "partial", "findable",
+    "ref1", "ref2", "ref3", "ref4", "newest", "oldest", "empty", "full", "cursor", "lit", "gutter",
+)  # fmt: skip
+"""Colours that a theme gives by name."""
+_RAMPS = (("age", len(AGE_LIMITS), "newest", "oldest"), ("fill", FULL, "empty", "full"))
+"""Kinds with a number at the end: the highest one, and between which two colours they lie."""
 _SHADES = frozenset("░▓▒█ ▁▂▃▄▅▆▇")
 """Signs that fill their cell by themselves; others stand on the colour of a block that is in use."""
 _FAINTEST = 0.45
 """How much of its colour a cell of several blocks has when hardly any of them are taken."""
+
+
+def map_colors(color_of: Callable[[str], Color], background: Color, theme: Theme) -> dict[str, Color]:
+    """A colour for all that `BlockPaint` draws.
+
+    Args:
+        color_of: name, one of `COLORS` -> colour, maybe translucent.
+        background: what is behind the map.
+        theme: gives the owners' colours.
+    """
+    colors = {EMPTY: background, **{name: background + color_of(name) for name in COLORS}}
+    for kind, highest, first, last in _RAMPS:
+        for step in range(highest + 1):
+            colors[f"{kind}{step}"] = colors[first].blend(colors[last], step / highest)
+    owners = owner_colors(theme)
+    colors.update(("@" + sign, owners[index % len(owners)]) for index, sign in enumerate(GLYPHS))
+    return colors
 
 
 class BlockPaint:

@@ -11,18 +11,18 @@ from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.chat.session import ChatSession
 from pagedchat.tui.chat.chat_pane import ChatPane
 from pagedchat.tui.chat.transcript import Transcript
-from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, Part
+from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, ScreenPart
 from pagedchat.tui.messages import EngineStateChanged
 from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.chats.layout import GRIDS, choose_layout, visible_page
 from pagedchat.view.engine_view import EngineView
 
 
-class PaneGrid(Container):
+class ChatGrid(Container):
     """One pane a chat. Panes for which there is no room are kept, out of sight."""
 
     DEFAULT_CSS = """
-    PaneGrid { layout: grid; width: 1fr; height: 1fr; }
+    ChatGrid { layout: grid; width: 1fr; height: 1fr; }
     """
 
     def __init__(self, desk: ChatDesk, view: EngineView, history: PromptHistory, note: str = "") -> None:
@@ -89,14 +89,14 @@ class PaneGrid(Container):
         for part in self.parts():
             part.draw()
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[ScreenPart]:
         """The same piece by piece."""
         for pane in self.panes:
             if pane.display:
-                yield Part(pane.transcript, partial(self._refresh_text, pane))
-                yield Part(pane, partial(pane.refresh_figures, self._desk.context_limit), FIGURES_SECONDS)
+                yield ScreenPart(pane.transcript, partial(self._refresh_text, pane))
+                yield ScreenPart(pane, partial(pane.refresh_figures, self._desk.context_limit), FIGURES_SECONDS)
         if self._selected:
-            yield Part(self, self._follow_selection)
+            yield ScreenPart(self, self._follow_selection)
 
     def _refresh_text(self, pane: ChatPane) -> None:
         pane.refresh_text(self._desk.copies[pane.session.session_id])

@@ -1,4 +1,4 @@
-"""Asks one question before something is lost."""
+"""Two small screens that stand in front of all others: a question before something is lost, and too little room."""
 
 from typing import ClassVar
 
@@ -15,7 +15,7 @@ from pagedchat.tui.kit.lines import MUTED
 class ConfirmScreen(ModalScreen[bool]):
     """Enter or y: yes. Esc or n: no."""
 
-    CSS_PATH = "confirm.tcss"
+    CSS_PATH = "front_screens.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter,y", "answer(True)", "yes"),
         Binding("escape,n,ctrl+c", "answer(False)", "no"),
@@ -44,3 +44,25 @@ class ConfirmScreen(ModalScreen[bool]):
     def action_answer(self, sure: bool) -> None:
         """Close with the answer."""
         self.dismiss(sure)
+
+
+class TooSmallScreen(ModalScreen[None]):
+    """One sentence, short enough for the smallest terminal. Whoever shows it takes it away again.
+
+    Args:
+        columns: what the program needs at least.
+        rows: as above.
+    """
+
+    DEFAULT_CSS = """
+    TooSmallScreen { align: center middle; background: $background; }
+    TooSmallScreen > Static { width: 100%; height: auto; text-align: center; color: $text-warning; }
+    """
+
+    def __init__(self, columns: int, rows: int) -> None:
+        super().__init__()
+        self._needed = f"{columns}x{rows}"
+
+    def compose(self) -> ComposeResult:
+        """The sentence."""
+        yield Static(f"pagedchat needs at least {self._needed}; enlarge this terminal.", markup=False)

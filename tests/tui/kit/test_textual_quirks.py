@@ -1,7 +1,7 @@
 import pytest
 from textual._xterm_parser import XTermParser
 
-from pagedchat.tui.kit.terminal_keys import teach_terminal_keys
+from pagedchat.tui.kit.textual_quirks import teach_terminal_keys
 
 PLAIN = [
     ("\x1b\r", "alt+enter"),

@@ -1,10 +1,11 @@
-"""The header's figures as one line: which model, how full the pool, how fast, at which step."""
+"""The screen's first line: which model, how full the pool, how fast, at which step."""
 
 from textual.content import Content
+from textual.widget import Widget
 
 from pagedchat.chat.sanitize import one_line
 from pagedchat.events import EngineReady, PoolCounts
-from pagedchat.tui.kit.lines import FAINT, MUTED, Part, bar, text
+from pagedchat.tui.kit.lines import FAINT, MUTED, LinePart, bar, content_to_ascii, text
 from pagedchat.units import format_size
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.state.invariant import picture_holds
@@ -14,19 +15,47 @@ _BAR_CELLS = 8
 _SEPARATOR = text(" │ ", FAINT)
 
 
+class HeaderBar(Widget):
+    """Draws itself anew only when a figure changed."""
+
+    DEFAULT_CSS = """
+    HeaderBar { height: 1; padding: 0 1; background: $surface; }
+    """
+
+    def __init__(self, view: EngineView, model: str) -> None:
+        super().__init__()
+        self._view = view
+        self._model = model
+        self._drawn: Content | None = None
+
+    def refresh_view(self) -> None:
+        """Take over what changed in the engine."""
+        if self._drawn is None or not self._line().is_same(self._drawn):
+            self.refresh()
+
+    def render(self) -> Content:
+        """The line, cut to the width."""
+        self._drawn = self._line()
+        return self._drawn
+
+    def _line(self) -> Content:
+        line = header_line(self._view, self._model, self.content_size.width)
+        return content_to_ascii(line) if getattr(self.app, "ascii", False) else line
+
+
 def header_line(view: EngineView, model: str, width: int) -> Content:
     """The whole header, as much of it as fits."""
     info = view.info
     groups = [
         [
-            Part(8, text("pagedchat", "bold $text-primary")),
-            Part(0, text(model_name(info.model if info else model), "bold")),
+            LinePart(8, text("pagedchat", "bold $text-primary")),
+            LinePart(0, text(model_name(info.model if info else model), "bold")),
         ]
     ]
     if info is not None:
-        groups[0].append(Part(6, text(f"{_DTYPES.get(info.dtype, info.dtype)} {info.device}", MUTED)))
+        groups[0].append(LinePart(6, text(f"{_DTYPES.get(info.dtype, info.dtype)} {info.device}", MUTED)))
         if info.attention_backend == "cuda":
-            groups[0].append(Part(7, text("CUDA kernels", MUTED)))
+            groups[0].append(LinePart(7, text("CUDA kernels", MUTED)))
         groups += [_pool_parts(view, info), _speed_parts(view)]
     for worst in (8, 7, 6, 5, 4, 3, 2, 1, 0):
         line = _SEPARATOR.join([_joined(group, worst) for group in groups])
@@ -35,7 +64,7 @@ def header_line(view: EngineView, model: str, width: int) -> Content:
     return line.truncate(max(0, width), ellipsis=True)
 
 
-def _joined(group: list[Part], worst: int) -> Content:
+def _joined(group: list[LinePart], worst: int) -> Content:
     return Content("  ").join([part.content for part in group if part.rank <= worst])
 
 
@@ -44,19 +73,19 @@ def model_name(model: str) -> str:
     return one_line(model.rstrip("/\\").replace("\\", "/").rpartition("/")[2]) or "model"
 
 
-def _pool_parts(view: EngineView, info: EngineReady) -> list[Part]:
+def _pool_parts(view: EngineView, info: EngineReady) -> list[LinePart]:
     pool = pool_counts(view, info)
     used = pool.in_use / pool.total if pool.total else 0.0
     saved = (pool.table_entries - pool.in_use) * info.block_bytes
     color = "$text-error" if used > 0.95 else "$text-warning" if used > 0.8 else "$text-success"
     parts = [
-        Part(0, Content.assemble(("free ", MUTED), f"{pool.free}/{pool.total}")),
-        Part(3, Content.assemble(("▕", FAINT), bar(used, _BAR_CELLS, color), (f"▏{used:.0%}", MUTED))),
+        LinePart(0, Content.assemble(("free ", MUTED), f"{pool.free}/{pool.total}")),
+        LinePart(3, Content.assemble(("▕", FAINT), bar(used, _BAR_CELLS, color), (f"▏{used:.0%}", MUTED))),
     ]
     if pool.cached:
-        parts.append(Part(5, Content.assemble(("cached ", MUTED), f"{pool.cached}")))
+        parts.append(LinePart(5, Content.assemble(("cached ", MUTED), f"{pool.cached}")))
     saves = f" saves {format_size(saved)}" if saved > 0 else ""
-    parts.append(Part(4, Content.assemble(("shared ", MUTED), f"{pool.shared}", (saves, "$text-accent"))))
+    parts.append(LinePart(4, Content.assemble(("shared ", MUTED), f"{pool.shared}", (saves, "$text-accent"))))
     return parts
 
 
@@ -68,21 +97,21 @@ def pool_counts(view: EngineView, info: EngineReady) -> PoolCounts:
     return PoolCounts(info.num_blocks, info.num_blocks, 0, 0, 0, 0, info.num_host_blocks, 0)
 
 
-def _speed_parts(view: EngineView) -> list[Part]:
+def _speed_parts(view: EngineView) -> list[LinePart]:
     return [
-        Part(2, Content.assemble(f"{view.tokens_per_second:.0f}", (" tok/s", MUTED))),
-        Part(4, Content.assemble(("batch ", MUTED), f"{view.last_batch}")),
+        LinePart(2, Content.assemble(f"{view.tokens_per_second:.0f}", (" tok/s", MUTED))),
+        LinePart(4, Content.assemble(("batch ", MUTED), f"{view.last_batch}")),
         _step_part(view),
-        *([Part(1, text(f"limit {view.limit}", "$text-warning"))] if view.limit is not None else []),
-        Part(0, Content.assemble(_run_sign(view), " ", _light(view))),
+        *([LinePart(1, text(f"limit {view.limit}", "$text-warning"))] if view.limit is not None else []),
+        LinePart(0, Content.assemble(_run_sign(view), " ", _light(view))),
     ]
 
 
-def _step_part(view: EngineView) -> Part:
+def _step_part(view: EngineView) -> LinePart:
     """The step, and that it lies in the past."""
     if view.past is None or view.live is None:
-        return Part(5, Content.assemble(("step ", MUTED), f"{view.step}"))
-    return Part(0, text(f"◀ step {view.past.step} of {view.live.step}", "bold $text-warning"))
+        return LinePart(5, Content.assemble(("step ", MUTED), f"{view.step}"))
+    return LinePart(0, text(f"◀ step {view.past.step} of {view.live.step}", "bold $text-warning"))
 
 
 def _run_sign(view: EngineView) -> Content:

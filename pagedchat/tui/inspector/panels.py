@@ -15,7 +15,7 @@ from pagedchat.tui.inspector.pool.block_map import BlockMap
 from pagedchat.tui.inspector.sharing.sharing_panel import SharingPanel
 from pagedchat.tui.inspector.tables.block_tables import BlockTables
 from pagedchat.tui.inspector.timeline.batch_timeline import BatchTimeline
-from pagedchat.tui.kit.draw_turns import Part
+from pagedchat.tui.kit.draw_turns import ScreenPart
 from pagedchat.tui.kit.line_view import LineView
 from pagedchat.view.engine_view import EngineView
 
@@ -27,11 +27,11 @@ ALL_FOUR = 27
 Panel = BlockMap | BlockTables | SharingPanel | BatchTimeline | EventLog
 
 
-class PanelGrid(Container):
+class Panels(Container):
     """Four places; tables and sharing take turns in the second one."""
 
     DEFAULT_CSS = """
-    PanelGrid {
+    Panels {
         layout: grid;
         grid-size: 2;
         grid-columns: 11fr 10fr;
@@ -64,7 +64,7 @@ class PanelGrid(Container):
         self.sharing = SharingPanel(view)
         self.timeline = BatchTimeline(view)
         self.event_log = EventLog(view)
-        self.parts: tuple[Panel, ...] = (
+        self.every: tuple[Panel, ...] = (
             self.block_map, self.block_tables, self.sharing, self.timeline, self.event_log,
         )  # fmt: skip
         self.second: BlockTables | SharingPanel = self.block_tables
@@ -74,7 +74,7 @@ class PanelGrid(Container):
 
     def compose(self) -> ComposeResult:
         """All of them; which ones are seen is decided afterwards."""
-        yield from self.parts
+        yield from self.every
 
     def on_mount(self) -> None:
         """Sharing waits until it is asked for."""
@@ -87,12 +87,12 @@ class PanelGrid(Container):
 
     def refresh_view(self) -> None:
         """Draw what changed in the panels that are seen."""
-        for part in self.drawn_parts():
+        for part in self.parts():
             part.draw()
 
-    def drawn_parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[ScreenPart]:
         """The same piece by piece."""
-        return (Part(part, part.refresh_view) for part in self.parts if part.display)
+        return (ScreenPart(panel, panel.refresh_view) for panel in self.every if panel.display)
 
     # --- which panels are seen ----------------------------------------------------------------------
 
@@ -109,47 +109,47 @@ class PanelGrid(Container):
         shown = self.places[:2] if stacked and short else self.places
         if self.alone is not None:
             shown = (self.alone,)
-        for part in self.parts:
-            part.display = part in shown
+        for panel in self.every:
+            panel.display = panel in shown
         self.set_class(stacked or self.alone is not None, "-single")
         self.call_after_refresh(self.refresh_view)
 
     def toggle_sharing(self) -> None:
         """Tables, or what is shared, in the same place."""
         before = self.second
-        had_focus = self.focused_part() is before
+        had_focus = self.focused_panel() is before
         self.second = self.block_tables if before is self.sharing else self.sharing
         if self.alone is before:
             self.alone = self.second
         self._arrange()
         if had_focus:
-            self.focus_part(self.second)
+            self.give_focus(self.second)
 
     def toggle_alone(self) -> None:
         """Only the panel with the focus, or all again."""
-        self.alone = None if self.alone is not None else self.focused_part() or self.block_map
+        self.alone = None if self.alone is not None else self.focused_panel() or self.block_map
         self._arrange()
 
     # --- focus --------------------------------------------------------------------------------------
 
-    def focused_part(self) -> Panel | None:
+    def focused_panel(self) -> Panel | None:
         """The panel with the focus."""
         focused = self.screen.focused
         around = set(focused.ancestors_with_self) if focused is not None else set()
-        return next((part for part in self.parts if part in around), None)
+        return next((panel for panel in self.every if panel in around), None)
 
     def focus_place(self, place: int) -> None:
         """Give the focus to the panel in one of the four places; if one is alone, that one is from now on."""
-        part = self.places[place]
+        panel = self.places[place]
         if self.alone is not None:
-            self.alone = part
+            self.alone = panel
             self._arrange()
-        if part.display:
-            self.focus_part(part)
+        if panel.display:
+            self.give_focus(panel)
 
-    def focus_part(self, part: Panel) -> None:
+    def give_focus(self, panel: Panel) -> None:
         """Give the focus to the first thing in the panel that takes it; at once: the next key may be on its way."""
-        for widget in part.walk_children(Widget):
+        for widget in panel.walk_children(Widget):
             if widget.focusable:
                 self.screen.set_focus(widget)
                 return
@@ -212,14 +212,14 @@ class PanelGrid(Container):
 
     def action_copy_panel(self) -> None:
         """What the panel with the focus shows."""
-        part = self.focused_part() or self.block_map
-        self.app.copy_to_clipboard(panel_text(part))
+        panel = self.focused_panel() or self.block_map
+        self.app.copy_to_clipboard(panel_text(panel))
         self.app.notify("Copied what the panel shows.", timeout=3, markup=False)
 
 
-def panel_text(part: Widget) -> str:
+def panel_text(panel: Widget) -> str:
     """The lines that a panel shows, as plain text."""
-    return "\n".join(line for view in part.query(LineView) for line in _drawn(view)).rstrip("\n")
+    return "\n".join(line for view in panel.query(LineView) for line in _drawn(view)).rstrip("\n")
 
 
 def _drawn(view: LineView) -> Iterator[str]:

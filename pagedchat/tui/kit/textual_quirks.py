@@ -1,0 +1,39 @@
+"""Two things that Textual does otherwise than is wanted here: how it reads some keys, and how it starts work."""
+
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any
+
+from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
+from textual.dom import DOMNode
+from textual.worker import Worker
+
+
+def teach_terminal_keys() -> None:
+    """Teach the key parser what plain terminals send for Alt+1..9 and Alt+Enter; again changes nothing.
+
+    Terminals with the kitty keyboard protocol report these keys by name. All others send Esc and the character,
+    which Textual 8.2 reads as what a Mac keyboard writes with Option (`¡` for 1) and as a mere Enter; then Alt+1
+    would write into the prompt, and Alt+Enter would send it.
+    """
+    table: dict[str, Any] = ANSI_SEQUENCES_KEYS  # type: ignore[assignment]
+    names = {"\r": "alt+enter", "\n": "alt+enter"} | {digit: f"alt+{digit}" for digit in "123456789"}
+    for character, name in names.items():
+        table[f"\x1b{character}"] = (SimpleNamespace(value=name),)
+
+
+def start_work(
+    node: DOMNode, work: Callable[[], Coroutine[Any, Any, None]], group: str, *, exit_on_error: bool = True
+) -> Worker[None]:
+    """Run `work` beside the screen until it ends, or `node` goes, or the program is left.
+
+    It takes the function and not its coroutine: a worker can be cancelled before its first turn, and Python warns
+    about a coroutine that nobody ever awaited, whenever it finds it.
+
+    Args:
+        node: what the work belongs to.
+        work: an async function without arguments.
+        group: whose work it is, for Textual's log.
+        exit_on_error: whether an exception in it ends the program.
+    """
+    return node.run_worker(work, name=group, group=group, exit_on_error=exit_on_error)
