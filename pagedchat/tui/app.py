@@ -16,6 +16,7 @@ from textual.screen import Screen
 from pagedchat.chat.prompt_history import PromptHistory, default_path
 from pagedchat.errors import PagedChatError
 from pagedchat.events import EngineFailed
+from pagedchat.garbage import Garbage
 from pagedchat.service.commands import AnyCommand
 from pagedchat.service.link import EngineLink
 from pagedchat.trace.recorder import Recorder
@@ -24,7 +25,6 @@ from pagedchat.tui.bridge import EngineBridge
 from pagedchat.tui.chat.engine_status import engine_status
 from pagedchat.tui.chat.layout import LAYOUTS, MIN_SIZE, WIDE_ENOUGH_FOR_PANEL
 from pagedchat.tui.chat.screen import ChatScreen
-from pagedchat.tui.garbage import Garbage
 from pagedchat.tui.inspector.inspector_messages import InspectorMessages
 from pagedchat.tui.kit.confirm import ConfirmScreen
 from pagedchat.tui.kit.draw_turns import DrawTurns, Part
