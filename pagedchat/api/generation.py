@@ -11,7 +11,7 @@ from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence as EngineSequence
 from pagedchat.events import FinishReason
-from pagedchat.rare_collections import rare_collections
+from pagedchat.garbage import rare_collections
 
 
 @dataclass(slots=True, kw_only=True)

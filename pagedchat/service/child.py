@@ -25,7 +25,7 @@ from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import PagedChatError
 from pagedchat.events import EngineFailed, LoadProgress, RunState
-from pagedchat.rare_collections import rare_collections
+from pagedchat.garbage import rare_collections
 from pagedchat.service.chats import Chats
 from pagedchat.service.loop import EngineLoop, Inbox, Received
 from pagedchat.service.publisher import Publisher

@@ -16,6 +16,7 @@ from textual.screen import Screen
 from pagedchat.chat.prompt_history import PromptHistory, default_path
 from pagedchat.errors import PagedChatError
 from pagedchat.events import EngineFailed
+from pagedchat.garbage import Garbage
 from pagedchat.service.commands import AnyCommand
 from pagedchat.service.link import EngineLink
 from pagedchat.trace.recorder import Recorder
@@ -23,7 +24,6 @@ from pagedchat.tui.actions import APP_ACTIONS, CHAT_ACTIONS, KeyAction, bindings
 from pagedchat.tui.bridge import EngineBridge
 from pagedchat.tui.chat.engine_status import engine_status
 from pagedchat.tui.chat.screen import ChatScreen
-from pagedchat.tui.garbage import Garbage
 from pagedchat.tui.inspector.inspector_messages import InspectorMessages
 from pagedchat.tui.kit.draw_turns import DrawTurns, ScreenPart
 from pagedchat.tui.kit.front_screens import ConfirmScreen, TooSmallScreen

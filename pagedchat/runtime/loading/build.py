@@ -1,11 +1,8 @@
 """Where the engine process and the offline API get their model. Light to import: torch comes with `load_model`."""
 
-import gc
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING
 
 from pagedchat.config import EngineConfig
@@ -13,6 +10,7 @@ from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import ModelRunner
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.events import EngineReady, LoadProgress
+from pagedchat.garbage import freeze_once, no_collections
 from pagedchat.runtime.loading.cpu_process import tune_for_cpu
 from pagedchat.runtime.loading.wake_gpu import wake_gpu
 
@@ -64,32 +62,9 @@ def load_model(config: EngineConfig, progress: Progress = lambda _: None, *, str
     tune_for_cpu()
     progress(LoadProgress("import", "Loading PyTorch"))
     wake_gpu(config.model.device)
-    with _no_collections():
+    with no_collections():
         from pagedchat.runtime.loading.assemble import assemble  # noqa: PLC0415 - seconds of imports, after saying so
 
     loaded = assemble(config, progress, began, streams)
-    _freeze_once()
+    freeze_once()
     return loaded
-
-
-@cache
-def _freeze_once() -> None:
-    """Leave out of all later garbage collections what is there after the first loading, above all the modules.
-
-    A full collection would look through them for a tenth of a second, in the middle of a step. Not done again: by
-    then a model that nobody has any more may be among what waits to be collected.
-    """
-    gc.freeze()
-
-
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """No garbage collection inside. What is imported stays, and looking through it again and again takes a tenth
-    of the time of importing it."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
