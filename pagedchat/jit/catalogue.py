@@ -234,9 +234,9 @@ _DECODE_STEPS = {
     "streamed_qkv", "streamed_vocabulary",
 }  # fmt: skip
 """For whole decode steps; what a model needs of them depends on its width, so they are compiled at first use."""
-_ANY_MODEL = {
-    "reshape_and_cache", "gather_cached_kv", "copy_blocks", "swap_blocks", "merge_attn_states", "sample"
-}  # fmt: skip
+_FOR_USERS = {"gather_cached_kv", "merge_attn_states"}
+"""Ops of the library that no step launches."""
+_ANY_MODEL = {"reshape_and_cache", "copy_blocks", "swap_blocks", "sample"}
 _ON_CUDA_CORES = {"decode_simt", "prefill_simt"}
 
 
@@ -255,7 +255,7 @@ def variants_for_model(
     soft_cap: bool = False,
     alibi: bool = False,
 ) -> list[Variant]:
-    """The variants that a model's steps launch.
+    """The variants that a model's eager steps launch, and no more; captured ones find theirs by a rehearsal.
 
     Args:
         element: of the cache: float16, bfloat16 or float32.
@@ -274,10 +274,9 @@ def variants_for_model(
         "GROUP_SIZE": group_size,
         "SOFT_CAP": int(soft_cap),
         "ALIBI": int(alibi),
-        "WRITES_NEW": 0,  # in captured steps alone
+        "INPUT_IS_FRESH": 0,  # in captured steps alone
+        "WRITES_NEW": 0,
     }
-    if architecture not in _OVERLAPPING:
-        known["INPUT_IS_FRESH"] = 0
     files = [file for file in CATALOGUE if file.stem in stems]
     return [variant for file in files for variant in file.variants(architecture, **known)]
 
@@ -285,7 +284,7 @@ def variants_for_model(
 def _stems(element: str, head_size: int, architecture: str) -> set[str]:
     if element == "float32" or (element == "bfloat16" and architecture in _TURING):
         return _ANY_MODEL | _ON_CUDA_CORES
-    stems = {file.stem for file in CATALOGUE} - _ON_CUDA_CORES - _DECODE_STEPS
+    stems = {file.stem for file in CATALOGUE} - _ON_CUDA_CORES - _DECODE_STEPS - _FOR_USERS
     if head_size == 256 and architecture in _TURING:  # see _PREFILL_LIMITS
         stems.add("prefill_simt")
     return stems

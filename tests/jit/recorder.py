@@ -125,18 +125,23 @@ def prefill(
             paged_prefill(query, *cache, cu_seqlens_q, options, max_query_len=max_query_len)
 
 
-def write_and_read(dtype: torch.dtype, head_size: int, block_size: int) -> None:
-    """What goes into the cache, out of it and around in it."""
-    _, key_cache, value_cache, tables, _ = _tensors(1, 1, dtype, head_size, block_size, 1)
+def write(dtype: torch.dtype, head_size: int, block_size: int) -> None:
+    """What goes into the cache and around in it."""
+    _, key_cache, value_cache, *_ = _tensors(1, 1, dtype, head_size, block_size, 1)
     ids = torch.zeros(1, dtype=torch.int64)
     for num_tokens in (1, 1000):
         key = torch.empty(num_tokens, NUM_KV_HEADS, head_size, dtype=dtype)
         slots = torch.zeros(num_tokens, dtype=torch.int64)
         reshape_and_cache(key, key, key_cache, value_cache, slots)
-    gather_cached_kv(key_cache, value_cache, tables, torch.zeros(2, dtype=torch.int32), 8)
+    copy_blocks(torch.empty(1, 2, 2, NUM_KV_HEADS * head_size * block_size, dtype=dtype), ids, ids + 1)
+
+
+def gather_and_merge(dtype: torch.dtype, head_size: int, block_size: int) -> None:
+    """What no step launches."""
+    _, key_cache, value_cache, tables, _ = _tensors(1, 1, dtype, head_size, block_size, 1)
+    key, _ = gather_cached_kv(key_cache, value_cache, tables, torch.zeros(2, dtype=torch.int32), 8)
     lse = torch.empty(len(key), NUM_KV_HEADS)
     merge_attn_states(key, lse, key, lse, key, lse)
-    copy_blocks(torch.empty(1, 2, 2, NUM_KV_HEADS * head_size * block_size, dtype=dtype), ids, ids + 1)
 
 
 def draw(dtype: torch.dtype) -> None:

@@ -1,6 +1,7 @@
 """What the ops ask for while a model runs was compiled before its first step, and takes what they pass."""
 
 import sys
+from collections import Counter
 
 import pytest
 import torch
@@ -18,10 +19,11 @@ from tests.jit.recorder import (
     decode,
     decode_step,
     draw,
+    gather_and_merge,
     prefill,
     recorded_launches,
     whole_step,
-    write_and_read,
+    write,
 )
 
 GROUP_SIZES = (1, 5, 32)
@@ -40,7 +42,7 @@ def test_ops_ask_only_for_what_the_catalogue_lists_for_the_model(
         block_size, group_size = BLOCK_SIZES[i % 3], GROUP_SIZES[i // 2]
         alibi = torch.zeros(2 * group_size) if slopes else None
         with recorded_launches(capability) as launches:
-            write_and_read(dtype, head_size, block_size)
+            write(dtype, head_size, block_size)
             draw(dtype)
             for window in (None, 100):
                 cap_or_none = 30.0 if cap else None
@@ -51,8 +53,17 @@ def test_ops_ask_only_for_what_the_catalogue_lists_for_the_model(
             element_name(dtype), head_size, block_size, group_size, architecture, soft_cap=cap, alibi=slopes
         )
         asked = {variant for variant, _ in launches}
-        assert {"reshape_and_cache", "merge_attn_states"} < {variant.stem for variant in asked}
+        assert {"reshape_and_cache", "copy_blocks", "sample"} < {variant.stem for variant in asked}
         assert asked <= set(listed), [str(variant) for variant in asked - set(listed)]
+
+
+def test_opt_125m_starts_with_these_kernels_and_no_more() -> None:
+    """A first start compiles them all; what no eager step launches would only keep its user waiting."""
+    listed = variants_for_model("float16", 64, 16, 1, "sm_90")
+    assert Counter(variant.stem for variant in listed) == {
+        "reshape_and_cache": 1, "copy_blocks": 1, "swap_blocks": 1, "sample": 3, "decode_split": 7,
+        "decode_shared": 1, "prefill_mma": 4, "prefill_merge": 1, "prefill_wgmma": 1,
+    }  # fmt: skip
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="CUDA's packages are for Linux")
@@ -60,7 +71,8 @@ def test_ops_ask_only_for_what_the_catalogue_lists_for_the_model(
 def test_ops_pass_what_their_kernels_take(dtype: torch.dtype) -> None:
     """One variant of each kernel is compiled for its parameters; all the others have the same."""
     with recorded_launches((9, 0)) as launches:
-        write_and_read(dtype, 64, 16)
+        write(dtype, 64, 16)
+        gather_and_merge(dtype, 64, 16)
         draw(dtype)
         options = AttentionOptions(scale=0.1)
         decode(dtype, 64, 16, 4, options, tensor_cores=dtype == torch.float16)
