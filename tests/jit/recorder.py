@@ -200,11 +200,13 @@ def whole_step(dtype: torch.dtype) -> None:
         plans = [plan_persistent(shape, 1, context_len, 132, 227 << 10) for context_len in (256, 2048)]
         assert None not in plans
         for plan in filter(None, [*plans, plan_clustered(shape, 1, 256, 132, 227 << 10)]):
-            logits = torch.empty(1, len(model.head), dtype=dtype)
+            logits = torch.empty(1, len(model.tensors.head), dtype=dtype)
             PersistentDecode(model, 1, plan)(random_state([5]), logits)
-            screened = plan.screened(shape, 1, len(model.head), 227 << 10)
+            screened = plan.screened(shape, 1, len(model.tensors.head), 227 << 10)
             assert screened is not None
-            PersistentDecode(model, 1, screened, screen_head(model.head, model.norm))(random_state([5]))
+            PersistentDecode(model, 1, screened, screen_head(model.tensors.head, model.tensors.norm))(
+                random_state([5])
+            )
 
 
 def _tensors(

@@ -65,16 +65,16 @@ def make_parts(case: Case, patch: pytest.MonkeyPatch) -> Parts:
     model = persistent_case.random_model(case.family, case.dtype)
     state = persistent_case.random_state([case.position])
     ((block, offset),) = slots_from(state, 1)
-    for layer in model.layers:  # what nobody has written yet may be anything
-        layer.key_cache[block, ..., offset + 1 :, :] = torch.inf
-        layer.value_cache[block, ..., offset + 1 :] = torch.inf
+    for keys, values in model.caches:  # what nobody has written yet may be anything
+        keys[block, ..., offset + 1 :, :] = torch.inf
+        values[block, ..., offset + 1 :] = torch.inf
     return model, state, plan
 
 
 def worst_error(parts: Parts, twins: Parts, seed: int, num_steps: int = 1) -> float:
     """Of the logits of any step; `twins` make the same steps as a chain of ops."""
     (model, state, plan), (twin_model, twin, _) = parts, twins
-    found, expected = torch.empty(2, 1, VOCAB_SIZE, dtype=model.head.dtype)
+    found, expected = torch.empty(2, 1, VOCAB_SIZE, dtype=model.tensors.head.dtype)
     step, step_of_twin = PersistentDecode(model, 1, plan), PersistentDecode(twin_model, 1, plan)
     errors = []
     for _ in range(num_steps):
@@ -118,7 +118,7 @@ def test_a_screened_step_chooses_the_token_of_one_that_is_not(case: Case, monkey
     assert screened is not None
     logits = torch.empty(1, VOCAB_SIZE, dtype=case.dtype)
     with kernels_on_cpu(seed=case.seed, num_multiprocessors=MULTIPROCESSORS):
-        PersistentDecode(model, 1, screened, screen_head(model.head, model.norm))(state)
+        PersistentDecode(model, 1, screened, screen_head(model.tensors.head, model.tensors.norm))(state)
         PersistentDecode(twin_model, 1, plan)(twin, logits)
     assert state.token_ids.item() == twin.token_ids.item() == logits.argmax().item()
     assert torch.equal(state.positions, twin.positions)

@@ -38,16 +38,16 @@ def tokens_of_both(
     model: PersistentModel, state: DecodeState, *, seed: int = 1, num_tiles: int | None = None
 ) -> tuple[list[int], list[int], torch.Tensor]:
     """Tokens of a screened step and of one that is not, and the logits `[num_tokens, vocab_size]` of the latter."""
-    num_tokens, vocab_size = len(state.token_ids), len(model.head)
+    num_tokens, vocab_size = len(state.token_ids), len(model.tensors.head)
     plan = plan_persistent(model.shape, num_tokens, 256, MULTIPROCESSORS, SHARED_LIMIT)
     assert plan is not None
     screened = plan.screened(model.shape, num_tokens, vocab_size, SHARED_LIMIT)
     assert screened is not None
     plan, screened = (replace(each, num_tiles=num_tiles or each.num_tiles) for each in (plan, screened))
     twin, caches = persistent_case.moved(state, "cpu"), persistent_case.moved(model, "cpu")
-    logits = torch.empty(num_tokens, vocab_size, dtype=model.head.dtype)
+    logits = torch.empty(num_tokens, vocab_size, dtype=model.tensors.head.dtype)
     with kernels_on_cpu(seed=seed, num_multiprocessors=MULTIPROCESSORS):
-        PersistentDecode(model, num_tokens, screened, screen_head(model.head, model.norm))(state)
+        PersistentDecode(model, num_tokens, screened, screen_head(model.tensors.head, model.tensors.norm))(state)
         PersistentDecode(caches, num_tokens, plan)(twin, logits)
     assert torch.equal(state.positions, twin.positions)
     return state.token_ids.tolist(), twin.token_ids.tolist(), logits
@@ -90,7 +90,7 @@ CHANGES: dict[str, Change] = {
 def test_heads_that_make_it_hard(change: Change, monkeypatch: pytest.MonkeyPatch) -> None:
     """With 4,003 equal rows a thread block has more candidates than its teams of warps gather at a time."""
     model, state = make_model("opt", HALF, 4003, monkeypatch), persistent_case.random_state([40])
-    model = replace(model, head=change(model.head).half())
+    model = persistent_case.with_tensors(model, head=change(model.tensors.head).half())
     found, expected, logits = tokens_of_both(model, state)
     assert found == expected
     assert logits[0, found[0]] == logits.max()
@@ -99,13 +99,15 @@ def test_heads_that_make_it_hard(change: Change, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("scale", [1e25, 1e-25])
 def test_rows_at_the_ends_of_what_bfloat16_holds(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
     model, state = make_model("opt", BFLOAT, 1003, monkeypatch), persistent_case.random_state([40])
-    found, expected, _ = tokens_of_both(replace(model, head=(model.head.float() * scale).bfloat16()), state)
+    found, expected, _ = tokens_of_both(
+        persistent_case.with_tensors(model, head=(model.tensors.head.float() * scale).bfloat16()), state
+    )
     assert found == expected
 
 
 def test_inputs_that_digits_have_no_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     model, state = make_model("opt", HALF, 1003, monkeypatch), persistent_case.random_state([40])
-    mirror = screen_head(model.head, model.norm)
+    mirror = screen_head(model.tensors.head, model.tensors.norm)
     monkeypatch.setattr(f"{__name__}.screen_head", lambda *_args: replace(mirror, digit_scale=1e6))
     found, expected, _ = tokens_of_both(model, state)
     assert found == expected
@@ -113,6 +115,6 @@ def test_inputs_that_digits_have_no_room_for(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_row_of_the_head_that_is_no_number_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     model, state = make_model("opt", HALF, 1003, monkeypatch), persistent_case.random_state([40])
-    model.head[700, 3] = float("inf")
+    model.tensors.head[700, 3] = float("inf")
     found, expected, _ = tokens_of_both(model, state)
     assert found == expected

@@ -15,7 +15,7 @@ from pagedchat.ops.common.checks import check_same_type, check_shape
 from pagedchat.ops.common.launch import on_cuda
 from pagedchat.ops.common.norm import Norm, check_norm
 from pagedchat.ops.products.product_launch import ProductLaunch, product_launch
-from pagedchat.ops.products.small_batch_plan import TILE_ROWS, has_small_batch_kernels, plan_product
+from pagedchat.ops.products.small_batch_plan import can_multiply, has_small_batch_kernels
 
 Activation = Literal["none", "relu", "silu"]
 ACTIVATIONS: dict[Activation, int] = {"none": 0, "relu": 1, "silu": 2}
@@ -66,14 +66,6 @@ def small_batch_linear(
         return target.copy_(_in_torch(input_rows, weight, bias, residual, norm, activation, paired))
     _launch(launch, target, input_rows, weight, bias, residual, norm, overlap)
     return target
-
-
-def can_multiply(
-    in_features: int, out_features: int, num_tokens: int, *, normed: bool = False, paired: bool = False
-) -> bool:
-    """Whether the kernel does a product of these sizes."""
-    rows = TILE_ROWS // 2 if paired else TILE_ROWS
-    return out_features % rows == 0 and plan_product(in_features, num_tokens, normed) is not None
 
 
 def _multiplies(rows: torch.Tensor, out_features: int, norm: Norm | None, paired: bool) -> bool:

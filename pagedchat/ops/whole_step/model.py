@@ -1,61 +1,67 @@
-"""The tensors that a whole decode step works on; see `persistent_decode`."""
+"""A model's tensors and its cache, as a whole decode step works on them; see `persistent_decode`."""
 
 from dataclasses import dataclass
 
 import torch
 
 from pagedchat.ops.common.norm import Norm
+from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors
 from pagedchat.ops.products.small_batch_linear import address
 from pagedchat.ops.whole_step.plan import PersistentShape
 
+LayerCache = tuple[torch.Tensor, torch.Tensor]
+"""Keys `[num_blocks, num_kv_heads, head_size / 8, block_size, 8]` and values `[num_blocks, num_kv_heads, head_size,
+block_size]` of a layer, contiguous."""
+
 
 @dataclass(frozen=True, slots=True)
-class PersistentLayer:
-    """The tensors of a layer, of one 16-bit type."""
+class PersistentModel:
+    """A model with its cache, both of one 16-bit type."""
 
-    attention_norm: Norm
-    qkv: torch.Tensor
-    """`[qkv_rows, hidden]`: all query heads, then all key heads, then all value heads."""
-    qkv_bias: torch.Tensor | None
-    out: torch.Tensor
-    """`[hidden, num_heads * head_size]`."""
-    out_bias: torch.Tensor | None
-    mlp_norm: Norm
-    up: torch.Tensor
-    """`[middle, hidden]`; gates and then values, twice the rows, where the shape is gated."""
-    up_bias: torch.Tensor | None
-    down: torch.Tensor
-    """`[hidden, middle]`."""
-    down_bias: torch.Tensor | None
-    key_cache: torch.Tensor
-    """`[num_blocks, num_kv_heads, head_size / 8, block_size, 8]`, contiguous."""
-    value_cache: torch.Tensor
-    """`[num_blocks, num_kv_heads, head_size, block_size]`, contiguous."""
+    tensors: ModelTensors
+    caches: list[LayerCache]
+    """Of each layer."""
 
-    def addresses(self, qkv_constants: torch.Tensor, up_constants: torch.Tensor) -> list[int]:
-        """As `Layer` in the kernel has them, with what `fold_norm` makes of both norms."""
-        tensors = (
-            self.attention_norm.weight, self.qkv, qkv_constants, self.out, self.out_bias,
-            self.mlp_norm.weight, self.up, up_constants, self.down, self.down_bias,
-            self.key_cache, self.value_cache,
-        )  # fmt: skip
-        return [address(tensor) for tensor in tensors]
-
-    def constants(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of the products behind both norms, as `fold_norm` makes them."""
-        return (
-            fold_norm(self.attention_norm, self.qkv, self.qkv_bias),
-            fold_norm(self.mlp_norm, self.up, self.up_bias),
-        )
+    @property
+    def shape(self) -> PersistentShape:
+        """The sizes of both."""
+        _, values = self.caches[0]
+        return PersistentShape.of(self.tensors.sizes, values.shape[-1])
 
     @property
     def is_aligned(self) -> bool:
-        """Whether all tensors start at 16 bytes, as the kernel's copies do."""
-        tensors = (
-            self.attention_norm.weight, self.qkv, self.out, self.out_bias, self.mlp_norm.weight, self.up, self.down,
-            self.down_bias, self.key_cache, self.value_cache,
-        )  # fmt: skip
-        return all(address(tensor) % 16 == 0 for tensor in tensors)
+        """Whether all that the kernel reads 16 bytes at a time starts at 16 bytes."""
+        tensors = self.tensors
+        read = [tensors.token_vectors, tensors.position_vectors, tensors.head]
+        for layer, cache in zip(tensors.layers, self.caches, strict=True):
+            read += [
+                layer.attention_norm.weight, layer.qkv.weight, layer.out.weight, layer.out.bias,
+                layer.mlp_norm.weight, layer.up.weight, layer.down.weight, layer.down.bias, *cache,
+            ]  # fmt: skip
+        return all(address(tensor) % 16 == 0 for tensor in read)
+
+    def constants(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Of the products behind both norms of each layer, as `fold_norm` makes them."""
+        return [
+            (fold_norm(layer.attention_norm, layer.qkv.weight, layer.qkv.bias),
+             fold_norm(layer.mlp_norm, layer.up.weight, layer.up.bias))
+            for layer in self.tensors.layers
+        ]  # fmt: skip
+
+    def addresses(self, constants: list[tuple[torch.Tensor, torch.Tensor]]) -> list[list[int]]:
+        """Of each layer, as `Layer` in the kernel has them, with its `constants`."""
+        parts = zip(self.tensors.layers, self.caches, constants, strict=True)
+        return [_addresses(layer, cache, *pair) for layer, cache, pair in parts]
+
+
+def _addresses(
+    layer: LayerTensors, cache: LayerCache, qkv_constants: torch.Tensor, up_constants: torch.Tensor
+) -> list[int]:
+    tensors = (
+        layer.attention_norm.weight, layer.qkv.weight, qkv_constants, layer.out.weight, layer.out.bias,
+        layer.mlp_norm.weight, layer.up.weight, up_constants, layer.down.weight, layer.down.bias, *cache,
+    )  # fmt: skip
+    return [address(tensor) for tensor in tensors]
 
 
 def fold_norm(norm: Norm, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
@@ -75,31 +81,3 @@ def fold_norm(norm: Norm, weight: torch.Tensor, bias: torch.Tensor | None) -> to
     if norm.bias is not None:
         base = base + (rows * norm.bias).sum(dim=1)
     return torch.stack(((rows * norm.weight).sum(dim=1), base), dim=1)  # no product: it would load a library
-
-
-@dataclass(frozen=True, slots=True)
-class PersistentModel:
-    """The tensors of a model with one residual stream and norms before each half of a layer."""
-
-    shape: PersistentShape
-    token_vectors: torch.Tensor
-    """`[vocab_size, hidden]`."""
-    position_vectors: torch.Tensor | None
-    position_offset: int
-    rotations: torch.Tensor | None
-    """`[model_len, head_size / 2, 2]`, float32: cosine and sine."""
-    layers: list[PersistentLayer]
-    norm: Norm
-    """The last one; its kind and epsilon are those of all."""
-    head: torch.Tensor
-    """`[vocab_size, hidden]`."""
-    scale: float
-    """Of the scores."""
-
-    @property
-    def is_aligned(self) -> bool:
-        """Whether all that the kernel reads 16 bytes at a time starts at 16 bytes."""
-        vectors = (self.token_vectors, self.position_vectors, self.head)
-        return all(address(tensor) % 16 == 0 for tensor in vectors) and all(
-            layer.is_aligned for layer in self.layers
-        )

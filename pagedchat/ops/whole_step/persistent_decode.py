@@ -14,12 +14,12 @@ from pagedchat.ops.attention.decode_split import decode_split
 from pagedchat.ops.attention.options import AttentionOptions
 from pagedchat.ops.common.checks import check_same_type, check_shape
 from pagedchat.ops.common.launch import element_name, on_cuda, stream_of
-from pagedchat.ops.products.embed_tokens import embed_tokens
+from pagedchat.ops.products.model_tensors import LayerTensors
 from pagedchat.ops.products.next_token import logits_argmax
 from pagedchat.ops.products.qkv_to_cache import qkv_to_cache
 from pagedchat.ops.products.small_batch_linear import address, small_batch_linear
 from pagedchat.ops.sampling.decode_state import DecodeState, state_addresses
-from pagedchat.ops.whole_step.model import PersistentLayer, PersistentModel
+from pagedchat.ops.whole_step.model import LayerCache, PersistentModel
 from pagedchat.ops.whole_step.plan import MAX_LAYERS, PersistentPlan
 from pagedchat.ops.whole_step.screened_head import ScreenedHead
 
@@ -45,18 +45,18 @@ class PersistentDecode:
         if (mirror is not None) != (plan.screened_tiles > 0):
             there_is = "there is none" if mirror is None else "there is one"
             raise ValueError(f"plan has {plan.screened_tiles} tiles of a mirror, and {there_is}")
-        if len(model.layers) > MAX_LAYERS:
-            raise ValueError(f"model has {len(model.layers)} layers, expected at most {MAX_LAYERS}")
+        if len(model.tensors.layers) > MAX_LAYERS:
+            raise ValueError(f"model has {len(model.tensors.layers)} layers, expected at most {MAX_LAYERS}")
         self._model = model
         self._num_tokens = num_tokens
         self._plan = plan
         self._mirror = mirror
-        device = model.head.device
-        self._folded = [layer.constants() for layer in model.layers]  # kept: the kernel knows their addresses
-        rows = [layer.addresses(*pair) for layer, pair in zip(model.layers, self._folded, strict=True)]
+        device = model.tensors.head.device
+        self._folded = model.constants()  # kept: the kernel knows their addresses
+        rows = model.addresses(self._folded)
         self._first = rows[0][:3]
         self._layers = torch.tensor(list(chain.from_iterable(rows)), dtype=torch.int64, device=device)
-        elements = plan.published_elements(model.shape, num_tokens) * len(model.layers)
+        elements = plan.published_elements(model.shape, num_tokens) * len(model.tensors.layers)
         self._published = torch.full((2 * elements,), -1, dtype=torch.int16, device=device)
         self._best = torch.zeros(2 * plan.num_thread_blocks * num_tokens, dtype=torch.int64, device=device)
         self._launches = torch.zeros(1, dtype=torch.int32, device=device)
@@ -71,7 +71,7 @@ class PersistentDecode:
         Raises:
             ValueError: shapes or types that do not go together.
         """
-        model, plan = self._model, self._plan
+        model, plan = self._model.tensors, self._plan
         state.check()
         check_shape("token_ids", state.token_ids, self._num_tokens)
         if (logits is None) != (self._mirror is not None):
@@ -102,7 +102,7 @@ class PersistentDecode:
             i32(state.block_tables.shape[1]),
             i32(model.position_offset),
             i32(len(state.history)),
-            f32(model.scale),
+            f32(model.sizes.scale),
             f32(model.norm.eps),
             0 if self._mirror is None else self._mirror.tiles.data_ptr(),
             f32(0.0 if self._mirror is None else self._mirror.digit_scale),
@@ -128,25 +128,19 @@ class PersistentDecode:
 
     def _kernel(self) -> tuple[Kernel, int]:
         """And how much shared memory a thread block of it has."""
-        head = self._model.head
+        head = self._model.tensors.head
         kernel = get_kernel(NAME, head.device.index, **self._constants(head.dtype))
         shared = self._plan.shared_bytes(self._model.shape, self._num_tokens)
         kernel.allow_shared(shared)
         return kernel, shared
 
     def _run_parts(self, state: DecodeState, logits: torch.Tensor | None) -> None:
-        model = self._model
+        model = self._model.tensors
         if logits is None:
             logits = model.head.new_empty(self._num_tokens, len(model.head))
-        hidden = embed_tokens(
-            model.token_vectors,
-            state.token_ids,
-            state.positions,
-            position_vectors=model.position_vectors,
-            position_offset=model.position_offset,
-        )
-        for layer in model.layers:
-            _add_layer(model, layer, state, hidden)
+        hidden = model.embed(state.token_ids, state.positions)
+        for layer, cache in zip(model.layers, self._model.caches, strict=True):
+            _add_layer(layer, cache, model.rotations, state, hidden)
         logits_argmax(state, logits, hidden, model.head, norm=model.norm, best=self._best[: self._num_tokens])
 
     def _constants(self, dtype: torch.dtype) -> dict[str, Any]:
@@ -159,9 +153,9 @@ class PersistentDecode:
             "GROUP_SIZE": shape.group_size,
             "HEAD_SIZE": shape.head_size,
             "BLOCK_SIZE": shape.block_size,
-            "NORM": self._model.norm.constant,
+            "NORM": self._model.tensors.norm.constant,
             "GATED": int(shape.gated),
-            "ROTARY": int(self._model.rotations is not None),
+            "ROTARY": int(self._model.tensors.rotations is not None),
             "TOKENS": self._num_tokens,
             "SPLITS": self._plan.num_splits,
             "CLUSTER": self._plan.cluster,
@@ -173,24 +167,29 @@ class PersistentDecode:
         }
 
 
-def _add_layer(model: PersistentModel, layer: PersistentLayer, state: DecodeState, hidden: torch.Tensor) -> None:
+def _add_layer(
+    layer: LayerTensors,
+    cache: LayerCache,
+    rotations: torch.Tensor | None,
+    state: DecodeState,
+    hidden: torch.Tensor,
+) -> None:
     """Both halves of a layer, added to `hidden` `[num_tokens, hidden]`."""
-    shape = model.shape
-    query = hidden.new_empty(len(hidden), shape.num_heads, shape.head_size)
-    caches = (layer.key_cache, layer.value_cache)
+    sizes, qkv, out, up, down = layer.sizes, layer.qkv, layer.out, layer.up, layer.down
+    query = hidden.new_empty(len(hidden), sizes.num_heads, sizes.head_dim)
     tables = (state.block_tables, state.positions)
-    norm, rotations = layer.attention_norm, model.rotations
-    qkv_to_cache(query, *caches, hidden, layer.qkv, *tables, bias=layer.qkv_bias, norm=norm, rotations=rotations)
-    options = AttentionOptions(scale=model.scale)
-    longest = state.block_tables.shape[1] * shape.block_size
-    attended = decode_split(query, *caches, state.block_tables, state.seq_lens, options, max_seq_len=longest)
-    small_batch_linear(attended.flatten(1), layer.out, bias=layer.out_bias, residual=hidden, output=hidden)
+    norm = layer.attention_norm
+    qkv_to_cache(query, *cache, hidden, qkv.weight, *tables, bias=qkv.bias, norm=norm, rotations=rotations)
+    options = AttentionOptions(scale=sizes.scale)
+    longest = state.block_tables.shape[1] * cache[1].shape[-1]
+    attended = decode_split(query, *cache, state.block_tables, state.seq_lens, options, max_seq_len=longest)
+    small_batch_linear(attended.flatten(1), out.weight, bias=out.bias, residual=hidden, output=hidden)
     middle = small_batch_linear(
         hidden,
-        layer.up,
-        bias=layer.up_bias,
+        up.weight,
+        bias=up.bias,
         norm=layer.mlp_norm,
-        activation="silu" if shape.gated else "relu",
-        paired=shape.gated,
+        activation=sizes.activation,
+        paired=sizes.gated,
     )
-    small_batch_linear(middle, layer.down, bias=layer.down_bias, residual=hidden, output=hidden)
+    small_batch_linear(middle, down.weight, bias=down.bias, residual=hidden, output=hidden)

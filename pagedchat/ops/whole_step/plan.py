@@ -3,10 +3,14 @@
 from dataclasses import dataclass, replace
 from functools import cache
 
+from pagedchat.ops.common.model_sizes import ModelSizes
+
 MAX_TOKENS = 2
 """Of a launch: one warp has all results of a tile of the vocabulary."""
 MAX_LAYERS = 32
 """Whose tensors the kernel has places for."""
+HEAD_SIZE = 64
+"""Of keys and values, the only one that the kernel has code for."""
 UNIT = 8
 """Rows of a product that go to a thread block together, as in kernels/whole_step/persistent_decode.cu."""
 STEP = 32
@@ -27,6 +31,9 @@ _PAD = 32
 _SLACK_BYTES = 2048
 """What alignment and small things take."""
 _MAX_SPLITS = 3
+_BLOCK_SIZES = (8, 16, 32)
+_WARPS = (12, 8, 6, 4)
+"""Of a thread block, the best first."""
 CLUSTER = 4
 """Thread blocks of a cluster that has a KV head."""
 CLUSTER_SHARES = 2
@@ -50,6 +57,19 @@ class PersistentShape:
     head_size: int
     block_size: int
     gated: bool
+
+    @classmethod
+    def of(cls, sizes: ModelSizes, block_size: int) -> "PersistentShape":
+        """Of a model and the blocks of its cache."""
+        return cls(
+            hidden=sizes.hidden,
+            middle=sizes.middle,
+            num_heads=sizes.num_heads,
+            num_kv_heads=sizes.num_kv_heads,
+            head_size=sizes.head_dim,
+            block_size=block_size,
+            gated=sizes.gated,
+        )
 
     @property
     def group_size(self) -> int:
@@ -174,11 +194,11 @@ def plan_persistent(
         num_multiprocessors: of the GPU.
         shared_limit: bytes of shared memory that a thread block may have.
     """
-    columns = num_tokens * shape.num_kv_heads
-    spare = num_multiprocessors - shape.hidden // UNIT  # every unit of the residual stream has a producer
-    num_warps = next((warps for warps in (12, 8, 6, 4) if _divides(shape, warps)), None)
-    if num_warps is None or columns > spare or num_tokens > MAX_TOKENS or not _is_known(shape):
+    if missing_code(shape) or num_tokens > MAX_TOKENS or missing_blocks(shape, num_tokens, num_multiprocessors):
         return None
+    columns = num_tokens * shape.num_kv_heads
+    spare = num_multiprocessors - shape.hidden // UNIT
+    num_warps = next(warps for warps in _WARPS if _divides(shape, warps))
     most = min(_MAX_SPLITS, spare // columns)
     # A second turn of the warps takes as long as putting splits together.
     splits = 1 if context_len <= num_warps * TILE_TOKENS * 4 // 3 else most
@@ -214,14 +234,29 @@ def plan_clustered(
     return plan if fits and one_turn else None
 
 
-def _is_known(shape: PersistentShape) -> bool:
-    """Whether the kernel has code for such sizes, whatever its warps."""
+def missing_code(shape: PersistentShape) -> str:
+    """Why the kernel has no code for such sizes, in words that go after "since"; empty if it has."""
+    if shape.head_size != HEAD_SIZE:
+        return f"its heads are {shape.head_size} wide and the kernel is for {HEAD_SIZE}"
+    if shape.group_size > UNIT:
+        return f"{shape.group_size} query heads share a KV head and the kernel has room for {UNIT}"
+    if shape.block_size not in _BLOCK_SIZES:
+        return f"blocks have {shape.block_size} slots and the kernel is for {', '.join(map(str, _BLOCK_SIZES))}"
+    widths = f"{shape.hidden}, {shape.middle} and {shape.attended}"
+    rounds = any(shape.hidden % (warps * STEP) == 0 for warps in (12, 8, 6)) and shape.middle % UNIT == 0
+    if not rounds or not any(_divides(shape, warps) for warps in _WARPS):
+        return f"no number of warps has equal parts of rows of {widths} that are narrow enough"
+    return ""
+
+
+def missing_blocks(shape: PersistentShape, num_tokens: int, num_multiprocessors: int) -> str:
+    """Why there are too few multiprocessors for a thread block each, likewise."""
+    producers, columns = shape.hidden // UNIT, num_tokens * shape.num_kv_heads
+    if producers + columns <= num_multiprocessors:  # every unit of the residual stream has a producer
+        return ""
     return (
-        shape.group_size <= UNIT
-        and shape.head_size == 64
-        and shape.block_size in (8, 16, 32)
-        and any(shape.hidden % (n * STEP) == 0 for n in (12, 8, 6))
-        and shape.middle % UNIT == 0
+        f"it takes {producers} thread blocks for rows of {shape.hidden} and {columns} for attention, "
+        f"and the GPU has {num_multiprocessors} multiprocessors"
     )
 
 

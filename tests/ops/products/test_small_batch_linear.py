@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from pagedchat.ops.products.small_batch_linear import Activation, can_multiply, small_batch_linear
+from pagedchat.ops.products.small_batch_linear import Activation, small_batch_linear
+from pagedchat.ops.products.small_batch_plan import can_multiply
 from tests.ops.paged_case import DEVICES
 from tests.ops.products.small_batch_case import DTYPES, WIDTHS, allowed, error, exact_norm, make_norm, normal
 

@@ -1,14 +1,16 @@
 """Small models with random tensors for the ops that run whole decode steps, and states to run them on."""
 
 import dataclasses
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from pagedchat.jit.driver import gpu
+from pagedchat.ops.common.model_sizes import ModelSizes
 from pagedchat.ops.common.norm import Norm
+from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors, Product
 from pagedchat.ops.sampling.decode_state import DecodeState
-from pagedchat.ops.whole_step.model import PersistentLayer, PersistentModel
+from pagedchat.ops.whole_step.model import LayerCache, PersistentModel
 from pagedchat.ops.whole_step.persistent_decode import PersistentDecode
 from pagedchat.ops.whole_step.plan import PersistentPlan, PersistentShape
 
@@ -44,35 +46,59 @@ def random_model(family: str, dtype: torch.dtype, shape: PersistentShape | None 
             Norm("layer", weight, bias(shape.hidden), 1e-5) if family == "opt" else Norm("rms", weight, None, 1e-5)
         )
 
-    def layer() -> PersistentLayer:
-        caches = torch.randn(2, NUM_BLOCKS, shape.num_kv_heads, shape.head_size, BLOCK_SIZE).to(dtype)
-        return PersistentLayer(
+    sizes = sizes_of(family, shape)
+
+    def layer(layer_idx: int) -> LayerTensors:
+        return LayerTensors(
+            layer_idx=layer_idx,
+            sizes=sizes,
+            sliding_window=None,
             attention_norm=norm(),
-            qkv=rows(shape.qkv_rows, shape.hidden),
-            qkv_bias=bias(shape.qkv_rows),
-            out=rows(shape.hidden, shape.attended),
-            out_bias=bias(shape.hidden),
+            qkv=Product(rows(shape.qkv_rows, shape.hidden), bias(shape.qkv_rows)),
+            out=Product(rows(shape.hidden, shape.attended), bias(shape.hidden)),
             mlp_norm=norm(),
-            up=rows(shape.middle * (2 if shape.gated else 1), shape.hidden),
-            up_bias=bias(shape.middle),
-            down=rows(shape.hidden, shape.middle),
-            down_bias=bias(shape.hidden),
-            key_cache=caches[0].view(NUM_BLOCKS, shape.num_kv_heads, shape.head_size // 8, BLOCK_SIZE, 8),
-            value_cache=caches[1],
+            up=Product(rows(shape.middle * (2 if shape.gated else 1), shape.hidden), bias(shape.middle)),
+            down=Product(rows(shape.hidden, shape.middle), bias(shape.hidden)),
         )
 
+    def cache() -> LayerCache:
+        caches = torch.randn(2, NUM_BLOCKS, shape.num_kv_heads, shape.head_size, BLOCK_SIZE).to(dtype)
+        return caches[0].view(NUM_BLOCKS, shape.num_kv_heads, shape.head_size // 8, BLOCK_SIZE, 8), caches[1]
+
     angles = torch.arange(2048)[:, None] * torch.logspace(0, -3, shape.head_size // 2)
-    return PersistentModel(
-        shape=shape,
+    tensors = ModelTensors(
+        sizes=sizes,
         token_vectors=torch.randn(VOCAB_SIZE, shape.hidden).to(dtype),
         position_vectors=rows(2050, shape.hidden) if family == "opt" else None,
         position_offset=2 if family == "opt" else 0,
         rotations=torch.stack((angles.cos(), angles.sin()), dim=-1) if family == "llama" else None,
-        layers=[layer() for _ in range(NUM_LAYERS)],
+        layers=[layer(layer_idx) for layer_idx in range(NUM_LAYERS)],
         norm=norm(),
         head=rows(VOCAB_SIZE, shape.hidden),
-        scale=shape.head_size**-0.5,
     )
+    return PersistentModel(tensors, [cache() for _ in range(NUM_LAYERS)])
+
+
+def sizes_of(family: str, shape: PersistentShape) -> ModelSizes:
+    """Of a model of `VOCAB_SIZE` tokens and `NUM_LAYERS` layers."""
+    return ModelSizes(
+        num_layers=NUM_LAYERS,
+        hidden=shape.hidden,
+        middle=shape.middle,
+        num_heads=shape.num_heads,
+        num_kv_heads=shape.num_kv_heads,
+        head_dim=shape.head_size,
+        vocab_size=VOCAB_SIZE,
+        norm="layer" if family == "opt" else "rms",
+        gated=shape.gated,
+        rotary=family == "llama",
+    )
+
+
+def with_tensors(model: PersistentModel, **changed: Any) -> PersistentModel:
+    """The model with other `ModelTensors` fields, and the caches that its first layers have."""
+    tensors = dataclasses.replace(model.tensors, **changed)
+    return dataclasses.replace(model, tensors=tensors)
 
 
 def random_state(positions: list[int]) -> DecodeState:
@@ -92,7 +118,8 @@ def random_state(positions: list[int]) -> DecodeState:
 def some_steps(model: PersistentModel, state: DecodeState, plan: PersistentPlan, count: int) -> list[torch.Tensor]:
     """Logits of steps that choose their own tokens, `[num_tokens, vocab_size]` each."""
     decode = PersistentDecode(model, len(state.token_ids), plan)
-    logits = torch.empty(len(state.token_ids), len(model.head), dtype=model.head.dtype, device=model.head.device)
+    head = model.tensors.head
+    logits = torch.empty(len(state.token_ids), len(head), dtype=head.dtype, device=head.device)
     results = []
     for _ in range(count):
         decode(state, logits)
@@ -122,8 +149,8 @@ def assert_same_caches(
     found: PersistentModel, expected: PersistentModel, slots: list[tuple[int, int]], tolerance: float
 ) -> None:
     """The same keys and values: in `slots` (block, offset) up to a relative `tolerance`, elsewhere to the bit."""
-    for layer, reference in zip(found.layers, expected.layers, strict=True):
-        for cache, wanted in ((layer.key_cache, reference.key_cache), (layer.value_cache, reference.value_cache)):
+    for layer, reference in zip(found.caches, expected.caches, strict=True):
+        for cache, wanted in zip(layer, reference, strict=True):
             written = cache.to("cpu", copy=True)
             for block, offset in slots:
                 slot = (block, ..., offset, slice(None)) if cache.dim() == 5 else (block, ..., offset)
@@ -157,7 +184,9 @@ def moved(item: T, device: str) -> T:
         return item.to(device, copy=True)
     if isinstance(item, list):
         return [moved(part, device) for part in item]  # type: ignore[return-value]
-    if dataclasses.is_dataclass(item) and not isinstance(item, (type, PersistentShape)):
+    if isinstance(item, tuple):
+        return tuple(moved(part, device) for part in item)  # type: ignore[return-value]
+    if dataclasses.is_dataclass(item) and not isinstance(item, (type, ModelSizes)):
         fields = {field.name: moved(getattr(item, field.name), device) for field in dataclasses.fields(item)}
         return type(item)(**fields)
     return item

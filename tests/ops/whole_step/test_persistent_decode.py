@@ -21,6 +21,7 @@ from tests.ops.whole_step.persistent_case import (
     random_state,
     slots_from,
     some_steps,
+    with_tensors,
 )
 
 H200 = (132, 232_448)
@@ -100,7 +101,9 @@ def test_a_screened_step_chooses_the_same_tokens(
     if plan is None or screened is None:
         pytest.skip("this GPU has no room for it")
     model, state = moved(random_model(family, dtype), "cuda:0"), moved(random_state(positions), "cuda:0")
-    decode = PersistentDecode(moved(model, "cuda:0"), num_tokens, screened, screen_head(model.head, model.norm))
+    decode = PersistentDecode(
+        moved(model, "cuda:0"), num_tokens, screened, screen_head(model.tensors.head, model.tensors.norm)
+    )
     twin = moved(state, "cuda:0")
     for _ in range(16):  # within the blocks of the shortest
         decode(twin)
@@ -197,7 +200,7 @@ def test_a_screened_step_on_a_cpu_chooses_the_same_token() -> None:
     model, state, plan = random_model("opt", torch.float16), random_state([40]), plan_for("opt", 1, 256)
     screened, twin = plan.screened(SHAPES["opt"], 1, VOCAB_SIZE, H200[1]), moved(state, "cpu")
     assert screened is not None
-    PersistentDecode(moved(model, "cpu"), 1, screened, screen_head(model.head, model.norm))(twin)
+    PersistentDecode(moved(model, "cpu"), 1, screened, screen_head(model.tensors.head, model.tensors.norm))(twin)
     some_steps(model, state, plan, 1)
     assert torch.equal(twin.token_ids, state.token_ids)
 
@@ -206,7 +209,10 @@ def test_a_mirror_and_logits_exclude_each_other() -> None:
     model, plan, state = random_model("opt", torch.float16), plan_for("opt", 1, 256), random_state([1])
     screened = plan.screened(SHAPES["opt"], 1, VOCAB_SIZE, H200[1])
     assert screened is not None
-    mirror, logits = screen_head(model.head, model.norm), torch.empty(1, VOCAB_SIZE, dtype=torch.float16)
+    mirror, logits = (
+        screen_head(model.tensors.head, model.tensors.norm),
+        torch.empty(1, VOCAB_SIZE, dtype=torch.float16),
+    )
     with pytest.raises(ValueError, match="plan has 1 tiles of a mirror, and there is none"):
         PersistentDecode(model, 1, screened)
     with pytest.raises(ValueError, match="plan has 0 tiles of a mirror, and there is one"):
@@ -220,7 +226,7 @@ def test_a_mirror_and_logits_exclude_each_other() -> None:
 def test_too_many_layers_and_wrong_states_are_named() -> None:
     model, plan = random_model("opt", torch.float16), plan_for("opt", 1, 256)
     with pytest.raises(ValueError, match="model has 33 layers, expected at most 32"):
-        PersistentDecode(dataclasses.replace(model, layers=model.layers[:1] * 33), 1, plan)
+        PersistentDecode(with_tensors(model, layers=model.tensors.layers[:1] * 33), 1, plan)
     decode = PersistentDecode(model, 1, plan)
     with pytest.raises(ValueError, match="token_ids has shape"):
         decode(random_state([1, 2]), torch.empty(2, VOCAB_SIZE, dtype=torch.float16))

@@ -1,7 +1,6 @@
 """A whole decode step in clusters of thread blocks: the same as its parts, launch after launch."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 import torch
@@ -21,6 +20,7 @@ from tests.ops.whole_step.persistent_case import (
     random_state,
     slots_from,
     some_steps,
+    with_tensors,
 )
 
 pytestmark = pytest.mark.gpu
@@ -56,9 +56,11 @@ def make_model(name: str, dtype: torch.dtype) -> tuple[PersistentModel, Persiste
 
 
 def screened_steps(model: PersistentModel, plan: PersistentPlan) -> PersistentDecode:
-    screened = plan.screened(model.shape, 1, len(model.head), gpu_limits()[1])
+    screened = plan.screened(model.shape, 1, len(model.tensors.head), gpu_limits()[1])
     assert screened is not None
-    return PersistentDecode(moved(model, "cuda:0"), 1, screened, screen_head(model.head, model.norm))
+    return PersistentDecode(
+        moved(model, "cuda:0"), 1, screened, screen_head(model.tensors.head, model.tensors.norm)
+    )
 
 
 @DTYPES
@@ -106,7 +108,7 @@ def test_heads_that_make_it_hard(change: Change) -> None:
     model, plan = make_model("opt", torch.float16)
     torch.manual_seed(0)
     rows = torch.randn(20_003, MODELS["opt"].hidden) / MODELS["opt"].hidden ** 0.5
-    there = moved(replace(model, head=change(rows).half()), "cuda:0")
+    there = moved(with_tensors(model, head=change(rows).half()), "cuda:0")
     state = moved(random_state([40]), "cuda:0")
     twin, screened = moved(state, "cuda:0"), screened_steps(there, plan)
     screened(twin)

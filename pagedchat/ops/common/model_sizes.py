@@ -1,0 +1,47 @@
+"""How large a model is and what kind of layers it has: all that choosing its kernels goes by. Knows no tensor."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSizes:
+    """A model whose layers are all alike: attention, then a feed-forward, with one residual stream through all."""
+
+    num_layers: int
+    hidden: int
+    """Width of the residual stream."""
+    middle: int
+    """Width between the two products of a feed-forward."""
+    num_heads: int
+    """Query heads."""
+    num_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    norm: Literal["layer", "rms"]
+    gated: bool
+    """The feed-forward is `down(silu(gate(x)) * up(x))`, else `down(relu(up(x)))`."""
+    rotary: bool
+    """Queries and keys are turned by their positions, else positions have vectors of their own."""
+    num_windowed: int = 0
+    """Layers in which a token sees no more than the last ones."""
+
+    @property
+    def attended(self) -> int:
+        """Width of all query heads."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def qkv_rows(self) -> int:
+        """Rows of the product that makes queries, keys and values."""
+        return self.attended + 2 * self.num_kv_heads * self.head_dim
+
+    @property
+    def scale(self) -> float:
+        """Of the scores."""
+        return float(self.head_dim**-0.5)
+
+    @property
+    def activation(self) -> Literal["silu", "relu"]:
+        """Of the feed-forward; of the gates alone where it is gated."""
+        return "silu" if self.gated else "relu"
