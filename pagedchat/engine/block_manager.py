@@ -1,7 +1,7 @@
 """Block tables: who holds which block, and what must be copied so that everybody stays right.
 
-The manager decides; nothing is moved here. Copies between blocks and to and from host memory are planned as
-ordered `BlockOp`s, which the model runner carries out before the forward pass of the same step. Every change is
+The manager decides; nothing is moved here. Copies are planned as ordered `BlockOp`s, which the model runner carries
+out before the forward pass of the same step; so are moves to host memory and back, by `swapping`. Every change is
 told as an event, completely enough that `CacheMirror` can follow.
 
 Scarcity is a value: what cannot be done for lack of blocks returns False and changes nothing; the scheduler then
@@ -12,12 +12,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from pagedchat import events as ev
-from pagedchat.engine.block_pool import BlockPool
-from pagedchat.engine.host_blocks import HostBlocks
+from pagedchat.engine.block_hashes import ROOT, token_hashes
+from pagedchat.engine.block_pool import BlockPool, HostBlocks
 from pagedchat.engine.output import BlockOp
-from pagedchat.engine.prefix_cache import ROOT, PrefixCache
+from pagedchat.engine.prefix_cache import PrefixCache
 from pagedchat.engine.sequence import Sequence
-from pagedchat.engine.token_hashes import token_hashes
 
 
 class PrefixMatch(NamedTuple):
@@ -50,7 +49,7 @@ class BlockManager:
         """Planned since the last step; taken by the engine for the next batch."""
         self.events: list[ev.CacheEvent] = []
         """What happened since the last report; taken by the engine."""
-        self.num_copies = self.num_evictions = self.num_swaps_out = self.num_swaps_in = 0
+        self.num_copies = self.num_evictions = 0
 
     # --- growing ------------------------------------------------------------------------------------
 
@@ -68,17 +67,7 @@ class BlockManager:
         if not self.enable_prefix_caching or start % size or start != len(seq.block_table) * size:
             return NO_MATCH
         limit = len(seq.token_ids) - 1
-        parent = seq.block_hashes[-1] if seq.block_hashes else ROOT
-        found: list[int] = []
-        missing = None
-        for index in range(start // size, limit // size):
-            block_hash = token_hashes(seq, index + 1, size)[index]
-            block_id = self.cache.find(block_hash)
-            if block_id is None:
-                missing = block_hash
-                break
-            found.append(block_id)
-            parent = block_hash
+        found, parent, missing = self._find_blocks(seq, start // size, limit // size)
         position = start + len(found) * size
         head = self.cache.find_head(parent, seq.token_ids[position : min(position + size, limit)])
         if head is not None:
@@ -86,6 +75,23 @@ class BlockManager:
             position += head[1]
         missed = position < limit and limit - start >= size
         return PrefixMatch(found, position - start, missing, missed)
+
+    def _find_blocks(self, seq: Sequence, first: int, end: int) -> tuple[list[int], bytes, bytes | None]:
+        """The blocks found for entries `first` to `end - 1` of a block table, up to the first that is not.
+
+        Returns:
+            `(block_ids, parent, missing)`: the hash of the last block that there is, and of the one not found.
+        """
+        parent = seq.block_hashes[-1] if seq.block_hashes else ROOT
+        found: list[int] = []
+        for index in range(first, end):
+            block_hash = token_hashes(seq, index + 1, self.block_size)[index]
+            block_id = self.cache.find(block_hash)
+            if block_id is None:
+                return found, parent, block_hash
+            found.append(block_id)
+            parent = block_hash
+        return found, parent, None
 
     def next_hash(self, seq: Sequence) -> bytes | None:
         """The hash of the first block that the sequence has yet to fill, if its tokens are known already."""
@@ -175,14 +181,11 @@ class BlockManager:
         """
         if not self.enable_prefix_caching:
             return
-        size, hashes = self.block_size, seq.block_hashes
-        count = (seq.num_computed if num_computed is None else num_computed) // size
-        known = token_hashes(seq, count, size)
-        for index in range(len(hashes), count):
-            parent = known[index - 1] if index else ROOT
-            hashes.append(known[index])
-            tokens = seq.token_ids[index * size : (index + 1) * size]
-            self._add_to_cache(seq.block_table[index], known[index], parent, tokens)
+        count = (seq.num_computed if num_computed is None else num_computed) // self.block_size
+        known = token_hashes(seq, count, self.block_size)
+        for index in range(len(seq.block_hashes), count):
+            seq.block_hashes.append(known[index])
+            self.make_findable(seq, index)
 
     def hash_tokens(self, seq: Sequence) -> None:
         """Compute what looking the sequence's tokens up, and making its blocks findable, will take."""
@@ -228,7 +231,7 @@ class BlockManager:
         if len(seq.block_table) > keep:
             dropped = seq.block_table[: keep - 1 if keep else None : -1]
             del seq.block_table[keep:]
-            self._drop(dropped)
+            self.drop(dropped)
             self.events.append(ev.BlocksFreed(seq.seq_id, dropped))
         if len(seq.host_block_table) > keep:
             dropped = seq.host_block_table[: keep - 1 if keep else None : -1]
@@ -241,63 +244,7 @@ class BlockManager:
         seq.num_computed = 0
         self.truncate(seq)
 
-    # --- swapping -----------------------------------------------------------------------------------
-
-    def swap_out(self, seq: Sequence) -> bool:
-        """Move the sequence's blocks to host memory; full ones that are there already are shared, not copied.
-
-        Returns:
-            False if host memory has too few blocks; then nothing has changed.
-        """
-        hashes = _padded(seq.block_hashes, len(seq.block_table))
-        if self.host.num_missing(hashes) > self.host.num_free:
-            return False
-        host_ids, copied = [], []
-        for block_id, block_hash in zip(seq.block_table, hashes, strict=True):
-            host_id, is_new = self.host.take(block_hash)
-            if is_new:
-                self.block_ops.append(BlockOp("swap_out", block_id, host_id))
-            host_ids.append(host_id)
-            copied.append(is_new)
-        self.events.append(ev.SwappedOut(seq.seq_id, seq.block_table, host_ids.copy(), copied))
-        self._drop(seq.block_table[::-1])
-        seq.block_table, seq.host_block_table, seq.writable_len = [], host_ids, 0
-        self.num_swaps_out += sum(copied)
-        return True
-
-    def found_for_swap_in(self, seq: Sequence) -> list[int]:
-        """Blocks of a swapped sequence that are still on the device, or there again."""
-        found = (self.cache.find(block_hash) for block_hash in seq.block_hashes)
-        return [block_id for block_id in found if block_id is not None]
-
-    def num_missing_for_swap_in(self, seq: Sequence, length: int) -> int:
-        """Available blocks needed to bring the sequence back and make its first `length` tokens computable."""
-        found = self.found_for_swap_in(seq)
-        shared = sum(1 for block_id in found if block_id not in self.pool.cached_blocks)
-        return self.num_blocks_for(length) - shared
-
-    def swap_in(self, seq: Sequence) -> None:
-        """Bring the blocks back; `num_missing_for_swap_in` must be available. Those still findable are shared."""
-        hashes = _padded(seq.block_hashes, len(seq.host_block_table))
-        found = [None if block_hash is None else self.cache.find(block_hash) for block_hash in hashes]
-        for block_id in found:  # before anything is allocated, lest one of them be evicted for it
-            if block_id is not None:
-                self.pool.share(block_id)
-        for host_id, cached_id in zip(seq.host_block_table, found, strict=True):
-            block_id = self._allocate() if cached_id is None else cached_id
-            seq.block_table.append(block_id)
-            if cached_id is None:
-                self.block_ops.append(BlockOp("swap_in", host_id, block_id))
-        copied = [block_id is None for block_id in found]
-        self.events.append(ev.SwappedIn(seq.seq_id, seq.host_block_table, seq.block_table.copy(), copied))
-        self.host.drop(seq.host_block_table[::-1])
-        seq.host_block_table = []
-        self.num_swaps_in += sum(copied)
-        for index in range(len(seq.block_hashes)):
-            if copied[index]:
-                self._make_findable(seq, index)
-
-    # --- inside -------------------------------------------------------------------------------------
+    # --- one block ----------------------------------------------------------------------------------
 
     def evict(self, block_id: int) -> None:
         """Make a cached block free; its contents are found no more."""
@@ -306,10 +253,27 @@ class BlockManager:
         self.num_evictions += 1
         self.events.append(ev.BlockEvicted(block_id))
 
-    def _allocate(self) -> int:
+    def allocate(self) -> int:
+        """A block with ref count 1, a cached one evicted for it if need be; one must be available."""
         if not self.pool.free_blocks:
             self.evict(self.pool.oldest_cached)
         return self.pool.take()
+
+    def drop(self, block_ids: list[int]) -> None:
+        """One owner less for each of these blocks."""
+        self.pool.drop_all(block_ids, self.cache.block_ids)
+
+    def make_findable(self, seq: Sequence, index: int) -> None:
+        """A full block of the sequence, whose hash it has, is found by it from now on, unless another block is."""
+        block_id, block_hash = seq.block_table[index], seq.block_hashes[index]
+        if block_id in self.cache.block_ids:
+            return
+        parent = seq.block_hashes[index - 1] if index else ROOT
+        tokens = seq.token_ids[index * self.block_size : (index + 1) * self.block_size]
+        if self.cache.add(block_id, block_hash, parent, tokens):
+            self.events.append(ev.BlockCached(block_id, block_hash, parent))
+
+    # --- inside -------------------------------------------------------------------------------------
 
     def _append_blocks(self, seq: Sequence, count: int) -> None:
         block_ids = self.pool.take_free(count)
@@ -319,18 +283,15 @@ class BlockManager:
             self._append_block(seq)
 
     def _append_block(self, seq: Sequence) -> None:
-        block_id = self._allocate()
+        block_id = self.allocate()
         seq.block_table.append(block_id)
         self.events.append(ev.BlockAllocated(seq.seq_id, block_id))
 
-    def _drop(self, block_ids: list[int]) -> None:
-        self.pool.drop_all(block_ids, self.cache.block_ids)
-
     def _blocks_to_copy(self, seq: Sequence, start: int) -> list[int]:
         """Indices of present blocks that writing from token `start` on would touch and must not."""
+        table, ref_counts, findable = seq.block_table, self.pool.ref_counts, self.cache.block_ids
         first = start // self.block_size
-        table = seq.block_table
-        return [i for i in range(first, len(table)) if self.pool.ref_counts[table[i]] > 1 or table[i] in self.cache]
+        return [i for i in range(first, len(table)) if ref_counts[table[i]] > 1 or table[i] in findable]
 
     def _may_write_in_place(self, seq: Sequence, indices: list[int], num_missing: int) -> bool:
         """Whether nobody else needs these blocks, and the missing ones can be had."""
@@ -340,12 +301,12 @@ class BlockManager:
 
     def _copy_on_write(self, seq: Sequence, index: int, start: int) -> None:
         src = seq.block_table[index]
-        dst = self._allocate()
+        dst = self.allocate()
         self.block_ops.append(BlockOp("copy", src, dst))
         seq.block_table[index] = dst
         num_slots = start - index * self.block_size
         self.events.append(ev.BlockCopied(seq.seq_id, index, src, dst, num_slots))
-        self._drop([src])
+        self.drop([src])
         self.num_copies += 1
 
     def _write_in_place(self, block_id: int) -> None:
@@ -356,16 +317,3 @@ class BlockManager:
     def _extend_hashes(self, seq: Sequence) -> None:
         count = seq.num_computed // self.block_size
         seq.block_hashes = token_hashes(seq, count, self.block_size)[:count]
-
-    def _make_findable(self, seq: Sequence, index: int) -> None:
-        parent = seq.block_hashes[index - 1] if index else ROOT
-        tokens = seq.token_ids[index * self.block_size : (index + 1) * self.block_size]
-        self._add_to_cache(seq.block_table[index], seq.block_hashes[index], parent, tokens)
-
-    def _add_to_cache(self, block_id: int, block_hash: bytes, parent: bytes, tokens: list[int]) -> None:
-        if block_id not in self.cache and self.cache.add(block_id, block_hash, parent, tokens):
-            self.events.append(ev.BlockCached(block_id, block_hash, parent))
-
-
-def _padded(hashes: list[bytes], length: int) -> list[bytes | None]:
-    return [*hashes, *[None] * (length - len(hashes))]

@@ -9,14 +9,13 @@ A block is in exactly one of four states:
 * *withheld*: out of reach because the pool was given a limit, on the stack `withheld`.
 
 Every operation is O(1) a block: the free blocks are a stack (the block used last is taken first, which is kind to
-CPU caches), the cached blocks an `OrderedDict`, which is a hash table over a linked list. The pool knows nothing of
-sequences, tokens or hashes; whether a block is findable it is told.
+CPU caches), the cached blocks an `OrderedDict`, which is a hash table over a linked list. A pool knows nothing of
+sequences, tokens or hashes; whether a block is findable it is told. Host memory has a pool of its own, which
+`HostBlocks` fills with what was swapped out.
 """
 
 from collections import OrderedDict
-from collections.abc import Container
-
-from pagedchat.errors import IntegrityError
+from collections.abc import Container, Iterable
 
 
 class BlockPool:
@@ -34,7 +33,7 @@ class BlockPool:
         self.pinned: dict[int, None] = {}
         """Findable blocks that are not evicted."""
         self.num_idle_pinned = 0
-        """Pinned blocks without an owner."""
+        """Pinned blocks without an owner; they count as cached."""
         self.num_in_use = 0
         """Blocks with a ref count above zero."""
         self.num_references = 0
@@ -48,11 +47,6 @@ class BlockPool:
     def num_available(self) -> int:
         """Blocks that can be taken without taking one from a sequence."""
         return len(self.free_blocks) + len(self.cached_blocks)
-
-    @property
-    def num_cached(self) -> int:
-        """Blocks in the state *cached*, pinned ones included."""
-        return len(self.cached_blocks) + self.num_idle_pinned
 
     @property
     def num_usable(self) -> int:
@@ -176,36 +170,50 @@ class BlockPool:
         self.free_blocks.extend(returned)
         return returned
 
-    # --- checking -----------------------------------------------------------------------------------
 
-    def check_totals(self) -> None:
-        """Every block is in some state, as far as the sizes of the lists tell; cheap enough for every step.
+class HostBlocks:
+    """A pool in host memory, where sequences wait that were swapped out, with the hashes of its full blocks in use.
 
-        Raises:
-            IntegrityError: with the numbers that disagree.
+    Forks share blocks there as they do on the device: a full block that is already in host memory is found by its
+    hash and gets one more owner instead of a second copy. Nothing outlives its last owner.
+    """
+
+    def __init__(self, num_blocks: int) -> None:
+        self.pool = BlockPool(num_blocks)
+        self._by_hash: dict[bytes, int] = {}
+        self._hashes: dict[int, bytes] = {}
+
+    @property
+    def num_free(self) -> int:
+        """Blocks that can be taken."""
+        return len(self.pool.free_blocks)
+
+    def num_missing(self, hashes: Iterable[bytes | None]) -> int:
+        """How many new blocks these need; `None` stands for a block that is not full."""
+        return sum(1 for block_hash in hashes if block_hash is None or block_hash not in self._by_hash)
+
+    def take(self, block_hash: bytes | None) -> tuple[int, bool]:
+        """A host block for the block with this hash (one must be free).
+
+        Returns:
+            `(host_block_id, is_new)`: a new one must be filled, another has the contents already.
         """
-        free, cached, withheld = len(self.free_blocks), self.num_cached, len(self.withheld)
-        if free + cached + withheld + self.num_in_use != self.num_blocks:
-            raise IntegrityError(
-                f"{self.num_blocks} blocks, but {free} free, {cached} cached, {withheld} withheld "
-                f"and {self.num_in_use} in use"
-            )
+        if block_hash is not None and block_hash in self._by_hash:
+            host_id = self._by_hash[block_hash]
+            self.pool.share(host_id)
+            return host_id, False
+        host_id = self.pool.take()
+        if block_hash is not None:
+            self._by_hash[block_hash] = host_id
+            self._hashes[host_id] = block_hash
+        return host_id, True
 
-    def check_integrity(self) -> None:
-        """Every block is in exactly one state and the running totals are right.
+    def share(self, host_id: int) -> None:
+        """One more owner."""
+        self.pool.share(host_id)
 
-        Raises:
-            IntegrityError: with the numbers that disagree.
-        """
-        self.check_totals()
-        in_use = [block_id for block_id, count in enumerate(self.ref_counts) if count > 0]
-        idle_pinned = [block_id for block_id in self.pinned if not self.ref_counts[block_id]]
-        places = [*self.free_blocks, *self.cached_blocks, *idle_pinned, *self.withheld, *in_use]
-        if sorted(places) != list(range(self.num_blocks)):
-            raise IntegrityError(f"of {self.num_blocks} blocks one is in two lists or in none: {sorted(places)}")
-        if min(self.ref_counts, default=0) < 0:
-            raise IntegrityError(f"negative ref count: {self.ref_counts}")
-        totals = (sum(self.ref_counts), sum(count > 1 for count in self.ref_counts), len(in_use), len(idle_pinned))
-        counted = (self.num_references, self.num_shared, self.num_in_use, self.num_idle_pinned)
-        if totals != counted:
-            raise IntegrityError(f"(references, shared, in use, idle pinned) are {totals}, counted {counted}")
+    def drop(self, host_ids: Iterable[int]) -> None:
+        """One owner less for each."""
+        for host_id in host_ids:
+            if self.pool.drop(host_id, findable=False) and host_id in self._hashes:
+                del self._by_hash[self._hashes.pop(host_id)]

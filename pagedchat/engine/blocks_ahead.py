@@ -13,8 +13,8 @@ it goes back with the others when a sequence is parked, cut back, forked or pree
 
 from collections.abc import Iterable
 
+from pagedchat.engine.batch import Lockstep
 from pagedchat.engine.block_manager import BlockManager
-from pagedchat.engine.lockstep import Lockstep
 from pagedchat.engine.sequence import Sequence
 
 AT_ONCE = 32
@@ -41,11 +41,7 @@ class BlocksAhead:
         self._next = 0
         """Whose turn it is: an index among those that run."""
         self.given: list[int] = []
-        """Who has got blocks in this step: indices among those that run."""
-
-    def start_step(self) -> None:
-        """Nobody has got any yet."""
-        self.given = []
+        """Who has got blocks in this step: indices among those that run. The scheduler empties it before each."""
 
     def begin_reply(self, seq: Sequence, end: int, num_running: int) -> None:
         """The block for the first token of a reply, where the prompt fills its own blocks and ends in this step.
@@ -60,8 +56,8 @@ class BlocksAhead:
             self._blocks.append_block(seq)
 
     def take_turns(self, running: list[Sequence]) -> None:
-        """In every step, for some of those that run."""
-        if not self._gives or len(running) <= self.at_once:
+        """In every step in which there are more than `at_once`, for some of those that run."""
+        if not self._gives:
             return
         start = self._next if self._next < len(running) else 0
         self._next = min(start + max(self.at_once, -(-len(running) // self._most_turns)), len(running))
@@ -81,14 +77,12 @@ class BlocksAhead:
     def suffice(self, lockstep: Lockstep) -> bool:
         """Whether everybody in lockstep may write one more token, as far as blocks are there for it.
 
-        Who has come to the end of its blocks gets one.
+        Who has come to the end of its blocks gets one, and the lockstep's room is counted anew. To be asked where
+        there is room for one token at most.
 
         Returns:
             False if somebody must give blocks to others for that.
         """
-        lockstep.room -= 1
-        if lockstep.room > 1:
-            return True
         sequences = lockstep.sequences
         at_end = [i for i, seq in enumerate(sequences) if seq.writable_len - seq.num_computed <= 1]
         for i in at_end:

@@ -5,24 +5,23 @@ sessions and processes are for others. Between two steps any verb may be called;
 happened since the one before.
 """
 
-import random
 import time
 from collections.abc import Callable
 
 from pagedchat import events as ev
-from pagedchat.engine.beside_pass import BesidePass
+from pagedchat.engine.batch import commit
+from pagedchat.engine.block_hashes import forget_hashes
 from pagedchat.engine.block_manager import BlockManager
-from pagedchat.engine.filled_blocks import FilledBlocks
+from pagedchat.engine.cache_upkeep import CacheUpkeep
 from pagedchat.engine.integrity import check_integrity
 from pagedchat.engine.limits import EngineLimits
+from pagedchat.engine.new_requests import NewRequests
 from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
 from pagedchat.engine.pool_controls import PoolControls
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.scheduler import Scheduler
 from pagedchat.engine.sequence import Sequence
 from pagedchat.engine.stats import EngineStats, engine_stats
-from pagedchat.engine.taking_in import take_in
-from pagedchat.engine.token_hashes import forget_hashes
 from pagedchat.engine.watch import Watch
 from pagedchat.errors import RequestError
 
@@ -52,12 +51,10 @@ class EngineCore:
         """Limits, pins and evictions by hand, between two steps."""
         self._clock = clock
         self._start_time = clock()
-        self._random = random.Random(limits.seed)  # noqa: S311 - for sampling, not for secrets
-        self._arrivals = self._last_id = 0
-        self._step = 0
+        self._last_id = self._step = 0
         self._prefill_tokens = self._decode_tokens = 0
-        self._filled = FilledBlocks(self.blocks)
-        self._beside = BesidePass(self.blocks, self.scheduler.queues, clock)
+        self._requests = NewRequests(limits, self.scheduler.queues)
+        self._upkeep = CacheUpkeep(self.blocks, self.scheduler.queues, clock)
 
     # --- the five verbs -----------------------------------------------------------------------------
 
@@ -86,9 +83,9 @@ class EngineCore:
                 model's context or the whole cache; nothing has changed then.
         """
         seq = self._parked(seq_id)
-        self._check_length(len(seq) + len(token_ids))
+        self._requests.check_length(len(seq) + len(token_ids))
         seq.token_ids.extend(token_ids)
-        self._request(seq, params)
+        self._requests.add(seq, params)
         recomputed = self._uncompute_last_token(seq)
         self._tell(ev.SequenceExtended(seq_id, list(token_ids), recomputed))
         self.blocks.truncate(seq)
@@ -112,7 +109,7 @@ class EngineCore:
         if parent.status == "parked":
             self.scheduler.queues.park(child)
         else:
-            self._fork_request(parent, child, params)
+            self._requests.add_fork(parent, child, params)
         self._tell(ev.SequenceForked(seq_id, child.seq_id, child.status))
         return child.seq_id
 
@@ -194,17 +191,17 @@ class EngineCore:
         if batch is None:
             return self._report([], ev.Timings(scheduled - started))
         output = self.runner.execute(batch)
-        returned, beside = self._clock(), self._beside.seconds
-        self._beside.finish()  # where the runner had no time for it
+        returned, upkeep = self._clock(), self._upkeep.seconds
+        self._upkeep.finish()  # where the runner had no time for it
         entries = self._update(batch.scheduled, output)
         updated = self._clock()
-        beside_forward = output.copy_seconds + output.launch_seconds + output.sample_seconds + beside
+        not_forward = output.copy_seconds + output.launch_seconds + output.sample_seconds + upkeep
         timings = ev.Timings(
             scheduled - started,
             output.copy_seconds,
-            output.forward_seconds or returned - scheduled - beside_forward,
+            output.forward_seconds or returned - scheduled - not_forward,
             output.sample_seconds,
-            updated - returned + beside,
+            updated - returned + upkeep,
             output.launch_seconds,
             output.attention_seconds,
         )
@@ -224,24 +221,23 @@ class EngineCore:
         block_ops, self.blocks.block_ops = self.blocks.block_ops, []
         run = self.scheduler.lockstep
         num_tokens = sum([item.num_tokens for item in scheduled]) if run is None else len(scheduled)
-        self._beside.begin([item for item in scheduled if item.num_tokens > 1] if run is None else [])
-        return SchedulerOutput(self._step, scheduled, block_ops, num_tokens, run, self._beside)
+        self._upkeep.begin([item for item in scheduled if item.num_tokens > 1] if run is None else [])
+        return SchedulerOutput(self._step, scheduled, block_ops, num_tokens, run, self._upkeep)
 
     def _update(self, scheduled: list[ScheduledSequence], output: ModelRunnerOutput) -> list[ev.BatchEntry]:
         """Take in the sampled tokens, and do what follows from them."""
         block_size, lockstep = self.limits.block_size, self.scheduler.lockstep
         if lockstep is None:
-            taken = take_in(scheduled, output.token_ids, block_size)
+            outcome = commit(scheduled, output.token_ids, block_size)
         else:
-            taken = lockstep.take_in(output.token_ids, block_size)
-        self._prefill_tokens += taken.num_prefill
-        self._decode_tokens += taken.num_decode
-        self._filled.add(taken.filled)
-        self._filled.cache_some()
-        for seq, reason in taken.finished:
+            outcome = lockstep.commit(output.token_ids, block_size)
+        self._prefill_tokens += outcome.num_prefill
+        self._decode_tokens += outcome.num_decode
+        self._upkeep.cache_some(outcome.filled)
+        for seq, reason in outcome.finished:
             self.scheduler.queues.remove(seq)
             self._park(seq, reason)
-        return taken.entries
+        return outcome.entries
 
     def _report(self, entries: list[ev.BatchEntry], timings: ev.Timings) -> ev.StepReport:
         events, self.blocks.events = self.blocks.events, []
@@ -251,7 +247,7 @@ class EngineCore:
             entries,
             events,
             self._pool_counts(),
-            self.scheduler.queues.lengths(),
+            self._queue_lengths(),
             timings,
             self._counters(),
         )
@@ -260,7 +256,7 @@ class EngineCore:
 
     def stats(self) -> EngineStats:
         """The counters as they stand now."""
-        return engine_stats(self._pool_counts(), self.scheduler.queues.lengths(), self._counters())
+        return engine_stats(self._pool_counts(), self._queue_lengths(), self._counters())
 
     def check_integrity(self) -> None:
         """Hold the block manager's books against the sequences.
@@ -277,7 +273,7 @@ class EngineCore:
         self.scheduler.wake()
 
     def _get(self, seq_id: int) -> Sequence:
-        self._filled.cache_all()  # whoever asks for a sequence finds all there is
+        self._upkeep.cache_all()  # whoever asks for a sequence finds all there is
         try:
             return self.sequences[seq_id]
         except KeyError:
@@ -300,54 +296,6 @@ class EngineCore:
         seq = self.sequences[seq_id] = Sequence(seq_id)
         return seq
 
-    def _check_length(self, length: int) -> None:
-        limits = self.limits
-        if length == 0:
-            raise RequestError("The prompt has no tokens.", "Give at least one token.")
-        if length >= limits.model_len:
-            raise RequestError(
-                f"The prompt has {length} tokens, but the model's context is {limits.model_len}, reply included.",
-                "Shorten the prompt or start a new chat.",
-            )
-        if length >= limits.max_len:
-            needed = self.blocks.num_blocks_for(length + 1)
-            raise RequestError(
-                f"The prompt has {length} tokens and needs {needed} blocks with its reply; "
-                f"the KV cache has {limits.num_blocks} ({limits.max_len} tokens).",
-                "Give the cache more memory (--num-blocks or --kv-cache-memory) or shorten the prompt.",
-            )
-
-    def _request(self, seq: Sequence, params: SamplingParams) -> None:
-        """From parked into the queue, with everything a new request needs set."""
-        seq.num_prompt_tokens = len(seq)
-        seq.num_cached_tokens = min(seq.num_computed, len(seq) - 1)
-        seq.awaits_first_run = True
-        seq.finish_reason = None
-        self._set_params(seq, params, seq.num_prompt_tokens)
-        self.scheduler.queues.remove(seq)
-        self._enqueue(seq)
-
-    def _fork_request(self, parent: Sequence, child: Sequence, params: SamplingParams | None) -> None:
-        child.num_prompt_tokens = parent.num_prompt_tokens
-        child.num_cached_tokens = parent.num_computed
-        self._set_params(child, params or parent.sampling_params, child.num_prompt_tokens)
-        if params is None:
-            child.seed = self._random.getrandbits(64)
-        self._enqueue(child)
-
-    def _set_params(self, seq: Sequence, params: SamplingParams, num_prompt_tokens: int) -> None:
-        seq.sampling_params = params
-        seq.seed = self._random.getrandbits(64) if params.seed is None else params.seed
-        eos: frozenset[int] = frozenset() if params.ignore_eos else self.limits.eos_token_ids
-        seq.stop_token_ids = eos.union(params.stop_token_ids)
-        room = self.limits.max_len - num_prompt_tokens
-        seq.stop_length = num_prompt_tokens + min(room, room if params.max_tokens is None else params.max_tokens)
-
-    def _enqueue(self, seq: Sequence) -> None:
-        self._arrivals += 1
-        seq.arrival = self._arrivals
-        self.scheduler.queues.enqueue(seq, "swapped" if seq.host_block_table else "waiting")
-
     def _uncompute_last_token(self, seq: Sequence) -> int:
         """The last token's logits are needed, so it goes through the model (again)."""
         recomputed = max(0, seq.num_computed - (len(seq) - 1))
@@ -356,7 +304,7 @@ class EngineCore:
 
     def _park(self, seq: Sequence, reason: ev.FinishReason) -> None:
         seq.finish_reason = reason
-        self._filled.cache_of(seq)
+        self._upkeep.cache_of(seq)
         self.blocks.truncate(seq)
         self.scheduler.queues.park(seq)
         self._tell(ev.SequenceParked(seq.seq_id, reason))
@@ -366,7 +314,7 @@ class EngineCore:
         return ev.PoolCounts(
             pool.num_blocks,
             len(pool.free_blocks),
-            pool.num_cached,
+            len(pool.cached_blocks) + pool.num_idle_pinned,
             pool.num_in_use,
             pool.num_shared,
             pool.num_references,
@@ -376,6 +324,10 @@ class EngineCore:
             len(pool.pinned),
         )
 
+    def _queue_lengths(self) -> ev.QueueLengths:
+        queues = self.scheduler.queues
+        return ev.QueueLengths(len(queues.waiting), len(queues.running), len(queues.swapped), len(queues.parked))
+
     def _counters(self) -> ev.Counters:
         blocks, scheduler = self.blocks, self.scheduler
         return ev.Counters(
@@ -383,8 +335,8 @@ class EngineCore:
             scheduler.prefix_queries,
             scheduler.prefix_hits,
             scheduler.num_preemptions,
-            blocks.num_swaps_out,
-            blocks.num_swaps_in,
+            scheduler.swapper.num_swaps_out,
+            scheduler.swapper.num_swaps_in,
             blocks.num_copies,
             blocks.num_evictions,
             self._prefill_tokens,

@@ -3,9 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable
 
+from pagedchat.engine.block_hashes import ROOT, hash_block
 from pagedchat.engine.block_manager import BlockManager
-from pagedchat.engine.prefix_cache import ROOT, hash_block
+from pagedchat.engine.block_pool import BlockPool
 from pagedchat.engine.sequence import Sequence
+from pagedchat.engine.watch import check_totals
 from pagedchat.errors import IntegrityError
 
 
@@ -16,8 +18,8 @@ def check_integrity(blocks: BlockManager, sequences: Iterable[Sequence]) -> None
         IntegrityError: with the numbers that disagree.
     """
     sequences = list(sequences)
-    blocks.pool.check_integrity()
-    blocks.host.pool.check_integrity()
+    check_pool(blocks.pool)
+    check_pool(blocks.host.pool)
     device = Counter(block_id for seq in sequences for block_id in seq.block_table)
     host = Counter(block_id for seq in sequences for block_id in seq.host_block_table)
     _check_references("device", device, blocks.pool.ref_counts)
@@ -25,6 +27,26 @@ def check_integrity(blocks: BlockManager, sequences: Iterable[Sequence]) -> None
     _check_findable(blocks)
     for seq in sequences:
         _check_sequence(blocks, seq)
+
+
+def check_pool(pool: BlockPool) -> None:
+    """Every block of one pool is in exactly one state and the running totals are right.
+
+    Raises:
+        IntegrityError: with the numbers that disagree.
+    """
+    check_totals(pool)
+    in_use = [block_id for block_id, count in enumerate(pool.ref_counts) if count > 0]
+    idle_pinned = [block_id for block_id in pool.pinned if not pool.ref_counts[block_id]]
+    places = [*pool.free_blocks, *pool.cached_blocks, *idle_pinned, *pool.withheld, *in_use]
+    if sorted(places) != list(range(pool.num_blocks)):
+        raise IntegrityError(f"of {pool.num_blocks} blocks one is in two lists or in none: {sorted(places)}")
+    if min(pool.ref_counts, default=0) < 0:
+        raise IntegrityError(f"negative ref count: {pool.ref_counts}")
+    totals = (sum(pool.ref_counts), sum(count > 1 for count in pool.ref_counts), len(in_use), len(idle_pinned))
+    counted = (pool.num_references, pool.num_shared, pool.num_in_use, pool.num_idle_pinned)
+    if totals != counted:
+        raise IntegrityError(f"(references, shared, in use, idle pinned) are {totals}, counted {counted}")
 
 
 def _check_references(where: str, tables: Counter[int], ref_counts: list[int]) -> None:

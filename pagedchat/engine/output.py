@@ -30,7 +30,7 @@ class ScheduledSequence(msgspec.Struct):
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class DecodeRun:
     """Batches that follow one another and have the same sequences in the same order, one token each.
 
     From one to the next every sequence is longer by the token that came back for it, and block tables have changed
@@ -61,7 +61,7 @@ class SchedulerOutput(msgspec.Struct):
     block_ops: list[BlockOp]
     num_tokens: int
     """Sum of `num_tokens`."""
-    run: Run | None = None
+    run: DecodeRun | None = None
     """The run that this batch belongs to, if the one before was of it already."""
     meanwhile: Callable[[], None] = nothing
     """What the engine has to do and may do while a device computes: for a runner to call when all work of the batch
@@ -83,7 +83,7 @@ class ModelRunnerOutput(msgspec.Struct):
 
 
 class ModelRunner(Protocol):
-    """What the engine asks of the model side; `runtime.model_runner` has the real one, tests have fakes."""
+    """What the engine asks of the model side; `runtime.step.model_runner` has the real one, tests have fakes."""
 
     def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         """Carry out the block operations, run the model on the batch, sample."""

@@ -1,37 +1,27 @@
 """Finding blocks by what is in them.
 
-A full block is known by the hash of its tokens chained to the hash of the block before it, so that one hash names
-the whole prefix up to and including the block (as in vLLM's automatic prefix caching). Hashes are 128-bit BLAKE2b:
-the same tokens have the same hash in every process, and two prefixes with one hash will not be met.
-
-For a match that ends inside a block, blocks are also indexed by their parent's hash and their first token; and to
-tell what is cached where a match ends, by their parent's hash alone.
-The cache knows tokens and block ids only; who holds a block, and when it is evicted, is decided elsewhere.
+A full block is known by its hash (`block_hashes`). For a match that ends inside a block, blocks are also indexed by
+their parent's hash and their first token; and to tell what is cached where a match ends, by their parent's hash
+alone. The cache knows tokens and block ids only; who holds a block, and when it is evicted, is decided elsewhere.
 """
 
-from array import array
-from collections.abc import KeysView
+from collections.abc import Iterator
 from collections.abc import Sequence as TokenIds
-from hashlib import blake2b
 from itertools import islice
 
-from pagedchat.engine.block_index import BlockIndex, CachedBlock
-
-ROOT = b""
-"""The parent hash of a first block."""
+import msgspec
 
 _MAX_HEADS = 32
 """How many blocks with the same parent and first token are compared at most (the newest)."""
 
 
-def hash_block(parent: bytes, token_ids: TokenIds[int]) -> bytes:
-    """16 bytes naming these tokens after that prefix."""
-    return hash_bytes(parent, array("I", token_ids).tobytes())
+class CachedBlock(msgspec.Struct, frozen=True, gc=False):
+    """What is known of one findable block."""
 
-
-def hash_bytes(parent: bytes, tokens: bytes) -> bytes:
-    """The same for tokens that are laid out already: 32-bit numbers, one after the other."""
-    return blake2b(parent + tokens, digest_size=16).digest()
+    block_id: int
+    block_hash: bytes
+    parent: bytes
+    token_ids: tuple[int, ...]
 
 
 class PrefixCache:
@@ -42,6 +32,8 @@ class PrefixCache:
         self._by_head = BlockIndex()
         self._by_parent = BlockIndex()
         self._by_block: dict[int, CachedBlock] = {}
+        self.block_ids = self._by_block.keys()
+        """All findable blocks; the view follows changes."""
 
     def __len__(self) -> int:
         return len(self._by_block)
@@ -49,11 +41,6 @@ class PrefixCache:
     def __contains__(self, block_id: int) -> bool:
         """Whether the block is findable."""
         return block_id in self._by_block
-
-    @property
-    def block_ids(self) -> KeysView[int]:
-        """All findable blocks; the view follows changes."""
-        return self._by_block.keys()
 
     def entries(self) -> list[CachedBlock]:
         """All findable blocks."""
@@ -107,6 +94,45 @@ class PrefixCache:
         del self._by_hash[entry.block_hash]
         self._by_head.remove(_head(entry.parent, entry.token_ids[0]), entry)
         self._by_parent.remove(entry.parent, entry)
+
+
+class BlockIndex:
+    """key -> the blocks that have it, in the order in which they came; nearly every key has one.
+
+    There are two keys to every block in the cache, hence hundreds of thousands on a large device. A dict for each
+    would take more memory than all else that is known of a block, and time: to make them, and to search them for
+    garbage.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[bytes, CachedBlock | dict[int, CachedBlock]] = {}
+
+    def add(self, key: bytes, block: CachedBlock) -> None:
+        """One more block for the key; it does not have it yet."""
+        there = self._found.get(key)
+        if there is None:
+            self._found[key] = block
+        elif isinstance(there, CachedBlock):
+            self._found[key] = {there.block_id: there, block.block_id: block}
+        else:
+            there[block.block_id] = block
+
+    def remove(self, key: bytes, block: CachedBlock) -> None:
+        """The key has this block, and loses it."""
+        there = self._found[key]
+        if not isinstance(there, CachedBlock):
+            del there[block.block_id]
+            if there:
+                return
+        del self._found[key]
+
+    def newest_first(self, key: bytes) -> Iterator[CachedBlock]:
+        """The key's blocks; nothing may change meanwhile."""
+        there = self._found.get(key)
+        if isinstance(there, CachedBlock):
+            yield there
+        elif there is not None:
+            yield from reversed(there.values())
 
 
 def _head(parent: bytes, token_id: int) -> bytes:

@@ -10,7 +10,6 @@ from collections import OrderedDict
 from typing import Literal
 
 from pagedchat.engine.sequence import Sequence
-from pagedchat.events import QueueLengths
 
 Queue = Literal["waiting", "running", "swapped"]
 
@@ -69,7 +68,3 @@ class Queues:
         self.remove(seq)
         seq.priority = priority
         self.enqueue(seq, queue)
-
-    def lengths(self) -> QueueLengths:
-        """How many stand where."""
-        return QueueLengths(len(self.waiting), len(self.running), len(self.swapped), len(self.parked))

@@ -16,13 +16,14 @@ from typing import Literal
 
 from pagedchat import events as ev
 from pagedchat.config import PreemptionMode
+from pagedchat.engine.batch import Lockstep, in_lockstep
 from pagedchat.engine.block_manager import NO_MATCH, BlockManager, PrefixMatch
 from pagedchat.engine.blocks_ahead import BlocksAhead
 from pagedchat.engine.limits import EngineLimits
-from pagedchat.engine.lockstep import Lockstep, in_lockstep
 from pagedchat.engine.output import ScheduledSequence
 from pagedchat.engine.queues import Queues, precedence
 from pagedchat.engine.sequence import Sequence
+from pagedchat.engine.swapping import Swapper
 
 Admission = Literal["ok", "later", "never"]
 """Whether a newcomer was taken, or its turn was used; `never`: nothing will come of waiting alone."""
@@ -35,6 +36,7 @@ class Scheduler:
         self.limits = limits
         self.blocks = blocks
         self.queues = Queues()
+        self.swapper = Swapper(blocks)
         self.num_preemptions = 0
         self.prefix_queries = 0
         self.prefix_hits = 0
@@ -61,12 +63,13 @@ class Scheduler:
     def schedule(self) -> list[ScheduledSequence]:
         """The next batch. Every sequence in it has the blocks it writes to, and they are its own."""
         preemptions, changes = self.num_preemptions, self.queues.num_changes
-        self.ahead.start_step()
+        self.ahead.given = []
         self.lockstep = self._next_lockstep()
         self._start_batch([] if self.lockstep is None else self.lockstep.batch())
         if self.lockstep is None and self._schedule_decodes():
             self._schedule_prefills()
-        self.ahead.take_turns(self.queues.running)
+        if len(self.queues.running) > self.ahead.at_once:
+            self.ahead.take_turns(self.queues.running)
         if self.num_preemptions == preemptions:  # otherwise newcomers would take what was just given back
             self._admit()
             self._stalled = not self.queues.running
@@ -88,9 +91,12 @@ class Scheduler:
         running, lockstep = self.queues.running, self.lockstep
         if self.queues.num_changes != self._num_changes:
             return None
-        if lockstep is None and in_lockstep(self._batch, running):
+        if lockstep is None:
+            if not in_lockstep(self._batch, running):
+                return None
             lockstep = Lockstep(running.copy())
-        return lockstep if lockstep is not None and self.ahead.suffice(lockstep) else None
+        lockstep.room -= 1
+        return lockstep if lockstep.room > 1 or self.ahead.suffice(lockstep) else None
 
     # --- running sequences --------------------------------------------------------------------------
 
@@ -170,7 +176,7 @@ class Scheduler:
 
     def _admit_one(self, seq: Sequence) -> Admission:
         if seq.status == "swapped":
-            if not self.blocks.fits(seq, self.blocks.found_for_swap_in(seq)):
+            if not self.blocks.fits(seq, self.swapper.found_on_device(seq)):
                 return "never"
             admitted = self._swap_in(seq)
         else:
@@ -211,12 +217,12 @@ class Scheduler:
     def _swap_in(self, seq: Sequence) -> bool:
         """A swapped sequence runs if blocks for its next token are there; if it is alone, for all its tokens."""
         length = seq.num_computed + 1 if self.queues.running else len(seq)
-        while self.blocks.num_missing_for_swap_in(seq, length) > self.blocks.pool.num_available:
+        while self.swapper.num_missing(seq, length) > self.blocks.pool.num_available:
             victim = self._next_victim(seq)
             if victim is None:
                 return False
             self._take_blocks_from(victim, seq)
-        self.blocks.swap_in(seq)
+        self.swapper.swap_in(seq)
         end = seq.num_computed + min(seq.num_uncomputed, self._budget)
         self._run(seq)
         if self.blocks.prepare_write(seq, end):
@@ -275,7 +281,7 @@ class Scheduler:
         self.queues.remove(victim)
         self.blocks.truncate(victim)  # what it has not written to is not worth a move
         mode: PreemptionMode = "recompute"
-        if self.limits.preemption_mode == "swap" and self.blocks.swap_out(victim):
+        if self.limits.preemption_mode == "swap" and self.swapper.swap_out(victim):
             mode = "swap"
         else:
             self.blocks.free(victim)

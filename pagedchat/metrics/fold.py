@@ -16,8 +16,14 @@ from pagedchat.events import (
     Steps,
     Timings,
 )
-from pagedchat.metrics.buckets import ITERATION_TOKENS, LATENCY, TIME_PER_TOKEN, TIME_TO_FIRST_TOKEN
-from pagedchat.metrics.histogram import Histogram, one_two_five
+from pagedchat.metrics.histogram import (
+    ITERATION_TOKENS,
+    LATENCY,
+    TIME_PER_TOKEN,
+    TIME_TO_FIRST_TOKEN,
+    Histogram,
+    one_two_five,
+)
 from pagedchat.metrics.phases import PhaseClock, PhaseTimes
 
 _DEFAULT_LENGTH = 2048

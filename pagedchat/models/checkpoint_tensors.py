@@ -1,14 +1,18 @@
 """The tensors of a checkpoint, one after the other, mapped from their files and not copied.
 
-Runs no code from the files.
+And what to say where some are missing, of another shape, or in a file that cannot be read. Runs no code from the
+files.
 """
 
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import torch
 from safetensors import safe_open
+
+from pagedchat.errors import ModelError
+from pagedchat.models.checkpoint_files import damaged
 
 
 def read_tensors(files: list[Path]) -> Iterator[tuple[str, torch.Tensor]]:
@@ -19,6 +23,34 @@ def read_tensors(files: list[Path]) -> Iterator[tuple[str, torch.Tensor]]:
     """
     for path in files:
         yield from _safe_tensors(path) if path.suffix == ".safetensors" else _pickled(path).items()
+
+
+def check_complete(name: str, missing: Collection[str], mismatched: Collection[str]) -> None:
+    """Refuse a model with gaps; no one wants to chat with random numbers.
+
+    Args:
+        name: of the model.
+        missing: tensors that the checkpoint lacks.
+        mismatched: tensors whose shape is not what the config says.
+
+    Raises:
+        ModelError: there are any.
+    """
+    hint = "The checkpoint does not belong to its config.json; download the model again."
+    if missing:
+        raise ModelError(f"The weights of {name} lack {_some(missing)}.", hint)
+    if mismatched:
+        raise ModelError(
+            f"The weights of {name} have other shapes than its config says: {_some(mismatched)}.", hint
+        )
+
+
+def explain(name: str, files: list[Path], error: Exception) -> ModelError:
+    """What to tell people about an error that came up while `files` were read."""
+    for path in files:
+        if path.suffix == ".bin" and not _readable(path):
+            return damaged(path)
+    return ModelError(f"The weights of {name} cannot be loaded: {_first_line(error)}", "Download the model again.")
 
 
 def _safe_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
@@ -33,3 +65,21 @@ def _pickled(path: Path) -> Mapping[str, torch.Tensor]:
         path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
     )
     return tensors
+
+
+def _some(names: Collection[str]) -> str:
+    first = min(names)
+    return first if len(names) == 1 else f"{first} and {len(names) - 1} more"
+
+
+def _readable(path: Path) -> bool:
+    try:
+        torch.load(path, map_location="meta", weights_only=True)
+    except Exception:  # torch raises many kinds for the many ways in which a file can be damaged
+        return False
+    return True
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import torch
 
 from pagedchat.errors import DeviceError, ModelError
-from pagedchat.models.checkpoint_errors import explain
 from pagedchat.models.checkpoint_files import check_whole, weight_files
+from pagedchat.models.checkpoint_tensors import explain
 from pagedchat.models.description import ModelDescription
 from pagedchat.models.native_loader import load_native
 

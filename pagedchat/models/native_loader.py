@@ -9,8 +9,7 @@ from torch import nn
 
 from pagedchat.errors import ModelError
 from pagedchat.layers.weights import Places
-from pagedchat.models.checkpoint_errors import check_complete
-from pagedchat.models.checkpoint_tensors import read_tensors
+from pagedchat.models.checkpoint_tensors import check_complete, read_tensors
 from pagedchat.models.native import NativeConfig, build
 from pagedchat.models.native_model import NativeModel
 from pagedchat.models.staged_copy import StagedCopies

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
-from pagedchat.models.checkpoint_errors import check_complete
+from pagedchat.models.checkpoint_tensors import check_complete
 from pagedchat.models.description import ModelDescription
 from pagedchat.models.quiet import quiet
 

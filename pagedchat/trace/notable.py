@@ -19,13 +19,13 @@ def event_before(recording: Recording, position: int) -> int | None:
     """The last position before this one that an event led to."""
     index = position - 2
     while index >= recording.first:
-        run = recording.run_at(index)
-        if run.num_notable:
-            reports = run.load()
-            for at in range(index, run.first - 1, -1):
-                if is_notable(reports[at - run.first]):
+        stretch = recording.stretch_at(index)
+        if stretch.num_notable:
+            reports = stretch.load()
+            for at in range(index, stretch.first - 1, -1):
+                if is_notable(reports[at - stretch.first]):
                     return at + 1
-        index = run.first - 1
+        index = stretch.first - 1
     return None
 
 
@@ -33,11 +33,11 @@ def event_after(recording: Recording, position: int) -> int | None:
     """The first position after this one that an event led to."""
     index = position
     while index < recording.end:
-        run = recording.run_at(index)
-        if run.num_notable:
-            reports = run.load()
-            for at in range(index, run.end):
-                if is_notable(reports[at - run.first]):
+        stretch = recording.stretch_at(index)
+        if stretch.num_notable:
+            reports = stretch.load()
+            for at in range(index, stretch.end):
+                if is_notable(reports[at - stretch.first]):
                     return at + 1
-        index = run.end
+        index = stretch.end
     return None

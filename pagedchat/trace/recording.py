@@ -87,14 +87,14 @@ class Recording:
         """
         position = start
         while position < stop:
-            run = self.run_at(position)
-            yield from run.load()[position - run.first : stop - run.first]
-            position = run.end
+            stretch = self.stretch_at(position)
+            yield from stretch.load()[position - stretch.first : stop - stretch.first]
+            position = stretch.end
 
     def report(self, position: int) -> StepReport:
         """The report that led to a position."""
-        run = self.run_at(position - 1)
-        return run.load()[position - 1 - run.first]
+        stretch = self.stretch_at(position - 1)
+        return stretch.load()[position - 1 - stretch.first]
 
     def mirror_at(self, position: int) -> CacheMirror:
         """The cache at a position: the keyframe before it, and the reports from there on.
@@ -126,7 +126,7 @@ class Recording:
         chunk = self._reports.chunks[index]
         return chunk.header.first + bisect_right(self._unpack(chunk), step, key=lambda report: report.step)
 
-    def run_at(self, index: int) -> "Run":
+    def stretch_at(self, index: int) -> "Stretch":
         """The chunk, or the tail, with the report that follows position `index`.
 
         Raises:
@@ -134,11 +134,11 @@ class Recording:
         """
         if index >= self.packed_end:
             if index < self.end:
-                return Run(self.packed_end, self.end, len(self.tail), lambda: self.tail)
+                return Stretch(self.packed_end, self.end, len(self.tail), lambda: self.tail)
         elif index >= self.first:
             chunk = self._reports.chunks[self._reports.before(index)]
             header = chunk.header
-            return Run(header.first, header.end, header.num_notable, lambda: self._unpack(chunk))
+            return Stretch(header.first, header.end, header.num_notable, lambda: self._unpack(chunk))
         raise TraceError(f"Report {index} is not in the recording.", f"It has {self.first} to {self.end - 1}.")
 
     def _unpack(self, chunk: Chunk) -> list[StepReport]:
@@ -197,7 +197,7 @@ class Recording:
         self.first, self.first_step = kept.first, kept.last_step
 
 
-class Run(NamedTuple):
+class Stretch(NamedTuple):
     """Reports that lie together."""
 
     first: int

@@ -5,11 +5,9 @@ from pathlib import Path
 
 from pagedchat.trace.bodies import encode_labels, encode_texts
 from pagedchat.trace.chunk_file import new_file
-from pagedchat.trace.columns import pack_reports
 from pagedchat.trace.format import HEADER_SIZE, Kind, TraceError, pack_chunk
-from pagedchat.trace.notable import is_notable
 from pagedchat.trace.recording import Recording
-from pagedchat.trace.writer import begin
+from pagedchat.trace.writer import begin, reports_chunk
 
 
 def save_recording(recording: Recording, path: Path) -> int:
@@ -47,18 +45,9 @@ def _chunks(recording: Recording) -> Iterator[bytes]:
         yield chunk.file.read(chunk.offset, HEADER_SIZE + header.packed_size)
     for _, names in labels:
         yield _small(Kind.LABELS, encode_labels(names), recording.packed_end, recording.last_step)
-    yield from _tail(recording)
+    if recording.tail:
+        yield reports_chunk(recording.tail, recording.packed_end)[1]
     yield _small(Kind.END, b"", recording.end, recording.last_step)
-
-
-def _tail(recording: Recording) -> Iterator[bytes]:
-    reports = recording.tail
-    if reports:
-        steps = reports[0].step, reports[-1].step
-        num_notable = sum(map(is_notable, reports))
-        yield pack_chunk(
-            Kind.REPORTS, pack_reports(reports), recording.packed_end, steps, len(reports), num_notable
-        )[1]
 
 
 def _small(kind: Kind, body: bytes, first: int, step: int) -> bytes:

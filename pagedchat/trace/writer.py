@@ -10,7 +10,7 @@ from pagedchat.trace.bodies import Start, encode_keyframe, encode_labels, encode
 from pagedchat.trace.chunk_file import ChunkFile
 from pagedchat.trace.chunk_index import Chunk
 from pagedchat.trace.columns import pack_reports
-from pagedchat.trace.format import PREAMBLE, Kind, pack_chunk
+from pagedchat.trace.format import PREAMBLE, Header, Kind, pack_chunk
 from pagedchat.trace.notable import is_notable
 from pagedchat.trace.recording import Recording
 
@@ -93,15 +93,7 @@ class TraceWriter:
 
     def _flush_reports(self, reports: list[StepReport]) -> None:
         recording = self.recording
-        steps = reports[0].step, reports[-1].step
-        header, data = pack_chunk(
-            Kind.REPORTS,
-            pack_reports(reports),
-            recording.packed_end,
-            steps,
-            len(reports),
-            sum(map(is_notable, reports)),
-        )
+        header, data = reports_chunk(reports, recording.packed_end)
         chunk = Chunk(header, self._file, self._file.append(data))
         recording.tail = recording.tail[len(reports) :]
         recording.add_reports(chunk, reports)
@@ -131,3 +123,15 @@ def begin(file: ChunkFile, start: Start) -> None:
     if not file.size:
         file.append(PREAMBLE)
     file.append(pack_chunk(Kind.START, encode_start(start), start.first, (start.first_step, start.first_step))[1])
+
+
+def reports_chunk(reports: Sequence[StepReport], first: int) -> tuple[Header, bytes]:
+    """A REPORTS chunk's header and all its bytes.
+
+    Args:
+        reports: at least one.
+        first: reports of the whole recording before these.
+    """
+    steps = reports[0].step, reports[-1].step
+    num_notable = sum(map(is_notable, reports))
+    return pack_chunk(Kind.REPORTS, pack_reports(reports), first, steps, len(reports), num_notable)

@@ -2,13 +2,13 @@
 
 from itertools import pairwise
 
-from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, Run, SchedulerOutput
+from pagedchat.engine.output import DecodeRun, ModelRunner, ModelRunnerOutput, SchedulerOutput
 
 
 class RunChecker:
     def __init__(self, runner: ModelRunner) -> None:
         self.runner = runner
-        self.run: Run | None = None
+        self.run: DecodeRun | None = None
         self.num_in_runs = 0
         """Batches that belonged to a run."""
         self._lens: list[tuple[int, int]] = []
@@ -25,7 +25,7 @@ class RunChecker:
         self._tables = [part.sequence.block_table.copy() for part in parts]
         return self.runner.execute(batch)
 
-    def check(self, batch: SchedulerOutput, run: Run) -> None:
+    def check(self, batch: SchedulerOutput, run: DecodeRun) -> None:
         """The batch before is known, even if it was the first of the run, which does not say so yet."""
         self.num_in_runs += 1
         sequences = [part.sequence for part in batch.scheduled]
@@ -38,6 +38,6 @@ class RunChecker:
             assert sequence.writable_len - sequence.num_computed >= run.room > 0
 
 
-def distinct(runs: list[Run | None]) -> int:
+def distinct(runs: list[DecodeRun | None]) -> int:
     """Runs among those of successive batches."""
     return sum(after is not None and after is not before for before, after in pairwise([None, *runs]))

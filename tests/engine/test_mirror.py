@@ -62,7 +62,7 @@ def test_a_report_keeps_what_it_tells_of_a_swap_when_the_sequence_is_cut_afterwa
     engine = make_engine(num_blocks=8, num_host_blocks=8, preemption_mode="swap")
     seq = ask(engine, tokens(12))
     finish(engine)
-    engine.blocks.swap_out(engine.sequences[seq])
+    engine.scheduler.swapper.swap_out(engine.sequences[seq])
     report = engine.flush()
     told = report.events[-1]
     before = list(told.host_block_ids)

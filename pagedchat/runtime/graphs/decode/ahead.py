@@ -2,7 +2,7 @@
 
 A captured step leaves on the device what the next one starts from, so the next one can run while the host takes in
 the tokens of this one. Whether it was the right one shows when the engine's next batch is there: the same
-sequences, each longer by the token chosen; in a run (`engine.output.Run`) the engine answers for that, and nothing
+sequences, each longer by the token chosen; in an `engine.output.DecodeRun` the engine answers for that, and nothing
 is compared. If it was not, its tokens are thrown away. What it has written to the cache does no harm: a slot past
 the end of each sequence, in a block that this sequence alone may write to, before anything that comes later on the
 stream.

@@ -11,7 +11,7 @@ from operator import sub
 
 import torch
 
-from pagedchat.engine.output import ModelRunnerOutput, Run, SchedulerOutput
+from pagedchat.engine.output import DecodeRun, ModelRunnerOutput, SchedulerOutput
 from pagedchat.engine.sequence import Sequence
 from pagedchat.jit.build_ahead import BuildAhead
 from pagedchat.models.native_model import NativeModel
@@ -58,7 +58,7 @@ class DecodeSteps:
         self._store = StepStore(model, backend, self._buffers, model_len)
         self._uploads = Uploads(self._buffers)
         self._ahead: RunningStep | None = None
-        self._run: Run | None = None
+        self._run: DecodeRun | None = None
         """That of the batch begun last."""
         self._number = 0
         on_gpu = backend.device.type == "cuda"

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pagedchat.engine.core import EngineCore
-from pagedchat.engine.output import BlockOp, ModelRunnerOutput, Run, ScheduledSequence, SchedulerOutput
+from pagedchat.engine.output import BlockOp, DecodeRun, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.ops.sampling.decode_state import DecodeState
@@ -257,7 +257,7 @@ def test_of_a_run_only_the_first_batches_are_compared_with_what_was_begun(
 
 def test_a_batch_that_is_asked_for_again_is_not_answered_with_the_next_one() -> None:
     runner = make_runner(tiny_model("opt", "cpu", torch.float32), 80, captured=True)
-    decodes, run = runner.decodes, Run(room=20)
+    decodes, run = runner.decodes, DecodeRun(room=20)
     assert decodes is not None
     sequences = prefilled(runner, [30, 40])
     answers = []

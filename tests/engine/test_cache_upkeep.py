@@ -1,13 +1,18 @@
-"""What the engine does about prompts while a device computes them: the same as it would do afterwards."""
+"""The prefix cache's upkeep.
+
+While a device computes prompts it is the same as it would be afterwards. The blocks that many decodes fill in the
+same step become findable over a few steps, and at once when it matters.
+"""
 
 from pagedchat import events as ev
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
 from tests.engine.kv_simulator import KVSimulator
-from tests.engine.test_core import ask, kinds, tokens
+from tests.engine.test_core import ask, kinds, make_engine, tokens
 
 SIZE, NUM_BLOCKS = 4, 64
+NUM_DECODES = 60
 
 
 class Runner(KVSimulator):
@@ -88,3 +93,41 @@ def test_its_time_counts_as_that_of_the_update() -> None:
         ask(engine, tokens(SIZE * 3))
         forward = 1 + num_calls  # the clock goes on by one whenever somebody looks at it
         assert engine.step().timings == ev.Timings(1, 0, forward, 0, 1 + num_calls)
+
+
+# --- decodes that fill blocks together ----------------------------------------------------------------
+
+
+def engine_about_to_fill() -> EngineCore:
+    """Sequences with nothing in common, all of whose next token fills a block."""
+    engine = make_engine(num_blocks=8 * NUM_DECODES, max_num_batched_tokens=1024, block_size=SIZE)
+    for i in range(NUM_DECODES):
+        ask(engine, [i, *tokens(SIZE - 2)], max_tokens=12)
+    engine.step()
+    return engine
+
+
+def test_they_become_findable_over_several_steps() -> None:
+    engine = engine_about_to_fill()
+    cached = [len(kinds(engine.step().events, ev.BlockCached)) for _ in range(4)]
+    assert cached == [16, 16, 16, 12]
+    engine.check_integrity()
+
+
+def test_whoever_asks_for_a_sequence_finds_all_of_them() -> None:
+    engine = engine_about_to_fill()
+    engine.step()
+    newcomer = ask(engine, engine.sequences[NUM_DECODES].token_ids[: SIZE + 1], seq_id=engine.open())
+    report = engine.step()
+    assert len(kinds(report.events, ev.BlockCached)) >= NUM_DECODES - 16
+    [hit] = kinds(report.events, ev.PrefixHit)
+    assert (hit.seq_id, hit.num_tokens) == (newcomer, SIZE)
+
+
+def test_a_sequence_that_ends_leaves_its_full_blocks_findable() -> None:
+    engine = make_engine(num_blocks=8 * NUM_DECODES, max_num_batched_tokens=1024, block_size=SIZE)
+    for i in range(NUM_DECODES):
+        ask(engine, [i, *tokens(SIZE - 2)], max_tokens=2)
+    events = [event for _ in range(2) for event in engine.step().events]
+    assert not engine.has_work
+    assert len(kinds(events, ev.BlockCached)) == NUM_DECODES

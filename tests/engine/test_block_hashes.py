@@ -2,10 +2,9 @@
 
 import pytest
 
-from pagedchat.engine import token_hashes as module
-from pagedchat.engine.prefix_cache import ROOT, hash_block
+from pagedchat.engine import block_hashes
+from pagedchat.engine.block_hashes import ROOT, forget_hashes, hash_block, token_hashes
 from pagedchat.engine.sequence import Sequence
-from pagedchat.engine.token_hashes import forget_hashes, token_hashes
 
 SIZE = 4
 
@@ -24,6 +23,12 @@ def chained(token_ids: list[int], count: int) -> list[bytes]:
     return hashes
 
 
+def test_a_hash_names_the_tokens_and_all_tokens_before() -> None:
+    first = hash_block(ROOT, [1, 2])
+    assert hash_block(ROOT, [1, 2]) == first
+    assert len({first, hash_block(ROOT, [1, 3]), hash_block(first, [1, 2]), hash_block(first, [1, 3])}) == 4
+
+
 @pytest.mark.parametrize("counts", [[0], [1], [5], [1, 5], [2, 2, 4, 3]])
 def test_they_are_those_of_the_blocks_in_whatever_pieces_they_are_made(counts: list[int]) -> None:
     seq = sequence(SIZE * 5 + 3)
@@ -34,8 +39,9 @@ def test_they_are_those_of_the_blocks_in_whatever_pieces_they_are_made(counts: l
 def test_none_is_made_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     seq = sequence(SIZE * 5)
     token_hashes(seq, 5, SIZE)
-    monkeypatch.delattr(module, "hash_bytes")
-    assert token_hashes(seq, 3, SIZE) == chained(seq.token_ids, 5)
+    expected = chained(seq.token_ids, 5)
+    monkeypatch.delattr(block_hashes, "_hash_bytes")
+    assert token_hashes(seq, 3, SIZE) == expected
 
 
 @pytest.mark.parametrize(

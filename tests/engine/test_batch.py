@@ -4,7 +4,7 @@ import pytest
 
 from pagedchat.engine import scheduler
 from pagedchat.engine.core import EngineCore
-from pagedchat.engine.output import ModelRunnerOutput, Run, SchedulerOutput
+from pagedchat.engine.output import DecodeRun, ModelRunnerOutput, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
 from tests.engine.kv_simulator import KVSimulator, next_token
 from tests.engine.run_checker import RunChecker
@@ -19,7 +19,7 @@ def watched(num_seqs: int = 3, max_tokens: int = 60, **limits) -> tuple[EngineCo
     return engine, checker
 
 
-def runs(engine: EngineCore, checker: RunChecker, num_steps: int) -> list[Run | None]:
+def runs(engine: EngineCore, checker: RunChecker, num_steps: int) -> list[DecodeRun | None]:
     found = []
     for _ in range(num_steps):
         engine.step()

@@ -1,0 +1,94 @@
+"""The prefix cache's upkeep, spread so that no device waits for it.
+
+*Prompts.* Hundreds of them take the host some milliseconds, and two things about them can be done while a device
+computes them. The blocks that the prompts of this batch fill can be made findable as soon as the batch is queued,
+since whoever finds one reads it later than that. And the hashes of prompts that still wait depend on their tokens
+alone.
+
+*Decodes.* Many sequences that began together fill a block in the same step. Hashing all of those at once would make
+that step several times as long as those around it. So a few of them become findable in each step.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from pagedchat.engine.block_manager import BlockManager
+from pagedchat.engine.output import ScheduledSequence
+from pagedchat.engine.queues import Queues
+from pagedchat.engine.sequence import Sequence
+
+PER_STEP = 16
+"""Sequences of which a decode filled a block that become findable in one step; more where very many wait."""
+
+
+class CacheUpkeep:
+    """Makes blocks findable and hashes ahead; it is the `meanwhile` of batches.
+
+    Args:
+        blocks: makes blocks findable.
+        queues: who waits.
+        clock: seconds.
+    """
+
+    def __init__(self, blocks: BlockManager, queues: Queues, clock: Callable[[], float]) -> None:
+        self._blocks = blocks
+        self._queues = queues
+        self._clock = clock
+        self._chunks: list[ScheduledSequence] = []
+        self._filled: deque[Sequence] = deque()
+        """With a full block that is not findable yet, the oldest first."""
+        self.seconds = 0.0
+        """What the present batch's runner has spent on it."""
+
+    # --- prompts, while the forward pass runs -------------------------------------------------------
+
+    def begin(self, chunks: list[ScheduledSequence]) -> None:
+        """These parts of the next batch compute more than one token each."""
+        self._chunks = chunks
+        self.seconds = 0.0
+
+    def __call__(self) -> None:
+        """For a runner that has the time for it, once the batch is queued: all of it, noting how long it takes."""
+        if self._chunks:
+            started = self._clock()
+            self.finish()
+            self.seconds = self._clock() - started
+
+    def finish(self) -> None:
+        """Make the blocks of the batch findable, and hash what the next one will look up, unless that is done."""
+        chunks = self._chunks
+        if chunks:
+            self._chunks = []
+            for part in chunks:
+                self._blocks.cache_full_blocks(part.sequence, part.start + part.num_tokens)
+            self._hash_waiting(sum([part.num_tokens for part in chunks]))
+
+    def _hash_waiting(self, num_tokens: int) -> None:
+        """Of the next prompts about as many tokens as this batch has: a device that is busy for longer has more."""
+        for seq in self._queues.waiting:
+            if num_tokens <= 0:
+                return
+            self._blocks.hash_tokens(seq)
+            num_tokens -= seq.num_uncomputed
+
+    # --- decodes, a few in each step ----------------------------------------------------------------
+
+    def cache_some(self, filled: list[Sequence]) -> None:
+        """What a step does; its own decodes have filled a block of each of these."""
+        waiting = self._filled
+        waiting.extend(filled)
+        if waiting:
+            self._cache(min(max(PER_STEP, len(waiting) // PER_STEP), len(waiting)))
+
+    def cache_all(self) -> None:
+        """For somebody who wants to find all there is."""
+        self._cache(len(self._filled))
+
+    def cache_of(self, seq: Sequence) -> None:
+        """All blocks of one sequence; one that has lost them gets there when it has them again."""
+        if seq.block_table:
+            self._blocks.cache_full_blocks(seq)
+
+    def _cache(self, count: int) -> None:
+        for _ in range(count):
+            self.cache_of(self._filled.popleft())
