@@ -1,22 +1,25 @@
 """pagedchat: chats side by side on one paged-attention engine.
 
-`LLM` and `SamplingParams` load on first use, so that importing the package costs no torch.
+`LLM`, `LLMEngine` and what they take and give load on first use, so that importing the package costs no torch.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pagedchat.api.engine import LLMEngine
     from pagedchat.api.llm import LLM
     from pagedchat.api.outputs import RequestOutput
-    from pagedchat.engine.sampling_params import SamplingParams
+    from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "RequestOutput", "SamplingParams", "__version__"]
+__all__ = ["LLM", "LLMEngine", "RequestOutput", "RequestOutputKind", "SamplingParams", "__version__"]
 
 _HOMES = {
     "LLM": "pagedchat.api.llm",
+    "LLMEngine": "pagedchat.api.engine",
     "RequestOutput": "pagedchat.api.outputs",
+    "RequestOutputKind": "pagedchat.engine.sampling_params",
     "SamplingParams": "pagedchat.engine.sampling_params",
 }
 

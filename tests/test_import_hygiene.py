@@ -11,6 +11,7 @@ SCREEN = ("textual", "rich")
 CHAT = [
     "pagedchat.chat.conversation",
     "pagedchat.chat.output_processor",
+    "pagedchat.chat.replies",
     "pagedchat.chat.sanitize",
     "pagedchat.chat.session",
     "pagedchat.chat.template",
@@ -22,6 +23,7 @@ WITHOUT_SCREEN = [
     "pagedchat.events",
     "pagedchat.engine.core",
     "pagedchat.engine.mirror",
+    "pagedchat.api.engine",
     "pagedchat.api.llm",
     "pagedchat.cli.oneshot",
     "pagedchat.cli.replay",
@@ -50,7 +52,8 @@ def test_terminal_loads_no_torch() -> None:
 
 
 def test_names_of_the_package_load_no_torch() -> None:
-    assert loaded_after("from pagedchat import LLM, RequestOutput, SamplingParams", HEAVY) == []
+    names = "LLM, LLMEngine, RequestOutput, RequestOutputKind, SamplingParams"
+    assert loaded_after(f"from pagedchat import {names}", HEAVY) == []
 
 
 def test_unknown_attribute_of_the_package_is_an_attribute_error() -> None:

@@ -8,15 +8,14 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 from tqdm import tqdm
 
-from pagedchat.api.generation import Request, generate
-from pagedchat.api.outputs import CompletionOutput, RequestOutput
-from pagedchat.api.prompts import Message, Prompt, PromptEncoder, TokensPrompt, prompt_text
-from pagedchat.chat.output_processor import OutputProcessor
-from pagedchat.chat.template import ChatTemplate
+from pagedchat.api.engine import LLMEngine
+from pagedchat.api.outputs import RequestOutput
+from pagedchat.api.prompts import Message, Prompt, TokensPrompt
 from pagedchat.config import (
     DEFAULT_MODEL,
     AttentionBackendName,
@@ -29,12 +28,11 @@ from pagedchat.config import (
     PreemptionMode,
     SchedulerConfig,
 )
-from pagedchat.engine.core import EngineCore
-from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
 from pagedchat.engine.stats import EngineStats
 from pagedchat.errors import InvalidValueError
 from pagedchat.events import EngineReady, LoadProgress
-from pagedchat.runtime.loading.build import load_model
+from pagedchat.garbage import rare_collections
 from pagedchat.units import parse_size
 
 
@@ -111,7 +109,7 @@ class LLM:
             preemption_mode=preemption_mode,
         )
         config = EngineConfig(model=model_config, cache=cache_config, scheduler=scheduler_config, seed=seed)
-        self._load(config, streams=False)
+        self._set_up(LLMEngine(config, streams=False))
 
     @classmethod
     def from_config(cls, config: EngineConfig, progress: Callable[[LoadProgress], None] = lambda _: None) -> "LLM":
@@ -121,26 +119,19 @@ class LLM:
             ModelError, DeviceError, InvalidValueError: as for `LLM()`.
         """
         llm = cls.__new__(cls)
-        llm._load(config, progress)
+        llm._set_up(LLMEngine(config, progress))
         return llm
 
-    def _load(
-        self,
-        config: EngineConfig,
-        progress: Callable[[LoadProgress], None] = lambda _: None,
-        *,
-        streams: bool = True,
-    ) -> None:
-        loaded = load_model(config, progress, streams=streams)
-        self.info: EngineReady = loaded.info
+    def _set_up(self, engine: LLMEngine) -> None:
+        self._engine = engine
+        self.info: EngineReady = engine.info
         """What was found out while loading: shapes, device, size of the pool."""
-        self.tokenizer = loaded.tokenizer
-        self.sampling_defaults: SamplingParams = loaded.sampling_defaults
+        self.tokenizer = engine.tokenizer
+        self.sampling_defaults: SamplingParams = engine.sampling_defaults
         """From the model's generation_config.json; used where no sampling parameters are given."""
-        template = ChatTemplate(loaded.chat_template, loaded.special_tokens)
-        self._encoder = PromptEncoder(loaded.tokenizer, template, loaded.info.vocab_size)
-        self._core = EngineCore(loaded.limits, loaded.runner)
-        self._request_ids = itertools.count()
+        self._request_ids = map(str, itertools.count())
+        self._unread: dict[str, RequestOutput] = {}
+        """The newest output of streams that others have run on meanwhile."""
 
     def generate(
         self,
@@ -166,9 +157,7 @@ class LLM:
         """
         many = [prompts] if isinstance(prompts, str | dict) else list(prompts)
         params = self._params_for(len(many), sampling_params)
-        requests = [self._request(prompt, p) for prompt, p in zip(many, params, strict=True)]
-        self._run(requests, use_tqdm and len(requests) > 1)
-        return [_output(request) for request in requests]
+        return self._run(many, params, show_progress=use_tqdm and len(many) > 1)
 
     def chat(self, messages: Sequence[Message], sampling_params: SamplingParams | None = None) -> RequestOutput:
         """Answer a conversation, written as the model's chat template wants it.
@@ -179,16 +168,19 @@ class LLM:
         Raises:
             RequestError: the conversation cannot be served, or the template refuses it.
         """
-        *_, output = self.stream_chat(messages, sampling_params)
+        prompt, params = self._encode_chat(messages, sampling_params)
+        [output] = self._run([prompt], [_whole(params)])
         return output
 
     def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Iterator[RequestOutput]:
         """Complete one prompt and yield the output so far with every new token; the last one is finished.
 
+        Several streams may be read in turns. One that is not asked for a while yields its newest output next.
+
         Raises:
             RequestError: the prompt cannot be served.
         """
-        return self._stream(self._request(prompt, sampling_params or self.sampling_defaults))
+        return self._stream(self._engine.encoder.encoded(prompt), sampling_params or self.sampling_defaults)
 
     def stream_chat(
         self, messages: Sequence[Message], sampling_params: SamplingParams | None = None
@@ -198,62 +190,87 @@ class LLM:
         Raises:
             RequestError: as for `chat`.
         """
-        params = sampling_params or self.sampling_defaults
-        stop = [*params.stop, *self._encoder.template.stop_strings]
-        prompt = TokensPrompt(prompt_token_ids=self._encoder.encode_chat(messages))
-        return self._stream(self._request(prompt, msgspec.structs.replace(params, stop=stop)))
+        return self._stream(*self._encode_chat(messages, sampling_params))
 
     def stats(self) -> EngineStats:
         """The engine's counters as they stand now."""
-        return self._core.stats()
+        return self._engine.stats()
 
     def _params_for(
         self, count: int, given: SamplingParams | Sequence[SamplingParams] | None
     ) -> list[SamplingParams]:
         if given is None or isinstance(given, SamplingParams):
-            return [given or self.sampling_defaults] * count
+            return [_whole(given or self.sampling_defaults)] * count
         if len(given) != count:
             raise InvalidValueError(
                 f"There are {count} prompts, but {len(given)} sampling parameters.",
                 "Give one for all prompts, or one for each.",
             )
-        return list(given)
+        return [_whole(params) for params in given]
 
-    def _request(self, prompt: Prompt, params: SamplingParams) -> Request:
-        token_ids = self._encoder.encode(prompt)
-        tokenizer = self._encoder.need_tokenizer() if params.stop else self.tokenizer
-        return Request(
-            request_id=str(next(self._request_ids)),
-            prompt=prompt_text(prompt),
-            prompt_token_ids=token_ids,
-            params=params,
-            processor=None if tokenizer is None else OutputProcessor(tokenizer, params.stop, token_ids),
-        )
+    def _encode_chat(
+        self, messages: Sequence[Message], params: SamplingParams | None
+    ) -> tuple[TokensPrompt, SamplingParams]:
+        encoder, params = self._engine.encoder, params or self.sampling_defaults
+        prompt = TokensPrompt(prompt_token_ids=encoder.encode_chat(messages))
+        return prompt, msgspec.structs.replace(params, stop=[*params.stop, *encoder.template.stop_strings])
 
-    def _run(self, requests: Sequence[Request], show_progress: bool) -> None:
-        with tqdm(total=len(requests), desc="Prompts", unit="prompt", disable=not show_progress) as progress:
-            for done in generate(self._core, requests):
-                progress.update(len(done))
+    # --- the loops over the engine ------------------------------------------------------------------
 
-    def _stream(self, request: Request) -> Iterator[RequestOutput]:
-        num_told = 0
-        for _ in generate(self._core, [request]):
-            if request.num_tokens > num_told:  # a piece of a long prompt brings none
-                num_told = request.num_tokens
-                yield _output(request)
+    def _run(
+        self, prompts: Sequence[Prompt], params: Sequence[SamplingParams], *, show_progress: bool = False
+    ) -> list[RequestOutput]:
+        ids = list(itertools.islice(self._request_ids, len(prompts)))
+        finished: dict[str, RequestOutput | None] = dict.fromkeys(ids)
+        num_left = len(ids)
+        bar = tqdm(total=num_left, desc="Prompts", unit="prompt", disable=not show_progress)
+        with bar as progress, self._asked(ids, prompts, params):
+            while num_left:
+                self._step()
+                if self._unread:
+                    done = [request_id for request_id in self._unread if request_id in finished]
+                    finished.update({request_id: self._unread.pop(request_id) for request_id in done})
+                    num_left -= len(done)
+                    progress.update(len(done))
+        return [output for output in finished.values() if output is not None]
+
+    def _stream(self, prompt: Prompt, params: SamplingParams) -> Iterator[RequestOutput]:
+        request_id = next(self._request_ids)
+        params = _of_kind(params, RequestOutputKind.CUMULATIVE)
+        with self._asked([request_id], [prompt], [params]):
+            output = None
+            while output is None or not output.finished:
+                if request_id not in self._unread:
+                    self._step()
+                output = self._unread.pop(request_id, None)
+                if output is not None:
+                    yield output
+
+    @contextmanager
+    def _asked(
+        self, ids: Sequence[str], prompts: Sequence[Prompt], params: Sequence[SamplingParams]
+    ) -> Iterator[None]:
+        """These requests are in the engine; whatever happens, none of them stays there."""
+        try:
+            with rare_collections():
+                for request_id, prompt, one in zip(ids, prompts, params, strict=True):
+                    self._engine.add_request(request_id, prompt, one)
+                yield
+        finally:
+            self._engine.abort_request(ids)
+            for request_id in ids:
+                self._unread.pop(request_id, None)
+
+    def _step(self) -> None:
+        """A step of the engine, for whoever has a request there."""
+        for output in self._engine.step():
+            self._unread[output.request_id] = output
 
 
-def _output(request: Request) -> RequestOutput:
-    completion = CompletionOutput(
-        index=0,
-        text=request.text,
-        token_ids=request.token_ids,
-        finish_reason=request.finish_reason,
-    )
-    return RequestOutput(
-        request_id=request.request_id,
-        prompt=request.prompt,
-        prompt_token_ids=request.prompt_token_ids,
-        outputs=[completion],
-        num_cached_tokens=request.num_cached_tokens,
-    )
+def _whole(params: SamplingParams) -> SamplingParams:
+    """For one who reads nothing before the end."""
+    return _of_kind(params, RequestOutputKind.FINAL_ONLY)
+
+
+def _of_kind(params: SamplingParams, kind: RequestOutputKind) -> SamplingParams:
+    return params if params.output_kind is kind else msgspec.structs.replace(params, output_kind=kind)

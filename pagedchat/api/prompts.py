@@ -1,7 +1,7 @@
 """What the offline API takes as a prompt, and its way to token ids. Knows tokenizers and templates, no engine."""
 
 from collections.abc import Sequence
-from typing import TypedDict, final
+from typing import NotRequired, TypedDict, final
 
 from tokenizers import Tokenizer
 
@@ -23,6 +23,8 @@ class TokensPrompt(TypedDict):
     """Tokens already; nothing is added."""
 
     prompt_token_ids: list[int]
+    prompt: NotRequired[str]
+    """The text they stand for, where it is known; outputs repeat it."""
 
 
 class Message(TypedDict):
@@ -75,6 +77,17 @@ class PromptEncoder:
             f"A prompt has the keys {', '.join(prompt) or 'none'}.",
             'Give a string, {"prompt": text} or {"prompt_token_ids": ids}.',
         )
+
+    def encoded(self, prompt: Prompt) -> TokensPrompt:
+        """A prompt of any kind as token ids, with its text, where it has one.
+
+        Raises:
+            InvalidValueError, RequestError: as for `encode`.
+        """
+        tokens, text = TokensPrompt(prompt_token_ids=self.encode(prompt)), prompt_text(prompt)
+        if text is not None:
+            tokens["prompt"] = text
+        return tokens
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
         """Token ids of a conversation that awaits its next reply.

@@ -175,11 +175,6 @@ class EngineCore:
         """Whether a step would do anything; not where a limit or pins hold back all that wait."""
         return self.scheduler.has_work
 
-    @property
-    def num_changes(self) -> int:
-        """How often a sequence was queued, moved or parked: while that stays the same, nobody has ended."""
-        return self.scheduler.queues.num_changes
-
     def step(self) -> ev.StepReport:
         """Schedule a batch, run it, take in what came back.
 

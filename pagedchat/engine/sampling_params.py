@@ -1,10 +1,22 @@
 """How the next token is chosen, named as vLLM's users know it."""
 
+from enum import Enum
 from typing import Any
 
 import msgspec
 
 from pagedchat.errors import InvalidValueError
+
+
+class RequestOutputKind(Enum):
+    """What the outputs of one request hold, where they are read step by step."""
+
+    CUMULATIVE = 0
+    """Everything so far, in each of them."""
+    DELTA = 1
+    """What came since the output before."""
+    FINAL_ONLY = 2
+    """Everything, in a single one at the end."""
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +46,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """The same seed gives the same tokens, whatever else is in the batch."""
     ignore_eos: bool = False
     """Go on after the end-of-sequence token (for measurements)."""
+    output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
+    """What `LLMEngine.step` returns of the request while it runs; no token depends on it."""
 
     def __post_init__(self) -> None:
         stop: object = self.stop

@@ -1,37 +1,22 @@
 """Every chat's side of the engine: commands become verbs, step reports become text.
 
-Knows the engine core, conversations and output processors; no process, no socket, no pausing.
+Knows the engine core, conversations and replies; no process, no socket, no pausing.
 """
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from pagedchat.chat.conversation import Conversation
+from pagedchat.chat.replies import endings
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import PagedChatError
-from pagedchat.events import FinishReason, RequestFailed, RequestFinished, SequenceParked, StepReport
+from pagedchat.events import FinishReason, RequestFailed, RequestFinished, StepReport
+from pagedchat.service.chat import Chat, Request
 from pagedchat.service.commands import AnyCommand, Close, Focus, Fork, Generate, Stop
 from pagedchat.service.publisher import Publisher
-from pagedchat.service.requests import Request
 from pagedchat.service.text_model import TextModel
 from pagedchat.service.token_texts import TokenTeller
-
-
-@dataclass(slots=True)
-class Chat:
-    """What is kept of one session. Its sequence has the session's id."""
-
-    conversation: Conversation
-    raw: bool
-    request: Request | None = None
-    """The last request, running or finished."""
-
-    @property
-    def running(self) -> Request | None:
-        """The request that is being generated."""
-        return self.request if self.request is not None and self.request.finished is None else None
 
 
 class Chats:
@@ -80,7 +65,7 @@ class Chats:
         for session_id, chat in self._chats.items():
             if chat.running:
                 failed = RequestFailed(session_id, chat.running.request_id, message, hint)
-                chat.running.finished = "error"
+                chat.running.reply.finish("error")
                 self._publisher.send_now(failed)
 
     def _answer_errors(self, session_id: int, command: Generate | Fork, action: Callable[[], None]) -> None:
@@ -134,7 +119,7 @@ class Chats:
         """A forked request tells all that it has from its source."""
         self._publisher.send_now(request.started())
         self._publisher.send_now(request.all_text())
-        if request.finished is not None:
+        if request.reply.finish_reason is not None:
             self._publisher.send_now(request.figures(self._clock()))
 
     def _stop(self, session_id: int) -> None:
@@ -179,9 +164,9 @@ class Chats:
         for entry in report.batch:
             if entry.token_ids:
                 self._take_tokens(entry.seq_id)
-        for event in report.events:
-            if isinstance(event, SequenceParked) and self._is_parked(event.seq_id):
-                self._finish(event.seq_id, event.reason)
+        for ending in endings(report):
+            if self._is_parked(ending.seq_id):
+                self._finish(ending.seq_id, ending.reason)
 
     def _is_parked(self, session_id: int) -> bool:
         """Still: a sequence may have been asked for the next reply since it was parked, or be gone."""
@@ -198,7 +183,7 @@ class Chats:
             self._publisher.add_text(delta)
         if is_first:
             self._publisher.flush()
-        if request.output.stopped:
+        if request.reply.stopped:
             self._core.stop(session_id, "stop")
 
     def _finish(self, session_id: int, reason: FinishReason) -> None:
@@ -211,8 +196,7 @@ class Chats:
         delta = request.finish(reason)
         if delta is not None:
             self._publisher.add_text(delta)
-        token_ids, num_prompt = request.sequence.token_ids, request.sequence.num_prompt_tokens
-        chat.conversation.add_reply(token_ids[:num_prompt], token_ids[num_prompt:])
+        chat.add_reply()
         self._publisher.send_now(request.figures(self._clock()))
 
 

@@ -6,13 +6,13 @@ import msgspec
 from tokenizers import Tokenizer
 
 from pagedchat.chat.conversation import Conversation
-from pagedchat.chat.output_processor import OutputProcessor
+from pagedchat.chat.replies import Reply
 from pagedchat.chat.template import ChatTemplate, render_raw
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.errors import RequestError
+from pagedchat.service.chat import Request
 from pagedchat.service.commands import Generate
-from pagedchat.service.requests import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,6 @@ class TextModel:
     def request(self, command: Generate, params: SamplingParams, sequence: Sequence, asked: float) -> Request:
         """The request for which `sequence` was just extended."""
         continues = bool(command.turns) and command.turns[-1].role == "assistant"
-        return Request(
-            command.session_id,
-            command.request_id,
-            sequence,
-            OutputProcessor(self.tokenizer, params.stop, sequence.token_ids),
-            asked,
-            num_seen=len(sequence),
-            strip_start=self.template.kind == "plain" and not command.raw and not continues,
-        )
+        strip_start = self.template.kind == "plain" and not command.raw and not continues
+        reply = Reply(sequence, self.tokenizer, params.stop, strip_start=strip_start)
+        return Request(command.session_id, command.request_id, reply, asked)

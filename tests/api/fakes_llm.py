@@ -52,8 +52,8 @@ class FakeLoadedModel:
 
 
 def use_fake_model(monkeypatch: pytest.MonkeyPatch, loaded: FakeLoadedModel | None = None) -> list[EngineConfig]:
-    """Every `LLM` from now on gets `loaded`; returns the configs that were asked for."""
-    from pagedchat.api import llm
+    """Every `LLM` and `LLMEngine` from now on gets `loaded`; returns the configs that were asked for."""
+    from pagedchat.api import engine
 
     configs: list[EngineConfig] = []
 
@@ -61,5 +61,5 @@ def use_fake_model(monkeypatch: pytest.MonkeyPatch, loaded: FakeLoadedModel | No
         configs.append(config)
         return loaded or FakeLoadedModel()
 
-    monkeypatch.setattr(llm, "load_model", load_model)
+    monkeypatch.setattr(engine, "load_model", load_model)
     return configs

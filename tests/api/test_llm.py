@@ -2,7 +2,7 @@
 
 import pytest
 
-from pagedchat import LLM, SamplingParams
+from pagedchat import LLM, RequestOutputKind, SamplingParams
 from pagedchat.config import EngineConfig
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.errors import InvalidValueError, RequestError
@@ -265,6 +265,34 @@ def test_streams_may_be_read_in_turns(llm: LLM) -> None:
     last = [list(stream)[-1] for stream in streams]
     assert [output.outputs for output in last] == [llm.generate(prompt, GREEDY)[0].outputs for prompt in prompts]
     assert llm.stats().blocks_in_use == 0
+
+
+def test_stream_that_others_ran_on_yields_its_newest_output_next(llm: LLM) -> None:
+    stream = llm.stream("Hello", GREEDY)
+    assert len(next(stream).outputs[0].token_ids) == 1
+    [other] = llm.generate("Something else", SamplingParams(temperature=0, max_tokens=3))
+    assert len(other.outputs[0].token_ids) == 3
+    steps = llm.stats().steps
+    assert len(next(stream).outputs[0].token_ids) == 4
+    assert llm.stats().steps == steps
+    assert [len(output.outputs[0].token_ids) for output in stream] == [5, 6]
+
+
+def test_stream_that_is_left_keeps_nothing(llm: LLM) -> None:
+    left, other = llm.stream("Hello", GREEDY), llm.stream("Something else", GREEDY)
+    next(left)
+    next(other)
+    left.close()
+    assert [len(output.outputs[0].token_ids) for output in other][-1] == 6
+    assert llm._unread == {}
+
+
+def test_kind_of_output_asked_for_is_that_of_the_call(llm: LLM) -> None:
+    delta = SamplingParams(temperature=0, max_tokens=6, output_kind=RequestOutputKind.DELTA)
+    [whole] = llm.generate("Hello", delta)
+    *_, last = llm.stream("Hello", delta)
+    assert last.outputs == whole.outputs
+    assert len(whole.outputs[0].token_ids) == 6
 
 
 def test_chat_is_written_as_the_template_wants_it(llm: LLM) -> None:

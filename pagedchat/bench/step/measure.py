@@ -2,14 +2,16 @@
 
 from dataclasses import dataclass
 
-from pagedchat.api.generation import Request, generate
+from pagedchat.api.engine import LLMEngine
+from pagedchat.api.prompts import TokensPrompt
 from pagedchat.bench.engine.workloads import Prompts, Tokens
 from pagedchat.bench.step.host import HostTimes, TimedCore, read_host
 from pagedchat.bench.step.profile import trace_kernels
 from pagedchat.bench.step.trace import StepTrace, read_steps
 from pagedchat.config import EngineConfig
-from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
 from pagedchat.errors import PagedChatError
+from pagedchat.garbage import rare_collections
 from pagedchat.runtime.loading.build import load_model
 
 TRACED_STEPS = 20
@@ -40,6 +42,7 @@ class StepBench:
     def __init__(self, config: EngineConfig) -> None:
         loaded = load_model(config)
         self._core = TimedCore(loaded.limits, loaded.runner)
+        self._engine = LLMEngine.from_loaded(loaded, self._core)
         self._prompts = Prompts(loaded.info.vocab_size)
 
     def measure(self, num_chats: int, context: int, num_steps: int) -> StepFigure:
@@ -67,18 +70,11 @@ class StepBench:
 
     def _answer(self, prompts: Tokens, new_tokens: int) -> None:
         """As `LLM.generate` does it."""
-        requests = [
-            Request(
-                request_id=str(number),
-                prompt=None,
-                prompt_token_ids=prompt,
-                params=_greedy(new_tokens),
-                processor=None,
-            )
-            for number, prompt in enumerate(prompts)
-        ]
-        for _ in generate(self._core, requests):
-            pass
+        with rare_collections():
+            for number, prompt in enumerate(prompts):
+                self._engine.add_request(str(number), TokensPrompt(prompt_token_ids=prompt), _greedy(new_tokens))
+            while self._engine.has_unfinished_requests():
+                self._engine.step()
 
     def _trace(self, num_chats: int, length: int) -> StepTrace | None:
         core = self._core
@@ -99,4 +95,6 @@ class StepBench:
 
 
 def _greedy(new_tokens: int | None) -> SamplingParams:
-    return SamplingParams(temperature=0, max_tokens=new_tokens, ignore_eos=True)
+    return SamplingParams(
+        temperature=0, max_tokens=new_tokens, ignore_eos=True, output_kind=RequestOutputKind.FINAL_ONLY
+    )
