@@ -17,8 +17,8 @@ class ProductSizes(NamedTuple):
     """Its weight has two rows for each output, a gate and a value."""
 
     def __str__(self) -> str:
-        """For people: `"up, 768 to 3072"`."""
-        return f"{self.name}, {self.in_features} to {self.out_features}"
+        """For people: `"up, 768 to 3,072"`."""
+        return f"{self.name}, {self.in_features:,} to {self.out_features:,}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -130,7 +130,7 @@ def fused_products(facts: DecodeFacts) -> str:
     """Products that the fused kernels do."""
     rows = facts.bucket.num_seqs
     names = [str(product) for product in facts.setting.sizes.products if not _fuses(product, rows)]
-    return f"its warps cannot share out the product {names[0]}" if names else ""
+    return f"no number of warps shares out its product {names[0]}" if names else ""
 
 
 def _fuses(product: ProductSizes, rows: int) -> bool:
@@ -163,7 +163,9 @@ def warpgroup_products(facts: DecodeFacts) -> str:
         for product in facts.setting.sizes.products
         if plan_warpgroups(product.in_features, product.out_features, rows, product.paired, limit) is None
     ]
-    return f"the product {names[0]}, is not cut into whole tiles, one for each multiprocessor" if names else ""
+    if not names:
+        return ""
+    return f"its product {names[0]}, takes more than a tile for each multiprocessor, or tiles that are not whole"
 
 
 # --- prompts ------------------------------------------------------------------------------------------
