@@ -42,6 +42,7 @@ commands:
   bench ui                how fast the screen draws and answers keys, and what it costs the engine
   doctor                  driver, GPU, compiler, kernel cache, and what every CUDA kernel takes of the GPU
   doctor --compile        compile every CUDA kernel for every architecture; needs no GPU
+  doctor --model ID|DIR   which steps this GPU takes for a model, by which kernels, and why; needs no weights
 
 examples:
   pagedchat                                      a chat with the toy model that comes along; works offline
@@ -324,7 +325,8 @@ def _add_kernels_bench(kinds: "argparse._SubParsersAction[Parser]") -> None:
 def _doctor_parser() -> Parser:
     parser = Parser(
         prog="pagedchat doctor",
-        description="Show what of CUDA is on this machine, and what every kernel takes of its GPU.",
+        description="Show what of CUDA is on this machine, and what every kernel takes of its GPU; or how a model "
+        "would run on it.",
         allow_abbrev=False,
     )
     parser.set_defaults(command="doctor")
@@ -336,7 +338,14 @@ def _doctor_parser() -> Parser:
         action="append",
         choices=ARCHITECTURES,
         metavar="NAME",
-        help=f"with --compile, for this one only; may be repeated ({', '.join(ARCHITECTURES)})",
+        help="with --compile, for this one only, and may be repeated; with --model, on a GPU of this one "
+        f"({', '.join(ARCHITECTURES)})",
+    )
+    parser.add_argument(
+        "--model",
+        metavar="ID|DIR",
+        help="which steps 1, 8, 64 and 256 chats and a prompt take with this model, by which kernels, what a "
+        "library does of them, and why; reads its config.json alone",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

@@ -85,6 +85,12 @@ def look_at_torch() -> Torch:
     return Torch(str(torch.__version__), torch.version.cuda, torch.cuda.is_available())
 
 
+def first_gpu() -> Gpu | None:
+    """The one that models run on; None where there is none."""
+    _, gpus, _ = _look_for_gpus()
+    return gpus[0] if gpus else None
+
+
 def _look_for_gpus() -> tuple[str | None, tuple[Gpu, ...], str]:
     try:
         cuda = driver.driver_version()

@@ -1,4 +1,4 @@
-"""`pagedchat doctor`: what of CUDA is on this machine, and whether every kernel compiles."""
+"""`pagedchat doctor`: what of CUDA is on this machine, whether every kernel compiles, which steps a model takes."""
 
 import argparse
 import json
@@ -16,7 +16,7 @@ from pagedchat.doctor.kernel_text import (
     matrix_text,
     warnings_text,
 )
-from pagedchat.doctor.machine import Machine, look_at_machine, look_at_torch
+from pagedchat.doctor.machine import Machine, first_gpu, look_at_machine, look_at_torch
 from pagedchat.doctor.machine_text import machine_text, torch_text
 from pagedchat.doctor.progress import ProgressLine
 from pagedchat.errors import InvalidValueError
@@ -31,10 +31,15 @@ def run_doctor(args: argparse.Namespace, builder: KernelBuilder | None = None) -
 
     Raises:
         InvalidValueError: options that do not go together.
+        ModelError: with `--model`, there is no such model, or none that the engine can run.
         KernelError: with `--compile`, what it takes to compile is missing.
     """
+    if args.model is not None:
+        return _show_model(args.model, args.arch or [], args.compile, args.json)
     if args.arch and not args.compile:
-        raise InvalidValueError("--arch needs --compile.", "Write: pagedchat doctor --compile --arch sm_90")
+        raise InvalidValueError(
+            "--arch needs --compile or --model.", "Write: pagedchat doctor --compile --arch sm_90"
+        )
     builder = builder or KernelBuilder()
     if args.compile:
         return _check_all(builder, list(dict.fromkeys(args.arch or ARCHITECTURES)), args.json)
@@ -57,6 +62,20 @@ def _show_machine(builder: KernelBuilder, as_json: bool) -> int:
     elif machine.toolchain:
         print("\nWhether the kernels compile, this shows without a GPU: pagedchat doctor --compile")
     return _end(builds)
+
+
+def _show_model(name: str, architectures: Sequence[str], compiles: bool, as_json: bool) -> int:
+    if compiles:
+        raise InvalidValueError("--model and --compile exclude each other.", "Run pagedchat doctor twice.")
+    if len(architectures) > 1:
+        raise InvalidValueError("--model takes one --arch.", "Run pagedchat doctor once for each of them.")
+    from pagedchat.doctor.model_steps import KNOWN_GPUS, look_at_model  # noqa: PLC0415 - imports torch
+    from pagedchat.doctor.model_text import model_text, model_values  # noqa: PLC0415
+
+    gpu = KNOWN_GPUS[architectures[0]] if architectures else first_gpu()
+    report = look_at_model(name, gpu)
+    print(json.dumps(model_values(report), indent=2) if as_json else model_text(report))
+    return 0
 
 
 def _check_all(builder: KernelBuilder, architectures: Sequence[str], as_json: bool) -> int:

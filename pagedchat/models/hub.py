@@ -32,6 +32,15 @@ def find_tokenizer(name: str, report: Report = lambda *_: None) -> Path:
     return _local_folder(name) or _tokenizer_from_hub(name, report)
 
 
+def find_config(name: str) -> Path:
+    """The folder with the config.json of `name`; as `find_model`, without anything else.
+
+    Raises:
+        ModelError: as for `find_model`.
+    """
+    return _local_folder(name) or _config_from_hub(name)
+
+
 def _local_folder(name: str) -> Path | None:
     if name == bundled.NAME:
         return _bundled_folder()
@@ -67,6 +76,12 @@ def _from_hub(name: str, report: Report) -> Path:
 
 
 def _tokenizer_from_hub(name: str, report: Report) -> Path:
-    from pagedchat.models.hub_download import download  # noqa: PLC0415 - see there
+    from pagedchat.models.hub_download import TOKENIZER_FILES, download  # noqa: PLC0415 - see there
 
-    return download(name, report, weights=False)
+    return download(name, report, TOKENIZER_FILES, weights=False)
+
+
+def _config_from_hub(name: str) -> Path:
+    from pagedchat.models.hub_download import CONFIG_FILES, cached_config, download  # noqa: PLC0415 - see there
+
+    return cached_config(name) or download(name, lambda *_: None, CONFIG_FILES, weights=False)

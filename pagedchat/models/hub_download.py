@@ -5,7 +5,7 @@ and without a network. The hub's library takes half a second to import, so this 
 is no folder.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ SMALL_FILES = (
 """Fetched before the weights, so that whole weights in the cache mean that everything is there."""
 
 TOKENIZER_FILES = tuple(name for name in SMALL_FILES if name != "generation_config.json")
+CONFIG_FILES = ("config.json",)
 
 Report = Callable[[str, int, int], None]
 """Told of `(file, bytes done, bytes in all)`; bytes count over all files."""
@@ -58,20 +59,29 @@ def cached(name: str) -> Path | None:
     return folder if (folder / "config.json").is_file() else None
 
 
-def download(name: str, report: Report, *, weights: bool) -> Path:
+def cached_config(name: str) -> Path | None:
+    """The cached folder with the config alone, at least."""
+    try:
+        return Path(hf_hub_download(name, CONFIG_FILES[0], local_files_only=True)).parent
+    except (LocalEntryNotFoundError, HFValidationError):
+        return None
+
+
+def download(name: str, report: Report, files: Sequence[str] = SMALL_FILES, *, weights: bool) -> Path:
     """Fetch what is not there yet, into the hub's cache.
 
     Args:
         name: a hub id.
         report: told how it goes.
-        weights: with weights, or only what a tokenizer needs.
+        files: which ones, as far as there are such.
+        weights: whether weights come behind them.
 
     Raises:
         ModelError: there is no such model, or the hub cannot be reached.
     """
     try:
         with quiet():
-            return _fetch(name, report, weights)
+            return _fetch(name, report, files, weights)
     except GatedRepoError as error:
         raise ModelError(
             f"{name} is only for those who accepted its terms.",
@@ -91,10 +101,10 @@ def download(name: str, report: Report, *, weights: bool) -> Path:
         ) from error
 
 
-def _fetch(name: str, report: Report, weights: bool) -> Path:
+def _fetch(name: str, report: Report, files: Sequence[str], weights: bool) -> Path:
     info = HfApi().model_info(name, files_metadata=True)
     sizes = {file.rfilename: file.size or 0 for file in info.siblings or []}
-    wanted = [file for file in (SMALL_FILES if weights else TOKENIZER_FILES) if file in sizes]
+    wanted = [file for file in files if file in sizes]
     wanted += preferred_weights(sizes) if weights else []
     if not wanted:
         raise ModelError(f"{name} on the hub has no checkpoint of transformers in it.", "Choose another model.")

@@ -101,6 +101,7 @@ class LlamaModel(NativeModel):
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()
+        self.config = config
         self.tied = config.tied
         self.embedding = Embedding(config.vocab_size, config.hidden_size)
         self.rotary = RotaryEmbedding(config.rotary.frequencies(config.heads.head_dim))

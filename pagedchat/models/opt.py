@@ -84,6 +84,7 @@ class OptModel(NativeModel):
     def __init__(self, config: OptConfig) -> None:
         super().__init__()
         narrow, width = config.embedding_size, config.hidden_size
+        self.config = config
         self.tied = config.tied
         self.embedding = Embedding(config.vocab_size, narrow)
         self.positions = Embedding(config.max_len, width, offset=POSITION_OFFSET)

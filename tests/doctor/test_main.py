@@ -265,7 +265,7 @@ def test_compile_without_a_compiler_says_what_to_install(
 def test_architecture_alone_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["doctor", "--arch", "sm_90"]) == 2
     assert capsys.readouterr().err == (
-        "pagedchat: --arch needs --compile.\nWrite: pagedchat doctor --compile --arch sm_90\n"
+        "pagedchat: --arch needs --compile or --model.\nWrite: pagedchat doctor --compile --arch sm_90\n"
     )
 
 

@@ -1,7 +1,24 @@
 """How large a model is and what kind of layers it has: all that choosing its kernels goes by. Knows no tensor."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
+
+
+class ProductSizes(NamedTuple):
+    """One of the four products of a layer."""
+
+    name: str
+    """As `LayerTensors` has it."""
+    in_features: int
+    out_features: int
+    normed: bool = False
+    """Its input comes out of a norm."""
+    paired: bool = False
+    """Its weight has two rows for each output, a gate and a value."""
+
+    def __str__(self) -> str:
+        """For people: `"up, 768 to 3,072"`."""
+        return f"{self.name}, {self.in_features:,} to {self.out_features:,}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,3 +62,13 @@ class ModelSizes:
     def activation(self) -> Literal["silu", "relu"]:
         """Of the feed-forward; of the gates alone where it is gated."""
         return "silu" if self.gated else "relu"
+
+    @property
+    def products(self) -> tuple[ProductSizes, ...]:
+        """Of a layer, in their order."""
+        return (
+            ProductSizes("qkv", self.hidden, self.qkv_rows, normed=True),
+            ProductSizes("out", self.attended, self.hidden),
+            ProductSizes("up", self.hidden, self.middle, normed=True, paired=self.gated),
+            ProductSizes("down", self.middle, self.hidden),
+        )

@@ -242,10 +242,10 @@ def missing_code(shape: PersistentShape) -> str:
         return f"{shape.group_size} query heads share a KV head and the kernel has room for {UNIT}"
     if shape.block_size not in _BLOCK_SIZES:
         return f"blocks have {shape.block_size} slots and the kernel is for {', '.join(map(str, _BLOCK_SIZES))}"
-    widths = f"{shape.hidden}, {shape.middle} and {shape.attended}"
+    widths = f"{shape.hidden:,}, {shape.middle:,} and {shape.attended:,}"
     rounds = any(shape.hidden % (warps * STEP) == 0 for warps in (12, 8, 6)) and shape.middle % UNIT == 0
     if not rounds or not any(_divides(shape, warps) for warps in _WARPS):
-        return f"no number of warps has equal parts of rows of {widths} that are narrow enough"
+        return f"no number of warps shares out rows of {widths} evenly and in parts that are narrow enough"
     return ""
 
 
@@ -255,7 +255,7 @@ def missing_blocks(shape: PersistentShape, num_tokens: int, num_multiprocessors:
     if producers + columns <= num_multiprocessors:  # every unit of the residual stream has a producer
         return ""
     return (
-        f"it takes {producers} thread blocks for rows of {shape.hidden} and {columns} for attention, "
+        f"it takes {producers} thread blocks for rows of {shape.hidden:,} and {columns} for attention, "
         f"and the GPU has {num_multiprocessors} multiprocessors"
     )
 

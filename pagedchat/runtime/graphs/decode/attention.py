@@ -2,13 +2,13 @@
 
 import torch
 
-from pagedchat.layers.attention import Attention
 from pagedchat.ops.attention.decode_shared import launch_shared
 from pagedchat.ops.attention.decode_simt import decode_simt
 from pagedchat.ops.attention.decode_split import launch_split
 from pagedchat.ops.attention.options import AttentionOptions
 from pagedchat.ops.cache.heads_to_cache import heads_to_cache
 from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
+from pagedchat.ops.products.model_tensors import LayerTensors
 from pagedchat.ops.sampling.decode_state import DecodeState, slots_of
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.decode.buckets import Bucket
@@ -59,24 +59,24 @@ class DecodeAttention:
         return self.read(layer_idx, query, options)
 
     def write_and_read(
-        self, attention: Attention, heads: torch.Tensor, rotations: torch.Tensor | None
+        self, layer: LayerTensors, heads: torch.Tensor, rotations: torch.Tensor | None
     ) -> torch.Tensor:
         """From the product for queries, keys and values to what the way out multiplies, in launches that overlap.
 
         Args:
-            attention: of the layer.
+            layer: whose.
             heads: `[num_seqs, (num_heads + 2 * num_kv_heads) * head_dim]`, of the kernel before; written.
             rotations: as in `ops.heads_to_cache`.
 
         Returns:
             `[num_seqs, num_heads * head_dim]`.
         """
-        layer_idx = attention.layer_idx
-        options = AttentionOptions(scale=attention.scale, sliding_window=attention.sliding_window)
-        by_token = heads.view(len(heads), -1, attention.heads.head_dim)
+        layer_idx, sizes = layer.layer_idx, layer.sizes
+        options = AttentionOptions(scale=sizes.scale, sliding_window=layer.sliding_window)
+        by_token = heads.view(len(heads), -1, sizes.head_dim)
         # The kernel that reads can write the newest keys and values, if they need not be turned before.
         if heads.is_cuda and self._backend.on_tensor_cores and rotations is None:
-            query = by_token[:, : attention.heads.num_heads]
+            query = by_token[:, : sizes.num_heads]
             return self.read(layer_idx, query, options, overlap=True, writes_new=True).flatten(1)
         caches, state = self._backend.layer_cache(layer_idx), self._state
         places = (state.block_tables, state.positions)

@@ -47,7 +47,7 @@ def context_lens(model_len: int, num_seqs: int, one_turn: int = ONE_TURN) -> tup
     Args:
         model_len: tokens of any sequence, at most.
         num_seqs: rows.
-        one_turn: tokens of a sequence, see `persistent_step.one_turn_len`.
+        one_turn: tokens of a sequence, see `graphs.whole_steps.one_turn_len`.
     """
     few = num_seqs <= MAX_TOKENS
     lens = [one_turn] if few and one_turn < model_len else []

@@ -3,13 +3,13 @@
 import torch
 
 from pagedchat.ops.attention.options import AttentionOptions
+from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors
 from pagedchat.ops.products.next_token import logits_argmax
 from pagedchat.ops.products.qkv_to_cache import qkv_to_cache
 from pagedchat.ops.products.small_batch_linear import small_batch_linear
 from pagedchat.ops.sampling.decode_state import DecodeState
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.decode.attention import DecodeAttention
-from pagedchat.runtime.graphs.weights import FusedLayer, FusedModel
 
 
 class FusedStep:
@@ -23,7 +23,7 @@ class FusedStep:
     """
 
     def __init__(
-        self, model: FusedModel, backend: CudaAttention, attention: DecodeAttention, state: DecodeState
+        self, model: ModelTensors, backend: CudaAttention, attention: DecodeAttention, state: DecodeState
     ) -> None:
         self._model = model
         self._backend = backend
@@ -42,37 +42,36 @@ class FusedStep:
         logits_argmax(state, logits, hidden, model.head, norm=model.norm, best=self._best, overlap=True)
         return logits
 
-    def _attend(self, layer: FusedLayer, hidden: torch.Tensor) -> None:
+    def _attend(self, layer: LayerTensors, hidden: torch.Tensor) -> None:
         """The first half of a layer, added to `hidden` `[num_seqs, width]`."""
-        attention, heads = layer.attention, layer.attention.heads
-        query = hidden.new_empty(len(hidden), heads.num_heads, heads.head_dim)
+        sizes, qkv, out = layer.sizes, layer.qkv, layer.out
+        query = hidden.new_empty(len(hidden), sizes.num_heads, sizes.head_dim)
         qkv_to_cache(
             query,
-            *self._backend.layer_cache(attention.layer_idx),
+            *self._backend.layer_cache(layer.layer_idx),
             hidden,
-            attention.qkv.weight,
+            qkv.weight,
             self._state.block_tables,
             self._state.positions,
-            bias=attention.qkv.bias,
+            bias=qkv.bias,
             norm=layer.attention_norm,
             rotations=self._model.rotations,
             overlap=True,
         )
-        options = AttentionOptions(scale=attention.scale, sliding_window=attention.sliding_window)
-        attended = self._attention.read(attention.layer_idx, query, options, overlap=True).flatten(1)
-        out = attention.out
+        options = AttentionOptions(scale=sizes.scale, sliding_window=layer.sliding_window)
+        attended = self._attention.read(layer.layer_idx, query, options, overlap=True).flatten(1)
         small_batch_linear(attended, out.weight, bias=out.bias, residual=hidden, output=hidden, overlap=True)
 
-    def _feed_forward(self, layer: FusedLayer, hidden: torch.Tensor) -> None:
+    def _feed_forward(self, layer: LayerTensors, hidden: torch.Tensor) -> None:
         """The second half."""
+        sizes, up, down = layer.sizes, layer.up, layer.down
         middle = small_batch_linear(
             hidden,
-            layer.up.weight,
-            bias=layer.up.bias,
+            up.weight,
+            bias=up.bias,
             norm=layer.mlp_norm,
-            activation=layer.activation,
-            paired=layer.paired,
+            activation=sizes.activation,
+            paired=sizes.gated,
             overlap=True,
         )
-        down = layer.down
         small_batch_linear(middle, down.weight, bias=down.bias, residual=hidden, output=hidden, overlap=True)

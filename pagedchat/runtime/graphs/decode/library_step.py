@@ -8,10 +8,10 @@ import torch
 from torch.nn import functional
 
 from pagedchat.ops.products.add_norm import add_norm
+from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors
 from pagedchat.ops.products.silu_and_mul import silu_and_mul
 from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax
 from pagedchat.runtime.graphs.decode.attention import DecodeAttention
-from pagedchat.runtime.graphs.weights import FusedLayer, FusedModel
 
 
 class LibraryStep:
@@ -23,7 +23,7 @@ class LibraryStep:
         state: the same rows.
     """
 
-    def __init__(self, model: FusedModel, attention: DecodeAttention, state: DecodeState) -> None:
+    def __init__(self, model: ModelTensors, attention: DecodeAttention, state: DecodeState) -> None:
         self._model = model
         self._attention = attention
         self._state = state
@@ -40,22 +40,19 @@ class LibraryStep:
         advance_by_argmax(state, logits, overlap=True)
         return logits
 
-    def _attend(self, layer: FusedLayer, rows: torch.Tensor) -> torch.Tensor:
+    def _attend(self, layer: LayerTensors, rows: torch.Tensor) -> torch.Tensor:
         """The first half of a layer: `[num_seqs, width]` -> the same, to be added to the residual stream."""
-        heads: torch.Tensor = layer.attention.qkv(rows)
-        attended = self._attention.write_and_read(layer.attention, heads, self._model.rotations)
-        update: torch.Tensor = layer.attention.out(attended)
-        return update
+        attended = self._attention.write_and_read(layer, layer.qkv(rows), self._model.rotations)
+        return layer.out(attended)
 
 
-def _feed_forward(layer: FusedLayer, rows: torch.Tensor) -> torch.Tensor:
+def _feed_forward(layer: LayerTensors, rows: torch.Tensor) -> torch.Tensor:
     """The second half, likewise."""
     up = layer.up
-    if layer.paired:
+    if layer.sizes.gated:
         middle = silu_and_mul(up(rows), overlap=True)
     elif up.bias is None:
         middle = functional.relu(up(rows))
     else:
         middle = torch._addmm_activation(up.bias, rows, up.weight.T)
-    update: torch.Tensor = layer.down(middle)
-    return update
+    return layer.down(middle)

@@ -1,7 +1,7 @@
 """The work of one decode step over the rows of a `DecodeState`: what is captured. Waits for nothing.
 
 `ModuleStep` serves any model and any number of sequences; `library_step` and `fused_step` have the quicker ones of
-the models that `weights` knows.
+the models that `model_tensors` knows.
 """
 
 from collections.abc import Callable

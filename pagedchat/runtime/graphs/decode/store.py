@@ -1,17 +1,20 @@
-"""Which step serves a bucket, captured at first use. A bucket that cannot be captured is served by nobody."""
+"""Builds the step that `which_step` names for a bucket, and captures it at first use. Chooses nothing itself.
+
+A bucket that cannot be captured is served by nobody.
+"""
 
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
-
-import torch
 
 from pagedchat.errors import PagedChatError
 from pagedchat.jit.build_ahead import BuildAhead
-from pagedchat.ops.products.small_batch_linear import can_multiply, has_kernels_for
-from pagedchat.ops.products.small_batch_plan import plan_product
-from pagedchat.ops.products.warpgroup_linear import has_plan, has_warpgroups
+from pagedchat.models.native_model import NativeModel
+from pagedchat.ops.products.model_tensors import ModelTensors
 from pagedchat.ops.sampling.decode_state import DecodeState
+from pagedchat.ops.whole_step.model import PersistentModel
+from pagedchat.ops.whole_step.persistent_decode import PersistentDecode
 from pagedchat.ops.whole_step.plan import MAX_TOKENS
 from pagedchat.ops.whole_step.screened_head import ScreenedHead, screen_head
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
@@ -20,52 +23,44 @@ from pagedchat.runtime.graphs.decode.attention import DecodeAttention
 from pagedchat.runtime.graphs.decode.buckets import Bucket
 from pagedchat.runtime.graphs.decode.fused_step import FusedStep
 from pagedchat.runtime.graphs.decode.library_step import LibraryStep
-from pagedchat.runtime.graphs.decode.persistent_step import one_turn_len, persistent_step
+from pagedchat.runtime.graphs.decode.persistent_step import PersistentStep
 from pagedchat.runtime.graphs.decode.state_buffers import StateBuffers, no_rows
 from pagedchat.runtime.graphs.decode.steps import DrawnStep, ModuleStep, Step
 from pagedchat.runtime.graphs.decode.warpgroup_step import WarpgroupStep
 from pagedchat.runtime.graphs.kernels_ahead import build_kernels_of
+from pagedchat.runtime.graphs.model_tensors import setting_of, tensors_of
+from pagedchat.runtime.graphs.step_facts import DecodeFacts
 from pagedchat.runtime.graphs.token_choice import Choice
-from pagedchat.runtime.graphs.weights import FusedModel, fused_model
+from pagedchat.runtime.graphs.which_step import FUSED, LIBRARY, WARPGROUPS, which_decode
+from pagedchat.runtime.graphs.whole_steps import WHOLE_STEPS, one_turn_len, whole_step_plan
 
 log = logging.getLogger(__name__)
-
-MAX_FUSED = 8
-"""Rows up to which the chain of fused kernels is faster than one with products by warpgroups, or by cuBLAS."""
-
-MAX_FUSED_ELSEWHERE = 16
-"""The same on a GPU without warpgroup products."""
-
-MAX_WARPGROUPED = 256
-"""Rows up to which products by warpgroups are faster than those of cuBLAS."""
 
 
 class StepStore:
     """Captured steps by bucket.
 
     Args:
-        model: a `NativeModel`.
+        model: whose steps.
         backend: has the cache.
         buffers: the steps' memory.
         model_len: tokens of a sequence, at most.
     """
 
-    def __init__(
-        self, model: torch.nn.Module, backend: CudaAttention, buffers: StateBuffers, model_len: int
-    ) -> None:
+    def __init__(self, model: NativeModel, backend: CudaAttention, buffers: StateBuffers, model_len: int) -> None:
         self._model = model
         self._backend = backend
         self._buffers = buffers
         self._recorder = GraphRecorder(backend.device)
-        self._parts = fused_model(model, model_len)
-        self._on_tensor_cores = has_kernels_for(backend.cache)
-        self._one_turn = [one_turn_len(self._parts, backend, count + 1) for count in range(MAX_TOKENS)]
-        self._max_fused = MAX_FUSED if has_warpgroups(backend.cache) else MAX_FUSED_ELSEWHERE
+        self._tensors = tensors_of(model, model_len)
+        self._whole = None if self._tensors is None else _whole_model(self._tensors, backend)
+        self._setting = setting_of(model, backend, is_aligned=self._whole is None or self._whole.is_aligned)
+        self._one_turn = [one_turn_len(self._setting, count + 1) for count in range(MAX_TOKENS)]
         self._steps: dict[tuple[Bucket, Choice], Replayable | None] = {}
         self._made_mirror: ScreenedHead | None = None
 
     def one_turn(self, num_seqs: int) -> int:
-        """See `persistent_step.one_turn_len`."""
+        """See `whole_steps.one_turn_len`."""
         return self._one_turn[min(num_seqs, MAX_TOKENS) - 1]
 
     def has(self, bucket: Bucket, choice: Choice) -> bool:
@@ -105,62 +100,47 @@ class StepStore:
 
     def _step(self, bucket: Bucket, choice: Choice) -> Step:
         state = self._buffers.state(bucket)
-        screened = self._screened_step(bucket, state) if choice == "greedy" else None
-        if screened is not None:
-            return screened
-        step = self._greedy_step(bucket, state)
+        step = self._without_draw(DecodeFacts(self._setting, bucket, choice), state)
         if choice == "greedy":
             return step
         return DrawnStep(step, state, self._buffers.sampling(bucket), self._buffers.counts)
 
-    def _screened_step(self, bucket: Bucket, state: DecodeState) -> Step | None:
-        """One without logits, where there is such a step."""
-        parts = self._parts
-        if parts is None or not self._may_be_one_launch(bucket):
-            return None
-        return persistent_step(parts, self._backend, state, bucket.context_len, lambda: self._mirror(parts))
+    def _without_draw(self, facts: DecodeFacts, state: DecodeState) -> Step:
+        """What `which_step` says, asked again where the GPU turns out to have no room for that."""
+        name = which_decode(facts).name
+        if name not in WHOLE_STEPS:
+            return self._chain(name, facts.bucket, state)
+        step = self._whole_step(name, facts, state)
+        if step is None:
+            return self._without_draw(replace(facts, without_room=facts.without_room | {name}), state)
+        return step
 
-    def _mirror(self, parts: FusedModel) -> ScreenedHead:
+    def _chain(self, name: str, bucket: Bucket, state: DecodeState) -> Step:
+        attention, tensors = DecodeAttention(self._backend, self._buffers, bucket), self._tensors
+        if name == FUSED and tensors is not None:
+            return FusedStep(tensors, self._backend, attention, state)
+        if name == WARPGROUPS and tensors is not None:
+            return WarpgroupStep(tensors, attention, state)
+        if name == LIBRARY and tensors is not None:
+            return LibraryStep(tensors, attention, state)
+        return ModuleStep(self._model, attention, state)
+
+    def _whole_step(self, name: str, facts: DecodeFacts, state: DecodeState) -> PersistentStep | None:
+        plan, whole = whole_step_plan(name, facts), self._whole
+        if plan is None or whole is None:
+            return None
+        screened = plan.screened_tiles > 0
+        decode = PersistentDecode(whole, len(state.token_ids), plan, self._mirror(whole) if screened else None)
+        if not decode.fits_at_once():
+            return None
+        return PersistentStep(decode, state, whole.tensors.head, screened=screened)
+
+    def _mirror(self, whole: PersistentModel) -> ScreenedHead:
         """Of all steps, made for the first one."""
         if self._made_mirror is None:
-            self._made_mirror = screen_head(parts.head, parts.norm)
+            self._made_mirror = screen_head(whole.tensors.head, whole.tensors.norm)
         return self._made_mirror
 
-    def _may_be_one_launch(self, bucket: Bucket) -> bool:
-        return self._on_tensor_cores and bucket.num_seqs <= MAX_TOKENS and not bucket.num_groups
 
-    def _greedy_step(self, bucket: Bucket, state: DecodeState) -> Step:
-        attention, parts = DecodeAttention(self._backend, self._buffers, bucket), self._parts
-        if parts is None:
-            return ModuleStep(self._model, attention, state)
-        if self._may_be_one_launch(bucket):
-            step = persistent_step(parts, self._backend, state, bucket.context_len)
-            if step is not None:
-                return step
-        if self._on_tensor_cores and bucket.num_seqs <= self._max_fused and _multiplies(parts, bucket.num_seqs):
-            return FusedStep(parts, self._backend, attention, state)
-        if bucket.num_seqs <= MAX_WARPGROUPED and _has_plans(parts, bucket.num_seqs):
-            return WarpgroupStep(parts, attention, state)
-        return LibraryStep(parts, attention, state)
-
-
-def _multiplies(model: FusedModel, num_seqs: int) -> bool:
-    """Whether the fused kernels do every product of the model."""
-    return all(
-        plan_product(layer.attention.qkv.in_features, num_seqs, True) is not None
-        and can_multiply(layer.attention.out.in_features, layer.attention.out.out_features, num_seqs)
-        and can_multiply(layer.up.in_features, layer.down.in_features, num_seqs, normed=True, paired=layer.paired)
-        and can_multiply(layer.down.in_features, layer.down.out_features, num_seqs)
-        for layer in model.layers
-    )
-
-
-def _has_plans(model: FusedModel, num_seqs: int) -> bool:
-    """Whether warpgroups do every product of the layers."""
-    return all(
-        has_plan(layer.up.weight, num_seqs, paired=layer.paired)
-        and all(
-            has_plan(linear.weight, num_seqs) for linear in (layer.attention.qkv, layer.attention.out, layer.down)
-        )
-        for layer in model.layers
-    )
+def _whole_model(tensors: ModelTensors, backend: CudaAttention) -> PersistentModel:
+    return PersistentModel(tensors, [backend.layer_cache(layer.layer_idx) for layer in tensors.layers])

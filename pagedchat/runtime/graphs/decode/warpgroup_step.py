@@ -9,10 +9,10 @@ import torch
 from torch.nn import functional
 
 from pagedchat.ops.products.add_norm import add_norm
+from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors
 from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
 from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax
 from pagedchat.runtime.graphs.decode.attention import DecodeAttention
-from pagedchat.runtime.graphs.weights import FusedLayer, FusedModel
 
 
 class WarpgroupStep:
@@ -24,7 +24,7 @@ class WarpgroupStep:
         state: the same rows.
     """
 
-    def __init__(self, model: FusedModel, attention: DecodeAttention, state: DecodeState) -> None:
+    def __init__(self, model: ModelTensors, attention: DecodeAttention, state: DecodeState) -> None:
         self._model = model
         self._attention = attention
         self._state = state
@@ -40,19 +40,19 @@ class WarpgroupStep:
         advance_by_argmax(state, logits, overlap=True)
         return logits
 
-    def _attend(self, layer: FusedLayer, hidden: torch.Tensor) -> None:
+    def _attend(self, layer: LayerTensors, hidden: torch.Tensor) -> None:
         """The first half of a layer, added to `hidden` `[num_seqs, width]`."""
-        qkv, out = layer.attention.qkv, layer.attention.out
+        qkv, out = layer.qkv, layer.out
         rows = add_norm(hidden, None, layer.attention_norm, overlap=True)
         heads = warpgroup_linear(rows, qkv.weight, bias=qkv.bias, overlap=True)
-        attended = self._attention.write_and_read(layer.attention, heads, self._model.rotations)
+        attended = self._attention.write_and_read(layer, heads, self._model.rotations)
         warpgroup_linear(attended, out.weight, bias=out.bias, residual=hidden, output=hidden, overlap=True)
 
-    def _feed_forward(self, layer: FusedLayer, hidden: torch.Tensor) -> None:
+    def _feed_forward(self, layer: LayerTensors, hidden: torch.Tensor) -> None:
         """The second half."""
-        up, down = layer.up, layer.down
+        sizes, up, down = layer.sizes, layer.up, layer.down
         rows = add_norm(hidden, None, layer.mlp_norm, overlap=True)
         middle = warpgroup_linear(
-            rows, up.weight, bias=up.bias, activation=layer.activation, paired=layer.paired, overlap=True
+            rows, up.weight, bias=up.bias, activation=sizes.activation, paired=sizes.gated, overlap=True
         )
         warpgroup_linear(middle, down.weight, bias=down.bias, residual=hidden, output=hidden, overlap=True)

@@ -10,9 +10,6 @@ from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket
 from pagedchat.runtime.graphs.prefill.buffers import PrefillRows
 
-_MOST_TABLE_ENTRIES = 1 << 24
-"""Of a block table for every token, which the kernel that turns heads wants."""
-
 
 class PrefillAttention:
     """`layers.paged.PagedAttention` for the chunks of a step.
@@ -44,13 +41,9 @@ class PrefillAttention:
         self._slots = torch.where(rows.positions < 0, -1, slots)
         return positions
 
-    def prepare_turning(self) -> bool:
-        """Make what `turn_and_write` needs, early in a step; False if there is no room for it."""
-        rows = self._rows
-        if len(rows.token_ids) * rows.block_tables.shape[1] > _MOST_TABLE_ENTRIES:
-            return False
-        self._token_tables = rows.block_tables.index_select(0, rows.seq_rows)
-        return True
+    def prepare_turning(self) -> None:
+        """Make what `turn_and_write` needs, early in a step: a block table for every token."""
+        self._token_tables = self._rows.block_tables.index_select(0, self._rows.seq_rows)
 
     def turn_and_write(self, layer_idx: int, heads: torch.Tensor, rotations: torch.Tensor) -> torch.Tensor:
         """Turn queries and keys by their positions and write keys and values, in one launch.

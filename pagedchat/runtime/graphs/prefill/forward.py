@@ -11,25 +11,13 @@ from torch.nn import functional
 
 from pagedchat.models.native_model import NativeModel
 from pagedchat.ops.products.add_norm import add_norm
+from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors
 from pagedchat.ops.products.silu_and_mul import silu_and_mul
 from pagedchat.runtime.graphs.prefill.attention import PrefillAttention
-from pagedchat.runtime.graphs.weights import FusedLayer, FusedModel, fused_model
 
 Forward = Callable[[torch.Tensor, torch.Tensor, PrefillAttention, torch.Tensor, torch.Tensor], None]
 """Takes token ids and positions, `[num_tokens]`, the attention, the rows asked for, `[num_rows]`, all int32, and
 where their logits go, `[num_rows, vocab_size]`."""
-
-
-def forward_of(model: NativeModel, model_len: int) -> Forward:
-    """The forward pass of a model with the fewest launches.
-
-    Args:
-        model: any native one.
-        model_len: tokens of a sequence, at most.
-    """
-    modules = ModuleForward(model)
-    merged = fused_model(model, model_len)
-    return modules if merged is None else MergedForward(merged, modules)
 
 
 class ModuleForward:
@@ -59,12 +47,10 @@ class MergedForward:
 
     Args:
         model: its tensors.
-        modules: serves passes whose heads cannot be turned and written at once.
     """
 
-    def __init__(self, model: FusedModel, modules: Forward) -> None:
+    def __init__(self, model: ModelTensors) -> None:
         self._model = model
-        self._modules = modules
 
     def __call__(
         self,
@@ -76,8 +62,8 @@ class MergedForward:
     ) -> None:
         """See `Forward`."""
         model = self._model
-        if model.rotations is not None and not attention.prepare_turning():
-            return self._modules(token_ids, positions, attention, rows, logits)
+        if model.rotations is not None:
+            attention.prepare_turning()
         hidden = model.embed(token_ids, positions)
         update = None
         for layer in model.layers:
@@ -87,41 +73,31 @@ class MergedForward:
         wanted = hidden.index_select(0, rows)
         rest = None if update is None else update.index_select(0, rows)
         torch.mm(add_norm(wanted, rest, model.norm), model.head.T, out=logits)
-        return None
 
 
 def _attend(
-    layer: FusedLayer, rows: torch.Tensor, paged: PrefillAttention, rotations: torch.Tensor | None
+    layer: LayerTensors, rows: torch.Tensor, paged: PrefillAttention, rotations: torch.Tensor | None
 ) -> torch.Tensor:
     """The first half of a layer: `[num_tokens, width]` -> the same shape."""
-    attention = layer.attention
-    update: torch.Tensor
+    sizes, layer_idx = layer.sizes, layer.layer_idx
+    heads = layer.qkv(rows).view(len(rows), -1, sizes.head_dim)
     if rotations is None:
-        update = attention(rows, paged)
-        return update
-    heads = attention.qkv(rows).view(len(rows), -1, attention.heads.head_dim)
-    query = paged.turn_and_write(attention.layer_idx, heads, rotations)
-    attended = paged.attend(
-        attention.layer_idx,
-        query,
-        query,
-        query,
-        scale=attention.scale,
-        sliding_window=attention.sliding_window,
-        cap=None,
-    )
-    update = attention.out(attended.flatten(1))
-    return update
+        query, key, value = torch.split(heads, [sizes.num_heads, sizes.num_kv_heads, sizes.num_kv_heads], dim=1)
+        paged.write(layer_idx, key, value)
+    else:
+        query = key = value = paged.turn_and_write(layer_idx, heads, rotations)
+    window = layer.sliding_window
+    attended = paged.attend(layer_idx, query, key, value, scale=sizes.scale, sliding_window=window, cap=None)
+    return layer.out(attended.flatten(1))
 
 
-def _feed_forward(layer: FusedLayer, rows: torch.Tensor) -> torch.Tensor:
+def _feed_forward(layer: LayerTensors, rows: torch.Tensor) -> torch.Tensor:
     """The second half."""
     up = layer.up
-    if layer.paired:
+    if layer.sizes.gated:
         middle = silu_and_mul(up(rows), overlap=True)
     elif up.bias is None:
-        middle = functional.relu(functional.linear(rows, up.weight))
+        middle = functional.relu(up(rows))
     else:  # with the activation in the product's epilogue
         middle = torch._addmm_activation(up.bias, rows, up.weight.T)
-    update: torch.Tensor = layer.down(middle)
-    return update
+    return layer.down(middle)

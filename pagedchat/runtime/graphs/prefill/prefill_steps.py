@@ -19,7 +19,6 @@ from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.capture import Replayable
 from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket, PrefillSizes
 from pagedchat.runtime.graphs.prefill.buffers import PrefillBuffers
-from pagedchat.runtime.graphs.prefill.forward import forward_of
 from pagedchat.runtime.graphs.prefill.step import PrefillOutputs
 from pagedchat.runtime.graphs.prefill.store import PrefillStore
 from pagedchat.runtime.graphs.token_choice import choice_for, sampling_rows
@@ -53,8 +52,7 @@ class PrefillSteps:
         self._sizes = sizes
         self._buffers = PrefillBuffers(sizes.largest, backend.shape.block_size, backend.device)
         self._outputs = PrefillOutputs(sizes.num_seqs, model.head.weight)
-        forward = forward_of(model, sizes.model_len)
-        self._store = PrefillStore(forward, backend, self._buffers, self._outputs)
+        self._store = PrefillStore(model, sizes.model_len, backend, self._buffers, self._outputs)
         self._to_come: Iterator[PrefillBucket] = sizes.all()
         on_gpu = backend.device.type == "cuda"
         self._done = torch.cuda.Event() if on_gpu else None  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Which captured pass serves a bucket, captured at first use. One that cannot be captured is served by nobody."""
+"""Captures the pass that `which_step` names for a bucket at first use. One that cannot be is served by nobody."""
 
 import logging
 from functools import partial
@@ -7,14 +7,18 @@ import torch
 
 from pagedchat.errors import PagedChatError
 from pagedchat.jit.build_ahead import BuildAhead
+from pagedchat.models.native_model import NativeModel
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.capture import GraphRecorder, Replayable
 from pagedchat.runtime.graphs.kernels_ahead import build_kernels_of
+from pagedchat.runtime.graphs.model_tensors import setting_of, tensors_of
 from pagedchat.runtime.graphs.prefill.attention import PrefillAttention
 from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket
 from pagedchat.runtime.graphs.prefill.buffers import PrefillBuffers
-from pagedchat.runtime.graphs.prefill.forward import Forward
+from pagedchat.runtime.graphs.prefill.forward import Forward, MergedForward, ModuleForward
 from pagedchat.runtime.graphs.prefill.step import PrefillOutputs, PrefillStep
+from pagedchat.runtime.graphs.step_facts import PrefillFacts
+from pagedchat.runtime.graphs.which_step import MERGED, which_prefill
 
 log = logging.getLogger(__name__)
 
@@ -26,19 +30,28 @@ class PrefillStore:
     """Captured passes by bucket.
 
     Args:
-        forward: what is captured.
+        model: whose passes.
+        model_len: tokens of a sequence, at most.
         backend: has the cache.
         buffers: what the passes read.
         outputs: what they write.
     """
 
     def __init__(
-        self, forward: Forward, backend: CudaAttention, buffers: PrefillBuffers, outputs: PrefillOutputs
+        self,
+        model: NativeModel,
+        model_len: int,
+        backend: CudaAttention,
+        buffers: PrefillBuffers,
+        outputs: PrefillOutputs,
     ) -> None:
         self._backend = backend
         self._buffers, self._outputs = buffers, outputs
         self._recorder = GraphRecorder(backend.device)
-        self._forward = forward
+        self._setting = setting_of(model, backend)
+        self._modules = ModuleForward(model)
+        tensors = tensors_of(model, model_len)
+        self._merged = None if tensors is None else MergedForward(tensors)
         self._captured: dict[PrefillBucket, Replayable | None] = {}
         self._has_failed = False
 
@@ -87,7 +100,12 @@ class PrefillStore:
     def _pass(self, bucket: PrefillBucket) -> PrefillStep:
         self._buffers.upload(bucket, [])
         rows = self._buffers.rows(bucket)
-        return PrefillStep(self._forward, PrefillAttention(self._backend, rows, bucket), rows, self._outputs)
+        attention = PrefillAttention(self._backend, rows, bucket)
+        return PrefillStep(self._forward(bucket), attention, rows, self._outputs)
+
+    def _forward(self, bucket: PrefillBucket) -> Forward:
+        chosen = which_prefill(PrefillFacts(self._setting, bucket))
+        return self._merged if self._merged is not None and chosen.name == MERGED else self._modules
 
     def _record(self, bucket: PrefillBucket) -> Replayable | None:
         try:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.ops.sampling.decode_state import DecodeState
 from pagedchat.ops.sampling.sample_rows import SampleRow, pack_rows, unpack_rows
-from pagedchat.runtime.graphs.decode import store as step_store
+from pagedchat.runtime.graphs import which_step
 from pagedchat.runtime.graphs.decode.ahead import RunningStep
 from pagedchat.runtime.graphs.decode.buckets import Bucket, batch_sizes, bucket_of, context_lens
 from pagedchat.runtime.graphs.decode.check import keep_if_right
@@ -26,6 +27,9 @@ from pagedchat.runtime.graphs.decode.state_buffers import HISTORY_LEN, Batch, St
 from pagedchat.runtime.graphs.decode.steps import Step
 from pagedchat.runtime.graphs.decode.store import StepStore
 from pagedchat.runtime.graphs.decode.warpgroup_step import WarpgroupStep
+from pagedchat.runtime.graphs.step_facts import DecodeFacts
+from pagedchat.runtime.graphs.which_step import FUSED, LIBRARY, WARPGROUPS
+from pagedchat.runtime.graphs.whole_steps import CLUSTERS, CLUSTERS_SCREENED, ONE_LAUNCH, SCREENED
 from pagedchat.runtime.step.batch_inputs import flatten
 from pagedchat.runtime.step.native_runner import NativeModelRunner
 from tests.ops.paged_case import DEVICES
@@ -381,20 +385,19 @@ def one_token_each(sequences: list[Sequence]) -> list[ScheduledSequence]:
 def test_logits_of_captured_steps(
     num_seqs: int, kind: type[object], family: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(StepStore, "_may_be_one_launch", lambda *_: kind is PersistentStep)
-    monkeypatch.setattr(StepStore, "_screened_step", lambda *_: None)
-    monkeypatch.setattr(step_store, "MAX_FUSED", 32 if kind is FusedStep else 0)
-    monkeypatch.setattr(step_store, "MAX_FUSED_ELSEWHERE", 32 if kind is FusedStep else 0)
-    monkeypatch.setattr(step_store, "MAX_WARPGROUPED", 64 if kind is WarpgroupStep else 0)
+    names = {PersistentStep: (CLUSTERS, ONE_LAUNCH), FusedStep: (FUSED,), WarpgroupStep: (WARPGROUPS,)}
+    rules = [rule for rule in which_step.DECODES if rule.name in names.get(kind, (LIBRARY,))]
+    wanted = [replace(rule, wants=()) if rule.name == FUSED else rule for rule in rules]  # for any number of rows
+    monkeypatch.setattr(which_step, "DECODES", tuple(wanted))
     used: set[type[object]] = set()
-    greedy_step = StepStore._greedy_step
+    without_draw = StepStore._without_draw
 
-    def noted_step(store: StepStore, bucket: Bucket, state: DecodeState) -> Step:
-        step = greedy_step(store, bucket, state)
+    def noted_step(store: StepStore, facts: DecodeFacts, state: DecodeState) -> Step:
+        step = without_draw(store, facts, state)
         used.add(type(step))
         return step
 
-    monkeypatch.setattr(StepStore, "_greedy_step", noted_step)
+    monkeypatch.setattr(StepStore, "_without_draw", noted_step)
     # Two units of 8 rows for each of 132 thread blocks, without which there is no launch of whole steps.
     model = tiny_model(family, "cuda", dtype, ffn_size=1536)
     lens = [(i * 83) % 240 + 4 for i in range(num_seqs)]
@@ -427,8 +430,10 @@ def test_steps_without_logits_choose_the_same_tokens(
     num_seqs: int, family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, chosen, widths = tiny_model(family, "cuda", torch.float16, ffn_size=1536), [], []
-    for make in (lambda *_: None, StepStore._screened_step):
-        monkeypatch.setattr(StepStore, "_screened_step", make)
+    rules = which_step.DECODES
+    for screens in (False, True):
+        some = [rule for rule in rules if screens or rule.name not in (CLUSTERS_SCREENED, SCREENED)]
+        monkeypatch.setattr(which_step, "DECODES", tuple(some))
         runner = make_runner(model, 800, captured=True, max_num_seqs=64)
         sequences, decodes = prefilled(runner, [100, 30][:num_seqs]), runner.decodes
         assert decodes is not None

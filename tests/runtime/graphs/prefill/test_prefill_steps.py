@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.models.native_model import NativeModel
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
+from pagedchat.runtime.graphs import which_step
 from pagedchat.runtime.graphs.decode.mixed import execute_mixed
 from pagedchat.runtime.graphs.prefill import attention
 from pagedchat.runtime.graphs.prefill.attention import PrefillAttention
@@ -26,6 +28,7 @@ from pagedchat.runtime.graphs.prefill.buffers import PrefillBuffers
 from pagedchat.runtime.graphs.prefill.check import keep_if_right
 from pagedchat.runtime.graphs.prefill.prefill_steps import PrefillSteps
 from pagedchat.runtime.graphs.prefill.step import PrefillStep
+from pagedchat.runtime.graphs.step_wants import tables_for_tokens
 from pagedchat.runtime.graphs.token_choice import sampling_rows
 from pagedchat.runtime.step.batch_inputs import flatten
 from pagedchat.runtime.step.native_runner import NativeModelRunner
@@ -182,7 +185,8 @@ def test_heads_are_turned_by_the_modules_where_a_table_for_every_token_is_too_la
 ) -> None:
     turned: list[object] = []
     monkeypatch.setattr(attention, "heads_to_cache", lambda *_args, **_options: turned.append(1))
-    monkeypatch.setattr(attention, "_MOST_TABLE_ENTRIES", 0)
+    narrow = replace(which_step.PREFILLS[0], wants=(tables_for_tokens(0),))
+    monkeypatch.setattr(which_step, "PREFILLS", (narrow, *which_step.PREFILLS[1:]))
     test_logits_are_those_of_the_eager_pass("llama", "cpu")
     assert not turned
 

@@ -1,0 +1,169 @@
+"""Which steps a model takes on a GPU, from its config.json alone: what `pagedchat doctor --model` prints.
+
+Loads no weights, runs nothing on the GPU, and needs none: a relative of it that is named will do.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from pagedchat.config import CacheConfig, SchedulerConfig
+from pagedchat.doctor.step_kernels import Work, decode_work, prefill_work
+from pagedchat.errors import ModelError
+from pagedchat.jit.driver import Gpu
+from pagedchat.models.config import describe_model
+from pagedchat.models.description import ModelDescription
+from pagedchat.models.hub import find_config
+from pagedchat.models.raw_config import NotNativeError
+from pagedchat.ops.common.launch import element_name
+from pagedchat.ops.whole_step.plan import MAX_TOKENS
+from pagedchat.runtime.attention.backend import CacheShape
+from pagedchat.runtime.attention.kernel_support import OLDEST_GPU, missing_shape
+from pagedchat.runtime.graphs.decode.buckets import Bucket, bucket_of
+from pagedchat.runtime.graphs.model_tensors import objection_to, sizes_of
+from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket, PrefillSizes
+from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts, Setting
+from pagedchat.runtime.graphs.token_choice import Choice
+from pagedchat.runtime.graphs.which_step import Chosen, which_decode, which_prefill
+from pagedchat.runtime.graphs.whole_steps import one_turn_len
+from pagedchat.runtime.loading.device import choose_dtype
+from pagedchat.runtime.loading.token_budget import LEAST_GPU_TOKENS
+
+CHATS = (1, 8, 64, 256)
+DECODED_TOKENS = 300
+"""Of each chat, as in the tables of kernels/DECODE_STEPS.md."""
+PROMPT_TOKENS = 1500
+KNOWN_GPUS = {
+    "sm_75": Gpu(0, "NVIDIA T4", (7, 5), 16 << 30, 40, 64 << 10),
+    "sm_80": Gpu(0, "NVIDIA A100", (8, 0), 80 << 30, 108, 163 << 10),
+    "sm_86": Gpu(0, "NVIDIA GeForce RTX 3090", (8, 6), 24 << 30, 82, 99 << 10),
+    "sm_89": Gpu(0, "NVIDIA GeForce RTX 4090", (8, 9), 24 << 30, 128, 99 << 10),
+    "sm_90": Gpu(0, "NVIDIA H200", (9, 0), 140 << 30, 132, 227 << 10),
+    "sm_100": Gpu(0, "NVIDIA B200", (10, 0), 180 << 30, 148, 227 << 10),
+    "sm_120": Gpu(0, "NVIDIA GeForce RTX 5090", (12, 0), 32 << 30, 170, 99 << 10),
+}
+"""One of each architecture, for machines without it; the numbers are those of NVIDIA's data sheets."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """A batch and its step."""
+
+    batch: str
+    """For people: `"8 chats"`."""
+    choice: Choice
+    """How tokens are chosen."""
+    bucket: Bucket | PrefillBucket
+    """The sizes that the step is captured for."""
+    chosen: Chosen
+    work: list[Work]
+    """What the step is made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReport:
+    """A model and all of its steps."""
+
+    name: str
+    architecture: str
+    sizes: dict[str, int]
+    element: str
+    gpu: Gpu | None
+    uncaptured: str
+    """Why no step is captured, in words that go after "since"; empty if they are."""
+    steps: list[StepReport]
+
+
+def look_at_model(name: str, gpu: Gpu | None) -> ModelReport:
+    """Read a model's config and ask the tables.
+
+    Args:
+        name: a hub id or a folder, which needs no weights.
+        gpu: where it would run; None for a CPU.
+
+    Raises:
+        ModelError: there is no such model, or none that the engine can run.
+    """
+    description, foreign = _describe(name, find_config(name))
+    device = torch.device("cpu" if gpu is None else "cuda")
+    dtype = choose_dtype("auto", device, description.dtype)
+    uncaptured = foreign or _missing_kernels(description, dtype, gpu)
+    native = description.native
+    steps: list[StepReport] = []
+    if native is not None and not uncaptured:
+        setting = Setting(
+            sizes=sizes_of(native),
+            objection=objection_to(native),
+            element=element_name(dtype),
+            block_size=CacheConfig().block_size,
+            gpu=gpu,
+        )
+        steps = [*_decodes(setting, description.max_model_len), _prompt(setting, description.max_model_len)]
+    return ModelReport(
+        name=name,
+        architecture=description.architecture,
+        sizes={
+            "layers": description.num_layers,
+            "heads": description.num_heads,
+            "kv_heads": description.num_kv_heads,
+            "head_dim": description.head_dim,
+            "vocab_size": description.vocab_size,
+            "max_model_len": description.max_model_len,
+        },
+        element=str(dtype).removeprefix("torch."),
+        gpu=gpu,
+        uncaptured=uncaptured,
+        steps=steps,
+    )
+
+
+def _describe(name: str, folder: Path) -> tuple[ModelDescription, str]:
+    """And why transformers runs it, if it does."""
+    try:
+        return describe_model(name, folder, "native"), ""
+    except ModelError as error:
+        if not isinstance(error.__cause__, NotNativeError):
+            raise
+        why = f"transformers runs this model: {error.__cause__}"
+    return describe_model(name, folder), why
+
+
+def _missing_kernels(description: ModelDescription, dtype: torch.dtype, gpu: Gpu | None) -> str:
+    if gpu is None:
+        return "there is no GPU"
+    if gpu.compute_capability < OLDEST_GPU:
+        return f"the kernels need a GPU from sm_{OLDEST_GPU[0]}{OLDEST_GPU[1]} on"
+    heads = description.num_heads, description.num_kv_heads, description.head_dim
+    return missing_shape(CacheShape(description.num_layers, CacheConfig().block_size, *heads, dtype))
+
+
+def _decodes(setting: Setting, model_len: int) -> list[StepReport]:
+    """One for each number of chats and choice of tokens."""
+    reports = []
+    for chats in CHATS:
+        one_turn = one_turn_len(setting, min(chats, MAX_TOKENS))
+        bucket = bucket_of(
+            chats, min(DECODED_TOKENS, model_len), SchedulerConfig().max_num_seqs, model_len, one_turn
+        )
+        if bucket is not None:
+            batch = f"{chats} {'chat' if chats == 1 else 'chats'}"
+            reports += [_decode(DecodeFacts(setting, bucket, choice), batch) for choice in ("greedy", "drawn")]
+    return reports
+
+
+def _decode(facts: DecodeFacts, batch: str) -> StepReport:
+    chosen = which_decode(facts)
+    return StepReport(batch, facts.choice, facts.bucket, chosen, decode_work(chosen.name, facts, chosen.refused))
+
+
+def _prompt(setting: Setting, model_len: int) -> StepReport:
+    num_tokens = min(PROMPT_TOKENS, model_len)
+    sizes = PrefillSizes(LEAST_GPU_TOKENS, SchedulerConfig().max_num_seqs, model_len)
+    bucket = sizes.bucket_of(num_tokens, 1, num_tokens)
+    if bucket is None:
+        raise ValueError(f"no bucket for a prompt of {num_tokens} tokens")
+    facts = PrefillFacts(setting, bucket)
+    chosen = which_prefill(facts)
+    work = prefill_work(chosen.name, facts, chosen.refused)
+    return StepReport(f"a prompt of {num_tokens:,} tokens", "greedy", bucket, chosen, work)

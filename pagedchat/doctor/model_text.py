@@ -1,0 +1,140 @@
+"""A model's steps as a table and a paragraph for each, or as plain values."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import groupby
+from textwrap import fill
+from typing import Any
+
+from pagedchat.doctor.model_steps import ModelReport, StepReport
+from pagedchat.doctor.step_kernels import Fallback, Launch, Work
+from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket
+from pagedchat.runtime.graphs.whole_steps import WHOLE_STEPS
+from pagedchat.units import format_size
+
+_TOKENS = {"greedy": "likeliest tokens", "drawn": "drawn tokens"}
+_NO_GPU = """\
+There is no GPU here: every step runs through the model's modules in torch, one operation after another, and so does
+attention over the paged cache. Add --arch sm_90 to see which steps an H200 would take."""
+_NOTE = "Times are of an H200 and opt-125m's shape; kernels/DECODE_STEPS.md has more of them."
+
+
+def model_text(report: ModelReport) -> str:
+    """All of it."""
+    if report.uncaptured:
+        return "\n\n".join((_heading(report), _uncaptured(report)))
+    steps = _merged(report.steps)
+    paragraphs = [_paragraph(batch, step) for batch, step in steps]
+    return "\n\n".join((_heading(report), _table(steps), *paragraphs, _NOTE))
+
+
+def model_values(report: ModelReport) -> dict[str, Any]:
+    """The same as values of JSON."""
+    return {
+        "model": report.name,
+        "architecture": report.architecture,
+        "sizes": report.sizes,
+        "element": report.element,
+        "gpu": None if report.gpu is None else asdict(report.gpu),
+        "uncaptured": report.uncaptured,
+        "steps": [_values(step) for step in report.steps],
+    }
+
+
+def _values(step: StepReport) -> dict[str, Any]:
+    return {
+        "batch": step.batch,
+        "tokens": step.choice,
+        "bucket": step.bucket._asdict(),
+        "step": step.chosen.name,
+        "reason": step.chosen.reason,
+        "kernels": [asdict(work) for work in step.work if isinstance(work, Launch)],
+        "libraries": [asdict(work) for work in step.work if isinstance(work, Fallback)],
+        "refused": [{"step": name, "since": why} for name, why in step.chosen.refused],
+    }
+
+
+def _heading(report: ModelReport) -> str:
+    sizes, gpu = report.sizes, report.gpu
+    lines = [
+        f"{report.name}: {report.architecture}, {sizes['layers']} layers, {sizes['heads']} heads over "
+        f"{sizes['kv_heads']} of {sizes['head_dim']}, {sizes['vocab_size']:,} tokens, {report.element}"
+    ]
+    if gpu is not None:
+        shared = format_size(gpu.shared_bytes)
+        lines.append(
+            f"on {gpu.name}, {gpu.architecture}, {gpu.num_multiprocessors} multiprocessors with {shared} each"
+        )
+    return "\n".join(lines)
+
+
+def _uncaptured(report: ModelReport) -> str:
+    if report.gpu is None:
+        return _NO_GPU
+    return f"No step is captured, since {report.uncaptured}."
+
+
+def _merged(steps: list[StepReport]) -> list[tuple[str, StepReport]]:
+    """Each with what it is for; where drawn tokens make no other step, only theirs, which has the drawing too."""
+    shown = []
+    for batch, of_batch in groupby(steps, key=lambda step: step.batch):
+        several = list(of_batch)
+        if len({step.chosen.name for step in several}) == 1:
+            shown.append((batch, several[0]))
+        else:
+            shown += [(f"{batch}, {_TOKENS[step.choice]}", step) for step in several]
+    return shown
+
+
+def _table(steps: list[tuple[str, StepReport]]) -> str:
+    rows = [("batch", "step", "done by a library")]
+    for batch, step in steps:
+        parts = [work.part for work in step.work if isinstance(work, Fallback)]
+        rows.append((batch, step.chosen.name, ", ".join(parts) or "nothing"))
+    widths = [max(len(row[column]) for row in rows) + 2 for column in (0, 1)]
+    return "\n".join(f"{batch:<{widths[0]}}{step:<{widths[1]}}{parts}" for batch, step, parts in rows)
+
+
+def _paragraph(batch: str, step: StepReport) -> str:
+    lines = [f"{batch}: {step.chosen.name}", *_lines("captured for", [_sizes(step)])]
+    lines += _lines("reason", [step.chosen.reason])
+    lines += _lines("kernels", list(_kernels(step.work)))
+    lines += _lines("by a library", list(_libraries(step.work)))
+    lines += _lines("refused", list(_refused(step.chosen.refused)))
+    return "\n".join(lines)
+
+
+def _lines(name: str, texts: list[str]) -> list[str]:
+    """Under each other, the first one behind its name."""
+    indent = " " * 16
+    wrapped = [fill(text, 114, initial_indent=indent, subsequent_indent=f"{indent}  ") for text in texts]
+    lines = "\n".join(wrapped).splitlines()
+    return [f"  {name:<14}{lines[0].lstrip()}", *lines[1:]] if lines else []
+
+
+def _sizes(step: StepReport) -> str:
+    bucket = step.bucket
+    if isinstance(bucket, PrefillBucket):
+        return f"{bucket.num_tokens:,} tokens, contexts of up to {bucket.context_len:,}"
+    rows = "1 row" if bucket.num_seqs == 1 else f"{bucket.num_seqs} rows"
+    return f"{rows}, contexts of up to {bucket.context_len:,} tokens"
+
+
+def _kernels(work: list[Work]) -> Iterator[str]:
+    for launch in work:
+        if isinstance(launch, Launch):
+            constants = "".join(f" {name}={value}" for name, value in launch.constants.items())
+            yield f"{launch.part + ':':<16}{launch.kernel}{constants}"
+
+
+def _libraries(work: list[Work]) -> Iterator[str]:
+    fallbacks = [each for each in work if isinstance(each, Fallback)]
+    for (library, why), parts in groupby(fallbacks, key=lambda each: (each.library, each.why)):
+        yield f"{', '.join(each.part for each in parts)}: {library}, since {why}"
+
+
+def _refused(refused: tuple[tuple[str, str], ...]) -> Iterator[str]:
+    for why, names in groupby(refused, key=lambda pair: pair[1]):
+        several = tuple(name for name, _ in names)
+        start = ("one launch of any kind", *several[4:]) if several[:4] == WHOLE_STEPS else several
+        yield f"{'; '.join(start)}: {why}"

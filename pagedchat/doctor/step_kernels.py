@@ -1,0 +1,225 @@
+"""What a captured step launches, kernel by kernel, and what of it a library does: asked of the ops' plans, not run.
+
+Knows in which order each step does its work; which step it is says `runtime.graphs.which_step`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pagedchat.jit.driver import Gpu
+from pagedchat.jit.variant import Constant
+from pagedchat.ops.attention import prefill_plan, prefill_wgmma
+from pagedchat.ops.attention.prefill import MIN_WGMMA_ROWS
+from pagedchat.ops.common.model_sizes import ModelSizes, ProductSizes
+from pagedchat.ops.products.product_launch import STREAMED
+from pagedchat.ops.products.small_batch_plan import ProductPlan, plan_head, plan_product
+from pagedchat.ops.products.streamed_plan import StreamPlan, plan_stream
+from pagedchat.ops.products.warpgroup_plan import plan_warpgroups
+from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts, Setting
+from pagedchat.runtime.graphs.which_step import FUSED, LIBRARY, MERGED, WARPGROUPS
+from pagedchat.runtime.graphs.whole_steps import WHOLE_STEPS, whole_step_plan
+
+HEAD = "vocabulary"
+_HEAD_ALONE = "the head is as large as all layers of a small model, and cuBLAS is quick with that"
+_PRODUCTS = "products"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A kernel of ours."""
+
+    part: str
+    """What of a step it does."""
+    kernel: str
+    """Its file's name below `kernels/`, without `.cu`."""
+    constants: Mapping[str, Constant] = field(default_factory=dict)
+    """Those that its speed depends on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """What a library does."""
+
+    part: str
+    library: str
+    """`"cuBLAS"`, `"torch"` or both."""
+    why: str
+    """In words that go after "since"."""
+
+
+Work = Launch | Fallback
+
+
+def decode_work(name: str, facts: DecodeFacts, refused: tuple[tuple[str, str], ...]) -> list[Work]:
+    """What the decode step `name` is made of, in its order; each layer repeats its parts.
+
+    Args:
+        name: of the step.
+        facts: what it was chosen by.
+        refused: the quicker steps, each with what speaks against it.
+    """
+    if name in WHOLE_STEPS:
+        work = list(_whole_step(name, facts))
+    elif name == FUSED:
+        work = list(_fused_chain(facts))
+    elif name == WARPGROUPS:
+        work = list(_warpgroup_products(facts))
+    else:
+        why = refused[-1][1]
+        work = list(_library_products(facts, why) if name == LIBRARY else _modules_decode(facts, why))
+    if facts.choice == "drawn":
+        work += [Launch("drawing", "sample"), Launch("next token", "decode_state")]
+    return work
+
+
+def prefill_work(name: str, facts: PrefillFacts, refused: tuple[tuple[str, str], ...]) -> list[Work]:
+    """The same for the pass `name` over a prompt."""
+    setting = facts.setting
+    attention = _prefill_attention(setting, min(facts.bucket.num_tokens, facts.bucket.context_len))
+    if name != MERGED:
+        parts = [*_modules(refused[-1][1]), Launch("cache", "reshape_and_cache"), attention]
+    else:
+        writer = "heads_to_cache" if setting.sizes.rotary else "reshape_and_cache"
+        parts = [*_norms_between(setting.sizes), Launch("cache", writer), attention]
+        parts += [Fallback(part, "cuBLAS", "prompts are long enough for it") for part in (_PRODUCTS, HEAD)]
+    return [*parts, Launch("next token", "decode_state")]
+
+
+# --- decodes ------------------------------------------------------------------------------------------
+
+
+def _whole_step(name: str, facts: DecodeFacts) -> Iterator[Work]:
+    plan = whole_step_plan(name, facts)
+    if plan is not None:
+        constants: dict[str, Constant] = {
+            "CLUSTER": plan.cluster,
+            "NUM_BLOCKS": plan.num_thread_blocks,
+            "NUM_WARPS": plan.num_warps,
+            "SPLITS": plan.num_splits,
+            "SCREENED": int(plan.screened_tiles > 0),
+        }
+        yield Launch("the whole step", "persistent_decode", constants)
+
+
+def _fused_chain(facts: DecodeFacts) -> Iterator[Work]:
+    setting, rows = facts.setting, facts.bucket.num_seqs
+    qkv, *others = setting.sizes.products
+    yield Launch("embedding", "embed_tokens")
+    if setting.sizes.rotary and setting.sizes.head_dim % 16:
+        yield Fallback(qkv.name, "torch", "the kernel turns heads by 16 elements at a time")
+    else:
+        yield _few_rows_product(setting, qkv, rows, "qkv_to_cache")
+    yield _decode_attention(setting)
+    yield from (_few_rows_product(setting, product, rows, "small_batch_linear") for product in others)
+    yield from _few_rows_head(setting, rows)
+
+
+def _few_rows_product(setting: Setting, product: ProductSizes, rows: int, stem: str) -> Launch:
+    num_rows = product.out_features * (2 if product.paired else 1)
+    streamed = _streamed(setting.gpu, product.in_features, num_rows, rows, product.normed)
+    if streamed is not None:
+        return Launch(product.name, STREAMED[stem], streamed.constants)
+    plan = plan_product(product.in_features, rows, product.normed)
+    return Launch(product.name, stem, _warps(plan))
+
+
+def _warps(plan: ProductPlan | None) -> dict[str, Constant]:
+    return {} if plan is None else {"NUM_WARPS": plan.num_warps, "TOKEN_TILES": plan.token_tiles}
+
+
+def _few_rows_head(setting: Setting, rows: int) -> Iterator[Work]:
+    sizes, gpu = setting.sizes, setting.gpu
+    streamed = _streamed(gpu, sizes.hidden, sizes.vocab_size, rows, True)
+    plan = plan_head(sizes.hidden, rows, True, 0 if gpu is None else gpu.shared_bytes)
+    if streamed is not None:
+        yield Launch(HEAD, "streamed_vocabulary", streamed.constants)
+    elif plan is not None:
+        yield Launch(HEAD, "next_token", _warps(plan))
+    else:
+        yield Fallback(HEAD, "torch and cuBLAS", f"no number of warps shares out its rows of {sizes.hidden:,}")
+        yield Launch("next token", "decode_state")
+
+
+def _streamed(gpu: Gpu | None, in_features: int, num_rows: int, rows: int, normed: bool) -> StreamPlan | None:
+    if gpu is None or gpu.compute_capability < (9, 0):  # bulk copies
+        return None
+    limits = {"num_multiprocessors": gpu.num_multiprocessors, "shared_limit": gpu.shared_bytes}
+    return plan_stream(in_features, num_rows, rows, normed=normed, **limits)
+
+
+def _warpgroup_products(facts: DecodeFacts) -> Iterator[Work]:
+    setting, rows = facts.setting, facts.bucket.num_seqs
+    qkv, *others = setting.sizes.products
+    yield from (Launch("embedding", "embed_tokens"), Launch("norms", "add_norm"))
+    yield _warpgroup_product(setting, qkv, rows)
+    yield from _written_and_read(setting)
+    yield from (_warpgroup_product(setting, product, rows) for product in others)
+    yield from (Fallback(HEAD, "cuBLAS", _HEAD_ALONE), Launch("next token", "decode_state"))
+
+
+def _warpgroup_product(setting: Setting, product: ProductSizes, rows: int) -> Launch:
+    limit = 0 if setting.gpu is None else setting.gpu.shared_bytes
+    plan = plan_warpgroups(product.in_features, product.out_features, rows, product.paired, limit)
+    tile: dict[str, Constant] = {}
+    if plan is not None:
+        tile = {"TOKENS": plan.tokens, "COLUMNS": plan.columns, "CLUSTER": plan.cluster, "STAGES": plan.stages}
+    return Launch(product.name, "warpgroup_linear", tile)
+
+
+def _library_products(facts: DecodeFacts, why: str) -> Iterator[Work]:
+    yield from _norms_between(facts.setting.sizes)
+    yield from _written_and_read(facts.setting)
+    yield from (Fallback(part, "cuBLAS", why) for part in (_PRODUCTS, HEAD))
+    yield Launch("next token", "decode_state")
+
+
+def _modules_decode(facts: DecodeFacts, why: str) -> Iterator[Work]:
+    yield from _modules(why)
+    yield from (Launch("slots", "decode_state"), Launch("cache", "reshape_and_cache"))
+    yield from (_decode_attention(facts.setting), Launch("next token", "decode_state"))
+
+
+# --- what several steps have --------------------------------------------------------------------------
+
+
+def _modules(why: str) -> list[Work]:
+    return [
+        Fallback("norms, turns, activations", "torch", why),
+        *(Fallback(part, "cuBLAS", why) for part in (_PRODUCTS, HEAD)),
+    ]
+
+
+def _norms_between(sizes: ModelSizes) -> list[Work]:
+    parts: list[Work] = [Launch("embedding", "embed_tokens"), Launch("norms", "add_norm")]
+    return [*parts, Launch("gates", "silu_and_mul")] if sizes.gated else parts
+
+
+def _written_and_read(setting: Setting) -> Iterator[Work]:
+    attention = _decode_attention(setting)
+    if setting.sizes.rotary or attention.kernel != "decode_split":  # else that kernel writes keys and values itself
+        yield Launch("cache", "heads_to_cache")
+    yield attention
+
+
+def _decode_attention(setting: Setting) -> Launch:
+    kernel = "decode_simt" if setting.missing_tensor_cores else "decode_split"
+    return Launch("attention", kernel, _heads(setting.sizes))
+
+
+def _prefill_attention(setting: Setting, longest: int) -> Launch:
+    """The kernel that `ops.attention.prefill` takes for chunks of so many tokens."""
+    sizes, gpu = setting.sizes, setting.gpu
+    group_size, limit = sizes.num_heads // sizes.num_kv_heads, 0 if gpu is None else gpu.shared_bytes
+    if not setting.missing_warpgroups and longest * group_size >= MIN_WGMMA_ROWS:
+        tile = prefill_wgmma.TILES[sizes.head_dim]
+        constants = {"CONSUMERS": tile.consumers, "TILE_KEYS": tile.keys, "STAGES": tile.stages}
+        return Launch("attention", "prefill_wgmma", _heads(sizes) | constants)
+    fitting = prefill_plan.choose_tile(sizes.head_dim, setting.block_size, longest * group_size, limit)
+    if setting.missing_tensor_cores or fitting is None:
+        return Launch("attention", "prefill_simt", _heads(sizes))
+    constants = {"WARP_ROWS": fitting.warp_rows, "TILE_KEYS": fitting.keys, "STAGES": fitting.stages}
+    return Launch("attention", "prefill_mma", _heads(sizes) | constants)
+
+
+def _heads(sizes: ModelSizes) -> dict[str, int]:
+    return {"HEAD_SIZE": sizes.head_dim, "GROUP_SIZE": sizes.num_heads // sizes.num_kv_heads}

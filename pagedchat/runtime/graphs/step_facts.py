@@ -1,0 +1,73 @@
+"""What a captured step is chosen by: a model, a GPU, a batch. Plain values; knows no tensor, and no rule."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pagedchat.jit.architecture import architecture_of
+from pagedchat.jit.driver import Gpu
+from pagedchat.ops.common.model_sizes import ModelSizes
+from pagedchat.ops.whole_step.plan import PersistentShape
+from pagedchat.runtime.graphs.decode.buckets import Bucket
+from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket
+
+_TENSOR_CORE_ELEMENTS = {"float16": (7, 5), "bfloat16": (8, 0)}
+"""With the compute capability of the first GPU whose tensor cores multiply them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What is the same for all steps of a model that is loaded."""
+
+    sizes: ModelSizes
+    objection: str
+    """What the kernels of whole layers do not do of this model, in words that go after "since"; empty: nothing."""
+    element: str
+    """Of weights and cache: `"float16"`."""
+    block_size: int
+    """Token slots in a block of the cache."""
+    gpu: Gpu | None
+    """None: the ops run on a CPU, as tests have it."""
+    is_aligned: bool = True
+    """Whether all tensors start at 16 bytes; see `PersistentModel.is_aligned`."""
+
+    @property
+    def shape(self) -> PersistentShape:
+        """The model, as the kernel of whole steps sees it."""
+        return PersistentShape.of(self.sizes, self.block_size)
+
+    @property
+    def missing_tensor_cores(self) -> str:
+        """Why products are not done on tensor cores, likewise in words; empty if they are."""
+        first = _TENSOR_CORE_ELEMENTS.get(self.element)
+        if first is None:
+            return f"tensor cores do not multiply {self.element}"
+        if self.gpu is not None and self.gpu.compute_capability < first:
+            return f"tensor cores multiply {self.element} from {architecture_of(*first)} on"
+        return ""
+
+    @property
+    def missing_warpgroups(self) -> str:
+        """The same for products by warpgroups."""
+        if self.gpu is None or self.gpu.compute_capability != (9, 0):
+            return "products by warpgroups exist on sm_90 alone"
+        return self.missing_tensor_cores
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeFacts:
+    """A decode step to be captured."""
+
+    setting: Setting
+    bucket: Bucket
+    choice: Literal["greedy", "drawn"]
+    """See `token_choice.Choice`."""
+    without_room: frozenset[str] = frozenset()
+    """Names of steps whose thread blocks have turned out to find no room on the GPU at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillFacts:
+    """A pass over chunks of prompts to be captured."""
+
+    setting: Setting
+    bucket: PrefillBucket

@@ -1,0 +1,183 @@
+"""What speaks against a captured step: the conditions that the tables of `which_step` are made of.
+
+Each says why a step cannot or should not serve some facts, in words that go after "since", or nothing if it may.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from pagedchat.ops.common.model_sizes import ProductSizes
+from pagedchat.ops.products.small_batch_plan import can_multiply, plan_product
+from pagedchat.ops.products.warpgroup_plan import plan_warpgroups
+from pagedchat.ops.whole_step.plan import MAX_TOKENS, missing_blocks, missing_code
+from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts
+from pagedchat.runtime.graphs.whole_steps import CLUSTERS, ONE_LAUNCH, missing_places, whole_step_plan
+
+Condition = Callable[[DecodeFacts], str]
+
+
+def plain_layers(facts: DecodeFacts | PrefillFacts) -> str:
+    """Layers of the kind that the kernels do."""
+    return facts.setting.objection
+
+
+def tensor_cores(facts: DecodeFacts) -> str:
+    """An element type that the GPU multiplies on tensor cores."""
+    return facts.setting.missing_tensor_cores
+
+
+# --- one launch ---------------------------------------------------------------------------------------
+
+
+def rows_of_one_launch(facts: DecodeFacts) -> str:
+    """One row or two."""
+    rows = facts.bucket.num_seqs
+    return f"{rows} rows are more than the {MAX_TOKENS} that one launch has room for" if rows > MAX_TOKENS else ""
+
+
+def nothing_shared(facts: DecodeFacts) -> str:
+    """Rows that each read their own context."""
+    return "one launch does not read a shared beginning once for all rows" if facts.bucket.num_groups else ""
+
+
+def bulk_copies(facts: DecodeFacts) -> str:
+    """A GPU that has them."""
+    gpu = facts.setting.gpu
+    return "bulk copies exist from sm_90 on" if gpu is None or gpu.compute_capability < (9, 0) else ""
+
+
+def places_for_layers(facts: DecodeFacts) -> str:
+    """Not too many layers, and all of them alike."""
+    return missing_places(facts.setting)
+
+
+def code_for_sizes(facts: DecodeFacts) -> str:
+    """Widths that the kernel knows."""
+    return missing_code(facts.setting.shape)
+
+
+def whole_pieces(facts: DecodeFacts) -> str:
+    """Tensors that can be copied 16 bytes at a time."""
+    return "" if facts.setting.is_aligned else "some tensor does not start at a multiple of 16 bytes"
+
+
+def multiprocessors(facts: DecodeFacts) -> str:
+    """As many as there are things to do at the same time."""
+    gpu = facts.setting.gpu
+    return missing_blocks(facts.setting.shape, facts.bucket.num_seqs, 0 if gpu is None else gpu.num_multiprocessors)
+
+
+def room_for_layers(facts: DecodeFacts) -> str:
+    """Shared memory for a layer."""
+    if whole_step_plan(ONE_LAUNCH, facts) is not None:
+        return ""
+    return "a thread block has too little shared memory for its part of a layer"
+
+
+def likeliest_tokens(facts: DecodeFacts) -> str:
+    """Nobody who wants logits."""
+    return "" if facts.choice == "greedy" else "tokens are drawn from logits, and a screened step makes none"
+
+
+def clusters(facts: DecodeFacts) -> str:
+    """One row, a context that is not too long, and layers that fit into clusters."""
+    if whole_step_plan(CLUSTERS, facts) is not None:
+        return ""
+    if facts.bucket.num_seqs > 1:
+        return "thread blocks in clusters have room for one row"
+    short = replace(facts, bucket=facts.bucket._replace(context_len=1))
+    if whole_step_plan(CLUSTERS, short) is None:
+        return "the heads and layers do not fit into clusters of thread blocks"
+    return f"{facts.bucket.context_len} tokens of context are more than a cluster attends to in one turn"
+
+
+def room_for_mirror(name: str) -> Condition:
+    """Shared memory for the bounds of the vocabulary's rows, in the step `name`."""
+
+    def room(facts: DecodeFacts) -> str:
+        if whole_step_plan(name, facts) is not None:
+            return ""
+        return (
+            f"a thread block has too little shared memory for its part of {facts.setting.sizes.vocab_size} bounds"
+        )
+
+    return room
+
+
+def room_at_once(name: str) -> Condition:
+    """A GPU that has turned out to have enough neighbours for all clusters of the step `name`, or was not asked."""
+
+    def room(facts: DecodeFacts) -> str:
+        return "the GPU has no room for all clusters at the same time" if name in facts.without_room else ""
+
+    return room
+
+
+# --- chains of launches -------------------------------------------------------------------------------
+
+
+def few_rows(most: int, most_elsewhere: int) -> Condition:
+    """So few rows that no other products are faster; on GPUs without products by warpgroups `most_elsewhere`."""
+
+    def few(facts: DecodeFacts) -> str:
+        limit = most_elsewhere if facts.setting.missing_warpgroups else most
+        return f"from {limit + 1} rows on other products are faster" if facts.bucket.num_seqs > limit else ""
+
+    return few
+
+
+def fused_products(facts: DecodeFacts) -> str:
+    """Products that the fused kernels do."""
+    rows = facts.bucket.num_seqs
+    names = [str(product) for product in facts.setting.sizes.products if not _fuses(product, rows)]
+    return f"no number of warps shares out its product {names[0]}" if names else ""
+
+
+def _fuses(product: ProductSizes, rows: int) -> bool:
+    if product.name == "qkv":  # heads are whole tiles
+        return plan_product(product.in_features, rows, product.normed) is not None
+    sizes = product.in_features, product.out_features
+    return can_multiply(*sizes, rows, normed=product.normed, paired=product.paired)
+
+
+def warpgroups(facts: DecodeFacts) -> str:
+    """A GPU that multiplies by warpgroups."""
+    return facts.setting.missing_warpgroups
+
+
+def rows_of_warpgroups(most: int) -> Condition:
+    """So few rows that a library is not faster."""
+
+    def few(facts: DecodeFacts) -> str:
+        return f"from {most + 1} rows on a library is faster" if facts.bucket.num_seqs > most else ""
+
+    return few
+
+
+def warpgroup_products(facts: DecodeFacts) -> str:
+    """Products that are whole tiles, one at most for each multiprocessor."""
+    gpu, rows = facts.setting.gpu, facts.bucket.num_seqs
+    limit = 0 if gpu is None else gpu.shared_bytes
+    names = [
+        str(product)
+        for product in facts.setting.sizes.products
+        if plan_warpgroups(product.in_features, product.out_features, rows, product.paired, limit) is None
+    ]
+    if not names:
+        return ""
+    return f"its product {names[0]}, takes more than a tile for each multiprocessor, or tiles that are not whole"
+
+
+# --- prompts ------------------------------------------------------------------------------------------
+
+
+def tables_for_tokens(most_entries: int) -> Callable[[PrefillFacts], str]:
+    """Room for a block table of every token, where queries and keys are turned by the kernel that writes them."""
+
+    def room(facts: PrefillFacts) -> str:
+        entries = facts.bucket.num_tokens * facts.bucket.num_blocks(facts.setting.block_size)
+        if not facts.setting.sizes.rotary or entries <= most_entries:
+            return ""
+        return f"a block table for every token would have {entries:,} entries, and {most_entries:,} is the most"
+
+    return room

@@ -1,0 +1,133 @@
+"""Which captured step serves which batch of which model on which GPU: an ordered table for decodes, one for
+prompts.
+
+The first step that nothing speaks against is taken, and nobody else chooses. All of it is arithmetic on sizes, so
+that `pagedchat doctor` can ask for a model that is not loaded. Figures are microseconds on one NVIDIA H200 for the
+shape of opt-125m; kernels/DECODE_STEPS.md has all of them, for other shapes too.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from pagedchat.runtime.graphs import step_wants as wants
+from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts
+from pagedchat.runtime.graphs.whole_steps import CLUSTERS, CLUSTERS_SCREENED, ONE_LAUNCH, SCREENED
+
+MAX_FUSED = 8
+"""Rows up to which the chain of fused kernels is faster than one with products by warpgroups, or by cuBLAS."""
+MAX_FUSED_ELSEWHERE = 16
+"""The same on a GPU without warpgroup products."""
+MAX_WARPGROUPED = 256
+"""Rows up to which products by warpgroups are faster than those of cuBLAS."""
+MOST_TABLE_ENTRIES = 1 << 24
+"""Of a block table for every token, which the kernel that turns the heads of prompts wants."""
+
+FUSED, WARPGROUPS, LIBRARY = "fused chain", "warpgroup products", "library products"
+MERGED, MODULES = "merged launches", "modules"
+
+Facts = TypeVar("Facts", DecodeFacts, PrefillFacts)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(Generic[Facts]):
+    """A line of a table."""
+
+    name: str
+    """Of the step."""
+    wants: tuple[Callable[[Facts], str], ...]
+    """Asked in this order; each says what speaks against the step, see `step_wants`."""
+    reason: str
+    """Why it comes before those below it: what was measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What a table says."""
+
+    name: str
+    """Of the step."""
+    reason: str
+    """Of its rule."""
+    refused: tuple[tuple[str, str], ...]
+    """The steps above it, each with what speaks against it."""
+
+
+_WHOLE = (
+    wants.plain_layers, wants.tensor_cores, wants.rows_of_one_launch, wants.nothing_shared, wants.bulk_copies,
+    wants.places_for_layers, wants.code_for_sizes, wants.multiprocessors, wants.whole_pieces,
+)  # fmt: skip
+"""What every step of one launch wants."""
+_CAPTURED = "any model of ours runs through its own modules, captured in one graph"
+
+DECODES: tuple[Rule[DecodeFacts], ...] = (
+    Rule(
+        CLUSTERS_SCREENED,
+        (*_WHOLE, wants.likeliest_tokens, wants.clusters, wants.room_for_mirror(CLUSTERS_SCREENED),
+         wants.room_at_once(CLUSTERS_SCREENED)),
+        "one chat takes 100 us a step at 10 tokens and 105 at 544, with all logits 107 and 113",
+    ),
+    Rule(
+        SCREENED,
+        (*_WHOLE, wants.likeliest_tokens, wants.room_for_layers, wants.room_for_mirror(SCREENED)),
+        "the mirror has half of the vocabulary's bytes, and reading those takes 9 us less",
+    ),
+    Rule(
+        CLUSTERS,
+        (*_WHOLE, wants.clusters, wants.room_at_once(CLUSTERS)),
+        "one chat takes 107 us a step at 10 tokens and 113 at 544, without clusters 109 and 130",
+    ),
+    Rule(
+        ONE_LAUNCH,
+        (*_WHOLE, wants.room_for_layers),
+        "one chat takes 109 us a step at 10 tokens, as a chain of fused kernels 189",
+    ),
+    Rule(
+        FUSED,
+        (wants.plain_layers, wants.tensor_cores, wants.few_rows(MAX_FUSED, MAX_FUSED_ELSEWHERE),
+         wants.fused_products),
+        "4 rows take 216 us a step and 8 rows 221, with products by warpgroups 225 and 231; 16 rows 325 and 271",
+    ),
+    Rule(
+        WARPGROUPS,
+        (wants.plain_layers, wants.warpgroups, wants.rows_of_warpgroups(MAX_WARPGROUPED), wants.warpgroup_products),
+        "64 rows take 437 us a step, with cuBLAS 620; 256 rows 1,189 and 1,253",
+    ),
+    Rule(
+        LIBRARY,
+        (wants.plain_layers,),
+        "64 rows take 550 us a step and 256 rows 1,133, through the model's modules 748 and 1,386",
+    ),
+    Rule(MODULES, (), _CAPTURED),
+)  # fmt: skip
+"""Steps for decodes, the fastest first. Where tokens are drawn, one more launch behind the step draws them."""
+
+PREFILLS: tuple[Rule[PrefillFacts], ...] = (
+    Rule(
+        MERGED,
+        (wants.plain_layers, wants.tables_for_tokens(MOST_TABLE_ENTRIES)),
+        "32 tokens take 448 us and 1,024 tokens 871, through the model's modules 542 and 994",
+    ),
+    Rule(MODULES, (), _CAPTURED),
+)
+"""Passes over chunks of prompts, the fastest first."""
+
+
+def which_decode(facts: DecodeFacts) -> Chosen:
+    """The step for a decode."""
+    return _first(DECODES, facts)
+
+
+def which_prefill(facts: PrefillFacts) -> Chosen:
+    """The pass for chunks of prompts."""
+    return _first(PREFILLS, facts)
+
+
+def _first(rules: Sequence[Rule[Facts]], facts: Facts) -> Chosen:
+    refused: list[tuple[str, str]] = []
+    for rule in rules:
+        against = next((why for want in rule.wants if (why := want(facts))), "")
+        if not against:
+            return Chosen(rule.name, rule.reason, tuple(refused))
+        refused.append((rule.name, against))
+    raise ValueError(f"there is no step for {facts}")  # not with the tables above: their last steps want nothing

@@ -1,0 +1,56 @@
+"""Decode steps of one launch: the four kinds of them, and how each is cut for a model, a GPU and a batch.
+
+Arithmetic only; when such a step is taken says `which_step`.
+"""
+
+from pagedchat.ops.whole_step.plan import (
+    CLUSTER_TURN,
+    MAX_LAYERS,
+    ONE_TURN,
+    PersistentPlan,
+    plan_clustered,
+    plan_persistent,
+)
+from pagedchat.runtime.graphs.step_facts import DecodeFacts, Setting
+
+CLUSTERS_SCREENED, SCREENED = "one launch in clusters, screened", "one launch, screened"
+CLUSTERS, ONE_LAUNCH = "one launch in clusters", "one launch"
+WHOLE_STEPS = (CLUSTERS_SCREENED, SCREENED, CLUSTERS, ONE_LAUNCH)
+"""Names of steps: each head may have a cluster of thread blocks, and the vocabulary be screened by its mirror."""
+
+
+def whole_step_plan(name: str, facts: DecodeFacts) -> PersistentPlan | None:
+    """How the step `name` is cut; None where it is none of `WHOLE_STEPS`, or there is no room for it."""
+    setting, bucket = facts.setting, facts.bucket
+    if setting.gpu is None or name not in WHOLE_STEPS:
+        return None
+    shape, shared_limit = setting.shape, setting.gpu.shared_bytes
+    make = plan_clustered if name in (CLUSTERS_SCREENED, CLUSTERS) else plan_persistent
+    plan = make(shape, bucket.num_seqs, bucket.context_len, setting.gpu.num_multiprocessors, shared_limit)
+    if plan is None or name not in (CLUSTERS_SCREENED, SCREENED):
+        return plan
+    return plan.screened(shape, bucket.num_seqs, setting.sizes.vocab_size, shared_limit)
+
+
+def one_turn_len(setting: Setting, num_seqs: int) -> int:
+    """The longest context that so few sequences attend to in one turn of a launch's thread blocks.
+
+    Args:
+        setting: what decodes.
+        num_seqs: 1 to `MAX_TOKENS` of `ops.whole_step.plan`.
+    """
+    gpu = setting.gpu
+    if gpu is None or setting.objection or missing_places(setting):
+        return ONE_TURN
+    plan = plan_clustered(setting.shape, num_seqs, CLUSTER_TURN, gpu.num_multiprocessors, gpu.shared_bytes)
+    return ONE_TURN if plan is None else CLUSTER_TURN
+
+
+def missing_places(setting: Setting) -> str:
+    """What of a model's layers one launch has no place for, in words that go after "since"; empty if nothing."""
+    sizes = setting.sizes
+    if sizes.num_layers > MAX_LAYERS:
+        return f"it has {sizes.num_layers} layers and one launch has places for {MAX_LAYERS}"
+    if sizes.num_windowed:
+        return f"{sizes.num_windowed} of its {sizes.num_layers} layers have a sliding window"
+    return ""
