@@ -8,8 +8,7 @@ import torch
 from pagedchat.errors import PagedChatError
 from pagedchat.jit.build_ahead import BuildAhead
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
-from pagedchat.runtime.graphs.capture import GraphRecorder, Replayable
-from pagedchat.runtime.graphs.kernels_ahead import build_kernels_of
+from pagedchat.runtime.graphs.capture import GraphRecorder, Replayable, build_kernels_of
 from pagedchat.runtime.graphs.prefill.attention import PrefillAttention
 from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket
 from pagedchat.runtime.graphs.prefill.buffers import PrefillBuffers
