@@ -1,6 +1,7 @@
 // What decode steps keep on the device from one to the next, where the products go through somebody else's kernels:
 // the slots that a step's tokens go to, and its most likely tokens, which become the input of the next step.
-// next_token.cu does the second together with the last product, for a few sequences.
+// next_token.cu does the second together with the last product, for a few sequences. Prompts have no such state: of
+// theirs the most likely tokens are just found.
 
 #include "common/argmax.cuh"
 #include "common/dependent_launch.cuh"
@@ -76,6 +77,30 @@ __device__ __forceinline__ uint64 best_of_thread(const Element* row, int vocab_s
   return best.row < 0 ? 0 : argmax_key(best.value, best.row);
 }
 
+// The row of the largest element, the first of equals, which thread 0 of the thread block gets.
+__device__ __forceinline__ int most_likely_of(const Element* row, int vocab_size) {
+  __shared__ uint64 best_of_warp[NUM_WARPS];
+  uint64 best = best_of_thread(row, vocab_size);
+#pragma unroll
+  for (int lanes = 16; lanes > 0; lanes /= 2) best = max(best, __shfl_xor_sync(FULL_WARP, best, lanes));
+  if (threadIdx.x % WARP_SIZE == 0) best_of_warp[threadIdx.x / WARP_SIZE] = best;
+  __syncthreads();
+  if (threadIdx.x > 0) return 0;
+#pragma unroll
+  for (int warp = 1; warp < NUM_WARPS; warp++) best = max(best, best_of_warp[warp]);
+  return argmax_row(best);
+}
+
+// Grid: (num_seqs), NUM_THREADS threads.
+extern "C" __global__ void __launch_bounds__(NUM_THREADS)
+    most_likely_tokens(int* __restrict__ tokens,  // [num_seqs]
+                       const Element* logits,     // [num_seqs, vocab_size]
+                       int vocab_size) {
+  const int seq = blockIdx.x;
+  const int likely = most_likely_of(logits + static_cast<int64>(seq) * vocab_size, vocab_size);
+  if (threadIdx.x == 0) tokens[seq] = likely;
+}
+
 // Grid: (num_seqs), NUM_THREADS threads.
 extern "C" __global__ void __launch_bounds__(NUM_THREADS)
     argmax_rows(int* __restrict__ token_ids,    // [num_seqs]: the next tokens
@@ -86,18 +111,10 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
                 uint32* __restrict__ arrivals,  // [1], zero before and after
                 const Element* logits,          // [num_seqs, vocab_size]
                 int vocab_size, int history_len) {
-  __shared__ uint64 best_of_warp[NUM_WARPS];
   const int seq = blockIdx.x, num_seqs = gridDim.x;
   wait_for_previous_kernel();
-  uint64 best = best_of_thread(logits + static_cast<int64>(seq) * vocab_size, vocab_size);
-#pragma unroll
-  for (int lanes = 16; lanes > 0; lanes /= 2) best = max(best, __shfl_xor_sync(FULL_WARP, best, lanes));
-  if (threadIdx.x % WARP_SIZE == 0) best_of_warp[threadIdx.x / WARP_SIZE] = best;
-  __syncthreads();
+  const int next = most_likely_of(logits + static_cast<int64>(seq) * vocab_size, vocab_size);
   if (threadIdx.x > 0) return;
-#pragma unroll
-  for (int warp = 1; warp < NUM_WARPS; warp++) best = max(best, best_of_warp[warp]);
-  const int next = argmax_row(best);
   history[static_cast<int64>(*step % history_len) * num_seqs + seq] = next;
   token_ids[seq] = next;
   if (positions[seq] >= 0) {

@@ -26,7 +26,8 @@ from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
 from pagedchat.engine.stats import EngineStats
 from pagedchat.errors import InvalidValueError
 from pagedchat.events import EngineReady, LoadProgress, SequenceParked
-from pagedchat.runtime.loading.build import LoadedModel, load_model
+from pagedchat.runtime.loading.build import load_model
+from pagedchat.runtime.loading.loaded import LoadedModel
 
 
 @dataclass(slots=True, kw_only=True)

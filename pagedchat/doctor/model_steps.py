@@ -22,13 +22,14 @@ from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.attention.kernel_support import OLDEST_GPU, missing_shape
 from pagedchat.runtime.graphs.decode.buckets import Bucket, bucket_of
 from pagedchat.runtime.graphs.model_tensors import objection_to, sizes_of
-from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket, PrefillSizes
+from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket
+from pagedchat.runtime.graphs.prefill.buckets import bucket_of as prefill_bucket_of
 from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts, Setting
-from pagedchat.runtime.graphs.token_choice import Choice
 from pagedchat.runtime.graphs.which_step import Chosen, which_decode, which_prefill
 from pagedchat.runtime.graphs.whole_steps import one_turn_len
 from pagedchat.runtime.loading.device import choose_dtype
-from pagedchat.runtime.loading.token_budget import LEAST_GPU_TOKENS
+from pagedchat.runtime.step.sampler import Choice
+from pagedchat.runtime.step.sizes import LEAST_GPU_TOKENS, StepSizes
 
 CHATS = (1, 8, 64, 256)
 DECODED_TOKENS = 300
@@ -159,8 +160,8 @@ def _decode(facts: DecodeFacts, batch: str) -> StepReport:
 
 def _prompt(setting: Setting, model_len: int) -> StepReport:
     num_tokens = min(PROMPT_TOKENS, model_len)
-    sizes = PrefillSizes(LEAST_GPU_TOKENS, SchedulerConfig().max_num_seqs, model_len)
-    bucket = sizes.bucket_of(num_tokens, 1, num_tokens)
+    sizes = StepSizes(LEAST_GPU_TOKENS, SchedulerConfig().max_num_seqs, model_len)
+    bucket = prefill_bucket_of(sizes, num_tokens, 1, num_tokens)
     if bucket is None:
         raise ValueError(f"no bucket for a prompt of {num_tokens} tokens")
     facts = PrefillFacts(setting, bucket)

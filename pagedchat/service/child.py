@@ -33,7 +33,7 @@ from pagedchat.service.text_model import TextModel
 from pagedchat.service.wire import Configure, FrameWriter, Inbound, WireError, command_reader
 
 if TYPE_CHECKING:
-    from pagedchat.runtime.loading.build import LoadedModel
+    from pagedchat.runtime.loading.loaded import LoadedModel
 
 Loader = Callable[[EngineConfig, Callable[[LoadProgress], None]], "LoadedModel"]
 

@@ -13,8 +13,8 @@ from pagedchat.engine.output import ScheduledSequence
 from pagedchat.engine.sequence import Sequence
 from pagedchat.runtime.loading.build import load_model
 from pagedchat.runtime.step.batch_inputs import flatten
-from pagedchat.runtime.step.model_runner import TorchModelRunner
 from tests.helpers_models import KERNEL_FAMILIES, make_checkpoint
+from tests.runtime.drive import eager_of
 
 pytestmark = pytest.mark.gpu
 TOKENS = [(11 * i) % 90 + 3 for i in range(100)]
@@ -45,12 +45,12 @@ def our_logits(checkpoint: Path, dtype: str, block_size: int) -> torch.Tensor:
         model=str(checkpoint), skip_tokenizer_init=True, device="cuda", dtype=dtype, attention_backend="cuda"
     )
     loaded = load_model(EngineConfig(model=model, cache=CacheConfig(block_size=block_size, num_blocks=40)))
-    assert isinstance(loaded.runner, TorchModelRunner)
+    runner = eager_of(loaded.runner)
     seq = Sequence(1)
     seq.token_ids, seq.block_table = TOKENS, [(7 * i) % 40 for i in range(100 // block_size + 1)]
     chunks = []
     for start, end in pairwise(CUTS):
         inputs = flatten([ScheduledSequence(seq, start, end - start, True)], block_size, torch.device("cuda"))
         every_row = replace(inputs, last_rows=torch.arange(end - start, device="cuda"))
-        chunks.append(loaded.runner.forward(every_row).float())
+        chunks.append(runner.forward(every_row).float())
     return torch.cat(chunks)

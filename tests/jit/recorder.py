@@ -30,7 +30,7 @@ from pagedchat.ops.products.qkv_to_cache import qkv_to_cache
 from pagedchat.ops.products.silu_and_mul import silu_and_mul
 from pagedchat.ops.products.small_batch_linear import small_batch_linear
 from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
-from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax, slots_of
+from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax, find_most_likely, slots_of
 from pagedchat.ops.sampling.sample import sample
 from pagedchat.ops.sampling.sample_rows import SampleRow, pack_rows
 from pagedchat.ops.whole_step.persistent_decode import PersistentDecode
@@ -159,6 +159,7 @@ def decode_step(dtype: torch.dtype, head_size: int, block_size: int) -> None:
     logits = torch.empty(1, 32, dtype=dtype)
     slots_of(state.positions, tables, block_size)
     advance_by_argmax(state, logits)
+    find_most_likely(numbers, logits)
     rows = embed_tokens(weight, state.token_ids, state.positions)
     norm = Norm("rms", rows[0], None, 1e-5)
     add_norm(rows, rows, norm)

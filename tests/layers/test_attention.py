@@ -6,7 +6,7 @@ import torch
 from pagedchat.layers.attention import Attention, Heads
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.rms_norm import RMSNorm
-from pagedchat.runtime.loading.own_logits import DenseAttention
+from pagedchat.runtime.attention.dense import DenseAttention
 
 WIDTH, NUM_TOKENS = 20, 9
 HEADS = Heads(num_heads=6, num_kv_heads=2, head_dim=4)

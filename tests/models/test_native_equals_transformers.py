@@ -12,7 +12,7 @@ from pagedchat import LLM, SamplingParams
 from pagedchat.models.config import describe_model
 from pagedchat.models.loader import load_weights
 from pagedchat.models.native_model import NativeModel
-from pagedchat.runtime.loading.own_logits import DenseAttention
+from pagedchat.runtime.attention.dense import DenseAttention
 from tests.helpers_models import make_checkpoint
 
 LLAMA3 = {

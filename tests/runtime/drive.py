@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable
 
-from pagedchat.engine.output import BlockOp, ScheduledSequence, SchedulerOutput
+from pagedchat.engine.output import BlockOp, ModelRunner, ScheduledSequence, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.runtime.step.model_runner import TorchModelRunner
@@ -11,15 +11,23 @@ from pagedchat.runtime.step.model_runner import TorchModelRunner
 GREEDY = SamplingParams(temperature=0)
 
 
+def eager_of(runner: ModelRunner) -> TorchModelRunner:
+    """The runner itself, or the one beneath captured steps."""
+    eager = getattr(runner, "eager", runner)
+    assert isinstance(eager, TorchModelRunner)
+    return eager
+
+
 class Driver:
     """A scheduler of the simplest kind: every unfinished sequence in every step, within a token budget."""
 
-    def __init__(self, runner: TorchModelRunner, chunk: int = 1000, params: SamplingParams = GREEDY) -> None:
+    def __init__(self, runner: ModelRunner, chunk: int = 1000, params: SamplingParams = GREEDY) -> None:
         self.runner = runner
         self.chunk = chunk
         self.params = params
-        self.block_size = runner.backend.shape.block_size
-        self.free = list(range(runner.backend.num_blocks))
+        backend = eager_of(runner).backend
+        self.block_size = backend.shape.block_size
+        self.free = list(range(backend.num_blocks))
         random.Random(5).shuffle(self.free)
         self.sequences: list[Sequence] = []
         self.pending_ops: list[BlockOp] = []

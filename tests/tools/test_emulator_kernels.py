@@ -17,6 +17,7 @@ from pagedchat.ops.products.add_norm import add_norm
 from pagedchat.ops.products.small_batch_linear import small_batch_linear
 from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
 from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan
+from pagedchat.ops.sampling.decode_state import find_most_likely
 from pagedchat.ops.whole_step.persistent_decode import PersistentDecode
 from pagedchat.ops.whole_step.plan import PersistentShape, plan_persistent
 from tests.ops.cuda_layout_case import check_attention, make_layout_case
@@ -49,6 +50,15 @@ def test_add_norm(kernels: EmulatedKernels) -> None:
     normed = add_norm(hidden, update, norm)
     assert torch.equal(hidden, before + update)
     assert error(normed, exact_norm(norm, hidden.double())) < allowed(HALF)
+
+
+@pytest.mark.parametrize("vocab_size", [304, 1003])
+def test_most_likely_tokens(kernels: EmulatedKernels, vocab_size: int) -> None:
+    logits = normal(3, vocab_size, device="cpu", dtype=HALF)
+    logits[0, 5], logits[0, 2] = 99, 99
+    tokens = torch.full((4,), -7, dtype=torch.int32)
+    find_most_likely(tokens[:3], logits)
+    assert tokens.tolist() == [2, *logits[1:].float().max(dim=1).indices.tolist(), -7]
 
 
 def test_small_batch_linear_normed_and_paired(kernels: EmulatedKernels) -> None:

@@ -16,7 +16,7 @@ from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import ModelRunnerOutput, ScheduledSequence, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.events import EngineReady, LoadProgress
-from pagedchat.runtime.loading.build import LoadedModel
+from pagedchat.runtime.loading.loaded import LoadedModel
 
 LOADER = "pagedchat.bench.ui.scripted_engine:load"
 MODEL_LEN = 1_000_000

@@ -15,7 +15,7 @@ from pagedchat.ops.common.launch import can_overlap, ceil_div, element_name, on_
 NAME = "decode_state"
 _THREADS = 128
 _ROW_THREADS = 512
-"""Of a thread block of `argmax_rows`, as in kernels/sampling/decode_state.cu."""
+"""Of a thread block of `argmax_rows` and `most_likely_tokens`, as in kernels/sampling/decode_state.cu."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +121,29 @@ def advance_by_argmax(state: DecodeState, logits: torch.Tensor, *, overlap: bool
     sizes = (i32(logits.shape[1]), i32(len(state.history)))
     overlap = overlap and can_overlap(logits.device)
     kernel.launch(len(logits), _ROW_THREADS, (*args, *sizes), stream=stream_of(logits), overlap=overlap)
+
+
+def find_most_likely(tokens: torch.Tensor, logits: torch.Tensor) -> None:
+    """Every row's most likely token, the first of equals, and nothing else: no state is there, or none moves on.
+
+    Args:
+        tokens: `[num_seqs]`, int32, contiguous, written; may be pinned host memory.
+        logits: `[num_seqs, vocab_size]`, float16, bfloat16 or float32, contiguous.
+
+    Raises:
+        ValueError: shapes or types that do not go together.
+    """
+    check_shape("logits", logits, None, None)
+    check_shape("tokens", tokens, len(logits))
+    check_dtype("tokens", tokens, torch.int32)
+    if not logits.is_contiguous():
+        raise ValueError("logits is not contiguous")
+    if not on_cuda(logits):
+        tokens.copy_(logits.max(dim=-1).indices)
+        return
+    kernel = get_kernel(NAME, logits.device.index, entry="most_likely_tokens", ELEMENT=element_name(logits.dtype))
+    args = (tokens.data_ptr(), logits.data_ptr(), i32(logits.shape[1]))
+    kernel.launch(len(logits), _ROW_THREADS, args, stream=stream_of(logits))
 
 
 def replace_tokens(state: DecodeState, chosen: torch.Tensor) -> None:

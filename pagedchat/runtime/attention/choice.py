@@ -69,8 +69,8 @@ class BackendChooser:
         self._build = KernelBuild(shape, soft_cap, device) if uses_kernels else None
 
     @property
-    def hoped_for(self) -> BackendChoice | None:
-        """Our kernels, where they are what `choose` chooses if they compile."""
+    def if_built(self) -> BackendChoice | None:
+        """What `choose` chooses if all kernels compile: ours; None where it does without them."""
         return None if self._build is None else BackendChoice("cuda")
 
     def choose(self, report: Callable[[str, int, int], None]) -> BackendChoice:

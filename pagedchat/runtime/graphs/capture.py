@@ -1,10 +1,19 @@
-"""A step as a CUDA graph: recorded once, then started with one call. On a CPU it is simply run, for tests."""
+"""A step as a CUDA graph: recorded once, then started with one call. On a CPU it is simply run, for tests.
+
+Before that its kernels must be there. They are found by a rehearsal, and can be built while others do something
+else.
+"""
 
 import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Protocol
 
 import torch
 
+from pagedchat.errors import PagedChatError
+from pagedchat.jit.build_ahead import BuildAhead
+from pagedchat.jit.launch import build_ahead, rehearse
 from pagedchat.runtime.graphs.decode.steps import Step
 
 _one_at_a_time = threading.Lock()
@@ -52,6 +61,24 @@ class GraphRecorder:
                 captured = _Captured(step, self._pool)
             torch.cuda.current_stream(self._device).wait_stream(self._stream)
         return captured
+
+
+@torch.inference_mode()
+def build_kernels_of(steps: Iterable[Callable[[], Step]], device: torch.device) -> BuildAhead | None:
+    """Begin to build them in the background; None where there are no kernels.
+
+    Args:
+        steps: each is made and run once without its kernels, on the current stream: products by a library are
+            made of whatever is in memory. One that cannot be made is passed over: who captures it is told why.
+        device: where they run.
+    """
+    if device.type != "cuda":
+        return None
+    with rehearse() as wanted:
+        for make in steps:
+            with suppress(RuntimeError, PagedChatError):
+                make()()
+    return build_ahead(wanted, device.index)
 
 
 class _Captured:

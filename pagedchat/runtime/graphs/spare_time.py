@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 from pagedchat.runtime.graphs.decode.buckets import batch_sizes, context_lens
 from pagedchat.runtime.graphs.decode.decode_steps import DecodeSteps
+from pagedchat.runtime.step.sizes import StepSizes
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +28,7 @@ class SpareTime:
     Args:
         decodes: whose steps are captured.
         prepare_prompts: captures one graph for prompts and says whether there is another to be captured.
-        max_num_seqs: sequences in a batch, at most.
-        model_len: tokens of a sequence, at most.
+        sizes: of a step, at most.
         free_memory: asks for the bytes that are free where graphs go.
         most_memory: bytes that all graphs made here may take.
     """
@@ -37,8 +37,7 @@ class SpareTime:
         self,
         decodes: DecodeSteps,
         prepare_prompts: Callable[[], bool],
-        max_num_seqs: int,
-        model_len: int,
+        sizes: StepSizes,
         free_memory: Callable[[], int],
         most_memory: int,
     ) -> None:
@@ -46,7 +45,7 @@ class SpareTime:
         self._prepare_prompts = prepare_prompts
         self._free_memory = free_memory
         self._least_free = free_memory() - most_memory
-        self._graphs = self._capture_all(in_order(max_num_seqs, model_len))
+        self._graphs = self._capture_all(in_order(sizes))
         self._count, self._seconds = 0, 0.0
 
     def __call__(self) -> bool:
@@ -76,9 +75,13 @@ class SpareTime:
             yield 1
 
 
-def in_order(max_num_seqs: int, model_len: int) -> list[tuple[int, int]]:
+def in_order(sizes: StepSizes) -> list[tuple[int, int]]:
     """Sequences and context of all batches that steps are captured for: likely ones first, small before large."""
-    buckets = [(size, length) for size in batch_sizes(max_num_seqs) for length in context_lens(model_len, size)]
+    buckets = [
+        (num_seqs, length)
+        for num_seqs in batch_sizes(sizes.num_seqs)
+        for length in context_lens(sizes.model_len, num_seqs)
+    ]
     return sorted(buckets, key=lambda bucket: (not _is_likely(*bucket), bucket[0] * bucket[1]))
 
 

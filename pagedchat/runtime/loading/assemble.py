@@ -1,11 +1,13 @@
 """Puts the torch side together, step by step: files, device, tokenizer, weights, cache, a trial, first graphs."""
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
 
 from pagedchat.config import EngineConfig
+from pagedchat.engine.output import ModelRunner
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import DeviceError
 from pagedchat.events import LoadProgress
@@ -17,19 +19,17 @@ from pagedchat.models.hub import find_model, find_tokenizer
 from pagedchat.models.loader import load_weights
 from pagedchat.models.native_model import NativeModel
 from pagedchat.models.tokenizer import LoadedTokenizer, load_tokenizer
-from pagedchat.runtime.attention import interface
+from pagedchat.runtime.attention import transformers_attention
 from pagedchat.runtime.attention.backend import AttentionBackend, CacheShape
 from pagedchat.runtime.attention.choice import BackendChoice, BackendChooser, BackendFactory
-from pagedchat.runtime.loading.build import LoadedModel, Progress, nothing_more
 from pagedchat.runtime.loading.device import available_memory, choose_device, choose_dtype
-from pagedchat.runtime.loading.first_graphs import capture_first
-from pagedchat.runtime.loading.pool_size import PoolSize, measure_pool
-from pagedchat.runtime.loading.ready_info import engine_limits, engine_ready
-from pagedchat.runtime.loading.token_budget import default_token_budget
-from pagedchat.runtime.loading.trial import check_against_model, peak_memory
-from pagedchat.runtime.loading.wake_products import wake_products
-from pagedchat.runtime.step.model_runner import TorchModelRunner
-from pagedchat.runtime.step.native_runner import NativeModelRunner
+from pagedchat.runtime.loading.loaded import LoadedModel, Progress, nothing_more
+from pagedchat.runtime.loading.pool_size import PoolSize, measure_pool, peak_memory
+from pagedchat.runtime.loading.ready_info import Findings, engine_limits, engine_ready
+from pagedchat.runtime.loading.self_check import SelfCheck
+from pagedchat.runtime.loading.wake_gpu import wake_products
+from pagedchat.runtime.step.model_runner import NativeModelRunner, TorchModelRunner
+from pagedchat.runtime.step.sizes import StepSizes, default_token_budget
 from pagedchat.units import format_size
 
 if TYPE_CHECKING:
@@ -49,52 +49,36 @@ class _Assembly:
         self._progress = progress
         self._began = began
         self._streams = streams
+        self._device = choose_device(config.model.device)
 
     def run(self) -> LoadedModel:
-        device = choose_device(self._config.model.device)
         description = self._describe()
         tokenizer = self._tokenizer(description)
-        shape = self._shape(description, choose_dtype(self._config.model.dtype, device, description.dtype))
-        chooser = BackendChooser(self._config.model.attention_backend, shape, description.caps_scores, device)
-        woken = wake_products(device, shape.dtype)
-        model, num_parameters = self._weights(description, shape.dtype, device)
-        num_tokens = self._config.scheduler.max_num_batched_tokens or default_token_budget(
-            device, num_parameters, streams=self._streams
-        )
-        step_sizes = self._config.scheduler.max_num_seqs, description.max_model_len, num_tokens
-        builds = self._build_ahead(chooser.hoped_for, model, shape, step_sizes, device)
+        shape = self._shape(description)
+        chooser = BackendChooser(self._config.model.attention_backend, shape, description.caps_scores, self._device)
+        woken = wake_products(self._device, shape.dtype)
+        model, num_parameters = self._weights(description, shape.dtype)
+        sizes = self._sizes(description, num_parameters)
+        builds = self._build_ahead(chooser.if_built, model, shape, sizes)
         if woken is not None:
             woken.join()
         attention = chooser.choose(self._report_kernels)
-        runner, pool = self._runner(description, model, shape, attention.factory, num_tokens, device)
-        self._say("warmup", "Trying the model on a short text")
-        check_against_model(description.name, runner, description.vocab_size)
-        prepare_more = nothing_more
-        if isinstance(runner, NativeModelRunner):
-            self._wait_for(builds)
-            prepare_more = capture_first(runner, description.vocab_size, *step_sizes)
-        generation_config = read_generation_config(description.folder)
-        sampling = sampling_values(generation_config)
-        eos = description.eos_token_ids | eos_token_ids(generation_config)
-        return LoadedModel(
-            runner=runner,
-            limits=engine_limits(self._config, description, pool, runner, num_tokens, eos),
-            info=engine_ready(
-                description,
-                runner,
-                pool,
-                attention,
-                tokenizer,
-                num_parameters,
-                sampling,
-                time.perf_counter() - self._began,
-            ),
-            tokenizer=tokenizer.tokenizer if tokenizer else None,
-            chat_template=tokenizer.chat_template if tokenizer else None,
-            special_tokens=tokenizer.special_tokens if tokenizer else {},
-            sampling_defaults=SamplingParams(**{"max_tokens": None, **sampling}),
-            prepare_more=prepare_more,
+        eager, pool = self._eager_runner(model, shape, attention.factory, sizes)
+        check = self._checked(description, eager)
+        runner, prepare_more = self._captured_runner(eager, check, attention, sizes, builds)
+        found = Findings(
+            config=self._config,
+            description=description,
+            tokenizer=tokenizer,
+            num_parameters=num_parameters,
+            device=self._device,
+            shape=shape,
+            sizes=sizes,
+            attention=attention,
+            pool=pool,
+            begins_ahead=runner is not eager,
         )
+        return self._loaded(found, runner, prepare_more)
 
     # --- files --------------------------------------------------------------------------------------
 
@@ -109,81 +93,100 @@ class _Assembly:
         folder = find_tokenizer(wanted.tokenizer, self._report_download) if wanted.tokenizer else description.folder
         return load_tokenizer(wanted.tokenizer or description.name, folder, description.model_type)
 
-    # --- tensors ------------------------------------------------------------------------------------
+    # --- sizes --------------------------------------------------------------------------------------
 
-    def _weights(
-        self, description: ModelDescription, dtype: torch.dtype, device: torch.device
-    ) -> tuple[torch.nn.Module, int]:
-        if description.native is None:
-            interface.register()
-        self._say("weights", "Reading the weights")
-        model = load_weights(
-            description,
-            attention=interface.ATTENTION_NAME,
-            dtype=dtype,
-            device=device,
-            on_progress=lambda done, total: self._say("weights", "Reading the weights", done, total, "tensors"),
-        )
-        num_parameters = sum(parameter.numel() for parameter in model.parameters())
-        if device.type == "cpu" and dtype == torch.float32:
-            use_cpu_linears(model, available_memory())
-        return model, num_parameters
-
-    def _shape(self, description: ModelDescription, dtype: torch.dtype) -> CacheShape:
+    def _shape(self, description: ModelDescription) -> CacheShape:
         return CacheShape(
             num_layers=description.num_layers,
             block_size=self._config.cache.block_size,
             num_heads=description.num_heads,
             num_kv_heads=description.num_kv_heads,
             head_dim=description.head_dim,
-            dtype=dtype,
+            dtype=choose_dtype(self._config.model.dtype, self._device, description.dtype),
         )
 
-    def _runner(
-        self,
-        description: ModelDescription,
-        model: torch.nn.Module,
-        shape: CacheShape,
-        make_backend: BackendFactory,
-        num_tokens: int,
-        device: torch.device,
+    def _sizes(self, description: ModelDescription, num_parameters: int) -> StepSizes:
+        wanted = self._config.scheduler
+        num_tokens = wanted.max_num_batched_tokens or default_token_budget(
+            self._device, num_parameters, streams=self._streams
+        )
+        return StepSizes(num_tokens, wanted.max_num_seqs, description.max_model_len)
+
+    # --- tensors ------------------------------------------------------------------------------------
+
+    def _weights(self, description: ModelDescription, dtype: torch.dtype) -> tuple[torch.nn.Module, int]:
+        if description.native is None:
+            transformers_attention.register()
+        self._say("weights", "Reading the weights")
+        model = load_weights(
+            description,
+            attention=transformers_attention.ATTENTION_NAME,
+            dtype=dtype,
+            device=self._device,
+            on_progress=lambda done, total: self._say("weights", "Reading the weights", done, total, "tensors"),
+        )
+        num_parameters = sum(parameter.numel() for parameter in model.parameters())
+        if self._device.type == "cpu" and dtype == torch.float32:
+            use_cpu_linears(model, available_memory())
+        return model, num_parameters
+
+    def _eager_runner(
+        self, model: torch.nn.Module, shape: CacheShape, make_backend: BackendFactory, sizes: StepSizes
     ) -> tuple[TorchModelRunner, PoolSize]:
-        runner_class = TorchModelRunner if description.native is None else NativeModelRunner
-        runner = runner_class(model, make_backend(shape, 0, 0, device), shape.block_size, device)
+        device = self._device
+        runner_class = NativeModelRunner if isinstance(model, NativeModel) else TorchModelRunner
+        runner = runner_class(model, make_backend(shape, 0, 0, device), device)
 
         def profile() -> int:
             self._say("profile", "Measuring the largest batch")
-            return peak_memory(
-                runner,
-                make_backend,
-                shape,
-                num_tokens,
-                self._config.scheduler.max_num_seqs,
-                description.max_model_len,
-            )
+            return peak_memory(runner, make_backend, sizes)
 
-        pool = measure_pool(self._config, shape, description.max_model_len, device, profile)
+        pool = measure_pool(self._config, shape, sizes.model_len, device, profile)
         total = format_size(pool.num_blocks * shape.block_bytes)
         self._say("cache", f"Taking {total} for {pool.num_blocks} blocks")
-        runner.backend = _allocate(make_backend, shape, pool, device)
+        backend = _allocate(make_backend, shape, pool, device)
         if self._config.scheduler.preemption_mode == "swap":
-            runner.backend.prepare_swapping()
-        return runner, pool
+            backend.prepare_swapping()
+        return runner.with_backend(backend), pool
+
+    # --- trials and graphs --------------------------------------------------------------------------
+
+    def _checked(self, description: ModelDescription, runner: TorchModelRunner) -> SelfCheck:
+        self._say("warmup", "Trying the model on a short text")
+        check = SelfCheck(description.name, runner, description.vocab_size)
+        check.refuse_if_wrong()
+        return check
 
     def _build_ahead(
-        self,
-        hoped_for: BackendChoice | None,
-        model: torch.nn.Module,
-        shape: CacheShape,
-        step_sizes: tuple[int, int, int],
-        device: torch.device,
+        self, attention: BackendChoice | None, model: torch.nn.Module, shape: CacheShape, sizes: StepSizes
     ) -> "list[BuildAhead]":
         """Kernels of the first captured steps, which take the compiler the longest, beside those of attention."""
-        if hoped_for is None or not isinstance(model, NativeModel):
+        if attention is None or not isinstance(model, NativeModel) or self._device.type != "cuda":
             return []
-        runner = NativeModelRunner(model, hoped_for.factory(shape, 1, 0, device), shape.block_size, device)
-        runner.capture_decodes(*step_sizes)
-        return runner.build_ahead()
+        from pagedchat.runtime.loading.first_graphs import build_first_kernels  # noqa: PLC0415 - a GPU's business
+
+        return build_first_kernels(model, shape, sizes, self._device)
+
+    def _captured_runner(
+        self,
+        eager: TorchModelRunner,
+        check: SelfCheck,
+        attention: BackendChoice,
+        sizes: StepSizes,
+        builds: "list[BuildAhead]",
+    ) -> tuple[ModelRunner, Callable[[], bool]]:
+        """Who runs batches, and what prepares more for that; the eager one and nothing where none is captured."""
+        if not isinstance(eager, NativeModelRunner):
+            return eager, nothing_more
+        self._wait_for(builds)
+        if attention.name != "cuda" or self._device.type != "cuda":
+            return eager, nothing_more
+        from pagedchat.runtime.loading.first_graphs import capture_first, capture_others  # noqa: PLC0415
+
+        captured = capture_first(eager, check, sizes)
+        return (
+            (eager, nothing_more) if captured is None else (captured, capture_others(captured, sizes, self._device))
+        )
 
     def _wait_for(self, builds: "list[BuildAhead]") -> None:
         for build in builds:
@@ -192,6 +195,21 @@ class _Assembly:
                 build.wait()
 
     # --- what is told -------------------------------------------------------------------------------
+
+    def _loaded(self, found: Findings, runner: ModelRunner, prepare_more: Callable[[], bool]) -> LoadedModel:
+        generation_config = read_generation_config(found.description.folder)
+        sampling = sampling_values(generation_config)
+        tokenizer = found.tokenizer
+        return LoadedModel(
+            runner=runner,
+            limits=engine_limits(found, found.description.eos_token_ids | eos_token_ids(generation_config)),
+            info=engine_ready(found, sampling, time.perf_counter() - self._began),
+            tokenizer=tokenizer.tokenizer if tokenizer else None,
+            chat_template=tokenizer.chat_template if tokenizer else None,
+            special_tokens=tokenizer.special_tokens if tokenizer else {},
+            sampling_defaults=SamplingParams(**{"max_tokens": None, **sampling}),
+            prepare_more=prepare_more,
+        )
 
     def _report_download(self, file: str, done: int, total: int) -> None:
         self._say("download", f"Downloading {file}", done, total, "B")

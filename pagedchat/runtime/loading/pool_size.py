@@ -1,4 +1,6 @@
-"""How many device and host blocks a model gets: measures what is free and asks `memory` what fits."""
+"""How many device and host blocks a model gets: measures what is free, and on a GPU what the largest batch
+takes, and asks `memory` what fits.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +8,12 @@ from dataclasses import dataclass
 import torch
 
 from pagedchat.config import EngineConfig
+from pagedchat.engine.output import ScheduledSequence, SchedulerOutput
+from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.engine.sequence import Sequence
+from pagedchat.errors import DeviceError
 from pagedchat.runtime.attention.backend import CacheShape
+from pagedchat.runtime.attention.choice import BackendFactory
 from pagedchat.runtime.loading.device import available_memory
 from pagedchat.runtime.loading.memory import (
     check_fits,
@@ -16,6 +23,11 @@ from pagedchat.runtime.loading.memory import (
     num_host_blocks_for,
     useful_blocks,
 )
+from pagedchat.runtime.step.model_runner import TorchModelRunner
+from pagedchat.runtime.step.sizes import StepSizes
+
+_SAMPLING = SamplingParams(temperature=1.0, top_p=0.9)
+"""Of the largest batch: what takes the most memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +83,49 @@ def _cuda_left(config: EngineConfig, device: torch.device, peak: int) -> int:
     free, total = torch.cuda.mem_get_info(device)
     reserved = torch.cuda.memory_reserved(device)
     return cuda_memory(total, free, reserved, peak, config.cache.gpu_memory_utilization)
+
+
+def peak_memory(runner: TorchModelRunner, make_backend: BackendFactory, sizes: StepSizes) -> int:
+    """Bytes of device memory that the largest batch takes at most, weights included and the cache left out.
+
+    Args:
+        runner: on a GPU; its model is run over a cache of its own.
+        make_backend: makes that cache.
+        sizes: of a step, at most.
+
+    Raises:
+        DeviceError: the batch does not fit.
+    """
+    shape, device = runner.backend.shape, runner.device
+    batch = largest_batch(sizes, shape.block_size)
+    num_blocks = sum(len(part.sequence.block_table) for part in batch.scheduled)
+    try:
+        tried = runner.with_backend(make_backend(shape, num_blocks, 0, device))
+        torch.cuda.reset_peak_memory_stats(device)
+        tried.execute(batch)
+    except torch.OutOfMemoryError as error:
+        raise DeviceError(
+            f"A step of {sizes.num_tokens} tokens does not fit into the memory of the GPU.",
+            "Lower --max-num-batched-tokens or --max-num-seqs, or choose a smaller model.",
+        ) from error
+    return torch.cuda.max_memory_allocated(device) - num_blocks * shape.block_bytes
+
+
+def largest_batch(sizes: StepSizes, block_size: int) -> SchedulerOutput:
+    """A prefill that fills the token budget with as many samples as it can; block ids count from 0.
+
+    Args:
+        sizes: of a step, at most.
+        block_size: token slots in a block.
+    """
+    count = max(min(sizes.num_seqs, sizes.num_tokens), -(-sizes.num_tokens // sizes.model_len))
+    lengths = [sizes.num_tokens // count + (i < sizes.num_tokens % count) for i in range(count)]
+    scheduled, next_block = [], 0
+    for seq_id, length in enumerate(lengths):
+        num_blocks = -(-length // block_size)
+        seq = Sequence(seq_id)
+        seq.token_ids, seq.sampling_params = [0] * length, _SAMPLING
+        seq.block_table = list(range(next_block, next_block + num_blocks))
+        next_block += num_blocks
+        scheduled.append(ScheduledSequence(seq, 0, length, True))
+    return SchedulerOutput(0, scheduled, [], sizes.num_tokens)

@@ -1,58 +1,66 @@
 """What an engine must know of a loaded model, and what it tells of it. Collects, decides nothing."""
 
+from dataclasses import dataclass
+
+import torch
+
 from pagedchat.config import EngineConfig
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.events import EngineReady
 from pagedchat.models.description import ModelDescription
 from pagedchat.models.tokenizer import LoadedTokenizer
+from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.attention.choice import BackendChoice
 from pagedchat.runtime.loading.device import describe_device
 from pagedchat.runtime.loading.pool_size import PoolSize
-from pagedchat.runtime.step.model_runner import TorchModelRunner
+from pagedchat.runtime.step.sizes import StepSizes
 
 
-def engine_limits(
-    config: EngineConfig,
-    description: ModelDescription,
-    pool: PoolSize,
-    runner: TorchModelRunner,
-    token_budget: int,
-    eos_token_ids: frozenset[int],
-) -> EngineLimits:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What loading has found out."""
+
+    config: EngineConfig
+    description: ModelDescription
+    tokenizer: LoadedTokenizer | None
+    num_parameters: int
+    device: torch.device
+    shape: CacheShape
+    sizes: StepSizes
+    """Of a step, at most."""
+    attention: BackendChoice
+    pool: PoolSize
+    begins_ahead: bool
+    """Whether the runner begins steps before it is asked for them."""
+
+
+def engine_limits(found: Findings, eos_token_ids: frozenset[int]) -> EngineLimits:
     """What the engine keeps to."""
+    config = found.config
     return EngineLimits(
-        num_blocks=pool.num_blocks,
-        num_host_blocks=pool.num_host_blocks,
-        block_size=config.cache.block_size,
-        model_len=description.max_model_len,
-        max_num_seqs=config.scheduler.max_num_seqs,
-        max_num_batched_tokens=token_budget,
+        num_blocks=found.pool.num_blocks,
+        num_host_blocks=found.pool.num_host_blocks,
+        block_size=found.shape.block_size,
+        model_len=found.sizes.model_len,
+        max_num_seqs=found.sizes.num_seqs,
+        max_num_batched_tokens=found.sizes.num_tokens,
         enable_prefix_caching=config.cache.enable_prefix_caching,
         preemption_mode=config.scheduler.preemption_mode,
         eos_token_ids=eos_token_ids,
         seed=config.seed,
-        reserve_ahead=runner.decodes is not None,
+        reserve_ahead=found.begins_ahead,
     )
 
 
-def engine_ready(
-    description: ModelDescription,
-    runner: TorchModelRunner,
-    pool: PoolSize,
-    attention: BackendChoice,
-    tokenizer: LoadedTokenizer | None,
-    num_parameters: int,
-    sampling_defaults: dict[str, object],
-    load_seconds: float,
-) -> EngineReady:
+def engine_ready(found: Findings, sampling_defaults: dict[str, object], load_seconds: float) -> EngineReady:
     """What the outside hears of the model."""
-    shape = runner.backend.shape
+    description, shape, pool, tokenizer = found.description, found.shape, found.pool, found.tokenizer
     return EngineReady(
         model=description.name,
         architecture=description.architecture,
-        num_parameters=num_parameters,
+        num_parameters=found.num_parameters,
         dtype=str(shape.dtype).removeprefix("torch."),
-        device=describe_device(runner.device),
+        device=describe_device(found.device),
         num_layers=shape.num_layers,
         num_kv_heads=shape.num_kv_heads,
         head_dim=shape.head_dim,
@@ -65,6 +73,6 @@ def engine_ready(
         chat_template="model" if tokenizer and tokenizer.chat_template else "plain",
         sampling_defaults=sampling_defaults,
         load_seconds=load_seconds,
-        attention_backend=attention.name,
-        attention_reason=attention.reason,
+        attention_backend=found.attention.name,
+        attention_reason=found.attention.reason,
     )

@@ -1,22 +1,21 @@
-"""One step on the model: block moves, forward pass over the flattened batch, sampling. Knows no queues, no pool."""
+"""One step on the model: block moves, forward pass over the flattened batch, sampling. Knows no queues, no pool
+and no CUDA graphs: where there are some, `graphs.captured_runner` runs what it can and leaves the rest to a
+runner of here.
+"""
 
 import inspect
-from typing import TYPE_CHECKING, cast
+from typing import Self, cast
 
 import torch
 
 from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
+from pagedchat.models.native_model import NativeModel
 from pagedchat.runtime.attention.backend import AttentionBackend
 from pagedchat.runtime.attention.timed_backend import TimedBackend
-from pagedchat.runtime.graphs.token_choice import rows_of
 from pagedchat.runtime.step.batch_inputs import BatchInputs, flatten
 from pagedchat.runtime.step.block_moves import apply_block_ops
 from pagedchat.runtime.step.clock import StepClock
-from pagedchat.runtime.step.sampler import sample
-
-if TYPE_CHECKING:  # only a GPU has any use for it
-    from pagedchat.runtime.graphs.decode.decode_steps import DecodeSteps
-    from pagedchat.runtime.graphs.prefill.prefill_steps import PrefillSteps
+from pagedchat.runtime.step.sampler import rows_of, sample
 
 
 class TorchModelRunner:
@@ -25,43 +24,27 @@ class TorchModelRunner:
     Args:
         model: a causal language model, in evaluation mode.
         backend: its attention, with the cache.
-        block_size: token slots in a block.
         device: where the model is.
     """
 
-    def __init__(
-        self, model: torch.nn.Module, backend: AttentionBackend, block_size: int, device: torch.device
-    ) -> None:
+    def __init__(self, model: torch.nn.Module, backend: AttentionBackend, device: torch.device) -> None:
         self.model = model
-        self._block_size = block_size
         self.device = device
+        self.backend = cast(AttentionBackend, TimedBackend(backend)) if device.type == "cpu" else backend
+        """The attention, for good; on a CPU it counts its time."""
+        self._block_size = backend.shape.block_size
         self._selects_rows = "logits_to_keep" in inspect.signature(model.forward).parameters
-        self.decodes: DecodeSteps | None = None
-        """Runs the decodes that it can, where there is one; made for the backend, and gone with it."""
-        self.prefills: PrefillSteps | None = None
-        """The same for chunks of prompts; used only beside `decodes`."""
-        self.backend = backend
 
-    @property
-    def backend(self) -> AttentionBackend:
-        """The attention; on a CPU it counts its time."""
-        return self._backend
+    def with_backend(self, backend: AttentionBackend) -> Self:
+        """Another runner of the same model, over another cache.
 
-    @backend.setter
-    def backend(self, backend: AttentionBackend) -> None:
-        self.decodes = self.prefills = None
-        self._backend = cast(AttentionBackend, TimedBackend(backend)) if self.device.type == "cpu" else backend
+        Steps that were captured over this runner read this one's cache, and go on doing so.
+        """
+        return type(self)(self.model, backend, self.device)
 
     @torch.inference_mode()
     def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         """See `engine.output.ModelRunner`."""
-        if self.decodes is None:
-            return self._execute(batch)
-        from pagedchat.runtime.graphs.decode.mixed import execute_mixed  # noqa: PLC0415 - a GPU's business
-
-        return execute_mixed(self.decodes, batch, self._execute, self.prefills)
-
-    def _execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         self._attention_seconds()  # what was tried out before this step is not its own
         clock = StepClock(self.device)
         apply_block_ops(self.backend, batch.block_ops)
@@ -100,3 +83,16 @@ class TorchModelRunner:
     def _sample(self, logits: torch.Tensor, batch: SchedulerOutput, inputs: BatchInputs) -> list[int]:
         sequences = [batch.scheduled[i].sequence for i in inputs.sampled]
         return sample(logits, rows_of(sequences)) if sequences else []
+
+
+class NativeModelRunner(TorchModelRunner):
+    """The same over a model of our own modules, whose forward pass stays flat."""
+
+    model: NativeModel
+
+    @torch.inference_mode()
+    def forward(self, inputs: BatchInputs) -> torch.Tensor:
+        """Logits of the rows that are sampled: `[num_sampled, vocab_size]`, of the model's type."""
+        self.backend.begin(inputs.attention)
+        logits: torch.Tensor = self.model(inputs.token_ids[0], inputs.positions[0], self.backend, inputs.last_rows)
+        return logits

@@ -1,19 +1,26 @@
-"""Logits -> token ids: what each sequence asks for, put the way the sampling op takes it. Knows no engine state.
+"""Logits -> token ids: what each sequence asks for, put the way the sampling op takes it. Knows no scheduler.
 
 A row's result depends on its own logits, parameters, seed and position only, never on its neighbours, and from the
 same logits a GPU draws the same token as a CPU; see `ops.sample`.
 """
 
+from collections.abc import Iterable
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
 from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.engine.sequence import Sequence
 from pagedchat.ops.sampling import sample as op
 from pagedchat.ops.sampling.sample_rows import SampleRow, pack_rows
 from pagedchat.runtime.step.token_counts import Counted, write_counts
 from pagedchat.runtime.step.upload import int32, upload
+
+Choice = Literal["greedy", "drawn"]
+"""How the tokens of a batch are chosen together: the most likely ones, or those that the sampling op draws
+(`ops.sample`); with penalties the most likely ones are its business too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +38,18 @@ class SamplingRow:
     def penalised(self) -> bool:
         """Whether tokens that occurred already become less likely."""
         return self.params.penalises
+
+
+def rows_of(sequences: list[Sequence]) -> list[SamplingRow]:
+    """What is to be known of some sequences."""
+    return [SamplingRow(seq.sampling_params, seq.token_ids, seq.seed, seq.num_prompt_tokens) for seq in sequences]
+
+
+def choice_for(sequences: Iterable[Sequence]) -> Choice:
+    """How their tokens are chosen together."""
+    # Of many sequences most share the same object.
+    params = {id(seq.sampling_params): seq.sampling_params for seq in sequences}.values()
+    return "greedy" if all(each.greedy and not each.penalises for each in params) else "drawn"
 
 
 def sample(logits: torch.Tensor, rows: Rows[SamplingRow]) -> list[int]:

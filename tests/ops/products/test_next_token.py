@@ -5,7 +5,13 @@ import torch
 
 from pagedchat.ops.products.embed_tokens import embed_tokens
 from pagedchat.ops.products.next_token import logits_argmax
-from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax, replace_tokens, slots_of
+from pagedchat.ops.sampling.decode_state import (
+    DecodeState,
+    advance_by_argmax,
+    find_most_likely,
+    replace_tokens,
+    slots_of,
+)
 from tests.ops.paged_case import DEVICES
 from tests.ops.products.small_batch_case import DTYPES, WIDTHS, allowed, error, exact_norm, make_norm, normal
 
@@ -54,6 +60,22 @@ def test_first_of_the_largest_is_next(vocab_size: int, dtype: torch.dtype, devic
     advance_by_argmax(state, logits)
     expected = logits.cpu().float().max(dim=1).indices.tolist()
     check_moved_on(state, positions, [2, expected[1], vocab_size - 1, expected[3]])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.float32], ids=str)
+@pytest.mark.parametrize("vocab_size", [8, 1003, 50272])
+def test_first_of_the_largest_is_found_without_a_state(vocab_size: int, dtype: torch.dtype, device: str) -> None:
+    logits = normal(3, vocab_size, device=device, dtype=dtype)
+    logits[0, 5], logits[0, 2] = 99, 99
+    logits[2] = -torch.inf
+    logits[2, vocab_size - 1] = -5
+    tokens = torch.full((4,), -7, dtype=torch.int32, pin_memory=device == "cuda")
+    find_most_likely(tokens[:3], logits)
+    if device == "cuda":
+        torch.cuda.synchronize()
+    expected = logits.cpu().float().max(dim=1).indices.tolist()
+    assert tokens.tolist() == [2, expected[1], vocab_size - 1, -7]
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -112,3 +134,5 @@ def test_wrong_arguments_are_named() -> None:
         advance_by_argmax(state, torch.zeros(3, 8))
     with pytest.raises(ValueError, match=r"positions is torch\.int64, expected torch\.int32"):
         advance_by_argmax(replace(state, positions=state.positions.long()), torch.zeros(2, 8))
+    with pytest.raises(ValueError, match=r"tokens has shape \[2\], expected \[3\]"):
+        find_most_likely(torch.zeros(2, dtype=torch.int32), torch.zeros(3, 8))

@@ -1,10 +1,13 @@
 """Tiny models of our own modules with random weights, and engines over them with and without captured steps."""
 
+from typing import Any
+
 import torch
 
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.limits import EngineLimits
-from pagedchat.engine.output import ScheduledSequence
+from pagedchat.engine.output import ScheduledSequence, SchedulerOutput
+from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.layers.attention import Heads
 from pagedchat.layers.rotary_frequencies import RotaryConfig
@@ -15,8 +18,12 @@ from pagedchat.models.opt import OptModel
 from pagedchat.models.opt_config import OptConfig
 from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
+from pagedchat.runtime.graphs.captured_runner import CapturedRunner
 from pagedchat.runtime.graphs.decode.decode_steps import DecodeSteps
-from pagedchat.runtime.step.native_runner import NativeModelRunner
+from pagedchat.runtime.graphs.prefill.prefill_steps import PrefillSteps
+from pagedchat.runtime.step.model_runner import NativeModelRunner
+from pagedchat.runtime.step.sizes import StepSizes
+from tests.runtime.drive import eager_of
 
 VOCAB_SIZE, MODEL_LEN, BLOCK_SIZE, MAX_NUM_SEQS = 304, 600, 16, 20
 
@@ -69,7 +76,9 @@ def make_runner(
     captured: bool,
     num_host_blocks: int = 0,
     max_num_seqs: int = MAX_NUM_SEQS,
-) -> NativeModelRunner:
+    max_num_tokens: int = 0,
+) -> Any:
+    """A `NativeModelRunner`, or a `CapturedRunner` over one; prefills are captured too if they may have tokens."""
     weight = model.head.weight
     heads = model.layers[0].attention.heads  # type: ignore[index,union-attr]
     shape = CacheShape(
@@ -82,14 +91,16 @@ def make_runner(
     )
     device = torch.device("cuda", 0) if weight.is_cuda else weight.device
     backend = CudaAttention(shape, num_blocks, num_host_blocks, device)
-    runner = NativeModelRunner(model, backend, BLOCK_SIZE, device)
-    if captured:
-        runner.decodes = DecodeSteps(model, backend, max_num_seqs, MODEL_LEN)
-    return runner
+    eager = NativeModelRunner(model, backend, device)
+    if not captured:
+        return eager
+    sizes = StepSizes(max_num_tokens, max_num_seqs, MODEL_LEN)
+    prefills = PrefillSteps(model, backend, sizes) if max_num_tokens else None
+    return CapturedRunner(eager, DecodeSteps(model, backend, sizes), prefills)
 
 
 def make_engine(
-    runner: NativeModelRunner,
+    runner: NativeModelRunner | CapturedRunner,
     *,
     preemption_mode: str = "recompute",
     max_num_seqs: int = MAX_NUM_SEQS,
@@ -97,12 +108,12 @@ def make_engine(
 ) -> EngineCore:
     return EngineCore(
         EngineLimits(
-            num_blocks=runner.backend.num_blocks,
+            num_blocks=eager_of(runner).backend.num_blocks,
             block_size=BLOCK_SIZE,
             model_len=MODEL_LEN,
             max_num_seqs=max_num_seqs,
             preemption_mode=preemption_mode,  # type: ignore[arg-type]
-            reserve_ahead=runner.decodes is not None,
+            reserve_ahead=isinstance(runner, CapturedRunner),
             **limits,
         ),
         runner,
@@ -116,3 +127,16 @@ def decoding(seq_id: int, length: int, table: list[int], writable_len: int = 100
     sequence.block_table = table
     sequence.writable_len, sequence.stop_length = writable_len, 1000
     return ScheduledSequence(sequence, length - 1, 1, True)
+
+
+def chunk(token_ids: list[int], table: list[int], start: int = 0, end: int | None = None) -> ScheduledSequence:
+    """A part of a greedy sequence's tokens, up to the last one by default."""
+    sequence = Sequence(table[0])
+    sequence.token_ids, sequence.block_table = token_ids, table
+    sequence.sampling_params = SamplingParams(temperature=0)
+    end = len(token_ids) if end is None else end
+    return ScheduledSequence(sequence, start, end - start, end == len(token_ids))
+
+
+def batch_of(*parts: ScheduledSequence) -> SchedulerOutput:
+    return SchedulerOutput(1, [*parts], [], sum(part.num_tokens for part in parts))

@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from pagedchat.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
+from pagedchat.runtime.graphs.captured_runner import CapturedRunner
 from pagedchat.runtime.graphs.spare_time import SpareTime, in_order
 from pagedchat.runtime.loading.build import load_model
-from pagedchat.runtime.step.native_runner import NativeModelRunner
+from pagedchat.runtime.step.sizes import StepSizes
 from tests.helpers_models import make_checkpoint
 from tests.runtime.drive import Driver
 
@@ -39,13 +40,17 @@ class Steps:
         return True
 
 
+def sizes(num_seqs: int, model_len: int) -> StepSizes:
+    return StepSizes(2048, num_seqs, model_len)
+
+
 def prompts(count: int):
     left = [True] * count
     return lambda: bool(left) and left.pop()
 
 
 def test_few_chats_with_short_texts_come_first() -> None:
-    order = in_order(max_num_seqs=24, model_len=4096)
+    order = in_order(sizes(24, 4096))
     assert order[:3] == [(1, 384), (2, 384), (1, 1024)]
     likely = [(size, length) for size in (1, 2) for length in (384, 1024, 2048)]
     likely += [(size, length) for size in (4, 8) for length in (256, 512, 1024, 2048)]
@@ -58,12 +63,12 @@ def test_few_chats_with_short_texts_come_first() -> None:
 def test_one_a_call_and_prompts_in_turn_after_the_likely_ones(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     steps = Steps()
-    more = SpareTime(steps, prompts(2), 16, 512, lambda: 100, 10)
+    more = SpareTime(steps, prompts(2), sizes(16, 512), lambda: 100, 10)
     counts = []
     while more():
         counts.append(len(steps.captured))
     assert counts == [*range(1, 9), 9, 9, 10, 10]
-    assert steps.captured == in_order(16, 512)
+    assert steps.captured == in_order(sizes(16, 512))
     assert "Captured 12 kinds of steps in spare time" in caplog.text
     assert "all there are" in caplog.text
 
@@ -71,7 +76,7 @@ def test_one_a_call_and_prompts_in_turn_after_the_likely_ones(caplog: pytest.Log
 def test_nobody_waits_long_for_kernels_that_are_being_compiled(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     steps = Steps(compiles=True)
-    more = SpareTime(steps, prompts(0), 2, 384, lambda: 100, 10)
+    more = SpareTime(steps, prompts(0), sizes(2, 384), lambda: 100, 10)
     counts = []
     while more():
         counts.append(len(steps.captured))
@@ -82,7 +87,7 @@ def test_nobody_waits_long_for_kernels_that_are_being_compiled(caplog: pytest.Lo
 def test_stops_when_its_memory_is_taken(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     steps = Steps()
-    more = SpareTime(steps, prompts(0), 16, 512, lambda: 100 - 4 * len(steps.captured), 10)
+    more = SpareTime(steps, prompts(0), sizes(16, 512), lambda: 100 - 4 * len(steps.captured), 10)
     assert [more() for _ in range(4)] == [True, True, True, False]
     assert "as many as there is room for" in caplog.text
 
@@ -95,8 +100,7 @@ def test_replies_stay_the_same_while_graphs_are_added(tmp_path: Path) -> None:
     )
     loaded = load_model(config)
     runner = loaded.runner
-    assert isinstance(runner, NativeModelRunner)
-    assert runner.decodes is not None
+    assert isinstance(runner, CapturedRunner)
     free = torch.cuda.mem_get_info()[0]
     replies, count = [], 0
     while loaded.prepare_more():
@@ -105,6 +109,6 @@ def test_replies_stay_the_same_while_graphs_are_added(tmp_path: Path) -> None:
         for i in range(3):
             driver.add([5 + i, 9, 11 + i])
         replies.append(driver.run(6))
-    assert count > len(in_order(24, 128))
+    assert count > len(in_order(sizes(24, 128)))
     assert all(reply == replies[0] for reply in replies)
     assert free - torch.cuda.mem_get_info()[0] < 1 << 30

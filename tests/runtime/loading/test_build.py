@@ -121,6 +121,26 @@ def test_another_tokenizer(checkpoint: Path, tmp_path: Path) -> None:
     assert tokenizer.encode("ba").ids == [1, 0]
 
 
+def test_a_cpu_loads_and_runs_a_model_without_anything_of_graphs(checkpoint: Path) -> None:
+    code = f"""
+import sys
+from pagedchat.config import CacheConfig, EngineConfig, ModelConfig
+from pagedchat.engine.core import EngineCore
+from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.runtime.loading.build import load_model
+
+model = ModelConfig(model={str(checkpoint)!r}, skip_tokenizer_init=True, device="cpu")
+loaded = load_model(EngineConfig(model=model, cache=CacheConfig(num_blocks=4)))
+core = EngineCore(loaded.limits, loaded.runner)
+core.extend(core.open(), [5, 6, 7], SamplingParams(max_tokens=3))
+while core.has_work:
+    core.step()
+print(type(loaded.runner).__name__, [name for name in sys.modules if name.startswith("pagedchat.runtime.graphs")])
+"""
+    result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert result.stdout == "NativeModelRunner []\n"
+
+
 def test_build_is_light_to_import() -> None:
     heavy = "not {'torch', 'transformers'}.isdisjoint(sys.modules)"
     code = f"import sys, pagedchat.runtime.loading.build; sys.exit({heavy})"

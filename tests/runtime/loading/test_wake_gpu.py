@@ -3,9 +3,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from pagedchat.runtime.loading import wake_gpu as module
-from pagedchat.runtime.loading.wake_gpu import wake_gpu
+from pagedchat.runtime.loading.wake_gpu import wake_gpu, wake_products
 
 
 class Driver:
@@ -64,3 +65,29 @@ def test_gpu_that_torch_will_not_use_is_left_alone(
     assert wake_gpu("auto") is None
     monkeypatch.setattr(module, "find_spec", lambda _: None)
     assert wake_gpu("auto") is None
+
+
+def test_a_cpu_is_not_woken() -> None:
+    assert wake_products(torch.device("cpu"), torch.float32) is None
+
+
+def test_what_goes_wrong_is_left_to_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[torch.device] = []
+
+    def refuse(*_shape: int, device: torch.device, **_options: object) -> torch.Tensor:
+        tried.append(device)
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(torch, "zeros", refuse)
+    thread = wake_products(torch.device("cuda"), torch.float16)
+    assert thread is not None
+    thread.join()
+    assert tried == [torch.device("cuda")]
+
+
+@pytest.mark.gpu
+def test_products_are_ready_afterwards() -> None:
+    thread = wake_products(torch.device("cuda"), torch.float16)
+    assert thread is not None
+    thread.join(60)
+    assert not thread.is_alive()

@@ -20,9 +20,10 @@ import torch
 from pagedchat.engine.output import ScheduledSequence
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
+from pagedchat.runtime.graphs.capture import Replayable
 from pagedchat.runtime.graphs.decode.buckets import Bucket
 from pagedchat.runtime.graphs.decode.sharing import SharedRows
-from pagedchat.runtime.graphs.token_choice import Choice
+from pagedchat.runtime.step.sampler import Choice
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,6 +31,8 @@ class RunningStep:
     """A step that was queued. Its columns have one entry for each sequence, in the order of a batch."""
 
     bucket: Bucket
+    step: Replayable
+    """What computes it; the same for all that follow it."""
     number: int
     """Of the step: where its tokens are in the history."""
     done: torch.cuda.Event | None = None
@@ -51,7 +54,7 @@ class RunningStep:
     token_ids: list[int] = field(default_factory=list)
     """Of a step begun ahead: what it computes, once that is known."""
     grown: list[int] = field(default_factory=list)
-    """Which sequences have more blocks than `tables` says, as `seen_by` found out."""
+    """Which sequences have more blocks than `tables` says, as `for_batch` found out."""
 
     @property
     def in_order(self) -> bool:
@@ -75,6 +78,7 @@ class RunningStep:
             tables[i] = self.sequences[i].block_table.copy()
         return RunningStep(  # in every step; `replace` takes four times as long
             bucket=self.bucket,
+            step=self.step,
             number=0,
             choice=self.choice,
             rows=self.rows,
@@ -87,7 +91,7 @@ class RunningStep:
             own_starts=self.own_starts,
         )
 
-    def seen_by(self, parts: list[ScheduledSequence]) -> "RunningStep | None":
+    def for_batch(self, parts: list[ScheduledSequence]) -> "RunningStep | None":
         """The same step for a batch of its sequences, or of some of them.
 
         Returns:

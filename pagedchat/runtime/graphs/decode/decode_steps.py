@@ -16,22 +16,22 @@ from pagedchat.engine.sequence import Sequence
 from pagedchat.jit.build_ahead import BuildAhead
 from pagedchat.models.native_model import NativeModel
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
-from pagedchat.runtime.graphs.capture import Replayable
 from pagedchat.runtime.graphs.decode.ahead import RunningStep
 from pagedchat.runtime.graphs.decode.buckets import Bucket, bucket_of, rows_for, shared_bucket
 from pagedchat.runtime.graphs.decode.sharing import share_rows
 from pagedchat.runtime.graphs.decode.state_buffers import StateBuffers
 from pagedchat.runtime.graphs.decode.store import StepStore
 from pagedchat.runtime.graphs.decode.uploads import Uploads
-from pagedchat.runtime.graphs.token_choice import Choice, choice_for
 from pagedchat.runtime.step.block_moves import apply_block_ops
+from pagedchat.runtime.step.sampler import Choice, choice_for
+from pagedchat.runtime.step.sizes import StepSizes
 
 PREPARED: tuple[Choice, ...] = ("greedy", "drawn")
 """What steps are captured for before there are batches."""
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class BegunDecodes:
     """A batch that is under way."""
 
     running: RunningStep
@@ -45,17 +45,15 @@ class DecodeSteps:
     Args:
         model: whose steps.
         backend: its cache.
-        max_num_seqs: sequences in a batch, at most.
-        model_len: tokens of a sequence, at most.
+        sizes: of a batch, at most.
     """
 
-    def __init__(self, model: NativeModel, backend: CudaAttention, max_num_seqs: int, model_len: int) -> None:
+    def __init__(self, model: NativeModel, backend: CudaAttention, sizes: StepSizes) -> None:
         self._backend = backend
-        self._max_num_seqs, self._model_len = max_num_seqs, model_len
-        block_size = backend.shape.block_size
-        largest, vocab_size = Bucket(max_num_seqs, model_len), len(model.head.weight)
-        self._buffers = StateBuffers(largest, block_size, backend.device, vocab_size)
-        self._store = StepStore(model, backend, self._buffers, model_len)
+        self._max_num_seqs, self._model_len = sizes.num_seqs, sizes.model_len
+        largest, vocab_size = Bucket(sizes.num_seqs, sizes.model_len), len(model.head.weight)
+        self._buffers = StateBuffers(largest, backend.shape.block_size, backend.device, vocab_size)
+        self._store = StepStore(model, backend, self._buffers, sizes.model_len)
         self._uploads = Uploads(self._buffers)
         self._ahead: RunningStep | None = None
         self._run: DecodeRun | None = None
@@ -89,7 +87,7 @@ class DecodeSteps:
         self._ahead = None
         return bucket is not None and all(self._store.get(bucket, choice) for choice in PREPARED)
 
-    def begin(self, batch: SchedulerOutput, *, goes_on: bool = True) -> Begun | None:
+    def begin(self, batch: SchedulerOutput, *, goes_on: bool = True) -> BegunDecodes | None:
         """Queue a batch on the device; None, with nothing done, for one of another kind.
 
         Args:
@@ -101,16 +99,16 @@ class DecodeSteps:
         ahead, self._ahead = self._ahead, None
         running = None if ahead is None or batch.block_ops else self._asked_for(ahead, batch)
         self._run = batch.run
-        has_less = ahead is not None and running is not ahead
-        if running is None:
-            running, has_less = self._begin_now(batch), False
-        else:
+        some_ended = running is not ahead
+        if running is not None:
             self.num_ahead += 1
-        if running is None:
-            return None
+        else:
+            running, some_ended = self._begin_now(batch), False
+            if running is None:
+                return None
         if goes_on and self._fits_no_smaller(running):
-            self._begin_next(running, has_less, has_room=batch.run is not None and batch.run.room > 1)
-        return Begun(running, time.perf_counter() - started)
+            self._begin_next(running, some_ended, has_room=batch.run is not None and batch.run.room > 1)
+        return BegunDecodes(running, time.perf_counter() - started)
 
     @torch.inference_mode()
     def begin_replies(self, sequences: list[Sequence], chosen: torch.Tensor) -> RunningStep | None:
@@ -126,17 +124,16 @@ class DecodeSteps:
             What was begun, if anything: it is to be told the tokens, as `token_ids`, when the host knows them.
         """
         starts = [len(sequence.token_ids) for sequence in sequences]
-        running = self._first_step(sequences, starts)
-        step = None if running is None else self._captured_step_of(running)
-        if running is None or step is None or not running.may_begin():
+        running = self._first_step(sequences, starts, may_capture=False)
+        if running is None or not running.may_begin():
             return None
         self._uploads.whole(running)
         self._uploads.first_tokens(running, chosen)
-        self._replay(step, running)
+        self._replay(running)
         self._ahead, self._run = running, None
         return running
 
-    def finish(self, begun: Begun) -> ModelRunnerOutput:
+    def finish(self, begun: BegunDecodes) -> ModelRunnerOutput:
         """Wait for the tokens of the batch begun last. What counts as forward is the wait."""
         launched = time.perf_counter()
         running = begun.running
@@ -156,24 +153,25 @@ class DecodeSteps:
         if batch.run is not None and batch.run is self._run and parts[0].start == ahead.starts[0]:
             ahead.grown = batch.run.grown
             return ahead
-        return ahead.seen_by(parts) if batch.num_tokens == len(parts) else None
+        return ahead.for_batch(parts) if batch.num_tokens == len(parts) else None
 
     def _begin_now(self, batch: SchedulerOutput) -> RunningStep | None:
         parts = batch.scheduled
         if not all(part.num_tokens == 1 and part.samples for part in parts):
             return None
-        running = self._first_step([part.sequence for part in parts], [part.start for part in parts])
-        step = None if running is None else self._step_of(running)
-        if running is None or step is None:
+        starts = [part.start for part in parts]
+        running = self._first_step([part.sequence for part in parts], starts, may_capture=True)
+        if running is None:
             return None
         apply_block_ops(self._backend, batch.block_ops)
         self._backend.wait_for_swaps()
         self._uploads.whole(running)
-        self._replay(step, running)
+        self._replay(running)
         return running
 
-    def _first_step(self, sequences: list[Sequence], starts: list[int]) -> RunningStep | None:
-        """What decodes of tokens at these positions are to the device; None if they are too many for it."""
+    def _first_step(self, sequences: list[Sequence], starts: list[int], *, may_capture: bool) -> RunningStep | None:
+        """What decodes of tokens at these positions are to the device; None if they are too many for it, or if
+        nothing is captured for them, by now or at all."""
         tables = [sequence.block_table for sequence in sequences]
         lens = [start + 1 for start in starts]
         bucket = self._bucket(len(sequences), max(lens))
@@ -183,10 +181,15 @@ class DecodeSteps:
         if shared is not None:
             longest_own = max(map(sub, lens, shared.own_starts))
             bucket = shared_bucket(bucket, shared.num_groups, longest_own)
+        choice = choice_for(sequences)
+        step = self._store.get(bucket, choice) if may_capture or self._store.has(bucket, choice) else None
+        if step is None:
+            return None
         return RunningStep(
             bucket=bucket,
+            step=step,
             number=self._next_number(),
-            choice=choice_for(sequences),
+            choice=choice,
             rows=list(range(len(sequences))) if shared is None else shared.rows,
             sequences=sequences,
             params=[sequence.sampling_params for sequence in sequences],
@@ -201,18 +204,12 @@ class DecodeSteps:
         one_turn = self._store.one_turn(num_seqs)
         return bucket_of(num_seqs, longest, self._max_num_seqs, self._model_len, one_turn)
 
-    def _step_of(self, running: RunningStep) -> Replayable | None:
-        return self._store.get(running.bucket, running.choice)
-
-    def _captured_step_of(self, running: RunningStep) -> Replayable | None:
-        """The same, if it is there already."""
-        return self._step_of(running) if self._store.has(running.bucket, running.choice) else None
-
     def _next_number(self) -> int:
         self._number += 1
         return self._number
 
-    def _replay(self, step: Replayable, running: RunningStep) -> None:
+    def _replay(self, running: RunningStep) -> None:
+        step = running.step
         step.replay()
         self.last_logits = step.logits
         self.num_replays += 1
@@ -224,14 +221,14 @@ class DecodeSteps:
         """Whether the batch has not become so small that fewer rows would do."""
         return rows_for(len(running.rows), self._max_num_seqs) == running.bucket.num_seqs
 
-    def _begin_next(self, running: RunningStep, has_less: bool, has_room: bool) -> None:
-        following, step = running.next(), self._step_of(running)
-        if step is None or not following.may_begin(has_room):
+    def _begin_next(self, running: RunningStep, some_ended: bool, has_room: bool) -> None:
+        following = running.next()
+        if not following.may_begin(has_room):
             return
-        if has_less:
+        if some_ended:
             self._uploads.places(running, following)
         elif running.grown:
             self._uploads.tables(running, following)
         following.number = self._next_number()
         self._ahead = following
-        self._replay(step, following)
+        self._replay(following)

@@ -14,17 +14,7 @@ import torch
 
 from pagedchat.ops.sampling.decode_state import DecodeState
 from pagedchat.ops.sampling.sample_rows import ROW_WORDS, SampleRow, pack_rows
-from pagedchat.runtime.graphs.decode.buckets import Bucket
-from pagedchat.runtime.graphs.decode.state_layout import (
-    GROUP_WORDS,
-    NUM_COLUMNS,
-    STEP_WORDS,
-    columns_start,
-    header,
-    padded,
-    padded_places,
-    tables_start,
-)
+from pagedchat.runtime.graphs.decode.buckets import GROUP_WORDS, NUM_COLUMNS, STEP_WORDS, Bucket
 from pagedchat.runtime.step.token_counts import count_one
 from pagedchat.runtime.step.upload import int32, int64, upload
 
@@ -86,7 +76,7 @@ class StateBuffers:
     def __init__(self, largest: Bucket, block_size: int, device: torch.device, vocab_size: int) -> None:
         self._block_size = block_size
         self._on_gpu = device.type == "cuda"
-        size = tables_start(largest) + largest.num_seqs * largest.num_blocks(block_size)
+        size = largest.tables_start + largest.num_seqs * largest.num_blocks(block_size)
         self._device = torch.zeros(size, dtype=torch.int32, device=device)
         self._stages = [self._host(size) for _ in range(_NUM_STAGES)]
         self._history = self._host(HISTORY_LEN * largest.num_seqs)
@@ -106,7 +96,7 @@ class StateBuffers:
     def state(self, bucket: Bucket) -> DecodeState:
         """Views for a bucket's steps."""
         rows, width = bucket.num_seqs, bucket.num_blocks(self._block_size)
-        step, start = header(bucket), tables_start(bucket)
+        step, start = bucket.header, bucket.tables_start
         numbers = self._columns(bucket)
         return DecodeState(
             token_ids=numbers[1],
@@ -120,11 +110,11 @@ class StateBuffers:
 
     def shared(self, bucket: Bucket) -> SharedState:
         """Views for the steps of a bucket with groups."""
-        start = header(bucket) + STEP_WORDS
+        start = bucket.header + STEP_WORDS
         return SharedState(self._columns(bucket)[0], self._device[start : start + bucket.num_groups + 1])
 
     def _columns(self, bucket: Bucket) -> torch.Tensor:
-        start, rows = columns_start(bucket), bucket.num_seqs
+        start, rows = bucket.columns_start, bucket.num_seqs
         return self._device[start : start + NUM_COLUMNS * rows].view(NUM_COLUMNS, rows)
 
     def sampling(self, bucket: Bucket) -> torch.Tensor:
@@ -144,9 +134,9 @@ class StateBuffers:
         self._rows_of_tables(bucket)[:rows, :known] = batch.block_tables[:, :known]
         starts = batch.group_starts or [0]
         groups = starts + starts[-1:] * (GROUP_WORDS - len(starts))  # those that are not there have no members
-        lens, token_ids = (padded(column, bucket) for column in (batch.shared_lens, batch.token_ids))
-        numbers = [step, 0, 0, 0, *groups, *lens, *token_ids, *padded_places(bucket, batch.positions)]
-        self._copy(bucket, header(bucket), numbers, batch.sampling)
+        lens, token_ids = (bucket.padded(column) for column in (batch.shared_lens, batch.token_ids))
+        numbers = [step, 0, 0, 0, *groups, *lens, *token_ids, *bucket.padded_places(batch.positions)]
+        self._copy(bucket, bucket.header, numbers, batch.sampling)
 
     def take_tokens(self, bucket: Bucket, rows: list[int], tokens: torch.Tensor) -> None:
         """Queue a copy of tokens into rows that were uploaded without.
@@ -204,7 +194,7 @@ class StateBuffers:
         return self._turn
 
     def _table_copy(self, bucket: Bucket, stage: torch.Tensor) -> _TableCopy:
-        start, size = tables_start(bucket), bucket.num_seqs * bucket.num_blocks(self._block_size)
+        start, size = bucket.tables_start, bucket.num_seqs * bucket.num_blocks(self._block_size)
         end = start + size
         return _TableCopy(self._tables[:size], stage[start:end], self._device[start:end])
 
@@ -215,7 +205,7 @@ class StateBuffers:
             bucket: that of the last `upload`.
             positions: of the first rows; -1 in padding, as in the rows after them.
         """
-        self._copy(bucket, columns_start(bucket) + 2 * bucket.num_seqs, padded_places(bucket, positions))
+        self._copy(bucket, bucket.columns_start + 2 * bucket.num_seqs, bucket.padded_places(positions))
 
     def _rows_of_tables(self, bucket: Bucket) -> torch.Tensor:
         rows, width = bucket.num_seqs, bucket.num_blocks(self._block_size)

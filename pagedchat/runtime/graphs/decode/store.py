@@ -18,7 +18,7 @@ from pagedchat.ops.whole_step.persistent_decode import PersistentDecode
 from pagedchat.ops.whole_step.plan import MAX_TOKENS
 from pagedchat.ops.whole_step.screened_head import ScreenedHead, screen_head
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
-from pagedchat.runtime.graphs.capture import GraphRecorder, Replayable
+from pagedchat.runtime.graphs.capture import GraphRecorder, Replayable, build_kernels_of
 from pagedchat.runtime.graphs.decode.attention import DecodeAttention
 from pagedchat.runtime.graphs.decode.buckets import Bucket
 from pagedchat.runtime.graphs.decode.fused_step import FusedStep
@@ -27,12 +27,11 @@ from pagedchat.runtime.graphs.decode.persistent_step import PersistentStep
 from pagedchat.runtime.graphs.decode.state_buffers import StateBuffers, no_rows
 from pagedchat.runtime.graphs.decode.steps import DrawnStep, ModuleStep, Step
 from pagedchat.runtime.graphs.decode.warpgroup_step import WarpgroupStep
-from pagedchat.runtime.graphs.kernels_ahead import build_kernels_of
 from pagedchat.runtime.graphs.model_tensors import setting_of, tensors_of
 from pagedchat.runtime.graphs.step_facts import DecodeFacts
-from pagedchat.runtime.graphs.token_choice import Choice
 from pagedchat.runtime.graphs.which_step import FUSED, LIBRARY, WARPGROUPS, which_decode
 from pagedchat.runtime.graphs.whole_steps import WHOLE_STEPS, one_turn_len, whole_step_plan
+from pagedchat.runtime.step.sampler import Choice
 
 log = logging.getLogger(__name__)
 

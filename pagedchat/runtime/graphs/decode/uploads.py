@@ -9,8 +9,7 @@ from pagedchat.ops.sampling.sample_rows import pack_rows
 from pagedchat.runtime.attention.table_rows import BlockTableRows
 from pagedchat.runtime.graphs.decode.ahead import RunningStep
 from pagedchat.runtime.graphs.decode.state_buffers import Batch, StateBuffers
-from pagedchat.runtime.graphs.token_choice import rows_of
-from pagedchat.runtime.step.sampler import counted, op_rows
+from pagedchat.runtime.step.sampler import counted, op_rows, rows_of
 from pagedchat.runtime.step.token_counts import write_counts
 
 

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
+from pagedchat.runtime.step.sizes import StepSizes
+
 _TOKENS = (
     16, 32, 64, 128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768
 )  # fmt: skip
@@ -56,40 +58,35 @@ def context_lens(model_len: int) -> tuple[int, ...]:
     return (*lens, model_len)
 
 
-class PrefillSizes(NamedTuple):
-    """What a step has at most."""
+def largest_bucket(sizes: StepSizes) -> PrefillBucket:
+    """The bucket that every other fits into."""
+    return PrefillBucket(token_counts(sizes.num_tokens)[-1], sizes.num_seqs, sizes.model_len)
 
-    num_tokens: int
-    num_seqs: int
-    model_len: int
 
-    @property
-    def largest(self) -> PrefillBucket:
-        """The bucket that every other fits into."""
-        return PrefillBucket(token_counts(self.num_tokens)[-1], self.num_seqs, self.model_len)
+def bucket_of(sizes: StepSizes, num_tokens: int, num_seqs: int, longest: int) -> PrefillBucket | None:
+    """The smallest bucket for a step; None if there is none.
 
-    def bucket_of(self, num_tokens: int, num_seqs: int, longest: int) -> PrefillBucket | None:
-        """The smallest bucket for a step; None if there is none.
+    Args:
+        sizes: of any step.
+        num_tokens: of all chunks together.
+        num_seqs: chunks.
+        longest: tokens of the longest sequence, its chunk included.
+    """
+    rounded = (
+        _at_least(token_counts(sizes.num_tokens), num_tokens),
+        _at_least(seq_counts(sizes.num_seqs), num_seqs),
+        _at_least(context_lens(sizes.model_len), longest),
+    )
+    return None if 0 in rounded else PrefillBucket(*rounded)
 
-        Args:
-            num_tokens: of all chunks together.
-            num_seqs: chunks.
-            longest: tokens of the longest sequence, its chunk included.
-        """
-        sizes = (
-            _at_least(token_counts(self.num_tokens), num_tokens),
-            _at_least(seq_counts(self.num_seqs), num_seqs),
-            _at_least(context_lens(self.model_len), longest),
-        )
-        return None if 0 in sizes else PrefillBucket(*sizes)
 
-    def all(self) -> Iterator[PrefillBucket]:
-        """Every bucket that a step may need: one sequence first, short contexts and few tokens first."""
-        for num_seqs in seq_counts(self.num_seqs):
-            for context_len in context_lens(self.model_len):
-                for num_tokens in token_counts(self.num_tokens):
-                    if num_seqs <= num_tokens and (num_seqs > 1 or num_tokens <= context_len):
-                        yield PrefillBucket(num_tokens, num_seqs, context_len)
+def all_buckets(sizes: StepSizes) -> Iterator[PrefillBucket]:
+    """Every bucket that a step may need: one sequence first, short contexts and few tokens first."""
+    for num_seqs in seq_counts(sizes.num_seqs):
+        for context_len in context_lens(sizes.model_len):
+            for num_tokens in token_counts(sizes.num_tokens):
+                if num_seqs <= num_tokens and (num_seqs > 1 or num_tokens <= context_len):
+                    yield PrefillBucket(num_tokens, num_seqs, context_len)
 
 
 def _at_least(sizes: tuple[int, ...], wanted: int) -> int:

@@ -17,13 +17,13 @@ from pagedchat.ops.sampling import sample as op
 from pagedchat.ops.sampling.sample_rows import pack_rows
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.capture import Replayable
-from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket, PrefillSizes
+from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket, all_buckets, bucket_of, largest_bucket
 from pagedchat.runtime.graphs.prefill.buffers import PrefillBuffers
 from pagedchat.runtime.graphs.prefill.step import PrefillOutputs
 from pagedchat.runtime.graphs.prefill.store import PrefillStore
-from pagedchat.runtime.graphs.token_choice import choice_for, sampling_rows
 from pagedchat.runtime.step.block_moves import apply_block_ops
-from pagedchat.runtime.step.sampler import SamplingRow, counts_for, op_rows
+from pagedchat.runtime.step.sampler import SamplingRow, choice_for, counts_for, op_rows, rows_of
+from pagedchat.runtime.step.sizes import StepSizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +47,13 @@ class PrefillSteps:
         sizes: of a step, at most.
     """
 
-    def __init__(self, model: NativeModel, backend: CudaAttention, sizes: PrefillSizes) -> None:
+    def __init__(self, model: NativeModel, backend: CudaAttention, sizes: StepSizes) -> None:
         self._backend = backend
         self._sizes = sizes
-        self._buffers = PrefillBuffers(sizes.largest, backend.shape.block_size, backend.device)
+        self._buffers = PrefillBuffers(largest_bucket(sizes), backend.shape.block_size, backend.device)
         self._outputs = PrefillOutputs(sizes.num_seqs, model.head.weight)
         self._store = PrefillStore(model, sizes.model_len, backend, self._buffers, self._outputs)
-        self._to_come: Iterator[PrefillBucket] = sizes.all()
+        self._buckets_left: Iterator[PrefillBucket] = all_buckets(sizes)
         on_gpu = backend.device.type == "cuda"
         self._done = torch.cuda.Event() if on_gpu else None  # type: ignore[no-untyped-call]
         self.num_replays = 0
@@ -75,7 +75,7 @@ class PrefillSteps:
 
         To be called while no step is under way.
         """
-        bucket = self._sizes.bucket_of(num_tokens, 1, num_tokens)
+        bucket = bucket_of(self._sizes, num_tokens, 1, num_tokens)
         return None if bucket is None else self._store.build_ahead(bucket)
 
     @torch.inference_mode()
@@ -90,7 +90,7 @@ class PrefillSteps:
         Returns:
             Whether that went well.
         """
-        bucket = self._sizes.bucket_of(num_tokens, num_seqs, max(context_len, num_tokens // num_seqs))
+        bucket = bucket_of(self._sizes, num_tokens, num_seqs, max(context_len, num_tokens // num_seqs))
         return bucket is not None and self._store.capture(bucket)
 
     @torch.inference_mode()
@@ -100,7 +100,7 @@ class PrefillSteps:
         Returns:
             Whether there may be more of them.
         """
-        for bucket in self._to_come:
+        for bucket in self._buckets_left:
             if bucket not in self._store:
                 self._store.capture(bucket)
                 return True
@@ -123,7 +123,7 @@ class PrefillSteps:
         apply_block_ops(self._backend, batch.block_ops)
         self._backend.wait_for_swaps()
         is_drawn = choice_for(part.sequence for part in sampled) == "drawn"
-        self._queue(*found, parts, sampling_rows(sampled) if is_drawn else [])
+        self._queue(*found, parts, rows_of([part.sequence for part in sampled]) if is_drawn else [])
         if self._done is not None:
             self._done.record()
         self.num_replays += 1
@@ -132,7 +132,7 @@ class PrefillSteps:
     def _captured(self, parts: list[ScheduledSequence], num_tokens: int) -> tuple[PrefillBucket, Replayable] | None:
         """What serves these chunks, of so many tokens together; None if nothing does."""
         longest = max([part.start + part.num_tokens for part in parts])
-        bucket = self._sizes.bucket_of(num_tokens, len(parts), longest)
+        bucket = bucket_of(self._sizes, num_tokens, len(parts), longest)
         return None if bucket is None else self._store.get(bucket)
 
     def _queue(

@@ -2,7 +2,7 @@
 
 import torch
 
-from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax
+from pagedchat.ops.sampling.decode_state import find_most_likely
 from pagedchat.runtime.graphs.prefill.attention import PrefillAttention
 from pagedchat.runtime.graphs.prefill.buffers import PrefillRows
 from pagedchat.runtime.graphs.prefill.forward import Forward
@@ -17,14 +17,10 @@ class PrefillOutputs:
     """
 
     def __init__(self, max_num_seqs: int, head: torch.Tensor) -> None:
-        device = head.device
-        self._logits = torch.empty(max_num_seqs * len(head), dtype=head.dtype, device=device)
+        self._logits = torch.empty(max_num_seqs * len(head), dtype=head.dtype, device=head.device)
         self._vocab_size = len(head)
         self.tokens = torch.zeros(max_num_seqs, dtype=torch.int32, pin_memory=head.is_cuda)
         """In memory that the host reads, once the step is done."""
-        self._ignored = torch.full((5, max_num_seqs), -1, dtype=torch.int32, device=device)
-        """A state of decode steps without any live row, for the op that would move it on."""
-        self._ignored[3:] = 0
 
     def logits(self, num_seqs: int) -> torch.Tensor:
         """`[num_seqs, vocab_size]`, on the device, of the last token of each chunk."""
@@ -32,17 +28,7 @@ class PrefillOutputs:
 
     def choose(self, num_seqs: int) -> None:
         """Queue finding the most likely next tokens: `tokens[:num_seqs]`."""
-        token_ids, positions, seq_lens, counts, arrivals = self._ignored[:, :num_seqs]
-        state = DecodeState(
-            token_ids=token_ids,
-            positions=positions,
-            seq_lens=seq_lens,
-            block_tables=token_ids[:, None],
-            step=counts[:1],
-            history=self.tokens[None, :num_seqs],
-            arrivals=arrivals[:1],
-        )
-        advance_by_argmax(state, self.logits(num_seqs))
+        find_most_likely(self.tokens[:num_seqs], self.logits(num_seqs))
 
 
 class PrefillStep:

@@ -9,8 +9,7 @@ from pagedchat.errors import PagedChatError
 from pagedchat.jit.build_ahead import BuildAhead
 from pagedchat.models.native_model import NativeModel
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
-from pagedchat.runtime.graphs.capture import GraphRecorder, Replayable
-from pagedchat.runtime.graphs.kernels_ahead import build_kernels_of
+from pagedchat.runtime.graphs.capture import GraphRecorder, Replayable, build_kernels_of
 from pagedchat.runtime.graphs.model_tensors import setting_of, tensors_of
 from pagedchat.runtime.graphs.prefill.attention import PrefillAttention
 from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket

@@ -12,36 +12,36 @@ from tests.runtime.graphs.case import decoding
 
 def running(parts: list[ScheduledSequence], **fields: Any) -> RunningStep:
     step = RunningStep(
-        bucket=Bucket(4, 256), number=1, choice="drawn", rows=list(range(len(parts))),
+        bucket=Bucket(4, 256), step=None, number=1, choice="drawn", rows=list(range(len(parts))),
         sequences=[p.sequence for p in parts], params=[p.sequence.sampling_params for p in parts],
         seeds=[p.sequence.seed for p in parts], starts=[p.start for p in parts],
         tables=[p.sequence.block_table.copy() for p in parts],
         token_ids=[p.sequence.token_ids[-1] for p in parts],
-    )  # fmt: skip
+    )  # type: ignore[arg-type]  # fmt: skip
     return replace(step, **fields)
 
 
 def test_the_next_step_is_known_unless_something_changes() -> None:
     parts = [decoding(1, 9, [4]), decoding(2, 20, [5, 6])]
     step = running(parts)
-    assert step.seen_by(parts) is step
-    seen = step.seen_by(parts[1:])
+    assert step.for_batch(parts) is step
+    seen = step.for_batch(parts[1:])
     assert seen is not None
     assert (seen.rows, seen.starts, seen.tables) == ([1], [19], [[5, 6]])
-    assert step.seen_by([*parts, decoding(3, 2, [7])]) is None
+    assert step.for_batch([*parts, decoding(3, 2, [7])]) is None
     parts[1].sequence.block_table.append(9)
-    assert step.seen_by(parts) is step
+    assert step.for_batch(parts) is step
     parts[1].sequence.block_table[0] = 3
-    assert step.seen_by(parts) is None
-    assert step.seen_by(parts[:1]) is not None
+    assert step.for_batch(parts) is None
+    assert step.for_batch(parts[:1]) is not None
     parts[0].sequence.seed = 3
-    assert step.seen_by(parts[:1]) is None
+    assert step.for_batch(parts[:1]) is None
     parts[0].sequence.seed = 0
     parts[0].sequence.token_ids[-1] += 1
-    assert step.seen_by(parts[:1]) is None
+    assert step.for_batch(parts[:1]) is None
     parts[0].sequence.token_ids[-1] -= 1
     parts[0].sequence.sampling_params = SamplingParams(temperature=0.5)
-    assert step.seen_by(parts[:1]) is None
+    assert step.for_batch(parts[:1]) is None
     assert begins_with([1, 2, 3], [1, 2])
     assert not begins_with([1], [1, 2])
 
@@ -49,9 +49,9 @@ def test_the_next_step_is_known_unless_something_changes() -> None:
 def test_a_step_of_other_tokens_is_not_the_one_that_is_asked_for() -> None:
     part = decoding(1, 9, [4])
     step = running([part])
-    assert step.seen_by([ScheduledSequence(part.sequence, 8, 1, False)]) is None
+    assert step.for_batch([ScheduledSequence(part.sequence, 8, 1, False)]) is None
     part.sequence.token_ids.append(part.sequence.token_ids[-1])
-    assert step.seen_by([ScheduledSequence(part.sequence, 9, 1, True)]) is None
+    assert step.for_batch([ScheduledSequence(part.sequence, 9, 1, True)]) is None
 
 
 def test_nobody_runs_ahead_of_a_block_or_a_bucket_or_the_end() -> None:
@@ -69,13 +69,13 @@ def test_rows_of_sequences_that_ended_are_padding_in_the_next_step() -> None:
     parts = [decoding(1, 9, [4]), decoding(2, 20, [5, 6])]
     step = running(parts)
     parts[0].sequence.block_table.append(7)
-    seen = step.seen_by(parts[1:])
+    seen = step.for_batch(parts[1:])
     assert seen is not None
     assert seen.grown == []
     later = seen.next()
     assert later.positions == [-1, 20]
     assert later.sequences == [parts[1].sequence]
-    assert step.seen_by(parts) is step
+    assert step.for_batch(parts) is step
     assert step.grown == [0]
     later = step.next()
     assert later.positions == [9, 20]

@@ -9,21 +9,21 @@ import pytest
 import torch
 
 from pagedchat.engine.core import EngineCore
-from pagedchat.engine.output import BlockOp, DecodeRun, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
+from pagedchat.engine.output import (
+    DecodeRun,
+    ModelRunner,
+    ScheduledSequence,
+    SchedulerOutput,
+)
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.ops.sampling.decode_state import DecodeState
-from pagedchat.ops.sampling.sample_rows import SampleRow, pack_rows, unpack_rows
 from pagedchat.runtime.graphs import which_step
 from pagedchat.runtime.graphs.decode.ahead import RunningStep
-from pagedchat.runtime.graphs.decode.buckets import Bucket, batch_sizes, bucket_of, context_lens
-from pagedchat.runtime.graphs.decode.check import keep_if_right
 from pagedchat.runtime.graphs.decode.decode_steps import DecodeSteps
 from pagedchat.runtime.graphs.decode.fused_step import FusedStep
 from pagedchat.runtime.graphs.decode.library_step import LibraryStep
-from pagedchat.runtime.graphs.decode.mixed import execute_mixed
 from pagedchat.runtime.graphs.decode.persistent_step import PersistentStep
-from pagedchat.runtime.graphs.decode.state_buffers import HISTORY_LEN, Batch, StateBuffers, no_rows
 from pagedchat.runtime.graphs.decode.steps import Step
 from pagedchat.runtime.graphs.decode.store import StepStore
 from pagedchat.runtime.graphs.decode.warpgroup_step import WarpgroupStep
@@ -31,88 +31,11 @@ from pagedchat.runtime.graphs.step_facts import DecodeFacts
 from pagedchat.runtime.graphs.which_step import FUSED, LIBRARY, WARPGROUPS
 from pagedchat.runtime.graphs.whole_steps import CLUSTERS, CLUSTERS_SCREENED, ONE_LAUNCH, SCREENED
 from pagedchat.runtime.step.batch_inputs import flatten
-from pagedchat.runtime.step.native_runner import NativeModelRunner
 from tests.ops.paged_case import DEVICES
-from tests.runtime.graphs.case import BLOCK_SIZE, VOCAB_SIZE, decoding, make_engine, make_runner, tiny_model
+from tests.runtime.graphs.case import BLOCK_SIZE, VOCAB_SIZE, make_engine, make_runner, tiny_model
 
 FAMILIES = ["opt", "llama"]
 GREEDY = SamplingParams(temperature=0, max_tokens=None)
-
-
-# --- sizes ----------------------------------------------------------------------------------------------
-
-
-def test_batch_and_context_are_rounded_up() -> None:
-    assert batch_sizes(20) == (1, 2, 4, 8, 16, 20)
-    assert batch_sizes(600) == (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 600)
-    assert context_lens(2048, 3) == (256, 512, 1024, 2048)
-    assert context_lens(100, 3) == (100,)
-    assert context_lens(700, 3) == (256, 512, 700)
-    assert context_lens(2048, 2) == (384, 1024, 2048)
-    assert context_lens(500, 2) == (384, 500)
-    assert context_lens(384, 1) == (384,)
-    assert context_lens(2048, 1, one_turn=768) == (768, 2048)
-    assert context_lens(4096, 1, one_turn=768) == (768, 2048, 4096)
-    assert context_lens(2048, 3, one_turn=768) == (256, 512, 1024, 2048)
-    assert bucket_of(3, 256, 20, 2048) == Bucket(4, 256)
-    assert bucket_of(17, 257, 20, 2048) == Bucket(20, 512)
-    assert bucket_of(1, 257, 20, 2048) == Bucket(1, 384)
-    assert bucket_of(2, 385, 20, 2048) == Bucket(2, 1024)
-    assert bucket_of(1, 385, 20, 2048, one_turn=768) == Bucket(1, 768)
-    assert bucket_of(21, 1, 20, 2048) is None
-    assert bucket_of(1, 2049, 20, 2048) is None
-    assert Bucket(1, 100).num_blocks(16) == 7
-
-
-# --- buffers --------------------------------------------------------------------------------------------
-
-
-def test_a_batch_is_laid_out_with_padding() -> None:
-    buffers = StateBuffers(Bucket(8, 64), 16, torch.device("cpu"), VOCAB_SIZE)
-    bucket = Bucket(4, 32)
-    tables = torch.tensor([[5, 6, 7], [8, 9, 10]], dtype=torch.int32)
-    buffers.upload(bucket, Batch([11, 12], [30, 3], tables), 9)
-    state = buffers.state(bucket)
-    state.check()
-    assert state.step.tolist() == [9]
-    assert state.token_ids.tolist() == [11, 12, 0, 0]
-    assert state.positions.tolist() == [30, 3, -1, -1]
-    assert state.seq_lens.tolist() == [31, 4, 0, 0]
-    assert state.block_tables[:2].tolist() == [[5, 6], [8, 9]]
-    buffers.extend_tables(bucket, [(1, 1, [8, 2, 7])])
-    buffers.upload_tables(bucket)
-    assert state.block_tables[:2].tolist() == [[5, 6], [8, 2]]
-    assert state.positions.tolist() == [30, 3, -1, -1]
-    buffers.extend_tables(bucket, [(1, 1, [4, 3, 7])])
-    buffers.upload_places(bucket, [31, -1])
-    assert state.block_tables[:2].tolist() == [[5, 6], [8, 3]]
-    assert state.token_ids.tolist() == [11, 12, 0, 0]
-    assert state.positions.tolist() == [31, -1, -1, -1]
-    assert state.seq_lens.tolist() == [32, 0, 0, 0]
-
-
-def test_padding_draws_nothing_and_counts_nothing() -> None:
-    buffers, bucket = StateBuffers(Bucket(4, 64), 16, torch.device("cpu"), VOCAB_SIZE), Bucket(4, 64)
-    tables = torch.zeros((1, 1), dtype=torch.int32)
-    for batch in (no_rows(), Batch([1], [0], tables, sampling=pack_rows([SampleRow(counts_row=0)]))):
-        buffers.upload(bucket, batch, 1)
-        rows = unpack_rows(buffers.sampling(bucket))[len(batch.positions) :]
-        assert [(row.scale, row.counts_row) for row in rows] == [(0.0, -1)] * len(rows)
-        assert len(rows) == 4 - len(batch.positions)
-
-
-def test_tokens_of_the_last_steps_are_kept() -> None:
-    buffers = StateBuffers(Bucket(4, 64), 16, torch.device("cpu"), VOCAB_SIZE)
-    state = buffers.state(Bucket(2, 64))
-    buffers.upload(Bucket(2, 64), Batch([1, 2], [0, 0], torch.zeros((2, 1), dtype=torch.int32)), HISTORY_LEN - 1)
-    state.advance(torch.tensor([5, 6], dtype=torch.int32))
-    state.advance(torch.tensor([7, 8], dtype=torch.int32))
-    assert buffers.tokens(Bucket(2, 64), HISTORY_LEN - 1) == [5, 6]
-    assert buffers.tokens(Bucket(2, 64), HISTORY_LEN) == [7, 8]
-    assert state.positions.tolist() == [2, 2]
-
-
-# --- engines --------------------------------------------------------------------------------------------
 
 
 PENALISED: list[dict[str, Any]] = [
@@ -169,7 +92,6 @@ def test_chats_that_come_and_go_get_the_same_tokens(family: str, preemption_mode
         runners.append(runner)
     assert replies[0] == replies[1]
     decodes = runners[1].decodes
-    assert decodes is not None
     assert decodes.num_replays > 200
     assert decodes.num_ahead > 20
 
@@ -186,7 +108,6 @@ def test_penalties_go_by_the_tokens_of_each_chat_however_they_come_and_go(family
         assert core.scheduler.num_preemptions > 0
     assert replies[0] == replies[1]
     assert len({tuple(tokens) for _, tokens in replies[0]}) > 10
-    assert runner.decodes is not None
     assert runner.decodes.num_ahead > 20
 
 
@@ -207,7 +128,6 @@ def test_drawn_tokens_are_the_same_too(penalty: float, family: str, device: str)
             core.step()
         replies.append([sequence.token_ids for sequence in core.sequences.values()])
     assert replies[0] == replies[1]
-    assert runner.decodes is not None
     assert runner.decodes.num_ahead > 30
 
 
@@ -228,7 +148,6 @@ def test_many_chats_get_the_same_tokens(family: str, device: str) -> None:
                 core.step()
             replies.append([sequence.token_ids for sequence in core.sequences.values()])
         assert replies[0] == replies[1]
-        assert runner.decodes is not None
         assert runner.decodes.num_ahead > 3
 
 
@@ -236,13 +155,13 @@ def test_many_chats_get_the_same_tokens(family: str, device: str) -> None:
 def test_of_a_run_only_the_first_batches_are_compared_with_what_was_begun(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def seen_by(step: RunningStep, parts: list[ScheduledSequence]) -> RunningStep | None:
+    def for_batch(step: RunningStep, parts: list[ScheduledSequence]) -> RunningStep | None:
         compared.append(len(parts))
         return compare(step, parts)
 
     compared: list[int] = []
-    compare = RunningStep.seen_by
-    monkeypatch.setattr(RunningStep, "seen_by", seen_by)
+    compare = RunningStep.for_batch
+    monkeypatch.setattr(RunningStep, "for_batch", for_batch)
     model = tiny_model("opt", device, torch.float32)
     replies = []
     for captured in (False, True):
@@ -254,7 +173,6 @@ def test_of_a_run_only_the_first_batches_are_compared_with_what_was_begun(
             core.step()
         replies.append([sequence.token_ids for sequence in core.sequences.values()])
     assert replies[0] == replies[1]
-    assert runner.decodes is not None
     assert runner.decodes.num_ahead == 38  # all of 39 decodes but the first
     assert compared == [40]
 
@@ -262,7 +180,6 @@ def test_of_a_run_only_the_first_batches_are_compared_with_what_was_begun(
 def test_a_batch_that_is_asked_for_again_is_not_answered_with_the_next_one() -> None:
     runner = make_runner(tiny_model("opt", "cpu", torch.float32), 80, captured=True)
     decodes, run = runner.decodes, DecodeRun(room=20)
-    assert decodes is not None
     sequences = prefilled(runner, [30, 40])
     answers = []
     for _ in range(2):
@@ -300,7 +217,6 @@ def test_what_cannot_be_captured_runs_as_before(
 def test_batches_of_another_kind_are_left_to_others() -> None:
     runner = make_runner(tiny_model("opt", "cpu", torch.float16), 80, captured=True)
     decodes = runner.decodes
-    assert decodes is not None
     first, second = prefilled(runner, [300, 300])
     single = one_token_each([first, second])
     chunk = ScheduledSequence(first, len(first) - 2, 2, True)
@@ -309,45 +225,10 @@ def test_batches_of_another_kind_are_left_to_others() -> None:
     assert decodes.begin(SchedulerOutput(0, one_token_each([first] * 21), [], 21)) is None
 
 
-@pytest.mark.parametrize(("factor", "is_kept"), [(1, True), (-1, False)])
-def test_a_captured_step_that_is_off_is_not_used(
-    factor: int, is_kept: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    compute = LibraryStep.__call__
-    monkeypatch.setattr(LibraryStep, "__call__", lambda step: factor * compute(step))
-    runner = make_runner(tiny_model("llama", "cpu", torch.float32), 4, captured=True)
-    keep_if_right(runner, VOCAB_SIZE)
-    assert (runner.decodes is not None) == is_kept
-    assert ("a captured one is off by 2" in caplog.text) == (not is_kept)
-
-
-def test_prefills_beside_decodes_come_back_in_order() -> None:
-    class Decodes:
-        def begin(self, batch: SchedulerOutput, *, goes_on: bool) -> SchedulerOutput:
-            asked.append((len(batch.scheduled), len(batch.block_ops), goes_on))
-            return batch
-
-        def finish(self, begun: SchedulerOutput) -> ModelRunnerOutput:
-            return ModelRunnerOutput([[10 + part.sequence.seq_id] for part in begun.scheduled], 1.0, 2.0)
-
-    def others(batch: SchedulerOutput) -> ModelRunnerOutput:
-        asked.append((len(batch.scheduled), len(batch.block_ops), batch.num_tokens))
-        return ModelRunnerOutput([[20 + part.sequence.seq_id] for part in batch.scheduled], 0.5, 0.25)
-
-    asked: list[tuple[int, int, int]] = []
-    chunk = ScheduledSequence(Sequence(1), 0, 5, False)
-    single = [decoding(0, 5, [1]), decoding(2, 9, [2])]
-    batch = SchedulerOutput(1, [single[0], chunk, single[1]], [BlockOp("copy", 1, 2)], 7)
-    output = execute_mixed(Decodes(), batch, others)  # type: ignore[arg-type]
-    assert output.token_ids == [[10], [21], [12]]
-    assert (output.copy_seconds, output.forward_seconds) == (1.5, 2.25)
-    assert asked == [(2, 1, True), (1, 0, 5)]
-
-
 # --- fused kernels --------------------------------------------------------------------------------------
 
 
-def prefilled(runner: NativeModelRunner, lens: list[int]) -> list[Sequence]:
+def prefilled(runner: ModelRunner, lens: list[int]) -> list[Sequence]:
     sequences, next_block = [], 0
     source = random.Random(5)
     for seq_id, length in enumerate(lens):
@@ -404,7 +285,6 @@ def test_logits_of_captured_steps(
     plain, captured = (make_runner(model, 800, captured=flag, max_num_seqs=64) for flag in (False, True))
     sequences, others = prefilled(plain, lens), prefilled(captured, lens)
     decodes = captured.decodes
-    assert decodes is not None
     for _ in range(20):
         parts = one_token_each(sequences)
         logits = plain.forward(flatten(parts, BLOCK_SIZE, plain.device))
@@ -436,7 +316,6 @@ def test_steps_without_logits_choose_the_same_tokens(
         monkeypatch.setattr(which_step, "DECODES", tuple(some))
         runner = make_runner(model, 800, captured=True, max_num_seqs=64)
         sequences, decodes = prefilled(runner, [100, 30][:num_seqs]), runner.decodes
-        assert decodes is not None
         for _ in range(30):
             begun = decodes.begin(SchedulerOutput(0, one_token_each(sequences), [], num_seqs))
             assert begun is not None
@@ -451,6 +330,5 @@ def test_steps_without_logits_choose_the_same_tokens(
 @pytest.mark.gpu
 def test_captured_before_there_are_any() -> None:
     runner = make_runner(tiny_model("opt", "cuda", torch.float16), 40, captured=True)
-    assert runner.decodes is not None
     assert runner.decodes.prepare(1, 1)
     assert isinstance(runner.decodes, DecodeSteps)

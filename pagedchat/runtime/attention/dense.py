@@ -1,44 +1,11 @@
-"""What a model says without any cache: the whole text in one forward pass, each token attending to those before it.
+"""Attention without any cache: a whole text in one forward pass, each token attending to those before it.
 
-The paged attention is held against this.
+What the paged attention is held against.
 """
-
-from typing import Any
 
 import torch
 
-from pagedchat.models.native_model import NativeModel
 from pagedchat.ops.attention.dense_attention import dense_attention
-from pagedchat.runtime.attention.interface import ATTENTION_NAME
-
-
-@torch.inference_mode()
-def own_logits(model: torch.nn.Module, token_ids: list[int], device: torch.device) -> torch.Tensor:
-    """Logits after the last token: `[vocab_size]`, float32.
-
-    Args:
-        model: of our own modules, or of transformers with our attention.
-        token_ids: the text.
-        device: where the model is.
-    """
-    ids = torch.tensor(token_ids, device=device)
-    return (_native(model, ids) if isinstance(model, NativeModel) else _transformers(model, ids)).float()
-
-
-def _native(model: NativeModel, ids: torch.Tensor) -> torch.Tensor:
-    positions = torch.arange(len(ids), device=ids.device)
-    logits: torch.Tensor = model(ids, positions, DenseAttention(), positions[-1:])
-    return logits[0]
-
-
-def _transformers(model: Any, ids: torch.Tensor) -> torch.Tensor:
-    """Through the attention that the model brings."""
-    model.set_attn_implementation("eager")
-    try:
-        logits: torch.Tensor = model(input_ids=ids[None], use_cache=False).logits[0, -1]
-        return logits
-    finally:
-        model.set_attn_implementation(ATTENTION_NAME)
 
 
 class DenseAttention:

@@ -6,8 +6,8 @@ import torch
 from pagedchat.jit import launch
 from pagedchat.jit.builder import KernelBuilder
 from pagedchat.jit.launch import KernelStore
-from pagedchat.runtime.step.native_runner import NativeModelRunner
-from tests.runtime.graphs.case import MAX_NUM_SEQS, MODEL_LEN, make_runner, tiny_model
+from pagedchat.runtime.graphs.captured_runner import CapturedRunner
+from tests.runtime.graphs.case import make_runner, tiny_model
 
 
 @pytest.fixture
@@ -19,13 +19,11 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> KernelStore:
     return store
 
 
-def missed(fresh: KernelStore, monkeypatch: pytest.MonkeyPatch, runner: NativeModelRunner) -> list[str]:
+def missed(fresh: KernelStore, monkeypatch: pytest.MonkeyPatch, runner: CapturedRunner) -> list[str]:
     """Variants that are asked for when all steps are captured, and that nobody built ahead."""
     ahead: set[object] = set()
     build = KernelBuilder.build
-    monkeypatch.setattr(
-        "pagedchat.runtime.graphs.kernels_ahead.build_ahead", lambda wanted, _index: ahead.update(wanted)
-    )
+    monkeypatch.setattr("pagedchat.runtime.graphs.capture.build_ahead", lambda wanted, _index: ahead.update(wanted))
     asked: list[object] = []
 
     def noting(self: KernelBuilder, variant: object, architecture: str) -> object:
@@ -33,7 +31,6 @@ def missed(fresh: KernelStore, monkeypatch: pytest.MonkeyPatch, runner: NativeMo
         return build(self, variant, architecture)  # type: ignore[arg-type]
 
     monkeypatch.setattr(KernelBuilder, "build", noting)
-    assert runner.decodes is not None
     assert runner.prefills is not None
     for num_seqs in (1, 2, 4, 12, 20):
         runner.decodes.build_ahead(num_seqs, 100)
@@ -52,12 +49,10 @@ def missed(fresh: KernelStore, monkeypatch: pytest.MonkeyPatch, runner: NativeMo
 @pytest.mark.parametrize("family", ["opt", "llama", "gelu"])
 def test_what_is_captured_was_built_ahead(fresh: KernelStore, monkeypatch: pytest.MonkeyPatch, family: str) -> None:
     model = tiny_model(family, "cuda", torch.float16)
-    runner = make_runner(model, 200, captured=False)
-    runner.capture_decodes(MAX_NUM_SEQS, MODEL_LEN, 2048)
+    runner = make_runner(model, 200, captured=True, max_num_tokens=2048)
     assert missed(fresh, monkeypatch, runner) == []
 
 
 def test_without_kernels_nothing_is_built_ahead() -> None:
     runner = make_runner(tiny_model("opt", "cpu", torch.float32), 20, captured=True)
-    assert runner.decodes is not None
     assert runner.decodes.build_ahead(1, 100) is None

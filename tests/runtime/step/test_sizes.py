@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from pagedchat.runtime.loading.token_budget import default_token_budget, gpu_batch_tokens, gpu_stream_tokens
+from pagedchat.runtime.step.sizes import default_token_budget, gpu_batch_tokens, gpu_stream_tokens
 
 CPU = torch.device("cpu")
 

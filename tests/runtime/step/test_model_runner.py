@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from pagedchat.config import CacheConfig, EngineConfig, ModelConfig
+from pagedchat.engine.output import ModelRunner
 from pagedchat.runtime.loading.build import load_model
-from pagedchat.runtime.step.model_runner import TorchModelRunner
 from tests.backends import Setup, kernels_on_cpu, setups
 from tests.helpers_models import make_checkpoint, reference_replies
 from tests.runtime.drive import Driver
@@ -33,25 +33,24 @@ def expected(checkpoint: Path) -> list[list[int]]:
 
 
 @pytest.fixture(scope="module")
-def runner(checkpoint: Path, setup: Setup) -> TorchModelRunner:
+def runner(checkpoint: Path, setup: Setup) -> ModelRunner:
     model = ModelConfig(model=str(checkpoint), skip_tokenizer_init=True, dtype="float32", **setup.arguments)
     cache = CacheConfig(block_size=setup.block_size, num_blocks=80, swap_space=1 << 20)
     with kernels_on_cpu():
         loaded = load_model(EngineConfig(model=model, cache=cache))
     assert loaded.info.attention_backend == setup.backend
-    assert isinstance(loaded.runner, TorchModelRunner)
     return loaded.runner
 
 
 @pytest.mark.parametrize("chunk", [1000, 16, 7, 5])
-def test_together_in_chunks(runner: TorchModelRunner, expected: list[list[int]], chunk: int) -> None:
+def test_together_in_chunks(runner: ModelRunner, expected: list[list[int]], chunk: int) -> None:
     driver = Driver(runner, chunk)
     for prompt in PROMPTS:
         driver.add(prompt)
     assert driver.run(NUM_TOKENS) == expected
 
 
-def test_prompts_that_come_while_others_decode(runner: TorchModelRunner, expected: list[list[int]]) -> None:
+def test_prompts_that_come_while_others_decode(runner: ModelRunner, expected: list[list[int]]) -> None:
     driver = Driver(runner, chunk=9)
     waiting = list(PROMPTS)
     while waiting or driver.step(NUM_TOKENS):
@@ -62,7 +61,7 @@ def test_prompts_that_come_while_others_decode(runner: TorchModelRunner, expecte
     assert [seq.output_token_ids for seq in driver.sequences] == expected
 
 
-def test_blocks_that_move_between_steps(runner: TorchModelRunner, expected: list[list[int]]) -> None:
+def test_blocks_that_move_between_steps(runner: ModelRunner, expected: list[list[int]]) -> None:
     driver = Driver(runner, chunk=10)
     for prompt in PROMPTS:
         driver.add(prompt)

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from pagedchat.errors import ModelError
-from pagedchat.runtime.attention.interface import attention_forward
+from pagedchat.runtime.attention.transformers_attention import attention_forward
 
 
 @pytest.mark.parametrize(

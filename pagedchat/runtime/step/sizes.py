@@ -1,6 +1,10 @@
-"""How many tokens a step holds if the user does not say: enough to keep the device busy, and not so many that those
-who read a reply wait for the prompt of another. Arithmetic on sizes.
+"""What a step holds at most, and how many tokens that is if the user does not say.
+
+Enough to keep the device busy, and not so many that those who read a reply wait for the prompt of another.
+Arithmetic on sizes.
 """
+
+from typing import NamedTuple
 
 import torch
 
@@ -16,6 +20,16 @@ LEAST_BYTES = 16 << 30
 """Of a GPU's memory, below which a step of so many tokens takes too much of what the cache could have."""
 _STEP_OPERATIONS = 1e11
 """Floating-point operations that a multiprocessor does in about a tenth of a second, a modest one."""
+
+
+class StepSizes(NamedTuple):
+    """What a step has at most."""
+
+    num_tokens: int
+    """Of all sequences together."""
+    num_seqs: int
+    model_len: int
+    """Tokens of a sequence."""
 
 
 def default_token_budget(device: torch.device, num_parameters: int, *, streams: bool) -> int:

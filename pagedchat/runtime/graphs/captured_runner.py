@@ -1,0 +1,128 @@
+"""The runner on a GPU: captured steps run the decodes and prefills that they can, both kinds queued before
+either is waited for; an eager runner runs everything else.
+
+Knows neither graphs nor buffers.
+"""
+
+from collections.abc import Iterator
+
+import torch
+
+from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
+from pagedchat.runtime.graphs.decode.ahead import RunningStep
+from pagedchat.runtime.graphs.decode.decode_steps import BegunDecodes, DecodeSteps
+from pagedchat.runtime.graphs.prefill.prefill_steps import BegunPrefill, PrefillSteps
+
+_Output = tuple[list[ScheduledSequence], ModelRunnerOutput]
+"""A part of a batch, with all of its decodes or all of its chunks, and what came back for it."""
+
+
+class CapturedRunner:
+    """The engine's `ModelRunner` over another one and captured steps, all of them over the same cache.
+
+    Args:
+        eager: runs everything else.
+        decodes: runs single tokens, if it can.
+        prefills: runs chunks of prompts, if it can; None: `eager` runs them all.
+    """
+
+    def __init__(self, eager: ModelRunner, decodes: DecodeSteps, prefills: PrefillSteps | None = None) -> None:
+        self.eager = eager
+        self.decodes = decodes
+        self.prefills = prefills
+
+    @torch.inference_mode()
+    def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
+        """See `engine.output.ModelRunner`.
+
+        No sequence of a step reads what another writes in it, so that parts may run one after the other.
+        """
+        if batch.run is None:
+            return self._execute_mixed(batch)
+        decoding = self.decodes.begin(batch)  # there is nothing but decodes
+        if decoding is None:
+            return self.eager.execute(batch)
+        batch.meanwhile()
+        return self.decodes.finish(decoding)
+
+    def prepare_prefill(self) -> bool:
+        """Capture one more graph for prompts, while no step is under way; a matter of some ten milliseconds.
+
+        Returns:
+            Whether there may be more to capture.
+        """
+        return self.prefills is not None and self.prefills.prepare_one_more()
+
+    def _execute_mixed(self, batch: SchedulerOutput) -> ModelRunnerOutput:
+        single = [part for part in batch.scheduled if _is_decode(part)]
+        chunks = [part for part in batch.scheduled if not _is_decode(part)]
+        decoding = self._begin_decodes(batch, single, chunks)
+        prefilling = self._begin_prefills(batch, chunks, first=decoding is None)
+        if decoding is None and prefilling is None:
+            return self.eager.execute(batch)
+        replies = self._begin_replies(prefilling) if prefilling is not None and not single else None
+        outputs: list[_Output] = []
+        left = ([] if decoding else single) + ([] if prefilling else chunks)
+        if left:  # while the device is busy with the rest
+            outputs.append((left, self.eager.execute(_part_of(batch, left))))
+        batch.meanwhile()
+        if decoding is not None:
+            outputs.append((single, self.decodes.finish(decoding)))
+        if self.prefills is not None and prefilling is not None:
+            outputs.append((chunks, self.prefills.finish(prefilling)))
+            if replies is not None:
+                replies.token_ids = [token for tokens in outputs[-1][1].token_ids for token in tokens]
+        return outputs[0][1] if len(outputs) == 1 else _merge(batch, outputs)
+
+    def _begin_decodes(
+        self, batch: SchedulerOutput, single: list[ScheduledSequence], chunks: list[ScheduledSequence]
+    ) -> BegunDecodes | None:
+        if not single:
+            return None
+        # Whoever comes to the end of the prompt joins the decodes: what was begun ahead would lack its row.
+        goes_on = not any(part.samples for part in chunks)
+        return self.decodes.begin(_part_of(batch, single, first=True), goes_on=goes_on)
+
+    def _begin_prefills(
+        self, batch: SchedulerOutput, chunks: list[ScheduledSequence], *, first: bool
+    ) -> BegunPrefill | None:
+        if not chunks or self.prefills is None:
+            return None
+        return self.prefills.begin(_part_of(batch, chunks, first=first))
+
+    def _begin_replies(self, prompts: BegunPrefill) -> RunningStep | None:
+        """Have the first decodes follow the prompts at once: nobody else decodes, and the device has the tokens."""
+        if self.prefills is None or not prompts.sampled:
+            return None
+        return self.decodes.begin_replies(
+            [part.sequence for part in prompts.sampled], self.prefills.chosen_by(prompts)
+        )
+
+
+def _is_decode(part: ScheduledSequence) -> bool:
+    return part.num_tokens == 1 and part.samples
+
+
+def _part_of(batch: SchedulerOutput, parts: list[ScheduledSequence], *, first: bool = False) -> SchedulerOutput:
+    """Block moves come with the first part: they precede all."""
+    if len(parts) == len(batch.scheduled):
+        return batch
+    num_tokens = sum([part.num_tokens for part in parts])
+    return SchedulerOutput(batch.step, parts, batch.block_ops if first else [], num_tokens)
+
+
+def _merge(batch: SchedulerOutput, outputs: list[_Output]) -> ModelRunnerOutput:
+    """The outputs of the parts as one."""
+    tokens: dict[bool, Iterator[list[int]]] = {}
+    for parts, output in outputs:
+        remaining = iter(output.token_ids)
+        tokens.update({_is_decode(part): remaining for part in parts})
+    each = [output for _, output in outputs]
+    return ModelRunnerOutput(
+        [next(tokens[_is_decode(part)]) for part in batch.scheduled],
+        sum([output.copy_seconds for output in each]),
+        sum([output.forward_seconds for output in each]),
+        sum([output.sample_seconds for output in each]),
+        sum([output.launch_seconds for output in each]),
+        sum([output.attention_seconds for output in each]),
+    )

@@ -1,0 +1,40 @@
+"""What loading hands over: all that an engine is built from. Light to import."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pagedchat.engine.limits import EngineLimits
+from pagedchat.engine.output import ModelRunner
+from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.events import EngineReady, LoadProgress
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+Progress = Callable[[LoadProgress], None]
+
+
+def nothing_more() -> bool:
+    """Nothing is to be prepared."""
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModel:
+    """All that an engine is built from."""
+
+    runner: ModelRunner
+    limits: EngineLimits
+    info: EngineReady
+    tokenizer: "Tokenizer | None"
+    """None with `skip_tokenizer_init`."""
+    chat_template: str | None
+    """The checkpoint's own, in Jinja; None for a base model."""
+    special_tokens: dict[str, str]
+    """`{"bos_token": "<s>", ...}`, for the template."""
+    sampling_defaults: SamplingParams
+    """From the model's generation_config.json."""
+    prepare_more: Callable[[], bool] = nothing_more
+    """For times without requests: makes ready one more thing that later ones may use, in a tenth of a second or so,
+    and says whether there is another. Not to be called during a step."""

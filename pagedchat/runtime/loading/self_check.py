@@ -1,0 +1,183 @@
+"""A runner held against its model without any cache, on each road that it has, before the first request.
+
+There are three: the eager one, captured decodes and captured prefills. Each runs a short text in pieces; what
+it says of the text's last token must be what the model says of the whole text in one forward pass. The eager
+road is what makes "any model of transformers" safe to say: a model that keeps state outside the KV cache, or
+looks at its text in a way that the paged attention does not know of, gives other logits and is refused.
+Captured steps compute the same numbers with other kernels; on a GPU where they did not, nobody should find out
+from the model's answers, and so the engine goes on without them.
+
+Knows neither graphs nor kernels: steps come from others, ready to run.
+"""
+
+import logging
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pagedchat.engine.output import ScheduledSequence, SchedulerOutput
+from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.engine.sequence import Sequence
+from pagedchat.errors import ModelError
+from pagedchat.models.native_model import NativeModel
+from pagedchat.runtime.attention.dense import DenseAttention
+from pagedchat.runtime.attention.transformers_attention import ATTENTION_NAME
+from pagedchat.runtime.step.batch_inputs import flatten
+from pagedchat.runtime.step.model_runner import TorchModelRunner
+
+if TYPE_CHECKING:  # only a GPU has any use for them
+    from pagedchat.runtime.graphs.decode.decode_steps import DecodeSteps
+    from pagedchat.runtime.graphs.prefill.prefill_steps import PrefillSteps
+
+log = logging.getLogger(__name__)
+
+_TOLERANCE = {torch.float64: 1e-2, torch.float32: 1e-2, torch.bfloat16: 0.25, torch.float16: 0.25}
+"""Relative error of the logits, by their type. What is wrong is off by about 1; rounding stays far below these."""
+
+_SHORT, _LONG = 7, 40
+"""Tokens of the texts: for the eager road and for decodes, and for prefills, in two chunks of a common size."""
+_GREEDY, _DRAWN = SamplingParams(temperature=0), SamplingParams(temperature=1.0)
+
+
+class SelfCheck:
+    """The check of one runner.
+
+    Args:
+        name: of the model, for the message.
+        runner: with a cache whose contents do not matter; captured steps read the same one.
+        vocab_size: token ids are below it.
+    """
+
+    def __init__(self, name: str, runner: TorchModelRunner, vocab_size: int) -> None:
+        self._name = name
+        self._runner = runner
+        self._vocab_size = vocab_size
+        self._block_size = runner.backend.shape.block_size
+        self._expected: dict[int, torch.Tensor] = {}
+
+    def refuse_if_wrong(self) -> None:
+        """The eager road, without which there is no other.
+
+        Raises:
+            ModelError: the logits differ.
+        """
+        text = self._text(_SHORT)
+        length = len(text)
+        cuts = sorted({0, length // 2, max(length - 1, 0), length})
+        for start, end in pairwise(cuts):
+            logits = self._forward(text, start, end)
+        error = self._error(text, logits)
+        if not error <= _TOLERANCE[logits.dtype]:
+            raise ModelError(
+                f"{self._name} gives other results with the paged cache than without (off by {error:.2g}).",
+                "Its attention is not one that pagedchat knows; choose another model.",
+            )
+
+    @torch.inference_mode()
+    def allows_decodes(self, decodes: "DecodeSteps") -> bool:
+        """Whether captured decodes are right, as far as there are any; if they are not, the log says so."""
+        text = self._text(_SHORT)
+        last = _chunk(text, len(text) - 1, len(text))
+        if last.start == 0:
+            return True
+        self._forward(text, 0, last.start)
+        likely = _decode(decodes, last)
+        # A step that chooses the most likely token may have made no logits.
+        text.sampling_params = _DRAWN
+        if likely is None or _decode(decodes, last) is None:
+            return True
+        logits = decodes.last_logits[:1].clone()
+        return self._is_right("Steps", max(self._error(text, logits), _shortfall(logits[0], likely)), logits.dtype)
+
+    @torch.inference_mode()
+    def allows_prefills(self, prefills: "PrefillSteps") -> bool:
+        """Whether captured prefills are right, as far as there are any; if they are not, the log says so."""
+        text = self._text(_LONG)
+        middle = _LONG // 2
+        if len(text) <= middle:
+            return True
+        for start, end in ((0, middle), (middle, len(text))):
+            begun = prefills.begin(_batch_of(_chunk(text, start, end)))
+            if begun is None:
+                return True
+            prefills.finish(begun)
+        logits = prefills.logits[:1].clone()
+        return self._is_right("Prefills", self._error(text, logits), logits.dtype)
+
+    def _is_right(self, what: str, error: float, dtype: torch.dtype) -> bool:
+        if error <= _TOLERANCE[dtype]:
+            return True
+        log.warning("%s are not captured, since a captured one is off by %.2g.", what, error)
+        return False
+
+    def _text(self, length: int) -> Sequence:
+        """A sequence of so many tokens, or as many as the cache holds, in its first blocks, the last one first."""
+        length = min(length, self._runner.backend.num_blocks * self._block_size)
+        text = Sequence(0)
+        text.token_ids = [(i * 7919 + 11) % self._vocab_size for i in range(length)]
+        text.block_table = list(reversed(range(-(-length // self._block_size))))
+        text.sampling_params, text.stop_length = _GREEDY, length + 1
+        return text
+
+    def _forward(self, text: Sequence, start: int, end: int) -> torch.Tensor:
+        """Logits after the last token of a chunk, on the eager road: `[1, vocab_size]`."""
+        chunk = ScheduledSequence(text, start, end - start, True)
+        return self._runner.forward(flatten([chunk], self._block_size, self._runner.device))
+
+    def _error(self, text: Sequence, logits: torch.Tensor) -> float:
+        """Of the logits after the text, `[1, vocab_size]`, relative to the model's own; NaN where there is one."""
+        length = len(text)
+        if length not in self._expected:
+            self._expected[length] = logits_without_cache(self._runner.model, text.token_ids, self._runner.device)
+        expected = self._expected[length]
+        return float((logits[0].float() - expected).norm() / expected.norm().clamp_min(1e-9))
+
+
+@torch.inference_mode()
+def logits_without_cache(model: torch.nn.Module, token_ids: list[int], device: torch.device) -> torch.Tensor:
+    """What a model says after the last token of a text: `[vocab_size]`, float32.
+
+    Args:
+        model: of our own modules, or of transformers with our attention.
+        token_ids: the text.
+        device: where the model is.
+    """
+    ids = torch.tensor(token_ids, device=device)
+    return (_native(model, ids) if isinstance(model, NativeModel) else _transformers(model, ids)).float()
+
+
+def _native(model: NativeModel, ids: torch.Tensor) -> torch.Tensor:
+    positions = torch.arange(len(ids), device=ids.device)
+    logits: torch.Tensor = model(ids, positions, DenseAttention(), positions[-1:])
+    return logits[0]
+
+
+def _transformers(model: Any, ids: torch.Tensor) -> torch.Tensor:
+    """Through the attention that the model brings."""
+    model.set_attn_implementation("eager")
+    try:
+        logits: torch.Tensor = model(input_ids=ids[None], use_cache=False).logits[0, -1]
+        return logits
+    finally:
+        model.set_attn_implementation(ATTENTION_NAME)
+
+
+def _chunk(text: Sequence, start: int, end: int) -> ScheduledSequence:
+    return ScheduledSequence(text, start, end - start, end == len(text))
+
+
+def _batch_of(chunk: ScheduledSequence) -> SchedulerOutput:
+    return SchedulerOutput(0, [chunk], [], chunk.num_tokens)
+
+
+def _decode(decodes: "DecodeSteps", last: ScheduledSequence) -> int | None:
+    """The token that follows; None if the step is not captured."""
+    begun = decodes.begin(_batch_of(last), goes_on=False)
+    return None if begun is None else decodes.finish(begun).token_ids[0][0]
+
+
+def _shortfall(logits: torch.Tensor, token_id: int) -> float:
+    """How far the token's logit is below the highest of `[vocab_size]`, relative to it."""
+    highest = logits.float().max()
+    return float((highest - logits[token_id].float()) / highest.abs().clamp_min(1e-9))

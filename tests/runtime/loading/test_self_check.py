@@ -1,0 +1,116 @@
+import pytest
+import torch
+
+from pagedchat.config import CacheConfig, EngineConfig, ModelConfig
+from pagedchat.engine.output import ModelRunnerOutput
+from pagedchat.errors import ModelError
+from pagedchat.models.native_model import NativeModel
+from pagedchat.runtime.graphs.captured_runner import CapturedRunner
+from pagedchat.runtime.graphs.decode.decode_steps import BegunDecodes, DecodeSteps
+from pagedchat.runtime.graphs.decode.library_step import LibraryStep
+from pagedchat.runtime.graphs.prefill.step import PrefillStep
+from pagedchat.runtime.loading.build import load_model
+from pagedchat.runtime.loading.self_check import SelfCheck
+from pagedchat.runtime.step.model_runner import TorchModelRunner
+from tests.helpers_models import VOCAB_SIZE, make_checkpoint
+from tests.runtime.drive import eager_of
+from tests.runtime.graphs.case import make_runner, tiny_model
+
+
+@pytest.fixture(scope="module", params=["native", "transformers"])
+def runner(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TorchModelRunner:
+    folder = make_checkpoint(tmp_path_factory.mktemp("model"), "mistral")
+    model = ModelConfig(model=str(folder), skip_tokenizer_init=True, device="cpu", implementation=request.param)
+    loaded = load_model(EngineConfig(model=model, cache=CacheConfig(num_blocks=4, block_size=4))).runner
+    assert isinstance(loaded, TorchModelRunner)
+    return loaded
+
+
+def test_good_model_passes_and_keeps_our_attention(runner: TorchModelRunner) -> None:
+    SelfCheck("tiny", runner, VOCAB_SIZE).refuse_if_wrong()
+    if not isinstance(runner.model, NativeModel):
+        assert runner.model.config._attn_implementation == "pagedchat"
+
+
+@pytest.mark.parametrize("what", ["scale", "window", "cache", "state"])
+def test_model_with_other_attention_is_refused(
+    runner: TorchModelRunner, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = runner.backend
+    if what == "scale":
+        attend = backend.attend
+        monkeypatch.setattr(backend, "attend", lambda *args, scale, **kw: attend(*args, scale=scale * 2, **kw))
+    elif what == "window":
+        attend = backend.attend
+        wide = {"sliding_window": None}
+        monkeypatch.setattr(backend, "attend", lambda *args, **kw: attend(*args, **kw | wide))
+    elif what == "cache":
+        monkeypatch.setattr(backend, "write", lambda *_: None)
+        backend.cache.zero_()
+    else:  # a layer that looks at the whole text of its forward pass, as recurrent ones do
+        native = isinstance(runner.model, NativeModel)
+        mlp = (runner.model if native else runner.model.model).layers[0].mlp
+        forward = mlp.forward
+        monkeypatch.setattr(mlp, "forward", lambda rows: forward(rows.cumsum(dim=-2)))
+    with pytest.raises(ModelError, match="tiny gives other results with the paged cache"):
+        SelfCheck("tiny", runner, VOCAB_SIZE).refuse_if_wrong()
+
+
+@pytest.mark.parametrize(("factor", "is_right"), [(1, True), (-1, False), (float("nan"), False)])
+def test_captured_decodes_that_are_off_are_found_out(
+    factor: float, is_right: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    compute = LibraryStep.__call__
+    monkeypatch.setattr(LibraryStep, "__call__", lambda step: factor * compute(step))
+    captured = tiny_captured_runner(num_blocks=4)
+    assert check_of(captured).allows_decodes(captured.decodes) == is_right
+    assert captured.decodes.num_replays == 2  # one chooses the most likely token, and one has logits for sure
+    told = [record.message for record in caplog.records]
+    assert told == (
+        [] if is_right else [f"Steps are not captured, since a captured one is off by {2 * abs(factor):.2g}."]
+    )
+
+
+def test_a_captured_decode_that_chooses_another_token_is_found_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    finish = DecodeSteps.finish
+
+    def choose_another(decodes: DecodeSteps, begun: BegunDecodes) -> ModelRunnerOutput:
+        output = finish(decodes, begun)
+        output.token_ids[0][0] = int(decodes.last_logits[0].argmin())
+        return output
+
+    monkeypatch.setattr(DecodeSteps, "finish", choose_another)
+    captured = tiny_captured_runner(num_blocks=4)
+    assert not check_of(captured).allows_decodes(captured.decodes)
+    assert "Steps are not captured" in caplog.text
+
+
+@pytest.mark.parametrize(("factor", "is_right"), [(1, True), (-1, False)])
+def test_captured_prefills_that_are_off_are_found_out(
+    factor: int, is_right: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    compute = PrefillStep.__call__
+    monkeypatch.setattr(PrefillStep, "__call__", lambda step: compute(step).mul_(factor))
+    captured = tiny_captured_runner(num_blocks=4)
+    assert captured.prefills is not None
+    assert check_of(captured).allows_prefills(captured.prefills) == is_right
+    assert captured.prefills.num_replays == 2
+    told = [record.message for record in caplog.records]
+    assert told == ([] if is_right else ["Prefills are not captured, since a captured one is off by 2."])
+
+
+def test_what_a_small_cache_has_no_room_for_is_not_tried() -> None:
+    captured = tiny_captured_runner(num_blocks=1)  # 16 tokens, no more than the first chunk of a prefill
+    assert captured.prefills is not None
+    assert check_of(captured).allows_prefills(captured.prefills)
+    assert captured.prefills.num_replays == 0
+
+
+def tiny_captured_runner(num_blocks: int) -> CapturedRunner:
+    return make_runner(tiny_model("llama", "cpu", torch.float32), num_blocks, captured=True, max_num_tokens=64)
+
+
+def check_of(runner: CapturedRunner) -> SelfCheck:
+    return SelfCheck("tiny", eager_of(runner), 304)
