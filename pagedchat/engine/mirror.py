@@ -139,9 +139,8 @@ class CacheMirror:
         start = seq.num_computed
         end = seq.num_computed = start + entry.num_prefill + entry.num_decode
         seq.token_ids += entry.token_ids
-        first, last = start // self.block_size, (end - 1) // self.block_size
-        touched, number = self.touched, self.num_reports
-        for block_id in seq.block_table[first : last + 1]:  # as `_touch` does
+        size, touched, number = self.block_size, self.touched, self.num_reports
+        for block_id in seq.block_table[start // size : (end - 1) // size + 1]:  # as `_touch` does
             touched.pop(block_id, None)
             touched[block_id] = number
 
