@@ -2,11 +2,13 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 HEAVY = ("torch", "transformers", "numpy", "cuda")
 SCREEN = ("textual", "rich")
+VIEW = Path(__file__).parents[1] / "pagedchat" / "view"
 
 CHAT = [
     "pagedchat.chat.conversation",
@@ -45,6 +47,15 @@ def loaded_after(statement: str, packages: tuple[str, ...]) -> list[str]:
 @pytest.mark.parametrize("module", WITHOUT_SCREEN)
 def test_module_loads_neither_torch_nor_the_screen(module: str) -> None:
     assert loaded_after(f"import {module}", (*HEAVY, *SCREEN)) == []
+
+
+def test_the_whole_view_loads_neither_torch_nor_textual_and_of_rich_only_the_widths_of_characters() -> None:
+    modules = sorted(
+        ".".join(path.relative_to(VIEW.parents[1]).with_suffix("").parts) for path in VIEW.rglob("*.py")
+    )
+    assert len(modules) > 40
+    statement = f"import {', '.join(modules)}"
+    assert loaded_after(statement, (*HEAVY, "textual", "rich.console", "rich.text", "rich.style")) == []
 
 
 def test_terminal_loads_no_torch() -> None:

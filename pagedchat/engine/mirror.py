@@ -5,7 +5,6 @@ asks the engine; a test holds it against the engine after every step of random w
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
 from functools import singledispatchmethod
 from typing import Literal
 
@@ -52,17 +51,27 @@ class CacheMirror:
         self.host_ref_counts = [0] * num_host_blocks
         self.sequences: dict[int, MirrorSequence] = {}
         self.touched: dict[int, int] = {}
-        """Block -> number of the report that last changed it or wrote into it."""
+        """Block -> number of the report that last changed it or wrote into it, the latest last."""
         self.num_reports = 0
         self.last: ev.StepReport | None = None
 
-    def apply(self, report: ev.StepReport, before: Callable[[ev.CacheEvent], None] | None = None) -> None:
-        """Fold one report in; `before` sees each event with the mirror as it stood when the event happened."""
-        self.num_reports += 1
+    def apply(self, report: ev.StepReport) -> None:
+        """Fold one report in."""
+        self.begin_report()
         for event in report.events:
-            if before is not None:
-                before(event)
-            _fold_of(type(event))(self, event)
+            self.apply_event(event)
+        self.end_report(report)
+
+    def begin_report(self) -> None:
+        """For somebody who looks between the events of a report: they follow, one by one, and then `end_report`."""
+        self.num_reports += 1
+
+    def apply_event(self, event: ev.CacheEvent) -> None:
+        """Fold the next event of the report that was begun."""
+        _FOLDS[type(event)](self, event)
+
+    def end_report(self, report: ev.StepReport) -> None:
+        """Fold in what the batch computed, after all events of the same report."""
         for entry in report.batch:
             self._fold_entry(entry)
         self.last = report
@@ -93,6 +102,15 @@ class CacheMirror:
             blocks.append(block_id)
         return blocks
 
+    def changed_since(self, number: int) -> set[int]:
+        """The blocks that reports after this one changed or wrote into. Costs a look at no others."""
+        changed: set[int] = set()
+        for block_id, last in reversed(self.touched.items()):
+            if last <= number:
+                break
+            changed.add(block_id)
+        return changed
+
     def fill(self, block_id: int) -> int:
         """Slots of the block that hold valid tokens."""
         if self.block_hashes[block_id] is not None:
@@ -112,9 +130,10 @@ class CacheMirror:
         start = seq.num_computed
         end = seq.num_computed = start + entry.num_prefill + entry.num_decode
         seq.token_ids += entry.token_ids
-        first, last = start // self.block_size, (end - 1) // self.block_size
-        for block_id in seq.block_table[first : last + 1]:
-            self.touched[block_id] = self.num_reports
+        size, touched, number = self.block_size, self.touched, self.num_reports
+        for block_id in seq.block_table[start // size : (end - 1) // size + 1]:  # as `_touch` does
+            touched.pop(block_id, None)
+            touched[block_id] = number
 
     @singledispatchmethod
     def _fold(self, event: ev.CacheEvent) -> None:
@@ -204,46 +223,46 @@ class CacheMirror:
         del self.cached_blocks[event.block_id]
         self._forget_contents(event.block_id)
         self.free_blocks.append(event.block_id)
-        self.touched[event.block_id] = self.num_reports
+        self._touch(event.block_id)
 
     @_fold.register
     def _(self, event: ev.BlockCached) -> None:
         self.block_hashes[event.block_id] = event.block_hash
         self.block_parents[event.block_id] = event.parent
         self.block_tokens[event.block_id] = self._tokens_in(event.block_id)
-        self.touched[event.block_id] = self.num_reports
+        self._touch(event.block_id)
 
     @_fold.register
     def _(self, event: ev.BlockUncached) -> None:
         self._forget_contents(event.block_id)
-        self.touched[event.block_id] = self.num_reports
+        self._touch(event.block_id)
 
     @_fold.register
     def _(self, event: ev.BlockPinned) -> None:
         self.pinned[event.block_id] = None
         self.cached_blocks.pop(event.block_id, None)
-        self.touched[event.block_id] = self.num_reports
+        self._touch(event.block_id)
 
     @_fold.register
     def _(self, event: ev.BlockUnpinned) -> None:
         del self.pinned[event.block_id]
         if not self.ref_counts[event.block_id]:
             self.cached_blocks[event.block_id] = None
-        self.touched[event.block_id] = self.num_reports
+        self._touch(event.block_id)
 
     @_fold.register
     def _(self, event: ev.BlocksWithheld) -> None:
         for block_id in event.block_ids:
             self._take(block_id)
             self.withheld[block_id] = None
-            self.touched[block_id] = self.num_reports
+            self._touch(block_id)
 
     @_fold.register
     def _(self, event: ev.BlocksReturned) -> None:
         for block_id in event.block_ids:
             del self.withheld[block_id]
             self.free_blocks.append(block_id)
-            self.touched[block_id] = self.num_reports
+            self._touch(block_id)
 
     @_fold.register
     def _(self, event: ev.PrefixMissed) -> None:
@@ -286,11 +305,16 @@ class CacheMirror:
         start = seq.block_table.index(block_id) * self.block_size
         return tuple(seq.token_ids[start : start + self.block_size])
 
+    def _touch(self, block_id: int) -> None:
+        """Also puts the block behind those that were touched before."""
+        self.touched.pop(block_id, None)
+        self.touched[block_id] = self.num_reports
+
     def _touch_end(self, seq: MirrorSequence) -> None:
         """The block in which the computed tokens end now holds fewer of them."""
         index = seq.num_computed // self.block_size
         if index < len(seq.block_table):
-            self.touched[seq.block_table[index]] = self.num_reports
+            self._touch(seq.block_table[index])
 
     def _append(self, seq: MirrorSequence, block_id: int) -> None:
         self._hold(seq, block_id)
@@ -301,7 +325,7 @@ class CacheMirror:
             self._take(block_id)
         self.ref_counts[block_id] += 1
         self.holders[block_id].append(seq.seq_id)
-        self.touched[block_id] = self.num_reports
+        self._touch(block_id)
 
     def _take(self, block_id: int) -> None:
         if block_id in self.cached_blocks:
@@ -316,7 +340,7 @@ class CacheMirror:
     def _release(self, seq: MirrorSequence, block_id: int) -> None:
         self.ref_counts[block_id] -= 1
         self.holders[block_id].remove(seq.seq_id)
-        self.touched[block_id] = self.num_reports
+        self._touch(block_id)
         if self.ref_counts[block_id]:
             return
         if block_id in self.pinned:
@@ -327,5 +351,5 @@ class CacheMirror:
             self.free_blocks.append(block_id)
 
 
-_fold_of = CacheMirror.__dict__["_fold"].dispatcher.dispatch
-"""The fold for a type of event. `self._fold(event)` is the same, but makes a new function at every call first."""
+_FOLDS = dict(CacheMirror.__dict__["_fold"].dispatcher.registry)
+"""The fold for each type of event. `self._fold(event)` is the same, but makes a new function at every call."""

@@ -6,7 +6,6 @@ at some earlier moment; the live one goes on being followed all the while.
 """
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from pagedchat.chat.sanitize import one_line
 from pagedchat.engine.mirror import CacheMirror
@@ -23,16 +22,10 @@ from pagedchat.events import (
     Steps,
     TokenTexts,
 )
+from pagedchat.view.past.time_travel import TimeTravel
 from pagedchat.view.sentences.event_lines import EventLine
-from pagedchat.view.state.engine import EngineState
+from pagedchat.view.state.engine import NO_ENGINE, EngineState
 from pagedchat.view.timeline.columns import StepColumns
-
-if TYPE_CHECKING:
-    from pagedchat.view.past.time_travel import TimeTravel
-
-_NO_COLUMNS = StepColumns()
-_NO_REPORTS: deque[StepReport] = deque()
-_NO_LINES: deque[EventLine] = deque()
 
 
 class EngineView:
@@ -105,9 +98,14 @@ class EngineView:
         self.past = None
 
     @property
-    def shown(self) -> EngineState | None:
-        """What the widgets draw."""
-        return self.past or self.live
+    def present(self) -> EngineState:
+        """The engine now; an empty state while there is none."""
+        return self.live or NO_ENGINE
+
+    @property
+    def shown(self) -> EngineState:
+        """What the widgets draw: past or present."""
+        return self.past or self.live or NO_ENGINE
 
     # --- reading: of the state that is shown --------------------------------------------------------
 
@@ -118,75 +116,84 @@ class EngineView:
 
     @property
     def info(self) -> EngineReady | None:
-        """What the engine said when it was ready."""
-        return self.shown.info if self.shown else None
+        """What the engine said when it was ready; None while there is no engine to show."""
+        return None if self.shown is NO_ENGINE else self.shown.info
 
     @property
     def mirror(self) -> CacheMirror | None:
-        """The cache."""
-        return self.shown.mirror if self.shown else None
+        """The cache; None while there is no engine to show."""
+        return None if self.shown is NO_ENGINE else self.shown.mirror
 
     @property
     def paused(self) -> bool:
         """Whether the live scheduler is held."""
-        return self.live is not None and self.live.paused
+        return self.present.paused
 
     @property
     def history(self) -> deque[StepReport]:
         """The last reports, oldest first."""
-        return self.shown.history if self.shown else _NO_REPORTS
+        return self.shown.history
 
     @property
     def lines(self) -> deque[EventLine]:
         """The last event lines, oldest first."""
-        return self.shown.lines if self.shown else _NO_LINES
+        return self.shown.lines
 
     @property
     def num_lines(self) -> int:
         """Lines told so far, those forgotten included."""
-        return self.shown.num_lines if self.shown else 0
+        return self.shown.num_lines
 
     @property
     def columns(self) -> StepColumns:
         """The last steps as columns of the batching timeline."""
-        return self.shown.columns if self.shown else _NO_COLUMNS
+        return self.shown.columns
 
     @property
     def step(self) -> int:
         """Number of the last step that ran; 0 before the first."""
-        return self.shown.step if self.shown else 0
+        return self.shown.step
 
     @property
     def busy(self) -> bool:
         """Whether any sequence is running, or queued to."""
-        return self.shown is not None and self.shown.busy
+        return self.shown.busy
 
     @property
     def last_batch(self) -> int:
         """Sequences in the last step's batch; 0 when there is nothing to run."""
-        return self.shown.last_batch if self.shown else 0
+        return self.shown.last_batch
 
     @property
     def tokens_per_second(self) -> float:
         """Tokens generated per second over the last two seconds of report time; 0 when idle or paused."""
-        return self.shown.tokens_per_second if self.shown else 0.0
+        return self.shown.tokens_per_second
 
     def sequence_rate(self, seq_id: int) -> float:
         """The same of one sequence; 0 unless it is running."""
-        return self.shown.sequence_rate(seq_id) if self.shown else 0.0
+        return self.shown.sequence_rate(seq_id)
 
     def fresh_copies(self) -> set[int]:
         """Blocks in use into which copy-on-write has copied just now."""
-        return self.shown.fresh_copies() if self.shown else set()
+        return self.shown.fresh_copies()
+
+    def num_copied(self, seq_id: int) -> int:
+        """Blocks that copy-on-write has copied for a sequence."""
+        return self.shown.num_copied(seq_id)
+
+    @property
+    def regrouped_at(self) -> int:
+        """Number of the last report after which blocks may be shared in another way; 0 before the first."""
+        return self.shown.regrouped_at
 
     def recent_events(self, count: int) -> list[EventLine]:
         """The last `count` event lines, oldest first."""
-        return self.shown.recent_events(count) if self.shown else []
+        return self.shown.recent_events(count)
 
     def blocks_of(self, seq_id: int) -> tuple[int, int]:
         """How many device blocks a sequence has for itself, and how many it shares."""
-        return self.shown.blocks_of(seq_id) if self.shown else (0, 0)
+        return self.shown.blocks_of(seq_id)
 
     def shared_with(self, seq_id: int) -> dict[int, int]:
         """Other sequences that hold blocks of this one -> how many of them."""
-        return self.shown.shared_with(seq_id) if self.shown else {}
+        return self.shown.shared_with(seq_id)

@@ -51,8 +51,8 @@ class StatsAnswer:
             "state": self._state(),
             "engine": _engine(live.info) if live else None,
             "limit": self._view.limit,
-            **_figures(live),
-            "chats": [_chat(chat, live) for chat in self._desk],
+            **_figures(self._view.present),
+            "chats": [_chat(chat, self._view.present) for chat in self._desk],
             "metrics_url": self._metrics_url,
         }
 
@@ -68,23 +68,23 @@ def _engine(info: EngineReady) -> dict[str, Any]:
     return {name: getattr(info, name) for name in _ENGINE_FIELDS}
 
 
-def _figures(live: EngineState | None) -> dict[str, Any]:
+def _figures(now: EngineState) -> dict[str, Any]:
     """Pool, queues, counters and rates; null before the first step."""
-    last = live.mirror.last if live else None
-    if live is None or last is None:
+    last = now.mirror.last
+    if last is None:
         return dict.fromkeys(("pool", "queues", "counters", "rates"))
-    saved = (last.pool.table_entries - last.pool.in_use) * live.info.block_bytes
+    saved = (last.pool.table_entries - last.pool.in_use) * now.info.block_bytes
     return {
         "pool": msgspec.structs.asdict(last.pool) | {"saved_bytes": saved},
         "queues": msgspec.structs.asdict(last.queues),
         "counters": msgspec.structs.asdict(last.counters),
-        "rates": {"tokens_per_second": round(live.tokens_per_second, 2), "batch": live.last_batch},
+        "rates": {"tokens_per_second": round(now.tokens_per_second, 2), "batch": now.last_batch},
     }
 
 
-def _chat(chat: ChatSession, live: EngineState | None) -> dict[str, Any]:
-    sequence = live.mirror.sequences.get(chat.session_id) if live else None
-    own, shared = live.blocks_of(chat.session_id) if live else (0, 0)
+def _chat(chat: ChatSession, now: EngineState) -> dict[str, Any]:
+    sequence = now.mirror.sequences.get(chat.session_id)
+    own, shared = now.blocks_of(chat.session_id)
     return {
         "session_id": chat.session_id,
         "name": chat.name,
@@ -93,5 +93,5 @@ def _chat(chat: ChatSession, live: EngineState | None) -> dict[str, Any]:
         "tokens": len(sequence.token_ids) if sequence else 0,
         "blocks_own": own,
         "blocks_shared": shared,
-        "tokens_per_second": round(live.sequence_rate(chat.session_id), 2) if live else 0.0,
+        "tokens_per_second": round(now.sequence_rate(chat.session_id), 2),
     }

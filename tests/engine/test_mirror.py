@@ -1,6 +1,12 @@
+import random
+from typing import get_args
+
+import pytest
+
 from pagedchat import events as ev
-from pagedchat.engine.mirror import CacheMirror
+from pagedchat.engine.mirror import _FOLDS, CacheMirror
 from tests.engine.test_core import ask, finish, make_engine, tokens
+from tests.scripted_reports import ScriptedEngine, random_workload
 
 
 def fold(mirror: CacheMirror, engine) -> None:
@@ -47,15 +53,44 @@ def test_touched_tells_which_report_changed_a_block():
     assert mirror.touched == {0: 1, 1: 2}
 
 
-def test_before_sees_the_state_that_an_event_changes():
-    engine, mirror = make_engine(num_blocks=4), CacheMirror(4, 4)
-    first = ask(engine, tokens(5))
-    fold(mirror, engine)
-    engine.fork(first)
-    seen = []
-    mirror.apply(engine.flush(), before=lambda event: seen.append((type(event), list(mirror.ref_counts))))
-    assert seen == [(ev.SequenceForked, [1, 1, 0, 0])]
-    assert mirror.ref_counts == [2, 2, 0, 0]
+def test_a_report_folded_event_by_event_is_the_same_as_folded_at_once():
+    walk = ScriptedEngine(num_blocks=16, block_size=4, num_host_blocks=8, max_num_batched_tokens=12)
+    at_once, stepwise = CacheMirror(16, 4, 8), CacheMirror(16, 4, 8)
+    for _ in random_workload(walk, random.Random(5), 300):
+        for report in walk.reports[at_once.num_reports :]:
+            at_once.apply(report)
+            stepwise.begin_report()
+            for event in report.events:
+                stepwise.apply_event(event)
+            stepwise.end_report(report)
+        assert at_once == stepwise
+    assert at_once.num_reports > 100
+
+
+def test_every_event_of_the_cache_has_its_fold():
+    assert set(get_args(ev.CacheEvent)) <= set(_FOLDS)
+
+
+@pytest.mark.parametrize("every", [1, 3, 7])
+def test_changed_since_names_all_blocks_that_look_different_and_only_those_touched(every):
+    walk = ScriptedEngine(num_blocks=24, block_size=4, num_host_blocks=24, max_num_batched_tokens=12)
+    mirror, since, before = CacheMirror(24, 4, 24), 0, None
+    for number, _ in enumerate(random_workload(walk, random.Random(every), 400)):
+        for report in walk.reports[mirror.num_reports :]:
+            mirror.apply(report)
+        if number % every == 0:
+            changed = mirror.changed_since(since)
+            assert changed == {block for block, last in mirror.touched.items() if last > since}
+            after = [looks(mirror, block) for block in range(24)]
+            if before is not None:
+                assert {block for block in range(24) if after[block] != before[block]} <= changed
+            since, before = mirror.num_reports, after
+    assert since > 100
+
+
+def looks(mirror: CacheMirror, block: int) -> tuple:
+    holders = tuple(mirror.holders[block])
+    return mirror.state(block), holders, mirror.fill(block), mirror.block_hashes[block], block in mirror.pinned
 
 
 def test_a_report_keeps_what_it_tells_of_a_swap_when_the_sequence_is_cut_afterwards():

@@ -21,7 +21,8 @@ from pagedchat.events import (
     Timings,
 )
 from pagedchat.view.engine_view import EngineView
-from pagedchat.view.state.engine import MAX_LINES, MAX_REPORTS
+from pagedchat.view.sentences.narrator import MAX_LINES
+from pagedchat.view.state.engine import MAX_REPORTS
 from tests.scripted_reports import ScriptedEngine, story
 
 

@@ -93,13 +93,10 @@ class ChatGrid(Container):
         """The same piece by piece."""
         for pane in self.panes:
             if pane.display:
-                yield ScreenPart(pane.transcript, partial(self._refresh_text, pane))
+                yield ScreenPart(pane.transcript, pane.refresh_text)
                 yield ScreenPart(pane, partial(pane.refresh_figures, self._desk.context_limit), FIGURES_SECONDS)
         if self._selected:
             yield ScreenPart(self, self._follow_selection)
-
-    def _refresh_text(self, pane: ChatPane) -> None:
-        pane.refresh_text(self._desk.copies[pane.session.session_id])
 
     # --- text and blocks ----------------------------------------------------------------------------
 

@@ -89,10 +89,10 @@ class ChatPane(QuietBorder, Vertical):
         self._limit = limit
         self._refresh_border()
 
-    def refresh_text(self, copies: int) -> None:
-        """Take over what was written; `copies` are the blocks copied on write."""
+    def refresh_text(self) -> None:
+        """Take over what was written."""
         if self._view.past is None:
-            marker = fork_marker(self.session, self._view, copies)
+            marker = fork_marker(self.session, self._view)
             self.transcript.refresh_view(to_ascii(marker) if self._ascii_only else marker)
         else:
             self.transcript.refresh_view(past=past_text(self._view, self.session.session_id) or "")

@@ -4,7 +4,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from pagedchat.chat.sanitize import one_line
-from pagedchat.events import EngineReady, PoolCounts
+from pagedchat.events import EngineReady
 from pagedchat.tui.kit.lines import FAINT, MUTED, LinePart, bar, content_to_ascii, text
 from pagedchat.units import format_size
 from pagedchat.view.engine_view import EngineView
@@ -74,7 +74,7 @@ def model_name(model: str) -> str:
 
 
 def _pool_parts(view: EngineView, info: EngineReady) -> list[LinePart]:
-    pool = pool_counts(view, info)
+    pool = view.shown.pool
     used = pool.in_use / pool.total if pool.total else 0.0
     saved = (pool.table_entries - pool.in_use) * info.block_bytes
     color = "$text-error" if used > 0.95 else "$text-warning" if used > 0.8 else "$text-success"
@@ -87,14 +87,6 @@ def _pool_parts(view: EngineView, info: EngineReady) -> list[LinePart]:
     saves = f" saves {format_size(saved)}" if saved > 0 else ""
     parts.append(LinePart(4, Content.assemble(("shared ", MUTED), f"{pool.shared}", (saves, "$text-accent"))))
     return parts
-
-
-def pool_counts(view: EngineView, info: EngineReady) -> PoolCounts:
-    """The pool as of the last report; all free before the first."""
-    last = view.mirror.last if view.mirror else None
-    if last is not None:
-        return last.pool
-    return PoolCounts(info.num_blocks, info.num_blocks, 0, 0, 0, 0, info.num_host_blocks, 0)
 
 
 def _speed_parts(view: EngineView) -> list[LinePart]:

@@ -70,7 +70,7 @@ def block_facts(view: EngineView, mirror: CacheMirror, block_id: int) -> BlockFa
     history = block_history(block_id, mirror, reversed(view.history), view.name, MAX_MOMENTS)
     refs, state = mirror.ref_counts[block_id], mirror.state(block_id)
     has_contents = state in ("cached", "in_use")
-    num_bytes = view.info.block_bytes if view.info else 0
+    num_bytes = view.shown.info.block_bytes
     block_hash = mirror.block_hashes[block_id]
     return BlockFacts(
         block_id=block_id,

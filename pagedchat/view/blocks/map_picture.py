@@ -4,12 +4,10 @@ Cells are looked at when they are drawn first; from then on `update` says on whi
 different. So cells that were never in sight cost nothing.
 """
 
-from collections import deque
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from pagedchat.events import StepReport
 from pagedchat.view.blocks.kinds import IDLE
 from pagedchat.view.blocks.map_layout import BlockLayout
 from pagedchat.view.blocks.pool_kinds import SHARES, BlockKinds
@@ -59,18 +57,15 @@ class BlockPicture:
             look = self._looks[cell] = self._find_look(cell)
         return look
 
-    def update(self, history: deque[StepReport], copied: AbstractSet[int], lit: AbstractSet[int]) -> set[int]:
-        """Follow the mirror, whose last reports are `history`.
+    def update(self, copied: AbstractSet[int], lit: AbstractSet[int]) -> set[int]:
+        """Follow the mirror.
 
         Returns:
             The lines that look different now.
         """
-        blocks = self.kinds.update(history)
+        blocks = self.kinds.update()
         marks, self._marks = self._marks, self._find_marks(copied)
         lit_before, self._lit = self._lit, self._cells_of(lit)
-        if blocks is None:
-            self._looks.clear()
-            return set(range(self.layout.num_lines))
         cells = self._cells_of(blocks) | (lit_before ^ self._lit)
         cells.update(cell for cell, _ in marks.items() ^ self._marks.items())
         return {self.layout.line_of(cell) for cell in cells if self._differs(cell)}

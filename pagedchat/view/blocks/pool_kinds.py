@@ -6,12 +6,11 @@ counted at the speed of C. A refresh only writes the bytes of the blocks that ch
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from itertools import chain, islice
+from itertools import chain
+from operator import itemgetter
 
 from pagedchat.engine.mirror import CacheMirror
-from pagedchat.events import StepReport
-from pagedchat.view.blocks.changes import BlockAges, changed_blocks
-from pagedchat.view.blocks.kinds import CODES, IDLE, KINDS, CellKinds, ColorMode
+from pagedchat.view.blocks.kinds import AGE_LIMITS, CODES, IDLE, KINDS, CellKinds, ColorMode, age_class
 
 SHARES = 4
 """Steps in which a cell of several blocks tells how many of them are taken."""
@@ -34,23 +33,15 @@ class BlockKinds:
         self._num_reports = mirror.num_reports
         self._write_all()
 
-    def update(self, history: deque[StepReport]) -> set[int] | None:
+    def update(self) -> set[int]:
         """Follow the mirror.
 
-        Args:
-            history: the last reports that the mirror has folded in.
-
         Returns:
-            The blocks whose kind may be another one; None, for any of them, if the history does not reach back far
-            enough.
+            The blocks whose kind may be another one.
         """
         since, self._num_reports = self._num_reports, self.mirror.num_reports
-        num_new = self._num_reports - since
-        if num_new > len(history):
-            self._write_all()
-            return None
-        changed = changed_blocks(self.mirror, islice(reversed(history), num_new), since)
-        if self._ages is not None and num_new:
+        changed = self.mirror.changed_since(since)
+        if self._ages is not None and self._num_reports > since:
             changed |= self._ages.advance(changed)
         self._write(changed)
         return changed
@@ -97,3 +88,42 @@ class BlockKinds:
             counts[codes[block_id]] -= 1
             counts[code] += 1
             codes[block_id] = code
+
+
+class BlockAges:
+    """Tells which blocks have just become older by a class of age.
+
+    Nothing happens to a block that ages, so no report names it. Blocks wait in one queue for each limit, in the
+    order of their last change; a look at the heads of the queues finds those that are due. `advance` is to be
+    called with what changed, whenever reports have been folded in.
+    """
+
+    def __init__(self, mirror: CacheMirror) -> None:
+        self._mirror = mirror
+        self._queues = [deque[tuple[int, int]]() for _ in AGE_LIMITS]
+        """For each limit (block, report that changed it last), oldest first; some have changed again since."""
+        now = mirror.num_reports
+        young = ((block_id, number) for block_id, number in mirror.touched.items() if now - number < AGE_LIMITS[-1])
+        for block_id, number in sorted(young, key=itemgetter(1)):
+            self._queues[age_class(now - number)].append((block_id, number))
+
+    def advance(self, changed: Iterable[int]) -> set[int]:
+        """Blocks that came into another class of age without being changed."""
+        touched, now = self._mirror.touched, self._mirror.num_reports
+        entries = ((block_id, touched[block_id]) for block_id in changed if block_id in touched)
+        self._queues[0].extend(sorted(entries, key=itemgetter(1)))
+        older: set[int] = set()
+        for index, limit in enumerate(AGE_LIMITS):
+            due = self._take_due(self._queues[index], now - limit)
+            older.update(block_id for block_id, _ in due)
+            if index + 1 < len(AGE_LIMITS):
+                self._queues[index + 1].extend(due)
+        return older
+
+    def _take_due(self, queue: deque[tuple[int, int]], newest: int) -> list[tuple[int, int]]:
+        due = []
+        while queue and queue[0][1] <= newest:
+            block_id, number = queue.popleft()
+            if self._mirror.touched[block_id] == number:
+                due.append((block_id, number))
+        return due

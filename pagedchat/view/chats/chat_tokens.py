@@ -104,16 +104,16 @@ def chat_tokens(session: ChatSession, view: EngineView) -> ChatTokens | None:
 
     In the past a pane shows all that the sequence says as one text, so this text is the only turn then.
     """
-    mirror = view.mirror
-    sequence = mirror.sequences.get(session.session_id) if mirror else None
-    if mirror is None or sequence is None:
+    mirror = view.shown.mirror
+    sequence = mirror.sequences.get(session.session_id)
+    if sequence is None:
         return None
     written = sequence_text(sequence.token_ids, view.token_texts)
     if view.past is not None:
         return ChatTokens([written.text], [0], written, sequence, mirror.block_size)
     turns = _turns(session)
     system = [Turn("system", session.system.strip())] if session.system else []
-    labelled = view.info is not None and view.info.chat_template == "plain"
+    labelled = view.shown.info.chat_template == "plain"
     places = find_turns([*system, *turns], written, labelled=labelled)[len(system) :]
     return ChatTokens([turn.text for turn in turns], places, written, sequence, mirror.block_size)
 

@@ -5,13 +5,11 @@ A request is told apart by its id: events of a request that is over (stopped, cl
 change nothing.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 
 from pagedchat.chat.sanitize import one_line
 from pagedchat.chat.session import ChatSession, Notice
 from pagedchat.events import (
-    BlockCopied,
     EngineDied,
     EngineEvent,
     EngineFailed,
@@ -19,7 +17,6 @@ from pagedchat.events import (
     RequestFailed,
     RequestFinished,
     RequestStarted,
-    Steps,
     TextDelta,
 )
 from pagedchat.service.commands import AnyCommand, Close, Focus, Fork, Generate, Stop
@@ -41,8 +38,6 @@ class ChatDesk:
         self.chats: list[ChatSession] = []
         self.context_limit = 0
         """Tokens one chat may hold; 0 until the engine is ready."""
-        self.copies: Counter[int] = Counter()
-        """Blocks copied on write, by session."""
         self.focused_id = 0
 
     # --- reading ------------------------------------------------------------------------------------
@@ -119,7 +114,6 @@ class ChatDesk:
         child = chat.fork(self._free_id(), request_id)
         child.name = self._fork_name(chat.name)
         self.chats.insert(self.chats.index(chat) + 1, child)
-        self.copies.pop(child.session_id, None)
         self._send(Fork(chat.session_id, child.session_id, request_id))
         return child
 
@@ -141,8 +135,6 @@ class ChatDesk:
         match event:
             case RequestStarted() | TextDelta() | RequestFinished() | RequestFailed():
                 self._apply_to_chat(event)
-            case Steps():
-                self._count_copies(event)
             case EngineReady():
                 self.context_limit = min(event.max_model_len, event.num_blocks * event.block_size)
             case EngineDied():
@@ -178,14 +170,8 @@ class ChatDesk:
         elif chat.queue:
             self.submit(chat, chat.queue.popleft())
 
-    def _count_copies(self, event: Steps) -> None:
-        self.copies.update(
-            copied.seq_id for report in event.reports for copied in report.events if isinstance(copied, BlockCopied)
-        )
-
     def _interrupt_all(self, *, keep_queued: bool) -> None:
         """Replies end where they are; what the engine had not begun with may wait, to be sent to the next one."""
-        self.copies.clear()
         for chat in self.chats:
             if chat.busy and not (keep_queued and chat.state == "queued"):
                 chat.interrupt()

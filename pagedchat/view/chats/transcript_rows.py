@@ -84,7 +84,7 @@ def marker_rows(text: str, width: int, kind: str = "marker") -> list[Row]:
     return [_plain(kind, row.text, row.joiner) for row in wrap(one_line(text), width)]
 
 
-def fork_marker(session: ChatSession, view: EngineView, copies: int) -> str:
+def fork_marker(session: ChatSession, view: EngineView) -> str:
     """The line a fork begins with: where it comes from and what it still shares with it."""
     origin = session.origin
     if origin is None:
@@ -93,7 +93,7 @@ def fork_marker(session: ChatSession, view: EngineView, copies: int) -> str:
     shared = view.shared_with(session.session_id).get(origin.session_id, 0)
     if shared:
         line += f" · {shared} block{'s' if shared > 1 else ''} shared"
-    if copies:
+    if copies := view.num_copied(session.session_id):
         line += f" · {copies} copied"
     return line
 

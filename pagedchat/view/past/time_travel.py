@@ -1,4 +1,4 @@
-"""Going back to any recorded step, and to the present again. Knows the recording and the view, draws nothing.
+"""Going back to any recorded step, and to the present again. Knows the recording, draws nothing.
 
 The engine goes on meanwhile; what it does is recorded too, so `last` moves. Moves are by steps: a step stands for
 everything that was reported with it, commands obeyed after it included.
@@ -6,13 +6,27 @@ everything that was reported with it, commands obeyed after it included.
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from pagedchat.trace.format import TraceError
 from pagedchat.trace.notable import event_after, event_before
 from pagedchat.trace.recording import Recording
 from pagedchat.trace.saving import save_recording
-from pagedchat.view.engine_view import EngineView
 from pagedchat.view.past.states import PastStates
+from pagedchat.view.state.engine import EngineState
+
+
+class Showing(Protocol):
+    """What time travel needs to know of a view."""
+
+    past: EngineState | None
+    travel: "TimeTravel | None"
+
+    def show_past(self, state: EngineState) -> None:
+        """Show the engine as it was."""
+
+    def show_live(self) -> None:
+        """Back to the engine as it is."""
 
 
 class TimeTravel:
@@ -24,9 +38,7 @@ class TimeTravel:
         has_live: whether there is a present to come back to; in a replay the end stands for it.
     """
 
-    def __init__(
-        self, view: EngineView, recording: Callable[[], Recording | None], *, has_live: bool = True
-    ) -> None:
+    def __init__(self, view: Showing, recording: Callable[[], Recording | None], *, has_live: bool = True) -> None:
         self.view = view
         self.has_live = has_live
         self._recording = recording

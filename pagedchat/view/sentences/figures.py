@@ -34,9 +34,9 @@ def _setting(name: str, chosen: dict[str, Any], defaults: dict[str, Any]) -> str
 
 def context_text(chat: ChatSession, view: EngineView, limit: int) -> str:
     """How much of the context a chat fills, and with which blocks."""
-    live = view.live
-    sequence = live.mirror.sequences.get(chat.session_id) if live else None
-    if live is None or sequence is None:
+    live = view.present
+    sequence = live.mirror.sequences.get(chat.session_id)
+    if sequence is None:
         return f"{one_line(chat.label)} holds no tokens yet."
     own, shared = live.blocks_of(chat.session_id)
     tokens = len(sequence.token_ids)

@@ -1,7 +1,10 @@
 """Reports told in words, a line an event. Knows the mirror, the chats' labels and the tokens' texts; no screen."""
 
+from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 from pagedchat import events as ev
 from pagedchat.engine.mirror import CacheMirror
@@ -9,17 +12,20 @@ from pagedchat.view.sentences.block_tellers import BLOCK_TELLERS
 from pagedchat.view.sentences.event_lines import EventLine, Told
 from pagedchat.view.sentences.sequence_tellers import SEQUENCE_TELLERS
 from pagedchat.view.sentences.words import block_words, milliseconds
+from pagedchat.view.state.copying import with_own_containers
+from pagedchat.view.state.fold import Hears
 from pagedchat.view.timeline.phases import MIN_PHASE, step_phases
 
+MAX_LINES = 5000
 _TELLERS = {**SEQUENCE_TELLERS, **BLOCK_TELLERS}
 _NO_TEXTS: Mapping[int, bytes] = MappingProxyType({})
 
 
 class Narrator:
-    """Tells reports in words.
+    """Tells what is folded in words. Listens to the fold, so that it sees each event with the state that it met.
 
     Args:
-        mirror: the cache, folded by the narrator itself so that it sees each event with the state that it met.
+        mirror: the cache.
         name: sequence id -> label.
         token_texts: token id -> its text in UTF-8, as far as it has been told.
     """
@@ -37,28 +43,43 @@ class Narrator:
         """Sequence -> device blocks that nobody else had when it was last made to give its own up."""
         self.lost: dict[int, ev.SequencePreempted] = {}
         """Preempted sequences that have not run again."""
-        self._step = 0
-        self._lines: list[EventLine] = []
+        self.lines: deque[EventLine] = deque(maxlen=MAX_LINES)
+        """The last lines, oldest first."""
+        self.num_lines = 0
+        """Lines told so far, those forgotten included."""
+        self._told: list[Told] = []
+        """Of the report that is being folded."""
         self._allocations: list[ev.BlockAllocated] = []
 
-    def fold(self, report: ev.StepReport) -> list[EventLine]:
-        """Fold the report into the mirror, and tell it."""
-        self._step = report.step
-        self.mirror.apply(report, before=self._tell)
+    def copy(self, mirror: CacheMirror) -> "Narrator":
+        """The same, to follow a copy of the mirror."""
+        twin = with_own_containers(self)
+        twin.mirror = mirror
+        return twin
+
+    def hears(self) -> Hears:
+        """Everything that is worth a line."""
+        told = {kind: partial(self._tell, teller) for kind, teller in _TELLERS.items()}
+        return {**told, ev.BlockAllocated: self._allocated}
+
+    def take(self, report: ev.StepReport) -> None:
+        """Add the report's lines, and one for the step."""
         self._tell_allocations()
         if report.batch:
-            self._add(Told("STEP", step_words(report), tuple(entry.seq_id for entry in report.batch)))
-        lines, self._lines = self._lines, []
-        return lines
+            self._told.append(Told("STEP", step_words(report), tuple(entry.seq_id for entry in report.batch)))
+        self.lines.extend([EventLine(report.step, *told) for told in self._told])
+        self.num_lines += len(self._told)
+        self._told.clear()
 
-    def _tell(self, event: ev.CacheEvent) -> None:
-        if isinstance(event, ev.BlockAllocated):
-            if self._allocations and self._allocations[-1].seq_id != event.seq_id:
-                self._tell_allocations()
-            self._allocations.append(event)
-        elif (teller := _TELLERS.get(type(event))) is not None:
+    def _tell(self, teller: Callable[[Any, Any], Told], event: ev.CacheEvent) -> None:
+        if self._allocations:
             self._tell_allocations()
-            self._add(teller(self, event))
+        self._told.append(teller(self, event))
+
+    def _allocated(self, event: ev.BlockAllocated) -> None:
+        if self._allocations and self._allocations[-1].seq_id != event.seq_id:
+            self._tell_allocations()
+        self._allocations.append(event)
 
     def _tell_allocations(self) -> None:
         """Blocks that one sequence was given in a row share a line."""
@@ -66,10 +87,7 @@ class Narrator:
             given, self._allocations = self._allocations, []
             seq_id, block_ids = given[0].seq_id, tuple(event.block_id for event in given)
             words = f"{self.name(seq_id)} +{len(block_ids)}: {block_words(block_ids)}"
-            self._add(Told("ALLOC", words, (seq_id,), block_ids))
-
-    def _add(self, told: Told) -> None:
-        self._lines.append(EventLine(self._step, *told))
+            self._told.append(Told("ALLOC", words, (seq_id,), block_ids))
 
 
 def step_words(report: ev.StepReport) -> str:

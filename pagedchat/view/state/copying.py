@@ -4,7 +4,7 @@ Reports, lines, names and tokens are never changed once they are made, so copies
 that hold them are new.
 """
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from copy import copy
 from typing import Any, TypeVar
 
@@ -12,7 +12,7 @@ from pagedchat.engine.mirror import CacheMirror
 
 T = TypeVar("T")
 
-_CONTAINERS = (list, dict, set, deque, OrderedDict)
+_CONTAINERS = (list, dict, set, deque, OrderedDict, Counter)
 
 
 def with_own_containers(thing: T) -> T:

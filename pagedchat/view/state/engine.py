@@ -3,27 +3,26 @@
 from collections import deque
 from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import replace
 from itertools import islice
 from types import MappingProxyType
 
 from pagedchat.engine.mirror import CacheMirror
-from pagedchat.events import BlockCopied, EngineReady, StepReport
+from pagedchat.events import EngineReady, PoolCounts, StepReport
 from pagedchat.view.sentences.event_lines import EventLine
 from pagedchat.view.sentences.narrator import Narrator
 from pagedchat.view.sentences.words import short_label
-from pagedchat.view.state.copying import mirror_copy, with_own_containers
+from pagedchat.view.sharing.regrouping import Regrouping
+from pagedchat.view.state.copied_blocks import CopiedBlocks
+from pagedchat.view.state.copying import mirror_copy
+from pagedchat.view.state.fold import Fold
 from pagedchat.view.state.rates import RateWindow
 from pagedchat.view.timeline.columns import StepColumns
 
 MAX_REPORTS = 4096
 MAX_ENTRIES = 200_000
 """Batch entries in all reports kept: with large batches fewer reports are."""
-MAX_LINES = 5000
 LABEL_IN_LINES = 12
 """Cells of a label in an event line."""
-FRESH_REPORTS = 30
-"""A copied block is shown as just copied for so many reports: a second or so of decoding."""
 
 _NOTHING: Mapping[int, bytes] = MappingProxyType({})
 
@@ -53,19 +52,15 @@ class EngineState:
         """What sequences were called then, where this is the past."""
         self.history: deque[StepReport] = deque()
         """The last reports, oldest first."""
-        self.lines: deque[EventLine] = deque(maxlen=MAX_LINES)
-        """The last event lines, oldest first."""
-        self.num_lines = 0
-        """Lines told so far, those forgotten included."""
-        self.columns = StepColumns()
-        """The last steps as columns of the batching timeline."""
         self._num_entries = 0
-        self._copies: deque[tuple[int, int]] = deque()
-        """(number of the report, block that was copied into), of the last `FRESH_REPORTS` reports."""
+        self.columns = StepColumns(self.mirror)
+        """The last steps as columns of the batching timeline."""
+        self._copied = CopiedBlocks(self.mirror)
         self._rates = RateWindow()
-        self._narrator = Narrator(
-            self.mirror, lambda seq_id: short_label(name(seq_id), LABEL_IN_LINES), token_texts
-        )
+        self._regrouping = Regrouping(self.mirror)
+        self.narrator = Narrator(self.mirror, lambda seq_id: short_label(name(seq_id), LABEL_IN_LINES), token_texts)
+        """Tells what happened, line by line."""
+        self._fold = self._begin_fold()
 
     # --- folding ------------------------------------------------------------------------------------
 
@@ -77,39 +72,46 @@ class EngineState:
 
     def fold(self, report: StepReport) -> None:
         """Take in the next report."""
-        told = self._narrator.fold(report)
-        self.lines.extend(told)
-        self.num_lines += len(told)
-        self.columns.add(report, self.mirror)
-        self._rates.add(report)
-        self._remember(report)
-        self._note_copies(report, self.mirror.num_reports)
-
-    def _remember(self, report: StepReport) -> None:
+        self._fold(report)
         self.history.append(report)
         self._num_entries += len(report.batch)
         while len(self.history) > MAX_REPORTS or self._num_entries > MAX_ENTRIES:
             self._num_entries -= len(self.history.popleft().batch)
 
-    def _note_copies(self, report: StepReport, number: int) -> None:
-        self._copies.extend((number, event.dst) for event in report.events if isinstance(event, BlockCopied))
-        while self._copies and self._copies[0][0] <= number - FRESH_REPORTS:
-            self._copies.popleft()
+    def _begin_fold(self) -> Fold:
+        listeners = (self.narrator, self.columns, self._rates, self._copied, self._regrouping)
+        return Fold(self.mirror, listeners)
 
     def copy(self) -> "EngineState":
         """The same state, to be folded on by itself."""
         twin = copy(self)
-        twin.mirror = mirror_copy(self.mirror)
-        twin.history, twin.lines, twin._copies = self.history.copy(), self.lines.copy(), self._copies.copy()
-        twin.columns = with_own_containers(self.columns)
-        if columns := twin.columns.columns:  # a fork is marked in the last one afterwards
-            columns[-1] = replace(columns[-1], marks=columns[-1].marks.copy())
-        twin._rates = self._rates.copy()
-        twin._narrator = with_own_containers(self._narrator)
-        twin._narrator.mirror = twin.mirror
+        twin.mirror = mirror = mirror_copy(self.mirror)
+        twin.history = self.history.copy()
+        twin.columns, twin._copied = self.columns.copy(mirror), self._copied.copy(mirror)
+        twin._rates, twin._regrouping = self._rates.copy(), self._regrouping.copy(mirror)
+        twin.narrator = self.narrator.copy(mirror)
+        twin._fold = twin._begin_fold()
         return twin
 
     # --- reading ------------------------------------------------------------------------------------
+
+    @property
+    def lines(self) -> deque[EventLine]:
+        """The last event lines, oldest first."""
+        return self.narrator.lines
+
+    @property
+    def num_lines(self) -> int:
+        """Lines told so far, those forgotten included."""
+        return self.narrator.num_lines
+
+    @property
+    def pool(self) -> PoolCounts:
+        """Blocks by state after the last report; all of them free before the first."""
+        info, last = self.info, self.mirror.last
+        if last is not None:
+            return last.pool
+        return PoolCounts(info.num_blocks, info.num_blocks, 0, 0, 0, 0, info.num_host_blocks, 0)
 
     @property
     def step(self) -> int:
@@ -145,7 +147,16 @@ class EngineState:
 
     def fresh_copies(self) -> set[int]:
         """Blocks in use into which copy-on-write has copied just now."""
-        return {block_id for _, block_id in self._copies if self.mirror.ref_counts[block_id]}
+        return self._copied.fresh()
+
+    def num_copied(self, seq_id: int) -> int:
+        """Blocks that copy-on-write has copied for a sequence."""
+        return self._copied.count(seq_id)
+
+    @property
+    def regrouped_at(self) -> int:
+        """Number of the last report after which blocks may be shared in another way; 0 before the first."""
+        return self._regrouping.last
 
     def recent_events(self, count: int) -> list[EventLine]:
         """The last `count` event lines, oldest first."""
@@ -170,3 +181,12 @@ class EngineState:
     def _table(self, seq_id: int) -> list[int]:
         sequence = self.mirror.sequences.get(seq_id)
         return sequence.block_table if sequence else []
+
+
+_NOTHING_READY = EngineReady(
+    model="", architecture="", num_parameters=0, dtype="", device="", num_layers=0, num_kv_heads=0, head_dim=0,
+    vocab_size=0, max_model_len=0, block_size=1, num_blocks=0, num_host_blocks=0, block_bytes=0,
+    chat_template="plain", sampling_defaults={}, load_seconds=0.0,
+)  # fmt: skip
+NO_ENGINE = EngineState(_NOTHING_READY, "seq {}".format)
+"""Stands where there is no engine: nothing has happened, and nothing is ever folded into it."""

@@ -7,8 +7,8 @@ from pagedchat.view.engine_view import EngineView
 
 def picture_holds(view: EngineView) -> bool:
     """Whether the live engine is drawn as the engine itself counts it."""
-    mirror = view.live.mirror if view.live is not None else None
-    return mirror is None or mirror.last is None or counts_agree(mirror, mirror.last)
+    mirror = view.present.mirror
+    return mirror.last is None or counts_agree(mirror, mirror.last)
 
 
 def counts_agree(mirror: CacheMirror, report: StepReport) -> bool:

@@ -1,10 +1,11 @@
-"""Tokens per second over the last moments of the engine's own clock. Knows no screen and no wall clock."""
+"""Tokens per second over the last moments of the engine's own clock. Listens to the fold; knows no wall clock."""
 
 from collections import deque
 from copy import copy
 from dataclasses import dataclass
 
 from pagedchat.events import StepReport
+from pagedchat.view.state.fold import Hears
 
 WINDOW = 2.0
 """Seconds of report time that a rate is taken over."""
@@ -31,8 +32,12 @@ class RateWindow:
         self._shares: dict[int, _Share] = {}
         self._num_tokens = 0
 
-    def add(self, report: StepReport) -> None:
-        """Take in a report; steps that sampled nothing (prefill) count by their time alone."""
+    def hears(self) -> Hears:
+        """No events: batches tell it all."""
+        return {}
+
+    def take(self, report: StepReport) -> None:
+        """Count a report's batch; steps that sampled nothing (prefill) count by their time alone."""
         if not report.batch:
             return
         self._reports.append(report)

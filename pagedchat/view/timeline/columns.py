@@ -1,7 +1,7 @@
-"""The batching timeline's data: one column a step, one mark a sequence. Folded as reports come, drawn elsewhere."""
+"""The batching timeline's data: one column a step, one mark a sequence. Listens to the fold; drawn elsewhere."""
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.events import (
@@ -12,6 +12,8 @@ from pagedchat.events import (
     SequenceRewound,
     StepReport,
 )
+from pagedchat.view.state.copying import with_own_containers
+from pagedchat.view.state.fold import Hears
 
 MAX_COLUMNS = 512
 """More than any terminal is wide."""
@@ -44,14 +46,27 @@ class StepColumn:
 
 
 class StepColumns:
-    """The last steps, oldest first."""
+    """The last steps, oldest first, as `mirror` has folded them."""
 
-    def __init__(self) -> None:
+    def __init__(self, mirror: CacheMirror) -> None:
+        self._mirror = mirror
         self.columns: deque[StepColumn] = deque(maxlen=MAX_COLUMNS)
         self.num_columns = 0
         """Columns made so far, those forgotten included."""
         self._computed_once: dict[int, int] = {}
         """Sequence -> leading tokens that it had computed when it was last preempted."""
+        self._forked: list[int] = []
+        """Children of the forks in the report that is being folded."""
+        self._preempted: list[int] = []
+        """Likewise, who had to give way."""
+
+    def copy(self, mirror: CacheMirror) -> "StepColumns":
+        """The same, to follow a copy of the mirror."""
+        twin = with_own_containers(self)
+        twin._mirror = mirror
+        if columns := twin.columns:  # a fork is marked in the last one afterwards
+            columns[-1] = replace(columns[-1], marks=columns[-1].marks.copy())
+        return twin
 
     def pause(self) -> None:
         """The scheduler was paused after the last step."""
@@ -59,46 +74,59 @@ class StepColumns:
         if not last.paused:
             self._append(StepColumn(last.step, {}, 0, last.num_available, paused=True))
 
-    def add(self, report: StepReport, mirror: CacheMirror) -> None:
-        """Take in a report that `mirror` has just folded."""
-        preempted = self._take_in(report)
-        if not report.batch and not preempted:
-            return
+    def hears(self) -> Hears:
+        """What becomes of sequences."""
+        return {
+            SequenceForked: self._note_fork,
+            SequencePreempted: self._note_loss,
+            SequenceRewound: self._note_cut,
+            SequenceClosed: self._note_end,
+        }
+
+    def take(self, report: StepReport) -> None:
+        """One more column, unless only verbs ran that preempted nobody."""
+        for child_id in self._forked:
+            self._mark_fork(child_id, report)
+        if report.batch or self._preempted:
+            self._append(self._column(report))
+        self._forked.clear()
+        self._preempted.clear()
+
+    def _column(self, report: StepReport) -> StepColumn:
         available, seconds = report.pool.free + report.pool.cached, report.timings.total
         column = StepColumn(report.step, num_available=available, seconds=seconds, report=report)
-        for sequence in mirror.sequences.values():
+        sequences = self._mirror.sequences
+        for sequence in sequences.values():
             if sequence.status == "waiting":
                 column.marks[sequence.seq_id] = WAITING
             elif sequence.status == "swapped":
                 column.marks[sequence.seq_id] = SWAPPED
         for entry in report.batch:
             column.num_tokens += entry.num_prefill + entry.num_decode
-            known = mirror.sequences.get(entry.seq_id)
+            known = sequences.get(entry.seq_id)
             column.marks[entry.seq_id] = self._mark(entry, known.num_computed if known else 0)
-        for seq_id in preempted:
+        for seq_id in self._preempted:
             column.marks[seq_id] = PREEMPTED
-        self._append(column)
+        return column
 
     def _append(self, column: StepColumn) -> None:
         self.columns.append(column)
         self.num_columns += 1
 
-    def _take_in(self, report: StepReport) -> list[int]:
-        """Note forks and losses; the sequences that were preempted."""
-        preempted = []
-        for event in report.events:
-            match event:
-                case SequenceForked(seq_id=seq_id, child_id=child_id):
-                    self._mark_fork(child_id, report)
-                    self._computed_once[child_id] = self._computed_once.get(seq_id, 0)
-                case SequencePreempted(seq_id=seq_id, num_tokens=num_tokens):
-                    preempted.append(seq_id)
-                    self._computed_once[seq_id] = max(num_tokens, self._computed_once.get(seq_id, 0))
-                case SequenceRewound(seq_id=seq_id, length=length) if seq_id in self._computed_once:
-                    self._computed_once[seq_id] = min(length, self._computed_once[seq_id])
-                case SequenceClosed(seq_id=seq_id):
-                    self._computed_once.pop(seq_id, None)
-        return preempted
+    def _note_fork(self, event: SequenceForked) -> None:
+        self._forked.append(event.child_id)
+        self._computed_once[event.child_id] = self._computed_once.get(event.seq_id, 0)
+
+    def _note_loss(self, event: SequencePreempted) -> None:
+        self._preempted.append(event.seq_id)
+        self._computed_once[event.seq_id] = max(event.num_tokens, self._computed_once.get(event.seq_id, 0))
+
+    def _note_cut(self, event: SequenceRewound) -> None:
+        if event.seq_id in self._computed_once:
+            self._computed_once[event.seq_id] = min(event.length, self._computed_once[event.seq_id])
+
+    def _note_end(self, event: SequenceClosed) -> None:
+        self._computed_once.pop(event.seq_id, None)
 
     def _mark_fork(self, child_id: int, report: StepReport) -> None:
         """A fork comes before the child's first step: it is marked in the column before, where the child is not."""

@@ -54,7 +54,7 @@ async def test_another_moment_has_its_own_events_even_with_as_many_lines() -> No
         await pilot.pause()
         past = pressed("swap").view.live
         assert past is not None
-        past.num_lines = engine.view.num_lines
+        past.narrator.num_lines = engine.view.num_lines
         engine.view.show_past(past)
         widget.refresh_view()
         await pilot.pause()
@@ -78,12 +78,12 @@ async def test_what_was_told_stays_however_much_else_happens() -> None:
         plain = EventLine(16, "STEP", "batch 1, 1 token", (), ())
         for _ in range(1000):
             live.lines.append(plain)
-            live.num_lines += 1
+            live.narrator.num_lines += 1
         widget.refresh_view()
         await pilot.pause(1 / 60)
         assert drawn(widget)[0] == told
         live.lines.append(plain._replace(kind="EVICT", text="a block"))
-        live.num_lines += 1
+        live.narrator.num_lines += 1
         widget.refresh_view()
         await pilot.pause(1 / 60)
         assert drawn(widget)[0].strip().startswith("16 EVICT a block")
@@ -95,5 +95,5 @@ async def test_blocks_that_are_only_allocated_are_not_called_no_events() -> None
     live = engine.view.live
     assert live is not None
     live.lines.append(EventLine(1, "ALLOC", "a block"))
-    live.num_lines += 1
+    live.narrator.num_lines += 1
     assert await line(app, widget) == "nothing shared, copied or evicted so far"

@@ -1,15 +1,12 @@
 """Kinds of blocks in every mode, cells of several blocks, and a picture kept up with random work."""
 
 import random
-from collections import deque
-from itertools import islice
 
 import msgspec
 import pytest
 
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.events import BlockPinned, BlocksReturned, BlocksWithheld, BlockUnpinned, CacheEvent
-from pagedchat.view.blocks.changes import BlockAges, changed_blocks
 from pagedchat.view.blocks.kinds import (
     AGE_LIMITS,
     CODES,
@@ -23,10 +20,8 @@ from pagedchat.view.blocks.kinds import (
 from pagedchat.view.blocks.legend import legend
 from pagedchat.view.blocks.map_layout import BlockLayout
 from pagedchat.view.blocks.map_picture import BlockPicture, Look
-from pagedchat.view.blocks.pool_kinds import BlockKinds
+from pagedchat.view.blocks.pool_kinds import BlockAges, BlockKinds
 from tests.scripted_reports import ScriptedEngine, random_workload, story
-
-NO_HISTORY = deque[object]()
 
 
 def mirror_of(engine: ScriptedEngine) -> CacheMirror:
@@ -166,19 +161,6 @@ def small_engine(prefix_caching: bool = True) -> ScriptedEngine:
     )
 
 
-@pytest.mark.parametrize("every", [1, 3, 7])
-def test_the_reports_name_every_changed_block(every: int) -> None:
-    engine = small_engine()
-    mirror = mirror_of(engine)
-    since = 0
-    for number, _ in enumerate(random_workload(engine, random.Random(every), 400)):
-        if number % every == 0 and mirror.num_reports > since:
-            new = islice(reversed(engine.view.history), mirror.num_reports - since)
-            found = changed_blocks(mirror, new, since)
-            assert found == {block for block, report in mirror.touched.items() if report > since}
-            since = mirror.num_reports
-
-
 def test_ages_tell_each_block_once_for_each_class() -> None:
     engine = story()
     mirror = mirror_of(engine)
@@ -218,7 +200,7 @@ def follow(engine: ScriptedEngine, kept: list[BlockPicture], mode: ColorMode) ->
     for one in kept:
         cells = range(one.layout.num_cells)
         before = [one.look(cell) for cell in cells]
-        lines = one.update(engine.view.history, engine.view.fresh_copies(), engine.view.highlighted)
+        lines = one.update(engine.view.fresh_copies(), engine.view.highlighted)
         anew = picture(engine, one.layout, mode)
         assert [one.look(cell) for cell in cells] == [anew.look(cell) for cell in cells]
         assert lines == {one.layout.line_of(cell) for cell in cells if one.look(cell) != before[cell]}
@@ -227,14 +209,14 @@ def follow(engine: ScriptedEngine, kept: list[BlockPicture], mode: ColorMode) ->
         assert sum(counts.values()) == one.layout.num_blocks
 
 
-def test_reports_that_were_forgotten_make_everything_new() -> None:
+def test_reports_that_nobody_remembers_are_followed_all_the_same() -> None:
     engine = story()
-    layout = BlockLayout("cell", 256, 1, 64)
-    found = picture(engine, layout)
+    found = picture(engine, BlockLayout("cell", 256, 1, 64))
     first = found.look(32)
     engine.core.close(1)
     engine.flush()
-    assert found.update(deque(), set(), frozenset()) == set(range(4))
+    engine.view.history.clear()
+    assert found.update(set(), frozenset()) == {0}
     assert (first.mark, found.look(32).kind) == ("copied", "free")
 
 
@@ -252,7 +234,7 @@ def test_only_cells_that_were_looked_at_are_looked_at_again(monkeypatch: pytest.
     found.look(0)
     found.look(200_000)
     engine.run()
-    assert found.update(engine.view.history, set(), frozenset()) == set()
+    assert found.update(set(), frozenset()) == set()
     assert len(asked) < 20
 
 

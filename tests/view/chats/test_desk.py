@@ -2,11 +2,11 @@ import pytest
 
 from pagedchat.chat.session import Turn
 from pagedchat.engine.sampling_params import SamplingOverrides
-from pagedchat.events import BlockCopied, EngineDied, RequestFailed, RequestFinished, RequestStarted, TextDelta
+from pagedchat.events import EngineDied, RequestFailed, RequestFinished, RequestStarted, TextDelta
 from pagedchat.service.commands import Close, Focus, Fork, Generate, Stop
 from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.options import UiOptions
-from tests.fakes_tui import READY, finished, report
+from tests.fakes_tui import READY, finished
 
 
 @pytest.fixture
@@ -140,8 +140,3 @@ def test_focus_is_told_once(desk, sent):
     desk.focus(chat)
     desk.focus(chat)
     assert sent == [Focus(1)]
-
-
-def test_copies_on_write_are_counted(desk):
-    desk.apply(report(1, [BlockCopied(2, 0, 3, 4, 9), BlockCopied(2, 1, 5, 6, 1)]))
-    assert (desk.copies[2], desk.copies[1]) == (2, 0)

@@ -8,6 +8,7 @@ from pagedchat.engine.mirror import CacheMirror
 from pagedchat.view.sentences.event_lines import GROUPS, EventLine
 from pagedchat.view.sentences.narrator import Narrator
 from pagedchat.view.sentences.words import milliseconds
+from pagedchat.view.state.fold import Fold
 from tests.scripted_reports import ScriptedEngine, pressed, story
 
 TEXTS = {1: b"You", 2: b" are", 3: b" the", 4: b" a", 5: b" pirate", 6: b"\xf0\x9f", 7: b"\n", 8: b"\x1b[31m"}
@@ -25,8 +26,14 @@ def report(*happened: ev.CacheEvent, timings: ev.Timings | None = None) -> ev.St
 
 def tell(*happened: ev.CacheEvent) -> EventLine:
     """The last line about these events, told to a pool of 8 blocks of 4 by somebody who knows the tokens' texts."""
-    narrator = Narrator(CacheMirror(8, 4), lambda seq_id: f"chat{seq_id}", TEXTS)
-    return narrator.fold(report(*happened))[-1]
+    return narrated(report(*happened))[-1]
+
+
+def narrated(told: ev.StepReport) -> list[EventLine]:
+    mirror = CacheMirror(8, 4)
+    narrator = Narrator(mirror, lambda seq_id: f"chat{seq_id}", TEXTS)
+    Fold(mirror, [narrator])(told)
+    return list(narrator.lines)
 
 
 def opened(tokens: list[int], *blocks: int) -> list[ev.CacheEvent]:
@@ -188,5 +195,5 @@ def test_attention_is_told_apart_from_the_products_where_it_was_measured() -> No
     timings = ev.Timings(schedule=0.0002, launch=0.0001, forward=0.003, attention=0.0009)
     told = report(ev.SequenceOpened(1), ev.BlockAllocated(1, 0), timings=timings)
     told = msgspec.structs.replace(told, batch=[ev.BatchEntry(1, 1, 0, [])])
-    line = Narrator(CacheMirror(8, 4), str).fold(told)[-1]
+    line = narrated(told)[-1]
     assert line.text == "b1 1 tok  schedule .2  launch .1  attention .9  products 2.1 ms"

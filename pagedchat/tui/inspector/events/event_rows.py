@@ -14,8 +14,8 @@ from pagedchat.tui.kit.line_view import LineView
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sentences.event_filter import EventFilter
 from pagedchat.view.sentences.event_lines import GROUPS, EventLine
+from pagedchat.view.sentences.narrator import MAX_LINES
 from pagedchat.view.sentences.words import to_ascii
-from pagedchat.view.state.engine import MAX_LINES
 
 _KIND_WIDTH = max(map(len, GROUPS))
 _STYLES = {

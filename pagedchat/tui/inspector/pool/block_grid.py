@@ -76,7 +76,7 @@ class BlockGrid(BlockCursor):
         elif picture is None or picture.mirror is not mirror or self._renumbered():
             self.rebuild()
         else:
-            self.lines_changed(picture.update(self.view.history, self.view.fresh_copies(), self.view.highlighted))
+            self.lines_changed(picture.update(self.view.fresh_copies(), self.view.highlighted))
 
     def rebuild(self) -> None:
         """Work out everything anew: another engine, other labels, another meaning of the colours."""

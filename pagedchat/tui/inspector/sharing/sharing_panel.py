@@ -1,7 +1,6 @@
 """What the chats share: how many blocks any two of them have in common, what that saves, the tree of prefixes."""
 
 from collections.abc import Iterator
-from itertools import islice
 from time import monotonic
 
 from textual.app import ComposeResult
@@ -9,7 +8,6 @@ from textual.containers import Vertical
 from textual.content import Content
 
 from pagedchat.engine.mirror import CacheMirror
-from pagedchat.events import CacheEvent, SequenceExtended, SequenceParked, SequenceScheduled
 from pagedchat.tui.inspector.sharing.sharing_lines import SharingLines
 from pagedchat.tui.inspector.tables.block_tables import BlockTables
 from pagedchat.tui.messages import EngineStateChanged
@@ -30,8 +28,6 @@ from pagedchat.view.sharing.panel_rows import (
 from pagedchat.view.sharing.prefix_tree import PrefixTree, prefix_tree
 from pagedchat.view.sharing.savings import find_twins, saving
 
-_CHANGES_NOTHING = (SequenceExtended, SequenceScheduled, SequenceParked)
-"""Events after which every block is held by the same chats and found by the same hash as before."""
 _BLOCKS_PER_SECOND = 20_000
 """The whole cache is looked at for a picture; a pool of so many blocks gets at most one a second."""
 
@@ -70,20 +66,13 @@ class SharingPanel(Vertical):
             return
         seen = (dict(self.view.labels), self.lines.scrollable_content_region.width, len(self.view.token_texts))
         other = mirror is not self._mirror or seen != self._seen
-        self._stale = self._stale or other or self._changed(mirror)
+        self._stale = self._stale or other or self.view.regrouped_at > self._num_reports
         self._mirror, self._seen, self._num_reports = mirror, seen, mirror.num_reports
         wait = self._drawn_at + mirror.num_blocks / _BLOCKS_PER_SECOND - monotonic()
         if self._stale and (other or wait <= 0):
             self._draw(mirror)
         elif self._stale:
             self.set_timer(wait, self.refresh_view)
-
-    def _changed(self, mirror: CacheMirror) -> bool:
-        number = mirror.num_reports - self._num_reports
-        history = self.view.history
-        if number > len(history):
-            return True
-        return any(_matters(event) for report in islice(reversed(history), number) for event in report.events)
 
     def _draw(self, mirror: CacheMirror) -> None:
         names = {seq_id: self.view.name(seq_id) for seq_id in mirror.sequences}
@@ -98,8 +87,7 @@ class SharingPanel(Vertical):
         width = self.lines.scrollable_content_region.width
         if chats.names:
             yield from matrix_rows(mirror, chats, width, signs)
-        block_bytes = self.view.info.block_bytes if self.view.info else 0
-        yield from saving_rows(saving(mirror), block_bytes, width, signs)
+        yield from saving_rows(saving(mirror), self.view.shown.info.block_bytes, width, signs)
         yield from advice_rows(find_twins(mirror), chats)
         yield tree_heading(tree)
         for node in tree.nodes:
@@ -124,7 +112,3 @@ class SharingPanel(Vertical):
         """Pass on which block, as the tables in whose place this panel stands would."""
         message.stop()
         self.post_message(BlockTables.BlockOpened(message.node.blocks[0]))
-
-
-def _matters(event: CacheEvent) -> bool:
-    return not isinstance(event, _CHANGES_NOTHING)
