@@ -11,7 +11,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pagedchat.cli.options import engine_config, parse_args, sampling_overrides
+from pagedchat.cli.engine_options import engine_config, sampling_overrides
+from pagedchat.cli.options import parse_args
 from pagedchat.config import EngineConfig
 from pagedchat.errors import InvalidValueError, PagedChatError
 
