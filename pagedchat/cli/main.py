@@ -17,7 +17,7 @@ from pagedchat.config import EngineConfig
 from pagedchat.errors import InvalidValueError, PagedChatError
 
 if TYPE_CHECKING:
-    from pagedchat.service.link import EngineLink
+    from pagedchat.service.commands import EngineLink
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
