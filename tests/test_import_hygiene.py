@@ -30,7 +30,7 @@ WITHOUT_SCREEN = [
     "pagedchat.cli.oneshot",
     "pagedchat.cli.replay",
     "pagedchat.service.client",
-    "pagedchat.service.link",
+    "pagedchat.service.commands",
     "pagedchat.trace.reader",
     "pagedchat.trace.recorder",
     *CHAT,

@@ -11,12 +11,13 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pagedchat.cli.options import engine_config, parse_args, sampling_overrides
+from pagedchat.cli.engine_options import engine_config, sampling_overrides
+from pagedchat.cli.options import parse_args
 from pagedchat.config import EngineConfig
 from pagedchat.errors import InvalidValueError, PagedChatError
 
 if TYPE_CHECKING:
-    from pagedchat.service.link import EngineLink
+    from pagedchat.service.commands import EngineLink
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2

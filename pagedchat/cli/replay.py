@@ -5,12 +5,22 @@ import json
 import sys
 import time
 from dataclasses import asdict
+from pathlib import Path
 
 from pagedchat.chat.sanitize import one_line
 from pagedchat.errors import InvalidValueError
 from pagedchat.trace.reader import open_trace
 from pagedchat.trace.recording import Recording
 from pagedchat.trace.summary import TraceSummary, summarize
+
+
+def add_replay_options(parser: argparse.ArgumentParser) -> None:
+    """Which recording, where to begin, or what to print of it."""
+    parser.add_argument("file", type=Path, metavar="FILE", help="written by --trace FILE or /trace save FILE")
+    parser.add_argument("--step", type=_step, metavar="N", help="begin at this step (at the end)")
+    parser.add_argument("--ascii", action="store_true", help="draw with ASCII characters only")
+    parser.add_argument("--summary", action="store_true", help="print what is in it and show nothing")
+    parser.add_argument("--json", action="store_true", help="with --summary: print one JSON object")
 
 
 def run_replay(args: argparse.Namespace) -> int:
@@ -60,3 +70,9 @@ def summary_text(summary: TraceSummary) -> str:
         ("state", summary.damage or "whole"),
     ]
     return "\n".join(f"{name:9} {value}" for name, value in lines)
+
+
+def _step(text: str) -> int:
+    if text.isdecimal():
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not the number of a step")

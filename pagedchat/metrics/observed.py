@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 from pagedchat.events import EngineEvent
 
 if TYPE_CHECKING:
-    from pagedchat.service.commands import AnyCommand
-    from pagedchat.service.link import EngineLink
+    from pagedchat.service.commands import AnyCommand, EngineLink
 
 Observer = Callable[[EngineEvent], None]
 """Hears every event of the engine, in order."""

@@ -26,7 +26,7 @@ CLOSE_TIMEOUT = 3.0
 
 
 class EngineClient:
-    """Implements `link.EngineLink` with an engine process.
+    """Implements `EngineLink` with an engine process.
 
     Args:
         config: what the engine is to load.

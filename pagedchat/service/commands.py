@@ -1,9 +1,16 @@
-"""What the UI process asks of the engine process. A session's sequence has the session's id."""
+"""What the UI process asks of the engine process, and the link over which it asks.
+
+A session's sequence has the session's id.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Protocol
 
 import msgspec
 
 from pagedchat.chat.session import Turn
 from pagedchat.engine.sampling_params import SamplingOverrides
+from pagedchat.events import EngineEvent
 
 
 class Command(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -114,3 +121,26 @@ AnyCommand = (
     Generate | Fork | Stop | Close | Focus | Pause | Resume | StepOnce | SetPace | SetLimit | Pin | Unpin | Evict
     | FlushCache | Shutdown
 )  # fmt: skip
+
+
+class EngineLink(Protocol):
+    """A running (or starting, or restarting) engine as the screens know it: commands in, events out.
+
+    `client.EngineClient` is the real one.
+    """
+
+    async def start(self) -> None:
+        """Start the engine; returns at once, progress comes as events."""
+        ...
+
+    def send(self, command: AnyCommand) -> None:
+        """Queue a command; never blocks. Commands sent before the engine is ready wait for it."""
+        ...
+
+    def events(self) -> AsyncIterator[EngineEvent]:
+        """All events from now on, in order; ends after `close`."""
+        ...
+
+    async def close(self) -> None:
+        """End the engine process and wait for it (killed if it does not end within seconds)."""
+        ...

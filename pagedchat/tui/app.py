@@ -17,8 +17,7 @@ from pagedchat.chat.prompt_history import PromptHistory, default_path
 from pagedchat.errors import PagedChatError
 from pagedchat.events import EngineFailed
 from pagedchat.garbage import Garbage
-from pagedchat.service.commands import AnyCommand
-from pagedchat.service.link import EngineLink
+from pagedchat.service.commands import AnyCommand, EngineLink
 from pagedchat.trace.recorder import Recorder
 from pagedchat.tui.actions import APP_ACTIONS, CHAT_ACTIONS, KeyAction, bindings
 from pagedchat.tui.bridge import EngineBridge

@@ -21,7 +21,7 @@ from pagedchat.events import (
     RunState,
     Steps,
 )
-from pagedchat.service.link import EngineLink
+from pagedchat.service.commands import EngineLink
 from pagedchat.trace.recorder import Recorder
 from pagedchat.trace.recording import Recording
 from pagedchat.tui.messages import EngineStateChanged

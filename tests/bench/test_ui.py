@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pagedchat.bench.ui.arguments import add_ui_bench
+from pagedchat.bench.ui.arguments import add_ui_options
 from pagedchat.bench.ui.long_chats import LongChats
 from pagedchat.bench.ui.main import run_ui_bench
 from pagedchat.bench.ui.script import VARIABLE, Script, StepCounter, inherited_script
@@ -27,8 +27,8 @@ def program(text: str) -> Terminal:
 
 def options(*argv: str) -> argparse.Namespace:
     parser = Parser()
-    add_ui_bench(parser.add_subparsers(dest="benchmark"), Path)
-    return parser.parse_args(["ui", *argv])
+    add_ui_options(parser)
+    return parser.parse_args(argv)
 
 
 # --- the terminal -----------------------------------------------------------------------------------

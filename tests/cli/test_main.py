@@ -1,22 +1,16 @@
-"""The command line without a model: arguments, exit codes, messages."""
+"""The command without a model: where the prompt comes from, exit codes, messages."""
 
 import io
-import json
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from pagedchat import __version__
 from pagedchat.cli import main as cli
 from pagedchat.cli import oneshot
-from pagedchat.cli.options import engine_config, parse_args, sampling_overrides
 from pagedchat.config import EngineConfig
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.errors import ModelError, PagedChatError
-from tests.trace.recorded import RecordedEngine
 
 
 class Terminal(io.StringIO):
@@ -48,61 +42,6 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
 
 def words(line: str) -> list[str]:
     return line.split()
-
-
-# --- arguments ----------------------------------------------------------------------------------------
-
-
-def test_no_arguments_give_the_default_config() -> None:
-    args = parse_args([])
-    assert engine_config(args) == EngineConfig()
-    assert sampling_overrides(args) == SamplingOverrides()
-    assert (args.command, args.sessions, args.prompt, args.raw) == ("chat", 1, None, False)
-
-
-def test_every_engine_option_reaches_its_field() -> None:
-    argv = words(
-        "--model m --tokenizer t --device cpu --dtype float16 --attention-backend torch"
-        " --block-size 32 --num-blocks 7 --kv-cache-memory 2GiB --gpu-memory-utilization 0.5 --swap-space 1MiB"
-        " --no-prefix-caching --max-num-seqs 3 --max-num-batched-tokens 64 --preemption-mode swap --seed 9"
-    )
-    config = engine_config(parse_args(argv))
-    assert (config.model.model, config.model.tokenizer, config.seed) == ("m", "t", 9)
-    assert (config.model.device, config.model.dtype) == ("cpu", "float16")
-    assert config.model.attention_backend == "torch"
-    assert (config.cache.block_size, config.cache.num_blocks) == (32, 7)
-    assert (config.cache.kv_cache_memory, config.cache.swap_space) == (2 * 1024**3, 1024**2)
-    assert (config.cache.gpu_memory_utilization, config.cache.enable_prefix_caching) == (0.5, False)
-    assert (config.scheduler.max_num_seqs, config.scheduler.max_num_batched_tokens) == (3, 64)
-    assert config.scheduler.preemption_mode == "swap"
-
-
-def test_every_sampling_option_reaches_its_field() -> None:
-    argv = words(
-        "--temperature 0 --top-p 0.9 --top-k 5 --min-p 0.1 --repetition-penalty 1.2 --presence-penalty 0.5"
-        " --frequency-penalty -0.5 --max-tokens 8 --stop a --stop b"
-    )
-    assert sampling_overrides(parse_args(argv)) == SamplingOverrides(
-        temperature=0,
-        top_p=0.9,
-        top_k=5,
-        min_p=0.1,
-        repetition_penalty=1.2,
-        presence_penalty=0.5,
-        frequency_penalty=-0.5,
-        max_tokens=8,
-        stop=["a", "b"],
-    )
-
-
-def test_seed_belongs_to_the_engine_so_that_panes_differ() -> None:
-    assert sampling_overrides(parse_args(["--seed", "3"])).seed is None
-
-
-def test_bench_has_a_command_line_of_its_own() -> None:
-    args = parse_args(words("bench engine --device cpu --json out.json --repeats 5 --threads 1"))
-    assert (args.command, args.benchmark, args.device) == ("bench", "engine", "cpu")
-    assert (args.json, args.repeats, args.threads, args.model) == (Path("out.json"), 5, 1, None)
 
 
 # --- where the prompt comes from ----------------------------------------------------------------------
@@ -201,6 +140,16 @@ def test_json_without_a_prompt_is_refused_in_a_terminal(
     assert "--json needs a prompt." in capsys.readouterr().err
 
 
+def test_a_trace_is_never_written_over(tmp_path, monkeypatch, capsys) -> None:
+    path = tmp_path / "run.trace"
+    path.write_text("mine")
+    monkeypatch.setattr("sys.stdin", Terminal())
+    monkeypatch.setattr("sys.stdout", Terminal())
+    assert cli.main(["--trace", str(path)]) == 1
+    assert f"{path} exists already." in capsys.readouterr().err
+    assert path.read_text() == "mine"
+
+
 def test_chats_need_a_terminal_to_be_drawn_in(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -250,109 +199,3 @@ def test_reader_that_leaves_ends_it_quietly() -> None:
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait() == 141
-
-
-# --- help ---------------------------------------------------------------------------------------------
-
-
-def test_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["--version"])
-    assert caught.value.code == 0
-    assert capsys.readouterr().out == f"pagedchat {__version__}\n"
-
-
-def test_help_names_every_option_and_command(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        cli.main(["--help"])
-    text = capsys.readouterr().out
-    for word in ("--model", "--sessions", "--num-blocks", "--temperature", "--prompt", "bench engine"):
-        assert word in text
-
-
-def test_help_needs_no_torch(tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text("raise ImportError('help is asked for, not an engine')")
-    command = [sys.executable, "-m", "pagedchat", "--help"]
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    shown = subprocess.run(command, env=environment, capture_output=True, check=True)
-    assert b"--num-blocks" in shown.stdout
-
-
-# --- recordings ---------------------------------------------------------------------------------------
-
-
-def test_inspector_options_are_read() -> None:
-    args = parse_args(words("--trace run.trace --ascii --metrics-port 0"))
-    assert (args.trace, args.ascii, args.metrics_port) == (Path("run.trace"), True, 0)
-    args = parse_args([])
-    assert (args.trace, args.ascii, args.metrics_port) == (None, False, None)
-
-
-def test_replay_options_are_read() -> None:
-    args = parse_args(words("replay run.trace --step 30 --summary --json --ascii"))
-    assert (args.command, args.file, args.step) == ("replay", Path("run.trace"), 30)
-    assert (args.summary, args.json, args.ascii) == (True, True, True)
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("replay", "The following arguments are required: FILE."),
-        ("replay x --step -4", "--step: '-4' is not the number of a step."),
-        ("replay x --step one", "--step: 'one' is not the number of a step."),
-        ("replay nothing.trace", "nothing.trace does not exist."),
-        ("replay x --json", "--json needs --summary."),
-        ("--metrics-port 70000", "--metrics-port: '70000' is not a port from 0 to 65535."),
-        ("--metrics-port web", "--metrics-port: 'web' is not a port from 0 to 65535."),
-        ("--trace no/such/folder/x", "--trace: 'no/such/folder/x' cannot be written: make its folder first."),
-        ("-p hello --trace x", "--trace goes with the chats on the screen, not with one reply."),
-        ("-p hello --metrics-port 0", "--metrics-port goes with the chats on the screen, not with one reply."),
-    ],
-)
-def test_what_is_wrong_with_recording_options(line: str, message: str, capsys) -> None:
-    assert cli.main(words(line)) in (1, 2)
-    out, err = capsys.readouterr()
-    assert (out, err.splitlines()[0]) == ("", f"pagedchat: {message}")
-
-
-def test_a_trace_is_never_written_over(tmp_path, monkeypatch, capsys) -> None:
-    path = tmp_path / "run.trace"
-    path.write_text("mine")
-    monkeypatch.setattr("sys.stdin", Terminal())
-    monkeypatch.setattr("sys.stdout", Terminal())
-    assert cli.main(["--trace", str(path)]) == 1
-    assert f"{path} exists already." in capsys.readouterr().err
-    assert path.read_text() == "mine"
-
-
-def test_the_summary_of_a_recording(tmp_path, capsys) -> None:
-    run = RecordedEngine(tmp_path / "run.trace", num_blocks=64)
-    run.view.labels = {1: "1 tale\x1b[2J"}
-    run.ask(1, 20)
-    run.run(40)
-    run.recorder.close()
-    assert cli.main(["replay", str(tmp_path / "run.trace"), "--summary"]) == 0
-    text = capsys.readouterr().out
-    assert "steps     0 to 40, 40 reports" in text
-    assert "chats     1 tale\n" in text
-    assert "state     whole" in text
-    (tmp_path / "cut.trace").write_bytes((tmp_path / "run.trace").read_bytes()[:-9])
-    assert cli.main(["replay", str(tmp_path / "cut.trace"), "--summary", "--json"]) == 0
-    summary = json.loads(capsys.readouterr().out)
-    assert summary["damage"] == "The file was cut after step 40."
-    assert (summary["whole"], summary["last_step"], summary["seconds"]) == (False, 40, 1.95)
-    assert summary["chats"] == {"1": "1 tale\x1b[2J"}
-    assert summary["bytes_per_step"] == round(summary["num_bytes"] / 40, 1)
-
-
-def test_a_replay_needs_a_terminal(tmp_path, capsys) -> None:
-    RecordedEngine(tmp_path / "run.trace", num_blocks=64).recorder.close()
-    assert cli.main(["replay", str(tmp_path / "run.trace")]) == 2
-    assert "For its figures use --summary." in capsys.readouterr().err
-
-
-def test_a_replay_loads_no_torch(tmp_path) -> None:
-    RecordedEngine(tmp_path / "run.trace", num_blocks=64).recorder.close()
-    check = "import sys, pagedchat.tui.replay.app, pagedchat.cli.replay; print('torch' in sys.modules)"
-    result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "False"

@@ -18,9 +18,7 @@ from typing import Any
 import pytest
 
 from pagedchat.cli import stats as stats_command
-from pagedchat.cli.stats import run_stats
-from pagedchat.cli.stats_options import add_stats_options
-from pagedchat.cli.stats_text import stats_text
+from pagedchat.cli.stats import add_stats_options, run_stats, stats_text
 from pagedchat.errors import InvalidValueError, PagedChatError
 from pagedchat.metrics import runtime_folder
 from pagedchat.metrics.runtime_folder import socket_path

@@ -30,7 +30,7 @@ def ready_info(**changes: Any) -> EngineReady:
 
 @dataclass
 class FakeLoaded:
-    """What `runtime.build.LoadedModel` has."""
+    """What `runtime.loading.build.LoadedModel` has."""
 
     runner: Any = field(default_factory=lambda: FakeModelRunner(block_size=BLOCK_SIZE))
     limits: EngineLimits = field(
