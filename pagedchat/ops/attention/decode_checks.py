@@ -5,8 +5,6 @@ import torch
 from pagedchat.ops.attention.options import AttentionOptions
 from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
 
-ROW_BYTES = 16
-"""Kernels read rows in pieces of this many bytes."""
 _MAX_ACCEPTED = 1024
 _accepted: set[object] = set()
 
@@ -64,12 +62,3 @@ def _check(
     if options.alibi_slopes is not None:
         check_shape("alibi_slopes", options.alibi_slopes, query.shape[1])
         check_dtype("alibi_slopes", options.alibi_slopes, torch.float32)
-
-
-def strided(rows: torch.Tensor) -> torch.Tensor:
-    """`[num_tokens, num_heads, head_size]` as kernels can read it: 16-byte rows at any token and head stride."""
-    step = ROW_BYTES // rows.element_size()
-    readable = rows.stride(2) == 1 and rows.stride(0) % step == 0 and rows.stride(1) % step == 0
-    if readable and rows.data_ptr() % ROW_BYTES == 0:
-        return rows
-    return rows.clone(memory_format=torch.contiguous_format)  # `contiguous` keeps rows that merely start off

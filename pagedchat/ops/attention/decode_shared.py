@@ -6,15 +6,16 @@ attends to each sequence's own tokens and merges (Hydragen, Juravsky et al. 2024
 
 import torch
 
+from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import f32, i32
-from pagedchat.ops.attention.decode_checks import check_decode, strided
-from pagedchat.ops.attention.decode_plan import DecodeShape, plan_shared
+from pagedchat.ops.attention.decode_checks import check_decode
+from pagedchat.ops.attention.decode_plan import plan_shared
 from pagedchat.ops.attention.decode_simt import decode_simt
-from pagedchat.ops.attention.decode_split import decode_kernel, launch_on_splits
+from pagedchat.ops.attention.decode_split import decode_kernel, decode_shape, launch_on_splits
 from pagedchat.ops.attention.decode_workspace import partial_states
 from pagedchat.ops.attention.options import AttentionOptions
 from pagedchat.ops.common.checks import check_dtype, check_shape
-from pagedchat.ops.common.launch import can_overlap, on_cuda, stream_of
+from pagedchat.ops.common.launch import address, can_overlap, on_cuda, stream_of, with_whole_rows
 
 NAME = "decode_shared"
 
@@ -68,7 +69,7 @@ def decode_shared(
         raise ValueError("sliding_window cannot be combined with a shared prefix")
     if not on_cuda(query, key_cache):
         return decode_simt(query, key_cache, value_cache, block_tables, seq_lens, options, output=output, lse=lse)
-    query = strided(query)
+    query = with_whole_rows(query)
     target = torch.empty(query.shape, dtype=query.dtype, device=query.device) if output is None else output
     launch_shared(
         query,
@@ -111,10 +112,9 @@ def launch_shared(
     Groups without members and sequences that belong to none are allowed here; the latter share nothing. `overlap`
     and `writes_new` as in `decode_split.launch_split`.
     """
-    shape, num_groups = DecodeShape.of(query, key_cache), len(group_starts) - 1
-    plan = plan_shared(
-        shape, len(query), max_own_len, max_shared_len, max_group_size, num_groups, query.device.index
-    )
+    shape, num_groups = decode_shape(query, key_cache), len(group_starts) - 1
+    sizes = (len(query), max_own_len, max_shared_len, max_group_size, num_groups)
+    plan = plan_shared(shape, *sizes, gpu(query.device.index).num_multiprocessors)
     max_parts = plan.shared.num_splits + plan.own.num_splits
     partial = partial_states(query, max_parts)
     _launch_prefix(
@@ -183,7 +183,7 @@ def _launch_prefix(
         seq_lens.data_ptr(),
         shared_lens.data_ptr(),
         group_starts.data_ptr(),
-        0 if options.alibi_slopes is None else options.alibi_slopes.data_ptr(),
+        address(options.alibi_slopes),
         i32(len(group_starts) - 1),
         i32(block_tables.stride(0)),
         i32(key_cache.shape[1]),

@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
+from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import Kernel, f32, get_kernel, i32
-from pagedchat.ops.attention.decode_checks import check_decode, strided
+from pagedchat.ops.attention.decode_checks import check_decode
 from pagedchat.ops.attention.decode_plan import MAX_TILES, TILE_TOKENS, DecodeShape, plan_split
 from pagedchat.ops.attention.decode_simt import decode_simt
 from pagedchat.ops.attention.decode_workspace import arrival_counters, partial_states
 from pagedchat.ops.attention.options import AttentionOptions
-from pagedchat.ops.common.launch import can_overlap, element_name, on_cuda, stream_of
+from pagedchat.ops.common.launch import address, can_overlap, element_name, on_cuda, stream_of, with_whole_rows
 
 NAME = "decode_split"
 
@@ -55,7 +56,7 @@ def decode_split(
     check_decode(query, key_cache, value_cache, block_tables, seq_lens, options, output, lse)
     if not on_cuda(query, key_cache):
         return decode_simt(query, key_cache, value_cache, block_tables, seq_lens, options, output=output, lse=lse)
-    query = strided(query)
+    query = with_whole_rows(query)
     target = torch.empty(query.shape, dtype=query.dtype, device=query.device) if output is None else output
     inputs = (query, key_cache, value_cache, block_tables, seq_lens)
     launch_split(*inputs, options, max_seq_len, num_tokens, target, lse)
@@ -83,11 +84,11 @@ def launch_split(
     yet: the query is the beginning of `[num_seqs, num_heads + 2 * num_kv_heads, head_size]`, contiguous, with key
     heads and value heads behind it, and the kernel puts them into the slot of each sequence's last token.
     """
-    shape = DecodeShape.of(query, key_cache)
+    shape = decode_shape(query, key_cache)
     window = options.sliding_window or 0
     longest = min(max_seq_len, window + TILE_TOKENS) if window else max_seq_len
     total = len(query) * longest if num_tokens is None else min(num_tokens, len(query) * longest)
-    plan = plan_split(shape, len(query), longest, total, query.device.index)
+    plan = plan_split(shape, len(query), longest, total, gpu(query.device.index).num_multiprocessors)
     partial = partial_states(query, plan.num_splits)
     launch_on_splits(
         query,
@@ -110,6 +111,12 @@ def launch_split(
         overlap=overlap,
         writes_new=writes_new,
     )
+
+
+def decode_shape(query: torch.Tensor, key_cache: torch.Tensor) -> DecodeShape:
+    """Of `[num_seqs, num_heads, head_size]` and the key cache."""
+    num_kv_heads = key_cache.shape[1]
+    return DecodeShape(num_kv_heads, query.shape[1] // num_kv_heads, query.shape[2])
 
 
 def launch_on_splits(
@@ -147,7 +154,7 @@ def launch_on_splits(
     arrivals = arrival_counters(query.device, num_seqs * grid_heads).data_ptr() if num_splits > 1 else 0
     args = (
         output.data_ptr(),
-        0 if lse is None else lse.data_ptr(),
+        address(lse),
         partial[0].data_ptr(),
         partial[1].data_ptr(),
         arrivals,
@@ -156,8 +163,8 @@ def launch_on_splits(
         value_cache.data_ptr(),
         block_tables.data_ptr(),
         seq_lens.data_ptr(),
-        0 if shared_lens is None else shared_lens.data_ptr(),
-        0 if options.alibi_slopes is None else options.alibi_slopes.data_ptr(),
+        address(shared_lens),
+        address(options.alibi_slopes),
         i32(block_tables.stride(0)),
         i32(num_kv_heads),
         i32(max_parts),

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 import torch
 
+NO_WINDOW = 2**31 - 1
+"""As kernels are told that a query sees everything before it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionOptions:
@@ -17,3 +20,8 @@ class AttentionOptions:
     """Soft cap of the scores (Gemma 2, arXiv 2408.00118)."""
     alibi_slopes: torch.Tensor | None = None
     """`[num_heads]`, float32, on the query's device (ALiBi, Press et al. 2022, arXiv 2108.12409)."""
+
+    @property
+    def window(self) -> int:
+        """Tokens that a query sees, `NO_WINDOW` if all."""
+        return self.sliding_window or NO_WINDOW

@@ -11,11 +11,10 @@ Turing), CUDA cores (any type). Without a GPU, plain torch.
 import torch
 
 from pagedchat.ops.attention import prefill_mma, prefill_simt, prefill_wgmma
-from pagedchat.ops.attention.decode_checks import strided
 from pagedchat.ops.attention.options import AttentionOptions
 from pagedchat.ops.attention.reference import attend_texts
 from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
-from pagedchat.ops.common.launch import can_overlap, on_cuda
+from pagedchat.ops.common.launch import can_overlap, on_cuda, with_whole_rows
 
 MIN_WGMMA_ROWS = 128
 """Query rows (heads of a group times tokens of the longest chunk) from which on `wgmma` is the faster one."""
@@ -64,7 +63,7 @@ def paged_prefill(
         query_lens = cu_seqlens_q.diff().tolist()
         attend_texts(query, key_cache, value_cache, block_tables, seq_lens, query_lens, options, target, lse)
     elif len(query) and len(seq_lens):
-        readable, writable = strided(query), strided(target)
+        readable, writable = with_whole_rows(query), with_whole_rows(target)
         launch = _choose(readable, key_cache, options, max_query_len)
         args = (readable, key_cache, value_cache, block_tables, seq_lens, cu_seqlens_q)
         overlap = overlap and can_overlap(query.device)

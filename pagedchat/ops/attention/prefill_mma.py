@@ -10,15 +10,17 @@ import torch
 from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import f32, get_kernel, i32
 from pagedchat.ops.attention.options import AttentionOptions
-from pagedchat.ops.attention.prefill_plan import choose_splits, choose_tile, max_thread_blocks
-from pagedchat.ops.common.launch import element_name, stream_of
+from pagedchat.ops.attention.prefill_plan import (
+    MERGE_DIMS,
+    MERGE_THREADS,
+    choose_splits,
+    choose_tile,
+    max_thread_blocks,
+)
+from pagedchat.ops.common.choices import BLOCK_SIZES, HEAD_SIZES
+from pagedchat.ops.common.launch import address, ceil_div, element_name, has_tensor_cores, stream_of
 
-HEAD_SIZES = (64, 80, 96, 112, 128, 256)
-BLOCK_SIZES = (8, 16, 32)
-NO_WINDOW = 2**31 - 1
-MERGE_THREADS = 128
-"""Of a thread block of kernels/attention/prefill_merge.cu; each takes `MERGE_DIMS` dimensions of a row."""
-MERGE_DIMS = 4
+NAME = "prefill_mma"
 
 
 class Launch(Protocol):
@@ -44,15 +46,12 @@ class Launch(Protocol):
 
 def supported(query: torch.Tensor, key_cache: torch.Tensor, options: AttentionOptions) -> bool:
     """Whether the kernel can do it: 16-bit elements on tensor cores, a cache without gaps, a scale above 0."""
-    device = gpu(query.device.index)
-    capability = device.compute_capability
-    types = (torch.float16, torch.bfloat16) if capability >= (8, 0) else (torch.float16,)
     head_size, block_size = query.shape[2], key_cache.shape[3]
-    if capability < (7, 5) or query.dtype not in types or options.scale <= 0.0 or not key_cache.is_contiguous():
+    if not has_tensor_cores(query) or options.scale <= 0.0 or not key_cache.is_contiguous():
         return False
     if head_size not in HEAD_SIZES or block_size not in BLOCK_SIZES:
         return False
-    return choose_tile(head_size, block_size, 1, device.shared_bytes) is not None
+    return choose_tile(head_size, block_size, 1, gpu(query.device.index).shared_bytes) is not None
 
 
 def launch(
@@ -79,32 +78,28 @@ def launch(
     tile = choose_tile(head_size, block_size, max_query_len * group_size, device.shared_bytes)
     assert tile is not None, "launched without asking `supported`"  # noqa: S101
     thread_blocks = num_kv_heads * max_thread_blocks(tile, num_tokens * group_size, len(seq_lens))
-    max_keys = min(block_tables.shape[1] * block_size, (options.sliding_window or NO_WINDOW) + max_query_len)
+    max_keys = min(block_tables.shape[1] * block_size, options.window + max_query_len)
     num_splits = choose_splits(thread_blocks, max_keys, device.num_multiprocessors)
     partial = _partial(query, num_splits)
     slopes = options.alibi_slopes
     kernel = get_kernel(
-        "prefill_mma",
+        NAME,
         device.index,
+        NAME,
         ELEMENT=element_name(query.dtype),
         HEAD_SIZE=head_size,
         BLOCK_SIZE=block_size,
         GROUP_SIZE=group_size,
         SOFT_CAP=int(options.cap is not None),
         ALIBI=int(slopes is not None),
-        NUM_WARPS=tile.num_warps,
-        WARP_ROWS=tile.warp_rows,
-        TILE_KEYS=tile.keys,
-        STAGES=tile.stages,
-        MIN_THREAD_BLOCKS=tile.min_thread_blocks,
-        QUERY_IN_REGISTERS=int(tile.query_in_registers),
         SPLIT_KEYS=int(num_splits > 1),
+        **tile.constants,
     )
     shared_bytes = tile.shared_bytes(head_size, block_size)
     kernel.allow_shared(shared_bytes)
     args = (
         output.data_ptr(),
-        partial[1].data_ptr() if num_splits > 1 else _pointer(lse),
+        partial[1].data_ptr() if num_splits > 1 else address(lse),
         partial[0].data_ptr(),
         query.data_ptr(),
         key_cache.data_ptr(),
@@ -112,7 +107,7 @@ def launch(
         block_tables.data_ptr(),
         seq_lens.data_ptr(),
         cu_seqlens_q.data_ptr(),
-        _pointer(slopes),
+        address(slopes),
         i32(num_tokens),
         i32(len(seq_lens)),
         i32(num_kv_heads),
@@ -121,7 +116,7 @@ def launch(
         query.stride(1),
         output.stride(0),
         output.stride(1),
-        i32(options.sliding_window or NO_WINDOW),
+        i32(options.window),
         f32(options.scale),
         f32(options.cap or 0.0),
     )
@@ -153,7 +148,7 @@ def _merge(
     )
     args = (
         output.data_ptr(),
-        _pointer(lse),
+        address(lse),
         partial[0].data_ptr(),
         partial[1].data_ptr(),
         cu_seqlens_q.data_ptr(),
@@ -164,9 +159,5 @@ def _merge(
         output.stride(0),
         output.stride(1),
     )
-    grid = -(-num_tokens * num_heads * (head_size // MERGE_DIMS) // MERGE_THREADS)
+    grid = ceil_div(num_tokens * num_heads * (head_size // MERGE_DIMS), MERGE_THREADS)
     kernel.launch(grid, MERGE_THREADS, args, stream=stream_of(output), overlap=overlap)
-
-
-def _pointer(tensor: torch.Tensor | None) -> int:
-    return 0 if tensor is None else tensor.data_ptr()

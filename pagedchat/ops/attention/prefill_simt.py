@@ -7,20 +7,17 @@ import torch
 
 from pagedchat.jit.launch import f32, get_kernel, i32
 from pagedchat.ops.attention.options import AttentionOptions
-from pagedchat.ops.common.launch import element_name, on_cuda, stream_of
+from pagedchat.ops.attention.simt_plan import PREFILL_THREADS, shared_memory, tile_shape
+from pagedchat.ops.common.choices import BLOCK_SIZES, HEAD_SIZES
+from pagedchat.ops.common.launch import ELEMENT_NAMES, address, element_name, on_cuda, stream_of
 
 NAME = "prefill_simt"
-HEAD_SIZES = frozenset({64, 80, 96, 112, 128, 256})
-BLOCK_SIZES = frozenset({8, 16, 32})
-DTYPES = frozenset({torch.float16, torch.bfloat16, torch.float32})
-NUM_THREADS = 128
-NO_WINDOW = 2**31 - 1
 
 
 def supported(query: torch.Tensor, key_cache: torch.Tensor, options: AttentionOptions) -> bool:
     """Whether the kernel has a variant for tensors like these; every option goes with every variant."""
     del options
-    known = query.dtype in DTYPES and query.shape[2] in HEAD_SIZES and key_cache.shape[3] in BLOCK_SIZES
+    known = query.dtype in ELEMENT_NAMES and query.shape[2] in HEAD_SIZES and key_cache.shape[3] in BLOCK_SIZES
     return known and on_cuda(query, key_cache)
 
 
@@ -73,14 +70,14 @@ def launch(
     kernel.allow_shared(shared_bytes)
     args = (
         output.data_ptr(),
-        0 if lse is None else lse.data_ptr(),
+        address(lse),
         query.data_ptr(),
         key_cache.data_ptr(),
         value_cache.data_ptr(),
         block_tables.data_ptr(),
         seq_lens.data_ptr(),
         cu_seqlens_q.data_ptr(),
-        0 if slopes is None else slopes.data_ptr(),
+        address(slopes),
         i32(num_seqs),
         i32(block_tables.stride(0)),
         i32(num_kv_heads),
@@ -90,24 +87,9 @@ def launch(
         query.stride(1),
         output.stride(0),
         output.stride(1),
-        i32(options.sliding_window or NO_WINDOW),
+        i32(options.window),
         f32(options.scale),
         f32(options.cap or 0.0),
     )
-    num_tiles = num_tokens * group_size // tile_rows + num_seqs
-    kernel.launch((num_kv_heads, num_tiles), NUM_THREADS, args, stream=stream_of(query), shared_bytes=shared_bytes)
-
-
-def tile_shape(head_size: int) -> tuple[int, int]:
-    """Query rows and keys of a tile: `TILE_ROWS` and `TILE_KEYS` of the kernel."""
-    if head_size > 128:
-        return 32, 16
-    return (64, 32) if head_size > 64 else (64, 64)
-
-
-def shared_memory(head_size: int, tile_rows: int, tile_keys: int) -> int:
-    """Bytes of the kernel's `Shared`: queries; keys or values; weights. Within what every GPU from sm_75 has."""
-    queries = head_size // 4 * tile_rows
-    keys_or_values = max(head_size // 4 * tile_keys, tile_keys // 4 * (head_size + 1))
-    weights = tile_keys // 4 * (tile_rows + 2)
-    return 16 * (queries + keys_or_values + weights)
+    grid = (num_kv_heads, num_tokens * group_size // tile_rows + num_seqs)
+    kernel.launch(grid, PREFILL_THREADS, args, stream=stream_of(query), shared_bytes=shared_bytes)

@@ -9,8 +9,8 @@ import torch
 from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.ops.common.checks import check_same_type, check_shape
-from pagedchat.ops.common.launch import ceil_div, element_name, on_cuda, stream_of
-from pagedchat.ops.products.small_batch_linear import ACTIVATIONS, Activation, address, small_batch_linear
+from pagedchat.ops.common.launch import address, ceil_div, element_name, on_cuda, stream_of
+from pagedchat.ops.products.small_batch_linear import ACTIVATIONS, Activation, small_batch_linear
 from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan, plan_warpgroups, shared_bytes
 
 NAME = "warpgroup_linear"
@@ -99,15 +99,12 @@ def _launch(
     kernel = get_kernel(
         NAME,
         rows.device.index,
+        NAME,
         ELEMENT=element_name(rows.dtype),
         IN_FEATURES=in_features,
-        CLUSTER=plan.cluster,
-        WARPGROUPS=plan.warpgroups,
-        STAGES=plan.stages,
-        TOKENS=plan.tokens,
-        COLUMNS=plan.columns,
         ACTIVATION=ACTIVATIONS[activation],
         PAIRED=int(paired),
+        **plan.constants,
     )
     args = (
         output.data_ptr(),

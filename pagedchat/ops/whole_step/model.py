@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
+from pagedchat.ops.common.launch import PIECE_BYTES, address
 from pagedchat.ops.common.norm import Norm
-from pagedchat.ops.products.small_batch_linear import address
 from pagedchat.ops.whole_step.plan import PersistentShape
 
 
@@ -55,7 +55,7 @@ class PersistentLayer:
             self.attention_norm.weight, self.qkv, self.out, self.out_bias, self.mlp_norm.weight, self.up, self.down,
             self.down_bias, self.key_cache, self.value_cache,
         )  # fmt: skip
-        return all(address(tensor) % 16 == 0 for tensor in tensors)
+        return all(address(tensor) % PIECE_BYTES == 0 for tensor in tensors)
 
 
 def fold_norm(norm: Norm, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
@@ -100,6 +100,6 @@ class PersistentModel:
     def is_aligned(self) -> bool:
         """Whether all that the kernel reads 16 bytes at a time starts at 16 bytes."""
         vectors = (self.token_vectors, self.position_vectors, self.head)
-        return all(address(tensor) % 16 == 0 for tensor in vectors) and all(
+        return all(address(tensor) % PIECE_BYTES == 0 for tensor in vectors) and all(
             layer.is_aligned for layer in self.layers
         )

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from pagedchat.ops.attention.decode_plan import MAX_TILES, DecodeShape
-from pagedchat.ops.attention.decode_split import decode_split, launch_on_splits
+from pagedchat.ops.attention.decode_plan import MAX_TILES
+from pagedchat.ops.attention.decode_split import decode_shape, decode_split, launch_on_splits
 from pagedchat.ops.attention.decode_workspace import partial_states
 from pagedchat.ops.attention.options import AttentionOptions
 from tests.ops.cuda_layout_case import BLOCK_SIZES, HEAD_SIZES, LayoutCase, check_attention, make_layout_case
@@ -93,7 +93,7 @@ def test_every_split_gives_the_same(num_warps: int, tiles_per_split: int, seed: 
             case.seq_lens,
             None,
             options,
-            shape=DecodeShape.of(case.query, case.key_cache),
+            shape=decode_shape(case.query, case.key_cache),
             num_warps=num_warps,
             num_splits=num_splits,
             tiles_per_split=tiles_per_split,

@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from pagedchat.ops.attention.options import AttentionOptions
-from pagedchat.ops.attention.prefill_simt import HEAD_SIZES, launch, shared_memory, supported, tile_shape
+from pagedchat.ops.attention.prefill_simt import launch, supported
+from pagedchat.ops.attention.simt_plan import shared_memory, tile_shape
+from pagedchat.ops.common.choices import HEAD_SIZES
 from tests.ops.cuda_layout_case import (
     BLOCK_SIZES,
     DTYPES,

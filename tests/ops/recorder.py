@@ -82,7 +82,7 @@ def recorded_launches(capability: tuple[int, int]) -> Iterator[Launches]:
         "current_stream": lambda _device: 0,
         "stream_of": lambda _tensor: 0,
         "arrival_counters": lambda _device, count: torch.empty(count, dtype=torch.int32),
-        "_num_multiprocessors": lambda _index: device.num_multiprocessors,
+        "compute_capability": lambda _device: capability,
     }
     with pytest.MonkeyPatch.context() as patch:
         for module in pkgutil.walk_packages(pagedchat.ops.__path__, "pagedchat.ops."):
