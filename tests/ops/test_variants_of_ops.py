@@ -11,7 +11,7 @@ from pagedchat.jit.arguments import Frame, Layout
 from pagedchat.jit.builder import KernelBuilder
 from pagedchat.jit.parameters import cubin_parameters
 from pagedchat.jit.variant import Variant
-from pagedchat.ops.attention.options import AttentionOptions
+from pagedchat.ops.attention.call import AttentionOptions
 from pagedchat.ops.catalogue import CATALOGUE, variants_for_model
 from pagedchat.ops.common.choices import BLOCK_SIZES, HEAD_SIZES
 from pagedchat.ops.common.launch import element_name

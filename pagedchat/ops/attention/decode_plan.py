@@ -145,6 +145,11 @@ class SharedPlan:
     """Thread blocks of the prefix launch for all KV heads and rows of all groups."""
     own: SplitPlan
 
+    @property
+    def max_parts(self) -> int:
+        """Thread blocks that leave their share of a row."""
+        return self.shared.num_splits + self.own.num_splits
+
 
 def plan_shared(
     shape: DecodeShape,

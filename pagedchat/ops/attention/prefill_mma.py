@@ -3,13 +3,11 @@
 FlashAttention-2 (Dao 2023, arXiv 2307.08691) over the paged cache, for float16 and bfloat16.
 """
 
-from typing import Protocol
-
 import torch
 
 from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import f32, get_kernel, i32
-from pagedchat.ops.attention.options import AttentionOptions
+from pagedchat.ops.attention.call import AttentionCall
 from pagedchat.ops.attention.prefill_plan import (
     MERGE_DIMS,
     MERGE_THREADS,
@@ -21,97 +19,51 @@ from pagedchat.ops.common.choices import BLOCK_SIZES, HEAD_SIZES
 from pagedchat.ops.common.launch import address, ceil_div, element_name, has_tensor_cores, stream_of
 
 NAME = "prefill_mma"
+MERGE = "prefill_merge"
 
 
-class Launch(Protocol):
-    """What the launchers of all prefill kernels are; arguments as in `paged_prefill`."""
-
-    def __call__(
-        self,
-        query: torch.Tensor,
-        key_cache: torch.Tensor,
-        value_cache: torch.Tensor,
-        block_tables: torch.Tensor,
-        seq_lens: torch.Tensor,
-        cu_seqlens_q: torch.Tensor,
-        options: AttentionOptions,
-        max_query_len: int,
-        output: torch.Tensor,
-        lse: torch.Tensor | None,
-        *,
-        overlap: bool = False,
-    ) -> None:
-        """Launch on torch's current stream."""
-
-
-def supported(query: torch.Tensor, key_cache: torch.Tensor, options: AttentionOptions) -> bool:
+def supported(call: AttentionCall) -> bool:
     """Whether the kernel can do it: 16-bit elements on tensor cores, a cache without gaps, a scale above 0."""
-    head_size, block_size = query.shape[2], key_cache.shape[3]
-    if not has_tensor_cores(query) or options.scale <= 0.0 or not key_cache.is_contiguous():
+    head_size, block_size = call.query.shape[2], call.key_cache.shape[3]
+    if not has_tensor_cores(call.query) or call.options.scale <= 0.0 or not call.key_cache.is_contiguous():
         return False
     if head_size not in HEAD_SIZES or block_size not in BLOCK_SIZES:
         return False
-    return choose_tile(head_size, block_size, 1, gpu(query.device.index).shared_bytes) is not None
+    return choose_tile(head_size, block_size, 1, gpu(call.query.device.index).shared_bytes) is not None
 
 
-def launch(
-    query: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    block_tables: torch.Tensor,
-    seq_lens: torch.Tensor,
-    cu_seqlens_q: torch.Tensor,
-    options: AttentionOptions,
-    max_query_len: int,
-    output: torch.Tensor,
-    lse: torch.Tensor | None,
-    *,
-    overlap: bool = False,
-) -> None:
-    """Launch the kernel, and the one that merges if the keys are split over the grid.
-
-    Arguments as in `paged_prefill`, checked and readable by 16 bytes.
-    """
+def launch(call: AttentionCall, cu_seqlens_q: torch.Tensor, max_query_len: int, *, overlap: bool = False) -> None:
+    """Launch the kernel, and the one that merges if the keys are split over the grid; see `prefill.Launch`."""
+    query, output, options = call.query, call.output, call.options
     num_tokens, num_heads, head_size = query.shape
-    num_kv_heads, block_size = key_cache.shape[1], key_cache.shape[3]
+    num_kv_heads, block_size = call.key_cache.shape[1], call.key_cache.shape[3]
     group_size, device = num_heads // num_kv_heads, gpu(query.device.index)
     tile = choose_tile(head_size, block_size, max_query_len * group_size, device.shared_bytes)
     assert tile is not None, "launched without asking `supported`"  # noqa: S101
-    thread_blocks = num_kv_heads * max_thread_blocks(tile, num_tokens * group_size, len(seq_lens))
-    max_keys = min(block_tables.shape[1] * block_size, options.window + max_query_len)
+    thread_blocks = num_kv_heads * max_thread_blocks(tile, num_tokens * group_size, len(call.seq_lens))
+    max_keys = min(call.block_tables.shape[1] * block_size, options.window + max_query_len)
     num_splits = choose_splits(thread_blocks, max_keys, device.num_multiprocessors)
     partial = _partial(query, num_splits)
-    slopes = options.alibi_slopes
     kernel = get_kernel(
-        NAME,
-        device.index,
-        NAME,
-        ELEMENT=element_name(query.dtype),
-        HEAD_SIZE=head_size,
-        BLOCK_SIZE=block_size,
-        GROUP_SIZE=group_size,
-        SOFT_CAP=int(options.cap is not None),
-        ALIBI=int(slopes is not None),
-        SPLIT_KEYS=int(num_splits > 1),
-        **tile.constants,
+        NAME, device.index, NAME, **call.constants, **tile.constants, SPLIT_KEYS=int(num_splits > 1)
     )
     shared_bytes = tile.shared_bytes(head_size, block_size)
     kernel.allow_shared(shared_bytes)
     args = (
         output.data_ptr(),
-        partial[1].data_ptr() if num_splits > 1 else address(lse),
+        partial[1].data_ptr() if num_splits > 1 else address(call.lse),
         partial[0].data_ptr(),
         query.data_ptr(),
-        key_cache.data_ptr(),
-        value_cache.data_ptr(),
-        block_tables.data_ptr(),
-        seq_lens.data_ptr(),
+        call.key_cache.data_ptr(),
+        call.value_cache.data_ptr(),
+        call.block_tables.data_ptr(),
+        call.seq_lens.data_ptr(),
         cu_seqlens_q.data_ptr(),
-        address(slopes),
+        address(options.alibi_slopes),
         i32(num_tokens),
-        i32(len(seq_lens)),
+        i32(len(call.seq_lens)),
         i32(num_kv_heads),
-        i32(block_tables.stride(0)),
+        i32(call.block_tables.stride(0)),
         query.stride(0),
         query.stride(1),
         output.stride(0),
@@ -125,7 +77,7 @@ def launch(
         grid, 32 * tile.num_warps, args, stream=stream_of(query), shared_bytes=shared_bytes, overlap=overlap
     )
     if num_splits > 1:
-        _merge(output, lse, partial, cu_seqlens_q, overlap)
+        _merge(call, partial, cu_seqlens_q, overlap)
 
 
 def _partial(query: torch.Tensor, num_splits: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -136,19 +88,14 @@ def _partial(query: torch.Tensor, num_splits: int) -> tuple[torch.Tensor, torch.
 
 
 def _merge(
-    output: torch.Tensor,
-    lse: torch.Tensor | None,
-    partial: tuple[torch.Tensor, torch.Tensor],
-    cu_seqlens_q: torch.Tensor,
-    overlap: bool,
+    call: AttentionCall, partial: tuple[torch.Tensor, torch.Tensor], cu_seqlens_q: torch.Tensor, overlap: bool
 ) -> None:
+    output = call.output
     num_splits, num_tokens, num_heads, head_size = partial[0].shape
-    kernel = get_kernel(
-        "prefill_merge", output.device.index, ELEMENT=element_name(output.dtype), HEAD_SIZE=head_size
-    )
+    kernel = get_kernel(MERGE, output.device.index, ELEMENT=element_name(output.dtype), HEAD_SIZE=head_size)
     args = (
         output.data_ptr(),
-        address(lse),
+        address(call.lse),
         partial[0].data_ptr(),
         partial[1].data_ptr(),
         cu_seqlens_q.data_ptr(),

@@ -86,6 +86,12 @@ def can_overlap(device: torch.device) -> bool:
     return compute_capability(device) >= (9, 0)
 
 
+def has_warpgroups(tensor: torch.Tensor) -> bool:
+    """Whether the tensor's GPU multiplies its type by warpgroups, as Hopper does and nothing before or since."""
+    is_half = tensor.dtype in (torch.float16, torch.bfloat16)
+    return is_half and on_cuda(tensor) and gpu(tensor.device.index).compute_capability == (9, 0)
+
+
 def has_tensor_cores(tensor: torch.Tensor) -> bool:
     """Whether the tensor's GPU multiplies its type on tensor cores."""
     return choices.has_tensor_cores(ELEMENT_NAMES.get(tensor.dtype, ""), compute_capability(tensor.device))

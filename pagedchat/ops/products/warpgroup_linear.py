@@ -9,7 +9,7 @@ import torch
 from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.ops.common.checks import check_same_type, check_shape
-from pagedchat.ops.common.launch import address, ceil_div, element_name, on_cuda, stream_of
+from pagedchat.ops.common.launch import address, ceil_div, element_name, has_warpgroups, stream_of
 from pagedchat.ops.products.small_batch_linear import ACTIVATIONS, Activation, small_batch_linear
 from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan, plan_warpgroups, shared_bytes
 
@@ -62,13 +62,6 @@ def warpgroup_linear(
     _check(input_rows, weight, bias, residual, paired, target)
     _launch(target, input_rows, weight, bias, residual, activation, paired, plan, overlap)
     return target
-
-
-def has_warpgroups(tensor: torch.Tensor) -> bool:
-    """Whether the tensor's GPU multiplies its type by warpgroups, as Hopper does and nothing before or since."""
-    if not on_cuda(tensor) or tensor.dtype not in (torch.float16, torch.bfloat16):
-        return False
-    return gpu(tensor.device.index).compute_capability == (9, 0)
 
 
 def has_plan(weight: torch.Tensor, num_tokens: int, *, paired: bool = False) -> bool:

@@ -10,8 +10,8 @@ import torch
 
 from pagedchat.jit.kernel import Kernel
 from pagedchat.jit.launch import f32, get_kernel, i32
+from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.decode_split import decode_split
-from pagedchat.ops.attention.options import AttentionOptions
 from pagedchat.ops.common.checks import check_same_type, check_shape
 from pagedchat.ops.common.launch import address, element_name, on_cuda, stream_of
 from pagedchat.ops.products.embed_tokens import embed_tokens
@@ -170,7 +170,8 @@ def _add_layer(model: PersistentModel, layer: PersistentLayer, state: DecodeStat
     qkv_to_cache(query, *caches, hidden, layer.qkv, *tables, bias=layer.qkv_bias, norm=norm, rotations=rotations)
     options = AttentionOptions(scale=model.scale)
     longest = state.block_tables.shape[1] * shape.block_size
-    attended = decode_split(query, *caches, state.block_tables, state.seq_lens, options, max_seq_len=longest)
+    call = AttentionCall.to_new(query, *caches, state.block_tables, state.seq_lens, options)
+    attended = decode_split(call, max_seq_len=longest)
     small_batch_linear(attended.flatten(1), layer.out, bias=layer.out_bias, residual=hidden, output=hidden)
     middle = small_batch_linear(
         hidden,

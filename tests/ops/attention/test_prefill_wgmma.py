@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from pagedchat.ops.attention import prefill_wgmma
-from pagedchat.ops.attention.options import AttentionOptions
+from pagedchat.ops.attention.call import AttentionOptions
 from pagedchat.ops.attention.prefill_wgmma import launch, supported
 from pagedchat.ops.attention.wgmma_plan import TILES, WgmmaTile, choose_tile, max_items
 from pagedchat.ops.common.choices import BLOCK_SIZES
-from tests.ops.cuda_layout_case import LayoutCase, check_attention, make_layout_case
+from tests.ops.cuda_layout_case import LayoutCase, check_attention, make_layout_case, results
 
 DTYPES = [torch.float16, torch.bfloat16]
 SHARED_LIMIT = 227 << 10
@@ -27,22 +27,11 @@ OTHER_TILES = [
 
 
 def attend(case: LayoutCase, options: AttentionOptions) -> tuple[torch.Tensor, torch.Tensor]:
-    if not supported(case.query, case.key_cache, options):
+    call = case.call(options)
+    if not supported(call):
         pytest.skip("needs a Hopper GPU")
-    output, lse = case.poisoned_output(), case.poisoned_lse()
-    launch(
-        case.query,
-        case.key_cache,
-        case.value_cache,
-        case.block_tables,
-        case.seq_lens,
-        case.cu_seqlens_q,
-        options,
-        case.max_query_len,
-        output,
-        lse,
-    )
-    return output, lse
+    launch(call, case.cu_seqlens_q, case.max_query_len)
+    return results(call)
 
 
 @pytest.mark.gpu

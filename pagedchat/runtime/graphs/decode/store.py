@@ -8,9 +8,10 @@ import torch
 
 from pagedchat.errors import PagedChatError
 from pagedchat.jit.build_ahead import BuildAhead
+from pagedchat.ops.common.launch import has_warpgroups
 from pagedchat.ops.products.small_batch_linear import can_multiply, has_kernels_for
 from pagedchat.ops.products.small_batch_plan import plan_product
-from pagedchat.ops.products.warpgroup_linear import has_plan, has_warpgroups
+from pagedchat.ops.products.warpgroup_linear import has_plan
 from pagedchat.ops.sampling.decode_state import DecodeState
 from pagedchat.ops.whole_step.plan import MAX_TOKENS
 from pagedchat.ops.whole_step.screened_head import ScreenedHead, screen_head
