@@ -104,11 +104,7 @@ def check_call(call: AttentionCall, cu_seqlens_q: torch.Tensor | None = None) ->
     Raises:
         ValueError: names the argument, what was expected and what came.
     """
-    tensors = (
-        call.query, call.key_cache, call.value_cache, call.block_tables, call.seq_lens, call.output, call.lse,
-        call.options.alibi_slopes, cu_seqlens_q,
-    )  # fmt: skip
-    facts = tuple([None if t is None else (t.shape, t.dtype, t.device) for t in tensors])
+    facts = _facts(call, cu_seqlens_q)
     if facts in _accepted:  # a step asks this of every layer, and every step again for some tokens
         return
     _check_inputs(call, cu_seqlens_q)
@@ -116,6 +112,22 @@ def check_call(call: AttentionCall, cu_seqlens_q: torch.Tensor | None = None) ->
     if len(_accepted) >= _MAX_ACCEPTED:
         _accepted.clear()
     _accepted.add(facts)
+
+
+def _facts(call: AttentionCall, cu_seqlens_q: torch.Tensor | None) -> tuple[object, ...]:
+    """All that is asked of the tensors; one flat tuple is the quickest to look up."""
+    q, k, v, tables, lens, out = (
+        call.query, call.key_cache, call.value_cache, call.block_tables, call.seq_lens, call.output,
+    )  # fmt: skip
+    lse, slopes = call.lse, call.options.alibi_slopes
+    return (
+        q.shape, k.shape, v.shape, tables.shape, lens.shape, out.shape,
+        q.dtype, k.dtype, v.dtype, tables.dtype, lens.dtype, out.dtype,
+        q.device, k.device, v.device, out.device,
+        None if lse is None else (lse.shape, lse.dtype),
+        None if slopes is None else (slopes.shape, slopes.dtype),
+        None if cu_seqlens_q is None else (cu_seqlens_q.shape, cu_seqlens_q.dtype),
+    )  # fmt: skip
 
 
 def _check_inputs(call: AttentionCall, cu_seqlens_q: torch.Tensor | None) -> None:

@@ -44,7 +44,8 @@ def _launch(call: AttentionCall) -> None:
     num_seqs, num_heads, head_size = query.shape
     num_kv_heads, block_size = key_cache.shape[1], key_cache.shape[3]
     columns = num_kv_heads * passes(num_heads // num_kv_heads, head_size, query.element_size())
-    longest = min(call.block_tables.shape[1] * block_size, options.window + block_size)
+    window = options.window
+    longest = min(call.block_tables.shape[1] * block_size, window + block_size)
     parts = num_parts(columns * num_seqs, longest, gpu(query.device.index).num_multiprocessors)
     part_output, part_state = partial_states(query, parts)
     kernel = get_kernel(NAME, query.device.index, NAME, **call.constants, NUM_WARPS=NUM_WARPS)
@@ -69,7 +70,7 @@ def _launch(call: AttentionCall) -> None:
         query.stride(1),
         output.stride(0),
         output.stride(1),
-        i32(options.window),
+        i32(window),
         f32(options.scale),
         f32(options.cap or 0.0),
     )
