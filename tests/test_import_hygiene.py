@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import pagedchat
+
 HEAVY = ("torch", "transformers", "numpy", "cuda")
 SCREEN = ("textual", "rich")
 VIEW = Path(__file__).parents[1] / "pagedchat" / "view"
@@ -35,6 +37,7 @@ WITHOUT_SCREEN = [
     "pagedchat.trace.recorder",
     *CHAT,
 ]
+OPS = Path(pagedchat.__file__).parent / "ops"
 
 
 def loaded_after(statement: str, packages: tuple[str, ...]) -> list[str]:
@@ -62,13 +65,19 @@ def test_terminal_loads_no_torch() -> None:
     assert loaded_after("import pagedchat.tui.app", (*HEAVY, "textual")) == ["textual"]
 
 
+def test_kernels_and_the_plans_that_declare_them_load_no_torch() -> None:
+    assert loaded_after("import pagedchat.ops.catalogue", HEAVY) == []
+    plans = [path for path in OPS.rglob("*.py") if path.stem == "kernels" or path.stem.endswith("plan")]
+    assert len(plans) >= 12
+    modules = ", ".join(f"pagedchat.ops.{path.parent.name}.{path.stem}" for path in plans)
+    assert loaded_after(f"import {modules}", HEAVY) == []
+
+
 def test_names_of_the_package_load_no_torch() -> None:
     names = "LLM, LLMEngine, RequestOutput, RequestOutputKind, SamplingParams"
     assert loaded_after(f"from pagedchat import {names}", HEAVY) == []
 
 
 def test_unknown_attribute_of_the_package_is_an_attribute_error() -> None:
-    import pagedchat
-
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = pagedchat.nonsense

@@ -14,11 +14,11 @@ import sys
 import torch
 
 from pagedchat.ops.attention import prefill_mma, prefill_simt, prefill_wgmma
+from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.decode_shared import decode_shared
 from pagedchat.ops.attention.decode_simt import decode_simt
 from pagedchat.ops.attention.decode_split import decode_split
 from pagedchat.ops.attention.merge_attn_states import merge_attn_states
-from pagedchat.ops.attention.options import AttentionOptions
 from pagedchat.ops.attention.prefill import paged_prefill
 from pagedchat.ops.cache.copy_blocks import copy_blocks
 from pagedchat.ops.cache.gather_cached_kv import gather_cached_kv
@@ -48,10 +48,10 @@ def decode_cases() -> list[bool]:
         inputs = paged_inputs(lens, head_size, group_size, torch.float16, len(lens))
 
         def split(t: Tensors, options: AttentionOptions = options) -> Tensors:
-            return [decode_split(*t, options, max_seq_len=max(lens))]
+            return [decode_split(AttentionCall.to_new(*t, options), max_seq_len=max(lens))]
 
         def simt(t: Tensors, options: AttentionOptions = options) -> Tensors:
-            return [decode_simt(*t, options)]
+            return [decode_simt(AttentionCall.to_new(*t, options))]
 
         results.append(on_both(f"decode_split {head_size} x{group_size}", inputs, split))
         results.append(on_both(f"decode_simt {head_size} x{group_size}", inputs, simt))
@@ -61,7 +61,7 @@ def decode_cases() -> list[bool]:
 
                 def shared(t: Tensors, own: int = own, options: AttentionOptions = options) -> Tensors:
                     sizes = {"max_own_len": own, "max_shared_len": SHARED, "max_group_size": len(lens)}
-                    return [decode_shared(*t, options, **sizes)]
+                    return [decode_shared(AttentionCall.to_new(*t[:5], options), *t[5:], **sizes)]
 
                 cut = [*inputs[:4], inputs[4].clamp(max=SHARED + own)]
                 name = f"decode_shared {head_size} x{group_size} own {own}"
@@ -91,11 +91,11 @@ def prefill_cases() -> list[bool]:
             def prefill(
                 t: Tensors, module: object = module, options: AttentionOptions = options, longest: int = longest
             ) -> Tensors:
+                call = AttentionCall.to_new(*t[:5], options)
                 if not t[0].is_cuda or module is prefill_mma:
-                    return [paged_prefill(*t, options, max_query_len=longest)]
-                output = torch.empty_like(t[0])
-                module.launch(*t, options, longest, output, None)
-                return [output]
+                    return [paged_prefill(call, t[5], max_query_len=longest)]
+                module.launch(call, t[5], longest)
+                return [call.output]
 
             name = f"prefill {kind} {head_size} x{group_size} {query_lens}"
             results.append(on_both(name, [*inputs, starts], prefill))

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from pagedchat.jit.architecture import ARCHITECTURES
-from pagedchat.jit.catalogue import covering_set
 from pagedchat.jit.variant import Variant
+from pagedchat.ops.catalogue import covering_set
 
 _TURNS = {"sm_86": (0, 3), "sm_89": (1, 3), "sm_120": (2, 3), "sm_100": (0, 2)}
 """Which variant is a relative's first, and every how many-th it takes from there."""

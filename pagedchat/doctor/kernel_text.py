@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from pagedchat.jit.builder import Build
-from pagedchat.jit.catalogue import CATALOGUE
 from pagedchat.jit.kernel_file import Limit
 from pagedchat.jit.resource_usage import ResourceUsage
+from pagedchat.ops.catalogue import CATALOGUE
 from pagedchat.units import format_size
 
 _IMPOSSIBLE = "-"

@@ -22,8 +22,8 @@ from pagedchat.doctor.progress import ProgressLine
 from pagedchat.errors import InvalidValueError
 from pagedchat.jit.architecture import ARCHITECTURES
 from pagedchat.jit.builder import Build, KernelBuilder
-from pagedchat.jit.catalogue import CATALOGUE
 from pagedchat.jit.variant import Variant
+from pagedchat.ops.catalogue import CATALOGUE
 
 
 def run_doctor(args: argparse.Namespace, builder: KernelBuilder | None = None) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from pagedchat.jit.driver import Gpu
 from pagedchat.jit.variant import Constant
-from pagedchat.ops.attention import prefill_plan, prefill_wgmma
+from pagedchat.ops.attention import prefill_plan, wgmma_plan
 from pagedchat.ops.attention.prefill import MIN_WGMMA_ROWS
 from pagedchat.ops.common.model_sizes import ModelSizes, ProductSizes
 from pagedchat.ops.products.product_launch import STREAMED
@@ -211,7 +211,7 @@ def _prefill_attention(setting: Setting, longest: int) -> Launch:
     sizes, gpu = setting.sizes, setting.gpu
     group_size, limit = sizes.num_heads // sizes.num_kv_heads, 0 if gpu is None else gpu.shared_bytes
     if not setting.missing_warpgroups and longest * group_size >= MIN_WGMMA_ROWS:
-        tile = prefill_wgmma.TILES[sizes.head_dim]
+        tile = wgmma_plan.TILES[sizes.head_dim]
         constants = {"CONSUMERS": tile.consumers, "TILE_KEYS": tile.keys, "STAGES": tile.stages}
         return Launch("attention", "prefill_wgmma", _heads(sizes) | constants)
     fitting = prefill_plan.choose_tile(sizes.head_dim, setting.block_size, longest * group_size, limit)

@@ -1,7 +1,8 @@
-"""What the catalogue says of one kernel file, and the variants that follow from it. Compiles nothing."""
+"""What is declared of one kernel file, and the variants that follow from it. Compiles nothing."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from itertools import product
 
 from pagedchat.jit.variant import Constant, Variant
@@ -40,12 +41,28 @@ class Tuning:
     """What it is for: constants among these; anything if empty."""
 
 
+class Use(Enum):
+    """Who launches a kernel: what decides when it is compiled."""
+
+    ANY_MODEL = auto()
+    """Eager steps of every model."""
+    TENSOR_CORES = auto()
+    """Eager steps of models whose type the GPU multiplies on tensor cores."""
+    CUDA_CORES = auto()
+    """Eager steps of all other models."""
+    CAPTURED_STEPS = auto()
+    """Captured steps alone: a rehearsal finds out which variants they need, as that depends on a model's width."""
+    LIBRARY = auto()
+    """No step; users of the ops."""
+
+
 @dataclass(frozen=True, slots=True)
 class KernelFile:
     """One `.cu` file: its entry points, its constants with all values they take, what it cannot do."""
 
     stem: str
     entries: tuple[str, ...]
+    use: Use
     constants: Choices = field(default_factory=dict)
     tunings: tuple[Tuning, ...] = (Tuning({}),)
     limits: tuple[Limit, ...] = ()

@@ -23,20 +23,24 @@ from pagedchat.errors import KernelCompileError, KernelError
 from pagedchat.jit.architecture import ARCHITECTURES
 from pagedchat.jit.builder import Build
 from pagedchat.jit.cache import KernelCache
-from pagedchat.jit.catalogue import covering_set
 from pagedchat.jit.compiler import Cubin
 from pagedchat.jit.driver import Gpu
-from pagedchat.jit.kernel_file import KernelFile, Limit
+from pagedchat.jit.kernel_file import KernelFile, Limit, Use
 from pagedchat.jit.resource_usage import ResourceUsage
 from pagedchat.jit.toolchain import Toolchain
 from pagedchat.jit.variant import Variant
+from pagedchat.ops.catalogue import covering_set
 from tests.jit.kernels import builder_in, write_kernels
 
 needs_compiler = pytest.mark.skipif(sys.platform != "linux", reason="CUDA's packages are for Linux")
 
-SCALE = KernelFile("scale", ("scale",), {"FACTOR": (1, 2)})
+SCALE = KernelFile("scale", ("scale",), Use.ANY_MODEL, {"FACTOR": (1, 2)})
 OLD_FLAG = KernelFile(
-    "old", ("old",), {"FLAG": (0, 1)}, limits=(Limit("it has no flag", frozenset({"sm_75"}), where={"FLAG": [1]}),)
+    "old",
+    ("old",),
+    Use.ANY_MODEL,
+    {"FLAG": (0, 1)},
+    limits=(Limit("it has no flag", frozenset({"sm_75"}), where={"FLAG": [1]}),),
 )
 MACHINE = Machine(
     pagedchat="1.2",

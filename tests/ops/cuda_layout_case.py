@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from pagedchat.ops.attention.options import AttentionOptions
+from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.cache.layout import from_token_major
 
 HEAD_SIZES = [64, 80, 96, 112, 128, 256]
@@ -40,6 +40,11 @@ class LayoutCase:
     """For each sequence `[seq_len, num_kv_heads, head_size]`."""
     values: list[torch.Tensor]
 
+    def call(self, options: AttentionOptions) -> AttentionCall:
+        """Into poisoned tensors, log-sum-exps too."""
+        tensors = (self.query, self.key_cache, self.value_cache, self.block_tables, self.seq_lens)
+        return AttentionCall(*tensors, options, self.poisoned_output(), self.poisoned_lse())
+
     def attend(self, options: AttentionOptions, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
         """Every step in `dtype`: output `[num_tokens, num_heads, head_size]` and lse `[num_tokens, num_heads]`."""
         queries = self.query.split(self.cu_seqlens_q.diff().tolist())
@@ -54,6 +59,12 @@ class LayoutCase:
     def poisoned_lse(self) -> torch.Tensor:
         """`[num_tokens, num_heads]`, float32, all NaN."""
         return torch.full(self.query.shape[:2], float("nan"), device=self.query.device)
+
+
+def results(call: AttentionCall) -> tuple[torch.Tensor, torch.Tensor]:
+    """What an op has written: output and lse."""
+    assert call.lse is not None
+    return call.output, call.lse
 
 
 def make_layout_case(

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from pagedchat.ops.attention.call import AttentionOptions
 from pagedchat.ops.attention.decode_split import decode_split
-from pagedchat.ops.attention.options import AttentionOptions
 from pagedchat.ops.attention.prefill_wgmma import launch as launch_wgmma
 from pagedchat.ops.products import streamed_plan
 from pagedchat.ops.products.add_norm import add_norm
@@ -20,7 +20,7 @@ from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan
 from pagedchat.ops.sampling.decode_state import find_most_likely
 from pagedchat.ops.whole_step.persistent_decode import PersistentDecode
 from pagedchat.ops.whole_step.plan import PersistentShape, plan_persistent
-from tests.ops.cuda_layout_case import check_attention, make_layout_case
+from tests.ops.cuda_layout_case import check_attention, make_layout_case, results
 from tests.ops.products.small_batch_case import allowed, error, exact_norm, make_norm, normal
 from tests.ops.whole_step import persistent_case
 from tests.tools.emulator_case import needs_compiler
@@ -106,19 +106,17 @@ def test_weights_that_stream(kernels: EmulatedKernels, monkeypatch: pytest.Monke
 
 def test_thread_blocks_that_share_a_sequence_merge(kernels: EmulatedKernels) -> None:
     case = make_layout_case([5, 300, 0, 64], dtype=HALF)
-    options, output, lse = AttentionOptions(scale=0.125), case.poisoned_output(), case.poisoned_lse()
-    tensors = (case.query, case.key_cache, case.value_cache, case.block_tables, case.seq_lens)
-    decode_split(*tensors, options, max_seq_len=300, output=output, lse=lse)
-    check_attention(case, options, output, lse)
+    call = case.call(AttentionOptions(scale=0.125))
+    decode_split(call, max_seq_len=300)
+    check_attention(case, call.options, *results(call))
 
 
 def test_prefill_by_warpgroups(kernels: EmulatedKernels) -> None:
     # More tiles of keys than there are buffers for them.
     case = make_layout_case([600, 9], [30, 9], num_heads=2, num_kv_heads=1, dtype=HALF)
-    options, output, lse = AttentionOptions(scale=0.125), case.poisoned_output(), case.poisoned_lse()
-    tensors = (case.query, case.key_cache, case.value_cache, case.block_tables, case.seq_lens, case.cu_seqlens_q)
-    launch_wgmma(*tensors, options, case.max_query_len, output, lse)
-    check_attention(case, options, output, lse)
+    call = case.call(AttentionOptions(scale=0.125))
+    launch_wgmma(call, case.cu_seqlens_q, case.max_query_len)
+    check_attention(case, call.options, *results(call))
 
 
 SMALL = PersistentShape(192, 192, 3, 3, 64, persistent_case.BLOCK_SIZE, gated=False)

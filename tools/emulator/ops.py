@@ -88,8 +88,7 @@ def _answers(kernels: EmulatedKernels, num_multiprocessors: int) -> dict[str, An
         "stream_of": lambda _tensor: 0,
         "can_overlap": lambda _device: True,
         "arrival_counters": lambda _device, _count: counters,
-        "_capability": lambda _device: _CAPABILITY,
-        "_num_multiprocessors": lambda _index: num_multiprocessors,
+        "compute_capability": lambda _device: _CAPABILITY,
     }
 
 

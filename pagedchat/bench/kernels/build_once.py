@@ -8,7 +8,7 @@ import json
 import time
 
 from pagedchat.jit.builder import compile_all
-from pagedchat.jit.catalogue import variants_for_model
+from pagedchat.ops.catalogue import variants_for_model
 
 
 def main() -> None:

@@ -26,20 +26,10 @@ def _measure(bench: Bench, shape: DecodeShape) -> list[Figure]:
 
 def split_calls(inputs: DecodeInputs) -> list[Call]:
     """`decode_split` on every set of sequences."""
-    cache, shape = inputs.cache, inputs.shape
+    shape = inputs.shape
 
     def call_on(set_number: int) -> Call:
-        block_tables = inputs.block_tables[set_number]
-        return lambda: decode_split(
-            inputs.query,
-            cache.key_cache,
-            cache.value_cache,
-            block_tables,
-            inputs.seq_lens,
-            inputs.options,
-            max_seq_len=shape.context,
-            num_tokens=shape.batch * shape.context,
-            output=inputs.output,
-        )
+        call = inputs.attention(set_number)
+        return lambda: decode_split(call, max_seq_len=shape.context, num_tokens=shape.batch * shape.context)
 
     return [call_on(set_number) for set_number in range(len(inputs.block_tables))]

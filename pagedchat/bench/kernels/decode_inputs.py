@@ -14,7 +14,7 @@ from pagedchat.bench.kernels.random_cache import (
 )
 from pagedchat.bench.kernels.shapes import BLOCK_SIZE, DecodeShape, PrefixShape
 from pagedchat.bench.kernels.timing import Call
-from pagedchat.ops.attention.options import AttentionOptions
+from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 
 
 class DecodeInputs:
@@ -51,6 +51,11 @@ class DecodeInputs:
         prefixes = cache.block_tables[:, None, :shared].expand(-1, shape.batch, -1)
         rest = cache.block_tables[:, shared:].reshape(num_sets, shape.batch, own)
         return cls(shape.unshared, cache, torch.cat([prefixes, rest], dim=2))
+
+    def attention(self, set_number: int) -> AttentionCall:
+        """Over one of the sets."""
+        caches, tables = (self.cache.key_cache, self.cache.value_cache), self.block_tables[set_number]
+        return AttentionCall(self.query, *caches, tables, self.seq_lens, self.options, self.output)
 
     def check(self, calls: Sequence[Call]) -> float:
         """Error of the first and the last sequence of the first set; a call gives or writes `[batch, ...]`."""

@@ -7,6 +7,7 @@ from pagedchat.bench.kernels.figures import OURS, Bench, Contender, Figure, Work
 from pagedchat.bench.kernels.prefill_inputs import PrefillInputs
 from pagedchat.bench.kernels.shapes import PREFILL, PrefillShape
 from pagedchat.bench.kernels.timing import Call
+from pagedchat.ops.attention.call import AttentionCall
 from pagedchat.ops.attention.prefill import paged_prefill
 
 _PEERS = {"torch": torch_peers.prefill, "flashinfer": flashinfer_peers.prefill, "vllm": vllm_peers.prefill}
@@ -26,16 +27,6 @@ def _measure(bench: Bench, shape: PrefillShape) -> list[Figure]:
 
 def _calls(inputs: PrefillInputs) -> list[Call]:
     cache = inputs.cache
-    return [
-        lambda: paged_prefill(
-            inputs.query,
-            cache.key_cache,
-            cache.value_cache,
-            inputs.block_tables,
-            inputs.seq_lens,
-            inputs.cu_seqlens,
-            inputs.options,
-            max_query_len=inputs.shape.num_tokens,
-            output=inputs.output,
-        )
-    ]
+    tensors = (inputs.query, cache.key_cache, cache.value_cache, inputs.block_tables, inputs.seq_lens)
+    call = AttentionCall(*tensors, inputs.options, inputs.output)
+    return [lambda: paged_prefill(call, inputs.cu_seqlens, max_query_len=inputs.shape.num_tokens)]

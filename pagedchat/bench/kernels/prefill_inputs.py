@@ -8,7 +8,7 @@ from pagedchat.bench.kernels.figures import relative_error
 from pagedchat.bench.kernels.random_cache import DEVICE, RandomCache, random_tensor, reference_attention
 from pagedchat.bench.kernels.shapes import BLOCK_SIZE, PrefillShape
 from pagedchat.bench.kernels.timing import Call
-from pagedchat.ops.attention.options import AttentionOptions
+from pagedchat.ops.attention.call import AttentionOptions
 
 _NUM_CHECKED = 16
 """Queries of the beginning and of the end that are compared with float64."""

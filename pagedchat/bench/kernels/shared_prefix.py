@@ -53,20 +53,15 @@ def _calls(inputs: DecodeInputs, shape: PrefixShape) -> list[Call]:
     shared_lens = torch.full_like(inputs.seq_lens, shape.shared)
     group_starts = torch.tensor([0, shape.batch], device=DEVICE, dtype=torch.int32)
 
-    def call_on(block_tables: torch.Tensor) -> Call:
+    def call_on(set_number: int) -> Call:
+        call = inputs.attention(set_number)
         return lambda: decode_shared(
-            inputs.query,
-            inputs.cache.key_cache,
-            inputs.cache.value_cache,
-            block_tables,
-            inputs.seq_lens,
+            call,
             shared_lens,
             group_starts,
-            inputs.options,
             max_own_len=own_len(inputs.shape.context, shape.shared),
             max_shared_len=shape.shared,
             max_group_size=shape.batch,
-            output=inputs.output,
         )
 
-    return [call_on(block_tables) for block_tables in inputs.block_tables]
+    return [call_on(set_number) for set_number in range(len(inputs.block_tables))]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
-from pagedchat.ops.attention.soft_cap import soft_cap
+from pagedchat.ops.attention.dense_attention import soft_cap
 
 _WEIGHTED_SUM = 0
 """`mode="sum"` of an embedding bag, as the aten operators spell it."""

@@ -2,16 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, lru_cache
-
-import torch
+from functools import lru_cache
 
 TILE_TOKENS = 32
 """Tokens a warp attends to at a time: `TILE_TOKENS` of kernels/attention/decode_tiles.cuh."""
 MAX_TILES = 1 << 30
 PREFIX_WARPS = 4
 """Of a thread block that attends to a shared prefix."""
-SHORT_TILES = 2
+SHORT_TILES, OWN_WARPS = 2, 1
 """Own parts of so many tiles have one warp each where there are many of them: nothing to merge inside."""
 NUM_WARPS = (2, 4, 8)
 """Sizes of thread blocks: many small ones for large batches, few large ones for small batches."""
@@ -26,12 +24,6 @@ class DecodeShape:
     num_kv_heads: int
     group_size: int
     head_size: int
-
-    @classmethod
-    def of(cls, query: torch.Tensor, key_cache: torch.Tensor) -> "DecodeShape":
-        """Of `[num_seqs, num_heads, head_size]` and the key cache."""
-        num_kv_heads = key_cache.shape[1]
-        return cls(num_kv_heads, query.shape[1] // num_kv_heads, query.shape[2])
 
     @property
     def max_rows(self) -> int:
@@ -68,7 +60,9 @@ class SplitPlan:
     """Thread blocks along the longest sequence."""
 
 
-def plan_split(shape: DecodeShape, num_seqs: int, max_len: int, num_tokens: int, device_index: int) -> SplitPlan:
+def plan_split(
+    shape: DecodeShape, num_seqs: int, max_len: int, num_tokens: int, num_multiprocessors: int
+) -> SplitPlan:
     """Split so that all multiprocessors work, in waves that are full.
 
     Args:
@@ -76,12 +70,12 @@ def plan_split(shape: DecodeShape, num_seqs: int, max_len: int, num_tokens: int,
         num_seqs: sequences.
         max_len: tokens of the longest one that are looked at.
         num_tokens: of all together.
-        device_index: which GPU.
+        num_multiprocessors: of the GPU.
     """
     # To whole tiles, and three digits of the total: the same plan for some steps, found in the cache.
     max_tiles, digits = max(1, -(-max_len // TILE_TOKENS)), max(0, len(str(num_tokens)) - 3)
     total = min(round(num_tokens, -digits), num_seqs * max_tiles * TILE_TOKENS)
-    return split_for(shape, num_seqs, max_tiles * TILE_TOKENS, total, _num_multiprocessors(device_index))
+    return split_for(shape, num_seqs, max_tiles * TILE_TOKENS, total, num_multiprocessors)
 
 
 @lru_cache(maxsize=4096)
@@ -151,6 +145,11 @@ class SharedPlan:
     """Thread blocks of the prefix launch for all KV heads and rows of all groups."""
     own: SplitPlan
 
+    @property
+    def max_parts(self) -> int:
+        """Thread blocks that leave their share of a row."""
+        return self.shared.num_splits + self.own.num_splits
+
 
 def plan_shared(
     shape: DecodeShape,
@@ -159,7 +158,7 @@ def plan_shared(
     max_shared_len: int,
     max_group_size: int,
     num_groups: int,
-    device_index: int,
+    num_multiprocessors: int,
 ) -> SharedPlan:
     """Split the prefixes over the grid, and each sequence's own part.
 
@@ -170,9 +169,8 @@ def plan_shared(
         max_shared_len: tokens of the longest shared prefix.
         max_group_size: sequences of the largest group.
         num_groups: groups, those of one sequence with nothing shared included.
-        device_index: which GPU.
+        num_multiprocessors: of the GPU.
     """
-    num_multiprocessors = _num_multiprocessors(device_index)
     row_blocks = _most_row_blocks(shape, num_seqs, max_group_size, num_groups)
     grid_heads = shape.num_kv_heads * row_blocks
     shared = _plan_prefix(max_shared_len, grid_heads, num_multiprocessors)
@@ -202,10 +200,5 @@ def _plan_own(shape: DecodeShape, num_seqs: int, max_own_len: int, num_multiproc
     tiles = max(1, -(-max_own_len // TILE_TOKENS))
     columns = num_seqs * shape.num_kv_heads * shape.row_blocks
     if tiles <= SHORT_TILES and columns >= 2 * num_multiprocessors:
-        return SplitPlan(1, tiles, 1)
+        return SplitPlan(OWN_WARPS, tiles, 1)
     return split_for(shape, num_seqs, max_own_len, num_seqs * max_own_len, num_multiprocessors)
-
-
-@cache
-def _num_multiprocessors(device_index: int) -> int:
-    return torch.cuda.get_device_properties(device_index).multi_processor_count

@@ -3,7 +3,13 @@
 import torch
 from torch.nn import functional
 
-from pagedchat.ops.attention.soft_cap import soft_cap
+
+def soft_cap(scores: torch.Tensor, cap: float | None) -> torch.Tensor:
+    """`cap * tanh(scores / cap)` keeps scores within bounds without a hard edge (Gemma 2, arXiv 2408.00118).
+
+    Any shape and type; the scores themselves without a cap.
+    """
+    return scores if cap is None else torch.tanh(scores / cap) * cap
 
 
 def dense_attention(

@@ -5,7 +5,15 @@ import torch
 from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.ops.cache.layout import row_elements
 from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
-from pagedchat.ops.common.launch import can_overlap, ceil_div, element_name, on_cuda, stream_of, with_whole_rows
+from pagedchat.ops.common.launch import (
+    address,
+    can_overlap,
+    ceil_div,
+    element_name,
+    on_cuda,
+    stream_of,
+    with_whole_rows,
+)
 
 _THREADS = 128
 
@@ -90,7 +98,7 @@ def _launch(
     states_per_block = _THREADS // rows
     pointers = (
         output.data_ptr(),
-        0 if output_lse is None else output_lse.data_ptr(),
+        address(output_lse),
         *(tensor.data_ptr() for tensor in inputs),
     )
     num_states = num_tokens * num_heads

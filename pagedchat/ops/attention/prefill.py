@@ -8,112 +8,69 @@ Three kernels, the first that can do it: `wgmma` (Hopper, chunks that fill its t
 Turing), CUDA cores (any type). Without a GPU, plain torch.
 """
 
+from typing import Protocol
+
 import torch
 
 from pagedchat.ops.attention import prefill_mma, prefill_simt, prefill_wgmma
-from pagedchat.ops.attention.decode_checks import strided
-from pagedchat.ops.attention.options import AttentionOptions
+from pagedchat.ops.attention.call import AttentionCall, check_call
 from pagedchat.ops.attention.reference import attend_texts
-from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
-from pagedchat.ops.common.launch import can_overlap, on_cuda
+from pagedchat.ops.common.launch import can_overlap, on_cuda, with_whole_rows
 
 MIN_WGMMA_ROWS = 128
 """Query rows (heads of a group times tokens of the longest chunk) from which on `wgmma` is the faster one."""
 
 
+class Launch(Protocol):
+    """What the launchers of all prefill kernels are; arguments as in `paged_prefill`."""
+
+    def __call__(
+        self, call: AttentionCall, cu_seqlens_q: torch.Tensor, max_query_len: int, *, overlap: bool = False
+    ) -> None:
+        """Launch on torch's current stream; queries and output are checked and readable by 16 bytes."""
+
+
 def paged_prefill(
-    query: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    block_tables: torch.Tensor,
-    seq_lens: torch.Tensor,
-    cu_seqlens_q: torch.Tensor,
-    options: AttentionOptions,
-    *,
-    max_query_len: int,
-    output: torch.Tensor | None = None,
-    lse: torch.Tensor | None = None,
-    overlap: bool = False,
+    call: AttentionCall, cu_seqlens_q: torch.Tensor, *, max_query_len: int, overlap: bool = False
 ) -> torch.Tensor:
     """Attend with the chunks of several sequences; the last of a sequence's queries is its last token.
 
     Args:
-        query: `[num_tokens, num_heads, head_size]`, any token and head stride.
-        key_cache: `[num_blocks, num_kv_heads, head_size / x, block_size, x]`, `x` elements are 16 bytes.
-        value_cache: `[num_blocks, num_kv_heads, head_size, block_size]`.
-        block_tables: `[num_seqs, max_blocks_per_seq]`, int32; read up to each sequence's last block.
-        seq_lens: `[num_seqs]`, int32, the chunk's tokens included.
-        cu_seqlens_q: `[num_seqs + 1]`, int32; rows `cu_seqlens_q[s]` to `cu_seqlens_q[s + 1] - 1` of `query` belong
-            to sequence s. Rows past the last are left alone.
-        options: scale, window, soft cap, ALiBi.
+        call: the chunks' queries after one another.
+        cu_seqlens_q: `[num_seqs + 1]`, int32; rows `cu_seqlens_q[s]` to `cu_seqlens_q[s + 1] - 1` of the query
+            belong to sequence s. Rows past the last are left alone.
         max_query_len: no chunk has more tokens.
-        output: like `query`, written; a new one by default.
-        lse: `[num_tokens, num_heads]`, float32, gets the natural log-sum-exp of the scores if given.
         overlap: the launch may begin before the kernel before it has ended, which makes the query or the newest
             keys and values; lengths and block tables are read before that.
 
     Returns:
-        `output`: `[num_tokens, num_heads, head_size]`; zeros where a query sees no key.
+        `call.output`: `[num_tokens, num_heads, head_size]`; zeros where a query sees no key.
 
     Raises:
         ValueError: shapes or types that do not go together.
     """
-    _check(query, key_cache, value_cache, block_tables, seq_lens, cu_seqlens_q, options, output, lse)
-    target = torch.empty(query.shape, dtype=query.dtype, device=query.device) if output is None else output
-    if not on_cuda(query, key_cache):
-        query_lens = cu_seqlens_q.diff().tolist()
-        attend_texts(query, key_cache, value_cache, block_tables, seq_lens, query_lens, options, target, lse)
-    elif len(query) and len(seq_lens):
-        readable, writable = strided(query), strided(target)
-        launch = _choose(readable, key_cache, options, max_query_len)
-        args = (readable, key_cache, value_cache, block_tables, seq_lens, cu_seqlens_q)
-        overlap = overlap and can_overlap(query.device)
-        launch(*args, options, max_query_len, writable, lse, overlap=overlap)
-        if writable is not target:
-            target.copy_(writable)
-    return target
+    check_call(call, cu_seqlens_q)
+    if not on_cuda(call.query, call.key_cache):
+        attend_texts(call, cu_seqlens_q.diff().tolist())
+    elif len(call.query) and len(call.seq_lens):
+        _launch(call, cu_seqlens_q, max_query_len, overlap)
+    return call.output
 
 
-def _choose(
-    query: torch.Tensor, key_cache: torch.Tensor, options: AttentionOptions, max_query_len: int
-) -> prefill_mma.Launch:
-    num_rows = max_query_len * query.shape[1] // key_cache.shape[1]
-    if num_rows >= MIN_WGMMA_ROWS and prefill_wgmma.supported(query, key_cache, options):
+def _launch(call: AttentionCall, cu_seqlens_q: torch.Tensor, max_query_len: int, overlap: bool) -> None:
+    readable, writable = call.readable(), with_whole_rows(call.output)
+    if writable is not call.output:
+        readable = readable.between(readable.query, writable)
+    launch = _choose(readable, max_query_len)
+    launch(readable, cu_seqlens_q, max_query_len, overlap=overlap and can_overlap(call.query.device))
+    if writable is not call.output:
+        call.output.copy_(writable)
+
+
+def _choose(call: AttentionCall, max_query_len: int) -> Launch:
+    num_rows = max_query_len * call.query.shape[1] // call.key_cache.shape[1]
+    if num_rows >= MIN_WGMMA_ROWS and prefill_wgmma.supported(call):
         return prefill_wgmma.launch
-    if prefill_mma.supported(query, key_cache, options):
+    if prefill_mma.supported(call):
         return prefill_mma.launch
     return prefill_simt.launch
-
-
-def _check(
-    query: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    block_tables: torch.Tensor,
-    seq_lens: torch.Tensor,
-    cu_seqlens_q: torch.Tensor,
-    options: AttentionOptions,
-    output: torch.Tensor | None,
-    lse: torch.Tensor | None,
-) -> None:
-    num_blocks, num_kv_heads, chunks, block_size, row = key_cache.shape
-    num_tokens, num_heads = query.shape[:2]
-    check_shape("query", query, None, None, chunks * row)
-    check_shape("value_cache", value_cache, num_blocks, num_kv_heads, chunks * row, block_size)
-    check_shape("block_tables", block_tables, seq_lens.shape[0], None)
-    check_shape("cu_seqlens_q", cu_seqlens_q, seq_lens.shape[0] + 1)
-    for name, tensor in (("block_tables", block_tables), ("seq_lens", seq_lens), ("cu_seqlens_q", cu_seqlens_q)):
-        check_dtype(name, tensor, torch.int32)
-    check_same_type("query", query, key_cache)
-    check_same_type("value_cache", value_cache, key_cache)
-    if num_heads % num_kv_heads:
-        raise ValueError(f"query has {num_heads} heads, expected a multiple of {num_kv_heads} KV heads")
-    if output is not None:
-        check_shape("output", output, *query.shape)
-        check_same_type("output", output, query)
-    if lse is not None:
-        check_shape("lse", lse, num_tokens, num_heads)
-        check_dtype("lse", lse, torch.float32)
-    if options.alibi_slopes is not None:
-        check_shape("alibi_slopes", options.alibi_slopes, num_heads)
-        check_dtype("alibi_slopes", options.alibi_slopes, torch.float32)

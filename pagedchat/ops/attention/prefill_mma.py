@@ -3,125 +3,72 @@
 FlashAttention-2 (Dao 2023, arXiv 2307.08691) over the paged cache, for float16 and bfloat16.
 """
 
-from typing import Protocol
-
 import torch
 
 from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import f32, get_kernel, i32
-from pagedchat.ops.attention.options import AttentionOptions
-from pagedchat.ops.attention.prefill_plan import choose_splits, choose_tile, max_thread_blocks
-from pagedchat.ops.common.launch import element_name, stream_of
+from pagedchat.ops.attention.call import AttentionCall
+from pagedchat.ops.attention.prefill_plan import (
+    MERGE_DIMS,
+    MERGE_THREADS,
+    choose_splits,
+    choose_tile,
+    max_thread_blocks,
+)
+from pagedchat.ops.common.choices import BLOCK_SIZES, HEAD_SIZES
+from pagedchat.ops.common.launch import address, ceil_div, element_name, has_tensor_cores, stream_of
 
-HEAD_SIZES = (64, 80, 96, 112, 128, 256)
-BLOCK_SIZES = (8, 16, 32)
-NO_WINDOW = 2**31 - 1
-MERGE_THREADS = 128
-"""Of a thread block of kernels/attention/prefill_merge.cu; each takes `MERGE_DIMS` dimensions of a row."""
-MERGE_DIMS = 4
-
-
-class Launch(Protocol):
-    """What the launchers of all prefill kernels are; arguments as in `paged_prefill`."""
-
-    def __call__(
-        self,
-        query: torch.Tensor,
-        key_cache: torch.Tensor,
-        value_cache: torch.Tensor,
-        block_tables: torch.Tensor,
-        seq_lens: torch.Tensor,
-        cu_seqlens_q: torch.Tensor,
-        options: AttentionOptions,
-        max_query_len: int,
-        output: torch.Tensor,
-        lse: torch.Tensor | None,
-        *,
-        overlap: bool = False,
-    ) -> None:
-        """Launch on torch's current stream."""
+NAME = "prefill_mma"
+MERGE = "prefill_merge"
 
 
-def supported(query: torch.Tensor, key_cache: torch.Tensor, options: AttentionOptions) -> bool:
+def supported(call: AttentionCall) -> bool:
     """Whether the kernel can do it: 16-bit elements on tensor cores, a cache without gaps, a scale above 0."""
-    device = gpu(query.device.index)
-    capability = device.compute_capability
-    types = (torch.float16, torch.bfloat16) if capability >= (8, 0) else (torch.float16,)
-    head_size, block_size = query.shape[2], key_cache.shape[3]
-    if capability < (7, 5) or query.dtype not in types or options.scale <= 0.0 or not key_cache.is_contiguous():
+    head_size, block_size = call.query.shape[2], call.key_cache.shape[3]
+    if not has_tensor_cores(call.query) or call.options.scale <= 0.0 or not call.key_cache.is_contiguous():
         return False
     if head_size not in HEAD_SIZES or block_size not in BLOCK_SIZES:
         return False
-    return choose_tile(head_size, block_size, 1, device.shared_bytes) is not None
+    return choose_tile(head_size, block_size, 1, gpu(call.query.device.index).shared_bytes) is not None
 
 
-def launch(
-    query: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    block_tables: torch.Tensor,
-    seq_lens: torch.Tensor,
-    cu_seqlens_q: torch.Tensor,
-    options: AttentionOptions,
-    max_query_len: int,
-    output: torch.Tensor,
-    lse: torch.Tensor | None,
-    *,
-    overlap: bool = False,
-) -> None:
-    """Launch the kernel, and the one that merges if the keys are split over the grid.
-
-    Arguments as in `paged_prefill`, checked and readable by 16 bytes.
-    """
+def launch(call: AttentionCall, cu_seqlens_q: torch.Tensor, max_query_len: int, *, overlap: bool = False) -> None:
+    """Launch the kernel, and the one that merges if the keys are split over the grid; see `prefill.Launch`."""
+    query, output, options = call.query, call.output, call.options
     num_tokens, num_heads, head_size = query.shape
-    num_kv_heads, block_size = key_cache.shape[1], key_cache.shape[3]
+    num_kv_heads, block_size = call.key_cache.shape[1], call.key_cache.shape[3]
     group_size, device = num_heads // num_kv_heads, gpu(query.device.index)
     tile = choose_tile(head_size, block_size, max_query_len * group_size, device.shared_bytes)
     assert tile is not None, "launched without asking `supported`"  # noqa: S101
-    thread_blocks = num_kv_heads * max_thread_blocks(tile, num_tokens * group_size, len(seq_lens))
-    max_keys = min(block_tables.shape[1] * block_size, (options.sliding_window or NO_WINDOW) + max_query_len)
+    thread_blocks = num_kv_heads * max_thread_blocks(tile, num_tokens * group_size, len(call.seq_lens))
+    max_keys = min(call.block_tables.shape[1] * block_size, options.window + max_query_len)
     num_splits = choose_splits(thread_blocks, max_keys, device.num_multiprocessors)
     partial = _partial(query, num_splits)
-    slopes = options.alibi_slopes
     kernel = get_kernel(
-        "prefill_mma",
-        device.index,
-        ELEMENT=element_name(query.dtype),
-        HEAD_SIZE=head_size,
-        BLOCK_SIZE=block_size,
-        GROUP_SIZE=group_size,
-        SOFT_CAP=int(options.cap is not None),
-        ALIBI=int(slopes is not None),
-        NUM_WARPS=tile.num_warps,
-        WARP_ROWS=tile.warp_rows,
-        TILE_KEYS=tile.keys,
-        STAGES=tile.stages,
-        MIN_THREAD_BLOCKS=tile.min_thread_blocks,
-        QUERY_IN_REGISTERS=int(tile.query_in_registers),
-        SPLIT_KEYS=int(num_splits > 1),
+        NAME, device.index, NAME, **call.constants, **tile.constants, SPLIT_KEYS=int(num_splits > 1)
     )
     shared_bytes = tile.shared_bytes(head_size, block_size)
     kernel.allow_shared(shared_bytes)
     args = (
         output.data_ptr(),
-        partial[1].data_ptr() if num_splits > 1 else _pointer(lse),
+        partial[1].data_ptr() if num_splits > 1 else address(call.lse),
         partial[0].data_ptr(),
         query.data_ptr(),
-        key_cache.data_ptr(),
-        value_cache.data_ptr(),
-        block_tables.data_ptr(),
-        seq_lens.data_ptr(),
+        call.key_cache.data_ptr(),
+        call.value_cache.data_ptr(),
+        call.block_tables.data_ptr(),
+        call.seq_lens.data_ptr(),
         cu_seqlens_q.data_ptr(),
-        _pointer(slopes),
+        address(options.alibi_slopes),
         i32(num_tokens),
-        i32(len(seq_lens)),
+        i32(len(call.seq_lens)),
         i32(num_kv_heads),
-        i32(block_tables.stride(0)),
+        i32(call.block_tables.stride(0)),
         query.stride(0),
         query.stride(1),
         output.stride(0),
         output.stride(1),
-        i32(options.sliding_window or NO_WINDOW),
+        i32(options.window),
         f32(options.scale),
         f32(options.cap or 0.0),
     )
@@ -130,7 +77,7 @@ def launch(
         grid, 32 * tile.num_warps, args, stream=stream_of(query), shared_bytes=shared_bytes, overlap=overlap
     )
     if num_splits > 1:
-        _merge(output, lse, partial, cu_seqlens_q, overlap)
+        _merge(call, partial, cu_seqlens_q, overlap)
 
 
 def _partial(query: torch.Tensor, num_splits: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -141,19 +88,14 @@ def _partial(query: torch.Tensor, num_splits: int) -> tuple[torch.Tensor, torch.
 
 
 def _merge(
-    output: torch.Tensor,
-    lse: torch.Tensor | None,
-    partial: tuple[torch.Tensor, torch.Tensor],
-    cu_seqlens_q: torch.Tensor,
-    overlap: bool,
+    call: AttentionCall, partial: tuple[torch.Tensor, torch.Tensor], cu_seqlens_q: torch.Tensor, overlap: bool
 ) -> None:
+    output = call.output
     num_splits, num_tokens, num_heads, head_size = partial[0].shape
-    kernel = get_kernel(
-        "prefill_merge", output.device.index, ELEMENT=element_name(output.dtype), HEAD_SIZE=head_size
-    )
+    kernel = get_kernel(MERGE, output.device.index, ELEMENT=element_name(output.dtype), HEAD_SIZE=head_size)
     args = (
         output.data_ptr(),
-        _pointer(lse),
+        address(call.lse),
         partial[0].data_ptr(),
         partial[1].data_ptr(),
         cu_seqlens_q.data_ptr(),
@@ -164,9 +106,5 @@ def _merge(
         output.stride(0),
         output.stride(1),
     )
-    grid = -(-num_tokens * num_heads * (head_size // MERGE_DIMS) // MERGE_THREADS)
+    grid = ceil_div(num_tokens * num_heads * (head_size // MERGE_DIMS), MERGE_THREADS)
     kernel.launch(grid, MERGE_THREADS, args, stream=stream_of(output), overlap=overlap)
-
-
-def _pointer(tensor: torch.Tensor | None) -> int:
-    return 0 if tensor is None else tensor.data_ptr()

@@ -5,6 +5,8 @@ Arithmetic only. The tiles were chosen by measuring on an H200; the shared memor
 
 from dataclasses import dataclass
 
+from pagedchat.jit.kernel_file import Constants
+
 MIN_SPLIT_KEYS = 512
 """A thread block with fewer keys to walk costs more in merging than it saves."""
 THREAD_BLOCKS = 2
@@ -29,6 +31,18 @@ class PrefillTile:
         """Query rows of a thread block."""
         return self.num_warps * self.warp_rows
 
+    @property
+    def constants(self) -> Constants:
+        """For the compiler."""
+        return {
+            "NUM_WARPS": self.num_warps,
+            "WARP_ROWS": self.warp_rows,
+            "TILE_KEYS": self.keys,
+            "STAGES": self.stages,
+            "MIN_THREAD_BLOCKS": self.min_thread_blocks,
+            "QUERY_IN_REGISTERS": int(self.query_in_registers),
+        }
+
     def shared_bytes(self, head_size: int, block_size: int) -> int:
         """`QUERY_TILE_BYTES + STAGES * STAGE_BYTES` of the kernel."""
         octets = block_size // 8
@@ -37,17 +51,13 @@ class PrefillTile:
         return 2 * self.rows * head_size + self.stages * stage
 
 
-WIDE = {
-    64: [PrefillTile(4, 32, 64)],
-    80: [PrefillTile(4, 32, 64)],
-    96: [PrefillTile(4, 32, 64)],
-    112: [PrefillTile(4, 32, 64)],
-    128: [PrefillTile(4, 32, 64)],
-    256: [],
-}
-"""By head size, the best first."""
-NARROW = [PrefillTile(4, 16, 64), PrefillTile(4, 16, 32), PrefillTile(2, 16, 32)]
-"""For chunks of few rows, and where the wide ones do not fit."""
+WIDE, MOST_WIDE = PrefillTile(4, 32, 64), 128
+"""The best tile, and the largest heads that it is for."""
+NARROW, SMALL = PrefillTile(4, 16, 64), PrefillTile(4, 16, 32)
+"""For chunks of few rows and where the wide one does not fit, and where that does not fit either."""
+MERGE_THREADS = 128
+"""Of a thread block of kernels/attention/prefill_merge.cu; each takes `MERGE_DIMS` dimensions of a row."""
+MERGE_DIMS = 4
 
 
 def choose_tile(head_size: int, block_size: int, num_rows: int, shared_limit: int) -> PrefillTile | None:
@@ -59,8 +69,8 @@ def choose_tile(head_size: int, block_size: int, num_rows: int, shared_limit: in
         num_rows: heads of a group times tokens of the longest chunk.
         shared_limit: bytes that a thread block may have.
     """
-    wide = WIDE[head_size] if num_rows > NARROW[0].rows else []
-    for tile in [*wide, *NARROW]:
+    wide = [WIDE] if num_rows > NARROW.rows and head_size <= MOST_WIDE else []
+    for tile in (*wide, NARROW, SMALL):
         if tile.shared_bytes(head_size, block_size) <= shared_limit:
             return tile
     return None

@@ -6,83 +6,45 @@ Any element type on any GPU, float32 inside; for float32 it is the only kernel, 
 import torch
 
 from pagedchat.jit.launch import f32, get_kernel, i32
-from pagedchat.ops.attention.options import AttentionOptions
-from pagedchat.ops.common.launch import element_name, on_cuda, stream_of
+from pagedchat.ops.attention.call import AttentionCall
+from pagedchat.ops.attention.simt_plan import PREFILL_THREADS, shared_memory, tile_shape
+from pagedchat.ops.common.choices import BLOCK_SIZES, HEAD_SIZES
+from pagedchat.ops.common.launch import ELEMENT_NAMES, address, on_cuda, stream_of
 
 NAME = "prefill_simt"
-HEAD_SIZES = frozenset({64, 80, 96, 112, 128, 256})
-BLOCK_SIZES = frozenset({8, 16, 32})
-DTYPES = frozenset({torch.float16, torch.bfloat16, torch.float32})
-NUM_THREADS = 128
-NO_WINDOW = 2**31 - 1
 
 
-def supported(query: torch.Tensor, key_cache: torch.Tensor, options: AttentionOptions) -> bool:
+def supported(call: AttentionCall) -> bool:
     """Whether the kernel has a variant for tensors like these; every option goes with every variant."""
-    del options
-    known = query.dtype in DTYPES and query.shape[2] in HEAD_SIZES and key_cache.shape[3] in BLOCK_SIZES
-    return known and on_cuda(query, key_cache)
+    query, block_size = call.query, call.key_cache.shape[3]
+    known = query.dtype in ELEMENT_NAMES and query.shape[2] in HEAD_SIZES and block_size in BLOCK_SIZES
+    return known and on_cuda(query, call.key_cache)
 
 
-def launch(
-    query: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    block_tables: torch.Tensor,
-    seq_lens: torch.Tensor,
-    cu_seqlens_q: torch.Tensor,
-    options: AttentionOptions,
-    max_query_len: int,
-    output: torch.Tensor,
-    lse: torch.Tensor | None,
-    *,
-    overlap: bool = False,
-) -> None:
-    """The kernel alone; shapes and types have been checked.
-
-    Args:
-        query: `[num_tokens, num_heads, head_size]`, rows of 16-byte pieces at any token and head stride.
-        key_cache: `[num_blocks, num_kv_heads, head_size / x, block_size, x]`, `x` elements are 16 bytes.
-        value_cache: `[num_blocks, num_kv_heads, head_size, block_size]`.
-        block_tables: `[num_seqs, max_blocks_per_seq]`, int32; read up to each sequence's last block.
-        seq_lens: `[num_seqs]`, int32, the chunk included.
-        cu_seqlens_q: `[num_seqs + 1]`, int32: where each chunk begins in `query`.
-        options: scale, window, soft cap, ALiBi.
-        max_query_len: tokens of the longest chunk; the grid does not need it.
-        output: like `query`, written.
-        lse: `[num_tokens, num_heads]`, float32, gets the natural log-sum-exp of the scores if given.
-        overlap: taken, and of no use to it.
-    """
-    del overlap
+def launch(call: AttentionCall, cu_seqlens_q: torch.Tensor, max_query_len: int, *, overlap: bool = False) -> None:
+    """The kernel alone, see `prefill.Launch`; `max_query_len` and `overlap` are taken, and of no use to it."""
+    del max_query_len, overlap
+    query, key_cache, value_cache, output, options = (
+        call.query, call.key_cache, call.value_cache, call.output, call.options,
+    )  # fmt: skip
     num_tokens, num_heads, head_size = query.shape
-    num_seqs, num_kv_heads = len(seq_lens), key_cache.shape[1]
-    group_size = num_heads // num_kv_heads
+    num_seqs, num_kv_heads = len(call.seq_lens), key_cache.shape[1]
     tile_rows, tile_keys = tile_shape(head_size)
-    slopes = options.alibi_slopes
-    kernel = get_kernel(
-        NAME,
-        query.device.index,
-        ELEMENT=element_name(query.dtype),
-        HEAD_SIZE=head_size,
-        BLOCK_SIZE=key_cache.shape[3],
-        GROUP_SIZE=group_size,
-        SOFT_CAP=int(options.cap is not None),
-        ALIBI=int(slopes is not None),
-    )
+    kernel = get_kernel(NAME, query.device.index, NAME, **call.constants)
     shared_bytes = shared_memory(head_size, tile_rows, tile_keys)
     kernel.allow_shared(shared_bytes)
     args = (
         output.data_ptr(),
-        0 if lse is None else lse.data_ptr(),
+        address(call.lse),
         query.data_ptr(),
         key_cache.data_ptr(),
         value_cache.data_ptr(),
-        block_tables.data_ptr(),
-        seq_lens.data_ptr(),
+        call.block_tables.data_ptr(),
+        call.seq_lens.data_ptr(),
         cu_seqlens_q.data_ptr(),
-        0 if slopes is None else slopes.data_ptr(),
+        address(options.alibi_slopes),
         i32(num_seqs),
-        i32(block_tables.stride(0)),
+        i32(call.block_tables.stride(0)),
         i32(num_kv_heads),
         key_cache.stride(0),
         value_cache.stride(0),
@@ -90,24 +52,9 @@ def launch(
         query.stride(1),
         output.stride(0),
         output.stride(1),
-        i32(options.sliding_window or NO_WINDOW),
+        i32(options.window),
         f32(options.scale),
         f32(options.cap or 0.0),
     )
-    num_tiles = num_tokens * group_size // tile_rows + num_seqs
-    kernel.launch((num_kv_heads, num_tiles), NUM_THREADS, args, stream=stream_of(query), shared_bytes=shared_bytes)
-
-
-def tile_shape(head_size: int) -> tuple[int, int]:
-    """Query rows and keys of a tile: `TILE_ROWS` and `TILE_KEYS` of the kernel."""
-    if head_size > 128:
-        return 32, 16
-    return (64, 32) if head_size > 64 else (64, 64)
-
-
-def shared_memory(head_size: int, tile_rows: int, tile_keys: int) -> int:
-    """Bytes of the kernel's `Shared`: queries; keys or values; weights. Within what every GPU from sm_75 has."""
-    queries = head_size // 4 * tile_rows
-    keys_or_values = max(head_size // 4 * tile_keys, tile_keys // 4 * (head_size + 1))
-    weights = tile_keys // 4 * (tile_rows + 2)
-    return 16 * (queries + keys_or_values + weights)
+    grid = (num_kv_heads, num_tokens * (num_heads // num_kv_heads) // tile_rows + num_seqs)
+    kernel.launch(grid, PREFILL_THREADS, args, stream=stream_of(query), shared_bytes=shared_bytes)

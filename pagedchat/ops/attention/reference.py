@@ -2,47 +2,31 @@
 
 import torch
 
-from pagedchat.ops.attention.options import AttentionOptions
-from pagedchat.ops.attention.soft_cap import soft_cap
+from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
+from pagedchat.ops.attention.dense_attention import soft_cap
 from pagedchat.ops.cache.layout import to_token_major
 
 
-def attend_texts(
-    query: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    block_tables: torch.Tensor,
-    seq_lens: torch.Tensor,
-    query_lens: list[int],
-    options: AttentionOptions,
-    output: torch.Tensor,
-    lse: torch.Tensor | None,
-) -> None:
+def attend_texts(call: AttentionCall, query_lens: list[int]) -> None:
     """The last tokens of each sequence attend to all before them and themselves; float32 inside.
 
     Args:
-        query: `[num_tokens, num_heads, head_size]`, the sequences after one another.
-        key_cache: `[num_blocks, num_kv_heads, head_size / x, block_size, x]`.
-        value_cache: `[num_blocks, num_kv_heads, head_size, block_size]`.
-        block_tables: `[num_seqs, max_blocks_per_seq]`, int32.
-        seq_lens: `[num_seqs]`, int32; a sequence of none gets zeros.
-        query_lens: tokens of each sequence in `query`.
-        options: scale, window, soft cap, ALiBi.
-        output: like `query`, written.
-        lse: `[num_tokens, num_heads]`, float32, written if given.
+        call: the sequences' queries after one another; a sequence of no tokens gets zeros.
+        query_lens: tokens of each sequence in the query.
     """
-    block_size, row = key_cache.shape[3], 0
-    for table, seq_len, query_len in zip(block_tables.long(), seq_lens.tolist(), query_lens, strict=True):
+    block_size, row = call.key_cache.shape[3], 0
+    lens = zip(call.block_tables.long(), call.seq_lens.tolist(), query_lens, strict=True)
+    for table, seq_len, query_len in lens:
         blocks = table[: -(-seq_len // block_size)]
         tokens = to_token_major(
-            key_cache[blocks], value_cache[blocks]
+            call.key_cache[blocks], call.value_cache[blocks]
         )  # [blocks, block_size, num_kv_heads, head_size]
         key, value = (cache.flatten(0, 1)[:seq_len].float() for cache in tokens)
         rows = slice(row, row + query_len)
-        attended, log_sums = _attend(query[rows].float(), key, value, options)
-        output[rows] = attended.to(output.dtype)
-        if lse is not None:
-            lse[rows] = log_sums
+        attended, log_sums = _attend(call.query[rows].float(), key, value, call.options)
+        call.output[rows] = attended.to(call.output.dtype)
+        if call.lse is not None:
+            call.lse[rows] = log_sums
         row += query_len
 
 

@@ -10,9 +10,8 @@ from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.ops.cache.layout import CacheSizes, check_paged_cache, row_elements
 from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
 from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
-from pagedchat.ops.common.launch import can_overlap, element_name, on_cuda, stream_of
+from pagedchat.ops.common.launch import address, can_overlap, element_name, on_cuda, stream_of
 from pagedchat.ops.common.rotation import rotate_heads
-from pagedchat.ops.products.small_batch_linear import address
 from pagedchat.ops.sampling.decode_state import slots_of
 
 NAME = "heads_to_cache"

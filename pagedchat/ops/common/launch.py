@@ -1,10 +1,18 @@
-"""What every op that launches a CUDA kernel needs: the name of its element type, its stream, where tensors lie."""
+"""What every op that launches a CUDA kernel needs: where tensors lie, their types by name, facts of the GPU."""
 
 from functools import cache
 
 import torch
 
-_ELEMENT_NAMES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
+from pagedchat.jit.driver import gpu
+from pagedchat.ops.common import choices
+
+PIECE_BYTES = 16
+"""What a thread of most kernels reads or writes at a time."""
+ELEMENT_NAMES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
+
+
+# --- tensors --------------------------------------------------------------------------------------------
 
 
 def element_name(dtype: torch.dtype) -> str:
@@ -13,9 +21,41 @@ def element_name(dtype: torch.dtype) -> str:
     Raises:
         ValueError: the kernels have no such element type.
     """
-    if dtype not in _ELEMENT_NAMES:
-        raise ValueError(f"element type is {dtype}, expected one of {', '.join(map(str, _ELEMENT_NAMES))}")
-    return _ELEMENT_NAMES[dtype]
+    if dtype not in ELEMENT_NAMES:
+        raise ValueError(f"element type is {dtype}, expected one of {', '.join(map(str, ELEMENT_NAMES))}")
+    return ELEMENT_NAMES[dtype]
+
+
+def address(tensor: torch.Tensor | None) -> int:
+    """Of a tensor's memory; 0 for none."""
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+def on_cuda(*tensors: torch.Tensor) -> bool:
+    """Whether all the tensors lie on a GPU."""
+    return all(tensor.is_cuda for tensor in tensors)
+
+
+def with_whole_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself if its last dimension can be read 16 bytes at a time, otherwise a contiguous copy.
+
+    Args:
+        tensor: any shape with at least one dimension; the last one a multiple of 16 bytes.
+    """
+    *outer, last = tensor.stride()
+    readable, step = last == 1 and tensor.data_ptr() % PIECE_BYTES == 0, PIECE_BYTES // tensor.itemsize
+    for stride in outer:  # a plain loop: this runs in every layer
+        if stride % step:
+            readable = False
+    return tensor if readable else tensor.clone(memory_format=torch.contiguous_format)  # `contiguous` keeps more
+
+
+def ceil_div(a: int, b: int) -> int:
+    """How many times `b` it takes to hold `a`."""
+    return -(-a // b)
+
+
+# --- the GPU --------------------------------------------------------------------------------------------
 
 
 def current_stream(device: torch.device) -> int:
@@ -32,28 +72,26 @@ def stream_of(tensor: torch.Tensor) -> int:
     return current_stream(tensor.device)
 
 
+def compute_capability(device: torch.device) -> tuple[int, int]:
+    """Of a GPU; elsewhere that of Hopper, so that choices on a CPU are those of a GPU."""
+    return gpu(device.index).compute_capability if device.type == "cuda" else (9, 0)
+
+
 @cache
 def can_overlap(device: torch.device) -> bool:
-    """Whether a kernel may start before the one before it has ended (programmatic dependent launch, sm_90)."""
-    return torch.cuda.get_device_capability(device) >= (9, 0)
+    """Whether a kernel may start before the one before it has ended (programmatic dependent launch, sm_90).
 
-
-def on_cuda(*tensors: torch.Tensor) -> bool:
-    """Whether all the tensors lie on a GPU."""
-    return all(tensor.is_cuda for tensor in tensors)
-
-
-def ceil_div(a: int, b: int) -> int:
-    """How many times `b` it takes to hold `a`."""
-    return -(-a // b)
-
-
-def with_whole_rows(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor itself if its last dimension can be read 16 bytes at a time, otherwise a contiguous copy.
-
-    Args:
-        tensor: any shape with at least one dimension; the last one a multiple of 16 bytes.
+    The same GPUs have bulk copies and clusters.
     """
-    *outer, last = tensor.stride()
-    aligned = all(stride * tensor.itemsize % 16 == 0 for stride in outer) and tensor.data_ptr() % 16 == 0
-    return tensor if last == 1 and aligned else tensor.clone(memory_format=torch.contiguous_format)
+    return compute_capability(device) >= (9, 0)
+
+
+def has_warpgroups(tensor: torch.Tensor) -> bool:
+    """Whether the tensor's GPU multiplies its type by warpgroups, as Hopper does and nothing before or since."""
+    is_half = tensor.dtype in (torch.float16, torch.bfloat16)
+    return is_half and on_cuda(tensor) and gpu(tensor.device.index).compute_capability == (9, 0)
+
+
+def has_tensor_cores(tensor: torch.Tensor) -> bool:
+    """Whether the tensor's GPU multiplies its type on tensor cores."""
+    return choices.has_tensor_cores(ELEMENT_NAMES.get(tensor.dtype, ""), compute_capability(tensor.device))

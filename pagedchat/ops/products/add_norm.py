@@ -4,12 +4,18 @@ import torch
 
 from pagedchat.jit.launch import f32, get_kernel, i32
 from pagedchat.ops.common.checks import check_same_type, check_shape
-from pagedchat.ops.common.launch import can_overlap, ceil_div, element_name, on_cuda, stream_of
+from pagedchat.ops.common.launch import (
+    PIECE_BYTES,
+    address,
+    can_overlap,
+    ceil_div,
+    element_name,
+    on_cuda,
+    stream_of,
+)
 from pagedchat.ops.common.norm import Norm, check_norm
-from pagedchat.ops.products.small_batch_linear import address
 
 NAME = "add_norm"
-_PIECE_BYTES = 16
 _MAX_THREADS = 1024
 
 
@@ -43,7 +49,7 @@ def add_norm(
         if tensor is not None and not tensor.is_contiguous():
             raise ValueError(f"{name} is not contiguous")
     num_bytes = hidden.shape[1] * hidden.itemsize
-    if not on_cuda(hidden) or num_bytes % _PIECE_BYTES or num_bytes > _MAX_THREADS * _PIECE_BYTES:
+    if not on_cuda(hidden) or num_bytes % PIECE_BYTES or num_bytes > _MAX_THREADS * PIECE_BYTES:
         return norm.apply(hidden if update is None else hidden.add_(update))
     normed = torch.empty_like(hidden)
     kernel = get_kernel(NAME, hidden.device.index, ELEMENT=element_name(hidden.dtype), NORM=norm.constant)
@@ -56,7 +62,7 @@ def add_norm(
         i32(hidden.shape[1]),
         f32(norm.eps),
     )
-    threads = 32 * ceil_div(num_bytes, 32 * _PIECE_BYTES)
+    threads = 32 * ceil_div(num_bytes, 32 * PIECE_BYTES)
     overlap = overlap and can_overlap(hidden.device)
     kernel.launch(len(hidden), threads, args, stream=stream_of(hidden), overlap=overlap)
     return normed

@@ -5,13 +5,10 @@ from torch.nn import functional
 
 from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
-from pagedchat.ops.common.launch import element_name, on_cuda, stream_of
-from pagedchat.ops.products.small_batch_linear import address
+from pagedchat.ops.common.launch import PIECE_BYTES, address, element_name, on_cuda, stream_of
 
 NAME = "embed_tokens"
 _THREADS = 128
-_PIECE_BYTES = 16
-"""What a thread reads at a time."""
 
 
 def embed_tokens(
@@ -48,7 +45,7 @@ def embed_tokens(
     target = token_vectors.new_empty(num_tokens, width) if output is None else output
     check_shape("output", target, num_tokens, width)
     check_same_type("output", target, token_vectors)
-    if on_cuda(token_vectors) and width * token_vectors.itemsize % _PIECE_BYTES == 0:
+    if on_cuda(token_vectors) and width * token_vectors.itemsize % PIECE_BYTES == 0:
         _launch_embed(target, token_vectors, position_vectors, token_ids, positions, position_offset)
         return target
     rows = functional.embedding(token_ids, token_vectors)
@@ -75,5 +72,5 @@ def _launch_embed(
         i32(position_offset),
         i32(output.shape[1]),
     )
-    threads = min(_THREADS, output.shape[1] * output.itemsize // _PIECE_BYTES)
+    threads = min(_THREADS, output.shape[1] * output.itemsize // PIECE_BYTES)
     kernel.launch(len(output), threads, args, stream=stream_of(output))

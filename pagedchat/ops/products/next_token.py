@@ -6,10 +6,10 @@ from torch.nn import functional
 from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import f32, get_kernel, i32
 from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
-from pagedchat.ops.common.launch import on_cuda
+from pagedchat.ops.common.launch import address, on_cuda
 from pagedchat.ops.common.norm import Norm, check_norm
 from pagedchat.ops.products.product_launch import ProductLaunch, product_constants, streamed_launch
-from pagedchat.ops.products.small_batch_linear import address, has_kernels_for
+from pagedchat.ops.products.small_batch_linear import has_kernels_for
 from pagedchat.ops.products.small_batch_plan import head_shared_bytes, plan_head
 from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax, state_addresses
 
@@ -69,7 +69,7 @@ def _head_launch(rows: torch.Tensor, weight: torch.Tensor, norm: Norm | None) ->
     plan = plan_head(rows.shape[1], rows.shape[0], norm is not None, device.shared_bytes)
     if launch is not None or plan is None:
         return launch
-    constants = {**product_constants(rows, norm), "NUM_WARPS": plan.num_warps, "TOKEN_TILES": plan.token_tiles}
+    constants = {**product_constants(rows, norm), **plan.constants}
     kernel = get_kernel(NAME, rows.device.index, "logits_argmax", **constants)
     shared = head_shared_bytes(rows.shape[1], plan, norm is not None)
     kernel.allow_shared(shared)

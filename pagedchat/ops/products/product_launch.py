@@ -65,8 +65,8 @@ def product_launch(
     plan = plan_product(rows.shape[1], rows.shape[0], norm is not None)
     if launch is not None or plan is None:
         return launch
-    tuned: dict[str, Constant] = {"NUM_WARPS": plan.num_warps, "TOKEN_TILES": plan.token_tiles}
-    kernel = get_kernel(stem, rows.device.index, stem, **product_constants(rows, norm), **tuned, **constants)
+    known = product_constants(rows, norm)
+    kernel = get_kernel(stem, rows.device.index, stem, **known, **plan.constants, **constants)
     return ProductLaunch(kernel, weight.shape[0] // TILE_ROWS, plan.num_threads)
 
 

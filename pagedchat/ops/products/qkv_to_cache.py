@@ -11,11 +11,11 @@ from pagedchat.jit.launch import f32, i32
 from pagedchat.ops.cache.layout import CacheSizes, check_paged_cache
 from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
 from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
-from pagedchat.ops.common.launch import on_cuda
+from pagedchat.ops.common.launch import address, on_cuda
 from pagedchat.ops.common.norm import Norm, check_norm
 from pagedchat.ops.common.rotation import rotate_heads
 from pagedchat.ops.products.product_launch import ProductLaunch, product_launch
-from pagedchat.ops.products.small_batch_linear import address, has_kernels_for
+from pagedchat.ops.products.small_batch_linear import has_kernels_for
 from pagedchat.ops.products.small_batch_plan import plan_product
 from pagedchat.ops.sampling.decode_state import slots_of
 

@@ -5,12 +5,10 @@ from torch.nn import functional
 
 from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.ops.common.checks import check_shape
-from pagedchat.ops.common.launch import can_overlap, ceil_div, element_name, on_cuda, stream_of
+from pagedchat.ops.common.launch import PIECE_BYTES, can_overlap, ceil_div, element_name, on_cuda, stream_of
 
 NAME = "silu_and_mul"
 _THREADS = 128
-_PIECE_BYTES = 16
-"""What a thread reads at a time."""
 
 
 def silu_and_mul(gates_and_values: torch.Tensor, *, overlap: bool = False) -> torch.Tensor:
@@ -30,13 +28,13 @@ def silu_and_mul(gates_and_values: torch.Tensor, *, overlap: bool = False) -> to
     if gates_and_values.shape[1] % 2 or not gates_and_values.is_contiguous():
         raise ValueError("gates_and_values is not contiguous, or has an odd width")
     width = gates_and_values.shape[1] // 2
-    if not on_cuda(gates_and_values) or width * gates_and_values.itemsize % _PIECE_BYTES:
+    if not on_cuda(gates_and_values) or width * gates_and_values.itemsize % PIECE_BYTES:
         gates, values = gates_and_values.chunk(2, dim=-1)
         return functional.silu(gates) * values
     output = gates_and_values.new_empty(len(gates_and_values), width)
     kernel = get_kernel(NAME, output.device.index, ELEMENT=element_name(output.dtype))
     kernel.launch(
-        (ceil_div(width * output.itemsize, _THREADS * _PIECE_BYTES), len(output)),
+        (ceil_div(width * output.itemsize, _THREADS * PIECE_BYTES), len(output)),
         _THREADS,
         (output.data_ptr(), gates_and_values.data_ptr(), i32(width)),
         stream=stream_of(output),

@@ -4,7 +4,6 @@
 memory gives them. Gated feed-forwards (Shazeer 2020, arXiv 2002.05202) with `paired`.
 """
 
-from functools import cache
 from typing import Literal
 
 import torch
@@ -12,10 +11,10 @@ from torch.nn import functional
 
 from pagedchat.jit.launch import f32, i32
 from pagedchat.ops.common.checks import check_same_type, check_shape
-from pagedchat.ops.common.launch import on_cuda
+from pagedchat.ops.common.launch import address, has_tensor_cores, on_cuda
 from pagedchat.ops.common.norm import Norm, check_norm
 from pagedchat.ops.products.product_launch import ProductLaunch, product_launch
-from pagedchat.ops.products.small_batch_plan import can_multiply, has_small_batch_kernels
+from pagedchat.ops.products.small_batch_plan import can_multiply
 
 Activation = Literal["none", "relu", "silu"]
 ACTIVATIONS: dict[Activation, int] = {"none": 0, "relu": 1, "silu": 2}
@@ -77,12 +76,7 @@ def _multiplies(rows: torch.Tensor, out_features: int, norm: Norm | None, paired
 
 def has_kernels_for(rows: torch.Tensor) -> bool:
     """Whether the rows' GPU multiplies their type on tensor cores, which these kernels are made of."""
-    return has_small_batch_kernels(rows.dtype, _capability(rows.device))
-
-
-@cache
-def _capability(device: torch.device) -> tuple[int, int]:
-    return torch.cuda.get_device_capability(device) if device.type == "cuda" else (9, 0)
+    return has_tensor_cores(rows)
 
 
 def _check(
@@ -154,8 +148,3 @@ def _launch(
         f32(norm.eps if norm else 0.0),
     )
     launch.run(args, rows, overlap)
-
-
-def address(tensor: torch.Tensor | None) -> int:
-    """Of a tensor's memory; 0 for none."""
-    return 0 if tensor is None else tensor.data_ptr()

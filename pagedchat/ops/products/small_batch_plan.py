@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cache
 
-import torch
+from pagedchat.jit.kernel_file import Constants
 
 MAX_TOKENS = 32
 """Of a launch; from there on a matrix product of cuBLAS is as fast."""
@@ -23,7 +23,6 @@ _STATIC_BYTES = 47 << 10
 """Shared memory of a thread block, less what is used besides sums and norms."""
 _MOST_NORMED = 4096
 """Inner elements times tiles of tokens, above which a normed input does not stay in registers."""
-_ELEMENTS = (torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +37,11 @@ class ProductPlan:
     def num_threads(self) -> int:
         """Of a thread block."""
         return 32 * self.num_warps
+
+    @property
+    def constants(self) -> Constants:
+        """For the compiler, besides what the product itself is."""
+        return {"NUM_WARPS": self.num_warps, "TOKEN_TILES": self.token_tiles}
 
 
 @cache
@@ -131,8 +135,3 @@ def _round_steps(steps: int) -> int:
     if steps % 8 == 0 and steps >= 32:
         return 8
     return 6 if steps % 6 == 0 else 4
-
-
-def has_small_batch_kernels(dtype: torch.dtype, capability: tuple[int, int]) -> bool:
-    """Whether a GPU has tensor core products of the type, which these kernels are made of."""
-    return dtype in _ELEMENTS and (dtype == torch.float16 or capability >= (8, 0))

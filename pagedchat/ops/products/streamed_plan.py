@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cache
 
-from pagedchat.jit.variant import Constant
+from pagedchat.jit.kernel_file import Constants
 from pagedchat.ops.products.small_batch_plan import PIECE, STEP
 
 UNIT = 8
@@ -48,7 +48,7 @@ class StreamPlan:
         return UNIT * (2 * self.stage_features + _GAP_BYTES)
 
     @property
-    def constants(self) -> dict[str, Constant]:
+    def constants(self) -> Constants:
         """For the compiler, besides what the product itself is."""
         return {
             "NUM_WARPS": self.num_warps,

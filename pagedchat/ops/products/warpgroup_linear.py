@@ -9,8 +9,8 @@ import torch
 from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.ops.common.checks import check_same_type, check_shape
-from pagedchat.ops.common.launch import ceil_div, element_name, on_cuda, stream_of
-from pagedchat.ops.products.small_batch_linear import ACTIVATIONS, Activation, address, small_batch_linear
+from pagedchat.ops.common.launch import address, ceil_div, element_name, has_warpgroups, stream_of
+from pagedchat.ops.products.small_batch_linear import ACTIVATIONS, Activation, small_batch_linear
 from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan, plan_warpgroups, shared_bytes
 
 NAME = "warpgroup_linear"
@@ -64,13 +64,6 @@ def warpgroup_linear(
     return target
 
 
-def has_warpgroups(tensor: torch.Tensor) -> bool:
-    """Whether the tensor's GPU multiplies its type by warpgroups, as Hopper does and nothing before or since."""
-    if not on_cuda(tensor) or tensor.dtype not in (torch.float16, torch.bfloat16):
-        return False
-    return gpu(tensor.device.index).compute_capability == (9, 0)
-
-
 def has_plan(weight: torch.Tensor, num_tokens: int, *, paired: bool = False) -> bool:
     """Whether the kernel does products with a weight: 16-bit types, whole tiles, not too large, on Hopper."""
     return _plan(weight, num_tokens, paired) is not None
@@ -99,15 +92,12 @@ def _launch(
     kernel = get_kernel(
         NAME,
         rows.device.index,
+        NAME,
         ELEMENT=element_name(rows.dtype),
         IN_FEATURES=in_features,
-        CLUSTER=plan.cluster,
-        WARPGROUPS=plan.warpgroups,
-        STAGES=plan.stages,
-        TOKENS=plan.tokens,
-        COLUMNS=plan.columns,
         ACTIVATION=ACTIVATIONS[activation],
         PAIRED=int(paired),
+        **plan.constants,
     )
     args = (
         output.data_ptr(),

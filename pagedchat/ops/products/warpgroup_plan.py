@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
+from pagedchat.jit.kernel_file import Constants
+
 MAX_TOKENS = 256
 """Of a launch; from there on a library is better."""
 CHUNK = 64
@@ -14,7 +16,8 @@ _TOKENS, _SUMS = (16, 32, 48, 96, 128), (16, 32, 48, 64, 96, 128)
 """The other side."""
 _CLUSTERS = (1, 2, 4)
 """Thread blocks that may share the inner dimension; 8 find room on too few groups of multiprocessors."""
-_WARPGROUPS = 2
+WARPGROUPS = 2
+"""That multiply, of a thread block."""
 _GROUP_THREADS = 128
 _FEWEST_STAGES = 5
 """So that some chunks are fetched while each warpgroup has one to multiply and one that it is done with."""
@@ -52,6 +55,17 @@ class WarpgroupPlan:
     """Chunks of tokens in shared memory at a time."""
 
     @property
+    def constants(self) -> Constants:
+        """For the compiler, besides what the product itself is."""
+        return {
+            "CLUSTER": self.cluster,
+            "WARPGROUPS": self.warpgroups,
+            "STAGES": self.stages,
+            "TOKENS": self.tokens,
+            "COLUMNS": self.columns,
+        }
+
+    @property
     def num_threads(self) -> int:
         """Of a thread block."""
         return _GROUP_THREADS * (self.warpgroups + 1)
@@ -81,7 +95,7 @@ def plan_warpgroups(
         stages = num_stages(in_features, tokens, sums, cluster, shared_limit)
         num_blocks = cluster * (out_features // columns) * -(-num_tokens // tokens)
         if stages is not None and out_features % columns == 0 and num_blocks <= _MULTIPROCESSORS:
-            plan = WarpgroupPlan(tokens, columns, cluster, _WARPGROUPS, stages)
+            plan = WarpgroupPlan(tokens, columns, cluster, WARPGROUPS, stages)
             times[plan] = _microseconds(in_features // cluster, tokens, sums, cluster, num_blocks)
     return min(times, key=times.__getitem__, default=None)
 
@@ -134,4 +148,4 @@ def _bytes(in_features: int, tokens: int, sums: int, cluster: int, stages: int) 
     chunks = in_features // (CHUNK * cluster)
     of_sums = 4 * tokens * (sums + 8)
     tiles = 2 * CHUNK * (chunks * sums + stages * tokens)
-    return max(tiles, _WARPGROUPS * of_sums) + (of_sums + 16 if cluster > 1 else 0) + 16 * stages
+    return max(tiles, WARPGROUPS * of_sums) + (of_sums + 16 if cluster > 1 else 0) + 16 * stages

@@ -14,13 +14,11 @@ import torch
 from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.ops.common.checks import check_dtype, check_shape
-from pagedchat.ops.common.launch import can_overlap, element_name, on_cuda, stream_of
+from pagedchat.ops.common.launch import address, can_overlap, element_name, on_cuda, stream_of
+from pagedchat.ops.sampling.kernels import choose_shape
 from pagedchat.ops.sampling.sample_rows import ROW_WORDS, unpack_rows
 from pagedchat.ops.sampling.sample_torch import sample_row
 
-SHAPES = ((8, 512), (2, 1024), (1, 1024))
-"""Thread blocks that share a row, and threads of each: the first pair with which every thread block gets a
-multiprocessor for itself, or the last."""
 MAX_VOCAB_SIZE = 1 << 18
 """Sums of probabilities stay exact up to here."""
 
@@ -77,7 +75,8 @@ def _launch(
     output: torch.Tensor,
 ) -> None:
     num_rows, vocab_size = logits.shape
-    cluster, num_threads = _shape(num_rows, logits.device)
+    num_multiprocessors = gpu(logits.device.index).num_multiprocessors
+    cluster, num_threads = choose_shape(num_rows, num_multiprocessors, can_overlap(logits.device))
     element = element_name(logits.dtype)
     kernel = get_kernel("sample", logits.device.index, ELEMENT=element, CLUSTER=cluster, NUM_THREADS=num_threads)
     args = (
@@ -85,20 +84,12 @@ def _launch(
         logits.data_ptr(),
         rows.data_ptr(),
         positions.data_ptr(),
-        0 if counts is None else counts.data_ptr(),
+        address(counts),
         i32(vocab_size),
         logits.stride(0),
         i32(count_drawn),
     )
     kernel.launch((cluster, num_rows), num_threads, args, stream=stream_of(logits))
-
-
-def _shape(num_rows: int, device: torch.device) -> tuple[int, int]:
-    if can_overlap(device):  # and has clusters
-        for cluster, num_threads in SHAPES:
-            if num_rows * cluster <= gpu(device.index).num_multiprocessors:
-                return cluster, num_threads
-    return SHAPES[-1]
 
 
 def _count(counts: torch.Tensor, token_id: int) -> None:

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import torch
 
+from pagedchat.ops.common.launch import address
 from pagedchat.ops.common.norm import Norm
 from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors
-from pagedchat.ops.products.small_batch_linear import address
 from pagedchat.ops.whole_step.plan import PersistentShape
 
 LayerCache = tuple[torch.Tensor, torch.Tensor]

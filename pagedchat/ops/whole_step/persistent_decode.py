@@ -10,14 +10,14 @@ import torch
 
 from pagedchat.jit.kernel import Kernel
 from pagedchat.jit.launch import f32, get_kernel, i32
+from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.decode_split import decode_split
-from pagedchat.ops.attention.options import AttentionOptions
 from pagedchat.ops.common.checks import check_same_type, check_shape
-from pagedchat.ops.common.launch import element_name, on_cuda, stream_of
+from pagedchat.ops.common.launch import address, element_name, on_cuda, stream_of
 from pagedchat.ops.products.model_tensors import LayerTensors
 from pagedchat.ops.products.next_token import logits_argmax
 from pagedchat.ops.products.qkv_to_cache import qkv_to_cache
-from pagedchat.ops.products.small_batch_linear import address, small_batch_linear
+from pagedchat.ops.products.small_batch_linear import small_batch_linear
 from pagedchat.ops.sampling.decode_state import DecodeState, state_addresses
 from pagedchat.ops.whole_step.model import LayerCache, PersistentModel
 from pagedchat.ops.whole_step.plan import MAX_LAYERS, PersistentPlan
@@ -104,7 +104,7 @@ class PersistentDecode:
             i32(len(state.history)),
             f32(model.sizes.scale),
             f32(model.norm.eps),
-            0 if self._mirror is None else self._mirror.tiles.data_ptr(),
+            address(None if self._mirror is None else self._mirror.tiles),
             f32(0.0 if self._mirror is None else self._mirror.digit_scale),
         )
         kernel, shared = self._kernel()
@@ -144,26 +144,13 @@ class PersistentDecode:
         logits_argmax(state, logits, hidden, model.head, norm=model.norm, best=self._best[: self._num_tokens])
 
     def _constants(self, dtype: torch.dtype) -> dict[str, Any]:
-        shape = self._model.shape
         return {
             "ELEMENT": element_name(dtype),
-            "HIDDEN": shape.hidden,
-            "MIDDLE": shape.middle,
-            "NUM_HEADS": shape.num_heads,
-            "GROUP_SIZE": shape.group_size,
-            "HEAD_SIZE": shape.head_size,
-            "BLOCK_SIZE": shape.block_size,
             "NORM": self._model.tensors.norm.constant,
-            "GATED": int(shape.gated),
             "ROTARY": int(self._model.tensors.rotations is not None),
             "TOKENS": self._num_tokens,
-            "SPLITS": self._plan.num_splits,
-            "CLUSTER": self._plan.cluster,
-            "NUM_BLOCKS": self._plan.num_thread_blocks,
-            "NUM_WARPS": self._plan.num_warps,
-            "RING": self._plan.num_tiles,
-            "SCREENED": int(self._plan.screened_tiles > 0),
-            "SCREENED_TILES": max(self._plan.screened_tiles, 1),
+            **self._model.shape.constants,
+            **self._plan.constants,
         }
 
 
@@ -182,7 +169,8 @@ def _add_layer(
     qkv_to_cache(query, *cache, hidden, qkv.weight, *tables, bias=qkv.bias, norm=norm, rotations=rotations)
     options = AttentionOptions(scale=sizes.scale)
     longest = state.block_tables.shape[1] * cache[1].shape[-1]
-    attended = decode_split(query, *cache, state.block_tables, state.seq_lens, options, max_seq_len=longest)
+    call = AttentionCall.to_new(query, *cache, state.block_tables, state.seq_lens, options)
+    attended = decode_split(call, max_seq_len=longest)
     small_batch_linear(attended.flatten(1), out.weight, bias=out.bias, residual=hidden, output=hidden)
     middle = small_batch_linear(
         hidden,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import cache
 
+from pagedchat.jit.kernel_file import Constants
 from pagedchat.ops.common.model_sizes import ModelSizes
 
 MAX_TOKENS = 2
@@ -86,6 +87,19 @@ class PersistentShape:
         """Rows of the product that makes queries, keys and values."""
         return self.attended + 2 * self.num_kv_heads * self.head_size
 
+    @property
+    def constants(self) -> Constants:
+        """For the compiler."""
+        return {
+            "HIDDEN": self.hidden,
+            "MIDDLE": self.middle,
+            "NUM_HEADS": self.num_heads,
+            "GROUP_SIZE": self.group_size,
+            "HEAD_SIZE": self.head_size,
+            "BLOCK_SIZE": self.block_size,
+            "GATED": int(self.gated),
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class PersistentPlan:
@@ -108,6 +122,19 @@ class PersistentPlan:
     def num_threads(self) -> int:
         """Of a thread block, those that compute; one more warp copies weights."""
         return 32 * self.num_warps
+
+    @property
+    def constants(self) -> Constants:
+        """For the compiler."""
+        return {
+            "SPLITS": self.num_splits,
+            "CLUSTER": self.cluster,
+            "NUM_BLOCKS": self.num_thread_blocks,
+            "NUM_WARPS": self.num_warps,
+            "RING": self.num_tiles,
+            "SCREENED": int(self.screened_tiles > 0),
+            "SCREENED_TILES": max(self.screened_tiles, 1),
+        }
 
     def qkv_units(self, shape: PersistentShape) -> int:
         """Units of queries, keys and values that a thread block makes, at most."""

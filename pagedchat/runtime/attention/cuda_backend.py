@@ -9,10 +9,10 @@ from functools import cached_property
 
 import torch
 
+from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.decode_shared import decode_shared
 from pagedchat.ops.attention.decode_simt import decode_simt
 from pagedchat.ops.attention.decode_split import decode_split
-from pagedchat.ops.attention.options import AttentionOptions
 from pagedchat.ops.attention.prefill import paged_prefill
 from pagedchat.ops.cache.copy_blocks import copy_blocks
 from pagedchat.ops.cache.layout import key_cache_shape, value_cache_shape
@@ -122,18 +122,12 @@ class CudaAttention:
         split, decodes, prefills = self._tables.num_decodes, self._tables.decodes, self._tables.prefills
         output = torch.empty(query.shape, dtype=query.dtype, device=query.device)
         if decodes is not None:
-            self._decode(query[:split], caches, decodes, options, output[:split])
+            tables = (decodes.block_tables, decodes.seq_lens)
+            self._decode(AttentionCall(query[:split], *caches, *tables, options, output[:split]), decodes)
         if prefills is not None:
-            paged_prefill(
-                query[split:],
-                *caches,
-                prefills.block_tables,
-                prefills.seq_lens,
-                prefills.cu_seqlens_q,
-                options,
-                max_query_len=prefills.max_query_len,
-                output=output[split:],
-            )
+            tables = (prefills.block_tables, prefills.seq_lens)
+            call = AttentionCall(query[split:], *caches, *tables, options, output[split:])
+            paged_prefill(call, prefills.cu_seqlens_q, max_query_len=prefills.max_query_len)
         return output
 
     def copy_blocks(self, src: list[int], dst: list[int]) -> None:
@@ -156,30 +150,18 @@ class CudaAttention:
             self._options[settings] = AttentionOptions(scale=scale, sliding_window=sliding_window, cap=cap)
         return self._options[settings]
 
-    def _decode(
-        self,
-        query: torch.Tensor,
-        caches: tuple[torch.Tensor, torch.Tensor],
-        tables: DecodeTables,
-        options: AttentionOptions,
-        output: torch.Tensor,
-    ) -> None:
-        inputs = (query, *caches, tables.block_tables, tables.seq_lens)
+    def _decode(self, call: AttentionCall, tables: DecodeTables) -> None:
         shared = tables.shared
         if not self.on_tensor_cores:
-            decode_simt(*inputs, options, output=output)
-        elif shared is None or options.sliding_window is not None:
-            decode_split(
-                *inputs, options, max_seq_len=tables.max_seq_len, num_tokens=tables.num_tokens, output=output
-            )
+            decode_simt(call)
+        elif shared is None or call.options.sliding_window is not None:
+            decode_split(call, max_seq_len=tables.max_seq_len, num_tokens=tables.num_tokens)
         else:
             decode_shared(
-                *inputs,
+                call,
                 shared.lens,
                 shared.group_starts,
-                options,
                 max_own_len=shared.max_own_len,
                 max_shared_len=shared.max_len,
                 max_group_size=shared.max_group_size,
-                output=output,
             )

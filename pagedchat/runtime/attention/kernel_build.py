@@ -9,7 +9,7 @@ import torch
 
 from pagedchat.jit.architecture import architecture_of
 from pagedchat.jit.builder import Build, compile_all
-from pagedchat.jit.catalogue import variants_for_model
+from pagedchat.ops.catalogue import variants_for_model
 from pagedchat.ops.common.launch import element_name
 from pagedchat.runtime.attention.backend import CacheShape
 

@@ -4,12 +4,11 @@ from collections.abc import Iterable
 
 import torch
 
-from pagedchat.jit.catalogue import BLOCK_SIZES, ELEMENTS, HEAD_SIZES, TENSOR_CORE_ELEMENTS
+from pagedchat.ops.common.choices import BLOCK_SIZES, ELEMENTS, HEAD_SIZES, has_tensor_cores
 from pagedchat.runtime.attention.backend import CacheShape
 
 OLDEST_GPU = (7, 5)
 """Compute capability of the first GPU that has the tensor core and asynchronous instructions used (Turing)."""
-FIRST_BFLOAT16_GPU = (8, 0)
 
 
 def missing_support(shape: CacheShape, device: torch.device) -> str:
@@ -35,11 +34,8 @@ def missing_shape(shape: CacheShape) -> str:
 
 def uses_tensor_cores(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether decodes go through tensor cores; on a CPU as on the newest GPU."""
-    if _name(dtype) not in TENSOR_CORE_ELEMENTS:
-        return False
-    if device.type != "cuda" or dtype == torch.float16:
-        return True
-    return torch.cuda.get_device_capability(device) >= FIRST_BFLOAT16_GPU
+    newest = device.type != "cuda"
+    return has_tensor_cores(_name(dtype), (9, 0) if newest else torch.cuda.get_device_capability(device))
 
 
 def _name(dtype: torch.dtype) -> str:

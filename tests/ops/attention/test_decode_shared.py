@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from pagedchat.ops.attention.call import AttentionOptions
 from pagedchat.ops.attention.decode_plan import own_len
 from pagedchat.ops.attention.decode_shared import decode_shared
-from pagedchat.ops.attention.options import AttentionOptions
-from tests.ops.cuda_layout_case import LayoutCase, check_attention, make_layout_case
+from tests.ops.cuda_layout_case import LayoutCase, check_attention, make_layout_case, results
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 SHAPES = [(4, 4, 64, 16), (12, 12, 64, 16), (8, 2, 128, 16), (6, 2, 80, 8), (4, 1, 256, 32), (40, 1, 64, 16)]
@@ -34,23 +34,16 @@ def share(case: LayoutCase, groups: list[tuple[int, int]], block_size: int) -> t
 def check(case: LayoutCase, groups: list[tuple[int, int]], block_size: int, options: AttentionOptions) -> None:
     shared_lens, group_starts = share(case, groups, block_size)
     for _ in range(2):
-        output, lse = case.poisoned_output(), case.poisoned_lse()
+        call = case.call(options)
         decode_shared(
-            case.query,
-            case.key_cache,
-            case.value_cache,
-            case.block_tables,
-            case.seq_lens,
+            call,
             shared_lens,
             group_starts,
-            options,
             max_own_len=max(map(own_len, case.seq_lens.tolist(), shared_lens.tolist())),
             max_shared_len=int(shared_lens.max()),
             max_group_size=max(count for count, _ in groups),
-            output=output,
-            lse=lse,
         )
-        check_attention(case, options, output, lse)
+        check_attention(case, options, *results(call))
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.decode_simt import decode_simt
-from pagedchat.ops.attention.options import AttentionOptions
 from tests.ops.cuda_layout_case import (
     BLOCK_SIZES,
     DTYPES,
@@ -16,6 +16,7 @@ from tests.ops.cuda_layout_case import (
     check_attention,
     make_layout_case,
     random_layout_case,
+    results,
 )
 from tests.ops.paged_case import DEVICES
 
@@ -27,19 +28,14 @@ on_each_device = pytest.mark.parametrize("device", DEVICES)
 
 
 def attend(case: LayoutCase, options: AttentionOptions) -> tuple[torch.Tensor, torch.Tensor]:
-    output, lse = case.poisoned_output(), case.poisoned_lse()
-    result = decode_simt(
-        case.query,
-        case.key_cache,
-        case.value_cache,
-        case.block_tables,
-        case.seq_lens,
-        options,
-        output=output,
-        lse=lse,
-    )
-    assert result is output
-    return output, lse
+    call = case.call(options)
+    assert decode_simt(call) is call.output
+    return results(call)
+
+
+def plain_call(case: LayoutCase) -> AttentionCall:
+    tensors = (case.query, case.key_cache, case.value_cache, case.block_tables, case.seq_lens)
+    return AttentionCall.to_new(*tensors, PLAIN)
 
 
 @on_each_device
@@ -86,7 +82,7 @@ def test_long_context_is_split_and_full_batch_is_not(device: str) -> None:
 @on_each_device
 def test_output_of_its_own_without_one_given(device: str) -> None:
     case = make_layout_case([9, 70], device=device)
-    output = decode_simt(case.query, case.key_cache, case.value_cache, case.block_tables, case.seq_lens, PLAIN)
+    output = decode_simt(plain_call(case))
     check_attention(case, PLAIN, output)
 
 
@@ -102,18 +98,18 @@ def test_query_with_rows_off_sixteen_bytes_is_copied(device: str) -> None:
 def test_graph_replays_follow_the_lengths() -> None:
     case = make_layout_case([1500, 800], num_heads=4, device="cuda")
     lengths = case.seq_lens.clone()
-    arguments = (case.query, case.key_cache, case.value_cache, case.block_tables, lengths, PLAIN)
-    decode_simt(*arguments)
+    calls = [plain_call(replace(case, seq_lens=lengths)) for _ in range(2)]
+    decode_simt(calls[0])
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        output = decode_simt(*arguments)
+        output = decode_simt(calls[0])
     for shorter in (0, 100, 700):
         lengths.copy_(case.seq_lens - shorter)
         graph.replay()
-        assert torch.equal(output, decode_simt(*arguments))
+        assert torch.equal(output, decode_simt(calls[1]))
 
 
 def test_wrong_shapes_are_refused() -> None:
     case = make_layout_case([9, 70])
     with pytest.raises(ValueError, match="query has shape"):
-        decode_simt(case.query[:1], case.key_cache, case.value_cache, case.block_tables, case.seq_lens, PLAIN)
+        decode_simt(plain_call(replace(case, query=case.query[:1])))

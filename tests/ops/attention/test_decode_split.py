@@ -3,11 +3,18 @@
 import pytest
 import torch
 
-from pagedchat.ops.attention.decode_plan import MAX_TILES, DecodeShape
-from pagedchat.ops.attention.decode_split import decode_split, launch_on_splits
+from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
+from pagedchat.ops.attention.decode_plan import MAX_TILES, SplitPlan
+from pagedchat.ops.attention.decode_split import decode_shape, decode_split, launch_on_splits
 from pagedchat.ops.attention.decode_workspace import partial_states
-from pagedchat.ops.attention.options import AttentionOptions
-from tests.ops.cuda_layout_case import BLOCK_SIZES, HEAD_SIZES, LayoutCase, check_attention, make_layout_case
+from tests.ops.cuda_layout_case import (
+    BLOCK_SIZES,
+    HEAD_SIZES,
+    LayoutCase,
+    check_attention,
+    make_layout_case,
+    results,
+)
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 HALF_TYPES = [torch.float16, torch.bfloat16]
@@ -20,20 +27,9 @@ SPLITS = [(4, MAX_TILES), (4, 4), (4, 1), (2, 3), (8, 8)]
 def attend(
     case: LayoutCase, options: AttentionOptions, max_seq_len: int = 3000
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    output, lse = case.poisoned_output(), case.poisoned_lse()
-    returned = decode_split(
-        case.query,
-        case.key_cache,
-        case.value_cache,
-        case.block_tables,
-        case.seq_lens,
-        options,
-        max_seq_len=max_seq_len,
-        output=output,
-        lse=lse,
-    )
-    assert returned is output
-    return output, lse
+    call = case.call(options)
+    assert decode_split(call, max_seq_len=max_seq_len) is call.output
+    return results(call)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -84,26 +80,10 @@ def test_every_split_gives_the_same(num_warps: int, tiles_per_split: int, seed: 
     num_splits = -(-num_tiles // tiles_per_split)
 
     for _ in range(2):  # a second time: the counters are back at zero
-        output = case.poisoned_output()
-        launch_on_splits(
-            case.query,
-            case.key_cache,
-            case.value_cache,
-            case.block_tables,
-            case.seq_lens,
-            None,
-            options,
-            shape=DecodeShape.of(case.query, case.key_cache),
-            num_warps=num_warps,
-            num_splits=num_splits,
-            tiles_per_split=tiles_per_split,
-            shared_tiles_per_split=MAX_TILES,
-            max_parts=num_splits,
-            partial=partial_states(case.query, num_splits),
-            output=output,
-            lse=None,
-        )
-        check_attention(case, options, output)
+        call = case.call(options)
+        plan = SplitPlan(num_warps, tiles_per_split, num_splits)
+        launch_on_splits(call, decode_shape(call), plan, partial_states(case.query, num_splits))
+        check_attention(case, options, *results(call))
 
 
 @pytest.mark.gpu
@@ -135,13 +115,7 @@ def test_a_captured_launch_follows_its_inputs() -> None:
 def test_a_block_table_of_another_type_is_refused() -> None:
     case = make_layout_case([5], dtype=torch.float16)
 
+    tensors = (case.query, case.key_cache, case.value_cache, case.block_tables.long(), case.seq_lens)
+    call = AttentionCall.to_new(*tensors, AttentionOptions(scale=1.0))
     with pytest.raises(ValueError, match=r"block_tables is torch\.int64, expected torch\.int32"):
-        decode_split(
-            case.query,
-            case.key_cache,
-            case.value_cache,
-            case.block_tables.long(),
-            case.seq_lens,
-            AttentionOptions(scale=1.0),
-            max_seq_len=5,
-        )
+        decode_split(call, max_seq_len=5)

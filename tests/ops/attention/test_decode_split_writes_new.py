@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.decode_plan import SplitPlan
 from pagedchat.ops.attention.decode_split import launch_split
-from pagedchat.ops.attention.options import AttentionOptions
 from tests.ops.cuda_layout_case import LayoutCase, check_attention, make_layout_case
 
 SEQ_LENS = [1, 15, 16, 17, 31, 32, 33, 64, 65, 100, 517, 0]
@@ -60,7 +60,8 @@ def test_newest_tokens_are_written_and_read(
     options, output = AttentionOptions(scale=0.1, sliding_window=window), case.poisoned_output()
     inputs = (heads[:, :num_heads], key_cache, value_cache, case.block_tables, case.seq_lens)
     lse = case.poisoned_lse()
-    launch_split(*inputs, options, 517, None, output, lse, overlap=True, writes_new=True)
+    call = AttentionCall(*inputs, options, output, lse)
+    launch_split(call, 517, None, overlap=True, writes_new=True)
     check_attention(case, options, output, lse)
     for ours, wanted in ((key_cache, case.key_cache), (value_cache, case.value_cache)):
         assert torch.equal(ours.nan_to_num(7.0), wanted.nan_to_num(7.0))

@@ -7,7 +7,7 @@ import torch
 
 from pagedchat.ops.attention import prefill as module
 from pagedchat.ops.attention import prefill_mma, prefill_plan, prefill_simt, prefill_wgmma
-from pagedchat.ops.attention.options import AttentionOptions
+from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.prefill import paged_prefill
 from pagedchat.ops.attention.prefill_plan import PrefillTile, choose_splits, choose_tile, max_thread_blocks
 from tests.ops.cuda_layout_case import (
@@ -18,6 +18,7 @@ from tests.ops.cuda_layout_case import (
     check_attention,
     make_layout_case,
     random_layout_case,
+    results,
 )
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -38,21 +39,10 @@ TILES = [
 def attend(
     case: LayoutCase, options: AttentionOptions, max_query_len: int | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    output, lse = case.poisoned_output(), case.poisoned_lse()
-    returned = paged_prefill(
-        case.query,
-        case.key_cache,
-        case.value_cache,
-        case.block_tables,
-        case.seq_lens,
-        case.cu_seqlens_q,
-        options,
-        max_query_len=max_query_len or case.max_query_len,
-        output=output,
-        lse=lse,
-    )
-    assert returned is output
-    return output, lse
+    call = case.call(options)
+    longest = max_query_len or case.max_query_len
+    assert paged_prefill(call, case.cu_seqlens_q, max_query_len=longest) is call.output
+    return results(call)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -191,7 +181,7 @@ def test_a_launch_that_begins_early_waits_for_what_it_reads(seq_lens: list[int],
     options = AttentionOptions(scale=0.125)
     expected, _ = attend(case, options)
     keys, values = case.key_cache.clone(), case.value_cache.clone()
-    tables = (case.block_tables, case.seq_lens, case.cu_seqlens_q)
+    tables = (case.block_tables, case.seq_lens)
     delay = torch.ones(1 << 24, device="cuda")
 
     for _ in range(10):
@@ -203,7 +193,8 @@ def test_a_launch_that_begins_early_waits_for_what_it_reads(seq_lens: list[int],
         case.key_cache.copy_(keys)
         case.value_cache.copy_(values)
         cache = (case.key_cache, case.value_cache)
-        output = paged_prefill(query, *cache, *tables, options, max_query_len=num_queries, overlap=True)
+        call = AttentionCall.to_new(query, *cache, *tables, options)
+        output = paged_prefill(call, case.cu_seqlens_q, max_query_len=num_queries, overlap=True)
         assert torch.equal(output, expected)
 
 
@@ -227,17 +218,7 @@ def test_query_and_output_may_have_any_strides(device: str) -> None:
     query, output = wide[..., 1:], torch.zeros_like(wide)[..., 1:]
     query.copy_(case.query)
 
-    paged_prefill(
-        query,
-        case.key_cache,
-        case.value_cache,
-        case.block_tables,
-        case.seq_lens,
-        case.cu_seqlens_q,
-        options,
-        max_query_len=20,
-        output=output,
-    )
+    paged_prefill(case.call(options).between(query, output), case.cu_seqlens_q, max_query_len=20)
 
     assert torch.equal(output, expected)
 
@@ -277,7 +258,7 @@ def test_keys_are_split_only_where_the_gpu_would_idle() -> None:
 )
 def test_wrong_arguments_are_named(name: str, wrong: Callable[[torch.Tensor], torch.Tensor], message: str) -> None:
     case = make_layout_case([5], [5])
-    arguments = {
+    tensors = {
         "query": case.query,
         "key_cache": case.key_cache,
         "value_cache": case.value_cache,
@@ -285,6 +266,8 @@ def test_wrong_arguments_are_named(name: str, wrong: Callable[[torch.Tensor], to
         "seq_lens": case.seq_lens,
         "cu_seqlens_q": case.cu_seqlens_q,
     }
-    arguments[name] = wrong(arguments[name])
+    tensors[name] = wrong(tensors[name])
+    cu_seqlens_q = tensors.pop("cu_seqlens_q")
+    call = AttentionCall.to_new(**tensors, options=AttentionOptions(scale=1.0))
     with pytest.raises(ValueError, match=message):
-        paged_prefill(**arguments, options=AttentionOptions(scale=1.0), max_query_len=5)
+        paged_prefill(call, cu_seqlens_q, max_query_len=5)

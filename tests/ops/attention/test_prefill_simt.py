@@ -3,8 +3,10 @@
 import pytest
 import torch
 
-from pagedchat.ops.attention.options import AttentionOptions
-from pagedchat.ops.attention.prefill_simt import HEAD_SIZES, launch, shared_memory, supported, tile_shape
+from pagedchat.ops.attention.call import AttentionOptions
+from pagedchat.ops.attention.prefill_simt import launch, supported
+from pagedchat.ops.attention.simt_plan import shared_memory, tile_shape
+from pagedchat.ops.common.choices import HEAD_SIZES
 from tests.ops.cuda_layout_case import (
     BLOCK_SIZES,
     DTYPES,
@@ -13,6 +15,7 @@ from tests.ops.cuda_layout_case import (
     check_attention,
     make_layout_case,
     random_layout_case,
+    results,
 )
 
 SEQ_LENS = [1, 40, 64, 65, 300, 129]
@@ -25,21 +28,12 @@ SHARED_MEMORY_OF_SM_75 = 64 * 1024
 def attend(
     case: LayoutCase, options: AttentionOptions, output: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    output, lse = case.poisoned_output() if output is None else output, case.poisoned_lse()
-    assert supported(case.query, case.key_cache, options)
-    launch(
-        case.query,
-        case.key_cache,
-        case.value_cache,
-        case.block_tables,
-        case.seq_lens,
-        case.cu_seqlens_q,
-        options,
-        case.max_query_len,
-        output,
-        lse,
-    )
-    return output, lse
+    call = case.call(options)
+    if output is not None:
+        call = call.between(call.query, output)
+    assert supported(call)
+    launch(call, case.cu_seqlens_q, case.max_query_len)
+    return results(call)
 
 
 @pytest.mark.gpu
@@ -88,4 +82,4 @@ def test_fits_the_shared_memory_of_every_gpu() -> None:
 
 def test_tensors_on_the_cpu_are_not_supported() -> None:
     case = make_layout_case([5])
-    assert not supported(case.query, case.key_cache, PLAIN)
+    assert not supported(case.call(PLAIN))

@@ -1,23 +1,17 @@
 """The wgmma prefill kernel against float64, where it does things of its own: tiles, persistent grid, wide batches.
 
-What it shares with the other prefill kernels is in test_paged_prefill_varlen.py.
+What it shares with the other prefill kernels is in test_prefill.py.
 """
 
 import pytest
 import torch
 
 from pagedchat.ops.attention import prefill_wgmma
-from pagedchat.ops.attention.options import AttentionOptions
-from pagedchat.ops.attention.prefill_wgmma import (
-    BLOCK_SIZES,
-    TILES,
-    WgmmaTile,
-    choose_tile,
-    launch,
-    max_items,
-    supported,
-)
-from tests.ops.cuda_layout_case import LayoutCase, check_attention, make_layout_case
+from pagedchat.ops.attention.call import AttentionOptions
+from pagedchat.ops.attention.prefill_wgmma import launch, supported
+from pagedchat.ops.attention.wgmma_plan import TILES, WgmmaTile, choose_tile, max_items
+from pagedchat.ops.common.choices import BLOCK_SIZES
+from tests.ops.cuda_layout_case import LayoutCase, check_attention, make_layout_case, results
 
 DTYPES = [torch.float16, torch.bfloat16]
 SHARED_LIMIT = 227 << 10
@@ -33,22 +27,11 @@ OTHER_TILES = [
 
 
 def attend(case: LayoutCase, options: AttentionOptions) -> tuple[torch.Tensor, torch.Tensor]:
-    if not supported(case.query, case.key_cache, options):
+    call = case.call(options)
+    if not supported(call):
         pytest.skip("needs a Hopper GPU")
-    output, lse = case.poisoned_output(), case.poisoned_lse()
-    launch(
-        case.query,
-        case.key_cache,
-        case.value_cache,
-        case.block_tables,
-        case.seq_lens,
-        case.cu_seqlens_q,
-        options,
-        case.max_query_len,
-        output,
-        lse,
-    )
-    return output, lse
+    launch(call, case.cu_seqlens_q, case.max_query_len)
+    return results(call)
 
 
 @pytest.mark.gpu
@@ -143,8 +126,8 @@ def test_a_launch_repeats_itself_bit_for_bit() -> None:
 
 @pytest.mark.parametrize("head_size", TILES)
 def test_tiles_fit_into_shared_memory(head_size: int) -> None:
-    for options in (AttentionOptions(scale=1.0), AttentionOptions(scale=1.0, cap=5.0)):
-        tile = choose_tile(head_size, options)
+    for finishes_scores in (False, True):
+        tile = choose_tile(head_size, finishes_scores)
         assert tile.shared_bytes(head_size) <= SHARED_LIMIT
         assert tile.keys % max(BLOCK_SIZES) == 0
 

@@ -3,7 +3,7 @@
 import pytest
 
 from pagedchat.ops.attention.reference import attend_texts
-from tests.ops.cuda_layout_case import check_attention, random_layout_case
+from tests.ops.cuda_layout_case import check_attention, random_layout_case, results
 from tests.ops.paged_case import DEVICES
 
 
@@ -12,7 +12,6 @@ from tests.ops.paged_case import DEVICES
 def test_chunks_match_dense_attention(seed: int, device: str) -> None:
     case, options = random_layout_case(seed, device, max_len=200, max_query_len=60)
     query_lens = case.cu_seqlens_q.diff().tolist()
-    output, lse = case.poisoned_output(), case.poisoned_lse()
-    caches = case.key_cache, case.value_cache
-    attend_texts(case.query, *caches, case.block_tables, case.seq_lens, query_lens, options, output, lse)
-    check_attention(case, options, output, lse)
+    call = case.call(options)
+    attend_texts(call, query_lens)
+    check_attention(case, options, *results(call))

@@ -2,10 +2,10 @@
 
 import torch
 
+from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.decode_shared import launch_shared
 from pagedchat.ops.attention.decode_simt import decode_simt
 from pagedchat.ops.attention.decode_split import launch_split
-from pagedchat.ops.attention.options import AttentionOptions
 from pagedchat.ops.cache.heads_to_cache import heads_to_cache
 from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
 from pagedchat.ops.products.model_tensors import LayerTensors
@@ -94,33 +94,24 @@ class DecodeAttention:
     ) -> torch.Tensor:
         """Attention over what is in the cache; `overlap` and `writes_new` as in `launch_split`."""
         state, longest = self._state, self._bucket.context_len
-        inputs = (query, *self._backend.layer_cache(layer_idx), state.block_tables, state.seq_lens)
-        output = torch.empty(query.shape, dtype=query.dtype, device=query.device)
+        caches = self._backend.layer_cache(layer_idx)
+        call = AttentionCall.to_new(query, *caches, state.block_tables, state.seq_lens, options)
         if not (query.is_cuda and self._backend.on_tensor_cores):
-            return decode_simt(*inputs, options, output=output)
+            return decode_simt(call)
         if self._bucket.num_groups > 0 and options.sliding_window is None:
-            self._read_shared(inputs, options, output, overlap, writes_new)
+            self._read_shared(call, overlap, writes_new)
         else:
             num_tokens = int(len(query) * longest * _FILLED)
-            launch_split(*inputs, options, longest, num_tokens, output, None, overlap, writes_new)
-        return output
+            launch_split(call, longest, num_tokens, overlap=overlap, writes_new=writes_new)
+        return call.output
 
-    def _read_shared(
-        self,
-        inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor],
-        options: AttentionOptions,
-        output: torch.Tensor,
-        overlap: bool,
-        writes_new: bool,
-    ) -> None:
+    def _read_shared(self, call: AttentionCall, overlap: bool, writes_new: bool) -> None:
         launch_shared(
-            *inputs,
+            call,
             *self._shared,
-            options,
             max_own_len=self._bucket.own_len,
             max_shared_len=self._bucket.context_len,
             max_group_size=self._bucket.num_seqs,
-            output=output,
             overlap=overlap,
             writes_new=writes_new,
         )

@@ -2,7 +2,7 @@
 
 import torch
 
-from pagedchat.ops.attention.options import AttentionOptions
+from pagedchat.ops.attention.call import AttentionOptions
 from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors
 from pagedchat.ops.products.next_token import logits_argmax
 from pagedchat.ops.products.qkv_to_cache import qkv_to_cache

@@ -2,7 +2,7 @@
 
 import torch
 
-from pagedchat.ops.attention.options import AttentionOptions
+from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.prefill import paged_prefill
 from pagedchat.ops.cache.heads_to_cache import heads_to_cache
 from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
@@ -76,14 +76,7 @@ class PrefillAttention:
         cap: float | None,
     ) -> torch.Tensor:
         """See `layers.paged.PagedAttention`. Rows of padding are left as they are: nobody reads them."""
-        rows = self._rows
-        return paged_prefill(
-            query,
-            *self._backend.layer_cache(layer_idx),
-            rows.block_tables,
-            rows.seq_lens,
-            rows.cu_seqlens_q,
-            AttentionOptions(scale=scale, sliding_window=sliding_window, cap=cap),
-            max_query_len=self._max_query_len,
-            overlap=True,
-        )
+        rows, options = self._rows, AttentionOptions(scale=scale, sliding_window=sliding_window, cap=cap)
+        caches = self._backend.layer_cache(layer_idx)
+        call = AttentionCall.to_new(query, *caches, rows.block_tables, rows.seq_lens, options)
+        return paged_prefill(call, rows.cu_seqlens_q, max_query_len=self._max_query_len, overlap=True)

@@ -12,11 +12,11 @@ import pagedchat.ops
 from pagedchat.jit.arguments import Argument
 from pagedchat.jit.driver import Gpu
 from pagedchat.jit.variant import Constant, Variant
+from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.decode_shared import decode_shared
 from pagedchat.ops.attention.decode_simt import decode_simt
 from pagedchat.ops.attention.decode_split import decode_split
 from pagedchat.ops.attention.merge_attn_states import merge_attn_states
-from pagedchat.ops.attention.options import AttentionOptions
 from pagedchat.ops.attention.prefill import paged_prefill
 from pagedchat.ops.cache.copy_blocks import copy_blocks
 from pagedchat.ops.cache.gather_cached_kv import gather_cached_kv
@@ -82,7 +82,7 @@ def recorded_launches(capability: tuple[int, int]) -> Iterator[Launches]:
         "current_stream": lambda _device: 0,
         "stream_of": lambda _tensor: 0,
         "arrival_counters": lambda _device, count: torch.empty(count, dtype=torch.int32),
-        "_num_multiprocessors": lambda _index: device.num_multiprocessors,
+        "compute_capability": lambda _device: capability,
     }
     with pytest.MonkeyPatch.context() as patch:
         for module in pkgutil.walk_packages(pagedchat.ops.__path__, "pagedchat.ops."):
@@ -103,15 +103,16 @@ def decode(
     """Batches of one and many sequences, short and long, with and without a shared prefix."""
     for num_seqs in (1, 64):
         for max_len in (1, 500, 100_000):
-            query, *cache = _tensors(num_seqs, num_seqs, dtype, head_size, block_size, group_size)
+            tensors = _tensors(num_seqs, num_seqs, dtype, head_size, block_size, group_size)
+            call = AttentionCall.to_new(*tensors, options)
             if not tensor_cores:
-                decode_simt(query, *cache, options)
+                decode_simt(call)
                 continue
-            decode_split(query, *cache, options, max_seq_len=max_len)
+            decode_split(call, max_seq_len=max_len)
             if options.sliding_window is None:
                 shared = {"max_own_len": max_len, "max_shared_len": block_size, "max_group_size": num_seqs}
                 numbers = torch.empty(num_seqs, dtype=torch.int32), torch.empty(2, dtype=torch.int32)
-                decode_shared(query, *cache, *numbers, options, **shared)
+                decode_shared(call, *numbers, **shared)
 
 
 def prefill(
@@ -120,9 +121,9 @@ def prefill(
     """Short and long chunks, few and many of them."""
     for num_seqs in (1, 16):
         for max_query_len in (2, 20, 64, 2048):
-            query, *cache = _tensors(num_seqs * 2, num_seqs, dtype, head_size, block_size, group_size)
+            tensors = _tensors(num_seqs * 2, num_seqs, dtype, head_size, block_size, group_size)
             cu_seqlens_q = torch.arange(0, 2 * num_seqs + 1, 2, dtype=torch.int32)
-            paged_prefill(query, *cache, cu_seqlens_q, options, max_query_len=max_query_len)
+            paged_prefill(AttentionCall.to_new(*tensors, options), cu_seqlens_q, max_query_len=max_query_len)
 
 
 def write(dtype: torch.dtype, head_size: int, block_size: int) -> None:

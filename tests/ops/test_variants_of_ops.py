@@ -9,12 +9,13 @@ import torch
 from pagedchat.jit.architecture import architecture_of
 from pagedchat.jit.arguments import Frame, Layout
 from pagedchat.jit.builder import KernelBuilder
-from pagedchat.jit.catalogue import BLOCK_SIZES, CATALOGUE, HEAD_SIZES, variants_for_model
 from pagedchat.jit.parameters import cubin_parameters
 from pagedchat.jit.variant import Variant
-from pagedchat.ops.attention.options import AttentionOptions
+from pagedchat.ops.attention.call import AttentionOptions
+from pagedchat.ops.catalogue import CATALOGUE, variants_for_model
+from pagedchat.ops.common.choices import BLOCK_SIZES, HEAD_SIZES
 from pagedchat.ops.common.launch import element_name
-from tests.jit.recorder import (
+from tests.ops.recorder import (
     SHARED_BYTES,
     decode,
     decode_step,

@@ -1,0 +1,64 @@
+"""Every kernel file of `kernels/`, and which variants of them are wanted when. Gathers what the folders declare.
+
+Loads no torch. A kernel that no folder declares fails the tests, and so does an op that asks for a variant that is
+not declared: it would work all the same, but be compiled at its first launch and not before the first step.
+"""
+
+from pagedchat.jit.kernel_file import KernelFile, Use
+from pagedchat.jit.variant import Constant, Variant
+from pagedchat.ops.attention.kernels import KERNELS as ATTENTION
+from pagedchat.ops.cache.kernels import KERNELS as CACHE
+from pagedchat.ops.common.choices import TURING, has_tensor_cores
+from pagedchat.ops.products.kernels import KERNELS as PRODUCTS
+from pagedchat.ops.sampling.kernels import KERNELS as SAMPLING
+from pagedchat.ops.whole_step.kernels import KERNELS as WHOLE_STEP
+
+CATALOGUE = (*CACHE, *ATTENTION, *PRODUCTS, *WHOLE_STEP, *SAMPLING)
+
+
+def covering_set(architecture: str) -> list[Variant]:
+    """The variants that stand for all of them in tests and in `doctor --compile`."""
+    return [variant for file in CATALOGUE for variant in file.covering(architecture)]
+
+
+def variants_for_model(
+    element: str,
+    head_size: int,
+    block_size: int,
+    group_size: int,
+    architecture: str,
+    *,
+    soft_cap: bool = False,
+    alibi: bool = False,
+) -> list[Variant]:
+    """The variants that a model's eager steps launch, and no more; captured ones find theirs by a rehearsal.
+
+    Args:
+        element: of the cache: float16, bfloat16 or float32.
+        head_size: of keys and values.
+        block_size: token slots in a block.
+        group_size: query heads to a KV head.
+        architecture: of the GPU, like `"sm_90"`.
+        soft_cap: whether scores are capped.
+        alibi: whether scores get a slope over the distance.
+    """
+    known: dict[str, Constant] = {
+        "ELEMENT": element,
+        "HEAD_SIZE": head_size,
+        "BLOCK_SIZE": block_size,
+        "GROUP_SIZE": group_size,
+        "SOFT_CAP": int(soft_cap),
+        "ALIBI": int(alibi),
+        "INPUT_IS_FRESH": 0,  # in captured steps alone
+        "WRITES_NEW": 0,
+    }
+    files = _launched(element, head_size, architecture)
+    return [variant for file in files for variant in file.variants(architecture, **known)]
+
+
+def _launched(element: str, head_size: int, architecture: str) -> list[KernelFile]:
+    on_tensor_cores = has_tensor_cores(element, (7, 5) if architecture in TURING else (8, 0))
+    wanted = {Use.ANY_MODEL, Use.TENSOR_CORES if on_tensor_cores else Use.CUDA_CORES}
+    # Heads of 256 find no room for a tile of prefill on Turing's tensor cores.
+    others = {"prefill_simt"} if on_tensor_cores and head_size == 256 and architecture in TURING else set()
+    return [file for file in CATALOGUE if file.use in wanted or file.stem in others]

@@ -1,0 +1,42 @@
+"""Values that constants of several kernels take, and what some architectures cannot do. Loads no torch.
+
+A plan, or the `kernels.py` of a folder, declares a kernel with these; `pagedchat.ops.catalogue` gathers them.
+"""
+
+from pagedchat.jit.kernel_file import Choices, Limit
+
+ELEMENTS = ("float16", "bfloat16", "float32")
+TENSOR_CORE_ELEMENTS = ("float16", "bfloat16")
+HEAD_SIZES = (64, 80, 96, 112, 128, 256)
+BLOCK_SIZES = (8, 16, 32)
+GROUP_SIZES = (1, 4, 7, 8, 2, 32)
+"""Some of the numbers of query heads to a KV head; a kernel takes any from 1 on."""
+FLAG = (0, 1)
+
+CACHE: Choices = {"ELEMENT": ELEMENTS, "HEAD_SIZE": HEAD_SIZES, "BLOCK_SIZE": BLOCK_SIZES}
+"""What lies in the cache."""
+_SCORES: Choices = {"GROUP_SIZE": GROUP_SIZES, "SOFT_CAP": FLAG, "ALIBI": FLAG}
+ON_CUDA_CORES: Choices = {**CACHE, **_SCORES}
+ON_TENSOR_CORES: Choices = {**ON_CUDA_CORES, "ELEMENT": TENSOR_CORE_ELEMENTS}
+"""What attention over the cache is compiled for."""
+
+OVERLAPPING = frozenset({"sm_90", "sm_100", "sm_103", "sm_120"})
+"""Where a launch may begin before the one before it has ended (programmatic dependent launch)."""
+TURING = frozenset({"sm_75"})
+NO_BFLOAT16 = Limit("tensor cores multiply bfloat16 from sm_80 on", TURING, where={"ELEMENT": ["bfloat16"]})
+HOPPER_ONLY = Limit("warpgroup products (wgmma) exist on sm_90 alone", frozenset({"sm_90"}), but=True)
+NO_BULK_COPIES = Limit("bulk copies exist from sm_90 on", OVERLAPPING, but=True)
+
+H200_MULTIPROCESSORS = 132
+H200_SHARED_BYTES = 227 << 10
+"""The GPU for which plans are asked what to compile, where nobody has said for which."""
+
+
+def has_tensor_cores(element: str, capability: tuple[int, int]) -> bool:
+    """Whether a GPU multiplies elements of that type on tensor cores.
+
+    Args:
+        element: of `ELEMENTS`; of any other the answer is no.
+        capability: compute capability of a GPU that the kernels support at all.
+    """
+    return element == "float16" or (element == "bfloat16" and capability >= (8, 0))

@@ -1,0 +1,132 @@
+"""What the kernels of a step's products are compiled for, as the plans say. Loads no torch.
+
+They say so for some widths of models. Each width takes what it needs: the variants here stand for all of them in
+tests and in `doctor --compile`.
+"""
+
+from pagedchat.jit.kernel_file import Choices, KernelFile, Tuning, Use
+from pagedchat.ops.common.choices import (
+    BLOCK_SIZES,
+    ELEMENTS,
+    FLAG,
+    H200_MULTIPROCESSORS,
+    H200_SHARED_BYTES,
+    HEAD_SIZES,
+    HOPPER_ONLY,
+    NO_BFLOAT16,
+    NO_BULK_COPIES,
+    TENSOR_CORE_ELEMENTS,
+)
+from pagedchat.ops.products.small_batch_plan import ProductPlan, plan_head, plan_product
+from pagedchat.ops.products.streamed_plan import plan_stream
+from pagedchat.ops.products.warpgroup_plan import WARPGROUPS, num_stages
+
+_NORM = (0, 1, 2)
+_LINEAR: Choices = {"ACTIVATION": (0, 1, 2), "PAIRED": FLAG}
+_QKV: Choices = {"HEAD_SIZE": HEAD_SIZES, "BLOCK_SIZE": BLOCK_SIZES, "ROTARY": FLAG}
+
+# --- weights in registers -------------------------------------------------------------------------------
+
+_PRODUCT: Choices = {"ELEMENT": TENSOR_CORE_ELEMENTS, "NORM": _NORM, "TOKEN_TILES": (1, 2, 3, 4)}
+
+
+def _product(in_features: int, plan: ProductPlan | None) -> Tuning:
+    assert plan is not None  # noqa: S101 - these widths have one
+    return Tuning({"IN_FEATURES": in_features, "NUM_WARPS": plan.num_warps})
+
+
+_PRODUCT_TUNINGS = tuple(
+    _product(width, plan_product(width, 1, normed)) for width, normed in ((768, True), (1024, True), (3072, False))
+)
+_HEAD_TUNINGS = tuple(_product(width, plan_head(width, 1, True, H200_SHARED_BYTES)) for width in (768, 1024))
+
+_SMALL_BATCH = (
+    KernelFile(
+        "small_batch_linear",
+        ("small_batch_linear",),
+        Use.CAPTURED_STEPS,
+        {**_PRODUCT, **_LINEAR},
+        _PRODUCT_TUNINGS,
+        (NO_BFLOAT16,),
+    ),
+    KernelFile(
+        "qkv_to_cache",
+        ("qkv_to_cache",),
+        Use.CAPTURED_STEPS,
+        {**_PRODUCT, **_QKV},
+        _PRODUCT_TUNINGS,
+        (NO_BFLOAT16,),
+    ),
+    KernelFile("next_token", ("logits_argmax",), Use.CAPTURED_STEPS, _PRODUCT, _HEAD_TUNINGS, (NO_BFLOAT16,)),
+)
+
+# --- weights that stream --------------------------------------------------------------------------------
+
+_STREAM: Choices = {"ELEMENT": TENSOR_CORE_ELEMENTS, "NORM": _NORM, "TOKEN_TILES": (1, 2)}
+_FEW_ROWS, _MANY_ROWS = 2 * 8 * H200_MULTIPROCESSORS, 50_000
+"""Of a weight: two units for each multiprocessor, and as many as a ring can have under way."""
+
+
+def _ring(in_features: int, num_rows: int, **where: tuple[int]) -> Tuning:
+    plan = plan_stream(
+        in_features,
+        num_rows,
+        1,
+        normed=False,
+        num_multiprocessors=H200_MULTIPROCESSORS,
+        shared_limit=H200_SHARED_BYTES,
+    )
+    assert plan is not None  # noqa: S101 - these widths have one
+    tuned = {name: value for name, value in plan.constants.items() if name not in _STREAM}
+    return Tuning({"IN_FEATURES": in_features, **tuned}, where)
+
+
+_STREAM_TUNINGS = (
+    _ring(8192, _MANY_ROWS, NORM=(0,), TOKEN_TILES=(1,)),
+    _ring(2048, _MANY_ROWS),
+    _ring(2048, _FEW_ROWS),
+)
+_STREAMED = tuple(
+    KernelFile(
+        stem,
+        (stem,),
+        Use.CAPTURED_STEPS,
+        {**_STREAM, **of_its_own},
+        _STREAM_TUNINGS,
+        (NO_BULK_COPIES,),
+    )
+    for stem, of_its_own in (("streamed_linear", _LINEAR), ("streamed_qkv", _QKV), ("streamed_vocabulary", {}))
+)
+
+# --- products by warpgroups -----------------------------------------------------------------------------
+
+
+def _division(tokens: int, in_features: int, sums: int, cluster: int, **where: tuple[int]) -> Tuning:
+    """With as many stages as there is room for; `sums` is the largest number of weight rows of a thread block."""
+    stages = num_stages(in_features, tokens, sums, cluster, H200_SHARED_BYTES)
+    assert stages is not None  # noqa: S101 - these sizes have room
+    sizes = {"TOKENS": tokens, "IN_FEATURES": in_features, "CLUSTER": cluster}
+    return Tuning({**sizes, "WARPGROUPS": WARPGROUPS, "STAGES": stages}, where)
+
+
+_WARPGROUP = KernelFile(
+    "warpgroup_linear",
+    ("warpgroup_linear",),
+    Use.CAPTURED_STEPS,
+    {"ELEMENT": TENSOR_CORE_ELEMENTS, "COLUMNS": (48, 16, 96, 32, 64, 128), **_LINEAR},
+    (
+        _division(32, 768, 64, 1, COLUMNS=(64,), PAIRED=(0,)),
+        _division(64, 768, 96, 1),
+        _division(64, 3072, 96, 4),
+    ),
+    (HOPPER_ONLY,),
+)
+
+KERNELS = (
+    *_SMALL_BATCH,
+    *_STREAMED,
+    _WARPGROUP,
+    KernelFile("add_norm", ("add_norm",), Use.CAPTURED_STEPS, {"ELEMENT": ELEMENTS, "NORM": (1, 2)}),
+    KernelFile("embed_tokens", ("embed_tokens",), Use.CAPTURED_STEPS, {"ELEMENT": ELEMENTS}),
+    KernelFile("silu_and_mul", ("silu_and_mul",), Use.CAPTURED_STEPS, {"ELEMENT": ELEMENTS}),
+)
