@@ -88,7 +88,7 @@ def clusters(facts: DecodeFacts) -> str:
     short = replace(facts, context_len=1)
     if whole_step_plan(CLUSTERS, short) is None:
         return "the heads and layers do not fit into clusters of thread blocks"
-    return f"{facts.context_len} tokens of context are more than a cluster attends to in one turn"
+    return f"{facts.context_len:,} tokens of context are more than a cluster attends to in one turn"
 
 
 def room_for_mirror(name: str) -> Condition:
@@ -97,9 +97,8 @@ def room_for_mirror(name: str) -> Condition:
     def room(facts: DecodeFacts) -> str:
         if whole_step_plan(name, facts) is not None:
             return ""
-        return (
-            f"a thread block has too little shared memory for its part of {facts.setting.sizes.vocab_size} bounds"
-        )
+        vocab_size = facts.setting.sizes.vocab_size
+        return f"a thread block has too little shared memory for its part of {vocab_size:,} bounds"
 
     return room
 

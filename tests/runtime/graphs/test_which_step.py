@@ -34,8 +34,8 @@ from pagedchat.runtime.graphs.whole_steps import (
 from tests.runtime.graphs.configs import config_of, facts, setting
 
 LETTERS = {
-    CLUSTERS_SCREENED: "C", SCREENED: "S", CLUSTERS: "c", ONE_LAUNCH: "o", FUSED: "f", WARPGROUPS: "w", LIBRARY: "l",
-    MODULES: "m",
+    CLUSTERS_SCREENED: "C", SCREENED: "S", CLUSTERS: "c", ONE_LAUNCH: "o", FUSED: "f", WARPGROUPS: "w",
+    LIBRARY: "l", MODULES: "m",
 }  # fmt: skip
 ROWS = (1, 2, 3, 8, 9, 16, 17, 32, 64, 128, 256, 257)
 CHOICES = """
@@ -97,7 +97,7 @@ def test_refusals_say_why() -> None:
     assert against(facts(h200, 2), CLUSTERS_SCREENED) == "thread blocks in clusters have room for one row"
     long = facts(h200, 1, context_len=1024)
     assert (
-        against(long, CLUSTERS_SCREENED) == "1024 tokens of context are more than a cluster attends to in one turn"
+        against(long, CLUSTERS_SCREENED) == "1,024 tokens of context are more than a cluster attends to in one turn"
     )
     assert against(facts(h200, 2, shares=True), ONE_LAUNCH).startswith(
         "one launch does not read a shared beginning"
@@ -139,7 +139,7 @@ def test_what_a_model_has_too_much_of_is_said() -> None:
     assert one_launch(OPT, "sm_120") == "a thread block has too little shared memory for its part of a layer"
     many_words = replace(OPT, vocab_size=10_000_000)
     assert against(facts(setting(many_words, "sm_90"), 2), SCREENED) == (
-        "a thread block has too little shared memory for its part of 10000000 bounds"
+        "a thread block has too little shared memory for its part of 10,000,000 bounds"
     )
     long_way = replace(SMOLLM, ffn_size=11_008 * 32, windows=SMOLLM.windows)
     assert against(facts(setting(long_way, "sm_80"), 3), FUSED).startswith(
@@ -147,7 +147,8 @@ def test_what_a_model_has_too_much_of_is_said() -> None:
     )
     tall = config_of("llama-3.1-8b")
     assert against(facts(setting(tall, "sm_90"), 64), WARPGROUPS) == (
-        "its product qkv, 4,096 to 6,144, takes more than a tile for each multiprocessor, or tiles that are not whole"
+        "its product qkv, 4,096 to 6,144, takes more than a tile for each multiprocessor, "
+        "or tiles that are not whole"
     )
 
 
