@@ -3,7 +3,7 @@
 Loads no weights, runs nothing on the GPU, and needs none: a relative of it that is named will do.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -53,8 +53,8 @@ class StepReport:
 
     batch: str
     """For people: `"8 chats"`."""
-    choice: Choice
-    """How tokens are chosen."""
+    choice: str
+    """How tokens are chosen, as `DecodeFacts` has it."""
     bucket: Bucket | PrefillBucket
     """The sizes that the step is captured for."""
     chosen: Chosen
@@ -149,13 +149,16 @@ def _decodes(setting: Setting, model_len: int) -> list[StepReport]:
         )
         if bucket is not None:
             batch = f"{chats} {'chat' if chats == 1 else 'chats'}"
-            reports += [_decode(DecodeFacts(setting, bucket, choice), batch) for choice in ("greedy", "drawn")]
+            greedy = DecodeFacts(
+                setting=setting, rows=bucket.num_seqs, context_len=bucket.context_len, choice="greedy"
+            )
+            reports += [_decode(facts, batch, bucket) for facts in (greedy, replace(greedy, choice="drawn"))]
     return reports
 
 
-def _decode(facts: DecodeFacts, batch: str) -> StepReport:
+def _decode(facts: DecodeFacts, batch: str, bucket: Bucket) -> StepReport:
     chosen = which_decode(facts)
-    return StepReport(batch, facts.choice, facts.bucket, chosen, decode_work(chosen.name, facts, chosen.refused))
+    return StepReport(batch, facts.choice, bucket, chosen, decode_work(chosen.name, facts, chosen.refused))
 
 
 def _prompt(setting: Setting, model_len: int) -> StepReport:
@@ -164,7 +167,8 @@ def _prompt(setting: Setting, model_len: int) -> StepReport:
     bucket = prefill_bucket_of(sizes, num_tokens, 1, num_tokens)
     if bucket is None:
         raise ValueError(f"no bucket for a prompt of {num_tokens} tokens")
-    facts = PrefillFacts(setting, bucket)
+    num_blocks = bucket.num_blocks(setting.block_size)
+    facts = PrefillFacts(setting=setting, num_tokens=bucket.num_tokens, num_blocks=num_blocks)
     chosen = which_prefill(facts)
     work = prefill_work(chosen.name, facts, chosen.refused)
     return StepReport(f"a prompt of {num_tokens:,} tokens", "greedy", bucket, chosen, work)

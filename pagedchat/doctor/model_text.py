@@ -16,7 +16,9 @@ _TOKENS = {"greedy": "likeliest tokens", "drawn": "drawn tokens"}
 _NO_GPU = """\
 There is no GPU here: every step runs through the model's modules in torch, one operation after another, and so does
 attention over the paged cache. Add --arch sm_90 to see which steps an H200 would take."""
-_NOTE = "Times are of an H200 and opt-125m's shape; kernels/DECODE_STEPS.md has more of them."
+_NOTE = """\
+Reasons are times on an H200 with a model of opt-125m's shape; kernels/DECODE_STEPS.md has more. Drawn tokens take
+two launches more behind a step: sample and decode_state."""
 
 
 def model_text(report: ModelReport) -> str:
@@ -61,10 +63,8 @@ def _heading(report: ModelReport) -> str:
         f"{sizes['kv_heads']} of {sizes['head_dim']}, {sizes['vocab_size']:,} tokens, {report.element}"
     ]
     if gpu is not None:
-        shared = format_size(gpu.shared_bytes)
-        lines.append(
-            f"on {gpu.name}, {gpu.architecture}, {gpu.num_multiprocessors} multiprocessors with {shared} each"
-        )
+        room = f"{gpu.num_multiprocessors} multiprocessors with {format_size(gpu.shared_bytes)} of shared memory"
+        lines.append(f"on {gpu.name}, {gpu.architecture}, {room}")
     return "\n".join(lines)
 
 
@@ -75,7 +75,7 @@ def _uncaptured(report: ModelReport) -> str:
 
 
 def _merged(steps: list[StepReport]) -> list[tuple[str, StepReport]]:
-    """Each with what it is for; where drawn tokens make no other step, only theirs, which has the drawing too."""
+    """Each with what it is for; once for both choices of tokens where they take the same step."""
     shown = []
     for batch, of_batch in groupby(steps, key=lambda step: step.batch):
         several = list(of_batch)

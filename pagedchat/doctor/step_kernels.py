@@ -20,7 +20,7 @@ from pagedchat.runtime.graphs.which_step import FUSED, LIBRARY, MERGED, WARPGROU
 from pagedchat.runtime.graphs.whole_steps import WHOLE_STEPS, whole_step_plan
 
 HEAD = "vocabulary"
-_HEAD_ALONE = "the head is as large as all layers of a small model, and cuBLAS is quick with that"
+_HEAD_ALONE = "the head, as large as all layers of a small model, is left to it"
 _PRODUCTS = "products"
 
 
@@ -75,7 +75,7 @@ def decode_work(name: str, facts: DecodeFacts, refused: tuple[tuple[str, str], .
 def prefill_work(name: str, facts: PrefillFacts, refused: tuple[tuple[str, str], ...]) -> list[Work]:
     """The same for the pass `name` over a prompt."""
     setting = facts.setting
-    attention = _prefill_attention(setting, min(facts.bucket.num_tokens, facts.bucket.context_len))
+    attention = _prefill_attention(setting, min(facts.num_tokens, facts.num_blocks * setting.block_size))
     if name != MERGED:
         parts = [*_modules(refused[-1][1]), Launch("cache", "reshape_and_cache"), attention]
     else:
@@ -102,7 +102,7 @@ def _whole_step(name: str, facts: DecodeFacts) -> Iterator[Work]:
 
 
 def _fused_chain(facts: DecodeFacts) -> Iterator[Work]:
-    setting, rows = facts.setting, facts.bucket.num_seqs
+    setting, rows = facts.setting, facts.rows
     qkv, *others = setting.sizes.products
     yield Launch("embedding", "embed_tokens")
     if setting.sizes.rotary and setting.sizes.head_dim % 16:
@@ -148,7 +148,7 @@ def _streamed(gpu: Gpu | None, in_features: int, num_rows: int, rows: int, norme
 
 
 def _warpgroup_products(facts: DecodeFacts) -> Iterator[Work]:
-    setting, rows = facts.setting, facts.bucket.num_seqs
+    setting, rows = facts.setting, facts.rows
     qkv, *others = setting.sizes.products
     yield from (Launch("embedding", "embed_tokens"), Launch("norms", "add_norm"))
     yield _warpgroup_product(setting, qkv, rows)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pagedchat.errors import ModelError
-from pagedchat.models.hub import find_model, find_tokenizer
+from pagedchat.models.hub import find_config, find_model, find_tokenizer
 from tests.helpers_models import make_checkpoint
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -23,9 +23,10 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 ASK = """
 import json, sys
 from pagedchat.errors import ModelError
-from pagedchat.models.hub import find_model, find_tokenizer
+from pagedchat.models.hub import find_config, find_model, find_tokenizer
 reports = []
-find = find_tokenizer if sys.argv[2:] else find_model
+others = {"tokenizer": find_tokenizer, "config": lambda name, _report: find_config(name)}
+find = others[sys.argv[2]] if sys.argv[2:] else find_model
 try:
     folder = find(sys.argv[1], lambda *report: reports.append(report))
     print(json.dumps({"files": sorted(p.name for p in folder.iterdir()), "reports": reports}))
@@ -133,6 +134,18 @@ def test_tokenizer_alone(hub: Hub, tmp_path: Path) -> None:
     assert hub.ask(tmp_path / "home", "some/model", "tokenizer")["files"] == ["config.json", "tokenizer.json"]
 
 
+def test_config_alone(hub: Hub, tmp_path: Path) -> None:
+    assert hub.ask(tmp_path / "home", "some/model", "config")["files"] == ["config.json"]
+    hub.asked.clear()
+    assert hub.ask(tmp_path / "home", "some/model", "config", offline=True)["files"] == ["config.json"]
+    assert hub.asked == []
+    assert (
+        "model hub cannot be reached"
+        in hub.ask(tmp_path / "other", "some/model", "config", offline=True)["message"]
+    )
+    assert "no model on the hub" in hub.ask(tmp_path / "home", "some/other", "config")["message"]
+
+
 def test_download_that_broke_off_is_taken_up_again(hub: Hub, tmp_path: Path) -> None:
     whole = hub.files.pop("model.safetensors"), hub.files.pop("pytorch_model.bin")
     hub.ask(tmp_path / "home")
@@ -160,6 +173,7 @@ def test_hub_that_fails_or_cannot_be_reached(hub: Hub, tmp_path: Path) -> None:
 def test_folder_is_taken_as_it_is(tmp_path: Path) -> None:
     assert find_model(str(tmp_path)) == tmp_path
     assert find_tokenizer(str(tmp_path)) == tmp_path
+    assert find_config(str(tmp_path)) == tmp_path
 
 
 @pytest.mark.parametrize("name", ["./nowhere", "/nowhere/at/all", "~/nowhere-at-all", "a/b/c"])

@@ -7,8 +7,6 @@ from pagedchat.jit.architecture import architecture_of
 from pagedchat.jit.driver import Gpu
 from pagedchat.ops.common.model_sizes import ModelSizes
 from pagedchat.ops.whole_step.plan import PersistentShape
-from pagedchat.runtime.graphs.decode.buckets import Bucket
-from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket
 
 _TENSOR_CORE_ELEMENTS = {"float16": (7, 5), "bfloat16": (8, 0)}
 """With the compute capability of the first GPU whose tensor cores multiply them."""
@@ -53,21 +51,29 @@ class Setting:
         return self.missing_tensor_cores
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeFacts:
     """A decode step to be captured."""
 
     setting: Setting
-    bucket: Bucket
+    rows: int
+    """Sequences, padding included."""
+    context_len: int
+    """No sequence is longer, this step's token included."""
     choice: Literal["greedy", "drawn"]
-    """See `token_choice.Choice`."""
+    """Whether tokens are the most likely ones or drawn."""
+    shares: bool = False
+    """Whether groups of rows read a beginning together."""
     without_room: frozenset[str] = frozenset()
     """Names of steps whose thread blocks have turned out to find no room on the GPU at the same time."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillFacts:
     """A pass over chunks of prompts to be captured."""
 
     setting: Setting
-    bucket: PrefillBucket
+    num_tokens: int
+    """Of all chunks together, padding included."""
+    num_blocks: int
+    """Width of the block tables."""

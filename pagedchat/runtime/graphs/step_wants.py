@@ -31,13 +31,13 @@ def tensor_cores(facts: DecodeFacts) -> str:
 
 def rows_of_one_launch(facts: DecodeFacts) -> str:
     """One row or two."""
-    rows = facts.bucket.num_seqs
+    rows = facts.rows
     return f"{rows} rows are more than the {MAX_TOKENS} that one launch has room for" if rows > MAX_TOKENS else ""
 
 
 def nothing_shared(facts: DecodeFacts) -> str:
     """Rows that each read their own context."""
-    return "one launch does not read a shared beginning once for all rows" if facts.bucket.num_groups else ""
+    return "one launch does not read a shared beginning once for all rows" if facts.shares else ""
 
 
 def bulk_copies(facts: DecodeFacts) -> str:
@@ -64,7 +64,7 @@ def whole_pieces(facts: DecodeFacts) -> str:
 def multiprocessors(facts: DecodeFacts) -> str:
     """As many as there are things to do at the same time."""
     gpu = facts.setting.gpu
-    return missing_blocks(facts.setting.shape, facts.bucket.num_seqs, 0 if gpu is None else gpu.num_multiprocessors)
+    return missing_blocks(facts.setting.shape, facts.rows, 0 if gpu is None else gpu.num_multiprocessors)
 
 
 def room_for_layers(facts: DecodeFacts) -> str:
@@ -83,12 +83,12 @@ def clusters(facts: DecodeFacts) -> str:
     """One row, a context that is not too long, and layers that fit into clusters."""
     if whole_step_plan(CLUSTERS, facts) is not None:
         return ""
-    if facts.bucket.num_seqs > 1:
+    if facts.rows > 1:
         return "thread blocks in clusters have room for one row"
-    short = replace(facts, bucket=facts.bucket._replace(context_len=1))
+    short = replace(facts, context_len=1)
     if whole_step_plan(CLUSTERS, short) is None:
         return "the heads and layers do not fit into clusters of thread blocks"
-    return f"{facts.bucket.context_len} tokens of context are more than a cluster attends to in one turn"
+    return f"{facts.context_len:,} tokens of context are more than a cluster attends to in one turn"
 
 
 def room_for_mirror(name: str) -> Condition:
@@ -97,9 +97,8 @@ def room_for_mirror(name: str) -> Condition:
     def room(facts: DecodeFacts) -> str:
         if whole_step_plan(name, facts) is not None:
             return ""
-        return (
-            f"a thread block has too little shared memory for its part of {facts.setting.sizes.vocab_size} bounds"
-        )
+        vocab_size = facts.setting.sizes.vocab_size
+        return f"a thread block has too little shared memory for its part of {vocab_size:,} bounds"
 
     return room
 
@@ -121,14 +120,14 @@ def few_rows(most: int, most_elsewhere: int) -> Condition:
 
     def few(facts: DecodeFacts) -> str:
         limit = most_elsewhere if facts.setting.missing_warpgroups else most
-        return f"from {limit + 1} rows on other products are faster" if facts.bucket.num_seqs > limit else ""
+        return f"from {limit + 1} rows on other products are faster" if facts.rows > limit else ""
 
     return few
 
 
 def fused_products(facts: DecodeFacts) -> str:
     """Products that the fused kernels do."""
-    rows = facts.bucket.num_seqs
+    rows = facts.rows
     names = [str(product) for product in facts.setting.sizes.products if not _fuses(product, rows)]
     return f"no number of warps shares out its product {names[0]}" if names else ""
 
@@ -149,14 +148,14 @@ def rows_of_warpgroups(most: int) -> Condition:
     """So few rows that a library is not faster."""
 
     def few(facts: DecodeFacts) -> str:
-        return f"from {most + 1} rows on a library is faster" if facts.bucket.num_seqs > most else ""
+        return f"from {most + 1} rows on a library is faster" if facts.rows > most else ""
 
     return few
 
 
 def warpgroup_products(facts: DecodeFacts) -> str:
     """Products that are whole tiles, one at most for each multiprocessor."""
-    gpu, rows = facts.setting.gpu, facts.bucket.num_seqs
+    gpu, rows = facts.setting.gpu, facts.rows
     limit = 0 if gpu is None else gpu.shared_bytes
     names = [
         str(product)
@@ -175,7 +174,7 @@ def tables_for_tokens(most_entries: int) -> Callable[[PrefillFacts], str]:
     """Room for a block table of every token, where queries and keys are turned by the kernel that writes them."""
 
     def room(facts: PrefillFacts) -> str:
-        entries = facts.bucket.num_tokens * facts.bucket.num_blocks(facts.setting.block_size)
+        entries = facts.num_tokens * facts.num_blocks
         if not facts.setting.sizes.rotary or entries <= most_entries:
             return ""
         return f"a block table for every token would have {entries:,} entries, and {most_entries:,} is the most"

@@ -21,15 +21,15 @@ WHOLE_STEPS = (CLUSTERS_SCREENED, SCREENED, CLUSTERS, ONE_LAUNCH)
 
 def whole_step_plan(name: str, facts: DecodeFacts) -> PersistentPlan | None:
     """How the step `name` is cut; None where it is none of `WHOLE_STEPS`, or there is no room for it."""
-    setting, bucket = facts.setting, facts.bucket
+    setting, rows = facts.setting, facts.rows
     if setting.gpu is None or name not in WHOLE_STEPS:
         return None
     shape, shared_limit = setting.shape, setting.gpu.shared_bytes
     make = plan_clustered if name in (CLUSTERS_SCREENED, CLUSTERS) else plan_persistent
-    plan = make(shape, bucket.num_seqs, bucket.context_len, setting.gpu.num_multiprocessors, shared_limit)
+    plan = make(shape, rows, facts.context_len, setting.gpu.num_multiprocessors, shared_limit)
     if plan is None or name not in (CLUSTERS_SCREENED, SCREENED):
         return plan
-    return plan.screened(shape, bucket.num_seqs, setting.sizes.vocab_size, shared_limit)
+    return plan.screened(shape, rows, setting.sizes.vocab_size, shared_limit)
 
 
 def one_turn_len(setting: Setting, num_seqs: int) -> int:

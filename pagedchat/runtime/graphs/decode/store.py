@@ -99,19 +99,28 @@ class StepStore:
 
     def _step(self, bucket: Bucket, choice: Choice) -> Step:
         state = self._buffers.state(bucket)
-        step = self._without_draw(DecodeFacts(self._setting, bucket, choice), state)
+        step = self._without_draw(self._facts(bucket, choice), bucket, state)
         if choice == "greedy":
             return step
         return DrawnStep(step, state, self._buffers.sampling(bucket), self._buffers.counts)
 
-    def _without_draw(self, facts: DecodeFacts, state: DecodeState) -> Step:
+    def _facts(self, bucket: Bucket, choice: Choice) -> DecodeFacts:
+        return DecodeFacts(
+            setting=self._setting,
+            rows=bucket.num_seqs,
+            context_len=bucket.context_len,
+            choice=choice,
+            shares=bucket.num_groups > 0,
+        )
+
+    def _without_draw(self, facts: DecodeFacts, bucket: Bucket, state: DecodeState) -> Step:
         """What `which_step` says, asked again where the GPU turns out to have no room for that."""
         name = which_decode(facts).name
         if name not in WHOLE_STEPS:
-            return self._chain(name, facts.bucket, state)
+            return self._chain(name, bucket, state)
         step = self._whole_step(name, facts, state)
         if step is None:
-            return self._without_draw(replace(facts, without_room=facts.without_room | {name}), state)
+            return self._without_draw(replace(facts, without_room=facts.without_room | {name}), bucket, state)
         return step
 
     def _chain(self, name: str, bucket: Bucket, state: DecodeState) -> Step:

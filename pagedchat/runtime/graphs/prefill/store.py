@@ -103,7 +103,9 @@ class PrefillStore:
         return PrefillStep(self._forward(bucket), attention, rows, self._outputs)
 
     def _forward(self, bucket: PrefillBucket) -> Forward:
-        chosen = which_prefill(PrefillFacts(self._setting, bucket))
+        num_blocks = bucket.num_blocks(self._setting.block_size)
+        facts = PrefillFacts(setting=self._setting, num_tokens=bucket.num_tokens, num_blocks=num_blocks)
+        chosen = which_prefill(facts)
         return self._merged if self._merged is not None and chosen.name == MERGED else self._modules
 
     def _record(self, bucket: PrefillBucket) -> Replayable | None:

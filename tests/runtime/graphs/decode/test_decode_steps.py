@@ -273,8 +273,8 @@ def test_logits_of_captured_steps(
     used: set[type[object]] = set()
     without_draw = StepStore._without_draw
 
-    def noted_step(store: StepStore, facts: DecodeFacts, state: DecodeState) -> Step:
-        step = without_draw(store, facts, state)
+    def noted_step(store: StepStore, facts: DecodeFacts, bucket: Bucket, state: DecodeState) -> Step:
+        step = without_draw(store, facts, bucket, state)
         used.add(type(step))
         return step
 

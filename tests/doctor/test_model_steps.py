@@ -1,0 +1,271 @@
+"""`pagedchat doctor --model`: it says what the runtime does, for models of which there is a config alone."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pagedchat.cli import main as cli
+from pagedchat.doctor import main
+from pagedchat.doctor.model_steps import CHATS, KNOWN_GPUS, look_at_model
+from pagedchat.doctor.model_text import model_text, model_values
+from pagedchat.doctor.step_kernels import Fallback, Launch, decode_work, prefill_work
+from pagedchat.jit.architecture import ARCHITECTURES
+from pagedchat.jit.driver import Gpu
+from pagedchat.models.llama import LlamaModel
+from pagedchat.models.llama_config import LlamaConfig
+from pagedchat.models.native import NativeConfig
+from pagedchat.models.opt import OptModel
+from pagedchat.models.opt_config import OptConfig
+from pagedchat.ops.attention.options import AttentionOptions
+from pagedchat.ops.attention.prefill import paged_prefill
+from pagedchat.runtime.attention.backend import CacheShape
+from pagedchat.runtime.attention.cuda_backend import CudaAttention
+from pagedchat.runtime.graphs.decode.buckets import Bucket
+from pagedchat.runtime.graphs.decode.state_buffers import StateBuffers
+from pagedchat.runtime.graphs.decode.store import StepStore
+from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket
+from pagedchat.runtime.graphs.prefill.buffers import PrefillBuffers
+from pagedchat.runtime.graphs.prefill.step import PrefillOutputs
+from pagedchat.runtime.graphs.prefill.store import PrefillStore
+from pagedchat.runtime.graphs.step_facts import PrefillFacts, Setting
+from pagedchat.runtime.graphs.which_step import which_decode, which_prefill
+from tests.jit.recorder import Launches, recorded_launches
+from tests.runtime.graphs.configs import FOLDER, config_of, setting
+
+CAPABILITY = (9, 0)
+RECORDED = Gpu(0, "NVIDIA Test", CAPABILITY, 1 << 34, 40, 227 << 10)
+"""What `recorded_launches` takes the GPU for."""
+ATTENTION = {"decode_split", "decode_simt", "decode_shared"}
+"""Which of them it is a tensor on a CPU does not show."""
+SIZES = {"vocab_size": 304, "num_layers": 1, "max_len": 600}
+OPT, LLAMA = config_of("opt-125m"), config_of("smollm-135m")
+assert isinstance(OPT, OptConfig)
+assert isinstance(LLAMA, LlamaConfig)
+MODELS: dict[str, NativeConfig] = {
+    "opt": replace(OPT, **SIZES),
+    "llama": replace(LLAMA, windows=(None,), **SIZES),
+    "large weights": replace(
+        LLAMA, hidden_size=2048, ffn_size=4096, windows=(None,), **SIZES | {"vocab_size": 2048}
+    ),
+    "normed queries": replace(LLAMA, qk_norm=True, windows=(None,), **SIZES),
+    "gelu": replace(OPT, activation="gelu", **SIZES),
+}
+
+
+# --- what is said is what is launched -----------------------------------------------------------------
+
+
+def empty_model(config: NativeConfig) -> tuple[Any, CudaAttention]:
+    """Whatever is in memory: nothing is computed with it."""
+    torch.set_default_dtype(torch.float16)
+    model = OptModel(config) if isinstance(config, OptConfig) else LlamaModel(config)
+    torch.set_default_dtype(torch.float32)
+    heads = config.heads
+    shape = CacheShape(1, 16, heads.num_heads, heads.num_kv_heads, heads.head_dim, torch.float16)
+    return model, CudaAttention(shape, 8, 0, torch.device("cpu"))
+
+
+def recorded(run: Callable[[], object]) -> Launches:
+    with recorded_launches(CAPABILITY) as launches, torch.inference_mode():
+        run()
+    return launches
+
+
+def assert_all_are_said(launches: Launches, work: list[Launch | Fallback], *unseen: str) -> None:
+    found = {variant.stem for variant, _ in launches} - ATTENTION - {*unseen}
+    said = [each for each in work if isinstance(each, Launch) and each.kernel not in ATTENTION]
+    assert {launch.kernel for launch in said} == found
+    for launch in said:
+        wanted = {name: str(value) for name, value in launch.constants.items()}
+        variants = [variant.constants for variant, _ in launches if variant.stem == launch.kernel]
+        assert any(wanted.items() <= constants.items() for constants in variants), (launch, variants)
+
+
+@pytest.mark.parametrize("choice", ["greedy", "drawn"])
+@pytest.mark.parametrize("rows", [3, 8, 16, 64, 300])
+@pytest.mark.parametrize("name", MODELS)
+def test_decodes_launch_what_is_said(name: str, rows: int, choice: Any) -> None:
+    model, backend = empty_model(MODELS[name])
+    bucket = Bucket(rows, 64)
+    buffers = StateBuffers(bucket, 16, backend.device, model.config.vocab_size)
+    store = StepStore(model, backend, buffers, 600)
+    store._setting = replace(store._setting, gpu=RECORDED)
+    facts = store._facts(bucket, choice)
+    chosen = which_decode(facts)
+    work = decode_work(chosen.name, facts, chosen.refused)
+    # Keys that are not turned are written by the attention of a tensor on a GPU.
+    writer = () if facts.setting.sizes.rotary else ("heads_to_cache",)
+    assert_all_are_said(recorded(store._step(bucket, choice)), work, *writer)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_prompts_launch_what_is_said(name: str) -> None:
+    model, backend = empty_model(MODELS[name])
+    bucket = PrefillBucket(256, 1, 512)
+    buffers, outputs = PrefillBuffers(bucket, 16, backend.device), PrefillOutputs(1, model.head.weight)
+    store = PrefillStore(model, 600, backend, buffers, outputs)
+    facts = PrefillFacts(setting=replace(store._setting, gpu=RECORDED), num_tokens=256, num_blocks=32)
+    chosen = which_prefill(facts)
+    assert_all_are_said(recorded(store._pass(bucket)), prefill_work(chosen.name, facts, chosen.refused))
+
+
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+@pytest.mark.parametrize("capability", [(7, 5), (8, 0), (8, 6), (9, 0), (12, 0)])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+def test_the_attention_of_prompts_is_the_one_that_is_said(
+    dtype: torch.dtype, capability: tuple[int, int], head_dim: int
+) -> None:
+    where = prompt_setting(dtype, capability, head_dim)
+    for num_tokens in (16, 64, 512):
+        query = torch.empty(num_tokens, 4, head_dim, dtype=dtype)
+        x = 16 // dtype.itemsize
+        cache = torch.empty(8, 2, head_dim // x, 16, x, dtype=dtype), torch.empty(8, 2, head_dim, 16, dtype=dtype)
+        numbers = torch.zeros(1, 32, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+        starts, options = torch.zeros(2, dtype=torch.int32), AttentionOptions(scale=0.1)
+        with recorded_launches(capability) as launches:
+            paged_prefill(query, *cache, *numbers, starts, options, max_query_len=num_tokens)
+        launches = {key: args for key, args in launches.items() if key[0].stem != "prefill_merge"}
+        facts = PrefillFacts(setting=where, num_tokens=num_tokens, num_blocks=32)
+        chosen = which_prefill(facts)
+        work = [each for each in prefill_work(chosen.name, facts, chosen.refused) if each.part == "attention"]
+        assert_all_are_said(launches, work)
+
+
+def prompt_setting(dtype: torch.dtype, capability: tuple[int, int], head_dim: int) -> Setting:
+    assert isinstance(LLAMA, LlamaConfig)
+    config = replace(LLAMA, heads=replace(LLAMA.heads, num_heads=4, num_kv_heads=2, head_dim=head_dim))
+    shared = next(gpu.shared_bytes for gpu in KNOWN_GPUS.values() if gpu.compute_capability == capability)
+    gpu = replace(RECORDED, compute_capability=capability, shared_bytes=shared)
+    return setting(config, "", str(dtype).removeprefix("torch."), gpu=gpu)
+
+
+# --- what is printed ----------------------------------------------------------------------------------
+
+
+def test_there_is_a_gpu_for_every_architecture() -> None:
+    assert tuple(KNOWN_GPUS) == ARCHITECTURES
+    assert all(gpu.architecture == name for name, gpu in KNOWN_GPUS.items())
+
+
+def shown(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    assert cli.main(["doctor", "--model", *argv]) == 0
+    return capsys.readouterr().out
+
+
+def test_a_small_model_on_an_h200(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, str(FOLDER / "opt-125m"), "--arch", "sm_90")
+    lines = text.splitlines()
+    assert lines[0].endswith("OPTForCausalLM, 12 layers, 12 heads over 12 of 64, 50,272 tokens, float16")
+    assert lines[1] == "on NVIDIA H200, sm_90, 132 multiprocessors with 227 KiB of shared memory"
+    assert [line.split("  ")[0] for line in lines[3:10]] == [
+        "batch",
+        "1 chat, likeliest tokens",
+        "1 chat, drawn tokens",
+        "8 chats",
+        "64 chats",
+        "256 chats",
+        "a prompt of 1,500 tokens",
+    ]
+    assert "1 chat, likeliest tokens: one launch in clusters, screened" in lines
+    assert "persistent_decode CLUSTER=4 NUM_BLOCKS=120 NUM_WARPS=12 SPLITS=1 SCREENED=1" in text
+    assert "one launch of any kind: 8 rows are more than the 2 that one launch has room for" in text
+    assert max(map(len, lines[1:])) <= 116
+
+
+def test_a_family_that_stays_on_its_modules_is_told_why(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, str(FOLDER / "qwen3-1.7b"), "--arch", "sm_90")
+    assert text.count(": modules\n") == 5
+    assert "products, vocabulary: cuBLAS, since its queries and keys are normed head by head" in text
+
+
+def test_the_same_as_values(capsys: pytest.CaptureFixture[str]) -> None:
+    values = json.loads(shown(capsys, str(FOLDER / "llama-3.1-8b"), "--arch", "sm_90", "--json"))
+    assert values["gpu"]["num_multiprocessors"] == 132
+    assert values["element"] == "bfloat16"
+    steps = values["steps"]
+    assert [(step["batch"], step["tokens"]) for step in steps[:2]] == [("1 chat", "greedy"), ("1 chat", "drawn")]
+    assert len(steps) == 2 * len(CHATS) + 1
+    assert steps[0]["step"] == "fused chain"
+    streamed = [kernel for kernel in steps[0]["kernels"] if kernel["kernel"] == "streamed_linear"]
+    assert [kernel["part"] for kernel in streamed] == ["out", "down"]
+    assert steps[0]["libraries"][0]["part"] == "vocabulary"
+    assert {refused["since"] for refused in steps[0]["refused"]} == {
+        "its heads are 128 wide and the kernel is for 64"
+    }
+    assert steps[-1]["bucket"] == {"num_tokens": 1536, "num_seqs": 1, "context_len": 2048}
+
+
+def test_prompts_and_contexts_are_no_longer_than_the_model_has(tmp_path: Path) -> None:
+    config = json.loads((FOLDER / "opt-125m" / "config.json").read_text()) | {"max_position_embeddings": 200}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    report = look_at_model(str(tmp_path), KNOWN_GPUS["sm_90"])
+    assert report.steps[-1].batch == "a prompt of 200 tokens"
+    assert {step.bucket.context_len for step in report.steps} == {200}
+
+
+def test_without_a_gpu_it_says_what_runs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(main, "first_gpu", lambda: None)
+    text = shown(capsys, str(FOLDER / "opt-125m"))
+    assert "50,272 tokens, float32" in text
+    assert "There is no GPU here: every step runs through the model's modules in torch" in text
+    assert "--arch sm_90" in text
+    values = json.loads(shown(capsys, str(FOLDER / "opt-125m"), "--json"))
+    assert (values["gpu"], values["uncaptured"], values["steps"]) == (None, "there is no GPU", [])
+
+
+def test_the_gpu_that_is_there_is_taken(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        main, "first_gpu", lambda: replace(KNOWN_GPUS["sm_80"], name="NVIDIA A30", num_multiprocessors=56)
+    )
+    assert "on NVIDIA A30, sm_80, 56 multiprocessors" in shown(capsys, str(FOLDER / "opt-125m"))
+
+
+def test_what_cannot_be_captured_is_told_why(tmp_path: Path) -> None:
+    foreign = look_at_model(str(FOLDER / "gpt2"), KNOWN_GPUS["sm_90"])
+    assert foreign.uncaptured == "transformers runs this model: there is no module for 'gpt2'"
+    assert model_text(foreign).endswith(f"No step is captured, since {foreign.uncaptured}.")
+    assert model_values(foreign)["steps"] == []
+    config = json.loads((FOLDER / "smollm-135m" / "config.json").read_text()) | {"head_dim": 72}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    odd = look_at_model(str(tmp_path), KNOWN_GPUS["sm_90"])
+    assert odd.uncaptured == "the head size is 72 and they are for 64, 80, 96, 112, 128 and 256"
+    old = look_at_model(str(FOLDER / "opt-125m"), replace(KNOWN_GPUS["sm_75"], compute_capability=(7, 0)))
+    assert old.uncaptured == "the kernels need a GPU from sm_75 on"
+
+
+# --- what is refused ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "message"),
+    [
+        (["./nowhere"], 1, "There is no folder ./nowhere."),
+        (["DIR"], 1, "DIR has no config.json."),
+        ([str(FOLDER / "opt-125m"), "--compile"], 2, "--model and --compile exclude each other."),
+        ([str(FOLDER / "opt-125m"), "--arch", "sm_80", "--arch", "sm_90"], 2, "--model takes one --arch."),
+        ([str(FOLDER / "opt-125m"), "--arch", "sm_12"], 2, "--arch: invalid choice"),
+    ],
+)
+def test_errors_are_one_sentence_and_a_hint(
+    argv: list[str], code: int, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = [each.replace("DIR", str(tmp_path)) for each in argv]
+    assert cli.main(["doctor", "--model", *argv]) == code
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith(f"pagedchat: {message.replace('DIR', str(tmp_path))}")
+    assert len(lines) == 2
+
+
+def test_an_architecture_that_nobody_knows_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "nonsense"}))
+    assert cli.main(["doctor", "--model", str(tmp_path), "--arch", "sm_90"]) == 1
+    assert "does not know how to read a model of type 'nonsense'" in capsys.readouterr().err

@@ -1,0 +1,103 @@
+"""The steps that a store builds are those that `which_step` names, on a GPU that is a stand-in."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from pagedchat.doctor.model_steps import KNOWN_GPUS
+from pagedchat.ops.whole_step.persistent_decode import PersistentDecode
+from pagedchat.runtime.graphs.decode.buckets import Bucket
+from pagedchat.runtime.graphs.decode.fused_step import FusedStep
+from pagedchat.runtime.graphs.decode.library_step import LibraryStep
+from pagedchat.runtime.graphs.decode.persistent_step import PersistentStep
+from pagedchat.runtime.graphs.decode.state_buffers import StateBuffers
+from pagedchat.runtime.graphs.decode.steps import DrawnStep, ModuleStep, Step
+from pagedchat.runtime.graphs.decode.store import StepStore
+from pagedchat.runtime.graphs.decode.warpgroup_step import WarpgroupStep
+from pagedchat.runtime.graphs.model_tensors import setting_of, tensors_of
+from pagedchat.runtime.graphs.which_step import FUSED, LIBRARY, MODULES, WARPGROUPS, which_decode
+from pagedchat.runtime.graphs.whole_steps import CLUSTERS, CLUSTERS_SCREENED, WHOLE_STEPS
+from tests.runtime.graphs.case import BLOCK_SIZE, MODEL_LEN, VOCAB_SIZE, make_runner, tiny_model
+
+CLASSES: dict[str, type[object]] = {
+    **dict.fromkeys(WHOLE_STEPS, PersistentStep),
+    FUSED: FusedStep,
+    WARPGROUPS: WarpgroupStep,
+    LIBRARY: LibraryStep,
+    MODULES: ModuleStep,
+}
+BUCKETS = [Bucket(rows, 512, groups, 512 if groups else 0) for rows in (1, 2, 8, 16, 64) for groups in (0, 2)]
+
+
+def make_store(family: str, dtype: torch.dtype, architecture: str) -> StepStore:
+    """Over a tiny model on the CPU, which takes it for a GPU of the architecture."""
+    model = tiny_model(family, "cpu", dtype, ffn_size=1536)
+    backend: Any = make_runner(model, 8, captured=False).backend
+    buffers = StateBuffers(Bucket(64, MODEL_LEN), BLOCK_SIZE, backend.device, VOCAB_SIZE)
+    store = StepStore(model, backend, buffers, MODEL_LEN)
+    assert store._setting == setting_of(model, backend)
+    if architecture:
+        store._setting = replace(store._setting, gpu=KNOWN_GPUS[architecture])
+    return store
+
+
+@contextmanager
+def room(fits: bool) -> Iterator[None]:
+    """Whether clusters find room."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PersistentDecode, "fits_at_once", lambda self: fits or self._plan.cluster == 1)
+        yield
+
+
+def inner(step: Step) -> object:
+    return step._step if isinstance(step, DrawnStep) else step
+
+
+@pytest.mark.parametrize("architecture", ["", "sm_75", "sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("family", ["opt", "llama", "gelu"])
+def test_the_step_that_is_named_is_built(family: str, dtype: torch.dtype, architecture: str) -> None:
+    store, used = make_store(family, dtype, architecture), set()
+    for bucket in BUCKETS:
+        for choice in ("greedy", "drawn"):
+            name = which_decode(store._facts(bucket, choice)).name
+            with room(fits=True):
+                step = store._step(bucket, choice)
+            assert type(inner(step)) is CLASSES[name]
+            assert isinstance(step, DrawnStep) == (choice == "drawn")
+            used.add(name)
+    assert (MODULES in used) == (family == "gelu")
+
+
+def test_without_room_for_clusters_a_step_without_them_is_built() -> None:
+    store = make_store("opt", torch.float16, "sm_90")
+    assert which_decode(store._facts(Bucket(1, 512), "greedy")).name == CLUSTERS_SCREENED
+    assert which_decode(store._facts(Bucket(1, 512), "drawn")).name == CLUSTERS
+    clusters = []
+    for fits in (True, False):
+        with room(fits):
+            steps = [inner(store._step(Bucket(1, 512), choice)) for choice in ("greedy", "drawn")]
+        plans = [step._decode._plan for step in steps if isinstance(step, PersistentStep)]
+        clusters.append([(plan.cluster > 1, plan.screened_tiles > 0) for plan in plans])
+    assert clusters == [[(True, True), (True, False)], [(False, True), (False, False)]]
+
+
+def test_the_tensors_are_those_of_the_model() -> None:
+    for family in ("opt", "llama"):
+        model = tiny_model(family, "cpu", torch.float16)
+        tensors = tensors_of(model, MODEL_LEN)
+        assert tensors is not None
+        assert tensors is tensors_of(model, MODEL_LEN)
+        known = {parameter.data_ptr() for parameter in model.parameters()}
+        products = [part for layer in tensors.layers for part in (layer.qkv, layer.out, layer.up, layer.down)]
+        assert {product.weight.data_ptr() for product in products} < known
+        assert [layer.layer_idx for layer in tensors.layers] == [0, 1]
+        assert tensors.sizes == setting_of(model, make_runner(model, 8, captured=False).backend).sizes  # type: ignore[arg-type]
+        assert {(layer.attention_norm.kind, layer.attention_norm.eps) for layer in tensors.layers} == {
+            (tensors.norm.kind, tensors.norm.eps)
+        }
+    assert tensors_of(tiny_model("gelu", "cpu", torch.float16), MODEL_LEN) is None
