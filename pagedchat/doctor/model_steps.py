@@ -28,7 +28,6 @@ from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts, Setti
 from pagedchat.runtime.graphs.which_step import Chosen, which_decode, which_prefill
 from pagedchat.runtime.graphs.whole_steps import one_turn_len
 from pagedchat.runtime.loading.device import choose_dtype
-from pagedchat.runtime.step.sampler import Choice
 from pagedchat.runtime.step.sizes import LEAST_GPU_TOKENS, StepSizes
 
 CHATS = (1, 8, 64, 256)

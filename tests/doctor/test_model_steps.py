@@ -21,7 +21,7 @@ from pagedchat.models.llama_config import LlamaConfig
 from pagedchat.models.native import NativeConfig
 from pagedchat.models.opt import OptModel
 from pagedchat.models.opt_config import OptConfig
-from pagedchat.ops.attention.options import AttentionOptions
+from pagedchat.ops.attention.call import AttentionOptions
 from pagedchat.ops.attention.prefill import paged_prefill
 from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
@@ -34,7 +34,7 @@ from pagedchat.runtime.graphs.prefill.step import PrefillOutputs
 from pagedchat.runtime.graphs.prefill.store import PrefillStore
 from pagedchat.runtime.graphs.step_facts import PrefillFacts, Setting
 from pagedchat.runtime.graphs.which_step import which_decode, which_prefill
-from tests.jit.recorder import Launches, recorded_launches
+from tests.ops.recorder import Launches, recorded_launches
 from tests.runtime.graphs.configs import FOLDER, config_of, setting
 
 CAPABILITY = (9, 0)
