@@ -225,7 +225,9 @@ CATALOGUE = (
     KernelFile("embed_tokens", ("embed_tokens",), {"ELEMENT": ELEMENTS}),
     KernelFile("heads_to_cache", ("heads_to_cache",), {**_CACHE, "ROTARY": FLAG}),
     KernelFile("silu_and_mul", ("silu_and_mul",), {"ELEMENT": ELEMENTS}),
-    KernelFile("decode_state", ("find_slots", "argmax_rows", "most_likely_tokens", "replace_tokens"), {"ELEMENT": ELEMENTS}),
+    KernelFile(
+        "decode_state", ("find_slots", "argmax_rows", "most_likely_tokens", "replace_tokens"), {"ELEMENT": ELEMENTS}
+    ),
     KernelFile("sample", ("sample",), {"ELEMENT": ELEMENTS}, _SAMPLE_TUNINGS, (_NO_CLUSTERS,)),
 )
 _DECODE_STEPS = {

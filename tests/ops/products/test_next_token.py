@@ -5,7 +5,13 @@ import torch
 
 from pagedchat.ops.products.embed_tokens import embed_tokens
 from pagedchat.ops.products.next_token import logits_argmax
-from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax, find_most_likely, replace_tokens, slots_of
+from pagedchat.ops.sampling.decode_state import (
+    DecodeState,
+    advance_by_argmax,
+    find_most_likely,
+    replace_tokens,
+    slots_of,
+)
 from tests.ops.paged_case import DEVICES
 from tests.ops.products.small_batch_case import DTYPES, WIDTHS, allowed, error, exact_norm, make_norm, normal
 
