@@ -83,7 +83,7 @@ class ModelRunnerOutput(msgspec.Struct):
 
 
 class ModelRunner(Protocol):
-    """What the engine asks of the model side; `runtime.step.model_runner` has the real one, tests have fakes."""
+    """What the engine asks of the model side; `runtime` has the real ones, tests have fakes."""
 
     def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         """Carry out the block operations, run the model on the batch, sample."""

@@ -22,14 +22,19 @@ from pagedchat.models.tokenizer import LoadedTokenizer, load_tokenizer
 from pagedchat.runtime.attention import transformers_attention
 from pagedchat.runtime.attention.backend import AttentionBackend, CacheShape
 from pagedchat.runtime.attention.choice import BackendChoice, BackendChooser, BackendFactory
-from pagedchat.runtime.loading.device import available_memory, choose_device, choose_dtype
+from pagedchat.runtime.loading.device import (
+    available_memory,
+    choose_device,
+    choose_dtype,
+    default_token_budget,
+)
 from pagedchat.runtime.loading.loaded import LoadedModel, Progress, nothing_more
 from pagedchat.runtime.loading.pool_size import PoolSize, measure_pool, peak_memory
 from pagedchat.runtime.loading.ready_info import Findings, engine_limits, engine_ready
 from pagedchat.runtime.loading.self_check import SelfCheck
 from pagedchat.runtime.loading.wake_gpu import wake_products
 from pagedchat.runtime.step.model_runner import NativeModelRunner, TorchModelRunner
-from pagedchat.runtime.step.sizes import StepSizes, default_token_budget
+from pagedchat.runtime.step.sizes import StepSizes
 from pagedchat.units import format_size
 
 if TYPE_CHECKING:

@@ -1,10 +1,11 @@
-"""Which device and element type the model runs on. Asks torch, decides nothing else."""
+"""Which device and element type the model runs on, and what that device has. Asks torch, decides nothing else."""
 
 import psutil
 import torch
 
 from pagedchat.config import Device, DType
 from pagedchat.errors import DeviceError
+from pagedchat.runtime.step.sizes import CPU_STREAM_TOKENS, CPU_TOKENS, gpu_batch_tokens, gpu_stream_tokens
 
 
 def choose_device(wanted: Device) -> torch.device:
@@ -48,6 +49,22 @@ def describe_device(device: torch.device) -> str:
         return f"CPU, {threads} {'thread' if threads == 1 else 'threads'}"
     properties = torch.cuda.get_device_properties(device)
     return f"{properties.name}, {properties.total_memory / 1024**3:.0f} GiB"
+
+
+def default_token_budget(device: torch.device, num_parameters: int, *, streams: bool) -> int:
+    """Tokens of a step, at most, if the user does not say.
+
+    Args:
+        device: where the model runs.
+        num_parameters: of the model.
+        streams: whether somebody reads replies as they come.
+    """
+    if device.type == "cpu":
+        return CPU_STREAM_TOKENS if streams else CPU_TOKENS
+    gpu = torch.cuda.get_device_properties(device)
+    if streams:
+        return gpu_stream_tokens(gpu.multi_processor_count, num_parameters)
+    return gpu_batch_tokens(gpu.total_memory, num_parameters)
 
 
 def available_memory() -> int:

@@ -6,8 +6,6 @@ Arithmetic on sizes.
 
 from typing import NamedTuple
 
-import torch
-
 CPU_TOKENS, CPU_STREAM_TOKENS = 2048, 512
 GPU_TOKENS, LEAST_GPU_TOKENS = 8192, 2048
 """On an H200, 256 prompts of 128 tokens (opt-125m's shape) took 58 ms in steps of 2048 tokens, 42 ms in steps of
@@ -30,22 +28,6 @@ class StepSizes(NamedTuple):
     num_seqs: int
     model_len: int
     """Tokens of a sequence."""
-
-
-def default_token_budget(device: torch.device, num_parameters: int, *, streams: bool) -> int:
-    """Tokens of a step.
-
-    Args:
-        device: where the model runs.
-        num_parameters: of the model.
-        streams: whether somebody reads replies as they come.
-    """
-    if device.type == "cpu":
-        return CPU_STREAM_TOKENS if streams else CPU_TOKENS
-    gpu = torch.cuda.get_device_properties(device)
-    if streams:
-        return gpu_stream_tokens(gpu.multi_processor_count, num_parameters)
-    return gpu_batch_tokens(gpu.total_memory, num_parameters)
 
 
 def gpu_batch_tokens(num_bytes: int, num_parameters: int) -> int:

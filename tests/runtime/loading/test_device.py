@@ -2,7 +2,13 @@ import pytest
 import torch
 
 from pagedchat.errors import DeviceError
-from pagedchat.runtime.loading.device import available_memory, choose_device, choose_dtype, describe_device
+from pagedchat.runtime.loading.device import (
+    available_memory,
+    choose_device,
+    choose_dtype,
+    default_token_budget,
+    describe_device,
+)
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 
@@ -39,3 +45,14 @@ def test_element_type() -> None:
 def test_descriptions() -> None:
     assert describe_device(CPU).startswith("CPU, ")
     assert available_memory() > 1 << 20
+
+
+def test_on_a_cpu_readers_get_short_steps() -> None:
+    assert default_token_budget(CPU, 125_000_000, streams=True) == 512
+    assert default_token_budget(CPU, 125_000_000, streams=False) == 2048
+
+
+@pytest.mark.gpu
+def test_the_gpu_here_is_asked_for_its_size() -> None:
+    assert default_token_budget(torch.device("cuda", 0), 1_000_000, streams=True) == 8192
+    assert default_token_budget(torch.device("cuda", 0), 8_000_000_000, streams=False) == 8192

@@ -1,14 +1,6 @@
 import pytest
-import torch
 
-from pagedchat.runtime.step.sizes import default_token_budget, gpu_batch_tokens, gpu_stream_tokens
-
-CPU = torch.device("cpu")
-
-
-def test_on_a_cpu_readers_get_short_steps() -> None:
-    assert default_token_budget(CPU, 125_000_000, streams=True) == 512
-    assert default_token_budget(CPU, 125_000_000, streams=False) == 2048
+from pagedchat.runtime.step.sizes import gpu_batch_tokens, gpu_stream_tokens
 
 
 def test_where_nobody_reads_along_a_gpu_gets_large_steps() -> None:
@@ -35,9 +27,3 @@ def test_readers_wait_less_the_smaller_the_gpu_and_the_larger_the_model(
     num_multiprocessors: int, num_parameters: int, budget: int
 ) -> None:
     assert gpu_stream_tokens(num_multiprocessors, num_parameters) == budget
-
-
-@pytest.mark.gpu
-def test_the_gpu_here_is_asked_for_its_size() -> None:
-    assert default_token_budget(torch.device("cuda", 0), 1_000_000, streams=True) == 8192
-    assert default_token_budget(torch.device("cuda", 0), 8_000_000_000, streams=False) == 8192

@@ -1,29 +1,15 @@
-"""Sizes that decode steps are captured for, batch and context rounded up to the next, and where the numbers of each
-lie in the memory that all steps share. Pure arithmetic.
-
-In words of 32 bits::
-
-    | sampling rows | step . . . | group starts | shared_lens | token_ids | positions | seq_lens | block tables |
-
-"""
+"""Sizes that decode steps are captured for: batch and context are rounded up to the next. Pure arithmetic."""
 
 from bisect import bisect_left
 from functools import cache
 from typing import NamedTuple
 
-from pagedchat.ops.sampling.sample_rows import ROW_WORDS
 from pagedchat.ops.whole_step.plan import MAX_TOKENS, ONE_TURN
 
 _BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 _SHORTEST_CONTEXT = 256
 MAX_GROUPS = 8
 """Beginnings that the rows of a step may share, a power of two; more of them are not read together."""
-STEP_WORDS = 4
-"""The step and padding, so that what follows starts at 16 bytes."""
-GROUP_WORDS = MAX_GROUPS + 4
-"""Where groups of rows begin and the last one ends, and padding."""
-NUM_COLUMNS = 4
-"""Numbers of a row before its block table."""
 
 
 class Bucket(NamedTuple):
@@ -41,30 +27,6 @@ class Bucket(NamedTuple):
     def num_blocks(self, block_size: int) -> int:
         """Width of the block tables."""
         return -(-self.context_len // block_size)
-
-    @property
-    def header(self) -> int:
-        """Where the step's number is; after the sampling rows, at 16 bytes."""
-        return -(-self.num_seqs * ROW_WORDS // STEP_WORDS) * STEP_WORDS
-
-    @property
-    def columns_start(self) -> int:
-        """Where the first number of each row is."""
-        return self.header + STEP_WORDS + GROUP_WORDS
-
-    @property
-    def tables_start(self) -> int:
-        """Where the block tables begin, row by row."""
-        return self.columns_start + NUM_COLUMNS * self.num_seqs
-
-    def padded(self, column: list[int]) -> list[int]:
-        """One number for every row; zeros in padding."""
-        return column + [0] * (self.num_seqs - len(column))
-
-    def padded_places(self, positions: list[int]) -> list[int]:
-        """Positions of all rows and their lengths."""
-        places = positions + [-1] * (self.num_seqs - len(positions))
-        return places + [position + 1 for position in places]
 
 
 @cache

@@ -1,5 +1,9 @@
 """The memory that captured steps read their batch from, and how the host fills it: one copy before a step.
 
+::
+
+    | sampling rows | step . . . | group starts | shared_lens | token_ids | positions | seq_lens | block tables |
+
 All buckets use the same memory, each with its own borders. Between two steps of one bucket the device keeps the
 numbers up to date by itself; the host copies what it changes. Copies start from pinned memory, from
 several pieces of it in turn, since a copy may still be under way when the next one is written.
@@ -14,13 +18,19 @@ import torch
 
 from pagedchat.ops.sampling.decode_state import DecodeState
 from pagedchat.ops.sampling.sample_rows import ROW_WORDS, SampleRow, pack_rows
-from pagedchat.runtime.graphs.decode.buckets import GROUP_WORDS, NUM_COLUMNS, STEP_WORDS, Bucket
+from pagedchat.runtime.graphs.decode.buckets import MAX_GROUPS, Bucket
 from pagedchat.runtime.step.token_counts import count_one
 from pagedchat.runtime.step.upload import int32, int64, upload
 
 HISTORY_LEN = 4
 """Steps whose tokens are kept: more than are ever under way."""
 _NUM_STAGES = 3
+_STEP_WORDS = 4
+"""The step's number and padding, so that what follows starts at 16 bytes."""
+_GROUP_WORDS = MAX_GROUPS + 4
+"""Where groups of rows begin and the last one ends, and padding."""
+_NUM_COLUMNS = 4
+"""Numbers of a row before its block table."""
 _PADDING = pack_rows([SampleRow(temperature=0)])
 """How a row is sampled that nobody has: nothing is drawn, nothing counted."""
 
@@ -76,7 +86,7 @@ class StateBuffers:
     def __init__(self, largest: Bucket, block_size: int, device: torch.device, vocab_size: int) -> None:
         self._block_size = block_size
         self._on_gpu = device.type == "cuda"
-        size = largest.tables_start + largest.num_seqs * largest.num_blocks(block_size)
+        size = _Borders(largest, block_size).end
         self._device = torch.zeros(size, dtype=torch.int32, device=device)
         self._stages = [self._host(size) for _ in range(_NUM_STAGES)]
         self._history = self._host(HISTORY_LEN * largest.num_seqs)
@@ -93,29 +103,30 @@ class StateBuffers:
     def _host(self, size: int) -> torch.Tensor:
         return torch.zeros(size, dtype=torch.int32, pin_memory=self._on_gpu)
 
+    def _borders(self, bucket: Bucket) -> "_Borders":
+        return _Borders(bucket, self._block_size)
+
     def state(self, bucket: Bucket) -> DecodeState:
         """Views for a bucket's steps."""
-        rows, width = bucket.num_seqs, bucket.num_blocks(self._block_size)
-        step, start = bucket.header, bucket.tables_start
-        numbers = self._columns(bucket)
+        at, rows, numbers = self._borders(bucket), bucket.num_seqs, self._columns(bucket)
         return DecodeState(
             token_ids=numbers[1],
             positions=numbers[2],
             seq_lens=numbers[3],
-            block_tables=self._device[start : start + rows * width].view(rows, width),
-            step=self._device[step : step + 1],
+            block_tables=self._device[at.tables : at.end].view(rows, at.width),
+            step=self._device[at.step : at.step + 1],
             history=self._history[: HISTORY_LEN * rows].view(HISTORY_LEN, rows),
             arrivals=self._arrivals,
         )
 
     def shared(self, bucket: Bucket) -> SharedState:
         """Views for the steps of a bucket with groups."""
-        start = bucket.header + STEP_WORDS
+        start = self._borders(bucket).groups
         return SharedState(self._columns(bucket)[0], self._device[start : start + bucket.num_groups + 1])
 
     def _columns(self, bucket: Bucket) -> torch.Tensor:
-        start, rows = bucket.columns_start, bucket.num_seqs
-        return self._device[start : start + NUM_COLUMNS * rows].view(NUM_COLUMNS, rows)
+        at = self._borders(bucket)
+        return self._device[at.columns : at.tables].view(_NUM_COLUMNS, bucket.num_seqs)
 
     def sampling(self, bucket: Bucket) -> torch.Tensor:
         """How each row draws, `[num_seqs, ROW_WORDS]`, on the device; of padding anything."""
@@ -129,14 +140,15 @@ class StateBuffers:
             batch: no more rows than the bucket has, no longer sequences.
             step: number of the next step, which says where its tokens go in the history.
         """
-        rows, width = batch.block_tables.shape
-        known = min(width, bucket.num_blocks(self._block_size))
-        self._rows_of_tables(bucket)[:rows, :known] = batch.block_tables[:, :known]
+        at, (rows, width) = self._borders(bucket), batch.block_tables.shape
+        known = min(width, at.width)
+        tables = self._tables[: at.end - at.tables].view(bucket.num_seqs, at.width)
+        tables[:rows, :known] = batch.block_tables[:, :known]
         starts = batch.group_starts or [0]
-        groups = starts + starts[-1:] * (GROUP_WORDS - len(starts))  # those that are not there have no members
-        lens, token_ids = (bucket.padded(column) for column in (batch.shared_lens, batch.token_ids))
-        numbers = [step, 0, 0, 0, *groups, *lens, *token_ids, *bucket.padded_places(batch.positions)]
-        self._copy(bucket, bucket.header, numbers, batch.sampling)
+        groups = starts + starts[-1:] * (_GROUP_WORDS - len(starts))  # those that are not there have no members
+        lens, token_ids = (_padded(column, bucket) for column in (batch.shared_lens, batch.token_ids))
+        numbers = [step, 0, 0, 0, *groups, *lens, *token_ids, *_padded_places(batch.positions, bucket)]
+        self._copy(bucket, at.step, numbers, batch.sampling)
 
     def take_tokens(self, bucket: Bucket, rows: list[int], tokens: torch.Tensor) -> None:
         """Queue a copy of tokens into rows that were uploaded without.
@@ -194,9 +206,9 @@ class StateBuffers:
         return self._turn
 
     def _table_copy(self, bucket: Bucket, stage: torch.Tensor) -> _TableCopy:
-        start, size = bucket.tables_start, bucket.num_seqs * bucket.num_blocks(self._block_size)
-        end = start + size
-        return _TableCopy(self._tables[:size], stage[start:end], self._device[start:end])
+        at = self._borders(bucket)
+        tables = self._tables[: at.end - at.tables]
+        return _TableCopy(tables, stage[at.tables : at.end], self._device[at.tables : at.end])
 
     def upload_places(self, bucket: Bucket, positions: list[int]) -> None:
         """Queue a copy of everything but the tokens, which the device knows before the host does.
@@ -205,17 +217,13 @@ class StateBuffers:
             bucket: that of the last `upload`.
             positions: of the first rows; -1 in padding, as in the rows after them.
         """
-        self._copy(bucket, bucket.columns_start + 2 * bucket.num_seqs, bucket.padded_places(positions))
-
-    def _rows_of_tables(self, bucket: Bucket) -> torch.Tensor:
-        rows, width = bucket.num_seqs, bucket.num_blocks(self._block_size)
-        return self._tables[: rows * width].view(rows, width)
+        start = self._borders(bucket).columns + 2 * bucket.num_seqs
+        self._copy(bucket, start, _padded_places(positions, bucket))
 
     def _copy(self, bucket: Bucket, start: int, numbers: list[int], sampling: torch.Tensor | None = None) -> None:
         """Copy `numbers`, which end where the block tables begin, and those, and what is before them if given."""
         stage = self._stages[self._next_stage()]
-        middle = start + len(numbers)
-        end = middle + bucket.num_seqs * bucket.num_blocks(self._block_size)
+        middle, end = start + len(numbers), self._borders(bucket).end
         stage[start:middle] = int32(numbers)
         stage[middle:end] = self._tables[: end - middle]
         if sampling is not None:
@@ -230,6 +238,30 @@ class StateBuffers:
         start = step % HISTORY_LEN * bucket.num_seqs
         tokens: list[int] = self._history_words[start : start + bucket.num_seqs]
         return tokens
+
+
+class _Borders:
+    """Where the parts of a bucket begin, in words of 32 bits."""
+
+    def __init__(self, bucket: Bucket, block_size: int) -> None:
+        self.width = bucket.num_blocks(block_size)
+        """Of the block tables."""
+        self.step = -(-bucket.num_seqs * ROW_WORDS // _STEP_WORDS) * _STEP_WORDS
+        self.groups = self.step + _STEP_WORDS
+        self.columns = self.groups + _GROUP_WORDS
+        self.tables = self.columns + _NUM_COLUMNS * bucket.num_seqs
+        self.end = self.tables + bucket.num_seqs * self.width
+
+
+def _padded(column: list[int], bucket: Bucket) -> list[int]:
+    """One number for every row; zeros in padding."""
+    return column + [0] * (bucket.num_seqs - len(column))
+
+
+def _padded_places(positions: list[int], bucket: Bucket) -> list[int]:
+    """Positions of all rows and their lengths."""
+    places = positions + [-1] * (bucket.num_seqs - len(positions))
+    return places + [position + 1 for position in places]
 
 
 def _words(tensor: torch.Tensor) -> Any:
