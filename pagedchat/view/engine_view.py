@@ -177,15 +177,6 @@ class EngineView:
         """Blocks in use into which copy-on-write has copied just now."""
         return self.shown.fresh_copies()
 
-    def num_copied(self, seq_id: int) -> int:
-        """Blocks that copy-on-write has copied for a sequence."""
-        return self.shown.num_copied(seq_id)
-
-    @property
-    def regrouped_at(self) -> int:
-        """Number of the last report after which blocks may be shared in another way; 0 before the first."""
-        return self.shown.regrouped_at
-
     def recent_events(self, count: int) -> list[EventLine]:
         """The last `count` event lines, oldest first."""
         return self.shown.recent_events(count)

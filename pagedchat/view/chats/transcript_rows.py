@@ -93,7 +93,7 @@ def fork_marker(session: ChatSession, view: EngineView) -> str:
     shared = view.shared_with(session.session_id).get(origin.session_id, 0)
     if shared:
         line += f" · {shared} block{'s' if shared > 1 else ''} shared"
-    if copies := view.num_copied(session.session_id):
+    if copies := view.shown.num_copied(session.session_id):
         line += f" · {copies} copied"
     return line
 

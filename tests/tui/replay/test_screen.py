@@ -11,10 +11,6 @@ from pagedchat.trace.recording import Recording
 from pagedchat.trace.saving import save_recording
 from pagedchat.tui.replay.app import ReplayApp
 from pagedchat.tui.replay.screen import ReplayScreen
-from pagedchat.view.engine_view import EngineView
-from pagedchat.view.past.chat_texts import PastChat, PastRow, past_rows
-from pagedchat.view.past.playback import MAX_GAP, Playback
-from pagedchat.view.past.time_travel import TimeTravel
 from tests.trace.recorded import RecordedEngine
 
 STORY = [b"Once", b" upon", b" a", b" time", b",", b" the", b" boat", b" left", b" before", b" dawn", b".", b"\n"]
@@ -155,64 +151,3 @@ def test_the_replay_at_a_step(recording: Recording, snap_compare) -> None:
 
 def test_the_replay_in_ascii(recording: Recording, snap_compare) -> None:
     assert snap_compare(ReplayApp(recording, 20, ascii_only=True), terminal_size=(100, 30))
-
-
-# --- playing ------------------------------------------------------------------------------------------
-
-
-def playback_from(recording: Recording, step: int) -> Playback:
-    travel = TimeTravel(EngineView(), lambda: recording, has_live=False)
-    travel.goto(step)
-    playback = Playback(travel)
-    playback.toggle()
-    return playback
-
-
-def test_playing_keeps_to_the_recorded_clock(recording: Recording) -> None:
-    playback = playback_from(recording, 0)
-    positions = []
-    while playback.playing:
-        playback.advance(0.1)
-        positions.append(playback._travel.position)
-    assert positions[:4] == [3, 5, 7, 9]
-    assert positions[-1] == 90
-    assert len(positions) == pytest.approx(90 * 0.05 / 0.1, abs=2)
-    assert not playback.advance(1.0)
-
-
-def test_playing_at_the_end_begins_anew(recording: Recording) -> None:
-    playback = playback_from(recording, 90)
-    assert (playback.playing, playback._travel.position) == (True, 0)
-
-
-def test_long_pauses_are_shortened() -> None:
-    run = RecordedEngine(num_blocks=64)
-    run.ask(1, 20)
-    run.run(5)
-    run.now += 3600
-    run.run(5)
-    recording = run.recorder.recording
-    assert recording is not None
-    playback = playback_from(recording, 5)
-    assert not playback.advance(MAX_GAP * 0.9)
-    assert playback.advance(MAX_GAP * 0.2)
-    assert playback._travel.position >= 6
-
-
-# --- rows ---------------------------------------------------------------------------------------------
-
-
-def test_every_chat_shows_its_end() -> None:
-    chats = [PastChat(1, "1 tale", "one two three four five"), PastChat(4, "4 notes", "short")]
-    assert past_rows(chats, 9, 6) == [
-        PastRow("1 tale", 1), PastRow("three"), PastRow("four five"),
-        PastRow("4 notes", 4), PastRow("short"), PastRow(""),
-    ]  # fmt: skip
-
-
-def test_chats_without_room_are_counted() -> None:
-    chats = [PastChat(i, f"{i} chat", "text") for i in range(1, 6)]
-    rows = past_rows(chats, 20, 7)
-    assert [row.text for row in rows] == ["1 chat", "text", "", "2 chat", "text", "", "and 3 more"]
-    assert past_rows(chats, 20, 1) == [PastRow("and 4 more")] or len(past_rows(chats, 20, 1)) == 1
-    assert past_rows([], 20, 7) == past_rows(chats, 20, 0) == past_rows(chats, 1, 7) == []

@@ -2,12 +2,7 @@
 
 import pytest
 
-from pagedchat.tui.inspector.pool.block_grid import BlockGrid
-from pagedchat.tui.kit.owner_colors import NUM_COLORS, index_of_256, owner_colors
 from pagedchat.view.blocks.map_layout import BlockLayout, fitting_level, gutter_width, zoom_levels
-from pagedchat.view.engine_view import EngineView
-from pagedchat.view.owners import owner_glyph, owner_number
-from tests.tui.inspector.inspector_app import WidgetApp
 
 # --- which block is where -----------------------------------------------------------------------------
 
@@ -68,20 +63,3 @@ def test_a_panel_without_room_still_has_a_level() -> None:
     levels = zoom_levels(40_000, 1, 0)
     assert levels[-1].num_lines == 1
     assert fitting_level(levels, 0) == len(levels) - 1
-
-
-# --- owners -------------------------------------------------------------------------------------------
-
-
-def test_owners_are_numbered_as_their_labels_are() -> None:
-    assert owner_number(7, "12 tale") == 12
-    assert owner_number(7, "tale") == 7
-    assert [owner_glyph(number) for number in (1, 9, 10, 35, 36)] == ["1", "9", "a", "z", "1"]
-
-
-def test_owner_colours_differ_in_every_theme_and_on_256_colours() -> None:
-    app = WidgetApp(BlockGrid(EngineView()))
-    for theme in app.available_themes.values():
-        colors = owner_colors(theme)
-        assert len({color.hex for color in colors}) == NUM_COLORS
-        assert len({index_of_256(color) for color in colors}) == NUM_COLORS, theme.name

@@ -1,19 +1,10 @@
 """Tokens as text: characters split over tokens, nonsense bytes, quotations; and where turns stand in that text."""
 
-from functools import cache
-
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
 
-from pagedchat import bundled
-from pagedchat.chat.session import Turn
-from pagedchat.chat.template import ChatTemplate
-from pagedchat.view.chats.turn_spans import find_turns
-from pagedchat.view.sentences.token_text import quote, sequence_text
-
-ROLES = ("user", "assistant")
+from pagedchat.view.sentences.token_text import quote, quote_token, sequence_text
 
 
 def pieces(*texts: bytes) -> tuple[list[int], dict[int, bytes]]:
@@ -84,60 +75,21 @@ def test_an_ascii_quotation_uses_no_signs() -> None:
 # --- turns ------------------------------------------------------------------------------------------
 
 
-@cache
-def tokenizer() -> Tokenizer:
-    return Tokenizer.from_file(str(bundled.folder() / "tokenizer.json"))
+NASTY = b"\x1b[31mred\x07"
 
 
-def encoded(text: str) -> tuple[list[int], dict[int, bytes]]:
-    """Tokens of the model in the box, and their bytes by its byte-level alphabet."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    alphabet = {chr(byte): byte for byte in printable}
-    rest = (byte for byte in range(256) if byte not in printable)
-    alphabet |= {chr(256 + index): byte for index, byte in enumerate(rest)}
-    ids = tokenizer().encode(text, add_special_tokens=False).ids
-    return ids, {token: bytes(alphabet[char] for char in tokenizer().id_to_token(token)) for token in ids}
-
-
-def places(turns: list[Turn], text: str, *, labelled: bool) -> list[int | None]:
-    return find_turns(turns, sequence_text(*encoded(text)), labelled=labelled)
-
-
-def test_short_turns_are_not_mistaken_for_the_templates_words() -> None:
-    turns = [Turn("user", "a"), Turn("assistant", "User"), Turn("user", "s")]
-    text = ChatTemplate().render(turns)
-    assert places(turns, text, labelled=True) == [6, 19, 30]
-    marked = "<|user|>a</s><|assistant|>User</s><|user|>s</s><|assistant|>"
-    assert places(turns, marked, labelled=False) == [8, 26, 42]
-
-
-def test_what_may_stand_in_two_places_is_not_found() -> None:
-    turns = [Turn("user", "yes"), Turn("assistant", "no")]
-    assert places(turns, "<|user|>yes yes</s><|assistant|>no", labelled=False) == [None, 32]
-
-
-def test_a_turn_that_the_sequence_does_not_hold_yet_is_not_found() -> None:
-    turns = [Turn("user", "one boat"), Turn("assistant", "two boats"), Turn("user", "three boats")]
-    assert places(turns, "<|user|>one boat</s><|assistant|>two boats", labelled=False) == [8, 33, None]
-
-
-def test_raw_text_has_no_labels() -> None:
-    turns = [Turn("user", "The boat left"), Turn("assistant", " before dawn.")]
-    assert places(turns, "The boat left before dawn.", labelled=True) == [0, 13]
-
-
-words = st.lists(st.sampled_from(["a", "User", "User:", "\n", " ", "Assistant:", "boat", "日", "s"]), min_size=1)
-
-
-@given(st.lists(words.map("".join).filter(str.strip), min_size=1, max_size=5))
-@example(["User: a", "a"])
-def test_no_turn_is_ever_found_in_a_wrong_place(texts: list[str]) -> None:
-    turns = [Turn(ROLES[index % 2], text) for index, text in enumerate(texts)]
-    for template in (ChatTemplate(), None):
-        parts, true = [], []
-        for turn in turns:
-            parts.append(f"<|{turn.role}|>" if template is None else f"{turn.role.title()}: ")
-            true.append(sum(map(len, parts)))
-            parts += [turn.text, "</s>" if template is None else "\n"]
-        found = places(turns, "".join(parts), labelled=template is not None)
-        assert all(place is None or place == right for place, right in zip(found, true, strict=True))
+@pytest.mark.parametrize(
+    ("text", "quoted"),
+    [
+        (b" and", '" and"'),
+        (b'say "hi"\\', r'"say \"hi\"\\"'),
+        (b"\n\t\r", r'"\n\t\r"'),
+        (NASTY, r'"\x1b[31mred\x07"'),
+        ("漢字é".encode(), '"漢字é"'),
+        ("漢".encode()[:2], r'"\xe6\xbc"'),
+        ("a\u202eb\u200bc\U000e0041".encode(), r'"a\u202eb\u200bc\U000e0041"'),
+        (b"", '""'),
+    ],
+)
+def test_a_token_is_quoted_so_that_nothing_is_hidden_or_obeyed(text: bytes, quoted: str) -> None:
+    assert quote_token(text) == quoted

@@ -3,7 +3,17 @@
 import pytest
 from rich.cells import cell_len
 
-from pagedchat.view.sentences.words import _SIGNS, block_words, count, sparkline, to_ascii
+from pagedchat.view.sentences.words import (
+    _SIGNS,
+    block_words,
+    count,
+    cut,
+    fit,
+    short_label,
+    sparkline,
+    superscript,
+    to_ascii,
+)
 
 
 @pytest.mark.parametrize("values", [[1, 2, 4, 8], [0.1, 0.2, 0.4, 0.8], [0.0037 / 3, 0.0037]])
@@ -34,3 +44,21 @@ def test_our_signs_have_an_ascii_one_of_the_same_width() -> None:
 
 def test_text_of_others_is_left_as_it_is() -> None:
     assert to_ascii("1 海 → 002") == "1 海 > 002"
+
+
+def test_long_texts_are_cut_by_cells() -> None:
+    assert cut('"abc"', 5) == '"abc"'
+    assert cut('"abcd"', 5) == '"abc~'
+    assert cut('"漢字"', 5) == '"漢 ~'
+
+
+def test_small_words() -> None:
+    assert superscript(120) == "¹²⁰"
+    assert fit("two tales", 6) == "two t…"
+    assert fit("日本語", 4) == "日… "
+    assert fit("a", 3) == "a  "
+    assert short_label("3 Tell me a sea⑂a", 12) == "3 Tell me…⑂a"
+    assert short_label("2 tale⑂a", 12) == "2 tale⑂a"
+    assert short_label("2 tale⑂abcdefghijkl", 6) == "2 tal…"
+    assert sparkline([0, 1, 4, 8], 8) == " ▁▄█"
+    assert sparkline([0, 0], 0) == "  "

@@ -79,11 +79,11 @@ def known(state: EngineState) -> tuple[object, ...]:
 def test_copies_on_write_are_counted_for_whom_they_were_made_until_it_is_gone() -> None:
     engine = story()
     view = engine.view
-    assert [view.num_copied(seq_id) for seq_id in (1, 2)] == [1, 0]
+    assert [view.shown.num_copied(seq_id) for seq_id in (1, 2)] == [1, 0]
     assert view.fresh_copies() == {32}
     engine.core.close(1)
     engine.flush()
-    assert (view.num_copied(1), view.fresh_copies()) == (0, set())
+    assert (view.shown.num_copied(1), view.fresh_copies()) == (0, set())
 
 
 def test_decoding_into_a_block_of_ones_own_regroups_nothing() -> None:
@@ -91,13 +91,13 @@ def test_decoding_into_a_block_of_ones_own_regroups_nothing() -> None:
     engine.ask(1, 5)
     engine.run()
     view = engine.view
-    before = view.regrouped_at
+    before = view.shown.regrouped_at
     assert before == 1
     engine.run(5)
-    assert view.regrouped_at == before
+    assert view.shown.regrouped_at == before
     engine.core.fork(1, 2)
     engine.flush()
-    assert view.regrouped_at == 7
+    assert view.shown.regrouped_at == 7
 
 
 # --- no engine ----------------------------------------------------------------------------------------

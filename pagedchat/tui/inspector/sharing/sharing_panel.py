@@ -66,7 +66,7 @@ class SharingPanel(Vertical):
             return
         seen = (dict(self.view.labels), self.lines.scrollable_content_region.width, len(self.view.token_texts))
         other = mirror is not self._mirror or seen != self._seen
-        self._stale = self._stale or other or self.view.regrouped_at > self._num_reports
+        self._stale = self._stale or other or self.view.shown.regrouped_at > self._num_reports
         self._mirror, self._seen, self._num_reports = mirror, seen, mirror.num_reports
         wait = self._drawn_at + mirror.num_blocks / _BLOCKS_PER_SECOND - monotonic()
         if self._stale and (other or wait <= 0):

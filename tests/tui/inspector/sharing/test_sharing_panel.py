@@ -5,8 +5,6 @@ import pytest
 from pagedchat.tui.inspector.sharing.sharing_panel import SharingPanel
 from pagedchat.tui.inspector.tables.block_tables import BlockTables
 from pagedchat.view.engine_view import EngineView
-from pagedchat.view.sharing.panel_rows import ASCII, UNICODE, Chats, advice_rows, saving_rows
-from pagedchat.view.sharing.savings import Saving, Twins
 from tests.scripted_reports import ScriptedEngine, story
 from tests.tui.inspector.inspector_app import WidgetApp, drawn
 
@@ -20,10 +18,6 @@ def told_story() -> ScriptedEngine:
 def panel_of(app: WidgetApp) -> SharingPanel:
     assert isinstance(app.widget, SharingPanel)
     return app.widget
-
-
-def words(rows: object) -> list[str]:
-    return ["".join(text for text, _ in row) for row in rows]  # type: ignore[attr-defined]
 
 
 async def test_the_matrix_the_saving_and_the_tree() -> None:
@@ -115,25 +109,6 @@ async def test_without_an_engine_and_without_chats() -> None:
         panel_of(app).lines.focus()
         await pilot.press("down", "enter")
         assert drawn(panel_of(app).lines)[0] == ""
-
-
-def test_advice_and_miscounts_are_said_in_words() -> None:
-    chats = Chats({1: "1 tale", 2: "2 code"}, lambda seq_id: seq_id)
-    assert words(advice_rows(Twins((1, 2), 31), chats)) == [
-        "fork instead of paste saves 31 blocks: chats 1 2 hold equal beginnings apart"
-    ]
-    assert words(advice_rows(None, chats)) == []
-    wrong = Saving(entries=10, used=7, refs=11, hits=50, queries=200)
-    assert words(saving_rows(wrong, 1024, 60, UNICODE)) == [
-        "saves 3 blocks = 3 KiB · 11 refs but 10 entries ✗",
-        "prefix cache ██▌░░░░░░░ 25% of 200 prompt tokens found",
-    ]
-    assert words(saving_rows(wrong, 1024, 34, UNICODE)) == [
-        "saves 3 blocks = 3 KiB",
-        "11 refs but 10 entries ✗",
-        "prefix cache ██▌░░░░░░░ 25% of 200",
-    ]
-    assert all(text.isascii() for text in words(saving_rows(wrong, 1024, 60, ASCII)))
 
 
 async def test_ascii_only() -> None:
