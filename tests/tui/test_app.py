@@ -42,7 +42,7 @@ async def settle(pilot):
     await pilot.pause()
     for _ in range(30):
         await asyncio.sleep(0)
-    pilot.app._refresh_screens()
+    pilot.app.redraw()
     await pilot.pause(1 / 60)  # Textual paints at most this often
 
 
@@ -56,7 +56,7 @@ def panes(app):
 
 
 def pane(app, number):
-    return next(pane for pane in app._chats.query(ChatPane) if pane.session.session_id == number)
+    return next(pane for pane in app.chats.query(ChatPane) if pane.session.session_id == number)
 
 
 def drawn(widget):
@@ -294,7 +294,7 @@ async def test_zoom_and_layouts(make_app):
         assert len(panes(app)) == 1
         await pilot.press("f8", "f6")
         assert len(panes(app)) == 4, "six cells show all four"
-        app._chats.set_layout(2)
+        app.chats.set_layout(2)
         assert [item.session.session_id for item in panes(app)] == [1, 2]
         await pilot.press("shift+tab")
         assert [item.session.session_id for item in panes(app)] == [3, 4]
@@ -305,13 +305,13 @@ async def test_narrow_terminal_has_one_pane_and_tabs(make_app):
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         assert len(panes(app)) == 1
-        assert "○ 1 new chat  ○ 2 new chat  ○ 3 new chat" in drawn(app._chats._tabs)
+        assert "○ 1 new chat  ○ 2 new chat  ○ 3 new chat" in drawn(app.chats._tabs)
         await pilot.click("ChatTabs", offset=(20, 0))
         assert pane(app, 2).composer.has_focus
         await pilot.resize_terminal(*WIDE)
         await pilot.pause()
         assert len(panes(app)) == 3
-        assert not app._chats._tabs.display
+        assert not app.chats._tabs.display
 
 
 @pytest.mark.parametrize("size", [(20, 5), (5, 2), (39, 40), (120, 9)])
@@ -322,7 +322,7 @@ async def test_tiny_terminal_says_so_and_recovers(make_app, size):
         assert isinstance(app.screen, TooSmallScreen)
         await pilot.resize_terminal(80, 24)
         await pilot.pause()
-        assert app.screen is app._chats
+        assert app.screen is app.chats
         await pilot.press("a")
         assert pane(app, 1).composer.text == "a"
 
@@ -390,7 +390,7 @@ async def test_header_shows_the_engine_s_figures(make_app, link):
     async with app.run_test(size=(160, 40)) as pilot:
         link.say(READY, prefill(1, 0, 3, step=7))
         await settle(pilot)
-        header = drawn(app._chats._header)
+        header = drawn(app.chats._header)
         assert "opt-125m  fp16 cuda:0" in header
         assert "free 253/256" in header
         assert "step 7" in header
@@ -402,17 +402,19 @@ async def test_header_tells_of_the_kernels(make_app, link):
     async with app.run_test(size=(160, 40)) as pilot:
         link.say(msgspec.structs.replace(READY, attention_backend="cuda"))
         await settle(pilot)
-        assert "fp16 cuda:0  CUDA kernels" in drawn(app._chats._header)
+        assert "fp16 cuda:0  CUDA kernels" in drawn(app.chats._header)
 
 
 async def test_pause_and_step(make_app, link):
     app = make_app()
     async with app.run_test(size=WIDE) as pilot:
+        link.say(READY)
+        await settle(pilot)
         await pilot.press("f4")
         assert link.sent[-1] == Pause()
-        link.say(READY, RunState(True))
+        link.say(RunState(True))
         await settle(pilot)
-        assert "‖ paused" in drawn(app._chats._header)
+        assert "‖ paused" in drawn(app.chats._header)
         await pilot.press("f5", "f4")
         assert link.sent[-2:] == [StepOnce(1), Resume()]
 
@@ -506,7 +508,7 @@ async def test_help_opens_and_closes(make_app):
         await pilot.press("f1")
         assert isinstance(app.screen, HelpScreen)
         await pilot.press("escape")
-        assert app.screen is app._chats
+        assert app.screen is app.chats
 
 
 async def test_inspector_beside_the_chats_or_in_front_of_them(make_app, link):
@@ -516,7 +518,7 @@ async def test_inspector_beside_the_chats_or_in_front_of_them(make_app, link):
         await settle(pilot)
         await pilot.press("f3")
         await settle(pilot)
-        assert app.screen is app._chats
+        assert app.screen is app.chats
         assert len(app.screen.query("InspectorPanel")) == 1
         await pilot.press("tab", "tab")
         assert not isinstance(app.focused, TextArea)
@@ -528,16 +530,16 @@ async def test_inspector_beside_the_chats_or_in_front_of_them(make_app, link):
         assert len(app.screen.query("InspectorPanel")) == 0
         await pilot.press("f3")
         await settle(pilot)
-        assert app.screen is not app._chats
+        assert app.screen is not app.chats
         await pilot.press("f2")
-        assert app.screen is app._chats
+        assert app.screen is app.chats
 
 
 def test_every_action_is_in_the_palette(make_app):
     from pagedchat.tui.actions import APP_ACTIONS, CHAT_ACTIONS
 
     app = make_app()
-    titles = {command.title for command in app.get_system_commands(app._chats)}
+    titles = {command.title for command in app.get_system_commands(app.chats)}
     assert {action.title for action in (*CHAT_ACTIONS, *APP_ACTIONS)} <= titles
 
 

@@ -30,7 +30,7 @@ def make_app(link, monkeypatch):
 
 async def draw(pilot):
     await pilot.pause(0.05)
-    pilot.app._refresh_screens()
+    pilot.app.redraw()
     await pilot.pause()
 
 

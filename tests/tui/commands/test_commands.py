@@ -23,10 +23,10 @@ from pagedchat.service.commands import (
 )
 from pagedchat.tui.app import PagedChatApp, UiOptions
 from pagedchat.tui.chat.chat_pane import ChatPane
-from pagedchat.tui.chat.command_hints import CommandHints, hints_line
+from pagedchat.tui.chat.foot_line import CommandHints, hints_line
 from pagedchat.tui.chat.header import header_line
 from pagedchat.tui.commands.registry import COMMANDS, candidates, completed, find
-from pagedchat.tui.commands.slash_command import CommandError, is_command, literal, split_line
+from pagedchat.tui.commands.syntax import CommandError, is_command, literal, split_line
 from pagedchat.tui.help import HelpScreen
 from pagedchat.tui.inspector.pool.block_detail import BlockDetail
 from tests.fakes_tui import READY, FakeEngineLink, finished, prefill

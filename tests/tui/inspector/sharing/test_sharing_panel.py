@@ -3,7 +3,7 @@
 import pytest
 
 from pagedchat.tui.inspector.sharing.sharing_panel import SharingPanel
-from pagedchat.tui.inspector.tables.block_tables import BlockTables
+from pagedchat.tui.messages import BlockOpened
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sharing.sharing import Saving, Twins
 from pagedchat.view.sharing.sharing_rows import ASCII, UNICODE, Chats, advice_rows, saving_rows
@@ -65,7 +65,7 @@ async def test_the_cursor_highlights_a_prefix_and_leaves_it() -> None:
         app.set_focus(None)
         await pilot.pause()
         assert engine.view.highlighted == frozenset()
-    opened = {message.block_id for message in told if isinstance(message, BlockTables.BlockOpened)}
+    opened = {message.block_id for message in told if isinstance(message, BlockOpened)}
     assert opened == {24}
 
 

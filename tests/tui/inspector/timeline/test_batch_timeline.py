@@ -7,9 +7,9 @@ import pytest
 
 from pagedchat.events import RunState, Timings
 from pagedchat.tui.inspector.timeline.batch_timeline import BatchTimeline
-from pagedchat.tui.inspector.timeline.column_cursor import ColumnCursor
 from pagedchat.tui.inspector.timeline.phase_bar import fitting_phases, phase_cells
 from pagedchat.tui.inspector.timeline.timeline_foot import batch_words
+from pagedchat.tui.messages import StepChosen, StepOpened
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sentences.step_phases import Phase, step_phases
 from tests.scripted_reports import ScriptedEngine, pressed, story
@@ -32,10 +32,10 @@ class TimelineApp(WidgetApp):
     def foot(self) -> list[str]:
         return drawn(self.timeline.foot)
 
-    def on_column_cursor_step_opened(self, message: ColumnCursor.StepOpened) -> None:
+    def on_step_opened(self, message: StepOpened) -> None:
         self.asked.append(("open", message.step))
 
-    def on_column_cursor_step_chosen(self, message: ColumnCursor.StepChosen) -> None:
+    def on_step_chosen(self, message: StepChosen) -> None:
         self.asked.append(("go", message.step))
 
 

@@ -1,6 +1,6 @@
 """The one line of last events on the chats' screen."""
 
-from pagedchat.tui.chat.event_ticker import EventTicker
+from pagedchat.tui.chat.foot_line import EventTicker
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sentences.event_lines import EventLine
 from tests.scripted_reports import ScriptedEngine, pressed, story

@@ -8,17 +8,15 @@ from pathlib import Path
 import pytest
 
 from pagedchat.chat.prompt_history import PromptHistory
+from pagedchat.events import RunState
 from pagedchat.metrics import runtime_folder
 from pagedchat.metrics.stats_socket import ask_stats
 from pagedchat.service.commands import Evict, Pause, Pin, Resume, SetPace, StepOnce, Unpin
 from pagedchat.tui.app import PagedChatApp, UiOptions
 from pagedchat.tui.chat.chat_pane import ChatPane
 from pagedchat.tui.chat.transcript import Transcript
-from pagedchat.tui.inspector.panel import InspectorPanel
 from pagedchat.tui.inspector.pool.block_detail import BlockDetail
-from pagedchat.tui.inspector.pool.block_map import BlockMap
-from pagedchat.tui.inspector.scrub_bar import ScrubBar
-from pagedchat.tui.inspector.tables.block_tables import BlockTables
+from pagedchat.tui.messages import BlockChosen, PaceRequested, PauseToggled, StepChosen, StepRequested
 from tests.fakes_tui import READY, FakeEngineLink, prefill
 
 WIDE = (160, 40)
@@ -46,56 +44,77 @@ async def settle(pilot):
 
 async def test_requests_become_commands(app, link):
     wanted = [
-        (InspectorPanel.PauseToggled(True), Pause()),
-        (InspectorPanel.PauseToggled(False), Resume()),
-        (InspectorPanel.StepRequested(1), Pause()),
-        (InspectorPanel.PaceRequested(0.5), SetPace(0.5)),
-        (BlockDetail.PinToggled(7, True), Pin(7)),
-        (BlockDetail.PinToggled(7, False), Unpin(7)),
-        (BlockDetail.EvictRequested(8), Evict(8)),
+        (PauseToggled(), [Pause()]),
+        (StepRequested(), [Pause(), StepOnce(1)]),
+        (PaceRequested(0.5), [SetPace(0.5)]),
+        (BlockDetail.PinToggled(7, True), [Pin(7)]),
+        (BlockDetail.PinToggled(7, False), [Unpin(7)]),
+        (BlockDetail.EvictRequested(8), [Evict(8)]),
     ]
     async with app.run_test(size=WIDE) as pilot:
         link.say(READY)
         await settle(pilot)
-        for message, command in wanted:
+        for message, commands in wanted:
+            link.sent.clear()
             app.chats.post_message(message)
             await pilot.pause()
-            assert link.sent[-1] == command
-        assert StepOnce(1) not in link.sent
+            assert link.sent == commands
 
 
-async def test_scrubbing_and_steps_chosen_lead_to_the_past_and_back(app, link):
+async def test_a_paused_scheduler_runs_on_or_steps(app, link):
+    async with app.run_test(size=WIDE) as pilot:
+        link.say(READY, RunState(True))
+        await settle(pilot)
+        link.sent.clear()
+        app.chats.post_message(StepRequested())
+        app.chats.post_message(PauseToggled())
+        await pilot.pause()
+        assert link.sent == [StepOnce(1), Resume()]
+
+
+async def test_without_an_engine_it_is_said_that_there_is_none(app, link):
+    async with app.run_test(size=WIDE) as pilot:
+        await settle(pilot)
+        link.sent.clear()
+        for message in (PauseToggled(), StepRequested(), PaceRequested(0.5), BlockDetail.EvictRequested(8)):
+            app.chats.post_message(message)
+            await pilot.pause()
+        assert link.sent == []
+        assert {toast.message for toast in app._notifications} == {
+            "The engine is not running. Wait until it is ready."
+        }
+
+
+async def test_a_chosen_step_leads_to_the_past_and_back(app, link):
     async with app.run_test(size=WIDE) as pilot:
         link.say(READY, prefill(1, 0, 3), prefill(2, 3, 2, step=2))
         await settle(pilot)
-        for message in (ScrubBar.Scrubbed(1), InspectorPanel.StepChosen(1)):
-            app.chats.post_message(message)
-            await settle(pilot)
-            assert app.view.past is not None
-            app.chats.post_message(ScrubBar.Scrubbed(None))
-            await settle(pilot)
-            assert app.view.past is None
+        app.chats.post_message(StepChosen(1))
+        await settle(pilot)
+        assert app.view.past is not None
+        app.chats.post_message(StepChosen(None))
+        await settle(pilot)
+        assert app.view.past is None
 
 
 async def test_a_step_that_is_not_there_is_said_aloud(app, link):
     async with app.run_test(size=WIDE) as pilot:
         link.say(READY, prefill(1, 0, 3))
         await settle(pilot)
-        app.chats.post_message(ScrubBar.Scrubbed(99))
+        app.chats.post_message(StepChosen(99))
         await settle(pilot)
         assert [toast.message for toast in app._notifications] == [
             "Step 99 is beyond the end. Steps 0 to 1 are recorded."
         ]
 
 
-@pytest.mark.parametrize("panel", [BlockMap, BlockTables])
-async def test_a_chosen_block_is_lit_in_every_pane(app, link, panel, monkeypatch):
+async def test_a_chosen_block_is_lit_in_every_pane(app, link, monkeypatch):
     lit = []
     monkeypatch.setattr(
         ChatPane, "light_block", lambda self, block_id: lit.append((self.session.session_id, block_id))
     )
     async with app.run_test(size=WIDE) as pilot:
-        app.chats.post_message(panel.BlockChosen(5))
+        app.chats.post_message(BlockChosen(5))
         await pilot.pause()
         assert lit == [(1, 5), (2, 5)]
 
