@@ -179,7 +179,7 @@ class InspectorPanel(Widget):
             return
         if destination.block_id is not None:
             self.block_map.choose(destination.block_id)
-            self.panels.focus_place(0)
+            self.panels.action_focus_panel(0)
         elif destination.step is not None:
             self.post_message(StepChosen(destination.step))
 
