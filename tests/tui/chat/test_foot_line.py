@@ -4,7 +4,7 @@ from pagedchat.tui.chat.foot_line import EventTicker
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sentences.event_lines import EventLine
 from tests.scripted_reports import ScriptedEngine, pressed, story
-from tests.tui.inspector.inspector_app import WidgetApp, drawn
+from tests.tui.widget_app import WidgetApp, drawn
 
 
 def ticker(view: EngineView, *, plain: bool = False) -> tuple[WidgetApp, EventTicker]:

@@ -1,17 +1,13 @@
 """A key and the slash command of the same thing ask the engine for the same, and refuse with the same words."""
 
-import asyncio
-
 import pytest
 
 from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.events import RunState
 from pagedchat.service.commands import Pause, StepOnce
 from pagedchat.tui.app import PagedChatApp, UiOptions
-from pagedchat.tui.chat.chat_pane import ChatPane
 from tests.fakes_tui import READY, FakeEngineLink, prefill
-
-WIDE = (120, 40)
+from tests.tui.whole_app import WIDE, pane, settle
 
 PAIRS = [
     ("f4", "/pause"),
@@ -68,14 +64,6 @@ class Outcome:
     __hash__ = None
 
 
-async def settle(pilot):
-    await pilot.pause()
-    for _ in range(30):
-        await asyncio.sleep(0)
-    pilot.app.redraw()
-    await pilot.pause()
-
-
 def press(key):
     async def do(pilot):
         await pilot.press(key)
@@ -85,10 +73,9 @@ def press(key):
 
 def give(line):
     async def do(pilot):
-        number = pilot.app.chats.focused_chat.session_id
-        pane = next(pane for pane in pilot.app.chats.query(ChatPane) if pane.session.session_id == number)
-        pane.composer.load_text(line)
-        pane.composer.action_send()
+        composer = pane(pilot.app, pilot.app.chats.focused_chat.session_id).composer
+        composer.load_text(line)
+        composer.action_send()
 
     return do
 

@@ -1,45 +1,22 @@
 """What the inspector asks for reaches the engine and the chats."""
 
-import asyncio
-import os
-import tempfile
-from pathlib import Path
-
 import pytest
 
-from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.events import RunState
-from pagedchat.metrics import runtime_folder
-from pagedchat.metrics.stats_socket import ask_stats
 from pagedchat.service.commands import Evict, Pause, Pin, Resume, SetPace, StepOnce, Unpin
-from pagedchat.tui.app import PagedChatApp, UiOptions
 from pagedchat.tui.chat.chat_pane import ChatPane
 from pagedchat.tui.chat.transcript import Transcript
 from pagedchat.tui.inspector.pool.block_detail import BlockDetail
 from pagedchat.tui.messages import BlockChosen, PaceRequested, PauseToggled, StepChosen, StepRequested
-from tests.fakes_tui import READY, FakeEngineLink, prefill
+from tests.fakes_tui import READY, prefill
+from tests.tui.whole_app import settle
 
 WIDE = (160, 40)
 
 
 @pytest.fixture
-def link():
-    return FakeEngineLink()
-
-
-@pytest.fixture
-def app(link):
-    app = PagedChatApp(link, UiOptions(sessions=2), PromptHistory())
-    app.animation_level = "none"
-    return app
-
-
-async def settle(pilot):
-    await pilot.pause()
-    for _ in range(30):
-        await asyncio.sleep(0)
-    pilot.app.redraw()
-    await pilot.pause()
+def app(make_app):
+    return make_app()
 
 
 async def test_requests_become_commands(app, link):
@@ -149,25 +126,3 @@ async def test_every_pane_hears_that_the_inspector_took_its_room(app, link, monk
             panes = [pane for pane in app.chats.query(ChatPane) if pane.display]
             assert widths == {id(pane.transcript): pane.transcript.outer_size.width for pane in panes}
             assert len(panes) == 2
-
-
-async def test_figures_are_given_to_whoever_asks(app, link, monkeypatch):
-    with tempfile.TemporaryDirectory(prefix="pc") as folder:
-        monkeypatch.setattr(runtime_folder, "_candidates", lambda: [Path(folder) / "run"])
-        async with app.run_test(size=WIDE) as pilot:
-            link.say(READY, prefill(1, 0, 3))
-            await settle(pilot)
-            while not runtime_folder.running():
-                await pilot.pause(0.01)
-            answer = await asyncio.to_thread(ask_stats, runtime_folder.running()[os.getpid()])
-        assert answer["engine"]["num_blocks"] == 256
-        assert [chat["session_id"] for chat in answer["chats"]] == [1, 2]
-        assert answer["pool"]["in_use"] == 3
-        assert not runtime_folder.running()
-
-
-async def test_where_metrics_are_served_is_said(link):
-    app = PagedChatApp(link, UiOptions(metrics_url="http://127.0.0.1:9100/metrics"), PromptHistory())
-    async with app.run_test(size=WIDE) as pilot:
-        await settle(pilot)
-        assert [toast.message for toast in app._notifications] == ["Metrics: http://127.0.0.1:9100/metrics"]

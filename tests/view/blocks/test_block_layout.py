@@ -7,7 +7,7 @@ from pagedchat.tui.kit.owner_colors import NUM_COLORS, index_of_256, owner_color
 from pagedchat.view.blocks.block_layout import BlockLayout, fitting_level, gutter_width, zoom_levels
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.owners import owner_glyph, owner_number
-from tests.tui.inspector.inspector_app import WidgetApp
+from tests.tui.widget_app import WidgetApp
 
 # --- which block is where -----------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sentences.event_filter import CHOSEN, FILTERS, EventFilter
 from pagedchat.view.sentences.event_lines import GROUPS, EventLine
 from tests.scripted_reports import ScriptedEngine, pressed, story
-from tests.tui.inspector.inspector_app import WidgetApp, drawn
+from tests.tui.widget_app import WidgetApp, drawn
 
 SnapCompare = Callable[..., bool]
 

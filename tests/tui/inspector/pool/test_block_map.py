@@ -17,7 +17,7 @@ from pagedchat.view.blocks.block_cells import COLOR_MODES, ColorMode
 from pagedchat.view.blocks.block_kinds import BlockKinds
 from pagedchat.view.engine_view import EngineView
 from tests.scripted_reports import ScriptedEngine, pressed, ready, story
-from tests.tui.inspector.inspector_app import WidgetApp, drawn
+from tests.tui.widget_app import WidgetApp, drawn
 
 SnapCompare = Callable[..., bool]
 

@@ -8,7 +8,7 @@ from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sharing.sharing import Saving, Twins
 from pagedchat.view.sharing.sharing_rows import ASCII, UNICODE, Chats, advice_rows, saving_rows
 from tests.scripted_reports import ScriptedEngine, story
-from tests.tui.inspector.inspector_app import WidgetApp, drawn
+from tests.tui.widget_app import WidgetApp, drawn
 
 
 def told_story() -> ScriptedEngine:

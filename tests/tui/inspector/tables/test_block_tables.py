@@ -13,7 +13,7 @@ from pagedchat.view.blocks.table_totals import count_tables
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sentences.words import fit, short_label, sparkline, superscript
 from tests.scripted_reports import ScriptedEngine, pressed, story
-from tests.tui.inspector.inspector_app import WidgetApp, drawn
+from tests.tui.widget_app import WidgetApp, drawn
 
 
 def entries(*texts: str) -> list[Entry]:

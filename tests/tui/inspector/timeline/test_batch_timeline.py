@@ -13,7 +13,7 @@ from pagedchat.tui.messages import StepChosen, StepOpened
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sentences.step_phases import Phase, step_phases
 from tests.scripted_reports import ScriptedEngine, pressed, story
-from tests.tui.inspector.inspector_app import WidgetApp, drawn
+from tests.tui.widget_app import WidgetApp, drawn
 
 SnapCompare = Callable[..., bool]
 
