@@ -4,7 +4,6 @@ changed is wrapped and drawn again, so a long chat costs no more than a short on
 
 from itertools import chain
 
-from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.geometry import Region, Size
@@ -13,16 +12,14 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from pagedchat.chat.session import ChatSession
+from pagedchat.tui.chat.following_view import FollowingView
 from pagedchat.tui.chat.transcript_paint import TranscriptPaint
-from pagedchat.tui.kit.quiet import QuietScrollView
 from pagedchat.view.chats.chat_tokens import Passage
 from pagedchat.view.chats.row_spans import Span, first_difference, num_same, passages, spans_by_row, text_span
 from pagedchat.view.chats.transcript_rows import GUTTER, Row, RowBlock, past_blocks, session_blocks
 
-_BADGE, _ASCII_BADGE = " ↓ new text ", " v new text "
 
-
-class Transcript(QuietScrollView, can_focus=False):
+class Transcript(FollowingView, can_focus=False):
     """Turns of a chat. It stays at the bottom while the user has not scrolled up."""
 
     ALLOW_SELECT = True
@@ -85,8 +82,6 @@ class Transcript(QuietScrollView, can_focus=False):
         self._shown: object = None
         self._width = 0
         """Cells of the rows that are laid out."""
-        self._follows = True
-        self._unseen = False
 
     # --- content ------------------------------------------------------------------------------------
 
@@ -128,10 +123,7 @@ class Transcript(QuietScrollView, can_focus=False):
         last = max(len(self._rows), rows_before)
         self.set_virtual_size(Size(width, len(self._rows)))
         self.refresh(Region(0, first - self.scroll_offset.y, self.size.width, max(1, last - first)))
-        if self._follows:
-            self.scroll_to_end()
-        else:
-            self._set_unseen(self._unseen or len(self._rows) > rows_before)
+        self.follow(grown=len(self._rows) > rows_before)
 
     def on_resize(self, event: events.Resize) -> None:
         """Rows depend on the width."""
@@ -143,39 +135,6 @@ class Transcript(QuietScrollView, can_focus=False):
         self._styles.clear()
         self._strips = [None] * len(self._rows)
 
-    # --- scrolling ----------------------------------------------------------------------------------
-
-    def scroll_to_end(self) -> None:
-        """Show the newest text and stay with it."""
-        self._follows = True
-        self._set_unseen(False)
-        # Forced, because the scroll bar that would allow it appears only with the next layout.
-        self.scroll_end(animate=False, force=True, immediate=True, x_axis=False)
-
-    def scroll_page(self, direction: int) -> None:
-        """One page up (-1) or down (1)."""
-        self._follows = False
-        self.scroll_relative(y=direction * max(1, self.size.height - 2), animate=False)
-
-    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Whoever scrolls up reads; whoever scrolls to the end follows again."""
-        super().watch_scroll_y(old_value, new_value)
-        if old_value == new_value:
-            return
-        self._follows = new_value >= self.max_scroll_y
-        if self._follows:
-            self._set_unseen(False)
-
-    def _set_unseen(self, unseen: bool) -> None:
-        if unseen != self._unseen:
-            self._unseen = unseen
-            self.refresh()
-
-    def on_click(self, event: events.Click) -> None:
-        """The badge is a button."""
-        if self._unseen and event.y == self.size.height - 1 and event.x >= self._badge_start():
-            self.scroll_to_end()
-
     # --- drawing ------------------------------------------------------------------------------------
 
     def render_line(self, y: int) -> Strip:
@@ -185,8 +144,8 @@ class Transcript(QuietScrollView, can_focus=False):
             strip = Strip.blank(self.size.width, self._own_style)
         else:
             strip = self._row_strip(index).apply_offsets(0, index)
-        if self._unseen and y == self.size.height - 1:
-            strip = self._with_badge(strip)
+        if self.has_badge(y):
+            strip = self.with_badge(strip, self._component("badge"), ascii_only=self._ascii_only)
         return strip
 
     def _row_strip(self, index: int) -> Strip:
@@ -221,15 +180,6 @@ class Transcript(QuietScrollView, can_focus=False):
         if style is None:
             style = self._styles[""] = self.rich_style
         return style
-
-    def _badge_start(self) -> int:
-        return max(0, self.size.width - len(_BADGE) - 1)
-
-    def _with_badge(self, strip: Strip) -> Strip:
-        badge = Segment(_ASCII_BADGE if self._ascii_only else _BADGE, self._component("badge"))
-        start = self._badge_start()
-        tail = strip.crop(min(start + len(_BADGE), strip.cell_length), strip.cell_length)
-        return Strip([*strip.crop(0, start), badge, *tail])
 
     # --- selection ----------------------------------------------------------------------------------
 
@@ -269,7 +219,7 @@ class Transcript(QuietScrollView, can_focus=False):
             self._lit = lit
             self._place_lit()
         if reveal and self._lit_spans:
-            self._reveal(min(self._lit_spans))
+            self.scroll_to_line(min(self._lit_spans))
 
     def _place_lit(self) -> None:
         """Draw the rows again whose light changed."""
@@ -278,9 +228,3 @@ class Transcript(QuietScrollView, can_focus=False):
             if before.get(index) != self._lit_spans.get(index) and index < len(self._strips):
                 self._strips[index] = None
                 self.refresh(Region(0, index - self.scroll_offset.y, self.size.width, 1))
-
-    def _reveal(self, index: int) -> None:
-        top = self.scroll_offset.y
-        if not top <= index < top + self.size.height:
-            self._follows = False
-            self.scroll_to(y=max(0, index - self.size.height // 3), animate=False, force=True)

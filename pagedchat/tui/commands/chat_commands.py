@@ -1,16 +1,9 @@
 """Commands about chats: open, fork, stop, name, send, copy."""
 
 from pagedchat.chat.plain_text import code_blocks, replies, whole_chat
-from pagedchat.chat.sanitize import one_line, sanitize
-from pagedchat.tui.commands.context import CommandContext
-from pagedchat.tui.commands.slash_command import (
-    CommandError,
-    SlashCommand,
-    first_word,
-    literal,
-    no_argument,
-    whole_number,
-)
+from pagedchat.chat.sanitize import one_line
+from pagedchat.tui.commands.slash_command import CommandContext, SlashCommand
+from pagedchat.tui.commands.syntax import CommandError, first_word, no_argument, whole_number
 from pagedchat.view.sentences.figures import context_text
 
 MAX_FORKS = 16
@@ -18,36 +11,30 @@ MAX_FORKS = 16
 
 
 async def _new(context: CommandContext, name: str) -> None:
-    await context.screen.open_chat(one_line(name))
+    await context.chats.open_chat(one_line(name))
 
 
 async def _fork(context: CommandContext, count: str) -> None:
     number = whole_number(count or "1", "The number of forks", "/fork [n]", low=1, high=MAX_FORKS)
-    if not context.chat.entries:
-        raise CommandError("There is nothing to fork yet.", "Send a prompt first.")
-    for _ in range(number):
-        await context.screen.fork_chat(context.chat)
+    await context.chats.fork_chat(context.chat, number)
 
 
 def _regenerate(context: CommandContext, argument: str) -> None:
     no_argument(argument, "/regen")
-    if context.chat.busy:
-        raise CommandError("A reply is being written.", "/stop or Esc ends it.")
-    if not context.desk.regenerate(context.chat):
-        raise CommandError("There is no prompt to ask again.", "Send a prompt first.")
+    context.chats.regenerate(context.chat)
 
 
 def _stop(context: CommandContext, which: str) -> None:
     if which not in ("", "all"):
         raise CommandError(f"/stop ends this chat's reply or all of them, not {which!r}.", "Type /stop [all]")
     chats = list(context.desk) if which else [context.chat]
-    if not sum(context.desk.stop(chat) for chat in chats):
+    if not context.chats.stop_replies(chats):
         raise CommandError("No reply is being written.")
 
 
 async def _close(context: CommandContext, argument: str) -> None:
     no_argument(argument, "/close")
-    await context.screen.action_close_chat()
+    await context.chats.leave_chat(context.chat)
 
 
 def _rename(context: CommandContext, name: str) -> None:
@@ -85,21 +72,17 @@ def _send(context: CommandContext, argument: str) -> None:
     wanted = list(context.desk) if numbers == "all" else [
         context.chat_number(number, usage) for number in numbers.split(",")
     ]  # fmt: skip
-    for chat in dict.fromkeys(wanted):
-        context.desk.submit(chat, literal(prompt))
+    context.chats.send_to(wanted, prompt)
 
 
 def _copy(context: CommandContext, what: str) -> None:
-    text = sanitize(_wanted_text(context, what))
-    context.app.copy_to_clipboard(text)
-    lines = text.count("\n") + 1
-    context.say(f"Copied {lines} line{'' if lines == 1 else 's'}.")
+    if what and (written := replies(context.chat)):
+        context.program.copy(_wanted_text(context, what, written))
+    else:
+        context.chats.copy_reply(context.chat)
 
 
-def _wanted_text(context: CommandContext, what: str) -> str:
-    written = replies(context.chat)
-    if not written:
-        raise CommandError("There is no reply to copy yet.", "Send a prompt first.")
+def _wanted_text(context: CommandContext, what: str, written: list[str]) -> str:
     if what == "all":
         return whole_chat(context.chat)
     if what == "code":
@@ -107,15 +90,13 @@ def _wanted_text(context: CommandContext, what: str) -> str:
         if not code:
             raise CommandError("The last reply has no code block.", "/copy takes all of it.")
         return code[-1]
-    number = whole_number(
-        what or str(len(written)), "A reply's number", "/copy [n|code|all]", low=1, high=len(written)
-    )
+    number = whole_number(what, "A reply's number", "/copy [n|code|all]", low=1, high=len(written))
     return written[number - 1]
 
 
 def _context(context: CommandContext, argument: str) -> None:
     no_argument(argument, "/context")
-    context.live()
+    context.engine.live()
     context.tell(context_text(context.chat, context.view, context.desk.context_limit))
 
 

@@ -6,9 +6,8 @@ what can be known without asking it.
 
 import math
 
-from pagedchat.service.commands import Evict, FlushCache, Pause, Pin, Resume, SetLimit, SetPace, StepOnce, Unpin
-from pagedchat.tui.commands.context import CommandContext
-from pagedchat.tui.commands.slash_command import CommandError, SlashCommand, no_argument, whole_number
+from pagedchat.tui.commands.slash_command import CommandContext, SlashCommand
+from pagedchat.tui.commands.syntax import CommandError, no_argument, whole_number
 from pagedchat.view.sentences.figures import engine_text
 
 MAX_STEPS = 100_000
@@ -18,29 +17,21 @@ _SLOW_USAGE = "/slow MS|off"
 
 def _pause(context: CommandContext, argument: str) -> None:
     no_argument(argument, "/pause")
-    context.live()
-    context.send(Pause())
+    context.engine.pause()
 
 
 def _run(context: CommandContext, argument: str) -> None:
     no_argument(argument, "/run")
-    context.live()
-    context.send(Resume())
+    context.engine.run()
 
 
 def _step(context: CommandContext, count: str) -> None:
-    """A scheduler that runs is paused first, so that it takes these steps and no more."""
-    number = whole_number(count or "1", "The number of steps", "/step [n]", low=1, high=MAX_STEPS)
-    context.live()
-    if not context.view.paused:
-        context.send(Pause())
-    context.send(StepOnce(number))
+    context.engine.step(whole_number(count or "1", "The number of steps", "/step [n]", low=1, high=MAX_STEPS))
 
 
 def _slow(context: CommandContext, argument: str) -> None:
     pace = 0.0 if argument == "off" else _milliseconds(argument) / 1000
-    context.live()
-    context.send(SetPace(pace))
+    context.engine.set_pace(pace)
     context.say(f"A step takes at least {argument} ms now." if pace else "Steps run as fast as they can.")
 
 
@@ -59,36 +50,33 @@ def _milliseconds(text: str) -> float:
 
 
 def _limit(context: CommandContext, argument: str) -> None:
-    total = context.live().info.num_blocks
-    if argument == "off":
-        context.send(SetLimit(None))
-    else:
-        number = whole_number(argument, "The limit in blocks", "/limit N|off", low=1, high=total)
-        context.send(SetLimit(number))
+    total = context.engine.live().info.num_blocks
+    number = None if argument == "off" else whole_number(
+        argument, "The limit in blocks", "/limit N|off", low=1, high=total
+    )  # fmt: skip
+    context.engine.limit(number)
 
 
 def _pin(context: CommandContext, argument: str) -> None:
-    context.send(Pin(context.block_id(argument, "/pin ID")))
+    context.engine.pin(context.block_id(argument, "/pin ID"))
 
 
 def _unpin(context: CommandContext, argument: str) -> None:
-    context.live()
-    context.send(Unpin(context.block_id(argument, "/unpin [ID]") if argument else None))
+    context.engine.unpin(context.block_id(argument, "/unpin [ID]") if argument else None)
 
 
 def _evict(context: CommandContext, argument: str) -> None:
-    context.send(Evict(context.block_id(argument, "/evict ID")))
+    context.engine.evict(context.block_id(argument, "/evict ID"))
 
 
 def _flush(context: CommandContext, argument: str) -> None:
     no_argument(argument, "/flush")
-    context.live()
-    context.send(FlushCache())
+    context.engine.flush()
 
 
 def _stats(context: CommandContext, argument: str) -> None:
     no_argument(argument, "/stats")
-    context.tell(engine_text(context.live()))
+    context.tell(engine_text(context.engine.live()))
 
 
 COMMANDS = (

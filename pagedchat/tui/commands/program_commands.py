@@ -2,32 +2,28 @@
 
 from pathlib import Path
 
-from pagedchat.tui.commands.context import CommandContext
-from pagedchat.tui.commands.slash_command import CommandError, SlashCommand, first_word, no_argument, whole_number
+from pagedchat.tui.commands.slash_command import CommandContext, SlashCommand
+from pagedchat.tui.commands.syntax import CommandError, first_word, no_argument, whole_number
 from pagedchat.units import format_size
 
 
 def _help(context: CommandContext, argument: str) -> None:
-    context.app.action_help()
+    context.program.action_help()
 
 
 def _block(context: CommandContext, argument: str) -> None:
-    context.app.open_block(context.block_id(argument, "/block ID"))
+    context.program.open_block(context.block_id(argument, "/block ID"))
 
 
 async def _table(context: CommandContext, argument: str) -> None:
     chat = context.chat_number(argument, "/table [chat]") if argument else context.chat
-    context.live()
-    await context.app.show_table(chat.session_id)
+    context.engine.live()
+    await context.program.show_table(chat.session_id)
 
 
 def _goto(context: CommandContext, argument: str) -> None:
     step = None if argument == "live" else whole_number(argument, "The step", "/goto STEP|live", low=0)
-    if step is None:
-        context.app.time_travel.live()
-    else:
-        context.app.time_travel.goto(step)
-    context.app.redraw()
+    context.program.go_to_step(step)
 
 
 def _trace(context: CommandContext, argument: str) -> None:
@@ -37,15 +33,15 @@ def _trace(context: CommandContext, argument: str) -> None:
         raise CommandError("/trace needs save or load, and a file.", f"Type {usage}")
     path = Path(name).expanduser()
     if verb == "load":
-        context.app.open_trace(path)
+        context.program.open_trace(path)
     else:
-        num_bytes = context.app.time_travel.save(path)
+        num_bytes = context.program.time_travel.save(path)
         context.say(f"Saved the recording, {format_size(num_bytes)}, to {path}.")
 
 
 def _metrics(context: CommandContext, argument: str) -> None:
     no_argument(argument, "/metrics")
-    url = context.app.metrics_url
+    url = context.program.metrics_url
     context.tell(
         f"Metrics are served at {url}" if url else "No metrics are served; --metrics-port N at the start does."
     )
@@ -53,12 +49,12 @@ def _metrics(context: CommandContext, argument: str) -> None:
 
 async def _tour(context: CommandContext, argument: str) -> None:
     no_argument(argument, "/tour")
-    await context.app.action_tour()
+    await context.program.action_tour()
 
 
 async def _quit(context: CommandContext, argument: str) -> None:
     no_argument(argument, "/quit")
-    await context.app.action_quit()
+    await context.program.action_quit()
 
 
 COMMANDS = (

@@ -5,8 +5,8 @@ from inspect import isawaitable
 from typing import NamedTuple
 
 from pagedchat.tui.commands import chat_commands, engine_commands, program_commands, setting_commands
-from pagedchat.tui.commands.context import CommandContext
-from pagedchat.tui.commands.slash_command import CommandError, SlashCommand, is_command, split_line
+from pagedchat.tui.commands.slash_command import CommandContext, SlashCommand
+from pagedchat.tui.commands.syntax import CommandError, is_command, split_line
 
 GROUPS: dict[str, tuple[SlashCommand, ...]] = {
     "Chats": chat_commands.COMMANDS,

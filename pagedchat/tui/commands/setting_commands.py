@@ -2,8 +2,8 @@
 
 from pagedchat.engine.sampling_params import SamplingOverrides, SamplingParams
 from pagedchat.errors import InvalidValueError
-from pagedchat.tui.commands.context import CommandContext
-from pagedchat.tui.commands.slash_command import CommandError, SlashCommand, first_word, no_argument, whole_number
+from pagedchat.tui.commands.slash_command import CommandContext, SlashCommand
+from pagedchat.tui.commands.syntax import CommandError, first_word, no_argument, whole_number
 from pagedchat.view.chats.layout import LAYOUTS
 from pagedchat.view.sentences.figures import settings_text
 
@@ -58,21 +58,21 @@ def _show(context: CommandContext, argument: str) -> None:
 
 def _layout(context: CommandContext, argument: str) -> None:
     if argument == "auto":
-        context.screen.set_layout(None)
+        context.chats.set_layout(None)
         return
     panes = whole_number(argument, "The number of panes", "/layout 1|2|4|6|9|auto", low=1)
     if panes not in LAYOUTS:
         raise CommandError(f"There is no layout of {panes} panes; there are {', '.join(map(str, LAYOUTS))}.")
-    context.screen.set_layout(panes)
+    context.chats.set_layout(panes)
 
 
 def _theme(context: CommandContext, name: str) -> None:
     if not name:
-        context.app.action_change_theme()
-    elif name in context.app.available_themes:
-        context.app.theme = name
+        context.program.action_change_theme()
+    elif name in context.program.available_themes:
+        context.program.theme = name
     else:
-        known = ", ".join(sorted(context.app.available_themes))
+        known = ", ".join(sorted(context.program.available_themes))
         raise CommandError(f"There is no theme {name!r}.", f"There are {known}.")
 
 

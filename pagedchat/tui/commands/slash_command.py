@@ -1,23 +1,82 @@
-"""What a slash command is, how its line is told from a prompt and read, and how one says that it was used wrongly.
+"""What a slash command is, and what it is given: the program as far as commands may touch it, and a chat.
 
 Knows no single command.
 """
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from pagedchat.errors import PagedChatError
+from pagedchat.chat.session import ChatSession, Notice
+from pagedchat.tui.commands.program import Chats, Program
+from pagedchat.tui.commands.syntax import CommandError
+from pagedchat.tui.engine_controls import EngineControls
+from pagedchat.view.chats.desk import ChatDesk
+from pagedchat.view.engine_view import EngineView
 
-if TYPE_CHECKING:
-    from pagedchat.tui.commands.context import CommandContext
 
-CommandFunction = Callable[["CommandContext", str], Awaitable[None] | None]
+@dataclass(frozen=True, slots=True)
+class CommandContext:
+    """Where a command was given."""
+
+    program: Program
+    chat: ChatSession
+
+    @property
+    def chats(self) -> Chats:
+        """The chats on the screen."""
+        return self.program.chats
+
+    @property
+    def desk(self) -> ChatDesk:
+        """All chats."""
+        return self.program.desk
+
+    @property
+    def view(self) -> EngineView:
+        """What is known of the engine."""
+        return self.program.view
+
+    @property
+    def engine(self) -> EngineControls:
+        """What can be asked of it."""
+        return self.program.engine
+
+    def say(self, message: str) -> None:
+        """One short sentence that goes away by itself."""
+        self.program.say(message)
+
+    def tell(self, message: str) -> None:
+        """Some lines in the chat's own pane, until the next prompt or Esc."""
+        self.chat.notify(Notice(message, error=False))
+
+    def block_id(self, text: str, usage: str) -> int:
+        """The number of a block of the pool.
+
+        Raises:
+            CommandError: it is no number, or there is no such block.
+        """
+        last = self.engine.live().info.num_blocks - 1
+        if not text.isascii() or not text.isdigit():
+            raise CommandError(f"A block is named by its number, not by {text!r}.", f"Type {usage}")
+        if int(text) > last:
+            raise CommandError(f"There is no block {int(text)}: the pool has blocks 0 to {last}.")
+        return int(text)
+
+    def chat_number(self, text: str, usage: str) -> ChatSession:
+        """The chat of this number.
+
+        Raises:
+            CommandError: there is none.
+        """
+        chat = self.desk.get(int(text)) if text.isascii() and text.isdigit() else None
+        if chat is None:
+            numbers = ", ".join(str(chat.session_id) for chat in self.desk)
+            raise CommandError(f"There is no chat {text!r}; there are {numbers}.", f"Type {usage}")
+        return chat
+
+
+CommandFunction = Callable[[CommandContext, str], Awaitable[None] | None]
 """Gets what was typed after the name, without blanks around it."""
-
-
-class CommandError(PagedChatError):
-    """A command cannot be carried out; nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,51 +103,3 @@ class SlashCommand:
     def needs_argument(self) -> bool:
         """Whether it means nothing by its name alone."""
         return bool(self.arguments) and not self.arguments.startswith("[")
-
-
-def is_command(prompt: str) -> bool:
-    """A single line that begins with one slash. Several lines are always a prompt: they were pasted."""
-    return prompt.startswith("/") and not prompt.startswith("//") and "\n" not in prompt
-
-
-def literal(prompt: str) -> str:
-    """The prompt that is meant: of two slashes at the start of a single line, one only protects the other."""
-    return prompt[1:] if prompt.startswith("//") and "\n" not in prompt else prompt
-
-
-def split_line(line: str) -> tuple[str, str]:
-    """`/name the rest` as `name` and `the rest`."""
-    name, _, rest = line.removeprefix("/").partition(" ")
-    return name.lower(), rest.strip()
-
-
-def first_word(text: str) -> tuple[str, str]:
-    """The first word, and what comes after it."""
-    word, _, rest = text.partition(" ")
-    return word, rest.strip()
-
-
-def whole_number(text: str, what: str, usage: str, *, low: int, high: int | None = None) -> int:
-    """A number from `low` to `high`.
-
-    Raises:
-        CommandError: it is none, or outside.
-    """
-    try:
-        number = int(text)
-    except ValueError:
-        raise CommandError(f"{what} must be a whole number, not {text!r}.", f"Type {usage}") from None
-    if number < low or (high is not None and number > high):
-        allowed = f"at least {low}" if high is None else f"from {low} to {high}"
-        raise CommandError(f"{what} must be {allowed}, not {number}.", f"Type {usage}")
-    return number
-
-
-def no_argument(text: str, usage: str) -> None:
-    """Check that nothing was typed after the name.
-
-    Raises:
-        CommandError: something was.
-    """
-    if text:
-        raise CommandError(f"{usage} takes no argument.", f"Type {usage} alone.")

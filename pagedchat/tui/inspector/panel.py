@@ -10,7 +10,6 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.content import Content
-from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -25,9 +24,16 @@ from pagedchat.tui.inspector.pool.block_map import BlockMap
 from pagedchat.tui.inspector.scrub_bar import ScrubBar
 from pagedchat.tui.inspector.tables.block_tables import BlockTables
 from pagedchat.tui.inspector.timeline.batch_timeline import BatchTimeline
-from pagedchat.tui.inspector.timeline.column_cursor import ColumnCursor
 from pagedchat.tui.inspector.timeline.step_detail import StepDetail
 from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, ScreenPart
+from pagedchat.tui.messages import (
+    BlockOpened,
+    PaceRequested,
+    PauseToggled,
+    StepChosen,
+    StepOpened,
+    StepRequested,
+)
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sentences.engine_words import waiting_words
 
@@ -51,35 +57,6 @@ class InspectorPanel(Widget):
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(TIME_ACTIONS)]
-
-    class PauseToggled(Message):
-        """The scheduler shall pause, or run on."""
-
-        def __init__(self, paused: bool) -> None:
-            super().__init__()
-            self.paused = paused
-            """What is asked for."""
-
-    class StepRequested(Message):
-        """The paused scheduler shall run `count` steps (one that runs is to be paused first)."""
-
-        def __init__(self, count: int = 1) -> None:
-            super().__init__()
-            self.count = count
-
-    class PaceRequested(Message):
-        """A step shall take at least so many seconds."""
-
-        def __init__(self, seconds: float) -> None:
-            super().__init__()
-            self.seconds = seconds
-
-    class StepChosen(Message):
-        """The engine shall be shown as it was after a step; None: as it is."""
-
-        def __init__(self, step: int | None) -> None:
-            super().__init__()
-            self.step = step
 
     def __init__(self, view: EngineView, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -154,16 +131,16 @@ class InspectorPanel(Widget):
         """
         travel = self.view.travel
         if self.view.past is not None and (travel is None or travel.has_live):
-            self.post_message(self.StepChosen(None))
+            self.post_message(StepChosen(None))
         else:
-            self.post_message(self.PauseToggled(not self.view.paused))
+            self.post_message(PauseToggled())
 
     def action_step_on(self) -> None:
         """One step of the paused scheduler, or of the recording."""
         if self.view.past is not None:
             self.scrub_bar.action_step_forward()
         else:
-            self.post_message(self.StepRequested())
+            self.post_message(StepRequested())
 
     def action_step_back(self) -> None:
         """The engine as it was a step earlier."""
@@ -183,12 +160,12 @@ class InspectorPanel(Widget):
 
     def action_live(self) -> None:
         """The engine as it is."""
-        self.post_message(self.StepChosen(None))
+        self.post_message(StepChosen(None))
 
     def action_cycle_pace(self) -> None:
         """Full speed, 2 steps a second, 10."""
         index = PACES.index(self.view.pace) if self.view.pace in PACES else -1
-        self.post_message(self.PaceRequested(PACES[(index + 1) % len(PACES)]))
+        self.post_message(PaceRequested(PACES[(index + 1) % len(PACES)]))
 
     # --- going to a block or a step -----------------------------------------------------------------
 
@@ -202,49 +179,23 @@ class InspectorPanel(Widget):
             return
         if destination.block_id is not None:
             self.block_map.choose(destination.block_id)
-            self.panels.focus_place(0)
+            self.panels.action_focus_panel(0)
         elif destination.step is not None:
-            self.post_message(self.StepChosen(destination.step))
-
-    def _open_block(self, block_id: int) -> None:
-        self.app.push_screen(BlockDetail(self.view, block_id))
-
-    def _open_step(self, step: int) -> None:
-        self.app.push_screen(StepDetail(self.view, step), self._leave_step)
+            self.post_message(StepChosen(destination.step))
 
     def _leave_step(self, step: int | None) -> None:
         if step is not None:
-            self.post_message(self.StepChosen(step))
+            self.post_message(StepChosen(step))
 
-    def on_block_map_block_opened(self, message: BlockMap.BlockOpened) -> None:
+    def on_block_opened(self, message: BlockOpened) -> None:
         """Show the block's detail over everything."""
         message.stop()
-        self._open_block(message.block_id)
+        self.app.push_screen(BlockDetail(self.view, message.block_id))
 
-    def on_block_tables_block_opened(self, message: BlockTables.BlockOpened) -> None:
-        """As above."""
-        message.stop()
-        self._open_block(message.block_id)
-
-    def on_event_lines_block_opened(self, message: EventLines.BlockOpened) -> None:
-        """As above."""
-        message.stop()
-        self._open_block(message.block_id)
-
-    def on_event_lines_step_opened(self, message: EventLines.StepOpened) -> None:
+    def on_step_opened(self, message: StepOpened) -> None:
         """Show the step's detail over everything."""
         message.stop()
-        self._open_step(message.step)
-
-    def on_column_cursor_step_opened(self, message: ColumnCursor.StepOpened) -> None:
-        """As above."""
-        message.stop()
-        self._open_step(message.step)
-
-    def on_column_cursor_step_chosen(self, message: ColumnCursor.StepChosen) -> None:
-        """Show the engine as it was then."""
-        message.stop()
-        self.post_message(self.StepChosen(message.step))
+        self.app.push_screen(StepDetail(self.view, message.step), self._leave_step)
 
     def on_event_lines_line_chosen(self, message: EventLines.LineChosen) -> None:
         """The blocks that the line is about are marked in every panel."""

@@ -114,7 +114,7 @@ class Panels(Container):
         self.set_class(stacked or self.alone is not None, "-single")
         self.call_after_refresh(self.refresh_view)
 
-    def toggle_sharing(self) -> None:
+    def action_toggle_sharing(self) -> None:
         """Tables, or what is shared, in the same place."""
         before = self.second
         had_focus = self.focused_panel() is before
@@ -125,7 +125,7 @@ class Panels(Container):
         if had_focus:
             self.give_focus(self.second)
 
-    def toggle_alone(self) -> None:
+    def action_toggle_full(self) -> None:
         """Only the panel with the focus, or all again."""
         self.alone = None if self.alone is not None else self.focused_panel() or self.block_map
         self._arrange()
@@ -138,7 +138,7 @@ class Panels(Container):
         around = set(focused.ancestors_with_self) if focused is not None else set()
         return next((panel for panel in self.every if panel in around), None)
 
-    def focus_place(self, place: int) -> None:
+    def action_focus_panel(self, place: int) -> None:
         """Give the focus to the panel in one of the four places; if one is alone, that one is from now on."""
         panel = self.places[place]
         if self.alone is not None:
@@ -176,10 +176,6 @@ class Panels(Container):
         """What stands in the tables' blocks."""
         self.block_tables.toggle_token_text()
 
-    def action_toggle_sharing(self) -> None:
-        """What the chats share, in place of the tables."""
-        self.toggle_sharing()
-
     def action_cycle_kinds(self) -> None:
         """Which events are shown."""
         self.event_log.cycle_kinds()
@@ -192,17 +188,9 @@ class Panels(Container):
         """Only events with a given text."""
         self.event_log.start_filter()
 
-    def action_focus_panel(self, place: int) -> None:
-        """Give the keys to a panel."""
-        self.focus_place(place)
-
-    def action_toggle_full(self) -> None:
-        """Only the panel with the focus, or all again."""
-        self.toggle_alone()
-
     def action_leave_full(self) -> None:
         """All panels again."""
-        self.toggle_alone()
+        self.action_toggle_full()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Escape means something else while all panels are seen."""

@@ -19,7 +19,7 @@ BACK = KeyAction("inspector.close", "escape,q", "dismiss", "back", "Back", "Back
 
 
 class InspectorScreen(SparseScreen):
-    """Posts the panel's messages (`InspectorPanel.PauseToggled`, `.StepRequested`) up to the app."""
+    """What is asked for in the panels goes up to the app as messages."""
 
     CSS_PATH: ClassVar[str | PurePath | list[str | PurePath] | None] = "screen.tcss"
     TITLE = "inspector"

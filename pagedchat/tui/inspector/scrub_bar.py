@@ -1,6 +1,6 @@
 """Where in the recording one is: a line under the panels, from the first recorded step to the last.
 
-It shows a view's time travel and posts where to go; whoever hears `Scrubbed` goes there. A click or a drag on the
+It shows a view's time travel and posts where to go; whoever hears `StepChosen` goes there. A click or a drag on the
 bar chooses a step; while the mouse moves, only its last place is posted every so often.
 """
 
@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from textual import events
 from textual.content import Content
-from textual.message import Message
 from textual.widget import Widget
 
 from pagedchat.errors import PagedChatError
 from pagedchat.tui.kit.lines import FAINT, MUTED, text
+from pagedchat.tui.messages import StepChosen
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.past.time_travel import TimeTravel
 
@@ -43,13 +43,6 @@ class ScrubBar(Widget):
     DEFAULT_CSS = """
     ScrubBar { height: 1; width: 1fr; padding: 0 1; }
     """
-
-    class Scrubbed(Message):
-        """The user wants to see a step, or with None the present."""
-
-        def __init__(self, step: int | None) -> None:
-            super().__init__()
-            self.step = step
 
     def __init__(self, view: EngineView) -> None:
         super().__init__()
@@ -135,7 +128,7 @@ class ScrubBar(Widget):
     def _post_dragged(self) -> None:
         cell, self._dragged_to = self._dragged_to, None
         if cell is not None and self._track and (travel := self._travel) is not None:
-            self.post_message(self.Scrubbed(self._step_at(cell, travel)))
+            self.post_message(StepChosen(self._step_at(cell, travel)))
 
     def _step_at(self, cell: int, travel: TimeTravel) -> int | None:
         """The step that a cell stands for; past the right end lies the present."""
@@ -176,7 +169,7 @@ class ScrubBar(Widget):
             if (travel := self._travel) is not None:
                 step = where(travel)
                 travel.aim(step)
-                self.post_message(self.Scrubbed(step))
+                self.post_message(StepChosen(step))
         except PagedChatError as error:
             self.notify(str(error), severity="warning", markup=False)
 

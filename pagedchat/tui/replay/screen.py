@@ -22,11 +22,9 @@ from pagedchat.tui.chat.header import HeaderBar
 from pagedchat.tui.chat.past_chats import PastChats
 from pagedchat.tui.inspector.inspector_keys import INSPECTOR_ACTIONS
 from pagedchat.tui.inspector.panel import InspectorPanel
-from pagedchat.tui.inspector.pool.block_map import BlockMap
-from pagedchat.tui.inspector.scrub_bar import ScrubBar
-from pagedchat.tui.inspector.tables.block_tables import BlockTables
 from pagedchat.tui.kit.key_bar import KeyBar
 from pagedchat.tui.kit.sparse_painting import SparseScreen
+from pagedchat.tui.messages import BlockChosen, PaceRequested, PauseToggled, StepChosen, StepRequested
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.past.playback import Playback
 from pagedchat.view.past.time_travel import TimeTravel
@@ -151,13 +149,8 @@ class ReplayScreen(SparseScreen):
         else:
             self.app.exit()
 
-    def on_scrub_bar_scrubbed(self, message: ScrubBar.Scrubbed) -> None:
+    def on_step_chosen(self, message: StepChosen) -> None:
         """To a step."""
-        message.stop()
-        self._go_to(message.step)
-
-    def on_inspector_panel_step_chosen(self, message: InspectorPanel.StepChosen) -> None:
-        """As above, from a panel."""
         message.stop()
         self._go_to(message.step)
 
@@ -171,22 +164,18 @@ class ReplayScreen(SparseScreen):
 
     # --- what concerns only the running engine and its chats ----------------------------------------
 
-    def on_block_map_block_chosen(self, message: BlockMap.BlockChosen) -> None:
+    def on_block_chosen(self, message: BlockChosen) -> None:
         """The chats behind this screen are others."""
         message.stop()
 
-    def on_block_tables_block_chosen(self, message: BlockTables.BlockChosen) -> None:
-        """As above."""
-        message.stop()
-
-    def on_inspector_panel_pause_toggled(self, message: InspectorPanel.PauseToggled) -> None:
+    def on_pause_toggled(self, message: PauseToggled) -> None:
         """There is nothing to pause."""
         message.stop()
 
-    def on_inspector_panel_step_requested(self, message: InspectorPanel.StepRequested) -> None:
+    def on_step_requested(self, message: StepRequested) -> None:
         """As above."""
         message.stop()
 
-    def on_inspector_panel_pace_requested(self, message: InspectorPanel.PaceRequested) -> None:
+    def on_pace_requested(self, message: PaceRequested) -> None:
         """As above."""
         message.stop()

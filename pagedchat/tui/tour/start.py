@@ -1,5 +1,6 @@
 """Begins and ends a tour in the program: its chats get panes, its box stands at the foot of every screen."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from pagedchat.view.tour.guide import TourGuide
 from pagedchat.view.tour.stage import Stage
 
 if TYPE_CHECKING:
-    from pagedchat.tui.app import PagedChatApp
+    from pagedchat.tui.screens import ScreensApp
 
 
 class Tour:
@@ -22,15 +23,15 @@ class Tour:
 
     Args:
         app: where it is given.
+        clock: seconds.
     """
 
-    def __init__(self, app: "PagedChatApp") -> None:
+    def __init__(self, app: "ScreensApp", clock: Callable[[], float]) -> None:
         self._app = app
         self._opened_inspector = False
         self._focused_before = app.chats.focused_chat.session_id
-        self.guide = TourGuide(
-            app.view, Stage(app.view, app.desk, app.send, self._show_chat, self._close), app.clock
-        )
+        stage = Stage(app.view, app.desk, app.engine.send, self._show_chat, self._close)
+        self.guide = TourGuide(app.view, stage, clock)
 
     async def begin(self) -> None:
         """With the inspector in sight, at the present moment.

@@ -15,9 +15,9 @@ from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.chats.transcript_rows import GUTTER
 from pagedchat.view.options import UiOptions
 from pagedchat.view.state.engine import EngineState
+from tests.chat_on_engine import ask, told_engine
 from tests.scripted_reports import ScriptedEngine
-from tests.tui.chat_on_engine import ask, told_engine
-from tests.tui.inspector.inspector_app import drawn
+from tests.tui.widget_app import drawn
 
 PROMPT = "Tell me of a boat that left before dawn"
 

@@ -1,10 +1,7 @@
 """Slash commands: told from prompts, completed, carried out, refused in one sentence."""
 
-import asyncio
-
 import pytest
 
-from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.events import EngineNotice, RunState, TextDelta
 from pagedchat.service.commands import (
@@ -21,40 +18,15 @@ from pagedchat.service.commands import (
     Stop,
     Unpin,
 )
-from pagedchat.tui.app import PagedChatApp, UiOptions
 from pagedchat.tui.chat.chat_pane import ChatPane
-from pagedchat.tui.chat.command_hints import CommandHints, hints_line
+from pagedchat.tui.chat.foot_line import CommandHints, hints_line
 from pagedchat.tui.chat.header import header_line
 from pagedchat.tui.commands.registry import COMMANDS, candidates, completed, find
-from pagedchat.tui.commands.slash_command import CommandError, is_command, literal, split_line
+from pagedchat.tui.commands.syntax import CommandError, is_command, literal, split_line
 from pagedchat.tui.help import HelpScreen
 from pagedchat.tui.inspector.pool.block_detail import BlockDetail
-from tests.fakes_tui import READY, FakeEngineLink, finished, prefill
-
-WIDE = (120, 40)
-
-
-@pytest.fixture
-def link():
-    return FakeEngineLink()
-
-
-@pytest.fixture
-def make_app(link):
-    def make(sessions=2):
-        app = PagedChatApp(link, UiOptions(sessions=sessions), PromptHistory())
-        app.animation_level = "none"
-        return app
-
-    return make
-
-
-async def settle(pilot):
-    await pilot.pause()
-    for _ in range(30):
-        await asyncio.sleep(0)
-    pilot.app.redraw()
-    await pilot.pause()
+from tests.fakes_tui import READY, finished, prefill
+from tests.tui.whole_app import WIDE, settle
 
 
 async def command(pilot, line):

@@ -15,6 +15,7 @@ from pagedchat.tui.inspector.panels import panel_text
 from pagedchat.tui.inspector.pool.block_detail import BlockDetail
 from pagedchat.tui.inspector.screen import InspectorScreen
 from pagedchat.tui.inspector.timeline.step_detail import StepDetail
+from pagedchat.tui.messages import PaceRequested, PauseToggled, StepChosen, StepRequested
 from pagedchat.view.engine_view import EngineView
 from tests.scripted_reports import ScriptedEngine, pressed, story
 
@@ -34,17 +35,17 @@ class PanelApp(App[None]):
     def on_mount(self) -> None:
         self.push_screen(InspectorScreen(self.view))
 
-    def on_inspector_panel_pause_toggled(self, message: InspectorPanel.PauseToggled) -> None:
-        self.asked.append(("pause", message.paused))
+    def on_pause_toggled(self, message: PauseToggled) -> None:
+        self.asked.append("pause")
 
-    def on_inspector_panel_step_requested(self, message: InspectorPanel.StepRequested) -> None:
-        self.asked.append(("step", message.count))
+    def on_step_requested(self, message: StepRequested) -> None:
+        self.asked.append("step")
 
-    def on_inspector_panel_pace_requested(self, message: InspectorPanel.PaceRequested) -> None:
+    def on_pace_requested(self, message: PaceRequested) -> None:
         self.asked.append(("pace", message.seconds))
         self.view.apply(RunState(paused=False, pace=message.seconds))
 
-    def on_inspector_panel_step_chosen(self, message: InspectorPanel.StepChosen) -> None:
+    def on_step_chosen(self, message: StepChosen) -> None:
         self.asked.append(("go", message.step))
 
     @property
@@ -192,7 +193,7 @@ async def test_in_the_past_space_and_dollar_come_back() -> None:
         assert past is not None
         engine.view.show_past(past)
         await press(pilot, "space", "dollar_sign")
-        assert app.asked == [("pause", True), ("go", None), ("go", None)]
+        assert app.asked == ["pause", ("go", None), ("go", None)]
 
 
 async def test_go_to_a_block_or_a_step() -> None:

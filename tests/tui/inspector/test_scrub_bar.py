@@ -4,6 +4,7 @@ import pytest
 from textual.app import App, ComposeResult
 
 from pagedchat.tui.inspector.scrub_bar import ScrubBar
+from pagedchat.tui.messages import StepChosen
 from pagedchat.view.past.time_travel import TimeTravel
 from tests.trace.recorded import RecordedEngine
 
@@ -20,7 +21,7 @@ class BarApp(App[None]):
     def compose(self) -> ComposeResult:
         yield self.bar
 
-    def on_scrub_bar_scrubbed(self, message: ScrubBar.Scrubbed) -> None:
+    def on_step_chosen(self, message: StepChosen) -> None:
         self.asked.append(message.step)
         travel = self.bar.view.travel
         assert travel is not None

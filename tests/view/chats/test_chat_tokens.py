@@ -5,8 +5,8 @@ import pytest
 from pagedchat.chat.session import ChatSession
 from pagedchat.view.chats.chat_tokens import Passage, chat_tokens, drawn_text
 from pagedchat.view.state.engine import EngineState
+from tests.chat_on_engine import REPLY, ask, asked, told_engine
 from tests.scripted_reports import ScriptedEngine
-from tests.tui.chat_on_engine import REPLY, ask, asked, told_engine
 
 PROMPT = "Tell me of a boat"
 

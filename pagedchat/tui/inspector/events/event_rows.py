@@ -11,6 +11,7 @@ from textual.strip import Strip
 
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.tui.kit.line_view import LineView
+from pagedchat.tui.messages import BlockOpened, StepOpened
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sentences.event_filter import EventFilter
 from pagedchat.view.sentences.event_lines import GROUPS, EventLine
@@ -57,20 +58,6 @@ class EventLines(LineView):
 
     class LineChosen(Message):
         """The cursor is on another line, or on none."""
-
-    class BlockOpened(Message):
-        """The detail of a line's block was asked for."""
-
-        def __init__(self, block_id: int) -> None:
-            super().__init__()
-            self.block_id = block_id
-
-    class StepOpened(Message):
-        """The detail of a line's step was asked for."""
-
-        def __init__(self, step: int) -> None:
-            super().__init__()
-            self.step = step
 
     def __init__(self, view: EngineView) -> None:
         super().__init__()
@@ -204,12 +191,12 @@ class EventLines(LineView):
     def action_open_block(self) -> None:
         """The detail of the first block that the line is about."""
         if self.chosen is not None and self.chosen.block_ids:
-            self.post_message(self.BlockOpened(self.chosen.block_ids[0]))
+            self.post_message(BlockOpened(self.chosen.block_ids[0]))
 
     def action_open_step(self) -> None:
         """The detail of the line's step."""
         if self.chosen is not None:
-            self.post_message(self.StepOpened(self.chosen.step))
+            self.post_message(StepOpened(self.chosen.step))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys about the chosen line belong to others while there is none."""

@@ -8,6 +8,7 @@ from textual.message import Message
 from textual.reactive import reactive
 
 from pagedchat.tui.kit.line_view import LineView
+from pagedchat.tui.messages import BlockChosen, BlockOpened
 from pagedchat.view.blocks.map_layout import BlockLayout, gutter_width
 
 
@@ -33,20 +34,6 @@ class BlockCursor(LineView):
     class Inspected(Message):
         """Another block is under the cursor or the mouse."""
 
-    class Chosen(Message):
-        """The cursor was moved to a block, by key or mouse."""
-
-        def __init__(self, block_id: int) -> None:
-            super().__init__()
-            self.block_id = block_id
-
-    class Opened(Message):
-        """A block's detail was asked for."""
-
-        def __init__(self, block_id: int) -> None:
-            super().__init__()
-            self.block_id = block_id
-
     def __init__(self) -> None:
         super().__init__()
         self.cell_layout: BlockLayout | None = None
@@ -69,12 +56,12 @@ class BlockCursor(LineView):
         """Put the cursor on a block of the pool, in sight, and tell so."""
         self._in_use = True
         self.cursor = block_id
-        self.post_message(self.Chosen(block_id))
+        self.post_message(BlockChosen(block_id))
 
     def open_block(self) -> None:
         """Ask for the detail of the block under the cursor."""
         if self.cell_layout is not None:
-            self.post_message(self.Opened(self.cursor))
+            self.post_message(BlockOpened(self.cursor))
 
     def action_move(self, cells: int, rows: int) -> None:
         """Move the cursor by cells, or by rows of cells."""

@@ -7,7 +7,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.message import Message
 from textual.strip import Strip
 
 from pagedchat.tui.inspector.pool.block_grid import BlockGrid
@@ -22,26 +21,12 @@ from pagedchat.view.sentences.words import count, to_ascii
 
 
 class BlockMap(QuietBorder, Vertical):
-    """All physical blocks of the pool."""
+    """All physical blocks of the pool. Its cursor posts which block was chosen or opened."""
 
     DEFAULT_CSS = """
     BlockMap { height: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("C", "cycle_colors(-1)", "Colours before", show=False)]
-
-    class BlockOpened(Message):
-        """The detail of a block was asked for."""
-
-        def __init__(self, block_id: int) -> None:
-            super().__init__()
-            self.block_id = block_id
-
-    class BlockChosen(Message):
-        """The cursor was moved to a block, by key or mouse."""
-
-        def __init__(self, block_id: int) -> None:
-            super().__init__()
-            self.block_id = block_id
 
     def __init__(self, view: EngineView, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -82,16 +67,6 @@ class BlockMap(QuietBorder, Vertical):
         self.grid.choose(block_id)
 
     # --- messages of the grid -----------------------------------------------------------------------
-
-    def on_block_cursor_opened(self, message: BlockGrid.Opened) -> None:
-        """Pass on which block."""
-        message.stop()
-        self.post_message(self.BlockOpened(message.block_id))
-
-    def on_block_cursor_chosen(self, message: BlockGrid.Chosen) -> None:
-        """Pass on which block."""
-        message.stop()
-        self.post_message(self.BlockChosen(message.block_id))
 
     def on_block_cursor_inspected(self, message: BlockGrid.Inspected) -> None:
         """Another block to tell about."""

@@ -9,8 +9,7 @@ from textual.content import Content
 
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.tui.inspector.sharing.sharing_lines import SharingLines
-from pagedchat.tui.inspector.tables.block_tables import BlockTables
-from pagedchat.tui.messages import EngineStateChanged
+from pagedchat.tui.messages import BlockOpened, EngineStateChanged
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.owners import owner_number
 from pagedchat.view.sharing.panel_rows import (
@@ -109,6 +108,6 @@ class SharingPanel(Vertical):
             self._highlighted = wanted
 
     def on_sharing_lines_opened(self, message: SharingLines.Opened) -> None:
-        """Pass on which block, as the tables in whose place this panel stands would."""
+        """Post which block, as any panel does."""
         message.stop()
-        self.post_message(BlockTables.BlockOpened(message.node.blocks[0]))
+        self.post_message(BlockOpened(message.node.blocks[0]))

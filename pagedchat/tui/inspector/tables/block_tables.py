@@ -4,7 +4,6 @@ from rich.segment import Segment
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.message import Message
 from textual.strip import Strip
 
 from pagedchat.engine.mirror import CacheMirror
@@ -19,25 +18,11 @@ _RED = ("wrong", "wrong")
 
 
 class BlockTables(Vertical):
-    """All block tables and their sum."""
+    """All block tables and their sum. Their cursor posts which block was chosen or opened."""
 
     DEFAULT_CSS = """
     BlockTables { height: 1fr; }
     """
-
-    class BlockChosen(Message):
-        """The cursor of the tables stands on this block."""
-
-        def __init__(self, block_id: int) -> None:
-            super().__init__()
-            self.block_id = block_id
-
-    class BlockOpened(Message):
-        """The detail of a block was asked for."""
-
-        def __init__(self, block_id: int) -> None:
-            super().__init__()
-            self.block_id = block_id
 
     def __init__(self, view: EngineView, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -82,16 +67,6 @@ class BlockTables(Vertical):
         """Each block on a line with the text of its tokens, or a line a chat."""
         self.lines.toggle_token_text()
         self._show_title()
-
-    def on_table_cursor_chosen(self, message: TableLines.Chosen) -> None:
-        """Pass on which block."""
-        message.stop()
-        self.post_message(self.BlockChosen(message.block_id))
-
-    def on_table_cursor_opened(self, message: TableLines.Opened) -> None:
-        """Pass on which block."""
-        message.stop()
-        self.post_message(self.BlockOpened(message.block_id))
 
     def _show_title(self) -> None:
         text = "tables" if self.lines.by_block else "token text"

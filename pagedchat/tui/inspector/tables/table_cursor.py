@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.message import Message
 
 from pagedchat.tui.kit.line_view import LineView
+from pagedchat.tui.messages import BlockChosen, BlockOpened
 from pagedchat.view.blocks.table_layout import HEADING, Spot, TableLayout
 
 
@@ -26,16 +26,6 @@ class TableCursor(LineView):
         Binding("end", "end(1)", "Last block of the table", show=False),
         Binding("enter", "open", "Open block", show=False),
     ]
-
-    class Chosen(Message):
-        """The cursor stands on a block."""
-
-        def __init__(self, block_id: int) -> None:
-            super().__init__()
-            self.block_id = block_id
-
-    class Opened(Chosen):
-        """The detail of a block was asked for."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +74,7 @@ class TableCursor(LineView):
     def action_open(self) -> None:
         """Ask for the detail of the block under the cursor."""
         if self.chosen_block is not None:
-            self.post_message(self.Opened(self.chosen_block))
+            self.post_message(BlockOpened(self.chosen_block))
 
     def on_click(self, event: events.Click) -> None:
         """Choose a block; a second click opens it."""
@@ -107,7 +97,7 @@ class TableCursor(LineView):
         self.cursor_moved()
         self.show_cursor()
         if self.chosen_block is not None:
-            self.post_message(self.Chosen(self.chosen_block))
+            self.post_message(BlockChosen(self.chosen_block))
 
     def show_cursor(self) -> None:
         """Scroll to it if it is out of sight."""

@@ -7,6 +7,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from pagedchat.tui.kit.line_view import LineView
+from pagedchat.tui.messages import StepChosen, StepOpened
 from pagedchat.view.timeline.columns import StepColumn
 from pagedchat.view.timeline.window import ColumnWindow
 
@@ -31,20 +32,6 @@ class ColumnCursor(LineView):
 
     class ColumnChosen(Message):
         """The cursor is on another column, or on none."""
-
-    class StepOpened(Message):
-        """The detail of a step was asked for."""
-
-        def __init__(self, step: int) -> None:
-            super().__init__()
-            self.step = step
-
-    class StepChosen(Message):
-        """The engine shall be shown as it was after a step."""
-
-        def __init__(self, step: int) -> None:
-            super().__init__()
-            self.step = step
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,12 +76,12 @@ class ColumnCursor(LineView):
         """The detail of the step under the cursor, else of the newest one."""
         column = self.chosen or (self.columns[-1] if self.columns else None)
         if column is not None and column.step:
-            self.post_message(self.StepOpened(column.step))
+            self.post_message(StepOpened(column.step))
 
     def action_go_to_step(self) -> None:
         """Show the engine as it was after the step under the cursor."""
         if self.chosen is not None:
-            self.post_message(self.StepChosen(self.chosen.step))
+            self.post_message(StepChosen(self.chosen.step))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys about the cursor's step belong to others while there is none."""
@@ -110,4 +97,4 @@ class ColumnCursor(LineView):
             self.window.choose(self.window.in_sight.start + at)
             self.post_message(self.ColumnChosen())
             if event.chain == 2:
-                self.post_message(self.StepOpened(self.columns[at].step))
+                self.post_message(StepOpened(self.columns[at].step))

@@ -20,6 +20,7 @@ from pagedchat.engine.sequence import Sequence
 from pagedchat.ops.sampling.decode_state import DecodeState
 from pagedchat.runtime.graphs import which_step
 from pagedchat.runtime.graphs.decode.ahead import RunningStep
+from pagedchat.runtime.graphs.decode.buckets import Bucket
 from pagedchat.runtime.graphs.decode.decode_steps import DecodeSteps
 from pagedchat.runtime.graphs.decode.fused_step import FusedStep
 from pagedchat.runtime.graphs.decode.library_step import LibraryStep

@@ -9,11 +9,12 @@ from pagedchat.events import EngineDied
 from pagedchat.tui.inspector.events.event_kinds import EventKindsScreen
 from pagedchat.tui.inspector.events.event_log import EventLog
 from pagedchat.tui.inspector.events.event_rows import EventLines
+from pagedchat.tui.messages import BlockOpened, StepOpened
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sentences.event_filter import CHOSEN, FILTERS, EventFilter
 from pagedchat.view.sentences.event_lines import GROUPS, MEANINGS, EventLine
 from tests.scripted_reports import ScriptedEngine, pressed, story
-from tests.tui.inspector.inspector_app import WidgetApp, drawn
+from tests.tui.widget_app import WidgetApp, drawn
 
 SnapCompare = Callable[..., bool]
 
@@ -36,10 +37,10 @@ class LogApp(WidgetApp):
     def kinds(self) -> set[str]:
         return {line.kind for line in self.lines.shown}
 
-    def on_event_lines_block_opened(self, message: EventLines.BlockOpened) -> None:
+    def on_block_opened(self, message: BlockOpened) -> None:
         self.asked.append(("block", message.block_id))
 
-    def on_event_lines_step_opened(self, message: EventLines.StepOpened) -> None:
+    def on_step_opened(self, message: StepOpened) -> None:
         self.asked.append(("step", message.step))
 
 

@@ -12,11 +12,12 @@ from pagedchat.engine.limits import EngineLimits
 from pagedchat.events import BlockPinned, BlocksWithheld, EngineDied
 from pagedchat.tui.inspector.pool.block_grid import BlockGrid
 from pagedchat.tui.inspector.pool.block_map import BlockMap
+from pagedchat.tui.messages import BlockChosen, BlockOpened
 from pagedchat.view.blocks.kinds import COLOR_MODES, ColorMode
 from pagedchat.view.blocks.pool_kinds import BlockKinds
 from pagedchat.view.engine_view import EngineView
 from tests.scripted_reports import ScriptedEngine, pressed, ready, story
-from tests.tui.inspector.inspector_app import WidgetApp, drawn
+from tests.tui.widget_app import WidgetApp, drawn
 
 SnapCompare = Callable[..., bool]
 
@@ -29,10 +30,10 @@ class MapApp(WidgetApp):
         self.opened: list[int] = []
         self.chosen: list[int] = []
 
-    def on_block_map_block_opened(self, message: BlockMap.BlockOpened) -> None:
+    def on_block_opened(self, message: BlockOpened) -> None:
         self.opened.append(message.block_id)
 
-    def on_block_map_block_chosen(self, message: BlockMap.BlockChosen) -> None:
+    def on_block_chosen(self, message: BlockChosen) -> None:
         self.chosen.append(message.block_id)
 
     @property

@@ -3,10 +3,10 @@
 import pytest
 
 from pagedchat.tui.inspector.sharing.sharing_panel import SharingPanel
-from pagedchat.tui.inspector.tables.block_tables import BlockTables
+from pagedchat.tui.messages import BlockOpened
 from pagedchat.view.engine_view import EngineView
 from tests.scripted_reports import ScriptedEngine, story
-from tests.tui.inspector.inspector_app import WidgetApp, drawn
+from tests.tui.widget_app import WidgetApp, drawn
 
 
 def told_story() -> ScriptedEngine:
@@ -59,7 +59,7 @@ async def test_the_cursor_highlights_a_prefix_and_leaves_it() -> None:
         app.set_focus(None)
         await pilot.pause()
         assert engine.view.highlighted == frozenset()
-    opened = {message.block_id for message in told if isinstance(message, BlockTables.BlockOpened)}
+    opened = {message.block_id for message in told if isinstance(message, BlockOpened)}
     assert opened == {24}
 
 

@@ -6,13 +6,14 @@ import pytest
 from pagedchat.events import Steps
 from pagedchat.tui.inspector.tables.block_tables import BlockTables
 from pagedchat.tui.kit.line_view import LineBar
+from pagedchat.tui.messages import BlockChosen, BlockOpened
 from pagedchat.view.engine_view import EngineView
 from tests.scripted_reports import ScriptedEngine, story
-from tests.tui.inspector.inspector_app import WidgetApp, drawn
+from tests.tui.widget_app import WidgetApp, drawn
 from tests.view.blocks.test_tables import swapped
 
 
-def posted(told: list[object], kind: type[BlockTables.BlockChosen | BlockTables.BlockOpened]) -> list[int]:
+def posted(told: list[object], kind: type[BlockChosen | BlockOpened]) -> list[int]:
     """Blocks of the messages of this kind; the hook hears each once for every widget that it passes."""
     messages = {id(message): message.block_id for message in told if isinstance(message, kind)}
     return list(messages.values())
@@ -76,8 +77,8 @@ async def test_the_cursor_reaches_every_block_and_opens_it() -> None:
         tables.toggle_token_text()
         await pilot.press("down")
         assert tables.lines.chosen_block == 33
-    assert posted(told, BlockTables.BlockChosen) == [*range(1, 13), 12, 30, 33]
-    assert posted(told, BlockTables.BlockOpened) == [30]
+    assert posted(told, BlockChosen) == [*range(1, 13), 12, 30, 33]
+    assert posted(told, BlockOpened) == [30]
 
 
 async def test_a_click_chooses_and_a_second_one_opens() -> None:
@@ -94,7 +95,7 @@ async def test_a_click_chooses_and_a_second_one_opens() -> None:
         await pilot.click(tables.lines, offset=(column + 3, 2))
         assert tables.lines.chosen_block == 26
         await pilot.click(tables.lines, offset=(column, 2), times=2)
-    assert posted(told, BlockTables.BlockOpened) == [26]
+    assert posted(told, BlockOpened) == [26]
 
 
 async def test_a_swapped_sequence_shows_its_host_blocks() -> None:

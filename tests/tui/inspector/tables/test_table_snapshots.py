@@ -10,7 +10,7 @@ from pagedchat.tui.inspector.sharing.sharing_panel import SharingPanel
 from pagedchat.tui.inspector.tables.block_tables import BlockTables
 from tests.scripted_reports import ScriptedEngine, story
 from tests.tui.chat.test_selection import GridApp, past_of
-from tests.tui.inspector.inspector_app import WidgetApp
+from tests.tui.widget_app import WidgetApp
 
 SnapCompare = Callable[..., bool]
 WORDS = ("The ", "boat ", "left ", "before ", "dawn", ", and ", "nobody ", "on the ", "quay ", "looked up.\n")

@@ -6,10 +6,10 @@ import pytest
 
 from pagedchat.events import RunState
 from pagedchat.tui.inspector.timeline.batch_timeline import BatchTimeline
-from pagedchat.tui.inspector.timeline.column_cursor import ColumnCursor
+from pagedchat.tui.messages import StepChosen, StepOpened
 from pagedchat.view.engine_view import EngineView
 from tests.scripted_reports import ScriptedEngine, pressed, story
-from tests.tui.inspector.inspector_app import WidgetApp, drawn
+from tests.tui.widget_app import WidgetApp, drawn
 
 SnapCompare = Callable[..., bool]
 
@@ -28,10 +28,10 @@ class TimelineApp(WidgetApp):
     def foot(self) -> list[str]:
         return drawn(self.timeline.foot)
 
-    def on_column_cursor_step_opened(self, message: ColumnCursor.StepOpened) -> None:
+    def on_step_opened(self, message: StepOpened) -> None:
         self.asked.append(("open", message.step))
 
-    def on_column_cursor_step_chosen(self, message: ColumnCursor.StepChosen) -> None:
+    def on_step_chosen(self, message: StepChosen) -> None:
         self.asked.append(("go", message.step))
 
 

@@ -11,7 +11,7 @@ from pagedchat.tui.inspector.timeline.step_detail import StepDetail
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.timeline.step_story import find_report
 from tests.scripted_reports import pressed, story
-from tests.tui.inspector.inspector_app import drawn
+from tests.tui.widget_app import drawn
 
 SnapCompare = Callable[..., bool]
 

@@ -1,6 +1,7 @@
-"""One line that tells the last cache events in words, newest first."""
+"""The line under the panes: the last cache events in words, or what a command that is being typed may become."""
 
 from collections import deque
+from typing import TYPE_CHECKING
 
 from textual.content import Content
 from textual.widget import Widget
@@ -11,6 +12,9 @@ from pagedchat.tui.kit.lines import FAINT, MUTED, LinePart, join, text
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sentences.event_lines import EventLine
 from pagedchat.view.sentences.words import to_ascii
+
+if TYPE_CHECKING:
+    from pagedchat.tui.commands.registry import Candidate
 
 _COLORS = {
     "FORK": "$text-accent",
@@ -29,7 +33,7 @@ _MAX_SHOWN = 4
 
 
 class EventTicker(Widget):
-    """What last happened to blocks that is worth a word."""
+    """What last happened to blocks that is worth a word, the newest first."""
 
     DEFAULT_CSS = """
     EventTicker { height: 1; padding: 0 1; }
@@ -78,3 +82,36 @@ class EventTicker(Widget):
 
     def _plain(self, words: str) -> str:
         return to_ascii(words) if getattr(self.app, "ascii", False) else words
+
+
+class CommandHints(Widget):
+    """Stands in the place of the last events while a command is being typed."""
+
+    DEFAULT_CSS = """
+    CommandHints { height: 1; padding: 0 1; display: none; background: $surface; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._candidates: list[Candidate] = []
+
+    def show(self, candidates: "list[Candidate]") -> None:
+        """Show these; none hides the line."""
+        self._candidates = candidates
+        self.display = bool(candidates)
+        self.refresh()
+
+    def render(self) -> Content:
+        """The candidates; a single one with what it does."""
+        return hints_line(self._candidates, self.content_size.width)
+
+
+def hints_line(candidates: "list[Candidate]", width: int) -> Content:
+    """As many as fit, in order."""
+    if len(candidates) == 1:
+        only = candidates[0]
+        return join(
+            [LinePart(0, text(only.label, "bold $text-primary")), LinePart(1, text(only.help, MUTED))], width
+        )
+    parts = [LinePart(rank, text(candidate.label, "$text-primary")) for rank, candidate in enumerate(candidates)]
+    return join([*parts, LinePart(len(parts), text("Tab completes", FAINT))], width)

@@ -1,4 +1,4 @@
-"""An app around one widget of the inspector, and its drawn lines as plain text."""
+"""An app around one widget, and its drawn lines as plain text."""
 
 from textual.app import App, ComposeResult
 from textual.widget import Widget

@@ -10,6 +10,7 @@ from textual.widgets import Static
 from pagedchat.events import EngineFailed, LoadProgress, RunState
 from pagedchat.tui.inspector.panel import InspectorPanel
 from pagedchat.tui.inspector.screen import InspectorScreen
+from pagedchat.tui.messages import PauseToggled, StepRequested
 from pagedchat.view.blocks.kinds import COLOR_MODES
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sentences.engine_words import waiting_words
@@ -30,11 +31,11 @@ class InspectorApp(App[None]):
     def on_mount(self) -> None:
         self.push_screen(InspectorScreen(self.view))
 
-    def on_inspector_panel_pause_toggled(self, message: InspectorPanel.PauseToggled) -> None:
-        self.asked.append(message.paused)
+    def on_pause_toggled(self, message: PauseToggled) -> None:
+        self.asked.append("pause")
 
-    def on_inspector_panel_step_requested(self, message: InspectorPanel.StepRequested) -> None:
-        self.asked.append(message.count)
+    def on_step_requested(self, message: StepRequested) -> None:
+        self.asked.append("step")
 
     @property
     def panel(self) -> InspectorPanel:
@@ -57,7 +58,7 @@ async def test_space_asks_for_a_pause_and_then_to_run_on() -> None:
         await pilot.press("space")
         app.view.apply(RunState(paused=True))
         await pilot.press("space", "full_stop")
-        assert app.asked == [True, False, 1]
+        assert app.asked == ["pause", "pause", "step"]
 
 
 async def test_letters_work_from_every_panel() -> None:

@@ -1,10 +1,10 @@
 """The one line of last events on the chats' screen."""
 
-from pagedchat.tui.chat.event_ticker import EventTicker
+from pagedchat.tui.chat.foot_line import EventTicker
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sentences.event_lines import EventLine
 from tests.scripted_reports import ScriptedEngine, pressed, story
-from tests.tui.inspector.inspector_app import WidgetApp, drawn
+from tests.tui.widget_app import WidgetApp, drawn
 
 
 def ticker(view: EngineView, *, plain: bool = False) -> tuple[WidgetApp, EventTicker]:

@@ -1,0 +1,97 @@
+"""What is written in the chats' composers: prompts are sent, and slash commands carried out."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from textual import on
+
+from pagedchat.chat.prompt_history import PromptHistory
+from pagedchat.chat.session import ChatSession, Notice
+from pagedchat.errors import PagedChatError
+from pagedchat.tui.chat.pane_screen import PaneScreen
+from pagedchat.tui.messages import PromptSubmitted
+from pagedchat.view.options import UiOptions
+
+if TYPE_CHECKING:
+    from pagedchat.tui.commands.program import Program
+
+
+class PromptScreen(PaneScreen):
+    """Panes whose composers reach the chats and the program.
+
+    Args:
+        program: what commands that are given here may touch.
+        options: what the command line said.
+        history: prompts sent before.
+    """
+
+    def __init__(self, program: "Program", options: UiOptions, history: PromptHistory) -> None:
+        super().__init__(program.desk, program.view, options, history)
+        self._program = program
+
+    @contextmanager
+    def saying(self) -> Iterator[None]:
+        """What a key cannot do is said, and no more comes of it."""
+        try:
+            yield
+        except PagedChatError as error:
+            self._program.say(str(error))
+
+    @on(PromptSubmitted)
+    async def _prompt_submitted(self, event: PromptSubmitted) -> None:
+        chat = self._desk.get(event.session_id)
+        if chat is None:
+            return
+        if event.prompt.startswith("/"):
+            await self._submit_slashed(chat, event.prompt)
+        else:
+            self._desk.submit(chat, event.prompt)
+        self.refresh_view()
+
+    async def _submit_slashed(self, chat: ChatSession, prompt: str) -> None:
+        from pagedchat.tui.commands.syntax import is_command  # noqa: PLC0415 - not for the first frame
+
+        if is_command(prompt):
+            await self.run_command(chat, prompt)
+        else:
+            self.send_to([chat], prompt)
+
+    async def run_command(self, chat: ChatSession, line: str) -> None:
+        """Carry out a slash command. One that cannot be is explained in the chat, and comes back to be mended."""
+        from pagedchat.tui.commands.registry import run_line  # noqa: PLC0415 - as above
+        from pagedchat.tui.commands.slash_command import CommandContext  # noqa: PLC0415 - as above
+
+        if chat.notice is not None:
+            chat.dismiss()
+        try:
+            await run_line(CommandContext(self._program, chat), line)
+        except PagedChatError as error:
+            chat.notify(Notice(error.message, error.hint))
+            self._give_back(chat, line)
+
+    def _give_back(self, chat: ChatSession, line: str) -> None:
+        pane = self._grid.pane(chat.session_id)
+        if pane is not None and not pane.composer.text:
+            pane.composer.put_before(line)
+
+    def write(self, text: str) -> None:
+        """Begin a line in the active chat's composer, if it is empty."""
+        self._give_back(self.focused_chat, text)
+        self._refocus()
+
+    def send_to(self, chats: Iterable[ChatSession], prompt: str) -> None:
+        """One prompt to several chats, once to each; of two slashes before it, one only protects the other."""
+        from pagedchat.tui.commands.syntax import literal  # noqa: PLC0415 - as above
+
+        for chat in dict.fromkeys(chats):
+            self._desk.submit(chat, literal(prompt))
+
+    def action_broadcast(self) -> None:
+        """Send what is written here to every chat."""
+        pane = self._grid.pane(self._focused_id)
+        if pane is None or not pane.composer.text.strip():
+            self._program.say("Write a prompt first; this key sends it to every chat.")
+            return
+        self.send_to(self._desk, pane.composer.take())
+        self.refresh_view()

@@ -1,0 +1,99 @@
+"""The program and its chats as slash commands see them: all that a command may touch.
+
+The app and the screen of the chats are made so. Keys call the same methods.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from pagedchat.chat.session import ChatSession
+from pagedchat.tui.engine_controls import EngineControls
+from pagedchat.view.chats.desk import ChatDesk
+from pagedchat.view.engine_view import EngineView
+from pagedchat.view.past.time_travel import TimeTravel
+
+
+class Chats(Protocol):
+    """The chats on the screen. What cannot be done raises `PagedChatError`."""
+
+    async def open_chat(self, name: str = "") -> None:
+        """Another chat, in a pane of its own."""
+
+    async def fork_chat(self, source: ChatSession, count: int = 1) -> None:
+        """So many more chats over the same blocks, each to the right of its source."""
+
+    def regenerate(self, chat: ChatSession) -> None:
+        """Another reply to the last prompt."""
+
+    def stop_replies(self, chats: Iterable[ChatSession]) -> bool:
+        """End the replies of these chats; false if none is being written."""
+
+    def send_to(self, chats: Iterable[ChatSession], prompt: str) -> None:
+        """One prompt to several chats, once to each."""
+
+    async def leave_chat(self, chat: ChatSession) -> None:
+        """Drop a chat; asks first if something would be lost. Leaving the last one leaves the program."""
+
+    def copy_reply(self, chat: ChatSession) -> None:
+        """The newest reply to the clipboard."""
+
+    def set_layout(self, panes: int | None) -> None:
+        """Show this many panes; None: as many as there are chats."""
+
+
+class Program(Protocol):
+    """What is around the chats. What cannot be done raises `PagedChatError`."""
+
+    desk: ChatDesk
+    """All chats."""
+    view: EngineView
+    """What is known of the engine."""
+    engine: EngineControls
+    """What can be asked of it."""
+    time_travel: TimeTravel
+    """Over all that was recorded."""
+    metrics_url: str
+    """Where the metrics are served; empty if nowhere."""
+    theme: str
+    """The name of the colours."""
+
+    @property
+    def chats(self) -> Chats:
+        """The chats on the screen."""
+
+    @property
+    def available_themes(self) -> Mapping[str, object]:
+        """By their names."""
+
+    def say(self, message: str) -> None:
+        """One short sentence that goes away by itself."""
+
+    def copy(self, text: str) -> None:
+        """Text to the clipboard, without anything that a terminal could take for a command."""
+
+    def open_block(self, block_id: int) -> None:
+        """Everything about one block, in front of what is shown."""
+
+    async def show_table(self, session_id: int) -> None:
+        """A chat's block table in the inspector."""
+
+    def go_to_step(self, step: int | None) -> None:
+        """Show the engine as it was after a recorded step, or as it is."""
+
+    def open_trace(self, path: Path) -> None:
+        """Replay a recording, in front of the chats."""
+
+    # What keys do by these names, too.
+
+    def action_help(self) -> None:
+        """Keys, commands, signs and words."""
+
+    def action_change_theme(self) -> None:
+        """A list of all colours to choose from."""
+
+    async def action_tour(self) -> None:
+        """Begin the tour, or end the one that is being given."""
+
+    async def action_quit(self) -> None:
+        """Leave; asks first while replies are being written."""

@@ -1,0 +1,55 @@
+"""How a command line is told from a prompt, how its words are read, and what is raised where they are wrong."""
+
+from pagedchat.errors import PagedChatError
+
+
+class CommandError(PagedChatError):
+    """A command cannot be carried out; nothing was changed."""
+
+
+def is_command(prompt: str) -> bool:
+    """A single line that begins with one slash. Several lines are always a prompt: they were pasted."""
+    return prompt.startswith("/") and not prompt.startswith("//") and "\n" not in prompt
+
+
+def literal(prompt: str) -> str:
+    """The prompt that is meant: of two slashes at the start of a single line, one only protects the other."""
+    return prompt[1:] if prompt.startswith("//") and "\n" not in prompt else prompt
+
+
+def split_line(line: str) -> tuple[str, str]:
+    """`/name the rest` as `name` and `the rest`."""
+    name, _, rest = line.removeprefix("/").partition(" ")
+    return name.lower(), rest.strip()
+
+
+def first_word(text: str) -> tuple[str, str]:
+    """The first word, and what comes after it."""
+    word, _, rest = text.partition(" ")
+    return word, rest.strip()
+
+
+def whole_number(text: str, what: str, usage: str, *, low: int, high: int | None = None) -> int:
+    """A number from `low` to `high`.
+
+    Raises:
+        CommandError: it is none, or outside.
+    """
+    try:
+        number = int(text)
+    except ValueError:
+        raise CommandError(f"{what} must be a whole number, not {text!r}.", f"Type {usage}") from None
+    if number < low or (high is not None and number > high):
+        allowed = f"at least {low}" if high is None else f"from {low} to {high}"
+        raise CommandError(f"{what} must be {allowed}, not {number}.", f"Type {usage}")
+    return number
+
+
+def no_argument(text: str, usage: str) -> None:
+    """Check that nothing was typed after the name.
+
+    Raises:
+        CommandError: something was.
+    """
+    if text:
+        raise CommandError(f"{usage} takes no argument.", f"Type {usage} alone.")

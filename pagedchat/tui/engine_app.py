@@ -1,0 +1,151 @@
+"""The screens around an engine: it starts after the first frame, what it does is drawn, and it ends first."""
+
+from collections.abc import Callable, Iterator
+
+from textual import on
+
+from pagedchat.chat.prompt_history import PromptHistory
+from pagedchat.events import EngineFailed
+from pagedchat.garbage import Garbage
+from pagedchat.service.commands import EngineLink
+from pagedchat.trace.recorder import Recorder
+from pagedchat.tui.bridge import EngineBridge
+from pagedchat.tui.chat.engine_status import engine_status
+from pagedchat.tui.engine_controls import EngineControls
+from pagedchat.tui.kit.draw_turns import DrawTurns, ScreenPart
+from pagedchat.tui.kit.front_screens import ConfirmScreen
+from pagedchat.tui.kit.textual_quirks import start_work
+from pagedchat.tui.messages import EngineStateChanged
+from pagedchat.tui.screens import ScreensApp
+from pagedchat.view.engine_view import EngineView
+from pagedchat.view.options import UiOptions
+from pagedchat.view.past.time_travel import TimeTravel
+from pagedchat.view.sentences.engine_words import EngineNews
+
+WAITING_SECONDS = 0.25
+"""Between two looks at the screen while the engine says nothing: how long it has been loading is shown too."""
+
+
+class EngineApp(ScreensApp):
+    """The screens of one engine.
+
+    Args:
+        link: the engine, not yet started.
+        options: what the command line said.
+        history: prompts sent before.
+        clock: seconds, for how long loading takes.
+    """
+
+    def __init__(
+        self, link: EngineLink, options: UiOptions, history: PromptHistory, clock: Callable[[], float]
+    ) -> None:
+        view = EngineView()
+        super().__init__(view, EngineControls(view, link.send), options, history)
+        self._link = link
+        self.clock = clock
+        self._started = clock()
+        self._quitting = False
+        self.bridge = EngineBridge(link, view, self.desk, self.post_message, Recorder(options.trace))
+        self.time_travel = TimeTravel(view, lambda: self.bridge.recording)
+        self._news = EngineNews(view)
+        self._turns = DrawTurns(self._changed_parts)
+        self._drawn_at = 0.0
+        self._model = options.model
+
+    @property
+    def failure(self) -> EngineFailed | None:
+        """Why the engine could not start."""
+        return self.view.failure
+
+    # --- starting -----------------------------------------------------------------------------------
+
+    def on_mount(self) -> None:
+        """The engine starts once the first frame is out."""
+        self.call_after_refresh(self._start_engine)
+        start_work(self, self._turns.run, "drawing")
+        start_work(self, Garbage(lambda: self.desk.num_busy > 0).run, "garbage")
+
+    def _start_engine(self) -> None:
+        self._started = self.clock()
+        start_work(self, self.bridge.run, "engine events")
+        start_work(self, self._serve_stats, "stats", exit_on_error=False)
+        if self.metrics_url:
+            self.notify(f"Metrics: {self.metrics_url}", markup=False)
+
+    async def _serve_stats(self) -> None:
+        """`pagedchat stats` in another terminal is answered."""
+        from pagedchat.metrics.stats_socket import serve_stats  # noqa: PLC0415 - not needed for the first frame
+        from pagedchat.view.stats_answer import StatsAnswer  # noqa: PLC0415 - as above
+
+        await serve_stats(StatsAnswer(self.view, self.desk, self._model, self.metrics_url))
+
+    # --- drawing ------------------------------------------------------------------------------------
+
+    def _changed_parts(self) -> Iterator[ScreenPart]:
+        """What there is to draw while the engine works; nothing while it does not."""
+        if not self.screen_stack:
+            return  # the program is being left
+        waits = self.view.info is None or self.desk.num_busy > 0
+        if not self.bridge.take_dirty() and not (waits and self.clock() >= self._drawn_at + WAITING_SECONDS):
+            return
+        self._drawn_at = self.clock()
+        yield ScreenPart(self.chats, self.follow_engine)
+        if self.chats.is_current:
+            yield from self.chats.parts()
+        top = self.screen
+        if top is not self.chats and hasattr(top, "parts"):
+            yield from top.parts()
+        elif top is not self.chats and hasattr(top, "refresh_view"):
+            yield ScreenPart(top, top.refresh_view)
+
+    @on(EngineStateChanged)
+    def _engine_state_changed(self) -> None:
+        if self.view.info is not None:
+            self._started = self.clock()
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Draw what changed, now."""
+        self.follow_engine()
+        super().redraw()
+
+    def follow_engine(self) -> None:
+        """What is no part of a screen: how the engine is, and what it has to say."""
+        elapsed = self.clock() - self._started
+        self.chats.show_status(engine_status(self.view, self.bridge.died, elapsed, self.size.width - 2))
+        for news in self._news.take():
+            if news.bad or self.tells_news:
+                self.notify(news.text, severity="error" if news.bad else "information", markup=False)
+
+    @property
+    def tells_news(self) -> bool:
+        """Whether good news is told, too."""
+        return True
+
+    # --- leaving ------------------------------------------------------------------------------------
+
+    async def action_quit(self) -> None:
+        """Quit; asks first while replies are being written. A second time it waits for nothing."""
+        busy = self.desk.num_busy
+        if self._quitting:
+            self._leave()
+        elif busy and self.view.failure is None and not isinstance(self.screen, ConfirmScreen):
+            replies = "A reply is" if busy == 1 else f"{busy} replies are"
+            self.push_screen(
+                ConfirmScreen("Quit pagedchat?", f"{replies} still being written.", "quit"), self._quit_if
+            )
+        else:
+            self._quit_if(True)
+
+    def _quit_if(self, sure: bool | None) -> None:
+        if sure:
+            self._quitting = True
+            start_work(self, self._close_engine, "close")
+
+    async def _close_engine(self) -> None:
+        """The engine process ends before the screen goes, so that nothing is left behind."""
+        await self._link.close()
+        self._leave()
+
+    def _leave(self) -> None:
+        self.exit(return_code=1 if self.failure is not None else 0)

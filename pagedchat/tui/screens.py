@@ -1,0 +1,185 @@
+"""Which screen stands in front: the chats, the inspector, one block, help, a recording.
+
+How the engine runs, and when the screens draw what it does, is not known here.
+"""
+
+from typing import TYPE_CHECKING
+
+from textual import events
+from textual.app import App
+from textual.screen import Screen
+
+from pagedchat.chat.prompt_history import PromptHistory
+from pagedchat.chat.sanitize import sanitize
+from pagedchat.errors import PagedChatError
+from pagedchat.tui.chat.screen import ChatScreen
+from pagedchat.tui.engine_controls import EngineControls
+from pagedchat.tui.inspector.listener import InspectorListener
+from pagedchat.tui.kit.front_screens import TooSmallScreen
+from pagedchat.view.chats.desk import ChatDesk
+from pagedchat.view.chats.layout import MIN_SIZE, WIDE_ENOUGH_FOR_PANEL
+from pagedchat.view.engine_view import EngineView
+from pagedchat.view.options import UiOptions
+from pagedchat.view.past.time_travel import TimeTravel
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pagedchat.tui.inspector.panel import InspectorPanel
+
+
+class ScreensApp(InspectorListener, App[None]):
+    """The screens of one run.
+
+    Args:
+        view: what is known of the engine.
+        engine: what can be asked of it.
+        options: what the command line said.
+        history: prompts sent before.
+    """
+
+    time_travel: TimeTravel
+    """Over all that was recorded since the start."""
+
+    def __init__(
+        self, view: EngineView, engine: EngineControls, options: UiOptions, history: PromptHistory
+    ) -> None:
+        super().__init__()
+        self.view = view
+        self.engine = engine
+        self.desk = ChatDesk(engine.send, options)
+        self.metrics_url = options.metrics_url
+        """Where Prometheus finds the engine's metrics; empty if nowhere."""
+        self.ascii = options.ascii
+        """Whether only ASCII characters may be drawn."""
+        self.chats = ChatScreen(self, options, history)
+
+    def get_default_screen(self) -> Screen[None]:
+        """The chats."""
+        return self.chats
+
+    async def action_quit(self) -> None:
+        """Leave; asks first while replies are being written."""
+        raise NotImplementedError
+
+    async def action_tour(self) -> None:
+        """Begin the tour, or end the one that is being given."""
+        raise NotImplementedError
+
+    # --- saying -------------------------------------------------------------------------------------
+
+    def say(self, message: str) -> None:
+        """One short sentence that goes away by itself."""
+        self.notify(message, timeout=3, markup=False)
+
+    def complain(self, error: PagedChatError) -> None:
+        """Say what went wrong."""
+        self.notify(str(error), severity="error", markup=False)
+
+    def copy(self, text: str) -> None:
+        """Text to the clipboard, without anything that a terminal could take for a command."""
+        clean = sanitize(text)
+        self.copy_to_clipboard(clean)
+        lines = clean.count("\n") + 1
+        self.say(f"Copied {lines} line{'' if lines == 1 else 's'}.")
+
+    # --- drawing ------------------------------------------------------------------------------------
+
+    def redraw(self) -> None:
+        """Draw what changed, now."""
+        self.chats.refresh_view()
+        top = self.screen
+        if top is not self.chats and hasattr(top, "refresh_view"):
+            top.refresh_view()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Below the least size one sentence stands in front of everything."""
+        columns, rows = MIN_SIZE
+        too_small = event.size.width < columns or event.size.height < rows
+        shown = isinstance(self.screen, TooSmallScreen)
+        if too_small and not shown:
+            self.push_screen(TooSmallScreen(columns, rows))
+        elif shown and not too_small:
+            self.pop_screen()
+
+    # --- from screen to screen ----------------------------------------------------------------------
+
+    def action_help(self) -> None:
+        """Open the help page."""
+        from pagedchat.tui.help import HelpScreen  # noqa: PLC0415 - not needed for the first frame
+
+        self.push_screen(HelpScreen())
+
+    def action_chats(self) -> None:
+        """Back to the chats from wherever one is."""
+        while self.screen is not self.chats and not isinstance(self.screen, TooSmallScreen):
+            self.pop_screen()
+
+    async def action_inspector(self) -> None:
+        """Open or close the inspector: beside the chats on a wide terminal, else in front of them."""
+        if self.screen is not self.chats:
+            self.action_chats()
+        elif self.size.width >= WIDE_ENOUGH_FOR_PANEL:
+            await self.chats.toggle_panel()
+        else:
+            from pagedchat.tui.inspector.screen import InspectorScreen  # noqa: PLC0415 - as above
+
+            self.push_screen(InspectorScreen(self.view))
+
+    @property
+    def inspector(self) -> "InspectorPanel | None":
+        """The inspector that can be seen now."""
+        return getattr(self.screen, "panel", None)
+
+    async def show_inspector(self) -> "InspectorPanel | None":
+        """Open the inspector if it is not open."""
+        if self.inspector is None:
+            await self.action_inspector()
+        return self.inspector
+
+    async def show_table(self, session_id: int) -> None:
+        """A chat's block table in the inspector."""
+        from pagedchat.view.blocks.table_layout import Spot  # noqa: PLC0415 - as above
+
+        panel = await self.show_inspector()
+        if panel is not None:
+            panel.block_tables.lines.spot = Spot(session_id, 0)
+            panel.block_tables.lines.focus()
+
+    def open_block(self, block_id: int) -> None:
+        """Everything about one block, in front of what is shown."""
+        from pagedchat.tui.inspector.pool.block_detail import BlockDetail  # noqa: PLC0415 - as above
+
+        self.push_screen(BlockDetail(self.view, block_id))
+
+    def open_trace(self, path: "Path") -> None:
+        """Replay a recording, in front of the chats."""
+        from pagedchat.tui.replay.screen import ReplayScreen  # noqa: PLC0415 - as above
+
+        self.push_screen(ReplayScreen.open(path))
+
+    def go_to_step(self, step: int | None) -> None:
+        """Show the engine as it was after a recorded step, or as it is.
+
+        Raises:
+            PagedChatError: there is no such step.
+        """
+        try:
+            if step is None:
+                self.time_travel.live()
+            else:
+                self.time_travel.goto(step)
+        finally:
+            self.redraw()
+
+    # --- the scheduler ------------------------------------------------------------------------------
+
+    def action_pause(self) -> None:
+        """Hold the scheduler, or let it run on."""
+        with self.complaining():
+            self.engine.toggle_pause()
+
+    def action_step(self) -> None:
+        """One step of the paused scheduler; one that runs is paused first."""
+        with self.complaining():
+            self.engine.step()

@@ -1,0 +1,62 @@
+"""Panes, tabs and header; pictures of them: after a wanted change `pytest tests/tui --snapshot-update`."""
+
+import msgspec
+
+from tests.fakes_tui import READY, prefill
+from tests.tui.whole_app import WIDE, drawn, pane, panes, settle, stream_two
+
+
+async def test_typing_needs_no_focus(make_app):
+    app = make_app()
+    async with app.run_test(size=WIDE) as pilot:
+        app.screen.set_focus(None)
+        await pilot.press("h", "i")
+        assert pane(app, 1).composer.text == "hi"
+
+
+async def test_narrow_terminal_has_one_pane_and_tabs(make_app):
+    app = make_app(sessions=3)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        assert len(panes(app)) == 1
+        assert "○ 1 new chat  ○ 2 new chat  ○ 3 new chat" in drawn(app.chats._tabs)
+        await pilot.click("ChatTabs", offset=(20, 0))
+        assert pane(app, 2).composer.has_focus
+        await pilot.resize_terminal(*WIDE)
+        await pilot.pause()
+        assert len(panes(app)) == 3
+        assert not app.chats._tabs.display
+
+
+async def test_header_shows_the_engine_s_figures(make_app, link):
+    app = make_app()
+    async with app.run_test(size=(160, 40)) as pilot:
+        link.say(READY, prefill(1, 0, 3, step=7))
+        await settle(pilot)
+        header = drawn(app.chats._header)
+        assert "opt-125m  fp16 cuda:0" in header
+        assert "free 253/256" in header
+        assert "step 7" in header
+        assert "ctx 44/2048 · 3 blk" in drawn(pane(app, 1))
+
+
+async def test_header_tells_of_the_kernels(make_app, link):
+    app = make_app()
+    async with app.run_test(size=(160, 40)) as pilot:
+        link.say(msgspec.structs.replace(READY, attention_backend="cuda"))
+        await settle(pilot)
+        assert "fp16 cuda:0  CUDA kernels" in drawn(app.chats._header)
+
+
+def test_two_panes_stream(snap_compare, make_still_app, link):
+    async def run_before(pilot):
+        await stream_two(pilot, link)
+
+    assert snap_compare(make_still_app(), terminal_size=(120, 40), run_before=run_before)
+
+
+def test_narrow_with_tabs(snap_compare, make_still_app, link):
+    async def run_before(pilot):
+        await stream_two(pilot, link)
+
+    assert snap_compare(make_still_app(3), terminal_size=(80, 24), run_before=run_before)

@@ -1,0 +1,140 @@
+"""The program around its engine: it starts, loads, fails, dies, and ends."""
+
+import asyncio
+import gc
+import os
+import tempfile
+from pathlib import Path
+
+from pagedchat.events import EngineDied, EngineFailed, LoadProgress
+from pagedchat.metrics import runtime_folder
+from pagedchat.metrics.stats_socket import ask_stats
+from pagedchat.tui.chat.engine_status import StatusBanner
+from pagedchat.tui.kit.front_screens import ConfirmScreen
+from tests.fakes_tui import READY, prefill
+from tests.tui.whole_app import WIDE, draw, drawn, pane, settle
+
+
+async def test_engine_starts_after_the_first_frame(make_app, link):
+    app = make_app()
+    assert not link.started
+    async with app.run_test(size=WIDE) as pilot:
+        await settle(pilot)
+        assert link.started
+
+
+async def test_loading_is_shown_and_prompts_may_be_written(make_app, link):
+    app = make_app()
+    async with app.run_test(size=WIDE) as pilot:
+        link.say(LoadProgress("weights", "Reading weights", 120 * 1024**2, 240 * 1024**2, "B"))
+        await settle(pilot)
+        banner = drawn(app.screen.query_one(StatusBanner))
+        assert "Reading weights" in banner
+        assert "120 MiB of 240 MiB" in banner
+        await pilot.press("a", "enter")
+        assert len(link.generates()) == 1
+        link.say(READY)
+        await settle(pilot)
+        assert not app.screen.query_one(StatusBanner).display
+
+
+def test_loading(snap_compare, make_still_app, link):
+    async def run_before(pilot):
+        link.say(LoadProgress("weights", "Reading weights", 120 * 1024**2, 240 * 1024**2, "B"))
+        await draw(pilot)
+
+    assert snap_compare(make_still_app(), terminal_size=(120, 40), run_before=run_before)
+
+
+async def test_failed_start_is_explained_and_ends_with_an_error_status(make_app, link):
+    app = make_app()
+    async with app.run_test(size=WIDE) as pilot:
+        link.say(EngineFailed("There is no model 'x/y' on the hub.", "Check the name."))
+        await settle(pilot)
+        banner = drawn(app.screen.query_one(StatusBanner))
+        assert "There is no model 'x/y' on the hub." in banner
+        assert "Check the name." in banner
+        await pilot.press("ctrl+q")
+        await pilot.pause()
+    assert app.return_code == 1
+    assert link.closed
+
+
+def test_failed(snap_compare, make_still_app, link):
+    async def run_before(pilot):
+        link.say(EngineFailed("There is no model 'x/y' on the hub.", "Check the name, or give a folder."))
+        await draw(pilot)
+
+    assert snap_compare(make_still_app(), terminal_size=(120, 40), run_before=run_before)
+
+
+async def test_dead_engine_keeps_the_chats(make_app, link):
+    app = make_app()
+    async with app.run_test(size=WIDE) as pilot:
+        link.say(READY, prefill(1, 0, 2))
+        await pilot.press("a", "enter")
+        link.reply(link.generates()[0], "half", finish=False)
+        await settle(pilot)
+        link.say(EngineDied(-9, "", True))
+        await settle(pilot)
+        assert "The engine ended (signal 9)" in drawn(app.screen.query_one(StatusBanner))
+        assert "interrupted" in drawn(pane(app, 1).transcript)
+        link.say(READY)
+        await settle(pilot)
+        assert not app.screen.query_one(StatusBanner).display
+        await pilot.press("b", "enter")
+        assert [turn.text for turn in link.generates()[-1].turns] == ["a", "half", "b"]
+
+
+async def test_quit_asks_while_replies_are_written(make_app, link):
+    app = make_app()
+    async with app.run_test(size=WIDE) as pilot:
+        await pilot.press("a", "enter", "ctrl+q")
+        assert isinstance(app.screen, ConfirmScreen)
+        await pilot.press("escape")
+        assert app.is_running
+        await pilot.press("ctrl+q", "enter")
+        await pilot.pause()
+    assert link.closed
+    assert app.return_code == 0
+
+
+async def test_quit_at_once_when_nothing_runs(make_app, link):
+    app = make_app()
+    async with app.run_test(size=WIDE) as pilot:
+        await pilot.press("ctrl+q")
+        await pilot.pause()
+    assert link.closed
+
+
+async def test_a_program_left_as_it_starts_leaves_no_work_undone(make_app, recwarn):
+    app = make_app()
+    async with app.run_test():
+        app._start_engine()
+        app.workers.cancel_all()  # before any of them had a turn
+    del app
+    gc.collect()
+    assert [str(warning.message) for warning in recwarn] == []
+
+
+async def test_figures_are_given_to_whoever_asks(make_app, link, monkeypatch):
+    with tempfile.TemporaryDirectory(prefix="pc") as folder:
+        monkeypatch.setattr(runtime_folder, "_candidates", lambda: [Path(folder) / "run"])
+        app = make_app()
+        async with app.run_test(size=WIDE) as pilot:
+            link.say(READY, prefill(1, 0, 3))
+            await settle(pilot)
+            while not runtime_folder.running():
+                await pilot.pause(0.01)
+            answer = await asyncio.to_thread(ask_stats, runtime_folder.running()[os.getpid()])
+        assert answer["engine"]["num_blocks"] == 256
+        assert [chat["session_id"] for chat in answer["chats"]] == [1, 2]
+        assert answer["pool"]["in_use"] == 3
+        assert not runtime_folder.running()
+
+
+async def test_where_metrics_are_served_is_said(make_app):
+    app = make_app(metrics_url="http://127.0.0.1:9100/metrics")
+    async with app.run_test(size=WIDE) as pilot:
+        await settle(pilot)
+        assert [toast.message for toast in app._notifications] == ["Metrics: http://127.0.0.1:9100/metrics"]
