@@ -1,7 +1,7 @@
 // The end of a decode step: the last norm and the product with the vocabulary, of which every thread block offers
 // its best row as the next token.
 
-#include "products/next_tokens.cuh"
+#include "products/best_rows.cuh"
 #include "products/small_batch_product.cuh"
 
 constexpr int ROW_STEPS = IN_FEATURES / STEP;  // of a whole row

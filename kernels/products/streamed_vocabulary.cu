@@ -1,7 +1,7 @@
 // The end of a decode step, as next_token.cu: the last norm and the product with the vocabulary, which streams
 // through shared memory.
 
-#include "products/next_tokens.cuh"
+#include "products/best_rows.cuh"
 #include "products/streamed_product.cuh"
 
 struct VocabularyShared {

@@ -36,7 +36,7 @@ __device__ __forceinline__ int candidate_at(const Screening<TEAMS>& screening, i
   const int odd = place % 2, number = index * (TILE_ROWS / 2) + place / 2;
   if (number >= screening.num_candidates[odd]) return -1;
   const int row = screening.candidates[odd][number];
-  return tile_row(row / MIRROR_ROWS) + row % MIRROR_ROWS;
+  return tile_row(row / QUANTIZED_ROWS) + row % QUANTIZED_ROWS;
 }
 
 // Brings a tile of candidates to the team's place in the ring, which nobody reads any more: the work of a warp.
@@ -67,7 +67,7 @@ __device__ __forceinline__ void multiply_candidates(Shared& shared, const Elemen
   static_assert(TEAMS <= RING, "a place in the ring for each team");
   const Place place;
   const int team = place.warp / PARTS;
-  list_candidates(shared.screening, num_tiles_of(vocab_size) * MIRROR_ROWS);
+  list_candidates(shared.screening, num_tiles_of(vocab_size) * QUANTIZED_ROWS);
   const int most = max(shared.screening.num_candidates[0], shared.screening.num_candidates[1]);
   const int num_tiles = ceil_div(most, TILE_ROWS / 2);
   uint32 words[PART_STEPS][2];

@@ -3,7 +3,7 @@
 
 #pragma once
 
-#include "whole_step/mirror.cuh"
+#include "whole_step/quantized_head.cuh"
 #include "whole_step/roles.cuh"
 #include "whole_step/published.cuh"
 
@@ -61,11 +61,11 @@ struct Slots {
 
 // Rows of the vocabulary, 16 at a time, where the slots were and behind them: so many have room where the first
 // slot was, where both slots of weights behind a norm were, and where any slot was; the others come early. Rows lie
-// as they do in memory, so that one copy brings them all. A screened step has tiles of the mirror there, and rows
-// of the vocabulary only when all of those have been read.
+// as they do in memory, so that one copy brings them all. A screened step has tiles of the quantized head there,
+// and rows of the vocabulary only when all of those have been read.
 constexpr int TILE_ROWS = 2 * UNIT;
-constexpr int RING_ROWS = SCREENED ? MIRROR_ROWS : TILE_ROWS;
-constexpr int TILE_BYTES = SCREENED ? sizeof(MirrorTile) : TILE_ROWS * HIDDEN * sizeof(Element);
+constexpr int RING_ROWS = SCREENED ? QUANTIZED_ROWS : TILE_ROWS;
+constexpr int TILE_BYTES = SCREENED ? sizeof(QuantizedTile) : TILE_ROWS * HIDDEN * sizeof(Element);
 constexpr int RING_IN_FIRST = sizeof(Slots::qkv) / TILE_BYTES;
 constexpr int RING_IN_INTO = (sizeof(Slots::qkv) + sizeof(Slots::up)) / TILE_BYTES;
 constexpr int RING_IN_SLOTS = smaller(RING, ceil_div(sizeof(Slots), TILE_BYTES));
@@ -106,7 +106,7 @@ struct Shared {
     Slots slots;
     Element ring[RING][TILE_ROWS][HIDDEN];
 #if SCREENED
-    MirrorTile mirror[RING];
+    QuantizedTile quantized[RING];
 #endif
   };
   // Of each slot, a phase for each layer: it has been filled, and all threads have read it. Of each tile likewise.

@@ -21,7 +21,7 @@
 // multiprocessor has asked for them: behind weights from the memory a look at a published number takes as long as
 // they do. Hence bulk copies, which go another way, and at a time when fewest wait (`fill_slots`).
 //
-// A screened step (SCREENED) wants no logits but the best ones: it reads a mirror of the vocabulary in 8-bit
+// A screened step (SCREENED) wants no logits but the best ones: it reads a quantized copy of the head in 8-bit
 // integers, half of the bytes, and then the few rows that may be the best.
 //
 // Needs all its thread blocks at the same time on the GPU.
@@ -53,7 +53,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS + WARP_SIZE
     const int* __restrict__ block_tables,          // [num_tokens, max_blocks]
     int num_layers, int vocab_size, int max_blocks, int position_offset, int history_len, float scale,
     float epsilon,
-    const MirrorTile* __restrict__ mirror,  // [vocab_size / MIRROR_ROWS, rounded up]; see SCREENED
+    const QuantizedTile* __restrict__ quantized,  // [vocab_size / QUANTIZED_ROWS, rounded up]; see SCREENED
     float digit_scale) {
   extern __shared__ __align__(128) unsigned char shared_memory[];
   Shared& shared = *reinterpret_cast<Shared*>(shared_memory);
@@ -66,7 +66,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS + WARP_SIZE
     fill_slots(shared, num_layers,
                published_memory + (odd ? static_cast<int64>(num_layers) * Published::ELEMENTS : 0));
 #if SCREENED
-    fill_ring(shared, mirror, vocab_size, num_layers);
+    fill_ring(shared, quantized, vocab_size, num_layers);
 #else
     fill_ring(shared, head, vocab_size, num_layers);
 #endif

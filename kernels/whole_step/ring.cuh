@@ -14,7 +14,7 @@ __device__ __forceinline__ int tile_row(int index) { return (blockIdx.x + index 
 // The place of tile `index` in the ring. The first ones are behind the slots.
 __device__ __forceinline__ int tile_place(int index) { return (index + RING_IN_SLOTS) % RING; }
 
-// By one thread: rows of the vocabulary, or a tile of the mirror.
+// By one thread: rows of the vocabulary, or a tile of the quantized head.
 __device__ __forceinline__ void fill_tile(Shared& shared, const Element* head, int vocab_size, int index) {
   constexpr int ROW_BYTES = HIDDEN * sizeof(Element);
   const int place = tile_place(index), row = tile_row(index);
@@ -24,11 +24,11 @@ __device__ __forceinline__ void fill_tile(Shared& shared, const Element* head, i
   copy_bulk(shared.ring[place], head + static_cast<int64>(row) * HIDDEN, bytes, barrier);
 }
 #if SCREENED
-__device__ __forceinline__ void fill_tile(Shared& shared, const MirrorTile* mirror, int, int index) {
+__device__ __forceinline__ void fill_tile(Shared& shared, const QuantizedTile* quantized, int, int index) {
   const int place = tile_place(index);
   const uint32 barrier = shared_address(&shared.tile_filled[place]);
   expect_bytes(barrier, TILE_BYTES);
-  copy_bulk(&shared.mirror[place], mirror + tile_row(index) / MIRROR_ROWS, TILE_BYTES, barrier);
+  copy_bulk(&shared.quantized[place], quantized + tile_row(index) / QUANTIZED_ROWS, TILE_BYTES, barrier);
 }
 #endif
 

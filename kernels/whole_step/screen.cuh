@@ -1,6 +1,6 @@
 // The vocabulary of a screened step of persistent_decode.cu: what every row's logit is at most, and what the best
-// of the thread block's rows is at least, by the mirror. Nothing here decides on a token: rows that may have the
-// best logit are multiplied as ever afterwards (candidates.cuh).
+// of the thread block's rows is at least, by the quantized head. Nothing here decides on a token: rows that may
+// have the best logit are multiplied as ever afterwards (candidates.cuh).
 
 #pragma once
 
@@ -10,9 +10,9 @@
 
 #if SCREENED
 
-// What a lane has of a tile of the mirror: its warp's part of the rows, and the constants of a row.
+// What a lane has of a tile of the quantized head: its warp's part of the rows, and the constants of a row.
 struct Screened {
-  static constexpr int GROUPS = MIRROR_ROWS / 16;
+  static constexpr int GROUPS = QUANTIZED_ROWS / 16;
   uint4 pieces[GROUPS][PART_STEPS];
   uint32 constants;
 
@@ -23,14 +23,14 @@ struct Screened {
 #pragma unroll
     for (int i = 0; i < GROUPS * PART_STEPS; i++)
       pieces[i % GROUPS][i / GROUPS] =
-          shared.mirror[at].pieces[i % GROUPS][place.warp % PARTS * PART_STEPS + i / GROUPS][place.lane];
-    constants = shared.mirror[at].constants[place.lane];
+          shared.quantized[at].pieces[i % GROUPS][place.warp % PARTS * PART_STEPS + i / GROUPS][place.lane];
+    constants = shared.quantized[at].constants[place.lane];
     tell_read(shared.tile_read[at]);
   }
 
   // Times the rows' digits, of all tokens: beside the sums of the other parts.
-  __device__ __forceinline__ void multiply(float (&to)[NUM_TOKENS][MIRROR_ROWS], const uint2 (&digits)[PART_STEPS],
-                                           const Place& place) const {
+  __device__ __forceinline__ void multiply(float (&to)[NUM_TOKENS][QUANTIZED_ROWS],
+                                           const uint2 (&digits)[PART_STEPS], const Place& place) const {
     int sums[GROUPS][2][4] = {};  // two chains of products that do not wait for each other
 #pragma unroll
     for (int i = 0; i < GROUPS * PART_STEPS; i++)
@@ -69,15 +69,15 @@ __device__ __forceinline__ void finish_screened(Shared& shared, const ScreenedSu
     const float logit = sum * scale, off = width * norms[t] + scale * DIGITS_OFF;
     const uint32 most = ordered_bits(to_float(from_float<Element>(logit + off)));
     const uint32 least = ordered_bits(to_float(from_float<Element>(logit - off)));
-    shared.screening.highest[t][index * MIRROR_ROWS + place.lane] = mine ? most : 0;
+    shared.screening.highest[t][index * QUANTIZED_ROWS + place.lane] = mine ? most : 0;
     const uint32 reached = __reduce_max_sync(FULL_WARP, mine ? least : 0);
     if (place.lane == 0) atomicMax(&shared.screening.reached[t], reached);
   }
   __syncwarp();
 }
 
-// The products of the mirror and the rows that lie in shared memory, as digits too. A barrier comes before the
-// digits are read, and one at the end.
+// The products of the quantized head and the rows that lie in shared memory, as digits too. A barrier comes before
+// the digits are read, and one at the end.
 __device__ __forceinline__ void screen_vocabulary(Shared& shared, int vocab_size, float digit_scale) {
   const Place place;
   const int num_tiles = num_tiles_of(vocab_size), team = place.warp / PARTS;

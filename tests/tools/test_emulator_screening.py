@@ -1,4 +1,4 @@
-"""Decode steps that screen the vocabulary by its mirror, on the CPU: the tokens of steps that multiply all rows."""
+"""Decode steps that screen the vocabulary, on the CPU: they choose the tokens of steps that multiply all rows."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -107,8 +107,8 @@ def test_rows_at_the_ends_of_what_bfloat16_holds(scale: float, monkeypatch: pyte
 
 def test_inputs_that_digits_have_no_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     model, state = make_model("opt", HALF, 1003, monkeypatch), persistent_case.random_state([40])
-    mirror = screen_head(model.tensors.head, model.tensors.norm)
-    monkeypatch.setattr(f"{__name__}.screen_head", lambda *_args: replace(mirror, digit_scale=1e6))
+    quantized = screen_head(model.tensors.head, model.tensors.norm)
+    monkeypatch.setattr(f"{__name__}.screen_head", lambda *_args: replace(quantized, digit_scale=1e6))
     found, expected, _ = tokens_of_both(model, state)
     assert found == expected
 

@@ -33,24 +33,24 @@ class PersistentDecode:
         model: up to `MAX_LAYERS` layers.
         num_tokens: rows of the states it will get.
         plan: of `plan_persistent` or `plan_clustered`.
-        mirror: of the model's head, where the plan is a screened one: such steps have no logits.
+        quantized: of the model's head, where the plan is a screened one: such steps have no logits.
 
     Raises:
-        ValueError: more layers; a plan for a mirror without one, or the other way round.
+        ValueError: more layers; a plan for a quantized head without one, or the other way round.
     """
 
     def __init__(
-        self, model: PersistentModel, num_tokens: int, plan: PersistentPlan, mirror: ScreenedHead | None = None
+        self, model: PersistentModel, num_tokens: int, plan: PersistentPlan, quantized: ScreenedHead | None = None
     ) -> None:
-        if (mirror is not None) != (plan.screened_tiles > 0):
-            there_is = "there is none" if mirror is None else "there is one"
-            raise ValueError(f"plan has {plan.screened_tiles} tiles of a mirror, and {there_is}")
+        if (quantized is not None) != (plan.screened_tiles > 0):
+            there_is = "there is none" if quantized is None else "there is one"
+            raise ValueError(f"plan has {plan.screened_tiles} tiles of a quantized head, and {there_is}")
         if len(model.tensors.layers) > MAX_LAYERS:
             raise ValueError(f"model has {len(model.tensors.layers)} layers, expected at most {MAX_LAYERS}")
         self._model = model
         self._num_tokens = num_tokens
         self._plan = plan
-        self._mirror = mirror
+        self._quantized = quantized
         device = model.tensors.head.device
         self._folded = model.constants()  # kept: the kernel knows their addresses
         rows = model.addresses(self._folded)
@@ -74,7 +74,7 @@ class PersistentDecode:
         model, plan = self._model.tensors, self._plan
         state.check()
         check_shape("token_ids", state.token_ids, self._num_tokens)
-        if (logits is None) != (self._mirror is not None):
+        if (logits is None) != (self._quantized is not None):
             raise ValueError("logits are missing" if logits is None else "a screened step makes no logits")
         if logits is not None:
             check_shape("logits", logits, self._num_tokens, len(model.head))
@@ -104,8 +104,8 @@ class PersistentDecode:
             i32(len(state.history)),
             f32(model.sizes.scale),
             f32(model.norm.eps),
-            address(None if self._mirror is None else self._mirror.tiles),
-            f32(0.0 if self._mirror is None else self._mirror.digit_scale),
+            address(None if self._quantized is None else self._quantized.tiles),
+            f32(0.0 if self._quantized is None else self._quantized.digit_scale),
         )
         kernel, shared = self._kernel()
         kernel.launch(

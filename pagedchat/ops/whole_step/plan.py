@@ -20,8 +20,8 @@ MAX_COPIES = 5
 """Of what a thread block publishes for all others."""
 TILE_ROWS = 16
 """Rows of the vocabulary at a time."""
-MIRROR_ROWS = 32
-"""Rows of the vocabulary's mirror at a time; see `screened_head`."""
+QUANTIZED_ROWS = 32
+"""Rows of the quantized head at a time; see `screened_head`."""
 MAX_TILES = 8
 """Of the vocabulary, on their way to a thread block."""
 TILE_TOKENS = 32
@@ -116,7 +116,7 @@ class PersistentPlan:
     cluster: int = 1
     """Thread blocks of a cluster; 1: without clusters."""
     screened_tiles: int = 0
-    """Of the vocabulary's mirror, that a thread block reads; 0: it reads the vocabulary."""
+    """Of the quantized head, that a thread block reads; 0: it reads the vocabulary."""
 
     @property
     def num_threads(self) -> int:
@@ -169,13 +169,13 @@ class PersistentPlan:
     def screened(
         self, shape: PersistentShape, num_tokens: int, vocab_size: int, shared_limit: int
     ) -> "PersistentPlan | None":
-        """The same for a step that screens the vocabulary by its mirror; None where that does not fit."""
-        tiles = -(-vocab_size // (MIRROR_ROWS * self.num_thread_blocks))
+        """The same for a step that screens the vocabulary by its quantized head; None where that does not fit."""
+        tiles = -(-vocab_size // (QUANTIZED_ROWS * self.num_thread_blocks))
         plan = replace(self, screened_tiles=tiles).with_tiles(shape, num_tokens, shared_limit)
         return plan if plan.shared_bytes(shape, num_tokens) <= shared_limit else None
 
     def _tile_bytes(self, shape: PersistentShape) -> int:
-        return mirror_tile_bytes(shape.hidden) if self.screened_tiles else 2 * TILE_ROWS * shape.hidden
+        return quantized_tile_bytes(shape.hidden) if self.screened_tiles else 2 * TILE_ROWS * shape.hidden
 
     def _slot_bytes(self, shape: PersistentShape) -> int:
         """What weights of the layers take."""
@@ -186,7 +186,7 @@ class PersistentPlan:
     def _other_bytes(self, shape: PersistentShape, num_tokens: int) -> int:
         warps, group = self.num_warps, shape.group_size
         segment = shape.hidden // warps
-        sums = max(12 * (self.result_rows(shape) + 4), 8 * MIRROR_ROWS if self.screened_tiles else 0)
+        sums = max(12 * (self.result_rows(shape) + 4), 8 * QUANTIZED_ROWS if self.screened_tiles else 0)
         of_warp = (sums + 24 + 8 * TILE_ROWS) * num_tokens
         of_warp += 2 * num_tokens * (segment + _PAD) + group * (4 * shape.head_size + 8 + 80)
         others = _LAYER_BYTES * MAX_LAYERS + (2 * group + 4) * shape.head_size + 8 * num_tokens
@@ -197,13 +197,13 @@ class PersistentPlan:
         """As `Screening` in the kernel lays it out."""
         if self.screened_tiles == 0:
             return 0
-        of_token = 3 * (shape.hidden + _PAD) + 4 * self.screened_tiles * MIRROR_ROWS
-        return num_tokens * of_token + 2 * self.screened_tiles * MIRROR_ROWS + _SLACK_BYTES // 8
+        of_token = 3 * (shape.hidden + _PAD) + 4 * self.screened_tiles * QUANTIZED_ROWS
+        return num_tokens * of_token + 2 * self.screened_tiles * QUANTIZED_ROWS + _SLACK_BYTES // 8
 
 
-def mirror_tile_bytes(hidden: int) -> int:
-    """Of a tile of the vocabulary's mirror, with two numbers of 16 bits for each row."""
-    return MIRROR_ROWS * (hidden + 4)
+def quantized_tile_bytes(hidden: int) -> int:
+    """Of a tile of the quantized head, with two numbers of 16 bits for each row."""
+    return QUANTIZED_ROWS * (hidden + 4)
 
 
 @cache

@@ -1,6 +1,6 @@
-"""The vocabulary's mirror in 8-bit integers, by which a decode step finds the rows whose logit may be the best.
+"""The quantized head: the vocabulary in 8-bit integers. By it a step finds the rows whose logit may be the best.
 
-Tensors only, as kernels/whole_step/mirror.cuh lays them out and says what they are for.
+Tensors only, as kernels/whole_step/quantized_head.cuh lays them out and says what they are for.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from math import ceil, frexp, sqrt
 import torch
 
 from pagedchat.ops.common.norm import Norm
-from pagedchat.ops.whole_step.plan import MIRROR_ROWS, mirror_tile_bytes
+from pagedchat.ops.whole_step.plan import QUANTIZED_ROWS, quantized_tile_bytes
 
 LARGEST_DIGITS = 1 << 22
 """Of an element of the input."""
@@ -24,17 +24,17 @@ _LEAST_WIDTH, _LEAST_SCALE, _MOST_SCALE, _LEAST_LENGTH, _MOST_LENGTH = 1e-24, 1e
 
 @dataclass(frozen=True, slots=True)
 class ScreenedHead:
-    """The mirror of `head` `[vocab_size, hidden]`, for inputs that come out of one norm."""
+    """`head` in 8-bit integers `[vocab_size, hidden]`, for inputs that come out of one norm."""
 
     tiles: torch.Tensor
-    """`[num_tiles, mirror_tile_bytes(hidden)]`, uint8."""
+    """`[num_tiles, quantized_tile_bytes(hidden)]`, uint8."""
     digit_scale: float
     """What the elements of an input are multiplied by: a power of two that makes `LARGEST_DIGITS`, or less, of the
     length of the longest input."""
 
 
 def screen_head(head: torch.Tensor, norm: Norm) -> ScreenedHead:
-    """The mirror, on the device of `head`.
+    """The quantized head, on the device of `head`.
 
     Args:
         head: `[vocab_size, hidden]`, float16 or bfloat16.
@@ -42,11 +42,11 @@ def screen_head(head: torch.Tensor, norm: Norm) -> ScreenedHead:
     """
     vocab_size, hidden = head.shape
     digit_scale = LARGEST_DIGITS / _longest(norm, hidden)
-    num_tiles = ceil(vocab_size / MIRROR_ROWS)
-    tiles = torch.zeros(num_tiles, mirror_tile_bytes(hidden), dtype=torch.uint8, device=head.device)
+    num_tiles = ceil(vocab_size / QUANTIZED_ROWS)
+    tiles = torch.zeros(num_tiles, quantized_tile_bytes(hidden), dtype=torch.uint8, device=head.device)
     for first in range(0, vocab_size, _ROWS_AT_A_TIME):
         rows = head[first : first + _ROWS_AT_A_TIME]
-        to = tiles[first // MIRROR_ROWS : ceil((first + len(rows)) / MIRROR_ROWS)]
+        to = tiles[first // QUANTIZED_ROWS : ceil((first + len(rows)) / QUANTIZED_ROWS)]
         _fill(to, *integers_of(rows), digit_scale)
     return ScreenedHead(tiles, digit_scale)
 
@@ -77,19 +77,19 @@ def integers_of(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.T
 def _fill(
     tiles: torch.Tensor, integers: torch.Tensor, scales: torch.Tensor, widths: torch.Tensor, digit_scale: float
 ) -> None:
-    """Writes `tiles` `[num_tiles, mirror_tile_bytes]` of zeros; the last one may have fewer rows."""
+    """Writes `tiles` `[num_tiles, quantized_tile_bytes]` of zeros; the last one may have fewer rows."""
     num_rows, hidden = integers.shape
-    rows = integers.new_zeros(len(tiles) * MIRROR_ROWS, hidden)
+    rows = integers.new_zeros(len(tiles) * QUANTIZED_ROWS, hidden)
     rows[:num_rows] = integers
     # Lane (g, q) has elements 8q to 8q + 7 of a step, of rows g and g + 8, four of either row at a time.
-    pieces = rows.view(len(tiles), MIRROR_ROWS // 16, 2, 8, hidden // _STEP, 4, 2, 4).permute(
+    pieces = rows.view(len(tiles), QUANTIZED_ROWS // 16, 2, 8, hidden // _STEP, 4, 2, 4).permute(
         0, 1, 4, 3, 5, 6, 2, 7
     )
-    tiles[:, : MIRROR_ROWS * hidden] = pieces.reshape(len(tiles), -1).view(torch.uint8)
-    constants = torch.zeros(len(tiles) * MIRROR_ROWS, 2, dtype=torch.bfloat16, device=rows.device)
+    tiles[:, : QUANTIZED_ROWS * hidden] = pieces.reshape(len(tiles), -1).view(torch.uint8)
+    constants = torch.zeros(len(tiles) * QUANTIZED_ROWS, 2, dtype=torch.bfloat16, device=rows.device)
     constants[:num_rows, 0] = (scales / digit_scale).to(torch.bfloat16)
     constants[:num_rows, 1] = _rounded_up(widths)
-    tiles[:, MIRROR_ROWS * hidden :] = constants.view(torch.uint8).view(len(tiles), -1)
+    tiles[:, QUANTIZED_ROWS * hidden :] = constants.view(torch.uint8).view(len(tiles), -1)
 
 
 def _longest(norm: Norm, hidden: int) -> float:

@@ -205,22 +205,22 @@ def test_a_screened_step_on_a_cpu_chooses_the_same_token() -> None:
     assert torch.equal(twin.token_ids, state.token_ids)
 
 
-def test_a_mirror_and_logits_exclude_each_other() -> None:
+def test_a_quantized_head_and_logits_exclude_each_other() -> None:
     model, plan, state = random_model("opt", torch.float16), plan_for("opt", 1, 256), random_state([1])
     screened = plan.screened(SHAPES["opt"], 1, VOCAB_SIZE, H200[1])
     assert screened is not None
-    mirror, logits = (
+    quantized, logits = (
         screen_head(model.tensors.head, model.tensors.norm),
         torch.empty(1, VOCAB_SIZE, dtype=torch.float16),
     )
-    with pytest.raises(ValueError, match="plan has 1 tiles of a mirror, and there is none"):
+    with pytest.raises(ValueError, match="plan has 1 tiles of a quantized head, and there is none"):
         PersistentDecode(model, 1, screened)
-    with pytest.raises(ValueError, match="plan has 0 tiles of a mirror, and there is one"):
-        PersistentDecode(model, 1, plan, mirror)
+    with pytest.raises(ValueError, match="plan has 0 tiles of a quantized head, and there is one"):
+        PersistentDecode(model, 1, plan, quantized)
     with pytest.raises(ValueError, match="logits are missing"):
         PersistentDecode(model, 1, plan)(state)
     with pytest.raises(ValueError, match="a screened step makes no logits"):
-        PersistentDecode(model, 1, screened, mirror)(state, logits)
+        PersistentDecode(model, 1, screened, quantized)(state, logits)
 
 
 def test_too_many_layers_and_wrong_states_are_named() -> None:

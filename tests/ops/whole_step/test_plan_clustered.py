@@ -49,7 +49,7 @@ def test_what_a_thread_block_has_fits(shape: PersistentShape, num_multiprocessor
         assert each.shared_bytes(shape, 1) <= SHARED_LIMIT
 
 
-def test_the_mirror_of_a_screened_step_is_shared_by_all_thread_blocks() -> None:
+def test_the_quantized_head_of_a_screened_step_is_shared_by_all_thread_blocks() -> None:
     screened = plan_for(OPT).screened(OPT, 1, 50_272, SHARED_LIMIT)
     assert screened is not None
     assert screened.screened_tiles == 14

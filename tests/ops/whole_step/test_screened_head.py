@@ -1,4 +1,4 @@
-"""The vocabulary's mirror: no logit is further from what the mirror says than its rows' widths allow."""
+"""The quantized head: no logit is further from what it says than its rows' widths allow."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pagedchat.ops.common.norm import Norm
 from pagedchat.ops.whole_step import screened_head
-from pagedchat.ops.whole_step.plan import MIRROR_ROWS, mirror_tile_bytes
+from pagedchat.ops.whole_step.plan import QUANTIZED_ROWS, quantized_tile_bytes
 from pagedchat.ops.whole_step.screened_head import LARGEST_DIGITS, integers_of, screen_head
 
 DTYPES = [torch.float16, torch.bfloat16]
@@ -20,16 +20,16 @@ def random_rows(count: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
 
 def unpacked(tiles: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Integers `[num_rows, HIDDEN]`, scales and widths `[num_rows]`, element by element as a lane finds them."""
-    pieces = tiles[:, : MIRROR_ROWS * HIDDEN].contiguous().view(torch.int8)
+    pieces = tiles[:, : QUANTIZED_ROWS * HIDDEN].contiguous().view(torch.int8)
     pieces = pieces.view(len(tiles), 2, HIDDEN // 32, 32, 4, 4)  # tile, 16 rows, step, lane, word, byte
-    rows = torch.zeros(len(tiles), MIRROR_ROWS, HIDDEN, dtype=torch.int8)
+    rows = torch.zeros(len(tiles), QUANTIZED_ROWS, HIDDEN, dtype=torch.int8)
     for group in range(2):
         for lane in range(32):
             for word in range(4):
                 row, at = 16 * group + lane // 4 + 8 * (word % 2), 8 * (lane % 4) + 4 * (word // 2)
                 for step in range(HIDDEN // 32):
                     rows[:, row, 32 * step + at : 32 * step + at + 4] = pieces[:, group, step, lane, word]
-    constants = tiles[:, MIRROR_ROWS * HIDDEN :].contiguous().view(torch.bfloat16).view(-1, 2).float()
+    constants = tiles[:, QUANTIZED_ROWS * HIDDEN :].contiguous().view(torch.bfloat16).view(-1, 2).float()
     return rows.flatten(0, 1), constants[:, 0], constants[:, 1]
 
 
@@ -56,18 +56,18 @@ def test_no_product_is_further_off_than_the_width_allows(
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_rows_lie_as_lanes_multiply_them(dtype: torch.dtype) -> None:
     head, norm = random_rows(77, dtype), Norm("rms", torch.ones(HIDDEN).to(dtype), None, 1e-5)
-    mirror = screen_head(head, norm)
-    assert mirror.tiles.shape == (3, mirror_tile_bytes(HIDDEN))
+    quantized = screen_head(head, norm)
+    assert quantized.tiles.shape == (3, quantized_tile_bytes(HIDDEN))
     integers, scales, widths = integers_of(head)
-    found = unpacked(mirror.tiles)
+    found = unpacked(quantized.tiles)
     assert torch.equal(found[0][:77], integers)
-    assert torch.equal(found[1][:77] * mirror.digit_scale, scales)
+    assert torch.equal(found[1][:77] * quantized.digit_scale, scales)
     assert bool((found[2][:77] >= widths).all())
     assert bool((found[2][:77] <= widths * 1.01).all())
     assert [part[77:].count_nonzero() for part in found] == [0, 0, 0]
 
 
-def test_a_mirror_made_in_pieces_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quantized_head_made_in_pieces_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     head, norm = random_rows(150, torch.float16), Norm("rms", torch.ones(HIDDEN).half(), None, 1e-5)
     at_once = screen_head(head, norm).tiles
     monkeypatch.setattr(screened_head, "_ROWS_AT_A_TIME", 64)

@@ -1,4 +1,4 @@
-// The mirror of the vocabulary that a screened step of persistent_decode.cu reads in the place of the vocabulary
+// The quantized head: what a screened step of persistent_decode.cu reads in the place of the vocabulary
 // itself, and what a thread block remembers of it. ops/whole_step/screened_head.py makes it.
 //
 // Row i of the vocabulary is `scale` times integers q of 8 bits, but for a rest. So its product with a normalised
@@ -10,13 +10,13 @@
 #include "whole_step/shapes.cuh"
 
 #ifndef SCREENED
-#define SCREENED 0  // 1: the vocabulary is screened by its mirror, and there are no logits
+#define SCREENED 0  // 1: the vocabulary is screened by its quantized head, and there are no logits
 #endif
 #ifndef SCREENED_TILES
 #define SCREENED_TILES 12  // of a thread block, at most
 #endif
 
-constexpr int MIRROR_ROWS = 32;               // of a tile
+constexpr int QUANTIZED_ROWS = 32;            // of a tile
 constexpr int DIGITS = 3;                     // of an element of x
 constexpr float LARGEST_DIGITS = 4194304.0f;  // 2^22, of an element
 
@@ -24,20 +24,20 @@ constexpr float LARGEST_DIGITS = 4194304.0f;  // 2^22, of an element
 // lost where sums of the three digits are added as floats.
 constexpr float DIGITS_OFF = 127.0f * HIDDEN;
 
-// Rows of the mirror as lanes multiply them: a piece is what a lane has of 16 rows and a step, as in
+// Rows of the quantized head as lanes multiply them: a piece is what a lane has of 16 rows and a step, as in
 // mma_integers.cuh, its inner elements 8q to 8q + 7 of the step. Rows past the vocabulary's end are zeros.
-struct MirrorTile {
-  __align__(128) uint4 pieces[MIRROR_ROWS / 16][HIDDEN / STEP][WARP_SIZE];
-  uint32 constants[MIRROR_ROWS];  // of a row `scale` and, in the upper half, `width`; both bfloat16
+struct QuantizedTile {
+  __align__(128) uint4 pieces[QUANTIZED_ROWS / 16][HIDDEN / STEP][WARP_SIZE];
+  uint32 constants[QUANTIZED_ROWS];  // of a row `scale` and, in the upper half, `width`; both bfloat16
 };
 
 // What warps that share a tile have summed up, side by side.
 template <int PARTS>
-using ScreenedSums = float[PARTS][NUM_TOKENS][MIRROR_ROWS];
+using ScreenedSums = float[PARTS][NUM_TOKENS][QUANTIZED_ROWS];
 
 template <int TEAMS>
 struct Screening {
-  static constexpr int ROWS = SCREENED_TILES * MIRROR_ROWS;  // of the thread block
+  static constexpr int ROWS = SCREENED_TILES * QUANTIZED_ROWS;  // of the thread block
 
   // Signed digits of x, the lowest first; rows of neighbouring digits begin in different banks.
   __align__(16) int8 digits[NUM_TOKENS][DIGITS][HIDDEN + 32];
