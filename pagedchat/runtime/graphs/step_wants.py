@@ -91,7 +91,7 @@ def clusters(facts: DecodeFacts) -> str:
     return f"{facts.context_len:,} tokens of context are more than a cluster attends to in one turn"
 
 
-def room_for_mirror(name: str) -> Condition:
+def room_for_quantized_head(name: str) -> Condition:
     """Shared memory for the bounds of the vocabulary's rows, in the step `name`."""
 
     def room(facts: DecodeFacts) -> str:

@@ -16,7 +16,7 @@ from pagedchat.runtime.graphs.step_facts import DecodeFacts, Setting
 CLUSTERS_SCREENED, SCREENED = "one launch in clusters, screened", "one launch, screened"
 CLUSTERS, ONE_LAUNCH = "one launch in clusters", "one launch"
 WHOLE_STEPS = (CLUSTERS_SCREENED, SCREENED, CLUSTERS, ONE_LAUNCH)
-"""Names of steps: each head may have a cluster of thread blocks, and the vocabulary be screened by its mirror."""
+"""Names of steps: each head may have a cluster of thread blocks, the vocabulary be screened by its 8-bit copy."""
 
 
 def whole_step_plan(name: str, facts: DecodeFacts) -> PersistentPlan | None:

@@ -56,7 +56,7 @@ class StepStore:
         self._setting = setting_of(model, backend, is_aligned=self._whole is None or self._whole.is_aligned)
         self._one_turn = [one_turn_len(self._setting, count + 1) for count in range(MAX_TOKENS)]
         self._steps: dict[tuple[Bucket, Choice], Replayable | None] = {}
-        self._made_mirror: ScreenedHead | None = None
+        self._made_quantized: ScreenedHead | None = None
 
     def one_turn(self, num_seqs: int) -> int:
         """See `whole_steps.one_turn_len`."""
@@ -138,16 +138,18 @@ class StepStore:
         if plan is None or whole is None:
             return None
         screened = plan.screened_tiles > 0
-        decode = PersistentDecode(whole, len(state.token_ids), plan, self._mirror(whole) if screened else None)
+        decode = PersistentDecode(
+            whole, len(state.token_ids), plan, self._quantized_head(whole) if screened else None
+        )
         if not decode.fits_at_once():
             return None
         return PersistentStep(decode, state, whole.tensors.head, screened=screened)
 
-    def _mirror(self, whole: PersistentModel) -> ScreenedHead:
+    def _quantized_head(self, whole: PersistentModel) -> ScreenedHead:
         """Of all steps, made for the first one."""
-        if self._made_mirror is None:
-            self._made_mirror = screen_head(whole.tensors.head, whole.tensors.norm)
-        return self._made_mirror
+        if self._made_quantized is None:
+            self._made_quantized = screen_head(whole.tensors.head, whole.tensors.norm)
+        return self._made_quantized
 
 
 def _whole_model(tensors: ModelTensors, backend: CudaAttention) -> PersistentModel:
