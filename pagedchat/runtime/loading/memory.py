@@ -53,8 +53,8 @@ def default_cpu_memory(available: int) -> int:
 
 
 def graph_memory(total: int) -> int:
-    """Bytes that captured steps may take on a GPU of `total` bytes, with what the driver keeps for them, the 8-bit copy
-    of the vocabulary that some of them read, and the counts of tokens for penalties."""
+    """Bytes that captured steps may take on a GPU of `total` bytes, with what the driver keeps for them, the 8-bit
+    copy of the vocabulary that some of them read, and the counts of tokens for penalties."""
     return min(MAX_GRAPH_MEMORY, int(total * GRAPH_SHARE))
 
 
