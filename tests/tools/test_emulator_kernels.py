@@ -181,7 +181,7 @@ def _logits_of_a_step(
     assert plan is not None
     plan = replace(plan, num_tiles=num_tiles or plan.num_tiles)
     model, state = persistent_case.random_model(family, HALF), persistent_case.random_state(positions)
-    model.token_vectors.add_(shift)[:, 7].add_(10 * shift)
+    model.tensors.token_vectors.add_(shift)[:, 7].add_(10 * shift)
     found, expected = torch.empty(2, len(positions), vocab_size).half()
     PersistentDecode(model, len(positions), plan)(persistent_case.moved(state, "cpu"), expected)
     with kernels_on_cpu(seed=1, num_multiprocessors=FEW_MULTIPROCESSORS):
