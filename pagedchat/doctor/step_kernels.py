@@ -11,7 +11,7 @@ from pagedchat.jit.variant import Constant
 from pagedchat.ops.attention import prefill_plan, wgmma_plan
 from pagedchat.ops.attention.prefill import MIN_WGMMA_ROWS
 from pagedchat.ops.common.model_sizes import ModelSizes, ProductSizes
-from pagedchat.ops.products.product_launch import STREAMED
+from pagedchat.ops.products.small_batch_launch import STREAMED
 from pagedchat.ops.products.small_batch_plan import ProductPlan, plan_head, plan_product
 from pagedchat.ops.products.streamed_plan import StreamPlan, plan_stream
 from pagedchat.ops.products.warpgroup_plan import plan_warpgroups

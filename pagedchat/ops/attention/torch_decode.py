@@ -1,7 +1,7 @@
 """Decode: one query token per sequence against all keys and values of that sequence, through its block table.
 
 The op of PagedAttention (Kwon et al. 2023, arXiv 2309.06180). What follows from block tables and lengths alone is
-the same for every layer, so it is worked out once per step (`plan_paged_attention`) and used by all of them.
+the same for every layer, so it is worked out once per step (`plan_torch_decode`) and used by all of them.
 
 Two versions. On a CPU, reading is what costs: `read_through` takes every key and value from where it lies, by its
 row number, and copies nothing. Elsewhere `gather_attention` collects padded contexts of similar length and leaves
@@ -14,20 +14,20 @@ import torch
 
 from pagedchat.ops.attention.decode_gathered import GatherGroup, gather_attention, plan_groups
 from pagedchat.ops.attention.decode_in_place import RowLayout, plan_rows, read_through
-from pagedchat.ops.cache.slots import context_slots
+from pagedchat.ops.cache.layout import context_slots
 from pagedchat.ops.common.checks import check_same_type, check_shape
 
 
 @dataclass(frozen=True, slots=True)
-class PagedAttentionPlan:
-    """What all layers of a step share; made by `plan_paged_attention`."""
+class TorchDecodePlan:
+    """What all layers of a step share; made by `plan_torch_decode`."""
 
     num_seqs: int
     num_heads: int
     layout: RowLayout | list[GatherGroup]
 
 
-def plan_paged_attention(
+def plan_torch_decode(
     block_tables: list[list[int]],
     seq_lens: list[int],
     *,
@@ -37,7 +37,7 @@ def plan_paged_attention(
     dtype: torch.dtype,
     device: torch.device,
     sliding_window: int | None = None,
-) -> PagedAttentionPlan:
+) -> TorchDecodePlan:
     """Work out which slots each sequence reads.
 
     Args:
@@ -54,14 +54,14 @@ def plan_paged_attention(
     ]
     in_place = device.type == "cpu" and dtype in (torch.float32, torch.float64)
     layout = plan_rows(contexts, num_heads, num_kv_heads) if in_place else plan_groups(contexts, dtype, device)
-    return PagedAttentionPlan(len(contexts), num_heads, layout)
+    return TorchDecodePlan(len(contexts), num_heads, layout)
 
 
 def torch_decode(
     query: torch.Tensor,
     key_cache: torch.Tensor,
     value_cache: torch.Tensor,
-    plan: PagedAttentionPlan,
+    plan: TorchDecodePlan,
     *,
     scale: float,
     cap: float | None = None,
@@ -72,7 +72,7 @@ def torch_decode(
         query: `[num_seqs, num_heads, head_dim]`, any strides.
         key_cache, value_cache: `[num_blocks, block_size, num_kv_heads, head_dim]`, contiguous; hold the keys and
             values of the query tokens too.
-        plan: from `plan_paged_attention`.
+        plan: from `plan_torch_decode`.
         scale: factor of the scores before the softmax.
         cap: soft cap of the scores.
 

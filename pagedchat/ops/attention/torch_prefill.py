@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from pagedchat.ops.attention.dense_attention import dense_attention
-from pagedchat.ops.cache.slots import context_slots
+from pagedchat.ops.cache.layout import context_slots
 from pagedchat.ops.common.checks import check_same_type, check_shape
 
 MAX_SCORES = 1 << 21
@@ -29,14 +29,14 @@ class _Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class PagedPrefillPlan:
-    """What all layers of a step share; made by `plan_paged_prefill`."""
+class TorchPrefillPlan:
+    """What all layers of a step share; made by `plan_torch_prefill`."""
 
     num_tokens: int
     pieces: list[_Piece]
 
 
-def plan_paged_prefill(
+def plan_torch_prefill(
     block_tables: list[list[int]],
     query_lens: list[int],
     seq_lens: list[int],
@@ -45,7 +45,7 @@ def plan_paged_prefill(
     dtype: torch.dtype,
     device: torch.device,
     sliding_window: int | None = None,
-) -> PagedPrefillPlan:
+) -> TorchPrefillPlan:
     """Work out what each chunk reads.
 
     Args:
@@ -73,7 +73,7 @@ def plan_paged_prefill(
                 mask = _mask(first, last, lowest, sliding_window, dtype, device)
                 pieces.append(_Piece(queries, slots, mask))
         row += num_queries
-    return PagedPrefillPlan(row, pieces)
+    return TorchPrefillPlan(row, pieces)
 
 
 def torch_prefill(
@@ -82,7 +82,7 @@ def torch_prefill(
     value: torch.Tensor,
     key_cache: torch.Tensor,
     value_cache: torch.Tensor,
-    plan: PagedPrefillPlan,
+    plan: TorchPrefillPlan,
     *,
     scale: float,
     cap: float | None = None,
@@ -93,7 +93,7 @@ def torch_prefill(
         query: `[num_tokens, num_heads, head_dim]`, any strides.
         key, value: `[num_tokens, num_kv_heads, head_dim]`, of the same tokens; they are in the cache as well.
         key_cache, value_cache: `[num_blocks, block_size, num_kv_heads, head_dim]`, contiguous.
-        plan: from `plan_paged_prefill`.
+        plan: from `plan_torch_prefill`.
         scale: factor of the scores before the softmax.
         cap: soft cap of the scores.
 

@@ -11,7 +11,6 @@ from pagedchat.ops.cache.layout import CacheSizes, check_paged_cache, row_elemen
 from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
 from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
 from pagedchat.ops.common.launch import address, can_overlap, element_name, on_cuda, stream_of
-from pagedchat.ops.common.rotation import rotate_heads
 from pagedchat.ops.sampling.decode_state import slots_of
 
 NAME = "heads_to_cache"
@@ -53,7 +52,7 @@ def heads_to_cache(
     if on_cuda(heads) and whole_pieces:
         _launch(heads, key_cache, value_cache, block_tables, positions, rotations, sizes, overlap)
     else:
-        _write(heads, key_cache, value_cache, block_tables, positions, rotations, sizes)
+        write_heads(heads, key_cache, value_cache, block_tables, positions, rotations, sizes)
     return heads[:, : heads.shape[1] - 2 * sizes.num_kv_heads]
 
 
@@ -81,7 +80,7 @@ def _check(
             raise ValueError(f"{name} is not contiguous")
 
 
-def _write(
+def write_heads(
     heads: torch.Tensor,
     key_cache: torch.Tensor,
     value_cache: torch.Tensor,
@@ -90,11 +89,27 @@ def _write(
     rotations: torch.Tensor | None,
     sizes: CacheSizes,
 ) -> None:
+    """`heads_to_cache` in torch, of arguments that are known to be right; the queries are turned in place."""
     if rotations is not None:
         turned = heads[:, : heads.shape[1] - sizes.num_kv_heads]
         turned.copy_(rotate_heads(turned, rotations[positions.clamp(min=0).long()]))
     key, value = heads[:, -2 * sizes.num_kv_heads :].chunk(2, dim=1)
     reshape_and_cache(key, value, key_cache, value_cache, slots_of(positions, block_tables, sizes.block_size))
+
+
+def rotate_heads(heads: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
+    """Turn every head; element i and element i + head_size / 2 are a pair.
+
+    Args:
+        heads: `[num_tokens, num_heads, head_size]`.
+        turns: `[num_tokens, head_size / 2, 2]`: cosine and sine of each token's angles, in the type to work in.
+
+    Returns:
+        Like `heads`.
+    """
+    first, second = heads.to(turns.dtype).chunk(2, dim=-1)
+    cos, sin = turns[:, None].unbind(-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(heads.dtype)
 
 
 def _launch(

@@ -1,4 +1,4 @@
-"""The cache layout of PagedAttention (Kwon et al. 2023, arXiv 2309.06180), and token-major tensors to and from it.
+"""The cache layout of PagedAttention (Kwon et al. 2023, arXiv 2309.06180): sizes, slots, and tensors by token.
 
     key_cache    [num_blocks, num_kv_heads, head_size / x, block_size, x]    x elements are 16 bytes
     value_cache  [num_blocks, num_kv_heads, head_size, block_size]
@@ -63,6 +63,31 @@ def from_token_major(key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tens
     x = key_cache_shape(num_blocks, num_kv_heads, head_size, block_size, key.dtype)[-1]
     rows = key.reshape(num_blocks, block_size, num_kv_heads, head_size // x, x)
     return rows.permute(0, 2, 3, 1, 4).contiguous(), value.permute(0, 2, 3, 1).contiguous()
+
+
+def context_slots(block_table: list[int], start: int, end: int, block_size: int) -> torch.Tensor:
+    """Slots of the tokens `start` to `end - 1` of a sequence.
+
+    Args:
+        block_table: ids of the sequence's blocks in order, covering at least `end` tokens.
+        start, end: positions in the sequence.
+        block_size: token slots in a block.
+
+    Returns:
+        `[end - start]`, int64, on the CPU.
+
+    Raises:
+        ValueError: the block table is too short.
+    """
+    first = start // block_size
+    stop = -(-end // block_size)
+    if stop > len(block_table):
+        raise ValueError(
+            f"block_table has {len(block_table)} blocks of {block_size}, expected {stop} for {end} tokens"
+        )
+    blocks = torch.tensor(block_table[first:stop], dtype=torch.int64)
+    slots = (blocks[:, None] * block_size + torch.arange(block_size)).view(-1)
+    return slots[start - first * block_size : end - first * block_size]
 
 
 class CacheSizes(NamedTuple):

@@ -8,7 +8,7 @@ from pagedchat.jit.launch import f32, get_kernel, i32
 from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
 from pagedchat.ops.common.launch import address, on_cuda
 from pagedchat.ops.common.norm import Norm, check_norm
-from pagedchat.ops.products.product_launch import ProductLaunch, product_constants, streamed_launch
+from pagedchat.ops.products.small_batch_launch import ProductLaunch, product_constants, streamed_launch
 from pagedchat.ops.products.small_batch_linear import has_kernels_for
 from pagedchat.ops.products.small_batch_plan import head_shared_bytes, plan_head
 from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax, state_addresses

@@ -8,16 +8,14 @@ import torch
 from torch.nn import functional
 
 from pagedchat.jit.launch import f32, i32
+from pagedchat.ops.cache.heads_to_cache import write_heads
 from pagedchat.ops.cache.layout import CacheSizes, check_paged_cache
-from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
 from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
 from pagedchat.ops.common.launch import address, on_cuda
 from pagedchat.ops.common.norm import Norm, check_norm
-from pagedchat.ops.common.rotation import rotate_heads
-from pagedchat.ops.products.product_launch import ProductLaunch, product_launch
+from pagedchat.ops.products.small_batch_launch import ProductLaunch, product_launch
 from pagedchat.ops.products.small_batch_linear import has_kernels_for
 from pagedchat.ops.products.small_batch_plan import plan_product
-from pagedchat.ops.sampling.decode_state import slots_of
 
 NAME = "qkv_to_cache"
 
@@ -67,7 +65,8 @@ def qkv_to_cache(
     if launch is None:
         rows = norm.apply(input_rows) if norm else input_rows
         heads = functional.linear(rows, weight, bias).view(len(rows), -1, sizes.head_size)
-        _write(query, key_cache, value_cache, heads, block_tables, positions, rotations, sizes)
+        write_heads(heads, key_cache, value_cache, block_tables, positions, rotations, sizes)
+        query.copy_(heads[:, : query.shape[1]])
     else:
         caches = (key_cache, value_cache)
         _launch(
@@ -132,25 +131,6 @@ def _check(
     ):
         if not tensor.is_contiguous():
             raise ValueError(f"{name} is not contiguous")
-
-
-def _write(
-    query: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    heads: torch.Tensor,
-    block_tables: torch.Tensor,
-    positions: torch.Tensor,
-    rotations: torch.Tensor | None,
-    sizes: CacheSizes,
-) -> None:
-    num_heads, num_kv_heads = query.shape[1], sizes.num_kv_heads
-    if rotations is not None:
-        turned = rotate_heads(heads[:, : num_heads + num_kv_heads], rotations[positions.clamp(min=0).long()])
-        heads = torch.cat((turned, heads[:, num_heads + num_kv_heads :]), dim=1)
-    query.copy_(heads[:, :num_heads])
-    key, value = heads[:, num_heads:].chunk(2, dim=1)
-    reshape_and_cache(key, value, key_cache, value_cache, slots_of(positions, block_tables, sizes.block_size))
 
 
 def _launch(

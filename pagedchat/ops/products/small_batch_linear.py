@@ -13,7 +13,7 @@ from pagedchat.jit.launch import f32, i32
 from pagedchat.ops.common.checks import check_same_type, check_shape
 from pagedchat.ops.common.launch import address, has_tensor_cores, on_cuda
 from pagedchat.ops.common.norm import Norm, check_norm
-from pagedchat.ops.products.product_launch import ProductLaunch, product_launch
+from pagedchat.ops.products.small_batch_launch import ProductLaunch, product_launch
 from pagedchat.ops.products.small_batch_plan import can_multiply
 
 Activation = Literal["none", "relu", "silu"]

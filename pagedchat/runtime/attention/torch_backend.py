@@ -6,8 +6,8 @@ that a token's row is `slot * num_kv_heads + head`.
 
 import torch
 
-from pagedchat.ops.attention.torch_decode import PagedAttentionPlan, plan_paged_attention, torch_decode
-from pagedchat.ops.attention.torch_prefill import PagedPrefillPlan, plan_paged_prefill, torch_prefill
+from pagedchat.ops.attention.torch_decode import TorchDecodePlan, plan_torch_decode, torch_decode
+from pagedchat.ops.attention.torch_prefill import TorchPrefillPlan, plan_torch_prefill, torch_prefill
 from pagedchat.ops.cache.copy_blocks import copy_blocks
 from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
 from pagedchat.ops.cache.swap_blocks import swap_blocks
@@ -37,8 +37,8 @@ class TorchAttention:
             # has a new one, as contexts grow by a token.
             torch.backends.cuda.enable_cudnn_sdp(False)
         self._batch: AttentionBatch | None = None
-        self._decode_plans: dict[int | None, PagedAttentionPlan] = {}
-        self._prefill_plans: dict[int | None, PagedPrefillPlan] = {}
+        self._decode_plans: dict[int | None, TorchDecodePlan] = {}
+        self._prefill_plans: dict[int | None, TorchPrefillPlan] = {}
 
     @property
     def sharing(self) -> SharingRule | None:
@@ -111,11 +111,11 @@ class TorchAttention:
     def _ids(self, blocks: list[int]) -> torch.Tensor:
         return torch.tensor(blocks, dtype=torch.int64, device=self.device)
 
-    def _decode_plan(self, sliding_window: int | None) -> PagedAttentionPlan:
+    def _decode_plan(self, sliding_window: int | None) -> TorchDecodePlan:
         """One plan for all layers with the same window."""
         if sliding_window not in self._decode_plans:
             batch, s = self._begun, self.shape
-            self._decode_plans[sliding_window] = plan_paged_attention(
+            self._decode_plans[sliding_window] = plan_torch_decode(
                 batch.block_tables[: batch.num_decodes],
                 batch.seq_lens[: batch.num_decodes],
                 block_size=s.block_size,
@@ -127,10 +127,10 @@ class TorchAttention:
             )
         return self._decode_plans[sliding_window]
 
-    def _prefill_plan(self, sliding_window: int | None) -> PagedPrefillPlan:
+    def _prefill_plan(self, sliding_window: int | None) -> TorchPrefillPlan:
         if sliding_window not in self._prefill_plans:
             batch, s = self._begun, self.shape
-            self._prefill_plans[sliding_window] = plan_paged_prefill(
+            self._prefill_plans[sliding_window] = plan_torch_prefill(
                 batch.block_tables[batch.num_decodes :],
                 batch.query_lens[batch.num_decodes :],
                 batch.seq_lens[batch.num_decodes :],

@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from pagedchat.ops.attention import prefill as module
-from pagedchat.ops.attention import prefill_mma, prefill_plan, prefill_simt, prefill_wgmma
+from pagedchat.ops.attention import prefill_mma, prefill_simt, prefill_wgmma
 from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.prefill import paged_prefill
-from pagedchat.ops.attention.prefill_plan import PrefillTile, choose_splits, choose_tile, max_thread_blocks
 from tests.ops.cuda_layout_case import (
     BLOCK_SIZES,
     DTYPES,
@@ -28,12 +27,6 @@ QUERY_LENS = [5, 1, 140, 33, 1, 64, 7, 200, 17]
 """Whole prompts, chunks of one token, later chunks."""
 GROUPS = [(4, 4), (4, 2), (3, 1), (8, 1), (71, 1)]
 RULES = [{"cap": 2.0}, {"sliding_window": 20}, {"sliding_window": 1}, {"alibi": True}]
-TILES = [
-    PrefillTile(4, 32, 64),
-    PrefillTile(8, 16, 64, stages=3),
-    PrefillTile(2, 16, 32),
-    PrefillTile(4, 16, 128, min_thread_blocks=2, query_in_registers=True),
-]
 
 
 def attend(
@@ -137,26 +130,6 @@ def test_each_kernel_does_what_it_says_it_supports(
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("tile", TILES, ids=str)
-@pytest.mark.parametrize("num_splits", [1, 2, 7])
-@pytest.mark.parametrize("head_size", [64, 112])
-def test_every_tile_and_split_gives_the_same(
-    tile: PrefillTile, num_splits: int, head_size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(prefill_wgmma, "supported", lambda *_: False)
-    monkeypatch.setattr(prefill_mma, "choose_tile", lambda *_: tile)
-    monkeypatch.setattr(prefill_mma, "choose_splits", lambda *_: num_splits)
-    case = make_layout_case(
-        SEQ_LENS, QUERY_LENS, num_heads=6, head_size=head_size, dtype=torch.bfloat16, device="cuda"
-    )
-    options = AttentionOptions(scale=0.1, sliding_window=130)
-
-    output, lse = attend(case, options)
-
-    check_attention(case, options, output, lse)
-
-
-@pytest.mark.gpu
 @pytest.mark.parametrize("max_query_len", [2, 300])
 def test_a_captured_launch_follows_its_inputs(max_query_len: int) -> None:
     case = make_layout_case([700, 33, 40], [300, 33, 1], dtype=torch.float16, device="cuda")
@@ -221,30 +194,6 @@ def test_query_and_output_may_have_any_strides(device: str) -> None:
     paged_prefill(case.call(options).between(query, output), case.cu_seqlens_q, max_query_len=20)
 
     assert torch.equal(output, expected)
-
-
-@pytest.mark.parametrize("shared_limit", [64 << 10, 99 << 10, 227 << 10])
-@pytest.mark.parametrize("num_rows", [1, 64, 65, 5000])
-def test_a_tile_fits_into_shared_memory(shared_limit: int, num_rows: int) -> None:
-    for head_size in HEAD_SIZES:
-        tile = choose_tile(head_size, 16, num_rows, shared_limit)
-        if tile is None:
-            assert (head_size, shared_limit) == (256, 64 << 10)
-        else:
-            assert tile.shared_bytes(head_size, 16) <= shared_limit
-
-
-def test_thread_blocks_are_enough_for_any_lengths() -> None:
-    tile = PrefillTile(4, 16, 64)
-    for lens in ([1, 1, 1], [64, 1, 63], [65, 200, 0], [7]):
-        needed = sum(-(-length * 3 // tile.rows) for length in lens)
-        assert needed <= max_thread_blocks(tile, sum(lens) * 3, len(lens))
-
-
-def test_keys_are_split_only_where_the_gpu_would_idle() -> None:
-    assert choose_splits(8, 32768, 132) == prefill_plan.THREAD_BLOCKS * 132 // 8
-    assert choose_splits(1000, 32768, 132) == 1
-    assert choose_splits(8, prefill_plan.MIN_SPLIT_KEYS, 132) == 1
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ import torch
 
 from pagedchat.ops.attention import decode_gathered
 from pagedchat.ops.attention.decode_in_place import RowLayout
-from pagedchat.ops.attention.torch_decode import plan_paged_attention, torch_decode
+from pagedchat.ops.attention.torch_decode import plan_torch_decode, torch_decode
 from tests.ops.paged_case import DEVICES, PagedCase, make_case, tolerance
 
 SEQ_LENS = [[1], [4], [5], [1, 1, 1], [16, 16], [1, 33, 7, 16], [40, 3, 39, 20, 2, 64]]
@@ -15,7 +15,7 @@ def attend(
     case: PagedCase, *, scale: float = 0.4, window: int | None = None, cap: float | None = None
 ) -> torch.Tensor:
     query = torch.cat(case.query)
-    plan = plan_paged_attention(
+    plan = plan_torch_decode(
         case.block_tables,
         case.seq_lens,
         block_size=case.key_cache.shape[1],
@@ -77,8 +77,8 @@ def test_query_may_be_a_strided_view() -> None:
 
 def test_cpu_reads_in_place_and_elsewhere_contexts_are_gathered() -> None:
     common = {"block_size": 4, "num_heads": 4, "num_kv_heads": 2, "device": torch.device("cpu")}
-    in_place = plan_paged_attention([[0]], [3], dtype=torch.float32, **common)
-    gathered = plan_paged_attention([[0]], [3], dtype=torch.float16, **common)
+    in_place = plan_torch_decode([[0]], [3], dtype=torch.float32, **common)
+    gathered = plan_torch_decode([[0]], [3], dtype=torch.float16, **common)
     assert isinstance(in_place.layout, RowLayout)
     assert isinstance(gathered.layout, list)
 
@@ -93,7 +93,7 @@ def test_groups_hold_similar_lengths_within_the_limit(monkeypatch: pytest.Monkey
 
 def test_wrong_arguments_are_named() -> None:
     case = make_case([3, 4], [1, 1])
-    plan = plan_paged_attention(
+    plan = plan_torch_decode(
         case.block_tables, case.seq_lens, block_size=4, num_heads=4, num_kv_heads=2,
         dtype=torch.float32, device=torch.device("cpu"),
     )  # fmt: skip

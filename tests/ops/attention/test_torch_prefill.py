@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from pagedchat.ops.attention import torch_prefill as module
-from pagedchat.ops.attention.torch_prefill import plan_paged_prefill, torch_prefill
+from pagedchat.ops.attention.torch_prefill import plan_torch_prefill, torch_prefill
 from tests.ops.paged_case import DEVICES, PagedCase, make_case, tolerance
 
 # (seq_lens, query_lens): whole prompts, later chunks, chunks of one, all mixed
@@ -21,7 +21,7 @@ def attend(
 ) -> torch.Tensor:
     query = torch.cat(case.query)
     lens = list(zip(case.key, case.value, case.query_lens, strict=True))
-    plan = plan_paged_prefill(
+    plan = plan_torch_prefill(
         case.block_tables,
         case.query_lens,
         case.seq_lens,
@@ -81,7 +81,7 @@ def test_long_chunk_is_cut_into_pieces(monkeypatch: pytest.MonkeyPatch, window: 
 
 def test_wrong_arguments_are_named() -> None:
     case = make_case([5], [5])
-    plan = plan_paged_prefill([[0, 1]], [5], [5], block_size=4, dtype=torch.float32, device=torch.device("cpu"))
+    plan = plan_torch_prefill([[0, 1]], [5], [5], block_size=4, dtype=torch.float32, device=torch.device("cpu"))
     query = torch.cat(case.query)
     with pytest.raises(ValueError, match=r"key has shape \[4, 2, 8\], expected \[5, 2, 8\]"):
         torch_prefill(query, case.key[0][:4], case.value[0], case.key_cache, case.value_cache, plan, scale=1.0)
