@@ -21,7 +21,7 @@ from pagedchat.models.llama_config import LlamaConfig
 from pagedchat.models.native import NativeConfig
 from pagedchat.models.opt import OptModel
 from pagedchat.models.opt_config import OptConfig
-from pagedchat.ops.attention.call import AttentionOptions
+from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.prefill import paged_prefill
 from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
@@ -128,7 +128,7 @@ def test_the_attention_of_prompts_is_the_one_that_is_said(
         numbers = torch.zeros(1, 32, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
         starts, options = torch.zeros(2, dtype=torch.int32), AttentionOptions(scale=0.1)
         with recorded_launches(capability) as launches:
-            paged_prefill(query, *cache, *numbers, starts, options, max_query_len=num_tokens)
+            paged_prefill(AttentionCall.to_new(query, *cache, *numbers, options), starts, max_query_len=num_tokens)
         launches = {key: args for key, args in launches.items() if key[0].stem != "prefill_merge"}
         facts = PrefillFacts(setting=where, num_tokens=num_tokens, num_blocks=32)
         chosen = which_prefill(facts)

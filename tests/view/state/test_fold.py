@@ -2,6 +2,7 @@
 
 import random
 
+from pagedchat.engine import keyframe
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.events import BlockCopied, CacheEvent, SequenceForked, StepReport
 from pagedchat.view.state.engine import NO_ENGINE, EngineState
@@ -67,7 +68,7 @@ def test_a_copy_goes_on_by_itself_and_tells_the_same() -> None:
 def known(state: EngineState) -> tuple[object, ...]:
     """All that a state tells, by value."""
     return (
-        state.mirror.encode(), list(state.lines), state.num_lines, list(map(repr, state.columns.columns)),
+        keyframe.encode(state.mirror), list(state.lines), state.num_lines, list(map(repr, state.columns.columns)),
         state.fresh_copies(), [state.num_copied(seq_id) for seq_id in range(10)], state.regrouped_at,
         state.tokens_per_second, [state.sequence_rate(seq_id) for seq_id in range(10)], list(state.history),
     )  # fmt: skip
