@@ -14,7 +14,6 @@ VIEW = Path(__file__).parents[1] / "pagedchat" / "view"
 
 CHAT = [
     "pagedchat.chat.conversation",
-    "pagedchat.chat.output_processor",
     "pagedchat.chat.replies",
     "pagedchat.chat.sanitize",
     "pagedchat.chat.session",

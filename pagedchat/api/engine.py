@@ -124,13 +124,21 @@ class LLMEngine:
 
     # --- requests -----------------------------------------------------------------------------------
 
-    def add_request(self, request_id: str, prompt: Prompt, params: SamplingParams | None = None) -> None:
+    def add_request(
+        self,
+        request_id: str,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        output_kind: RequestOutputKind | None = None,
+    ) -> None:
         """Ask for a reply. It is begun with by the next steps.
 
         Args:
             request_id: names the request in its outputs; no other unfinished request has it.
             prompt: a string, `{"prompt": str}` or `{"prompt_token_ids": list[int]}`.
             params: the model's own by default. Its `output_kind` says what `step` returns of the request.
+            output_kind: the same, in the stead of what `params` say.
 
         Raises:
             InvalidValueError: the id is taken, or a dict that is no prompt.
@@ -149,7 +157,7 @@ class LLMEngine:
             request_id=request_id,
             prompt=prompt_text(prompt),
             prompt_token_ids=prompt_token_ids,
-            output_kind=params.output_kind,
+            output_kind=output_kind or params.output_kind,
             reply=self._ask(prompt_token_ids, params),
         )
         self._enter(request)

@@ -169,7 +169,7 @@ class LLM:
             RequestError: the conversation cannot be served, or the template refuses it.
         """
         prompt, params = self._encode_chat(messages, sampling_params)
-        [output] = self._run([prompt], [_whole(params)])
+        [output] = self._run([prompt], [params])
         return output
 
     def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Iterator[RequestOutput]:
@@ -200,13 +200,13 @@ class LLM:
         self, count: int, given: SamplingParams | Sequence[SamplingParams] | None
     ) -> list[SamplingParams]:
         if given is None or isinstance(given, SamplingParams):
-            return [_whole(given or self.sampling_defaults)] * count
+            return [given or self.sampling_defaults] * count
         if len(given) != count:
             raise InvalidValueError(
                 f"There are {count} prompts, but {len(given)} sampling parameters.",
                 "Give one for all prompts, or one for each.",
             )
-        return [_whole(params) for params in given]
+        return list(given)
 
     def _encode_chat(
         self, messages: Sequence[Message], params: SamplingParams | None
@@ -224,7 +224,7 @@ class LLM:
         finished: dict[str, RequestOutput | None] = dict.fromkeys(ids)
         num_left = len(ids)
         bar = tqdm(total=num_left, desc="Prompts", unit="prompt", disable=not show_progress)
-        with bar as progress, self._asked(ids, prompts, params):
+        with bar as progress, self._asked(ids, prompts, params, RequestOutputKind.FINAL_ONLY):
             while num_left:
                 self._step()
                 if self._unread:
@@ -236,8 +236,7 @@ class LLM:
 
     def _stream(self, prompt: Prompt, params: SamplingParams) -> Iterator[RequestOutput]:
         request_id = next(self._request_ids)
-        params = _of_kind(params, RequestOutputKind.CUMULATIVE)
-        with self._asked([request_id], [prompt], [params]):
+        with self._asked([request_id], [prompt], [params], RequestOutputKind.CUMULATIVE):
             output = None
             while output is None or not output.finished:
                 if request_id not in self._unread:
@@ -248,13 +247,17 @@ class LLM:
 
     @contextmanager
     def _asked(
-        self, ids: Sequence[str], prompts: Sequence[Prompt], params: Sequence[SamplingParams]
+        self,
+        ids: Sequence[str],
+        prompts: Sequence[Prompt],
+        params: Sequence[SamplingParams],
+        output_kind: RequestOutputKind,
     ) -> Iterator[None]:
         """These requests are in the engine; whatever happens, none of them stays there."""
         try:
             with rare_collections():
                 for request_id, prompt, one in zip(ids, prompts, params, strict=True):
-                    self._engine.add_request(request_id, prompt, one)
+                    self._engine.add_request(request_id, prompt, one, output_kind=output_kind)
                 yield
         finally:
             self._engine.abort_request(ids)
@@ -265,12 +268,3 @@ class LLM:
         """A step of the engine, for whoever has a request there."""
         for output in self._engine.step():
             self._unread[output.request_id] = output
-
-
-def _whole(params: SamplingParams) -> SamplingParams:
-    """For one who reads nothing before the end."""
-    return _of_kind(params, RequestOutputKind.FINAL_ONLY)
-
-
-def _of_kind(params: SamplingParams, kind: RequestOutputKind) -> SamplingParams:
-    return params if params.output_kind is kind else msgspec.structs.replace(params, output_kind=kind)

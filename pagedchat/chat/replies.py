@@ -1,7 +1,8 @@
 """A reply while it is generated: tokens in, text out, and how it ends. Knows a sequence, no engine and no queue.
 
 This is the one place where a request's tokens become text and its stops are found, for the library and the engine
-process alike. Whoever runs the engine does three things after each step:
+process alike, in the order in which the text passes: `Detokenizer` makes it, `OutputProcessor` holds back what a
+stop string may still take, `Reply` is what has come. Whoever runs the engine does three things after each step:
 
 1. `Reply.take` for every reply that may have got tokens;
 2. where that met a stop string (`Reply.stopped`), end the sequence;
@@ -12,10 +13,160 @@ import copy
 from collections.abc import Sequence
 
 from tokenizers import Tokenizer
+from tokenizers.decoders import DecodeStream
 
-from pagedchat.chat.output_processor import OutputProcessor
 from pagedchat.engine.sequence import Sequence as EngineSequence
 from pagedchat.events import FinishReason, SequenceParked, StepReport
+
+CONTEXT_LENGTH = 8
+"""Ids before a text that are enough to decode it as in the middle of one: longer than any character."""
+_INCOMPLETE = "\ufffd"
+
+
+class Detokenizer:
+    """Text of one growing run of tokens, piece by piece.
+
+    A token is not a run of characters: an emoji may take four of them, and a word's first token carries its space
+    only in the company of the token before. So text comes out once it cannot change any more, and the ids that it
+    came from are kept as the context of the next piece.
+
+    Args:
+        context_ids: the tokens before the run; their text is not given out again.
+        skip_special_tokens: leave out tokens such as the end of the sequence.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, context_ids: Sequence[int] = (), skip_special_tokens: bool = True
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._skip_special_tokens = skip_special_tokens
+        self._stream: DecodeStream
+        self._context: list[int]
+        self._pending: list[int]
+        self._restart(self._usable(context_ids))
+
+    def append(self, token_ids: Sequence[int]) -> str:
+        """The text that `token_ids` complete; less or nothing while a character is incomplete."""
+        return "".join([self._step(token_id) for token_id in token_ids])
+
+    def finish(self) -> str:
+        """What was held back, incomplete bytes as U+FFFD."""
+        before = self._decode(self._context)
+        text = self._decode(self._context + self._pending)[len(before) :]
+        self._restart(self._usable(self._context + self._pending))
+        return text
+
+    def fork(self) -> "Detokenizer":
+        """An independent copy."""
+        twin = copy.copy(self)
+        twin._stream = copy.copy(self._stream)
+        twin._context, twin._pending = list(self._context), list(self._pending)
+        return twin
+
+    def _step(self, token_id: int) -> str:
+        self._pending.append(token_id)
+        try:
+            piece: str | None = self._stream.step(self._tokenizer, token_id)
+        except Exception:  # the decoder rewrote text that was out already; begin anew after it
+            return self.finish()
+        if piece is None:
+            return ""
+        self._context, self._pending = self._pending, []
+        return piece
+
+    def _restart(self, context: list[int]) -> None:
+        self._context, self._pending = context, []
+        self._stream = DecodeStream(ids=context, skip_special_tokens=self._skip_special_tokens)
+
+    def _usable(self, context_ids: Sequence[int]) -> list[int]:
+        """DecodeStream would give out a context that ends inside a character; then none is better."""
+        context = list(context_ids[-CONTEXT_LENGTH:])
+        return [] if self._decode(context).endswith(_INCOMPLETE) else context
+
+    def _decode(self, token_ids: list[int]) -> str:
+        text: str = self._tokenizer.decode(token_ids, skip_special_tokens=self._skip_special_tokens)
+        return text
+
+
+def decode_after(tokenizer: Tokenizer, context_ids: Sequence[int], token_ids: Sequence[int]) -> str:
+    """All text of `token_ids`, special tokens too, as it reads after `context_ids`."""
+    detokenizer = Detokenizer(tokenizer, context_ids, skip_special_tokens=False)
+    return detokenizer.append(token_ids) + detokenizer.finish()
+
+
+class OutputProcessor:
+    """Releases text as soon as no stop string can take it back.
+
+    ::
+
+        released text |<- held back ->| not decoded yet
+        ..............|  may be the   |  incomplete
+                      |  start of a   |  character
+                      |  stop string  |
+
+    Args:
+        tokenizer: of the model.
+        stop: the text ends before whichever of them is complete first.
+        context_ids: the tokens before the first one.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = (), context_ids: Sequence[int] = ()) -> None:
+        self.text = ""
+        """Released so far."""
+        self.stopped = False
+        """A stop string was met; nothing more will be released."""
+        self._detokenizer = Detokenizer(tokenizer, context_ids)
+        self._stop = tuple(stop)
+        self._openings = frozenset(word[:length] for word in stop for length in range(1, len(word)))
+        self._longest_opening = max(map(len, self._openings), default=0)
+        self._held = ""
+
+    def append(self, token_ids: Sequence[int]) -> str:
+        """Take tokens; the text that they release."""
+        if self.stopped:
+            return ""
+        return self._take(self._detokenizer.append(token_ids))
+
+    def finish(self) -> str:
+        """No more tokens will come: release what was held back."""
+        if self.stopped:
+            return ""
+        released = self._take(self._detokenizer.finish())
+        return released if self.stopped else released + self._release(len(self._held))
+
+    def fork(self) -> "OutputProcessor":
+        """An independent copy that goes on from here."""
+        twin = copy.copy(self)
+        twin._detokenizer = self._detokenizer.fork()
+        return twin
+
+    def _take(self, text: str) -> str:
+        self._held += text
+        cut = find_stop(self._held, self._stop)
+        self.stopped = cut is not None
+        released = self._release(len(self._held) - self._open_length() if cut is None else cut)
+        if self.stopped:
+            self._held = ""
+        return released
+
+    def _release(self, length: int) -> str:
+        released, self._held = self._held[:length], self._held[length:]
+        self.text += released
+        return released
+
+    def _open_length(self) -> int:
+        """Length of the longest end of the held text with which a stop string begins."""
+        lengths = range(min(self._longest_opening, len(self._held)), 0, -1)
+        return next((length for length in lengths if self._held[-length:] in self._openings), 0)
+
+
+def find_stop(text: str, stop: Sequence[str]) -> int | None:
+    """Where the stop string begins that is complete first (of several, the longest); `None` if there is none.
+
+    By the end and not by the start, so that the answer is the same for whatever pieces the text arrives in.
+    """
+    starts = [(start + len(word), start) for word in stop if (start := text.find(word)) >= 0]
+    return min(starts)[1] if starts else None
 
 
 class Reply:
@@ -39,13 +190,13 @@ class Reply:
         strip_start: bool = False,
     ) -> None:
         self.sequence = sequence
-        self.num_read = len(sequence)
+        self.num_read = len(sequence.token_ids)
         """Tokens of the sequence that were taken, the prompt counted."""
         self.finish_reason: FinishReason | None = None
         """None while it is on its way."""
         self.stopped = False
         """Whether a stop string was met: the sequence is to be ended, if it has not ended by itself."""
-        self._output = OutputProcessor(tokenizer, stop, sequence.token_ids)
+        self._output = None if tokenizer is None else OutputProcessor(tokenizer, stop, sequence.token_ids)
         self._strip_start = strip_start
         self._at_start = strip_start
         """Whether all that came yet is to be stripped."""
@@ -53,7 +204,8 @@ class Reply:
     @property
     def num_tokens(self) -> int:
         """Tokens generated so far, whether taken or not."""
-        return len(self.sequence) - self.sequence.num_prompt_tokens
+        sequence = self.sequence
+        return len(sequence.token_ids) - sequence.num_prompt_tokens
 
     @property
     def token_ids(self) -> list[int]:
@@ -63,7 +215,8 @@ class Reply:
     @property
     def text(self) -> str:
         """The text released so far: it cannot change any more."""
-        return self._output.text.lstrip() if self._strip_start else self._output.text
+        text = "" if self._output is None else self._output.text
+        return text.lstrip() if self._strip_start else text
 
     def take(self) -> str | None:
         """Take what was generated since the last call. Runs for every sequence of a step: it stays lean.
@@ -78,21 +231,25 @@ class Reply:
         self.num_read += len(new_ids)
         if sequence.finish_reason == "stop" and new_ids[-1] in sequence.stop_token_ids:
             new_ids.pop()  # it ends the reply and says nothing
+        if output is None:
+            return ""
         released = output.append(new_ids)
         self.stopped = output.stopped
         return self._stripped(released) if self._at_start else released
 
     def finish(self, reason: FinishReason) -> str:
         """Nothing more will be generated, for this reason unless a stop string was met; the text held back."""
-        released = self._stripped(self._output.finish())
-        self.stopped = self._output.stopped
+        released = ""
+        if self._output is not None:
+            released = self._stripped(self._output.finish())
+            self.stopped = self._output.stopped
         self.finish_reason = "stop" if self.stopped else reason
         return released
 
     def fork(self, sequence: EngineSequence) -> "Reply":
         """The same reply, gone on with by a sequence that has the same tokens."""
         twin = copy.copy(self)
-        twin.sequence, twin._output = sequence, self._output.fork()
+        twin.sequence, twin._output = sequence, self._output and self._output.fork()
         return twin
 
     def _stripped(self, released: str) -> str:

@@ -35,7 +35,7 @@ class CacheUpkeep:
         self._queues = queues
         self._clock = clock
         self._chunks: list[ScheduledSequence] = []
-        self._filled: deque[Sequence] = deque()
+        self.filled: deque[Sequence] = deque()
         """With a full block that is not findable yet, the oldest first."""
         self.seconds = 0.0
         """What the present batch's runner has spent on it."""
@@ -75,14 +75,14 @@ class CacheUpkeep:
 
     def cache_some(self, filled: list[Sequence]) -> None:
         """What a step does; its own decodes have filled a block of each of these."""
-        waiting = self._filled
+        waiting = self.filled
         waiting.extend(filled)
         if waiting:
             self._cache(min(max(PER_STEP, len(waiting) // PER_STEP), len(waiting)))
 
     def cache_all(self) -> None:
         """For somebody who wants to find all there is."""
-        self._cache(len(self._filled))
+        self._cache(len(self.filled))
 
     def cache_of(self, seq: Sequence) -> None:
         """All blocks of one sequence; one that has lost them gets there when it has them again."""
@@ -91,4 +91,4 @@ class CacheUpkeep:
 
     def _cache(self, count: int) -> None:
         for _ in range(count):
-            self.cache_of(self._filled.popleft())
+            self.cache_of(self.filled.popleft())

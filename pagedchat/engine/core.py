@@ -186,8 +186,10 @@ class EngineCore:
         if batch is None:
             return self._report([], ev.Timings(scheduled - started))
         output = self.runner.execute(batch)
-        returned, upkeep = self._clock(), self._upkeep.seconds
-        self._upkeep.finish()  # where the runner had no time for it
+        returned, upkeep = self._clock(), 0.0
+        if batch.meanwhile is not None:
+            upkeep = self._upkeep.seconds
+            self._upkeep.finish()  # where the runner had no time for it
         entries = self._update(batch.scheduled, output)
         updated = self._clock()
         not_forward = output.copy_seconds + output.launch_seconds + output.sample_seconds + upkeep
@@ -216,7 +218,10 @@ class EngineCore:
         block_ops, self.blocks.block_ops = self.blocks.block_ops, []
         run = self.scheduler.lockstep
         num_tokens = sum([item.num_tokens for item in scheduled]) if run is None else len(scheduled)
-        self._upkeep.begin([item for item in scheduled if item.num_tokens > 1] if run is None else [])
+        chunks = [item for item in scheduled if item.num_tokens > 1] if run is None else []
+        if not chunks:
+            return SchedulerOutput(self._step, scheduled, block_ops, num_tokens, run)
+        self._upkeep.begin(chunks)
         return SchedulerOutput(self._step, scheduled, block_ops, num_tokens, run, self._upkeep)
 
     def _update(self, scheduled: list[ScheduledSequence], output: ModelRunnerOutput) -> list[ev.BatchEntry]:
@@ -228,7 +233,8 @@ class EngineCore:
             outcome = lockstep.commit(output.token_ids, block_size)
         self._prefill_tokens += outcome.num_prefill
         self._decode_tokens += outcome.num_decode
-        self._upkeep.cache_some(outcome.filled)
+        if outcome.filled or self._upkeep.filled:
+            self._upkeep.cache_some(outcome.filled)
         for seq, reason in outcome.finished:
             self.scheduler.queues.remove(seq)
             self._park(seq, reason)

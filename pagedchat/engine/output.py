@@ -44,10 +44,6 @@ class DecodeRun:
     """Whose block tables have got blocks at their ends since the batch before: indices in the batch."""
 
 
-def nothing() -> None:
-    """There is nothing to do meanwhile."""
-
-
 class SchedulerOutput(msgspec.Struct):
     """The batch of one step; never empty.
 
@@ -63,9 +59,9 @@ class SchedulerOutput(msgspec.Struct):
     """Sum of `num_tokens`."""
     run: DecodeRun | None = None
     """The run that this batch belongs to, if the one before was of it already."""
-    meanwhile: Callable[[], None] = nothing
-    """What the engine has to do and may do while a device computes: for a runner to call when all work of the batch
-    is queued, before it waits for that. One that has no such moment need not call it."""
+    meanwhile: Callable[[], None] | None = None
+    """What the engine has to do and may do while a device computes, if anything: for a runner to call when all work
+    of the batch is queued, before it waits for that. One that has no such moment need not call it."""
 
 
 class ModelRunnerOutput(msgspec.Struct):

@@ -1,20 +1,19 @@
-"""Every chat's side of the engine: commands become verbs, step reports become text.
+"""Every chat's side of the engine: a session's commands become verbs. What comes of them is the reply feed's.
 
-Knows the engine core, conversations and replies; no process, no socket, no pausing.
+Knows the engine core and conversations; no process, no socket, no pausing.
 """
 
 import time
 from collections.abc import Callable
 
 from pagedchat.chat.conversation import Conversation
-from pagedchat.chat.replies import endings
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import PagedChatError
-from pagedchat.events import FinishReason, RequestFailed, RequestFinished, StepReport
-from pagedchat.service.chat import Chat, Request
+from pagedchat.events import RequestFailed, RequestFinished
 from pagedchat.service.commands import AnyCommand, Close, Focus, Fork, Generate, Stop
 from pagedchat.service.publisher import Publisher
+from pagedchat.service.reply_feed import Chat, ReplyFeed, Request
 from pagedchat.service.text_model import TextModel
 from pagedchat.service.token_texts import TokenTeller
 
@@ -40,8 +39,9 @@ class Chats:
         self._publisher = publisher
         self._text_model = text_model
         self._clock = clock
-        self._tokens = TokenTeller(text_model.tokenizer)
-        self._chats: dict[int, Chat] = {}
+        self.feed = ReplyFeed(core, publisher, TokenTeller(text_model.tokenizer), clock)
+        """Passes on what each step brings."""
+        self._chats = self.feed.chats
         self._focused: int | None = None
 
     # --- commands -----------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class Chats:
     def _stop(self, session_id: int) -> None:
         if session_id in self._chats:
             self._core.stop(session_id)
-            self._finish(session_id, "abort")
+            self.feed.finish(session_id, "abort")
 
     def _close(self, session_id: int) -> None:
         if session_id in self._chats:
@@ -153,51 +153,6 @@ class Chats:
         elif chat.raw != raw:
             chat.conversation, chat.raw = self._text_model.conversation(raw), raw
         return chat
-
-    # --- reports ------------------------------------------------------------------------------------
-
-    def follow(self, report: StepReport) -> None:
-        """Pass on what the step brought to each session; to be called before the next step or verb."""
-        token_texts = self._tokens.news(report)
-        if token_texts is not None:
-            self._publisher.add_token_texts(token_texts)
-        for entry in report.batch:
-            if entry.token_ids:
-                self._take_tokens(entry.seq_id)
-        for ending in endings(report):
-            if self._is_parked(ending.seq_id):
-                self._finish(ending.seq_id, ending.reason)
-
-    def _is_parked(self, session_id: int) -> bool:
-        """Still: a sequence may have been asked for the next reply since it was parked, or be gone."""
-        seq = self._core.sequences.get(session_id)
-        return seq is not None and seq.status == "parked"
-
-    def _take_tokens(self, session_id: int) -> None:
-        request = self._chats[session_id].running
-        if request is None:
-            return
-        is_first = request.first_token is None
-        delta = request.take_tokens(self._clock())
-        if delta is not None:
-            self._publisher.add_text(delta)
-        if is_first:
-            self._publisher.flush()
-        if request.reply.stopped:
-            self._core.stop(session_id, "stop")
-
-    def _finish(self, session_id: int, reason: FinishReason) -> None:
-        """A request ended; calling it again for the same request does nothing."""
-        chat = self._chats.get(session_id)
-        request = chat and chat.running
-        if not chat or not request:
-            return
-        self._take_tokens(session_id)
-        delta = request.finish(reason)
-        if delta is not None:
-            self._publisher.add_text(delta)
-        chat.add_reply()
-        self._publisher.send_now(request.figures(self._clock()))
 
 
 def _nothing_forked(command: Fork) -> RequestFinished:

@@ -73,10 +73,13 @@ class EngineLoop:
     ) -> None:
         self._core = core
         self.chats = chats
+        self._feed = chats.feed
         self._publisher = publisher
         self._inbox = inbox
         self._clock = clock
         self._held_back = HeldBack(core)
+        self._some_waited = False
+        """Whether anybody was held back after the last step."""
         self._dump_dir = dump_dir
         self._spare_work = spare_work
         self._has_spare_work = True
@@ -155,7 +158,10 @@ class EngineLoop:
 
     def _tell_what_is_wrong(self, report: StepReport) -> None:
         """Each trouble once: chats that cannot run, and books that disagree."""
-        notice, violation = self._held_back.news(), self._core.watch.violation
+        some_wait, some_waited = bool(self._core.scheduler.held_back), self._some_waited
+        self._some_waited = some_wait
+        notice = self._held_back.news() if some_wait or some_waited else None
+        violation = self._core.watch.violation
         if notice is not None:
             self._publisher.send_now(notice)
         if violation is not None and not self._broken:
@@ -194,4 +200,4 @@ class EngineLoop:
 
     def _take(self, report: StepReport) -> None:
         self._publisher.add_report(report)
-        self.chats.follow(report)
+        self._feed.follow(report)

@@ -11,8 +11,8 @@ from pagedchat.chat.template import ChatTemplate, render_raw
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.errors import RequestError
-from pagedchat.service.chat import Request
 from pagedchat.service.commands import Generate
+from pagedchat.service.reply_feed import Request
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,8 @@ class TokenTeller:
 
     def __init__(self, tokenizer: Tokenizer | None) -> None:
         self._bytes_of = None if tokenizer is None else token_bytes(tokenizer)
-        self._told: set[int] = set()
+        self.told: set[int] = set()
+        """Tokens that the outside knows."""
 
     def news(self, report: StepReport) -> TokenTexts | None:
         """The tokens that occur in this report for the first time; None if there are none."""
@@ -38,11 +39,11 @@ class TokenTeller:
             return None
         new_ids: dict[int, None] = {}
         for token_ids in _token_lists(report):
-            if not self._told.issuperset(token_ids):
-                new_ids.update(dict.fromkeys(i for i in token_ids if i not in self._told))
+            if not self.told.issuperset(token_ids):
+                new_ids.update(dict.fromkeys(i for i in token_ids if i not in self.told))
         if not new_ids:
             return None
-        self._told.update(new_ids)
+        self.told.update(new_ids)
         return TokenTexts(list(new_ids), [self._bytes_of(token_id) for token_id in new_ids])
 
 

@@ -52,7 +52,8 @@ class KVSimulator:
         written: set[tuple[int, int]] = set()
         for item in batch.scheduled:
             written |= self._write(item, written)
-        if batch.step % 2 == 0:  # like a runner that is done with its part before the device is
+        # Every other step, like a runner that is done with its part before the device is.
+        if batch.meanwhile is not None and batch.step % 2 == 0:
             batch.meanwhile()
         return ModelRunnerOutput([self._read(item) for item in batch.scheduled])
 

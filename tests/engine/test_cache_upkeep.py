@@ -29,7 +29,8 @@ class Runner(KVSimulator):
         batch.step = 1  # so that the simulator does not call it
         output = super().execute(batch)
         for _ in range(self.num_calls):
-            batch.meanwhile()
+            if batch.meanwhile is not None:
+                batch.meanwhile()
         assert self.engine is not None
         self.findable.append(len(self.engine.blocks.cache))
         return output

@@ -42,7 +42,8 @@ class CapturedRunner:
         decoding = self.decodes.begin(batch)  # there is nothing but decodes
         if decoding is None:
             return self.eager.execute(batch)
-        batch.meanwhile()
+        if batch.meanwhile is not None:
+            batch.meanwhile()
         return self.decodes.finish(decoding)
 
     def prepare_prefill(self) -> bool:
@@ -65,7 +66,8 @@ class CapturedRunner:
         left = ([] if decoding else single) + ([] if prefilling else chunks)
         if left:  # while the device is busy with the rest
             outputs.append((left, self.eager.execute(_part_of(batch, left))))
-        batch.meanwhile()
+        if batch.meanwhile is not None:
+            batch.meanwhile()
         if decoding is not None:
             outputs.append((single, self.decodes.finish(decoding)))
         if self.prefills is not None and prefilling is not None:

@@ -54,7 +54,7 @@ class TorchModelRunner:
         clock.mark()
         logits = self.forward(inputs)
         clock.mark()
-        if self.device.type != "cpu":  # which is busy with nothing by now
+        if batch.meanwhile is not None and self.device.type != "cpu":  # which is busy with nothing by now
             batch.meanwhile()
         for i, token_id in zip(inputs.sampled, self._sample(logits, batch, inputs), strict=True):
             token_ids[i].append(token_id)

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from pagedchat.chat.detokenizer import Detokenizer, decode_after
+from pagedchat.chat.replies import Detokenizer, decode_after
 from tests.fakes import EOS, SPECIAL_TOKENS, byte_tokenizer
 
 TOKENIZER = byte_tokenizer()

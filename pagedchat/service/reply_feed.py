@@ -1,15 +1,19 @@
-"""One session in the engine process: its conversation, and its last request with what the session is told of it.
+"""What each step brings to the sessions: their replies, as events.
 
-Knows a reply, no engine and no queue.
+Knows the sessions' requests and the engine that runs them; no commands, no process, no socket.
 """
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pagedchat.chat.conversation import Conversation
-from pagedchat.chat.replies import Reply
+from pagedchat.chat.replies import Reply, endings
+from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sequence import Sequence
-from pagedchat.events import FinishReason, RequestFinished, RequestStarted, TextDelta
+from pagedchat.events import FinishReason, RequestFinished, RequestStarted, StepReport, TextDelta
+from pagedchat.service.publisher import Publisher
+from pagedchat.service.token_texts import TokenTeller
 
 
 @dataclass(slots=True)
@@ -94,3 +98,72 @@ class Chat:
             seq = self.request.reply.sequence
             num_prompt = seq.num_prompt_tokens
             self.conversation.add_reply(seq.token_ids[:num_prompt], seq.token_ids[num_prompt:])
+
+
+class ReplyFeed:
+    """Passes on to each session what the engine has for it.
+
+    Args:
+        core: the engine.
+        publisher: hears it.
+        tokens: what each token stands for, told once.
+        clock: seconds, the same as that of the requests.
+    """
+
+    def __init__(
+        self, core: EngineCore, publisher: Publisher, tokens: TokenTeller, clock: Callable[[], float]
+    ) -> None:
+        self._core = core
+        self._publisher = publisher
+        self._tokens = tokens
+        self._clock = clock
+        self.chats: dict[int, Chat] = {}
+        """By session."""
+
+    def follow(self, report: StepReport) -> None:
+        """Pass on what the step brought to each session; to be called before the next step or verb."""
+        known = self._tokens.told
+        if report.events or not all(known.issuperset(entry.token_ids) for entry in report.batch):
+            self._tell_tokens(report)
+        for entry in report.batch:
+            if entry.token_ids:
+                self._take_tokens(entry.seq_id)
+        for ending in endings(report):
+            if self._is_parked(ending.seq_id):
+                self.finish(ending.seq_id, ending.reason)
+
+    def finish(self, session_id: int, reason: FinishReason) -> None:
+        """A request ended; calling it again for the same request does nothing."""
+        chat = self.chats.get(session_id)
+        request = chat and chat.running
+        if not chat or not request:
+            return
+        self._take_tokens(session_id)
+        delta = request.finish(reason)
+        if delta is not None:
+            self._publisher.add_text(delta)
+        chat.add_reply()
+        self._publisher.send_now(request.figures(self._clock()))
+
+    def _tell_tokens(self, report: StepReport) -> None:
+        token_texts = self._tokens.news(report)
+        if token_texts is not None:
+            self._publisher.add_token_texts(token_texts)
+
+    def _is_parked(self, session_id: int) -> bool:
+        """Still: a sequence may have been asked for the next reply since it was parked, or be gone."""
+        seq = self._core.sequences.get(session_id)
+        return seq is not None and seq.status == "parked"
+
+    def _take_tokens(self, session_id: int) -> None:
+        request = self.chats[session_id].running
+        if request is None:
+            return
+        is_first = request.first_token is None
+        delta = request.take_tokens(self._clock())
+        if delta is not None:
+            self._publisher.add_text(delta)
+        if is_first:
+            self._publisher.flush()
+        if request.reply.stopped:
+            self._core.stop(session_id, "stop")

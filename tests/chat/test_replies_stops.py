@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagedchat.chat.output_processor import OutputProcessor, find_stop
+from pagedchat.chat.replies import OutputProcessor, find_stop
 from tests.fakes import EOS, byte_tokenizer
 
 TOKENIZER = byte_tokenizer()
@@ -79,11 +79,6 @@ def test_nothing_is_released_after_a_stop_string():
 def test_special_tokens_are_no_text():
     output = OutputProcessor(TOKENIZER, ["</s>"])
     assert output.append([*encode("a"), TOKENIZER.token_to_id(EOS), *encode("b")]) == "ab"
-
-
-def test_without_a_tokenizer_there_is_no_text():
-    output = OutputProcessor(None, ["x"])
-    assert output.append([1, 2, 3]) + output.finish() + output.fork().append([4]) == ""
 
 
 @pytest.mark.parametrize(
