@@ -13,7 +13,13 @@ from pagedchat.ops.products.qkv_to_cache import qkv_to_cache
 from pagedchat.ops.products.silu_and_mul import silu_and_mul
 from pagedchat.ops.products.small_batch_linear import small_batch_linear
 from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
-from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax, replace_tokens, slots_of
+from pagedchat.ops.sampling.decode_state import (
+    DecodeState,
+    advance_by_argmax,
+    find_most_likely,
+    replace_tokens,
+    slots_of,
+)
 from tools.sanitize_case import Tensors, index, on_both, paged_inputs, random_tensor
 from tools.sanitize_streams import stream_cases
 from tools.sanitize_whole_steps import whole_step_cases
@@ -110,10 +116,12 @@ def _token_cases(rows: torch.Tensor, scale: torch.Tensor, shift: torch.Tensor) -
 
     def choose(t: Tensors) -> Tensors:
         state = _state(t)
+        likely = torch.empty_like(state.token_ids)
+        find_most_likely(likely, t[7])
         advance_by_argmax(state, t[7])
         chosen = state.token_ids.clone()
         replace_tokens(state, t[8])
-        return [chosen, state.token_ids, state.history, slots_of(state.positions, state.block_tables, 16)]
+        return [likely, chosen, state.token_ids, state.history, slots_of(state.positions, state.block_tables, 16)]
 
     def embed(t: Tensors) -> Tensors:
         vectors = embed_tokens(t[7], t[0], t[1], position_vectors=t[8], position_offset=2)
@@ -123,7 +131,7 @@ def _token_cases(rows: torch.Tensor, scale: torch.Tensor, shift: torch.Tensor) -
     return [
         on_both("logits_argmax", [*_state_inputs(), rows, table, scale, shift], head),
         on_both(
-            "argmax_rows, replace_tokens, find_slots",
+            "most_likely_tokens, argmax_rows, replace_tokens, find_slots",
             [*_state_inputs(), random_tensor(NUM_TOKENS, VOCAB_SIZE), index(1, 2, 3, 4, 5)],
             choose,
         ),
