@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 
 _TOLERANCE = {torch.float64: 1e-2, torch.float32: 1e-2, torch.bfloat16: 0.25, torch.float16: 0.25}
 """Relative error of the logits, by their type. What is wrong is off by about 1; rounding stays far below these."""
+_CAPTURED_TOLERANCE = {**_TOLERANCE, torch.bfloat16: 0.1, torch.float16: 0.1}
+"""The same of captured steps, which are models of our own alone: less may be left to chance."""
 
 _SHORT, _LONG = 7, 40
 """Tokens of the texts: for the eager road and for decodes, and for prefills, in two chunks of a common size."""
@@ -106,7 +108,7 @@ class SelfCheck:
         return self._is_right("Prefills", self._error(text, logits), logits.dtype)
 
     def _is_right(self, what: str, error: float, dtype: torch.dtype) -> bool:
-        if error <= _TOLERANCE[dtype]:
+        if error <= _CAPTURED_TOLERANCE[dtype]:
             return True
         log.warning("%s are not captured, since a captured one is off by %.2g.", what, error)
         return False
