@@ -11,6 +11,7 @@ import torch
 from pagedchat.config import CacheConfig, SchedulerConfig
 from pagedchat.doctor.step_kernels import Work, decode_work, prefill_work
 from pagedchat.errors import ModelError
+from pagedchat.jit.architecture import architecture_of
 from pagedchat.jit.driver import Gpu
 from pagedchat.models.config import describe_model
 from pagedchat.models.description import ModelDescription
@@ -133,7 +134,7 @@ def _missing_kernels(description: ModelDescription, dtype: torch.dtype, gpu: Gpu
     if gpu is None:
         return "there is no GPU"
     if gpu.compute_capability < OLDEST_GPU:
-        return f"the kernels need a GPU from sm_{OLDEST_GPU[0]}{OLDEST_GPU[1]} on"
+        return f"the kernels need a GPU from {architecture_of(*OLDEST_GPU)} on"
     heads = description.num_heads, description.num_kv_heads, description.head_dim
     return missing_shape(CacheShape(description.num_layers, CacheConfig().block_size, *heads, dtype))
 

@@ -13,9 +13,8 @@ from pagedchat.errors import PagedChatError
 from pagedchat.events import RequestFailed, RequestFinished
 from pagedchat.service.commands import AnyCommand, Close, Focus, Fork, Generate, Stop
 from pagedchat.service.publisher import Publisher
-from pagedchat.service.reply_feed import Chat, ReplyFeed, Request
+from pagedchat.service.reply_feed import Chat, ReplyFeed, Request, TokenTeller
 from pagedchat.service.text_model import TextModel
-from pagedchat.service.token_texts import TokenTeller
 
 
 class Chats:

@@ -62,16 +62,15 @@ class HeldBack:
 
     def __init__(self, core: EngineCore) -> None:
         self._core = core
-        self._told: set[tuple[int, int | None]] = set()
+        self.told: set[tuple[int, int | None]] = set()
         """Who was held back after the last step, and under which limit."""
 
     def news(self) -> EngineNotice | None:
-        """The notice to send after a step; None where nobody is held back who was not before."""
+        """The notice to send after a step; None where nobody is held back who was not before. Not to be asked where
+        nobody is held back and nobody was."""
         held_back = self._core.scheduler.held_back
-        if not held_back and not self._told:
-            return None
-        before, self._told = self._told, {(seq.seq_id, self._core.controls.limit) for seq in held_back}
-        return None if self._told <= before else self._notice(held_back)
+        before, self.told = self.told, {(seq.seq_id, self._core.controls.limit) for seq in held_back}
+        return None if self.told <= before else self._notice(held_back)
 
     def _notice(self, held_back: list[Sequence]) -> EngineNotice:
         needed = counted(self._core.blocks.num_blocks_for(len(held_back[0])), "block")

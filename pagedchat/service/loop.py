@@ -78,8 +78,6 @@ class EngineLoop:
         self._inbox = inbox
         self._clock = clock
         self._held_back = HeldBack(core)
-        self._some_waited = False
-        """Whether anybody was held back after the last step."""
         self._dump_dir = dump_dir
         self._spare_work = spare_work
         self._has_spare_work = True
@@ -158,9 +156,8 @@ class EngineLoop:
 
     def _tell_what_is_wrong(self, report: StepReport) -> None:
         """Each trouble once: chats that cannot run, and books that disagree."""
-        some_wait, some_waited = bool(self._core.scheduler.held_back), self._some_waited
-        self._some_waited = some_wait
-        notice = self._held_back.news() if some_wait or some_waited else None
+        held_back = self._held_back
+        notice = held_back.news() if self._core.scheduler.held_back or held_back.told else None
         violation = self._core.watch.violation
         if notice is not None:
             self._publisher.send_now(notice)

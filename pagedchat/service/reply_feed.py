@@ -4,16 +4,26 @@ Knows the sessions' requests and the engine that runs them; no commands, no proc
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+
+from tokenizers import Tokenizer
 
 from pagedchat.chat.conversation import Conversation
 from pagedchat.chat.replies import Reply, endings
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sequence import Sequence
-from pagedchat.events import FinishReason, RequestFinished, RequestStarted, StepReport, TextDelta
+from pagedchat.events import (
+    FinishReason,
+    RequestFinished,
+    RequestStarted,
+    SequenceExtended,
+    StepReport,
+    TextDelta,
+    TokenTexts,
+)
 from pagedchat.service.publisher import Publisher
-from pagedchat.service.token_texts import TokenTeller
+from pagedchat.service.token_texts import token_bytes
 
 
 @dataclass(slots=True)
@@ -100,6 +110,40 @@ class Chat:
             self.conversation.add_reply(seq.token_ids[:num_prompt], seq.token_ids[num_prompt:])
 
 
+class TokenTeller:
+    """Remembers which tokens the outside knows.
+
+    Args:
+        tokenizer: the model's; without one there is nothing to tell.
+    """
+
+    def __init__(self, tokenizer: Tokenizer | None) -> None:
+        self._bytes_of = None if tokenizer is None else token_bytes(tokenizer)
+        self._told: set[int] = set()
+        """Tokens that the outside knows."""
+
+    def news(self, report: StepReport) -> TokenTexts | None:
+        """The tokens that occur in this report for the first time; None if there are none."""
+        if self._bytes_of is None:
+            return None
+        new_ids: dict[int, None] = {}
+        for token_ids in _token_lists(report):
+            if not self._told.issuperset(token_ids):
+                new_ids.update(dict.fromkeys(i for i in token_ids if i not in self._told))
+        if not new_ids:
+            return None
+        self._told.update(new_ids)
+        return TokenTexts(list(new_ids), [self._bytes_of(token_id) for token_id in new_ids])
+
+
+def _token_lists(report: StepReport) -> Iterable[list[int]]:
+    for event in report.events:
+        if isinstance(event, SequenceExtended):
+            yield event.token_ids
+    for entry in report.batch:
+        yield entry.token_ids
+
+
 class ReplyFeed:
     """Passes on to each session what the engine has for it.
 
@@ -122,9 +166,9 @@ class ReplyFeed:
 
     def follow(self, report: StepReport) -> None:
         """Pass on what the step brought to each session; to be called before the next step or verb."""
-        known = self._tokens.told
-        if report.events or not all(known.issuperset(entry.token_ids) for entry in report.batch):
-            self._tell_tokens(report)
+        token_texts = self._tokens.news(report)
+        if token_texts is not None:
+            self._publisher.add_token_texts(token_texts)
         for entry in report.batch:
             if entry.token_ids:
                 self._take_tokens(entry.seq_id)
@@ -144,11 +188,6 @@ class ReplyFeed:
             self._publisher.add_text(delta)
         chat.add_reply()
         self._publisher.send_now(request.figures(self._clock()))
-
-    def _tell_tokens(self, report: StepReport) -> None:
-        token_texts = self._tokens.news(report)
-        if token_texts is not None:
-            self._publisher.add_token_texts(token_texts)
 
     def _is_parked(self, session_id: int) -> bool:
         """Still: a sequence may have been asked for the next reply since it was parked, or be gone."""

@@ -1,4 +1,4 @@
-"""The text that each token stands for, as bytes, told once.
+"""The text that each token stands for, as bytes.
 
 Bytes, because a token may be a part of a character only. What a tokenizer writes for a byte depends on its decoder:
 byte-level vocabularies have a printable character for each byte (as GPT-2 has), sentencepiece ones have `<0xE2>`
@@ -8,54 +8,15 @@ engine.
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 from tokenizers import Tokenizer
 
-from pagedchat.events import SequenceExtended, StepReport, TokenTexts
-
 TokenBytes = Callable[[int], bytes]
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-
-
-class TokenTeller:
-    """Remembers which tokens the outside knows.
-
-    Args:
-        tokenizer: the model's; without one there is nothing to tell.
-    """
-
-    def __init__(self, tokenizer: Tokenizer | None) -> None:
-        self._bytes_of = None if tokenizer is None else token_bytes(tokenizer)
-        self.told: set[int] = set()
-        """Tokens that the outside knows."""
-
-    def news(self, report: StepReport) -> TokenTexts | None:
-        """The tokens that occur in this report for the first time; None if there are none."""
-        if self._bytes_of is None:
-            return None
-        new_ids: dict[int, None] = {}
-        for token_ids in _token_lists(report):
-            if not self.told.issuperset(token_ids):
-                new_ids.update(dict.fromkeys(i for i in token_ids if i not in self.told))
-        if not new_ids:
-            return None
-        self.told.update(new_ids)
-        return TokenTexts(list(new_ids), [self._bytes_of(token_id) for token_id in new_ids])
-
-
-def _token_lists(report: StepReport) -> Iterable[list[int]]:
-    for event in report.events:
-        if isinstance(event, SequenceExtended):
-            yield event.token_ids
-    for entry in report.batch:
-        yield entry.token_ids
-
-
-# --- what a token stands for ------------------------------------------------------------------------
 
 
 def token_bytes(tokenizer: Tokenizer) -> TokenBytes:

@@ -12,11 +12,11 @@ from pagedchat.trace.recorder import Recorder
 from pagedchat.tui.bridge import EngineBridge
 from pagedchat.tui.chat.engine_status import engine_status
 from pagedchat.tui.engine_controls import EngineControls
+from pagedchat.tui.inspector.listener import InspectorListener
 from pagedchat.tui.kit.draw_turns import DrawTurns, ScreenPart
 from pagedchat.tui.kit.front_screens import ConfirmScreen
 from pagedchat.tui.kit.textual_quirks import start_work
 from pagedchat.tui.messages import EngineStateChanged
-from pagedchat.tui.screens import ScreensApp
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.options import UiOptions
 from pagedchat.view.past.time_travel import TimeTravel
@@ -26,7 +26,7 @@ WAITING_SECONDS = 0.25
 """Between two looks at the screen while the engine says nothing: how long it has been loading is shown too."""
 
 
-class EngineApp(ScreensApp):
+class EngineApp(InspectorListener):
     """The screens of one engine.
 
     Args:

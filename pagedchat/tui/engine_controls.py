@@ -24,7 +24,9 @@ from pagedchat.view.state.engine import EngineState
 
 
 class EngineControls:
-    """Every method but `live` sends commands, and raises `PagedChatError` where there is no engine to ask.
+    """Every method raises `PagedChatError` where there is no engine to ask; all but `live` send commands.
+
+    `send` is the bare way, unchecked.
 
     Args:
         view: what is known of the engine.

@@ -10,6 +10,7 @@ from pagedchat.tui.commands.registry import COMMANDS
 from pagedchat.tui.commands.slash_command import SlashCommand
 from pagedchat.tui.screens import ScreensApp
 from pagedchat.view.chats.layout import LAYOUTS
+from pagedchat.view.sentences.words import count
 
 
 def palette_commands(app: ScreensApp) -> Iterator[SystemCommand]:
@@ -30,8 +31,7 @@ def _layouts(app: ScreensApp) -> Iterator[SystemCommand]:
     set_layout = app.chats.set_layout
     yield SystemCommand("Layout: automatic", "As many panes as there are chats", partial(set_layout, None))
     for panes in LAYOUTS:
-        text = f"Show {panes} pane{'s' if panes > 1 else ''}"
-        yield SystemCommand(f"Layout: {panes}", text, partial(set_layout, panes))
+        yield SystemCommand(f"Layout: {panes}", f"Show {count(panes, 'pane')}", partial(set_layout, panes))
 
 
 async def _run_action(app: ScreensApp, action: KeyAction) -> None:

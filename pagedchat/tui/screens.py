@@ -1,8 +1,10 @@
 """Which screen stands in front: the chats, the inspector, one block, help, a recording.
 
-How the engine runs, and when the screens draw what it does, is not known here.
+How the engine runs, and how often what it does is drawn, is not known here.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from textual import events
@@ -14,13 +16,13 @@ from pagedchat.chat.sanitize import sanitize
 from pagedchat.errors import PagedChatError
 from pagedchat.tui.chat.screen import ChatScreen
 from pagedchat.tui.engine_controls import EngineControls
-from pagedchat.tui.inspector.listener import InspectorListener
 from pagedchat.tui.kit.front_screens import TooSmallScreen
 from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.chats.layout import MIN_SIZE, WIDE_ENOUGH_FOR_PANEL
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.options import UiOptions
 from pagedchat.view.past.time_travel import TimeTravel
+from pagedchat.view.sentences.words import count
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from pagedchat.tui.inspector.panel import InspectorPanel
 
 
-class ScreensApp(InspectorListener, App[None]):
+class ScreensApp(App[None]):
     """The screens of one run.
 
     Args:
@@ -58,10 +60,6 @@ class ScreensApp(InspectorListener, App[None]):
         """The chats."""
         return self.chats
 
-    async def action_quit(self) -> None:
-        """Leave; asks first while replies are being written."""
-        raise NotImplementedError
-
     async def action_tour(self) -> None:
         """Begin the tour, or end the one that is being given."""
         raise NotImplementedError
@@ -76,12 +74,19 @@ class ScreensApp(InspectorListener, App[None]):
         """Say what went wrong."""
         self.notify(str(error), severity="error", markup=False)
 
+    @contextmanager
+    def complaining(self) -> Iterator[None]:
+        """What cannot be done is said, and no more comes of it."""
+        try:
+            yield
+        except PagedChatError as error:
+            self.complain(error)
+
     def copy(self, text: str) -> None:
         """Text to the clipboard, without anything that a terminal could take for a command."""
         clean = sanitize(text)
         self.copy_to_clipboard(clean)
-        lines = clean.count("\n") + 1
-        self.say(f"Copied {lines} line{'' if lines == 1 else 's'}.")
+        self.say(f"Copied {count(clean.count(chr(10)) + 1, 'line')}.")
 
     # --- drawing ------------------------------------------------------------------------------------
 

@@ -39,7 +39,8 @@ async def _run_without_screen(client: EngineClient, options: UiOptions, script: 
     for _ in range(script.num_chats):
         desk.new()
     for _ in range(NUM_PROMPTS):
-        desk.broadcast(PROMPT)
+        for chat in desk.chats:
+            desk.submit(chat, PROMPT)
     await client.start()
     async for event in client.events():
         desk.apply(event)

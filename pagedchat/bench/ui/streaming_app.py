@@ -15,4 +15,5 @@ class StreamingApp(PagedChatApp):
     def on_ready(self) -> None:
         """The first frame is out and the chats are there."""
         for _ in range(NUM_PROMPTS):
-            self.desk.broadcast(PROMPT)
+            for chat in self.desk.chats:
+                self.desk.submit(chat, PROMPT)

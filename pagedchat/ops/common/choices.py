@@ -1,6 +1,6 @@
 """Values that constants of several kernels take, and what some architectures cannot do. Loads no torch.
 
-A plan, or the `kernels.py` of a folder, declares a kernel with these; `pagedchat.ops.catalogue` gathers them.
+The `kernels.py` of a folder declares its kernels with these; `pagedchat.ops.catalogue` gathers them.
 """
 
 from pagedchat.jit.kernel_file import Choices, Limit

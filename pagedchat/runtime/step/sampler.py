@@ -1,7 +1,7 @@
 """Logits -> token ids: what each sequence asks for, put the way the sampling op takes it. Knows no scheduler.
 
 A row's result depends on its own logits, parameters, seed and position only, never on its neighbours, and from the
-same logits a GPU draws the same token as a CPU; see `ops.sample`.
+same logits a GPU draws the same token as a CPU; see `ops.sampling.sample`.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ from pagedchat.runtime.step.upload import int32, upload
 
 Choice = Literal["greedy", "drawn"]
 """How the tokens of a batch are chosen together: the most likely ones, or those that the sampling op draws
-(`ops.sample`); with penalties the most likely ones are its business too."""
+(`ops.sampling.sample`); with penalties the most likely ones are its business too."""
 
 
 @dataclass(frozen=True, slots=True)

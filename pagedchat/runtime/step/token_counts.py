@@ -1,4 +1,4 @@
-"""How often tokens have occurred in sequences, as the sampling op's penalties go by it (`ops.sample`)."""
+"""How often tokens have occurred in sequences, as the sampling op's penalties go by it (`ops.sampling.sample`)."""
 
 from collections import Counter
 from collections.abc import Iterable

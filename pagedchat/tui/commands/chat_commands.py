@@ -5,6 +5,7 @@ from pagedchat.chat.sanitize import one_line
 from pagedchat.tui.commands.slash_command import CommandContext, SlashCommand
 from pagedchat.tui.commands.syntax import CommandError, first_word, no_argument, whole_number
 from pagedchat.view.sentences.figures import context_text
+from pagedchat.view.sentences.words import count
 
 MAX_FORKS = 16
 """At once; every fork is a pane."""
@@ -57,7 +58,7 @@ def _queue(context: CommandContext, argument: str) -> None:
     waiting = list(context.chat.queue)
     if argument:
         context.chat.clear_queue()
-        context.say(f"Dropped {len(waiting)} queued prompt{'' if len(waiting) == 1 else 's'}.")
+        context.say(f"Dropped {count(len(waiting), 'queued prompt')}.")
     elif waiting:
         context.tell("\n".join(f"{number}. {one_line(prompt)}" for number, prompt in enumerate(waiting, 1)))
     else:

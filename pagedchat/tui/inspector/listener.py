@@ -3,44 +3,17 @@
 Handlers are found by their names, so that nothing of the inspector is imported for the first frame.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pagedchat.errors import PagedChatError
-from pagedchat.tui.engine_controls import EngineControls
 from pagedchat.tui.messages import BlockChosen, PaceRequested, PauseToggled, StepChosen, StepRequested
+from pagedchat.tui.screens import ScreensApp
 
 if TYPE_CHECKING:
-    from pagedchat.tui.chat.screen import ChatScreen
     from pagedchat.tui.inspector.pool.block_detail import BlockDetail
 
 
-class InspectorListener:
+class InspectorListener(ScreensApp):
     """The part of the app that hears the inspector."""
-
-    engine: EngineControls
-    chats: "ChatScreen"
-
-    def complain(self, error: PagedChatError) -> None:
-        """Say what went wrong."""
-        raise NotImplementedError
-
-    def go_to_step(self, step: int | None) -> None:
-        """Show the engine as it was after a recorded step, or as it is.
-
-        Raises:
-            PagedChatError: there is no such step.
-        """
-        raise NotImplementedError
-
-    @contextmanager
-    def complaining(self) -> Iterator[None]:
-        """What cannot be done is said, and no more comes of it."""
-        try:
-            yield
-        except PagedChatError as error:
-            self.complain(error)
 
     # --- the engine ---------------------------------------------------------------------------------
 

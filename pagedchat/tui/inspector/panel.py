@@ -17,7 +17,7 @@ from pagedchat.tui.actions import bindings
 from pagedchat.tui.inspector.events.event_log import EventLog
 from pagedchat.tui.inspector.events.event_rows import EventLines
 from pagedchat.tui.inspector.goto import Destination, GotoScreen
-from pagedchat.tui.inspector.inspector_keys import INSPECTOR_ACTIONS, TIME_ACTIONS
+from pagedchat.tui.inspector.inspector_keys import TIME_ACTIONS
 from pagedchat.tui.inspector.panels import Panels
 from pagedchat.tui.inspector.pool.block_detail import BlockDetail
 from pagedchat.tui.inspector.pool.block_map import BlockMap
@@ -36,8 +36,6 @@ from pagedchat.tui.messages import (
 )
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sentences.engine_words import waiting_words
-
-__all__ = ["INSPECTOR_ACTIONS", "InspectorPanel"]
 
 PACES = (0.0, 0.5, 0.1)
 """Seconds that a step takes at least: as fast as can be, two steps a second, ten."""

@@ -9,7 +9,8 @@ from textual.binding import Binding, BindingType
 
 from pagedchat.tui.actions import PALETTE, KeyAction
 from pagedchat.tui.chat.header import HeaderBar
-from pagedchat.tui.inspector.panel import INSPECTOR_ACTIONS, InspectorPanel
+from pagedchat.tui.inspector.inspector_keys import INSPECTOR_ACTIONS
+from pagedchat.tui.inspector.panel import InspectorPanel
 from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, ScreenPart
 from pagedchat.tui.kit.key_bar import KeyBar
 from pagedchat.tui.kit.sparse_painting import SparseScreen

@@ -88,11 +88,6 @@ class ChatDesk:
         chat.ask(prompt, request_id)
         self._generate(chat, request_id)
 
-    def broadcast(self, prompt: str) -> None:
-        """Send one prompt to every chat."""
-        for chat in self.chats:
-            self.submit(chat, prompt)
-
     def stop(self, chat: ChatSession) -> bool:
         """End the chat's reply; false if none is being written."""
         stopped = chat.stop()

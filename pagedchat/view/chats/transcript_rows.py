@@ -9,6 +9,7 @@ from pagedchat.chat.session import ChatSession, Entry, Role
 from pagedchat.view.chats.chat_tokens import drawn_text
 from pagedchat.view.chats.wrap import wrap
 from pagedchat.view.engine_view import EngineView
+from pagedchat.view.sentences.words import count
 
 GUTTER = 6
 """Cells before the text: `"you ▏ "`."""
@@ -92,7 +93,7 @@ def fork_marker(session: ChatSession, view: EngineView) -> str:
     line = f"⑂ from {one_line(origin.label)} at turn {origin.num_prompts}"
     shared = view.shared_with(session.session_id).get(origin.session_id, 0)
     if shared:
-        line += f" · {shared} block{'s' if shared > 1 else ''} shared"
+        line += f" · {count(shared, 'block')} shared"
     if copies := view.shown.num_copied(session.session_id):
         line += f" · {copies} copied"
     return line

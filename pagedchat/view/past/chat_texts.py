@@ -11,9 +11,8 @@ from typing import NamedTuple
 from pagedchat.chat.sanitize import sanitize
 from pagedchat.view.chats.wrap import wrap
 from pagedchat.view.engine_view import EngineView
+from pagedchat.view.sentences.token_text import UNKNOWN
 
-UNKNOWN = "\ufffd".encode()
-"""Stands for a token whose text was never told."""
 MIN_ROWS = 3
 """A title and two rows of text; chats for which not even that is left are told as a number."""
 

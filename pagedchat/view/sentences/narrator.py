@@ -11,10 +11,10 @@ from pagedchat.engine.mirror import CacheMirror
 from pagedchat.view.sentences.block_tellers import BLOCK_TELLERS
 from pagedchat.view.sentences.event_lines import EventLine, Told
 from pagedchat.view.sentences.sequence_tellers import SEQUENCE_TELLERS
-from pagedchat.view.sentences.words import block_words, milliseconds
+from pagedchat.view.sentences.words import block_words
 from pagedchat.view.state.copying import with_own_containers
 from pagedchat.view.state.fold import Hears
-from pagedchat.view.timeline.phases import MIN_PHASE, step_phases
+from pagedchat.view.timeline.phases import MIN_PHASE, phase_words, step_phases
 
 MAX_LINES = 5000
 _TELLERS = {**SEQUENCE_TELLERS, **BLOCK_TELLERS}
@@ -93,10 +93,6 @@ class Narrator:
 def step_words(report: ev.StepReport) -> str:
     """`b2 2 tok  schedule .2  forward 3.1  sample .4 ms`: the batch, its tokens, the phases worth a word."""
     tokens = sum(entry.num_prefill + entry.num_decode for entry in report.batch)
-    phases = [
-        f"{phase.name} {milliseconds(phase.seconds)}"
-        for phase in step_phases(report.timings)
-        if phase.seconds >= MIN_PHASE
-    ]
+    phases = [phase_words(phase) for phase in step_phases(report.timings) if phase.seconds >= MIN_PHASE]
     timing = f"  {'  '.join(phases)} ms" if phases else ""
     return f"b{len(report.batch)} {tokens} tok{timing}"

@@ -96,10 +96,11 @@ def test_fork_of_a_refused_request_gives_the_prompt_back(desk):
     assert (child.entries, child.take_returned()) == ([], "tale")
 
 
-def test_broadcast_reaches_every_chat(desk, sent):
+def test_a_prompt_reaches_every_chat_it_is_sent_to(desk, sent):
     for _ in range(3):
         desk.new()
-    desk.broadcast("hello")
+    for chat in desk.chats:
+        desk.submit(chat, "hello")
     assert [(command.session_id, command.turns[-1].text) for command in sent] == [(n, "hello") for n in (1, 2, 3)]
 
 

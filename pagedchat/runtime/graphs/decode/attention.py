@@ -66,7 +66,7 @@ class DecodeAttention:
         Args:
             layer: whose.
             heads: `[num_seqs, (num_heads + 2 * num_kv_heads) * head_dim]`, of the kernel before; written.
-            rotations: as in `ops.heads_to_cache`.
+            rotations: as in `ops.cache.heads_to_cache`.
 
         Returns:
             `[num_seqs, num_heads * head_dim]`.

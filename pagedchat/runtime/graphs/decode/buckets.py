@@ -22,7 +22,7 @@ class Bucket(NamedTuple):
     num_groups: int = 0
     """Groups of rows that read a beginning together, at most; 0: every row reads its own context."""
     own_len: int = 0
-    """With groups: tokens that a row reads alone, at most, as `ops.decode_plan.own_len` counts them."""
+    """With groups: tokens that a row reads alone, at most, as `ops.attention.decode_plan.own_len` counts them."""
 
     def num_blocks(self, block_size: int) -> int:
         """Width of the block tables."""

@@ -52,7 +52,7 @@ class Batch:
 
 
 class SharedState(NamedTuple):
-    """Which rows of a bucket read a beginning together, on the device; see `ops.decode_shared`."""
+    """Which rows of a bucket read a beginning together, on the device; see `ops.attention.decode_shared`."""
 
     lens: torch.Tensor
     """`[num_seqs]`, int32."""
@@ -93,7 +93,7 @@ class StateBuffers:
         self._history_words = _words(self._history)
         self._arrivals = torch.zeros(1, dtype=torch.int32, device=device)
         self.counts = torch.zeros(largest.num_seqs, vocab_size, dtype=torch.int16, device=device)
-        """See `ops.sample`: of each row with penalties; steps that draw keep them up to date."""
+        """See `ops.sampling.sample`: of each row with penalties; steps that draw keep them up to date."""
         self._tables = torch.zeros(size, dtype=torch.int32)
         """Block tables as the device has them, or will with the next copy."""
         self._table_copies: dict[Bucket, list[_TableCopy]] = {}

@@ -13,7 +13,7 @@ from pagedchat.view.blocks.map_layout import BlockLayout, gutter_width
 
 
 class BlockCursor(LineView):
-    """Lines of cells, one of which is chosen. Subclasses set `cell_layout`, draw, and zoom."""
+    """Lines of cells, one of which is chosen. Subclasses set `cell_layout` and draw."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "move(-1, 0)", "Left", show=False),
@@ -40,10 +40,6 @@ class BlockCursor(LineView):
         """Where the cells are; None while there is no pool or no room."""
         self._in_use = False
         """Whether the cursor is shown without the focus: keys moved it from another panel."""
-
-    def zoom_by(self, steps: int) -> None:
-        """Larger cells (positive) or smaller ones; subclasses say how."""
-        raise NotImplementedError
 
     # --- choosing -----------------------------------------------------------------------------------
 
@@ -101,20 +97,6 @@ class BlockCursor(LineView):
             self.choose(block_id)
             if event.chain == 2:
                 self.open_block()
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """With Ctrl larger cells; without, the lines move."""
-        self._zoom_by_wheel(event, 1)
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """With Ctrl smaller cells."""
-        self._zoom_by_wheel(event, -1)
-
-    def _zoom_by_wheel(self, event: events.MouseEvent, steps: int) -> None:
-        if event.ctrl:
-            event.stop()
-            event.prevent_default()
-            self.zoom_by(steps)
 
     def _block_at(self, event: events.MouseEvent) -> int | None:
         offset = event.get_content_offset(self)

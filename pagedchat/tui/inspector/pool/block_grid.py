@@ -3,6 +3,7 @@
 from itertools import chain
 from typing import ClassVar
 
+from textual import events
 from textual.color import Color
 from textual.message import Message
 from textual.reactive import reactive
@@ -113,6 +114,20 @@ class BlockGrid(BlockCursor):
             self._zoom = None if level == fitting else level
             self._lay_out(self.picture.kinds)
             self.show_cursor()
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """With Ctrl larger cells; without, the lines move."""
+        self._zoom_by_wheel(event, 1)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """With Ctrl smaller cells."""
+        self._zoom_by_wheel(event, -1)
+
+    def _zoom_by_wheel(self, event: events.MouseEvent, steps: int) -> None:
+        if event.ctrl:
+            event.stop()
+            event.prevent_default()
+            self.zoom_by(steps)
 
     def watch_mode(self) -> None:
         """Other kinds everywhere."""
