@@ -85,6 +85,19 @@ class SequencePreempted(Event, frozen=True):
     """Its status from now on."""
 
 
+class ContentsLost(Event, frozen=True):
+    """A step failed before blocks of this sequence had what was to be moved into them: its block table was dropped
+    by the `BlocksFreed` or `HostBlocksFreed` before.
+
+    A running or swapped one is `waiting` now. `num_tokens` is how many computed tokens it had.
+    """
+
+    seq_id: int
+    num_tokens: int
+    status: SequenceStatus
+    """Its status from now on."""
+
+
 class SequenceClosed(Event, frozen=True):
     """The sequence is gone; its blocks were dropped by the `BlocksFreed` before."""
 
@@ -190,7 +203,8 @@ class PrefixMissed(Event, frozen=True):
 
 
 class BlockUncached(Event, frozen=True):
-    """A block in use lost its hash because its only owner writes into it in place."""
+    """A block in use lost its hash because its only owner writes into it in place, or because the step failed that
+    was to fill it."""
 
     block_id: int
 
@@ -229,8 +243,9 @@ class HostBlocksFreed(Event, frozen=True):
 
 CacheEvent = (
     SequenceOpened | SequenceExtended | SequenceScheduled | SequenceParked | SequenceForked | SequenceRewound
-    | SequencePreempted | SequenceClosed | BlockAllocated | PrefixHit | BlockCopied | BlocksFreed | BlockEvicted
-    | BlockCached | BlockUncached | BlockPinned | BlockUnpinned | BlocksWithheld | BlocksReturned | PrefixMissed
+    | SequencePreempted | ContentsLost | SequenceClosed
+    | BlockAllocated | PrefixHit | BlockCopied | BlocksFreed | BlockEvicted | BlockCached | BlockUncached
+    | BlockPinned | BlockUnpinned | BlocksWithheld | BlocksReturned | PrefixMissed
     | SwappedOut | SwappedIn | HostBlocksFreed
 )  # fmt: skip
 

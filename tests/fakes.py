@@ -71,24 +71,31 @@ class FakeModelRunner:
         self.batches: list[list[tuple[int, int]]] = []
         """Per step: (seq_id, num_tokens) of each part."""
         self.fail_next: Exception | None = None
-        """Raised by the next step."""
+        """Raised by the next step, after which the runner is of no use: `check` raises it too, once."""
+        self._lost: Exception | None = None
         self._device: dict[int, list[int]] = {}
         self._host: dict[int, list[int]] = {}
 
     def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         time.sleep(self.step_seconds)
         if self.fail_next is not None:
-            error, self.fail_next = self.fail_next, None
-            raise error
+            self._lost, self.fail_next = self.fail_next, None
+            raise self._lost
         for op in batch.block_ops:
             source = self._host if op.kind == "swap_in" else self._device
             target = self._host if op.kind == "swap_out" else self._device
             target[op.dst] = list(source.get(op.src, self._empty()))
+        batch.block_ops.clear()
         self.batches.append([(item.sequence.seq_id, item.num_tokens) for item in batch.scheduled])
         for item in batch.scheduled:
             for position in range(item.start, item.start + item.num_tokens):
                 self._write(item.sequence.block_table, position, item.sequence.token_ids[position])
         return ModelRunnerOutput([self._sample(item) if item.samples else [] for item in batch.scheduled])
+
+    def check(self) -> None:
+        if self._lost is not None:
+            error, self._lost = self._lost, None
+            raise error
 
     def _sample(self, item: Any) -> list[int]:
         table, length = item.sequence.block_table, item.start + item.num_tokens

@@ -46,7 +46,7 @@ class BlockManager:
         self.host = HostBlocks(num_host_blocks)
         self.enable_prefix_caching = enable_prefix_caching
         self.block_ops: list[BlockOp] = []
-        """Planned since the last step; taken by the engine for the next batch."""
+        """Planned and not carried out yet: the next batch has this very list, and its runner takes them off it."""
         self.events: list[ev.CacheEvent] = []
         """What happened since the last report; taken by the engine."""
         self.num_copies = self.num_evictions = 0
@@ -153,7 +153,7 @@ class BlockManager:
             if not self._may_write_in_place(seq, to_copy, missing):
                 return False
             for index in to_copy:
-                self._write_in_place(seq.block_table[index])
+                self.forget_contents(seq.block_table[index])
             to_copy = []
         for index in to_copy:
             self._copy_on_write(seq, index, start)
@@ -253,6 +253,19 @@ class BlockManager:
         self.num_evictions += 1
         self.events.append(ev.BlockEvicted(block_id))
 
+    def forget_contents(self, block_id: int) -> None:
+        """The block is not found any more: its contents are about to change, or may never have got there."""
+        if block_id not in self.cache:
+            return
+        if block_id in self.pool.pinned:
+            self.pool.unpin(block_id)
+            self.events.append(ev.BlockUnpinned(block_id))
+        if not self.pool.ref_counts[block_id]:
+            self.evict(block_id)
+            return
+        self.cache.remove(block_id)
+        self.events.append(ev.BlockUncached(block_id))
+
     def allocate(self) -> int:
         """A block with ref count 1, a cached one evicted for it if need be; one must be available."""
         if not self.pool.free_blocks:
@@ -308,11 +321,6 @@ class BlockManager:
         self.events.append(ev.BlockCopied(seq.seq_id, index, src, dst, num_slots))
         self.drop([src])
         self.num_copies += 1
-
-    def _write_in_place(self, block_id: int) -> None:
-        if block_id in self.cache:
-            self.cache.remove(block_id)
-            self.events.append(ev.BlockUncached(block_id))
 
     def _extend_hashes(self, seq: Sequence) -> None:
         count = seq.num_computed // self.block_size

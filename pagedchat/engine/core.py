@@ -13,6 +13,7 @@ from pagedchat.engine.batch import commit
 from pagedchat.engine.block_hashes import forget_hashes
 from pagedchat.engine.block_manager import BlockManager
 from pagedchat.engine.cache_upkeep import CacheUpkeep
+from pagedchat.engine.failed_step import forget_unfilled, may_be_isolated, run_apart, take_back
 from pagedchat.engine.integrity import check_integrity
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.new_requests import NewRequests
@@ -49,6 +50,8 @@ class EngineCore:
         """Holds the books against each other, a little at every step."""
         self.controls = PoolControls(self.blocks, self.scheduler)
         """Limits, pins and evictions by hand, between two steps."""
+        self.failures: dict[int, Exception] = {}
+        """Sequence -> what its part of a step raised, where that ended its last request."""
         self._clock = clock
         self._start_time = clock()
         self._last_id = self._step = 0
@@ -85,6 +88,7 @@ class EngineCore:
         seq = self._parked(seq_id)
         self._requests.check_length(len(seq) + len(token_ids))
         seq.token_ids.extend(token_ids)
+        self.failures.pop(seq_id, None)
         self._requests.add(seq, params)
         recomputed = self._uncompute_last_token(seq)
         self._tell(ev.SequenceExtended(seq_id, list(token_ids), recomputed))
@@ -147,6 +151,7 @@ class EngineCore:
         self.scheduler.queues.remove(seq)
         self.blocks.free(seq)
         del self.sequences[seq_id]
+        self.failures.pop(seq_id, None)
         self._tell(ev.SequenceClosed(seq_id))
 
     def stop(self, seq_id: int, reason: ev.FinishReason = "abort") -> None:
@@ -185,7 +190,11 @@ class EngineCore:
         scheduled = self._clock()
         if batch is None:
             return self._report([], ev.Timings(scheduled - started))
-        output = self.runner.execute(batch)
+        try:
+            output = self.runner.execute(batch)
+        except BaseException as error:
+            output = self._rescue(batch, error)
+        self.blocks.block_ops.clear()
         returned, upkeep = self._clock(), 0.0
         if batch.meanwhile is not None:
             upkeep = self._upkeep.seconds
@@ -205,6 +214,22 @@ class EngineCore:
         self.watch.check(batch.scheduled)
         return self._report(entries, timings)
 
+    def _rescue(self, batch: SchedulerOutput, error: BaseException) -> ModelRunnerOutput:
+        """The batch raised. Who is to blame ends here, and is no part of it any more; see `failed_step`."""
+        self._upkeep.begin([])
+        self.scheduler.break_run()
+        try:
+            if not may_be_isolated(error, batch):
+                raise error
+            salvage = run_apart(self.runner, batch)
+        except BaseException:
+            take_back(batch, self.blocks, self.scheduler.queues, self.sequences.values())
+            raise
+        for seq, reason in salvage.failed:
+            self._fail(seq, reason)
+        batch.scheduled, batch.meanwhile = salvage.scheduled, None
+        return salvage.output
+
     def flush(self) -> ev.StepReport | None:
         """The report of verbs alone, where no step follows; None if nothing happened."""
         return self._report([], ev.Timings()) if self.blocks.events else None
@@ -215,7 +240,7 @@ class EngineCore:
         if not scheduled:
             return None
         self._step += 1
-        block_ops, self.blocks.block_ops = self.blocks.block_ops, []
+        block_ops = self.blocks.block_ops
         run = self.scheduler.lockstep
         num_tokens = sum([item.num_tokens for item in scheduled]) if run is None else len(scheduled)
         chunks = [item for item in scheduled if item.num_tokens > 1] if run is None else []
@@ -309,6 +334,13 @@ class EngineCore:
         self.blocks.truncate(seq)
         self.scheduler.queues.park(seq)
         self._tell(ev.SequenceParked(seq.seq_id, reason))
+
+    def _fail(self, seq: Sequence, error: Exception) -> None:
+        """Its part of a step raises: the request is over."""
+        self.failures[seq.seq_id] = error
+        forget_unfilled(self.blocks, seq)
+        self.scheduler.queues.remove(seq)
+        self._park(seq, "error")
 
     def _pool_counts(self) -> ev.PoolCounts:
         pool, host = self.blocks.pool, self.blocks.host.pool

@@ -190,6 +190,12 @@ class CacheMirror:
             seq.num_computed = 0
 
     @_fold.register
+    def _(self, event: ev.ContentsLost) -> None:
+        seq = self.sequences[event.seq_id]
+        seq.status = event.status
+        seq.num_computed = 0
+
+    @_fold.register
     def _(self, event: ev.SequenceClosed) -> None:
         del self.sequences[event.seq_id]
 

@@ -49,7 +49,7 @@ class SchedulerOutput(msgspec.Struct):
 
     The block table of every scheduled sequence covers `start + num_tokens` tokens, and the blocks written to are
     its own. `block_ops` must be carried out in order (a block written by one may be read by a later one), before
-    the forward pass.
+    the forward pass, and are taken off the list once they are.
     """
 
     step: int
@@ -82,5 +82,17 @@ class ModelRunner(Protocol):
     """What the engine asks of the model side; `runtime` has the real ones, tests have fakes."""
 
     def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
-        """Carry out the block operations, run the model on the batch, sample."""
+        """Carry out the block operations, run the model on the batch, sample.
+
+        What it raises is put down to one of the sequences where the others do not raise it, unless `check` raises
+        too. Moves that are still on the list then count as not carried out.
+        """
+        ...
+
+    def check(self) -> None:
+        """After `execute` raised: whether another batch may do better.
+
+        Raises:
+            Exception: no batch will; the device is lost, say.
+        """
         ...

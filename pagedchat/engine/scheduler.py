@@ -60,6 +60,12 @@ class Scheduler:
         """Something has changed: who was held back may run now."""
         self._stalled = False
 
+    def break_run(self) -> None:
+        """The last batch did not go as planned: the next one does not follow from it."""
+        self.lockstep = None
+        self._start_batch([])
+        self.wake()
+
     def schedule(self) -> list[ScheduledSequence]:
         """The next batch. Every sequence in it has the blocks it writes to, and they are its own."""
         preemptions, changes = self.num_preemptions, self.queues.num_changes

@@ -65,6 +65,8 @@ class Watch:
 
     def _check_writes(self, batch: Items[ScheduledSequence]) -> None:
         """The next few of the batch: each has for itself the block to which it wrote last."""
+        if not batch:  # where every part of it failed
+            return
         start = self._turn % len(batch)
         self._turn = start + WRITES_PER_STEP
         size, ref_counts, findable = self._block_size, self._pool.ref_counts, self._findable

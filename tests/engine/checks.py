@@ -12,7 +12,10 @@ def assert_replies(expected: dict[int, list[int]], engine: EngineCore) -> None:
     for seq_id, reply in list(expected.items()):
         seq = engine.sequences[seq_id]
         assert seq.output_token_ids == reply[: len(seq.output_token_ids)]
-        if seq.status == "parked":
+        if seq.finish_reason == "error":
+            assert seq_id in engine.failures
+            del expected[seq_id]
+        elif seq.status == "parked":
             assert seq.output_token_ids == reply
             del expected[seq_id]
 

@@ -6,6 +6,7 @@ block table: one block copied too late, shared too long or evicted too early, an
 token is a function of the prefix, so what a sequence generates cannot depend on how it was scheduled.
 """
 
+from collections.abc import Callable
 from hashlib import blake2b
 
 from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
@@ -41,21 +42,34 @@ class KVSimulator:
         self.device: list[list[int | None]] = [[None] * block_size for _ in range(num_blocks)]
         self.host: list[list[int | None]] = [[None] * block_size for _ in range(num_host_blocks)]
         self.batch_sizes: list[int] = []
+        self.at: Callable[[str, SchedulerOutput], None] = lambda place, batch: None
+        """Called at every place of a step at which a runner may break off."""
 
     def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         assert batch.num_tokens == sum(item.num_tokens for item in batch.scheduled)
         self.batch_sizes.append(batch.num_tokens)
-        for op in batch.block_ops:
+        self.at("begun", batch)
+        for op in batch.block_ops.copy():
             source = self.host if op.kind == "swap_in" else self.device
             target = self.host if op.kind == "swap_out" else self.device
             target[op.dst] = source[op.src].copy()
+            self.at("in a move", batch)
+            batch.block_ops.remove(op)
+        self.at("moved", batch)
+        # In some steps, like a runner that is done with its part before the device is; in some not at all.
+        if batch.meanwhile is not None and batch.step % 4 == 0:
+            batch.meanwhile()
         written: set[tuple[int, int]] = set()
         for item in batch.scheduled:
+            self.at("writing", batch)
             written |= self._write(item, written)
-        # Every other step, like a runner that is done with its part before the device is.
-        if batch.meanwhile is not None and batch.step % 2 == 0:
+        if batch.meanwhile is not None and batch.step % 4 == 2:
             batch.meanwhile()
+        self.at("written", batch)
         return ModelRunnerOutput([self._read(item) for item in batch.scheduled])
+
+    def check(self) -> None:
+        """It never breaks for good."""
 
     def _write(self, item, written) -> set[tuple[int, int]]:
         tokens = item.sequence.token_ids

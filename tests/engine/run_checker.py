@@ -19,13 +19,16 @@ class RunChecker:
         assert batch.num_tokens == sum(part.num_tokens for part in parts)
         assert all(part.start == part.sequence.num_computed for part in parts)
         if batch.run is not None:
-            self.check(batch, batch.run)
+            self.check_run(batch, batch.run)
         self.run = batch.run
         self._lens = [(part.sequence.seq_id, len(part.sequence) + 1) for part in parts]
         self._tables = [part.sequence.block_table.copy() for part in parts]
         return self.runner.execute(batch)
 
-    def check(self, batch: SchedulerOutput, run: DecodeRun) -> None:
+    def check(self) -> None:
+        self.runner.check()
+
+    def check_run(self, batch: SchedulerOutput, run: DecodeRun) -> None:
         """The batch before is known, even if it was the first of the run, which does not say so yet."""
         self.num_in_runs += 1
         sequences = [part.sequence for part in batch.scheduled]

@@ -82,12 +82,16 @@ def test_a_step_that_failed_is_asked_for_again() -> None:
             starts.append([part.start for part in batch.scheduled])
             raise RuntimeError("out of memory")
 
+        def check(self) -> None:
+            """It does not know better."""
+
     starts: list[list[int]] = []
     engine.runner = Failing()
     for _ in range(2):
         with pytest.raises(RuntimeError):
             engine.step()
-    assert starts[0] == starts[1]
+    half = len(starts) // 2
+    assert starts[:half] == starts[half:]
     engine.runner = checker.runner
     while engine.has_work:
         engine.step()

@@ -9,8 +9,10 @@ from collections import Counter
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.mirror import CacheMirror
+from pagedchat.engine.output import SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import RequestError
+from pagedchat.events import ContentsLost, SequenceParked, StepReport
 from tests.engine.checks import assert_mirror_equals, assert_replies, copied
 from tests.engine.kv_simulator import KVSimulator, expected_reply
 from tests.engine.run_checker import RunChecker
@@ -20,13 +22,47 @@ EOS = VOCAB - 1
 VERBS = {
     "extend": 8, "step": 16, "fork": 2, "rewind": 2, "stop": 1, "close": 1, "open": 2, "focus": 1,
     "limit": 1, "pin": 1, "unpin": 0.5, "evict": 0.5, "flush": 0.1, "keyframe": 0.2,
+    "fault": 1,
 }  # fmt: skip
 STATS = ("preemptions", "swaps_out", "swaps_in", "copies", "evictions", "prefix_hits", "prefill_tokens")
+
+
+class FaultError(Exception):
+    """A runner broke off."""
+
+
+class Faults:
+    """Breaks a step off: anywhere and for everybody, or whenever one sequence is in the batch."""
+
+    PLACES = ("begun", "in a move", "moved", "writing", "written")
+
+    def __init__(self, choose: random.Random, seen: Counter[str]) -> None:
+        self.random, self.seen = choose, seen
+        self.place, self.culprit, self.error = "", 0, BaseException
+
+    def arm(self, seq_id: int) -> None:
+        self.place = self.random.choice(self.PLACES)
+        self.error = self.random.choice([FaultError, KeyboardInterrupt])
+        self.culprit = seq_id if self.error is FaultError and self.random.random() < 0.5 else 0
+
+    def __call__(self, place: str, batch: SchedulerOutput) -> None:
+        if place != self.place or self.random.random() < 0.2:
+            return
+        if self.culprit:
+            if all(part.sequence.seq_id != self.culprit for part in batch.scheduled):
+                return
+            if len(batch.scheduled) == 1:
+                self.place = ""
+        else:
+            self.place = ""
+        self.seen[f"fault {place}{' of one' if self.culprit else ''}"] += 1
+        raise self.error
 
 
 class Walk:
     def __init__(self, seed: int) -> None:
         self.random = choose = random.Random(seed)
+        self.seen: Counter[str] = Counter()
         size = choose.choice([1, 2, 4, 8])
         self.limits = EngineLimits(
             num_blocks=choose.randint(3, 24),
@@ -40,12 +76,13 @@ class Walk:
             eos_token_ids=frozenset({EOS}),
             reserve_ahead=choose.random() < 0.5,
         )
-        self.runner = RunChecker(KVSimulator(self.limits.num_blocks, size, self.limits.num_host_blocks, VOCAB))
+        simulator = KVSimulator(self.limits.num_blocks, size, self.limits.num_host_blocks, VOCAB)
+        self.faults = simulator.at = Faults(choose, self.seen)
+        self.runner = RunChecker(simulator)
         self.engine = EngineCore(self.limits, self.runner)
         self.engine.scheduler.ahead.at_once = choose.choice([1, 2, 32])
         self.mirror = CacheMirror(self.limits.num_blocks, size, self.limits.num_host_blocks)
         self.expected: dict[int, list[int]] = {}
-        self.seen: Counter[str] = Counter()
         self.prompts = [[choose.randrange(VOCAB) for _ in range(40)] for _ in range(3)]
 
     def run(self, num_operations: int) -> Counter[str]:
@@ -178,8 +215,11 @@ class Walk:
     def step(self) -> None:
         if not self.engine.has_work:
             return
-        report = self.engine.step()
-        self.mirror.apply(report)
+        try:
+            report = self.engine.step()
+        except (FaultError, KeyboardInterrupt):
+            return
+        self.note(report)
         self.seen["steps" if report.batch else "stalls"] += 1
         assert (
             sum(entry.num_prefill + entry.num_decode for entry in report.batch)
@@ -187,6 +227,17 @@ class Walk:
         )
         assert len(self.engine.scheduler.queues.running) <= self.limits.max_num_seqs
         assert_replies(self.expected, self.engine)
+
+    def note(self, report: StepReport) -> None:
+        self.mirror.apply(report)
+        for event in report.events:
+            self.seen["contents lost"] += isinstance(event, ContentsLost)
+            self.seen["ended by errors"] += isinstance(event, SequenceParked) and event.reason == "error"
+
+    def fault(self) -> None:
+        """Something breaks in one of the next steps."""
+        seq = self.pick()
+        self.faults.arm(seq.seq_id if seq is not None else 0)
 
     def keyframe(self) -> None:
         """Go on with a copy of the mirror that went through bytes."""
@@ -198,6 +249,6 @@ class Walk:
         self.engine.check_integrity()
         report = self.engine.flush()
         if report is not None:
-            self.mirror.apply(report)
+            self.note(report)
         if self.mirror.last is not None:
             assert_mirror_equals(self.mirror, self.engine)

@@ -37,14 +37,15 @@ class CapturedRunner:
 
         No sequence of a step reads what another writes in it, so that parts may run one after the other.
         """
-        if batch.run is None:
-            return self._execute_mixed(batch)
-        decoding = self.decodes.begin(batch)  # there is nothing but decodes
-        if decoding is None:
-            return self.eager.execute(batch)
-        if batch.meanwhile is not None:
-            batch.meanwhile()
-        return self.decodes.finish(decoding)
+        try:
+            return self._execute_mixed(batch) if batch.run is None else self._execute_run(batch)
+        except BaseException:
+            self.decodes.forget_ahead()
+            raise
+
+    def check(self) -> None:
+        """See `engine.output.ModelRunner`."""
+        self.eager.check()
 
     def prepare_prefill(self) -> bool:
         """Capture one more graph for prompts, while no step is under way; a matter of some ten milliseconds.
@@ -53,6 +54,14 @@ class CapturedRunner:
             Whether there may be more to capture.
         """
         return self.prefills is not None and self.prefills.prepare_one_more()
+
+    def _execute_run(self, batch: SchedulerOutput) -> ModelRunnerOutput:
+        decoding = self.decodes.begin(batch)  # there is nothing but decodes
+        if decoding is None:
+            return self.eager.execute(batch)
+        if batch.meanwhile is not None:
+            batch.meanwhile()
+        return self.decodes.finish(decoding)
 
     def _execute_mixed(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         single = [part for part in batch.scheduled if _is_decode(part)]

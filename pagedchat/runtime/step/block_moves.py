@@ -6,14 +6,15 @@ from pagedchat.engine.output import BlockOp
 from pagedchat.runtime.attention.backend import AttentionBackend
 
 
-def apply_block_ops(backend: AttentionBackend, ops: Iterable[BlockOp]) -> None:
-    """Move blocks as if one after the other.
+def apply_block_ops(backend: AttentionBackend, ops: list[BlockOp]) -> None:
+    """Move blocks as if one after the other, and take the moves off the list as they are carried out.
 
     A block written by one op may be read or written again by a later one.
     """
     move = {"copy": backend.copy_blocks, "swap_out": backend.swap_out, "swap_in": backend.swap_in}
-    for group in independent_groups(ops):
+    for group in list(independent_groups(ops)):
         move[group[0].kind]([op.src for op in group], [op.dst for op in group])
+        del ops[: len(group)]
 
 
 def independent_groups(ops: Iterable[BlockOp]) -> Iterator[list[BlockOp]]:

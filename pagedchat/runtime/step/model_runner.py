@@ -61,6 +61,11 @@ class TorchModelRunner:
         copy, launch, forward, sampling = clock.finish()
         return ModelRunnerOutput(token_ids, copy, forward, sampling, launch, self._attention_seconds())
 
+    def check(self) -> None:
+        """See `engine.output.ModelRunner`: a GPU on which a kernel failed raises at everything from then on."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
     @torch.inference_mode()
     def forward(self, inputs: BatchInputs) -> torch.Tensor:
         """Logits of the rows that are sampled: `[num_sampled, vocab_size]`, of the model's type."""

@@ -4,14 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from pagedchat.engine.mirror import CacheMirror
-from pagedchat.events import SequencePreempted
+from pagedchat.events import ContentsLost, SequencePreempted
 from pagedchat.view.sentences.token_text import quote
 
 Group = Literal["sequences", "blocks", "steps"]
 
 GROUPS: dict[str, Group] = {
     "OPEN": "sequences", "EXTEND": "sequences", "RUN": "sequences", "PARK": "sequences", "FORK": "sequences",
-    "REWIND": "sequences", "PREEMPT": "sequences", "RESUME": "sequences", "CLOSE": "sequences",
+    "REWIND": "sequences", "PREEMPT": "sequences", "LOST": "sequences", "RESUME": "sequences",
+    "CLOSE": "sequences",
     "ALLOC": "blocks", "HIT": "blocks", "MISS": "blocks", "COW": "blocks", "FREE": "blocks", "EVICT": "blocks",
     "SWAP": "blocks", "PIN": "blocks", "UNPIN": "blocks", "LIMIT": "blocks",
     "STEP": "steps",
@@ -20,7 +21,8 @@ GROUPS: dict[str, Group] = {
 MEANINGS = {
     "OPEN": "a sequence was opened", "EXTEND": "it was given a prompt", "RUN": "it entered the batch",
     "PARK": "it is done and keeps its blocks", "FORK": "it shares its blocks with a second one",
-    "REWIND": "it was cut back", "PREEMPT": "blocks were taken from it", "RESUME": "it runs again after that",
+    "REWIND": "it was cut back", "PREEMPT": "blocks were taken from it",
+    "LOST": "a step failed before its blocks were filled", "RESUME": "it runs again after that",
     "CLOSE": "it is gone", "ALLOC": "free blocks were given out", "HIT": "cached blocks were found",
     "MISS": "where a lookup ended, and why", "COW": "a shared block was copied before a write",
     "FREE": "blocks were dropped", "EVICT": "a cached block was given up", "SWAP": "blocks to or from host memory",
@@ -70,7 +72,7 @@ class Teller(Protocol):
     name: Callable[[int], str]
     token_texts: Mapping[int, bytes]
     gained: dict[int, int]
-    lost: dict[int, SequencePreempted]
+    lost: dict[int, SequencePreempted | ContentsLost]
 
 
 def device_blocks(teller: Teller, seq_id: int) -> tuple[int, ...]:

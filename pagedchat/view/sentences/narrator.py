@@ -41,8 +41,8 @@ class Narrator:
         self.token_texts = token_texts
         self.gained: dict[int, int] = {}
         """Sequence -> device blocks that nobody else had when it was last made to give its own up."""
-        self.lost: dict[int, ev.SequencePreempted] = {}
-        """Preempted sequences that have not run again."""
+        self.lost: dict[int, ev.SequencePreempted | ev.ContentsLost] = {}
+        """Sequences that lost what they had computed and have not run again."""
         self.lines: deque[EventLine] = deque(maxlen=MAX_LINES)
         """The last lines, oldest first."""
         self.num_lines = 0

@@ -24,10 +24,11 @@ def _scheduled(teller: Teller, event: ev.SequenceScheduled) -> Told:
     return Told("RESUME", f"{name}: {_resumed(teller, lost)}", (event.seq_id,), device_blocks(teller, event.seq_id))
 
 
-def _resumed(teller: Teller, lost: ev.SequencePreempted) -> str:
+def _resumed(teller: Teller, lost: ev.SequencePreempted | ev.ContentsLost) -> str:
     """What it costs to go on; blocks found again or swapped in are back in the table by now."""
     sequence = teller.mirror.sequences[lost.seq_id]
-    if lost.mode == "swap" and sequence.block_table:
+    swapped = isinstance(lost, ev.SequencePreempted) and lost.mode == "swap"
+    if swapped and sequence.block_table:
         return f"back from host memory with {count(len(sequence.block_table), 'block')}, nothing to recompute"
     again = max(0, lost.num_tokens - sequence.num_computed)
     found = f", {lost.num_tokens - again} found in the cache" if again < lost.num_tokens else ""
@@ -68,6 +69,12 @@ def _need(teller: Teller, event: ev.SequencePreempted) -> str:
     return (f" for {teller.name(event.for_seq_id)}" if known else "") + limit
 
 
+def _contents_lost(teller: Teller, event: ev.ContentsLost) -> Told:
+    teller.lost[event.seq_id] = event
+    words = f"{teller.name(event.seq_id)}: a step failed, −{count(event.num_tokens, 'token')} to be computed again"
+    return Told("LOST", words, (event.seq_id,))
+
+
 def _closed(teller: Teller, event: ev.SequenceClosed) -> Told:
     teller.lost.pop(event.seq_id, None)
     teller.gained.pop(event.seq_id, None)
@@ -82,5 +89,6 @@ SEQUENCE_TELLERS: dict[type, Callable[[Any, Any], Told]] = {
     ev.SequenceForked: _forked,
     ev.SequenceRewound: _rewound,
     ev.SequencePreempted: _preempted,
+    ev.ContentsLost: _contents_lost,
     ev.SequenceClosed: _closed,
 }

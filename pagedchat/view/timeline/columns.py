@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.events import (
     BatchEntry,
+    ContentsLost,
     SequenceClosed,
     SequenceForked,
     SequencePreempted,
@@ -79,6 +80,7 @@ class StepColumns:
         return {
             SequenceForked: self._note_fork,
             SequencePreempted: self._note_loss,
+            ContentsLost: self._note_loss,
             SequenceRewound: self._note_cut,
             SequenceClosed: self._note_end,
         }
@@ -117,7 +119,7 @@ class StepColumns:
         self._forked.append(event.child_id)
         self._computed_once[event.child_id] = self._computed_once.get(event.seq_id, 0)
 
-    def _note_loss(self, event: SequencePreempted) -> None:
+    def _note_loss(self, event: SequencePreempted | ContentsLost) -> None:
         self._preempted.append(event.seq_id)
         self._computed_once[event.seq_id] = max(event.num_tokens, self._computed_once.get(event.seq_id, 0))
 

@@ -110,6 +110,10 @@ class DecodeSteps:
             self._begin_next(running, some_ended, has_room=batch.run is not None and batch.run.room > 1)
         return BegunDecodes(running, time.perf_counter() - started)
 
+    def forget_ahead(self) -> None:
+        """The batch before was not finished: no step that was begun for the one after it is of use."""
+        self._ahead = self._run = None
+
     @torch.inference_mode()
     def begin_replies(self, sequences: list[Sequence], chosen: torch.Tensor) -> RunningStep | None:
         """Queue the first decodes of sequences whose prompts are on the device, as far as that can be told by now.
