@@ -60,9 +60,10 @@ class EngineClient:
         return self._process.pid if self._process is not None else None
 
     async def start(self) -> None:
-        """Start the engine; progress comes as events. After a failure, call it again to try again."""
-        if self._supervisor is None or self._supervisor.done():
-            self._failed = self._closing = False
+        """Start the engine; progress comes as events. After a failure, call it again to try again; after `close` it
+        does nothing."""
+        if not self._closing and (self._supervisor is None or self._supervisor.done()):
+            self._failed = False
             self._crashes.clear()
             self._supervisor = asyncio.create_task(self._supervise(), name="engine supervisor")
 

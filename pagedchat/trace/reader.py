@@ -21,10 +21,19 @@ def open_trace(path: Path) -> Recording:
     """
     file = open_file(path)
     try:
-        return _Scan(file).recording
+        return read_trace(file)
     except TraceError:
         file.close()
         raise
+
+
+def read_trace(file: ChunkFile) -> Recording:
+    """The same of a file that is open.
+
+    Raises:
+        TraceError: as above.
+    """
+    return _Scan(file).recording
 
 
 class _Scan:

@@ -30,6 +30,7 @@ class Recorder:
         path: where to; without it only for this run of the program.
         max_scratch: bytes that files without a name may have together.
         clock: seconds.
+        make_file: makes a recording's file, by the path (None: one without a name) and whether it is the first.
 
     Raises:
         TraceError: the file cannot be made, or has something in it already.
@@ -40,18 +41,20 @@ class Recorder:
         path: Path | None = None,
         max_scratch: int = MAX_SCRATCH,
         clock: Callable[[], float] = time.monotonic,
+        make_file: Callable[[Path | None, bool], ChunkFile] | None = None,
     ) -> None:
         self.problem: TraceError | None = None
         """Why nothing is recorded any more."""
         self._path = path
         self._max_segment = max_scratch // 2
         self._clock = clock
+        self._make_file = make_file or _make_file
         self._writer: TraceWriter | None = None
         self._files: list[ChunkFile] = []
         """Of the present recording, oldest first."""
         self._flushed = clock()
         if path is not None:
-            self._files = [new_file(path)]
+            self._files = [self._make_file(path, True)]
             self._files[0].append(PREAMBLE)
 
     @property
@@ -108,13 +111,13 @@ class Recorder:
                 file.close()
             self._files = []
         if not self._files:
-            self._files = [scratch_file() if self._path is None else _next_file(self._path)]
+            self._files = [self._make_file(self._path, False)]
         self._writer = TraceWriter(self._files[0], info)
 
     def _keep_small(self, writer: TraceWriter, mirror: CacheMirror) -> None:
         if self._path is not None or self._files[-1].size < self._max_segment:
             return
-        self._files.append(scratch_file())
+        self._files.append(self._make_file(None, False))
         writer.go_on_in(self._files[-1], mirror)
         if len(self._files) > 2:
             oldest = self._files.pop(0)
@@ -124,6 +127,12 @@ class Recorder:
     def _finish(self) -> None:
         if self._writer is not None and not self._writer.recording.ended:
             self._writer.finish()
+
+
+def _make_file(path: Path | None, is_first: bool) -> ChunkFile:
+    if path is None:
+        return scratch_file()
+    return new_file(path) if is_first else _next_file(path)
 
 
 def _next_file(path: Path) -> ChunkFile:

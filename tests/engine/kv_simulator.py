@@ -6,28 +6,34 @@ block table: one block copied too late, shared too long or evicted too early, an
 token is a function of the prefix, so what a sequence generates cannot depend on how it was scheduled.
 """
 
-from collections.abc import Callable
-from hashlib import blake2b
+from collections.abc import Callable, Set
 
-from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
+from pagedchat.engine.output import ModelRunnerOutput, ScheduledSequence, SchedulerOutput
+from pagedchat.engine.sequence import Sequence
 
 
 def fingerprint(previous: int, token: int) -> int:
-    return int.from_bytes(blake2b(f"{previous},{token}".encode(), digest_size=6).digest(), "big")
+    """61 bits that depend on all tokens so far; the same in every process, as these are numbers."""
+    return hash((previous, token)) & (1 << 61) - 1
 
 
 def next_token(prefix: int, vocab: int) -> int:
     return prefix % vocab
 
 
-def expected_reply(prompt: list[int], vocab: int, max_tokens: int, stop: frozenset[int] = frozenset()) -> list[int]:
+def expected_reply(prompt: list[int], vocab: int, max_tokens: int, stop: Set[int] = frozenset()) -> list[int]:
     """What any scheduling must generate."""
+    return reply_of(prompt, lambda state: next_token(state, vocab), max_tokens, stop)
+
+
+def reply_of(prompt: list[int], choose: Callable[[int], int], max_tokens: int, stop: Set[int]) -> list[int]:
+    """The same where `choose` makes a token of a prefix's fingerprint."""
     state = 0
     for token in prompt:
         state = fingerprint(state, token)
     reply: list[int] = []
     while len(reply) < max_tokens:
-        token = next_token(state, vocab)
+        token = choose(state)
         reply.append(token)
         if token in stop:
             break
@@ -44,6 +50,12 @@ class KVSimulator:
         self.batch_sizes: list[int] = []
         self.at: Callable[[str, SchedulerOutput], None] = lambda place, batch: None
         """Called at every place of a step at which a runner may break off."""
+        self._known: dict[int, tuple[list[int], list[int]]] = {}
+        """Sequence -> its tokens when it ran last, and their prefixes' fingerprints."""
+
+    def choose(self, prefix: int) -> int:
+        """The token that follows a prefix with this fingerprint."""
+        return next_token(prefix, self.vocab)
 
     def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         assert batch.num_tokens == sum(item.num_tokens for item in batch.scheduled)
@@ -59,10 +71,7 @@ class KVSimulator:
         # In some steps, like a runner that is done with its part before the device is; in some not at all.
         if batch.meanwhile is not None and batch.step % 4 == 0:
             batch.meanwhile()
-        written: set[tuple[int, int]] = set()
-        for item in batch.scheduled:
-            self.at("writing", batch)
-            written |= self._write(item, written)
+        self._write_all(batch)
         if batch.meanwhile is not None and batch.step % 4 == 2:
             batch.meanwhile()
         self.at("written", batch)
@@ -71,33 +80,43 @@ class KVSimulator:
     def check(self) -> None:
         """It never breaks for good."""
 
-    def _write(self, item, written) -> set[tuple[int, int]]:
-        tokens = item.sequence.token_ids
+    def _write_all(self, batch: SchedulerOutput) -> None:
+        written: set[tuple[int, int]] = set()
+        for item in batch.scheduled:
+            self.at("writing", batch)
+            slots = self._write(item)
+            assert written.isdisjoint(slots), "two sequences write to one slot"
+            written.update(slots)
+
+    def _write(self, item: ScheduledSequence) -> list[tuple[int, int]]:
         end = item.start + item.num_tokens
         assert item.num_tokens > 0
-        assert item.samples == (end == len(tokens))
-        states = self._states(tokens)
-        slots = {self._slot(item.sequence, i): states[i] for i in range(item.start, end)}
-        assert not written & slots.keys(), "two sequences write to one slot"
-        for (block_id, offset), state in slots.items():
+        assert item.samples == (end == len(item.sequence.token_ids))
+        states, table, size = self._states(item.sequence), item.sequence.block_table, self.block_size
+        slots = [(table[i // size], i % size) for i in range(item.start, end)]
+        for (block_id, offset), state in zip(slots, states[item.start : end], strict=True):
             self.device[block_id][offset] = state
-        return set(slots)
+        return slots
 
-    def _read(self, item) -> list[int]:
+    def _read(self, item: ScheduledSequence) -> list[int]:
         seq, end = item.sequence, item.start + item.num_tokens
-        states = self._states(seq.token_ids)
-        for i in range(end):
-            block_id, offset = self._slot(seq, i)
-            assert self.device[block_id][offset] == states[i], f"{seq} reads another's KV at token {i}"
-        return [next_token(states[end - 1], self.vocab)] if item.samples else []
+        states, size = self._states(seq), self.block_size
+        for index in range(-(-end // size)):
+            wanted = states[index * size : min(end, (index + 1) * size)]
+            found = self.device[seq.block_table[index]][: len(wanted)]
+            assert found == wanted, f"{seq} reads another's KV in block {seq.block_table[index]}, entry {index}"
+        return [self.choose(states[end - 1])] if item.samples else []
 
-    def _slot(self, seq, position: int) -> tuple[int, int]:
-        return seq.block_table[position // self.block_size], position % self.block_size
-
-    @staticmethod
-    def _states(tokens: list[int]) -> list[int]:
-        states, state = [], 0
-        for token in tokens:
-            state = fingerprint(state, token)
-            states.append(state)
+    def _states(self, seq: Sequence) -> list[int]:
+        tokens, states = self._known.get(seq.seq_id, ([], []))
+        known = len(tokens)
+        if seq.token_ids[:known] != tokens:
+            tokens, states, known = [], [], 0
+        if known < len(seq.token_ids):
+            tokens += seq.token_ids[known:]
+            state = states[-1] if states else 0
+            for token in tokens[known:]:
+                state = fingerprint(state, token)
+                states.append(state)
+            self._known[seq.seq_id] = (tokens, states)
         return states

@@ -213,6 +213,15 @@ async def test_close_kills_a_process_that_does_not_listen(tmp_path, monkeypatch)
         os.kill(pid, 0)
 
 
+async def test_start_after_close_starts_nothing(tmp_path):
+    client = EngineClient(EngineConfig(), tmp_path, [sys.executable, "-c", "raise SystemExit"])
+    await client.close()
+    await client.start()
+    assert [event async for event in client.events()] == []
+    await asyncio.sleep(0)
+    assert client.pid is None
+
+
 async def test_close_right_after_start_leaves_no_process(tmp_path):
     client = EngineClient(EngineConfig(), tmp_path, [*ENTRY, "tests.service.fake_engine:load"])
     await client.start()

@@ -148,8 +148,9 @@ class ChatDesk:
                 chat.append(event.text, event.num_tokens)
             case RequestFailed():
                 chat.fail(event.message, event.hint)
-            case RequestFinished(num_prompt_tokens=0):
-                chat.finish("abort")  # a fork of a request that the engine had refused
+            case RequestFinished(num_prompt_tokens=0):  # a fork of a request that the engine had refused
+                chat.return_queue()
+                chat.finish("abort")
             case RequestFinished():
                 chat.finish(event.reason, event)
                 self._after_reply(chat, event)

@@ -141,3 +141,13 @@ def test_focus_is_told_once(desk, sent):
     desk.focus(chat)
     desk.focus(chat)
     assert sent == [Focus(1)]
+
+
+def test_prompts_queued_behind_a_fork_of_a_refused_request_are_given_back(desk):
+    chat = desk.new()
+    desk.submit(chat, "much too long")
+    fork = desk.fork(chat)
+    desk.submit(fork, "and then?")
+    desk.apply(RequestFinished(fork.session_id, fork.request_id, "stop", 0, 0, 0, 0.0, 0.0))
+    assert not fork.queue
+    assert fork.take_returned() == "much too long\n\nand then?"

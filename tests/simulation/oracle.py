@@ -1,0 +1,93 @@
+"""What every request must get, known from its prompt alone: another token, one twice or none is found."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from pagedchat import events as ev
+from pagedchat.chat.session import ChatSession
+from pagedchat.engine.core import EngineCore
+from tests.fakes import EOS
+from tests.simulation.model import expected_ids, expected_text, tokenizer
+
+
+@dataclass
+class Promise:
+    """One request."""
+
+    prompt: list[int]
+    num_tokens: int
+    """That it may get."""
+    stops: list[str]
+    engine: int
+    """Which one of this UI process's engines has begun with it."""
+    text: str = ""
+    """What the UI has heard."""
+    ended: bool = False
+
+
+@dataclass
+class Oracle:
+    """All requests of one UI process."""
+
+    seen: Counter[str]
+    promises: dict[int, Promise] = field(default_factory=dict)
+    """Those that the engine has begun with."""
+    num_engines: int = 0
+    """Started by this UI process."""
+    num_deaths: int = 0
+    """Of engines, heard of."""
+
+    def told(self, event: ev.EngineEvent, core: EngineCore) -> None:
+        """The engine says that it has begun with a request."""
+        if isinstance(event, ev.RequestStarted):
+            seq = core.sequences[event.session_id]
+            prompt = seq.token_ids[: seq.num_prompt_tokens]
+            room = seq.stop_length - seq.num_prompt_tokens
+            self.promises[event.request_id] = Promise(
+                prompt, room, list(seq.sampling_params.stop), self.num_engines
+            )
+
+    def hear(self, event: ev.EngineEvent) -> None:
+        """What the UI is told."""
+        match event:
+            case ev.EngineDied():  # what it had begun with is over
+                self.num_deaths += 1
+                for promise in self.promises.values():
+                    promise.ended |= promise.engine <= self.num_deaths
+            case ev.TextDelta(request_id=request_id, text=text):
+                promise = self.promises[request_id]
+                assert not promise.ended, f"request {request_id} has more text after its end"
+                promise.text += text
+            case ev.RequestFinished(request_id=request_id):
+                if event.num_prompt_tokens:
+                    self._check(self.promises[request_id], event)
+            case ev.RequestFailed(request_id=request_id) if request_id in self.promises:
+                self.promises[request_id].ended = True
+                self.seen["requests failed"] += 1
+
+    def _check(self, promise: Promise, event: ev.RequestFinished) -> None:
+        assert not promise.ended, f"request {event.request_id} ends twice"
+        promise.ended = True
+        self.seen[f"requests ended: {event.reason}"] += 1
+        wanted = expected_ids(promise.prompt, promise.num_tokens)
+        ids = wanted[: event.num_tokens]
+        assert len(ids) == event.num_tokens, f"{event.num_tokens} tokens, where {len(wanted)} were to come"
+        end = tokenizer().token_to_id(EOS)
+        if ids and ids[-1] == end:
+            ids.pop()
+        text = expected_text(ids, promise.stops)
+        assert promise.text == text, f"{promise.text!r} was heard, {text!r} was said"
+        by_stop_string = any(stop in expected_text(ids, []) for stop in promise.stops)
+        match event.reason:
+            case "length":
+                assert event.num_tokens == promise.num_tokens
+            case "stop":
+                assert by_stop_string or wanted[event.num_tokens - 1] == end
+
+    def check_turn(self, event: ev.EngineEvent, chat: ChatSession | None) -> None:
+        """The chat shows what was heard; the next prompt, if one was queued, may stand below it."""
+        if chat is None or not isinstance(event, ev.RequestFinished) or not event.num_prompt_tokens:
+            return
+        if event.reason in ("stop", "length"):
+            shown = [entry.turn.text for entry in chat.entries[-2:] if entry.turn.role == "assistant"]
+            assert shown[-1:] == [self.promises[event.request_id].text], f"{chat.label} shows {shown}"

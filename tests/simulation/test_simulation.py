@@ -1,0 +1,49 @@
+"""Worlds from seeds: storms of a user and of faults, and what must hold after each; 10^5 steps in every run.
+
+`python -m tools.simulate` goes as far as one likes.
+"""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.world import STEPS, World
+
+NUM_GROUPS, SEEDS_IN_A_GROUP, STEPS_OF_A_SEED = 8, 5, 2600
+HAPPENS = (
+    *STEPS, "engines", "lives", "calms", "traces read", "engine steps",
+    "requests ended: stop", "requests ended: length", "requests ended: abort",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", range(NUM_GROUPS))
+def test_nothing_is_lost_and_nothing_is_wrong(group: int) -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(group * SEEDS_IN_A_GROUP, (group + 1) * SEEDS_IN_A_GROUP):
+        seen += World(seed).run(STEPS_OF_A_SEED)
+    assert sum(seen[kind] for kind in STEPS) >= SEEDS_IN_A_GROUP * STEPS_OF_A_SEED
+    assert {name: seen[name] for name in HAPPENS if not seen[name]} == {}
+
+
+def test_without_faults_no_engine_dies() -> None:
+    seen = World(3, faults=False).run(2000)
+    assert seen["engines"] == seen["lives"] == 1
+    assert seen["requests failed"] == seen["faults"] == 0
+
+
+def test_a_seed_is_the_same_world_in_every_process() -> None:
+    script = "from tests.simulation.world import World; w = World(11); w.run(1500); print(w.crc, w.num_steps)"
+    root = Path(__file__).parents[2]
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", script], cwd=root, env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }  # fmt: skip
+    assert len(found) == 1
