@@ -298,9 +298,12 @@ class Reply:
         return self._stripped(released) if self._at_start else released
 
     def finish(self, reason: FinishReason) -> str:
-        """Nothing more will be generated, for this reason unless a stop string was met; the text held back."""
+        """Nothing more will be generated, for this reason unless a stop string was met; the text held back.
+
+        After an error nothing more becomes text.
+        """
         released = ""
-        if self._output is not None:
+        if self._output is not None and reason != "error":
             released = self._stripped(self._output.finish())
             self.stopped = self._output.stopped
         self.finish_reason = "stop" if self.stopped else reason

@@ -48,16 +48,16 @@ class Chats:
     def handle(self, command: AnyCommand, asked: float) -> None:
         """Carry out a session's command that came in at `asked`; what a user got wrong is told to the session."""
         match command:
-            case Generate():
-                self._answer_errors(command.session_id, command, lambda: self._generate(command, asked))
-            case Fork():
-                self._answer_errors(command.new_session_id, command, lambda: self._fork(command))
-            case Stop():
-                self._stop(command.session_id)
-            case Close():
-                self._close(command.session_id)
-            case Focus():
-                self._focus(command.session_id)
+            case Generate(session_id, request_id):
+                self._answer_errors(session_id, request_id, lambda: self._generate(command, asked))
+            case Fork(_, session_id, request_id):
+                self._answer_errors(session_id, request_id, lambda: self._fork(command))
+            case Stop(session_id):
+                self._answer_errors(session_id, self.feed.running_id(session_id), lambda: self._stop(session_id))
+            case Close(session_id):
+                self._answer_errors(session_id, self.feed.running_id(session_id), lambda: self._close(session_id))
+            case Focus(session_id):
+                self._answer_errors(session_id, self.feed.running_id(session_id), lambda: self._focus(session_id))
 
     def fail_all(self, message: str, hint: str) -> None:
         """The engine cannot go on: every running request ends here."""
@@ -67,12 +67,15 @@ class Chats:
                 chat.running.reply.finish("error")
                 self._publisher.send_now(failed)
 
-    def _answer_errors(self, session_id: int, command: Generate | Fork, action: Callable[[], None]) -> None:
+    def _answer_errors(self, session_id: int, request_id: int | None, action: Callable[[], None]) -> None:
+        """What goes wrong is told to the session; what nobody expected ends its request, and no other."""
         try:
             action()
         except PagedChatError as error:
-            failed = RequestFailed(session_id, command.request_id, error.message, error.hint)
-            self._publisher.send_now(failed)
+            if request_id is not None:
+                self._publisher.send_now(RequestFailed(session_id, request_id, error.message, error.hint))
+        except BaseException as error:
+            self.feed.fail(session_id, request_id, error)
 
     def _generate(self, command: Generate, asked: float) -> None:
         self._forget_request(command.session_id)
@@ -129,6 +132,7 @@ class Chats:
     def _close(self, session_id: int) -> None:
         if session_id in self._chats:
             self._stop(session_id)
+        if session_id in self._chats:  # its last text may have ended it
             self._core.close(session_id)
             del self._chats[session_id]
 

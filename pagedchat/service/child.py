@@ -23,7 +23,7 @@ from pagedchat.chat.template import ChatTemplate
 from pagedchat.config import EngineConfig
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sampling_params import SamplingParams
-from pagedchat.errors import PagedChatError
+from pagedchat.errors import PagedChatError, first_line
 from pagedchat.events import EngineFailed, LoadProgress, RunState
 from pagedchat.garbage import rare_collections
 from pagedchat.service.chats import Chats
@@ -127,7 +127,7 @@ def _start(config: EngineConfig, args: argparse.Namespace, publisher: Publisher,
         return None
     except Exception as error:
         log.exception("The engine could not start.")
-        publisher.send_now(EngineFailed(f"The engine could not start: {_first_line(error)}.", _see(args.log_file)))
+        publisher.send_now(EngineFailed(f"The engine could not start: {first_line(error)}.", _see(args.log_file)))
         return None
     info = loaded.info
     log.info("Ready: %s on %s, %d blocks of %d tokens", info.model, info.device, info.num_blocks, info.block_size)
@@ -162,15 +162,10 @@ def _run(loop: EngineLoop, publisher: Publisher, log_file: str) -> int:
         raise
     except Exception as error:
         log.exception("The engine crashed.")
-        loop.chats.fail_all(f"The engine crashed: {_first_line(error)}.", f"Ask again. {_see(log_file)}")
+        loop.chats.fail_all(f"The engine crashed: {first_line(error)}.", f"Ask again. {_see(log_file)}")
         publisher.flush()
         return EXIT_CRASHED
     return EXIT_OK
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__
 
 
 def _see(log_file: str) -> str:
