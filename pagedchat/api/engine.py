@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pagedchat.api.outputs import CompletionOutput, RequestOutput
 from pagedchat.api.prompts import Prompt, PromptEncoder, prompt_text
 from pagedchat.chat.replies import Reply, endings
-from pagedchat.chat.template import ChatTemplate
+from pagedchat.chat.template_process import TemplateProcess
 from pagedchat.config import EngineConfig
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
@@ -79,6 +79,8 @@ class LLMEngine:
         config: which model, on what device, with how much memory.
         progress: told how loading goes.
         streams: whether somebody reads replies as they come; if not, steps on a CPU hold more tokens by default.
+        chats: whether conversations will be asked for at once: then the process in which their template runs is
+            started beside the loading.
 
     Raises:
         ModelError: the model cannot be found, read or run.
@@ -92,8 +94,12 @@ class LLMEngine:
         progress: Callable[[LoadProgress], None] = lambda _: None,
         *,
         streams: bool = True,
+        chats: bool = False,
     ) -> None:
-        self._set_up(load_model(config, progress, streams=streams))
+        templates = TemplateProcess()
+        if chats:
+            templates.start()
+        self._set_up(load_model(config, progress, streams=streams), templates=templates)
 
     @classmethod
     def from_loaded(cls, loaded: LoadedModel, core: EngineCore | None = None) -> "LLMEngine":
@@ -107,14 +113,16 @@ class LLMEngine:
         engine._set_up(loaded, core)
         return engine
 
-    def _set_up(self, loaded: LoadedModel, core: EngineCore | None = None) -> None:
+    def _set_up(
+        self, loaded: LoadedModel, core: EngineCore | None = None, templates: TemplateProcess | None = None
+    ) -> None:
         self.info: EngineReady = loaded.info
         """What was found out while loading: shapes, device, size of the pool."""
         self.tokenizer = loaded.tokenizer
         """None with `skip_tokenizer_init`."""
         self.sampling_defaults: SamplingParams = loaded.sampling_defaults
         """From the model's generation_config.json; used where no sampling parameters are given."""
-        template = ChatTemplate(loaded.chat_template, loaded.special_tokens)
+        template = (templates or TemplateProcess()).template(loaded.chat_template, loaded.special_tokens)
         self.encoder = PromptEncoder(loaded.tokenizer, template, loaded.info.vocab_size)
         """Prompts and conversations to tokens."""
         self._core = core or EngineCore(loaded.limits, loaded.runner)

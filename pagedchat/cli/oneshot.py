@@ -43,7 +43,7 @@ def run_oneshot(
         PagedChatError: the model cannot be loaded or the prompt cannot be served.
     """
     started = time.perf_counter()
-    llm = _load(config)
+    llm = _load(config, chats=not raw)
     load_seconds = time.perf_counter() - started
     watch = _Stopwatch()
     outputs = watch.time(_reply(llm, prompt, overrides, system, raw))
@@ -116,10 +116,10 @@ def _summary(
     }
 
 
-def _load(config: EngineConfig) -> LLM:
+def _load(config: EngineConfig, *, chats: bool) -> LLM:
     progress = _ProgressLine(sys.stderr)
     try:
-        return LLM.from_config(config, progress.show)
+        return LLM.from_config(config, progress.show, chats=chats)
     finally:
         progress.clear()
 
