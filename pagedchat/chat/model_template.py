@@ -16,6 +16,7 @@ MAX_SOURCE = 1 << 20
 """Characters of a template; the longest that are in use have some 60,000."""
 _FREE_CHARACTERS = 1 << 18
 _REPEATS = 4
+_MAX_SAID = 500
 WITHOUT_IT = "Use raw mode (--raw), or give the checkpoint another chat template."
 """What there is to do where a template is of no use."""
 
@@ -57,7 +58,7 @@ def run_template(job: TemplateJob) -> str:
         text = folded if folded is not None else text
     if text is None:
         raise RequestError(
-            f"The model's chat template refuses this conversation: {error}", "Use raw mode, or start a new chat."
+            f"The model's chat template refuses this conversation: {error}.", "Use raw mode, or start a new chat."
         )
     if len(text) > job.max_characters:
         raise RequestError(
@@ -77,7 +78,7 @@ def _compile(source: str) -> Callable[..., str]:
     except MemoryError:
         raise too_large() from None
     except Exception as error:  # jinja's own for what does not parse, Python's for what is nested too deeply
-        raise RequestError(f"The model's chat template does not parse: {first_line(error)}.", WITHOUT_IT) from error
+        raise RequestError(f"The model's chat template does not parse: {_said(error)}.", WITHOUT_IT) from error
 
 
 def _attempt(
@@ -90,7 +91,12 @@ def _attempt(
     except MemoryError:
         raise too_large() from None
     except Exception as error:  # anything may come out of it
-        return None, str(error) or type(error).__name__
+        return None, _said(error)
+
+
+def _said(error: Exception) -> str:
+    """What is told of it: a template may raise a book."""
+    return first_line(error)[:_MAX_SAID]
 
 
 def too_large() -> RequestError:

@@ -12,11 +12,11 @@ from pagedchat.chat.conversation import Conversation
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import PagedChatError
-from pagedchat.events import FinishReason, RequestFailed, RequestFinished
+from pagedchat.events import FinishReason, RequestFinished
 from pagedchat.service.commands import AnyCommand, Close, Focus, Fork, Generate, Stop
 from pagedchat.service.publisher import Publisher
 from pagedchat.service.rendering import RenderAtOnce, Rendered, Renderer, RenderJob
-from pagedchat.service.reply_feed import Chat, ReplyFeed, Request, TokenTeller
+from pagedchat.service.reply_feed import Chat, ReplyFeed, Request, TokenTeller, request_failed
 from pagedchat.service.text_model import TextModel
 
 
@@ -82,7 +82,7 @@ class Chats:
         """The engine cannot go on: every running request ends here."""
         for session_id, chat in self._chats.items():
             if chat.running:
-                failed = RequestFailed(session_id, chat.running.request_id, message, hint)
+                failed = request_failed(session_id, chat.running.request_id, message, hint)
                 chat.running.reply.finish("error")
                 self._publisher.send_now(failed)
 
@@ -92,7 +92,7 @@ class Chats:
             action()
         except PagedChatError as error:
             if request_id is not None:
-                self._publisher.send_now(RequestFailed(session_id, request_id, error.message, error.hint))
+                self._publisher.send_now(request_failed(session_id, request_id, error.message, error.hint))
         except BaseException as error:
             self.feed.fail(session_id, request_id, error)
 

@@ -30,6 +30,10 @@ from pagedchat.service.token_texts import token_bytes
 
 log = logging.getLogger("pagedchat.engine")
 
+_MAX_MESSAGE = 2_000
+"""Characters of what a session is told."""
+_OWN_ERROR_HINT = "The other chats go on. Ask again; the engine's log has the details."
+
 
 @dataclass(slots=True)
 class Request:
@@ -159,6 +163,17 @@ def _token_lists(report: StepReport) -> Iterable[list[int]]:
         yield entry.token_ids
 
 
+def request_failed(session_id: int, request_id: int, message: str, hint: str) -> RequestFailed:
+    """The event that ends a request with an error, as it can be sent whatever the error quotes: templates and
+    tokenizers say what they like, at any length, and not always in Unicode."""
+    return RequestFailed(session_id, request_id, _sendable(message), _sendable(hint))
+
+
+def _sendable(text: str) -> str:
+    short = text if len(text) <= _MAX_MESSAGE else f"{text[: _MAX_MESSAGE - 1]}…"
+    return short.encode(errors="replace").decode()
+
+
 class ReplyFeed:
     """Passes on to each session what the engine has for it.
 
@@ -235,7 +250,8 @@ class ReplyFeed:
         if session_id in self._core.sequences:
             self._core.close(session_id)
         if request_id is not None:
-            self._publisher.send_now(RequestFailed(session_id, request_id, _own_error(error), _OWN_ERROR_HINT))
+            message = f"This reply ended by an error of pagedchat's own: {first_line(error)}."
+            self._publisher.send_now(request_failed(session_id, request_id, message, _OWN_ERROR_HINT))
 
     def _is_parked(self, session_id: int) -> bool:
         """Still: a sequence may have been asked for the next reply since it was parked, or be gone."""
@@ -254,10 +270,3 @@ class ReplyFeed:
             self._publisher.flush()
         if request.reply.stopped:
             self._core.stop(session_id, "stop")
-
-
-_OWN_ERROR_HINT = "The other chats go on. Ask again; the engine's log has the details."
-
-
-def _own_error(error: BaseException) -> str:
-    return f"This reply ended by an error of pagedchat's own: {first_line(error)}."

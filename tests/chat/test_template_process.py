@@ -100,6 +100,7 @@ def test_processor_time_has_a_limit_too_for_nobody_may_be_there_to_end_it():
         ("{{ " + "(" * 200_000 + ")" * 200_000 + " }}", "does not parse|ended the process|did not finish"),
         ("{{ raise_exception('No chats today') }}", "No chats today"),
         ("x" * 1_100_000, "1,100,000 characters; 1,048,576 are the most"),
+        ("{{ raise_exception('word ' * 10**6) }}", "conversation: (word )*"),
         ("{{ ''.__class__.__mro__ }}", "unsafe|no attribute"),
     ],
 )

@@ -14,6 +14,7 @@ from pagedchat.service import commands as cmd
 from pagedchat.service.loop import EngineLoop, Received
 from pagedchat.service.rendering import RenderAside, Rendered, RenderJob
 from pagedchat.service.text_model import TextModel
+from pagedchat.service.wire import FrameWriter, event_reader
 from tests.fakes import CHAT_TEMPLATE, byte_tokenizer
 from tests.service.engine_rig import EngineRig, ask
 
@@ -163,6 +164,15 @@ def test_prompt_that_gets_no_text_fails_and_the_next_is_served(rig):
     rig.write(12)
     rig.run_dry()
     assert rig.fate(12) == ["RequestStarted", "length"]
+
+
+def test_what_an_error_quotes_can_be_sent(rig):
+    rig.send(ask(1, 10, "Hi"))
+    rig.write(10, error=RequestError("The model's chat template refuses this: \ud800" + "x" * 10_000, "\udfff"))
+    (failed,) = rig.of(ev.RequestFailed)
+    frame = bytes(FrameWriter().frame(failed))
+    assert list(event_reader().feed(frame)) == [failed]
+    assert (len(failed.message), failed.message[-2:], failed.hint) == (2000, "x…", "?")
 
 
 def test_engine_that_crashes_leaves_prompts_without_text_to_the_next_one(rig):
