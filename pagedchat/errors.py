@@ -63,9 +63,9 @@ def first_line(error: BaseException) -> str:
 def is_of_one_request(error: BaseException) -> bool:
     """Whether an error that nobody expected, met while one request was served, ends that request alone.
 
-    It does not where the engine's books are broken, where whoever listens is gone, and where the program is to end.
-    A panic inside `tokenizers` is no `Exception` for Python, but as good as one here.
+    It does not where an invariant is broken, where whoever listens is gone, and where the program is to end. A
+    panic inside `tokenizers` is no `Exception` for Python, but as good as one here.
     """
-    if isinstance(error, (IntegrityError, ConnectionError)):
+    if isinstance(error, (AssertionError, ConnectionError)):
         return False
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"

@@ -4,6 +4,8 @@ import queue
 import threading
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pagedchat import events as ev
 from pagedchat.chat.model_template import TemplateJob, run_template
@@ -204,6 +206,49 @@ def test_spare_work_waits_and_steps_asked_for_are_kept_while_a_prompt_becomes_te
     loop.run()
     thread.join()
     assert rig.core.stats().steps == 3
+
+
+SESSIONS = st.integers(1, 3)
+ACTIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("ask"), SESSIONS, SESSIONS),
+        st.tuples(st.just("fork"), SESSIONS, st.integers(1, 5)),
+        st.tuples(st.sampled_from(["stop", "close", "focus"]), SESSIONS, SESSIONS),
+        st.tuples(st.sampled_from(["write", "fail", "step"]), st.integers(0, 30), SESSIONS),
+    ),
+    max_size=30,
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(ACTIONS)
+def test_every_request_ends_once_whatever_happens_while_prompts_become_text(actions):
+    rig, requests = LateRig(), []
+    for kind, number, other in actions:
+        request_id = 100 + len(requests)
+        match kind:
+            case "ask":
+                requests.append(request_id)
+                rig.send(ask(number, request_id, "Hi" * other, max_tokens=other))
+            case "fork" if other not in rig.core.sequences and other not in rig.loop.chats._awaited:
+                requests.append(request_id)
+                rig.send(cmd.Fork(number, other, request_id))
+            case "stop" | "close" | "focus":
+                rig.send({"stop": cmd.Stop, "close": cmd.Close, "focus": cmd.Focus}[kind](number))
+            case "write" | "fail" if 100 + number in rig.renderer.jobs:
+                rig.write(100 + number, error=KeyError("a defect") if kind == "fail" else None)
+            case "step" if rig.loop.may_step:
+                rig.step()
+    rig.write(*rig.renderer.jobs)
+    rig.run_dry()
+    for request_id in requests:
+        fate = rig.fate(request_id)
+        assert len(fate) in (1, 2)
+        assert fate[0] == "RequestStarted" or len(fate) == 1
+        assert fate[-1] != "RequestStarted"
+    assert not rig.loop.chats.awaits_text
+    rig.core.check_integrity()
+    assert set(rig.mirror().sequences) == set(rig.core.sequences)
 
 
 # --- the thread ---------------------------------------------------------------------------------------
