@@ -122,7 +122,8 @@ class LLMEngine:
         """None with `skip_tokenizer_init`."""
         self.sampling_defaults: SamplingParams = loaded.sampling_defaults
         """From the model's generation_config.json; used where no sampling parameters are given."""
-        template = (templates or TemplateProcess()).template(loaded.chat_template, loaded.special_tokens)
+        self._templates = templates or TemplateProcess()
+        template = self._templates.template(loaded.chat_template, loaded.special_tokens)
         self.encoder = PromptEncoder(loaded.tokenizer, template, loaded.info.vocab_size)
         """Prompts and conversations to tokens."""
         self._core = core or EngineCore(loaded.limits, loaded.runner)

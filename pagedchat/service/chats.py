@@ -72,11 +72,11 @@ class Chats:
             case Fork(_, session_id, request_id):
                 self._answer_errors(session_id, request_id, lambda: self._fork(command))
             case Stop(session_id):
-                self._answer_errors(session_id, self.feed.running_id(session_id), lambda: self._stop(session_id))
+                self._guard(session_id, lambda: self._stop(session_id))
             case Close(session_id):
-                self._answer_errors(session_id, self.feed.running_id(session_id), lambda: self._close(session_id))
+                self._guard(session_id, lambda: self._close(session_id))
             case Focus(session_id):
-                self._answer_errors(session_id, self.feed.running_id(session_id), lambda: self._focus(session_id))
+                self._guard(session_id, lambda: self._focus(session_id))
 
     def fail_all(self, message: str, hint: str) -> None:
         """The engine cannot go on: every running request ends here."""
@@ -86,13 +86,21 @@ class Chats:
                 chat.running.reply.finish("error")
                 self._publisher.send_now(failed)
 
-    def _answer_errors(self, session_id: int, request_id: int | None, action: Callable[[], None]) -> None:
-        """What goes wrong is told to the session; what nobody expected ends its request, and no other."""
+    def _answer_errors(self, session_id: int, request_id: int, action: Callable[[], None]) -> None:
+        """Begin with a request. What is wrong with it is told to the session; what nobody expected ends it, and no
+        other."""
         try:
             action()
         except PagedChatError as error:
-            if request_id is not None:
-                self._publisher.send_now(request_failed(session_id, request_id, error.message, error.hint))
+            self._publisher.send_now(request_failed(session_id, request_id, error.message, error.hint))
+        except BaseException as error:
+            self.feed.fail(session_id, request_id, error)
+
+    def _guard(self, session_id: int, action: Callable[[], None]) -> None:
+        """Do what cannot be refused. Should it fail, it ends the session's request, and no other."""
+        request_id = self.feed.running_id(session_id)
+        try:
+            action()
         except BaseException as error:
             self.feed.fail(session_id, request_id, error)
 

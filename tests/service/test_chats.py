@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from pagedchat import events as ev
-from pagedchat.errors import IntegrityError
+from pagedchat.errors import IntegrityError, RequestError
 from pagedchat.service import commands as cmd
 from tests.fakes import FakeModelRunner, byte_tokenizer, reciting
 from tests.faulty_tokenizer import FaultyTokenizer, PanicException
@@ -110,6 +110,27 @@ def test_the_last_text_of_a_session_that_is_closed_may_fail():
     assert failed.request_id == 10
     assert set(rig.core.sequences) == {2}
     rig.core.check_integrity()
+
+
+@pytest.mark.parametrize("command", [cmd.Stop(1), cmd.Close(1), cmd.Focus(1)], ids=lambda c: type(c).__name__)
+@pytest.mark.parametrize("error", [KeyError("lost"), RequestError("There is no sequence 1.")])
+def test_command_that_fails_ends_the_request_of_its_session_alone(monkeypatch, command, error):
+    rig = rig_with(FaultyTokenizer("never", KeyError()))
+    rig.send(ask(2, 20, "good"), ask(1, 10, "bad"))
+    rig.step(3)
+    for verb in ("stop", "set_priority"):
+        monkeypatch.setattr(rig.core, verb, raiser(error))
+    rig.send(command)
+    monkeypatch.undo()
+    rig.run_dry()
+    assert_only_the_first_failed(rig, "lost" if isinstance(error, KeyError) else "no sequence 1")
+
+
+def raiser(error: Exception) -> Callable[..., None]:
+    def verb(*_: object) -> None:
+        raise error
+
+    return verb
 
 
 def test_broken_books_are_no_ones_own_error():
