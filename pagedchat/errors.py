@@ -52,3 +52,20 @@ class RequestError(PagedChatError):
 
 class IntegrityError(AssertionError):
     """The block manager broke one of its own invariants; carries the numbers. Always a defect."""
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, as the end of a sentence without its full stop; its kind where it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+def is_of_one_request(error: BaseException) -> bool:
+    """Whether an error that nobody expected, met while one request was served, ends that request alone.
+
+    It does not where an invariant is broken, where whoever listens is gone, and where the program is to end. A
+    panic inside `tokenizers` is no `Exception` for Python, but as good as one here.
+    """
+    if isinstance(error, (AssertionError, ConnectionError)):
+        return False
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"

@@ -437,7 +437,7 @@ class RequestFinished(Event, frozen=True):
 
 
 class RequestFailed(Event, frozen=True):
-    """One request was refused; nothing else changed."""
+    """One request was refused, or an error ended it; the other sessions go on."""
 
     session_id: int
     request_id: int

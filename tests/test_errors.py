@@ -4,13 +4,17 @@ import pytest
 
 from pagedchat.errors import (
     DeviceError,
+    IntegrityError,
     InvalidValueError,
     KernelCompileError,
     KernelError,
     ModelError,
     PagedChatError,
     RequestError,
+    first_line,
+    is_of_one_request,
 )
+from tests.faulty_tokenizer import PanicException
 
 
 def test_error_reads_as_sentence_and_hint() -> None:
@@ -41,3 +45,27 @@ def test_compilers_log_survives_the_way_between_processes() -> None:
     assert type(copy) is KernelCompileError
     assert (copy.message, copy.hint, copy.log) == ("What.", "Do this.", "k.cu(1): error")
     assert str(copy) == "What. Do this."
+
+
+@pytest.mark.parametrize(
+    ("error", "own"),
+    [
+        (KeyError("lost"), True),
+        (MemoryError(), True),
+        (PanicException("overflow"), True),
+        (IntegrityError("block 3"), False),
+        (AssertionError(), False),
+        (BrokenPipeError(), False),
+        (ConnectionResetError(), False),
+        (KeyboardInterrupt(), False),
+        (SystemExit(), False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_which_errors_end_one_request_alone(error: BaseException, own: bool) -> None:
+    assert is_of_one_request(error) == own
+
+
+def test_first_line_of_an_error_ends_a_sentence() -> None:
+    assert first_line(ValueError("\nNot so.\nBecause.")) == "Not so"
+    assert first_line(MemoryError()) == "MemoryError"

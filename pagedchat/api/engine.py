@@ -13,21 +13,24 @@ The names are those of vLLM's `LLMEngine`. Knows the engine, prompts and replies
 the screen.
 """
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pagedchat.api.outputs import CompletionOutput, RequestOutput
 from pagedchat.api.prompts import Prompt, PromptEncoder, prompt_text
 from pagedchat.chat.replies import Reply, endings
-from pagedchat.chat.template import ChatTemplate
+from pagedchat.chat.template_process import TemplateProcess
 from pagedchat.config import EngineConfig
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
 from pagedchat.engine.stats import EngineStats
-from pagedchat.errors import InvalidValueError
-from pagedchat.events import EngineReady, LoadProgress, SequenceParked
+from pagedchat.errors import InvalidValueError, is_of_one_request
+from pagedchat.events import EngineReady, FinishReason, LoadProgress, SequenceParked
 from pagedchat.runtime.loading.build import load_model
 from pagedchat.runtime.loading.loaded import LoadedModel
+
+log = logging.getLogger("pagedchat.engine")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,6 +79,8 @@ class LLMEngine:
         config: which model, on what device, with how much memory.
         progress: told how loading goes.
         streams: whether somebody reads replies as they come; if not, steps on a CPU hold more tokens by default.
+        chats: whether conversations will be asked for at once: then the process in which their template runs is
+            started beside the loading.
 
     Raises:
         ModelError: the model cannot be found, read or run.
@@ -89,8 +94,12 @@ class LLMEngine:
         progress: Callable[[LoadProgress], None] = lambda _: None,
         *,
         streams: bool = True,
+        chats: bool = False,
     ) -> None:
-        self._set_up(load_model(config, progress, streams=streams))
+        templates = TemplateProcess()
+        if chats:
+            templates.start()
+        self._set_up(load_model(config, progress, streams=streams), templates=templates)
 
     @classmethod
     def from_loaded(cls, loaded: LoadedModel, core: EngineCore | None = None) -> "LLMEngine":
@@ -104,14 +113,17 @@ class LLMEngine:
         engine._set_up(loaded, core)
         return engine
 
-    def _set_up(self, loaded: LoadedModel, core: EngineCore | None = None) -> None:
+    def _set_up(
+        self, loaded: LoadedModel, core: EngineCore | None = None, templates: TemplateProcess | None = None
+    ) -> None:
         self.info: EngineReady = loaded.info
         """What was found out while loading: shapes, device, size of the pool."""
         self.tokenizer = loaded.tokenizer
         """None with `skip_tokenizer_init`."""
         self.sampling_defaults: SamplingParams = loaded.sampling_defaults
         """From the model's generation_config.json; used where no sampling parameters are given."""
-        template = ChatTemplate(loaded.chat_template, loaded.special_tokens)
+        self._templates = templates or TemplateProcess()
+        template = self._templates.template(loaded.chat_template, loaded.special_tokens)
         self.encoder = PromptEncoder(loaded.tokenizer, template, loaded.info.vocab_size)
         """Prompts and conversations to tokens."""
         self._core = core or EngineCore(loaded.limits, loaded.runner)
@@ -229,14 +241,35 @@ class LLMEngine:
 
     def _read_along(self) -> list[SequenceParked]:
         """New tokens become text, and a stop string in it ends its sequence; who was ended so."""
-        stopped = [seq_id for seq_id, reply in self._reading.items() if reply.take() is not None and reply.stopped]
-        for seq_id in stopped:
-            self._core.stop(seq_id, "stop")
-        report = self._core.flush() if stopped else None
+        ended: dict[int, FinishReason] = {}
+        for seq_id, reply in self._reading.items():
+            try:
+                if reply.take() is not None and reply.stopped:
+                    ended[seq_id] = "stop"
+            except BaseException as error:
+                self._note(error, seq_id)
+                reply.finish("error")
+                ended[seq_id] = "error"
+        for seq_id, reason in ended.items():
+            self._core.stop(seq_id, reason)
+        report = self._core.flush() if ended else None
         return [] if report is None else endings(report)
 
     def _finish(self, ending: SequenceParked) -> _Request:
         request = self._by_sequence[ending.seq_id]
-        request.reply.finish(ending.reason)
+        reply = request.reply
+        try:
+            if reply.finish_reason is None:
+                reply.finish(ending.reason)
+        except BaseException as error:
+            self._note(error, ending.seq_id)
+            reply.finish("error")
         self._leave(request)
         return request
+
+    def _note(self, error: BaseException, seq_id: int) -> None:
+        """Log what ends one request and no other; what is not one request's alone is raised."""
+        if not is_of_one_request(error):
+            raise error
+        request_id = self._by_sequence[seq_id].request_id
+        log.error("Request %r ended by an error of pagedchat's own.", request_id, exc_info=error)

@@ -112,14 +112,20 @@ class LLM:
         self._set_up(LLMEngine(config, streams=False))
 
     @classmethod
-    def from_config(cls, config: EngineConfig, progress: Callable[[LoadProgress], None] = lambda _: None) -> "LLM":
-        """The same from a config; `progress` is told how loading goes.
+    def from_config(
+        cls,
+        config: EngineConfig,
+        progress: Callable[[LoadProgress], None] = lambda _: None,
+        *,
+        chats: bool = False,
+    ) -> "LLM":
+        """The same from a config; `progress` is told how loading goes, `chats` says that the first call is `chat`.
 
         Raises:
             ModelError, DeviceError, InvalidValueError: as for `LLM()`.
         """
         llm = cls.__new__(cls)
-        llm._set_up(LLMEngine(config, progress))
+        llm._set_up(LLMEngine(config, progress, chats=chats))
         return llm
 
     def _set_up(self, engine: LLMEngine) -> None:
@@ -163,10 +169,11 @@ class LLM:
         """Answer a conversation, written as the model's chat template wants it.
 
         A base model without a template gets a plain `User:`/`Assistant:` transcript, and its reply ends where it
-        would begin the user's next turn.
+        would begin the user's next turn. A template that came with the model runs in a process of its own, which
+        may take 2 s and 512 MiB.
 
         Raises:
-            RequestError: the conversation cannot be served, or the template refuses it.
+            RequestError: the conversation cannot be served, or the template refuses it or does not end.
         """
         prompt, params = self._encode_chat(messages, sampling_params)
         [output] = self._run([prompt], [params])

@@ -17,6 +17,7 @@ class CompletionOutput:
     """All that was generated, the tokens that ended it included."""
     finish_reason: FinishReason | None
     """"stop": an end-of-sequence or stop token, or a stop string; "length": `max_tokens` or the context is full;
+    "error": an error of pagedchat's own ended this reply and no other, and the log has it;
     None: still on its way."""
 
 

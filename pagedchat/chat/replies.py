@@ -10,7 +10,9 @@ stop string may still take, `Reply` is what has come. Whoever runs the engine do
 """
 
 import copy
+from array import array
 from collections.abc import Sequence
+from functools import lru_cache
 
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
@@ -94,6 +96,58 @@ def decode_after(tokenizer: Tokenizer, context_ids: Sequence[int], token_ids: Se
     return detokenizer.append(token_ids) + detokenizer.finish()
 
 
+class StopStrings:
+    """Finds where a text that comes in pieces holds the first of several strings, reading every character once.
+
+    Of each string it is known, for every beginning of it, which shorter beginning the text may still be in where
+    the next character does not fit (Knuth, Morris and Pratt 1977). So time and memory grow with the length of the
+    strings and not with its square. What is known of a text so far is *open*: word -> how many of its characters
+    the text ends with. Never changed, so replies share it.
+    """
+
+    __slots__ = ("_beginning_with", "_fallbacks", "openings")
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._fallbacks = {word: _fallbacks(word) for word in words}
+        self._beginning_with: dict[str, list[str]] = {}
+        for word in self._fallbacks:
+            self._beginning_with.setdefault(word[0], []).append(word)
+        self.openings = frozenset(self._beginning_with)
+        """The characters with which they begin: a text without them needs no further look while nothing is open."""
+
+    def advance(self, open_words: dict[str, int], character: str) -> dict[str, int]:
+        """What is open after one more character; one that is open in full is complete."""
+        after = {word: 1 for word in self._beginning_with.get(character, ()) if word not in open_words}
+        for word, matched in open_words.items():
+            fallback = self._fallbacks[word]
+            length = matched
+            while length and word[length] != character:
+                length = fallback[length - 1]
+            if word[length] == character:
+                after[word] = length + 1
+            elif length:
+                after[word] = length
+        return after
+
+
+def _fallbacks(word: str) -> "array[int]":
+    """For each beginning of `word`, by its length less one: the longest shorter beginning with which it ends."""
+    fallbacks = array("I", [0])
+    length = 0
+    for character in word[1:]:
+        while length and word[length] != character:
+            length = fallbacks[length - 1]
+        length += word[length] == character
+        fallbacks.append(length)
+    return fallbacks
+
+
+@lru_cache(maxsize=16)
+def _stop_strings(words: tuple[str, ...]) -> StopStrings:
+    """Made once for all replies with the same ones."""
+    return StopStrings(words)
+
+
 class OutputProcessor:
     """Releases text as soon as no stop string can take it back.
 
@@ -106,7 +160,7 @@ class OutputProcessor:
 
     Args:
         tokenizer: of the model.
-        stop: the text ends before whichever of them is complete first.
+        stop: the text ends before whichever of them is complete first (of several at the same place, the longest).
         context_ids: the tokens before the first one.
     """
 
@@ -116,9 +170,9 @@ class OutputProcessor:
         self.stopped = False
         """A stop string was met; nothing more will be released."""
         self._detokenizer = Detokenizer(tokenizer, context_ids)
-        self._stop = tuple(stop)
-        self._openings = frozenset(word[:length] for word in stop for length in range(1, len(word)))
-        self._longest_opening = max(map(len, self._openings), default=0)
+        self._stop = _stop_strings(tuple(stop))
+        self._open: dict[str, int] = {}
+        """Which stop strings the held text may be the start of; the longest start is all of it."""
         self._held = ""
 
     def append(self, token_ids: Sequence[int]) -> str:
@@ -141,32 +195,38 @@ class OutputProcessor:
         return twin
 
     def _take(self, text: str) -> str:
+        if not self._open and self._stop.openings.isdisjoint(text):  # nearly every token
+            self.text += text
+            return text
+        start = self._find_stop(text)
         self._held += text
-        cut = find_stop(self._held, self._stop)
-        self.stopped = cut is not None
-        released = self._release(len(self._held) - self._open_length() if cut is None else cut)
-        if self.stopped:
-            self._held = ""
+        if start is None:
+            return self._release(len(self._held) - max(self._open.values(), default=0))
+        released = self._release(start)
+        self.stopped, self._held = True, ""
         return released
+
+    def _find_stop(self, text: str) -> int | None:
+        """Where in the held text and `text` after it the stop string begins that is complete first; None if there
+        is none yet.
+
+        By the end and not by the start, so that the answer is the same for whatever pieces the text arrives in.
+        """
+        advance, openings, open_words = self._stop.advance, self._stop.openings, self._open
+        for end, character in enumerate(text, len(self._held) + 1):
+            if not open_words and character not in openings:
+                continue
+            open_words = advance(open_words, character)
+            complete = [length for word, length in open_words.items() if length == len(word)]
+            if complete:
+                return end - max(complete)
+        self._open = open_words
+        return None
 
     def _release(self, length: int) -> str:
         released, self._held = self._held[:length], self._held[length:]
         self.text += released
         return released
-
-    def _open_length(self) -> int:
-        """Length of the longest end of the held text with which a stop string begins."""
-        lengths = range(min(self._longest_opening, len(self._held)), 0, -1)
-        return next((length for length in lengths if self._held[-length:] in self._openings), 0)
-
-
-def find_stop(text: str, stop: Sequence[str]) -> int | None:
-    """Where the stop string begins that is complete first (of several, the longest); `None` if there is none.
-
-    By the end and not by the start, so that the answer is the same for whatever pieces the text arrives in.
-    """
-    starts = [(start + len(word), start) for word in stop if (start := text.find(word)) >= 0]
-    return min(starts)[1] if starts else None
 
 
 class Reply:
@@ -238,9 +298,12 @@ class Reply:
         return self._stripped(released) if self._at_start else released
 
     def finish(self, reason: FinishReason) -> str:
-        """Nothing more will be generated, for this reason unless a stop string was met; the text held back."""
+        """Nothing more will be generated, for this reason unless a stop string was met; the text held back.
+
+        After an error nothing more becomes text.
+        """
         released = ""
-        if self._output is not None:
+        if self._output is not None and reason != "error":
             released = self._stripped(self._output.finish())
             self.stopped = self._output.stopped
         self.finish_reason = "stop" if self.stopped else reason

@@ -14,6 +14,7 @@ from pagedchat.api.prompts import Message
 from pagedchat.chat.sanitize import one_line, sanitize
 from pagedchat.config import EngineConfig
 from pagedchat.engine.sampling_params import SamplingOverrides
+from pagedchat.errors import RequestError
 from pagedchat.events import LoadProgress
 
 _QUIET_SECONDS = 1.0
@@ -43,7 +44,7 @@ def run_oneshot(
         PagedChatError: the model cannot be loaded or the prompt cannot be served.
     """
     started = time.perf_counter()
-    llm = _load(config)
+    llm = _load(config, chats=not raw)
     load_seconds = time.perf_counter() - started
     watch = _Stopwatch()
     outputs = watch.time(_reply(llm, prompt, overrides, system, raw))
@@ -52,7 +53,7 @@ def run_oneshot(
         return 0
     *_, output = outputs
     print(json.dumps(_summary(llm, output, load_seconds, watch, strip_start=not raw), ensure_ascii=False))
-    return 0
+    return int(output.outputs[0].finish_reason == "error")
 
 
 class _Stopwatch:
@@ -81,13 +82,15 @@ def _reply(
 
 def _print_stream(outputs: Iterator[RequestOutput], strip_start: bool) -> None:
     """Text as it comes; where people read it, without anything that a terminal could obey."""
-    shown = ""
+    shown, reason = "", None
     for output in outputs:
-        text = _text(output, strip_start)
+        text, reason = _text(output, strip_start), output.outputs[0].finish_reason
         piece, shown = text[len(shown) :], text
         sys.stdout.write(sanitize(piece) if sys.stdout.isatty() else piece)
         sys.stdout.flush()
     print(flush=True)
+    if reason == "error":
+        raise RequestError("This reply ended by an error of pagedchat's own.", "Please report what is said above.")
 
 
 def _text(output: RequestOutput, strip_start: bool) -> str:
@@ -116,10 +119,10 @@ def _summary(
     }
 
 
-def _load(config: EngineConfig) -> LLM:
+def _load(config: EngineConfig, *, chats: bool) -> LLM:
     progress = _ProgressLine(sys.stderr)
     try:
-        return LLM.from_config(config, progress.show)
+        return LLM.from_config(config, progress.show, chats=chats)
     finally:
         progress.clear()
 

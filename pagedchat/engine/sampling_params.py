@@ -7,6 +7,11 @@ import msgspec
 
 from pagedchat.errors import InvalidValueError
 
+MAX_STOP_STRINGS = 64
+"""Of one request, those of a transcript template (two) among them."""
+MAX_STOP_CHARACTERS = 65_536
+"""Of all stop strings of one request together."""
+
 
 class RequestOutputKind(Enum):
     """What the outputs of one request hold, where they are read step by step."""
@@ -39,7 +44,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int | None = 16
     """Generate at most this many tokens; `None`: until the model's context is full."""
     stop: list[str] = []
-    """Generation ends before the first of these strings; the text leaves it out."""
+    """Generation ends before the first of these strings; the text leaves it out. At most `MAX_STOP_STRINGS`, with
+    `MAX_STOP_CHARACTERS` together."""
     stop_token_ids: list[int] = []
     """Generation ends with the first of these tokens, besides the model's own end-of-sequence token."""
     seed: int | None = None
@@ -62,6 +68,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             _check(name, getattr(self, name), -2 <= getattr(self, name) <= 2, "at least -2 and at most 2")
         _check("max_tokens", self.max_tokens, self.max_tokens is None or self.max_tokens >= 1, "at least 1")
         _check("stop", self.stop, all(self.stop), "strings that are not empty")
+        _check_size("stop strings", len(self.stop), MAX_STOP_STRINGS)
+        _check_size("characters of stop strings", sum(map(len, self.stop)), MAX_STOP_CHARACTERS)
 
     @property
     def greedy(self) -> bool:
@@ -102,3 +110,8 @@ class SamplingOverrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 def _check(name: str, value: object, good: bool, expected: str) -> None:
     if not good:
         raise InvalidValueError(f"{name} is {value!r}.", f"It must be {expected}.")
+
+
+def _check_size(what: str, count: int, most: int) -> None:
+    if count > most:
+        raise InvalidValueError(f"There are {count:,} {what}.", f"One request may have at most {most:,}.")

@@ -6,14 +6,17 @@ Knows the engine core and conversations; no process, no socket, no pausing.
 import time
 from collections.abc import Callable
 
+import msgspec
+
 from pagedchat.chat.conversation import Conversation
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import PagedChatError
-from pagedchat.events import RequestFailed, RequestFinished
+from pagedchat.events import FinishReason, RequestFinished
 from pagedchat.service.commands import AnyCommand, Close, Focus, Fork, Generate, Stop
 from pagedchat.service.publisher import Publisher
-from pagedchat.service.reply_feed import Chat, ReplyFeed, Request, TokenTeller
+from pagedchat.service.rendering import RenderAtOnce, Rendered, Renderer, RenderJob
+from pagedchat.service.reply_feed import Chat, ReplyFeed, Request, TokenTeller, request_failed
 from pagedchat.service.text_model import TextModel
 
 
@@ -25,6 +28,7 @@ class Chats:
         publisher: hears what the sessions get.
         text_model: prompts to tokens and back.
         clock: seconds, the same as that of the times given to `handle`.
+        renderer: makes text of the sessions' turns; at once by default.
     """
 
     def __init__(
@@ -33,11 +37,15 @@ class Chats:
         publisher: Publisher,
         text_model: TextModel,
         clock: Callable[[], float] = time.monotonic,
+        renderer: Renderer | None = None,
     ) -> None:
         self._core = core
         self._publisher = publisher
         self._text_model = text_model
         self._clock = clock
+        self._renderer = renderer or RenderAtOnce(text_model)
+        self._awaited: dict[int, RenderJob] = {}
+        """Prompts on their way to text, by session: a session has one at most, and no other request meanwhile."""
         self.feed = ReplyFeed(core, publisher, TokenTeller(text_model.tokenizer), clock)
         """Passes on what each step brings."""
         self._chats = self.feed.chats
@@ -45,42 +53,83 @@ class Chats:
 
     # --- commands -----------------------------------------------------------------------------------
 
-    def handle(self, command: AnyCommand, asked: float) -> None:
-        """Carry out a session's command that came in at `asked`; what a user got wrong is told to the session."""
+    @property
+    def awaits_text(self) -> bool:
+        """Whether a prompt is on its way to text: a request is about to begin."""
+        return bool(self._awaited)
+
+    def handle(self, command: AnyCommand | Rendered, asked: float) -> None:
+        """Carry out a session's command that came in at `asked`, or go on with one that has its text now.
+
+        What a user got wrong is told to the session.
+        """
         match command:
-            case Generate():
-                self._answer_errors(command.session_id, command, lambda: self._generate(command, asked))
-            case Fork():
-                self._answer_errors(command.new_session_id, command, lambda: self._fork(command))
-            case Stop():
-                self._stop(command.session_id)
-            case Close():
-                self._close(command.session_id)
-            case Focus():
-                self._focus(command.session_id)
+            case Rendered(job):
+                session_id, request_id = job.command.session_id, job.command.request_id
+                self._answer_errors(session_id, request_id, lambda: self._take_text(command))
+            case Generate(session_id, request_id):
+                self._answer_errors(session_id, request_id, lambda: self._generate(command, asked))
+            case Fork(_, session_id, request_id):
+                self._answer_errors(session_id, request_id, lambda: self._fork(command))
+            case Stop(session_id):
+                self._guard(session_id, lambda: self._stop(session_id))
+            case Close(session_id):
+                self._guard(session_id, lambda: self._close(session_id))
+            case Focus(session_id):
+                self._guard(session_id, lambda: self._focus(session_id))
 
     def fail_all(self, message: str, hint: str) -> None:
         """The engine cannot go on: every running request ends here."""
         for session_id, chat in self._chats.items():
             if chat.running:
-                failed = RequestFailed(session_id, chat.running.request_id, message, hint)
+                failed = request_failed(session_id, chat.running.request_id, message, hint)
                 chat.running.reply.finish("error")
                 self._publisher.send_now(failed)
 
-    def _answer_errors(self, session_id: int, command: Generate | Fork, action: Callable[[], None]) -> None:
+    def _answer_errors(self, session_id: int, request_id: int, action: Callable[[], None]) -> None:
+        """Begin with a request. What is wrong with it is told to the session; what nobody expected ends it, and no
+        other."""
         try:
             action()
         except PagedChatError as error:
-            failed = RequestFailed(session_id, command.request_id, error.message, error.hint)
-            self._publisher.send_now(failed)
+            self._publisher.send_now(request_failed(session_id, request_id, error.message, error.hint))
+        except BaseException as error:
+            self.feed.fail(session_id, request_id, error)
+
+    def _guard(self, session_id: int, action: Callable[[], None]) -> None:
+        """Do what cannot be refused. Should it fail, it ends the session's request, and no other."""
+        request_id = self.feed.running_id(session_id)
+        try:
+            action()
+        except BaseException as error:
+            self.feed.fail(session_id, request_id, error)
 
     def _generate(self, command: Generate, asked: float) -> None:
+        """What the session does meanwhile is done to a request without text: its stop, its end, another prompt in
+        its stead, a fork."""
         self._forget_request(command.session_id)
-        params, text = self._text_model.params(command), self._text_model.render(command)
+        job = RenderJob(command, self._text_model.params(command), asked)
+        text = self._renderer.submit(job)
+        if text is None:
+            self._awaited[command.session_id] = job
+        else:
+            self._begin(job, text)
+
+    def _take_text(self, rendered: Rendered) -> None:
+        job = rendered.job
+        if self._awaited.get(job.command.session_id) is not job:
+            return  # it was stopped meanwhile
+        del self._awaited[job.command.session_id]
+        if rendered.error is not None:
+            raise rendered.error
+        self._begin(job, rendered.text)
+
+    def _begin(self, job: RenderJob, text: str) -> None:
+        command = job.command
         chat = self._chat(command.session_id, command.raw)
-        self._extend(command.session_id, chat.conversation, text, params)
+        self._extend(command.session_id, chat.conversation, text, job.params)
         sequence = self._core.sequences[command.session_id]
-        chat.request = self._text_model.request(command, params, sequence, asked)
+        chat.request = self._text_model.request(command, job.params, sequence, job.asked)
         self._publisher.send_now(chat.request.started())
 
     def _forget_request(self, session_id: int) -> None:
@@ -99,20 +148,23 @@ class Chats:
         conversation.set_prompt(prompt)
 
     def _fork(self, command: Fork) -> None:
-        source = self._chats.get(command.session_id)
-        if source is None:
-            self._publisher.send_now(_nothing_forked(command))
-            return
+        source, awaited = self._chats.get(command.session_id), self._awaited.get(command.session_id)
+        if source is not None:
+            self._fork_chat(command, source)
+        if awaited is not None:
+            self._generate(_asked_too(awaited.command, command), awaited.asked)
+        elif source is None or source.request is None:
+            self._tell_nothing(command.new_session_id, command.request_id, "stop", 0.0)
+
+    def _fork_chat(self, command: Fork, source: Chat) -> None:
         self._core.fork(command.session_id, command.new_session_id)
         self._core.set_priority(command.new_session_id, self._priority(command.new_session_id))
         child = Chat(source.conversation.fork(), source.raw)
         self._chats[command.new_session_id] = child
-        if source.request is None:
-            self._publisher.send_now(_nothing_forked(command))
-            return
-        seq = self._core.sequences[command.new_session_id]
-        child.request = source.request.fork(command.new_session_id, command.request_id, seq)
-        self._introduce(child.request)
+        if source.request is not None:
+            seq = self._core.sequences[command.new_session_id]
+            child.request = source.request.fork(command.new_session_id, command.request_id, seq)
+            self._introduce(child.request)
 
     def _introduce(self, request: Request) -> None:
         """A forked request tells all that it has from its source."""
@@ -121,14 +173,22 @@ class Chats:
         if request.reply.finish_reason is not None:
             self._publisher.send_now(request.figures(self._clock()))
 
+    def _tell_nothing(self, session_id: int, request_id: int, reason: FinishReason, seconds: float) -> None:
+        """A request ends that never began."""
+        self._publisher.send_now(RequestFinished(session_id, request_id, reason, 0, 0, 0, seconds, seconds))
+
     def _stop(self, session_id: int) -> None:
+        awaited = self._awaited.pop(session_id, None)
+        if awaited is not None:
+            awaited.wanted = False
+            self._tell_nothing(session_id, awaited.command.request_id, "abort", self._clock() - awaited.asked)
         if session_id in self._chats:
             self._core.stop(session_id)
             self.feed.finish(session_id, "abort")
 
     def _close(self, session_id: int) -> None:
-        if session_id in self._chats:
-            self._stop(session_id)
+        self._stop(session_id)
+        if session_id in self._chats:  # its last text may have ended it
             self._core.close(session_id)
             del self._chats[session_id]
 
@@ -154,5 +214,7 @@ class Chats:
         return chat
 
 
-def _nothing_forked(command: Fork) -> RequestFinished:
-    return RequestFinished(command.new_session_id, command.request_id, "stop", 0, 0, 0, 0.0, 0.0)
+def _asked_too(asked: Generate, fork: Fork) -> Generate:
+    """What the fork of a session is asked whose prompt is not text yet: the same, with a seed of its own."""
+    overrides = msgspec.structs.replace(asked.overrides, seed=None)
+    return Generate(fork.new_session_id, fork.request_id, asked.turns, overrides, asked.raw)

@@ -19,16 +19,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pagedchat.chat.template import ChatTemplate
+from pagedchat.chat.template_process import TemplateProcess
 from pagedchat.config import EngineConfig
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sampling_params import SamplingParams
-from pagedchat.errors import PagedChatError
+from pagedchat.errors import PagedChatError, first_line
 from pagedchat.events import EngineFailed, LoadProgress, RunState
 from pagedchat.garbage import rare_collections
 from pagedchat.service.chats import Chats
 from pagedchat.service.loop import EngineLoop, Inbox, Received
 from pagedchat.service.publisher import Publisher
+from pagedchat.service.rendering import RenderAside
 from pagedchat.service.text_model import TextModel
 from pagedchat.service.wire import Configure, FrameWriter, Inbound, WireError, command_reader
 
@@ -116,9 +117,12 @@ def _read(messages: Iterator[Inbound], inbox: Inbox) -> None:
 
 def _start(config: EngineConfig, args: argparse.Namespace, publisher: Publisher, inbox: Inbox) -> EngineLoop | None:
     """Load the model; `None` after having told the UI why that is not possible."""
+    templates = TemplateProcess()
+    templates.start()  # beside the loading, so that no prompt waits for it
     try:
         loaded = _loader(args.loader)(config, publisher.add_progress)
-        loop = _engine(loaded, publisher, inbox, Path(args.log_file).parent if args.log_file else None)
+        text_model = _text_model(loaded, templates)
+        loop = _engine(loaded, text_model, publisher, inbox, Path(args.log_file).parent if args.log_file else None)
     except UI_GONE:
         raise
     except PagedChatError as error:
@@ -127,7 +131,7 @@ def _start(config: EngineConfig, args: argparse.Namespace, publisher: Publisher,
         return None
     except Exception as error:
         log.exception("The engine could not start.")
-        publisher.send_now(EngineFailed(f"The engine could not start: {_first_line(error)}.", _see(args.log_file)))
+        publisher.send_now(EngineFailed(f"The engine could not start: {first_line(error)}.", _see(args.log_file)))
         return None
     info = loaded.info
     log.info("Ready: %s on %s, %d blocks of %d tokens", info.model, info.device, info.num_blocks, info.block_size)
@@ -143,11 +147,18 @@ def _loader(name: str) -> Loader:
     return loader
 
 
-def _engine(loaded: "LoadedModel", publisher: Publisher, inbox: Inbox, dump_dir: Path | None) -> EngineLoop:
-    core = EngineCore(loaded.limits, loaded.runner)
-    template = ChatTemplate(loaded.chat_template, loaded.special_tokens)
+def _text_model(loaded: "LoadedModel", templates: TemplateProcess) -> TextModel:
+    template = templates.template(loaded.chat_template, loaded.special_tokens)
     defaults = SamplingParams(**{"max_tokens": None, **loaded.info.sampling_defaults})
-    chats = Chats(core, publisher, TextModel(loaded.tokenizer, template, defaults))
+    return TextModel(loaded.tokenizer, template, defaults)
+
+
+def _engine(
+    loaded: "LoadedModel", text_model: TextModel, publisher: Publisher, inbox: Inbox, dump_dir: Path | None
+) -> EngineLoop:
+    core = EngineCore(loaded.limits, loaded.runner)
+    renderer = RenderAside(text_model, lambda rendered: inbox.put(Received(rendered, time.monotonic())))
+    chats = Chats(core, publisher, text_model, renderer=renderer)
     return EngineLoop(core, chats, publisher, inbox, dump_dir=dump_dir, spare_work=loaded.prepare_more)
 
 
@@ -162,15 +173,10 @@ def _run(loop: EngineLoop, publisher: Publisher, log_file: str) -> int:
         raise
     except Exception as error:
         log.exception("The engine crashed.")
-        loop.chats.fail_all(f"The engine crashed: {_first_line(error)}.", f"Ask again. {_see(log_file)}")
+        loop.chats.fail_all(f"The engine crashed: {first_line(error)}.", f"Ask again. {_see(log_file)}")
         publisher.flush()
         return EXIT_CRASHED
     return EXIT_OK
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__
 
 
 def _see(log_file: str) -> str:

@@ -26,6 +26,7 @@ from pagedchat.service.commands import (
 from pagedchat.service.controls import HeldBack, PoolCommand, carry_out
 from pagedchat.service.dump import write_dump
 from pagedchat.service.publisher import Publisher
+from pagedchat.service.rendering import Rendered
 
 log = logging.getLogger("pagedchat.engine")
 
@@ -35,14 +36,14 @@ MAX_PACE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A command and when it came in, in seconds."""
+    """A command, or the text for which one waits, and when it came in, in seconds."""
 
-    command: AnyCommand
+    command: AnyCommand | Rendered
     time: float
 
 
 Inbox = SimpleQueue[Received]
-"""Filled by the thread that reads, emptied by the loop."""
+"""Filled by the threads that read and that write prompts, emptied by the loop."""
 
 
 class EngineLoop:
@@ -178,9 +179,12 @@ class EngineLoop:
         return self._inbox.get()
 
     def _wait(self, seconds: float | None) -> Received | None:
-        """The next command if it comes in time; None, after some spare work, where there was any."""
+        """The next command if it comes in time; None, after some spare work, where there was any.
+
+        While a prompt is becoming text there is work, only not yet.
+        """
         self._publisher.flush()
-        if seconds is None:
+        if seconds is None and not self.chats.awaits_text:
             self._steps_left = 0
             if self._has_spare_work:
                 self._has_spare_work = self._spare_work()

@@ -3,16 +3,16 @@
 import asyncio
 import os
 import socket
-import sys
 from collections.abc import Callable, Sequence
 from typing import cast
 
 from pagedchat.config import EngineConfig
 from pagedchat.events import EngineEvent
+from pagedchat.own_process import command, environment
 from pagedchat.service.log_file import LogFile
 from pagedchat.service.wire import Configure, FrameWriter, Inbound, WireError, event_reader
 
-DEFAULT_ENTRY = (sys.executable, "-P", "-m", "pagedchat.service.child")
+DEFAULT_ENTRY = command("pagedchat.service.child")
 GRACE = 1.0
 """Seconds between the end of a process and the end of its connection, whichever comes first."""
 
@@ -44,7 +44,7 @@ class EngineProcess:
                 process = await asyncio.create_subprocess_exec(
                     *entry, "--log-file", str(log_file.path), str(theirs.fileno()),
                     stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log,
-                    pass_fds=(theirs.fileno(),), start_new_session=True, env=_environment(),
+                    pass_fds=(theirs.fileno(),), start_new_session=True, env=environment(),
                 )  # fmt: skip
             except BaseException:
                 ours.close()
@@ -135,8 +135,3 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost.set()
-
-
-def _environment() -> dict[str, str]:
-    """The child imports from where this process does, and (`-P`) not from the folder that the user is in."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

@@ -4,6 +4,7 @@ Knows the sessions' requests and the engine that runs them; no commands, no proc
 """
 
 import copy
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -13,8 +14,10 @@ from pagedchat.chat.conversation import Conversation
 from pagedchat.chat.replies import Reply, endings
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sequence import Sequence
+from pagedchat.errors import first_line, is_of_one_request
 from pagedchat.events import (
     FinishReason,
+    RequestFailed,
     RequestFinished,
     RequestStarted,
     SequenceExtended,
@@ -24,6 +27,12 @@ from pagedchat.events import (
 )
 from pagedchat.service.publisher import Publisher
 from pagedchat.service.token_texts import token_bytes
+
+log = logging.getLogger("pagedchat.engine")
+
+_MAX_MESSAGE = 2_000
+"""Characters of what a session is told."""
+_OWN_ERROR_HINT = "The other chats go on. Ask again; the engine's log has the details."
 
 
 @dataclass(slots=True)
@@ -133,7 +142,17 @@ class TokenTeller:
         if not new_ids:
             return None
         self._told.update(new_ids)
-        return TokenTexts(list(new_ids), [self._bytes_of(token_id) for token_id in new_ids])
+        return TokenTexts(list(new_ids), [self._text_of(token_id) for token_id in new_ids])
+
+    def _text_of(self, token_id: int) -> bytes:
+        """Empty where the tokenizer fails: only the inspector asks, and no reply is to end by that."""
+        try:
+            return b"" if self._bytes_of is None else self._bytes_of(token_id)
+        except BaseException as error:
+            if not is_of_one_request(error):
+                raise
+            log.exception("Token %d cannot be told as text.", token_id)
+            return b""
 
 
 def _token_lists(report: StepReport) -> Iterable[list[int]]:
@@ -142,6 +161,17 @@ def _token_lists(report: StepReport) -> Iterable[list[int]]:
             yield event.token_ids
     for entry in report.batch:
         yield entry.token_ids
+
+
+def request_failed(session_id: int, request_id: int, message: str, hint: str) -> RequestFailed:
+    """The event that ends a request with an error, as it can be sent whatever the error quotes: templates and
+    tokenizers say what they like, at any length, and not always in Unicode."""
+    return RequestFailed(session_id, request_id, _sendable(message), _sendable(hint))
+
+
+def _sendable(text: str) -> str:
+    short = text if len(text) <= _MAX_MESSAGE else f"{text[: _MAX_MESSAGE - 1]}…"
+    return short.encode(errors="replace").decode()
 
 
 class ReplyFeed:
@@ -165,13 +195,19 @@ class ReplyFeed:
         """By session."""
 
     def follow(self, report: StepReport) -> None:
-        """Pass on what the step brought to each session; to be called before the next step or verb."""
+        """Pass on what the step brought to each session; to be called before the next step or verb.
+
+        What cannot be passed on ends its own request.
+        """
         token_texts = self._tokens.news(report)
         if token_texts is not None:
             self._publisher.add_token_texts(token_texts)
         for entry in report.batch:
             if entry.token_ids:
-                self._take_tokens(entry.seq_id)
+                try:
+                    self._take_tokens(entry.seq_id)
+                except BaseException as error:
+                    self.fail(entry.seq_id, self.running_id(entry.seq_id), error)
         for ending in endings(report):
             if self._is_parked(ending.seq_id):
                 self.finish(ending.seq_id, ending.reason)
@@ -182,12 +218,40 @@ class ReplyFeed:
         request = chat and chat.running
         if not chat or not request:
             return
-        self._take_tokens(session_id)
-        delta = request.finish(reason)
+        try:
+            self._take_tokens(session_id)
+            delta = request.finish(reason)
+            chat.add_reply()
+        except BaseException as error:
+            self.fail(session_id, request.request_id, error)
+            return
         if delta is not None:
             self._publisher.add_text(delta)
-        chat.add_reply()
         self._publisher.send_now(request.figures(self._clock()))
+
+    def running_id(self, session_id: int) -> int | None:
+        """The session's request that is being generated."""
+        chat = self.chats.get(session_id)
+        return None if chat is None or chat.running is None else chat.running.request_id
+
+    def fail(self, session_id: int, request_id: int | None, error: BaseException) -> None:
+        """An error that nobody expected ended a session's request, if there is one.
+
+        How far its sequence and its text got is not known any more, so both are dropped, and the session's next
+        request begins with nothing; what was computed is found in the prefix cache.
+
+        Raises:
+            BaseException: `error`, if it is not the request's alone.
+        """
+        if not is_of_one_request(error):
+            raise error
+        log.error("A request of session %d ended by an error of pagedchat's own.", session_id, exc_info=error)
+        self.chats.pop(session_id, None)
+        if session_id in self._core.sequences:
+            self._core.close(session_id)
+        if request_id is not None:
+            message = f"This reply ended by an error of pagedchat's own: {first_line(error)}."
+            self._publisher.send_now(request_failed(session_id, request_id, message, _OWN_ERROR_HINT))
 
     def _is_parked(self, session_id: int) -> bool:
         """Still: a sequence may have been asked for the next reply since it was parked, or be gone."""

@@ -6,9 +6,10 @@ from pagedchat import LLM, LLMEngine, RequestOutput, RequestOutputKind, Sampling
 from pagedchat.bench.step.host import TimedCore
 from pagedchat.config import EngineConfig, ModelConfig
 from pagedchat.engine.limits import EngineLimits
-from pagedchat.errors import InvalidValueError, RequestError
+from pagedchat.errors import IntegrityError, InvalidValueError, RequestError
 from tests.api.fakes_llm import FakeLoadedModel, use_fake_model
 from tests.fakes import EOS, USER, FakeModelRunner, byte_tokenizer, reciting
+from tests.faulty_tokenizer import FaultyTokenizer, PanicException
 
 GREEDY = SamplingParams(temperature=0, max_tokens=6)
 FINAL = SamplingParams(temperature=0, max_tokens=6, output_kind=RequestOutputKind.FINAL_ONLY)
@@ -279,3 +280,36 @@ def test_engine_runs_on_a_core_that_is_given(loaded: FakeLoadedModel) -> None:
     assert replies(run_dry(engine)).keys() == {"a"}
     assert len(core.steps) == 6
     assert core.sequences.keys() == {others}
+
+
+# --- what befalls one request -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [KeyError("lost"), PanicException("index")], ids=["exception", "panic"])
+def test_tokens_that_cannot_become_text_end_their_own_request(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: BaseException
+) -> None:
+    tokenizer = FaultyTokenizer("Two", error)
+    engine = reciting_engine(monkeypatch, "One. Two, Three.", tokenizer=tokenizer)
+    engine.add_request("short", USER, SamplingParams(temperature=0, max_tokens=4))
+    engine.add_request("long", USER, SamplingParams(temperature=0, max_tokens=16))
+    told = {output.request_id: output.outputs[0] for output in run_dry(engine)}
+    assert (told["short"].text, told["short"].finish_reason) == ("One.", "length")
+    assert told["long"].finish_reason == "error"
+    assert told["long"].text in "One. Two, "
+    assert any(record.exc_info and "'long'" in record.getMessage() for record in caplog.records)
+    engine._core.check_integrity()
+    assert engine._core.sequences == {}
+
+
+def test_text_that_fails_at_the_very_end_is_an_error_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = reciting_engine(monkeypatch, "Two", tokenizer=FaultyTokenizer("Two", KeyError("lost")))
+    engine.add_request("a", USER, SamplingParams(temperature=0, max_tokens=3))
+    assert run_dry(engine)[-1].outputs[0].finish_reason == "error"
+
+
+def test_broken_books_end_no_request_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = reciting_engine(monkeypatch, "Two", tokenizer=FaultyTokenizer("Two", IntegrityError("twice")))
+    engine.add_request("a", USER, SamplingParams(temperature=0, max_tokens=3))
+    with pytest.raises(IntegrityError, match="twice"):
+        run_dry(engine)

@@ -3,11 +3,12 @@
 import pytest
 
 from pagedchat import LLM, RequestOutputKind, SamplingParams
+from pagedchat.chat.template_process import TemplateProcess
 from pagedchat.config import EngineConfig
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.errors import InvalidValueError, RequestError
 from tests.api.fakes_llm import VOCAB_SIZE, FakeLoadedModel, use_fake_model
-from tests.fakes import EOS, USER, FakeModelRunner, byte_tokenizer, reciting, scrambled
+from tests.fakes import CHAT_TEMPLATE, EOS, USER, FakeModelRunner, byte_tokenizer, reciting, scrambled
 
 GREEDY = SamplingParams(temperature=0, max_tokens=6)
 
@@ -307,6 +308,17 @@ def test_base_model_stops_before_the_users_next_turn(monkeypatch: pytest.MonkeyP
     llm = reciting_llm(monkeypatch, " Fine.\nUser: And you?", ":", chat_template=None)
     output = llm.chat([{"role": "user", "content": "How are you?"}], SamplingParams(temperature=0, max_tokens=50))
     assert (output.outputs[0].text, output.outputs[0].finish_reason) == (" Fine.", "stop")
+
+
+def test_template_that_does_not_end_is_a_request_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pagedchat.api.engine.TemplateProcess", lambda: TemplateProcess(seconds=0.3))
+    loop = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    source = "{% if 'loop' in messages[0].content %}" + loop + "{% endif %}" + CHAT_TEMPLATE
+    llm = reciting_llm(monkeypatch, "Fine.</s>", "<|assistant|>", chat_template=source)
+    for ask in (llm.chat, llm.stream_chat):
+        with pytest.raises(RequestError, match=r"did not finish within 0\.3 s"):
+            ask([{"role": "user", "content": "loop"}])
+    assert llm.chat([{"role": "user", "content": "Hi"}], GREEDY).outputs[0].text == "Fine."
 
 
 # --- progress -----------------------------------------------------------------------------------------

@@ -1,12 +1,13 @@
 """Released text is the whole text cut at the first stop string, whatever pieces it comes in."""
 
+import tracemalloc
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagedchat.chat.replies import OutputProcessor, find_stop
+from pagedchat.chat.replies import OutputProcessor
 from tests.fakes import EOS, byte_tokenizer
 
 TOKENIZER = byte_tokenizer()
@@ -82,14 +83,33 @@ def test_special_tokens_are_no_text():
 
 
 @pytest.mark.parametrize(
-    ("text", "stop", "start"),
+    ("text", "stop", "released"),
     [
-        ("abcd", ["abcd", "bc"], 1),
-        ("abc", ["bc", "abc"], 0),
-        ("abc", ["c", "b"], 1),
-        ("abc", ["d"], None),
-        ("abc", [], None),
+        ("abcd", ["abcd", "bc"], "a"),
+        ("abc", ["bc", "abc"], ""),
+        ("abc", ["c", "b"], "a"),
+        ("abc", ["d"], "abc"),
+        ("abc", [], "abc"),
+        ("aabaabaaab", ["aabaaa", "baaab"], "aab"),
+        ("abab", ["bab", "bab"], "a"),
     ],
 )
-def test_first_complete_stop_string_counts(text, stop, start):
-    assert find_stop(text, stop) == start
+def test_first_complete_stop_string_counts(text, stop, released):
+    output = OutputProcessor(TOKENIZER, stop)
+    assert output.append(encode(text)) + output.finish() == released
+    assert output.stopped == (released != text)
+
+
+def test_a_long_stop_string_takes_memory_in_proportion_to_its_length():
+    word = "abcdefghij" * 2_000 + "!"
+    tracemalloc.start()
+    try:
+        output = OutputProcessor(TOKENIZER, [word])
+        twins = [output.fork() for _ in range(20)]
+        assert tracemalloc.get_traced_memory()[1] < 20 * len(word)
+    finally:
+        tracemalloc.stop()
+    assert output.append(encode("x" + word[:-1])) == "x"
+    assert output.append(encode("abc")) == "abcdefghij"  # it may have begun ten characters later
+    assert twins[0].append(encode("y" + word + "z")) == "y"
+    assert twins[0].stopped

@@ -4,7 +4,7 @@ import pytest
 
 from pagedchat.chat.session import Turn
 from pagedchat.chat.template import ChatTemplate, render_raw
-from pagedchat.errors import ModelError, RequestError
+from pagedchat.errors import RequestError
 from tests.fakes import CHAT_TEMPLATE
 
 SYSTEM, HI, HELLO, BYE = (
@@ -85,9 +85,17 @@ def test_template_that_fails_is_a_request_error(source):
         ChatTemplate(source).render([HI])
 
 
-def test_template_that_does_not_parse_is_a_model_error():
-    with pytest.raises(ModelError, match="does not parse"):
-        ChatTemplate("{% for %}")
+@pytest.mark.parametrize("source", ["{% for %}", "{{ " + "(" * 100_000, "{% if 1 %}" * 5_000])
+def test_template_that_does_not_parse_is_a_request_error(source):
+    with pytest.raises(RequestError, match="does not parse"):
+        ChatTemplate(source).render([HI])
+
+
+def test_text_has_a_bound_that_grows_with_the_conversation():
+    source = "{{ messages[0].content * 4 }}{{ 'x' * 262144 }}"
+    assert len(ChatTemplate(source).render([HI])) == 262144 + 8
+    with pytest.raises(RequestError, match="makes 262,153 characters of this conversation; 262,152 are the most"):
+        ChatTemplate(source + "y").render([HI])
 
 
 def test_conventions_of_chat_templates():

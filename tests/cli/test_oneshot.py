@@ -12,6 +12,7 @@ from pagedchat.cli import oneshot
 from pagedchat.events import LoadProgress
 from tests.api.fakes_llm import FakeLoadedModel, use_fake_model
 from tests.fakes import ASSISTANT, FakeModelRunner, byte_tokenizer, reciting
+from tests.faulty_tokenizer import FaultyTokenizer
 
 
 class Terminal(io.StringIO):
@@ -83,6 +84,20 @@ def test_base_model_replies_without_the_space_after_its_label(
     recite(monkeypatch, " Fine.\nUser: And you?", after=":", chat_template=None)
     assert cli.main(["-p", "How are you?", "--max-tokens", "50"]) == 0
     assert capsys.readouterr().out == "Fine.\n"
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_reply_that_an_error_ended_is_told_and_ends_with_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    recite(monkeypatch, "All is well", tokenizer=FaultyTokenizer("is", KeyError("lost")))
+    assert cli.main(["-p", "Hi", "--max-tokens", "20", *options]) == 1
+    captured = capsys.readouterr()
+    if options:
+        assert json.loads(captured.out)["finish_reason"] == "error"
+    else:
+        assert captured.out == "All i\n"
+        assert "ended by an error of pagedchat's own" in captured.err
 
 
 ESCAPES = "a\x1b[2Jb\x07c"

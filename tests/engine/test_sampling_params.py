@@ -26,6 +26,23 @@ def test_values_outside_their_range_are_refused_in_words(values, sentence):
         SamplingOverrides(**values).resolve(SamplingParams())
 
 
+@pytest.mark.parametrize(
+    ("stop", "sentence"),
+    [
+        (["x"] * 65, "There are 65 stop strings. One request may have at most 64."),
+        (["x" * 65_537], "There are 65,537 characters of stop strings. One request may have at most 65,536."),
+        (["x" * 40_000, "y" * 40_000], "There are 80,000 characters of stop strings."),
+    ],
+)
+def test_stop_strings_have_bounds(stop, sentence):
+    with pytest.raises(InvalidValueError, match=sentence):
+        SamplingOverrides(stop=stop).resolve(SamplingParams())
+
+
+def test_as_many_and_as_long_stop_strings_as_may_be():
+    assert len(SamplingParams(stop=["x" * 1024] * 64).stop) == 64
+
+
 def test_one_stop_string_may_stand_alone():
     assert SamplingParams(stop="END").stop == ["END"]
 

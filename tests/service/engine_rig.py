@@ -12,6 +12,7 @@ from pagedchat.service.chats import Chats
 from pagedchat.service.commands import AnyCommand, Generate
 from pagedchat.service.loop import EngineLoop, Inbox, Received
 from pagedchat.service.publisher import Publisher
+from pagedchat.service.rendering import Renderer
 from pagedchat.service.text_model import TextModel
 from tests.fakes import FakeClock, FakeModelRunner
 from tests.service.fake_engine import FakeLoaded
@@ -20,7 +21,14 @@ from tests.service.fake_engine import FakeLoaded
 class EngineRig:
     """Commands in by `send`, steps by `step` or `run_dry`, events out in `events`."""
 
-    def __init__(self, runner: FakeModelRunner | None = None, *, plain: bool = False, **loaded: Any) -> None:
+    def __init__(
+        self,
+        runner: FakeModelRunner | None = None,
+        *,
+        plain: bool = False,
+        renderer: Renderer | None = None,
+        **loaded: Any,
+    ) -> None:
         self.loaded = FakeLoaded(**({"runner": runner} if runner else {}), **loaded)
         self.clock = FakeClock()
         self.events: list[ev.EngineEvent] = []
@@ -36,6 +44,7 @@ class EngineRig:
                 SamplingParams(temperature=0, max_tokens=None),
             ),
             self.clock,
+            renderer,
         )
         self.inbox: Inbox = Inbox()
         self.loop = EngineLoop(self.core, chats, self.publisher, self.inbox, self.clock)

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pagedchat.config import EngineConfig
@@ -56,6 +56,13 @@ def load(config: EngineConfig, progress: Any) -> FakeLoaded:
 def load_endless(config: EngineConfig, progress: Any) -> FakeLoaded:
     """Never ends a reply by itself, 5 ms a step."""
     return FakeLoaded(FakeModelRunner(block_size=BLOCK_SIZE, step_seconds=0.005))
+
+
+def load_looping(config: EngineConfig, progress: Any) -> FakeLoaded:
+    """As `load`, with a chat template that does not end where the first turn has "loop" in it."""
+    loop = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    template = "{% if 'loop' in messages[0].content %}" + loop + "{% endif %}" + CHAT_TEMPLATE
+    return replace(load(config, progress), chat_template=template)
 
 
 def load_missing(config: EngineConfig, progress: Any) -> FakeLoaded:

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 from pagedchat.config import EngineConfig
-from pagedchat.events import EngineEvent, EngineFailed, EngineReady, LoadProgress, RequestFailed, RunState
+from pagedchat.events import (
+    EngineEvent,
+    EngineFailed,
+    EngineReady,
+    LoadProgress,
+    RequestFailed,
+    RequestFinished,
+    RunState,
+)
 from pagedchat.service import child as child_module
 from pagedchat.service.child import EXIT_CRASHED, EXIT_NOT_STARTED, EXIT_OK
 from pagedchat.service.commands import Pause, Shutdown
@@ -111,6 +119,20 @@ def test_broken_install_is_told(start, loader):
     assert "no" in failed.message
     assert "engine.log" in failed.hint
     assert child.exit_code == EXIT_NOT_STARTED
+
+
+def test_template_that_does_not_end_fails_its_request_and_stops_nobody(start):
+    child = start("load_looping")
+    child.send(CONFIGURE, ask(1, 10, "loop"), ask(2, 20, "Hi", raw=True, max_tokens=5), ask(3, 30, "Hi"))
+    events, reader = [], event_reader()
+    while len([event for event in events if isinstance(event, RequestFinished)]) < 2:
+        events += reader.feed(child.socket.recv(1 << 16))
+    child.socket.close()
+    ends = [event for event in events if isinstance(event, RequestFailed | RequestFinished)]
+    assert [event.request_id for event in ends] == [20, 10, 30]
+    assert ends[1].message == "The model's chat template did not finish within 2 s."
+    assert "--raw" in ends[1].hint
+    assert child.exit_code == EXIT_OK
 
 
 def test_crash_in_a_step_is_told_and_ends_it(start):
