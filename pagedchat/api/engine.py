@@ -257,7 +257,9 @@ class LLMEngine:
 
     def _finish(self, ending: SequenceParked) -> _Request:
         request = self._by_sequence[ending.seq_id]
-        reply = request.reply
+        reply, failure = request.reply, self._core.failures.get(ending.seq_id)
+        if failure is not None:
+            self._note(failure, ending.seq_id)
         try:
             if reply.finish_reason is None:
                 reply.finish(ending.reason)

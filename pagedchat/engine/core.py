@@ -50,7 +50,7 @@ class EngineCore:
         """Holds the books against each other, a little at every step."""
         self.controls = PoolControls(self.blocks, self.scheduler)
         """Limits, pins and evictions by hand, between two steps."""
-        self.failures: dict[int, Exception] = {}
+        self.failures: dict[int, BaseException] = {}
         """Sequence -> what its part of a step raised, where that ended its last request."""
         self._clock = clock
         self._start_time = clock()
@@ -335,7 +335,7 @@ class EngineCore:
         self.scheduler.queues.park(seq)
         self._tell(ev.SequenceParked(seq.seq_id, reason))
 
-    def _fail(self, seq: Sequence, error: Exception) -> None:
+    def _fail(self, seq: Sequence, error: BaseException) -> None:
         """Its part of a step raises: the request is over."""
         self.failures[seq.seq_id] = error
         forget_unfilled(self.blocks, seq)
