@@ -1,7 +1,7 @@
 """The ops of pagedchat on the emulator: within `kernels_on_cpu` they launch their kernels on tensors of the CPU.
 
-What asks about a GPU in `pagedchat.ops` is answered as if there were one of sm_90. Ops that need more than that of
-CUDA (`swap_blocks` wants pinned memory) go through torch as ever.
+What asks about a GPU in `pagedchat.ops` is answered as if there were one of sm_90, and all tensors lay on it or in
+host memory that it reaches.
 """
 
 import importlib
@@ -84,6 +84,7 @@ def _answers(kernels: EmulatedKernels, num_multiprocessors: int) -> dict[str, An
         "get_kernel": kernels.get,
         "gpu": lambda _index: gpu,
         "on_cuda": lambda *_tensors: True,
+        "across_link": lambda _source, _target: True,
         "current_stream": lambda _device: 0,
         "stream_of": lambda _tensor: 0,
         "can_overlap": lambda _device: True,
