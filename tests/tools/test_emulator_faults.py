@@ -9,9 +9,11 @@ import pytest
 import torch
 
 from pagedchat.errors import KernelError
+from pagedchat.ops.attention import decode_workspace
 from tests.tools.emulator_case import SEEDS, Kernels, needs_compiler
 from tools.emulator.errors import KernelFaultError
 from tools.emulator.fences import FencedTensors, Side
+from tools.emulator.ops import kernels_on_cpu
 
 pytestmark = needs_compiler
 
@@ -118,6 +120,12 @@ def test_a_fenced_tensor_is_like_any_other(side: Side, kernels: Kernels) -> None
     assert torch.equal(output, NUMBERS.flip(0))
     assert torch.equal(numbers.view(16, 16)[1:, ::3], NUMBERS.view(16, 16)[1:, ::3] + 1)
     assert numbers.data_ptr() % 16 == empty.data_ptr() % 16 == 0
+
+
+def test_arrivals_that_are_not_counted_back_are_told_at_the_end() -> None:
+    told = "left counters of arrivals that are not zero"
+    with pytest.raises(KernelFaultError, match=told), kernels_on_cpu():
+        decode_workspace.arrival_counters(torch.device("cpu"), 4)[3] = 1
 
 
 def test_after_a_fault_the_next_launch_is_right(kernels: Kernels) -> None:

@@ -20,12 +20,12 @@ DECODED = [5, 300, 0, 64]
 """A part of a block, parts that several thread blocks attend to, padding, whole blocks."""
 
 
-def options(*, finished: bool, num_heads: int = 4) -> AttentionOptions:
+def options(*, finished: bool, num_heads: int = 4, sliding_window: int | None = 70) -> AttentionOptions:
     """Of plain scores, or with everything that is done to them."""
     if not finished:
         return AttentionOptions(scale=0.125)
     slopes = torch.tensor([0.5, 0.25, 0.1, 0.01][:num_heads])
-    return AttentionOptions(scale=0.3, sliding_window=70, cap=4.0, alibi_slopes=slopes)
+    return AttentionOptions(scale=0.3, sliding_window=sliding_window, cap=4.0, alibi_slopes=slopes)
 
 
 def decode_on_cuda_cores(dtype: torch.dtype, *, finished: bool) -> Results:
@@ -38,12 +38,12 @@ def decode_on_tensor_cores(dtype: torch.dtype, *, finished: bool) -> Results:
     return {"output": decode_split(call, max_seq_len=max(DECODED)), "lse": call.lse}
 
 
-def decode_over_prefixes(dtype: torch.dtype) -> Results:
+def decode_over_prefixes(dtype: torch.dtype, *, finished: bool) -> Results:
     """Groups of three and two, one sequence by itself; own parts that begin inside of a tile."""
     groups = [(3, 48), (1, 0), (2, 256)]
     case = make_layout_case([49, 78, 65, 9, 300, 257], dtype=dtype)
     shared_lens, group_starts = share(case, groups, block_size=16)
-    call = case.call(AttentionOptions(scale=0.125))
+    call = case.call(options(finished=finished, sliding_window=None))
     output = decode_shared(
         call,
         shared_lens,
@@ -76,7 +76,7 @@ def merge(dtype: torch.dtype) -> Results:
 
 
 SHORT_CHUNKS = partial(prefill, [40, 9, 70], [3, 9, 1])
-SPLIT_KEYS = partial(prefill, [1100, 5], [3, 5], heads=2)
+SPLIT_KEYS = partial(prefill, [1100, 4], [3, 4], heads=2)
 """Some of the thread blocks that share the keys have none of the second sequence."""
 LONG_CHUNKS = partial(prefill, [200, 9], [70, 9], heads=2)
 
@@ -85,7 +85,8 @@ CASES = [
     *in_types("decode_simt", partial(decode_on_cuda_cores, finished=True), BFLOAT, about="all options"),
     *in_types("decode_split", partial(decode_on_tensor_cores, finished=False), HALF),
     *in_types("decode_split", partial(decode_on_tensor_cores, finished=True), BFLOAT, about="all options"),
-    *in_types("decode_shared", decode_over_prefixes, HALF, BFLOAT),
+    *in_types("decode_shared", partial(decode_over_prefixes, finished=False), HALF),
+    *in_types("decode_shared", partial(decode_over_prefixes, finished=True), BFLOAT, about="all but a window"),
     *in_types("prefill_simt", SHORT_CHUNKS, SINGLE),
     *in_types("prefill_simt", partial(SHORT_CHUNKS, finished=True), SINGLE, about="all options"),
     *in_types("prefill_mma", SHORT_CHUNKS, HALF),
