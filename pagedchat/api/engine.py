@@ -13,19 +13,27 @@ The names are those of vLLM's `LLMEngine`. Knows the engine, prompts and replies
 the screen.
 """
 
+import os
+import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Self
 
+from pagedchat.api.ending import closed, free, integrity_error
 from pagedchat.api.outputs import CompletionOutput, RequestOutput
 from pagedchat.api.prompts import Prompt, PromptEncoder, prompt_text
+from pagedchat.api.turns import Turns
 from pagedchat.chat.replies import Reply, endings
 from pagedchat.chat.template import ChatTemplate
 from pagedchat.config import EngineConfig
 from pagedchat.engine.core import EngineCore
+from pagedchat.engine.dump import dump_of
 from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
 from pagedchat.engine.stats import EngineStats
-from pagedchat.errors import InvalidValueError
-from pagedchat.events import EngineReady, LoadProgress, SequenceParked
+from pagedchat.errors import IntegrityError, InvalidValueError
+from pagedchat.events import EngineReady, LoadProgress, SequenceParked, StepReport
 from pagedchat.runtime.loading.build import load_model
 from pagedchat.runtime.loading.loaded import LoadedModel
 
@@ -70,7 +78,9 @@ class LLMEngine:
     """One model with its paged KV cache, and the requests on it.
 
     Each request has a sequence of its own, closed at its end; its full blocks stay in the prefix cache for the next
-    ones. Not to be used by several threads at a time.
+    ones. Several threads may call it: one waits for the call of another, in the order in which they came. It
+    belongs to the process that made it. `close`, the end of a `with`, or letting go of it frees the model, the
+    cache and whatever else was taken for them.
 
     Args:
         config: which model, on what device, with how much memory.
@@ -81,6 +91,10 @@ class LLMEngine:
         ModelError: the model cannot be found, read or run.
         DeviceError: the device is missing or too small.
         InvalidValueError: a setting that this model does not allow.
+
+    Any call may raise EngineStateError: the engine is closed, the thread is in the middle of another call, or the
+    process was forked from the one whose engine it is; and IntegrityError, with a `dump`, where a defect of the
+    engine was found out, so that its replies cannot be trusted any more. Then there is nothing left but `close`.
     """
 
     def __init__(
@@ -97,7 +111,7 @@ class LLMEngine:
         """The same on a model that is loaded already.
 
         Args:
-            loaded: the model.
+            loaded: the model. It is freed with the engine where nobody else has it.
             core: an engine core on its runner that somebody watches; one of its own by default.
         """
         engine = cls.__new__(cls)
@@ -115,6 +129,9 @@ class LLMEngine:
         self.encoder = PromptEncoder(loaded.tokenizer, template, loaded.info.vocab_size)
         """Prompts and conversations to tokens."""
         self._core = core or EngineCore(loaded.limits, loaded.runner)
+        self._turns = Turns("engine")
+        self._free = weakref.finalize(self, free, self._core, loaded.release, os.getpid())
+        self._free.atexit = False  # the system frees all of a process that ends
         self._requests: dict[str, _Request] = {}
         self._by_sequence: dict[int, _Request] = {}
         self._reading: dict[int, Reply] = {}
@@ -145,30 +162,16 @@ class LLMEngine:
             RequestError: the prompt cannot be served: empty, too long for the model or the cache, text without a
                 tokenizer, token ids outside the vocabulary. Nothing has changed then.
         """
-        if request_id in self._requests:
-            raise InvalidValueError(
-                f"There is an unfinished request {request_id!r} already.", "Give every request an id of its own."
-            )
-        params = params or self.sampling_defaults
-        if params.stop:
-            self.encoder.need_tokenizer()
-        prompt_token_ids = self.encoder.encode(prompt)
-        request = _Request(
-            request_id=request_id,
-            prompt=prompt_text(prompt),
-            prompt_token_ids=prompt_token_ids,
-            output_kind=output_kind or params.output_kind,
-            reply=self._ask(prompt_token_ids, params),
-        )
-        self._enter(request)
+        with self._turns.take():
+            self._add(request_id, prompt, params or self.sampling_defaults, output_kind)
 
     def abort_request(self, request_id: str | Iterable[str]) -> None:
         """End one or several requests now, without another output. Ids that are unknown, or those of requests that
-        are finished meanwhile, are passed over."""
-        for one in [request_id] if isinstance(request_id, str) else request_id:
-            request = self._requests.get(one)
-            if request is not None:
-                self._leave(request)
+        are finished meanwhile, are passed over.
+
+        In the middle of a call of the same thread (in a signal's handler, say) they end with that."""
+        ids = [request_id] if isinstance(request_id, str) else list(request_id)
+        self._turns.soon(partial(self._abort, ids))
 
     def has_unfinished_requests(self) -> bool:
         """Whether there is a reason for another step."""
@@ -187,20 +190,95 @@ class LLMEngine:
             An output for every request with new tokens, and for every one that is finished, by which it has left
             the engine. Those with `RequestOutputKind.FINAL_ONLY` have only this last one.
         """
-        ended = endings(self._core.step())
-        if self._reading:
-            ended += self._read_along()
-        if not ended and not self._streaming:
-            return []
-        finished = [self._finish(ending) for ending in ended if ending.seq_id in self._by_sequence]
-        news = [request.output() for request in self._streaming.values() if request.has_news]
-        return news + [request.output() for request in finished]
+        with self._turns.take():
+            ended = endings(self._step_checked())
+            if self._reading:
+                ended += self._read_along()
+            if not ended and not self._streaming:
+                return []
+            finished = [self._finish(ending) for ending in ended if ending.seq_id in self._by_sequence]
+            news = [request.output() for request in self._streaming.values() if request.has_news]
+            return news + [request.output() for request in finished]
 
     def stats(self) -> EngineStats:
         """The engine's counters as they stand now."""
-        return self._core.stats()
+        with self._turns.take():
+            return self._core.stats()
+
+    # --- the end ------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End all requests and free everything: weights, cache, captured steps, pinned memory. Every later call but
+        this one is refused. In a process forked from the one whose engine it is, nothing happens.
+
+        Raises:
+            EngineStateError: the thread is in the middle of another call.
+        """
+        if self._turns.is_forked:
+            return
+        with self._turns.take(even_if_refused=True):
+            self._turns.refuse(closed)
+            for requests in (self._requests, self._by_sequence, self._reading, self._streaming):
+                requests.clear()
+            self._free()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+        self.close()
 
     # --- inside -------------------------------------------------------------------------------------
+
+    def _add(
+        self, request_id: str, prompt: Prompt, params: SamplingParams, output_kind: RequestOutputKind | None
+    ) -> None:
+        if request_id in self._requests:
+            raise InvalidValueError(
+                f"There is an unfinished request {request_id!r} already.", "Give every request an id of its own."
+            )
+        if params.stop:
+            self.encoder.need_tokenizer()
+        prompt_token_ids = self.encoder.encode(prompt)
+        request = _Request(
+            request_id=request_id,
+            prompt=prompt_text(prompt),
+            prompt_token_ids=prompt_token_ids,
+            output_kind=output_kind or params.output_kind,
+            reply=self._ask(prompt_token_ids, params),
+        )
+        self._enter(request)
+
+    def _abort(self, request_ids: list[str]) -> None:
+        for request_id in request_ids:
+            request = self._requests.get(request_id)
+            if request is not None:
+                self._leave(request)
+
+    def _step_checked(self) -> StepReport:
+        """A step of the core; whoever takes it is told if the books disagree after it."""
+        try:
+            report = self._core.step()
+        except BaseException:
+            self._check_books()
+            raise
+        violation = self._core.watch.violation
+        if violation is not None:
+            raise self._broken(violation, report)
+        return report
+
+    def _check_books(self) -> None:
+        """After a step that was broken off: should the books disagree, all later calls are told."""
+        try:
+            self._core.check_integrity()
+        except IntegrityError as error:
+            self._broken(str(error), None)
+
+    def _broken(self, violation: str, report: StepReport | None) -> IntegrityError:
+        """From now on everybody is told this."""
+        error = partial(integrity_error, violation, dump_of(self._core, violation, report))
+        self._turns.refuse(error)
+        return error()
 
     def _ask(self, prompt_token_ids: list[int], params: SamplingParams) -> Reply:
         """A sequence that waits for its reply; none where the prompt is refused."""

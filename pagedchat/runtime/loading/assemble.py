@@ -1,7 +1,9 @@
 """Puts the torch side together, step by step: files, device, tokenizer, weights, cache, a trial, first graphs."""
 
 import time
+import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -31,6 +33,7 @@ from pagedchat.runtime.loading.device import (
 from pagedchat.runtime.loading.loaded import LoadedModel, Progress, nothing_more
 from pagedchat.runtime.loading.pool_size import PoolSize, measure_pool, peak_memory
 from pagedchat.runtime.loading.ready_info import Findings, engine_limits, engine_ready
+from pagedchat.runtime.loading.release import release
 from pagedchat.runtime.loading.self_check import SelfCheck
 from pagedchat.runtime.loading.wake_gpu import wake_products
 from pagedchat.runtime.step.model_runner import NativeModelRunner, TorchModelRunner
@@ -214,6 +217,7 @@ class _Assembly:
             special_tokens=tokenizer.special_tokens if tokenizer else {},
             sampling_defaults=SamplingParams(**{"max_tokens": None, **sampling}),
             prepare_more=prepare_more,
+            release=partial(release, self._device, weakref.ref(runner)),
         )
 
     def _report_download(self, file: str, done: int, total: int) -> None:
