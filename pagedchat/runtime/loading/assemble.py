@@ -1,5 +1,6 @@
 """Puts the torch side together, step by step: files, device, tokenizer, weights, cache, a trial, first graphs."""
 
+import gc
 import time
 import weakref
 from collections.abc import Callable
@@ -73,6 +74,9 @@ class _Assembly:
         attention = chooser.choose(self._report_kernels)
         eager, pool = self._eager_runner(model, shape, attention.factory, sizes)
         check = self._checked(description, eager)
+        if description.native is None:
+            # Transformers imports what keeps the frames of all who were calling then, and so what those had: ours.
+            gc.collect()
         runner, prepare_more = self._captured_runner(eager, check, attention, sizes, builds)
         found = Findings(
             config=self._config,
