@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from pagedchat import LLM, SamplingParams
+from pagedchat.bench.random_checkpoint import OPT_125M, write_checkpoint
 from pagedchat.config import ModelImplementation
 from pagedchat.errors import EngineStateError
 from pagedchat.runtime.graphs.spare_time import SpareTime
@@ -17,6 +18,7 @@ from pagedchat.runtime.step.sizes import StepSizes
 from tests.helpers_models import make_checkpoint
 from tests.runtime.graphs.case import MAX_NUM_SEQS, MODEL_LEN, make_runner, tiny_model
 
+DRAWN = SamplingParams(max_tokens=8, ignore_eos=True, seed=1)
 GREEDY = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True)
 
 
@@ -127,3 +129,59 @@ def test_captured_steps_are_gone_with_their_runner(family: str) -> None:
     parts = {**parts_of(runner), "steps": weakref.ref(runner.decodes), "spare": weakref.ref(spare)}
     del model, spare, runner
     assert left(parts) == []
+
+
+# --- on a GPU -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of OPT-125m's shape, so that there is something to be given back."""
+    folder = tmp_path_factory.mktemp("opt")
+    write_checkpoint(folder, OPT_125M, torch.float16, torch.device("cpu"))
+    return folder
+
+
+def load(checkpoint: Path, **arguments: Any) -> LLM:
+    return LLM(str(checkpoint), skip_tokenizer_init=True, **arguments)
+
+
+def free_memory() -> int:
+    torch.cuda.synchronize()
+    return torch.cuda.mem_get_info()[0]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("implementation", ["native", "transformers"])
+@pytest.mark.parametrize("how", ["close", "del"])
+def test_a_gpu_gets_everything_back(how: str, implementation: ModelImplementation, checkpoint: Path) -> None:
+    """Three engines with the default share of the GPU, one after the other; the first one brings CUDA along."""
+    allocated, reserved, free = [], [], []
+    for _ in range(3):
+        llm = load(checkpoint, model_implementation=implementation, preemption_mode="swap")
+        prompts = [{"prompt_token_ids": [5, 6, 7 + number]} for number in range(9)]
+        llm.generate(prompts, GREEDY, use_tqdm=False)  # type: ignore[arg-type]
+        *_, last = llm.stream({"prompt_token_ids": [5] * 200}, DRAWN)
+        assert last.finished
+        assert torch.cuda.memory_allocated() > 1 << 30
+        if how == "close":
+            llm.close()
+        del llm
+        allocated.append(torch.cuda.memory_allocated())
+        reserved.append(torch.cuda.memory_reserved())
+        free.append(free_memory())
+    mib = 1 << 20
+    print(f"{how}, {implementation}: allocated {allocated}, reserved {reserved}, free {free}")
+    assert max(allocated) < 8 * mib
+    assert max(reserved) < 32 * mib
+    assert free[0] - free[-1] < 256 * mib
+    assert torch.cuda.mem_get_info()[1] - free[-1] < 2048 * mib
+
+
+@pytest.mark.gpu
+def test_pinned_memory_is_given_back(checkpoint: Path) -> None:
+    llm = load(checkpoint, num_blocks=64)
+    llm.generate({"prompt_token_ids": [5, 6, 7]}, GREEDY)
+    llm.close()
+    stats = torch.cuda.host_memory_stats()
+    assert stats["allocated_bytes.current"] < 1 << 20
