@@ -162,7 +162,7 @@ class LLMEngine:
             RequestError: the prompt cannot be served: empty, too long for the model or the cache, text without a
                 tokenizer, token ids outside the vocabulary. Nothing has changed then.
         """
-        with self._turns.take():
+        with self._turns:
             self._add(request_id, prompt, params or self.sampling_defaults, output_kind)
 
     def abort_request(self, request_id: str | Iterable[str]) -> None:
@@ -190,7 +190,7 @@ class LLMEngine:
             An output for every request with new tokens, and for every one that is finished, by which it has left
             the engine. Those with `RequestOutputKind.FINAL_ONLY` have only this last one.
         """
-        with self._turns.take():
+        with self._turns:
             ended = endings(self._step_checked())
             if self._reading:
                 ended += self._read_along()
@@ -202,7 +202,7 @@ class LLMEngine:
 
     def stats(self) -> EngineStats:
         """The engine's counters as they stand now."""
-        with self._turns.take():
+        with self._turns:
             return self._core.stats()
 
     # --- the end ------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ class LLMEngine:
         """
         if self._turns.is_forked:
             return
-        with self._turns.take(even_if_refused=True):
+        with self._turns.even_if_refused():
             self._turns.refuse(closed)
             for requests in (self._requests, self._by_sequence, self._reading, self._streaming):
                 requests.clear()

@@ -22,15 +22,19 @@ class HeldInterrupts:
         self._held: int | None = None
 
     def __enter__(self) -> Self:
-        before = signal.getsignal(signal.SIGINT)
-        if callable(before) and threading.current_thread() is threading.main_thread():
-            self._before = before
-            signal.signal(signal.SIGINT, self._hold)
+        if threading.get_ident() == threading.main_thread().ident:
+            before = signal.signal(signal.SIGINT, self._hold)
+            if callable(before):
+                self._before = before
+            else:
+                signal.signal(signal.SIGINT, before)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
-        if self._before is not None and signal.getsignal(signal.SIGINT) == self._hold:
-            signal.signal(signal.SIGINT, self._before)
+        if self._before is not None:
+            found = signal.signal(signal.SIGINT, self._before)
+            if found != self._hold:
+                signal.signal(signal.SIGINT, found)  # of somebody who set it meanwhile
         if kind is None:
             self.let_through()
 

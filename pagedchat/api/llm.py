@@ -198,7 +198,7 @@ class LLM:
         Raises:
             RequestError: the prompt cannot be served.
         """
-        with self._turns.take():
+        with self._turns:
             return self._stream(self._engine.encoder.encoded(prompt), sampling_params or self.sampling_defaults)
 
     def stream_chat(
@@ -209,7 +209,7 @@ class LLM:
         Raises:
             RequestError: as for `chat`.
         """
-        with self._turns.take():
+        with self._turns:
             return self._stream(*self._encode_chat(messages, sampling_params))
 
     def stats(self) -> EngineStats:
@@ -226,7 +226,7 @@ class LLM:
         """
         if self._turns.is_forked:
             return
-        with self._turns.take(even_if_refused=True):
+        with self._turns.even_if_refused():
             self._turns.refuse(closed)
             self._engine.close()
             self._unread.clear()
@@ -261,7 +261,7 @@ class LLM:
     @contextmanager
     def _turn(self) -> Iterator[HeldInterrupts]:
         """No other thread comes between, and an interrupt between two steps only."""
-        with HeldInterrupts() as interrupts, self._turns.take():
+        with HeldInterrupts() as interrupts, self._turns:
             yield interrupts
 
     def _run(

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock, get_ident
+from types import TracebackType
 
 from pagedchat.errors import EngineStateError
 
@@ -17,13 +18,21 @@ class _Place:
     """In the line."""
 
     def __init__(self) -> None:
-        self.gate = Lock()
-        self.gate.acquire()
+        self._gate: Lock | None = None
+
+    def wait_unless(self, is_first: Callable[[], bool]) -> None:
+        """Wait for a call. Who comes to the front before the gate is there is called by nobody, and need not be."""
+        if self._gate is None:
+            self._gate = Lock()
+            self._gate.acquire()
+        if not is_first():
+            self._gate.acquire()
 
     def call(self) -> None:
         """Have whoever waits at this place look whether it is the first."""
         with suppress(RuntimeError):  # another thread has just called
-            self.gate.release()
+            if self._gate is not None:
+                self._gate.release()
 
 
 class Turns:
@@ -50,26 +59,30 @@ class Turns:
         """Whether this process is another one than that in which the line was made."""
         return os.getpid() != self._process
 
-    @contextmanager
-    def take(self, *, even_if_refused: bool = False) -> Iterator[None]:
-        """Wait for this thread's turn, and have it inside.
+    def __enter__(self) -> None:
+        """Wait for this thread's turn.
 
         Raises:
             EngineStateError: the thread is in a call already, or the process is another one.
             Exception: what `refuse` says.
         """
-        self._check_caller()
-        me, place = get_ident(), _Place()
+        self._enter(even_if_refused=False)
+
+    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+        self._leave(self._line[0])
+
+    @contextmanager
+    def even_if_refused(self) -> Iterator[None]:
+        """A turn where everything else is refused too.
+
+        Raises:
+            EngineStateError: as for any turn.
+        """
+        place = self._enter(even_if_refused=True)
         try:
-            self._threads.add(me)
-            self._line.append(place)
-            while self._line[0] is not place:
-                place.gate.acquire()
-            if self._refusal is not None and not even_if_refused:
-                raise self._refusal()
             yield
         finally:
-            self._leave(me, place)
+            self._leave(place)
 
     def soon(self, action: Callable[[], None]) -> None:
         """Do this in a turn of its own; where this thread is in the middle of a call, when that ends.
@@ -80,7 +93,7 @@ class Turns:
             return
         self._put_off.append(action)
         if get_ident() not in self._threads:
-            with self.take(even_if_refused=True):
+            with self.even_if_refused():
                 pass  # what was put off is done at its end
 
     def refuse(self, refusal: Callable[[], Exception]) -> None:
@@ -90,6 +103,21 @@ class Turns:
             refusal: makes what is raised.
         """
         self._refusal = refusal
+
+    def _enter(self, *, even_if_refused: bool) -> _Place:
+        self._check_caller()
+        place = _Place()
+        try:
+            self._threads.add(get_ident())
+            self._line.append(place)
+            while self._line[0] is not place:
+                place.wait_unless(lambda: self._line[0] is place)
+            if self._refusal is not None and not even_if_refused:
+                raise self._refusal()
+        except BaseException:
+            self._leave(place)
+            raise
+        return place
 
     def _check_caller(self) -> None:
         if self.is_forked:
@@ -103,12 +131,12 @@ class Turns:
                 "Call it again when that one has returned. Other threads may call at any time, and wait.",
             )
 
-    def _leave(self, me: int, place: _Place) -> None:
+    def _leave(self, place: _Place) -> None:
         try:
             while self._put_off and self._line[0] is place:
                 self._put_off.popleft()()
         finally:
-            self._threads.discard(me)
+            self._threads.discard(get_ident())
             if place in self._line:
                 self._line.remove(place)
             if self._line:

@@ -32,11 +32,11 @@ def test_threads_have_their_turns_in_the_order_in_which_they_came(turns: Turns) 
     order: list[int] = []
 
     def take(number: int) -> None:
-        with turns.take():
+        with turns:
             order.append(number)
 
     threads = []
-    with turns.take():
+    with turns:
         for number in range(6):
             threads.append(start(lambda number=number: take(number)))  # type: ignore[misc]
             wait_in_line(turns, number + 2)
@@ -51,13 +51,13 @@ def test_one_that_comes_again_waits_behind_one_that_waits(turns: Turns) -> None:
     order: list[str] = []
 
     def take() -> None:
-        with turns.take():
+        with turns:
             order.append("other")
 
-    with turns.take():
+    with turns:
         thread = start(take)
         wait_in_line(turns, 2)
-    with turns.take():
+    with turns:
         order.append("again")
     thread.join(10)
     assert order == ["other", "again"]
@@ -69,7 +69,7 @@ def test_never_two_at_a_time(turns: Turns) -> None:
     def work() -> None:
         nonlocal inside, most
         for _ in range(300):
-            with turns.take():
+            with turns:
                 inside += 1
                 most = max(most, inside)
                 inside -= 1
@@ -82,11 +82,11 @@ def test_never_two_at_a_time(turns: Turns) -> None:
 
 
 def test_a_thread_in_a_call_is_refused_a_second_one_and_goes_on(turns: Turns) -> None:
-    with turns.take():
-        with pytest.raises(EngineStateError, match="in the middle of a call of the same thread"), turns.take():
+    with turns:
+        with pytest.raises(EngineStateError, match="in the middle of a call of the same thread"), turns:
             pass
         assert len(turns._line) == 1
-    with turns.take():
+    with turns:
         pass
 
 
@@ -106,26 +106,26 @@ def test_one_that_is_interrupted_while_it_waits_leaves_the_line(
     had, leave = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with turns.take():
+        with turns:
             had.set()
             leave.wait(10)
 
     thread = start(hold)
     had.wait(10)
     monkeypatch.setattr(module, "Lock", Interrupted)
-    with pytest.raises(KeyboardInterrupt), turns.take():
+    with pytest.raises(KeyboardInterrupt), turns:
         pass
     assert len(turns._line) == 1
     leave.set()
     thread.join(10)
-    with turns.take():
+    with turns:
         pass
 
 
 def test_an_error_inside_leaves_the_line(turns: Turns) -> None:
-    with pytest.raises(ValueError, match="inside"), turns.take():
+    with pytest.raises(ValueError, match="inside"), turns:
         raise ValueError("inside")
-    with turns.take():
+    with turns:
         pass
 
 
@@ -133,7 +133,7 @@ def test_what_is_put_off_is_done_now_or_when_the_call_ends(turns: Turns) -> None
     done: list[str] = []
     turns.soon(lambda: done.append("now"))
     assert done == ["now"]
-    with turns.take():
+    with turns:
         turns.soon(lambda: done.append("later"))
         assert done == ["now"]
     assert done == ["now", "later"]
@@ -144,12 +144,12 @@ def test_everybody_is_refused_from_then_on_also_those_who_wait(turns: Turns) -> 
 
     def take() -> None:
         try:
-            with turns.take():
+            with turns:
                 told.append("a turn")
         except EngineStateError as error:
             told.append(error.message)
 
-    with turns.take():
+    with turns:
         thread = start(take)
         wait_in_line(turns, 2)
         turns.refuse(lambda: EngineStateError("It is closed."))
@@ -157,7 +157,7 @@ def test_everybody_is_refused_from_then_on_also_those_who_wait(turns: Turns) -> 
     take()
     assert told == ["It is closed."] * 2
     turns.soon(lambda: told.append("done"))
-    with turns.take(even_if_refused=True):
+    with turns.even_if_refused():
         pass
     assert told == ["It is closed."] * 2
 
@@ -165,9 +165,9 @@ def test_everybody_is_refused_from_then_on_also_those_who_wait(turns: Turns) -> 
 def test_a_forked_process_is_refused_even_where_a_thread_had_its_turn(
     turns: Turns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with turns.take():
+    with turns:
         monkeypatch.setattr(os, "getpid", lambda: -1)
-        with pytest.raises(EngineStateError, match="belongs to process") as caught, turns.take():
+        with pytest.raises(EngineStateError, match="belongs to process") as caught, turns:
             pass
         assert "spawn" in caught.value.hint
         turns.soon(lambda: pytest.fail("it was done in the forked process"))
