@@ -45,8 +45,12 @@ def freeze_once() -> None:
 
 
 def search_everything() -> None:
-    """A full search, what was frozen included: an engine is freed, and some of it may be part of a cycle."""
+    """A full search, what was frozen included: an engine is freed, and some of it may be part of a cycle.
+
+    The next loading is a first one again.
+    """
     gc.unfreeze()
+    freeze_once.cache_clear()
     gc.collect()
 
 

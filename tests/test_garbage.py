@@ -28,6 +28,8 @@ def unfrozen() -> Iterator[None]:
     gc.unfreeze()
     if was_frozen:
         gc.freeze()
+    else:
+        freeze_once.cache_clear()
 
 
 # --- while a model is loaded --------------------------------------------------------------------------

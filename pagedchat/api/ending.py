@@ -3,11 +3,15 @@
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
 from pagedchat.errors import EngineStateError, IntegrityError
+
+if TYPE_CHECKING:
+    from pagedchat.runtime.loading.loaded import LoadedModel
 
 
 class _NoRunner:
@@ -17,16 +21,27 @@ class _NoRunner:
         raise closed()
 
 
-def free(core: EngineCore, release: Callable[[Callable[[], None]], None], process: int) -> None:
+def free(
+    core: EngineCore,
+    loaded: "ref[LoadedModel]",
+    release: Callable[[Callable[[], None]], None],
+    process: int,
+) -> None:
     """Let go of the runner, and with it of the model and its cache.
 
     Args:
         core: has the runner.
+        loaded: whose runner it is; where somebody else still has that, there is nothing to be given back.
         release: see `LoadedModel.release`.
         process: whose engine it is; one forked from it has nothing to free, and may not touch the GPU.
     """
-    if os.getpid() == process:
-        release(partial(setattr, core, "runner", _NoRunner()))
+    if os.getpid() != process:
+        return
+    drop = partial(setattr, core, "runner", _NoRunner())
+    if loaded() is None:
+        release(drop)
+    else:
+        drop()
 
 
 def closed() -> EngineStateError:

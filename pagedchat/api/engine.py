@@ -130,7 +130,7 @@ class LLMEngine:
         """Prompts and conversations to tokens."""
         self._core = core or EngineCore(loaded.limits, loaded.runner)
         self._turns = Turns("engine")
-        self._free = weakref.finalize(self, free, self._core, loaded.release, os.getpid())
+        self._free = weakref.finalize(self, free, self._core, weakref.ref(loaded), loaded.release, os.getpid())
         self._free.atexit = False  # the system frees all of a process that ends
         self._requests: dict[str, _Request] = {}
         self._by_sequence: dict[int, _Request] = {}

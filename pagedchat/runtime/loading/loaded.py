@@ -25,7 +25,7 @@ def nothing_to_release(drop: Callable[[], None]) -> None:
     drop()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class LoadedModel:
     """All that an engine is built from."""
 
