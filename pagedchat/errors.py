@@ -3,6 +3,8 @@
 Anything else that escapes is a defect of pagedchat and shows its traceback in the log.
 """
 
+from typing import Any
+
 
 class PagedChatError(Exception):
     """An error meant for people: `message` says what is wrong, `hint` what to do about it."""
@@ -50,8 +52,15 @@ class RequestError(PagedChatError):
     """One request cannot be served (too long, unknown sequence); the engine goes on."""
 
 
+class EngineStateError(PagedChatError):
+    """The engine takes no call now: it is closed, in the middle of another one, or another process has it."""
+
+
 class IntegrityError(AssertionError):
     """The block manager broke one of its own invariants; carries the numbers. Always a defect."""
+
+    dump: dict[str, Any] | None = None
+    """All that the engine knew of its cache, as plain data, where an engine in use found it out."""
 
 
 def first_line(error: BaseException) -> str:

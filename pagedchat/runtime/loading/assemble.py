@@ -1,7 +1,10 @@
 """Puts the torch side together, step by step: files, device, tokenizer, weights, cache, a trial, first graphs."""
 
+import gc
 import time
+import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -31,6 +34,7 @@ from pagedchat.runtime.loading.device import (
 from pagedchat.runtime.loading.loaded import LoadedModel, Progress, nothing_more
 from pagedchat.runtime.loading.pool_size import PoolSize, measure_pool, peak_memory
 from pagedchat.runtime.loading.ready_info import Findings, engine_limits, engine_ready
+from pagedchat.runtime.loading.release import release
 from pagedchat.runtime.loading.self_check import SelfCheck
 from pagedchat.runtime.loading.wake_gpu import wake_products
 from pagedchat.runtime.step.model_runner import NativeModelRunner, TorchModelRunner
@@ -70,6 +74,9 @@ class _Assembly:
         attention = chooser.choose(self._report_kernels)
         eager, pool = self._eager_runner(model, shape, attention.factory, sizes)
         check = self._checked(description, eager)
+        if description.native is None:
+            # Transformers imports what keeps the frames of all who were calling then, and so what those had: ours.
+            gc.collect()
         runner, prepare_more = self._captured_runner(eager, check, attention, sizes, builds)
         found = Findings(
             config=self._config,
@@ -214,6 +221,7 @@ class _Assembly:
             special_tokens=tokenizer.special_tokens if tokenizer else {},
             sampling_defaults=SamplingParams(**{"max_tokens": None, **sampling}),
             prepare_more=prepare_more,
+            release=partial(release, self._device, weakref.ref(runner)),
         )
 
     def _report_download(self, file: str, done: int, total: int) -> None:
