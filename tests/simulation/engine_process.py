@@ -199,22 +199,18 @@ class SimulatedEngine:
         loop = self._engine_loop
         assert loop is not None
         self._seen["turns"] += 1
-        if not self._inbox.empty():
-            received = self._inbox.get()
-            if isinstance(received.command, Shutdown):
-                self._publisher.flush()
-                self.end(0)
-                return None
-            loop.handle(received)
-            return 0.00001
-        seconds = loop.seconds_to_step()
-        if seconds == 0.0:
-            self._seen["engine steps"] += 1
-            loop.step()
-            self._check()
-            return self._random.choice((0.0002, 0.002, 0.02))
-        self._publisher.flush()
-        return seconds
+        received = None if self._inbox.empty() else self._inbox.get()
+        if received is not None and isinstance(received.command, Shutdown):
+            self._publisher.flush()
+            self.end(0)
+            return None
+        num_steps = self.core.stats().steps
+        seconds = loop.turn(received)
+        if self.core.stats().steps == num_steps:
+            return 0.00001 if seconds == 0.0 else seconds
+        self._seen["engine steps"] += 1
+        self._check()
+        return self._random.choice((0.0002, 0.002, 0.02))
 
     def _check(self) -> None:
         assert self.core.watch.violation is None, self.core.watch.violation
