@@ -7,6 +7,7 @@
 """
 
 import itertools
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -15,7 +16,8 @@ from tqdm import tqdm
 
 from pagedchat.api.engine import LLMEngine
 from pagedchat.api.outputs import RequestOutput
-from pagedchat.api.prompts import Message, Prompt, TokensPrompt
+from pagedchat.api.prompts import Message, Prompt, TokensPrompt, list_of_prompts
+from pagedchat.bounds import as_list, refused
 from pagedchat.config import (
     DEFAULT_MODEL,
     AttentionBackendName,
@@ -34,6 +36,8 @@ from pagedchat.errors import InvalidValueError
 from pagedchat.events import EngineReady, LoadProgress
 from pagedchat.garbage import rare_collections
 from pagedchat.units import parse_size
+
+log = logging.getLogger(__name__)
 
 
 class LLM:
@@ -110,6 +114,8 @@ class LLM:
         )
         config = EngineConfig(model=model_config, cache=cache_config, scheduler=scheduler_config, seed=seed)
         self._set_up(LLMEngine(config, streams=False))
+        for notice in self.notices:
+            log.warning(notice)
 
     @classmethod
     def from_config(cls, config: EngineConfig, progress: Callable[[LoadProgress], None] = lambda _: None) -> "LLM":
@@ -129,6 +135,8 @@ class LLM:
         self.tokenizer = engine.tokenizer
         self.sampling_defaults: SamplingParams = engine.sampling_defaults
         """From the model's generation_config.json; used where no sampling parameters are given."""
+        self.notices: tuple[str, ...] = engine.notices
+        """What was passed over while loading and should be known; `LLM()` logs it, `from_config` does not."""
         self._request_ids = map(str, itertools.count())
         self._unread: dict[str, RequestOutput] = {}
         """The newest output of streams that others have run on meanwhile."""
@@ -136,7 +144,7 @@ class LLM:
     def generate(
         self,
         prompts: Prompt | Sequence[Prompt],
-        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        sampling_params: SamplingParams | Sequence[SamplingParams | None] | None = None,
         *,
         use_tqdm: bool = True,
     ) -> list[RequestOutput]:
@@ -153,9 +161,9 @@ class LLM:
         Raises:
             RequestError: a prompt that cannot be served (empty, too long for the model or the cache); nothing was
                 run then.
-            InvalidValueError: neither one nor as many sampling parameters as prompts.
+            InvalidValueError: what is no prompt, or neither one nor as many sampling parameters as prompts.
         """
-        many = [prompts] if isinstance(prompts, str | dict) else list(prompts)
+        many = list_of_prompts(prompts)
         params = self._params_for(len(many), sampling_params)
         return self._run(many, params, show_progress=use_tqdm and len(many) > 1)
 
@@ -180,7 +188,7 @@ class LLM:
         Raises:
             RequestError: the prompt cannot be served.
         """
-        return self._stream(self._engine.encoder.encoded(prompt), sampling_params or self.sampling_defaults)
+        return self._stream(self._engine.encoder.encoded(prompt), sampling_params)
 
     def stream_chat(
         self, messages: Sequence[Message], sampling_params: SamplingParams | None = None
@@ -197,28 +205,31 @@ class LLM:
         return self._engine.stats()
 
     def _params_for(
-        self, count: int, given: SamplingParams | Sequence[SamplingParams] | None
-    ) -> list[SamplingParams]:
+        self, count: int, given: SamplingParams | Sequence[SamplingParams | None] | None
+    ) -> list[SamplingParams | None]:
         if given is None or isinstance(given, SamplingParams):
-            return [given or self.sampling_defaults] * count
-        if len(given) != count:
+            return [given] * count
+        several = as_list(given)
+        if several is None:
+            raise refused("sampling_params", given, "SamplingParams, or a list of them")
+        if len(several) != count:
             raise InvalidValueError(
-                f"There are {count} prompts, but {len(given)} sampling parameters.",
+                f"There are {count} prompts, but {len(several)} sampling parameters.",
                 "Give one for all prompts, or one for each.",
             )
-        return list(given)
+        return several
 
     def _encode_chat(
         self, messages: Sequence[Message], params: SamplingParams | None
     ) -> tuple[TokensPrompt, SamplingParams]:
-        encoder, params = self._engine.encoder, params or self.sampling_defaults
+        encoder, params = self._engine.encoder, self._engine.params(params)
         prompt = TokensPrompt(prompt_token_ids=encoder.encode_chat(messages))
         return prompt, msgspec.structs.replace(params, stop=[*params.stop, *encoder.template.stop_strings])
 
     # --- the loops over the engine ------------------------------------------------------------------
 
     def _run(
-        self, prompts: Sequence[Prompt], params: Sequence[SamplingParams], *, show_progress: bool = False
+        self, prompts: Sequence[Prompt], params: Sequence[SamplingParams | None], *, show_progress: bool = False
     ) -> list[RequestOutput]:
         ids = list(itertools.islice(self._request_ids, len(prompts)))
         finished: dict[str, RequestOutput | None] = dict.fromkeys(ids)
@@ -234,7 +245,7 @@ class LLM:
                     progress.update(len(done))
         return [output for output in finished.values() if output is not None]
 
-    def _stream(self, prompt: Prompt, params: SamplingParams) -> Iterator[RequestOutput]:
+    def _stream(self, prompt: Prompt, params: SamplingParams | None) -> Iterator[RequestOutput]:
         request_id = next(self._request_ids)
         with self._asked([request_id], [prompt], [params], RequestOutputKind.CUMULATIVE):
             output = None
@@ -250,7 +261,7 @@ class LLM:
         self,
         ids: Sequence[str],
         prompts: Sequence[Prompt],
-        params: Sequence[SamplingParams],
+        params: Sequence[SamplingParams | None],
         output_kind: RequestOutputKind,
     ) -> Iterator[None]:
         """These requests are in the engine; whatever happens, none of them stays there."""

@@ -119,9 +119,12 @@ def _summary(
 def _load(config: EngineConfig) -> LLM:
     progress = _ProgressLine(sys.stderr)
     try:
-        return LLM.from_config(config, progress.show)
+        llm = LLM.from_config(config, progress.show)
     finally:
         progress.clear()
+    for notice in llm.notices:
+        print(one_line(notice), file=sys.stderr)
+    return llm
 
 
 class _ProgressLine:

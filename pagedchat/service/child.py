@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING
 from pagedchat.chat.template import ChatTemplate
 from pagedchat.config import EngineConfig
 from pagedchat.engine.core import EngineCore
-from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import PagedChatError
-from pagedchat.events import EngineFailed, LoadProgress, RunState
+from pagedchat.events import EngineFailed, EngineNotice, LoadProgress, RunState
 from pagedchat.garbage import rare_collections
 from pagedchat.service.chats import Chats
 from pagedchat.service.loop import EngineLoop, Inbox, Received
@@ -134,6 +133,8 @@ def _start(config: EngineConfig, args: argparse.Namespace, publisher: Publisher,
     log.info("Attention goes through the %s backend. %s", info.attention_backend, info.attention_reason)
     publisher.send_now(loaded.info)
     publisher.send_now(RunState(paused=False))
+    if loaded.notices:
+        publisher.send_now(EngineNotice(" ".join(loaded.notices), failed=True))
     return loop
 
 
@@ -146,8 +147,7 @@ def _loader(name: str) -> Loader:
 def _engine(loaded: "LoadedModel", publisher: Publisher, inbox: Inbox, dump_dir: Path | None) -> EngineLoop:
     core = EngineCore(loaded.limits, loaded.runner)
     template = ChatTemplate(loaded.chat_template, loaded.special_tokens)
-    defaults = SamplingParams(**{"max_tokens": None, **loaded.info.sampling_defaults})
-    chats = Chats(core, publisher, TextModel(loaded.tokenizer, template, defaults))
+    chats = Chats(core, publisher, TextModel(loaded.tokenizer, template, loaded.sampling_defaults))
     return EngineLoop(core, chats, publisher, inbox, dump_dir=dump_dir, spare_work=loaded.prepare_more)
 
 

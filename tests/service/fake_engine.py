@@ -42,7 +42,8 @@ class FakeLoaded:
     tokenizer: Any = field(default_factory=byte_tokenizer)
     chat_template: str | None = CHAT_TEMPLATE
     special_tokens: dict[str, str] = field(default_factory=dict)
-    sampling_defaults: SamplingParams = field(default_factory=SamplingParams)
+    sampling_defaults: SamplingParams = field(default_factory=lambda: SamplingParams(max_tokens=None))
+    notices: tuple[str, ...] = ()
     prepare_more: Callable[[], bool] = nothing_more
 
 
