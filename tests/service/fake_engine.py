@@ -59,6 +59,11 @@ def load_endless(config: EngineConfig, progress: Any) -> FakeLoaded:
     return FakeLoaded(FakeModelRunner(block_size=BLOCK_SIZE, step_seconds=0.005))
 
 
+def load_noticed(config: EngineConfig, progress: Any) -> FakeLoaded:
+    """Loads, and has something to say about it."""
+    return FakeLoaded(notices=("top_k is passed over.", "So is top_p."))
+
+
 def load_missing(config: EngineConfig, progress: Any) -> FakeLoaded:
     raise ModelError(f"There is no model {config.model.model!r}.", "Check its name.")
 

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 from pagedchat.config import EngineConfig
-from pagedchat.events import EngineEvent, EngineFailed, EngineReady, LoadProgress, RequestFailed, RunState
+from pagedchat.events import (
+    EngineEvent,
+    EngineFailed,
+    EngineNotice,
+    EngineReady,
+    LoadProgress,
+    RequestFailed,
+    RunState,
+)
 from pagedchat.service import child as child_module
 from pagedchat.service.child import EXIT_CRASHED, EXIT_NOT_STARTED, EXIT_OK
 from pagedchat.service.commands import Pause, Shutdown
@@ -121,3 +129,11 @@ def test_crash_in_a_step_is_told_and_ends_it(start):
     assert "no memory for 3 GiB" in failed.message
     assert "engine.log" in failed.hint
     assert child.exit_code == EXIT_CRASHED
+
+
+def test_what_was_passed_over_while_loading_is_told_once_it_is_ready(start) -> None:
+    child = start("load_noticed")
+    child.send(CONFIGURE, Shutdown())
+    told = [event for event in child.events() if isinstance(event, EngineReady | EngineNotice)]
+    assert told[1:] == [EngineNotice("top_k is passed over. So is top_p.", failed=True)]
+    assert child.exit_code == EXIT_OK
