@@ -26,6 +26,7 @@ from pagedchat.api.outputs import RequestOutput
 from pagedchat.api.prompts import Prompt, PromptEncoder, prompt_text
 from pagedchat.api.request import Request
 from pagedchat.api.turns import Turns
+from pagedchat.bounds import refused
 from pagedchat.chat.replies import Reply, endings
 from pagedchat.chat.template_process import TemplateProcess
 from pagedchat.config import EngineConfig
@@ -100,9 +101,11 @@ class LLMEngine:
         """None with `skip_tokenizer_init`."""
         self.sampling_defaults: SamplingParams = loaded.sampling_defaults
         """From the model's generation_config.json; used where no sampling parameters are given."""
+        self.notices: tuple[str, ...] = loaded.notices
+        """What was passed over while loading and should be known, in sentences for people."""
         self._templates = templates or TemplateProcess()
         template = self._templates.template(loaded.chat_template, loaded.special_tokens)
-        self.encoder = PromptEncoder(loaded.tokenizer, template, loaded.info.vocab_size)
+        self.encoder = PromptEncoder(loaded.tokenizer, template)
         """Prompts and conversations to tokens."""
         self._core = core or EngineCore(loaded.limits, loaded.runner)
         self._turns = Turns("engine")
@@ -134,12 +137,16 @@ class LLMEngine:
             output_kind: the same, in the stead of what `params` say.
 
         Raises:
-            InvalidValueError: the id is taken, or a dict that is no prompt.
+            InvalidValueError: the id is taken or no string, or what was given is no prompt, or no parameters.
             RequestError: the prompt cannot be served: empty, too long for the model or the cache, text without a
                 tokenizer, token ids outside the vocabulary. Nothing has changed then.
         """
+        if not isinstance(request_id, str):
+            raise refused("request_id", request_id, "a string")
+        if not isinstance(output_kind, RequestOutputKind | None):
+            raise refused("output_kind", output_kind, "a RequestOutputKind")
         with self._turns:
-            self._add(request_id, prompt, params or self.sampling_defaults, output_kind)
+            self._add(request_id, prompt, self.params(params), output_kind)
 
     def abort_request(self, request_id: str | Iterable[str]) -> None:
         """End one or several requests now, without another output. Ids that are unknown, or those of requests that
@@ -175,6 +182,18 @@ class LLMEngine:
             finished = [self._finish(ending) for ending in ended if ending.seq_id in self._by_sequence]
             news = [request.output() for request in self._streaming.values() if request.has_news]
             return news + [request.output() for request in finished]
+
+    def params(self, given: SamplingParams | None) -> SamplingParams:
+        """What a request goes by that was given these: where it was given none, the model's own.
+
+        Raises:
+            InvalidValueError: they are none.
+        """
+        if given is None:
+            return self.sampling_defaults
+        if not isinstance(given, SamplingParams):
+            raise refused("sampling_params", given, "SamplingParams")
+        return given
 
     def stats(self) -> EngineStats:
         """The engine's counters as they stand now."""

@@ -7,6 +7,7 @@
 """
 
 import itertools
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -19,8 +20,9 @@ from pagedchat.api.ending import closed
 from pagedchat.api.engine import LLMEngine
 from pagedchat.api.interrupts import HeldInterrupts
 from pagedchat.api.outputs import RequestOutput
-from pagedchat.api.prompts import Message, Prompt, TokensPrompt
+from pagedchat.api.prompts import Message, Prompt, TokensPrompt, list_of_prompts
 from pagedchat.api.turns import Turns
+from pagedchat.bounds import as_list, refused
 from pagedchat.config import (
     DEFAULT_MODEL,
     AttentionBackendName,
@@ -39,6 +41,8 @@ from pagedchat.errors import InvalidValueError
 from pagedchat.events import EngineReady, LoadProgress
 from pagedchat.garbage import rare_collections
 from pagedchat.units import parse_size
+
+log = logging.getLogger(__name__)
 
 
 class LLM:
@@ -123,6 +127,8 @@ class LLM:
         )
         config = EngineConfig(model=model_config, cache=cache_config, scheduler=scheduler_config, seed=seed)
         self._set_up(LLMEngine(config, streams=False))
+        for notice in self.notices:
+            log.warning(notice)
 
     @classmethod
     def from_config(
@@ -149,6 +155,8 @@ class LLM:
         self.tokenizer = engine.tokenizer
         self.sampling_defaults: SamplingParams = engine.sampling_defaults
         """From the model's generation_config.json; used where no sampling parameters are given."""
+        self.notices: tuple[str, ...] = engine.notices
+        """What was passed over while loading and should be known; `LLM()` logs it, `from_config` does not."""
         self._request_ids = map(str, itertools.count())
         self._asked: set[str] = set()
         """Requests that somebody waits for."""
@@ -158,7 +166,7 @@ class LLM:
     def generate(
         self,
         prompts: Prompt | Sequence[Prompt],
-        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        sampling_params: SamplingParams | Sequence[SamplingParams | None] | None = None,
         *,
         use_tqdm: bool = True,
     ) -> list[RequestOutput]:
@@ -175,9 +183,9 @@ class LLM:
         Raises:
             RequestError: a prompt that cannot be served (empty, too long for the model or the cache); nothing was
                 run then.
-            InvalidValueError: neither one nor as many sampling parameters as prompts.
+            InvalidValueError: what is no prompt, or neither one nor as many sampling parameters as prompts.
         """
-        many = [prompts] if isinstance(prompts, str | dict) else list(prompts)
+        many = list_of_prompts(prompts)
         params = self._params_for(len(many), sampling_params)
         with self._turn() as interrupts:
             return self._run(many, params, interrupts, show_progress=use_tqdm and len(many) > 1)
@@ -206,7 +214,7 @@ class LLM:
             RequestError: the prompt cannot be served.
         """
         with self._turns:
-            return self._stream(self._engine.encoder.encoded(prompt), sampling_params or self.sampling_defaults)
+            return self._stream(self._engine.encoder.encoded(prompt), sampling_params)
 
     def stream_chat(
         self, messages: Sequence[Message], sampling_params: SamplingParams | None = None
@@ -245,21 +253,24 @@ class LLM:
         self.close()
 
     def _params_for(
-        self, count: int, given: SamplingParams | Sequence[SamplingParams] | None
-    ) -> list[SamplingParams]:
+        self, count: int, given: SamplingParams | Sequence[SamplingParams | None] | None
+    ) -> list[SamplingParams | None]:
         if given is None or isinstance(given, SamplingParams):
-            return [given or self.sampling_defaults] * count
-        if len(given) != count:
+            return [given] * count
+        several = as_list(given)
+        if several is None:
+            raise refused("sampling_params", given, "SamplingParams, or a list of them")
+        if len(several) != count:
             raise InvalidValueError(
-                f"There are {count} prompts, but {len(given)} sampling parameters.",
+                f"There are {count} prompts, but {len(several)} sampling parameters.",
                 "Give one for all prompts, or one for each.",
             )
-        return list(given)
+        return several
 
     def _encode_chat(
         self, messages: Sequence[Message], params: SamplingParams | None
     ) -> tuple[TokensPrompt, SamplingParams]:
-        encoder, params = self._engine.encoder, params or self.sampling_defaults
+        encoder, params = self._engine.encoder, self._engine.params(params)
         prompt = TokensPrompt(prompt_token_ids=encoder.encode_chat(messages))
         return prompt, msgspec.structs.replace(params, stop=[*params.stop, *encoder.template.stop_strings])
 
@@ -274,7 +285,7 @@ class LLM:
     def _run(
         self,
         prompts: Sequence[Prompt],
-        params: Sequence[SamplingParams],
+        params: Sequence[SamplingParams | None],
         interrupts: HeldInterrupts,
         *,
         show_progress: bool = False,
@@ -297,7 +308,7 @@ class LLM:
                     progress.update(len(done))
         return [output for output in finished.values() if output is not None]
 
-    def _stream(self, prompt: Prompt, params: SamplingParams) -> Iterator[RequestOutput]:
+    def _stream(self, prompt: Prompt, params: SamplingParams | None) -> Iterator[RequestOutput]:
         request_id = next(self._request_ids)
         with self._unless_finished([request_id]):
             with self._turn():

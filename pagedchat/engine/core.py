@@ -82,11 +82,12 @@ class EngineCore:
         Without new tokens the sequence simply goes on (after a rewind: another reply).
 
         Raises:
-            RequestError: unknown sequence, one that is generating, no tokens at all, or a prompt longer than the
-                model's context or the whole cache; nothing has changed then.
+            RequestError: unknown sequence, one that is generating, no tokens at all, tokens that the model does not
+                have, or a prompt longer than the model's context or the whole cache; nothing has changed then.
         """
         seq = self._parked(seq_id)
         self._requests.check_length(len(seq) + len(token_ids))
+        self._requests.check_tokens(token_ids, params)
         seq.token_ids.extend(token_ids)
         self.failures.pop(seq_id, None)
         self._requests.add(seq, params)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from pagedchat.errors import DeviceError, ModelError
+from pagedchat.errors import DeviceError
 from pagedchat.models.checkpoint_files import check_whole, weight_files
 from pagedchat.models.checkpoint_tensors import explain
 from pagedchat.models.description import ModelDescription
@@ -36,8 +36,7 @@ def load_weights(
         DeviceError: not enough memory.
     """
     files = weight_files(description.name, description.folder)
-    for path in files:
-        check_whole(path)
+    check_whole(description.name, files, description.num_layers)
     try:
         if description.native is not None:
             return load_native(
@@ -53,7 +52,8 @@ def load_weights(
             f"There is not enough memory on {device} for the weights of {description.name}.",
             "Free some memory, or choose a smaller model.",
         ) from error
-    except ModelError:
-        raise
     except Exception as error:  # of many kinds, for the many ways in which a checkpoint can be wrong
-        raise explain(description.name, files, error) from error
+        explained = explain(description.name, files, error)
+        if explained is error:
+            raise
+        raise explained from error

@@ -21,11 +21,14 @@ class FakeLoadedModel:
     """What `load_model` returns, with a byte tokenizer and a model that recites."""
 
     runner: FakeModelRunner = field(default_factory=FakeModelRunner)
-    limits: EngineLimits = field(default_factory=lambda: EngineLimits(num_blocks=64, block_size=4, model_len=128))
+    limits: EngineLimits = field(
+        default_factory=lambda: EngineLimits(num_blocks=64, block_size=4, model_len=128, vocab_size=VOCAB_SIZE)
+    )
     tokenizer: Tokenizer | None = field(default_factory=byte_tokenizer)
     chat_template: str | None = CHAT_TEMPLATE
     special_tokens: dict[str, str] = field(default_factory=dict)
     sampling_defaults: SamplingParams = field(default_factory=lambda: SamplingParams(temperature=0, max_tokens=5))
+    notices: tuple[str, ...] = ()
 
     release: Callable[[Callable[[], None]], None] = nothing_to_release
 

@@ -345,3 +345,25 @@ def test_reports_count_what_happened():
     counters = reports[1].counters
     assert (counters.prefill_tokens, counters.decode_tokens, counters.steps) == (6, 1, 2)
     assert engine.flush() is None
+
+
+@pytest.mark.parametrize("wrong", [-1, 50, 2**31, 2**63])
+def test_token_that_the_model_does_not_have_changes_nothing(wrong):
+    engine = make_engine(vocab_size=50)
+    seq_id = ask(engine, [0, 49])
+    finish(engine)
+    for prompt, params in (([1, wrong], SamplingParams()), ([wrong], SamplingParams())):
+        with pytest.raises(RequestError, match=f"Token id {wrong} is outside the model's vocabulary of 50 tokens"):
+            engine.extend(seq_id, prompt, params)
+    held = list(engine.sequences[seq_id].token_ids)
+    assert held[:2] == [0, 49]
+    assert engine.flush() is None
+    assert not engine.has_work
+
+
+def test_stop_token_that_the_model_does_not_have_is_refused():
+    engine = make_engine(vocab_size=50)
+    seq_id = engine.open()
+    with pytest.raises(RequestError, match="Stop token id 50 is outside"):
+        engine.extend(seq_id, [1], SamplingParams(stop_token_ids=[50]))
+    engine.extend(seq_id, [1], SamplingParams(stop_token_ids=[49]))

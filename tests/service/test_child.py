@@ -10,6 +10,7 @@ from pagedchat.config import EngineConfig
 from pagedchat.events import (
     EngineEvent,
     EngineFailed,
+    EngineNotice,
     EngineReady,
     LoadProgress,
     RequestFailed,
@@ -143,3 +144,11 @@ def test_crash_in_a_step_is_told_and_ends_it(start):
     assert "no memory for 3 GiB" in failed.message
     assert "engine.log" in failed.hint
     assert child.exit_code == EXIT_CRASHED
+
+
+def test_what_was_passed_over_while_loading_is_told_once_it_is_ready(start) -> None:
+    child = start("load_noticed")
+    child.send(CONFIGURE, Shutdown())
+    told = [event for event in child.events() if isinstance(event, EngineReady | EngineNotice)]
+    assert told[1:] == [EngineNotice("top_k is passed over. So is top_p.", failed=True)]
+    assert child.exit_code == EXIT_OK

@@ -40,6 +40,8 @@ class LoadedModel:
     """`{"bos_token": "<s>", ...}`, for the template."""
     sampling_defaults: SamplingParams
     """From the model's generation_config.json."""
+    notices: tuple[str, ...] = ()
+    """What was passed over while loading and should be known, in sentences for people."""
     prepare_more: Callable[[], bool] = nothing_more
     """For times without requests: makes ready one more thing that later ones may use, in a tenth of a second or so,
     and says whether there is another. Not to be called during a step."""
