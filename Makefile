@@ -1,8 +1,9 @@
-# Two commands do everything on a fresh machine with Python 3.11 or newer:
+# Three commands do everything on a fresh machine with Python 3.11 or newer:
 #
 #   make chat                     make a virtual environment, install, start the chat
 #   make chat MODEL=DIR|ID        the same with a local checkpoint or another model of the hub
 #   make check                    make a virtual environment, install, run all checks and tests
+#   make mutants                  change the engine in thousands of small ways, and see which of them no test notices
 
 PYTHON ?= python3
 VENV   := .venv
@@ -17,7 +18,7 @@ INSTALLED_DEV := $(VENV)/installed-dev
 # What clang-format keeps: kernels, the emulator that runs them on a CPU, its tests' kernels.
 CPP_FILES := kernels/*/*.cu kernels/*/*.cuh tools/emulator/*/*.h tools/emulator/*/*.cpp tests/tools/emulated_kernels/*.cu
 
-.PHONY: help chat check check-source check-kernels format clean
+.PHONY: help chat check check-source check-kernels format mutants clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -46,8 +47,13 @@ format: $(INSTALLED_DEV)
 	$(BIN)/ruff check --fix .
 	$(BIN)/clang-format -i $(CPP_FILES)
 
+# All cores for some minutes; ARGS=block_pool for one file.
+mutants: $(INSTALLED_DEV)
+	$(BIN)/python -m pip install --quiet --group mutants
+	$(BIN)/python -m tools.mutants $(ARGS)
+
 clean:
-	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf build dist mutants .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 # Dependency groups came with pip 25.1; the pip that venv brings may be older.
 $(BIN)/python:

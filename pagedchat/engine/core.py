@@ -248,7 +248,7 @@ class EngineCore:
         if not chunks:
             return SchedulerOutput(self._step, scheduled, block_ops, num_tokens, run)
         self._upkeep.begin(chunks)
-        return SchedulerOutput(self._step, scheduled, block_ops, num_tokens, run, self._upkeep)
+        return SchedulerOutput(self._step, scheduled, block_ops, num_tokens, meanwhile=self._upkeep)
 
     def _update(self, scheduled: list[ScheduledSequence], output: ModelRunnerOutput) -> list[ev.BatchEntry]:
         """Take in the sampled tokens, and do what follows from them."""

@@ -104,7 +104,7 @@ def test_prompt_option_leaves_standard_input_alone(
         (["--nonsense"], "Unrecognized arguments: --nonsense."),
         (["hello"], "Unrecognized arguments: hello."),
         (["bench"], "The following arguments are required: NAME."),
-        (["bench", "engine", "--repeats", "0"], "--repeats: '0' is not a number of at least 1."),
+        (["bench", "engine", "--repeats", "0"], "--repeats: '0' is not a number from 1 to 10000000."),
         (
             ["bench", "engine", "--json", "no/such/folder/x.json"],
             "--json: 'no/such/folder/x.json' cannot be written: make its folder first.",

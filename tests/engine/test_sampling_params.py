@@ -142,3 +142,31 @@ def test_overrides_change_only_what_is_set():
     assert resolved == SamplingParams(temperature=0.0, top_p=0.9, max_tokens=5)
     assert resolved.greedy
     assert not defaults.greedy
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"temperature": 0.0}, {"top_p": 1.0}, {"top_k": 0}, {"top_k": -1}, {"min_p": 0.0}, {"min_p": 1.0},
+        {"presence_penalty": -2.0}, {"presence_penalty": 2.0}, {"frequency_penalty": -2.0},
+        {"frequency_penalty": 2.0}, {"max_tokens": 1}, {"max_tokens": None},
+        {"stop": ["x"] * 64}, {"stop": ["x" * 65_536]},
+    ],
+)  # fmt: skip
+def test_the_ends_of_a_range_are_in_it(values):
+    params = SamplingParams(**values)
+    assert {name: getattr(params, name) for name in values} == values
+
+
+def test_a_share_above_one_is_refused():
+    with pytest.raises(InvalidValueError, match="top_p"):
+        SamplingParams(top_p=1.5)
+
+
+def test_any_of_three_penalties_makes_tokens_less_likely():
+    assert not SamplingParams().penalises
+    for value in (0.5, 1.0, 2.0):
+        assert SamplingParams(repetition_penalty=value).penalises == (value != 1.0)
+        assert SamplingParams(presence_penalty=value).penalises
+        assert SamplingParams(frequency_penalty=value).penalises
+    assert SamplingParams(repetition_penalty=2.0, presence_penalty=1.0).penalises
