@@ -126,7 +126,9 @@ async def test_figures_are_given_to_whoever_asks(make_app, link, monkeypatch):
             await settle(pilot)
             while not runtime_folder.running():
                 await pilot.pause(0.01)
-            answer = await asyncio.to_thread(ask_stats, runtime_folder.running()[os.getpid()])
+            socket = runtime_folder.running()[os.getpid()]
+            answer = await asyncio.to_thread(ask_stats, socket)
+            assert socket.stat().st_mode & 0o777 == 0o600
         assert answer["engine"]["num_blocks"] == 256
         assert [chat["session_id"] for chat in answer["chats"]] == [1, 2]
         assert answer["pool"]["in_use"] == 3
