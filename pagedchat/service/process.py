@@ -35,14 +35,16 @@ class EngineProcess:
         """Start a process that loads what `config` says; `on_event` hears what it says from now on.
 
         Raises:
-            OSError: the process or its log file cannot be made.
+            OSError: the process cannot be made.
+            NotSendableError: there is no telling it this configuration.
         """
+        configuration = bytes(FrameWriter().frame(Configure(config)))
         ours, theirs = socket.socketpair()
         with theirs:
             log = log_file.open()
             try:
                 process = await asyncio.create_subprocess_exec(
-                    *entry, "--log-file", str(log_file.path), str(theirs.fileno()),
+                    *entry, "--log-file", str(log_file.path or ""), str(theirs.fileno()),
                     stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log,
                     pass_fds=(theirs.fileno(),), start_new_session=True, env=_environment(),
                 )  # fmt: skip
@@ -51,11 +53,15 @@ class EngineProcess:
                 raise
             finally:
                 os.close(log)
-        loop = asyncio.get_running_loop()
-        _, connection = await loop.create_unix_connection(lambda: _Connection(on_event), sock=ours)
-        self = cls(process, connection)
-        self.send(Configure(config))
-        return self
+        try:
+            loop = asyncio.get_running_loop()
+            _, connection = await loop.create_unix_connection(lambda: _Connection(on_event), sock=ours)
+        except BaseException:
+            ours.close()
+            process.kill()
+            raise
+        connection.write(configuration)
+        return cls(process, connection)
 
     @property
     def pid(self) -> int:
@@ -68,7 +74,11 @@ class EngineProcess:
         return self._connection.complaint
 
     def send(self, message: Inbound) -> None:
-        """Queue a message; never blocks. Nobody hears it if the process is gone."""
+        """Queue a message; never blocks. Nobody hears it if the process is gone.
+
+        Raises:
+            NotSendableError: there is no telling it this; whatever else was sent is not touched.
+        """
         self._connection.send(message)
 
     async def wait(self) -> int:
@@ -112,8 +122,11 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.WriteTransport
 
     def send(self, message: Inbound) -> None:
+        self.write(bytes(self._writer.frame(message)))
+
+    def write(self, data: bytes) -> None:
         if not self._transport.is_closing():
-            self._transport.write(bytes(self._writer.frame(message)))
+            self._transport.write(data)
 
     def end(self) -> None:
         if not self._transport.is_closing():
