@@ -79,6 +79,20 @@ class EngineApp(InspectorListener):
 
         await serve_stats(StatsAnswer(self.view, self.desk, self._model, self.metrics_url))
 
+    def action_restart(self) -> None:
+        """Start the engine again; asks first where one runs or loads, since what it holds is lost."""
+        died = self.bridge.died
+        if self.failure is not None or (died is not None and not died.restarting):
+            self._restart_if(True)
+        elif not isinstance(self.screen, ConfirmScreen):
+            detail = "Replies being written end here; the chats are kept, the cache is not."
+            self.push_screen(ConfirmScreen("Restart the engine?", detail, "restart"), self._restart_if)
+
+    def _restart_if(self, sure: bool | None) -> None:
+        if sure and not self._quitting:
+            self._started = self.clock()
+            start_work(self, self.bridge.restart, "restart")
+
     # --- drawing ------------------------------------------------------------------------------------
 
     def _changed_parts(self) -> Iterator[ScreenPart]:
