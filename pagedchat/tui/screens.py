@@ -64,6 +64,10 @@ class ScreensApp(App[None]):
         """Begin the tour, or end the one that is being given."""
         raise NotImplementedError
 
+    def action_restart(self) -> None:
+        """Start the engine again; asks first where one runs."""
+        raise NotImplementedError
+
     # --- saying -------------------------------------------------------------------------------------
 
     def say(self, message: str) -> None:

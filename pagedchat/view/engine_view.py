@@ -24,8 +24,8 @@ from pagedchat.events import (
 )
 from pagedchat.view.past.time_travel import TimeTravel
 from pagedchat.view.sentences.event_lines import EventLine
-from pagedchat.view.state.engine import NO_ENGINE, EngineState
 from pagedchat.view.sentences.left_behind import NOTHING, LeftBehind, carried_over
+from pagedchat.view.state.engine import NO_ENGINE, EngineState
 from pagedchat.view.timeline.columns import StepColumns
 
 MAX_NOTICES = 20

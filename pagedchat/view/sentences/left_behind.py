@@ -1,4 +1,4 @@
-"""What an engine that ended had been told by the user, and what of that the next one has. Knows words, no process."""
+"""What an engine that ended had been told by the user, and what of it the next one has. Words alone, no process."""
 
 from typing import NamedTuple
 
