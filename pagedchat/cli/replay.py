@@ -44,11 +44,11 @@ def _show(recording: Recording, args: argparse.Namespace) -> int:
         raise InvalidValueError(
             "Standard output is not a terminal, so the recording cannot be shown.", "For its figures use --summary."
         )
-    from pagedchat.tui.replay.app import ReplayApp  # noqa: PLC0415 - loads Textual
+    from pagedchat.tui.kit.terminal_app import run_on_terminal  # noqa: PLC0415 - loads Textual
+    from pagedchat.tui.replay.app import ReplayApp  # noqa: PLC0415 - as above
 
     app = ReplayApp(recording, step=args.step, ascii_only=args.ascii)
-    app.run()
-    return app.return_code or 0
+    return run_on_terminal(app)
 
 
 def summary_text(summary: TraceSummary) -> str:

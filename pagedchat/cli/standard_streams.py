@@ -87,4 +87,4 @@ def say_error(line: str) -> None:
 
 def _nothing(mode: str) -> TextIO:
     """The lowest free descriptor is that of the stream which is missing, where they are opened in order."""
-    return cast(TextIO, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - it stays open
+    return cast(TextIO, open(os.devnull, mode, encoding="utf-8"))
