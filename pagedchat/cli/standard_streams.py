@@ -41,7 +41,11 @@ class _Checked:
 
     def write(self, text: str) -> int:
         with _telling():
-            return self._stream.write(text)
+            try:
+                return self._stream.write(text)
+            except UnicodeEncodeError:  # a terminal that knows few characters
+                encoding = self._stream.encoding
+                return self._stream.write(text.encode(encoding, "replace").decode(encoding))
 
     def flush(self) -> None:
         with _telling():

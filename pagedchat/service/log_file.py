@@ -31,10 +31,10 @@ class LogFile:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
+        self._descriptor = -1
         self._folder = folder or _default_folder()
         self._name = f"engine-{os.getpid()}.log"
         self._path = self._folder / self._name
-        self._descriptor = -1
         self._start = 0
         self.complaint = ""
         """Why the log is not where it belongs, in a sentence; empty where it is."""

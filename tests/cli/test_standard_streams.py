@@ -58,6 +58,18 @@ def test_where_nothing_can_be_said_the_exit_code_says_it() -> None:
     assert run("2> /dev/full", argv="--nonsense").returncode == 2
 
 
+def test_characters_that_the_output_does_not_know_are_question_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    assert run("", "--help").stdout.isascii()
+    program = (
+        "import sys; from pagedchat.cli import main as cli, oneshot\n"
+        "oneshot.run_oneshot = lambda *_, **__: print('a \\u6d77') or 0\n"
+        "sys.exit(cli.main(['-p', 'x']))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "a ?\n")
+
+
 def test_an_error_that_is_not_the_outputs_is_not_taken_for_one() -> None:
     program = (
         "import sys; from pagedchat.cli import main as cli, oneshot\n"
