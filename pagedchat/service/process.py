@@ -5,6 +5,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import cast
 
 from pagedchat.config import EngineConfig
@@ -40,26 +41,14 @@ class EngineProcess:
         """
         configuration = bytes(FrameWriter().frame(Configure(config)))
         ours, theirs = socket.socketpair()
-        with theirs:
-            log = log_file.open()
-            try:
-                process = await asyncio.create_subprocess_exec(
-                    *entry, "--log-file", str(log_file.path or ""), str(theirs.fileno()),
-                    stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log,
-                    pass_fds=(theirs.fileno(),), start_new_session=True, env=_environment(),
-                )  # fmt: skip
-            except BaseException:
-                ours.close()
-                raise
-            finally:
-                os.close(log)
-        try:
+        with ExitStack() as on_failure:
+            on_failure.enter_context(ours)
+            with theirs:
+                process = await _spawn(entry, log_file, theirs.fileno())
+            on_failure.callback(process.kill)
             loop = asyncio.get_running_loop()
             _, connection = await loop.create_unix_connection(lambda: _Connection(on_event), sock=ours)
-        except BaseException:
-            ours.close()
-            process.kill()
-            raise
+            on_failure.pop_all()
         connection.write(configuration)
         return cls(process, connection)
 
@@ -148,6 +137,18 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost.set()
+
+
+async def _spawn(entry: Sequence[str], log_file: LogFile, connection: int) -> asyncio.subprocess.Process:
+    log = log_file.open()
+    try:
+        return await asyncio.create_subprocess_exec(
+            *entry, "--log-file", str(log_file.path or ""), str(connection),
+            stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log,
+            pass_fds=(connection,), start_new_session=True, env=_environment(),
+        )  # fmt: skip
+    finally:
+        os.close(log)
 
 
 def _environment() -> dict[str, str]:

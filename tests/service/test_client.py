@@ -1,6 +1,7 @@
 """Real engine processes (with a fake model in them): started, killed, restarted, failing, left alone."""
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -292,6 +293,23 @@ async def test_command_that_does_not_exist_is_told(tmp_path):
     client = EngineClient(EngineConfig(), tmp_path, ["/no/such/python"])
     await client.start()
     assert "/no/such/python" in (await Listener(client).until(ev.EngineFailed)).message
+    await client.close()
+
+
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [(errno.ENOMEM, "Free memory."), (errno.EMFILE, "Raise the limit of open files (ulimit -n)."), (errno.EIO, "")],
+)
+async def test_process_that_cannot_be_made_has_the_hint_that_helps(number, hint, tmp_path, monkeypatch):
+    async def fail(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", fail)
+    client = EngineClient(EngineConfig(), tmp_path)
+    await client.start()
+    failed = await Listener(client).until(ev.EngineFailed)
+    assert os.strerror(number) in failed.message
+    assert failed.hint == hint
     await client.close()
 
 

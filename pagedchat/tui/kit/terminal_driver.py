@@ -52,7 +52,7 @@ class TerminalDriver(LinuxDriver):
 
     def start_application_mode(self) -> None:
         """Take the terminal; from the first time on it is watched, too."""
-        super().start_application_mode()
+        super().start_application_mode()  # type: ignore[no-untyped-call]
         if not self._watched:
             self._watched = True
             threading.Thread(target=_watch_terminal, args=(self.fileno,), name="terminal", daemon=True).start()
