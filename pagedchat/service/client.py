@@ -170,14 +170,19 @@ class EngineClient:
         restarting = recent <= MAX_CRASHES
         tail = "\n".join(filter(None, (self._log_file.tail(), complaint)))
         self._events.put_nowait(EngineDied(exit_code, tail, restarting))
-        self._waiting.extendleft(reversed(self._unanswered.take()))
+        self._recall_unanswered()
         if not restarting:
             self._give_up()
 
     def _give_up(self) -> None:
         self._failed, self._ready = True, False
+        self._recall_unanswered()
         while self._waiting:
             self._refuse(self._waiting.popleft(), *self._not_running())
+
+    def _recall_unanswered(self) -> None:
+        """What the process was sent and had not begun with waits again, before everything else."""
+        self._waiting.extendleft(reversed(self._unanswered.take()))
 
     def _refuse(self, command: AnyCommand, message: str, hint: str) -> None:
         """Nothing is dropped in silence: who waits for a reply hears that there will be none."""

@@ -110,12 +110,12 @@ class LogFile:
 
 def _open_locked(path: Path) -> int:
     """Opened to append, with a lock that lasts as long as anybody has it open."""
-    while True:
-        descriptor = open_to_append(path)
-        _lock(descriptor, fcntl.LOCK_SH)
-        if os.fstat(descriptor).st_nlink:
-            return descriptor
-        os.close(descriptor)  # removed between opening and locking
+    descriptor = open_to_append(path)
+    _lock(descriptor, fcntl.LOCK_SH)
+    if path.exists():
+        return descriptor
+    os.close(descriptor)  # removed between opening and locking
+    return _open_locked(path)
 
 
 def _remove_old(folder: Path, own_name: str) -> None:

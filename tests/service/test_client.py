@@ -201,6 +201,23 @@ async def test_defect_in_watching_over_the_engine_is_told_and_logged(connect, mo
     await heard.until(ev.EngineReady)
 
 
+async def test_prompt_that_was_on_its_way_when_watching_failed_is_refused_and_not_sent_later(connect, monkeypatch):
+    client, heard = await connect("load")
+    await heard.until(ev.EngineReady)
+    os.kill(client.pid, signal.SIGSTOP)
+    client.send(ask(1, 10, "Hi"))
+    with monkeypatch.context() as patch:
+        patch.setattr(client_module.LogFile, "tail", lambda _: {}["odd"])
+        os.kill(client.pid, signal.SIGKILL)
+        assert (await heard.until(ev.RequestFailed)).request_id == 10
+    for _ in range(2):
+        await client.restart()
+        await heard.until(ev.EngineReady)
+    client.send(ask(1, 11, "Ho"))
+    await heard.finished(11)
+    assert not any(isinstance(event, ev.RequestStarted) and event.request_id == 10 for event in heard.events)
+
+
 async def test_engine_that_hangs_is_started_anew_when_that_is_wished(connect):
     client, heard = await connect("load")
     await heard.until(ev.EngineReady)
