@@ -109,7 +109,7 @@ class _Run:
             return
         self.exit_code = EXIT_SIGNALLED + number
         self._last_resort.start()
-        if self._loop is None:
+        if self._loop is None or self._loop.is_closed():
             raise KeyboardInterrupt
         self._loop.call_soon_threadsafe(self._app.call_later, self._app.end, self.exit_code)
 

@@ -27,10 +27,14 @@ class TerminalDriver(LinuxDriver):
             super().write(data)
 
     def _sigtstp_application(self, *_: Any) -> None:
-        self._loop.call_soon_threadsafe(self._suspend)
+        if self._loop.is_closed():  # nothing is drawn any more
+            os.kill(os.getpid(), signal.SIGSTOP)
+        else:
+            self._loop.call_soon_threadsafe(self._suspend)
 
     def _sigcont_application(self, *_: Any) -> None:
-        self._loop.call_soon_threadsafe(self._go_on)
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._go_on)
 
     def _suspend(self) -> None:
         """Give the terminal back as it was, and stop."""
