@@ -30,7 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     with ended_in_order() as ending:
         try:
             with checked_output():
-                return _dispatch(parse_args(sys.argv[1:] if argv is None else argv))
+                code = _dispatch(parse_args(sys.argv[1:] if argv is None else argv))
+            return ending.exit_code if ending.has_begun else code
         except KeyboardInterrupt:
             return ending.exit_code
         except BrokenPipeError:
