@@ -338,8 +338,10 @@ class CacheMirror:
             del self.cached_blocks[block_id]
         elif block_id in self.pinned:
             return
-        elif self.free_blocks.pop() != block_id:
-            raise ValueError(f"block {block_id} was taken before its turn")
+        elif self.free_blocks[-1] == block_id:
+            self.free_blocks.pop()
+        else:
+            self.free_blocks.remove(block_id)
 
     def _release(self, seq: MirrorSequence, block_id: int) -> None:
         self.ref_counts[block_id] -= 1

@@ -9,6 +9,7 @@ import msgspec
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.dump import dump_of
 from pagedchat.events import StepReport
+from pagedchat.private_files import write_file
 
 log = logging.getLogger("pagedchat.engine")
 
@@ -29,7 +30,7 @@ def write_dump(core: EngineCore, message: str, report: StepReport, directory: Pa
         return ""
     path = directory / f"integrity-{datetime.now(UTC):%Y%m%d-%H%M%S}-step-{report.step}.json"
     try:
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(dump_of(core, message, report)), indent=1))
+        write_file(path, msgspec.json.format(msgspec.json.encode(dump_of(core, message, report)), indent=1))
     except OSError:
         log.exception("The dump could not be written.")
         return ""
