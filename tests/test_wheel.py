@@ -71,7 +71,17 @@ def run(folder: Path, *command: str) -> str:
 
 
 def test_source_archive_has_what_the_tests_need(source: Path) -> None:
-    for name in ("tests", "tools", "kernels", "assets", "Makefile", "README.md", "LICENSE", "CHANGELOG.md"):
+    for name in (
+        "tests",
+        "tools",
+        "kernels",
+        "assets",
+        "Makefile",
+        "README.md",
+        "LICENSE",
+        "CHANGELOG.md",
+        "requirements.lock",
+    ):
         assert (source / name).exists(), name
 
 
