@@ -97,6 +97,29 @@ def test_a_ui_that_leaves_while_the_model_loads_is_no_failure(monkeypatch):
     assert child_module.main(["--loader", "tests.service.fake_engine:load", str(theirs.detach())]) == EXIT_OK
 
 
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+def test_a_ui_that_leaves_in_the_middle_of_a_step_is_no_crash(monkeypatch, caplog):
+    class Loop:
+        def run(self) -> None:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(child_module, "_set_up_process", lambda: None)
+    monkeypatch.setattr(child_module, "_read", lambda _messages, _inbox: None)
+    monkeypatch.setattr(child_module, "_start", lambda *_: Loop())
+    ours, theirs = socket.socketpair()
+    ours.sendall(FrameWriter().frame(CONFIGURE))
+    assert child_module.main([str(theirs.detach())]) == EXIT_OK
+    assert "crashed" not in caplog.text
+    ours.close()
+
+
+def test_a_second_configuration_changes_nothing(start):
+    child = start("load")
+    child.send(CONFIGURE, CONFIGURE, Shutdown())
+    assert [type(event) for event in child.events()] == [LoadProgress, EngineReady, RunState]
+    assert child.exit_code == EXIT_OK
+
+
 def test_anything_before_the_configuration_is_refused(start):
     child = start("load")
     child.send(Pause())

@@ -343,6 +343,22 @@ async def test_close_ends_the_process_and_the_events(connect, monkeypatch):
         await heard.until(ev.EngineDied)
 
 
+async def test_starting_what_runs_starts_no_second_process(connect):
+    client, heard = await connect("load")
+    await heard.until(ev.EngineReady)
+    pid = client.pid
+    await client.start()
+    client.send(ask(1, 10, "Hi"))
+    await heard.finished(10)
+    assert client.pid == pid
+
+
+async def test_a_client_that_was_never_started_is_closed_all_the_same(tmp_path):
+    client = EngineClient(EngineConfig(), tmp_path)
+    await client.close()
+    assert [event async for event in client.events()] == []
+
+
 async def test_close_kills_a_process_that_does_not_listen(tmp_path, monkeypatch):
     monkeypatch.setattr(client_module, "CLOSE_TIMEOUT", 0.1)
     client = EngineClient(EngineConfig(), tmp_path, [sys.executable, "-c", "import time; time.sleep(60)"])
