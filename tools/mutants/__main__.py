@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from mutmut.__main__ import _run as run_mutmut
+from mutmut.configuration import config
 
 from tools.mutants import decorated, report
 
@@ -33,10 +34,15 @@ def main(args: list[str]) -> int:
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="a file's stem, like block_pool, or a mutant's name"
     )
+    parser.add_argument(
+        "--tests", action="append", metavar="PATH", help="by these tests instead: tests/simulation, say"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="tests run side by side")
     options = parser.parse_args(args)
     resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     decorated.allow()
+    if options.tests:
+        config().pytest_add_cli_args_test_selection = options.tests
     run_mutmut(tuple(name if "." in name else f"pagedchat.engine.{name}.*" for name in options.names), options.jobs)
     results = report.read(Path("mutants/pagedchat/engine"))
     print(report.table(results))

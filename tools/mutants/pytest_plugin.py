@@ -16,7 +16,11 @@ os.environ.setdefault("PAGEDCHAT_WALK_STEPS", "1000")
 settings.register_profile(
     "mutants", derandomize=True, database=None, deadline=None, phases=[Phase.explicit, Phase.generate]
 )
-settings.load_profile("mutants")
+
+
+def pytest_configure() -> None:
+    """After the tests have loaded a profile of their own."""
+    settings.load_profile("mutants")
 
 
 @pytest.hookimpl(trylast=True)
