@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from textual import events
-from textual.app import App
 from textual.screen import Screen
 
 from pagedchat.chat.prompt_history import PromptHistory
@@ -17,6 +16,7 @@ from pagedchat.errors import PagedChatError
 from pagedchat.tui.chat.screen import ChatScreen
 from pagedchat.tui.engine_controls import EngineControls
 from pagedchat.tui.kit.front_screens import TooSmallScreen
+from pagedchat.tui.kit.plain_toasts import PlainToasts
 from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.chats.layout import MIN_SIZE, WIDE_ENOUGH_FOR_PANEL
 from pagedchat.view.engine_view import EngineView
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pagedchat.tui.inspector.panel import InspectorPanel
 
 
-class ScreensApp(App[None]):
+class ScreensApp(PlainToasts):
     """The screens of one run.
 
     Args:
@@ -68,11 +68,11 @@ class ScreensApp(App[None]):
 
     def say(self, message: str) -> None:
         """One short sentence that goes away by itself."""
-        self.notify(message, timeout=3, markup=False)
+        self.notify(message, timeout=3)
 
     def complain(self, error: PagedChatError) -> None:
         """Say what went wrong."""
-        self.notify(str(error), severity="error", markup=False)
+        self.notify(str(error), severity="error")
 
     @contextmanager
     def complaining(self) -> Iterator[None]:
