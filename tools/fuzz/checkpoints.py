@@ -221,5 +221,5 @@ TARGETS = (
     Target("weights", _safetensors(), _load),
     Target("weight indexes", _index(), _indexed),
 )
-SLOW_TARGETS = (Target("any configs", _json(_OPT, _LLAMA, _QWEN), _config_of_any),)
+SLOW_TARGETS = (Target("any configs", _json(_OPT, _LLAMA, _QWEN), _config_of_any, seconds=60.0),)
 """Those that our own modules do not run go through transformers, which takes seconds to import."""

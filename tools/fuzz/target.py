@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import HypothesisWarning
 from hypothesis.strategies import SearchStrategy
 
-from tools.fuzz.bounds import bounded
+from tools.fuzz.bounds import SECONDS, bounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,8 @@ class Target:
     inputs: SearchStrategy[Any]
     check: Callable[[Any], None]
     """Raises where what must hold does not; whatever else comes out of it is a defect too."""
+    seconds: float = SECONDS
+    """What one example may take."""
 
     def hold(self, examples: int, number: int | None = None) -> None:
         """Run it on so many examples.
@@ -33,7 +35,7 @@ class Target:
         """
 
         def test(example: Any) -> None:
-            with bounded():
+            with bounded(self.seconds):
                 self.check(example)
 
         quiet = settings(
