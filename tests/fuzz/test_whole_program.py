@@ -1,4 +1,4 @@
-"""The whole program with hostile replies in one of two panes: what it writes leaves the rest of the terminal alone."""
+"""The whole program with hostile replies in one of two panes: what it writes leaves the rest alone."""
 
 from random import Random
 

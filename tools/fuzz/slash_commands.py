@@ -1,7 +1,7 @@
 """Slash commands: whatever is typed after a slash is carried out, or refused in a sentence with a hint."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +101,13 @@ class _Program:
     def _show(self, *_: object) -> None:
         """The same, at once."""
 
-    copy_reply = set_layout = open_block = action_help = action_change_theme = _show
+    copy_reply = set_layout = open_block = _show
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        """What keys do by the same name, too."""
+        if name.startswith("action_"):
+            return self._show
+        raise AttributeError(name)
 
 
 @st.composite
