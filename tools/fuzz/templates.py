@@ -149,7 +149,8 @@ def _rendered(source: str, messages: list[dict[str, str]], add_generation_prompt
         _watching = False
 
 
-_rendered("{{ [].a.b }}", [], False)  # what is imported for a first traceback is
+for first in ("{{ [].a.b }}", "{{ lipsum() }}"):  # what jinja2 itself imports for a traceback, and for words
+    _rendered(first, [], False)
 
 
 def _check(example: tuple[str, list[dict[str, str]], bool]) -> None:
