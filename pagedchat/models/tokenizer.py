@@ -53,7 +53,7 @@ def load_tokenizer(name: str, folder: Path, model_type: str) -> LoadedTokenizer:
     try:
         file = "tokenizer.json"
         if (folder / file).is_file():
-            tokenizer = Tokenizer.from_file(str(folder / file))
+            tokenizer = _from_file(folder / file)
         elif (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
             file = "vocab.json or merges.txt"
             special_tokens = (_OPT_TOKENS if model_type == "opt" else _GPT2_TOKENS) | special_tokens
@@ -70,6 +70,16 @@ def load_tokenizer(name: str, folder: Path, model_type: str) -> LoadedTokenizer:
     if settings.get("add_bos_token", model_type == "opt"):
         _put_in_front(tokenizer, special_tokens.get("bos_token"))
     return LoadedTokenizer(tokenizer, _chat_template(folder, settings), special_tokens)
+
+
+def _from_file(path: Path) -> Tokenizer:
+    """The library's own reader; it may panic over a file that contradicts itself, which is no `Exception`."""
+    try:
+        return Tokenizer.from_file(str(path))
+    except (Exception, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        raise ValueError(str(error)) from error
 
 
 def _byte_level_bpe(folder: Path, special_tokens: dict[str, str], add_prefix_space: bool) -> Tokenizer:

@@ -99,3 +99,15 @@ def test_no_tokenizer_at_all(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.model").write_bytes(b"broken")
     with pytest.raises(ModelError, match=r"tokenizer\.model of some/model cannot be read"):
         load_tokenizer("some/model", tmp_path, "llama")
+
+
+def test_file_over_which_the_library_panics(tmp_path: Path) -> None:
+    model = {
+        "type": "BPE",
+        "vocab": {"a": 0, "b": 1, "ab": 2},
+        "merges": [["a", "b"]],
+        "continuing_subword_prefix": "a" * 9,
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": model}))
+    with pytest.raises(ModelError, match=r"tokenizer\.json of m cannot be read: range end index"):
+        load_tokenizer("m", tmp_path, "llama")

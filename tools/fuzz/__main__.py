@@ -64,7 +64,9 @@ def _run(name: str, target: "Target", seed: int, examples: int | None, seconds: 
         size = ROUND if examples is None else min(ROUND, examples - done)
         try:
             target.hold(size, seed)
-        except Exception:
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # Rust's panics are no exceptions
             traceback.print_exc()
             print(f"{target.name}: failed. Again: python -m tools.fuzz {name} --seed {seed} --examples {size}")
             return True
