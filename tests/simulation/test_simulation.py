@@ -13,7 +13,8 @@ import pytest
 
 from tests.simulation.world import STEPS, World
 
-NUM_GROUPS, SEEDS_IN_A_GROUP, STEPS_OF_A_SEED = 8, 5, 2600
+NUM_GROUPS = int(os.environ.get("PAGEDCHAT_SIMULATION_GROUPS", "8"))
+SEEDS_IN_A_GROUP, STEPS_OF_A_SEED = 5, 2600
 HAPPENS = (
     *STEPS, "engines", "lives", "calms", "traces read", "engine steps",
     "requests ended: stop", "requests ended: length", "requests ended: abort",

@@ -12,6 +12,7 @@ from hypothesis import Phase, settings
 LONG = ("test_properties.py", "test_random_walk.py")
 """The last ones, in this order."""
 os.environ.setdefault("PAGEDCHAT_WALK_STEPS", "1000")
+os.environ.setdefault("PAGEDCHAT_SIMULATION_GROUPS", "2")
 
 settings.register_profile(
     "mutants", derandomize=True, database=None, deadline=None, phases=[Phase.explicit, Phase.generate]
