@@ -51,11 +51,15 @@ class FakeEngineLink:
     def __init__(self) -> None:
         self.sent: list[AnyCommand] = []
         self.started = False
+        self.num_restarts = 0
         self.closed = False
         self._events: asyncio.Queue[EngineEvent | None] = asyncio.Queue()
 
     async def start(self) -> None:
         self.started = True
+
+    async def restart(self) -> None:
+        self.num_restarts += 1
 
     def send(self, command: AnyCommand) -> None:
         self.sent.append(command)

@@ -1,6 +1,7 @@
-"""Rows of a benchmark as text, and the machine they were measured on."""
+"""Rows of a benchmark as text, how they are shown, and the machine they were measured on."""
 
 import platform
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -9,6 +10,7 @@ from pathlib import Path
 import psutil
 
 from pagedchat import __version__
+from pagedchat.chat.sanitize import one_line, sanitize
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,16 @@ def render_table(title: str, rows: Sequence[Row]) -> str:
     widths = [max(len(getattr(row, column)) for row in rows) for column in ("name", "figure")]
     lines = [f"  {row.name:<{widths[0]}}  {row.figure:>{widths[1]}}  {row.note}".rstrip() for row in rows]
     return "\n".join([title, *lines])
+
+
+def show(page: str) -> None:
+    """Figures on standard output; the names of models and machines in them are text, never escapes."""
+    print(sanitize(page))
+
+
+def say(what: str) -> None:
+    """What is being measured now, on standard error."""
+    print(f"pagedchat bench: {one_line(what)}", file=sys.stderr, flush=True)
 
 
 def percentile(values: Sequence[float], percent: int) -> float:

@@ -5,11 +5,14 @@ One JSON object a line, appended to, so that several programs may share it.
 """
 
 import json
+import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from platformdirs import user_state_path
+
+from pagedchat.private_files import make_folder, open_to_append, write_file
 
 MAX_PROMPTS = 500
 FILE_NAME = "prompt_history.jsonl"
@@ -66,8 +69,8 @@ class PromptHistory:
         if self._path is None:
             return
         with suppress(OSError, UnicodeError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("a", encoding="utf-8") as file:
+            make_folder(self._path.parent)
+            with os.fdopen(open_to_append(self._path), "a", encoding="utf-8") as file:
                 file.write(_line(prompt))
 
     def _rewrite(self) -> None:
@@ -75,7 +78,7 @@ class PromptHistory:
             return
         with suppress(OSError, UnicodeError):
             fresh = self._path.with_suffix(".tmp")
-            fresh.write_text("".join(map(_line, self._prompts)), "utf-8")
+            write_file(fresh, "".join(map(_line, self._prompts)).encode())
             fresh.replace(self._path)
 
 

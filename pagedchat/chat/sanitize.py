@@ -5,6 +5,7 @@ the invisible characters that reorder or hide text (Unicode TR36, "Trojan Source
 passes through here; the turns themselves keep the model's exact text.
 """
 
+import json
 import re
 from unicodedata import combining, east_asian_width
 
@@ -27,8 +28,19 @@ _UNSAFE = re.compile(
     "]"
 )
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_ESCAPED_IN_JSON = re.compile(f"{_UNSAFE.pattern}|{_SURROGATE.pattern}|[\u2028\u2029]")
 _LINE_END = re.compile("\r\n|[\r\u0085\u2028\u2029]")
 _NOTHING_TO_DO = re.compile("[\n\x20-\x7e]*")
+
+
+def terminal_json(value: object, indent: int | None = None) -> str:
+    """JSON that means what it always means, with everything escaped in it that a terminal could obey."""
+    return _ESCAPED_IN_JSON.sub(_json_escape, json.dumps(value, ensure_ascii=False, indent=indent))
+
+
+def _json_escape(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
 def sanitize(text: str) -> str:

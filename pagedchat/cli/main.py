@@ -6,13 +6,14 @@ also the place where errors meant for people become one sentence on standard err
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pagedchat.cli.engine_options import engine_config, sampling_overrides
 from pagedchat.cli.options import parse_args
+from pagedchat.cli.signals import ended_in_order
+from pagedchat.cli.standard_streams import OutputError, checked_output, give_up_output, say_error
 from pagedchat.config import EngineConfig
 from pagedchat.errors import InvalidValueError, PagedChatError
 
@@ -21,22 +22,26 @@ if TYPE_CHECKING:
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (the process's own by default) and return its exit code."""
-    try:
-        return _dispatch(parse_args(sys.argv[1:] if argv is None else argv))
-    except PagedChatError as error:
-        _complain(error)
-        return EXIT_USAGE if isinstance(error, InvalidValueError) else EXIT_FAILURE
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        _drop_stdout()
-        return EXIT_BROKEN_PIPE
+    with ended_in_order() as ending:
+        try:
+            with checked_output():
+                code = _dispatch(parse_args(sys.argv[1:] if argv is None else argv))
+            return ending.exit_code if ending.has_begun else code
+        except KeyboardInterrupt:
+            return ending.exit_code
+        except BrokenPipeError:
+            give_up_output()
+            return EXIT_BROKEN_PIPE
+        except OutputError as error:
+            give_up_output()
+            return ending.exit_code if ending.has_begun else _complain(error)
+        except PagedChatError as error:
+            return _complain(error)
 
 
 def _dispatch(args: argparse.Namespace) -> int:
@@ -122,17 +127,14 @@ def _engine_link(config: EngineConfig, metrics_port: int | None) -> "tuple[Engin
     return with_metrics(EngineClient(config), metrics_port)
 
 
-def _complain(error: PagedChatError) -> None:
-    print(f"pagedchat: {_one_line(error.message)}", file=sys.stderr)
+def _complain(error: PagedChatError) -> int:
+    """Say it; returns the exit code."""
+    say_error(f"pagedchat: {_one_line(error.message)}")
     if error.hint:
-        print(_one_line(error.hint), file=sys.stderr)
+        say_error(_one_line(error.hint))
+    return EXIT_USAGE if isinstance(error, InvalidValueError) else EXIT_FAILURE
 
 
 def _one_line(text: str) -> str:
     """Names from files and arguments go into messages; none of them may reach the terminal as an escape."""
     return "".join(char if char.isprintable() else " " for char in text)
-
-
-def _drop_stdout() -> None:
-    """Nobody reads any more; keep the interpreter from complaining when it flushes at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

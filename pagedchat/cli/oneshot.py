@@ -1,6 +1,5 @@
 """One prompt, one reply, no screen: `pagedchat -p TEXT` and prompts on standard input."""
 
-import json
 import sys
 import threading
 import time
@@ -11,7 +10,7 @@ from typing import Any, TextIO
 from pagedchat.api.llm import LLM
 from pagedchat.api.outputs import RequestOutput
 from pagedchat.api.prompts import Message
-from pagedchat.chat.sanitize import one_line, sanitize
+from pagedchat.chat.sanitize import one_line, sanitize, terminal_json
 from pagedchat.config import EngineConfig
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.errors import RequestError
@@ -52,7 +51,7 @@ def run_oneshot(
         _print_stream(outputs, strip_start=not raw)
         return 0
     *_, output = outputs
-    print(json.dumps(_summary(llm, output, load_seconds, watch, strip_start=not raw), ensure_ascii=False))
+    print(terminal_json(_summary(llm, output, load_seconds, watch, strip_start=not raw)))
     return int(output.outputs[0].finish_reason == "error")
 
 

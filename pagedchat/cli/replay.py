@@ -1,13 +1,12 @@
 """`pagedchat replay`: the inspector over a recording, or what is in it in words. Needs no model and no torch."""
 
 import argparse
-import json
 import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
 
-from pagedchat.chat.sanitize import one_line
+from pagedchat.chat.sanitize import one_line, sanitize, terminal_json
 from pagedchat.errors import InvalidValueError
 from pagedchat.trace.reader import open_trace
 from pagedchat.trace.recording import Recording
@@ -35,7 +34,7 @@ def run_replay(args: argparse.Namespace) -> int:
     recording = open_trace(args.file)
     if args.summary:
         summary = summarize(recording, args.file.stat().st_size)
-        print(json.dumps(asdict(summary), indent=2) if args.json else summary_text(summary))
+        print(terminal_json(asdict(summary), indent=2) if args.json else sanitize(summary_text(summary)))
         return 0
     return _show(recording, args)
 
@@ -45,11 +44,11 @@ def _show(recording: Recording, args: argparse.Namespace) -> int:
         raise InvalidValueError(
             "Standard output is not a terminal, so the recording cannot be shown.", "For its figures use --summary."
         )
-    from pagedchat.tui.replay.app import ReplayApp  # noqa: PLC0415 - loads Textual
+    from pagedchat.tui.kit.terminal_app import run_on_terminal  # noqa: PLC0415 - loads Textual
+    from pagedchat.tui.replay.app import ReplayApp  # noqa: PLC0415 - as above
 
     app = ReplayApp(recording, step=args.step, ascii_only=args.ascii)
-    app.run()
-    return app.return_code or 0
+    return run_on_terminal(app)
 
 
 def summary_text(summary: TraceSummary) -> str:

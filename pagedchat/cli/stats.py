@@ -4,12 +4,11 @@ The names in the figures are text, never escapes.
 """
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pagedchat.chat.sanitize import one_line
+from pagedchat.chat.sanitize import one_line, sanitize, terminal_json
 from pagedchat.errors import InvalidValueError, PagedChatError
 from pagedchat.metrics.runtime_folder import running
 from pagedchat.metrics.stats_socket import ask_stats
@@ -33,7 +32,7 @@ def run_stats(args: argparse.Namespace) -> int:
         InvalidValueError: several are running and none is named.
     """
     answer = _ask(args.pid)
-    print(json.dumps(answer, indent=2) if args.json else stats_text(answer))
+    print(terminal_json(answer, indent=2) if args.json else sanitize(stats_text(answer)))
     return 0
 
 

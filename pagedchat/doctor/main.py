@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from pagedchat.chat.sanitize import sanitize
 from pagedchat.doctor.compile_plan import plan_compiling
 from pagedchat.doctor.kernel_text import (
     build_values,
@@ -49,16 +50,16 @@ def run_doctor(args: argparse.Namespace, builder: KernelBuilder | None = None) -
 def _show_machine(builder: KernelBuilder, as_json: bool) -> int:
     machine = look_at_machine(builder.cache)
     if not as_json:
-        print(machine_text(machine), flush=True)  # torch takes its time
+        print(sanitize(machine_text(machine)), flush=True)  # torch takes its time
     torch = look_at_torch()
     if not as_json:
-        print(torch_text(torch), flush=True)
+        print(sanitize(torch_text(torch)), flush=True)
     builds = _build_for_gpu(builder, machine)
     if as_json:
         values = {"machine": asdict(machine), "torch": asdict(torch), "kernels": [*map(build_values, builds)]}
         print(json.dumps(values, indent=2, default=str))
     elif builds:
-        print(f"\nOne variant of every kernel for {builds[0].architecture}:\n{kernels_text(builds)}")
+        print(sanitize(f"\nOne variant of every kernel for {builds[0].architecture}:\n{kernels_text(builds)}"))
     elif machine.toolchain:
         print("\nWhether the kernels compile, this shows without a GPU: pagedchat doctor --compile")
     return _end(builds)
@@ -74,7 +75,7 @@ def _show_model(name: str, architectures: Sequence[str], compiles: bool, as_json
 
     gpu = KNOWN_GPUS[architectures[0]] if architectures else first_gpu()
     report = look_at_model(name, gpu)
-    print(json.dumps(model_values(report), indent=2) if as_json else model_text(report))
+    print(json.dumps(model_values(report), indent=2) if as_json else sanitize(model_text(report)))
     return 0
 
 
@@ -95,7 +96,7 @@ def _check_all(builder: KernelBuilder, architectures: Sequence[str], as_json: bo
         print(json.dumps(values, indent=2))
     else:
         sections = [matrix_text(builds, architectures), limits_text(architectures), warnings_text(builds)]
-        print("\n\n".join(filter(None, sections)))
+        print(sanitize("\n\n".join(filter(None, sections))))
         cached = sum(build.cached for build in builds)
         print(f"\n{len(builds)} variants in {seconds:.1f} s, {cached} of them from the cache; {failed} failed")
     return _end(builds)
@@ -127,5 +128,5 @@ def _one_of_each(architecture: str) -> list[Variant]:
 def _end(builds: Sequence[Build]) -> int:
     failures = failures_text(builds)
     if failures:
-        print(failures, file=sys.stderr)
+        print(sanitize(failures), file=sys.stderr)
     return 1 if failures else 0

@@ -23,6 +23,10 @@ class ObservedLink:
         """Start the engine."""
         await self._link.start()
 
+    async def restart(self) -> None:
+        """Start it anew."""
+        await self._link.restart()
+
     def send(self, command: "AnyCommand") -> None:
         """Queue a command."""
         self._link.send(command)

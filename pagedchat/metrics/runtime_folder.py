@@ -6,12 +6,13 @@ folder for temporary files.
 """
 
 import os
-import stat
 import tempfile
 import warnings
 from pathlib import Path
 
 from platformdirs import user_runtime_path
+
+from pagedchat.private_files import is_private_folder, make_folder
 
 APP = "pagedchat"
 MAX_PATH = 100
@@ -40,7 +41,7 @@ def socket_path(folder: Path, pid: int) -> Path:
 def running() -> dict[int, Path]:
     """Process id -> socket of every program of this user that runs; what dead ones left behind is removed."""
     found: dict[int, Path] = {}
-    for folder in filter(_is_private, _candidates()):
+    for folder in filter(is_private_folder, _candidates()):
         for path in sorted(folder.glob(f"*{_SUFFIX}")):
             if not path.stem.isdecimal():
                 continue
@@ -82,16 +83,7 @@ def _system_folder() -> list[Path]:
 def _make(folder: Path) -> bool:
     """Whether the folder is there in the end, for us alone."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder)
     except OSError:
         return False
-    return _is_private(folder)
-
-
-def _is_private(folder: Path) -> bool:
-    """A folder of ours, no link to one, that nobody else can enter: its parent may be open to everybody."""
-    try:
-        status = folder.lstat()
-    except OSError:
-        return False
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
+    return is_private_folder(folder)

@@ -14,6 +14,7 @@ from typing import Any
 
 from pagedchat.errors import PagedChatError
 from pagedchat.metrics.runtime_folder import socket_folder, socket_path
+from pagedchat.private_files import FILE_MODE
 
 Answer = dict[str, Any]
 PATIENCE = 3.0
@@ -29,6 +30,7 @@ async def serve_stats(answer: Callable[[], Answer]) -> None:
     try:
         path = socket_path(socket_folder(), os.getpid())
         server = await asyncio.start_unix_server(lambda _, writer: _reply(writer, answer()), path)
+        path.chmod(FILE_MODE)
     except OSError:
         return
     try:

@@ -2,21 +2,25 @@
 
 Imports nothing heavy, so that the first frame is early. The policy is: a process that ends without being asked to
 is started again, unless that happens too often or it said itself why it cannot start. Requests that it had begun
-with are lost then; those that it had not are sent to the next one.
+with are lost then; those that it had not are sent to the next one, and so is what the user had set.
 """
 
 import asyncio
+import errno
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from pagedchat.config import EngineConfig
-from pagedchat.events import EngineDied, EngineEvent, EngineFailed, EngineReady, RequestFailed
-from pagedchat.service.commands import AnyCommand, Focus, Fork, Generate, Shutdown
+from pagedchat.errors import PagedChatError
+from pagedchat.events import EngineDied, EngineEvent, EngineFailed, EngineNotice, EngineReady, RequestFailed
+from pagedchat.service.commands import AnyCommand, Fork, Generate, Shutdown
 from pagedchat.service.log_file import LogFile
 from pagedchat.service.process import DEFAULT_ENTRY, EngineProcess
+from pagedchat.service.settings import Settings
 from pagedchat.service.unanswered import Unanswered
+from pagedchat.service.wire import NotSendableError
 
 MAX_CRASHES = 3
 """So many crashes in a row are followed by a restart..."""
@@ -45,13 +49,13 @@ class EngineClient:
         self._supervisor: asyncio.Task[None] | None = None
         self._waiting: deque[AnyCommand] = deque()
         self._unanswered = Unanswered()
-        self._focus: Focus | None = None
+        self._settings = Settings()
         self._crashes: deque[float] = deque(maxlen=MAX_CRASHES + 1)
         self._ready = self._failed = self._closing = False
 
     @property
-    def log_path(self) -> Path:
-        """The engine's log."""
+    def log_path(self) -> Path | None:
+        """The engine's log; None where none can be written."""
         return self._log_file.path
 
     @property
@@ -62,21 +66,30 @@ class EngineClient:
     async def start(self) -> None:
         """Start the engine; progress comes as events. After a failure, call it again to try again; after `close` it
         does nothing."""
-        if not self._closing and (self._supervisor is None or self._supervisor.done()):
-            self._failed = False
-            self._crashes.clear()
+        if self._closing:
+            return
+        self._failed = False
+        self._crashes.clear()
+        if self._supervisor is None or self._supervisor.done():
             self._supervisor = asyncio.create_task(self._supervise(), name="engine supervisor")
 
+    async def restart(self) -> None:
+        """Start the engine anew, whatever became of it; a process that is there, even one that hangs, is killed."""
+        if self._process is not None:
+            self._process.kill()
+        await self.start()
+
     def send(self, command: AnyCommand) -> None:
-        """Queue a command. It waits while the engine is starting; once that has failed, prompts are refused."""
-        if isinstance(command, Focus):
-            self._focus = command
+        """Queue a command. It waits while the engine is starting; once that has failed, prompts are refused.
+
+        What cannot be told to an engine is refused by itself, as the engine would refuse it.
+        """
+        is_setting = self._settings.take(command)
         if self._failed:
-            self._refuse(command)
+            self._refuse(command, *self._not_running())
         elif self._ready and self._process is not None:
-            self._unanswered.sent(command)
-            self._process.send(command)
-        else:
+            self._pass_on(self._process, command)
+        elif not is_setting:  # those are told first of all
             self._waiting.append(command)
 
     async def events(self) -> AsyncIterator[EngineEvent]:
@@ -97,24 +110,33 @@ class EngineClient:
     # --- the process --------------------------------------------------------------------------------
 
     async def _supervise(self) -> None:
-        """Start processes one after another until that is no use."""
-        while self._wanted:
-            try:
+        """Start processes one after another until that is no use; why it is none is always said."""
+        try:
+            while self._wanted:
                 process = await EngineProcess.start(self._config, self._log_file, self._on_event, self._entry)
-            except OSError as error:
-                self._on_event(_not_started(error))
-                return
-            await self._watch(process)
+                self._tell_where_the_log_is()
+                await self._watch(process)
+        except Exception as error:
+            self._log_file.add_traceback(error)
+            self._on_event(self._not_started(error))
 
     async def _watch(self, process: EngineProcess) -> None:
         """Until the process has ended."""
         self._process = process
-        if not self._wanted:  # closed while it was being made
-            await process.close(CLOSE_TIMEOUT)
-        exit_code = await process.wait()
-        self._process, self._ready = None, False
+        try:
+            if not self._wanted:  # closed while it was being made
+                await process.close(CLOSE_TIMEOUT)
+            exit_code = await process.wait()
+        finally:
+            process.kill()
+            self._process, self._ready = None, False
         if self._wanted:
             self._on_death(exit_code, process.complaint)
+
+    def _tell_where_the_log_is(self) -> None:
+        complaint, self._log_file.complaint = self._log_file.complaint, ""
+        if complaint:
+            self._on_event(EngineNotice(complaint))
 
     @property
     def _wanted(self) -> bool:
@@ -124,17 +146,25 @@ class EngineClient:
         self._events.put_nowait(event)
         self._unanswered.heard(event)
         match event:
-            case EngineReady():
-                self._on_ready()
+            case EngineReady() if self._process is not None:
+                self._on_ready(self._process)
             case EngineFailed():
                 self._give_up()
 
-    def _on_ready(self) -> None:
+    def _on_ready(self, process: EngineProcess) -> None:
         self._ready = True
-        if self._focus is not None:
-            self.send(self._focus)
+        for command in self._settings.commands():
+            self._pass_on(process, command)
         while self._waiting:
-            self.send(self._waiting.popleft())
+            self._pass_on(process, self._waiting.popleft())
+
+    def _pass_on(self, process: EngineProcess, command: AnyCommand) -> None:
+        try:
+            process.send(command)
+        except NotSendableError as error:
+            self._refuse(command, error.message, error.hint)
+        else:
+            self._unanswered.sent(command)
 
     def _on_death(self, exit_code: int, complaint: str) -> None:
         now = time.monotonic()
@@ -143,25 +173,54 @@ class EngineClient:
         restarting = recent <= MAX_CRASHES
         tail = "\n".join(filter(None, (self._log_file.tail(), complaint)))
         self._events.put_nowait(EngineDied(exit_code, tail, restarting))
-        self._waiting.extendleft(reversed(self._unanswered.take()))
+        self._recall_unanswered()
         if not restarting:
             self._give_up()
 
     def _give_up(self) -> None:
         self._failed, self._ready = True, False
+        self._recall_unanswered()
         while self._waiting:
-            self._refuse(self._waiting.popleft())
+            self._refuse(self._waiting.popleft(), *self._not_running())
 
-    def _refuse(self, command: AnyCommand) -> None:
+    def _recall_unanswered(self) -> None:
+        """What the process was sent and had not begun with waits again, before everything else."""
+        self._waiting.extendleft(reversed(self._unanswered.take()))
+
+    def _refuse(self, command: AnyCommand, message: str, hint: str) -> None:
         """Nothing is dropped in silence: who waits for a reply hears that there will be none."""
         match command:
             case Generate(session_id, request_id) | Fork(_, session_id, request_id):
-                pass
-            case _:
-                return
-        hint = f"Start pagedchat again with another setting; the engine's log is {self.log_path}."
-        self._events.put_nowait(RequestFailed(session_id, request_id, "The engine is not running.", hint))
+                self._events.put_nowait(RequestFailed(session_id, request_id, message, hint))
+            case _ if not self._failed:  # else the screen says so already
+                self._events.put_nowait(EngineNotice(message, hint, failed=True))
+
+    def _not_running(self) -> tuple[str, str]:
+        return "The engine is not running.", f"/restart starts it again{self._see_log()}."
+
+    def _not_started(self, error: Exception) -> EngineFailed:
+        match error:
+            case PagedChatError():
+                return EngineFailed(error.message, error.hint)
+            case OSError():
+                message = f"The engine process could not be started: {error}."
+                return EngineFailed(message, _CURES.get(error.errno, ""))
+        reason = f"{type(error).__name__}: {error}".rstrip(": .")
+        return EngineFailed(
+            f"The engine could not be watched over: {reason}.", f"/restart starts it again{self._see_log()}."
+        )
+
+    def _see_log(self) -> str:
+        return f"; the engine's log is {self.log_path}" if self.log_path else ""
 
 
-def _not_started(error: OSError) -> EngineFailed:
-    return EngineFailed(f"The engine process could not be started: {error}.", "Free memory or disk space.")
+_CURES: dict[int | None, str] = {
+    errno.ENOMEM: "Free memory.",
+    errno.EAGAIN: "End other programs: this user may have no more processes.",
+    errno.EMFILE: "Raise the limit of open files (ulimit -n).",
+    errno.ENFILE: "End other programs: the system has no room for more open files.",
+    errno.ENOSPC: "Free disk space.",
+    errno.ENOENT: "Install pagedchat again: the Python that it ran with is gone.",
+    errno.EACCES: "Look who may run that file.",
+}
+"""What helps where the system did not make a process."""

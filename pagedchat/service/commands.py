@@ -133,6 +133,10 @@ class EngineLink(Protocol):
         """Start the engine; returns at once, progress comes as events."""
         ...
 
+    async def restart(self) -> None:
+        """Start it anew, be it running, hanging, given up or not able to start before."""
+        ...
+
     def send(self, command: AnyCommand) -> None:
         """Queue a command; never blocks. Commands sent before the engine is ready wait for it."""
         ...

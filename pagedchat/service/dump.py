@@ -10,6 +10,7 @@ import msgspec
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sequence import Sequence
 from pagedchat.events import StepReport
+from pagedchat.private_files import write_file
 
 log = logging.getLogger("pagedchat.engine")
 
@@ -30,7 +31,7 @@ def write_dump(core: EngineCore, message: str, report: StepReport, directory: Pa
         return ""
     path = directory / f"integrity-{datetime.now(UTC):%Y%m%d-%H%M%S}-step-{report.step}.json"
     try:
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(contents(core, message, report)), indent=1))
+        write_file(path, msgspec.json.format(msgspec.json.encode(contents(core, message, report)), indent=1))
     except OSError:
         log.exception("The dump could not be written.")
         return ""

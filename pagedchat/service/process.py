@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import cast
 
 from pagedchat.config import EngineConfig
@@ -35,27 +36,21 @@ class EngineProcess:
         """Start a process that loads what `config` says; `on_event` hears what it says from now on.
 
         Raises:
-            OSError: the process or its log file cannot be made.
+            OSError: the process cannot be made.
+            NotSendableError: there is no telling it this configuration.
         """
+        configuration = bytes(FrameWriter().frame(Configure(config)))
         ours, theirs = socket.socketpair()
-        with theirs:
-            log = log_file.open()
-            try:
-                process = await asyncio.create_subprocess_exec(
-                    *entry, "--log-file", str(log_file.path), str(theirs.fileno()),
-                    stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log,
-                    pass_fds=(theirs.fileno(),), start_new_session=True, env=environment(),
-                )  # fmt: skip
-            except BaseException:
-                ours.close()
-                raise
-            finally:
-                os.close(log)
-        loop = asyncio.get_running_loop()
-        _, connection = await loop.create_unix_connection(lambda: _Connection(on_event), sock=ours)
-        self = cls(process, connection)
-        self.send(Configure(config))
-        return self
+        with ExitStack() as on_failure:
+            on_failure.enter_context(ours)
+            with theirs:
+                process = await _spawn(entry, log_file, theirs.fileno())
+            on_failure.callback(process.kill)
+            loop = asyncio.get_running_loop()
+            _, connection = await loop.create_unix_connection(lambda: _Connection(on_event), sock=ours)
+            on_failure.pop_all()
+        connection.write(configuration)
+        return cls(process, connection)
 
     @property
     def pid(self) -> int:
@@ -68,7 +63,11 @@ class EngineProcess:
         return self._connection.complaint
 
     def send(self, message: Inbound) -> None:
-        """Queue a message; never blocks. Nobody hears it if the process is gone."""
+        """Queue a message; never blocks. Nobody hears it if the process is gone.
+
+        Raises:
+            NotSendableError: there is no telling it this; whatever else was sent is not touched.
+        """
         self._connection.send(message)
 
     async def wait(self) -> int:
@@ -112,8 +111,11 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.WriteTransport
 
     def send(self, message: Inbound) -> None:
+        self.write(bytes(self._writer.frame(message)))
+
+    def write(self, data: bytes) -> None:
         if not self._transport.is_closing():
-            self._transport.write(bytes(self._writer.frame(message)))
+            self._transport.write(data)
 
     def end(self) -> None:
         if not self._transport.is_closing():
@@ -135,3 +137,15 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost.set()
+
+
+async def _spawn(entry: Sequence[str], log_file: LogFile, connection: int) -> asyncio.subprocess.Process:
+    log = log_file.open()
+    try:
+        return await asyncio.create_subprocess_exec(
+            *entry, "--log-file", str(log_file.path or ""), str(connection),
+            stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log,
+            pass_fds=(connection,), start_new_session=True, env=environment(),
+        )  # fmt: skip
+    finally:
+        os.close(log)

@@ -10,8 +10,9 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from pagedchat.config import EngineConfig
+from pagedchat.errors import PagedChatError
 from pagedchat.events import EngineEvent
-from pagedchat.service.commands import AnyCommand, Command
+from pagedchat.service.commands import AnyCommand, Command, Generate
 
 T = TypeVar("T")
 
@@ -22,6 +23,10 @@ MAX_FRAME = 256 * 1024**2
 
 class WireError(RuntimeError):
     """What came in is not a message: the other end is broken or of another version. Always a defect."""
+
+
+class NotSendableError(PagedChatError):
+    """A message that has no bytes: a number, a text or a length that the wire has no place for."""
 
 
 class Configure(Command, frozen=True):
@@ -42,10 +47,43 @@ class FrameWriter:
         self._buffer = bytearray(HEADER.size)
 
     def frame(self, message: EngineEvent | Inbound) -> bytearray:
-        """The message's frame; valid until the next call."""
-        self._encoder.encode_into(message, self._buffer, HEADER.size)
-        HEADER.pack_into(self._buffer, 0, len(self._buffer) - HEADER.size)
+        """The message's frame; valid until the next call.
+
+        Raises:
+            NotSendableError: a number of more than 64 bits, text that is none, or far too much of it.
+        """
+        try:
+            self._encoder.encode_into(message, self._buffer, HEADER.size)
+        except (OverflowError, ValueError, TypeError, RecursionError) as error:
+            raise _not_sendable(message, _reason(error)) from error
+        length = len(self._buffer) - HEADER.size
+        if length > MAX_FRAME:
+            self._buffer = bytearray(HEADER.size)  # nobody needs that much again
+            raise _not_sendable(message, f"it takes {length} bytes, and at most {MAX_FRAME} fit")
+        HEADER.pack_into(self._buffer, 0, length)
         return self._buffer
+
+
+def _not_sendable(message: EngineEvent | Inbound, reason: str) -> NotSendableError:
+    match message:
+        case Configure():
+            what, hint = "The engine's settings", "Start with other settings."
+        case Generate():
+            what, hint = "The prompt and its settings", "Ask again with other settings, or with other text."
+        case _:
+            what, hint = f"“{type(message).__name__}”", ""
+    return NotSendableError(f"{what} cannot be passed on: {reason}.", hint)
+
+
+def _reason(error: Exception) -> str:
+    match error:
+        case OverflowError():
+            return "a number has more than 64 bits"
+        case UnicodeError():
+            return "some characters are no text"
+        case RecursionError():
+            return "it is nested too deeply"
+    return str(error).rstrip(".")
 
 
 class FrameReader(Generic[T]):

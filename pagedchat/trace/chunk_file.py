@@ -4,6 +4,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from pagedchat.private_files import FILE_MODE
 from pagedchat.trace.format import TraceError
 
 
@@ -82,7 +83,7 @@ def new_file(path: Path) -> ChunkFile:
         TraceError: the file has something in it, or cannot be made.
     """
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, FILE_MODE)
     except OSError as error:
         raise TraceError(f"{path} cannot be written: {error.strerror}.", "Choose another file.") from error
     file = ChunkFile(descriptor, str(path))

@@ -16,6 +16,7 @@ from pagedchat.errors import PagedChatError
 from pagedchat.service.commands import EngineLink
 from pagedchat.tui.actions import APP_ACTIONS, bindings
 from pagedchat.tui.engine_app import EngineApp
+from pagedchat.tui.kit.terminal_app import run_on_terminal
 from pagedchat.tui.kit.textual_quirks import teach_terminal_keys
 from pagedchat.view.options import UiOptions
 
@@ -112,10 +113,11 @@ def run_app(link: EngineLink, options: UiOptions) -> int:
         The exit status.
 
     Raises:
-        PagedChatError: the engine could not start; what the screen said is then said on the way out too.
+        PagedChatError: the engine could not start; what the screen said is then said on the way out too. Or the
+            screen failed.
     """
     app = PagedChatApp(link, options)
-    app.run()
-    if app.failure is not None:
+    exit_code = run_on_terminal(app)
+    if app.failure is not None and not app.ended_from_outside:
         raise PagedChatError(app.failure.message, app.failure.hint)
-    return app.return_code or 0
+    return exit_code

@@ -78,6 +78,13 @@ class EngineBridge:
         finally:
             self._recorder.close()
 
+    async def restart(self) -> None:
+        """Start the engine anew, whatever became of it."""
+        self.died = None
+        self._view.starting_anew()
+        self._dirty = True
+        await self._link.restart()
+
     def _take_in(self, event: EngineEvent) -> None:
         self._view.labels = self._desk.labels  # events are told in words as they come, a new fork's name among them
         self._view.apply(event)

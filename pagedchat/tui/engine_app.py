@@ -45,6 +45,7 @@ class EngineApp(InspectorListener):
         self.clock = clock
         self._started = clock()
         self._quitting = False
+        self._exit_code: int | None = None
         self.bridge = EngineBridge(link, view, self.desk, self.post_message, Recorder(options.trace))
         self.time_travel = TimeTravel(view, lambda: self.bridge.recording)
         self._news = EngineNews(view)
@@ -78,6 +79,20 @@ class EngineApp(InspectorListener):
         from pagedchat.view.stats_answer import StatsAnswer  # noqa: PLC0415 - as above
 
         await serve_stats(StatsAnswer(self.view, self.desk, self._model, self.metrics_url))
+
+    def action_restart(self) -> None:
+        """Start the engine again; asks first where one runs or loads, since what it holds is lost."""
+        died = self.bridge.died
+        if self.failure is not None or (died is not None and not died.restarting):
+            self._restart_if(True)
+        elif not isinstance(self.screen, ConfirmScreen):
+            detail = "Replies being written end here; the chats are kept, the cache is not."
+            self.push_screen(ConfirmScreen("Restart the engine?", detail, "restart"), self._restart_if)
+
+    def _restart_if(self, sure: bool | None) -> None:
+        if sure and not self._quitting:
+            self._started = self.clock()
+            start_work(self, self.bridge.restart, "restart")
 
     # --- drawing ------------------------------------------------------------------------------------
 
@@ -142,10 +157,21 @@ class EngineApp(InspectorListener):
             self._quitting = True
             start_work(self, self._close_engine, "close")
 
+    def end(self, exit_code: int) -> None:
+        """The system wants the program to end: the engine ends first, and nothing is asked."""
+        self._exit_code = exit_code
+        self._quit_if(True)
+
+    @property
+    def ended_from_outside(self) -> bool:
+        """Whether the system wanted the program to end."""
+        return self._exit_code is not None
+
     async def _close_engine(self) -> None:
         """The engine process ends before the screen goes, so that nothing is left behind."""
         await self._link.close()
         self._leave()
 
     def _leave(self) -> None:
-        self.exit(return_code=1 if self.failure is not None else 0)
+        failed = 1 if self.failure is not None else 0
+        self.exit(return_code=failed if self._exit_code is None else self._exit_code)

@@ -44,7 +44,7 @@ class EngineControls:
             PagedChatError: there is none.
         """
         if self._view.live is None:
-            raise PagedChatError("The engine is not running.", "Wait until it is ready.")
+            raise PagedChatError("The engine is not running.", "Wait until it is ready, or type /restart.")
         return self._view.live
 
     def _ask(self, *commands: AnyCommand) -> None:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from textual import events
-from textual.app import App
 from textual.screen import Screen
 
 from pagedchat.chat.prompt_history import PromptHistory
@@ -17,6 +16,7 @@ from pagedchat.errors import PagedChatError
 from pagedchat.tui.chat.screen import ChatScreen
 from pagedchat.tui.engine_controls import EngineControls
 from pagedchat.tui.kit.front_screens import TooSmallScreen
+from pagedchat.tui.kit.terminal_app import TerminalApp
 from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.chats.layout import MIN_SIZE, WIDE_ENOUGH_FOR_PANEL
 from pagedchat.view.engine_view import EngineView
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pagedchat.tui.inspector.panel import InspectorPanel
 
 
-class ScreensApp(App[None]):
+class ScreensApp(TerminalApp):
     """The screens of one run.
 
     Args:
@@ -62,6 +62,10 @@ class ScreensApp(App[None]):
 
     async def action_tour(self) -> None:
         """Begin the tour, or end the one that is being given."""
+        raise NotImplementedError
+
+    def action_restart(self) -> None:
+        """Start the engine again; asks first where one runs."""
         raise NotImplementedError
 
     # --- saying -------------------------------------------------------------------------------------

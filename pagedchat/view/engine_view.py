@@ -24,8 +24,11 @@ from pagedchat.events import (
 )
 from pagedchat.view.past.time_travel import TimeTravel
 from pagedchat.view.sentences.event_lines import EventLine
+from pagedchat.view.sentences.left_behind import NOTHING, LeftBehind, carried_over
 from pagedchat.view.state.engine import NO_ENGINE, EngineState
 from pagedchat.view.timeline.columns import StepColumns
+
+MAX_NOTICES = 20
 
 
 class EngineView:
@@ -36,6 +39,12 @@ class EngineView:
         """What the app calls each sequence (`"1 tale"`); outlives the engine."""
         self.highlighted: frozenset[int] = frozenset()
         """Blocks that belong to what the user has selected somewhere; every panel shows them marked."""
+        self.notices: deque[EngineNotice] = deque(maxlen=MAX_NOTICES)
+        """What the engine said to everybody, oldest first; whoever shows it shows each once."""
+        self.num_notices = 0
+        """Said so far, those forgotten included."""
+        self.left_behind = NOTHING
+        """What the last engine had that the next one is to have, or cannot have."""
         self.travel: TimeTravel | None = None
         """What puts the past into this view, where anything is recorded."""
         self.reset()
@@ -48,8 +57,6 @@ class EngineView:
         """The engine at the moment that the user went back to, while there is one."""
         self.loading: LoadProgress | None = None
         self.failure: EngineFailed | None = None
-        self.notice: EngineNotice | None = None
-        """The engine's last answer to a command."""
         self.broken: IntegrityBroken | None = None
         """Set for good once the engine's own check has failed."""
         self.limit: int | None = None
@@ -78,14 +85,26 @@ class EngineView:
             case EngineReady():
                 self.reset()
                 self.live = EngineState(event, self.name, token_texts=self.token_texts)
+                self._notice(*carried_over(self.left_behind))
+                self.left_behind = NOTHING
             case EngineFailed():
                 self.loading, self.failure = None, event
             case EngineNotice():
-                self.notice = event
+                self._notice(event)
             case IntegrityBroken():
                 self.broken = event
             case EngineDied():
+                if self.live is not None:
+                    self.left_behind = LeftBehind(self.paused, self.pace, self.limit, len(self.live.mirror.pinned))
                 self.reset()
+
+    def starting_anew(self) -> None:
+        """Another engine is on its way after one that could not start."""
+        self.loading = self.failure = None
+
+    def _notice(self, *notices: EngineNotice) -> None:
+        self.notices.extend(notices)
+        self.num_notices += len(notices)
 
     # --- past and present ---------------------------------------------------------------------------
 

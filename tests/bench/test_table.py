@@ -1,11 +1,17 @@
 import pytest
 
-from pagedchat.bench.table import Row, environment, percentile, render_table
+from pagedchat.bench.table import Row, environment, percentile, render_table, say, show
 
 
 def test_columns_are_aligned_under_the_title() -> None:
     rows = [Row("one", "1.0 tok/s"), Row("a longer name", "12.5 tok/s", "2.0 x")]
     assert render_table("Title", rows) == ("Title\n  one             1.0 tok/s\n  a longer name  12.5 tok/s  2.0 x")
+
+
+def test_names_never_reach_the_terminal_as_escapes(capsys: pytest.CaptureFixture[str]) -> None:
+    show("a model \x1b[2J\x9b31mof\nmine")
+    say("reading \x1b]0;title\x07it\nnow")
+    assert capsys.readouterr() == ("a model of\nmine\n", "pagedchat bench: reading it now\n")
 
 
 @pytest.mark.parametrize(("percent", "value"), [(1, 1), (50, 50), (99, 99), (100, 100)])

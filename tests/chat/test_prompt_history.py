@@ -23,6 +23,16 @@ def test_history_is_bounded_in_memory_and_on_disk(tmp_path):
     assert len(path.read_text().splitlines()) == MAX_PROMPTS
 
 
+def test_nobody_else_may_read_it(tmp_path):
+    path = tmp_path / "state" / "history.jsonl"
+    PromptHistory(path).add("a secret")
+    assert [path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777] == [0o600, 0o700]
+    path.write_text("".join(f'{{"text": "{index}"}}\n' for index in range(3 * MAX_PROMPTS)))
+    path.chmod(0o644)
+    assert len(PromptHistory(path)) == MAX_PROMPTS  # rewritten, since it was too long
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_damaged_lines_are_skipped(tmp_path):
     path = tmp_path / "history.jsonl"
     path.write_bytes(b'{"text": "good"}\nnonsense\n{"text": 3}\n[]\n\xff\xfe\n')

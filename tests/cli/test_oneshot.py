@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from pagedchat.chat.sanitize import sanitize
 from pagedchat.cli import main as cli
 from pagedchat.cli import oneshot
 from pagedchat.events import LoadProgress
@@ -120,6 +121,20 @@ def test_terminal_gets_nothing_it_could_obey(monkeypatch: pytest.MonkeyPatch) ->
     assert "\x1b" not in shown
     assert "\x07" not in shown
     assert shown.endswith("bc\n")
+
+
+UNSAFE = "\x7f\x85\x9b31m\u200f\u202e\u2066\u2028\ufeff\U000e0041 é 海 🌊"
+
+
+def test_json_has_nothing_that_a_terminal_could_obey_and_means_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recite(monkeypatch, UNSAFE)
+    cli.main(["-p", "x", "--json", "--max-tokens", str(len(UNSAFE.encode()))])
+    line = capsys.readouterr().out
+    assert json.loads(line)["text"] == UNSAFE
+    assert sanitize(line) == line
+    assert "é 海 🌊" in line
 
 
 def test_prompt_that_does_not_fit_ends_with_exit_code_1(

@@ -164,6 +164,19 @@ def test_names_never_reach_the_terminal_as_escapes() -> None:
 # --- the command ------------------------------------------------------------------------------------
 
 
+def test_whatever_is_answered_is_printed_safely(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = answer_of_a_story()()
+    told["state"] = told["engine"]["dtype"] = told["metrics_url"] = "\x9b31m\u202eodd"
+    monkeypatch.setattr("pagedchat.cli.stats._ask", lambda _: told)
+    for argv in ([], ["--json"]):
+        assert run_stats(options(*argv)) == 0
+        shown = capsys.readouterr().out
+        assert "odd" in shown
+        assert shown.replace("\n", "").isprintable()
+
+
 def test_none_running_is_said(folder: Path) -> None:
     with pytest.raises(PagedChatError, match="No pagedchat is running") as caught:
         run_stats(options())

@@ -150,6 +150,18 @@ def test_torch_that_cannot_be_imported_is_not_the_end(monkeypatch: pytest.Monkey
     assert look_at_torch().version is None
 
 
+def test_names_never_reach_the_terminal_as_escapes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evil = replace(WITHOUT_CUDA, cache_folder=Path("/cache\x1b[2J\x9b31m"), system="Linux \u202e")
+    monkeypatch.setattr(main, "look_at_machine", lambda _: evil)
+    monkeypatch.setattr(main, "look_at_torch", lambda: Torch(None, None, False, "\x1b]0;title\x07broken"))
+    assert doctor(tmp_path) == 0
+    shown = capsys.readouterr().out
+    assert shown.replace("\n", "").isprintable()
+    assert "cannot be imported: broken" in shown
+
+
 @needs_compiler
 @pytest.mark.usefixtures("small_catalogue")
 def test_doctor_without_a_gpu_succeeds(

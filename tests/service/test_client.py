@@ -1,10 +1,12 @@
 """Real engine processes (with a fake model in them): started, killed, restarted, failing, left alone."""
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import psutil
@@ -121,6 +123,128 @@ async def test_focus_is_told_again_to_a_new_process(connect, monkeypatch):
     assert sent.count(cmd.Focus(2)) == 2
 
 
+async def test_limit_pace_and_pause_are_set_in_a_new_process_too(connect):
+    client, heard = await connect("load_endless")
+    await heard.until(ev.RunState)
+    for command in (cmd.Pause(), cmd.SetPace(0.25), cmd.SetLimit(90), cmd.SetLimit(40)):
+        client.send(command)
+    await heard.until(lambda e: e == ev.RunState(True, 0.25, 40))
+    os.kill(client.pid, signal.SIGKILL)
+    client.send(ask(1, 10, "Hi"))
+    await heard.until(ev.EngineReady)
+    await heard.until(lambda e: e == ev.RunState(True, 0.25, 40))
+    await heard.until(ev.RequestStarted)
+    assert not any(isinstance(event, ev.TextDelta) for event in heard.events)  # paused before the prompt came
+    client.send(cmd.Resume())
+    client.send(cmd.SetPace(0.0))
+    client.send(cmd.SetLimit(None))
+    await heard.until(ev.TextDelta)
+
+
+async def test_prompt_that_cannot_be_sent_fails_by_itself(connect):
+    client, heard = await connect("load")
+    await heard.until(ev.EngineReady)
+    client.send(ask(1, 10, "half a character: \ud83d"))
+    client.send(ask(2, 20, "Ho", max_tokens=2**70))
+    client.send(cmd.StepOnce(2**70))
+    client.send(ask(3, 30, "Hi"))
+    for request_id, reason in ((10, "some characters are no text"), (20, "a number has more than 64 bits")):
+        failed = await heard.until(ev.RequestFailed)
+        assert failed.request_id == request_id
+        assert failed.message == f"The prompt and its settings cannot be passed on: {reason}."
+        assert failed.hint
+    refused = await heard.until(ev.EngineNotice)
+    assert refused.failed
+    assert refused.message == "“StepOnce” cannot be passed on: a number has more than 64 bits."
+    await heard.finished(30)
+    assert not any(isinstance(event, ev.EngineDied) for event in heard.events)
+
+
+async def test_prompt_that_cannot_be_sent_fails_by_itself_when_the_engine_is_ready(connect):
+    client, heard = await connect("load")
+    client.send(ask(1, 10, "\ud83d"))
+    client.send(ask(2, 20, "Hi"))
+    assert (await heard.until(ev.RequestFailed)).request_id == 10
+    await heard.finished(20)
+
+
+async def test_settings_that_cannot_be_sent_are_a_failed_start_and_no_process(tmp_path):
+    client = EngineClient(EngineConfig(model=ModelConfig(model="\udcff")), tmp_path)
+    await client.start()
+    failed = await Listener(client).until(ev.EngineFailed)
+    assert failed.message == "The engine's settings cannot be passed on: some characters are no text."
+    assert failed.hint
+    assert client.pid is None
+    await client.close()
+
+
+async def test_defect_in_watching_over_the_engine_is_told_and_logged(connect, monkeypatch):
+    client, heard = await connect("load")
+    await heard.until(ev.EngineReady)
+    pid = client.pid
+
+    async def fail(_):
+        raise LookupError("odd")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EngineProcess, "wait", fail)
+        await client.restart()
+        client.send(ask(1, 10, "Hi"))
+        failed = await heard.until(ev.EngineFailed)
+    assert failed.message == "The engine could not be watched over: LookupError: odd."
+    assert str(client.log_path) in failed.hint
+    assert "in fail\n" in client.log_path.read_text()
+    assert (await heard.until(ev.RequestFailed)).request_id == 10
+    assert client.pid is None
+    assert not _runs(pid)
+    await client.restart()
+    await heard.until(ev.EngineReady)
+
+
+async def test_prompt_that_was_on_its_way_when_watching_failed_is_refused_and_not_sent_later(connect, monkeypatch):
+    client, heard = await connect("load")
+    await heard.until(ev.EngineReady)
+    os.kill(client.pid, signal.SIGSTOP)
+    client.send(ask(1, 10, "Hi"))
+    with monkeypatch.context() as patch:
+        patch.setattr(client_module.LogFile, "tail", lambda _: {}["odd"])
+        os.kill(client.pid, signal.SIGKILL)
+        assert (await heard.until(ev.RequestFailed)).request_id == 10
+    for _ in range(2):
+        await client.restart()
+        await heard.until(ev.EngineReady)
+    client.send(ask(1, 11, "Ho"))
+    await heard.finished(11)
+    assert not any(isinstance(event, ev.RequestStarted) and event.request_id == 10 for event in heard.events)
+
+
+async def test_engine_that_hangs_is_started_anew_when_that_is_wished(connect):
+    client, heard = await connect("load")
+    await heard.until(ev.EngineReady)
+    hanging = client.pid
+    os.kill(hanging, signal.SIGSTOP)
+    client.send(ask(1, 10, "Hi"))
+    await client.restart()
+    await heard.finished(10)
+    assert client.pid != hanging
+
+
+async def test_log_that_cannot_be_written_is_said_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
+    (tmp_path / "file").touch()
+    client = EngineClient(EngineConfig(), tmp_path / "file", [*ENTRY, "tests.service.fake_engine:load"])
+    await client.start()
+    heard = Listener(client)
+    await heard.until(ev.EngineReady)
+    client.send(ask(1, 10, "Hi"))
+    await client.restart()
+    await heard.finished(10)
+    [notice] = [event for event in heard.events if isinstance(event, ev.EngineNotice)]
+    assert notice.message.startswith("The engine's log is not kept: ")
+    assert client.log_path is None
+    await client.close()
+
+
 async def test_model_that_cannot_be_loaded_is_told_and_not_tried_again(connect):
     client, heard = await connect("load_missing")
     client.send(ask(1, 10, "Hi"))
@@ -165,8 +289,10 @@ async def test_engine_that_keeps_crashing_is_given_up(connect, monkeypatch):
     client.send(ask(1, 12, "Hi"))
     refused = await heard.until(lambda e: isinstance(e, ev.RequestFailed) and e.request_id == 12)
     assert str(client.log_path) in refused.hint
-    await client.start()  # asked to try again
+    await client.restart()
     await heard.until(ev.EngineReady)
+    client.send(ask(1, 13, "Hi"))
+    assert (await heard.until(ev.EngineDied)).restarting  # the crashes are counted anew
 
 
 async def test_garbage_on_the_line_counts_as_death(tmp_path, monkeypatch):
@@ -184,6 +310,23 @@ async def test_command_that_does_not_exist_is_told(tmp_path):
     client = EngineClient(EngineConfig(), tmp_path, ["/no/such/python"])
     await client.start()
     assert "/no/such/python" in (await Listener(client).until(ev.EngineFailed)).message
+    await client.close()
+
+
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [(errno.ENOMEM, "Free memory."), (errno.EMFILE, "Raise the limit of open files (ulimit -n)."), (errno.EIO, "")],
+)
+async def test_process_that_cannot_be_made_has_the_hint_that_helps(number, hint, tmp_path, monkeypatch):
+    async def fail(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", fail)
+    client = EngineClient(EngineConfig(), tmp_path)
+    await client.start()
+    failed = await Listener(client).until(ev.EngineFailed)
+    assert os.strerror(number) in failed.message
+    assert failed.hint == hint
     await client.close()
 
 

@@ -205,6 +205,7 @@ def test_books_that_disagree_are_told_once_with_a_dump(tmp_path):
     corrupted_loop(rig, tmp_path)
     (broken,) = rig.of(ev.IntegrityBroken)
     assert "has ref count 2, but 1 entries in block tables" in broken.message
+    assert Path(broken.dump).stat().st_mode & 0o777 == 0o600
     dump = json.loads(Path(broken.dump).read_text())
     assert (dump["message"], dump["report"][1]) == (broken.message, broken.step)
     assert dump["pool"]["ref_counts"][0] == 2

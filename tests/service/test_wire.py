@@ -12,11 +12,13 @@ from pagedchat.chat.session import Turn
 from pagedchat.config import CacheConfig, EngineConfig, ModelConfig
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.service import commands as cmd
+from pagedchat.service import wire
 from pagedchat.service.wire import (
     HEADER,
     MAX_FRAME,
     Configure,
     FrameWriter,
+    NotSendableError,
     WireError,
     command_reader,
     event_reader,
@@ -131,3 +133,27 @@ def test_messages_before_garbage_are_delivered():
     assert [next(feed), next(feed)] == EVENTS[:2]
     with pytest.raises(WireError):
         next(feed)
+
+
+@pytest.mark.parametrize(
+    ("message", "sentence"),
+    [
+        (cmd.SetLimit(2**64), "“SetLimit” cannot be passed on: a number has more than 64 bits."),
+        (cmd.SetPace({1: 2} | {3: object()}), "“SetPace” cannot be passed on: "),
+        (
+            cmd.Generate(1, 2, [Turn("user", "x" * 2000)], SamplingOverrides()),
+            "The prompt and its settings cannot be passed on: it takes 20",
+        ),
+        (
+            Configure(EngineConfig(model=ModelConfig(model="\udcff"))),
+            "The engine's settings cannot be passed on: some characters are no text.",
+        ),
+    ],
+)
+def test_message_without_bytes_is_one_sentence_and_the_next_one_is_sent(message, sentence, monkeypatch):
+    monkeypatch.setattr(wire, "MAX_FRAME", 1000)
+    writer = FrameWriter()
+    with pytest.raises(NotSendableError) as raised:
+        writer.frame(message)
+    assert raised.value.message.startswith(sentence)
+    assert list(command_reader().feed(bytes(writer.frame(cmd.Pin(3))))) == [cmd.Pin(3)]

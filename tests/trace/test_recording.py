@@ -1,5 +1,6 @@
 """What is recorded is what comes back: reports, caches at every position, texts, labels."""
 
+import os
 import random
 
 import pytest
@@ -55,6 +56,16 @@ def test_a_saved_recording_is_the_whole_of_it_so_far(run: RecordedEngine, tmp_pa
     assert bare(saved.mirror_at(saved.end)) == run.mirrors[-1]
     assert saved.token_texts == live.token_texts
     assert saved.labels_at(saved.end) == live.labels_at(live.end)
+
+
+def test_nobody_else_may_read_a_trace(run: RecordedEngine, tmp_path) -> None:
+    before = os.umask(0)
+    try:
+        save_recording(run.recorder.recording, tmp_path / "saved.trace")
+        Recorder(tmp_path / "run.trace").close()
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
 
 
 def test_a_file_is_never_written_over(run: RecordedEngine, tmp_path) -> None:

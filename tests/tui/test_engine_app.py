@@ -6,13 +6,20 @@ import os
 import tempfile
 from pathlib import Path
 
-from pagedchat.events import EngineDied, EngineFailed, LoadProgress
+from pagedchat.events import (
+    BlockPinned,
+    EngineDied,
+    EngineFailed,
+    EngineNotice,
+    LoadProgress,
+    RunState,
+)
 from pagedchat.metrics import runtime_folder
 from pagedchat.metrics.stats_socket import ask_stats
 from pagedchat.tui.chat.engine_status import StatusBanner
 from pagedchat.tui.kit.front_screens import ConfirmScreen
-from tests.fakes_tui import READY, prefill
-from tests.tui.whole_app import WIDE, draw, drawn, pane, settle
+from tests.fakes_tui import READY, prefill, report
+from tests.tui.whole_app import WIDE, draw, drawn, pane, settle, write
 
 
 async def test_engine_starts_after_the_first_frame(make_app, link):
@@ -86,6 +93,69 @@ async def test_dead_engine_keeps_the_chats(make_app, link):
         assert [turn.text for turn in link.generates()[-1].turns] == ["a", "half", "b"]
 
 
+async def test_engine_that_ends_too_often_is_started_again_by_a_key(make_app, link):
+    app = make_app()
+    async with app.run_test(size=WIDE) as pilot:
+        link.say(READY)
+        await pilot.press("a", "enter")
+        link.reply(link.generates()[0], "half", finish=False)
+        await pilot.press("b", "enter")  # queued
+        link.say(EngineDied(-9, "", False))
+        await settle(pilot)
+        banner = drawn(app.screen.query_one(StatusBanner))
+        assert "it ends too often; F12 starts it again, ^Q quits" in banner
+        assert app.focused.text == "b"  # what was not asked yet is to be sent again
+        await pilot.press("f12")
+        await settle(pilot)
+        assert link.num_restarts == 1
+        assert "Starting the engine" in drawn(app.screen.query_one(StatusBanner))
+        link.say(READY)
+        await settle(pilot)
+        assert not app.screen.query_one(StatusBanner).display
+        await pilot.press("enter")
+        assert [turn.text for turn in link.generates()[-1].turns] == ["a", "half", "b"]
+
+
+async def test_engine_that_could_not_start_is_tried_again(make_app, link):
+    app = make_app()
+    async with app.run_test(size=WIDE) as pilot:
+        link.say(EngineFailed("The disk is full.", "Make room."))
+        await settle(pilot)
+        assert "F12 tries again" in drawn(app.screen.query_one(StatusBanner))
+        await write(pilot, "/restart")
+        await pilot.press("enter")
+        await settle(pilot)
+        assert link.num_restarts == 1
+        assert app.failure is None
+        assert "Starting the engine" in drawn(app.screen.query_one(StatusBanner))
+
+
+async def test_engine_that_runs_is_not_restarted_without_a_question(make_app, link):
+    app = make_app()
+    async with app.run_test(size=WIDE) as pilot:
+        link.say(READY)
+        await settle(pilot)
+        await pilot.press("f12", "escape")
+        assert link.num_restarts == 0
+        await pilot.press("f12", "enter")
+        await settle(pilot)
+        assert link.num_restarts == 1
+
+
+async def test_what_the_next_engine_has_of_the_last_one_is_said(make_app, link):
+    app = make_app()
+    async with app.run_test(size=WIDE) as pilot:
+        link.say(READY, prefill(1, 0, 3), report(2, [BlockPinned(0)], in_use=3), RunState(True, 0.5, 40))
+        link.say(EngineDied(-9, "", True), READY, RunState(paused=False), EngineNotice("Limit 40."))
+        await settle(pilot)
+        said = [toast.message for toast in app._notifications]
+        assert said == [
+            "The engine runs again. As before, it is paused, a step takes at least 500 ms and the limit is 40. "
+            "1 pin went with the old engine's blocks.",
+            "Limit 40.",
+        ]
+
+
 async def test_quit_asks_while_replies_are_written(make_app, link):
     app = make_app()
     async with app.run_test(size=WIDE) as pilot:
@@ -126,7 +196,9 @@ async def test_figures_are_given_to_whoever_asks(make_app, link, monkeypatch):
             await settle(pilot)
             while not runtime_folder.running():
                 await pilot.pause(0.01)
-            answer = await asyncio.to_thread(ask_stats, runtime_folder.running()[os.getpid()])
+            socket = runtime_folder.running()[os.getpid()]
+            answer = await asyncio.to_thread(ask_stats, socket)
+            assert socket.stat().st_mode & 0o777 == 0o600
         assert answer["engine"]["num_blocks"] == 256
         assert [chat["session_id"] for chat in answer["chats"]] == [1, 2]
         assert answer["pool"]["in_use"] == 3

@@ -10,6 +10,7 @@ from pagedchat.events import (
     Counters,
     EngineDied,
     EngineFailed,
+    EngineNotice,
     LoadProgress,
     PoolCounts,
     QueueLengths,
@@ -24,6 +25,7 @@ from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sentences.narrator import MAX_LINES
 from pagedchat.view.state.engine import MAX_REPORTS
 from tests.scripted_reports import ScriptedEngine, story
+from tests.service.fake_engine import ready_info
 
 
 def marks(view: EngineView, seq_id: int) -> str:
@@ -192,3 +194,10 @@ def test_the_mirror_in_the_view_is_the_engine() -> None:
     assert {s.seq_id: s.block_table for s in mirror.sequences.values()} == {
         s.seq_id: s.block_table for s in core.sequences.values()
     }
+
+
+def test_notices_outlive_the_engine_that_gave_them():
+    view = EngineView()
+    for event in (EngineNotice("one"), ready_info(), EngineNotice("two"), EngineDied(-9, "", True)):
+        view.apply(event)
+    assert ([notice.message for notice in view.notices], view.num_notices) == (["one", "two"], 2)

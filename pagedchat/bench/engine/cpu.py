@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +14,7 @@ from pagedchat.api.llm import LLM
 from pagedchat.bench.first_frame import FirstFrameResult, measure_first_frame
 from pagedchat.bench.reference import TransformersModel, write_random_checkpoint
 from pagedchat.bench.step_host import StepHostResult, measure_step_host
-from pagedchat.bench.table import Row, environment, render_table
+from pagedchat.bench.table import Row, environment, render_table, say, show
 from pagedchat.bench.throughput import ThroughputResult, Workload, measure_throughput
 
 _QUIET_SPREAD = 1.25
@@ -31,23 +30,23 @@ def run_cpu_bench(args: argparse.Namespace) -> int:
     if args.model is not None:
         return _run(args, args.model)
     with tempfile.TemporaryDirectory(prefix="pagedchat-bench-") as folder:
-        _say("writing a checkpoint of opt-125m's shape")
+        say("writing a checkpoint of opt-125m's shape")
         return _run(args, str(write_random_checkpoint(Path(folder))))
 
 
 def _run(args: argparse.Namespace, model: str) -> int:
     first_frame = _measure_first_frame(model)
-    _say("host side of a step")
+    say("host side of a step")
     step_host = measure_step_host()
     throughput, setup = _measure_throughput(args, model)
     shape = "opt-125m shape, random weights" if args.model is None else args.model
-    print(
+    show(
         render_table(
             _title(shape, setup, throughput), [*_throughput_rows(throughput), *_host_rows(step_host, first_frame)]
         )
     )
     if throughput.spread > _QUIET_SPREAD:
-        _say(f"the machine was busy: runs of one kind differed {throughput.spread:.1f} times; measure again")
+        say(f"the machine was busy: runs of one kind differed {throughput.spread:.1f} times; measure again")
     if args.json is not None:
         figures = {
             "environment": environment() | setup,
@@ -71,7 +70,7 @@ def _title(shape: str, setup: dict[str, Any], throughput: ThroughputResult) -> s
 def _measure_first_frame(model: str) -> FirstFrameResult | None:
     if os.name != "posix":
         return None
-    _say("time to the first frame")
+    say("time to the first frame")
     return measure_first_frame(model)
 
 
@@ -83,7 +82,7 @@ def _measure_throughput(args: argparse.Namespace, model: str) -> tuple[Throughpu
         model, device=args.device, dtype=args.dtype, num_blocks=_num_blocks(workload), skip_tokenizer_init=True
     )
     reference = TransformersModel(model, args.device, getattr(torch, llm.info.dtype))
-    result = measure_throughput(llm, reference, workload, args.repeats, _say)
+    result = measure_throughput(llm, reference, workload, args.repeats, say)
     setup = {"dtype": llm.info.dtype, "device": args.device, "threads": torch.get_num_threads()}
     return result, setup
 
@@ -136,7 +135,3 @@ def _host_rows(step: StepHostResult, frame: FirstFrameResult | None) -> list[Row
     if frame is not None:
         rows.append(Row("first frame", f"{frame.median_s:.3f} s", f"slowest {max(frame.runs):.3f} s"))
     return rows
-
-
-def _say(what: str) -> None:
-    print(f"pagedchat bench: {what}", file=sys.stderr)

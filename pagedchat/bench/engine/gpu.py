@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import sys
 from importlib.util import find_spec
 
 import torch
@@ -15,6 +14,7 @@ from pagedchat.bench.engine.results import Results
 from pagedchat.bench.engine.stored import StoredPeers, stored_peers
 from pagedchat.bench.kernels.report import Table
 from pagedchat.bench.made_up import SHAPE, given_or_made_up
+from pagedchat.bench.table import say, show
 from pagedchat.config import DType
 from pagedchat.errors import DeviceError, InvalidValueError
 
@@ -32,10 +32,10 @@ def run_gpu_bench(args: argparse.Namespace) -> int:
     """
     _check(args)
     dtype: DType = "float16" if args.dtype == "auto" else args.dtype
-    with given_or_made_up(args.model, _say) as folder:
-        measuring = Measuring(folder, dtype, args.repeats, args.against, made_up=args.model is None, say=_say)
+    with given_or_made_up(args.model, say) as folder:
+        measuring = Measuring(folder, dtype, args.repeats, args.against, made_up=args.model is None, say=say)
         results = measuring.run(SECTIONS if args.only is None else args.only)
-    print(_page(f"{args.model or SHAPE}, {dtype}", results, markdown=args.markdown))
+    show(_page(f"{args.model or SHAPE}, {dtype}", results, markdown=args.markdown))
     if args.json is not None:
         args.json.write_text(json.dumps(results.as_json(), indent=2) + "\n", encoding="utf-8")
     return int(not results.all_same)
@@ -84,7 +84,3 @@ def _tables(results: Results, stored: StoredPeers) -> list[Table]:
     if results.same:
         tables.append(same_table(results.same))
     return tables
-
-
-def _say(what: str) -> None:
-    print(f"pagedchat bench: {what}", file=sys.stderr, flush=True)

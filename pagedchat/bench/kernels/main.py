@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Collection
 from dataclasses import asdict
 
@@ -20,7 +19,7 @@ from pagedchat.bench.kernels.report import make_tables
 from pagedchat.bench.kernels.shared_prefix import measure_shared_prefix
 from pagedchat.bench.kernels.stored import stored_peers
 from pagedchat.bench.kernels.token_moves import measure_gather, measure_writes
-from pagedchat.bench.table import environment
+from pagedchat.bench.table import environment, say, show
 from pagedchat.errors import DeviceError
 from pagedchat.jit.architecture import architecture_of
 
@@ -51,7 +50,7 @@ def run_kernels_bench(args: argparse.Namespace) -> int:
     with torch.inference_mode():
         compiled = _compile(wanted)
         limits, figures = _measure(wanted, peers)
-    print(_page(limits, figures, compiled, markdown=args.markdown))
+    show(_page(limits, figures, compiled, markdown=args.markdown))
     if args.json is not None:
         args.json.write_text(json.dumps(_as_json(limits, figures, compiled), indent=2) + "\n", encoding="utf-8")
     return int(any(figure.failed is not None for figure in figures if figure.name == OURS))
@@ -60,7 +59,7 @@ def run_kernels_bench(args: argparse.Namespace) -> int:
 def _compile(wanted: Collection[str]) -> list[CompileResult]:
     if COMPILE not in wanted:
         return []
-    _say("compiling what one model needs, without a cache and with it")
+    say("compiling what one model needs, without a cache and with it")
     return measure_compile(architecture_of(*torch.cuda.get_device_capability()))
 
 
@@ -68,8 +67,8 @@ def _measure(wanted: Collection[str], peers: frozenset[str]) -> tuple[Limits | N
     chosen = [name for name in _MEASURED if name in wanted]
     if not chosen:
         return None, []
-    _say("bandwidth of the memory")
-    bench = Bench(limits=measure_limits(link="swap" in wanted), peers=peers, say=_say)
+    say("bandwidth of the memory")
+    bench = Bench(limits=measure_limits(link="swap" in wanted), peers=peers, say=say)
     figures = []
     for name in chosen:
         figures += _MEASURED[name](bench)
@@ -107,7 +106,3 @@ def _as_json(limits: Limits | None, figures: list[Figure], compiled: list[Compil
         "compile": [asdict(result) for result in compiled],
         "stored_peers": asdict(stored),
     }
-
-
-def _say(what: str) -> None:
-    print(f"pagedchat bench: {what}", file=sys.stderr, flush=True)

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from dataclasses import asdict
 
 import torch
@@ -10,7 +9,7 @@ import torch
 from pagedchat.bench.made_up import SHAPE, given_or_made_up
 from pagedchat.bench.step.measure import StepBench, StepFigure
 from pagedchat.bench.step.report import gpu_table, host_table
-from pagedchat.bench.table import environment
+from pagedchat.bench.table import environment, say, show
 from pagedchat.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
 from pagedchat.errors import DeviceError
 
@@ -28,11 +27,11 @@ def run_step_bench(args: argparse.Namespace) -> int:
         raise DeviceError(
             "A step cannot be profiled: torch finds no CUDA GPU here.", "Run this on a machine with one."
         )
-    with given_or_made_up(args.model, _say) as folder:
+    with given_or_made_up(args.model, say) as folder:
         figures = _measure(args, folder)
     tables = (gpu_table(figures), host_table(figures))
     texts = [table.as_markdown() if args.markdown else table.as_text() for table in tables]
-    print("\n\n".join([_title(args), *texts]))
+    show("\n\n".join([_title(args), *texts]))
     if args.json is not None:
         values = {
             "environment": environment() | {"gpu": torch.cuda.get_device_name()},
@@ -52,7 +51,7 @@ def _measure(args: argparse.Namespace, folder: str) -> list[StepFigure]:
     )
     figures = []
     for num_chats in args.batch:
-        _say(f"a step of {num_chats}")
+        say(f"a step of {num_chats}")
         figures.append(bench.measure(num_chats, args.context, args.steps))
     return figures
 
@@ -61,7 +60,3 @@ def _title(args: argparse.Namespace) -> str:
     return (
         f"{torch.cuda.get_device_name()}; {args.model or SHAPE}, {args.dtype}, about {args.context} tokens a chat"
     )
-
-
-def _say(what: str) -> None:
-    print(f"pagedchat bench: {what}", file=sys.stderr, flush=True)

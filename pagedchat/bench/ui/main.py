@@ -3,11 +3,10 @@
 import argparse
 import json
 import os
-import sys
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 
-from pagedchat.bench.table import Row, environment, render_table
+from pagedchat.bench.table import Row, environment, render_table, say, show
 from pagedchat.bench.ui.frames import FramesResult, measure_frames
 from pagedchat.bench.ui.keys import KeysResult, measure_keys
 from pagedchat.bench.ui.slowdown import KINDS, STEP_SECONDS, SlowdownResult, measure_slowdown
@@ -35,7 +34,7 @@ def run_ui_bench(args: argparse.Namespace) -> int:
     if os.name != "posix":
         raise PagedChatError("bench ui needs a pseudo-terminal.", "Run it on Linux or macOS.")
     figures = _measure(args)
-    print(render_table(_title(args), _rows(figures)))
+    show(render_table(_title(args), _rows(figures)))
     if args.json is not None:
         values = {"environment": environment(), **_as_json(figures)}
         args.json.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
@@ -53,13 +52,13 @@ def _measure(args: argparse.Namespace) -> UiFigures:
         keys = measure_keys(args.chats, args.num_blocks, args.rate, args.keys)
     if "slowdown" in args.only:
         _begin("slowdown", "the engine with and without a screen", load)
-        slowdown = measure_slowdown(args.chats, args.num_blocks, args.rounds, args.seconds, _say)
+        slowdown = measure_slowdown(args.chats, args.num_blocks, args.rounds, args.seconds, say)
     return UiFigures(frames=frames, keys=keys, slowdown=slowdown, load=load)
 
 
 def _begin(section: str, what: str, load: dict[str, float]) -> None:
     load[section] = round(os.getloadavg()[0], 2)
-    _say(what)
+    say(what)
 
 
 def _title(args: argparse.Namespace) -> str:
@@ -139,7 +138,3 @@ def _as_json(figures: UiFigures) -> dict[str, object]:
         }
         values["slowdown"] = asdict(figures.slowdown) | slower
     return values
-
-
-def _say(what: str) -> None:
-    print(f"pagedchat bench: {what}", file=sys.stderr, flush=True)

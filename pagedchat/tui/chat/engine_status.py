@@ -95,12 +95,12 @@ def _failed(failure: EngineFailed) -> Content:
         ("The engine could not start\n", "bold $text-error"),
         sanitize(failure.message),
         (f"\n{sanitize(failure.hint)}" if failure.hint else "", MUTED),
-        ("\n^Q quits", FAINT),
+        ("\nF12 tries again · ^Q quits", FAINT),
     )
 
 
 def _died(died: EngineDied, progress: LoadProgress | None, width: int) -> Content:
-    next_step = "starting it again …" if died.restarting else "it does not start again; quit with ^Q"
+    next_step = "starting it again …" if died.restarting else "it ends too often; F12 starts it again, ^Q quits"
     if died.restarting and progress is not None:
         next_step = f"{one_line(progress.message)} …"
     parts = [

@@ -95,5 +95,8 @@ class Program(Protocol):
     async def action_tour(self) -> None:
         """Begin the tour, or end the one that is being given."""
 
+    def action_restart(self) -> None:
+        """Start the engine again; asks first where one runs."""
+
     async def action_quit(self) -> None:
         """Leave; asks first while replies are being written."""

@@ -52,6 +52,11 @@ async def _tour(context: CommandContext, argument: str) -> None:
     await context.program.action_tour()
 
 
+def _restart(context: CommandContext, argument: str) -> None:
+    no_argument(argument, "/restart")
+    context.program.action_restart()
+
+
 async def _quit(context: CommandContext, argument: str) -> None:
     no_argument(argument, "/quit")
     await context.program.action_quit()
@@ -68,5 +73,6 @@ COMMANDS = (
     SlashCommand("trace", "save|load FILE", "Keep what was recorded; replay a file", _trace,
                  choices=("save", "load"), title="Trace"),
     SlashCommand("metrics", "", "Where the Prometheus metrics are served", _metrics, title="Metrics"),
+    SlashCommand("restart", "", "End the engine, start it again", _restart),
     SlashCommand("quit", "", "End pagedchat and its engine", _quit, aliases=("bye", "exit")),
 )  # fmt: skip

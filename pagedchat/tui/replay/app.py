@@ -3,16 +3,16 @@
 from pathlib import PurePath
 from typing import ClassVar
 
-from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from pagedchat.trace.recording import Recording
+from pagedchat.tui.kit.terminal_app import TerminalApp
 from pagedchat.tui.kit.textual_quirks import teach_terminal_keys
 from pagedchat.tui.replay.screen import ReplayScreen
 
 
-class ReplayApp(App[None]):
+class ReplayApp(TerminalApp):
     """One replay screen; leaving it ends the program.
 
     Args:

@@ -41,19 +41,26 @@ class EngineNews:
 
     def __init__(self, view: EngineView) -> None:
         self._view = view
-        self._notice: EngineNotice | None = None
+        self._num_told = 0
         self._broken: IntegrityBroken | None = None
 
     def take(self) -> list[News]:
         """What is new since the last call."""
-        news: list[News] = []
-        notice, broken = self._view.notice, self._view.broken
-        if notice is not None and notice is not self._notice:
-            news.append(News(sanitize(f"{notice.message} {notice.hint}".strip()), notice.failed))
+        news = [_news(notice) for notice in self._new_notices()]
+        broken = self._view.broken
         if broken is not None and broken is not self._broken:
             news.append(_broken_news(broken))
-        self._notice, self._broken = notice, broken
+        self._broken = broken
         return news
+
+    def _new_notices(self) -> list[EngineNotice]:
+        notices, count = self._view.notices, self._view.num_notices - self._num_told
+        self._num_told = self._view.num_notices
+        return list(notices)[max(0, len(notices) - count) :]
+
+
+def _news(notice: EngineNotice) -> News:
+    return News(sanitize(f"{notice.message} {notice.hint}".strip()), notice.failed)
 
 
 def _broken_news(broken: IntegrityBroken) -> News:

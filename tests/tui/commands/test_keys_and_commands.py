@@ -135,7 +135,7 @@ async def test_both_refuse_without_an_engine(run_app, key, line):
 
     by_key = await run_app(nothing, press(key))
     assert by_key == await run_app(nothing, give(line))
-    assert by_key.said == ["The engine is not running. Wait until it is ready."]
+    assert by_key.said == ["The engine is not running. Wait until it is ready, or type /restart."]
     assert by_key.sent == []
 
 

@@ -58,7 +58,7 @@ async def test_without_an_engine_it_is_said_that_there_is_none(app, link):
             await pilot.pause()
         assert link.sent == []
         assert {toast.message for toast in app._notifications} == {
-            "The engine is not running. Wait until it is ready."
+            "The engine is not running. Wait until it is ready, or type /restart."
         }
 
 

@@ -1,0 +1,73 @@
+"""The terminal as Textual drives it, with three things done otherwise: suspending, going on, and being hung up."""
+
+import os
+import select
+import signal
+import threading
+from typing import Any
+
+from textual.drivers.linux_driver import LinuxDriver
+
+
+class TerminalDriver(LinuxDriver):
+    """What signals ask for is done by the event loop: a handler may come while the lock of the output is held.
+
+    Textual 8.2 takes every SIGCONT for the end of a suspension of its own. After a SIGSTOP, which nobody hears
+    before it acts, it would take the terminal's raw state for the one to be restored at the end, and no shell would
+    echo any more.
+    """
+
+    _suspended = False
+    _watched = False
+
+    def write(self, data: str) -> None:
+        """Write what a terminal can get; a thread that has died of its terminal would never take it."""
+        writer = self._writer_thread
+        if not self._suspended and (writer is None or writer.is_alive()):
+            super().write(data)
+
+    def _sigtstp_application(self, *_: Any) -> None:
+        if self._loop.is_closed():  # nothing is drawn any more
+            os.kill(os.getpid(), signal.SIGSTOP)
+        else:
+            self._loop.call_soon_threadsafe(self._suspend)
+
+    def _sigcont_application(self, *_: Any) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._go_on)
+
+    def _suspend(self) -> None:
+        """Give the terminal back as it was, and stop."""
+        if self._auto_restart and not self._suspended:
+            self.suspend_application_mode()
+            self._suspended = True
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _go_on(self) -> None:
+        """Take the terminal anew, whatever has become of it meanwhile, and draw everything."""
+        if not (self._auto_restart and self._app.is_running):
+            return
+        if not self._suspended:
+            self.suspend_application_mode()
+        self._suspended = False
+        self._must_signal_resume = True
+        self.resume_application_mode()
+        self._app.refresh(layout=True)
+
+    def start_application_mode(self) -> None:
+        """Take the terminal; from the first time on it is watched, too."""
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+        if not self._watched:
+            self._watched = True
+            threading.Thread(target=_watch_terminal, args=(self.fileno,), name="terminal", daemon=True).start()
+
+
+def _watch_terminal(descriptor: int) -> None:
+    """Say that the terminal is gone where the kernel does not: to a program that it does not control.
+
+    Whoever only reads takes that for the end of a file, again and again.
+    """
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    if any(events & (select.POLLHUP | select.POLLERR) for _, events in poll.poll()):
+        os.kill(os.getpid(), signal.SIGHUP)
