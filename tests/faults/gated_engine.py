@@ -7,12 +7,14 @@ test that orders.
 import asyncio
 import contextlib
 import os
+import random
 import resource
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,8 @@ NUM_BLOCKS = 48
 STEP_PHASES = ("prefill", "decode", "copy", "swap")
 PHASES = ("loading", "compiling", *STEP_PHASES)
 CUBIN = Cubin(b"machine code " * 1000, (), 0.5, "")
+STOPPED = float(os.environ.get("PAGEDCHAT_TEST_STOPPED", "0.3"))
+"""Seconds for which a process is stopped; more by hand."""
 LITTLE_MEMORY = 60 << 20
 FULL = 4096
 """Bytes to which a file may grow on what stands for a full disk."""
@@ -48,6 +52,7 @@ def load(config: EngineConfig, progress: Any) -> FakeLoaded:
     """A pool for two long replies that do not fit both, host memory, and a kernel to be compiled and kept."""
     orders = Path(config.model.model)
     progress(LoadProgress("weights", "reading weights", 1, 1, "tensors"))
+    print("said by a library")
     pass_gate(orders, "loading")
     _compile(orders)
     runner = GatedRunner(orders)
@@ -56,6 +61,18 @@ def load(config: EngineConfig, progress: Any) -> FakeLoaded:
         preemption_mode="swap",
     )  # fmt: skip
     return FakeLoaded(runner, limits, ready_info(num_blocks=NUM_BLOCKS, num_host_blocks=NUM_BLOCKS))
+
+
+def load_by_a_jumping_clock(config: EngineConfig, progress: Any) -> FakeLoaded:
+    """As `load`, where what the clock on the wall says has nothing to do with the time."""
+    time.time = jumping_clock()
+    return load(config, progress)
+
+
+def jumping_clock() -> Callable[[], float]:
+    """Years forwards and backwards, at every look."""
+    dates = random.Random(1)
+    return lambda: dates.uniform(-1e9, 1e11)
 
 
 def load_in_little_memory(config: EngineConfig, progress: Any) -> Any:

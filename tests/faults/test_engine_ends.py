@@ -16,12 +16,10 @@ from pagedchat.service import commands as cmd
 from pagedchat.service import process as process_module
 from pagedchat.service.child import EXIT_CRASHED
 from pagedchat.trace.reader import open_trace
-from tests.faults.gated_engine import CUBIN, LOST, NUM_BLOCKS, PHASES, STEP_PHASES
+from tests.faults.gated_engine import CUBIN, LOST, NUM_BLOCKS, PHASES, STEP_PHASES, STOPPED
 from tests.faults.screens import Screens, screens
 from tests.service.fake_engine import ENTRY
 
-STOPPED = float(os.environ.get("PAGEDCHAT_TEST_STOPPED", "0.3"))
-"""Seconds."""
 SIGNALS = {signal.SIGKILL: "killed", signal.SIGSEGV: "segmentation fault", signal.SIGTERM: "terminated"}
 
 
