@@ -1,23 +1,42 @@
-# Two commands do everything on a fresh machine with Python 3.11 or newer:
+# Three commands do everything on a fresh machine with Python 3.11 or newer:
 #
 #   make chat                     make a virtual environment, install, start the chat
 #   make chat MODEL=DIR|ID        the same with a local checkpoint or another model of the hub
 #   make check                    make a virtual environment, install, run all checks and tests
+#   make mutants                  change the engine in thousands of small ways, and see which of them no test notices
+#
+# What they install, and who tests that:
+#
+#   make lock                     write requirements.lock anew: the newest of everything, with hashes
+#   make audit                    ask for known vulnerabilities of what requirements.lock names
+#   make coverage                 tests of engine, service and chat, with the share of branches that they take
+#   make check-oldest             tests with the oldest release of everything that pyproject.toml allows
+#   make check-newest             the same with the newest; PYTHON=python3.13 and TESTS=tests/tui choose
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 MODEL  ?=
 ARGS   ?=
+TESTS  ?= tests
 
 # The packages last installed are those of pyproject.toml; the stamps say so.
 INSTALLED     := $(VENV)/installed
 INSTALLED_DEV := $(VENV)/installed-dev
 
+# Checks run with the versions of the lock, but not with its hashes: a torch built for CPUs does as well.
+LOCKED_VERSIONS := $(VENV)/locked-versions.txt
+
+# Torch stays where CI finds a build for CPUs.
+LOCKED_TORCH := torch==2.13.0
+
+# Parts whose own tests must take nearly every branch: tools/coverage_floor.py says how many.
+COVERED := engine service chat
+
 # What clang-format keeps: kernels, the emulator that runs them on a CPU, its tests' kernels.
 CPP_FILES := kernels/*/*.cu kernels/*/*.cuh tools/emulator/*/*.h tools/emulator/*/*.cpp tests/tools/emulated_kernels/*.cu
 
-.PHONY: help chat check check-source check-kernels format clean
+.PHONY: help chat check check-source check-kernels check-oldest check-newest coverage mutants lock audit format clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -29,7 +48,8 @@ chat: $(INSTALLED)
 # while those that test the screen wait for it, and what a module prepares is prepared in one of them.
 check: $(INSTALLED_DEV)
 	$(MAKE) --no-print-directory -j 2 check-source check-kernels
-	$(BIN)/python -m pytest -n 3 --dist worksteal
+	$(BIN)/python -m pytest -n 3 --dist worksteal $(COVERED:%=--ignore=tests/%)
+	$(MAKE) --no-print-directory coverage
 
 check-source: $(INSTALLED_DEV)
 	$(BIN)/ruff format --check .
@@ -41,13 +61,45 @@ check-source: $(INSTALLED_DEV)
 check-kernels: $(INSTALLED_DEV)
 	$(BIN)/pagedchat doctor --compile
 
+coverage: $(INSTALLED_DEV)
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n 3 --dist worksteal $(COVERED:%=tests/%)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage json --quiet -o - | $(BIN)/python -m tools.coverage_floor $(COVERED)
+
+# An environment of its own for each end. On Linux torch brings its CUDA libraries, gigabytes of them, unless there is
+# a build for CPUs to be had: UV_TORCH_BACKEND=cpu fetches that.
+check-oldest: RESOLUTION := lowest-direct
+check-newest: RESOLUTION := highest
+check-oldest check-newest: check-%: $(BIN)/uv
+	$(BIN)/uv venv --quiet --clear --python $(PYTHON) .venv-$*
+	$(BIN)/uv pip compile --quiet pyproject.toml --resolution $(RESOLUTION) --python .venv-$*/bin/python \
+		--output-file .venv-$*/requirements.txt
+	$(BIN)/uv pip install --quiet --python .venv-$*/bin/python -r .venv-$*/requirements.txt --group dev
+	$(BIN)/uv pip install --quiet --python .venv-$*/bin/python --no-deps --editable .
+	.venv-$*/bin/python -m pytest -n 3 --dist worksteal $(TESTS)
+
+lock: $(BIN)/uv
+	echo "$(LOCKED_TORCH)" | $(BIN)/uv pip compile --quiet pyproject.toml --constraint - --upgrade \
+		--universal --python-version 3.11 --generate-hashes --custom-compile-command "make lock" --output-file requirements.lock
+
+# Strict: a package of which nothing could be asked is no good news.
+audit: $(BIN)/uv
+	$(BIN)/pip-audit --requirement requirements.lock --require-hashes --disable-pip --strict
+
 format: $(INSTALLED_DEV)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	$(BIN)/clang-format -i $(CPP_FILES)
 
+# All cores for some minutes; ARGS=block_pool for one file.
+mutants: $(INSTALLED_DEV)
+	$(BIN)/python -m pip install --quiet --group mutants
+	$(BIN)/python -m tools.mutants $(ARGS)
+
 clean:
-	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf build dist mutants .coverage .coverage.* .venv-oldest .venv-newest
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 # Dependency groups came with pip 25.1; the pip that venv brings may be older.
 $(BIN)/python:
@@ -60,6 +112,12 @@ $(INSTALLED): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --editable .
 	@touch $@
 
-$(INSTALLED_DEV): pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --editable . --group dev
+$(INSTALLED_DEV): pyproject.toml $(LOCKED_VERSIONS)
+	$(BIN)/python -m pip install --editable . --group dev --constraint $(LOCKED_VERSIONS)
 	@touch $@ $(INSTALLED)
+
+$(LOCKED_VERSIONS): requirements.lock | $(BIN)/python
+	sed -n 's/^\([a-z0-9].*[^ ]\) *\\$$/\1/p' requirements.lock >$@
+
+$(BIN)/uv: | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --group supply

@@ -3,10 +3,22 @@
 Nobody changes a config later. Sizes are bytes; `None` means "found out from the model or the machine".
 """
 
-from dataclasses import dataclass, field
-from typing import Literal
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import ClassVar, Literal
 
 from pagedchat import bundled
+from pagedchat.bounds import (
+    INT32_MAX,
+    LEAST_ON_WIRE,
+    MOST_ON_WIRE,
+    Number,
+    Whole,
+    check_flag,
+    check_text,
+    shown,
+)
 from pagedchat.errors import InvalidValueError
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -17,20 +29,46 @@ PreemptionMode = Literal["recompute", "swap"]
 
 DEFAULT_MODEL = bundled.NAME
 GIB = 1024**3
+MOST_BYTES = 2**60
+"""More than any machine has."""
 
 
-def _at_least(name: str, value: int | None, minimum: int, hint: str = "") -> None:
-    if value is not None and value < minimum:
-        raise InvalidValueError(f"{name} is {value}, but must be at least {minimum}.", hint)
+Check = Callable[[str, object], object]
 
 
-def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
-    if value not in allowed:
-        raise InvalidValueError(f"{name} is {value!r}.", f"Choose one of {', '.join(map(str, allowed))}.")
+class _Checked:
+    """A config that is checked when it is made: fields are named as their options are, and numbers of other
+    libraries become Python's own. `None` stays where it is a field's default.
+    """
+
+    __slots__ = ()
+    _checks: ClassVar[dict[str, tuple[str, Check]]]
+    """Option and check of every field."""
+
+    def __post_init__(self) -> None:
+        defaults = {field.name: field.default for field in fields(self)}  # type: ignore[arg-type]  # its heirs are
+        for name, (option, check) in self._checks.items():
+            given = getattr(self, name)
+            if given is not None or defaults[name] is not None:
+                object.__setattr__(self, name, check(option, given))
+
+
+def _one_of(*allowed: str | int) -> Check:
+    def check(name: str, value: object) -> object:
+        if type(value) is not type(allowed[0]) or value not in allowed:
+            raise InvalidValueError(f"{name} is {shown(value)}.", f"Choose one of {', '.join(map(str, allowed))}.")
+        return value
+
+    return check
+
+
+def _name(option: str, value: object) -> str:
+    """Of a model or a folder; a path is as good."""
+    return check_text(option, os.fspath(value) if isinstance(value, os.PathLike) else value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelConfig:
+class ModelConfig(_Checked):
     """Which model, and what it runs on."""
 
     model: str = DEFAULT_MODEL
@@ -47,15 +85,19 @@ class ModelConfig:
     implementation: ModelImplementation = "auto"
     """"native": our own modules; "transformers": its modules; "auto": ours wherever they know the model."""
 
-    def __post_init__(self) -> None:
-        _one_of("--device", self.device, ("auto", "cpu", "cuda"))
-        _one_of("--dtype", self.dtype, ("auto", "float32", "float16", "bfloat16"))
-        _one_of("--attention-backend", self.attention_backend, ("auto", "cuda", "torch"))
-        _one_of("--model-implementation", self.implementation, ("auto", "native", "transformers"))
+    _checks: ClassVar[dict[str, tuple[str, Check]]] = {
+        "model": ("--model", _name),
+        "tokenizer": ("--tokenizer", _name),
+        "skip_tokenizer_init": ("skip_tokenizer_init", check_flag),
+        "device": ("--device", _one_of("auto", "cpu", "cuda")),
+        "dtype": ("--dtype", _one_of("auto", "float32", "float16", "bfloat16")),
+        "attention_backend": ("--attention-backend", _one_of("auto", "cuda", "torch")),
+        "implementation": ("--model-implementation", _one_of("auto", "native", "transformers")),
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CacheConfig:
+class CacheConfig(_Checked):
     """The KV cache: how large, in what pieces."""
 
     block_size: int = 16
@@ -70,20 +112,18 @@ class CacheConfig:
     """Bytes of host memory for blocks swapped out."""
     enable_prefix_caching: bool = True
 
-    def __post_init__(self) -> None:
-        _one_of("--block-size", self.block_size, (1, 2, 4, 8, 16, 32, 64, 128, 256))
-        _at_least("--num-blocks", self.num_blocks, 1, "Leave it out to size the pool from free memory.")
-        _at_least("--kv-cache-memory", self.kv_cache_memory, 1)
-        _at_least("--swap-space", self.swap_space, 0)
-        if not 0 < self.gpu_memory_utilization <= 1:
-            raise InvalidValueError(
-                f"--gpu-memory-utilization is {self.gpu_memory_utilization}.",
-                "Give a share above 0, at most 1.",
-            )
+    _checks: ClassVar[dict[str, tuple[str, Check]]] = {
+        "block_size": ("--block-size", _one_of(1, 2, 4, 8, 16, 32, 64, 128, 256)),
+        "num_blocks": ("--num-blocks", Whole(1, INT32_MAX).check),
+        "kv_cache_memory": ("--kv-cache-memory", Whole(1, MOST_BYTES).check),
+        "gpu_memory_utilization": ("--gpu-memory-utilization", Number(0, 1, above=True).check),
+        "swap_space": ("--swap-space", Whole(0, MOST_BYTES).check),
+        "enable_prefix_caching": ("enable_prefix_caching", check_flag),
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerConfig:
+class SchedulerConfig(_Checked):
     """What one step may hold, and how blocks are taken back when they run out."""
 
     max_num_seqs: int = 256
@@ -91,14 +131,15 @@ class SchedulerConfig:
     """Token budget of a step; by default 512 on a CPU, 2048 to 8192 on a GPU, by the size of the model."""
     preemption_mode: PreemptionMode = "recompute"
 
-    def __post_init__(self) -> None:
-        _at_least("--max-num-seqs", self.max_num_seqs, 1)
-        _at_least("--max-num-batched-tokens", self.max_num_batched_tokens, 1)
-        _one_of("--preemption-mode", self.preemption_mode, ("recompute", "swap"))
+    _checks: ClassVar[dict[str, tuple[str, Check]]] = {
+        "max_num_seqs": ("--max-num-seqs", Whole(1, 65536).check),
+        "max_num_batched_tokens": ("--max-num-batched-tokens", Whole(1, 2**20).check),
+        "preemption_mode": ("--preemption-mode", _one_of("recompute", "swap")),
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineConfig:
+class EngineConfig(_Checked):
     """All that the engine process needs to know to start."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -106,3 +147,5 @@ class EngineConfig:
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     seed: int = 0
     """Seeds the choice of a request's seed where the request names none."""
+
+    _checks: ClassVar[dict[str, tuple[str, Check]]] = {"seed": ("--seed", Whole(LEAST_ON_WIRE, MOST_ON_WIRE).check)}

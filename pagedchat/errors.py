@@ -4,6 +4,7 @@ Anything else that escapes is a defect of pagedchat and shows its traceback in t
 """
 
 import errno
+from typing import Any
 
 
 class PagedChatError(Exception):
@@ -52,8 +53,15 @@ class RequestError(PagedChatError):
     """One request cannot be served (too long, unknown sequence); the engine goes on."""
 
 
+class EngineStateError(PagedChatError):
+    """The engine takes no call now: it is closed, in the middle of another one, or another process has it."""
+
+
 class IntegrityError(AssertionError):
     """The block manager broke one of its own invariants; carries the numbers. Always a defect."""
+
+    dump: dict[str, Any] | None = None
+    """All that the engine knew of its cache, as plain data, where an engine in use found it out."""
 
 
 def first_line(error: BaseException) -> str:

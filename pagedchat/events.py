@@ -470,12 +470,13 @@ class TokenTexts(Event, frozen=True):
 
 
 class EngineNotice(Event, frozen=True):
-    """The answer to a command that concerns the whole engine (limit, pin, evict, ...), for the user to read."""
+    """The answer to a command that concerns the whole engine (limit, pin, evict, ...), or what was passed over
+    while loading: for the user to read."""
 
     message: str
     hint: str = ""
     failed: bool = False
-    """Whether the command was refused."""
+    """Whether the command was refused, or something passed over."""
 
 
 class IntegrityBroken(Event, frozen=True):

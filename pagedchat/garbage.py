@@ -1,9 +1,10 @@
 """When Python searches for unreachable cycles: not in the middle of what somebody waits for.
 
-Left alone, it searches whenever enough objects were made. Four places know better:
+Left alone, it searches whenever enough objects were made. Five places know better:
 
 - While modules are imported nothing becomes garbage: `no_collections`.
 - What is there after the first loading stays, and need not be looked through again: `freeze_once`.
+- When an engine is freed, everything is looked through, if that is what it takes: `search_everything`.
 - While an engine runs there is much to make and to drop, but little of it in cycles: `rare_collections`.
 - Where a screen is drawn, a full search waits until nobody writes and nobody reads: `Garbage`.
 
@@ -41,6 +42,16 @@ def freeze_once() -> None:
     a model that nobody has any more may be among what waits to be collected.
     """
     gc.freeze()
+
+
+def search_everything() -> None:
+    """A full search, what was frozen included: an engine is freed, and some of it may be part of a cycle.
+
+    The next loading is a first one again.
+    """
+    gc.unfreeze()
+    freeze_once.cache_clear()
+    gc.collect()
 
 
 # --- while an engine runs ---------------------------------------------------------------------------

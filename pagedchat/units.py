@@ -11,7 +11,7 @@ _UNITS = {
     "g": 1024**3, "gb": 1000**3, "gib": 1024**3,
     "t": 1024**4, "tb": 1000**4, "tib": 1024**4,
 }  # fmt: skip
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+_SIZE = re.compile(r"\s*(\d{1,20}(?:\.\d{1,20})?)\s*([A-Za-z]*)\s*")
 
 
 def parse_size(text: str | int) -> int:
@@ -22,9 +22,9 @@ def parse_size(text: str | int) -> int:
     """
     if isinstance(text, int):
         return text
-    match = _SIZE.fullmatch(text)
+    match = _SIZE.fullmatch(text) if isinstance(text, str) else None
     if match is None or match[2].lower() not in _UNITS:
-        raise InvalidValueError(f"{text!r} is not a size.", "Write it like 4GiB, 512MB or a number of bytes.")
+        raise InvalidValueError(f"{text!r:.60} is not a size.", "Write it like 4GiB, 512MB or a number of bytes.")
     return int(float(match[1]) * _UNITS[match[2].lower()])
 
 

@@ -5,12 +5,17 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 # Before anything imports huggingface_hub, which reads them once.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 # Before anything imports torch: tests run side by side, one to a core.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+settings.register_profile("untimed", deadline=None)  # machines are busy; what must be quick has a test of its own
+settings.load_profile("untimed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

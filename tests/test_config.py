@@ -1,5 +1,10 @@
-from dataclasses import FrozenInstanceError
+import math
+from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
+from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 
 from pagedchat.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
@@ -13,29 +18,94 @@ def test_defaults_are_those_of_the_documentation() -> None:
     assert (config.scheduler.max_num_seqs, config.scheduler.preemption_mode) == (256, "recompute")
 
 
-@pytest.mark.parametrize(
-    ("make", "sentence"),
-    [
-        (lambda: CacheConfig(num_blocks=0), "--num-blocks is 0, but must be at least 1."),
-        (lambda: CacheConfig(block_size=7), "--block-size is 7."),
-        (lambda: CacheConfig(kv_cache_memory=0), "--kv-cache-memory is 0, but must be at least 1."),
-        (lambda: CacheConfig(swap_space=-1), "--swap-space is -1, but must be at least 0."),
-        (lambda: CacheConfig(gpu_memory_utilization=1.5), "--gpu-memory-utilization is 1.5."),
-        (lambda: SchedulerConfig(max_num_seqs=0), "--max-num-seqs is 0, but must be at least 1."),
+SEQS, TOKENS = "a whole number from 1 to 65536", "a whole number from 1 to 1048576"
+BLOCKS, BYTES = "a whole number from 1 to 2147483647", "a whole number from 1 to 1152921504606846976"
+SHARE, TEXT = "a number above 0, up to 1", "a text that is not empty, in valid Unicode"
+REFUSED: list[tuple[type, dict[str, Any], str]] = [
+    (CacheConfig, {"num_blocks": 0}, f"--num-blocks is 0. It must be {BLOCKS}."),
+    (CacheConfig, {"num_blocks": 2**31}, f"--num-blocks is 2147483648. It must be {BLOCKS}."),
+    (CacheConfig, {"num_blocks": 1.5}, f"--num-blocks is 1.5. It must be {BLOCKS}."),
+    (CacheConfig, {"num_blocks": "8"}, f"--num-blocks is '8'. It must be {BLOCKS}."),
+    (CacheConfig, {"kv_cache_memory": 0}, f"--kv-cache-memory is 0. It must be {BYTES}."),
+    (CacheConfig, {"kv_cache_memory": 2**64}, f"--kv-cache-memory is {2**64}. It must be {BYTES}."),
+    (CacheConfig, {"swap_space": -1}, f"--swap-space is -1. It must be {BYTES.replace('1', '0', 1)}."),
+    (CacheConfig, {"swap_space": None}, f"--swap-space is None. It must be {BYTES.replace('1', '0', 1)}."),
+    (CacheConfig, {"enable_prefix_caching": 1}, "enable_prefix_caching is 1. It must be true or false."),
+    (SchedulerConfig, {"max_num_seqs": 0}, f"--max-num-seqs is 0. It must be {SEQS}."),
+    (SchedulerConfig, {"max_num_seqs": 10**9}, f"--max-num-seqs is 1000000000. It must be {SEQS}."),
+    (SchedulerConfig, {"max_num_seqs": True}, f"--max-num-seqs is True. It must be {SEQS}."),
+    (SchedulerConfig, {"max_num_batched_tokens": 0}, f"--max-num-batched-tokens is 0. It must be {TOKENS}."),
+    (
+        SchedulerConfig,
+        {"max_num_batched_tokens": 2**63},
+        f"--max-num-batched-tokens is {2**63}. It must be {TOKENS}.",
+    ),
+    (ModelConfig, {"model": ""}, f"--model is ''. It must be {TEXT}."),
+    (ModelConfig, {"model": None}, f"--model is None. It must be {TEXT}."),
+    (ModelConfig, {"model": "caf\udce9"}, f"--model is 'caf\\udce9'. It must be {TEXT}."),
+    (ModelConfig, {"tokenizer": 5}, f"--tokenizer is 5. It must be {TEXT}."),
+    (ModelConfig, {"skip_tokenizer_init": "no"}, "skip_tokenizer_init is 'no'. It must be true or false."),
+    *[
         (
-            lambda: SchedulerConfig(max_num_batched_tokens=0),
-            "--max-num-batched-tokens is 0, but must be at least 1.",
-        ),
-        (lambda: SchedulerConfig(preemption_mode="drop"), "--preemption-mode is 'drop'."),  # type: ignore[arg-type]
-        (lambda: ModelConfig(device="tpu"), "--device is 'tpu'."),  # type: ignore[arg-type]
-        (lambda: ModelConfig(dtype="int3"), "--dtype is 'int3'."),  # type: ignore[arg-type]
-        (lambda: ModelConfig(attention_backend="flash"), "--attention-backend is 'flash'."),  # type: ignore[arg-type]
+            EngineConfig,
+            {"seed": seed},
+            f"--seed is {seed!r}. It must be a whole number from {-(2**63)} to {2**64 - 1}.",
+        )
+        for seed in (10**23 - 1, 2**64, -(2**63) - 1, 0.5, None, True)
     ],
-)
-def test_value_out_of_range_is_named_with_its_option(make, sentence: str) -> None:
+    *[
+        (CacheConfig, {"gpu_memory_utilization": x}, f"--gpu-memory-utilization is {x!r}. It must be {SHARE}.")
+        for x in (0, 1.5, math.nan, math.inf, "0.9", None)
+    ],
+]
+CHOICES: list[tuple[type, dict[str, Any], str]] = [
+    (CacheConfig, {"block_size": 7}, "--block-size is 7."),
+    (CacheConfig, {"block_size": 16.0}, "--block-size is 16.0."),
+    (CacheConfig, {"block_size": True}, "--block-size is True."),
+    (SchedulerConfig, {"preemption_mode": "drop"}, "--preemption-mode is 'drop'."),
+    (ModelConfig, {"device": "tpu"}, "--device is 'tpu'."),
+    (ModelConfig, {"device": None}, "--device is None."),
+    (ModelConfig, {"dtype": "int3"}, "--dtype is 'int3'."),
+    (ModelConfig, {"dtype": ["float16"]}, "--dtype is ['float16']."),
+    (ModelConfig, {"attention_backend": "flash"}, "--attention-backend is 'flash'."),
+    (ModelConfig, {"implementation": "jax"}, "--model-implementation is 'jax'."),
+]
+
+
+@pytest.mark.parametrize(("config", "values", "sentence"), REFUSED)
+def test_value_out_of_range_is_named_with_its_option_and_the_range(
+    config: type, values: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(InvalidValueError) as caught:
-        make()
+        config(**values)
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(("config", "values", "sentence"), CHOICES)
+def test_value_that_is_no_choice_is_named_with_its_option(
+    config: type, values: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        config(**values)
     assert caught.value.message == sentence
+
+
+def test_every_field_has_its_check() -> None:
+    tried = {(config, name) for config, values, _ in REFUSED + CHOICES for name in values}
+    configs = (ModelConfig, CacheConfig, SchedulerConfig, EngineConfig)
+    every = {(config, field.name) for config in configs for field in fields(config)}
+    assert every - tried == {(EngineConfig, name) for name in ("model", "cache", "scheduler")}
+
+
+def test_values_of_other_libraries_become_pythons_own() -> None:
+    config = CacheConfig(num_blocks=np.int64(8), gpu_memory_utilization=np.float32(0.5))
+    assert (type(config.num_blocks), type(config.gpu_memory_utilization)) == (int, float)
+    assert ModelConfig(model=Path("a/b")).model == "a/b"  # type: ignore[arg-type]
+
+
+def test_whatever_is_allowed_can_go_over_the_wire() -> None:
+    most = EngineConfig(cache=CacheConfig(num_blocks=2**31 - 1, kv_cache_memory=2**60), seed=2**64 - 1)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(most), type=EngineConfig) == most
 
 
 def test_choices_are_listed_in_the_hint() -> None:

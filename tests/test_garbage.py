@@ -3,12 +3,20 @@ a screen when nobody waits."""
 
 import asyncio
 import gc
+import weakref
 from collections.abc import Iterator
 
 import pytest
 
 from pagedchat import garbage
-from pagedchat.garbage import ALL_AT_LATEST, Garbage, freeze_once, no_collections, rare_collections
+from pagedchat.garbage import (
+    ALL_AT_LATEST,
+    Garbage,
+    freeze_once,
+    no_collections,
+    rare_collections,
+    search_everything,
+)
 
 
 @pytest.fixture
@@ -20,6 +28,8 @@ def unfrozen() -> Iterator[None]:
     gc.unfreeze()
     if was_frozen:
         gc.freeze()
+    else:
+        freeze_once.cache_clear()
 
 
 # --- while a model is loaded --------------------------------------------------------------------------
@@ -49,6 +59,22 @@ def test_what_is_there_is_frozen_the_first_time_only() -> None:
     gc.unfreeze()
     freeze_once()
     assert gc.get_freeze_count() == 0
+
+
+@pytest.mark.usefixtures("unfrozen")
+def test_a_frozen_cycle_is_found_when_everything_is_searched() -> None:
+    class Cycle:
+        def __init__(self) -> None:
+            self.itself = self
+
+    cycle = Cycle()
+    gone = weakref.ref(cycle)
+    gc.freeze()
+    del cycle
+    gc.collect()
+    assert gone() is not None
+    search_everything()
+    assert gone() is None
 
 
 # --- while an engine runs -----------------------------------------------------------------------------

@@ -33,9 +33,6 @@
 #ifndef MIN_THREAD_BLOCKS
 #define MIN_THREAD_BLOCKS 1
 #endif
-#ifndef OVERLAP
-#define OVERLAP 0
-#endif
 #ifndef SPLIT_KEYS
 #define SPLIT_KEYS 0
 #endif
@@ -361,48 +358,6 @@ extern "C" __global__ void __launch_bounds__(NUM_WARPS* WARP_SIZE, MIN_THREAD_BL
     rows.raise_top(factor);
   };
   int stage = 0;
-#if OVERLAP
-  const int own_last = works ? min(last_tile, last_position / TILE_KEYS) : -2;  // the warp's first tile of keys
-  const uint32 key_offset = key_operand_offset(lane), value_offset = KEY_TILE_BYTES + value_operand_offset(lane);
-  __syncthreads();
-  if (own_last == last_tile) {
-    rows.multiply_keys(stages + key_offset, [](int) {});
-    if (range.begin <= last_tile) settle(last_tile);
-  }
-  for (int t = last_tile; t >= range.begin; t--) {
-    wait_copies<STAGES - 3>();
-    __syncthreads();  // everybody's copies are here, and nobody reads the stage that is filled next
-    const int next = t - (STAGES - 1);
-    if (next >= range.begin) {
-      tiles.copy(stages + (stage == 0 ? STAGES - 1 : stage - 1) * STAGE_BYTES, next, block_id);
-      block_id = tiles.load_block_id(next - 1);
-    }
-    commit_copies();
-    const uint32 here = stages + stage * STAGE_BYTES;
-    stage = stage + 1 == STAGES ? 0 : stage + 1;
-    const uint32 ahead = stages + stage * STAGE_BYTES;
-    if (t <= own_last) {
-      if (t > range.begin) {
-        rows.multiply_keys(ahead + key_offset, [&](int i) {
-#pragma unroll
-          for (int w = i * KEY_WEIGHTS / KEY_PRODUCTS; w < (i + 1) * KEY_WEIGHTS / KEY_PRODUCTS; w++) {
-            rows.weigh(w, factor);
-          }
-        });
-        rows.multiply_values(here + value_offset, [](int) {});
-        settle(t - 1);
-      } else {
-        rows.multiply_values(here + value_offset, [&](int k) {
-#pragma unroll
-          for (int i = 0; i < 4 * ROW_TILES; i++) rows.weigh(4 * ROW_TILES * k + i, factor);
-        });
-      }
-    } else if (t - 1 == own_last && t > range.begin) {
-      rows.multiply_keys(ahead + key_offset, [](int) {});
-      settle(t - 1);
-    }
-  }
-#else
   for (int t = last_tile; t >= range.begin; t--) {
     wait_copies<STAGES - 2>();
     __syncthreads();  // everybody's copies are here, and nobody reads the stage that is filled next
@@ -423,7 +378,6 @@ extern "C" __global__ void __launch_bounds__(NUM_WARPS* WARP_SIZE, MIN_THREAD_BL
     }
     stage = stage + 1 == STAGES ? 0 : stage + 1;
   }
-#endif
   wait_copies<0>();
   if (!works) return;
   rows.finish();

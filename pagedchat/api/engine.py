@@ -14,66 +14,41 @@ the screen.
 """
 
 import logging
+import os
+import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Self
 
-from pagedchat.api.outputs import CompletionOutput, RequestOutput
+from pagedchat.api.ending import closed, free, integrity_error
+from pagedchat.api.outputs import RequestOutput
 from pagedchat.api.prompts import Prompt, PromptEncoder, prompt_text
+from pagedchat.api.request import Request
+from pagedchat.api.turns import Turns
+from pagedchat.bounds import refused
 from pagedchat.chat.replies import Reply, endings
 from pagedchat.chat.template_process import TemplateProcess
 from pagedchat.config import EngineConfig
 from pagedchat.engine.core import EngineCore
+from pagedchat.engine.dump import dump_of
 from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
 from pagedchat.engine.stats import EngineStats
-from pagedchat.errors import InvalidValueError, is_of_one_request
-from pagedchat.events import EngineReady, FinishReason, LoadProgress, SequenceParked
+from pagedchat.errors import IntegrityError, InvalidValueError, is_of_one_request
+from pagedchat.events import EngineReady, FinishReason, LoadProgress, SequenceParked, StepReport
 from pagedchat.runtime.loading.build import load_model
 from pagedchat.runtime.loading.loaded import LoadedModel
 
 log = logging.getLogger("pagedchat.engine")
 
 
-@dataclass(slots=True, kw_only=True)
-class _Request:
-    """What was asked, what has come back, and how much of that was told."""
-
-    request_id: str
-    prompt: str | None
-    prompt_token_ids: list[int]
-    output_kind: RequestOutputKind
-    reply: Reply
-    num_told: int = 0
-    """Tokens that an output has had already."""
-    num_told_characters: int = 0
-
-    @property
-    def has_news(self) -> bool:
-        """Whether there are tokens that no output has had; a piece of a long prompt brings none."""
-        return self.reply.num_tokens > self.num_told
-
-    def output(self) -> RequestOutput:
-        """What is to be told now; it counts as told from then on."""
-        reply = self.reply
-        token_ids, text = reply.token_ids, reply.text
-        first_token, first_character = self.num_told, self.num_told_characters
-        self.num_told, self.num_told_characters = len(token_ids), len(text)
-        if self.output_kind is RequestOutputKind.DELTA:
-            token_ids, text = token_ids[first_token:], text[first_character:]
-        completion = CompletionOutput(index=0, text=text, token_ids=token_ids, finish_reason=reply.finish_reason)
-        return RequestOutput(
-            request_id=self.request_id,
-            prompt=self.prompt,
-            prompt_token_ids=self.prompt_token_ids,
-            outputs=[completion],
-            num_cached_tokens=0 if reply.finish_reason is None else reply.sequence.num_cached_tokens,
-        )
-
-
 class LLMEngine:
     """One model with its paged KV cache, and the requests on it.
 
     Each request has a sequence of its own, closed at its end; its full blocks stay in the prefix cache for the next
-    ones. Not to be used by several threads at a time.
+    ones. Several threads may call it: one waits for the call of another, in the order in which they came. It
+    belongs to the process that made it. `close`, the end of a `with`, or letting go of it frees the model, the
+    cache and whatever else was taken for them.
 
     Args:
         config: which model, on what device, with how much memory.
@@ -86,6 +61,10 @@ class LLMEngine:
         ModelError: the model cannot be found, read or run.
         DeviceError: the device is missing or too small.
         InvalidValueError: a setting that this model does not allow.
+
+    Any call may raise EngineStateError: the engine is closed, the thread is in the middle of another call, or the
+    process was forked from the one whose engine it is; and IntegrityError, with a `dump`, where a defect of the
+    engine was found out, so that its replies cannot be trusted any more. Then there is nothing left but `close`.
     """
 
     def __init__(
@@ -106,7 +85,7 @@ class LLMEngine:
         """The same on a model that is loaded already.
 
         Args:
-            loaded: the model.
+            loaded: the model. It is freed with the engine where nobody else has it.
             core: an engine core on its runner that somebody watches; one of its own by default.
         """
         engine = cls.__new__(cls)
@@ -122,16 +101,21 @@ class LLMEngine:
         """None with `skip_tokenizer_init`."""
         self.sampling_defaults: SamplingParams = loaded.sampling_defaults
         """From the model's generation_config.json; used where no sampling parameters are given."""
+        self.notices: tuple[str, ...] = loaded.notices
+        """What was passed over while loading and should be known, in sentences for people."""
         self._templates = templates or TemplateProcess()
         template = self._templates.template(loaded.chat_template, loaded.special_tokens)
-        self.encoder = PromptEncoder(loaded.tokenizer, template, loaded.info.vocab_size)
+        self.encoder = PromptEncoder(loaded.tokenizer, template)
         """Prompts and conversations to tokens."""
         self._core = core or EngineCore(loaded.limits, loaded.runner)
-        self._requests: dict[str, _Request] = {}
-        self._by_sequence: dict[int, _Request] = {}
+        self._turns = Turns("engine")
+        self._free = weakref.finalize(self, free, self._core, weakref.ref(loaded), loaded.release, os.getpid())
+        self._free.atexit = False  # the system frees all of a process that ends
+        self._requests: dict[str, Request] = {}
+        self._by_sequence: dict[int, Request] = {}
         self._reading: dict[int, Reply] = {}
         """Replies that become text, by sequence."""
-        self._streaming: dict[int, _Request] = {}
+        self._streaming: dict[int, Request] = {}
         """Requests with outputs before their last one, by sequence."""
 
     # --- requests -----------------------------------------------------------------------------------
@@ -153,34 +137,24 @@ class LLMEngine:
             output_kind: the same, in the stead of what `params` say.
 
         Raises:
-            InvalidValueError: the id is taken, or a dict that is no prompt.
+            InvalidValueError: the id is taken or no string, or what was given is no prompt, or no parameters.
             RequestError: the prompt cannot be served: empty, too long for the model or the cache, text without a
                 tokenizer, token ids outside the vocabulary. Nothing has changed then.
         """
-        if request_id in self._requests:
-            raise InvalidValueError(
-                f"There is an unfinished request {request_id!r} already.", "Give every request an id of its own."
-            )
-        params = params or self.sampling_defaults
-        if params.stop:
-            self.encoder.need_tokenizer()
-        prompt_token_ids = self.encoder.encode(prompt)
-        request = _Request(
-            request_id=request_id,
-            prompt=prompt_text(prompt),
-            prompt_token_ids=prompt_token_ids,
-            output_kind=output_kind or params.output_kind,
-            reply=self._ask(prompt_token_ids, params),
-        )
-        self._enter(request)
+        if not isinstance(request_id, str):
+            raise refused("request_id", request_id, "a string")
+        if not isinstance(output_kind, RequestOutputKind | None):
+            raise refused("output_kind", output_kind, "a RequestOutputKind")
+        with self._turns:
+            self._add(request_id, prompt, self.params(params), output_kind)
 
     def abort_request(self, request_id: str | Iterable[str]) -> None:
         """End one or several requests now, without another output. Ids that are unknown, or those of requests that
-        are finished meanwhile, are passed over."""
-        for one in [request_id] if isinstance(request_id, str) else request_id:
-            request = self._requests.get(one)
-            if request is not None:
-                self._leave(request)
+        are finished meanwhile, are passed over.
+
+        In the middle of a call of the same thread (in a signal's handler, say) they end with that."""
+        ids = [request_id] if isinstance(request_id, str) else list(request_id)
+        self._turns.soon(partial(self._abort, ids))
 
     def has_unfinished_requests(self) -> bool:
         """Whether there is a reason for another step."""
@@ -199,20 +173,108 @@ class LLMEngine:
             An output for every request with new tokens, and for every one that is finished, by which it has left
             the engine. Those with `RequestOutputKind.FINAL_ONLY` have only this last one.
         """
-        ended = endings(self._core.step())
-        if self._reading:
-            ended += self._read_along()
-        if not ended and not self._streaming:
-            return []
-        finished = [self._finish(ending) for ending in ended if ending.seq_id in self._by_sequence]
-        news = [request.output() for request in self._streaming.values() if request.has_news]
-        return news + [request.output() for request in finished]
+        with self._turns:
+            ended = endings(self._step_checked())
+            if self._reading:
+                ended += self._read_along()
+            if not ended and not self._streaming:
+                return []
+            finished = [self._finish(ending) for ending in ended if ending.seq_id in self._by_sequence]
+            news = [request.output() for request in self._streaming.values() if request.has_news]
+            return news + [request.output() for request in finished]
+
+    def params(self, given: SamplingParams | None) -> SamplingParams:
+        """What a request goes by that was given these: where it was given none, the model's own.
+
+        Raises:
+            InvalidValueError: they are none.
+        """
+        if given is None:
+            return self.sampling_defaults
+        if not isinstance(given, SamplingParams):
+            raise refused("sampling_params", given, "SamplingParams")
+        return given
 
     def stats(self) -> EngineStats:
         """The engine's counters as they stand now."""
-        return self._core.stats()
+        with self._turns:
+            return self._core.stats()
+
+    # --- the end ------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End all requests and free everything: weights, cache, captured steps, pinned memory. Every later call but
+        this one is refused. In a process forked from the one whose engine it is, nothing happens.
+
+        Raises:
+            EngineStateError: the thread is in the middle of another call.
+        """
+        if self._turns.is_forked:
+            return
+        with self._turns.even_if_refused():
+            self._turns.refuse(closed)
+            for requests in (self._requests, self._by_sequence, self._reading, self._streaming):
+                requests.clear()
+            self._templates.close()
+            self._free()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+        self.close()
 
     # --- inside -------------------------------------------------------------------------------------
+
+    def _add(
+        self, request_id: str, prompt: Prompt, params: SamplingParams, output_kind: RequestOutputKind | None
+    ) -> None:
+        if request_id in self._requests:
+            raise InvalidValueError(
+                f"There is an unfinished request {request_id!r} already.", "Give every request an id of its own."
+            )
+        if params.stop:
+            self.encoder.need_tokenizer()
+        prompt_token_ids = self.encoder.encode(prompt)
+        request = Request(
+            request_id=request_id,
+            prompt=prompt_text(prompt),
+            prompt_token_ids=prompt_token_ids,
+            output_kind=output_kind or params.output_kind,
+            reply=self._ask(prompt_token_ids, params),
+        )
+        self._enter(request)
+
+    def _abort(self, request_ids: list[str]) -> None:
+        for request_id in request_ids:
+            request = self._requests.get(request_id)
+            if request is not None:
+                self._leave(request)
+
+    def _step_checked(self) -> StepReport:
+        """A step of the core; whoever takes it is told if the books disagree after it."""
+        try:
+            report = self._core.step()
+        except BaseException:
+            self._check_books()
+            raise
+        violation = self._core.watch.violation
+        if violation is not None:
+            raise self._broken(violation, report)
+        return report
+
+    def _check_books(self) -> None:
+        """After a step that was broken off: should the books disagree, all later calls are told."""
+        try:
+            self._core.check_integrity()
+        except IntegrityError as error:
+            self._broken(str(error), None)
+
+    def _broken(self, violation: str, report: StepReport | None) -> IntegrityError:
+        """From now on everybody is told this."""
+        error = partial(integrity_error, violation, dump_of(self._core, violation, report))
+        self._turns.refuse(error)
+        return error()
 
     def _ask(self, prompt_token_ids: list[int], params: SamplingParams) -> Reply:
         """A sequence that waits for its reply; none where the prompt is refused."""
@@ -224,7 +286,7 @@ class LLMEngine:
             self._core.close(seq_id)
             raise
 
-    def _enter(self, request: _Request) -> None:
+    def _enter(self, request: Request) -> None:
         seq_id = request.reply.sequence.seq_id
         self._requests[request.request_id] = self._by_sequence[seq_id] = request
         if self.tokenizer is not None:
@@ -232,7 +294,7 @@ class LLMEngine:
         if request.output_kind is not RequestOutputKind.FINAL_ONLY:
             self._streaming[seq_id] = request
 
-    def _leave(self, request: _Request) -> None:
+    def _leave(self, request: Request) -> None:
         seq_id = request.reply.sequence.seq_id
         del self._requests[request.request_id], self._by_sequence[seq_id]
         self._reading.pop(seq_id, None)
@@ -255,9 +317,11 @@ class LLMEngine:
         report = self._core.flush() if ended else None
         return [] if report is None else endings(report)
 
-    def _finish(self, ending: SequenceParked) -> _Request:
+    def _finish(self, ending: SequenceParked) -> Request:
         request = self._by_sequence[ending.seq_id]
-        reply = request.reply
+        reply, failure = request.reply, self._core.failures.get(ending.seq_id)
+        if failure is not None:
+            self._note(failure, ending.seq_id)
         try:
             if reply.finish_reason is None:
                 reply.finish(ending.reason)

@@ -7,15 +7,22 @@
 """
 
 import itertools
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
 
 import msgspec
 from tqdm import tqdm
 
+from pagedchat.api.ending import closed
 from pagedchat.api.engine import LLMEngine
+from pagedchat.api.interrupts import HeldInterrupts
 from pagedchat.api.outputs import RequestOutput
-from pagedchat.api.prompts import Message, Prompt, TokensPrompt
+from pagedchat.api.prompts import Message, Prompt, TokensPrompt, list_of_prompts
+from pagedchat.api.turns import Turns
+from pagedchat.bounds import as_list, refused
 from pagedchat.config import (
     DEFAULT_MODEL,
     AttentionBackendName,
@@ -35,9 +42,15 @@ from pagedchat.events import EngineReady, LoadProgress
 from pagedchat.garbage import rare_collections
 from pagedchat.units import parse_size
 
+log = logging.getLogger(__name__)
+
 
 class LLM:
     """One model with its paged KV cache.
+
+    Several threads may call it: a call waits until those before it are done, in the order in which they came. A
+    stream that is read takes a turn for each output. It belongs to the process that made it. `close`, the end of a
+    `with`, or letting go of it frees the model, the cache and whatever else was taken for them.
 
     Args:
         model: a hub id (`facebook/opt-125m`) or a folder with a checkpoint; the toy model in the box by default.
@@ -63,6 +76,10 @@ class LLM:
         InvalidValueError: an argument outside what it may be.
         ModelError: the model cannot be found, read or run.
         DeviceError: the device is missing or too small.
+
+    Any call may raise EngineStateError: it is closed, the thread is in the middle of another call, or the process
+    was forked from the one whose `LLM` it is; and IntegrityError, with a `dump`, where a defect of the engine was
+    found out, so that its replies cannot be trusted any more. Then there is nothing left but `close`.
     """
 
     def __init__(
@@ -110,6 +127,8 @@ class LLM:
         )
         config = EngineConfig(model=model_config, cache=cache_config, scheduler=scheduler_config, seed=seed)
         self._set_up(LLMEngine(config, streams=False))
+        for notice in self.notices:
+            log.warning(notice)
 
     @classmethod
     def from_config(
@@ -130,19 +149,24 @@ class LLM:
 
     def _set_up(self, engine: LLMEngine) -> None:
         self._engine = engine
+        self._turns = Turns("LLM")
         self.info: EngineReady = engine.info
         """What was found out while loading: shapes, device, size of the pool."""
         self.tokenizer = engine.tokenizer
         self.sampling_defaults: SamplingParams = engine.sampling_defaults
         """From the model's generation_config.json; used where no sampling parameters are given."""
+        self.notices: tuple[str, ...] = engine.notices
+        """What was passed over while loading and should be known; `LLM()` logs it, `from_config` does not."""
         self._request_ids = map(str, itertools.count())
+        self._asked: set[str] = set()
+        """Requests that somebody waits for."""
         self._unread: dict[str, RequestOutput] = {}
         """The newest output of streams that others have run on meanwhile."""
 
     def generate(
         self,
         prompts: Prompt | Sequence[Prompt],
-        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        sampling_params: SamplingParams | Sequence[SamplingParams | None] | None = None,
         *,
         use_tqdm: bool = True,
     ) -> list[RequestOutput]:
@@ -159,11 +183,12 @@ class LLM:
         Raises:
             RequestError: a prompt that cannot be served (empty, too long for the model or the cache); nothing was
                 run then.
-            InvalidValueError: neither one nor as many sampling parameters as prompts.
+            InvalidValueError: what is no prompt, or neither one nor as many sampling parameters as prompts.
         """
-        many = [prompts] if isinstance(prompts, str | dict) else list(prompts)
+        many = list_of_prompts(prompts)
         params = self._params_for(len(many), sampling_params)
-        return self._run(many, params, show_progress=use_tqdm and len(many) > 1)
+        with self._turn() as interrupts:
+            return self._run(many, params, interrupts, show_progress=use_tqdm and len(many) > 1)
 
     def chat(self, messages: Sequence[Message], sampling_params: SamplingParams | None = None) -> RequestOutput:
         """Answer a conversation, written as the model's chat template wants it.
@@ -175,9 +200,10 @@ class LLM:
         Raises:
             RequestError: the conversation cannot be served, or the template refuses it or does not end.
         """
-        prompt, params = self._encode_chat(messages, sampling_params)
-        [output] = self._run([prompt], [params])
-        return output
+        with self._turn() as interrupts:
+            prompt, params = self._encode_chat(messages, sampling_params)
+            [output] = self._run([prompt], [params], interrupts)
+            return output
 
     def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Iterator[RequestOutput]:
         """Complete one prompt and yield the output so far with every new token; the last one is finished.
@@ -187,7 +213,8 @@ class LLM:
         Raises:
             RequestError: the prompt cannot be served.
         """
-        return self._stream(self._engine.encoder.encoded(prompt), sampling_params or self.sampling_defaults)
+        with self._turns:
+            return self._stream(self._engine.encoder.encoded(prompt), sampling_params)
 
     def stream_chat(
         self, messages: Sequence[Message], sampling_params: SamplingParams | None = None
@@ -197,76 +224,116 @@ class LLM:
         Raises:
             RequestError: as for `chat`.
         """
-        return self._stream(*self._encode_chat(messages, sampling_params))
+        with self._turns:
+            return self._stream(*self._encode_chat(messages, sampling_params))
 
     def stats(self) -> EngineStats:
         """The engine's counters as they stand now."""
         return self._engine.stats()
 
+    def close(self) -> None:
+        """Free everything: weights, cache, captured steps, pinned memory; streams that are left end with an error.
+        Every later call but this one is refused. In a process forked from the one whose `LLM` it is, nothing
+        happens.
+
+        Raises:
+            EngineStateError: the thread is in the middle of another call.
+        """
+        if self._turns.is_forked:
+            return
+        with self._turns.even_if_refused():
+            self._turns.refuse(closed)
+            self._engine.close()
+            self._unread.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+        self.close()
+
     def _params_for(
-        self, count: int, given: SamplingParams | Sequence[SamplingParams] | None
-    ) -> list[SamplingParams]:
+        self, count: int, given: SamplingParams | Sequence[SamplingParams | None] | None
+    ) -> list[SamplingParams | None]:
         if given is None or isinstance(given, SamplingParams):
-            return [given or self.sampling_defaults] * count
-        if len(given) != count:
+            return [given] * count
+        several = as_list(given)
+        if several is None:
+            raise refused("sampling_params", given, "SamplingParams, or a list of them")
+        if len(several) != count:
             raise InvalidValueError(
-                f"There are {count} prompts, but {len(given)} sampling parameters.",
+                f"There are {count} prompts, but {len(several)} sampling parameters.",
                 "Give one for all prompts, or one for each.",
             )
-        return list(given)
+        return several
 
     def _encode_chat(
         self, messages: Sequence[Message], params: SamplingParams | None
     ) -> tuple[TokensPrompt, SamplingParams]:
-        encoder, params = self._engine.encoder, params or self.sampling_defaults
+        encoder, params = self._engine.encoder, self._engine.params(params)
         prompt = TokensPrompt(prompt_token_ids=encoder.encode_chat(messages))
         return prompt, msgspec.structs.replace(params, stop=[*params.stop, *encoder.template.stop_strings])
 
     # --- the loops over the engine ------------------------------------------------------------------
 
+    @contextmanager
+    def _turn(self) -> Iterator[HeldInterrupts]:
+        """No other thread comes between, and an interrupt between two steps only."""
+        with HeldInterrupts() as interrupts, self._turns:
+            yield interrupts
+
     def _run(
-        self, prompts: Sequence[Prompt], params: Sequence[SamplingParams], *, show_progress: bool = False
+        self,
+        prompts: Sequence[Prompt],
+        params: Sequence[SamplingParams | None],
+        interrupts: HeldInterrupts,
+        *,
+        show_progress: bool = False,
     ) -> list[RequestOutput]:
         ids = list(itertools.islice(self._request_ids, len(prompts)))
         finished: dict[str, RequestOutput | None] = dict.fromkeys(ids)
         num_left = len(ids)
         bar = tqdm(total=num_left, desc="Prompts", unit="prompt", disable=not show_progress)
-        with bar as progress, self._asked(ids, prompts, params, RequestOutputKind.FINAL_ONLY):
+        with bar as progress, self._unless_finished(ids):
+            for request_id, prompt, one in zip(ids, prompts, params, strict=True):
+                self._engine.add_request(request_id, prompt, one, output_kind=RequestOutputKind.FINAL_ONLY)
+                interrupts.let_through()
             while num_left:
                 self._step()
+                interrupts.let_through()
                 if self._unread:
-                    done = [request_id for request_id in self._unread if request_id in finished]
+                    done = [request_id for request_id in list(self._unread) if request_id in finished]
                     finished.update({request_id: self._unread.pop(request_id) for request_id in done})
                     num_left -= len(done)
                     progress.update(len(done))
         return [output for output in finished.values() if output is not None]
 
-    def _stream(self, prompt: Prompt, params: SamplingParams) -> Iterator[RequestOutput]:
+    def _stream(self, prompt: Prompt, params: SamplingParams | None) -> Iterator[RequestOutput]:
         request_id = next(self._request_ids)
-        with self._asked([request_id], [prompt], [params], RequestOutputKind.CUMULATIVE):
+        with self._unless_finished([request_id]):
+            with self._turn():
+                self._engine.add_request(request_id, prompt, params, output_kind=RequestOutputKind.CUMULATIVE)
             output = None
             while output is None or not output.finished:
-                if request_id not in self._unread:
-                    self._step()
-                output = self._unread.pop(request_id, None)
-                if output is not None:
-                    yield output
+                output = self._newest(request_id)
+                yield output
+
+    def _newest(self, request_id: str) -> RequestOutput:
+        with self._turn() as interrupts:
+            while request_id not in self._unread:
+                self._step()
+                interrupts.let_through()
+            return self._unread.pop(request_id)
 
     @contextmanager
-    def _asked(
-        self,
-        ids: Sequence[str],
-        prompts: Sequence[Prompt],
-        params: Sequence[SamplingParams],
-        output_kind: RequestOutputKind,
-    ) -> Iterator[None]:
-        """These requests are in the engine; whatever happens, none of them stays there."""
+    def _unless_finished(self, ids: Sequence[str]) -> Iterator[None]:
+        """Whatever happens inside, none of these requests stays in the engine."""
         try:
             with rare_collections():
-                for request_id, prompt, one in zip(ids, prompts, params, strict=True):
-                    self._engine.add_request(request_id, prompt, one, output_kind=output_kind)
+                self._asked.update(ids)
                 yield
         finally:
+            self._asked.difference_update(ids)
             self._engine.abort_request(ids)
             for request_id in ids:
                 self._unread.pop(request_id, None)
@@ -275,3 +342,5 @@ class LLM:
         """A step of the engine, for whoever has a request there."""
         for output in self._engine.step():
             self._unread[output.request_id] = output
+            if output.request_id not in self._asked:  # left meanwhile
+                self._unread.pop(output.request_id, None)

@@ -1,10 +1,14 @@
-"""What the offline API takes as a prompt, and its way to token ids. Knows tokenizers and templates, no engine."""
+"""What the offline API takes as a prompt, and its way to token ids. Knows tokenizers and templates, no engine.
 
-from collections.abc import Sequence
-from typing import NotRequired, TypedDict, final
+What is no prompt is refused here, in words; which tokens a model has, the engine knows.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NotRequired, TypedDict, final
 
 from tokenizers import Tokenizer
 
+from pagedchat.bounds import as_whole_numbers, shown
 from pagedchat.chat.conversation import Conversation
 from pagedchat.chat.session import Role, Turn
 from pagedchat.chat.template import ChatTemplate
@@ -37,13 +41,31 @@ class Message(TypedDict):
 Prompt = str | TextPrompt | TokensPrompt
 
 
+_PROMPTS = 'Give a string, {"prompt": text} or {"prompt_token_ids": ids}, or a list of these.'
+
+
 def prompt_text(prompt: Prompt) -> str | None:
     """The text of a prompt that was given as text."""
-    if isinstance(prompt, str):
-        return prompt
-    if "prompt" in prompt:
-        return prompt["prompt"]
-    return None
+    text: object = prompt.get("prompt") if isinstance(prompt, dict) else prompt
+    return text if isinstance(text, str) else None
+
+
+def list_of_prompts(prompts: Prompt | Iterable[Prompt]) -> list[Prompt]:
+    """One prompt by itself, or all of a list, a tuple, an array or whatever else has several.
+
+    Raises:
+        InvalidValueError: it is neither.
+    """
+    given: Any = prompts
+    if isinstance(prompts, str | dict):
+        return [given]
+    try:
+        several = None if isinstance(given, bytes | bytearray) else iter(given)
+    except TypeError:  # of an array without dimensions, too, which has an `__iter__`
+        several = None
+    if several is None:
+        raise InvalidValueError(f"prompts is {shown(given)}.", _PROMPTS)
+    return list(several)
 
 
 class PromptEncoder:
@@ -52,31 +74,28 @@ class PromptEncoder:
     Args:
         tokenizer: `None` takes token ids only.
         template: how conversations are written.
-        vocab_size: token ids are below it.
     """
 
-    def __init__(self, tokenizer: Tokenizer | None, template: ChatTemplate, vocab_size: int) -> None:
+    def __init__(self, tokenizer: Tokenizer | None, template: ChatTemplate) -> None:
         self.template = template
         self._tokenizer = tokenizer
-        self._vocab_size = vocab_size
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Token ids of a prompt.
 
         Raises:
-            InvalidValueError: a dict that is no prompt.
-            RequestError: text without a tokenizer, or token ids outside the vocabulary.
+            InvalidValueError: it is no prompt, or has no list of whole numbers where its token ids should be.
+            RequestError: text without a tokenizer.
         """
-        if isinstance(prompt, str):
-            return self._encode_text(prompt)
-        if "prompt_token_ids" in prompt:
-            return self._checked(prompt["prompt_token_ids"])
-        if "prompt" in prompt:
-            return self._encode_text(prompt["prompt"])
-        raise InvalidValueError(
-            f"A prompt has the keys {', '.join(prompt) or 'none'}.",
-            'Give a string, {"prompt": text} or {"prompt_token_ids": ids}.',
-        )
+        if isinstance(prompt, dict) and "prompt_token_ids" in prompt:
+            return _token_ids(prompt["prompt_token_ids"])
+        text = prompt_text(prompt)
+        if text is not None:
+            return self._encode_text(text)
+        if isinstance(prompt, dict) and "prompt" not in prompt:
+            keys: Iterable[object] = prompt
+            raise InvalidValueError(f"A prompt has the keys {', '.join(map(str, keys)) or 'none'}.", _PROMPTS)
+        raise InvalidValueError(f"A prompt is {shown(prompt)}.", _PROMPTS)
 
     def encoded(self, prompt: Prompt) -> TokensPrompt:
         """A prompt of any kind as token ids, with its text, where it has one.
@@ -93,9 +112,10 @@ class PromptEncoder:
         """Token ids of a conversation that awaits its next reply.
 
         Raises:
+            InvalidValueError: something that is no list of messages.
             RequestError: no tokenizer, or the template refuses the conversation.
         """
-        text = self.template.render([Turn(message["role"], message["content"]) for message in messages])
+        text = self.template.render(_turns(messages))
         conversation = Conversation(self.need_tokenizer(), add_bos=self.template.kind == "plain")
         return conversation.plan(text, []).token_ids
 
@@ -119,11 +139,25 @@ class PromptEncoder:
             raise RequestError("The prompt is not valid Unicode text.", f"The tokenizer said: {error}") from error
         return token_ids
 
-    def _checked(self, token_ids: Sequence[int]) -> list[int]:
-        if token_ids and not 0 <= min(token_ids) <= max(token_ids) < self._vocab_size:
-            wrong = next(token for token in token_ids if not 0 <= token < self._vocab_size)
-            raise RequestError(
-                f"Token id {wrong} is outside the model's vocabulary of {self._vocab_size} tokens.",
-                "Encode the prompt with this model's tokenizer.",
-            )
-        return list(token_ids)
+
+def _token_ids(given: object) -> list[int]:
+    token_ids = as_whole_numbers(given)
+    if token_ids is None:
+        raise InvalidValueError(
+            f"prompt_token_ids is {shown(given)}.", "It must be a list of token ids, which are whole numbers."
+        )
+    return token_ids
+
+
+def _turns(messages: Sequence[Message]) -> list[Turn]:
+    hint = 'Give a list of messages, each {"role": name, "content": text}.'
+    if not isinstance(messages, list | tuple) or not messages:
+        raise InvalidValueError(f"messages is {shown(messages)}.", hint)
+    turns = []
+    for message in messages:
+        given: object = message
+        role, content = (given.get("role"), given.get("content")) if isinstance(given, dict) else (None, None)
+        if not isinstance(role, str) or not isinstance(content, str):
+            raise InvalidValueError(f"A message is {shown(given)}.", hint)
+        turns.append(Turn(role, content))  # type: ignore[arg-type]  # which roles there are, the template knows
+    return turns

@@ -169,11 +169,7 @@ class ChatSession:
         """Ask the last prompt again in place of its reply; false if there is nothing to ask again."""
         if self.busy or not self.entries:
             return False
-        last = self.entries[-1]
-        if last.turn.role == "assistant":
-            if len(self.entries) < 2:
-                return False
-            self._replaced = self.entries.pop()
+        self._replaced = self.entries.pop()  # a reply, as is the last entry of every chat that is not busy
         self._begin(request_id)
         return True
 

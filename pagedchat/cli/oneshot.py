@@ -121,9 +121,12 @@ def _summary(
 def _load(config: EngineConfig, *, chats: bool) -> LLM:
     progress = _ProgressLine(sys.stderr)
     try:
-        return LLM.from_config(config, progress.show, chats=chats)
+        llm = LLM.from_config(config, progress.show, chats=chats)
     finally:
         progress.clear()
+    for notice in llm.notices:
+        print(one_line(notice), file=sys.stderr)
+    return llm
 
 
 class _ProgressLine:

@@ -10,11 +10,14 @@ from typing import NoReturn
 
 from pagedchat import __version__
 from pagedchat.bench.readers import new_file
+from pagedchat.bounds import is_unicode
 from pagedchat.cli.engine_options import add_engine_options
 from pagedchat.errors import InvalidValueError
 
 MAX_SESSIONS = 9
 MAX_PORT = 65535
+_MOST_SAID = 300
+"""Characters of what argparse says, which repeats the argument."""
 _DESCRIPTION = "Several chats side by side in the terminal, on one local engine whose paged KV cache you can watch."
 _USAGE = """\
 pagedchat [OPTIONS]
@@ -58,7 +61,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Called by argparse with its own words, which begin in lower case."""
-        message = message.removeprefix("argument ").rstrip(".")
+        message = message.removeprefix("argument ").rstrip(".")[:_MOST_SAID]
         raise InvalidValueError(f"{message[:1].upper()}{message[1:]}.", f"See {self.prog} --help.")
 
 
@@ -136,7 +139,7 @@ def _add_chats(parser: Parser) -> None:
     group.add_argument(
         "--sessions", type=_sessions, default=1, metavar="N", help="how many panes to open, 1 to 9 (1)"
     )
-    group.add_argument("--system", metavar="TEXT", help="system prompt of every chat")
+    group.add_argument("--system", type=_text, metavar="TEXT", help="system prompt of every chat")
     group.add_argument(
         "--raw", action="store_true", help="text completion: the prompt goes to the model without a chat template"
     )
@@ -160,6 +163,13 @@ def _sessions(text: str) -> int:
     if text.isdecimal() and 1 <= int(text) <= MAX_SESSIONS:
         return int(text)
     raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {MAX_SESSIONS}")
+
+
+def _text(text: str) -> str:
+    """Arguments come as bytes; what is no text cannot go to the engine."""
+    if is_unicode(text):
+        return text
+    raise argparse.ArgumentTypeError(f"{text!r} is not valid Unicode")
 
 
 def _port(text: str) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pagedchat.chat.sanitize import one_line, sanitize, terminal_json
 from pagedchat.errors import InvalidValueError
+from pagedchat.trace.format import MAX_STEP
 from pagedchat.trace.reader import open_trace
 from pagedchat.trace.recording import Recording
 from pagedchat.trace.summary import TraceSummary, summarize
@@ -72,6 +73,6 @@ def summary_text(summary: TraceSummary) -> str:
 
 
 def _step(text: str) -> int:
-    if text.isdecimal():
+    if text.isdecimal() and int(text) <= MAX_STEP:
         return int(text)
     raise argparse.ArgumentTypeError(f"{text!r} is not the number of a step")

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pagedchat.bounds import INT32_MAX
 from pagedchat.chat.sanitize import one_line, sanitize, terminal_json
 from pagedchat.errors import InvalidValueError, PagedChatError
 from pagedchat.metrics.runtime_folder import running
@@ -67,7 +68,7 @@ def _who_is_there(pids: list[int]) -> str:
 
 
 def _pid(text: str) -> int:
-    if text.isdecimal() and int(text) >= 1:
+    if text.isdecimal() and 1 <= int(text) <= INT32_MAX:
         return int(text)
     raise argparse.ArgumentTypeError(f"{text!r} is not the number of a process")
 

@@ -39,6 +39,8 @@ class Machine:
     cache_folder: Path
     cache_entries: int
     cache_bytes: int
+    no_cache: str
+    """Why the cache folder is not used, to go after "since"; empty where it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ def look_at_machine(cache: KernelCache) -> Machine:
         cache_folder=cache.folder,
         cache_entries=entries,
         cache_bytes=num_bytes,
+        no_cache=cache.objection,
     )
 
 

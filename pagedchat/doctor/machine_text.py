@@ -55,6 +55,11 @@ def _toolchain(machine: Machine) -> list[str]:
 
 
 def _cache(machine: Machine) -> str:
+    if machine.no_cache:
+        return (
+            f"{machine.cache_folder} is not used, since {machine.no_cache}. "
+            "Set PAGEDCHAT_CACHE_DIR to a folder of your own."
+        )
     entries = "1 entry" if machine.cache_entries == 1 else f"{machine.cache_entries} entries"
     return f"{machine.cache_folder}, {entries}, {format_size(machine.cache_bytes)}"
 

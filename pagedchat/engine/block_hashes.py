@@ -3,12 +3,12 @@
 So one hash names the whole prefix up to and including its block (as in vLLM's automatic prefix caching). The same
 tokens have the same hash in every process.
 
-*Why contents cannot mix.* What is hashed is the parent's hash, of 0 bytes for a first block and of 16 for any other,
-and the tokens, 4 bytes each and as many as a block has: within one engine two different (parent, tokens) never give
-the same bytes. So two prefixes can have one hash only if BLAKE2b itself maps two inputs to the same 128 bits
-somewhere along the chain. Among n blocks ever hashed that happens by chance with probability n² / 2¹²⁹: 2⁻⁴⁹ for 2⁴⁰
-blocks, which is more than a GPU fills in years. Somebody who looks for such a pair on purpose needs some 2⁶⁴
-hashes. Only full blocks are found by hash; how far the last one agrees is compared token by token.
+*Why contents cannot mix.* What is hashed is the parent's hash, of 0 bytes for a first block and of 16 for any
+other, and the tokens, 4 bytes each and as many as a block has: within one engine two different (parent, tokens)
+never give the same bytes. So two prefixes can have one hash only if BLAKE2b itself maps two inputs to the same 128
+bits somewhere along the chain. Among n blocks ever hashed that happens by chance with probability n² / 2¹²⁹: 2⁻⁴⁹
+for 2⁴⁰ blocks, which is more than a GPU fills in years. Somebody who looks for such a pair on purpose needs some
+2⁶⁴ hashes. Only full blocks are found by hash; how far the last one agrees is compared token by token.
 
 A hash says what would be in a block, not whether anybody has computed it. So it may be made as soon as the tokens
 are known: while a device is busy, and not when somebody waits for a batch. Knows tokens only, no blocks.

@@ -64,7 +64,7 @@ class BlockManager:
         """
         size = self.block_size
         start = seq.num_computed
-        if not self.enable_prefix_caching or start % size or start != len(seq.block_table) * size:
+        if not self.enable_prefix_caching or start != len(seq.block_table) * size:
             return NO_MATCH
         limit = len(seq.token_ids) - 1
         found, parent, missing = self._find_blocks(seq, start // size, limit // size)

@@ -50,7 +50,7 @@ class EngineCore:
         """Holds the books against each other, a little at every step."""
         self.controls = PoolControls(self.blocks, self.scheduler)
         """Limits, pins and evictions by hand, between two steps."""
-        self.failures: dict[int, Exception] = {}
+        self.failures: dict[int, BaseException] = {}
         """Sequence -> what its part of a step raised, where that ended its last request."""
         self._clock = clock
         self._start_time = clock()
@@ -82,11 +82,12 @@ class EngineCore:
         Without new tokens the sequence simply goes on (after a rewind: another reply).
 
         Raises:
-            RequestError: unknown sequence, one that is generating, no tokens at all, or a prompt longer than the
-                model's context or the whole cache; nothing has changed then.
+            RequestError: unknown sequence, one that is generating, no tokens at all, tokens that the model does not
+                have, or a prompt longer than the model's context or the whole cache; nothing has changed then.
         """
         seq = self._parked(seq_id)
         self._requests.check_length(len(seq) + len(token_ids))
+        self._requests.check_tokens(token_ids, params)
         seq.token_ids.extend(token_ids)
         self.failures.pop(seq_id, None)
         self._requests.add(seq, params)
@@ -247,7 +248,7 @@ class EngineCore:
         if not chunks:
             return SchedulerOutput(self._step, scheduled, block_ops, num_tokens, run)
         self._upkeep.begin(chunks)
-        return SchedulerOutput(self._step, scheduled, block_ops, num_tokens, run, self._upkeep)
+        return SchedulerOutput(self._step, scheduled, block_ops, num_tokens, meanwhile=self._upkeep)
 
     def _update(self, scheduled: list[ScheduledSequence], output: ModelRunnerOutput) -> list[ev.BatchEntry]:
         """Take in the sampled tokens, and do what follows from them."""
@@ -335,7 +336,7 @@ class EngineCore:
         self.scheduler.queues.park(seq)
         self._tell(ev.SequenceParked(seq.seq_id, reason))
 
-    def _fail(self, seq: Sequence, error: Exception) -> None:
+    def _fail(self, seq: Sequence, error: BaseException) -> None:
         """Its part of a step raises: the request is over."""
         self.failures[seq.seq_id] = error
         forget_unfilled(self.blocks, seq)

@@ -17,6 +17,7 @@ from pagedchat.engine.block_manager import BlockManager
 from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
 from pagedchat.engine.queues import Queues
 from pagedchat.engine.sequence import Sequence
+from pagedchat.errors import is_of_one_request
 
 
 class Salvage(NamedTuple):
@@ -26,13 +27,13 @@ class Salvage(NamedTuple):
     """Those that ran."""
     output: ModelRunnerOutput
     """Of these."""
-    failed: list[tuple[Sequence, Exception]]
+    failed: list[tuple[Sequence, BaseException]]
     """The others, and what each of them raised."""
 
 
 def may_be_isolated(error: BaseException, batch: SchedulerOutput) -> bool:
     """Whether one part of the batch may be to blame, and the cache is as it would be without the others."""
-    return isinstance(error, Exception) and not isinstance(error, AssertionError) and not batch.block_ops
+    return is_of_one_request(error) and not batch.block_ops
 
 
 def run_apart(runner: ModelRunner, batch: SchedulerOutput) -> Salvage:
@@ -46,9 +47,9 @@ def run_apart(runner: ModelRunner, batch: SchedulerOutput) -> Salvage:
     for part in batch.scheduled:
         try:
             output = runner.execute(SchedulerOutput(batch.step, [part], [], part.num_tokens))
-        except AssertionError:
-            raise
-        except Exception as error:
+        except BaseException as error:
+            if not is_of_one_request(error):
+                raise
             runner.check()
             salvage.failed.append((part.sequence, error))
         else:

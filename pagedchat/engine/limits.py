@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from pagedchat.bounds import INT32_MAX
 from pagedchat.config import PreemptionMode
 
 
@@ -16,6 +17,8 @@ class EngineLimits:
     block_size: int = 16
     model_len: int = 2048
     """Tokens the model's positions allow in one sequence."""
+    vocab_size: int = INT32_MAX
+    """Token ids of the model are below it."""
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 2048
     enable_prefix_caching: bool = True

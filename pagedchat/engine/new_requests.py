@@ -48,6 +48,22 @@ class NewRequests:
                 "Give the cache more memory (--num-blocks or --kv-cache-memory) or shorten the prompt.",
             )
 
+    def check_tokens(self, token_ids: list[int], params: SamplingParams) -> None:
+        """Whether the model has these tokens, and those that `params` name. Nobody behind this asks again: a kernel
+        reads the row of an embedding unchecked.
+
+        Raises:
+            RequestError: it lacks one.
+        """
+        vocab_size = self._limits.vocab_size
+        for ids, what in ((token_ids, "Token"), (params.stop_token_ids, "Stop token")):
+            if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
+                wrong = next(token_id for token_id in ids if not 0 <= token_id < vocab_size)
+                raise RequestError(
+                    f"{what} id {wrong} is outside the model's vocabulary of {vocab_size} tokens.",
+                    "Leave out what stands for it, or take the model's own tokenizer.",
+                )
+
     def add(self, seq: Sequence, params: SamplingParams) -> None:
         """From parked into the queue, with everything a new request needs set."""
         seq.num_prompt_tokens = len(seq)

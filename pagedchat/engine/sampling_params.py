@@ -1,10 +1,21 @@
 """How the next token is chosen, named as vLLM's users know it."""
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
 import msgspec
 
+from pagedchat.bounds import (
+    INT32_MAX,
+    LEAST_ON_WIRE,
+    MOST_ON_WIRE,
+    Number,
+    Whole,
+    check_flag,
+    check_texts,
+    refused,
+)
 from pagedchat.errors import InvalidValueError
 
 MAX_STOP_STRINGS = 64
@@ -56,20 +67,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """What `LLMEngine.step` returns of the request while it runs; no token depends on it."""
 
     def __post_init__(self) -> None:
-        stop: object = self.stop
-        if isinstance(stop, str):  # vLLM takes a bare string here
-            msgspec.structs.force_setattr(self, "stop", [stop])
-        _check("temperature", self.temperature, self.temperature >= 0, "at least 0")
-        _check("top_p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1")
-        _check("top_k", self.top_k, self.top_k >= -1, "at least 1, or 0 for all tokens")
-        _check("min_p", self.min_p, 0 <= self.min_p <= 1, "at least 0 and at most 1")
-        _check("repetition_penalty", self.repetition_penalty, self.repetition_penalty > 0, "above 0")
-        for name in ("presence_penalty", "frequency_penalty"):
-            _check(name, getattr(self, name), -2 <= getattr(self, name) <= 2, "at least -2 and at most 2")
-        _check("max_tokens", self.max_tokens, self.max_tokens is None or self.max_tokens >= 1, "at least 1")
-        _check("stop", self.stop, all(self.stop), "strings that are not empty")
-        _check_size("stop strings", len(self.stop), MAX_STOP_STRINGS)
-        _check_size("characters of stop strings", sum(map(len, self.stop)), MAX_STOP_CHARACTERS)
+        _settle(self, _MAY_BE_NONE)
 
     @property
     def greedy(self) -> bool:
@@ -98,6 +96,9 @@ class SamplingOverrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     seed: int | None = None
     ignore_eos: bool | None = None
 
+    def __post_init__(self) -> None:
+        _settle(self, _ANY)
+
     def resolve(self, defaults: SamplingParams) -> SamplingParams:
         """`defaults` with every value that is set here put in its place."""
         return msgspec.structs.replace(defaults, **self.set_values())
@@ -107,11 +108,52 @@ class SamplingOverrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
         return {k: v for k, v in msgspec.structs.asdict(self).items() if v is not None}
 
 
-def _check(name: str, value: object, good: bool, expected: str) -> None:
-    if not good:
-        raise InvalidValueError(f"{name} is {value!r}.", f"It must be {expected}.")
+def _check_stops(stops: list[str]) -> list[str]:
+    _check_size("stop strings", len(stops), MAX_STOP_STRINGS)
+    _check_size("characters of stop strings", sum(map(len, stops)), MAX_STOP_CHARACTERS)
+    return stops
 
 
 def _check_size(what: str, count: int, most: int) -> None:
     if count > most:
         raise InvalidValueError(f"There are {count:,} {what}.", f"One request may have at most {most:,}.")
+
+
+_CHECKS: dict[str, Callable[[str, object], Any]] = {
+    "temperature": Number(0, 1000).check,
+    "top_p": Number(0, 1, above=True).check,
+    "top_k": Whole(-1, INT32_MAX, "0 or -1 for all tokens").check,
+    "min_p": Number(0, 1).check,
+    "repetition_penalty": Number(0.01, 100).check,
+    "presence_penalty": Number(-2, 2).check,
+    "frequency_penalty": Number(-2, 2).check,
+    "max_tokens": Whole(1, INT32_MAX).check,
+    "stop": lambda name, values: _check_stops(check_texts(name, values)),
+    "stop_token_ids": Whole(0, INT32_MAX).check_all,
+    "seed": Whole(LEAST_ON_WIRE, MOST_ON_WIRE).check,
+    "ignore_eos": check_flag,
+}
+"""What each value may be: within these the sampler's float32 numbers stay finite and its int32 numbers whole. Which
+tokens a model has, the engine knows (`EngineLimits.vocab_size`)."""
+_MAY_BE_NONE = frozenset({"max_tokens", "seed"})
+_ANY = frozenset(_CHECKS)
+_EMPTY = frozenset({"stop", "stop_token_ids"})
+"""Of a request's, those for which `None` means nothing, as for vLLM."""
+
+
+def _settle(params: SamplingParams | SamplingOverrides, may_be_none: frozenset[str]) -> None:
+    """Check every value, and keep numbers of other libraries and a bare stop string as the fields say.
+
+    Raises:
+        InvalidValueError: a value outside what it may be.
+    """
+    for name, check in _CHECKS.items():
+        given = getattr(params, name)
+        if given is None and name in may_be_none:
+            continue
+        value = [] if given is None and name in _EMPTY else check(name, given)
+        if value is not given:
+            msgspec.structs.force_setattr(params, name, value)
+    kind = getattr(params, "output_kind", RequestOutputKind.CUMULATIVE)
+    if not isinstance(kind, RequestOutputKind):
+        raise refused("output_kind", kind, "a RequestOutputKind")

@@ -1,22 +1,23 @@
 """Cubins on disk, found again by what they were made from. An entry that cannot be trusted is as good as none.
 
-An entry is a magic line, the SHA-256 of the rest, a line of JSON (resource usage, compile time) and the cubin. It
-comes into being under another name and is moved into place, so a reader sees all of it or nothing, and of two
-writers of the same entry either may win.
+An entry is a magic line, a SHA-256, a line of JSON (resource usage, compile time) and the cubin; the digest is that
+of the key and of all that comes after it, so that an entry under another's name is none. It comes into being under
+another name and is moved into place, so a reader sees all of it or nothing, and of two writers of the same entry
+either may win. What another user may have written is not read, see `own_folder`.
 """
 
 import hashlib
 import json
 import logging
 import os
-import tempfile
 from contextlib import suppress
-from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 
+import msgspec
 import platformdirs
 
+from pagedchat.jit import own_folder
 from pagedchat.jit.architecture import compiler_target
 from pagedchat.jit.compiler import OPTIONS, Cubin
 from pagedchat.jit.resource_usage import ResourceUsage
@@ -24,7 +25,7 @@ from pagedchat.jit.source import KernelSource
 from pagedchat.jit.toolchain import Toolchain
 from pagedchat.jit.variant import Variant
 
-_MAGIC = b"pagedchat kernel 1\n"
+_MAGIC = b"pagedchat kernel 2\n"
 _DIGEST_BYTES = 32
 _SUFFIX = ".cubin"
 _log = logging.getLogger(__name__)
@@ -54,6 +55,14 @@ def cache_key(source: KernelSource, variant: Variant, architecture: str, toolcha
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
+class _Facts(msgspec.Struct):
+    """What is known of a cubin beside its code."""
+
+    usage: tuple[ResourceUsage, ...]
+    seconds: float
+    warnings: str
+
+
 class KernelCache:
     """The cache folder. Nothing here raises: where a file cannot be read or written, kernels are compiled anew."""
 
@@ -67,28 +76,42 @@ class KernelCache:
         return self._folder or default_folder()
 
     def get(self, key: str) -> Cubin | None:
-        """The entry of `key`; None if there is none, or one that is damaged, which is removed."""
-        path = self._path(key)
+        """The entry of `key`; None if there is none, a damaged one, which is removed, or another user's."""
+        name = _file_name(key)
         try:
-            content = path.read_bytes()
+            with own_folder.opened(self.folder) as folder:
+                cubin = _decode(key, own_folder.read(folder, name))
+                if cubin is None:
+                    _log.warning("Cache entry %s was damaged; the kernel is compiled anew.", self.folder / name)
+                    with suppress(OSError):
+                        os.unlink(name, dir_fd=folder)
+                return cubin
+        except own_folder.NotOursError as error:
+            path = self.folder / error.filename
+            self._warn("%s is not used, since %s; kernels are compiled anew.", path, error.reason)
         except OSError:
-            return None
-        cubin = _decode(content)
-        if cubin is None:
-            _log.warning("Cache entry %s was damaged; the kernel is compiled anew.", path)
-            with suppress(OSError):
-                path.unlink()
-        return cubin
+            pass
+        return None
 
     def put(self, key: str, cubin: Cubin) -> None:
         """Keep `cubin` under `key`."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            _write_atomically(self._path(key), _encode(cubin))
+            own_folder.make(self.folder)
+            with own_folder.opened(self.folder) as folder:
+                own_folder.write(folder, _file_name(key), _encode(key, cubin))
         except OSError as error:
-            if not self._warned:
-                _log.warning("Compiled kernels cannot be kept in %s: %s", self.folder, error.strerror or error)
-            self._warned = True
+            self._warn("Compiled kernels cannot be kept in %s: %s", self.folder, error.strerror or error)
+
+    @property
+    def objection(self) -> str:
+        """Why the folder is not used, to go after "since"; empty where it is, or would be."""
+        try:
+            with own_folder.opened(self.folder):
+                return ""
+        except own_folder.NotOursError as error:
+            return error.reason
+        except OSError:
+            return ""
 
     def size(self) -> tuple[int, int]:
         """Number of entries and their bytes."""
@@ -98,38 +121,34 @@ class KernelCache:
                 sizes.append(path.stat().st_size)
         return len(sizes), sum(sizes)
 
-    def _path(self, key: str) -> Path:
-        return self.folder / f"{key}{_SUFFIX}"
+    def _warn(self, message: str, *values: object) -> None:
+        if not self._warned:
+            _log.warning(message, *values)
+        self._warned = True
 
 
-def _encode(cubin: Cubin) -> bytes:
-    facts = {
-        "usage": [asdict(usage) for usage in cubin.usage],
-        "seconds": cubin.seconds,
-        "warnings": cubin.warnings,
-    }
-    body = json.dumps(facts).encode() + b"\n" + cubin.code
-    return _MAGIC + hashlib.sha256(body).digest() + body
+def _file_name(key: str) -> str:
+    return f"{key}{_SUFFIX}"
 
 
-def _decode(content: bytes) -> Cubin | None:
+def _encode(key: str, cubin: Cubin) -> bytes:
+    facts = _Facts(usage=cubin.usage, seconds=cubin.seconds, warnings=cubin.warnings)
+    body = msgspec.json.encode(facts) + b"\n" + cubin.code
+    return _MAGIC + _digest(key, body) + body
+
+
+def _decode(key: str, content: bytes) -> Cubin | None:
     start = len(_MAGIC) + _DIGEST_BYTES
     body = content[start:]
-    if content[:start] != _MAGIC + hashlib.sha256(body).digest():
+    if content[:start] != _MAGIC + _digest(key, body):
         return None
     line, _, code = body.partition(b"\n")
-    facts = json.loads(line)
-    usage = tuple(ResourceUsage(**fields) for fields in facts["usage"])
-    return Cubin(code, usage, facts["seconds"], facts["warnings"])
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
+        facts = msgspec.json.decode(line, type=_Facts)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return Cubin(code, facts.usage, facts.seconds, facts.warnings)
+
+
+def _digest(key: str, body: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + b"\n" + body).digest()

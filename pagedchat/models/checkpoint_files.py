@@ -1,6 +1,5 @@
 """Which files of a checkpoint hold its weights, and whether they are whole. Knows file names, no tensors."""
 
-import json
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -8,11 +7,15 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from pagedchat.errors import ModelError
+from pagedchat.models.raw_config import read_json
+from pagedchat.units import format_size
 
 SINGLE = ("model.safetensors", "pytorch_model.bin")
 """Weights in one file, in the order of preference."""
 INDEX = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 """Weights in several files, listed by one of these."""
+OTHER_CONFIG = "The checkpoint does not belong to its config.json; download the model again."
+"""What to do about weights that are not those of the config."""
 
 
 def preferred_weights(names: Collection[str]) -> list[str]:
@@ -54,17 +57,50 @@ def weight_files(name: str, folder: Path) -> list[Path]:
     return [folder / part for part in names]
 
 
-def check_whole(path: Path) -> None:
-    """Refuse a safetensors file whose header does not agree with its size.
+def check_whole(name: str, files: list[Path], num_layers: int) -> None:
+    """Refuse safetensors files whose headers do not agree with their sizes, or that have fewer tensors than layers.
+
+    Args:
+        name: of the model, for messages.
+        files: all of a checkpoint; others than safetensors show what they are when they are read.
+        num_layers: that the config says the model has.
 
     Raises:
-        ModelError: the file is cut short or damaged.
+        ModelError: a file is cut short or damaged, or belongs to another config.
     """
-    if path.suffix != ".safetensors":
-        return
+    counts = [_num_tensors(path) for path in files if path.suffix == ".safetensors"]
+    if counts and sum(counts) < num_layers:
+        raise ModelError(
+            f"The config.json of {name} says that it has {num_layers} layers, but its weights are {sum(counts)} "
+            "tensors.",
+            OTHER_CONFIG,
+        )
+
+
+def check_room(name: str, files: list[Path], num_parameters: int) -> None:
+    """Refuse a config that describes more weights than its files can hold, before memory is taken for them.
+
+    Args:
+        name: of the model, for messages.
+        files: with the weights.
+        num_parameters: of the model that the config describes; each takes a byte at least.
+
+    Raises:
+        ModelError: there are too many.
+    """
+    num_bytes = sum(path.stat().st_size for path in files)
+    if num_parameters > num_bytes:
+        raise ModelError(
+            f"The config.json of {name} describes a model of {num_parameters:,} parameters, "
+            f"but its weights are {format_size(num_bytes)}.",
+            OTHER_CONFIG,
+        )
+
+
+def _num_tensors(path: Path) -> int:
     try:
-        with safe_open(path, framework="pt"):
-            pass
+        with safe_open(path, framework="pt") as file:
+            return len(file.keys())
     except (SafetensorError, OSError) as error:
         raise damaged(path) from error
 
@@ -76,7 +112,7 @@ def damaged(path: Path) -> ModelError:
 
 def _listed(name: str, index: Path) -> list[str]:
     try:
-        weight_map: dict[str, Any] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        weight_map: dict[str, Any] = read_json(index)["weight_map"]
         return sorted(set(weight_map.values()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"{index.name} of {name} cannot be read.", "Download the model again.") from error

@@ -12,7 +12,8 @@ import torch
 from safetensors import safe_open
 
 from pagedchat.errors import ModelError
-from pagedchat.models.checkpoint_files import damaged
+from pagedchat.models.checkpoint_files import OTHER_CONFIG, damaged
+from pagedchat.models.pickled_names import foreign_names
 
 
 def read_tensors(files: list[Path]) -> Iterator[tuple[str, torch.Tensor]]:
@@ -36,20 +37,22 @@ def check_complete(name: str, missing: Collection[str], mismatched: Collection[s
     Raises:
         ModelError: there are any.
     """
-    hint = "The checkpoint does not belong to its config.json; download the model again."
     if missing:
-        raise ModelError(f"The weights of {name} lack {_some(missing)}.", hint)
+        raise ModelError(f"The weights of {name} lack {_some(missing)}.", OTHER_CONFIG)
     if mismatched:
         raise ModelError(
-            f"The weights of {name} have other shapes than its config says: {_some(mismatched)}.", hint
+            f"The weights of {name} have other shapes than its config says: {_some(mismatched)}.", OTHER_CONFIG
         )
 
 
 def explain(name: str, files: list[Path], error: Exception) -> ModelError:
-    """What to tell people about an error that came up while `files` were read."""
+    """What to tell people about an error that came up while `files` were read; itself if that says it already."""
     for path in files:
         if path.suffix == ".bin" and not _readable(path):
-            return damaged(path)
+            asked = foreign_names(path)
+            return _runs_code(path, asked) if asked else damaged(path)
+    if isinstance(error, ModelError):
+        return error
     return ModelError(f"The weights of {name} cannot be loaded: {_first_line(error)}", "Download the model again.")
 
 
@@ -65,6 +68,14 @@ def _pickled(path: Path) -> Mapping[str, torch.Tensor]:
         path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
     )
     return tensors
+
+
+def _runs_code(path: Path, asked: list[str]) -> ModelError:
+    return ModelError(
+        f"{path.name} in {path.parent} is more than weights: unpickled, it would use "
+        f"{', '.join(name[:60] for name in asked[:3])}. Nothing of it was run.",
+        "It may be an attack; take the model from somebody you trust, best as safetensors.",
+    )
 
 
 def _some(names: Collection[str]) -> str:

@@ -1,6 +1,5 @@
 """What config.json says about a model, and whether our own modules run it or transformers. Reads no weights."""
 
-import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,11 +7,14 @@ from typing import Any
 
 import torch
 
+from pagedchat.bounds import INT32_MAX, Whole, refused
 from pagedchat.config import ModelImplementation
-from pagedchat.errors import ModelError
+from pagedchat.errors import InvalidValueError, ModelError
 from pagedchat.models.description import ModelDescription, as_token_ids
 from pagedchat.models.native import read_native
-from pagedchat.models.raw_config import NotNativeError
+from pagedchat.models.raw_config import NotNativeError, check_sizes, read_json
+
+_HINT = "Download the model again, or mend the file."
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +30,27 @@ def describe_model(name: str, folder: Path, implementation: ModelImplementation 
     Raises:
         ModelError: no config, a broken one, or a model that the paged engine cannot run.
     """
-    values = _read_json(name, folder)
+    values = _read_config(name, folder)
+    try:
+        check_sizes(values)
+        _check_architectures(values)
+        as_token_ids("eos_token_id", values.get("eos_token_id"))
+        description = _describe(name, folder, values, implementation)
+        _check_description(description)
+        return description
+    except ModelError:
+        raise
+    except InvalidValueError as error:
+        raise ModelError(f"In the config.json of {name} {error.message} {error.hint}", _HINT) from error
+    except Exception as error:  # of many kinds, for the many ways in which values can go together wrongly
+        raise ModelError(
+            f"The config.json of {name} makes no sense: {type(error).__name__}: {error!s:.200}.", _HINT
+        ) from error
+
+
+def _describe(
+    name: str, folder: Path, values: Mapping[str, Any], implementation: ModelImplementation
+) -> ModelDescription:
     if implementation != "transformers":
         try:
             return _describe_native(name, folder, values)
@@ -42,6 +64,18 @@ def describe_model(name: str, folder: Path, implementation: ModelImplementation 
     from pagedchat.models.transformers_config import describe  # noqa: PLC0415 - seconds of imports, not always needed
 
     return describe(name, folder, values["model_type"])
+
+
+def _check_architectures(values: Mapping[str, Any]) -> None:
+    given = values.get("architectures")
+    if given is not None and not (isinstance(given, list) and all(isinstance(each, str) for each in given)):
+        raise refused("architectures", given, "a list of names")
+
+
+def _check_description(description: ModelDescription) -> None:
+    """Sizes that transformers has taken over from the file as they were."""
+    for name in ("num_layers", "num_heads", "num_kv_heads", "head_dim", "vocab_size", "max_model_len"):
+        Whole(1, INT32_MAX).check(name, getattr(description, name))
 
 
 def _describe_native(name: str, folder: Path, values: Mapping[str, Any]) -> ModelDescription:
@@ -60,24 +94,22 @@ def _describe_native(name: str, folder: Path, values: Mapping[str, Any]) -> Mode
         head_dim=config.heads.head_dim,
         vocab_size=config.vocab_size,
         max_model_len=config.max_len,
-        eos_token_ids=as_token_ids(described.eos_token_id),
+        eos_token_ids=as_token_ids("eos_token_id", described.eos_token_id),
         dtype=_dtype(values),
     )
 
 
-def _read_json(name: str, folder: Path) -> dict[str, Any]:
+def _read_config(name: str, folder: Path) -> dict[str, Any]:
     """The file's object, which names a `model_type`."""
     try:
-        values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        values = read_json(folder / "config.json")
     except FileNotFoundError as error:
         raise ModelError(
             f"{name} has no config.json.", "Give the folder of a checkpoint as transformers saves it, or a hub id."
         ) from error
     except (OSError, ValueError) as error:
-        raise ModelError(
-            f"The config.json of {name} cannot be read: {error}.", "Download the model again, or mend the file."
-        ) from error
-    if not isinstance(values, dict) or not isinstance(values.get("model_type"), str):
+        raise ModelError(f"The config.json of {name} cannot be read: {error}.", _HINT) from error
+    if not isinstance(values.get("model_type"), str):
         raise ModelError(
             f"The config.json of {name} names no model_type.", "It is not a checkpoint of transformers."
         )

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from pagedchat.bounds import as_whole_numbers, refused
 from pagedchat.models.native import NativeConfig
 
 
@@ -36,8 +37,17 @@ class ModelDescription:
     """Attention bounds its scores (`attn_logit_softcapping`, as Gemma 2 does)."""
 
 
-def as_token_ids(value: Any) -> frozenset[int]:
-    """A token id, a list of them or None, as configs have it -> a set."""
-    if value is None:
-        return frozenset()
-    return frozenset(value if isinstance(value, list) else [value])
+def as_token_ids(name: str, value: Any) -> frozenset[int]:
+    """A token id, a list of them or None, as configs have it -> a set.
+
+    Args:
+        name: of the value, for messages.
+        value: as it was read.
+
+    Raises:
+        InvalidValueError: it is something else.
+    """
+    token_ids = as_whole_numbers([] if value is None else value if isinstance(value, list) else [value])
+    if token_ids is None:
+        raise refused(name, value, "a token id or a list of them")
+    return frozenset(token_ids)

@@ -44,10 +44,17 @@ def find_config(name: str) -> Path:
 def _local_folder(name: str) -> Path | None:
     if name == bundled.NAME:
         return _bundled_folder()
-    path = Path(name).expanduser()
-    if path.is_dir():
+    path = Path(name)
+    try:
+        path = path.expanduser()
+        found, is_file = path.is_dir(), path.is_file()
+    except (OSError, RuntimeError) as error:  # a name too long, a folder closed to us, the home of nobody
+        raise ModelError(
+            f"{name:.200} cannot be looked for: {error!s:.200}.", "Give an existing folder."
+        ) from error
+    if found:
         return path
-    if path.is_file():
+    if is_file:
         raise ModelError(f"{name} is a file, not a folder.", "Give the folder that the checkpoint lies in.")
     if name.startswith((".", "/", "~")) or "\\" in name or name.count("/") > 1:
         raise ModelError(

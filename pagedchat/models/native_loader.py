@@ -9,6 +9,7 @@ from torch import nn
 
 from pagedchat.errors import ModelError
 from pagedchat.layers.weights import Places
+from pagedchat.models.checkpoint_files import check_room
 from pagedchat.models.checkpoint_tensors import check_complete, read_tensors
 from pagedchat.models.native import NativeConfig, build
 from pagedchat.models.native_model import NativeModel
@@ -38,12 +39,24 @@ def load_native(
     Raises:
         ModelError: weights missing, quantised or of another shape; what a damaged file raises goes through.
     """
-    with _new_tensors(dtype, device):
-        model = build(config).eval()
+    model = _built(name, config, files, dtype, device)
     copies = StagedCopies(device)
     _Filling(name, model, copies, on_progress).fill(read_tensors(files))
     copies.finish()
     return model.to(device)  # what is always worked out on the CPU
+
+
+def _built(
+    name: str, config: NativeConfig, files: list[Path], dtype: torch.dtype, device: torch.device
+) -> NativeModel:
+    """The model without values. Where there is no memory for it, the config may be at fault."""
+    try:
+        with _new_tensors(dtype, device):
+            return build(config).eval()
+    except (RuntimeError, MemoryError):
+        with _new_tensors(dtype, torch.device("meta")):
+            check_room(name, files, sum(parameter.numel() for parameter in build(config).parameters()))
+        raise
 
 
 @contextmanager

@@ -4,7 +4,6 @@
 goes through transformers. Knows files, no model.
 """
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from tokenizers.processors import TemplateProcessing
 
 from pagedchat.errors import ModelError
 from pagedchat.models.quiet import quiet
+from pagedchat.models.raw_config import read_json
 
 _ROLES = ("bos_token", "eos_token", "unk_token", "pad_token")
 _OPT_TOKENS = {"bos_token": "</s>", "eos_token": "</s>", "unk_token": "</s>", "pad_token": "<pad>"}
@@ -35,6 +35,30 @@ class LoadedTokenizer:
     """Jinja source; None for a base model."""
     special_tokens: dict[str, str] = field(default_factory=dict)
     """`{"bos_token": "<s>", "eos_token": "</s>"}` and so on, for the template."""
+
+    def check_fits(self, name: str, model_name: str, vocab_size: int) -> None:
+        """Refuse the tokenizer of another model.
+
+        A model may have rows for more tokens than its tokenizer knows, as padding. Tokens that were added to a
+        tokenizer may lie beyond the model's rows, where the model never learnt them: then the engine refuses the
+        prompts that have them (`EngineLimits.vocab_size`), unless every prompt begins with one.
+
+        Args:
+            name: of the tokenizer, for messages.
+            model_name: the same.
+            vocab_size: token ids of the model are below it.
+
+        Raises:
+            ModelError: the tokenizer is another model's.
+        """
+        num_tokens = self.tokenizer.get_vocab_size(with_added_tokens=False)
+        most = max(self.tokenizer.encode("a").ids, default=0)
+        if num_tokens > vocab_size or most >= vocab_size:
+            raise ModelError(
+                f"The tokenizer of {name} has {max(num_tokens, most + 1)} tokens, but {model_name} has "
+                f"{vocab_size}: they do not belong together.",
+                "Give the tokenizer that the model was trained with, by --tokenizer or in its folder.",
+            )
 
 
 def load_tokenizer(name: str, folder: Path, model_type: str) -> LoadedTokenizer:
@@ -67,9 +91,14 @@ def load_tokenizer(name: str, folder: Path, model_type: str) -> LoadedTokenizer:
         raise
     except Exception as error:  # the library raises plain Exception for a damaged file
         raise ModelError(f"{file} of {name} cannot be read: {_first_line(error)}.", _HINT) from error
-    if settings.get("add_bos_token", model_type == "opt"):
-        _put_in_front(tokenizer, special_tokens.get("bos_token"))
-    return LoadedTokenizer(tokenizer, _chat_template(folder, settings), special_tokens)
+    try:
+        if settings.get("add_bos_token", model_type == "opt"):
+            _put_in_front(tokenizer, special_tokens.get("bos_token"))
+        return LoadedTokenizer(tokenizer, _chat_template(folder, settings), special_tokens)
+    except Exception as error:  # of many kinds, for the many ways in which values can be wrong
+        raise ModelError(
+            f"The settings of the tokenizer of {name} make no sense: {_first_line(error)}.", _HINT
+        ) from error
 
 
 def _byte_level_bpe(folder: Path, special_tokens: dict[str, str], add_prefix_space: bool) -> Tokenizer:
@@ -139,9 +168,8 @@ def _read_json(path: Path) -> dict[str, Any]:
         ModelError: the file is there and broken.
     """
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        return read_json(path)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         raise ModelError(f"{path.name} in {path.parent} cannot be read: {error}.", _HINT) from error
-    return values if isinstance(values, dict) else {}

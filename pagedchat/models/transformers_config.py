@@ -54,7 +54,7 @@ def describe(name: str, folder: Path, model_type: str) -> ModelDescription:
         head_dim=int(getattr(text, "head_dim", None) or text.hidden_size // num_heads),
         vocab_size=int(text.vocab_size),
         max_model_len=_max_model_len(text),
-        eos_token_ids=as_token_ids(getattr(text, "eos_token_id", None)),
+        eos_token_ids=as_token_ids("eos_token_id", getattr(text, "eos_token_id", None)),
         dtype=_dtype(config) or _dtype(text),
         caps_scores=getattr(text, "attn_logit_softcapping", None) is not None,
     )

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
+from pagedchat.models.checkpoint_files import check_room
 from pagedchat.models.checkpoint_tensors import check_complete
 from pagedchat.models.description import ModelDescription
 from pagedchat.models.quiet import quiet
@@ -36,6 +37,9 @@ def load_transformers(
     Raises:
         ModelError: weights missing or of another shape; whatever else transformers raises goes through.
     """
+    with quiet(), torch.device("meta"):
+        described = AutoModelForCausalLM.from_config(description.config)
+    check_room(description.name, files, sum(parameter.numel() for parameter in described.parameters()))
     with quiet(on_progress):
         model, report = AutoModelForCausalLM.from_pretrained(
             description.folder,

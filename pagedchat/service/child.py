@@ -24,9 +24,8 @@ from typing import TYPE_CHECKING, Any
 from pagedchat.chat.template_process import TemplateProcess
 from pagedchat.config import EngineConfig
 from pagedchat.engine.core import EngineCore
-from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import PagedChatError, first_line
-from pagedchat.events import EngineFailed, LoadProgress, RunState
+from pagedchat.events import EngineFailed, EngineNotice, LoadProgress, RunState
 from pagedchat.garbage import rare_collections
 from pagedchat.service.chats import Chats
 from pagedchat.service.loop import EngineLoop, Inbox, Received
@@ -159,6 +158,8 @@ def _start(config: EngineConfig, args: argparse.Namespace, publisher: Publisher,
     log.info("Attention goes through the %s backend. %s", info.attention_backend, info.attention_reason)
     publisher.send_now(loaded.info)
     publisher.send_now(RunState(paused=False))
+    if loaded.notices:
+        publisher.send_now(EngineNotice(" ".join(loaded.notices), failed=True))
     return loop
 
 
@@ -170,8 +171,7 @@ def _loader(name: str) -> Loader:
 
 def _text_model(loaded: "LoadedModel", templates: TemplateProcess) -> TextModel:
     template = templates.template(loaded.chat_template, loaded.special_tokens)
-    defaults = SamplingParams(**{"max_tokens": None, **loaded.info.sampling_defaults})
-    return TextModel(loaded.tokenizer, template, defaults)
+    return TextModel(loaded.tokenizer, template, loaded.sampling_defaults)
 
 
 def _engine(

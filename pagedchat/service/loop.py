@@ -90,9 +90,26 @@ class EngineLoop:
 
     def run(self) -> None:
         """Until `Shutdown`."""
-        while not isinstance((received := self._next()).command, Shutdown):
-            self.handle(received)
+        received: Received | None = None
+        while received is None or not isinstance(received.command, Shutdown):
+            received = self._get(self.turn(received))
         self._publisher.flush()
+
+    def turn(self, received: Received | None) -> float | None:
+        """One thing: the command that has come; else a step, where one is due; else some spare work.
+
+        Returns:
+            How long a command is to be waited for, in seconds: 0 where there is more to do; None for as long as it
+            takes.
+        """
+        if received is not None:
+            self.handle(received)
+            return 0.0
+        seconds = self.seconds_to_step()
+        if seconds == 0.0:
+            self.step()
+            return 0.0
+        return self._rest(seconds)
 
     # --- commands -----------------------------------------------------------------------------------
 
@@ -168,18 +185,8 @@ class EngineLoop:
             dump = write_dump(self._core, violation, report, self._dump_dir)
             self._publisher.send_now(IntegrityBroken(report.step, violation, dump))
 
-    def _next(self) -> Received:
-        """Step until a command comes; with nothing to do, or in slow motion, wait for one."""
-        while self._inbox.empty():
-            seconds = self.seconds_to_step()
-            if seconds == 0.0:
-                self.step()
-            elif (received := self._wait(seconds)) is not None:
-                return received
-        return self._inbox.get()
-
-    def _wait(self, seconds: float | None) -> Received | None:
-        """The next command if it comes in time; None, after some spare work, where there was any.
+    def _rest(self, seconds: float | None) -> float | None:
+        """Nothing is due; after some spare work, where there was any, no time has passed for sure.
 
         While a prompt is becoming text there is work, only not yet.
         """
@@ -188,9 +195,13 @@ class EngineLoop:
             self._steps_left = 0
             if self._has_spare_work:
                 self._has_spare_work = self._spare_work()
-                return None
+                return 0.0
+        return seconds
+
+    def _get(self, seconds: float | None) -> Received | None:
+        """The next command, if it comes in time."""
         try:
-            return self._inbox.get(timeout=seconds)
+            return self._inbox.get(block=seconds != 0.0, timeout=seconds)
         except Empty:
             return None
 

@@ -209,7 +209,9 @@ class ReplyFeed:
                 except BaseException as error:
                     self.fail(entry.seq_id, self.running_id(entry.seq_id), error)
         for ending in endings(report):
-            if self._is_parked(ending.seq_id):
+            if ending.seq_id in self._core.failures:
+                self.fail(ending.seq_id, self.running_id(ending.seq_id), self._core.failures[ending.seq_id])
+            elif self._is_parked(ending.seq_id):
                 self.finish(ending.seq_id, ending.reason)
 
     def finish(self, session_id: int, reason: FinishReason) -> None:

@@ -21,6 +21,8 @@ VERSION = 1
 PREAMBLE = MAGIC + struct.pack("<H", VERSION)
 MAX_BODY = 64 * 1024**2
 """Bytes of a body, packed or unpacked; a chunk that claims more is damaged."""
+MAX_STEP = 2**63 - 1
+"""The number of a step is at most this on disk and between processes."""
 
 _FIELDS = struct.Struct("<BIQQQIIII")
 _CHECKSUM = struct.Struct("<I")

@@ -1,5 +1,6 @@
 """An `LLM` on a model runner without a model, for tests of what is around the engine."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -9,6 +10,7 @@ from pagedchat.config import EngineConfig
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.events import EngineReady
+from pagedchat.runtime.loading.loaded import nothing_to_release
 from tests.fakes import CHAT_TEMPLATE, FakeModelRunner, byte_tokenizer
 
 VOCAB_SIZE = 260
@@ -19,11 +21,16 @@ class FakeLoadedModel:
     """What `load_model` returns, with a byte tokenizer and a model that recites."""
 
     runner: FakeModelRunner = field(default_factory=FakeModelRunner)
-    limits: EngineLimits = field(default_factory=lambda: EngineLimits(num_blocks=64, block_size=4, model_len=128))
+    limits: EngineLimits = field(
+        default_factory=lambda: EngineLimits(num_blocks=64, block_size=4, model_len=128, vocab_size=VOCAB_SIZE)
+    )
     tokenizer: Tokenizer | None = field(default_factory=byte_tokenizer)
     chat_template: str | None = CHAT_TEMPLATE
     special_tokens: dict[str, str] = field(default_factory=dict)
     sampling_defaults: SamplingParams = field(default_factory=lambda: SamplingParams(temperature=0, max_tokens=5))
+    notices: tuple[str, ...] = ()
+
+    release: Callable[[Callable[[], None]], None] = nothing_to_release
 
     def __post_init__(self) -> None:
         self.runner.block_size = self.limits.block_size

@@ -8,7 +8,7 @@ from pagedchat.config import EngineConfig, ModelConfig
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.errors import IntegrityError, InvalidValueError, RequestError
 from tests.api.fakes_llm import FakeLoadedModel, use_fake_model
-from tests.fakes import EOS, USER, FakeModelRunner, byte_tokenizer, reciting
+from tests.fakes import EOS, USER, FakeModelRunner, NextToken, byte_tokenizer, reciting
 from tests.faulty_tokenizer import FaultyTokenizer, PanicException
 
 GREEDY = SamplingParams(temperature=0, max_tokens=6)
@@ -228,6 +228,31 @@ def test_prompt_that_is_refused_touches_no_other(
     assert replies(told) == {"good": alone(monkeypatch, "Hello")}
     engine.add_request("bad", "Better now", GREEDY)
     assert len(replies(run_dry(engine))["bad"]) == 6
+
+
+def test_who_makes_a_step_fail_ends_alone(
+    engine: LLMEngine, loaded: FakeLoadedModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad = engine.encoder.encode("bad")
+    loaded.runner.next_token = failing_on(bad, loaded.runner.next_token)
+    engine.add_request("a", "good", GREEDY)
+    engine.add_request("b", "bad", GREEDY)
+    finished = {output.request_id: output for output in run_dry(engine) if output.finished}
+    assert finished["b"].outputs[0].finish_reason == "error"
+    assert len(finished["a"].outputs[0].token_ids) == 6
+    assert "cannot sample" in caplog.text
+    assert engine.stats().blocks_in_use == 0
+
+
+def failing_on(tokens: list[int], next_token: NextToken) -> NextToken:
+    """The same, but for a sequence that begins with these tokens."""
+
+    def choose(token_ids: list[int]) -> int:
+        if token_ids[: len(tokens)] == tokens:
+            raise ValueError("cannot sample")
+        return next_token(token_ids)
+
+    return choose
 
 
 def test_engine_goes_on_after_a_step_failed(engine: LLMEngine, loaded: FakeLoadedModel) -> None:

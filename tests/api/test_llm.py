@@ -335,3 +335,13 @@ def test_one_prompt_or_a_wish_for_silence_shows_no_progress(llm: LLM, capsys: py
     llm.generate("a", GREEDY)
     llm.generate(["a", "b"], GREEDY, use_tqdm=False)
     assert capsys.readouterr().err == ""
+
+
+def test_what_was_passed_over_while_loading_is_logged_and_kept(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    use_fake_model(monkeypatch, FakeLoadedModel(notices=("top_k is passed over.",)))
+    assert LLM().notices == ("top_k is passed over.",)
+    assert [record.getMessage() for record in caplog.records] == ["top_k is passed over."]
+    assert LLM.from_config(EngineConfig()).notices == ("top_k is passed over.",)
+    assert len(caplog.records) == 1

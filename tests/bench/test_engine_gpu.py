@@ -35,7 +35,7 @@ def test_options_of_the_run_on_a_gpu() -> None:
     [
         ("bench engine --only decode,nonsense", "--only: 'nonsense' is none of start, decode, "),
         ("bench engine --against vllm", "--against: 'vllm' is none of transformers."),
-        ("bench step --batch 1,none", "--batch: 'none' is not a number of at least 1."),
+        ("bench step --batch 1,none", "--batch: 'none' is not a number from 1 to 10000000."),
     ],
 )
 def test_wrong_option_is_one_sentence(argv: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:

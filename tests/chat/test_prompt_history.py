@@ -7,6 +7,13 @@ def test_prompts_are_there_in_the_next_run(tmp_path):
     assert list(PromptHistory(path)) == ["one\ntwo"]
 
 
+def test_without_a_file_prompts_are_kept_for_this_run():
+    history = PromptHistory()
+    history.add("kept")
+    assert list(history) == ["kept"]
+    assert list(PromptHistory()) == []
+
+
 def test_empty_and_repeated_prompts_are_left_out(tmp_path):
     history = PromptHistory(tmp_path / "history.jsonl")
     for prompt in ("a", "a", "  ", "b", "a"):

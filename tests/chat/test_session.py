@@ -42,6 +42,9 @@ def test_every_change_grows_the_version(session):
         lambda: session.append("b", 1),
         lambda: session.enqueue("c"),
         session.unqueue,
+        session.clear_queue,
+        lambda: session.set_system("Be brief."),
+        lambda: session.set_sampling("top_k", 3),
         session.stop,
         lambda: session.finish("abort"),
         lambda: session.notify(Notice("n")),
@@ -91,6 +94,28 @@ def test_queued_prompts_can_be_taken_back_last_first(session):
     session.enqueue("two")
     session.enqueue("three")
     assert [session.unqueue(), session.unqueue(), session.unqueue()] == ["three", "two", None]
+
+
+def test_queued_prompts_that_are_dropped_do_not_come_back(session):
+    session.ask("one", 1)
+    session.start()
+    session.enqueue("two")
+    session.clear_queue()
+    session.stop()
+    session.append("half", 1)
+    session.finish("abort")
+    assert session.take_returned() == ""
+
+
+def test_settings_are_for_the_next_request_and_none_follows_the_model(session):
+    session.set_sampling("temperature", 0.5)
+    session.set_sampling("top_k", 3)
+    session.set_sampling("temperature", None)
+    assert session.overrides == SamplingOverrides(top_k=3)
+    session.set_system("Be brief.")
+    assert session.turns == [Turn("system", "Be brief.")]
+    session.set_system(None)
+    assert session.turns == []
 
 
 def test_refused_prompt_goes_back_and_leaves_a_notice(session):

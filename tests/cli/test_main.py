@@ -92,7 +92,7 @@ def test_prompt_option_leaves_standard_input_alone(
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
-        (["--num-blocks", "0"], "--num-blocks is 0, but must be at least 1."),
+        (["--num-blocks", "0"], "--num-blocks is 0.\nIt must be a whole number from 1 to 2147483647."),
         (["--num-blocks", "many"], "--num-blocks: invalid int value: 'many'."),
         (["--sessions", "0"], "--sessions: '0' is not a number from 1 to 9."),
         (["--sessions", "10"], "--sessions: '10' is not a number from 1 to 9."),
@@ -104,7 +104,7 @@ def test_prompt_option_leaves_standard_input_alone(
         (["--nonsense"], "Unrecognized arguments: --nonsense."),
         (["hello"], "Unrecognized arguments: hello."),
         (["bench"], "The following arguments are required: NAME."),
-        (["bench", "engine", "--repeats", "0"], "--repeats: '0' is not a number of at least 1."),
+        (["bench", "engine", "--repeats", "0"], "--repeats: '0' is not a number from 1 to 10000000."),
         (
             ["bench", "engine", "--json", "no/such/folder/x.json"],
             "--json: 'no/such/folder/x.json' cannot be written: make its folder first.",

@@ -147,6 +147,17 @@ def test_prompt_that_does_not_fit_ends_with_exit_code_1(
     assert captured.out == ""
 
 
+def test_what_was_passed_over_while_loading_is_said_beside_the_reply(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recite(monkeypatch, "Hello</s>", notices=("top_k is\x1b[2J passed over.",))
+    assert cli.main(["-p", "hi"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "Hello\n"
+    assert "top_k is" in captured.err
+    assert "\x1b" not in captured.err
+
+
 # --- the line that says how loading goes --------------------------------------------------------------
 
 

@@ -8,8 +8,16 @@ from pathlib import Path
 import pytest
 
 from pagedchat import __version__
+from pagedchat.bench.readers import new_file
 from pagedchat.cli import main as cli
-from pagedchat.cli.options import parse_args
+from pagedchat.cli.engine_options import engine_config, sampling_overrides
+from pagedchat.cli.options import _chat_parser, _text, parse_args
+from pagedchat.errors import InvalidValueError
+
+
+def read_all(argv: list[str]) -> tuple[object, object]:
+    args = parse_args(argv)
+    return engine_config(args), sampling_overrides(args)
 
 
 def words(line: str) -> list[str]:
@@ -99,3 +107,58 @@ def test_help_needs_no_torch(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     shown = subprocess.run(command, env=environment, capture_output=True, check=True)
     assert b"--num-blocks" in shown.stdout
+
+
+HUGE = [str(2**64), "9" * 23, "9" * 5000, "-" + "9" * 23]
+NO_NUMBERS = ["nan", "inf", "-inf", "1e999", "x", ""]
+NUMBERS = {
+    "--seed": "-9223372036854775808 to 18446744073709551615",
+    "--top-k": "-1 to 2147483647",
+    "--max-tokens": "1 to 2147483647",
+    "--num-blocks": "1 to 2147483647",
+    "--max-num-seqs": "1 to 65536",
+    "--max-num-batched-tokens": "1 to 1048576",
+    "--block-size": "1, 2, 4",
+    "--sessions": "1 to 9",
+    "--metrics-port": "0 to 65535",
+    "--kv-cache-memory": "1 to 1152921504606846976",
+    "--swap-space": "0 to 1152921504606846976",
+    "--temperature": "0 to 1000",
+    "--top-p": "0, up to 1",
+    "--min-p": "0 to 1",
+    "--repetition-penalty": "0.01 to 100",
+    "--presence-penalty": "-2 to 2",
+    "--frequency-penalty": "-2 to 2",
+    "--gpu-memory-utilization": "0, up to 1",
+}
+UNREADABLE = ("invalid", "is not a size", "is not a number", "is not a port")
+
+
+@pytest.mark.parametrize("option", NUMBERS)
+def test_no_number_out_of_bounds_gets_past_the_command_line(option: str) -> None:
+    """Those that can be read as numbers are refused with the range, the others by what they are not."""
+    for text in HUGE + NO_NUMBERS:
+        with pytest.raises(InvalidValueError) as caught:
+            read_all([f"{option}={text}"])
+        said = str(caught.value)
+        assert NUMBERS[option] in said or any(words in said for words in UNREADABLE), (text, said)
+        assert len(said) < 500
+
+
+@pytest.mark.parametrize("argv", [["replay", "f", "--step"], ["stats", "--pid"], ["bench", "step", "--context"]])
+def test_numbers_of_other_commands_have_bounds_too(argv: list[str]) -> None:
+    for text in ["9" * 23, "9" * 5000, "-1", "1.5", "nan"]:
+        with pytest.raises(InvalidValueError):
+            parse_args([*argv[:-1], f"{argv[-1]}={text}"])
+
+
+def test_every_option_that_takes_a_number_is_tried() -> None:
+    actions = _chat_parser()._actions
+    typed = {action.option_strings[-1] for action in actions if action.type not in (None, _text, new_file)}
+    assert typed == set(NUMBERS)
+
+
+@pytest.mark.parametrize("argv", [["--system", "caf\udce9"], ["--model", "caf\udce9"], ["--stop", "\udce9"]])
+def test_argument_that_is_no_text_is_refused(argv: list[str]) -> None:
+    with pytest.raises(InvalidValueError, match="valid Unicode"):
+        read_all(argv)

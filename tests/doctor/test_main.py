@@ -56,6 +56,7 @@ MACHINE = Machine(
     cache_folder=Path("/cache/kernels"),
     cache_entries=3,
     cache_bytes=3 << 20,
+    no_cache="",
 )
 WITHOUT_CUDA = replace(
     MACHINE, driver=None, cuda=None, gpus=(), no_gpu="There is no NVIDIA driver.", toolchain=None,
@@ -111,6 +112,13 @@ def test_machine_without_cuda_is_told_so_plainly() -> None:
         "NVRTC         NVRTC was not found. Install it.",
         "kernel cache  /cache/kernels, 1 entry, 3 MiB",
     ]
+
+
+def test_folder_for_kernels_that_is_not_used_says_why() -> None:
+    text = machine_text(replace(MACHINE, no_cache="other users may write to it"))
+    assert (
+        "kernel cache  /cache/kernels is not used, since other users may write to it. Set PAGEDCHAT_CACHE" in text
+    )
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,12 @@
 import pytest
 
 from pagedchat.engine import scheduler
+from pagedchat.engine.batch import Lockstep, commit
 from pagedchat.engine.core import EngineCore
-from pagedchat.engine.output import DecodeRun, ModelRunnerOutput, SchedulerOutput
+from pagedchat.engine.output import DecodeRun, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.engine.sequence import Sequence
+from pagedchat.events import BatchEntry
 from tests.engine.kv_simulator import KVSimulator, next_token
 from tests.engine.run_checker import RunChecker
 from tests.engine.test_core import VOCAB, ask, make_engine, tokens
@@ -27,9 +30,9 @@ def runs(engine: EngineCore, checker: RunChecker, num_steps: int) -> list[Decode
     return found
 
 
-@pytest.mark.parametrize("reserve_ahead", [False, True])
-def test_a_run_goes_on_for_as_long_as_nothing_else_happens(reserve_ahead: bool) -> None:
-    engine, checker = watched(reserve_ahead=reserve_ahead)
+@pytest.mark.parametrize(("num_seqs", "reserve_ahead"), [(1, False), (3, False), (3, True)])
+def test_a_run_goes_on_for_as_long_as_nothing_else_happens(num_seqs: int, reserve_ahead: bool) -> None:
+    engine, checker = watched(num_seqs, reserve_ahead=reserve_ahead)
     first, second, *rest = runs(engine, checker, 40)
     assert first is second is None  # the prompts, and the first decode of each
     assert rest[0] is not None
@@ -118,3 +121,43 @@ def test_a_runner_that_gives_no_token_or_two_is_refused() -> None:
     engine.runner = Generous(1, 4)
     with pytest.raises(ValueError, match="too many values"):
         engine.step()
+
+
+# --- what a batch did to its sequences --------------------------------------------------------------
+
+
+def decoding(seq_id: int, num_computed: int, stop: frozenset[int] = frozenset(), left: int = 9) -> Sequence:
+    """A sequence of which all but the last token is computed."""
+    seq = Sequence(seq_id)
+    seq.token_ids, seq.num_computed, seq.num_prompt_tokens = tokens(num_computed + 1), num_computed, 2
+    seq.stop_token_ids, seq.stop_length = stop, num_computed + 1 + left
+    return seq
+
+
+def test_of_single_tokens_those_that_fill_a_block_are_named() -> None:
+    fills, does_not, chunk = decoding(1, 7), decoding(2, 6), decoding(3, 0)
+    chunk.token_ids, chunk.num_prompt_tokens = tokens(9), 9
+    batch = [ScheduledSequence(fills, 7, 1, True), ScheduledSequence(does_not, 6, 1, True)]
+    outcome = commit([*batch, ScheduledSequence(chunk, 0, 8, False)], [[1], [2], []], 4)
+    assert outcome.filled == [fills]
+    assert (outcome.num_prefill, outcome.num_decode, outcome.finished) == (8, 2, [])
+    assert outcome.entries == [BatchEntry(1, 0, 1, [1]), BatchEntry(2, 0, 1, [2]), BatchEntry(3, 8, 0, [])]
+    assert [seq.num_computed for seq in (fills, does_not, chunk)] == [8, 7, 8]
+
+
+def test_in_lockstep_they_end_one_by_one_at_their_lengths_and_stop_tokens() -> None:
+    sequences = [decoding(1, 4, left=2), decoding(2, 5, stop=frozenset({7})), decoding(3, 6, left=4)]
+    lockstep, ended = Lockstep(sequences), []
+    for token_ids in ([1, 1, 7], [1, 1, 1], [1, 7, 1], [1, 1, 1]):
+        outcome = lockstep.commit([[token] for token in token_ids], 4)
+        ended.append([(seq.seq_id, reason) for seq, reason in outcome.finished])
+    assert ended[:3] == [[], [(1, "length")], [(1, "length"), (2, "stop")]]
+    assert (3, "length") in ended[3]
+
+
+def test_a_runner_that_leaves_somebody_out_is_refused() -> None:
+    pair = [decoding(1, 4), decoding(2, 5)]
+    with pytest.raises(ValueError, match="shorter"):
+        commit([ScheduledSequence(seq, seq.num_computed, 1, True) for seq in pair], [[1]], 4)
+    with pytest.raises(ValueError, match="shorter"):
+        Lockstep(pair).commit([[1]], 4)

@@ -29,6 +29,12 @@ def test_a_hash_names_the_tokens_and_all_tokens_before() -> None:
     assert len({first, hash_block(ROOT, [1, 3]), hash_block(first, [1, 2]), hash_block(first, [1, 3])}) == 4
 
 
+def test_a_hash_has_16_bytes_whatever_the_numbers_of_the_tokens() -> None:
+    seq = sequence(SIZE)
+    seq.token_ids[0] = 2**32 - 1
+    assert {len(name) for name in (hash_block(ROOT, seq.token_ids), *token_hashes(seq, 1, SIZE))} == {16}
+
+
 @pytest.mark.parametrize("counts", [[0], [1], [5], [1, 5], [2, 2, 4, 3]])
 def test_they_are_those_of_the_blocks_in_whatever_pieces_they_are_made(counts: list[int]) -> None:
     seq = sequence(SIZE * 5 + 3)

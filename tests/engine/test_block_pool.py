@@ -1,4 +1,6 @@
-from pagedchat.engine.block_pool import BlockPool
+"""Blocks taken, shared and dropped, on the device and in host memory; in which order they go."""
+
+from pagedchat.engine.block_pool import BlockPool, HostBlocks
 from pagedchat.engine.integrity import check_pool
 
 
@@ -61,3 +63,29 @@ def test_blocks_are_dropped_together_as_one_by_one() -> None:
     assert list(pools[1].cached_blocks) == [2, 5]
     assert pools[1].free_blocks == [0]
     check_pool(pools[1])
+
+
+# --- host memory ------------------------------------------------------------------------------------
+
+
+def test_a_full_block_that_is_in_host_memory_is_not_missing_there() -> None:
+    host = HostBlocks(4)
+    assert host.num_missing([b"a", b"b", None]) == 3
+    assert host.take(b"a") == (0, True)
+    assert host.num_missing([b"a", b"b", None]) == 2
+    assert host.num_missing([b"a"]) == 0
+    assert host.take(b"a") == (0, False)
+    assert host.take(None) == (1, True)
+    assert host.take(None) == (2, True)
+    assert host.pool.ref_counts == [2, 1, 1, 0]
+
+
+def test_nothing_in_host_memory_outlives_its_last_owner() -> None:
+    host = HostBlocks(2)
+    for _ in range(2):
+        host.take(b"a")
+    host.drop([0])
+    assert (host.num_free, host.num_missing([b"a"])) == (1, 0)
+    host.drop([0])
+    assert (host.num_free, host.num_missing([b"a"])) == (2, 1)
+    assert not host.pool.cached_blocks

@@ -77,6 +77,20 @@ def test_prompts_that_wait_are_hashed_as_far_as_the_batch_is_long() -> None:
     assert [len(seq.token_hashes) for seq in others] == [2, 0, 0]
 
 
+def test_hashing_goes_on_while_a_single_token_is_left() -> None:
+    engine = engine_with(Runner(1), max_num_batched_tokens=2 * SIZE + 1)
+    prompts = [tokens(2 * SIZE + (i == 0), start=100 * i) for i in range(4)]
+    _, *others = [engine.sequences[ask(engine, prompt)] for prompt in prompts]
+    engine.step()
+    assert [len(seq.token_hashes) for seq in others] == [2, 2, 0]
+
+
+def test_a_prompt_of_two_tokens_leaves_its_block_findable() -> None:
+    engine = make_engine(block_size=2)
+    ask(engine, tokens(2), max_tokens=9)
+    assert len(kinds(engine.step().events, ev.BlockCached)) == 1
+
+
 def test_without_a_prefix_cache_nothing_is_hashed() -> None:
     limits = EngineLimits(
         num_blocks=NUM_BLOCKS, block_size=SIZE, max_num_batched_tokens=2 * SIZE, enable_prefix_caching=False

@@ -5,6 +5,7 @@ import pytest
 from pagedchat import events as ev
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.limits import EngineLimits
+from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import RequestError
 from tests.engine.kv_simulator import KVSimulator, expected_reply
@@ -345,3 +346,72 @@ def test_reports_count_what_happened():
     counters = reports[1].counters
     assert (counters.prefill_tokens, counters.decode_tokens, counters.steps) == (6, 1, 2)
     assert engine.flush() is None
+
+
+@pytest.mark.parametrize("wrong", [-1, 50, 2**31, 2**63])
+def test_token_that_the_model_does_not_have_changes_nothing(wrong):
+    engine = make_engine(vocab_size=50)
+    seq_id = ask(engine, [0, 49])
+    finish(engine)
+    for prompt, params in (([1, wrong], SamplingParams()), ([wrong], SamplingParams())):
+        with pytest.raises(RequestError, match=f"Token id {wrong} is outside the model's vocabulary of 50 tokens"):
+            engine.extend(seq_id, prompt, params)
+    held = list(engine.sequences[seq_id].token_ids)
+    assert held[:2] == [0, 49]
+    assert engine.flush() is None
+    assert not engine.has_work
+
+
+def test_stop_token_that_the_model_does_not_have_is_refused():
+    engine = make_engine(vocab_size=50)
+    seq_id = engine.open()
+    with pytest.raises(RequestError, match="Stop token id 50 is outside"):
+        engine.extend(seq_id, [1], SamplingParams(stop_token_ids=[50]))
+    engine.extend(seq_id, [1], SamplingParams(stop_token_ids=[49]))
+
+
+class Timed(KVSimulator):
+    """Says how long its phases took; a clock that goes on by a hundred with every look is their measure."""
+
+    def __init__(self, forward_seconds: float) -> None:
+        super().__init__(8, 4, vocab=VOCAB)
+        self.forward_seconds = forward_seconds
+        self.steps: list[int] = []
+
+    def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
+        self.steps.append(batch.step)
+        token_ids = super().execute(batch).token_ids
+        return ModelRunnerOutput(token_ids, 1, self.forward_seconds, 2, 4, 8)
+
+
+@pytest.mark.parametrize(("measured", "told"), [(0.0, 100 - 1 - 2 - 4), (50.0, 50)])
+def test_a_step_tells_what_each_phase_took_and_leaves_the_rest_to_the_forward_pass(measured, told):
+    ticks, runner = iter(range(1000, 100_000, 100)), Timed(measured)
+    engine = EngineCore(EngineLimits(num_blocks=8, block_size=4), runner, clock=lambda: next(ticks))
+    ask(engine, tokens(3), max_tokens=9)
+    reports = [engine.step() for _ in range(4)]
+    expected = ev.Timings(schedule=100, copy=1, forward=told, sample=2, update=100, launch=4, attention=8)
+    assert [report.timings for report in reports] == [expected] * 4
+    assert [report.time for report in reports] == [500, 1000, 1500, 2000], "since the engine began"
+    assert runner.steps == [report.step for report in reports] == [1, 2, 3, 4]
+
+
+def test_a_step_in_which_nobody_can_run_tells_what_it_took_to_find_that_out():
+    ticks = iter(range(1000, 100_000, 100))
+    engine = EngineCore(EngineLimits(num_blocks=8, block_size=4), KVSimulator(8, 4), clock=lambda: next(ticks))
+    engine.controls.set_limit(1)
+    ask(engine, tokens(9))
+    report = engine.step()
+    assert (report.batch, report.timings) == ([], ev.Timings(schedule=100))
+
+
+def test_a_sequence_cut_inside_its_prompt_has_no_reply_and_one_cut_to_nothing_gives_no_blocks():
+    engine = make_engine(num_blocks=6)
+    seq, empty = ask_and_finish(engine, tokens(6), max_tokens=3), ask_and_finish(engine, tokens(6, 300))
+    engine.rewind(seq, 4)
+    assert engine.sequences[seq].num_prompt_tokens == 4
+    assert engine.sequences[seq].output_token_ids == []
+    engine.rewind(empty, 0)
+    engine.flush()
+    ask(engine, tokens(22, 500))
+    assert [event.seq_id for event in kinds(finish(engine), ev.SequencePreempted)] == [seq]

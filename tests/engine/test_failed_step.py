@@ -147,6 +147,56 @@ def test_blocks_that_the_one_to_blame_was_to_fill_are_not_found() -> None:
     assert rig.engine.sequences[seq_id].finish_reason == "error"
 
 
+def test_blocks_that_were_full_before_a_broken_step_are_found_as_before() -> None:
+    rig = Rig(num_blocks=8)
+    seq_id = rig.ask(PREFIX)
+    rig.finish()
+    full = set(rig.engine.blocks.cache.block_ids)
+    rig.runner.at = BreaksAt("writing", KeyboardInterrupt)
+    rig.ask([1, 2, 3, 4, 0, 1, 2], seq_id)
+    rig.engine._step = 3
+    rig.step()
+    assert set(rig.engine.blocks.cache.block_ids) == full
+    rig.finish()
+    rig.assert_reply(seq_id)
+
+
+def test_blocks_that_others_have_too_stay_found_where_those_are() -> None:
+    rig = Rig(num_blocks=8)
+    rig.ask(PREFIX)
+    rig.finish()
+    late = rig.ask(PREFIX[:2])
+    rig.finish()
+    rig.engine.rewind(late, 2)
+    full = set(rig.engine.blocks.cache.block_ids)
+    rig.runner.at = BreaksAt("writing", KeyboardInterrupt)
+    rig.ask(PREFIX[2:], late)  # it goes on inside a block of its own, so it looks nothing up
+    rig.engine._step = 3
+    rig.step()
+    assert set(rig.engine.blocks.cache.block_ids) == full
+    rig.finish()
+    rig.assert_reply(late)
+
+
+def test_who_was_to_be_moved_to_host_memory_computes_its_tokens_again_and_nobody_else_does() -> None:
+    rig = Rig(num_blocks=8)
+    parked, other = rig.ask([4, *PREFIX]), rig.ask([3, 3])
+    rig.finish()
+    num_computed = rig.engine.sequences[parked].num_computed
+    rig.runner.at = BreaksAt("begun", KeyboardInterrupt)
+    newcomer = rig.ask([0] * 16)
+    rig.step()
+    assert rig.kinds(ev.SwappedOut)
+    assert rig.kinds(ev.ContentsLost) == [ev.ContentsLost(parked, num_computed, "parked")]
+    assert (rig.engine.sequences[parked].num_computed, rig.engine.sequences[parked].host_block_table) == (0, [])
+    assert rig.engine.blocks.host.pool.num_in_use == 0
+    for seq_id in (parked, other):
+        rig.ask([2], seq_id)
+    rig.finish()
+    for seq_id in (parked, other, newcomer):
+        rig.assert_reply(seq_id)
+
+
 # --- who is to blame --------------------------------------------------------------------------------
 
 
@@ -187,6 +237,20 @@ def test_where_everybody_raises_the_runner_is_to_blame() -> None:
     rig.finish()
     for seq_id in seq_ids:
         rig.assert_reply(seq_id)
+
+
+def test_of_several_that_raise_the_first_error_is_told_and_each_ran_as_part_of_that_step() -> None:
+    rig, steps = Rig(num_blocks=16), []
+    seq_ids = [rig.ask([token, *PREFIX]) for token in range(2)]
+
+    def breaks(place: str, batch: SchedulerOutput) -> None:
+        steps.append(batch.step)
+        raise BreaksError(batch.scheduled[0].sequence.seq_id)
+
+    rig.runner.at = breaks
+    with pytest.raises(BreaksError, match=str(seq_ids[0])):
+        rig.engine.step()
+    assert steps == [1, 1, 1]
 
 
 def test_a_runner_that_is_lost_says_so() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from pagedchat.engine.block_hashes import ROOT, hash_block
 from pagedchat.engine.block_pool import BlockPool
 from pagedchat.engine.integrity import check_pool
 from pagedchat.errors import IntegrityError
@@ -31,6 +32,12 @@ def test_a_pool_of_which_one_block_is_in_no_place_or_in_two_is_refused(breakage:
         (lambda engine, seq: setattr(seq, "num_computed", 13), "than its blocks hold"),
         (lambda engine, seq: setattr(seq, "writable_len", 12), "takes block 2 for its own"),
         (lambda engine, seq: engine.blocks.cache._by_hash.popitem(), "is not found by its own hash"),
+        (lambda engine, seq: setattr(seq, "num_computed", 6), "wrong hash for its block 1"),
+        (
+            lambda engine, seq: findable(engine, engine.blocks.pool.free_blocks[0]),
+            r"\[\]; free .* findable: \[15\]",
+        ),
+        (lambda engine, seq: lose_a_cached_block(engine), r"not findable: \[3\]; .*: \[\]"),
     ],
 )
 def test_tables_and_cache_that_contradict_each_other_are_refused(broken, sentence: str) -> None:
@@ -42,3 +49,14 @@ def test_tables_and_cache_that_contradict_each_other_are_refused(broken, sentenc
     broken(engine, seq)
     with pytest.raises(IntegrityError, match=sentence):
         engine.check_integrity()
+
+
+def findable(engine, block_id: int) -> None:
+    engine.blocks.cache.add(block_id, hash_block(ROOT, [9] * 4), ROOT, [9] * 4)
+
+
+def lose_a_cached_block(engine) -> None:
+    closed = ask(engine, tokens(4, 300))
+    finish(engine)
+    engine.close(closed)
+    engine.blocks.cache.remove(3)

@@ -33,6 +33,17 @@ def test_a_decoded_mirror_equals_the_one_that_was_encoded(mirror):
     assert (max(copy.ref_counts), max(copy.host_ref_counts)) == (2, 1)
 
 
+def test_forks_in_host_memory_share_their_blocks_in_the_copy_too():
+    engine, mirror = make_engine(8, num_host_blocks=8, preemption_mode="swap"), CacheMirror(8, 4, 8)
+    first = ask(engine, tokens(12))
+    fold(mirror, engine)
+    engine.fork(first)
+    ask(engine, tokens(28, 300))
+    fold(mirror, engine)
+    assert mirror.host_ref_counts[:4] == [2, 2, 2, 0]
+    assert copied(mirror).host_ref_counts == mirror.host_ref_counts == engine.blocks.host.pool.ref_counts
+
+
 def test_a_copy_goes_its_own_way():
     engine, mirror = make_engine(num_blocks=6), CacheMirror(6, 4)
     ask(engine, tokens(6), max_tokens=6)
@@ -77,6 +88,7 @@ def test_every_torn_frame_is_refused(mirror):
         (lambda f: f.sequences.append(f.sequences[0]), "twice"),
         (lambda f: f.sequences[0].host_block_table.append(8), "host block"),
         (lambda f: next(iter(f.holders.values())).append(5), "holders differ"),
+        (lambda f: f.sequences[-1].block_table.append(f.cached_blocks[0]), "holders differ"),
     ],
 )
 def test_frames_that_contradict_themselves_are_refused(mirror, change, sentence):

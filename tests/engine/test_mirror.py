@@ -1,10 +1,12 @@
 import random
 from typing import get_args
 
+import msgspec
 import pytest
 
 from pagedchat import events as ev
 from pagedchat.engine.mirror import _FOLDS, CacheMirror
+from tests.engine.checks import assert_mirror_equals
 from tests.engine.test_core import ask, finish, make_engine, tokens
 from tests.scripted_reports import ScriptedEngine, random_workload
 
@@ -33,6 +35,7 @@ def test_next_out_names_the_blocks_in_the_order_in_which_they_go():
         engine.close(_asked(engine, mirror, start))
     mirror.apply(engine.flush())
     order = mirror.next_out(5)
+    assert [mirror.next_out(count) for count in range(7)] == [order[:count] for count in range(7)]
     seq = ask(engine, tokens(19, 500))
     finish(engine)
     assert engine.sequences[seq].block_table == order
@@ -51,6 +54,41 @@ def test_touched_tells_which_report_changed_a_block():
     assert mirror.touched == {0: 1}
     mirror.apply(engine.step())
     assert mirror.touched == {0: 1, 1: 2}
+
+
+def test_a_chunk_of_a_prompt_touches_the_blocks_that_it_writes_to_and_no_others():
+    engine, mirror = make_engine(), CacheMirror(8, 4)
+    ask(engine, tokens(17))
+    report = engine.flush()
+    mirror.apply(report)
+    mirror.begin_report()
+    for block_id in range(6):  # more than the prompt needs
+        mirror.apply_event(ev.BlockAllocated(1, block_id))
+    mirror.end_report(report)
+    for num_tokens, written in [(3, [0]), (1, [0]), (4, [1]), (6, [2, 3]), (2, [3]), (1, [4])]:
+        report = msgspec.structs.replace(report, events=[], batch=[ev.BatchEntry(1, num_tokens, 0, [])])
+        mirror.apply(report)
+        assert sorted(mirror.changed_since(mirror.num_reports - 1)) == written
+
+
+def test_a_block_that_is_written_in_place_has_other_contents_in_the_mirror_too():
+    engine, mirror = make_engine(num_blocks=3), CacheMirror(3, 4)
+    seq = ask(engine, tokens(8))
+    fold(mirror, engine)
+    engine.rewind(seq, 6)
+    engine.controls.set_limit(2)
+    ask(engine, [], seq_id=seq)
+    mirror.apply(engine.flush())
+    report = engine.step()
+    assert ev.BlockUncached(1) in report.events
+    mirror.apply(report)
+    assert_mirror_equals(mirror, engine)
+    assert mirror.changed_since(mirror.num_reports - 1) == {1}
+
+
+def test_a_mirror_has_as_many_host_blocks_as_it_is_told():
+    assert CacheMirror(4, 4).host_ref_counts == []
+    assert CacheMirror(4, 4, 2).host_ref_counts == [0, 0]
 
 
 def test_a_report_folded_event_by_event_is_the_same_as_folded_at_once():

@@ -36,12 +36,17 @@ def test_raising_and_lifting_a_limit_returns_blocks_in_the_opposite_order():
     engine = make_engine(num_blocks=6)
     engine.controls.set_limit(2)
     engine.flush()
+    assert engine.controls.limit == 2
+    engine.controls.set_limit(2)
+    assert engine.flush() is None, "nothing has changed"
     engine.controls.set_limit(4)
     assert engine.flush().events == [ev.BlocksReturned([3, 2])]
     engine.controls.set_limit(None)
     assert engine.flush().events == [ev.BlocksReturned([1, 0])]
     assert engine.controls.limit is None
     assert engine.blocks.pool.num_available == 6
+    engine.controls.set_limit(6)
+    assert (engine.controls.limit, engine.flush()) == (6, None)
 
 
 @pytest.mark.parametrize("mode", ["recompute", "swap"])
@@ -85,6 +90,7 @@ def test_a_sequence_that_outgrows_the_limit_gives_its_blocks_and_waits(mode):
     finish(engine)
     sequence = engine.sequences[seq]
     assert (len(sequence), sequence.status) == (13, "waiting" if mode == "recompute" else "swapped")
+    assert engine.scheduler.held_back == [sequence]
     assert engine.blocks.pool.num_in_use == 0
     assert engine.stats().preemptions == 1
     assert not engine.has_work
@@ -172,7 +178,10 @@ def test_an_unpinned_block_is_the_last_to_be_evicted():
     assert list(engine.blocks.pool.cached_blocks) == [first, second]
     engine.controls.pin(first)
     engine.controls.pin(second)
-    assert engine.controls.unpin() == [first, second]
+    assert engine.controls.unpin(first) == [first]
+    assert list(engine.blocks.pool.pinned) == [second]
+    engine.controls.pin(first)
+    assert engine.controls.unpin() == [second, first]
     assert engine.controls.unpin() == []
     assert engine.blocks.pool.num_idle_pinned == 0
     engine.check_integrity()
@@ -211,6 +220,7 @@ def test_a_pinned_block_is_never_written_in_place():
     ask(engine, [], seq_id=seq)
     finish(engine)
     assert engine.sequences[seq].status == "waiting"
+    assert engine.scheduler.held_back == [engine.sequences[seq]]
     assert 1 in engine.blocks.cache
     engine.controls.unpin()
     finish(engine)
@@ -240,8 +250,10 @@ def test_blocks_that_cannot_be_found_are_not_pinned():
 def test_without_prefix_caching_there_is_nothing_to_pin():
     engine = make_engine(num_blocks=6, enable_prefix_caching=False)
     ask_and_finish(engine, tokens(6))
-    with pytest.raises(RequestError, match="prefix caching is off"):
+    with pytest.raises(RequestError) as caught:
         engine.controls.pin(0)
+    why = "prefix caching is off, so nothing is found again"
+    assert caught.value.message == f"Block 0 cannot be pinned: {why}."
 
 
 def test_unpinning_what_is_not_pinned_says_what_is():
@@ -254,6 +266,18 @@ def test_unpinning_what_is_not_pinned_says_what_is():
     with pytest.raises(RequestError) as caught:
         engine.controls.unpin(3)
     assert caught.value.hint == "Pinned are 1."
+
+
+@pytest.mark.parametrize(("num_pinned", "ending"), [(2, ""), (12, ""), (13, " and others"), (14, " and others")])
+def test_of_many_pinned_blocks_the_first_dozen_is_named(num_pinned, ending):
+    engine = make_engine(num_blocks=16)
+    closed_prompt(engine, length=4 * num_pinned)
+    for block_id in reversed(range(num_pinned)):
+        engine.controls.pin(block_id)
+    with pytest.raises(RequestError) as caught:
+        engine.controls.unpin(15)
+    named = ", ".join(str(block_id) for block_id in range(min(num_pinned, 12)))
+    assert caught.value.hint == f"Pinned are {named}{ending}."
 
 
 # --- eviction ---------------------------------------------------------------------------------------

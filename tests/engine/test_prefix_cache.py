@@ -30,6 +30,16 @@ def test_a_head_match_takes_the_longest_agreement_under_the_same_parent():
     assert cache.find_head(parent, []) is None
 
 
+def test_of_equal_agreement_the_newest_is_taken_and_only_the_newest_are_looked_at():
+    cache = PrefixCache()
+    for block in range(33):
+        tokens = [1, 2, 3, 4] if block == 0 else [1, 2, 9, block]
+        cache.add(block, hash_block(ROOT, tokens), ROOT, tokens)
+    assert cache.find_head(ROOT, [1, 2, 3, 4]) == (32, 2), "the oldest of 33 agrees for longer"
+    cache.remove(32)
+    assert cache.find_head(ROOT, [1, 2, 3, 4]) == (0, 4)
+
+
 def test_a_removed_block_is_found_no_more_in_any_way():
     cache = PrefixCache()
     name = hash_block(ROOT, [1, 2])

@@ -26,6 +26,7 @@ def run(engine, num_steps: int) -> None:
 
 
 def test_nothing_is_found_where_nothing_is_wrong(engine):
+    assert engine.watch.num_rounds == 0
     run(engine, 60)
     assert engine.watch.num_rounds >= 2
     assert engine.watch.violation is None
@@ -52,6 +53,21 @@ def drop_a_table_entry(engine) -> None:
     engine.sequences[3].block_table[0] = 150
 
 
+def corrupt_the_first_block(engine) -> None:
+    engine.blocks.pool.ref_counts[0] += 1
+    engine.blocks.pool.num_in_use += 1
+    engine.blocks.pool.num_idle_pinned -= 1
+
+
+def corrupt_the_last_block(engine) -> None:
+    engine.blocks.pool.ref_counts[199] += 1
+
+
+def replace_a_late_table_entry(engine) -> None:
+    run(engine, 130)
+    engine.sequences[3].block_table[35] = 150
+
+
 def share_what_is_written(engine) -> None:
     engine.blocks.pool.ref_counts[engine.sequences[4].block_table[-1]] = 2
 
@@ -64,6 +80,9 @@ def share_what_is_written(engine) -> None:
         (free_a_cached_block, "can be found"),
         (cache_a_block_in_use, "which nobody holds"),
         (drop_a_table_entry, "entries in block tables"),
+        (corrupt_the_first_block, "block 0 has ref count 1, but 0 entries"),
+        (corrupt_the_last_block, "block 199 has ref count 1, but 0 entries"),
+        (replace_a_late_table_entry, "entries in block tables"),
         (share_what_is_written, r"sequence \d+ wrote to block \d+, which has ref count 2"),
     ],
 )

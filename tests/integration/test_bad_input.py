@@ -126,7 +126,7 @@ def test_pickled_weights_that_are_cut_short(copy: Path, capsys: pytest.CaptureFi
 def test_no_blocks(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
     complaint = Complaint(capsys, "--model", str(checkpoint), "--num-blocks", "0")
     assert complaint.exit_code == 2
-    assert complaint.sentence == "pagedchat: --num-blocks is 0, but must be at least 1."
+    assert complaint.sentence == "pagedchat: --num-blocks is 0."
 
 
 def test_cache_memory_for_less_than_one_block(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,10 +1,14 @@
+import hashlib
 import logging
+import os
+import stat
 import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pagedchat.jit import own_folder
 from pagedchat.jit.cache import KernelCache, cache_key, default_folder
 from pagedchat.jit.compiler import Cubin
 from pagedchat.jit.resource_usage import ResourceUsage
@@ -61,6 +65,95 @@ def test_folder_that_cannot_be_written_costs_one_warning(tmp_path: Path, caplog:
     assert [record.getMessage() for record in caplog.records] == [
         f"Compiled kernels cannot be kept in {tmp_path / 'file' / 'kernels'}: Not a directory"
     ]
+
+
+# --- what another user may have planted ---------------------------------------------------------------
+
+
+def of_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on whatever is on disk belongs to somebody else."""
+    monkeypatch.setattr(own_folder, "trusted_owners", set)
+
+
+def test_folder_and_entries_are_for_this_user_alone(tmp_path: Path) -> None:
+    KernelCache(tmp_path / "new").put("key", CUBIN)
+    [path] = (tmp_path / "new").iterdir()
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (tmp_path / "new", path)] == [0o700, 0o600]
+
+
+def test_folder_of_another_user_is_neither_read_nor_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    KernelCache(tmp_path).put("key", CUBIN)
+    of_another_user(monkeypatch)
+    cache = KernelCache(tmp_path)
+    assert cache.get("key") is None
+    cache.put("other", CUBIN)
+    assert len(list(tmp_path.iterdir())) == 1
+    [record] = caplog.records
+    assert record.getMessage().startswith(f"{tmp_path} is not used, since it belongs to another user (uid ")
+    assert cache.objection.startswith("it belongs to another user")
+
+
+def test_own_folder_that_was_open_to_all_is_closed(tmp_path: Path) -> None:
+    cache = KernelCache(tmp_path)
+    cache.put("key", CUBIN)
+    tmp_path.chmod(0o777)
+    assert cache.get("key") == CUBIN
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
+
+
+def test_folder_that_is_meant_for_all_is_left_as_it_is_and_not_used(tmp_path: Path) -> None:
+    cache = KernelCache(tmp_path)
+    cache.put("key", CUBIN)
+    tmp_path.chmod(0o1777)
+    assert cache.get("key") is None
+    assert cache.objection == "other users may write to it"
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o1777
+
+
+@pytest.mark.parametrize("planted", ["written by others", "link", "pipe", "folder", "under another name"])
+def test_entry_that_may_be_planted_is_none_and_is_written_over(planted: str, tmp_path: Path) -> None:
+    folder = tmp_path / "kernels"
+    cache = KernelCache(folder)
+    cache.put("key", CUBIN)
+    [path] = folder.iterdir()
+    if planted == "written by others":
+        path.chmod(0o666)
+    elif planted == "under another name":
+        cache.put("other", replace(CUBIN, code=b"other"))
+        os.replace(folder / "other.cubin", path)
+    else:
+        path.rename(tmp_path / "elsewhere")
+        {
+            "link": lambda: path.symlink_to(tmp_path / "elsewhere"),
+            "pipe": lambda: os.mkfifo(path),
+            "folder": path.mkdir,
+        }[planted]()
+    assert cache.get("key") is None
+    if planted != "folder":
+        cache.put("key", CUBIN)
+        assert cache.get("key") == CUBIN
+        assert not path.is_symlink()
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        b"", b"[]", b"{}", b"{", b"\xff", b"[" * 100_000, b'{"usage": [], "seconds": "1", "warnings": ""}',
+        b'{"usage": [{}], "seconds": 1, "warnings": ""}',
+        b'{"usage": [{"entry": 1}], "seconds": 1, "warnings": ""}',
+        b'{"usage": [{"entry": "k", "registers": 1e99}], "seconds": 1, "warnings": ""}',
+    ],
+)  # fmt: skip
+def test_valid_digest_over_something_else_is_a_miss(facts: bytes, tmp_path: Path) -> None:
+    cache, body = KernelCache(tmp_path), facts + b"\ncode"
+    (tmp_path / "key.cubin").write_bytes(b"pagedchat kernel 2\n" + hashlib.sha256(b"key\n" + body).digest() + body)
+    assert cache.get("key") is None
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- several at a time --------------------------------------------------------------------------------
 
 
 def test_writers_and_readers_of_one_entry_never_meet_half_of_it(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from transformers import (
 from pagedchat.errors import ModelError
 from pagedchat.models.config import describe_model
 from pagedchat.models.description import as_token_ids
+from pagedchat.models.raw_config import read_json
 
 
 def save(folder: Path, config: Any, **changes: Any) -> Path:
@@ -93,7 +94,7 @@ def test_models_that_cannot_be_run(tmp_path: Path, config: Any, changes: dict[st
     [
         (None, "no config.json"),
         ('{"model_type": "op', "cannot be read"),
-        ("[1, 2]", "names no model_type"),
+        ("[1, 2]", "it is no JSON object"),
         ("{}", "names no model_type"),
         ('{"model_type": "not-invented-yet"}', "'not-invented-yet'"),
         (b"\xff\xfe\x00", "cannot be read"),
@@ -106,4 +107,80 @@ def test_config_that_is_none(tmp_path: Path, content: str | bytes | None, words:
 
 
 def test_token_ids_come_in_three_forms() -> None:
-    assert [as_token_ids(value) for value in (None, 2, [3, 4])] == [set(), {2}, {3, 4}]
+    assert [as_token_ids("eos", value) for value in (None, 2, [3, 4])] == [set(), {2}, {3, 4}]
+
+
+WHOLE = "It must be a whole number from 1 to"
+ODD: list[tuple[dict[str, Any], str]] = [
+    ({"num_hidden_layers": 10**9}, f"num_hidden_layers is 1000000000. {WHOLE} 4096."),
+    ({"num_hidden_layers": 1e9}, f"num_hidden_layers is 1000000000.0. {WHOLE} 4096."),
+    ({"num_hidden_layers": float("inf")}, f"num_hidden_layers is inf. {WHOLE} 4096."),
+    ({"vocab_size": 2**40}, f"vocab_size is {2**40}. {WHOLE} 262144."),
+    ({"hidden_size": 10**30}, f"hidden_size is {10**30}. {WHOLE} 1048576."),
+    ({"intermediate_size": 2**31}, f"intermediate_size is {2**31}. {WHOLE} 4194304."),
+    ({"num_attention_heads": 10**6}, f"num_attention_heads is 1000000. {WHOLE} 65536."),
+    ({"num_key_value_heads": 10**6}, f"num_key_value_heads is 1000000. {WHOLE} 65536."),
+    ({"head_dim": 10**6}, f"head_dim is 1000000. {WHOLE} 16384."),
+    ({"max_position_embeddings": 2**31}, f"max_position_embeddings is {2**31}. {WHOLE} 2147483647."),
+    ({"sliding_window": 2**63}, f"sliding_window is {2**63}. {WHOLE} 2147483647."),
+    ({"text_config": {"num_hidden_layers": 10**9}}, f"num_hidden_layers is 1000000000. {WHOLE} 4096."),
+    ({"rope_scaling": {"rope_type": "llama3", "original_max_position_embeddings": 2**40}}, f"{2**40}. {WHOLE}"),
+    ({"eos_token_id": [[2]]}, "eos_token_id is [[2]]. It must be a token id or a list of them."),
+    ({"eos_token_id": "</s>"}, "eos_token_id is '</s>'. It must be a token id or a list of them."),
+    ({"eos_token_id": 2.5}, "eos_token_id is 2.5. It must be a token id or a list of them."),
+    ({"architectures": -1e9}, "architectures is -1000000000.0. It must be a list of names."),
+    ({"architectures": [None]}, "architectures is [None]. It must be a list of names."),
+    ({"architectures": {}}, "architectures is {}. It must be a list of names."),
+]
+SENSELESS: list[dict[str, Any]] = [
+    {"num_attention_heads": 0}, {"num_attention_heads": -1}, {"num_hidden_layers": 0}, {"hidden_size": 0},
+    {"vocab_size": -5}, {"vocab_size": None}, {"vocab_size": "many"}, {"hidden_size": [64]},
+    {"layer_types": [["full_attention"]]}, {"rope_scaling": [1]}, {"rope_scaling": {"rope_type": {}}},
+    {"hidden_act": {}}, {"max_position_embeddings": -1}, {"tie_word_embeddings": "yes"},
+]  # fmt: skip
+ONLY_FOR_TRANSFORMERS: list[dict[str, Any]] = [
+    {"head_dim": 1.5}, {"num_key_value_heads": 3}, {"rms_norm_eps": float("nan")}, {"rope_theta": 10**400},
+    {"rope_theta": "x"}, {"rope_parameters": {"full_attention": {"rope_type": 3}}}, {"max_position_embeddings": 0},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("model_type", ["llama", "qwen3", "gpt_neox"])
+@pytest.mark.parametrize(("changes", "words"), ODD, ids=lambda value: f"{value!r:.40}")
+def test_value_that_no_model_has_is_named(
+    tmp_path: Path, model_type: str, changes: dict[str, Any], words: str
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type, **changes}))
+    assert words in complaint(tmp_path).message
+
+
+@pytest.mark.parametrize("changes", SENSELESS, ids=lambda value: f"{value!r:.40}")
+def test_values_that_make_no_sense(tmp_path: Path, changes: dict[str, Any]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2", **changes}))
+    assert complaint(tmp_path).message
+
+
+@pytest.mark.parametrize("changes", ONLY_FOR_TRANSFORMERS, ids=lambda value: f"{value!r:.40}")
+def test_values_that_our_modules_do_not_take(tmp_path: Path, changes: dict[str, Any]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2", **changes}))
+    assert describe_model("some/model", tmp_path).native is None
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"model_type": "llama", "x": "\\ud800"}', "no valid Unicode"),
+        ('{"model_type": "\\udfff"}', "no valid Unicode"),
+        ("[" * 200_000, "too deep"),
+        ('{"a":' * 200_000, "too deep"),
+        ('{"vocab_size": ' + "9" * 5000 + "}", "cannot be read"),
+    ],
+    ids=["a half character", "a name of one", "lists", "objects", "digits"],
+)
+def test_json_that_cannot_be_taken(tmp_path: Path, content: str, words: str) -> None:
+    (tmp_path / "config.json").write_text(content)
+    assert words in complaint(tmp_path).message
+
+
+def test_character_in_two_halves_is_whole(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"smile": "\\ud83d\\ude00"}')
+    assert read_json(tmp_path / "config.json") == {"smile": "😀"}

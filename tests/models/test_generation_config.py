@@ -26,7 +26,7 @@ from pagedchat.models.generation_config import (
             {"do_sample": False, "temperature": 0.9, "repetition_penalty": 1.2},
             {"temperature": 0.0, "repetition_penalty": 1.2},
         ),
-        ({"do_sample": True, "top_p": None, "top_k": True, "max_new_tokens": 50}, {"max_tokens": 50}),
+        ({"do_sample": True, "top_p": None, "max_new_tokens": 50}, {"max_tokens": 50}),
     ],
 )
 def test_what_the_model_wants(config: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -40,11 +40,15 @@ def test_end_of_sequence_tokens() -> None:
     assert eos_token_ids({}) == set()
 
 
-@pytest.mark.parametrize("content", [None, "{", "[]"])
-def test_file_is_optional(tmp_path: Path, content: str | None) -> None:
-    if content is not None:
-        (tmp_path / "generation_config.json").write_text(content)
+def test_file_is_optional(tmp_path: Path) -> None:
     assert read_generation_config(tmp_path) == {}
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"a": "\\ud800"}'])
+def test_file_that_is_broken_says_so(tmp_path: Path, content: str) -> None:
+    (tmp_path / "generation_config.json").write_text(content)
+    with pytest.raises(ValueError, match=r"Expecting|no JSON object|no valid Unicode"):
+        read_generation_config(tmp_path)
 
 
 def test_file_is_read(tmp_path: Path) -> None:

@@ -187,3 +187,10 @@ def test_file_in_place_of_a_folder(tmp_path: Path) -> None:
     path.touch()
     with pytest.raises(ModelError, match="is a file, not a folder"):
         find_model(str(path))
+
+
+@pytest.mark.parametrize("name", ["a" * 5000, "~nobody-of-this-name/x", "/" + "a" * 5000])
+def test_name_that_cannot_be_a_folder(name: str) -> None:
+    with pytest.raises(ModelError, match="cannot be looked for") as caught:
+        find_model(name)
+    assert len(caught.value.message) < 450

@@ -1,6 +1,7 @@
 """Good and bad checkpoints, on our own modules and on those of transformers: what is said is the same."""
 
 import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,10 +95,23 @@ def test_bin_that_would_run_code_is_not_unpickled(load: Load, folder: Path, tmp_
         def __reduce__(self) -> tuple[object, tuple[str]]:
             return Path.touch, (tmp_path / "sprung",)  # type: ignore[return-value]
 
-    torch.save({"model.decoder.embed_tokens.weight": Trap()}, as_bin(folder))
-    with pytest.raises(ModelError):
-        load(folder)
-    assert not (tmp_path / "sprung").exists()
+    path = as_bin(folder)
+    trap = {"model.decoder.embed_tokens.weight": Trap()}
+    for write in (
+        lambda: torch.save(trap, path),
+        lambda: torch.save(trap, path, _use_new_zipfile_serialization=False),
+        lambda: path.write_bytes(pickle.dumps(trap, protocol=2)),
+        lambda: path.write_bytes(pickle.dumps(trap, protocol=4)),
+    ):
+        write()
+        with pytest.raises(
+            ModelError, match=r"is more than weights: unpickled, it would use .*pathlib\."
+        ) as caught:
+            load(folder)
+        assert path.name in caught.value.message
+        assert "download it again" not in str(caught.value)
+        assert "may be an attack" in caught.value.hint
+        assert not (tmp_path / "sprung").exists()
 
 
 def test_missing_weights(load: Load, folder: Path) -> None:
@@ -120,6 +134,26 @@ def test_missing_shard(load: Load, tmp_path: Path) -> None:
         load(folder)
     (folder / "model.safetensors.index.json").write_text("{")
     with pytest.raises(ModelError, match=r"model\.safetensors\.index\.json of tiny cannot be read"):
+        load(folder)
+
+
+def change(folder: Path, **changes: int) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def test_more_layers_than_there_are_tensors(load: Load, folder: Path) -> None:
+    change(folder, num_hidden_layers=4096)
+    with pytest.raises(ModelError, match=r"says that it has 4096 layers, but its weights are \d+ tensors\."):
+        load(folder)
+
+
+def test_a_config_of_more_weights_than_the_files_can_hold(load: Load, folder: Path) -> None:
+    """Nothing of that size is allocated first: it would be petabytes."""
+    change(folder, hidden_size=2**20, ffn_dim=2**22, word_embed_proj_dim=2**20)
+    with pytest.raises(
+        ModelError, match=r"describes a model of [\d,]+ parameters, but its weights are [\d.]+ KiB\."
+    ):
         load(folder)
 
 

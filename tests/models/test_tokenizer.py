@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers.processors import TemplateProcessing
 
 from pagedchat.errors import ModelError
-from pagedchat.models.tokenizer import load_tokenizer
+from pagedchat.models.tokenizer import LoadedTokenizer, load_tokenizer
 
 VOCAB = {
     "<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "a": 4, "b": 5, "#": 6, "Ġ": 7, "##": 8, "####": 9, "Ġb": 10,
@@ -99,3 +100,70 @@ def test_no_tokenizer_at_all(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.model").write_bytes(b"broken")
     with pytest.raises(ModelError, match=r"tokenizer\.model of some/model cannot be read"):
         load_tokenizer("some/model", tmp_path, "llama")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"bos_token": "\ud800", "add_bos_token": True},
+        {"eos_token": "a\udfff"},
+        {"chat_template": "{{ '\ud800' }}"},
+        {"chat_template": [{"name": ["default"], "template": "x"}]},
+    ],
+    ids=lambda value: f"{value!r:.40}",
+)
+def test_settings_that_make_no_sense(folder: Path, settings: dict[str, Any]) -> None:
+    write(folder, "tokenizer_config.json", settings)
+    with pytest.raises(ModelError, match=r"tokenizer_config\.json|settings of the tokenizer"):
+        load_tokenizer("some/model", folder, "opt")
+
+
+def test_template_file_that_is_no_text(folder: Path) -> None:
+    (folder / "chat_template.jinja").write_bytes(b"{{ \xff }}")
+    with pytest.raises(ModelError, match="settings of the tokenizer of some/model make no sense"):
+        load_tokenizer("some/model", folder, "opt")
+
+
+def test_token_in_front_that_cannot_be_written_as_one(folder: Path) -> None:
+    write(folder, "vocab.json", {**VOCAB, "a b$": 13})
+    write(folder, "tokenizer_config.json", {"bos_token": "a b$", "add_bos_token": True})
+    with pytest.raises(ModelError, match="settings of the tokenizer of some/model make no sense"):
+        load_tokenizer("some/model", folder, "gpt2")
+
+
+# --- tokenizer and model ------------------------------------------------------------------------------
+
+
+def with_added(folder: Path, *added: str) -> LoadedTokenizer:
+    loaded = load_tokenizer("m", folder, "gpt2")
+    loaded.tokenizer.add_special_tokens(list(added))
+    return loaded
+
+
+@pytest.mark.parametrize("vocab_size", [len(VOCAB), len(VOCAB) + 100])
+def test_model_has_a_row_for_every_token_or_more(folder: Path, vocab_size: int) -> None:
+    """Qwen's embeddings have hundreds of rows more than its tokenizer has tokens."""
+    load_tokenizer("m", folder, "opt").check_fits("m", "m", vocab_size)
+
+
+def test_added_tokens_may_lie_beyond_the_rows(folder: Path) -> None:
+    """Gemma 3 has one of these, many a Llama a padding token."""
+    loaded = with_added(folder, "<image>", "<more>")
+    assert loaded.tokenizer.encode("a<image>").ids == [4, len(VOCAB)]
+    loaded.check_fits("m", "m", len(VOCAB))
+
+
+def test_vocabulary_that_is_larger_is_another_models(folder: Path) -> None:
+    with pytest.raises(ModelError) as caught:
+        load_tokenizer("m", folder, "opt").check_fits("big/one", "small/model", len(VOCAB) - 1)
+    assert caught.value.message == (
+        "The tokenizer of big/one has 13 tokens, but small/model has 12: they do not belong together."
+    )
+    assert "--tokenizer" in caught.value.hint
+
+
+def test_added_token_before_every_text_must_be_the_models(folder: Path) -> None:
+    loaded = with_added(folder, "<bos>")
+    loaded.tokenizer.post_processor = TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", len(VOCAB))])
+    with pytest.raises(ModelError, match="has 14 tokens, but m has 13"):
+        loaded.check_fits("m", "m", len(VOCAB))

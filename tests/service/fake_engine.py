@@ -42,7 +42,8 @@ class FakeLoaded:
     tokenizer: Any = field(default_factory=byte_tokenizer)
     chat_template: str | None = CHAT_TEMPLATE
     special_tokens: dict[str, str] = field(default_factory=dict)
-    sampling_defaults: SamplingParams = field(default_factory=SamplingParams)
+    sampling_defaults: SamplingParams = field(default_factory=lambda: SamplingParams(max_tokens=None))
+    notices: tuple[str, ...] = ()
     prepare_more: Callable[[], bool] = nothing_more
 
 
@@ -63,6 +64,11 @@ def load_looping(config: EngineConfig, progress: Any) -> FakeLoaded:
     loop = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
     template = "{% if 'loop' in messages[0].content %}" + loop + "{% endif %}" + CHAT_TEMPLATE
     return replace(load(config, progress), chat_template=template)
+
+
+def load_noticed(config: EngineConfig, progress: Any) -> FakeLoaded:
+    """Loads, and has something to say about it."""
+    return FakeLoaded(notices=("top_k is passed over.", "So is top_p."))
 
 
 def load_missing(config: EngineConfig, progress: Any) -> FakeLoaded:

@@ -159,3 +159,24 @@ def test_a_token_that_cannot_be_told_ends_no_reply(monkeypatch):
     rig.run_dry()
     assert rig.text(20) == "all well here, all well"
     assert {text for told in rig.of(ev.TokenTexts) for text in told.texts} == {b""}
+
+
+def test_a_step_that_fails_for_one_session_ends_its_reply_alone(caplog):
+    bad, recite = (
+        TOKENIZER.encode("bad", add_special_tokens=False).ids,
+        reciting(TOKENIZER, "all well here, all well</s>"),
+    )
+
+    def next_token(token_ids: list[int]) -> int:
+        if any(token_ids[i : i + 3] == bad for i in range(len(token_ids))):
+            raise OverflowError("top_k is too large")
+        return recite(token_ids)
+
+    rig = EngineRig(FakeModelRunner(next_token, BLOCK_SIZE))
+    rig.send(ask(1, 10, "bad"), ask(2, 20, "good"))
+    rig.run_dry()
+    assert_only_the_first_failed(rig, "top_k is too large")
+    assert any(record.exc_info for record in caplog.records)
+    rig.send(ask(1, 11, "fine"))
+    rig.run_dry()
+    assert rig.finished(11).reason == "stop"

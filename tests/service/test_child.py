@@ -10,6 +10,7 @@ from pagedchat.config import EngineConfig
 from pagedchat.events import (
     EngineEvent,
     EngineFailed,
+    EngineNotice,
     EngineReady,
     LoadProgress,
     RequestFailed,
@@ -96,6 +97,29 @@ def test_a_ui_that_leaves_while_the_model_loads_is_no_failure(monkeypatch):
     assert child_module.main(["--loader", "tests.service.fake_engine:load", str(theirs.detach())]) == EXIT_OK
 
 
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+def test_a_ui_that_leaves_in_the_middle_of_a_step_is_no_crash(monkeypatch, caplog):
+    class Loop:
+        def run(self) -> None:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(child_module, "_set_up_process", lambda: None)
+    monkeypatch.setattr(child_module, "_read", lambda _messages, _inbox: None)
+    monkeypatch.setattr(child_module, "_start", lambda *_: Loop())
+    ours, theirs = socket.socketpair()
+    ours.sendall(FrameWriter().frame(CONFIGURE))
+    assert child_module.main([str(theirs.detach())]) == EXIT_OK
+    assert "crashed" not in caplog.text
+    ours.close()
+
+
+def test_a_second_configuration_changes_nothing(start):
+    child = start("load")
+    child.send(CONFIGURE, CONFIGURE, Shutdown())
+    assert [type(event) for event in child.events()] == [LoadProgress, EngineReady, RunState]
+    assert child.exit_code == EXIT_OK
+
+
 def test_anything_before_the_configuration_is_refused(start):
     child = start("load")
     child.send(Pause())
@@ -143,3 +167,11 @@ def test_crash_in_a_step_is_told_and_ends_it(start):
     assert "no memory for 3 GiB" in failed.message
     assert "engine.log" in failed.hint
     assert child.exit_code == EXIT_CRASHED
+
+
+def test_what_was_passed_over_while_loading_is_told_once_it_is_ready(start) -> None:
+    child = start("load_noticed")
+    child.send(CONFIGURE, Shutdown())
+    told = [event for event in child.events() if isinstance(event, EngineReady | EngineNotice)]
+    assert told[1:] == [EngineNotice("top_k is passed over. So is top_p.", failed=True)]
+    assert child.exit_code == EXIT_OK

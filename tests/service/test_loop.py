@@ -230,18 +230,25 @@ def test_too_long_a_prompt_is_refused_and_the_session_goes_on():
     )
 
 
-def test_bad_settings_are_refused():
-    rig = EngineRig()
-    rig.send(ask(1, 10, "Hi", temperature=-1.0))
-    (failed,) = rig.of(ev.RequestFailed)
-    assert "temperature" in failed.message
-
-
 def test_prompts_are_refused_without_a_tokenizer():
     rig = EngineRig(tokenizer=None)
     rig.send(ask(1, 10, "Hi"))
     (failed,) = rig.of(ev.RequestFailed)
     assert "tokenizer" in failed.message
+
+
+def test_prompt_with_a_token_that_the_model_lacks_fails_by_itself():
+    """Here the tokens of the bytes above 127 lie beyond the model's rows."""
+    limits = EngineLimits(num_blocks=50, block_size=BLOCK_SIZE, model_len=200, vocab_size=100)
+    rig = reciting_rig("Hello!</s>", limits=limits)
+    rig.send(ask(1, 1, "Hi", max_tokens=4), ask(2, 2, "Größe", max_tokens=4))
+    [failed] = rig.of(ev.RequestFailed)
+    assert (failed.session_id, failed.request_id) == (2, 2)
+    assert "outside the model's vocabulary of 100 tokens" in failed.message
+    rig.send(ask(2, 3, "Size", max_tokens=4))
+    rig.run_dry()
+    assert (rig.finished(1).reason, rig.finished(3).reason) == ("length", "length")
+    rig.core.check_integrity()
 
 
 def test_pause_acts_before_the_next_step_and_steps_are_counted():

@@ -135,6 +135,13 @@ def test_messages_before_garbage_are_delivered():
         next(feed)
 
 
+def unsendable_config() -> EngineConfig:
+    """As none can be made: configs are checked."""
+    config = EngineConfig(model=ModelConfig())
+    object.__setattr__(config.model, "model", "\udcff")
+    return config
+
+
 @pytest.mark.parametrize(
     ("message", "sentence"),
     [
@@ -145,7 +152,7 @@ def test_messages_before_garbage_are_delivered():
             "The prompt and its settings cannot be passed on: it takes 20",
         ),
         (
-            Configure(EngineConfig(model=ModelConfig(model="\udcff"))),
+            Configure(unsendable_config()),
             "The engine's settings cannot be passed on: some characters are no text.",
         ),
     ],

@@ -16,10 +16,12 @@ from pagedchat.engine.core import EngineCore
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.errors import RequestError
 from pagedchat.service.chats import Chats
-from pagedchat.service.commands import Shutdown
+from pagedchat.service.commands import AnyCommand, Shutdown
 from pagedchat.service.loop import EngineLoop, Inbox, Received
 from pagedchat.service.publisher import Publisher
+from pagedchat.service.rendering import Rendered, RenderJob
 from pagedchat.service.text_model import TextModel
 from pagedchat.service.wire import Configure, FrameWriter, Inbound, WireError, command_reader, event_reader
 from tests.simulation.clock import VirtualLoop
@@ -36,6 +38,24 @@ class Killed(BaseException):
 
 class StepError(Exception):
     """A step failed."""
+
+
+class LaterRenderer:
+    """Writes every prompt after a while, as a process of its own does."""
+
+    def __init__(
+        self, text_model: TextModel, loop: VirtualLoop, choose: Random, answer: Callable[[Rendered], None]
+    ):
+        self._text_model, self._loop, self._random, self._answer = text_model, loop, choose, answer
+
+    def submit(self, job: RenderJob) -> None:
+        self._loop.call_later(self._random.choice((0.0, 0.002, 0.3)), self._write, job)
+
+    def _write(self, job: RenderJob) -> None:
+        if self._random.random() < 0.02:
+            self._answer(Rendered(job, error=RequestError("The template did not finish.")))
+        else:
+            self._answer(Rendered(job, self._text_model.render(job.command)))
 
 
 class SimulatedEngine:
@@ -84,7 +104,13 @@ class SimulatedEngine:
     def idle(self) -> bool:
         """Whether it does nothing until a command comes."""
         loop = self._engine_loop
-        return self.alive and loop is not None and self._inbox.empty() and not loop.may_step
+        return (
+            self.alive
+            and loop is not None
+            and self._inbox.empty()
+            and not loop.may_step
+            and not loop.chats.awaits_text
+        )
 
     # --- what comes in ------------------------------------------------------------------------------
 
@@ -106,6 +132,9 @@ class SimulatedEngine:
         if isinstance(message, Configure):
             self._load()
             return
+        self._put(message)
+
+    def _put(self, message: AnyCommand | Rendered) -> None:
         self._inbox.put(Received(message, self._loop.time()))
         self.wake()
 
@@ -125,7 +154,11 @@ class SimulatedEngine:
             return
         publisher = Publisher(self._send, self._loop.time)
         defaults = SamplingParams(temperature=0, max_tokens=None)
-        chats = Chats(self.core, publisher, TextModel(tokenizer(), template(), defaults), self._loop.time)
+        text_model = TextModel(tokenizer(), template(), defaults)
+        renderer = None
+        if self._random.random() < 0.5:
+            renderer = LaterRenderer(text_model, self._loop, self._random, self._put)
+        chats = Chats(self.core, publisher, text_model, self._loop.time, renderer)
         self._publisher = publisher
         self._engine_loop = EngineLoop(self.core, chats, publisher, self._inbox, self._loop.time)
         publisher.send_now(info_of(self._limits))
@@ -166,22 +199,18 @@ class SimulatedEngine:
         loop = self._engine_loop
         assert loop is not None
         self._seen["turns"] += 1
-        if not self._inbox.empty():
-            received = self._inbox.get()
-            if isinstance(received.command, Shutdown):
-                self._publisher.flush()
-                self.end(0)
-                return None
-            loop.handle(received)
-            return 0.00001
-        seconds = loop.seconds_to_step()
-        if seconds == 0.0:
-            self._seen["engine steps"] += 1
-            loop.step()
-            self._check()
-            return self._random.choice((0.0002, 0.002, 0.02))
-        self._publisher.flush()
-        return seconds
+        received = None if self._inbox.empty() else self._inbox.get()
+        if received is not None and isinstance(received.command, Shutdown):
+            self._publisher.flush()
+            self.end(0)
+            return None
+        num_steps = self.core.stats().steps
+        seconds = loop.turn(received)
+        if self.core.stats().steps == num_steps:
+            return 0.00001 if seconds == 0.0 else seconds
+        self._seen["engine steps"] += 1
+        self._check()
+        return self._random.choice((0.0002, 0.002, 0.02))
 
     def _check(self) -> None:
         assert self.core.watch.violation is None, self.core.watch.violation

@@ -179,6 +179,8 @@ class World:
             self._check_ui()
             self.seen["actions"] += 1
             self.user.act()
+            if self._faults and self.random.random() < 0.004:
+                await self.ui.client.restart()  # as a key does it
             if self._faults and self.random.random() < 0.06:
                 self._break_something()
             await asyncio.sleep(self.random.choice((0.0, 0.001, 0.02, 0.5)))

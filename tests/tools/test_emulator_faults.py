@@ -9,8 +9,11 @@ import pytest
 import torch
 
 from pagedchat.errors import KernelError
+from pagedchat.ops.attention import decode_workspace
 from tests.tools.emulator_case import SEEDS, Kernels, needs_compiler
 from tools.emulator.errors import KernelFaultError
+from tools.emulator.fences import FencedTensors, Side
+from tools.emulator.ops import kernels_on_cpu
 
 pytestmark = needs_compiler
 
@@ -78,6 +81,51 @@ def test_a_fault_is_told_with_its_place(kernels: Kernels, entry: str) -> None:
     with pytest.raises(KernelFaultError, match=FAULTS[entry]):
         kernels.run(entry, torch.zeros(256, dtype=torch.int32), shared=1024)
     test_after_a_fault_the_next_launch_is_right(kernels)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("entry", "side"),
+    [
+        ("read_before", Side.BEFORE),
+        ("write_before", Side.BEFORE),
+        ("read_behind", Side.BEHIND),
+        ("write_behind", Side.BEHIND),
+        ("copy_async_behind", Side.BEHIND),
+        ("bulk_behind", Side.BEHIND),
+    ],
+)
+def test_what_lies_beside_a_tensor_is_not_there(entry: str, side: Side, seed: int, kernels: Kernels) -> None:
+    told = r"memory that is not there is touched: thread block \(0, 0, 0\), thread \("
+    with pytest.raises(KernelFaultError, match=told), FencedTensors(side):
+        kernels.run(entry, torch.zeros(256, dtype=torch.int32), seed=seed)
+
+
+@pytest.mark.parametrize(("entry", "side"), [("write_before", Side.BEHIND), ("write_behind", Side.BEFORE)])
+def test_a_write_on_the_side_without_a_fence_is_told_at_the_end(entry: str, side: Side, kernels: Kernels) -> None:
+    told = "Memory beside a tensor of 1024 bytes was written"
+    with pytest.raises(KernelFaultError, match=told), FencedTensors(side):
+        kernels.run(entry, torch.zeros(256, dtype=torch.int32))
+
+
+@pytest.mark.parametrize("side", Side)
+def test_a_fenced_tensor_is_like_any_other(side: Side, kernels: Kernels) -> None:
+    with FencedTensors(side):
+        numbers, empty = torch.arange(1, 257, dtype=torch.int32), torch.empty(3)
+        output = torch.zeros_like(numbers)
+        kernels.run("reverse", output, numbers, threads=256)
+        part = numbers.view(16, 16)[1:, ::3]
+        part += 1
+    assert bool(empty.isnan().all())
+    assert torch.equal(output, NUMBERS.flip(0))
+    assert torch.equal(numbers.view(16, 16)[1:, ::3], NUMBERS.view(16, 16)[1:, ::3] + 1)
+    assert numbers.data_ptr() % 16 == empty.data_ptr() % 16 == 0
+
+
+def test_arrivals_that_are_not_counted_back_are_told_at_the_end() -> None:
+    told = "left counters of arrivals that are not zero"
+    with pytest.raises(KernelFaultError, match=told), kernels_on_cpu():
+        decode_workspace.arrival_counters(torch.device("cpu"), 4)[3] = 1
 
 
 def test_after_a_fault_the_next_launch_is_right(kernels: Kernels) -> None:

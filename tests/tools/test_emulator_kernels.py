@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pagedchat.ops.attention.call import AttentionOptions
-from pagedchat.ops.attention.decode_split import decode_split
+from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
+from pagedchat.ops.attention.decode_split import decode_split, launch_split
 from pagedchat.ops.attention.prefill_wgmma import launch as launch_wgmma
 from pagedchat.ops.products import streamed_plan
 from pagedchat.ops.products.add_norm import add_norm
@@ -20,6 +20,7 @@ from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan
 from pagedchat.ops.sampling.decode_state import find_most_likely
 from pagedchat.ops.whole_step.persistent_decode import PersistentDecode
 from pagedchat.ops.whole_step.plan import PersistentShape, plan_persistent
+from tests.ops.attention.changed_case import without_newest
 from tests.ops.cuda_layout_case import check_attention, make_layout_case, results
 from tests.ops.products.small_batch_case import allowed, error, exact_norm, make_norm, normal
 from tests.ops.whole_step import persistent_case
@@ -109,6 +110,24 @@ def test_thread_blocks_that_share_a_sequence_merge(kernels: EmulatedKernels) -> 
     call = case.call(AttentionOptions(scale=0.125))
     decode_split(call, max_seq_len=300)
     check_attention(case, call.options, *results(call))
+
+
+@pytest.mark.parametrize("window", [None, 40])
+def test_newest_keys_and_values_are_written_while_they_are_attended_to(
+    window: int | None, kernels: EmulatedKernels
+) -> None:
+    case = make_layout_case([1, 16, 17, 0, 300], dtype=HALF)
+    heads, *caches = without_newest(case)
+    options, output, lse = (
+        AttentionOptions(scale=0.1, sliding_window=window),
+        case.poisoned_output(),
+        case.poisoned_lse(),
+    )
+    call = AttentionCall(heads[:, :4], *caches, case.block_tables, case.seq_lens, options, output, lse)
+    launch_split(call, 300, None, overlap=True, writes_new=True)
+    check_attention(case, options, output, lse)
+    for cache, wanted in zip(caches, (case.key_cache, case.value_cache), strict=True):
+        torch.testing.assert_close(cache, wanted, rtol=0.0, atol=0.0, equal_nan=True)
 
 
 def test_prefill_by_warpgroups(kernels: EmulatedKernels) -> None:

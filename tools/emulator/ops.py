@@ -1,7 +1,7 @@
 """The ops of pagedchat on the emulator: within `kernels_on_cpu` they launch their kernels on tensors of the CPU.
 
-What asks about a GPU in `pagedchat.ops` is answered as if there were one of sm_90. Ops that need more than that of
-CUDA (`swap_blocks` wants pinned memory) go through torch as ever.
+What asks about a GPU in `pagedchat.ops` is answered as if there were one of sm_90, and all tensors lay on it or in
+host memory that it reaches.
 """
 
 import importlib
@@ -16,6 +16,7 @@ import torch
 import pagedchat.ops
 from pagedchat.jit.driver import Gpu
 from pagedchat.jit.variant import Constant, Variant
+from tools.emulator.errors import KernelFaultError
 from tools.emulator.kernel import SHARED_LIMIT, EmulatedKernel
 
 _CAPABILITY = (9, 0)
@@ -59,9 +60,12 @@ def kernels_on_cpu(*, seed: int = 1, num_multiprocessors: int = 132) -> Iterator
     Args:
         seed: of the order in which warps run and copies land; 0 is in order and nobody is slow.
         num_multiprocessors: that ops believe in; fewer make fewer thread blocks where a kernel fills the GPU.
+
+    Raises:
+        KernelFaultError: at the end, if launches left counters of arrivals that the next ones would go on with.
     """
-    kernels = EmulatedKernels(seed)
-    answers = _answers(kernels, num_multiprocessors)
+    kernels, counters = EmulatedKernels(seed), _Counters()
+    answers = _answers(kernels, counters, num_multiprocessors)
     before: list[tuple[ModuleType, str, Any]] = []
     for module in _modules():
         _forget(module)
@@ -70,24 +74,40 @@ def kernels_on_cpu(*, seed: int = 1, num_multiprocessors: int = 132) -> Iterator
             setattr(module, name, answers[name])
     try:
         yield kernels
+        counters.check()
     finally:
         for module, name, value in before:
             setattr(module, name, value)
             _forget(module)
 
 
-def _answers(kernels: EmulatedKernels, num_multiprocessors: int) -> dict[str, Any]:
+class _Counters:
+    """Of arrivals, for launches whose thread blocks merge: zero between launches."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, torch.Tensor] = {}
+
+    def get(self, _device: torch.device, count: int) -> torch.Tensor:
+        """`[count]`, int32, and no more: so that a fence can be behind them."""
+        return self._found.setdefault(count, torch.zeros(count, dtype=torch.int32))
+
+    def check(self) -> None:
+        if any(bool(counters.any()) for counters in self._found.values()):
+            raise KernelFaultError("A launch left counters of arrivals that are not zero.")
+
+
+def _answers(kernels: EmulatedKernels, counters: _Counters, num_multiprocessors: int) -> dict[str, Any]:
     """By the names under which ops ask."""
-    counters = torch.zeros(1 << 16, dtype=torch.int32)
     gpu = Gpu(0, "the emulator", _CAPABILITY, 1 << 30, num_multiprocessors, SHARED_LIMIT)
     return {
         "get_kernel": kernels.get,
         "gpu": lambda _index: gpu,
         "on_cuda": lambda *_tensors: True,
+        "across_link": lambda _source, _target: True,
         "current_stream": lambda _device: 0,
         "stream_of": lambda _tensor: 0,
         "can_overlap": lambda _device: True,
-        "arrival_counters": lambda _device, _count: counters,
+        "arrival_counters": counters.get,
         "compute_capability": lambda _device: _CAPABILITY,
     }
 

@@ -5,7 +5,7 @@ import torch
 from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.ops.cache.copy_blocks import BLOCK_DIM, has_whole_pages, page_rows
 from pagedchat.ops.common.checks import check_dtype, check_pairs, check_shape
-from pagedchat.ops.common.launch import stream_of
+from pagedchat.ops.common.launch import across_link, stream_of
 
 _THREADS = 256
 _THREAD_BLOCKS = 16
@@ -29,18 +29,11 @@ def swap_blocks(source: torch.Tensor, target: torch.Tensor, src: torch.Tensor, d
     check_pairs(src, dst)
     check_dtype("target", target, source.dtype)
     check_shape("target", target, *source.shape[:BLOCK_DIM], None, *source.shape[BLOCK_DIM + 1 :])
-    if _cross_link(source, target):
+    if across_link(source, target) and has_whole_pages(source) and has_whole_pages(target):
         _launch(source, target, src, dst)
     else:
         blocks = source.index_select(BLOCK_DIM, src.to(source.device)).to(target.device)
         target.index_copy_(BLOCK_DIM, dst.to(target.device), blocks)
-
-
-def _cross_link(source: torch.Tensor, target: torch.Tensor) -> bool:
-    """Whether one side is on a GPU and the other in host memory that the GPU reaches at its own address."""
-    if source.is_cuda == target.is_cuda or not (has_whole_pages(source) and has_whole_pages(target)):
-        return False
-    return (target if source.is_cuda else source).is_pinned()
 
 
 def _launch(source: torch.Tensor, target: torch.Tensor, src: torch.Tensor, dst: torch.Tensor) -> None:

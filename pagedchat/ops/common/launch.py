@@ -36,6 +36,13 @@ def on_cuda(*tensors: torch.Tensor) -> bool:
     return all(tensor.is_cuda for tensor in tensors)
 
 
+def across_link(source: torch.Tensor, target: torch.Tensor) -> bool:
+    """Whether one tensor lies on a GPU and the other in host memory that the GPU reaches at its own address."""
+    if source.is_cuda == target.is_cuda:
+        return False
+    return (target if source.is_cuda else source).is_pinned()
+
+
 def with_whole_rows(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor itself if its last dimension can be read 16 bytes at a time, otherwise a contiguous copy.
 

@@ -41,11 +41,9 @@ class SpareTime:
         free_memory: Callable[[], int],
         most_memory: int,
     ) -> None:
-        self._decodes = decodes
-        self._prepare_prompts = prepare_prompts
         self._free_memory = free_memory
         self._least_free = free_memory() - most_memory
-        self._graphs = self._capture_all(in_order(sizes))
+        self._graphs = _capture_all(decodes, prepare_prompts, in_order(sizes))
         self._count, self._seconds = 0, 0.0
 
     def __call__(self) -> bool:
@@ -61,19 +59,6 @@ class SpareTime:
         log.info("Captured %d kinds of steps in spare time (%.1f s), %s.", self._count, self._seconds, reason)
         return False
 
-    def _capture_all(self, buckets: list[tuple[int, int]]) -> Iterator[int]:
-        """1 after each one, 0 while its kernels are being compiled: somebody may want to say something."""
-        for bucket in buckets:
-            kernels = self._decodes.build_ahead(*bucket)
-            while kernels is not None and not kernels.wait(_PATIENCE):
-                yield 0
-            self._decodes.prepare(*bucket)
-            yield 1
-            if not _is_likely(*bucket) and self._prepare_prompts():
-                yield 1
-        while self._prepare_prompts():
-            yield 1
-
 
 def in_order(sizes: StepSizes) -> list[tuple[int, int]]:
     """Sequences and context of all batches that steps are captured for: likely ones first, small before large."""
@@ -87,3 +72,19 @@ def in_order(sizes: StepSizes) -> list[tuple[int, int]]:
 
 def _is_likely(num_seqs: int, context_len: int) -> bool:
     return num_seqs <= _FEW_CHATS and context_len <= _SHORT_CONTEXT
+
+
+def _capture_all(
+    decodes: DecodeSteps, prepare_prompts: Callable[[], bool], buckets: list[tuple[int, int]]
+) -> Iterator[int]:
+    """1 after each one, 0 while its kernels are being compiled: somebody may want to say something."""
+    for bucket in buckets:
+        kernels = decodes.build_ahead(*bucket)
+        while kernels is not None and not kernels.wait(_PATIENCE):
+            yield 0
+        decodes.prepare(*bucket)
+        yield 1
+        if not _is_likely(*bucket) and prepare_prompts():
+            yield 1
+    while prepare_prompts():
+        yield 1

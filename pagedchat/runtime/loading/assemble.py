@@ -1,20 +1,21 @@
 """Puts the torch side together, step by step: files, device, tokenizer, weights, cache, a trial, first graphs."""
 
+import gc
 import time
+import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
 from pagedchat.config import EngineConfig
 from pagedchat.engine.output import ModelRunner
-from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import DeviceError
 from pagedchat.events import LoadProgress
 from pagedchat.models.config import describe_model
 from pagedchat.models.cpu_linear import use_cpu_linears
 from pagedchat.models.description import ModelDescription
-from pagedchat.models.generation_config import eos_token_ids, read_generation_config, sampling_values
 from pagedchat.models.hub import find_model, find_tokenizer
 from pagedchat.models.loader import load_weights
 from pagedchat.models.native_model import NativeModel
@@ -29,8 +30,10 @@ from pagedchat.runtime.loading.device import (
     default_token_budget,
 )
 from pagedchat.runtime.loading.loaded import LoadedModel, Progress, nothing_more
+from pagedchat.runtime.loading.model_wishes import model_wishes
 from pagedchat.runtime.loading.pool_size import PoolSize, measure_pool, peak_memory
 from pagedchat.runtime.loading.ready_info import Findings, engine_limits, engine_ready
+from pagedchat.runtime.loading.release import release
 from pagedchat.runtime.loading.self_check import SelfCheck
 from pagedchat.runtime.loading.wake_gpu import wake_products
 from pagedchat.runtime.step.model_runner import NativeModelRunner, TorchModelRunner
@@ -70,6 +73,9 @@ class _Assembly:
         attention = chooser.choose(self._report_kernels)
         eager, pool = self._eager_runner(model, shape, attention.factory, sizes)
         check = self._checked(description, eager)
+        if description.native is None:
+            # Transformers imports what keeps the frames of all who were calling then, and so what those had: ours.
+            gc.collect()
         runner, prepare_more = self._captured_runner(eager, check, attention, sizes, builds)
         found = Findings(
             config=self._config,
@@ -96,7 +102,10 @@ class _Assembly:
         if wanted.skip_tokenizer_init:
             return None
         folder = find_tokenizer(wanted.tokenizer, self._report_download) if wanted.tokenizer else description.folder
-        return load_tokenizer(wanted.tokenizer or description.name, folder, description.model_type)
+        name = wanted.tokenizer or description.name
+        tokenizer = load_tokenizer(name, folder, description.model_type)
+        tokenizer.check_fits(name, description.name, description.vocab_size)
+        return tokenizer
 
     # --- sizes --------------------------------------------------------------------------------------
 
@@ -202,18 +211,18 @@ class _Assembly:
     # --- what is told -------------------------------------------------------------------------------
 
     def _loaded(self, found: Findings, runner: ModelRunner, prepare_more: Callable[[], bool]) -> LoadedModel:
-        generation_config = read_generation_config(found.description.folder)
-        sampling = sampling_values(generation_config)
-        tokenizer = found.tokenizer
+        wishes, tokenizer = model_wishes(found.description.folder), found.tokenizer
         return LoadedModel(
             runner=runner,
-            limits=engine_limits(found, found.description.eos_token_ids | eos_token_ids(generation_config)),
-            info=engine_ready(found, sampling, time.perf_counter() - self._began),
+            limits=engine_limits(found, found.description.eos_token_ids | wishes.eos_token_ids),
+            info=engine_ready(found, wishes.sampling, time.perf_counter() - self._began),
             tokenizer=tokenizer.tokenizer if tokenizer else None,
             chat_template=tokenizer.chat_template if tokenizer else None,
             special_tokens=tokenizer.special_tokens if tokenizer else {},
-            sampling_defaults=SamplingParams(**{"max_tokens": None, **sampling}),
+            sampling_defaults=wishes.sampling_params,
+            notices=wishes.notices,
             prepare_more=prepare_more,
+            release=partial(release, self._device, weakref.ref(runner)),
         )
 
     def _report_download(self, file: str, done: int, total: int) -> None:

@@ -6,7 +6,7 @@ from pagedchat.config import EngineConfig
 from pagedchat.errors import DeviceError, PagedChatError, is_out_of_memory
 from pagedchat.events import LoadProgress
 from pagedchat.garbage import freeze_once, no_collections
-from pagedchat.runtime.loading.cpu_process import tune_for_cpu
+from pagedchat.runtime.loading.cpu_process import give_back_freed_buffers, models, tune_for_cpu
 from pagedchat.runtime.loading.loaded import LoadedModel, Progress
 from pagedchat.runtime.loading.wake_gpu import wake_gpu
 
@@ -45,6 +45,11 @@ def _load(config: EngineConfig, progress: Progress, streams: bool) -> LoadedMode
     with no_collections():
         from pagedchat.runtime.loading.assemble import assemble  # noqa: PLC0415 - seconds of imports, after saying so
 
-    loaded = assemble(config, progress, began, streams)
+    try:
+        loaded = assemble(config, progress, began, streams)
+    except BaseException:
+        give_back_freed_buffers()
+        raise
+    models.add(loaded.runner)
     freeze_once()
     return loaded

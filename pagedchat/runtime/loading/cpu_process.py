@@ -5,6 +5,7 @@ What the user's environment says comes first.
 
 import ctypes
 import os
+from weakref import WeakSet
 
 _SPIN_COUNT = "10000"
 """Rounds (some ten microseconds) that a thread spins at a barrier before it sleeps.
@@ -17,11 +18,16 @@ busy process, took 3.2 and 720 ms with the default, 3.4 and 30 ms with this.
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEEP_BYTES = 1 << 30
-"""Freed buffers up to this size stay with the process.
+"""Freed buffers up to this size stay with the process while there is a model.
 
 The activations of a long prompt are buffers of some megabytes, which glibc returns to the system at every step and
 asks for again; then each of their pages is faulted in anew. A prefill of 1,024 tokens took up to twice as long.
 """
+_USUAL_TRIM_BYTES, _USUAL_MMAP_BYTES = 64 << 20, 32 << 20
+"""How far glibc raises both by itself in a process with large buffers; once they are set it leaves them alone."""
+
+models: "WeakSet[object]" = WeakSet()
+"""Those that are loaded, or what runs them."""
 
 
 def tune_for_cpu() -> None:
@@ -29,12 +35,21 @@ def tune_for_cpu() -> None:
     if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
         os.environ["GOMP_SPINCOUNT"] = _SPIN_COUNT
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # read by torch; weights and cache in 2 MiB pages
-    _keep_freed_buffers()
+    _set_thresholds(_KEEP_BYTES, _KEEP_BYTES)
 
 
-def _keep_freed_buffers() -> None:
+def give_back_freed_buffers() -> None:
+    """Return to the system what was kept; where no model is left, keep nothing from now on."""
+    if not models:
+        _set_thresholds(_USUAL_TRIM_BYTES, _USUAL_MMAP_BYTES)
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def _set_thresholds(trim_bytes: int, mmap_bytes: int) -> None:
     """Only glibc knows `mallopt`; elsewhere nothing happens."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None and "MALLOC_MMAP_THRESHOLD_" not in os.environ:
-        mallopt(_M_MMAP_THRESHOLD, _KEEP_BYTES)
-        mallopt(_M_TRIM_THRESHOLD, _KEEP_BYTES)
+        mallopt(_M_MMAP_THRESHOLD, mmap_bytes)
+        mallopt(_M_TRIM_THRESHOLD, trim_bytes)

@@ -20,7 +20,12 @@ def nothing_more() -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def nothing_to_release(drop: Callable[[], None]) -> None:
+    """There is nothing to be given back."""
+    drop()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class LoadedModel:
     """All that an engine is built from."""
 
@@ -35,6 +40,11 @@ class LoadedModel:
     """`{"bos_token": "<s>", ...}`, for the template."""
     sampling_defaults: SamplingParams
     """From the model's generation_config.json."""
+    notices: tuple[str, ...] = ()
+    """What was passed over while loading and should be known, in sentences for people."""
     prepare_more: Callable[[], bool] = nothing_more
     """For times without requests: makes ready one more thing that later ones may use, in a tenth of a second or so,
     and says whether there is another. Not to be called during a step."""
+    release: Callable[[Callable[[], None]], None] = nothing_to_release
+    """Calls its argument, by which the runner's last owner drops it, and gives back what that frees. No step may be
+    asked for meanwhile."""

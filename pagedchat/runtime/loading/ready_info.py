@@ -42,6 +42,7 @@ def engine_limits(found: Findings, eos_token_ids: frozenset[int]) -> EngineLimit
         num_host_blocks=found.pool.num_host_blocks,
         block_size=found.shape.block_size,
         model_len=found.sizes.model_len,
+        vocab_size=found.description.vocab_size,
         max_num_seqs=found.sizes.num_seqs,
         max_num_batched_tokens=found.sizes.num_tokens,
         enable_prefix_caching=config.cache.enable_prefix_caching,

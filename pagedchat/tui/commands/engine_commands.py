@@ -6,6 +6,7 @@ what can be known without asking it.
 
 import math
 
+from pagedchat.bounds import shown
 from pagedchat.tui.commands.slash_command import CommandContext, SlashCommand
 from pagedchat.tui.commands.syntax import CommandError, no_argument, whole_number
 from pagedchat.view.sentences.figures import engine_text
@@ -40,11 +41,11 @@ def _milliseconds(text: str) -> float:
         number = float(text)
     except ValueError:
         raise CommandError(
-            f"The pace is a number of milliseconds a step, not {text!r}.", f"Type {_SLOW_USAGE}"
+            f"The pace is a number of milliseconds a step, not {shown(text)}.", f"Type {_SLOW_USAGE}"
         ) from None
     if not (math.isfinite(number) and 0 < number <= MAX_PACE_MS):
         raise CommandError(
-            f"A step can take more than 0 and up to {MAX_PACE_MS} ms, not {text}.", f"Type {_SLOW_USAGE}"
+            f"A step can take more than 0 and up to {MAX_PACE_MS} ms, not {number:g}.", f"Type {_SLOW_USAGE}"
         )
     return number
 

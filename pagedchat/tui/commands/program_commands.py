@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from pagedchat.trace.format import MAX_STEP
 from pagedchat.tui.commands.slash_command import CommandContext, SlashCommand
 from pagedchat.tui.commands.syntax import CommandError, first_word, no_argument, whole_number
 from pagedchat.units import format_size
@@ -22,7 +23,9 @@ async def _table(context: CommandContext, argument: str) -> None:
 
 
 def _goto(context: CommandContext, argument: str) -> None:
-    step = None if argument == "live" else whole_number(argument, "The step", "/goto STEP|live", low=0)
+    step = None if argument == "live" else whole_number(
+        argument, "The step", "/goto STEP|live", low=0, high=MAX_STEP
+    )  # fmt: skip
     context.program.go_to_step(step)
 
 
@@ -31,7 +34,10 @@ def _trace(context: CommandContext, argument: str) -> None:
     verb, name = first_word(argument)
     if verb not in ("save", "load") or not name:
         raise CommandError("/trace needs save or load, and a file.", f"Type {usage}")
-    path = Path(name).expanduser()
+    try:
+        path = Path(name).expanduser()
+    except RuntimeError:  # that of an unknown user
+        raise CommandError("There is no home folder of that name.", f"Type {usage}") from None
     if verb == "load":
         context.program.open_trace(path)
     else:

@@ -1,6 +1,7 @@
 """Commands that set something: how this chat's tokens are chosen, the layout, the colours."""
 
-from pagedchat.engine.sampling_params import SamplingOverrides, SamplingParams
+from pagedchat.bounds import shown
+from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.errors import InvalidValueError
 from pagedchat.tui.commands.slash_command import CommandContext, SlashCommand
 from pagedchat.tui.commands.syntax import CommandError, first_word, no_argument, whole_number
@@ -38,16 +39,16 @@ def _set(context: CommandContext, argument: str) -> None:
 
 
 def _parsed(name: str, field: str, text: str) -> float:
-    """The value, checked as the engine would check it."""
+    """The value, checked as an override is checked."""
     try:
         value = int(text) if field in _WHOLE else float(text)
     except ValueError:
         kind = "a whole number" if field in _WHOLE else "a number"
-        raise CommandError(f"{name} must be {kind}, not {text!r}.", f"Type {_SET_USAGE}") from None
+        raise CommandError(f"{name} must be {kind}, not {shown(text)}.", f"Type {_SET_USAGE}") from None
     try:
-        SamplingOverrides(**{field: value}).resolve(SamplingParams())  # type: ignore[arg-type]  # checked here
+        SamplingOverrides(**{field: value})  # type: ignore[arg-type]  # checked here
     except InvalidValueError as error:
-        raise CommandError(f"{name} cannot be {text}.", error.hint) from None
+        raise CommandError(f"{name} cannot be {text:.40}.", error.hint) from None
     return value
 
 
@@ -60,7 +61,7 @@ def _layout(context: CommandContext, argument: str) -> None:
     if argument == "auto":
         context.chats.set_layout(None)
         return
-    panes = whole_number(argument, "The number of panes", "/layout 1|2|4|6|9|auto", low=1)
+    panes = whole_number(argument, "The number of panes", "/layout 1|2|4|6|9|auto", low=1, high=max(LAYOUTS))
     if panes not in LAYOUTS:
         raise CommandError(f"There is no layout of {panes} panes; there are {', '.join(map(str, LAYOUTS))}.")
     context.chats.set_layout(panes)

@@ -6,6 +6,7 @@ Knows no single command.
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from pagedchat.bounds import shown
 from pagedchat.chat.session import ChatSession, Notice
 from pagedchat.tui.commands.program import Chats, Program
 from pagedchat.tui.commands.syntax import CommandError
@@ -57,10 +58,11 @@ class CommandContext:
         """
         last = self.engine.live().info.num_blocks - 1
         if not text.isascii() or not text.isdigit():
-            raise CommandError(f"A block is named by its number, not by {text!r}.", f"Type {usage}")
-        if int(text) > last:
-            raise CommandError(f"There is no block {int(text)}: the pool has blocks 0 to {last}.")
-        return int(text)
+            raise CommandError(f"A block is named by its number, not by {shown(text)}.", f"Type {usage}")
+        number = text.lstrip("0") or "0"
+        if len(number) > len(str(last)) or int(number) > last:
+            raise CommandError(f"There is no block {number:.20}: the pool has blocks 0 to {last}.")
+        return int(number)
 
     def chat_number(self, text: str, usage: str) -> ChatSession:
         """The chat of this number.
@@ -68,10 +70,10 @@ class CommandContext:
         Raises:
             CommandError: there is none.
         """
-        chat = self.desk.get(int(text)) if text.isascii() and text.isdigit() else None
+        chat = next((chat for chat in self.desk if str(chat.session_id) == text), None)
         if chat is None:
             numbers = ", ".join(str(chat.session_id) for chat in self.desk)
-            raise CommandError(f"There is no chat {text!r}; there are {numbers}.", f"Type {usage}")
+            raise CommandError(f"There is no chat {shown(text)}; there are {numbers}.", f"Type {usage}")
         return chat
 
 

@@ -1,5 +1,6 @@
 """How a command line is told from a prompt, how its words are read, and what is raised where they are wrong."""
 
+from pagedchat.bounds import shown
 from pagedchat.errors import PagedChatError
 
 
@@ -29,7 +30,7 @@ def first_word(text: str) -> tuple[str, str]:
     return word, rest.strip()
 
 
-def whole_number(text: str, what: str, usage: str, *, low: int, high: int | None = None) -> int:
+def whole_number(text: str, what: str, usage: str, *, low: int, high: int) -> int:
     """A number from `low` to `high`.
 
     Raises:
@@ -38,10 +39,9 @@ def whole_number(text: str, what: str, usage: str, *, low: int, high: int | None
     try:
         number = int(text)
     except ValueError:
-        raise CommandError(f"{what} must be a whole number, not {text!r}.", f"Type {usage}") from None
-    if number < low or (high is not None and number > high):
-        allowed = f"at least {low}" if high is None else f"from {low} to {high}"
-        raise CommandError(f"{what} must be {allowed}, not {number}.", f"Type {usage}")
+        raise CommandError(f"{what} must be a whole number, not {shown(text)}.", f"Type {usage}") from None
+    if not low <= number <= high:
+        raise CommandError(f"{what} must be from {low} to {high}, not {shown(number)}.", f"Type {usage}")
     return number
 
 

@@ -6,29 +6,12 @@ import torch
 from pagedchat.ops.attention.call import AttentionOptions
 from pagedchat.ops.attention.decode_plan import own_len
 from pagedchat.ops.attention.decode_shared import decode_shared
+from tests.ops.attention.changed_case import share
 from tests.ops.cuda_layout_case import LayoutCase, check_attention, make_layout_case, results
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 SHAPES = [(4, 4, 64, 16), (12, 12, 64, 16), (8, 2, 128, 16), (6, 2, 80, 8), (4, 1, 256, 32), (40, 1, 64, 16)]
 """Heads, KV heads, head size, block size."""
-
-
-def share(case: LayoutCase, groups: list[tuple[int, int]], block_size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Let the members of each group (sequences, shared tokens) begin with the blocks of its first one."""
-    starts, lens, row = [0], [], 0
-    for count, shared in groups:
-        for member in range(row, row + count):
-            case.block_tables[member, : shared // block_size] = case.block_tables[row, : shared // block_size]
-            case.keys[member][:shared] = case.keys[row][:shared]
-            case.values[member][:shared] = case.values[row][:shared]
-        row += count
-        starts.append(row)
-        lens += [shared] * count
-    device = case.query.device
-    return (
-        torch.tensor(lens, dtype=torch.int32, device=device),
-        torch.tensor(starts, dtype=torch.int32, device=device),
-    )
 
 
 def check(case: LayoutCase, groups: list[tuple[int, int]], block_size: int, options: AttentionOptions) -> None:

@@ -6,26 +6,10 @@ import torch
 from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.decode_plan import SplitPlan
 from pagedchat.ops.attention.decode_split import launch_split
-from tests.ops.cuda_layout_case import LayoutCase, check_attention, make_layout_case
+from tests.ops.attention.changed_case import without_newest
+from tests.ops.cuda_layout_case import check_attention, make_layout_case
 
 SEQ_LENS = [1, 15, 16, 17, 31, 32, 33, 64, 65, 100, 517, 0]
-NOT_A_NUMBER = float("nan")
-
-
-def without_newest(case: LayoutCase) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Heads with the newest keys and values behind the queries, and caches that lack those."""
-    nothing = case.keys[0].new_zeros(1, *case.keys[0].shape[1:])
-    newest = [
-        torch.cat([rows[-1:] if len(rows) else nothing for rows in side]) for side in (case.keys, case.values)
-    ]
-    key_cache, value_cache = case.key_cache.clone(), case.value_cache.clone()
-    block_size = value_cache.shape[3]
-    for table, length in zip(case.block_tables.tolist(), case.seq_lens.tolist(), strict=True):
-        if length:
-            block, slot = table[(length - 1) // block_size], (length - 1) % block_size
-            key_cache[block, :, :, slot] = NOT_A_NUMBER
-            value_cache[block, :, :, slot] = NOT_A_NUMBER
-    return torch.cat([case.query, *newest], dim=1), key_cache, value_cache
 
 
 @pytest.mark.gpu

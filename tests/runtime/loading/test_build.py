@@ -11,6 +11,7 @@ from pagedchat.errors import DeviceError, ModelError
 from pagedchat.events import LoadProgress
 from pagedchat.runtime.loading import pool_size
 from pagedchat.runtime.loading.build import LoadedModel, load_model
+from tests.fakes import byte_tokenizer
 from tests.helpers_models import POSITIONS, VOCAB_SIZE, make_checkpoint
 
 
@@ -145,3 +146,23 @@ def test_build_is_light_to_import() -> None:
     heavy = "not {'torch', 'transformers'}.isdisjoint(sys.modules)"
     code = f"import sys, pagedchat.runtime.loading.build; sys.exit({heavy})"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_tokenizer_of_another_model_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    byte_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(ModelError, match=rf"has 260 tokens, but .* has {VOCAB_SIZE}: they do not belong together"):
+        load(checkpoint, tokenizer=str(tmp_path))
+
+
+def test_engine_knows_the_models_vocabulary(checkpoint: Path) -> None:
+    assert load(checkpoint).limits.vocab_size == VOCAB_SIZE
+
+
+def test_what_the_model_cannot_have_is_passed_over_and_told(tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path, "opt")
+    (folder / "generation_config.json").write_text(
+        '{"top_k": 3000000000, "repetition_penalty": 1e39, "top_p": 0.5}'
+    )
+    loaded = load(folder, skip_tokenizer_init=True)
+    assert loaded.info.sampling_defaults == {"top_p": 0.5}
+    assert [notice.split(".")[1].split()[1] for notice in loaded.notices] == ["top_k", "repetition_penalty"]

@@ -1,9 +1,15 @@
+import math
+from dataclasses import fields
+
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.ops.sampling import sample_torch
-from pagedchat.runtime.step.sampler import SamplingRow, sample
+from pagedchat.ops.sampling.sample_rows import pack_rows, unpack_rows
+from pagedchat.runtime.step.sampler import SamplingRow, op_rows, sample
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 NUM_DRAWS = 4000
@@ -140,7 +146,7 @@ def test_extreme_temperatures() -> None:
     logits = torch.tensor([[1e4, -1e4, 9e3, 0.0]])
     for temperature in (1e-30, 1e-3):
         assert sample(logits, rows(SamplingParams(temperature=temperature), 1)) == [0]
-    drawn = sample(logits.expand(500, -1), rows(SamplingParams(temperature=1e9, top_p=0.999), 500))
+    drawn = sample(logits.expand(500, -1) / 1e4, rows(SamplingParams(temperature=1000, top_p=0.999), 500))
     assert set(drawn) == {0, 1, 2, 3}
 
 
@@ -150,3 +156,62 @@ def test_draw_next_to_one_stays_inside_the_filter(monkeypatch: pytest.MonkeyPatc
     assert sample(logits, rows(SamplingParams(), 1)) == [3]
     assert sample(logits, rows(SamplingParams(top_k=2), 1)) == [1]
     assert sample(logits, rows(SamplingParams(top_p=0.5), 1)) == [0]
+
+
+# --- the whole range of what is allowed -----------------------------------------------------------------
+
+
+def near_the_ends(low: float, high: float) -> st.SearchStrategy[float]:
+    """Any number of a range, its ends and those beside them and beside 0 more often than others."""
+    special = {low, high, math.nextafter(low, high), math.nextafter(high, low), 0.0, 5e-324, 1e-38, 1.0}
+    return st.sampled_from(sorted(x for x in special if low <= x <= high)) | st.floats(low, high)
+
+
+PARAMS = st.builds(
+    SamplingParams,
+    temperature=near_the_ends(0, 1000),
+    top_p=near_the_ends(0, 1).filter(lambda top_p: top_p > 0),
+    top_k=st.sampled_from([-1, 0, 1, 255, 256, 257, 2**31 - 1]) | st.integers(-1, 2**31 - 1),
+    min_p=near_the_ends(0, 1),
+    repetition_penalty=near_the_ends(0.01, 100),
+    presence_penalty=near_the_ends(-2, 2),
+    frequency_penalty=near_the_ends(-2, 2),
+)
+SEEDS = st.sampled_from([-(2**63), -1, 0, 2**63, 2**64 - 1]) | st.integers(-(2**63), 2**64 - 1)
+LOGITS = st.sampled_from([-math.inf, -6e4, -1.0, 0.0, 1.0, 6e4]) | st.floats(-6e4, 6e4, width=32)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[torch.Tensor, list[SamplingRow]]:
+    vocab_size = draw(st.sampled_from([1, 2, 255, 256, 257, 600]))
+    few = draw(st.lists(LOGITS, min_size=1, max_size=8))
+    dtype = draw(st.sampled_from([torch.float32, torch.float16, torch.bfloat16]))
+    logits = torch.tensor(few).repeat(vocab_size)[:vocab_size].to(dtype)
+    tokens = st.lists(st.integers(0, vocab_size - 1), min_size=1, max_size=6)
+    each = st.builds(SamplingRow, PARAMS, tokens, SEEDS, st.integers(0, 3))
+    chosen = draw(st.lists(each, min_size=1, max_size=4))
+    return torch.stack([logits.roll(i) for i in range(len(chosen))]), chosen
+
+
+@given(batches())
+@settings(max_examples=150, deadline=None)
+def test_no_allowed_setting_raises_or_draws_what_has_no_chance(
+    batch: tuple[torch.Tensor, list[SamplingRow]],
+) -> None:
+    """And none changes what its neighbours draw."""
+    logits, chosen = batch
+    drawn = sample(logits, chosen)
+    for i, token_id in enumerate(drawn):
+        assert 0 <= token_id < logits.shape[1]
+        assert logits[i, token_id] > -math.inf or bool((logits[i] == -math.inf).all())
+        assert sample(logits[i : i + 1], chosen[i : i + 1]) == [token_id]
+
+
+@given(PARAMS, SEEDS)
+@settings(max_examples=150, deadline=None)
+def test_every_allowed_setting_is_a_row_of_finite_numbers(params: SamplingParams, seed: int) -> None:
+    [packed] = unpack_rows(pack_rows(op_rows([SamplingRow(params, [0], seed, 0)])))
+    numbers = [getattr(packed, field.name) for field in fields(packed)]
+    assert all(math.isfinite(number) for number in numbers)
+    assert min(packed.repetition_penalty, packed.reciprocal_penalty) > 0
+    assert (packed.scale == 0) == params.greedy

@@ -124,6 +124,39 @@ extern "C" __global__ void nowhere(int* out) {
   if (threadIdx.x == 33) *reinterpret_cast<int*>(8 * static_cast<int64>(threadIdx.x)) = 1;
 }
 
+// What lies beside the first 256 numbers.
+extern "C" __global__ void read_behind(int* out) {
+  const int value = *static_cast<volatile int*>(out + 193 + threadIdx.x);
+  if (value == 7) out[0] = value;
+}
+
+extern "C" __global__ void read_before(int* out) {
+  const int value = *(static_cast<volatile int*>(out + threadIdx.x) - 63);
+  if (value == 7) out[0] = value;
+}
+
+extern "C" __global__ void write_behind(int* out) { out[193 + threadIdx.x] = 1; }
+
+extern "C" __global__ void write_before(int* out) { *(out + threadIdx.x - 63) = 1; }
+
+extern "C" __global__ void copy_async_behind(int* out) {
+  __shared__ alignas(16) int tile[256];
+  copy_16_async(tile + 4 * threadIdx.x, out + 4 + 4 * threadIdx.x);
+}
+
+extern "C" __global__ void bulk_behind(int* out) {
+  __shared__ alignas(16) int tile[64];
+  __shared__ uint64 barrier;
+  const uint32 place = __cvta_generic_to_shared(&barrier), to = __cvta_generic_to_shared(tile);
+  if (threadIdx.x) return;
+  init_barrier(place, 1);
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(place), "r"(256) : "memory");
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(out + 196), "r"(256), "r"(place)
+               : "memory");
+  wait(place, 0);
+}
+
 extern "C" __global__ void trap(int* out) {
   if (threadIdx.x == 40) __trap();
 }

@@ -328,6 +328,8 @@ async def test_a_paused_scheduler_only_steps(make_app, link):
         assert link.sent[before:] == [StepOnce(3)]
 
 
+WIRE = f"from {-(2**63)} to {2**64 - 1}"
+TOP_K = "from -1 to 2147483647, 0 or -1 for all tokens"
 COMPLAINTS = [
     ("/block 256", "There is no block 256: the pool has blocks 0 to 255."),
     ("/block abc", "A block is named by its number, not by 'abc'. Type /block ID"),
@@ -348,10 +350,23 @@ COMPLAINTS = [
     ("/send 1,9 hi", "There is no chat '9'; there are 1, 2. Type /send all|1,3 TEXT"),
     ("/send all", "/send needs the chats, then the prompt. Type /send all|1,3 TEXT"),
     ("/set temp hot", "temp must be a number, not 'hot'. Type /set NAME VALUE|off"),
-    ("/set temp -1", "temp cannot be -1. It must be at least 0."),
-    ("/set min_p 2", "min_p cannot be 2. It must be at least 0 and at most 1."),
-    ("/set presence 3", "presence cannot be 3. It must be at least -2 and at most 2."),
-    ("/set top_p 2", "top_p cannot be 2. It must be above 0 and at most 1."),
+    ("/set temp -1", "temp cannot be -1. It must be a number from 0 to 1000."),
+    ("/set temp nan", "temp cannot be nan. It must be a number from 0 to 1000."),
+    ("/set rep 1e39", "rep cannot be 1e39. It must be a number from 0.01 to 100."),
+    ("/set min_p 2", "min_p cannot be 2. It must be a number from 0 to 1."),
+    ("/set presence 3", "presence cannot be 3. It must be a number from -2 to 2."),
+    ("/set top_p 2", "top_p cannot be 2. It must be a number above 0, up to 1."),
+    (f"/set seed {'9' * 23}", f"seed cannot be {'9' * 23}. It must be a whole number {WIRE}."),
+    (f"/set seed {'9' * 6000}", f"seed must be a whole number, not '{'9' * 56}.... Type /set NAME VALUE|off"),
+    (f"/set max {'9' * 23}", f"max cannot be {'9' * 23}. It must be a whole number from 1 to {2**31 - 1}."),
+    ("/set top_k 3000000000", f"top_k cannot be 3000000000. It must be a whole number {TOP_K}."),
+    (f"/pin {'9' * 6000}", f"There is no block {'9' * 20}: the pool has blocks 0 to 255."),
+    (f"/table {'9' * 6000}", f"There is no chat '{'9' * 56}...; there are 1, 2. Type /table [chat]"),
+    (f"/limit {'9' * 70}", f"The limit in blocks must be from 1 to 256, not {'9' * 57}.... Type /limit N|off"),
+    (f"/goto {'9' * 23}", f"The step must be from 0 to {2**63 - 1}, not {'9' * 23}. Type /goto STEP|live"),
+    ("/slow 1e999", "A step can take more than 0 and up to 60000 ms, not inf. Type /slow MS|off"),
+    ("/layout 10", "The number of panes must be from 1 to 9, not 10. Type /layout 1|2|4|6|9|auto"),
+    ("/trace save ~nobody-of-this-name/a", "There is no home folder of that name. Type /trace save|load FILE"),
     ("/set seed 1.5", "seed must be a whole number, not '1.5'. Type /set NAME VALUE|off"),
     ("/set temp", "temp needs a value; off follows the model again. Type /set NAME VALUE|off"),
     ("/layout 3", "There is no layout of 3 panes; there are 1, 2, 4, 6, 9."),

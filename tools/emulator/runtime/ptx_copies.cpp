@@ -16,6 +16,14 @@ void check_bulk(uint32_t bytes, uint64_t from) {
   if (bytes % PIECE || from % PIECE) fail("a bulk copy of what is not in pieces of 16 bytes");
 }
 
+// NOTE: a copy may land when no thread runs that a fault could be told of; so who begins it looks at what is read.
+void touch(const char* from, uint32_t bytes) {
+  constexpr uint32_t PAGE = 4096;
+  const volatile char* const last = from + bytes - 1;
+  for (const volatile char* at = from; at < last; at += PAGE) (void)*at;
+  (void)*last;
+}
+
 // Into the thread block of rank `rank`, at the offset of `address`.
 uint32_t in_rank(uint32_t address, uint32_t rank) { return (address & OFFSET_MASK) | rank << RANK_SHIFT; }
 
@@ -31,6 +39,7 @@ void copy_16_bytes(const Arguments& arguments) {
   const uint32_t bytes = arguments.count() > 2 ? arguments.word(2) : PIECE;
   char* to = at_shared(arguments.word(0), PIECE, PIECE, "cp.async");
   if (bytes && arguments.bits(1) % PIECE) fail("cp.async from an address that is not a multiple of 16");
+  if (bytes) touch(arguments.address(1), bytes);
   current->copies.add({to, arguments.address(1), bytes, PIECE - bytes});
 }
 
@@ -64,6 +73,7 @@ void copy_bulk_from_global(const Arguments& arguments) {
   const char* from = arguments.address(1);
   check_bulk(bytes, arguments.bits(1));
   at_shared(to, bytes, PIECE, "a bulk copy");
+  if (bytes) touch(from, bytes);
   if (!arguments.has(".multicast")) {
     launch_now->landings.add([=] { land_bulk(to, from, bytes, barrier); });
     return;

@@ -1,0 +1,52 @@
+"""What happens to a model when its engine ends."""
+
+import os
+from collections.abc import Callable
+from weakref import ref
+
+import pytest
+
+from pagedchat.api.ending import free
+from pagedchat.engine.core import EngineCore
+from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.errors import EngineStateError
+from tests.api.fakes_llm import FakeLoadedModel
+
+
+def core_on(loaded: FakeLoadedModel) -> EngineCore:
+    return EngineCore(loaded.limits, loaded.runner)
+
+
+def not_called(_drop: Callable[[], None]) -> None:
+    pytest.fail("it was released")
+
+
+def test_the_last_owner_releases_what_was_loaded() -> None:
+    loaded, released = FakeLoadedModel(), []
+    core, runner, model = core_on(loaded), ref(loaded.runner), ref(loaded)
+    del loaded
+
+    def release(drop: Callable[[], None]) -> None:
+        assert runner() is not None
+        drop()
+        released.append(runner())
+
+    free(core, model, release, os.getpid())  # type: ignore[arg-type]
+    assert released == [None]
+    core.extend(core.open(), [5], SamplingParams())
+    with pytest.raises(EngineStateError, match="closed"):
+        core.step()
+
+
+def test_what_somebody_else_has_is_only_let_go() -> None:
+    loaded = FakeLoadedModel()
+    core = core_on(loaded)
+    free(core, ref(loaded), not_called, os.getpid())  # type: ignore[arg-type]
+    assert core.runner is not loaded.runner
+
+
+def test_a_forked_process_lets_go_of_nothing() -> None:
+    loaded = FakeLoadedModel()
+    core = core_on(loaded)
+    free(core, ref(loaded), not_called, -1)  # type: ignore[arg-type]
+    assert core.runner is loaded.runner

@@ -1,0 +1,187 @@
+"""What a model took is given back: no cycle holds it, and the allocators keep nothing."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pagedchat import LLM, SamplingParams
+from pagedchat.bench.random_checkpoint import OPT_125M, write_checkpoint
+from pagedchat.config import ModelImplementation
+from pagedchat.errors import EngineStateError
+from pagedchat.runtime.graphs.spare_time import SpareTime
+from pagedchat.runtime.step.sizes import StepSizes
+from tests.helpers_models import make_checkpoint
+from tests.runtime.graphs.case import MAX_NUM_SEQS, MODEL_LEN, make_runner, tiny_model
+
+DRAWN = SamplingParams(max_tokens=8, ignore_eos=True, seed=1)
+GREEDY = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True)
+
+
+@pytest.fixture
+def no_collections() -> Iterator[None]:
+    """Only what nobody refers to any more is freed."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def make(folder: Path, **arguments: Any) -> LLM:
+    make_checkpoint(folder)
+    return LLM(str(folder), device="cpu", num_blocks=32, skip_tokenizer_init=True, **arguments)
+
+
+def parts_of(runner: Any) -> "dict[str, weakref.ref[Any]]":
+    eager = getattr(runner, "eager", runner)
+    backend = getattr(eager.backend, "_backend", eager.backend)
+    parts = {"runner": runner, "eager": eager, "model": eager.model, "backend": backend}
+    pool = backend.cache if hasattr(backend, "cache") else next(iter(tensors_of(backend)))
+    return {
+        name: weakref.ref(part)
+        for name, part in {**parts, "weights": next(eager.model.parameters()), "pool": pool}.items()
+    }
+
+
+def tensors_of(backend: Any) -> Iterator[torch.Tensor]:
+    for value in vars(backend).values():
+        for one in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(one, torch.Tensor):
+                yield one
+
+
+def left(parts: "dict[str, weakref.ref[Any]]") -> list[str]:
+    return [name for name, part in parts.items() if part() is not None]
+
+
+# --- an LLM on a CPU ----------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("no_collections")
+@pytest.mark.parametrize("implementation", ["native", "transformers"])
+@pytest.mark.parametrize("how", ["close", "with", "del"])
+def test_weights_and_pool_are_gone(how: str, implementation: ModelImplementation, tmp_path: Path) -> None:
+    llm = make(tmp_path, model_implementation=implementation)
+    llm.generate({"prompt_token_ids": [5, 6, 7]}, GREEDY)
+    parts = parts_of(llm._engine._core.runner)
+    if how == "close":
+        llm.close()
+    elif how == "with":
+        with llm:
+            pass
+    else:
+        del llm
+    assert left(parts) == []
+
+
+def test_what_is_part_of_a_cycle_is_searched_for(tmp_path: Path) -> None:
+    llm = make(tmp_path)
+    runner = llm._engine._core.runner
+    runner.itself = runner  # type: ignore[attr-defined]
+    parts = parts_of(runner)
+    del runner
+    gc.freeze()  # as after the first loading
+    llm.close()
+    assert left(parts) == []
+
+
+def test_a_closed_one_refuses_every_call_but_another_close(tmp_path: Path) -> None:
+    llm = make(tmp_path)
+    stream = llm.stream({"prompt_token_ids": [5, 6, 7]}, GREEDY)
+    next(stream)
+    engine = llm._engine
+    llm.close()
+    llm.close()
+    engine.close()
+    for call in (
+        lambda: llm.generate([]),
+        lambda: llm.generate({"prompt_token_ids": [5]}),
+        lambda: llm.chat([]),
+        lambda: llm.stream({"prompt_token_ids": [5]}),
+        lambda: next(stream),
+        llm.stats,
+        lambda: engine.add_request("a", {"prompt_token_ids": [5]}),
+        engine.step,
+    ):
+        with pytest.raises(EngineStateError, match="This engine is closed"):
+            call()
+    engine.abort_request("a")
+    assert not engine.has_unfinished_requests()
+
+
+# --- captured steps -----------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("no_collections")
+@pytest.mark.parametrize("family", ["opt", "llama", "gelu"])
+def test_captured_steps_are_gone_with_their_runner(family: str) -> None:
+    model = tiny_model(family, "cpu", torch.float32)
+    runner = make_runner(model, 40, captured=True, max_num_tokens=256, num_host_blocks=4)
+    sizes = StepSizes(256, MAX_NUM_SEQS, MODEL_LEN)
+    spare = SpareTime(runner.decodes, runner.prepare_prefill, sizes, lambda: 2, 1)
+    spare()
+    while not runner.prefills._store._captured:
+        runner.prepare_prefill()
+    parts = {**parts_of(runner), "steps": weakref.ref(runner.decodes), "spare": weakref.ref(spare)}
+    del model, spare, runner
+    assert left(parts) == []
+
+
+# --- on a GPU -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of OPT-125m's shape, so that there is something to be given back."""
+    folder = tmp_path_factory.mktemp("opt")
+    write_checkpoint(folder, OPT_125M, torch.float16, torch.device("cpu"))
+    return folder
+
+
+def load(checkpoint: Path, **arguments: Any) -> LLM:
+    return LLM(str(checkpoint), skip_tokenizer_init=True, **arguments)
+
+
+def free_memory() -> int:
+    torch.cuda.synchronize()
+    return torch.cuda.mem_get_info()[0]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("implementation", ["native", "transformers"])
+@pytest.mark.parametrize("how", ["close", "del"])
+def test_a_gpu_gets_everything_back(how: str, implementation: ModelImplementation, checkpoint: Path) -> None:
+    """Three engines with the default share of the GPU, one after the other; the first one brings CUDA along."""
+    allocated, reserved, free = [], [], []
+    for _ in range(3):
+        llm = load(checkpoint, model_implementation=implementation, preemption_mode="swap")
+        prompts = [{"prompt_token_ids": [5, 6, 7 + number]} for number in range(9)]
+        llm.generate(prompts, GREEDY, use_tqdm=False)  # type: ignore[arg-type]
+        *_, last = llm.stream({"prompt_token_ids": [5] * 200}, DRAWN)
+        assert last.finished
+        assert torch.cuda.memory_allocated() > 1 << 30
+        if how == "close":
+            llm.close()
+        del llm
+        allocated.append(torch.cuda.memory_allocated())
+        reserved.append(torch.cuda.memory_reserved())
+        free.append(free_memory())
+    mib = 1 << 20
+    print(f"{how}, {implementation}: allocated {allocated}, reserved {reserved}, free {free}")
+    assert max(allocated) < 8 * mib
+    assert max(reserved) < 32 * mib
+    assert free[0] - free[-1] < 256 * mib
+    assert torch.cuda.mem_get_info()[1] - free[-1] < 2048 * mib
+
+
+@pytest.mark.gpu
+def test_pinned_memory_is_given_back(checkpoint: Path) -> None:
+    llm = load(checkpoint, num_blocks=64)
+    llm.generate({"prompt_token_ids": [5, 6, 7]}, GREEDY)
+    llm.close()
+    stats = torch.cuda.host_memory_stats()
+    assert stats["allocated_bytes.current"] < 1 << 20

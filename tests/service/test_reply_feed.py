@@ -1,0 +1,62 @@
+"""What a step brings to each session: whose reply it is, and when a reply is over."""
+
+from pagedchat import events as ev
+from pagedchat.engine.limits import EngineLimits
+from pagedchat.service import commands as cmd
+from tests.fakes import FakeModelRunner, byte_tokenizer, reciting
+from tests.service.engine_rig import EngineRig, ask
+from tests.service.fake_engine import BLOCK_SIZE
+
+
+def test_text_that_was_held_back_for_a_stop_string_comes_before_the_end() -> None:
+    runner = FakeModelRunner(reciting(byte_tokenizer(), "one STOP", "<|assistant|>"), BLOCK_SIZE)
+    rig = EngineRig(runner)
+    rig.send(ask(1, 10, "Count", stop=["STOP"], max_tokens=len("one STO")))
+    rig.run_dry()
+    assert rig.text(10) == "one STO"
+    assert rig.finished(10).reason == "length"
+    told = [event for event in rig.events if isinstance(event, ev.TextDelta | ev.RequestFinished)]
+    assert isinstance(told[-1], ev.RequestFinished)
+
+
+def test_a_reply_ends_once() -> None:
+    rig = EngineRig()
+    rig.send(ask(1, 10, "Hi", max_tokens=3))
+    rig.run_dry()
+    num_events = len(rig.events)
+    for session_id in (1, 99):
+        rig.loop.chats.feed.finish(session_id, "abort")
+    assert len(rig.events) == num_events
+    assert rig.finished(10).reason == "length"
+
+
+def test_a_prompt_in_pieces_says_nothing_before_its_last_piece() -> None:
+    limits = EngineLimits(
+        num_blocks=100,
+        block_size=BLOCK_SIZE,
+        model_len=400,
+        max_num_batched_tokens=16,
+        eos_token_ids=frozenset({1}),
+    )
+    rig = EngineRig(limits=limits)
+    rig.send(ask(1, 10, "x" * 40, max_tokens=2))
+    rig.step(2)
+    assert rig.of(ev.TextDelta) == []
+    rig.run_dry()
+    assert rig.finished(10).num_tokens == 2
+
+
+def test_the_end_of_the_last_reply_does_not_end_the_next_one() -> None:
+    rig = EngineRig()
+    rig.send(ask(2, 20, "Ho", max_tokens=1), ask(1, 10, "Hi"))
+    rig.step(3)
+    rig.send(cmd.Stop(1), ask(1, 11, "Hi", rig.text(10), "More", max_tokens=4))
+    rig.step()
+    parked = [
+        e.seq_id for s in rig.of(ev.Steps) for r in s.reports for e in r.events if isinstance(e, ev.SequenceParked)
+    ]
+    assert parked.count(1) == 1
+    assert rig.of(ev.RequestFinished, 11) == []
+    rig.run_dry()
+    assert [rig.finished(i).reason for i in (10, 11)] == ["abort", "length"]
+    assert rig.finished(11).num_tokens == 4

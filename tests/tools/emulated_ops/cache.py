@@ -1,0 +1,95 @@
+"""The cache: what is written goes into its slots, everything else stays as it was.
+
+Caches are NaN but for what is there to be read, and are compared whole.
+"""
+
+from functools import partial
+
+import torch
+
+from pagedchat.ops.cache.copy_blocks import copy_blocks
+from pagedchat.ops.cache.gather_cached_kv import gather_cached_kv
+from pagedchat.ops.cache.heads_to_cache import heads_to_cache
+from pagedchat.ops.cache.layout import from_token_major, key_cache_shape, value_cache_shape
+from pagedchat.ops.cache.reshape_and_cache import FEW_TOKENS, reshape_and_cache
+from pagedchat.ops.cache.swap_blocks import swap_blocks
+from tests.ops.products.small_batch_case import normal
+from tests.tools.emulated_ops.op_case import DTYPES, HALF, NOTHING, OpCase, Results, in_types, numbers, rotations
+
+KV_HEADS, HEAD_SIZE, BLOCK_SIZE = 2, 80, 16
+FAR_AWAY = 1 << 30
+"""A block id that must not be followed."""
+
+
+def empty_caches(num_blocks: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values that nobody has written."""
+    keys = torch.full(key_cache_shape(num_blocks, KV_HEADS, HEAD_SIZE, BLOCK_SIZE, dtype), NOTHING, dtype=dtype)
+    values = torch.full(value_cache_shape(num_blocks, KV_HEADS, HEAD_SIZE, BLOCK_SIZE), NOTHING, dtype=dtype)
+    return keys, values
+
+
+def write(slots: list[int], dtype: torch.dtype) -> Results:
+    """Keys and values as one product makes them, so with gaps between tokens."""
+    heads = normal(len(slots), 3 * KV_HEADS, HEAD_SIZE, device="cpu", dtype=dtype)
+    key, value = heads[:, KV_HEADS:].chunk(2, dim=1)
+    key_cache, value_cache = empty_caches(max(slots) // BLOCK_SIZE + 2, dtype)
+    reshape_and_cache(key, value, key_cache, value_cache, numbers(*slots, dtype=torch.int64))
+    return {"keys": key_cache, "values": value_cache}
+
+
+FEW_SLOTS = [13, -1, 0, 31, -1, 14]
+LONG_CHUNK = [-1, *range(3, 90), -1, -1, *reversed(range(96, 112)), *range(115, FEW_TOKENS + 31), -1]
+"""Runs that begin and end inside of blocks, one that goes backwards, padding between them."""
+
+
+def copy(pairs: list[tuple[int, int]], page: tuple[int, ...], *, disjoint: bool, dtype: torch.dtype) -> Results:
+    cache = normal(3, 2, 6, *page, device="cpu", dtype=dtype)
+    src, dst = (numbers(*ids, dtype=torch.int64) for ids in zip(*pairs, strict=True))
+    copy_blocks(cache, src, dst, disjoint=disjoint)
+    return {"cache": cache}
+
+
+def swap(dtype: torch.dtype) -> Results:
+    """Out, and in again elsewhere; the host has fewer blocks."""
+    cache, host = (normal(3, 2, count, 8, 2, 20, device="cpu", dtype=dtype, seed=count) for count in (6, 4))
+    swap_blocks(cache, host, numbers(5, 1, dtype=torch.int64), numbers(0, 3, dtype=torch.int64))
+    swap_blocks(host, cache, numbers(3, 0, 2, dtype=torch.int64), numbers(2, 4, 0, dtype=torch.int64))
+    return {"cache": cache, "host": host}
+
+
+def gather(dtype: torch.dtype) -> Results:
+    """Sequences of no token, of whole blocks and of parts of one; the last table is full."""
+    tokens = torch.full((8, BLOCK_SIZE, 2 * KV_HEADS, HEAD_SIZE), NOTHING, dtype=dtype)
+    tables = torch.full((5, 3), FAR_AWAY, dtype=torch.int32)
+    seq_lens = (0, 5, 2 * BLOCK_SIZE, 0, 2 * BLOCK_SIZE + 13)
+    for seq, blocks in ((1, [6]), (2, [0, 4]), (4, [7, 2, 1])):
+        tables[seq, : len(blocks)] = numbers(*blocks)
+        tokens[blocks] = normal(len(blocks), *tokens.shape[1:], device="cpu", dtype=dtype, seed=seq)
+    tokens[1, 13:], tokens[6, 5:] = NOTHING, NOTHING
+    caches = from_token_major(*tokens.chunk(2, dim=2))
+    keys, values = gather_cached_kv(*caches, tables, numbers(0, *seq_lens).cumsum(0).int(), sum(seq_lens))
+    return {"keys": keys, "values": values}
+
+
+def place_heads(dtype: torch.dtype, *, rotary: bool) -> Results:
+    """One token of each of four sequences, one of them padding: of its queries nothing is promised."""
+    heads = normal(4, 3 + 2 * KV_HEADS, HEAD_SIZE, device="cpu", dtype=dtype)
+    caches = empty_caches(7, dtype)
+    tables = torch.tensor([[6, FAR_AWAY], [FAR_AWAY, FAR_AWAY], [1, 5], [3, 2]], dtype=torch.int32)
+    turns = rotations(2 * BLOCK_SIZE, HEAD_SIZE) if rotary else None
+    queries = heads_to_cache(heads, *caches, tables, numbers(0, -1, 2 * BLOCK_SIZE - 1, 7), rotations=turns)
+    return {"queries": queries[[0, 2, 3]], "keys": caches[0], "values": caches[1]}
+
+
+PAGE, CHAIN = (8, 2, 20), [(0, 5), (3, 0), (4, 3)]
+CASES = [
+    *in_types("reshape_and_cache", partial(write, FEW_SLOTS), *DTYPES, exact=True),
+    *in_types("reshape_and_cache_runs", partial(write, LONG_CHUNK), *DTYPES, exact=True),
+    OpCase("copy_blocks", "in order", partial(copy, CHAIN, PAGE, disjoint=False, dtype=HALF)),
+    OpCase("copy_blocks", "side by side", partial(copy, [(0, 5), (1, 3), (4, 2)], PAGE, disjoint=True, dtype=HALF)),
+    OpCase("copy_blocks", "large pages", partial(copy, [(2, 1)], (16, 4, 36), disjoint=True, dtype=HALF)),
+    *in_types("swap_blocks", swap, HALF, exact=True),
+    *in_types("gather_cached_kv", gather, *DTYPES, exact=True),
+    *in_types("heads_to_cache", partial(place_heads, rotary=False), torch.float32, exact=True),
+    *in_types("heads_to_cache", partial(place_heads, rotary=True), *DTYPES, about="turned"),
+]

@@ -1,0 +1,171 @@
+"""Products of a decode step, and what comes before and after them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import pytest
+import torch
+
+from pagedchat.ops.cache.layout import key_cache_shape, value_cache_shape
+from pagedchat.ops.products import streamed_plan
+from pagedchat.ops.products.add_norm import add_norm
+from pagedchat.ops.products.embed_tokens import embed_tokens
+from pagedchat.ops.products.next_token import logits_argmax
+from pagedchat.ops.products.qkv_to_cache import qkv_to_cache
+from pagedchat.ops.products.silu_and_mul import silu_and_mul
+from pagedchat.ops.products.small_batch_linear import small_batch_linear
+from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
+from tests.ops.products.small_batch_case import make_norm, normal
+from tests.ops.sampling.decode_state_case import make_state
+from tests.tools.emulated_ops.op_case import (
+    BFLOAT,
+    DTYPES,
+    HALF,
+    NOTHING,
+    SINGLE,
+    OpCase,
+    Results,
+    in_types,
+    numbers,
+    rotations,
+)
+
+HEAD_SIZE, BLOCK_SIZE, NUM_HEADS, KV_HEADS = 64, 16, 2, 1
+STREAMED_WIDTH = 1024
+
+
+@contextmanager
+def small_weights_stream() -> Iterator[None]:
+    """Through rings of three stages, in units that thread blocks take in turns."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streamed_plan, "LEAST_FEATURES", STREAMED_WIDTH)
+        patch.setattr(streamed_plan, "LEAST_BYTES", 1)
+        patch.setattr(streamed_plan, "RING_BYTES", 50 << 10)
+        streamed_plan.plan_stream.cache_clear()
+        yield
+    streamed_plan.plan_stream.cache_clear()
+
+
+def rows_of(num_tokens: int, width: int, dtype: torch.dtype) -> torch.Tensor:
+    return normal(num_tokens, width, device="cpu", dtype=dtype)
+
+
+def weight_of(num_rows: int, width: int, dtype: torch.dtype) -> torch.Tensor:
+    """So that products are around one."""
+    return normal(num_rows, width, device="cpu", dtype=dtype, scale=width**-0.5)
+
+
+def embed(dtype: torch.dtype, *, with_positions: bool) -> Results:
+    """First and last rows of both tables, a position that is padding."""
+    positions = rows_of(7, 136, dtype) if with_positions else None
+    rows = embed_tokens(
+        rows_of(11, 136, dtype),
+        numbers(0, 10, 3),
+        numbers(4, 0, -1),
+        position_vectors=positions,
+        position_offset=2,
+    )
+    return {"rows": rows}
+
+
+def norm_of_sum(dtype: torch.dtype, *, kind: str) -> Results:
+    hidden, update = rows_of(3, 136, dtype), rows_of(3, 136, dtype) / 2
+    norm = make_norm(kind, 136, "cpu", dtype)
+    assert norm is not None
+    return {"normed": add_norm(hidden, update, norm), "hidden": hidden}
+
+
+def gate(dtype: torch.dtype) -> Results:
+    return {"rows": silu_and_mul(rows_of(3, 2 * 136, dtype))}
+
+
+def linear(dtype: torch.dtype, *, num_tokens: int, width: int) -> Results:
+    """A bias and a residual, and another one with gates."""
+    rows, residual = rows_of(num_tokens, width, dtype), rows_of(num_tokens, 32, dtype)
+    weight, bias = weight_of(32, width, dtype), rows_of(1, 32, dtype)[0]
+    plain = small_batch_linear(rows, weight, bias=bias, residual=residual, activation="relu")
+    norm = make_norm("rms", width, "cpu", dtype)
+    return {"plain": plain, "gated": small_batch_linear(rows, weight, norm=norm, activation="silu", paired=True)}
+
+
+def streamed_linear(dtype: torch.dtype) -> Results:
+    with small_weights_stream():
+        return linear(dtype, num_tokens=3, width=STREAMED_WIDTH)
+
+
+def place_heads(dtype: torch.dtype, *, width: int, rotary: bool) -> Results:
+    """One token of each of three sequences, one of them padding, into caches that are NaN."""
+    rows = rows_of(3, width, dtype)
+    num_rows = (NUM_HEADS + 2 * KV_HEADS) * HEAD_SIZE
+    query = torch.empty(3, NUM_HEADS, HEAD_SIZE, dtype=dtype)
+    key_cache = torch.full(key_cache_shape(5, KV_HEADS, HEAD_SIZE, BLOCK_SIZE, dtype), NOTHING, dtype=dtype)
+    value_cache = torch.full(value_cache_shape(5, KV_HEADS, HEAD_SIZE, BLOCK_SIZE), NOTHING, dtype=dtype)
+    qkv_to_cache(
+        query,
+        key_cache,
+        value_cache,
+        rows,
+        weight_of(num_rows, width, dtype),
+        torch.tensor([[4, 2], [1 << 30, 1 << 30], [0, 3]], dtype=torch.int32),
+        numbers(15, -1, 16),
+        bias=None if rotary else rows_of(1, num_rows, dtype)[0],
+        norm=make_norm("rms" if rotary else "layer", width, "cpu", dtype),
+        rotations=rotations(2 * BLOCK_SIZE, HEAD_SIZE) if rotary else None,
+    )
+    return {"query": query, "keys": key_cache, "values": value_cache}
+
+
+def streamed_heads(dtype: torch.dtype, *, rotary: bool) -> Results:
+    with small_weights_stream():
+        return place_heads(dtype, width=STREAMED_WIDTH, rotary=rotary)
+
+
+def next_token(dtype: torch.dtype, *, width: int) -> Results:
+    """Of sequences one of which is padding; the most likely token is the first of two that are equal."""
+    state, rows, weight = make_state([3, -1, 15], "cpu"), rows_of(3, width, dtype), weight_of(203, width, dtype)
+    weight[[7, 202]] = 3 * rows[0].sign() * width**-0.5
+    logits, best = torch.empty(3, 203, dtype=dtype), torch.zeros(3, dtype=torch.int64)
+    norm = make_norm("layer", width, "cpu", dtype)
+    logits_argmax(state, logits, rows, weight, norm=norm, best=best)
+    assert not bool(best.any())
+    assert int(state.token_ids[0]) == 7
+    assert state.arrivals.tolist() == [0]
+    return {
+        "logits": logits,
+        "positions": state.positions,
+        "seq_lens": state.seq_lens,
+        "step": state.step,
+        "history": state.history,
+    }
+
+
+def streamed_next_token(dtype: torch.dtype) -> Results:
+    with small_weights_stream():
+        return next_token(dtype, width=STREAMED_WIDTH)
+
+
+def by_warpgroups(dtype: torch.dtype, *, num_tokens: int) -> Results:
+    """Tokens that do not fill the last tile."""
+    rows, residual = rows_of(num_tokens, 256, dtype), rows_of(num_tokens, 64, dtype)
+    weight, bias = weight_of(64, 256, dtype), rows_of(1, 64, dtype)[0]
+    return {"rows": warpgroup_linear(rows, weight, bias=bias, residual=residual, activation="relu")}
+
+
+CASES: list[OpCase] = [
+    *in_types("embed_tokens", partial(embed, with_positions=True), *DTYPES),
+    *in_types("embed_tokens", partial(embed, with_positions=False), HALF, exact=True, about="tokens alone"),
+    *in_types("add_norm", partial(norm_of_sum, kind="layer"), HALF, SINGLE),
+    *in_types("add_norm", partial(norm_of_sum, kind="rms"), BFLOAT),
+    *in_types("silu_and_mul", gate, *DTYPES),
+    *in_types("small_batch_linear", partial(linear, num_tokens=3, width=256), HALF),
+    *in_types("small_batch_linear", partial(linear, num_tokens=11, width=256), BFLOAT),
+    *in_types("qkv_to_cache", partial(place_heads, width=256, rotary=True), HALF, about="turned"),
+    *in_types("qkv_to_cache", partial(place_heads, width=256, rotary=False), BFLOAT),
+    *in_types("logits_argmax", partial(next_token, width=256), HALF, BFLOAT),
+    *in_types("streamed_linear", streamed_linear, HALF),
+    *in_types("streamed_qkv", partial(streamed_heads, rotary=True), HALF, about="turned"),
+    *in_types("streamed_qkv", partial(streamed_heads, rotary=False), BFLOAT),
+    *in_types("streamed_vocabulary", streamed_next_token, HALF),
+    *in_types("warpgroup_linear", partial(by_warpgroups, num_tokens=21), HALF),
+]

@@ -1,0 +1,112 @@
+"""What a step leaves for the next one, and the tokens that are drawn: the same to the bit."""
+
+from dataclasses import replace
+from functools import partial
+
+import torch
+
+from pagedchat.ops.sampling.decode_state import (
+    DecodeState,
+    advance_by_argmax,
+    find_most_likely,
+    replace_tokens,
+    slots_of,
+)
+from pagedchat.ops.sampling.sample import sample
+from pagedchat.ops.sampling.sample_rows import IN_PROMPT, SampleRow, pack_rows
+from tests.ops.products.small_batch_case import normal
+from tests.ops.sampling.decode_state_case import make_state
+from tests.tools.emulated_ops.op_case import DTYPES, OpCase, Results, in_types, numbers
+
+PENALTIES = SampleRow(repetition_penalty=1.3, presence_penalty=0.5, frequency_penalty=0.2)
+MOST_COUNTED = 0x7FFF
+ROWS = [
+    SampleRow(temperature=0),
+    SampleRow(seed=1),
+    SampleRow(temperature=0.3, min_p=0.01, seed=2),
+    SampleRow(top_k=40, top_p=0.8, seed=-3),
+    replace(PENALTIES, top_p=0.9, seed=1 << 63),
+    SampleRow(top_k=1, seed=5),
+    SampleRow(temperature=3.0, top_p=0.001, seed=6),
+    SampleRow(top_k=3000, top_p=0.99, min_p=0.0001, seed=7),
+    replace(PENALTIES, temperature=0),
+]
+
+
+def all_of(state: DecodeState) -> Results:
+    fields = ("token_ids", "positions", "seq_lens", "block_tables", "step", "history", "arrivals")
+    return {name: getattr(state, name) for name in fields}
+
+
+def logits_of(num_rows: int, vocab_size: int, dtype: torch.dtype) -> torch.Tensor:
+    """In the first row equals of one thread and of several, in the second one token, ties in all others."""
+    logits = normal(num_rows, vocab_size, device="cpu", dtype=dtype, scale=3.0)
+    for first in (8, 9, 200):
+        logits[0, first::512] = 99
+    logits[1, :-1] = -torch.inf
+    logits[2:] = (logits[2:] / 2).round()
+    return logits
+
+
+def find_slots() -> Results:
+    """Of more sequences than a thread block has threads."""
+    positions = torch.arange(-1, 130, dtype=torch.int32) % 24 - 1
+    tables = torch.arange(2 * len(positions), dtype=torch.int32).flip(0).view(-1, 2).contiguous()
+    return {"slots": slots_of(positions, tables, 16)}
+
+
+def advance(dtype: torch.dtype, *, vocab_size: int) -> Results:
+    state = make_state([3, -1, 15, 0], "cpu")
+    advance_by_argmax(state, logits_of(4, vocab_size, dtype))
+    return all_of(state)
+
+
+def find(dtype: torch.dtype, *, vocab_size: int) -> Results:
+    tokens = torch.full((4,), -7, dtype=torch.int32)
+    find_most_likely(tokens[:3], logits_of(3, vocab_size, dtype))
+    return {"tokens": tokens}
+
+
+def choose_others() -> Results:
+    state = make_state([3, -1, 15], "cpu")
+    replace_tokens(state, numbers(5, 6, 7))
+    return all_of(state)
+
+
+def draw(dtype: torch.dtype, *, num_rows: int, vocab_size: int) -> Results:
+    """Rows of every kind over logits with a gap between them; what is drawn is counted, up to the most there is."""
+    logits = logits_of(num_rows, vocab_size + 5, dtype)[:, :vocab_size]
+    counts = (torch.arange(num_rows * vocab_size).view(num_rows, vocab_size) % 7 % 3).short()
+    counts[:, ::5] += IN_PROMPT
+    counts[0, 8] = MOST_COUNTED
+    rows = [replace(ROWS[i % len(ROWS)], counts_row=i if i % 2 == 0 else -1) for i in range(num_rows)]
+    positions = torch.arange(num_rows, dtype=torch.int32) * 1000
+    packed = pack_rows(rows).clone()  # into memory that is watched
+    return {"tokens": sample(logits, packed, positions, counts, count_drawn=True), "counts": counts}
+
+
+def draw_among_ties(num_rows: int, vocab_size: int) -> Results:
+    """Two warps have tokens that may be drawn: a fifth is more likely than all others, of which 60 are kept."""
+    some = torch.arange(300, 640)
+    logits = torch.full((num_rows, vocab_size), -torch.inf)
+    logits[:, some] = torch.where(some % 5 == 4, 1.0, 0.9)
+    kept = len(some) // 5 + 60
+    rows = pack_rows([SampleRow(top_k=kept, seed=i) for i in range(num_rows)]).clone()
+    return {"tokens": sample(logits, rows, torch.zeros(num_rows, dtype=torch.int32))}
+
+
+CASES = [
+    OpCase("find_slots", "with padding", find_slots),
+    *in_types("argmax_rows", partial(advance, vocab_size=208), *DTYPES, exact=True),
+    *in_types(
+        "argmax_rows", partial(advance, vocab_size=1003), torch.float16, exact=True, about="more than threads"
+    ),
+    *in_types("most_likely_tokens", partial(find, vocab_size=208), *DTYPES, exact=True),
+    OpCase("replace_tokens", "with padding", choose_others),
+    *in_types("sample", partial(draw, num_rows=3, vocab_size=208), *DTYPES, exact=True, about="8 share a row"),
+    *in_types(
+        "sample", partial(draw, num_rows=14, vocab_size=1003), torch.float16, exact=True, about="2 share a row"
+    ),
+    *in_types("sample", partial(draw, num_rows=40, vocab_size=47), torch.float32, exact=True, about="1 for a row"),
+    OpCase("sample", "ties", partial(draw_among_ties, num_rows=20, vocab_size=10_000)),
+]

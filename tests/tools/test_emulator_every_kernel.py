@@ -1,0 +1,45 @@
+"""Every kernel on the CPU: its op makes of small inputs what torch makes of them, and touches nothing else.
+
+Cases are in emulated_ops/, a list for each folder of kernels.
+"""
+
+import pytest
+import torch
+
+from pagedchat.resources import resource_dir
+from tests.tools.emulated_ops import attention, cache, products, sampling, whole_step
+from tests.tools.emulated_ops.op_case import OpCase
+from tests.tools.emulator_case import needs_compiler
+from tools.emulator.entries import find_entries
+from tools.emulator.fences import FencedTensors, Side
+from tools.emulator.ops import kernels_on_cpu
+
+CASES: list[OpCase] = [*attention.CASES, *cache.CASES, *products.CASES, *sampling.CASES, *whole_step.CASES]
+FEW_MULTIPROCESSORS = 28
+
+
+def test_every_kernel_of_every_file_has_a_case() -> None:
+    """A new kernel is run here, or this fails: there is none that the emulator cannot do."""
+    texts = [path.read_text(encoding="utf-8") for path in resource_dir("kernels").rglob("*.cu")]
+    entries = [[entry.name for entry in find_entries(text)] for text in texts]
+    assert all(entries)
+    assert {case.entry for case in CASES} == {name for names in entries for name in names}
+
+
+@needs_compiler
+@pytest.mark.parametrize(("seed", "side"), [(0, Side.BEHIND), (1, Side.BEFORE)], ids=["behind", "before"])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_kernel_makes_what_torch_makes(case: OpCase, seed: int, side: Side) -> None:
+    expected = case.run()
+    with FencedTensors(side), kernels_on_cpu(seed=seed, num_multiprocessors=FEW_MULTIPROCESSORS) as emulated:
+        found = case.run()
+    assert case.entry in emulated.launched
+    for name, wanted in expected.items():
+        torch.testing.assert_close(
+            found[name],
+            wanted,
+            rtol=case.tolerance,
+            atol=case.tolerance,
+            equal_nan=True,
+            msg=lambda m, n=name: f"{n}: {m}",
+        )
