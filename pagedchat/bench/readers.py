@@ -43,6 +43,10 @@ def some_of(known: tuple[str, ...]) -> Callable[[str], list[str]]:
 def new_file(text: str) -> Path:
     """A file to write at the end of a long run: that it can be written is found out before."""
     path = Path(text)
-    if path.is_dir() or not path.absolute().parent.is_dir():
+    try:
+        possible = not path.is_dir() and path.absolute().parent.is_dir()
+    except OSError:  # a name that is too long
+        possible = False
+    if not possible:
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written: make its folder first")
     return path

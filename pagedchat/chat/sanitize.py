@@ -3,11 +3,15 @@
 What is kept is what people read. Escape sequences go as a whole, single control characters one by one, and so do
 the invisible characters that reorder or hide text (Unicode TR36, "Trojan Source"). Only what is *drawn* or copied
 passes through here; the turns themselves keep the model's exact text.
+
+What is drawn must also take as many cells as the screen was laid out for, or it runs over its neighbours. Terminals
+disagree about characters that change the width of others, so none of these is drawn.
 """
 
 import json
 import re
-from unicodedata import combining, east_asian_width
+from functools import lru_cache
+from unicodedata import category, combining, east_asian_width
 
 TAB_SIZE = 4
 
@@ -31,6 +35,26 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED_IN_JSON = re.compile(f"{_UNSAFE.pattern}|{_SURROGATE.pattern}|[\u2028\u2029]")
 _LINE_END = re.compile("\r\n|[\r\u0085\u2028\u2029]")
 _NOTHING_TO_DO = re.compile("[\n\x20-\x7e]*")
+_RESIZING = re.compile(
+    "["
+    "\u200d\ufe0e\ufe0f\U0001f3fb-\U0001f3ff"  # joiner, text or emoji, skin: as the terminal likes
+    "\u00ad\u180e\ufff9-\ufffb\U0001d173-\U0001d17a"  # soft hyphen, separator, marks of annotations: none, or one
+    "\u115f\u1160\u17b4\u17b5\u3164\uffa0"  # letters that stand for none
+    "]"
+)
+_FLAG_LETTERS = {0x1F1E6 + index: chr(ord("A") + index) for index in range(26)}
+"""Two of them are a flag of two cells, or two letters of one cell or two each."""
+_NEWER_EMOJI = re.compile(
+    "[\U0001f6d8\U0001f6dc\U0001fa75-\U0001fa77\U0001fa87-\U0001fa8a\U0001fa8e\U0001fa8f\U0001faad-\U0001faaf"
+    "\U0001fabb-\U0001fabf\U0001fac6\U0001fac8\U0001facd-\U0001facf\U0001fada-\U0001fadc\U0001fadf"
+    "\U0001fae8-\U0001faea\U0001faef\U0001faf7\U0001faf8]"
+)
+"""Of Unicode 15 to 17, which an older Python does not know."""
+_VISIBLE_FORMAT = re.compile("[\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd]")
+"""Signs before numbers and verses: format characters by name, but drawn in a cell."""
+_UNKNOWN = "\ufffd"
+_MAX_MARKS = 5
+"""On one letter; no script has more, and a heap of them covers the rows above."""
 
 
 def terminal_json(value: object, indent: int | None = None) -> str:
@@ -54,9 +78,47 @@ def sanitize(text: str) -> str:
     return _expand_tabs(text) if "\t" in text else text
 
 
+def drawable(text: str) -> str:
+    """`sanitize`d, and of characters that take the same cells on every terminal.
+
+    Joiners and what else would change the width of another character are left out, so a family is drawn as its
+    members; flags become letters, characters of a Unicode to come U+FFFD. Marks (accents, vowel signs) are a few on
+    a letter: at the start of a line they would change the cell on their left, which may be somebody else's.
+
+    NOTE: one kind is left of which terminals make one cell or none: vowel signs beside their letter (Hindi, Tamil),
+    without which nobody could read those scripts.
+    """
+    text = sanitize(text)
+    if text.isascii():
+        return text
+    changed = {ord(char): drawn for char in set(text) if (drawn := _drawn(char)) != char}
+    text = text.translate(changed) if changed else text
+    marks = "".join(char for char in set(text) if _is_mark(char))
+    return re.sub(rf"(^|\s|[{marks}]{{{_MAX_MARKS}}})[{marks}]+", r"\1", text) if marks else text
+
+
 def one_line(text: str) -> str:
     """The same in one line, for titles and lists: every run of white space is one space."""
-    return " ".join(sanitize(text).split())
+    return " ".join(drawable(text).split())
+
+
+@lru_cache(1 << 14)
+def _drawn(char: str) -> str:
+    """What stands for a character on the screen."""
+    if _RESIZING.match(char):
+        return ""
+    if letter := _FLAG_LETTERS.get(ord(char)):
+        return letter
+    return _UNKNOWN if category(char) == "Cn" and not _NEWER_EMOJI.match(char) else char
+
+
+@lru_cache(1 << 14)
+def _is_mark(char: str) -> bool:
+    """Whether it takes no cell of its own: accents, vowel signs, later letters of a Korean or Thai syllable."""
+    if _VISIBLE_FORMAT.match(char):
+        return False
+    later_letter = char in "\u0e33\u0eb3" or "\u1160" <= char <= "\u11ff" or "\ud7b0" <= char <= "\ud7fb"
+    return later_letter or category(char) in ("Mn", "Mc", "Me", "Cf")
 
 
 def _expand_tabs(text: str) -> str:

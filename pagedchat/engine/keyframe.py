@@ -55,7 +55,10 @@ def decode(data: bytes) -> Keyframe:
     Raises:
         ValueError: these are not the bytes of a frame, or the frame contradicts itself.
     """
-    frame = _decoder.decode(data)
+    try:
+        frame = _decoder.decode(data)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(f"not a keyframe: {error}") from error
     _check_blocks(frame)
     _check_sequences(frame)
     return frame

@@ -77,7 +77,7 @@ def load_tokenizer(name: str, folder: Path, model_type: str) -> LoadedTokenizer:
     try:
         file = "tokenizer.json"
         if (folder / file).is_file():
-            tokenizer = Tokenizer.from_file(str(folder / file))
+            tokenizer = _from_file(folder / file)
         elif (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
             file = "vocab.json or merges.txt"
             special_tokens = (_OPT_TOKENS if model_type == "opt" else _GPT2_TOKENS) | special_tokens
@@ -99,6 +99,16 @@ def load_tokenizer(name: str, folder: Path, model_type: str) -> LoadedTokenizer:
         raise ModelError(
             f"The settings of the tokenizer of {name} make no sense: {_first_line(error)}.", _HINT
         ) from error
+
+
+def _from_file(path: Path) -> Tokenizer:
+    """The library's own reader; it may panic over a file that contradicts itself, which is no `Exception`."""
+    try:
+        return Tokenizer.from_file(str(path))
+    except (Exception, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        raise ValueError(str(error)) from error
 
 
 def _byte_level_bpe(folder: Path, special_tokens: dict[str, str], add_prefix_space: bool) -> Tokenizer:

@@ -132,7 +132,7 @@ class FrameReader(Generic[T]):
     def _decode(self, body: memoryview) -> T:
         try:
             return self._decoder.decode(body)
-        except msgspec.DecodeError as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # no UTF-8, nested without end
             raise WireError(f"A frame of {len(body)} bytes is not a message: {error}") from error
 
 

@@ -119,4 +119,7 @@ def decode_keyframe(body: bytes, start: Start, num_reports: int) -> CacheMirror:
 
 
 def _decode(body: bytes, kind: type[T]) -> T:
-    return msgspec.msgpack.decode(body, type=kind)
+    try:
+        return msgspec.msgpack.decode(body, type=kind)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(f"not the body of a chunk: {error}") from error

@@ -72,7 +72,10 @@ def unpack_reports(data: bytes) -> list[StepReport]:
     Raises:
         ValueError: the bytes are something else.
     """
-    packed = _DECODER.decode(data)
+    try:
+        packed = _DECODER.decode(data)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(f"not reports: {error}") from error
     rows = zip(
         accumulate(packed.steps),
         accumulate(packed.times),

@@ -4,8 +4,6 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
-
 from pagedchat.trace.bodies import Start, decode_labels, decode_start, decode_texts
 from pagedchat.trace.chunk_file import ChunkFile, open_file
 from pagedchat.trace.chunk_index import Chunk
@@ -74,7 +72,7 @@ class _Scan:
             return False
         try:
             _ADD[Kind(header.kind)](recording, chunk)
-        except (TraceError, ValueError, LookupError, msgspec.MsgspecError):
+        except (TraceError, ValueError, LookupError):
             return False
         return True
 
@@ -117,7 +115,7 @@ def _check_preamble(file: ChunkFile) -> None:
 def _read_start(chunk: Chunk) -> Start:
     try:
         return decode_start(chunk.body())
-    except (ValueError, msgspec.MsgspecError) as error:
+    except ValueError as error:
         raise TraceError(
             f"{chunk.file.name} does not say what was recorded.", "It is damaged or was not written by pagedchat."
         ) from error

@@ -22,7 +22,7 @@ from pagedchat.trace.format import Kind, TraceError
 
 KEPT_CHUNKS = 24
 """Unpacked chunks of reports kept for going back and forth."""
-NONSENSE = (ValueError, LookupError, TypeError, AttributeError, OverflowError, msgspec.MsgspecError)
+NONSENSE = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
 """What decoding and folding raise when reports contradict themselves."""
 
 

@@ -71,7 +71,7 @@ class EngineApp(InspectorListener):
         start_work(self, self.bridge.run, "engine events")
         start_work(self, self._serve_stats, "stats", exit_on_error=False)
         if self.metrics_url:
-            self.notify(f"Metrics: {self.metrics_url}", markup=False)
+            self.notify(f"Metrics: {self.metrics_url}")
 
     async def _serve_stats(self) -> None:
         """`pagedchat stats` in another terminal is answered."""
@@ -130,7 +130,7 @@ class EngineApp(InspectorListener):
         self.chats.show_status(engine_status(self.view, self.bridge.died, elapsed, self.size.width - 2))
         for news in self._news.take():
             if news.bad or self.tells_news:
-                self.notify(news.text, severity="error" if news.bad else "information", markup=False)
+                self.notify(news.text, severity="error" if news.bad else "information")
 
     @property
     def tells_news(self) -> bool:

@@ -72,11 +72,11 @@ class ScreensApp(TerminalApp):
 
     def say(self, message: str) -> None:
         """One short sentence that goes away by itself."""
-        self.notify(message, timeout=3, markup=False)
+        self.notify(message, timeout=3)
 
     def complain(self, error: PagedChatError) -> None:
         """Say what went wrong."""
-        self.notify(str(error), severity="error", markup=False)
+        self.notify(str(error), severity="error")
 
     @contextmanager
     def complaining(self) -> Iterator[None]:

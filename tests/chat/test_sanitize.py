@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagedchat.chat.sanitize import one_line, sanitize
+from pagedchat.chat.sanitize import drawable, one_line, sanitize
 
 NASTY = [
     ("\x1b[31mred\x1b[0m", "red"),
@@ -39,6 +39,30 @@ def test_any_text_becomes_safe(text):
     assert not any(ord(char) < 32 and char != "\n" for char in safe)
     assert not any(0x7F <= ord(char) <= 0x9F or 0xD800 <= ord(char) <= 0xDFFF for char in safe)
     assert sanitize(safe) == safe
+
+
+WIDTHS = [
+    ("a\u200db\u200d海", "ab海"),
+    ("👩\u200d👧 ❤\ufe0f 1\ufe0f\u20e3", "👩👧 ❤ 1\u20e3"),
+    ("👍🏽🏿 🏻", "👍 "),
+    ("🇩🇪🇫", "DEF"),
+    ("so\u00adft \u3164x", "soft x"),
+    ("\U00018d1f \uffff 🩷", "\ufffd \ufffd 🩷"),
+    ("\u0301a\u0301 \u0301b\n\u1161c", "a\u0301 b\nc"),
+    ("Z" + "\u0301" * 400, "Z" + "\u0301" * 5),
+    ("हिन्दी ภาษาไทย العربية ĩ", "हिन्दी ภาษาไทย العربية ĩ"),
+    ("\x1b[31m\ufe0fred", "red"),
+]
+
+
+@pytest.mark.parametrize(("raw", "drawn"), WIDTHS)
+def test_nothing_is_drawn_of_which_terminals_make_other_widths(raw, drawn):
+    assert drawable(raw) == drawn
+    assert drawable(drawn) == drawn
+
+
+def test_what_is_copied_keeps_its_joiners():
+    assert sanitize("👩\u200d👧🏽🇩🇪") == "👩\u200d👧🏽🇩🇪"
 
 
 def test_one_line():

@@ -57,6 +57,7 @@ def test_replay_options_are_read() -> None:
         ("--metrics-port 70000", "--metrics-port: '70000' is not a port from 0 to 65535."),
         ("--metrics-port web", "--metrics-port: 'web' is not a port from 0 to 65535."),
         ("--trace no/such/folder/x", "--trace: 'no/such/folder/x' cannot be written: make its folder first."),
+        (f"--trace {'x' * 300}", f"--trace: '{'x' * 300}' cannot be written: make its folder first."),
         ("-p hello --trace x", "--trace goes with the chats on the screen, not with one reply."),
         ("-p hello --metrics-port 0", "--metrics-port goes with the chats on the screen, not with one reply."),
     ],

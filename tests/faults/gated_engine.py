@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from pagedchat.config import EngineConfig, ModelConfig
+from pagedchat.config import CacheConfig, EngineConfig, ModelConfig
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
 from pagedchat.errors import DeviceError
@@ -86,6 +86,29 @@ def load_in_little_memory(config: EngineConfig, progress: Any) -> Any:
     return load_model(EngineConfig(model=ModelConfig(device="cpu")), progress)
 
 
+def load_on_gpu(config: EngineConfig, progress: Any) -> Any:
+    """The model in the box on a GPU, with the same gates before its steps."""
+    from pagedchat.runtime.loading.build import load_model
+
+    loaded = load_model(EngineConfig(model=ModelConfig(device="cuda"), cache=CacheConfig(num_blocks=64)), progress)
+    orders, execute = Path(config.model.model), loaded.runner.execute
+
+    def pass_gates_and_execute(batch: SchedulerOutput) -> ModelRunnerOutput:
+        for phase in _phases(batch):
+            pass_gate(orders, phase)
+        return execute(batch)
+
+    loaded.runner.execute = pass_gates_and_execute
+    return loaded
+
+
+def _trap_a_kernel() -> None:
+    """Let a kernel fail on the GPU: nobody hears of it before the next call, and all calls fail from then on."""
+    import torch
+
+    torch.zeros(1, device="cuda")[torch.tensor([5], device="cuda")]
+
+
 def _compile(orders: Path) -> None:
     """Keep the one kernel, if it is not kept yet; the gate is where it is written and not yet in its place."""
     kernels = KernelCache(orders / "kernels")
@@ -118,6 +141,8 @@ def pass_gate(orders: Path, phase: str) -> None:
             threading.Event().wait()
         case "lose the device":
             raise DeviceError(LOST)
+        case "trap a kernel":
+            _trap_a_kernel()
         case "run out of memory":
             raise MemoryError
         case "close the connection":

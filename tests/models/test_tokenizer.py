@@ -167,3 +167,15 @@ def test_added_token_before_every_text_must_be_the_models(folder: Path) -> None:
     loaded.tokenizer.post_processor = TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", len(VOCAB))])
     with pytest.raises(ModelError, match="has 14 tokens, but m has 13"):
         loaded.check_fits("m", "m", len(VOCAB))
+
+
+def test_file_over_which_the_library_panics(tmp_path: Path) -> None:
+    model = {
+        "type": "BPE",
+        "vocab": {"a": 0, "b": 1, "ab": 2},
+        "merges": [["a", "b"]],
+        "continuing_subword_prefix": "a" * 9,
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": model}))
+    with pytest.raises(ModelError, match=r"tokenizer\.json of m cannot be read: range end index"):
+        load_tokenizer("m", tmp_path, "llama")

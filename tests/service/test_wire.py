@@ -82,6 +82,9 @@ EVENTS = [
     ev.EngineDied(-9, "log", True),
 ]
 
+NESTED = b"\x97\xa5Steps\x90" + b"\x91" * 50_000 + b"\xc0" * 5
+"""An event with a field too many, deeper than any reader goes down."""
+
 
 def stream(messages) -> bytes:
     writer = FrameWriter()
@@ -120,6 +123,8 @@ def test_connection_cut_inside_a_frame_is_told():
         (HEADER.pack(MAX_FRAME + 1), "at most"),
         (HEADER.pack(3) + b"\xc1\xc1\xc1", "not a message"),
         (HEADER.pack(3) + msgspec.msgpack.encode(["?"]), "not a message"),
+        (HEADER.pack(3) + b"\x91\xa1\x80", "not a message"),
+        (HEADER.pack(len(NESTED)) + NESTED, "not a message"),
         (b"Traceback (most recent call last)", "at most|not a message"),
     ],
 )

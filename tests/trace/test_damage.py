@@ -9,6 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pagedchat.engine import keyframe
+from pagedchat.engine.mirror import CacheMirror
 from pagedchat.events import BlocksFreed, PoolCounts, QueueLengths, StepReport, Timings
 from pagedchat.events import Counters as ReportCounters
 from pagedchat.trace.bodies import Start, encode_start
@@ -179,3 +181,20 @@ def test_counts_that_do_not_add_up(field: str, value: int) -> None:
     getattr(packed, field).append(value)
     with pytest.raises(ValueError):  # noqa: PT011 - whichever count is met first
         unpack_reports(msgspec.msgpack.encode(packed))
+
+
+NESTED = msgspec.Raw(b"\x91" * 50_000 + b"\xc0")
+"""Deeper than any reader goes down."""
+
+
+def test_bodies_nested_without_end(tmp_path) -> None:
+    start = msgspec.msgpack.decode(encode_start(Start("0", 0.0, READY)))
+    start[2][16] = {"a": NESTED}
+    deep = pack_chunk(Kind.START, msgspec.msgpack.encode(start), 0, (0, 0))[1]
+    assert "does not say what was recorded" in refused(PREAMBLE + deep, tmp_path / "x")
+    texts = opened(lying(msgspec.msgpack.encode([[], [], NESTED]), Kind.TEXTS, 0), tmp_path / "x")
+    assert texts.damage == "The file was cut after step 0."
+    packed = [*msgspec.msgpack.decode(pack_reports([a_report()])), NESTED]
+    assert "is damaged between" in refused(lying(msgspec.msgpack.encode(packed)), tmp_path / "x")
+    frame = [*msgspec.msgpack.decode(keyframe.encode(CacheMirror(4, 4))), NESTED]
+    assert "is damaged between" in refused(lying(msgspec.msgpack.encode(frame), Kind.KEYFRAME, 0), tmp_path / "x")

@@ -7,8 +7,8 @@ from textual.content import Content
 from textual.widgets import Static
 
 from pagedchat.chat.prompt_history import PromptHistory
-from pagedchat.chat.sanitize import sanitize
-from pagedchat.chat.session import ChatSession
+from pagedchat.chat.sanitize import drawable
+from pagedchat.chat.session import ChatSession, Notice
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.tui.chat.composer import Composer
 from pagedchat.tui.chat.pane_title import pane_footnote, pane_title, past_title, rule_style
@@ -132,10 +132,7 @@ class ChatPane(QuietBorder, Vertical):
 
     def _refresh_notice(self) -> None:
         notice = self.session.notice
-        content = Content("")
-        if notice is not None:
-            hint = f" {sanitize(notice.hint)}" if notice.hint else ""
-            content = Content.assemble(sanitize(notice.message), (hint, MUTED))
+        content = notice_content(notice) if notice is not None else Content("")
         if self._changed("notice", content):
             self._notice.set_class(notice is not None, "-shown")
             self._notice.set_class(notice is not None and notice.error, "-error")
@@ -197,7 +194,7 @@ class ChatPane(QuietBorder, Vertical):
         event.stop()
         if self._view.past is not None and not event.prompt.startswith("/"):
             self.composer.put_before(event.prompt)
-            self.app.notify(f"{_READ_ONLY.capitalize()}; go back to the live engine to send.", markup=False)
+            self.app.notify(f"{_READ_ONLY.capitalize()}; go back to the live engine to send.")
             return
         self.transcript.scroll_to_end()
         self.post_message(PromptSubmitted(self.session.session_id, event.prompt))
@@ -218,3 +215,9 @@ class ChatPane(QuietBorder, Vertical):
             self.transcript.scroll_page(event.pages)
         else:
             self.transcript.scroll_to_end()
+
+
+def notice_content(notice: Notice) -> Content:
+    """What is wrong, and fainter what to do about it."""
+    hint = f" {drawable(notice.hint)}" if notice.hint else ""
+    return Content.assemble(drawable(notice.message), (hint, MUTED))

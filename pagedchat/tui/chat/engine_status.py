@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 from textual.content import Content
 from textual.widget import Widget
 
-from pagedchat.chat.sanitize import one_line, sanitize
+from pagedchat.chat.sanitize import drawable, one_line
 from pagedchat.events import EngineDied, EngineFailed, IntegrityBroken, LoadProgress
 from pagedchat.tui.kit.lines import FAINT, MUTED, LinePart, bar, join, text
 from pagedchat.view.engine_view import EngineView
@@ -93,8 +93,8 @@ def loading_line(progress: LoadProgress | None, elapsed: float, width: int) -> C
 def _failed(failure: EngineFailed) -> Content:
     return Content.assemble(
         ("The engine could not start\n", "bold $text-error"),
-        sanitize(failure.message),
-        (f"\n{sanitize(failure.hint)}" if failure.hint else "", MUTED),
+        drawable(failure.message),
+        (f"\n{drawable(failure.hint)}" if failure.hint else "", MUTED),
         ("\nF12 tries again · ^Q quits", FAINT),
     )
 

@@ -202,7 +202,7 @@ class Panels(Container):
         """What the panel with the focus shows."""
         panel = self.focused_panel() or self.block_map
         self.app.copy_to_clipboard(panel_text(panel))
-        self.app.notify("Copied what the panel shows.", timeout=3, markup=False)
+        self.app.notify("Copied what the panel shows.", timeout=3)
 
 
 def panel_text(panel: Widget) -> str:

@@ -171,7 +171,7 @@ class ScrubBar(Widget):
                 travel.aim(step)
                 self.post_message(StepChosen(step))
         except PagedChatError as error:
-            self.notify(str(error), severity="warning", markup=False)
+            self.notify(str(error), severity="warning")
 
 
 def _where(travel: TimeTravel, glyphs: Glyphs) -> Content:

@@ -12,12 +12,12 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-from textual.app import App
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 
 from pagedchat.errors import PagedChatError
 from pagedchat.service.log_file import LogFile
+from pagedchat.tui.kit.plain_toasts import PlainToasts
 from pagedchat.tui.kit.terminal_driver import TerminalDriver
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -30,7 +30,7 @@ _LEAVE = f"{_ALL_OFF}\x1b[?7h\x1b[<u\x1b[?1049l\x1b[?25h".encode()
 """Mouse, paste, resize and focus reports off, lines wrapped, plain keys, the screen from before, a cursor."""
 
 
-class TerminalApp(App[None]):
+class TerminalApp(PlainToasts):
     """An app that is run by `run_on_terminal`."""
 
     def get_driver_class(self) -> type[Driver]:

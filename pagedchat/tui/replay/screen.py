@@ -102,7 +102,7 @@ class ReplayScreen(SparseScreen):
         self.panel.block_map.grid.focus()
         self.set_interval(FRAME_SECONDS, self._tick)
         if self._damage:
-            self.notify(self._damage, severity="warning", markup=False)
+            self.notify(self._damage, severity="warning")
 
     def on_resize(self, event: events.Resize) -> None:
         """Chats beside the panels, or in their place."""
@@ -123,7 +123,7 @@ class ReplayScreen(SparseScreen):
         try:
             moved = self.playback.advance(passed)
         except PagedChatError as error:
-            self.notify(str(error), severity="error", markup=False)
+            self.notify(str(error), severity="error")
             return
         if moved:
             self.refresh_view()
@@ -159,7 +159,7 @@ class ReplayScreen(SparseScreen):
         try:
             self.travel.goto(self.travel.last if step is None else step)
         except PagedChatError as error:
-            self.notify(str(error), severity="warning", markup=False)
+            self.notify(str(error), severity="warning")
         self.refresh_view()
 
     # --- what concerns only the running engine and its chats ----------------------------------------

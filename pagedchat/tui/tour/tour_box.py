@@ -8,7 +8,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 
-from pagedchat.chat.sanitize import sanitize
+from pagedchat.chat.sanitize import drawable
 from pagedchat.tui.kit.lines import MUTED, content_to_ascii
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class TourBox(Widget, can_focus=True):
         guide = self._guide
         found = bool(guide.found[guide.position])
         style = "bold $text-success" if found else "$text-warning"
-        return Content.assemble((guide.step.text, MUTED), "\n", (sanitize(guide.state_text), style))
+        return Content.assemble((guide.step.text, MUTED), "\n", (drawable(guide.state_text), style))
 
     def on_click(self, event: events.Click) -> None:
         """The keyboard is the tour's again."""

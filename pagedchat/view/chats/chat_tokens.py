@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from pagedchat.chat.sanitize import sanitize
+from pagedchat.chat.sanitize import drawable
 from pagedchat.chat.session import ChatSession, Turn
 from pagedchat.engine.mirror import MirrorSequence
 from pagedchat.view.chats.turn_spans import Place, find_turns
@@ -27,7 +27,7 @@ class Passage(NamedTuple):
 
 def drawn_text(text: str) -> str:
     """A turn's text as a transcript draws it."""
-    return sanitize(text).rstrip("\n")
+    return drawable(text).rstrip("\n")
 
 
 class ChatTokens:
@@ -95,7 +95,7 @@ class ChatTokens:
         if low >= high:
             return None
         drawn = drawn_text(text)
-        low, high = (min(len(drawn), len(sanitize(text[:at]))) for at in (low, high))
+        low, high = (min(len(drawn), len(drawable(text[:at]))) for at in (low, high))
         return Passage(turn, low, high) if low < high else None
 
 
@@ -129,6 +129,6 @@ def _exact_span(text: str, start: int, end: int) -> tuple[int, int]:
         return start, min(end, len(text))
     cuts = range(len(text) + 1)
     return (
-        bisect_right(cuts, start, key=lambda cut: len(sanitize(text[:cut]))) - 1,
-        min(len(text), bisect_left(cuts, end, key=lambda cut: len(sanitize(text[:cut])))),
+        bisect_right(cuts, start, key=lambda cut: len(drawable(text[:cut]))) - 1,
+        min(len(text), bisect_left(cuts, end, key=lambda cut: len(drawable(text[:cut])))),
     )

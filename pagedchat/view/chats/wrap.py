@@ -59,8 +59,15 @@ def _wrap_line(line: str, width: int) -> Iterator[WrappedRow]:
             elif not row:
                 row, swallowed = piece, swallowed + spaces  # an indentation for which there is no room
             else:
-                yield WrappedRow(row, swallowed)
-                row, swallowed = piece, spaces
+                marks = "" if spaces else _marks(piece)
+                yield WrappedRow(row + marks, swallowed)
+                row, swallowed = piece[len(marks) :], spaces
             spaces = ""
         spaces = match["space"]
     yield WrappedRow(row, swallowed)
+
+
+def _marks(piece: str) -> str:
+    """What belongs to the character before: an accent never begins a row."""
+    length = next((index for index, char in enumerate(piece) if cell_len(char)), len(piece))
+    return piece[:length]

@@ -8,7 +8,7 @@ gets its share of the height and shows its end. Knows no widgets.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from pagedchat.chat.sanitize import sanitize
+from pagedchat.chat.sanitize import drawable
 from pagedchat.view.chats.wrap import wrap
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sentences.token_text import UNKNOWN
@@ -30,7 +30,7 @@ def past_text(view: EngineView, seq_id: int) -> str | None:
 def text_of(token_ids: Iterable[int], token_texts: Mapping[int, bytes]) -> str:
     """The tokens' bytes one after the other as text; what is no whole character becomes U+FFFD."""
     joined = b"".join([token_texts.get(token_id, UNKNOWN) for token_id in token_ids])
-    return sanitize(joined.decode("utf-8", "replace"))
+    return drawable(joined.decode("utf-8", "replace"))
 
 
 class PastChat(NamedTuple):

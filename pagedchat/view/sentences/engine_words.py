@@ -4,7 +4,7 @@ import re
 import signal
 from typing import NamedTuple
 
-from pagedchat.chat.sanitize import one_line, sanitize
+from pagedchat.chat.sanitize import drawable, one_line
 from pagedchat.events import EngineDied, EngineNotice, IntegrityBroken, LoadProgress
 from pagedchat.units import format_size
 from pagedchat.view.engine_view import EngineView
@@ -13,7 +13,7 @@ from pagedchat.view.engine_view import EngineView
 def waiting_words(view: EngineView) -> str:
     """Why there is nothing to inspect."""
     if view.failure is not None:
-        return sanitize(f"{view.failure.message}\n{view.failure.hint}".rstrip())
+        return drawable(f"{view.failure.message}\n{view.failure.hint}".rstrip())
     if view.loading is not None:
         return f"The engine is loading.\n{one_line(progress_words(view.loading))}"
     return "The engine is starting."
@@ -62,13 +62,13 @@ class EngineNews:
 
 
 def _news(notice: EngineNotice) -> News:
-    return News(sanitize(f"{notice.message} {notice.hint}".strip()), notice.failed)
+    return News(drawable(f"{notice.message} {notice.hint}".strip()), notice.failed)
 
 
 def _broken_news(broken: IntegrityBroken) -> News:
     where = f" All that is known is in {broken.dump}." if broken.dump else ""
     reason = broken.message.rstrip(".")
-    return News(sanitize(f"The engine's books disagree since step {broken.step}: {reason}.{where}"), True)
+    return News(drawable(f"The engine's books disagree since step {broken.step}: {reason}.{where}"), True)
 
 
 def why_it_ended(died: EngineDied) -> str:

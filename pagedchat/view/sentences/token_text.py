@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
-from pagedchat.chat.sanitize import sanitize
+from pagedchat.chat.sanitize import drawable
 
 UNKNOWN = "\ufffd".encode()
 """Stands for a token whose text has not been told."""
@@ -67,7 +67,7 @@ def _decoded(pieces: list[bytes]) -> SequenceText:
 def quote(token_ids: Iterable[int], texts: Mapping[int, bytes], width: int, *, ascii_only: bool = False) -> str:
     """The tokens' text in quotation marks and at most `width` cells; a line end reads `⏎`."""
     joined = b"".join([texts.get(token_id, UNKNOWN) for token_id in token_ids])
-    text = sanitize(joined.decode("utf-8", "replace")).replace("\n", "\\n" if ascii_only else "⏎")
+    text = drawable(joined.decode("utf-8", "replace")).replace("\n", "\\n" if ascii_only else "⏎")
     room = max(0, width - 2)
     if cell_len(text) > room:
         mark = "." if ascii_only else "…"
@@ -89,4 +89,4 @@ def _escape(char: str) -> str:
         return _NAMED[char]
     if "\udc80" <= char <= "\udcff":  # a byte that is no character of its own
         return f"\\x{ord(char) - 0xDC00:02x}"
-    return char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
+    return char if char.isprintable() and drawable(char) == char else char.encode("unicode_escape").decode("ascii")

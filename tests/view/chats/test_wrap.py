@@ -46,3 +46,8 @@ def _without_line_ends(text):
 def test_spaces_at_the_end_of_a_wrapped_line_are_not_lost(width: int) -> None:
     text = "one two three   \nfour  \n\n  five  "
     assert "".join(row.joiner + row.text for row in wrap(text, width)) == "\n" + text
+
+
+def test_an_accent_never_begins_a_row():
+    assert rows("日本\u0301語", 4) == ["日本\u0301", "語"]
+    assert rows("海海\u0301b海", 4) == ["海海\u0301", "b海"]

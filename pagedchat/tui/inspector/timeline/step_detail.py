@@ -78,7 +78,7 @@ class StepDetail(ModalScreen[int | None]):
         """The step's report as JSON."""
         if self.report is not None:
             self.app.copy_to_clipboard(msgspec.json.encode(self.report).decode())
-            self.app.notify(f"Copied step {self.step} as JSON.", timeout=3, markup=False)
+            self.app.notify(f"Copied step {self.step} as JSON.", timeout=3)
 
     def _show(self) -> None:
         report = self.report

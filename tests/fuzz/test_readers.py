@@ -1,0 +1,31 @@
+"""Whatever others wrote is read, or refused in words, within bounds: what `python -m tools.fuzz` does, briefly."""
+
+import pytest
+
+from tools.fuzz import checkpoints, command_line, slash_commands, templates, traces, wire
+from tools.fuzz.bounds import TooMuchError, bounded
+from tools.fuzz.target import Target
+
+EXAMPLES = {"events": 50, "commands": 50, "traces": 50, "keyframes": 80}
+"""Of those that take longest; the others get more."""
+TARGETS = [
+    target
+    for module in (wire, traces, command_line, slash_commands, templates, checkpoints)
+    for target in module.TARGETS
+]
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name.replace(" ", "-"))
+def test_hostile_input_is_read_or_refused(target: Target) -> None:
+    target.hold(EXAMPLES.get(target.name, 150))
+
+
+def test_an_example_has_bounds_of_time_and_memory() -> None:
+    def forever() -> None:
+        while True:
+            pass
+
+    with pytest.raises(TooMuchError, match="longer"), bounded(seconds=0.05):
+        forever()
+    with pytest.raises(TooMuchError, match="MiB"), bounded(mebibytes=-1):
+        pass

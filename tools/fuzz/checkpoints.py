@@ -1,0 +1,225 @@
+"""The files of a checkpoint: whatever is in them, the model is described, or refused by a `ModelError` in words."""
+
+import json
+import struct
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+
+from pagedchat.errors import DeviceError, InvalidValueError, ModelError
+from pagedchat.models.checkpoint_files import weight_files
+from pagedchat.models.config import describe_model
+from pagedchat.models.generation_config import eos_token_ids, read_generation_config, sampling_values
+from pagedchat.models.loader import load_weights
+from pagedchat.models.tokenizer import load_tokenizer
+from pagedchat.service.token_texts import token_bytes
+from tools.fuzz.bent_trees import any_of, bent
+from tools.fuzz.target import Target
+
+_OPT: dict[str, Any] = {
+    "architectures": ["OPTForCausalLM"], "model_type": "opt", "vocab_size": 40, "hidden_size": 8, "ffn_dim": 16,
+    "num_attention_heads": 2, "num_hidden_layers": 2, "max_position_embeddings": 32, "word_embed_proj_dim": 8,
+    "activation_function": "relu", "do_layer_norm_before": True, "enable_bias": True, "eos_token_id": 2,
+    "layer_norm_elementwise_affine": True, "tie_word_embeddings": True, "dtype": "float16",
+}  # fmt: skip
+_LLAMA: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 40, "hidden_size": 8,
+    "intermediate_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1, "num_hidden_layers": 2,
+    "max_position_embeddings": 32, "hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+    "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                     "original_max_position_embeddings": 16},
+    "eos_token_id": [2, 3], "tie_word_embeddings": False, "attention_bias": False, "mlp_bias": False,
+}  # fmt: skip
+_QWEN: dict[str, Any] = {
+    **_LLAMA, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 4, "sliding_window": 8,
+    "use_sliding_window": True, "max_window_layers": 1, "layer_types": ["full_attention", "sliding_attention"],
+    "rope_scaling": None,
+}  # fmt: skip
+_GENERATION: dict[str, Any] = {
+    "do_sample": True, "temperature": 0.6, "top_p": 0.9, "top_k": 50, "min_p": 0.1, "repetition_penalty": 1.1,
+    "eos_token_id": [2, 3], "max_new_tokens": 20,
+}  # fmt: skip
+_TOKENIZER: dict[str, Any] = {
+    "version": "1.0", "truncation": None, "padding": None,
+    "added_tokens": [{"id": 0, "content": "<s>", "single_word": False, "lstrip": False, "rstrip": False,
+                      "normalized": False, "special": True}],
+    "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Replace",
+    "pattern": {"Regex": "a+"},
+                                                                        "content": "b"}]},
+    "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+        {"type": "Digits", "individual_digits": True},
+        {"type": "Split", "pattern": {"Regex": "\\s+"}, "behavior": "Isolated", "invert": False},
+        {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}]},
+    "post_processor": {"type": "TemplateProcessing",
+                       "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A",
+                       "type_id": 0}}],
+                       "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+                       "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}}},
+    "decoder": {"type": "Sequence", "decoders": [
+        {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+        {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}]},
+    "model": {"type": "BPE", "dropout": None, "unk_token": "<s>", "continuing_subword_prefix": None,
+              "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+              "vocab": {"<s>": 0, "a": 1, "b": 2, "ab": 3, "c": 4, "Ġ": 5}, "merges": [["a", "b"]]},
+}  # fmt: skip
+_SETTINGS: dict[str, Any] = {
+    "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": {"content": "</s>"},
+    "unk_token": None, "add_bos_token": True, "model_max_length": 2048, "chat_template": [
+        {"name": "default", "template": "{{ bos_token }}"}],
+}  # fmt: skip
+_TEXT = "Hello, a 12  world\n海\U0001f642 <s>"
+_NUMBERS = st.integers(-5, 300)
+
+
+# --- JSON -------------------------------------------------------------------------------------------
+
+
+@st.composite
+def _json(draw: st.DrawFn, *trees: dict[str, Any]) -> str:
+    """A file's text: a bent tree, mostly written as JSON should be."""
+    tree = draw(bent(draw(st.sampled_from(trees)), _NUMBERS))
+    text = json.dumps(tree, ensure_ascii=draw(st.booleans()))
+    how = draw(st.integers(0, 11))
+    if how == 0:
+        at = draw(st.integers(0, len(text)))
+        return (
+            text[:at]
+            + draw(any_of(["", "\x00", "\\ud800", "[" * 50_000, "{", "9" * 5000, "\ufeff", ","]))
+            + text[at:]
+        )
+    if how == 1:  # a key twice
+        return (
+            "{" + json.dumps(draw(st.sampled_from(sorted(trees[0])))) + ": 1, " + text[1:]
+            if text[:1] == "{"
+            else text
+        )
+    return text
+
+
+@contextmanager
+def _folder(**files: str | bytes) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as name:
+        for file, content in files.items():
+            path = Path(name) / file.replace("__", ".")
+            path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass"))
+        yield Path(name)
+
+
+@contextmanager
+def _in_words() -> Iterator[None]:
+    """What is refused is refused in one short line, that a terminal can be given as it is, and a hint."""
+    try:
+        yield
+    except (ModelError, DeviceError) as error:
+        assert error.message
+        assert error.hint
+
+
+def _config(text: str) -> None:
+    with _folder(config__json=text) as folder, _in_words():
+        found = describe_model("m", folder, "native")
+        assert found.num_layers > 0
+        assert found.head_dim > 0
+        assert all(type(token) is int for token in found.eos_token_ids)
+
+
+def _config_of_any(text: str) -> None:
+    with _folder(config__json=text) as folder, _in_words():
+        found = describe_model("m", folder)
+        assert all(type(token) is int for token in found.eos_token_ids)
+
+
+def _generation_config(text: str) -> None:
+    with _folder(generation_config__json=text) as folder, _in_words():
+        try:
+            values = read_generation_config(folder)
+        except ValueError:  # it is there and cannot be read: whoever loads the model says so
+            return
+        assert set(sampling_values(values)) <= {*_GENERATION, "max_tokens"}
+        with suppress(InvalidValueError):
+            assert all(type(token) is int for token in eos_token_ids(values))
+
+
+def _tokenizer(example: tuple[str, str, str]) -> None:
+    """Read it, and use it as the engine does."""
+    text, settings, model_type = example
+    with _folder(tokenizer__json=text, tokenizer_config__json=settings) as folder, _in_words():
+        loaded = load_tokenizer("m", folder, model_type)
+        tokenizer = loaded.tokenizer
+        try:
+            ids = tokenizer.encode(_TEXT).ids
+            tokenizer.decode(ids)
+            texts = [token_bytes(tokenizer)(token) for token in ids[:20]]
+        except Exception as error:  # the library's own, for what a file means that could be read
+            raise ModelError(str(error), "?") from error
+        assert all(isinstance(text, bytes) for text in texts)
+
+
+# --- weights ----------------------------------------------------------------------------------------
+
+
+@cache
+def _weights() -> tuple[dict[str, Any], bytes]:
+    """Header and data of a tiny model."""
+    from pagedchat.models.native import build, read_native  # noqa: PLC0415
+
+    places = build(read_native(_OPT).config).places()
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    at = 0
+    for name, place in places.items():
+        size = place.numel() * 2
+        header[name] = {"dtype": "F16", "shape": list(place.shape), "data_offsets": [at, at + size]}
+        at += size
+    return header, bytes(at)
+
+
+@st.composite
+def _safetensors(draw: st.DrawFn) -> bytes:
+    """A file whose header lies, or is none."""
+    header, data = _weights()
+    text = json.dumps(draw(bent(header, _NUMBERS))).encode()
+    length = draw(
+        st.sampled_from([len(text)] * 6 + [0, 1, len(text) - 1, len(text) + 8, 2**27, 2**40, 2**63, 2**64 - 1])
+    )
+    whole = struct.pack("<Q", length) + text + data
+    return whole[: draw(st.integers(0, len(whole)))] if draw(st.integers(0, 5)) == 0 else whole
+
+
+def _load(data: bytes) -> None:
+    with _folder(config__json=json.dumps(_OPT), model__safetensors=data) as folder, _in_words():
+        description = describe_model("m", folder, "native")
+        load_weights(description, attention="", dtype=torch.float32, device=torch.device("cpu"))
+
+
+@st.composite
+def _index(draw: st.DrawFn) -> str:
+    tree = {"metadata": {"total_size": 1}, "weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
+    return draw(_json(tree))
+
+
+def _indexed(text: str) -> None:
+    files: dict[str, str | bytes] = {"model__safetensors__index__json": text, "model-1__safetensors": b""}
+    with _folder(**files) as folder, _in_words():
+        assert all(path.parent == folder for path in weight_files("m", folder))
+
+
+_TOKENIZERS = st.tuples(
+    _json(_TOKENIZER) | st.just(json.dumps(_TOKENIZER)),
+    _json(_SETTINGS) | st.just(json.dumps(_SETTINGS)),
+    st.sampled_from(["opt", "llama"]),
+)
+TARGETS = (
+    Target("configs", _json(_OPT, _LLAMA, _QWEN), _config),
+    Target("generation configs", _json(_GENERATION), _generation_config),
+    Target("tokenizers", _TOKENIZERS, _tokenizer),
+    Target("weights", _safetensors(), _load),
+    Target("weight indexes", _index(), _indexed),
+)
+SLOW_TARGETS = (Target("any configs", _json(_OPT, _LLAMA, _QWEN), _config_of_any, seconds=60.0),)
+"""Those that our own modules do not run go through transformers, which takes seconds to import."""
