@@ -25,7 +25,6 @@ from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
 from pagedchat.errors import DeviceError
 from pagedchat.events import LoadProgress
-from pagedchat.jit import cache as cache_module
 from pagedchat.jit.cache import KernelCache
 from pagedchat.jit.compiler import Cubin
 from tests.fakes import FakeModelRunner
@@ -120,11 +119,11 @@ def _compile(orders: Path) -> None:
 @contextlib.contextmanager
 def _before_it_is_in_place(do: Any) -> Iterator[None]:
     replace = os.replace
-    cache_module.os.replace = lambda *paths: (do(), replace(*paths))  # type: ignore[assignment]
+    os.replace = lambda *paths, **folders: (do(), replace(*paths, **folders))  # type: ignore[assignment]
     try:
         yield
     finally:
-        cache_module.os.replace = replace
+        os.replace = replace
 
 
 def pass_gate(orders: Path, phase: str) -> None:

@@ -22,7 +22,7 @@ a last line
         (-signal.SIGSEGV, "Fatal Python error: Segmentation fault", "SIGSEGV, segmentation fault"),
         (-200, "", "signal 200"),
         (70, "Traceback (most recent call last):\nMemoryError\n", "exit status 70, MemoryError"),
-        (70, "torch.AcceleratorError: CUDA error: \x1b[2Jbad", "exit status 70, torch.AcceleratorError: CUDA error: bad"),
+        (70, "torch.AcceleratorError: CUDA \x1b[2Jbad", "exit status 70, torch.AcceleratorError: CUDA bad"),
         (1, TAIL, "exit status 1, ModuleNotFoundError: No module named 'msgspec'"),
         (1, "all is well: no Error here", "exit status 1"),
         (None, "", "no exit status"),
