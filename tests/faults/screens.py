@@ -19,7 +19,7 @@ from pagedchat.view.options import UiOptions
 from pagedchat.view.sentences.engine_words import EngineNews
 from tests.faults.gated_engine import GATED_ENTRY, Gates
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 class Screens:
