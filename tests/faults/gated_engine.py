@@ -7,7 +7,6 @@ test that orders.
 import asyncio
 import contextlib
 import os
-import random
 import resource
 import signal
 import socket
@@ -15,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ PHASES = ("loading", "compiling", *STEP_PHASES)
 CUBIN = Cubin(b"machine code " * 1000, (), 0.5, "")
 STOPPED = float(os.environ.get("PAGEDCHAT_TEST_STOPPED", "0.3"))
 """Seconds for which a process is stopped; more by hand."""
+YEAR = 365 * 24 * 60 * 60.0
 LITTLE_MEMORY = 60 << 20
 FULL = 4096
 """Bytes to which a file may grow on what stands for a full disk."""
@@ -62,16 +63,22 @@ def load(config: EngineConfig, progress: Any) -> FakeLoaded:
     return FakeLoaded(runner, limits, ready_info(num_blocks=NUM_BLOCKS, num_host_blocks=NUM_BLOCKS))
 
 
-def load_by_a_jumping_clock(config: EngineConfig, progress: Any) -> FakeLoaded:
+def load_by_a_clock_that_jumps_forwards(config: EngineConfig, progress: Any) -> FakeLoaded:
     """As `load`, where what the clock on the wall says has nothing to do with the time."""
-    time.time = jumping_clock()
+    time.time = jumping_clock(YEAR)
     return load(config, progress)
 
 
-def jumping_clock() -> Callable[[], float]:
-    """Years forwards and backwards, at every look."""
-    dates = random.Random(1)
-    return lambda: dates.uniform(-1e9, 1e11)
+def load_by_a_clock_that_jumps_backwards(config: EngineConfig, progress: Any) -> FakeLoaded:
+    """As above."""
+    time.time = jumping_clock(-YEAR)
+    return load(config, progress)
+
+
+def jumping_clock(seconds: float) -> Callable[[], float]:
+    """By so much at every look."""
+    dates = count(time.time(), seconds)
+    return lambda: next(dates)
 
 
 def load_in_little_memory(config: EngineConfig, progress: Any) -> Any:
@@ -145,8 +152,13 @@ def pass_gate(orders: Path, phase: str) -> None:
         case "run out of memory":
             raise MemoryError
         case "close the connection":
-            socket.socket(fileno=int(sys.argv[-1])).shutdown(socket.SHUT_WR)
-            os.kill(os.getpid(), signal.SIGSTOP)  # it would end by itself at once
+            if (
+                not os.fork()
+            ):  # whoever reads to the end of the connection ends at once, unless it is stopped before
+                os.kill(os.getppid(), signal.SIGSTOP)
+                socket.socket(fileno=int(sys.argv[-1])).shutdown(socket.SHUT_WR)
+                os._exit(0)
+            threading.Event().wait()
         case "fill the disk":
             resource.setrlimit(resource.RLIMIT_FSIZE, (FULL, FULL))
         case _:

@@ -4,18 +4,21 @@ import os
 import signal
 import time
 
+import pytest
+
 from pagedchat.service import client as client_module
 from pagedchat.trace.reader import open_trace
-from tests.faults.gated_engine import jumping_clock
+from tests.faults.gated_engine import YEAR, jumping_clock
 from tests.faults.screens import screens
 from tests.faults.test_engine_ends import answers
 from tests.service.fake_engine import ENTRY
 
 
-async def test_a_clock_that_jumps_changes_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(time, "time", jumping_clock())
+@pytest.mark.parametrize(("direction", "years"), [("forwards", 1), ("backwards", -1)])
+async def test_a_clock_that_jumps_changes_nothing(direction, years, tmp_path, monkeypatch):
+    monkeypatch.setattr(time, "time", jumping_clock(years * YEAR))
     monkeypatch.setattr(client_module, "MAX_CRASHES", 1)
-    entry = (*ENTRY, "tests.faults.gated_engine:load_by_a_jumping_clock")
+    entry = (*ENTRY, f"tests.faults.gated_engine:load_by_a_clock_that_jumps_{direction}")
     async with screens(tmp_path, entry) as program:
         first = program.ask("Hi", max_tokens=100)
         await program.until(lambda: not first.busy)

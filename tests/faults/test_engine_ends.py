@@ -77,7 +77,10 @@ async def test_a_signal_ends_the_engine_and_the_chats_go_on(phase, tmp_path):
             os.kill(program.client.pid, number)
             await program.until(lambda number=number: (died := program.died()) and died.exit_code == -number)
             assert f"The engine ended ({number.name}, {in_words})" in program.banners[-1]
-            assert "the chats are kept" in program.banners[-1]
+            assert f"the chats are kept · log: {program.client.log_path}" in program.banners[-1]
+            if number == signal.SIGSEGV:
+                assert "Fatal Python error: Segmentation fault" in program.client.log_path.read_text()
+                assert "most recent call first" in program.died().log_tail
             await program.until(lambda late=asked_late: not late.busy)
             assert (
                 asked_late.entries[-1].ending == "length"

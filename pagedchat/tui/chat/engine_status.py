@@ -108,6 +108,8 @@ def _died(died: EngineDied, progress: LoadProgress | None, width: int) -> Conten
         LinePart(1, text(next_step)),
         LinePart(2, text("the chats are kept", MUTED)),
     ]
+    if died.log_file:
+        parts.append(LinePart(3, text(f"log: {one_line(died.log_file)}", MUTED)))
     return join(parts, width, " · ")
 
 
