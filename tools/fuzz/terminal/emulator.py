@@ -6,6 +6,7 @@ character: some count every code point by itself, some draw what belongs togethe
 two letters) in one place. Both are asked: what is drawn must stay in its place in either.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any
 from unicodedata import category
@@ -16,6 +17,8 @@ from pyte.screens import Char
 from wcwidth import iter_graphemes, wcswidth, wcwidth
 
 _SENTINEL = "#"
+_COLOUR_OR_PLACE = re.compile(rb"\x1b\[((?:\d{1,3}(?:;\d{1,3})*)?)([mH])")
+_MOST_KEPT = 10_000
 
 
 class Terminal(pyte.Screen):
@@ -29,6 +32,7 @@ class Terminal(pyte.Screen):
     def __init__(self, columns: int, lines: int, pane: tuple[int, int, int, int]) -> None:
         self.clusters = False
         """Whether what belongs together is drawn in one place."""
+        self._drawn: dict[Char, dict[str, Char]] = {}
         self.answers: list[str] = []
         """What the terminal has said to the program, which would read it as keys."""
         super().__init__(columns, lines)
@@ -40,8 +44,21 @@ class Terminal(pyte.Screen):
         self._before = self._facts()
 
     def show(self, data: bytes) -> None:
-        """Take in what a program writes."""
-        self._stream.feed(data)
+        """Take in what a program writes.
+
+        Colours and places of the cursor, most of what there is, are told apart here: pyte's parser goes through
+        them character by character, and says the same.
+        """
+        stream, at = self._stream, 0
+        for found in _COLOUR_OR_PLACE.finditer(data):
+            stream.feed(data[at : found.start()])
+            at = found.end()
+            if not stream._taking_plain_text:  # it is in the middle of something else
+                stream.feed(found.group())
+                continue
+            numbers = [int(number) for number in found[1].split(b";")] if found[1] else [0]
+            (self.select_graphic_rendition if found[2] == b"m" else self.cursor_position)(*numbers)
+        stream.feed(data[at:])
 
     def damage(self) -> str:
         """What is not as it was outside the pane, in words; empty if nothing is."""
@@ -72,18 +89,32 @@ class Terminal(pyte.Screen):
         if self.charset or modes.IRM in self.mode or modes.DECAWM not in self.mode:
             super().draw(data)  # damage is done already
             return
+        cursor, cells = self.cursor, self._cells_of(self.cursor.attrs)
         for text, width in self._glyphs(data):
             if width <= 0:
                 self._join(text)
                 continue
-            if self.cursor.x + width > self.columns:
+            if cursor.x + width > self.columns:
                 self.carriage_return()
                 self.linefeed()
-            row, cell = self.buffer[self.cursor.y], self.cursor.attrs._replace(data=text)
-            row[self.cursor.x] = cell
+            row = self.buffer[cursor.y]
+            row[cursor.x] = cells[text] if text in cells else self._new_cell(cells, text)
             if width == 2:
-                row[self.cursor.x + 1] = cell._replace(data="")
-            self.cursor.x += width
+                row[cursor.x + 1] = cells[""] if "" in cells else self._new_cell(cells, "")
+            cursor.x += width
+
+    def _cells_of(self, attrs: Char) -> dict[str, Char]:
+        """Cells with these colours that were drawn before, by their text: making one costs as much as all else."""
+        if len(self._drawn) > _MOST_KEPT:
+            self._drawn.clear()
+        return self._drawn.setdefault(attrs, {})
+
+    def _new_cell(self, cells: dict[str, Char], text: str) -> Char:
+        if len(cells) > _MOST_KEPT:
+            cells.clear()
+        cell: Char = self.cursor.attrs._replace(data=text)
+        cells[text] = cell
+        return cell
 
     def _glyphs(self, data: str) -> Iterator[tuple[str, int]]:
         if data.isascii() and data.isprintable():
