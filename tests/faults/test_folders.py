@@ -2,6 +2,11 @@
 
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 
 from tests.terminal_program import READY, TerminalProgram
 
@@ -59,13 +64,18 @@ def test_a_recording_in_a_folder_that_cannot_be_written_to_is_refused_at_the_sta
     assert "Traceback" not in said
 
 
-def test_a_folder_of_somebody_else_is_left_alone(tmp_path):
-    folder = tmp_path / "theirs"
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """One into which any user may go; those above `tmp_path` are closed."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def test_a_folder_of_somebody_else_is_left_alone(open_folder):
+    folder, ours = open_folder / "theirs", open_folder / "ours"
     folder.mkdir(0o500)
-    ours = tmp_path / "ours"
     ours.mkdir()
-    for path in (tmp_path, *list(tmp_path.parents)[:2]):
-        path.chmod(path.stat().st_mode | 0o055)
     ours.chmod(0o777)
     process = subprocess.run(
         [sys.executable, "-c", OF_OTHERS, str(folder), str(ours)], capture_output=True, text=True, check=True
@@ -76,4 +86,5 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path):
     assert prompt == "Hi"
     assert kernel == "None"
     assert "cannot be written: Permission denied." in trace
+    folder.chmod(0o700)
     assert list(folder.iterdir()) == []
