@@ -3,6 +3,7 @@
 Anything else that escapes is a defect of pagedchat and shows its traceback in the log.
 """
 
+import errno
 from typing import Any
 
 
@@ -67,6 +68,18 @@ def first_line(error: BaseException) -> str:
     """What an error says, as the end of a sentence without its full stop; its kind where it says nothing."""
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory was wanted that is not there, of the host or of a device; torch says so in several ways."""
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return True
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _NO_MEMORY)
+    )
+
+
+_NO_MEMORY = ("out of memory", "allocate memory", "not enough memory")
 
 
 def is_of_one_request(error: BaseException) -> bool:

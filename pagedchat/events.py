@@ -492,8 +492,13 @@ class EngineDied(Event, frozen=True):
     """Made by the client: the engine process ended without being asked to."""
 
     exit_code: int | None
+    """Negative: the signal that ended it."""
     log_tail: str
+    """Its last lines."""
     restarting: bool
+    """Whether another one is being started."""
+    log_file: str = ""
+    """Where all of its lines are; empty where no log is kept."""
 
 
 EngineEvent = (

@@ -1,3 +1,4 @@
+import errno
 import pickle
 
 import pytest
@@ -13,6 +14,7 @@ from pagedchat.errors import (
     RequestError,
     first_line,
     is_of_one_request,
+    is_out_of_memory,
 )
 from tests.faulty_tokenizer import PanicException
 
@@ -64,6 +66,24 @@ def test_compilers_log_survives_the_way_between_processes() -> None:
 )
 def test_which_errors_end_one_request_alone(error: BaseException, own: bool) -> None:
     assert is_of_one_request(error) == own
+
+
+@pytest.mark.parametrize(
+    ("error", "is_one"),
+    [
+        (MemoryError(), True),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), True),
+        (RuntimeError("unable to mmap 29172176 bytes from file <x>: Cannot allocate memory (12)"), True),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes."), True),
+        (RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB."), True),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
+        (OSError(errno.ENOENT, "out of memory"), False),
+        (ValueError("out of memory"), False),
+    ],
+    ids=str,
+)
+def test_what_says_that_memory_ran_out(error: BaseException, is_one: bool) -> None:
+    assert is_out_of_memory(error) == is_one
 
 
 def test_first_line_of_an_error_ends_a_sentence() -> None:

@@ -10,7 +10,7 @@ from pagedchat.resources import resource_dir
 ROOT = resource_dir("kernels").parent
 MOST_FILES = 25
 """Of a folder; past that it gets floors of its own."""
-OF_ALL_PARTS = ("integration", "simulation", "fuzz")
+OF_ALL_PARTS = ("integration", "simulation", "fuzz", "faults")
 """Folders of tests that belong to no single part of the package."""
 PAGES = sorted(
     path

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from pagedchat.errors import DeviceError
+from pagedchat.errors import DeviceError, is_out_of_memory
 from pagedchat.models.checkpoint_files import check_whole, weight_files
 from pagedchat.models.checkpoint_tensors import explain
 from pagedchat.models.description import ModelDescription
@@ -47,12 +47,12 @@ def load_weights(
         return load_transformers(
             description, files, attention=attention, dtype=dtype, device=device, on_progress=on_progress
         )
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        raise DeviceError(
-            f"There is not enough memory on {device} for the weights of {description.name}.",
-            "Free some memory, or choose a smaller model.",
-        ) from error
     except Exception as error:  # of many kinds, for the many ways in which a checkpoint can be wrong
+        if is_out_of_memory(error):
+            raise DeviceError(
+                f"There is not enough memory on {device} for the weights of {description.name}.",
+                "Free some memory, or choose a smaller model.",
+            ) from error
         explained = explain(description.name, files, error)
         if explained is error:
             raise

@@ -8,6 +8,7 @@ in the terminal is the UI's.
 import argparse
 import faulthandler
 import importlib
+import io
 import logging
 import os
 import signal
@@ -16,8 +17,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pagedchat.chat.template_process import TemplateProcess
 from pagedchat.config import EngineConfig
@@ -42,6 +44,7 @@ EXIT_OK, EXIT_NOT_STARTED, EXIT_CRASHED = 0, 1, 70
 UI_GONE = (BrokenPipeError, ConnectionResetError)
 """What sending raises when nobody listens any more, be it while loading or later. That is no failure of ours."""
 _READ_SIZE = 1 << 16
+_STANDARD_ERROR = 2
 
 log = logging.getLogger("pagedchat.engine")
 
@@ -69,11 +72,29 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _set_up_process() -> None:
-    """^C is left to the UI; what is said, and where a native library dies, is in the log at once."""
+    """^C is left to the UI; what is said, and where a native library dies, is in the log at once.
+
+    Where the disk is full it is not, and nobody who says something fails for that.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a TextIOWrapper in a process of ours
     faulthandler.enable()
+    sys.stdout = sys.stderr = io.TextIOWrapper(_Log(), "utf-8", "backslashreplace", write_through=True)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+
+class _Log(io.RawIOBase):
+    """What standard output and error lead to, which is the log."""
+
+    def fileno(self) -> int:
+        return _STANDARD_ERROR
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:  # a buffer of any kind
+        with suppress(OSError):
+            os.write(_STANDARD_ERROR, data)
+        return len(data)
 
 
 def _parse(argv: list[str] | None) -> argparse.Namespace:

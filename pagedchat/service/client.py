@@ -172,7 +172,7 @@ class EngineClient:
         recent = sum(now - crash < CRASH_WINDOW for crash in self._crashes)
         restarting = recent <= MAX_CRASHES
         tail = "\n".join(filter(None, (self._log_file.tail(), complaint)))
-        self._events.put_nowait(EngineDied(exit_code, tail, restarting))
+        self._events.put_nowait(EngineDied(exit_code, tail, restarting, str(self.log_path or "")))
         self._recall_unanswered()
         if not restarting:
             self._give_up()

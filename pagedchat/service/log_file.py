@@ -68,7 +68,7 @@ class LogFile:
             with self._path.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(self._start, size - TAIL_BYTES))
-                text = file.read().decode(errors="replace")
+                text = file.read(TAIL_BYTES).decode(errors="replace")
         except OSError:
             return ""
         return "\n".join(text.splitlines()[-num_lines:])

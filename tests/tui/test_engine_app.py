@@ -84,7 +84,7 @@ async def test_dead_engine_keeps_the_chats(make_app, link):
         await settle(pilot)
         link.say(EngineDied(-9, "", True))
         await settle(pilot)
-        assert "The engine ended (signal 9)" in drawn(app.screen.query_one(StatusBanner))
+        assert "The engine ended (SIGKILL, killed)" in drawn(app.screen.query_one(StatusBanner))
         assert "interrupted" in drawn(pane(app, 1).transcript)
         link.say(READY)
         await settle(pilot)

@@ -3,6 +3,7 @@
 import time
 
 from pagedchat.config import EngineConfig
+from pagedchat.errors import DeviceError, PagedChatError, is_out_of_memory
 from pagedchat.events import LoadProgress
 from pagedchat.garbage import freeze_once, no_collections
 from pagedchat.runtime.loading.cpu_process import give_back_freed_buffers, models, tune_for_cpu
@@ -23,6 +24,20 @@ def load_model(config: EngineConfig, progress: Progress = lambda _: None, *, str
         DeviceError: the device is missing or has too little memory.
         InvalidValueError: a setting that this model does not allow.
     """
+    try:
+        return _load(config, progress, streams)
+    except PagedChatError:
+        raise
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise DeviceError(
+            "Memory ran out while the model was being loaded.",
+            "Free some memory, lower --num-blocks and --swap-space, or choose a smaller model.",
+        ) from error
+
+
+def _load(config: EngineConfig, progress: Progress, streams: bool) -> LoadedModel:
     began = time.perf_counter()
     tune_for_cpu()
     progress(LoadProgress("import", "Loading PyTorch"))

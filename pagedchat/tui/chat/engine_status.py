@@ -9,7 +9,7 @@ from pagedchat.chat.sanitize import drawable, one_line
 from pagedchat.events import EngineDied, EngineFailed, IntegrityBroken, LoadProgress
 from pagedchat.tui.kit.lines import FAINT, MUTED, LinePart, bar, join, text
 from pagedchat.view.engine_view import EngineView
-from pagedchat.view.sentences.engine_words import exit_reason, progress_amount
+from pagedchat.view.sentences.engine_words import progress_amount, why_it_ended
 from pagedchat.view.state.invariant import picture_holds
 
 _BAR_CELLS = 24
@@ -104,10 +104,12 @@ def _died(died: EngineDied, progress: LoadProgress | None, width: int) -> Conten
     if died.restarting and progress is not None:
         next_step = f"{one_line(progress.message)} …"
     parts = [
-        LinePart(0, text(f"The engine ended ({exit_reason(died.exit_code)})", "bold")),
+        LinePart(0, text(f"The engine ended ({why_it_ended(died)})", "bold")),
         LinePart(1, text(next_step)),
         LinePart(2, text("the chats are kept", MUTED)),
     ]
+    if died.log_file:
+        parts.append(LinePart(3, text(f"log: {one_line(died.log_file)}", MUTED)))
     return join(parts, width, " · ")
 
 

@@ -1,9 +1,11 @@
 """The engine in words: what it does while it has no cache to look at, what it said that everybody should read."""
 
+import re
+import signal
 from typing import NamedTuple
 
 from pagedchat.chat.sanitize import drawable, one_line
-from pagedchat.events import EngineNotice, IntegrityBroken, LoadProgress
+from pagedchat.events import EngineDied, EngineNotice, IntegrityBroken, LoadProgress
 from pagedchat.units import format_size
 from pagedchat.view.engine_view import EngineView
 
@@ -69,8 +71,29 @@ def _broken_news(broken: IntegrityBroken) -> News:
     return News(drawable(f"The engine's books disagree since step {broken.step}: {reason}.{where}"), True)
 
 
-def exit_reason(exit_code: int | None) -> str:
-    """An exit status in words; negative ones are signals."""
+def why_it_ended(died: EngineDied) -> str:
+    """`SIGSEGV, segmentation fault`, or `exit status 1, ModuleNotFoundError: No module named 'msgspec'`."""
+    exit_code = died.exit_code
     if exit_code is None:
         return "no exit status"
-    return f"signal {-exit_code}" if exit_code < 0 else f"exit status {exit_code}"
+    if exit_code < 0:
+        return _signal_words(-exit_code)
+    return ", ".join(filter(None, (f"exit status {exit_code}", _last_error(died.log_tail))))
+
+
+def _signal_words(number: int) -> str:
+    try:
+        words = signal.strsignal(number) or ""
+        return ", ".join(filter(None, (signal.Signals(number).name, words.partition(":")[0].lower())))
+    except ValueError:  # one without a name
+        return f"signal {number}"
+
+
+def _last_error(log_tail: str) -> str:
+    """The last line that a traceback ended with."""
+    errors = _ERROR.findall(log_tail)
+    return one_line(errors[-1]) if errors else ""
+
+
+_ERROR = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Exit)(?:: .*)?$", re.MULTILINE)
+"""What Python writes under a traceback."""
