@@ -8,11 +8,14 @@ may have become another's meanwhile.
 import os
 import secrets
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_NEW, _LEFT_AFTER = ".new-", 3600.0
+"""What files are called while they are written, and the age in seconds from which nobody is at it any more."""
 
 
 class NotOursError(OSError):
@@ -75,7 +78,8 @@ def write(folder: int, name: str, content: bytes) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    temporary = f".new-{secrets.token_hex(8)}"
+    _remove_leftovers(folder)
+    temporary = f"{_NEW}{secrets.token_hex(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, 0o600, dir_fd=folder)
     try:
@@ -86,6 +90,15 @@ def write(folder: int, name: str, content: bytes) -> None:
         with suppress(OSError):
             os.unlink(temporary, dir_fd=folder)
         raise
+
+
+def _remove_leftovers(folder: int) -> None:
+    """Files that were never finished, because their writers were killed."""
+    for name in os.listdir(folder):
+        if name.startswith(_NEW):
+            with suppress(OSError):  # another process may have removed it, or finished it just now
+                if os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime < time.time() - _LEFT_AFTER:
+                    os.unlink(name, dir_fd=folder)
 
 
 def trusted_owners() -> set[int]:

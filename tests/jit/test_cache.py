@@ -27,6 +27,15 @@ def test_what_is_put_is_got(tmp_path: Path) -> None:
     assert KernelCache(tmp_path / "new").get("key") == CUBIN
 
 
+def test_what_a_killed_writer_left_is_removed_by_a_later_one(tmp_path: Path) -> None:
+    old, fresh = tmp_path / ".new-1", tmp_path / ".new-2"
+    for path in (old, fresh):
+        path.write_bytes(b"half of a kernel")
+    os.utime(old, (0, 0))
+    KernelCache(tmp_path).put("key", CUBIN)
+    assert (old.exists(), fresh.exists()) == (False, True)
+
+
 def test_missing_entry_and_missing_folder_are_none(tmp_path: Path) -> None:
     assert KernelCache(tmp_path).get("key") is None
     assert KernelCache(tmp_path / "new").get("key") is None
