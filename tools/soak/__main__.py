@@ -119,7 +119,9 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, carry_out: object) -> argparse.ArgumentParser:
+def _command(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, carry_out: object
+) -> argparse.ArgumentParser:
     parser = commands.add_parser(name)
     parser.set_defaults(carry_out=carry_out, device="cpu")
     parser.add_argument("--model", help=f"a folder, a hub id, or {OPT_125M_NAME}; a tiny one by default")

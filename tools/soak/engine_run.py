@@ -33,7 +33,7 @@ class Mix:
     core: EngineCore
     vocab_size: int
     num_chats: int
-    draw: random.Random = field(default_factory=lambda: random.Random(0))
+    draw: random.Random = field(default_factory=lambda: random.Random(0))  # noqa: S311 - not for secrets
     done: Counter[str] = field(default_factory=Counter)
     _prefix: list[int] = field(default_factory=list)
 
@@ -110,9 +110,11 @@ class EngineOutcome:
         stats = self.stats
         done = ", ".join(f"{number:,} {name}" for name, number in sorted(self.done.items()))
         return [
-            f"{stats.steps:,} steps in {self.seconds:.0f} s ({1000 * self.seconds / stats.steps:.3f} ms each): {done}",
-            f"  {stats.preemptions:,} preemptions, {stats.swaps_out:,} blocks swapped out, {stats.copies:,} copied, "
-            f"{stats.evictions:,} evicted; in use at the end: {stats.blocks_in_use} of {stats.blocks_total}",
+            f"{stats.steps:,} steps in {self.seconds:.0f} s, {1000 * self.seconds / stats.steps:.3f} ms each",
+            f"  {done}",
+            f"  {stats.preemptions:,} preemptions, {stats.swaps_out:,} blocks swapped out, {stats.copies:,} "
+            f"copied, {stats.evictions:,} evicted",
+            f"  in use at the end: {stats.blocks_in_use} of {stats.blocks_total} blocks",
             f"  tables that grew: {self.grown or 'none'}",
         ]
 
@@ -170,12 +172,12 @@ def run_engine(
 def _meters(device: str) -> dict[str, Callable[[], float]]:
     """What is measured, by name; in bytes."""
     meters: dict[str, Callable[[], float]] = {"this process": lambda: resident(os.getpid())}
-    if device.startswith("cuda"):
+    if device != "cpu":
         import torch  # noqa: PLC0415 - loaded with the model
 
         meters["GPU, allocated"] = torch.cuda.memory_allocated
         meters["GPU, reserved"] = torch.cuda.memory_reserved
-        meters["GPU, all of it"] = lambda: float.__sub__(*map(float, reversed(torch.cuda.mem_get_info())))
+        meters["GPU, all of it"] = lambda: -int.__sub__(*torch.cuda.mem_get_info())
     return meters
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import psutil
 
@@ -101,11 +100,6 @@ def handles(pid: int) -> Handles:
 def middle(values: Sequence[float]) -> float:
     """The median of at least one value."""
     return sorted(values)[len(values) // 2]
-
-
-def is_sorted(values: Sequence[float]) -> bool:
-    """Whether none is smaller than the one before."""
-    return all(first <= second for first, second in pairwise(values))
 
 
 def no_blocks_left(in_use: int, host_in_use: int, sequences: int) -> None:

@@ -44,13 +44,14 @@ class PromptsOutcome:
     tables: Counter[str]
     """When all was over: entries of each."""
     grown: dict[str, tuple[int, int]]
-    """Tables with more entries when all was over than before, by more than blocks change hands: none is right."""
+    """Tables with more entries when all was over than before, by more than the tokens that the pool holds: there
+    should be none."""
 
     def lines(self) -> list[str]:
         """For people."""
         lines = [
             f"{self.num_prompts:,} prompts at once on {self.num_blocks} blocks: all answered after {self.steps:,} "
-            f"steps ({self.seconds:.1f} s), {self.preemptions:,} preemptions, {self.found:.0%} of the tokens found; "
+            f"steps ({self.seconds:.1f} s), {self.preemptions:,} preemptions, {self.found:.0%} of tokens found; "
             "nothing is held, and a sample of the replies is as alone",
             f"  memory: {format_size(self.before)} before, {format_size(self.queued)} with all in the queue, "
             f"at most {format_size(self.peak)}, {format_size(self.after)} after",
@@ -76,7 +77,7 @@ def run_prompts(model: str, num_prompts: int, num_blocks: int) -> PromptsOutcome
     loaded = load_model(config)
     core = EngineCore(loaded.limits, loaded.runner)
     engine = LLMEngine.from_loaded(loaded, core)
-    asked = _Prompts(random.Random(0), loaded.info.vocab_size)
+    asked = _Prompts(random.Random(0), loaded.info.vocab_size)  # noqa: S311 - not for secrets
     _answer(engine, [asked.draw() for _ in range(num_prompts // 10)])
     tables_before, before, steps_before = table_sizes([engine]), resident(os.getpid()), core.stats().steps
     drawn = [asked.draw() for _ in range(num_prompts)]
@@ -98,7 +99,7 @@ def run_prompts(model: str, num_prompts: int, num_blocks: int) -> PromptsOutcome
         peak=peak,
         after=resident(os.getpid()),
         tables=tables,
-        grown=grown(tables_before, tables, by=num_blocks),
+        grown=grown(tables_before, tables, by=core.limits.max_len),
     )
 
 

@@ -73,7 +73,7 @@ def run_queue(model: str, num_chats: int, num_at_once: int, mode: PreemptionMode
     core = EngineCore(loaded.limits, loaded.runner)
     engine = LLMEngine.from_loaded(loaded, core)
     before = peak = resident(os.getpid())
-    draw = random.Random(0)
+    draw = random.Random(0)  # noqa: S311 - not for secrets
     params = SamplingParams(max_tokens=REPLY_TOKENS, ignore_eos=True, output_kind=RequestOutputKind.DELTA)
     for number in range(num_chats):
         engine.add_request(str(number), _prompt(draw, loaded.info.vocab_size), params)

@@ -54,12 +54,14 @@ class RunOutcome:
         """For people."""
         done = ", ".join(f"{number:,} {name}" for name, number in self.done.most_common())
         lines = [
-            f"{self.steps:,} steps in {self.seconds:.0f} s ({1000 * self.seconds / max(1, self.steps):.2f} ms each)",
+            f"{self.steps:,} steps in {self.seconds:.0f} s, {1000 * self.seconds / max(1, self.steps):.2f} ms each",
             f"  {done}, {self.preemptions:,} preemptions",
         ]
-        for look in self.looks:
-            lines.append(f"  step {look.step:>9,}: {_held('screens', look.ui)}; {_held('engine', look.engine)}")
-        return lines + ["  tables that grew in the second half:", *(self._grown() or ["    none"])]
+        looks = [
+            f"  step {look.step:>9,}: {_held('screens', look.ui)}; {_held('engine', look.engine)}"
+            for look in self.looks
+        ]
+        return [*lines, *looks, "  tables that grew in the second half:", *(self._grown() or ["    none"])]
 
     def _grown(self) -> list[str]:
         if len(self.looks) < 2:
@@ -107,7 +109,9 @@ class _Run:
     async def run(self) -> RunOutcome:
         """Until the engine has made its steps."""
         outcome = self._outcome
-        app = SoakedApp(self._client, self._num_steps, self._seed, self._look, max(1, self._num_steps // NUM_SAMPLES))
+        app = SoakedApp(
+            self._client, self._num_steps, self._seed, self._look, max(1, self._num_steps // NUM_SAMPLES)
+        )
         self._began = time.perf_counter()
         await app.run_async(headless=True, size=SIZE)
         outcome.seconds = time.perf_counter() - self._began
@@ -130,7 +134,8 @@ class _Run:
         outcome.steps = step
         outcome.courses[0].add(step, resident(os.getpid()) - resident(pid))
         outcome.courses[1].add(step, resident(pid))
-        if len(outcome.looks) < len(SHARES) and step >= SHARES[len(outcome.looks)] * self._num_steps or over:
+        due = len(outcome.looks) < len(SHARES) and step >= SHARES[len(outcome.looks)] * self._num_steps
+        if due or over:
             outcome.looks.append(await self._look_closely(app, pid, step))
         if over and not app.view.present.mirror.sequences:
             self._close_books(app)
@@ -140,7 +145,7 @@ class _Run:
         self._tables.unlink(missing_ok=True)
         os.kill(pid, SIGNAL)
         async with asyncio.timeout(_PATIENCE):
-            while not self._tables.exists():
+            while not self._tables.exists():  # noqa: ASYNC110 - another process writes it
                 await asyncio.sleep(0.01)
         engine_tables = Counter(json.loads(self._tables.read_text(encoding="utf-8")))
         return Look(step, handles(os.getpid()), handles(pid), table_sizes([app]), engine_tables)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import FunctionType, MethodType
 from typing import Any
 
-OURS = "pagedchat"
+OURS = ("pagedchat", "tools")
 _CONTAINERS = (dict, list, set, frozenset, tuple, deque, bytearray)
 _QUEUES = ("Queue", "SimpleQueue")
 _CACHE = type(functools.cache(len))
@@ -23,8 +23,8 @@ def table_sizes(roots: Iterable[object]) -> Counter[str]:
         roots: where to begin, besides the variables of our own modules.
 
     Returns:
-        `{"Watch._counts": 3, "Sequence": 2, "wrap.wrapped()": 17, ...}`: entries of all tables of this name together,
-        objects of a class, results that a function remembers.
+        `{"Watch._counts": 3, "Sequence": 2, "wrap.wrapped()": 17, ...}`: entries of all tables of this name
+        together, objects of a class, results that a function remembers. A table with several names has one of them.
     """
     sizes: Counter[str] = Counter()
     seen: set[int] = set()
@@ -45,15 +45,13 @@ def table_sizes(roots: Iterable[object]) -> Counter[str]:
 def grown(before: Mapping[str, int], after: Mapping[str, int], *, by: int = 0) -> dict[str, tuple[int, int]]:
     """Tables with more entries than before, by more than `by`: name -> before and after."""
     return {
-        name: (before.get(name, 0), size)
-        for name, size in sorted(after.items())
-        if size > before.get(name, 0) + by
+        name: (before.get(name, 0), size) for name, size in sorted(after.items()) if size > before.get(name, 0) + by
     }
 
 
 def _variables() -> Iterator[tuple[str, object]]:
     for module_name, module in list(sys.modules.items()):
-        if module_name.partition(".")[0] == OURS:
+        if module_name.partition(".")[0] in OURS:
             for name, value in list(vars(module).items()):
                 if name.startswith("__"):
                     continue
@@ -67,7 +65,7 @@ def _parts(name: str, value: object, sizes: Counter[str]) -> Iterator[tuple[str,
         sizes[name] += len(value)
         yield from ((name, item) for item in _items(value) if _leads_on(item))
     elif isinstance(value, _CACHE):
-        sizes[f"{name}()"] += value.cache_info().currsize  # type: ignore[attr-defined]  # no public type
+        sizes[f"{name}()"] += value.cache_info().currsize
     elif isinstance(value, MethodType):
         yield name, value.__self__
     elif isinstance(value, FunctionType):
@@ -75,7 +73,7 @@ def _parts(name: str, value: object, sizes: Counter[str]) -> Iterator[tuple[str,
             yield f"{value.__name__}.{variable}", _content(cell)
     elif kind.__name__ in _QUEUES and hasattr(value, "qsize"):
         sizes[name] += value.qsize()
-    elif kind.__module__.partition(".")[0] == OURS and not isinstance(value, type):
+    elif kind.__module__.partition(".")[0] in OURS and not isinstance(value, type):
         sizes[kind.__name__] += 1
         yield from ((f"{kind.__name__}.{attribute}", part) for attribute, part in _attributes(value))
 

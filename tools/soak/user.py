@@ -66,7 +66,7 @@ class SoakedApp(PagedChatApp):
         """What the user did, and how often."""
         self._num_steps = num_steps
         self._look, self._look_every = look, look_every
-        self._draw = random.Random(seed)
+        self._draw = random.Random(seed)  # noqa: S311 - not for secrets
 
     def on_ready(self) -> None:
         """The first frame is out."""
@@ -105,7 +105,7 @@ class SoakedApp(PagedChatApp):
     async def _until(self, there: Callable[[], bool]) -> None:
         """Wait for something of the engine's; not for ever."""
         async with asyncio.timeout(_PATIENCE):
-            while not there():
+            while not there():  # noqa: ASYNC110 - a user looks, and is told nothing
                 await asyncio.sleep(_LOOK_SECONDS)
 
     # --- prompts ------------------------------------------------------------------------------------

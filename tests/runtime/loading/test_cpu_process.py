@@ -43,7 +43,8 @@ print(resident() - before)
         ({"GOMP_SPINCOUNT": "7"}, USUAL | {"GOMP_SPINCOUNT": "7"}),
         (
             {"OMP_WAIT_POLICY": "active"},
-            {name: value for name, value in USUAL.items() if name != "GOMP_SPINCOUNT"} | {"OMP_WAIT_POLICY": "active"},
+            {name: value for name, value in USUAL.items() if name != "GOMP_SPINCOUNT"}
+            | {"OMP_WAIT_POLICY": "active"},
         ),
         ({"THP_MEM_ALLOC_ENABLE": "0"}, USUAL | {"THP_MEM_ALLOC_ENABLE": "0"}),
         ({"LRU_CACHE_CAPACITY": "1024"}, USUAL | {"LRU_CACHE_CAPACITY": "1024"}),
