@@ -142,7 +142,7 @@ def run_engine(
     loaded = load_model(config)
     core = EngineCore(loaded.limits, loaded.runner)
     mix = Mix(core, loaded.info.vocab_size, num_chats)
-    meters = _meters(loaded.info.device)
+    meters = _meters()
     courses = [Course(name) for name in meters]
     mix.begin()
     began, every = time.perf_counter(), max(1, num_steps // NUM_SAMPLES)
@@ -169,12 +169,12 @@ def run_engine(
     )
 
 
-def _meters(device: str) -> dict[str, Callable[[], float]]:
+def _meters() -> dict[str, Callable[[], float]]:
     """What is measured, by name; in bytes."""
     meters: dict[str, Callable[[], float]] = {"this process": lambda: resident(os.getpid())}
-    if device != "cpu":
-        import torch  # noqa: PLC0415 - loaded with the model
+    import torch  # noqa: PLC0415 - loaded with the model
 
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         meters["GPU, allocated"] = torch.cuda.memory_allocated
         meters["GPU, reserved"] = torch.cuda.memory_reserved
         meters["GPU, all of it"] = lambda: -int.__sub__(*torch.cuda.mem_get_info())
