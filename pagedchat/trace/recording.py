@@ -74,8 +74,12 @@ class Recording:
 
     def labels_at(self, position: int) -> Mapping[int, str]:
         """What the sequences were called then."""
-        index = bisect_right(self.labels, position, key=lambda entry: entry[0])
-        return self.labels[index - 1][1] if index else {}
+        index = self._labels_index(position)
+        return self.labels[index][1] if index >= 0 else {}
+
+    def _labels_index(self, position: int) -> int:
+        """Which of the labels hold at a position; -1 if there are none yet."""
+        return bisect_right(self.labels, position, key=lambda entry: entry[0]) - 1
 
     # --- reading ------------------------------------------------------------------------------------
 
@@ -195,6 +199,7 @@ class Recording:
         self._unpacked.clear()
         kept = self._keyframes.chunks[0].header
         self.first, self.first_step = kept.first, kept.last_step
+        del self.labels[: max(0, self._labels_index(self.first))]
 
 
 class Stretch(NamedTuple):

@@ -124,6 +124,20 @@ def test_a_shortened_recording_is_saved_from_where_it_begins(tmp_path) -> None:
     assert saved.labels_at(saved.first) == run.view.labels
 
 
+def test_labels_are_forgotten_with_the_reports_that_they_are_for() -> None:
+    run = RecordedEngine(num_blocks=64, max_scratch=20_000)
+    names = [f"1 tale {number}" for number in range(150)]
+    run.ask(1, 20)
+    for name in names:
+        run.view.labels = {1: name}
+        run.run(2)
+    recording = run.recorder.recording
+    told = [recording.labels_at(at)[1] for at in range(recording.first, recording.end + 1)]
+    assert recording.first > 0
+    assert sorted(set(told), key=names.index) == names[names.index(told[0]) :]
+    assert len(recording.labels) == len(set(told)), "what was said before `first` is not kept"
+
+
 def test_labels_change_in_the_middle(tmp_path) -> None:
     run = RecordedEngine(tmp_path / "run.trace", num_blocks=64)
     run.view.labels = {1: "1 new chat"}

@@ -48,8 +48,10 @@ class ChatGrid(Container):
 
     @property
     def panes(self) -> list[ChatPane]:
-        """All panes in order, shown or not."""
-        return [pane for pane in self.children if isinstance(pane, ChatPane)]
+        """All panes in order, shown or not; without those of closed chats, which stay among the children for a
+        moment, and whose numbers other chats may have by then."""
+        chats = {id(chat) for chat in self._desk}
+        return [pane for pane in self.children if isinstance(pane, ChatPane) and id(pane.session) in chats]
 
     @property
     def hides_some(self) -> bool:

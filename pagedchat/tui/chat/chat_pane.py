@@ -60,7 +60,7 @@ class ChatPane(QuietBorder, Vertical):
     """
 
     def __init__(self, session: ChatSession, view: EngineView, history: PromptHistory, note: str = "") -> None:
-        super().__init__(id=f"chat-{session.session_id}")
+        super().__init__()
         self.session = session
         self._view = view
         self.transcript = Transcript(session, note)

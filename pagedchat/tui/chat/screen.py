@@ -184,6 +184,7 @@ class ChatScreen(PromptScreen):
         pane = self._grid.pane(chat.session_id)
         self._desk.close(chat)
         if pane is not None:
+            pane.display = False
             pane.remove()
         if chat.session_id == self._focused_id:
             self.focus_chat(self._desk.chats[max(0, index - 1)])

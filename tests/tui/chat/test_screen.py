@@ -70,6 +70,18 @@ async def test_new_and_close(make_app, link):
         assert pane(app, 2).composer.text == "a", "^D deletes where there is text"
 
 
+async def test_the_number_of_a_chat_that_is_just_being_closed_is_free(make_app, link):
+    app = make_app()
+    async with app.run_test(size=WIDE) as pilot:
+        app.chats.close_chat(app.desk.get(2))
+        await app.chats.open_chat()  # before the first one's pane is gone
+        assert [chat.session_id for chat in app.desk] == [1, 2]
+        app.redraw()
+        await pilot.pause()
+        assert [item.session for item in panes(app)] == list(app.desk)
+        assert pane(app, 2).composer.has_focus
+
+
 async def test_closing_a_chat_with_turns_asks_first(make_app, link):
     app = make_app()
     async with app.run_test(size=WIDE) as pilot:
