@@ -7,6 +7,8 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+from pagedchat.bounds import shown
+
 MOST = 10_000_000
 """Of anything that is counted; far more than a benchmark can do with."""
 
@@ -48,5 +50,5 @@ def new_file(text: str) -> Path:
     except OSError:  # a name that is too long
         possible = False
     if not possible:
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: make its folder first")
+        raise argparse.ArgumentTypeError(f"{shown(text)} cannot be written: make its folder first")
     return path

@@ -44,6 +44,8 @@ _RESIZING = re.compile(
 )
 _FLAG_LETTERS = {0x1F1E6 + index: chr(ord("A") + index) for index in range(26)}
 """Two of them are a flag of two cells, or two letters of one cell or two each."""
+_IN_TWO_PARTS = {"\u0e33": "\u0e4d\u0e32", "\u0eb3": "\u0ecd\u0eb2"}
+"""Thai and Lao vowels that are a mark on the letter before and a letter: some terminals put all of it there."""
 _NEWER_EMOJI = re.compile(
     "[\U0001f6d8\U0001f6dc\U0001fa75-\U0001fa77\U0001fa87-\U0001fa8a\U0001fa8e\U0001fa8f\U0001faad-\U0001faaf"
     "\U0001fabb-\U0001fabf\U0001fac6\U0001fac8\U0001facd-\U0001facf\U0001fada-\U0001fadc\U0001fadf"
@@ -109,15 +111,17 @@ def _drawn(char: str) -> str:
         return ""
     if letter := _FLAG_LETTERS.get(ord(char)):
         return letter
+    if parts := _IN_TWO_PARTS.get(char):
+        return parts
     return _UNKNOWN if category(char) == "Cn" and not _NEWER_EMOJI.match(char) else char
 
 
 @lru_cache(1 << 14)
 def _is_mark(char: str) -> bool:
-    """Whether it takes no cell of its own: accents, vowel signs, later letters of a Korean or Thai syllable."""
+    """Whether it takes no cell of its own: accents, vowel signs, later letters of a Korean syllable."""
     if _VISIBLE_FORMAT.match(char):
         return False
-    later_letter = char in "\u0e33\u0eb3" or "\u1160" <= char <= "\u11ff" or "\ud7b0" <= char <= "\ud7fb"
+    later_letter = "\u1160" <= char <= "\u11ff" or "\ud7b0" <= char <= "\ud7fb"
     return later_letter or category(char) in ("Mn", "Mc", "Me", "Cf")
 
 

@@ -67,3 +67,8 @@ def test_what_is_copied_keeps_its_joiners():
 
 def test_one_line():
     assert one_line("  a\n\tb\x1b[1m  c ") == "a b c"
+
+
+def test_vowels_in_two_parts_are_drawn_as_these() -> None:
+    """Some terminals put all of a Thai SARA AM on the letter before, which may be somebody else's."""
+    assert drawable("น\u0e33\u0e33") == "น\u0e4d\u0e32\u0e4d\u0e32"

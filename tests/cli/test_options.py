@@ -9,6 +9,7 @@ import pytest
 
 from pagedchat import __version__
 from pagedchat.bench.readers import new_file
+from pagedchat.bounds import shown
 from pagedchat.cli import main as cli
 from pagedchat.cli.engine_options import engine_config, sampling_overrides
 from pagedchat.cli.options import _chat_parser, _text, parse_args
@@ -57,7 +58,7 @@ def test_replay_options_are_read() -> None:
         ("--metrics-port 70000", "--metrics-port: '70000' is not a port from 0 to 65535."),
         ("--metrics-port web", "--metrics-port: 'web' is not a port from 0 to 65535."),
         ("--trace no/such/folder/x", "--trace: 'no/such/folder/x' cannot be written: make its folder first."),
-        (f"--trace {'x' * 300}", f"--trace: '{'x' * 300}' cannot be written: make its folder first."),
+        (f"--trace {'x' * 300}", f"--trace: {shown('x' * 300)} cannot be written: make its folder first."),
         ("-p hello --trace x", "--trace goes with the chats on the screen, not with one reply."),
         ("-p hello --metrics-port 0", "--metrics-port goes with the chats on the screen, not with one reply."),
     ],

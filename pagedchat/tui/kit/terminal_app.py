@@ -1,6 +1,7 @@
 """A program on a terminal: it leaves the terminal as it was found, whatever ends it. Knows no engine, no chats."""
 
 import asyncio
+import logging
 import os
 import select
 import signal
@@ -61,6 +62,7 @@ def run_on_terminal(app: TerminalApp) -> int:
     Raises:
         PagedChatError: it was ended by a defect; the traceback is in the log.
     """
+    logging.getLogger().addHandler(logging.NullHandler())  # what libraries log is not for the screen
     run = _Run(app)
     with run.ended_by_signals():
         try:

@@ -66,7 +66,7 @@ def past_rows(chats: Sequence[PastChat], width: int, height: int) -> list[PastRo
 
 def _chat_rows(chat: PastChat, width: int, height: int) -> list[PastRow]:
     """The title, the last rows of the text, and nothing below them."""
-    end = chat.text.rstrip()[-width * height :]  # more characters do not fit, so more need not be wrapped
+    end = drawable(chat.text.rstrip()[-width * height :])  # more characters do not fit; and no accent comes first
     lines = [row.text for row in wrap(end, width)] if end else []
     shown = lines[len(lines) - min(len(lines), max(0, height - 1)) :]
     rows = [PastRow(chat.title, chat.seq_id), *map(PastRow, shown)]

@@ -17,3 +17,9 @@ def test_chats_without_room_are_counted() -> None:
     assert [row.text for row in rows] == ["1 chat", "text", "", "2 chat", "text", "", "and 3 more"]
     assert past_rows(chats, 20, 1) == [PastRow("and 4 more")] or len(past_rows(chats, 20, 1)) == 1
     assert past_rows([], 20, 7) == past_rows(chats, 20, 0) == past_rows(chats, 1, 7) == []
+
+
+def test_a_text_that_is_cut_does_not_begin_with_an_accent() -> None:
+    chat = PastChat(1, "one", "e\u0301" * 40 + "x")
+    rows = past_rows([chat], 8, 3)
+    assert [row.text[:1] for row in rows[1:]] == ["e", "e"]
