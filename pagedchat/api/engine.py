@@ -174,13 +174,15 @@ class LLMEngine:
             the engine. Those with `RequestOutputKind.FINAL_ONLY` have only this last one.
         """
         with self._turns:
-            ended = endings(self._step_checked())
+            report = self._step_checked()
+            ended = endings(report)
             if self._reading:
-                ended += self._read_along()
+                ended += self._read_along(report)
             if not ended and not self._streaming:
                 return []
             finished = [self._finish(ending) for ending in ended if ending.seq_id in self._by_sequence]
-            news = [request.output() for request in self._streaming.values() if request.has_news]
+            streaming = [self._streaming[entry.seq_id] for entry in report.batch if entry.seq_id in self._streaming]
+            news = [request.output() for request in streaming if request.has_news]
             return news + [request.output() for request in finished]
 
     def params(self, given: SamplingParams | None) -> SamplingParams:
@@ -301,21 +303,24 @@ class LLMEngine:
         self._streaming.pop(seq_id, None)
         self._core.close(seq_id)
 
-    def _read_along(self) -> list[SequenceParked]:
+    def _read_along(self, report: StepReport) -> list[SequenceParked]:
         """New tokens become text, and a stop string in it ends its sequence; who was ended so."""
         ended: dict[int, FinishReason] = {}
-        for seq_id, reply in self._reading.items():
+        for entry in report.batch:
+            reply = self._reading.get(entry.seq_id)
+            if reply is None:
+                continue
             try:
                 if reply.take() is not None and reply.stopped:
-                    ended[seq_id] = "stop"
+                    ended[entry.seq_id] = "stop"
             except BaseException as error:
-                self._note(error, seq_id)
+                self._note(error, entry.seq_id)
                 reply.finish("error")
-                ended[seq_id] = "error"
+                ended[entry.seq_id] = "error"
         for seq_id, reason in ended.items():
             self._core.stop(seq_id, reason)
-        report = self._core.flush() if ended else None
-        return [] if report is None else endings(report)
+        told = self._core.flush() if ended else None
+        return [] if told is None else endings(told)
 
     def _finish(self, ending: SequenceParked) -> Request:
         request = self._by_sequence[ending.seq_id]
