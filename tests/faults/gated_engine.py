@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import os
 import resource
+import select
 import signal
 import socket
 import sys
@@ -213,6 +214,11 @@ class Gates:
         written = self.orders / f"{phase}.new"
         written.write_text(what)
         written.rename(self.orders / phase)
+
+    @property
+    def has_arrival(self) -> bool:
+        """Whether an engine stands at a gate."""
+        return bool(select.select([self._arrivals], [], [], 0)[0])
 
     async def arrival(self) -> str:
         """The phase that an engine has come to."""

@@ -34,7 +34,11 @@ async def bring_about(program: Screens, phase: str, what: str, prompt: str) -> C
         chat = program.ask(prompt)
         await program.until(lambda: chat.open_text)
         program.gates.order(phase, what)
-        program.desk.fork(chat)
+        while not program.gates.has_arrival:  # a fork between two blocks copies nothing
+            program.desk.fork(chat)
+            length = len(chat.open_text)
+            while not program.gates.has_arrival and len(chat.open_text) == length:
+                await asyncio.sleep(0.005)
         return chat
     program.gates.order(phase, what)
     if phase not in STEP_PHASES and program.view.live:
