@@ -37,7 +37,7 @@ async def bring_about(program: Screens, phase: str, what: str, prompt: str) -> C
         while not program.gates.has_arrival:  # a fork between two blocks copies nothing
             program.desk.fork(chat)
             length = len(chat.open_text)
-            while not program.gates.has_arrival and len(chat.open_text) == length:
+            while not program.gates.has_arrival and len(chat.open_text) == length:  # noqa: ASYNC110 - a gate is silent
                 await asyncio.sleep(0.005)
         return chat
     program.gates.order(phase, what)
