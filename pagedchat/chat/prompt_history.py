@@ -29,7 +29,7 @@ class PromptHistory:
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._prompts: list[str] = []
-        self._loaded = path is None
+        self._loaded = False
 
     def __len__(self) -> int:
         self._load()
@@ -49,21 +49,13 @@ class PromptHistory:
         self._append(prompt)
 
     def _load(self) -> None:
-        if self._loaded:
+        if self._loaded or self._path is None:
             return
         self._loaded = True
-        lines = self._read()
+        lines = _read(self._path)
         self._prompts = list(_parse(lines))[-MAX_PROMPTS:]
         if len(lines) > 2 * MAX_PROMPTS:
-            self._rewrite()
-
-    def _read(self) -> list[str]:
-        if self._path is None:
-            return []
-        try:
-            return self._path.read_text("utf-8", errors="replace").splitlines()
-        except OSError:
-            return []
+            self._rewrite(self._path)
 
     def _append(self, prompt: str) -> None:
         if self._path is None:
@@ -73,13 +65,18 @@ class PromptHistory:
             with os.fdopen(open_to_append(self._path), "a", encoding="utf-8") as file:
                 file.write(_line(prompt))
 
-    def _rewrite(self) -> None:
-        if self._path is None:
-            return
+    def _rewrite(self, path: Path) -> None:
         with suppress(OSError, UnicodeError):
-            fresh = self._path.with_suffix(".tmp")
+            fresh = path.with_suffix(".tmp")
             write_file(fresh, "".join(map(_line, self._prompts)).encode())
-            fresh.replace(self._path)
+            fresh.replace(path)
+
+
+def _read(path: Path) -> list[str]:
+    try:
+        return path.read_text("utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
 
 
 def _line(prompt: str) -> str:

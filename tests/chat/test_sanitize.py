@@ -1,8 +1,10 @@
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagedchat.chat.sanitize import drawable, one_line, sanitize
+from pagedchat.chat.sanitize import drawable, one_line, sanitize, terminal_json
 
 NASTY = [
     ("\x1b[31mred\x1b[0m", "red"),
@@ -72,3 +74,17 @@ def test_one_line():
 def test_vowels_in_two_parts_are_drawn_as_these() -> None:
     """Some terminals put all of a Thai SARA AM on the letter before, which may be somebody else's."""
     assert drawable("น\u0e33\u0e33") == "น\u0e4d\u0e32\u0e4d\u0e32"
+
+
+def test_json_means_the_same_and_commands_no_terminal() -> None:
+    text = "\x9b2J é \u202e \U000e0041 \ud800"
+    written = terminal_json({"text": text})
+    assert json.loads(written) == {"text": text}
+    assert "é" in written
+    assert sanitize(written) == written
+
+
+def test_signs_before_numbers_are_no_marks() -> None:
+    """An Arabic number sign is a format character by name, and drawn."""
+    assert drawable("\u0600\u0661") == "\u0600\u0661"
+    assert drawable("a\u0301" + "\u0600\u0661") == "a\u0301\u0600\u0661"

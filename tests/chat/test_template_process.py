@@ -186,3 +186,9 @@ def test_several_threads_get_their_own_texts(process):
     for thread in threads:
         thread.join()
     assert texts == {i: str(i) for i in range(8)}
+
+
+def test_without_a_template_there_is_no_process(process):
+    process.start()
+    assert process.template(None, {}).kind == "plain"
+    assert process._worker is None
