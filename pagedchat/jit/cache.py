@@ -24,6 +24,7 @@ from pagedchat.jit.resource_usage import ResourceUsage
 from pagedchat.jit.source import KernelSource
 from pagedchat.jit.toolchain import Toolchain
 from pagedchat.jit.variant import Variant
+from pagedchat.private_files import make_folder
 
 _MAGIC = b"pagedchat kernel 2\n"
 _DIGEST_BYTES = 32
@@ -96,7 +97,7 @@ class KernelCache:
     def put(self, key: str, cubin: Cubin) -> None:
         """Keep `cubin` under `key`."""
         try:
-            own_folder.make(self.folder)
+            make_folder(self.folder)
             with own_folder.opened(self.folder) as folder:
                 own_folder.write(folder, _file_name(key), _encode(key, cubin))
         except OSError as error:

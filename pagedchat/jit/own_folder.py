@@ -44,15 +44,6 @@ def opened(folder: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def make(folder: Path) -> None:
-    """The folder and what is above it, where it is missing; for this user alone.
-
-    Raises:
-        OSError: it cannot be made.
-    """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-
 def read(folder: int, name: str) -> bytes:
     """A file's contents.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 
-from pagedchat.errors import ModelError
+from pagedchat.errors import ModelError, first_line
 from pagedchat.models.checkpoint_files import OTHER_CONFIG, damaged
 from pagedchat.models.pickled_names import foreign_names
 
@@ -53,7 +53,7 @@ def explain(name: str, files: list[Path], error: Exception) -> ModelError:
             return _runs_code(path, asked) if asked else damaged(path)
     if isinstance(error, ModelError):
         return error
-    return ModelError(f"The weights of {name} cannot be loaded: {_first_line(error)}", "Download the model again.")
+    return ModelError(f"The weights of {name} cannot be loaded: {first_line(error)}.", "Download the model again.")
 
 
 def _safe_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
@@ -89,8 +89,3 @@ def _readable(path: Path) -> bool:
     except Exception:  # torch raises many kinds for the many ways in which a file can be damaged
         return False
     return True
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

@@ -14,7 +14,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.processors import TemplateProcessing
 
-from pagedchat.errors import ModelError
+from pagedchat.errors import ModelError, first_line
 from pagedchat.models.quiet import quiet
 from pagedchat.models.raw_config import read_json
 
@@ -90,14 +90,14 @@ def load_tokenizer(name: str, folder: Path, model_type: str) -> LoadedTokenizer:
     except ModelError:
         raise
     except Exception as error:  # the library raises plain Exception for a damaged file
-        raise ModelError(f"{file} of {name} cannot be read: {_first_line(error)}.", _HINT) from error
+        raise ModelError(f"{file} of {name} cannot be read: {first_line(error)}.", _HINT) from error
     try:
         if settings.get("add_bos_token", model_type == "opt"):
             _put_in_front(tokenizer, special_tokens.get("bos_token"))
         return LoadedTokenizer(tokenizer, _chat_template(folder, settings), special_tokens)
     except Exception as error:  # of many kinds, for the many ways in which values can be wrong
         raise ModelError(
-            f"The settings of the tokenizer of {name} make no sense: {_first_line(error)}.", _HINT
+            f"The settings of the tokenizer of {name} make no sense: {first_line(error)}.", _HINT
         ) from error
 
 
@@ -147,11 +147,6 @@ def _special_tokens(folder: Path, settings: dict[str, Any]) -> dict[str, str]:
     values = _read_json(folder / "special_tokens_map.json") | {k: v for k, v in settings.items() if v is not None}
     contents = {role: _content(values.get(role)) for role in _ROLES}
     return {role: content for role, content in contents.items() if content is not None}
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().rstrip(".").splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def _content(token: Any) -> str | None:

@@ -183,6 +183,14 @@ def test_a_preemption_under_a_limit_says_so() -> None:
     assert line.text == "chat1: −4 tokens to be computed again, +1 block, limit 6"
 
 
+def test_what_a_failed_step_costs_is_told_and_how_it_goes_on() -> None:
+    lost = [*opened([1, 2, 3, 5], 0), ev.BlocksFreed(1, [0]), ev.ContentsLost(1, 4, "waiting")]
+    line = tell(*lost)
+    assert (line.kind, line.text) == ("LOST", "chat1: a step failed, −4 tokens to be computed again")
+    line = tell(*lost, ev.SequenceScheduled(1))
+    assert (line.kind, line.text) == ("RESUME", "chat1: recomputes 4 tokens")
+
+
 def test_lines_know_their_blocks_and_sequences() -> None:
     by_kind = {line.kind: line for line in story().view.lines}
     assert by_kind["COW"].block_ids == (32, 31)
