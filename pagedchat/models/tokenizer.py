@@ -22,6 +22,8 @@ _ROLES = ("bos_token", "eos_token", "unk_token", "pad_token")
 _OPT_TOKENS = {"bos_token": "</s>", "eos_token": "</s>", "unk_token": "</s>", "pad_token": "<pad>"}
 _GPT2_TOKENS = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
 _OTHER_FILES = ("tokenizer.model", "spiece.model", "vocab.txt", "tekken.json")
+_MOST_PIECES = 1_024
+"""Of text, whose tokens a BPE remembers. A page of English takes 5 % longer than with 10,000."""
 _HINT = "Give another tokenizer with --tokenizer, or download the model again."
 
 
@@ -92,6 +94,7 @@ def load_tokenizer(name: str, folder: Path, model_type: str) -> LoadedTokenizer:
     except Exception as error:  # the library raises plain Exception for a damaged file
         raise ModelError(f"{file} of {name} cannot be read: {first_line(error)}.", _HINT) from error
     try:
+        _bound_memory(tokenizer)
         if settings.get("add_bos_token", model_type == "opt"):
             _put_in_front(tokenizer, special_tokens.get("bos_token"))
         return LoadedTokenizer(tokenizer, _chat_template(folder, settings), special_tokens)
@@ -130,6 +133,18 @@ def _through_transformers(folder: Path) -> Tokenizer:
     if not isinstance(backend, Tokenizer):
         raise ModelError(f"The tokenizer in {folder} has no fast version.", _HINT)
     return backend
+
+
+def _bound_memory(tokenizer: Tokenizer) -> None:
+    """Let a BPE remember fewer pieces of text than the library's 10,000.
+
+    Where nothing parts a text into words before it (Llama 2, Gemma), a prompt of up to 256 bytes is one piece,
+    and a process that keeps each with its tokens grows by 2 to 5 KiB a prompt. The library has no public name for
+    this.
+    """
+    resize = getattr(tokenizer.model, "_resize_cache", None)
+    if resize is not None:
+        resize(_MOST_PIECES)
 
 
 def _put_in_front(tokenizer: Tokenizer, bos_token: str | None) -> None:

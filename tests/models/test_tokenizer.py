@@ -3,13 +3,17 @@
 A line of merges.txt that begins with `#` is a merge like any other; only the first line, `#version`, is none.
 """
 
+import ctypes
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tokenizers.processors import TemplateProcessing
 
+from pagedchat.bench.random_checkpoint import write_byte_tokenizer
 from pagedchat.errors import ModelError
 from pagedchat.models.tokenizer import LoadedTokenizer, load_tokenizer
 
@@ -179,3 +183,32 @@ def test_file_over_which_the_library_panics(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": model}))
     with pytest.raises(ModelError, match=r"tokenizer\.json of m cannot be read: range end index"):
         load_tokenizer("m", tmp_path, "llama")
+
+
+HEAP = """
+import ctypes, gc, random, sys
+from pathlib import Path
+from pagedchat.models.tokenizer import load_tokenizer
+
+class Heap(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in "arena a b c mapped d e used free keep".split()]
+
+mallinfo2 = ctypes.CDLL(None).mallinfo2
+mallinfo2.restype = Heap
+tokenizer = load_tokenizer("chat", Path(sys.argv[1]), "llama").tokenizer
+draw = random.Random(0)
+for number in range(4_000):
+    tokenizer.encode("".join(draw.choices("abcdefgh ", k=100)), add_special_tokens=False)
+    if number == 1_999:
+        gc.collect()
+        before = mallinfo2().used
+gc.collect()
+print(mallinfo2().used - before)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="glibc alone says what a process holds")
+def test_prompts_are_not_remembered_without_end(tmp_path: Path) -> None:
+    write_byte_tokenizer(tmp_path)  # parts no text into words
+    done = subprocess.run([sys.executable, "-c", HEAP, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 256 << 10
