@@ -3,6 +3,7 @@
 A line that begins with a slash may be a command: it is completed with Tab, and what it may become is posted.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
@@ -15,6 +16,7 @@ from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.chat.sanitize import sanitize
 from pagedchat.tui.actions import COMPOSER_ACTIONS, COMPOSER_KEYS, OVER_TEXT_BINDINGS, bindings
 from pagedchat.tui.kit.sparse_painting import SparseScreen
+from pagedchat.tui.kit.textual_quirks import forget_listener
 
 if TYPE_CHECKING:
     from pagedchat.tui.commands.registry import Candidate
@@ -68,6 +70,14 @@ class Composer(TextArea):
         self._draft = ""
         """What was being written when the walk began."""
         self._candidates: list[Candidate] = []
+
+    def on_mount(self) -> None:
+        """See `forget_listener`; by the time its chat is closed it has no screen any more."""
+        self._forget = partial(forget_listener, self, self.screen)
+
+    def on_unmount(self) -> None:
+        """Its chat is closed."""
+        self._forget()
 
     # --- sending ------------------------------------------------------------------------------------
 

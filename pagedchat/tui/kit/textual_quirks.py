@@ -1,4 +1,5 @@
-"""Two things that Textual does otherwise than is wanted here: how it reads some keys, and how it starts work."""
+"""Three things that Textual does otherwise than is wanted here: how it reads some keys, how it starts work, and
+that it never forgets who listened."""
 
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
@@ -6,6 +7,7 @@ from typing import Any
 
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.dom import DOMNode
+from textual.screen import Screen
 from textual.worker import Worker
 
 
@@ -37,3 +39,19 @@ def start_work(
         exit_on_error: whether an exception in it ends the program.
     """
     return node.run_worker(work, name=group, group=group, exit_on_error=exit_on_error)
+
+
+def forget_listener(node: DOMNode, screen: Screen[Any]) -> None:
+    """Let the program and a screen forget a text area that has gone.
+
+    Both would keep it, with its text and all lines that were drawn of it, until the program ends: who watched the
+    theme is passed over but not taken off the list, and a signal's weak key is held by its own callback.
+
+    Args:
+        node: the text area.
+        screen: where it was.
+    """
+    screen.text_selection_started_signal.unsubscribe(node)
+    watched: dict[str, list[tuple[Any, Any]]] = getattr(screen.app, "__watchers", {})
+    for watchers in watched.values():
+        watchers[:] = [watcher for watcher in watchers if watcher[0] is not node]

@@ -1,5 +1,8 @@
 """What keys do with chats: stop, fork, ask again, open, close, zoom, copy."""
 
+import gc
+import weakref
+
 from pagedchat.events import TextDelta
 from pagedchat.service.commands import Close, Fork, Stop
 from pagedchat.tui.kit.front_screens import ConfirmScreen
@@ -80,6 +83,21 @@ async def test_the_number_of_a_chat_that_is_just_being_closed_is_free(make_app, 
         await pilot.pause()
         assert [item.session for item in panes(app)] == list(app.desk)
         assert pane(app, 2).composer.has_focus
+
+
+async def test_nothing_is_kept_of_chats_that_are_closed(make_app):
+    app = make_app(sessions=1)
+    async with app.run_test(size=WIDE) as pilot:
+        kept = []
+        for _ in range(4):
+            await pilot.press("ctrl+n")
+            await settle(pilot)
+            kept.append(weakref.ref(app.chats.focused))
+            await pilot.press("ctrl+d")
+            await settle(pilot)
+        gc.unfreeze()
+        gc.collect()
+        assert [composer() for composer in kept[:-1]] == [None] * 3, "the screen may know the last one still"
 
 
 async def test_closing_a_chat_with_turns_asks_first(make_app, link):
