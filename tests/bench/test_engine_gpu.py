@@ -57,7 +57,7 @@ def test_without_a_gpu_nothing_is_measured(
 
 def test_a_peer_that_fails_is_told_of_and_the_others_go_on() -> None:
     said: list[str] = []
-    run = Measuring("folder", "float16", 1, [], made_up=True, say=said.append)
+    run = Measuring("folder", "float16", 1, [], [], made_up=True, say=said.append)
     results = Results(gpu="NVIDIA H200", repeats=1)
     run._run_engine(FakeEngine("transformers", lacks=1), Prompts(100), ["first"], results)
     run._run_engine(FakeEngine("pagedchat"), Prompts(100), ["first"], results)
@@ -69,7 +69,7 @@ def test_a_peer_that_fails_is_told_of_and_the_others_go_on() -> None:
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
-        (["same", "llama", "start"], ["start", "GPU", "copy", "llama 4000.0", "company", "greedy"]),
+        (["same", "shapes", "start"], ["start", "GPU", "copy", "big 4000.0", "company", "greedy"]),
         (["start"], ["start", "GPU"]),
         (["decode", "same"], ["GPU", "copy", "speed", "company", "greedy"]),
     ],
@@ -86,11 +86,11 @@ def test_start_is_measured_before_the_gpu_is_woken(
     monkeypatch.setattr(measuring, "measure_start", lambda *_: note("start", []))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: note("GPU", "some GPU"))
     monkeypatch.setattr(measuring, "measure_limits", lambda link: note("copy", Limits(copy=4000.0)))
-    monkeypatch.setattr(measuring, "measure_llama", lambda _, copy: note(f"llama {copy}"))
+    monkeypatch.setattr(measuring, "measure_shape", lambda name, _, __, copy, ___: note(f"{name} {copy}"))
     monkeypatch.setattr(measuring, "compare_company", lambda *_: note("company"))
     monkeypatch.setattr(measuring, "compare_implementations", lambda *_: note("greedy"))
     monkeypatch.setattr(Measuring, "_speed", lambda *_: note("speed"))
-    Measuring("folder", "float16", 1, [], made_up=False, say=lambda _: None).run(wanted)
+    Measuring("folder", "float16", 1, [], ["big"], made_up=False, say=lambda _: None).run(wanted)
     assert done == expected
 
 

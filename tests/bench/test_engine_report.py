@@ -1,6 +1,6 @@
-from pagedchat.bench.engine.llama import LlamaFigure
+from pagedchat.bench.engine.measure_shapes import ShapeFigures
 from pagedchat.bench.engine.measures import Figure
-from pagedchat.bench.engine.report import llama_table, same_table, speed_table, start_table
+from pagedchat.bench.engine.report import same_table, shape_table, speed_table, start_table
 from pagedchat.bench.engine.same_tokens import SameTokens
 from pagedchat.bench.engine.start import StartFigure
 from pagedchat.bench.engine.stored import stored_peers
@@ -52,10 +52,19 @@ def test_starts_are_shown_above_those_of_the_peers() -> None:
     assert len(start_table(figures, ELSEWHERE).rows) == 2
 
 
-def test_a_larger_model_is_held_against_reading_its_weights() -> None:
-    figure = LlamaFigure(weight_bytes=2_000_000_000, copy_gb_s=4000, runs_ms=[0.75, 0.9, 0.6])
-    assert (figure.read_ms, figure.ratio) == (0.5, 1.5)
-    assert llama_table(figure).rows[0][1:] == ("0.750", "2.00", "0.500", "1.50")
+def test_a_larger_shape_is_held_against_reading_its_weights_and_its_own_stored_peers() -> None:
+    figures = [
+        Figure(row="step_1_ms", engine="pagedchat", runs=[0.75, 0.9, 0.6]),
+        Figure(row="step_1_long_ms", engine="pagedchat", runs=[1.0]),
+    ]
+    shape = ShapeFigures(
+        name="llama-3.2-1b", dtype="float16", weight_bytes=2_000_000_000, copy_gb_s=4000, figures=figures
+    )
+    table = shape_table(shape, HERE)
+    assert table.title == "llama-3.2-1b, float16; reading 2.00 GB of weights once takes 0.500 ms"
+    assert table.rows[0][1:] == ("ms", "0.750", "0.600 – 0.900", "vllm in-process", "1.470", "1.96")
+    assert table.rows[1][1:] == ("ms", "1.000", "1.000 – 1.000", "–", "–", "–")
+    assert shape_table(shape, ELSEWHERE).header == ("", "unit", "pagedchat", "from – to")
 
 
 def test_replies_that_differ_are_counted() -> None:

@@ -4,7 +4,8 @@ import argparse
 
 from pagedchat.bench.readers import count, new_file, some_of
 
-SECTIONS = ("start", "decode", "first", "prefix", "llama", "same")
+SECTIONS = ("start", "decode", "first", "prefix", "shapes", "same")
+SHAPE_NAMES = ("qwen2.5-0.5b", "llama-3.2-1b", "qwen3-1.7b", "llama-3.1-8b")
 PEERS = ("transformers",)
 REPEATS = {"cpu": 3, "cuda": 5}
 """Runs of each row by device, if nothing is said."""
@@ -33,6 +34,13 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=count, metavar="N", help="on a CPU: threads of torch (its own choice)")
     parser.add_argument(
         "--only", type=some_of(SECTIONS), metavar="NAMES", help=f"on a GPU: some of {','.join(SECTIONS)} (all)"
+    )
+    parser.add_argument(
+        "--shapes",
+        type=some_of(SHAPE_NAMES),
+        default=list(SHAPE_NAMES),
+        metavar="NAMES",
+        help=f"on a GPU: which of the larger shapes, some of {','.join(SHAPE_NAMES)} (all)",
     )
     parser.add_argument(
         "--against",

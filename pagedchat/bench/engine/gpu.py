@@ -9,7 +9,7 @@ import torch
 
 from pagedchat.bench.engine.arguments import SECTIONS
 from pagedchat.bench.engine.measuring import Measuring
-from pagedchat.bench.engine.report import llama_table, same_table, speed_table, start_table
+from pagedchat.bench.engine.report import same_table, shape_table, speed_table, start_table
 from pagedchat.bench.engine.results import Results
 from pagedchat.bench.engine.stored import StoredPeers, stored_peers
 from pagedchat.bench.kernels.report import Table
@@ -33,7 +33,9 @@ def run_gpu_bench(args: argparse.Namespace) -> int:
     _check(args)
     dtype: DType = "float16" if args.dtype == "auto" else args.dtype
     with given_or_made_up(args.model, say) as folder:
-        measuring = Measuring(folder, dtype, args.repeats, args.against, made_up=args.model is None, say=say)
+        measuring = Measuring(
+            folder, dtype, args.repeats, args.against, args.shapes, made_up=args.model is None, say=say
+        )
         results = measuring.run(SECTIONS if args.only is None else args.only)
     show(_page(f"{args.model or SHAPE}, {dtype}", results, markdown=args.markdown))
     if args.json is not None:
@@ -68,7 +70,7 @@ def _page(model: str, results: Results, *, markdown: bool) -> str:
     parts = [f"{results.gpu}{copy}; {model}, greedy, medians of {results.repeats}"]
     parts += [table.as_markdown() if markdown else table.as_text() for table in _tables(results, stored)]
     parts += [f"{what} failed: {why}" for what, why in results.failed.items()]
-    if stored.figures and (results.speed or results.start):
+    if stored.figures and (results.speed or results.start or results.shapes):
         parts.append(f"Stored peers were not measured in this run but on {stored.source}.")
     return "\n\n".join(parts)
 
@@ -79,8 +81,7 @@ def _tables(results: Results, stored: StoredPeers) -> list[Table]:
         tables.append(speed_table(results.speed, stored))
     if results.start:
         tables.append(start_table(results.start, stored))
-    if results.llama is not None:
-        tables.append(llama_table(results.llama))
+    tables += [shape_table(figures, stored) for figures in results.shapes]
     if results.same:
         tables.append(same_table(results.same))
     return tables

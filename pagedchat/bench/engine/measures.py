@@ -13,6 +13,7 @@ from typing import Protocol
 from pagedchat.bench.engine.workloads import (
     LONG_PROMPT,
     ROWS,
+    SHAPE_ROWS,
     SHORT_PROMPT,
     DecodeWork,
     PrefixWork,
@@ -39,7 +40,7 @@ class Figure:
     """What came out of one row for one engine."""
 
     row: str
-    """Key of `workloads.ROWS`."""
+    """Key of `workloads.ROWS` or `workloads.SHAPE_ROWS`."""
     engine: str
     runs: list[float]
     """Of each run, in the row's unit."""
@@ -50,7 +51,7 @@ class Figure:
         return median(self.runs)
 
     def __str__(self) -> str:
-        row = ROWS[self.row]
+        row = (ROWS | SHAPE_ROWS)[self.row]
         return f"{row.key} {row.show(self.value)} {row.unit}"
 
 
@@ -86,6 +87,27 @@ class Meter:
             self._figure(f"output_{work.num_chats}", [num_tokens / seconds for seconds in whole]),
             self._figure(f"decode_{work.num_chats}", [work.num_chats / step for step in steps]),
         ]
+
+    def step(self, row: str, work: DecodeWork) -> Figure:
+        """Milliseconds of a decode step of all chats."""
+        steps = []
+        for number in range(1 + self.repeats):
+            first = self._time(self.prompts.many(work.num_chats, work.prompt_tokens), 1)
+            full = self._time(self.prompts.many(work.num_chats, work.prompt_tokens), work.new_tokens)
+            if number:
+                steps.append(1e3 * (full - first) / (work.new_tokens - 1))
+        return self._figure(row, steps)
+
+    def again(self, rows: tuple[str, str], length: int) -> list[Figure]:
+        """Milliseconds from the call to its only token: a fresh prompt, and the same again."""
+        runs: tuple[list[float], list[float]] = ([], [])
+        for number in range(2 + self.repeats):
+            prompt = self.prompts.one(length)
+            seconds = [self._time([prompt], 1) for _ in rows]
+            if number > 1:
+                for values, value in zip(runs, seconds, strict=True):
+                    values.append(1e3 * value)
+        return [self._figure(row, values) for row, values in zip(rows, runs, strict=True)]
 
     def first_token(self) -> list[Figure]:
         """Milliseconds from the call to its only token: a short prompt, a long one, and that one again."""

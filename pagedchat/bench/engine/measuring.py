@@ -14,7 +14,7 @@ import torch
 
 from pagedchat.api.llm import LLM
 from pagedchat.bench.engine.engines import OurEngine, transformers_engines
-from pagedchat.bench.engine.llama import measure_llama
+from pagedchat.bench.engine.measure_shapes import measure_shape
 from pagedchat.bench.engine.measures import Engine, Figure, Meter
 from pagedchat.bench.engine.results import Results
 from pagedchat.bench.engine.same_tokens import SameTokens, compare_company, compare_implementations
@@ -40,17 +40,27 @@ class Measuring:
         dtype: of weights and cache.
         repeats: runs of each row.
         against: peers that run beside.
+        shapes: names of the larger ones.
         made_up: whether the checkpoint is one of ours, and may be replaced where another says more.
         say: told of progress.
     """
 
     def __init__(
-        self, folder: str, dtype: DType, repeats: int, against: Collection[str], *, made_up: bool, say: Say
+        self,
+        folder: str,
+        dtype: DType,
+        repeats: int,
+        against: Collection[str],
+        shapes: Collection[str],
+        *,
+        made_up: bool,
+        say: Say,
     ) -> None:
         self._folder = folder
         self._dtype = dtype
         self._repeats = repeats
         self._against = against
+        self._shapes = shapes
         self._made_up = made_up
         self._say = say
 
@@ -67,9 +77,9 @@ class Measuring:
         results.copy_gb_s = self._bandwidth()
         if not set(wanted).isdisjoint(SPEED):
             self._speed(wanted, results)
-        if "llama" in wanted:
-            self._say("a Llama-like model")
-            results.llama = measure_llama(self._repeats, results.copy_gb_s)
+        for name in self._shapes if "shapes" in wanted else ():
+            self._say(f"the shape of {name}")
+            results.shapes.append(measure_shape(name, self._dtype, self._repeats, results.copy_gb_s, self._say))
             _free()
         if "same" in wanted:
             self._say("whether tokens are the same")

@@ -3,15 +3,16 @@
 from collections.abc import Sequence
 
 from pagedchat.bench.engine.engines import OURS
-from pagedchat.bench.engine.llama import LlamaFigure
+from pagedchat.bench.engine.measure_shapes import ShapeFigures
 from pagedchat.bench.engine.measures import Figure
 from pagedchat.bench.engine.same_tokens import SameTokens
 from pagedchat.bench.engine.start import StartFigure
 from pagedchat.bench.engine.stored import StoredPeers
-from pagedchat.bench.engine.workloads import ROWS, Row
+from pagedchat.bench.engine.workloads import ROWS, SHAPE_ROWS, Row
 from pagedchat.bench.kernels.report import Table
 
 NOTHING = "–"
+_HEADER = ("", "unit", "pagedchat", "from – to", "best stored peer", "its figure", "times")
 
 
 def speed_table(figures: Sequence[Figure], stored: StoredPeers) -> Table:
@@ -32,8 +33,7 @@ def speed_table(figures: Sequence[Figure], stored: StoredPeers) -> Table:
         )
         for row in rows
     ]
-    header = ("", "unit", "pagedchat", "from – to", "best stored peer", "its figure", "times", *beside)
-    return _without_empty(Table("Speed", header, tuple(cells)))
+    return _without_empty(Table("Speed", (*_HEADER, *beside), tuple(cells)))
 
 
 def start_table(figures: Sequence[StartFigure], stored: StoredPeers) -> Table:
@@ -46,17 +46,16 @@ def start_table(figures: Sequence[StartFigure], stored: StoredPeers) -> Table:
     return Table("Start: seconds from process start", header, tuple(rows))
 
 
-def llama_table(figure: LlamaFigure) -> Table:
-    """One row."""
-    cells = (
-        "Llama-like, 1.2 billion parameters, float16, 1 chat",
-        f"{figure.token_ms:.3f}",
-        f"{figure.weight_bytes / 1e9:.2f}",
-        f"{figure.read_ms:.3f}",
-        f"{figure.ratio:.2f}",
+def shape_table(shape: ShapeFigures, stored: StoredPeers) -> Table:
+    """The same for one of the larger shapes, whose weights' reading is in the title."""
+    measured = {figure.row: figure for figure in shape.figures}
+    of_shape = stored.of_shape(shape.name)
+    rows = [row for row in SHAPE_ROWS.values() if row.key in measured]
+    cells = tuple(
+        (*_own_cells(row, measured[row.key]), *_stored_cells(row, measured[row.key], of_shape)) for row in rows
     )
-    header = ("", "ms a token", "weights, GB", "reading them once, ms", "times")
-    return Table("A larger model", header, (cells,))
+    size = f"reading {shape.weight_bytes / 1e9:.2f} GB of weights once takes {shape.read_ms:.3f} ms"
+    return _without_empty(Table(f"{shape.name}, {shape.dtype}; {size}", _HEADER, cells))
 
 
 def same_table(comparisons: Sequence[SameTokens]) -> Table:

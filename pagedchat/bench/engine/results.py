@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pagedchat.bench.engine.llama import LlamaFigure
+from pagedchat.bench.engine.measure_shapes import ShapeFigures
 from pagedchat.bench.engine.measures import Figure
 from pagedchat.bench.engine.same_tokens import SameTokens
 from pagedchat.bench.engine.start import StartFigure
@@ -24,7 +24,7 @@ class Results:
     failed: dict[str, str] = field(default_factory=dict)
     """What of the peers could not be run, and why."""
     start: list[StartFigure] = field(default_factory=list)
-    llama: LlamaFigure | None = None
+    shapes: list[ShapeFigures] = field(default_factory=list)
     same: list[SameTokens] = field(default_factory=list)
 
     @property

@@ -36,11 +36,17 @@ class StoredPeers:
     """In words, by peer."""
     figures: dict[str, dict[str, float]]
     """By key of `workloads.ROWS` and peer, in the row's unit."""
+    shapes: dict[str, dict[str, dict[str, float]]]
+    """Likewise of `workloads.SHAPE_ROWS`, by name of the shape."""
     start: dict[str, StoredStart]
 
     def on(self, gpu: str) -> "StoredPeers":
         """These figures on the GPU they were taken on, none on another one: there they say nothing."""
-        return self if gpu == self.gpu else replace(self, figures={}, start={})
+        return self if gpu == self.gpu else replace(self, figures={}, shapes={}, start={})
+
+    def of_shape(self, name: str) -> "StoredPeers":
+        """The figures of another shape in place of these."""
+        return replace(self, figures=self.shapes.get(name, {}))
 
     def best(self, row: Row) -> tuple[str, float] | None:
         """The best peer of a row and its figure; None where nothing is stored."""
@@ -63,5 +69,5 @@ def stored_peers() -> StoredPeers:
     """Read the file beside this module."""
     found = json.loads(files(__package__).joinpath("stored_peers.json").read_text(encoding="utf-8"))
     start = {peer: StoredStart(**values) for peer, values in found["start"].items()}
-    names = ("gpu", "measured", "versions", "conditions", "figures")
+    names = ("gpu", "measured", "versions", "conditions", "figures", "shapes")
     return StoredPeers(start=start, **{name: found[name] for name in names})

@@ -67,7 +67,21 @@ ROWS = {
         Row(key="prefix_cached", title="64 chats over 1,024 shared, 32 own in, 128 out: cached", unit="tok/s"),
     )
 }
-"""All rows, in the order in which they are shown."""
+"""All rows of the shape that is measured in full, in the order in which they are shown."""
+
+SHAPE_ROWS = {
+    row.key: row
+    for row in (
+        Row(key="step_1_ms", title="1 chat, 32 in, 256 out: a step", unit="ms"),
+        *(Row(key=f"step_{n}_ms", title=f"{n} chats, 128 in, 128 out: a step", unit="ms") for n in (8, 64, 256)),
+        Row(key="step_1_long_ms", title="1 chat, 8,192 in, 128 out: a step", unit="ms"),
+        Row(key="crowd", title="200 requests of mixed lengths, a third over 400 shared: output", unit="tok/s"),
+        Row(key="drawn_64", title="64 chats, 128 in, 128 out, drawn: output", unit="tok/s"),
+        Row(key="first_1500_ms", title="first token of 1,500, fresh", unit="ms"),
+        Row(key="first_1500_again_ms", title="first token of 1,500, the same again", unit="ms"),
+    )
+}
+"""Likewise, of the other shapes."""
 
 
 class Prompts:
