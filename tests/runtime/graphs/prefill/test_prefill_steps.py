@@ -32,7 +32,7 @@ from tests.runtime.graphs.case import (
     tiny_model,
 )
 
-FAMILIES = ["opt", "llama"]
+FAMILIES = ["opt", "llama", "qwen3"]
 MAX_NUM_TOKENS = 256
 SIZES = StepSizes(MAX_NUM_TOKENS, MAX_NUM_SEQS, MODEL_LEN)
 
