@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -248,8 +249,9 @@ def one_token_each(sequences: list[Sequence]) -> list[ScheduledSequence]:
     return [ScheduledSequence(sequence, len(sequence) - 1, 1, True) for sequence in sequences]
 
 
-@pytest.mark.parametrize("name", [FUSED, WARPGROUPS, LIBRARY])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "name"), [*product(FAMILIES, (FUSED, WARPGROUPS, LIBRARY)), ("biased", LIBRARY)]
+)
 def test_every_chain_of_launches_does_what_the_modules_do(
     family: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
