@@ -5,7 +5,7 @@
 import torch
 
 from pagedchat.ops.cache.heads_to_cache import heads_to_cache
-from pagedchat.ops.common.norm import Norm
+from pagedchat.ops.common.norm import HeadNorms, Norm
 from pagedchat.ops.products.add_norm import add_norm
 from pagedchat.ops.products.embed_tokens import embed_tokens
 from pagedchat.ops.products.next_token import logits_argmax
@@ -20,7 +20,7 @@ from pagedchat.ops.sampling.decode_state import (
     replace_tokens,
     slots_of,
 )
-from tools.sanitize_case import Tensors, index, on_both, paged_inputs, random_tensor
+from tools.sanitize_case import NUM_KV_HEADS, Tensors, index, on_both, paged_inputs, random_tensor
 from tools.sanitize_streams import stream_cases
 from tools.sanitize_whole_steps import whole_step_cases
 
@@ -91,11 +91,18 @@ def _larger_cases() -> list[bool]:
         query = heads_to_cache(t[0], t[1], t[2], t[3], t[4], rotations=t[5])
         return [query[LIVE], t[1], t[2]]
 
+    def normed_into_cache(t: Tensors) -> Tensors:
+        norms = HeadNorms(Norm("rms", t[6], None, 1e-6), Norm("rms", t[7], None, 1e-6))
+        query = heads_to_cache(t[0], t[1], t[2], t[3], t[4], norms=norms, rotations=t[5])
+        return [query[LIVE], t[1], t[2]]
+
     rows, weight = random_tensor(70, WIDTH), random_tensor(2 * 160, WIDTH) / 30
     long_rows, long_weight = random_tensor(70, 4 * WIDTH), random_tensor(96, 4 * WIDTH) / 60
     _, key_cache, value_cache, _, _ = paged_inputs([300], HEAD_SIZE, 1, torch.float16, 1)
     _, positions, _, tables, *_ = _state_inputs()
     heads, turns = random_tensor(NUM_TOKENS, 6, HEAD_SIZE), torch.randn(64, HEAD_SIZE // 2, 2)
+    into = [heads, key_cache, value_cache, tables, positions, turns]
+    of_head, of_queries, of_keys = (1 + random_tensor(count * HEAD_SIZE) / 10 for count in (1, 2, NUM_KV_HEADS))
     return [
         on_both("silu_and_mul", [rows], gated),
         on_both(
@@ -103,7 +110,9 @@ def _larger_cases() -> list[bool]:
             [rows, weight, random_tensor(320), random_tensor(70, 320), long_rows, long_weight],
             by_warpgroups,
         ),
-        on_both("heads_to_cache", [heads, key_cache, value_cache, tables, positions, turns], into_cache),
+        on_both("heads_to_cache", into, into_cache),
+        on_both("heads_to_cache, each head normed", [*into, of_head, of_head], normed_into_cache),
+        on_both("heads_to_cache, all heads normed", [*into, of_queries, of_keys], normed_into_cache),
     ]
 
 

@@ -5,23 +5,13 @@
 // LayerNorm (Ba et al. 2016, arXiv 1607.06450) or RMSNorm (Zhang and Sennrich 2019, arXiv 1910.07467). A row stays
 // in registers between the sum and the norm, so it is read once and written twice.
 
+#include "common/block_sum.cuh"
 #include "common/dependent_launch.cuh"
 #include "common/row.cuh"
 
 #ifndef NORM
 #define NORM 1  // 1: LayerNorm, 2: RMSNorm
 #endif
-
-constexpr int MAX_WARPS = 32;
-
-// The sum over all threads of a thread block; every thread gets it.
-__device__ __forceinline__ float block_sum(float x, float* of_warp) {
-  x = warp_sum(x);
-  if (threadIdx.x % WARP_SIZE == 0) of_warp[threadIdx.x / WARP_SIZE] = x;
-  __syncthreads();
-  const int num_warps = blockDim.x / WARP_SIZE;
-  return warp_sum(threadIdx.x % WARP_SIZE < num_warps ? of_warp[threadIdx.x % WARP_SIZE] : 0.0f);
-}
 
 // Grid: (num_rows); a multiple of 32 threads, each with one piece of 16 bytes or none.
 extern "C" __global__ void add_norm(Element* normed,                     // [num_rows, width]

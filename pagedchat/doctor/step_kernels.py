@@ -79,7 +79,7 @@ def prefill_work(name: str, facts: PrefillFacts, refused: tuple[tuple[str, str],
     if name != MERGED:
         parts = [*_modules(refused[-1][1]), Launch("cache", "reshape_and_cache"), attention]
     else:
-        writer = "heads_to_cache" if setting.sizes.rotary else "reshape_and_cache"
+        writer = "heads_to_cache" if setting.sizes.changes_heads else "reshape_and_cache"
         parts = [*_norms_between(setting.sizes), Launch("cache", writer), attention]
         parts += [Fallback(part, "cuBLAS", "prompts are long enough for it") for part in (_PRODUCTS, HEAD)]
     return [*parts, Launch("next token", "decode_state")]
@@ -105,7 +105,10 @@ def _fused_chain(facts: DecodeFacts) -> Iterator[Work]:
     setting, rows = facts.setting, facts.rows
     qkv, *others = setting.sizes.products
     yield Launch("embedding", "embed_tokens")
-    if setting.sizes.rotary and setting.sizes.head_dim % 16:
+    if setting.sizes.normed_heads:
+        yield _few_rows_product(setting, qkv, rows, "small_batch_linear")
+        yield Launch("cache", "heads_to_cache")
+    elif setting.sizes.rotary and setting.sizes.head_dim % 16:
         yield Fallback(qkv.name, "torch", "the kernel turns heads by 16 elements at a time")
     else:
         yield _few_rows_product(setting, qkv, rows, "qkv_to_cache")
@@ -196,7 +199,9 @@ def _norms_between(sizes: ModelSizes) -> list[Work]:
 
 def _written_and_read(setting: Setting) -> Iterator[Work]:
     attention = _decode_attention(setting)
-    if setting.sizes.rotary or attention.kernel != "decode_split":  # else that kernel writes keys and values itself
+    if (
+        setting.sizes.changes_heads or attention.kernel != "decode_split"
+    ):  # else that kernel writes keys and values itself
         yield Launch("cache", "heads_to_cache")
     yield attention
 

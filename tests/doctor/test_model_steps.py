@@ -53,6 +53,7 @@ MODELS: dict[str, NativeConfig] = {
         LLAMA, hidden_size=2048, ffn_size=4096, windows=(None,), **SIZES | {"vocab_size": 2048}
     ),
     "normed queries": replace(LLAMA, qk_norm=True, windows=(None,), **SIZES),
+    "biased gates": replace(LLAMA, mlp_bias=True, windows=(None,), **SIZES),
     "gelu": replace(OPT, activation="gelu", **SIZES),
 }
 
@@ -177,10 +178,21 @@ def test_a_small_model_on_an_h200(capsys: pytest.CaptureFixture[str]) -> None:
     assert max(map(len, lines[1:])) <= 116
 
 
-def test_a_family_that_stays_on_its_modules_is_told_why(capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown(capsys, str(FOLDER / "qwen3-1.7b"), "--arch", "sm_90")
+def test_a_family_that_stays_on_its_modules_is_told_why(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = json.loads((FOLDER / "opt-125m" / "config.json").read_text()) | {"activation_function": "gelu"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    text = shown(capsys, str(tmp_path), "--arch", "sm_90")
     assert text.count(": modules\n") == 5
-    assert "products, vocabulary: cuBLAS, since its queries and keys are normed head by head" in text
+    assert "products, vocabulary: cuBLAS, since its feed-forward goes through gelu instead of relu" in text
+
+
+def test_a_model_that_norms_queries_and_keys_has_fast_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, str(FOLDER / "qwen3-1.7b"), "--arch", "sm_90")
+    names = ["fused chain", "fused chain", "library products", "library products", "merged launches"]
+    endings = tuple(f": {name}" for name in names)
+    assert [line.split(": ")[1] for line in text.splitlines() if line.endswith(endings)] == names
+    assert text.count("cache:          heads_to_cache") == len(names)
+    assert "refused       one launch of any kind: one launch does not norm queries and keys" in text
 
 
 def test_the_same_as_values(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,11 +17,13 @@ pytestmark = pytest.mark.gpu
 VOCAB_SIZE, NUM_TOKENS = 512, 32
 _SMALL = {"vocab_size": VOCAB_SIZE, "hidden_size": 256, "num_hidden_layers": 3, "num_attention_heads": 4}
 _POSITIONS = {"max_position_embeddings": 256, "bos_token_id": 1, "eos_token_id": 2}
+_QWEN3 = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "head_dim": 128}
 SHAPES: dict[str, dict[str, Any]] = {
     "opt": OPT_125M | _SMALL | _POSITIONS | {"ffn_dim": 1024, "word_embed_proj_dim": 256},
     "llama": LLAMA_1B | _SMALL | _POSITIONS | {"intermediate_size": 512, "num_key_value_heads": 2},
+    "qwen3": LLAMA_1B | _SMALL | _POSITIONS | _QWEN3 | {"intermediate_size": 512, "num_key_value_heads": 2},
 }
-"""Heads of 64, which the kernels have."""
+"""Heads of 64 and 128, which the kernels have."""
 
 _source = random.Random(7)
 PROMPTS = [_source.choices(range(4, VOCAB_SIZE), k=_source.randint(1, 150)) for _ in range(64)]

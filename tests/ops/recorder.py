@@ -22,7 +22,7 @@ from pagedchat.ops.cache.copy_blocks import copy_blocks
 from pagedchat.ops.cache.gather_cached_kv import gather_cached_kv
 from pagedchat.ops.cache.heads_to_cache import heads_to_cache
 from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
-from pagedchat.ops.common.norm import Norm
+from pagedchat.ops.common.norm import HeadNorms, Norm
 from pagedchat.ops.products.add_norm import add_norm
 from pagedchat.ops.products.embed_tokens import embed_tokens
 from pagedchat.ops.products.next_token import logits_argmax
@@ -167,8 +167,11 @@ def decode_step(dtype: torch.dtype, head_size: int, block_size: int) -> None:
     silu_and_mul(rows)
     turns = torch.empty(8, head_size // 2, 2)
     heads = torch.empty(1, 3 * NUM_KV_HEADS, head_size, dtype=dtype)
-    for rotations in (None, turns):
-        heads_to_cache(heads, key_cache, value_cache, tables, state.positions, rotations=rotations)
+    of_head, of_all = (Norm("rms", torch.empty(n * head_size, dtype=dtype), None, 1e-5) for n in (1, NUM_KV_HEADS))
+    for norms in (None, HeadNorms(of_head, of_head), HeadNorms(of_all, of_all)):
+        for rotations in (None, turns):
+            into = key_cache, value_cache, tables, state.positions
+            heads_to_cache(heads, *into, norms=norms, rotations=rotations)
     if dtype == torch.float32:
         return
     qkv = torch.empty(3 * NUM_KV_HEADS * head_size, 768, dtype=dtype)

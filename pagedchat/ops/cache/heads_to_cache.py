@@ -1,16 +1,17 @@
 """From the product of a layer's input to its place in the cache, for one token of each of many sequences.
 
-Rotation by position (Su et al. 2021, arXiv 2104.09864) and the write into the paged cache, in one launch.
-`qkv_to_cache` does this together with the product, for a few sequences.
+Norms of queries and keys, rotation by position (Su et al. 2021, arXiv 2104.09864) and the write into the paged
+cache, in one launch. `qkv_to_cache` does this together with the product, but for norms, for a few sequences.
 """
 
 import torch
 
-from pagedchat.jit.launch import get_kernel, i32
+from pagedchat.jit.launch import f32, get_kernel, i32
 from pagedchat.ops.cache.layout import CacheSizes, check_paged_cache, row_elements
 from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
 from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
 from pagedchat.ops.common.launch import address, can_overlap, element_name, on_cuda, stream_of
+from pagedchat.ops.common.norm import HeadNorms, check_head_norms
 from pagedchat.ops.sampling.decode_state import slots_of
 
 NAME = "heads_to_cache"
@@ -24,6 +25,7 @@ def heads_to_cache(
     block_tables: torch.Tensor,
     positions: torch.Tensor,
     *,
+    norms: HeadNorms | None = None,
     rotations: torch.Tensor | None = None,
     overlap: bool = False,
 ) -> torch.Tensor:
@@ -31,11 +33,12 @@ def heads_to_cache(
 
     Args:
         heads: `[num_tokens, num_heads + 2 * num_kv_heads, head_size]`, contiguous: query heads, key heads, value
-            heads. Its queries are turned in place.
+            heads. Its queries are normed and turned in place.
         key_cache: `[num_blocks, num_kv_heads, head_size / x, block_size, x]`, written.
         value_cache: `[num_blocks, num_kv_heads, head_size, block_size]`, written.
         block_tables: `[num_tokens, max_blocks_per_seq]`, int32, contiguous.
         positions: `[num_tokens]`, int32; below 0 the token is padding, of which nothing is written.
+        norms: of queries and keys, before they are turned.
         rotations: `[max_positions, head_size / 2, 2]`, float32: cosine and sine of every position's angles.
         overlap: the launch may begin before the kernel before it has ended, which makes `heads`; positions and
             block tables are read before that.
@@ -47,12 +50,13 @@ def heads_to_cache(
         ValueError: shapes or types that do not go together.
     """
     sizes = check_paged_cache(key_cache, value_cache)
-    _check(heads, key_cache, block_tables, positions, rotations, sizes)
-    whole_pieces = rotations is None or rotations.shape[1] % row_elements(heads.dtype) == 0
+    _check(heads, key_cache, block_tables, positions, norms, rotations, sizes)
+    in_halves = norms is not None or rotations is not None
+    whole_pieces = not in_halves or sizes.head_size // 2 % row_elements(heads.dtype) == 0
     if on_cuda(heads) and whole_pieces:
-        _launch(heads, key_cache, value_cache, block_tables, positions, rotations, sizes, overlap)
+        _launch(heads, key_cache, value_cache, block_tables, positions, norms, rotations, sizes, overlap)
     else:
-        write_heads(heads, key_cache, value_cache, block_tables, positions, rotations, sizes)
+        write_heads(heads, key_cache, value_cache, block_tables, positions, rotations, sizes, norms)
     return heads[:, : heads.shape[1] - 2 * sizes.num_kv_heads]
 
 
@@ -61,6 +65,7 @@ def _check(
     key_cache: torch.Tensor,
     block_tables: torch.Tensor,
     positions: torch.Tensor,
+    norms: HeadNorms | None,
     rotations: torch.Tensor | None,
     sizes: CacheSizes,
 ) -> None:
@@ -78,6 +83,8 @@ def _check(
     for name, tensor in (("heads", heads), ("block_tables", block_tables)):
         if not tensor.is_contiguous():
             raise ValueError(f"{name} is not contiguous")
+    if norms is not None:
+        check_head_norms(norms, *_queries_and_keys(heads, sizes))
 
 
 def write_heads(
@@ -88,13 +95,23 @@ def write_heads(
     positions: torch.Tensor,
     rotations: torch.Tensor | None,
     sizes: CacheSizes,
+    norms: HeadNorms | None = None,
 ) -> None:
-    """`heads_to_cache` in torch, of arguments that are known to be right; the queries are turned in place."""
+    """`heads_to_cache` in torch, of arguments that are known to be right; the queries are changed in place."""
+    if norms is not None:
+        query, key = _queries_and_keys(heads, sizes)
+        for each, normed in zip((query, key), norms.apply(query, key), strict=True):
+            each.copy_(normed)
     if rotations is not None:
         turned = heads[:, : heads.shape[1] - sizes.num_kv_heads]
         turned.copy_(rotate_heads(turned, rotations[positions.clamp(min=0).long()]))
     key, value = heads[:, -2 * sizes.num_kv_heads :].chunk(2, dim=1)
     reshape_and_cache(key, value, key_cache, value_cache, slots_of(positions, block_tables, sizes.block_size))
+
+
+def _queries_and_keys(heads: torch.Tensor, sizes: CacheSizes) -> tuple[torch.Tensor, torch.Tensor]:
+    num_heads = heads.shape[1] - 2 * sizes.num_kv_heads
+    return heads[:, :num_heads], heads[:, num_heads : num_heads + sizes.num_kv_heads]
 
 
 def rotate_heads(heads: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
@@ -118,6 +135,7 @@ def _launch(
     value_cache: torch.Tensor,
     block_tables: torch.Tensor,
     positions: torch.Tensor,
+    norms: HeadNorms | None,
     rotations: torch.Tensor | None,
     sizes: CacheSizes,
     overlap: bool,
@@ -129,6 +147,7 @@ def _launch(
         HEAD_SIZE=sizes.head_size,
         BLOCK_SIZE=sizes.block_size,
         ROTARY=int(rotations is not None),
+        HEAD_NORM=_head_norm(norms, sizes.head_size),
     )
     args = (
         heads.data_ptr(),
@@ -137,12 +156,23 @@ def _launch(
         block_tables.data_ptr(),
         positions.data_ptr(),
         address(rotations),
+        address(norms.query.weight if norms else None),
+        address(norms.key.weight if norms else None),
         i32(heads.shape[1] - 2 * sizes.num_kv_heads),
         i32(sizes.num_kv_heads),
         i32(block_tables.shape[1]),
         key_cache.stride(0),
         value_cache.stride(0),
+        f32(norms.query.eps if norms else 0.0),
+        f32(norms.key.eps if norms else 0.0),
     )
-    grid = (len(heads), 2 if rotations is None else 3)
+    grid = (len(heads), 2 if norms is None and rotations is None else 3)
     overlap = overlap and can_overlap(heads.device)
     kernel.launch(grid, _THREADS, args, stream=stream_of(heads), overlap=overlap)
+
+
+def _head_norm(norms: HeadNorms | None, head_size: int) -> int:
+    """The `HEAD_NORM` constant of the kernel."""
+    if norms is None:
+        return 0
+    return 2 if norms.spans_heads(head_size) else 1

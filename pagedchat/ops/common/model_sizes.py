@@ -40,6 +40,10 @@ class ModelSizes:
     """The feed-forward is `down(silu(gate(x)) * up(x))`, else `down(relu(up(x)))`."""
     rotary: bool
     """Queries and keys are turned by their positions, else positions have vectors of their own."""
+    normed_heads: bool = False
+    """Queries and keys are normed before they are turned."""
+    biased_gates: bool = False
+    """The product of a gated feed-forward that makes gates and values has biases."""
     num_windowed: int = 0
     """Layers in which a token sees no more than the last ones."""
 
@@ -47,6 +51,11 @@ class ModelSizes:
     def attended(self) -> int:
         """Width of all query heads."""
         return self.num_heads * self.head_dim
+
+    @property
+    def changes_heads(self) -> bool:
+        """Whether something happens to queries and keys between their product and the cache."""
+        return self.rotary or self.normed_heads
 
     @property
     def qkv_rows(self) -> int:

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from pagedchat.ops.common.model_sizes import ModelSizes
-from pagedchat.ops.common.norm import Norm
+from pagedchat.ops.common.norm import HeadNorms, Norm
 from pagedchat.ops.products.embed_tokens import embed_tokens
 
 
@@ -42,9 +42,11 @@ class LayerTensors:
     """`[hidden, attended]`."""
     mlp_norm: Norm
     up: Product
-    """`[middle, hidden]`; gates and then values, twice the rows and no bias, where the feed-forward is gated."""
+    """`[middle, hidden]`; gates and then values, twice the rows, where the feed-forward is gated."""
     down: Product
     """`[hidden, middle]`."""
+    head_norms: HeadNorms | None = None
+    """Of queries and keys, before they are turned."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from pagedchat.jit.driver import gpu
+from pagedchat.layers.attention import Attention
 from pagedchat.layers.layer_norm import EPS, LayerNorm
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.rms_norm import RMSNorm
@@ -19,7 +20,7 @@ from pagedchat.models.opt import OptLayer, OptModel
 from pagedchat.models.opt_config import OptConfig
 from pagedchat.ops.common.launch import element_name
 from pagedchat.ops.common.model_sizes import ModelSizes
-from pagedchat.ops.common.norm import Norm
+from pagedchat.ops.common.norm import HeadNorms, Norm
 from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors, Product
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.step_facts import Setting
@@ -42,6 +43,8 @@ def sizes_of(config: NativeConfig) -> ModelSizes:
         norm="layer" if is_opt else "rms",
         gated=not is_opt,
         rotary=not is_opt,
+        normed_heads=isinstance(config, LlamaConfig) and config.qk_norm,
+        biased_gates=isinstance(config, LlamaConfig) and config.mlp_bias,
         num_windowed=sum(window is not None for window in windows),
     )
 
@@ -64,10 +67,6 @@ def _against_opt(config: OptConfig) -> str:
 
 
 def _against_llama(config: LlamaConfig) -> str:
-    if config.qk_norm:
-        return "its queries and keys are normed head by head"
-    if config.mlp_bias:
-        return "its gates have biases"
     return _against_activation(config.activation, "silu")
 
 
@@ -170,11 +169,18 @@ def _layer(sizes: ModelSizes, layer: OptLayer | LlamaLayer, up: Linear, down: Li
         mlp_norm=_norm(layer.mlp_norm),
         up=_product(up),
         down=_product(down),
+        head_norms=_head_norms(attention),
     )
 
 
 def _product(linear: Linear) -> Product:
     return Product(linear.weight, linear.bias)
+
+
+def _head_norms(attention: Attention) -> HeadNorms | None:
+    if attention.q_norm is None or attention.k_norm is None:
+        return None
+    return HeadNorms(_norm(attention.q_norm), _norm(attention.k_norm))
 
 
 def _norm(norm: LayerNorm | RMSNorm | None) -> Norm:

@@ -139,6 +139,11 @@ def _fuses(product: ProductSizes, rows: int) -> bool:
     return can_multiply(*sizes, rows, normed=product.normed, paired=product.paired)
 
 
+def plain_gates(facts: DecodeFacts) -> str:
+    """Gates without biases, where one kernel makes them and multiplies by them."""
+    return "its gates have biases" if facts.setting.sizes.biased_gates else ""
+
+
 def warpgroups(facts: DecodeFacts) -> str:
     """A GPU that multiplies by warpgroups."""
     return facts.setting.missing_warpgroups
@@ -171,11 +176,11 @@ def warpgroup_products(facts: DecodeFacts) -> str:
 
 
 def tables_for_tokens(most_entries: int) -> Callable[[PrefillFacts], str]:
-    """Room for a block table of every token, where queries and keys are turned by the kernel that writes them."""
+    """Room for a block table of every token, where the kernel that writes keys norms or turns them before."""
 
     def room(facts: PrefillFacts) -> str:
         entries = facts.num_tokens * facts.num_blocks
-        if not facts.setting.sizes.rotary or entries <= most_entries:
+        if not facts.setting.sizes.changes_heads or entries <= most_entries:
             return ""
         return f"a block table for every token would have {entries:,} entries, and {most_entries:,} is the most"
 

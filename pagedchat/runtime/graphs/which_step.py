@@ -21,7 +21,7 @@ MAX_FUSED_ELSEWHERE = 16
 MAX_WARPGROUPED = 256
 """Rows up to which products by warpgroups are faster than those of cuBLAS."""
 MOST_TABLE_ENTRIES = 1 << 24
-"""Of a block table for every token, which the kernel that turns the heads of prompts wants."""
+"""Of a block table for every token, which the kernel that norms and turns the heads of prompts wants."""
 
 FUSED, WARPGROUPS, LIBRARY = "fused chain", "warpgroup products", "library products"
 MERGED, MODULES = "merged launches", "modules"
@@ -55,7 +55,7 @@ class Chosen:
 
 _WHOLE = (
     wants.plain_layers, wants.tensor_cores, wants.rows_of_one_launch, wants.nothing_shared, wants.bulk_copies,
-    wants.places_for_layers, wants.code_for_sizes, wants.multiprocessors, wants.whole_pieces,
+    wants.plain_gates, wants.places_for_layers, wants.code_for_sizes, wants.multiprocessors, wants.whole_pieces,
 )  # fmt: skip
 """What every step of one launch wants."""
 _CAPTURED = "any model of ours runs through its own modules, captured in one graph"
@@ -85,12 +85,13 @@ DECODES: tuple[Rule[DecodeFacts], ...] = (
     Rule(
         FUSED,
         (wants.plain_layers, wants.tensor_cores, wants.few_rows(MAX_FUSED, MAX_FUSED_ELSEWHERE),
-         wants.fused_products),
+         wants.plain_gates, wants.fused_products),
         "4 rows take 216 us a step and 8 rows 221, with products by warpgroups 225 and 231; 16 rows 325 and 271",
     ),
     Rule(
         WARPGROUPS,
-        (wants.plain_layers, wants.warpgroups, wants.rows_of_warpgroups(MAX_WARPGROUPED), wants.warpgroup_products),
+        (wants.plain_layers, wants.warpgroups, wants.rows_of_warpgroups(MAX_WARPGROUPED), wants.plain_gates,
+         wants.warpgroup_products),
         "64 rows take 437 us a step, with cuBLAS 620; 256 rows 1,189 and 1,253",
     ),
     Rule(

@@ -51,6 +51,8 @@ def missing_places(setting: Setting) -> str:
     sizes = setting.sizes
     if sizes.num_layers > MAX_LAYERS:
         return f"it has {sizes.num_layers} layers and one launch has places for {MAX_LAYERS}"
+    if sizes.normed_heads:
+        return "one launch does not norm queries and keys"
     if sizes.num_windowed:
         return f"{sizes.num_windowed} of its {sizes.num_layers} layers have a sliding window"
     return ""

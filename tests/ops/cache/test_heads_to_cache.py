@@ -1,12 +1,16 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
+from pagedchat.layers.rms_norm import RMSNorm
 from pagedchat.ops.cache.heads_to_cache import heads_to_cache
 from pagedchat.ops.cache.layout import key_cache_shape, to_token_major, value_cache_shape
+from pagedchat.ops.common.norm import HeadNorms, Norm
 from tests.ops.paged_case import DEVICES
-from tests.ops.products.small_batch_case import error, normal
+from tests.ops.products.small_batch_case import error, exact_norm, normal
 
-HEADS = [(12, 12, 64), (4, 2, 80), (8, 2, 128), (2, 1, 256)]
+HEADS = [(12, 12, 64), (4, 2, 80), (3, 1, 96), (5, 5, 112), (40, 8, 128), (2, 1, 256)]
 """Query heads, KV heads, head size."""
 NUM_BLOCKS = 160
 DTYPES = [torch.float16, torch.bfloat16, torch.float32]
@@ -18,8 +22,33 @@ def turned(heads: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
 
+def make_norms(kind: str, sizes: tuple[int, int, int], dtype: torch.dtype, device: str) -> HeadNorms | None:
+    if kind == "none":
+        return None
+    of_all, head_size = sizes[:2], sizes[2]
+    widths = [head_size * (count if kind == "all heads" else 1) for count in of_all]
+    weights = [1 + normal(width, device=device, dtype=dtype, scale=0.3, seed=i) for i, width in enumerate(widths)]
+    query, key = (Norm("rms", weight, None, eps) for weight, eps in zip(weights, (0.5, 1e-6), strict=True))
+    return HeadNorms(query, key)
+
+
+def normed(norms: HeadNorms, heads: torch.Tensor, num_heads: int, num_kv_heads: int) -> torch.Tensor:
+    """Of query heads and key heads, in float64."""
+    parts = []
+    for norm, rows in zip((norms.query, norms.key), heads.split([num_heads, num_kv_heads], dim=1), strict=True):
+        width = len(norm.weight)
+        parts.append(exact_norm(norm, rows.reshape(len(rows), -1, width)).reshape(rows.shape))
+    return torch.cat(parts, dim=1)
+
+
 def check(
-    num_tokens: int, sizes: tuple[int, int, int], rotary: bool, block_size: int, dtype: torch.dtype, device: str
+    num_tokens: int,
+    sizes: tuple[int, int, int],
+    kind: str,
+    rotary: bool,
+    block_size: int,
+    dtype: torch.dtype,
+    device: str,
 ) -> None:
     num_heads, num_kv_heads, head_size = sizes
     heads = normal(num_tokens, num_heads + 2 * num_kv_heads, head_size, device=device, dtype=dtype)
@@ -31,21 +60,25 @@ def check(
     key_cache, value_cache = key_cache.to(device), value_cache.to(device)
     angles = torch.arange(2 * block_size).double()[:, None] * torch.linspace(1, 0.01, head_size // 2).double()
     turns = torch.stack((angles.cos(), angles.sin()), dim=-1).float().to(device) if rotary else None
+    norms = make_norms(kind, sizes, dtype, device)
     query = heads_to_cache(
         heads,
         key_cache,
         value_cache,
         tables.to(device),
         torch.tensor(positions, dtype=torch.int32, device=device),
+        norms=norms,
         rotations=turns,
     )
     assert query.shape == (num_tokens, num_heads, head_size)
     assert query.data_ptr() == heads.data_ptr()
     live = [i for i, position in enumerate(positions) if position >= 0]
+    if norms is not None:
+        before[:, :-num_kv_heads] = normed(norms, before[:, :-num_kv_heads], num_heads, num_kv_heads)
     if rotary:
         of_rows = angles[[max(position, 0) for position in positions]]
         before[:, :-num_kv_heads] = turned(before[:, :-num_kv_heads], of_rows)
-    allowed = torch.finfo(dtype).eps if rotary else 0
+    allowed = (rotary + (norms is not None)) * torch.finfo(dtype).eps
     assert error(query[live], before[live, :num_heads]) <= allowed
     places = [(int(tables[i, positions[i] // block_size]), positions[i] % block_size) for i in live]
     caches = to_token_major(key_cache, value_cache)
@@ -60,16 +93,33 @@ def check(
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("rotary", [False, True])
+@pytest.mark.parametrize("norms", ["none", "each head", "all heads"])
 @pytest.mark.parametrize("sizes", HEADS, ids=str)
 def test_heads_go_to_their_slots(
-    sizes: tuple[int, int, int], rotary: bool, dtype: torch.dtype, device: str
+    sizes: tuple[int, int, int], norms: str, rotary: bool, dtype: torch.dtype, device: str
 ) -> None:
-    check(5, sizes, rotary, 16, dtype, device)
-    check(70, sizes, rotary, 8, dtype, device)
+    check(5, sizes, norms, rotary, 16, dtype, device)
+    check(70, sizes, norms, rotary, 8, dtype, device)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_norms_round_where_the_modules_do(dtype: torch.dtype, device: str) -> None:
+    sizes, norm = (3, 2, 64), RMSNorm(64, 1e-6).to(device, dtype)
+    norm.weight.copy_(1 + normal(64, device=device, dtype=dtype, scale=0.3))
+    heads = normal(2, 7, 64, device=device, dtype=dtype)
+    caches = [torch.zeros(4, 2, 64 // (16 // dtype.itemsize), 8, 16 // dtype.itemsize), torch.zeros(4, 2, 64, 8)]
+    tables, positions = (torch.tensor(ids, dtype=torch.int32, device=device) for ids in ([[1], [3]], [0, 5]))
+    wanted = norm(heads[:, :5])
+    norms = HeadNorms(*[Norm("rms", norm.weight, None, norm.eps)] * 2)
+    query = heads_to_cache(heads, *(c.to(device, dtype) for c in caches), tables, positions, norms=norms)
+    assert query.shape == (2, sizes[0], 64)
+    # Sums of squares may differ in their last bit, and with them a rounding here and there.
+    assert float((query == wanted[:, :3]).float().mean()) > (0.2 if dtype == torch.float32 else 0.97)
 
 
 def test_wrong_arguments_are_named() -> None:
-    key, value = torch.zeros(4, 2, 16, 8, 4), torch.zeros(4, 2, 64, 8)
+    key, value = torch.zeros(4, 2, 16, 8, 4), torch.zeros(4, 2, 64, 8)  # of two query heads and two KV heads
     heads = torch.zeros(3, 6, 64)
     tables, positions = torch.zeros(3, 2, dtype=torch.int32), torch.zeros(3, dtype=torch.int32)
     with pytest.raises(ValueError, match="heads has 4 heads, expected more than 4"):
@@ -80,3 +130,11 @@ def test_wrong_arguments_are_named() -> None:
         heads_to_cache(heads, key, value, tables, positions.long())
     with pytest.raises(ValueError, match=r"rotations has shape \[4, 64\], expected \[\*, 32, 2\]"):
         heads_to_cache(heads, key, value, tables, positions, rotations=torch.zeros(4, 64))
+    rms, wide = (Norm("rms", torch.ones(width), None, 1e-6) for width in (64, 128))
+    layer = replace(rms, kind="layer")
+    with pytest.raises(ValueError, match=r"norms\.key\.weight has shape \[128\], expected \[64\]"):
+        heads_to_cache(heads, key, value, tables, positions, norms=HeadNorms(rms, wide))
+    with pytest.raises(ValueError, match=r"norms\.key\.weight has shape \[64\], expected \[128\]"):
+        heads_to_cache(heads, key, value, tables, positions, norms=HeadNorms(wide, rms))
+    with pytest.raises(ValueError, match=r"norms\.query is a norm of kind 'layer', expected 'rms'"):
+        heads_to_cache(heads, key, value, tables, positions, norms=HeadNorms(layer, rms))

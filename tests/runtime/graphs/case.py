@@ -33,12 +33,13 @@ def tiny_model(
 ) -> NativeModel:
     """Of width 256, with heads of 64; rows of the vocabulary are far apart, so that tokens vary.
 
-    "gelu" is an OPT that the fused kernels do not know.
+    "gelu" is an OPT that the fused kernels do not know, "qwen3" a Llama that norms queries and keys,
+    "biased" one whose products have biases, gates too.
     """
     with torch.device(device):
         torch.set_default_dtype(dtype)
-        if family == "llama":
-            model = _llama(num_layers, ffn_size)
+        if family in ("llama", "qwen3", "biased"):
+            model = _llama(num_layers, ffn_size, bias=family == "biased", qk_norm=family == "qwen3")
         else:
             model = _opt(num_layers, ffn_size, "relu" if family == "opt" else family)
         torch.set_default_dtype(torch.float32)
@@ -59,12 +60,12 @@ def _opt(num_layers: int, ffn_size: int, activation: str) -> NativeModel:
     return OptModel(config)
 
 
-def _llama(num_layers: int, ffn_size: int) -> NativeModel:
+def _llama(num_layers: int, ffn_size: int, *, bias: bool, qk_norm: bool) -> NativeModel:
     config = LlamaConfig(
         vocab_size=VOCAB_SIZE, hidden_size=256, ffn_size=ffn_size, num_layers=num_layers, heads=Heads(4, 2, 64),
         max_len=MODEL_LEN, norm_eps=1e-5, activation="silu", rotary=RotaryConfig(10000.0),
         windows=(None,) * num_layers,
-        qkv_bias=False, out_bias=False, mlp_bias=False, qk_norm=False, tied=True,
+        qkv_bias=bias, out_bias=bias, mlp_bias=bias, qk_norm=qk_norm, tied=True,
     )  # fmt: skip
     return LlamaModel(config)
 

@@ -46,7 +46,7 @@ def missed(fresh: KernelStore, monkeypatch: pytest.MonkeyPatch, runner: Captured
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("family", ["opt", "llama", "gelu"])
+@pytest.mark.parametrize("family", ["opt", "llama", "qwen3", "gelu"])
 def test_what_is_captured_was_built_ahead(fresh: KernelStore, monkeypatch: pytest.MonkeyPatch, family: str) -> None:
     model = tiny_model(family, "cuda", torch.float16)
     runner = make_runner(model, 200, captured=True, max_num_tokens=2048)

@@ -153,7 +153,7 @@ def replies(core: EngineCore, ids: list[int]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("family", ["opt", "llama"])
+@pytest.mark.parametrize("family", ["opt", "llama", "qwen3"])
 @pytest.mark.parametrize(
     "kind",
     [

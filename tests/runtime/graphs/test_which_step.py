@@ -57,8 +57,10 @@ smollm-135m   sm_100  bfloat16  SSffffllllll  ooffffllllll
 qwen2.5-0.5b  sm_75   bfloat16  llllllllllll  llllllllllll
 qwen2.5-0.5b  sm_80   bfloat16  ffffffllllll  ffffffllllll
 qwen2.5-0.5b  sm_90   bfloat16  ffffllllllll  ffffllllllll
-qwen3-1.7b    -       float16   mmmmmmmmmmmm  mmmmmmmmmmmm
-qwen3-1.7b    sm_90   bfloat16  mmmmmmmmmmmm  mmmmmmmmmmmm
+qwen3-1.7b    -       float16   ffffffllllll  ffffffllllll
+qwen3-1.7b    sm_75   bfloat16  llllllllllll  llllllllllll
+qwen3-1.7b    sm_80   bfloat16  ffffffllllll  ffffffllllll
+qwen3-1.7b    sm_90   bfloat16  ffffllllllll  ffffllllllll
 llama-3.1-8b  sm_80   bfloat16  ffffllllllll  ffffllllllll
 llama-3.1-8b  sm_90   bfloat16  ffffllllllll  ffffllllllll
 llama-3.1-8b  sm_90   float32   llllllllllll  llllllllllll
@@ -141,6 +143,12 @@ def test_what_a_model_has_too_much_of_is_said() -> None:
     assert against(facts(setting(many_words, "sm_90"), 2), SCREENED) == (
         "a thread block has too little shared memory for its part of 10,000,000 bounds"
     )
+    normed = replace(SMOLLM, qk_norm=True)
+    assert one_launch(normed) == "one launch does not norm queries and keys"
+    biased = facts(setting(replace(SMOLLM, mlp_bias=True), "sm_90"), 8)
+    assert [against(biased, name) for name in (FUSED, WARPGROUPS)] == ["its gates have biases"] * 2
+    assert which_decode(biased).name == LIBRARY
+    assert against(replace(biased, rows=1), ONE_LAUNCH) == "its gates have biases"
     long_way = replace(SMOLLM, ffn_size=11_008 * 32, windows=SMOLLM.windows)
     assert against(facts(setting(long_way, "sm_80"), 3), FUSED).startswith(
         "no number of warps shares out its product"
@@ -156,20 +164,18 @@ def test_families_that_the_kernels_do_not_do_are_named() -> None:
     assert isinstance(SMOLLM, LlamaConfig)
     assert isinstance(OPT, OptConfig)
     objections = {
-        "its queries and keys are normed head by head": replace(SMOLLM, qk_norm=True),
-        "its gates have biases": replace(SMOLLM, mlp_bias=True),
         "its feed-forward goes through gelu instead of silu": replace(SMOLLM, activation="gelu"),
         "its feed-forward goes through gelu instead of relu": replace(OPT, activation="gelu"),
         "its norms come behind each half of a layer": replace(OPT, norm_first=False),
         "it has no norm behind its last layer": replace(OPT, final_norm=False),
         "its tokens' vectors are 512 wide and its layers 768": replace(OPT, embedding_size=512),
         "its norms have no weights": replace(OPT, affine_norms=False),
-        "": replace(SMOLLM, rotary=RotaryConfig(5e5), qkv_bias=True),
+        "": replace(SMOLLM, rotary=RotaryConfig(5e5), qkv_bias=True, qk_norm=True, mlp_bias=True),
     }
     assert {objection_to(config): config for config in objections.values()} == objections
-    chosen = which_decode(facts(setting(replace(SMOLLM, qk_norm=True), "sm_90"), 1))
+    chosen = which_decode(facts(setting(replace(OPT, activation="gelu"), "sm_90"), 1))
     assert chosen.name == MODULES
-    assert {why for _, why in chosen.refused} == {"its queries and keys are normed head by head"}
+    assert {why for _, why in chosen.refused} == {"its feed-forward goes through gelu instead of relu"}
 
 
 def test_a_step_whose_clusters_found_no_room_makes_way_for_the_next() -> None:
@@ -217,4 +223,7 @@ def test_prompts_are_merged_where_tables_have_room() -> None:
         (MERGED, "a block table for every token would have 33,554,432 entries, and 16,777,216 is the most"),
     )
     assert which_prefill(replace(huge, setting=placed)).name == MERGED
-    assert which_prefill(replace(huge, setting=setting(config_of("qwen3-1.7b"), "sm_90"))).name == MODULES
+    normed = replace(placed, sizes=replace(placed.sizes, normed_heads=True))
+    assert which_prefill(replace(huge, setting=normed)).name == MODULES
+    unknown = setting(replace(OPT, activation="gelu"), "sm_90")
+    assert which_prefill(PrefillFacts(setting=unknown, num_tokens=16, num_blocks=16)).name == MODULES

@@ -31,7 +31,7 @@ def eager_runner(family: str, device: str, dtype: torch.dtype = torch.float32) -
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("family", ["opt", "llama"])
+@pytest.mark.parametrize("family", ["opt", "llama", "qwen3"])
 def test_both_kinds_are_captured_and_tried(family: str) -> None:
     eager = eager_runner(family, "cuda", torch.bfloat16)
     captured = capture_first(eager, SelfCheck("tiny", eager, VOCAB_SIZE), SIZES)

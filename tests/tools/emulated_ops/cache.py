@@ -13,8 +13,19 @@ from pagedchat.ops.cache.heads_to_cache import heads_to_cache
 from pagedchat.ops.cache.layout import from_token_major, key_cache_shape, value_cache_shape
 from pagedchat.ops.cache.reshape_and_cache import FEW_TOKENS, reshape_and_cache
 from pagedchat.ops.cache.swap_blocks import swap_blocks
+from pagedchat.ops.common.norm import HeadNorms, Norm
 from tests.ops.products.small_batch_case import normal
-from tests.tools.emulated_ops.op_case import DTYPES, HALF, NOTHING, OpCase, Results, in_types, numbers, rotations
+from tests.tools.emulated_ops.op_case import (
+    BFLOAT,
+    DTYPES,
+    HALF,
+    NOTHING,
+    OpCase,
+    Results,
+    in_types,
+    numbers,
+    rotations,
+)
 
 KV_HEADS, HEAD_SIZE, BLOCK_SIZE = 2, 80, 16
 FAR_AWAY = 1 << 30
@@ -71,14 +82,27 @@ def gather(dtype: torch.dtype) -> Results:
     return {"keys": keys, "values": values}
 
 
-def place_heads(dtype: torch.dtype, *, rotary: bool) -> Results:
-    """One token of each of four sequences, one of them padding: of its queries nothing is promised."""
+def place_heads(dtype: torch.dtype, *, rotary: bool, normed: int | None = None) -> Results:
+    """One token of each of four sequences, one of them padding: of its queries nothing is promised.
+
+    Args:
+        dtype: of the heads.
+        rotary: queries and keys are turned.
+        normed: heads of a token that a norm takes as one row: 1, or 0 for all of them.
+    """
     heads = normal(4, 3 + 2 * KV_HEADS, HEAD_SIZE, device="cpu", dtype=dtype)
     caches = empty_caches(7, dtype)
     tables = torch.tensor([[6, FAR_AWAY], [FAR_AWAY, FAR_AWAY], [1, 5], [3, 2]], dtype=torch.int32)
     turns = rotations(2 * BLOCK_SIZE, HEAD_SIZE) if rotary else None
-    queries = heads_to_cache(heads, *caches, tables, numbers(0, -1, 2 * BLOCK_SIZE - 1, 7), rotations=turns)
+    positions = numbers(0, -1, 2 * BLOCK_SIZE - 1, 7)
+    rows = [] if normed is None else [HEAD_SIZE * (normed or count) for count in (3, KV_HEADS)]
+    norms = HeadNorms(*(rms_norm(width, dtype) for width in rows)) if rows else None
+    queries = heads_to_cache(heads, *caches, tables, positions, norms=norms, rotations=turns)
     return {"queries": queries[[0, 2, 3]], "keys": caches[0], "values": caches[1]}
+
+
+def rms_norm(width: int, dtype: torch.dtype) -> Norm:
+    return Norm("rms", 1 + normal(width, device="cpu", dtype=dtype, scale=0.3), None, 1e-6)
 
 
 PAGE, CHAIN = (8, 2, 20), [(0, 5), (3, 0), (4, 3)]
@@ -92,4 +116,7 @@ CASES = [
     *in_types("gather_cached_kv", gather, *DTYPES, exact=True),
     *in_types("heads_to_cache", partial(place_heads, rotary=False), torch.float32, exact=True),
     *in_types("heads_to_cache", partial(place_heads, rotary=True), *DTYPES, about="turned"),
+    *in_types("heads_to_cache", partial(place_heads, rotary=True, normed=1), *DTYPES, about="normed and turned"),
+    *in_types("heads_to_cache", partial(place_heads, rotary=True, normed=0), HALF, about="normed together, turned"),
+    *in_types("heads_to_cache", partial(place_heads, rotary=False, normed=1), BFLOAT, about="normed"),
 ]

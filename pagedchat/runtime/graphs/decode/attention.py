@@ -74,13 +74,15 @@ class DecodeAttention:
         layer_idx, sizes = layer.layer_idx, layer.sizes
         options = AttentionOptions(scale=sizes.scale, sliding_window=layer.sliding_window)
         by_token = heads.view(len(heads), -1, sizes.head_dim)
-        # The kernel that reads can write the newest keys and values, if they need not be turned before.
-        if heads.is_cuda and self._backend.on_tensor_cores and rotations is None:
+        # The kernel that reads can write the newest keys and values, if nothing happens to them before.
+        if heads.is_cuda and self._backend.on_tensor_cores and not sizes.changes_heads:
             query = by_token[:, : sizes.num_heads]
             return self.read(layer_idx, query, options, overlap=True, writes_new=True).flatten(1)
         caches, state = self._backend.layer_cache(layer_idx), self._state
         places = (state.block_tables, state.positions)
-        query = heads_to_cache(by_token, *caches, *places, rotations=rotations, overlap=True)
+        query = heads_to_cache(
+            by_token, *caches, *places, norms=layer.head_norms, rotations=rotations, overlap=True
+        )
         return self.read(layer_idx, query, options, overlap=True).flatten(1)
 
     def read(

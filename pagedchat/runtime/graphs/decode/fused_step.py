@@ -15,6 +15,8 @@ from pagedchat.runtime.graphs.decode.attention import DecodeAttention
 class FusedStep:
     """A chain of launches, five a layer, each of which begins while the one before still runs.
 
+    Where queries and keys are normed there are six: in the kernel that makes them no thread block has a whole head.
+
     Args:
         model: its tensors.
         backend: has the cache.
@@ -44,7 +46,13 @@ class FusedStep:
 
     def _attend(self, layer: LayerTensors, hidden: torch.Tensor) -> None:
         """The first half of a layer, added to `hidden` `[num_seqs, width]`."""
-        sizes, qkv, out = layer.sizes, layer.qkv, layer.out
+        attend = self._attended if layer.head_norms is None else self._normed_and_attended
+        out, attended = layer.out, attend(layer, hidden)
+        small_batch_linear(attended, out.weight, bias=out.bias, residual=hidden, output=hidden, overlap=True)
+
+    def _attended(self, layer: LayerTensors, hidden: torch.Tensor) -> torch.Tensor:
+        """What the way out multiplies, `[num_seqs, num_heads * head_dim]`."""
+        sizes, qkv = layer.sizes, layer.qkv
         query = hidden.new_empty(len(hidden), sizes.num_heads, sizes.head_dim)
         qkv_to_cache(
             query,
@@ -59,8 +67,13 @@ class FusedStep:
             overlap=True,
         )
         options = AttentionOptions(scale=sizes.scale, sliding_window=layer.sliding_window)
-        attended = self._attention.read(layer.layer_idx, query, options, overlap=True).flatten(1)
-        small_batch_linear(attended, out.weight, bias=out.bias, residual=hidden, output=hidden, overlap=True)
+        return self._attention.read(layer.layer_idx, query, options, overlap=True).flatten(1)
+
+    def _normed_and_attended(self, layer: LayerTensors, hidden: torch.Tensor) -> torch.Tensor:
+        """The same where queries and keys are normed before they are turned."""
+        qkv = layer.qkv
+        heads = small_batch_linear(hidden, qkv.weight, bias=qkv.bias, norm=layer.attention_norm, overlap=True)
+        return self._attention.write_and_read(layer, heads, self._model.rotations)
 
     def _feed_forward(self, layer: LayerTensors, hidden: torch.Tensor) -> None:
         """The second half."""

@@ -6,6 +6,7 @@ from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.prefill import paged_prefill
 from pagedchat.ops.cache.heads_to_cache import heads_to_cache
 from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
+from pagedchat.ops.products.model_tensors import LayerTensors
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket
 from pagedchat.runtime.graphs.prefill.buffers import PrefillRows
@@ -41,24 +42,25 @@ class PrefillAttention:
         self._slots = torch.where(rows.positions < 0, -1, slots)
         return positions
 
-    def prepare_turning(self) -> None:
-        """Make what `turn_and_write` needs, early in a step: a block table for every token."""
+    def prepare_changing(self) -> None:
+        """Make what `change_and_write` needs, early in a step: a block table for every token."""
         self._token_tables = self._rows.block_tables.index_select(0, self._rows.seq_rows)
 
-    def turn_and_write(self, layer_idx: int, heads: torch.Tensor, rotations: torch.Tensor) -> torch.Tensor:
-        """Turn queries and keys by their positions and write keys and values, in one launch.
+    def change_and_write(
+        self, layer: LayerTensors, heads: torch.Tensor, rotations: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Norm queries and keys, turn them by their positions and write keys and values, in one launch.
 
         Args:
-            layer_idx: which layer's cache.
+            layer: whose.
             heads: `[num_tokens, num_heads + 2 * num_kv_heads, head_dim]`, contiguous: queries, keys, values.
-            rotations: `[max_positions, head_dim / 2, 2]`, float32: cosine and sine.
+            rotations: `[max_positions, head_dim / 2, 2]`, float32: cosine and sine; None turns nothing.
 
         Returns:
             The queries, `[num_tokens, num_heads, head_dim]`.
         """
-        caches = self._backend.layer_cache(layer_idx)
-        positions = self._rows.positions
-        return heads_to_cache(heads, *caches, self._token_tables, positions, rotations=rotations, overlap=True)
+        caches, places = self._backend.layer_cache(layer.layer_idx), (self._token_tables, self._rows.positions)
+        return heads_to_cache(heads, *caches, *places, norms=layer.head_norms, rotations=rotations, overlap=True)
 
     def write(self, layer_idx: int, key: torch.Tensor, value: torch.Tensor) -> None:
         """See `layers.paged.PagedAttention`."""

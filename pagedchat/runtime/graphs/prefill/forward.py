@@ -62,8 +62,8 @@ class MergedForward:
     ) -> None:
         """See `Forward`."""
         model = self._model
-        if model.rotations is not None:
-            attention.prepare_turning()
+        if model.sizes.changes_heads:
+            attention.prepare_changing()
         hidden = model.embed(token_ids, positions)
         update = None
         for layer in model.layers:
@@ -81,11 +81,11 @@ def _attend(
     """The first half of a layer: `[num_tokens, width]` -> the same shape."""
     sizes, layer_idx = layer.sizes, layer.layer_idx
     heads = layer.qkv(rows).view(len(rows), -1, sizes.head_dim)
-    if rotations is None:
+    if not sizes.changes_heads:
         query, key, value = torch.split(heads, [sizes.num_heads, sizes.num_kv_heads, sizes.num_kv_heads], dim=1)
         paged.write(layer_idx, key, value)
     else:
-        query = key = value = paged.turn_and_write(layer_idx, heads, rotations)
+        query = key = value = paged.change_and_write(layer, heads, rotations)
     window = layer.sliding_window
     attended = paged.attend(layer_idx, query, key, value, scale=sizes.scale, sliding_window=window, cap=None)
     return layer.out(attended.flatten(1))

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ from pagedchat.runtime.step.batch_inputs import flatten
 from tests.ops.paged_case import DEVICES
 from tests.runtime.graphs.case import BLOCK_SIZE, VOCAB_SIZE, make_engine, make_runner, tiny_model
 
-FAMILIES = ["opt", "llama"]
+FAMILIES = ["opt", "llama", "qwen3"]
 GREEDY = SamplingParams(temperature=0, max_tokens=None)
 
 
@@ -79,7 +80,7 @@ def chats(
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["opt", "llama"])
 @pytest.mark.parametrize("preemption_mode", ["recompute", "swap"])
 def test_chats_that_come_and_go_get_the_same_tokens(family: str, preemption_mode: str, device: str) -> None:
     model = tiny_model(family, device, torch.float32)
@@ -98,7 +99,7 @@ def test_chats_that_come_and_go_get_the_same_tokens(family: str, preemption_mode
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["opt", "llama"])
 def test_penalties_go_by_the_tokens_of_each_chat_however_they_come_and_go(family: str, device: str) -> None:
     model = tiny_model(family, device, torch.float32)
     replies = []
@@ -248,6 +249,29 @@ def one_token_each(sequences: list[Sequence]) -> list[ScheduledSequence]:
     return [ScheduledSequence(sequence, len(sequence) - 1, 1, True) for sequence in sequences]
 
 
+@pytest.mark.parametrize(
+    ("family", "name"), [*product(FAMILIES, (FUSED, WARPGROUPS, LIBRARY)), ("biased", LIBRARY)]
+)
+def test_every_chain_of_launches_does_what_the_modules_do(
+    family: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In float32, where nothing is rounded, and in torch, where every kernel has a twin."""
+    rule = next(rule for rule in which_step.DECODES if rule.name == name)
+    monkeypatch.setattr(which_step, "DECODES", (replace(rule, wants=()),))
+    model = tiny_model(family, "cpu", torch.float32)
+    plain, captured = (make_runner(model, 60, captured=flag) for flag in (False, True))
+    sequences, others = prefilled(plain, [5, 16, 90]), prefilled(captured, [5, 16, 90])
+    for _ in range(3):
+        logits = plain.forward(flatten(one_token_each(sequences), BLOCK_SIZE, plain.device))
+        begun = captured.decodes.begin(SchedulerOutput(0, one_token_each(others), [], 3), goes_on=False)
+        assert begun is not None
+        chosen = captured.decodes.finish(begun).token_ids
+        torch.testing.assert_close(captured.decodes.last_logits[:3], logits, rtol=1e-4, atol=1e-3)
+        for sequence, other, token_ids in zip(sequences, others, chosen, strict=True):
+            sequence.token_ids += token_ids
+            other.token_ids += token_ids
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("family", FAMILIES)
@@ -267,6 +291,8 @@ def one_token_each(sequences: list[Sequence]) -> list[ScheduledSequence]:
 def test_logits_of_captured_steps(
     num_seqs: int, kind: type[object], family: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if kind is PersistentStep and family == "qwen3":
+        pytest.skip("one launch does not norm queries and keys")
     names = {PersistentStep: (CLUSTERS, ONE_LAUNCH), FusedStep: (FUSED,), WarpgroupStep: (WARPGROUPS,)}
     rules = [rule for rule in which_step.DECODES if rule.name in names.get(kind, (LIBRARY,))]
     wanted = [replace(rule, wants=()) if rule.name == FUSED else rule for rule in rules]  # for any number of rows
@@ -306,7 +332,7 @@ def test_logits_of_captured_steps(
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("num_seqs", [1, 2])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["opt", "llama"])
 def test_steps_without_logits_choose_the_same_tokens(
     num_seqs: int, family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

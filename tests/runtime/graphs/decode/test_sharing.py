@@ -83,7 +83,7 @@ def over_prefixes(core: EngineCore, prefixes: list[list[int]]) -> list[list[int]
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("num_prefixes", [1, 3])
-@pytest.mark.parametrize("family", ["opt", "llama"])
+@pytest.mark.parametrize("family", ["opt", "llama", "qwen3"])
 def test_chats_over_one_beginning_run_captured_too(
     family: str, num_prefixes: int, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

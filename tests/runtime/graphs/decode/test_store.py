@@ -59,7 +59,7 @@ def inner(step: Step) -> object:
 
 @pytest.mark.parametrize("architecture", ["", "sm_75", "sm_80", "sm_90", "sm_100"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
-@pytest.mark.parametrize("family", ["opt", "llama", "gelu"])
+@pytest.mark.parametrize("family", ["opt", "llama", "qwen3", "biased", "gelu"])
 def test_the_step_that_is_named_is_built(family: str, dtype: torch.dtype, architecture: str) -> None:
     store, used = make_store(family, dtype, architecture), set()
     for bucket in BUCKETS:
@@ -87,7 +87,7 @@ def test_without_room_for_clusters_a_step_without_them_is_built() -> None:
 
 
 def test_the_tensors_are_those_of_the_model() -> None:
-    for family in ("opt", "llama"):
+    for family in ("opt", "llama", "qwen3"):
         model = tiny_model(family, "cpu", torch.float16)
         tensors = tensors_of(model, MODEL_LEN)
         assert tensors is not None

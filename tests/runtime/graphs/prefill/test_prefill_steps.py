@@ -32,7 +32,7 @@ from tests.runtime.graphs.case import (
     tiny_model,
 )
 
-FAMILIES = ["opt", "llama"]
+FAMILIES = ["opt", "llama", "qwen3"]
 MAX_NUM_TOKENS = 256
 SIZES = StepSizes(MAX_NUM_TOKENS, MAX_NUM_SEQS, MODEL_LEN)
 
@@ -74,7 +74,7 @@ def slots_of_layer(backend: object, index: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, "biased"])
 def test_logits_are_those_of_the_eager_pass(family: str, device: str) -> None:
     dtypes = (torch.float32,) if device == "cpu" else (torch.float32, torch.float16, torch.bfloat16)
     for dtype in dtypes:
