@@ -353,7 +353,7 @@ def test_token_that_the_model_does_not_have_changes_nothing(wrong):
     engine = make_engine(vocab_size=50)
     seq_id = ask(engine, [0, 49])
     finish(engine)
-    for prompt, params in (([1, wrong], SamplingParams()), ([wrong], SamplingParams())):
+    for prompt, params in (([0, 1, wrong], SamplingParams()), ([wrong], SamplingParams())):
         with pytest.raises(RequestError, match=f"Token id {wrong} is outside the model's vocabulary of 50 tokens"):
             engine.extend(seq_id, prompt, params)
     held = list(engine.sequences[seq_id].token_ids)

@@ -226,6 +226,15 @@ def test_who_failed_can_be_asked_again() -> None:
     rig.assert_reply(seq_id)
 
 
+def test_why_somebody_failed_is_forgotten_with_who_failed() -> None:
+    rig = Rig(num_blocks=16)
+    seq_id = rig.ask(PREFIX)
+    rig.runner.at = BreaksAt("writing", culprit=seq_id)
+    rig.finish()
+    rig.engine.close(seq_id)
+    assert not rig.engine.failures
+
+
 def test_where_everybody_raises_the_runner_is_to_blame() -> None:
     rig = Rig(num_blocks=16)
     seq_ids = [rig.ask([token, *PREFIX]) for token in range(2)]

@@ -141,3 +141,21 @@ def test_a_report_keeps_what_it_tells_of_a_swap_when_the_sequence_is_cut_afterwa
     before = list(told.host_block_ids)
     engine.rewind(seq, 0)
     assert told.host_block_ids == before != []
+
+
+def test_who_waits_in_host_memory_is_forked_and_asked_there():
+    engine, mirror = make_engine(num_blocks=8, num_host_blocks=8, preemption_mode="swap"), CacheMirror(8, 4, 8)
+    seq = ask(engine, tokens(12))
+    fold(mirror, engine)
+    engine.scheduler.swapper.swap_out(engine.sequences[seq])
+    first, second = engine.fork(seq), engine.fork(seq)
+    mirror.apply(engine.flush())
+    held = mirror.sequences[seq].host_block_table
+    assert held == mirror.sequences[first].host_block_table == mirror.sequences[second].host_block_table != []
+    assert [mirror.host_ref_counts[block_id] for block_id in held] == [3] * len(held)
+    ask(engine, tokens(1, 900), seq_id=first)
+    mirror.apply(engine.flush())
+    assert mirror.sequences[first].status == "swapped"
+    assert_mirror_equals(mirror, engine)
+    fold(mirror, engine)
+    assert_mirror_equals(mirror, engine)

@@ -57,3 +57,16 @@ def test_a_sequence_moves_where_exactly_as_many_host_blocks_are_free(num_host_bl
     assert Swapper(blocks).swap_out(seq) is fits
     assert bool(seq.block_table) is not fits
     assert bool(blocks.events) is fits
+
+
+def test_who_is_cut_in_host_memory_gives_back_exactly_what_is_beyond_the_cut():
+    blocks = BlockManager(4, 4, 3)
+    seq = computed(blocks, 10)
+    Swapper(blocks).swap_out(seq)
+    blocks.events.clear()
+    seq.num_computed = 5
+    blocks.truncate(seq)
+    assert blocks.events == [ev.HostBlocksFreed(1, [2])]
+    assert (seq.host_block_table, blocks.host.pool.num_in_use) == ([0, 1], 2)
+    blocks.free(seq)
+    assert (seq.host_block_table, blocks.host.pool.num_in_use) == ([], 0)

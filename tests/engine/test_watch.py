@@ -96,3 +96,13 @@ def test_what_is_wrong_is_found_within_two_rounds_and_stays_known(engine, corrup
     found = engine.watch.violation
     engine.watch.check(engine.scheduler._batch)
     assert engine.watch.violation == found
+
+
+def test_the_watch_sees_what_a_step_has_written_to() -> None:
+    engine = make_engine()
+    seq_id = ask(engine, tokens(6), max_tokens=8)
+    engine.step()
+    engine.blocks.pool.ref_counts[engine.sequences[seq_id].block_table[-1]] += 1
+    engine.step()
+    assert engine.watch.violation is not None
+    assert engine.watch.violation.startswith(f"sequence {seq_id} wrote to block 1, which has ref count 2")
