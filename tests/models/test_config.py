@@ -115,7 +115,7 @@ ODD: list[tuple[dict[str, Any], str]] = [
     ({"num_hidden_layers": 10**9}, f"num_hidden_layers is 1000000000. {WHOLE} 4096."),
     ({"num_hidden_layers": 1e9}, f"num_hidden_layers is 1000000000.0. {WHOLE} 4096."),
     ({"num_hidden_layers": float("inf")}, f"num_hidden_layers is inf. {WHOLE} 4096."),
-    ({"vocab_size": 2**40}, f"vocab_size is {2**40}. {WHOLE} 262144."),
+    ({"vocab_size": 2**40}, f"vocab_size is {2**40}. {WHOLE} 4194304."),
     ({"hidden_size": 10**30}, f"hidden_size is {10**30}. {WHOLE} 1048576."),
     ({"intermediate_size": 2**31}, f"intermediate_size is {2**31}. {WHOLE} 4194304."),
     ({"num_attention_heads": 10**6}, f"num_attention_heads is 1000000. {WHOLE} 65536."),
