@@ -5,11 +5,15 @@ from typing import Any
 import pytest
 import torch
 from transformers import (
+    BartConfig,
     BertConfig,
     BloomConfig,
     DeepseekV3Config,
     GPT2Config,
+    GPTJConfig,
     LlamaConfig,
+    MambaConfig,
+    MoshiConfig,
     OPTConfig,
     Qwen2Config,
     T5Config,
@@ -43,6 +47,27 @@ def test_opt(tmp_path: Path) -> None:
     assert (model.num_layers, model.num_heads, model.num_kv_heads, model.head_dim) == (12, 12, 12, 64)
     assert (model.vocab_size, model.max_model_len, model.dtype) == (50272, 2048, torch.float16)
     assert model.eos_token_ids == {2}
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (BloomConfig(), "has attention with slopes (ALiBi)"),
+        (MambaConfig(), "has state-space layers"),
+        (BartConfig(is_decoder=True, is_encoder_decoder=False), "has attention to an encoder"),
+        (GPTJConfig(), "has attention of its own"),
+    ],
+    ids=lambda value: getattr(value, "model_type", ""),
+)
+def test_what_keeps_a_family_from_running_is_named(tmp_path: Path, config: Any, words: str) -> None:
+    assert (
+        f"{words}, which does not go through the attention interface" in complaint(save(tmp_path, config)).message
+    )
+
+
+def test_a_window_that_attention_is_not_told_of_ends_the_context(tmp_path: Path) -> None:
+    config = MoshiConfig(sliding_window=50, max_position_embeddings=300)
+    assert describe_model("m", save(tmp_path, config)).max_model_len == 50
 
 
 def test_other_names_for_the_same_things(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ Knows neither graphs nor kernels: steps come from others, ready to run.
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +21,7 @@ import torch
 from pagedchat.engine.output import ScheduledSequence, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
-from pagedchat.errors import ModelError
+from pagedchat.errors import ModelError, PagedChatError, is_out_of_memory
 from pagedchat.models.native_model import NativeModel
 from pagedchat.runtime.attention.dense import DenseAttention
 from pagedchat.runtime.attention.transformers_attention import ATTENTION_NAME
@@ -40,6 +42,30 @@ _CAPTURED_TOLERANCE = {**_TOLERANCE, torch.bfloat16: 0.1, torch.float16: 0.1}
 _SHORT, _LONG = 7, 40
 """Tokens of the texts: for the eager road and for decodes, and for prefills, in two chunks of a common size."""
 _GREEDY, _DRAWN = SamplingParams(temperature=0), SamplingParams(temperature=1.0)
+
+
+@contextmanager
+def first_passes(name: str) -> Iterator[None]:
+    """Of a model of transformers: what it raises when it is run for the first time, with our attention, is one
+    sentence.
+
+    Args:
+        name: of the model, for the message.
+
+    Raises:
+        ModelError: whatever the model raised. Memory that runs out goes through, and what has words already.
+    """
+    try:
+        yield
+    except PagedChatError:
+        raise
+    except Exception as error:  # of many kinds, for the many ways in which modules can be called otherwise
+        if is_out_of_memory(error):
+            raise
+        raise ModelError(
+            f"{name} does not run with the paged cache: {type(error).__name__}: {error!s:.200}.",
+            "Its modules are called in a way that pagedchat does not know; choose another model.",
+        ) from error
 
 
 class SelfCheck:

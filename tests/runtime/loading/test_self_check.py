@@ -1,5 +1,8 @@
+from pathlib import Path
+
 import pytest
 import torch
+from transformers import MistralModel
 
 from pagedchat.config import CacheConfig, EngineConfig, ModelConfig
 from pagedchat.engine.output import ModelRunnerOutput
@@ -10,7 +13,7 @@ from pagedchat.runtime.graphs.decode.decode_steps import BegunDecodes, DecodeSte
 from pagedchat.runtime.graphs.decode.library_step import LibraryStep
 from pagedchat.runtime.graphs.prefill.step import PrefillStep
 from pagedchat.runtime.loading.build import load_model
-from pagedchat.runtime.loading.self_check import SelfCheck
+from pagedchat.runtime.loading.self_check import SelfCheck, first_passes
 from pagedchat.runtime.step.model_runner import TorchModelRunner
 from tests.helpers_models import VOCAB_SIZE, make_checkpoint
 from tests.runtime.drive import eager_of
@@ -54,6 +57,35 @@ def test_model_with_other_attention_is_refused(
         monkeypatch.setattr(mlp, "forward", lambda rows: forward(rows.cumsum(dim=-2)))
     with pytest.raises(ModelError, match="tiny gives other results with the paged cache"):
         SelfCheck("tiny", runner, VOCAB_SIZE).refuse_if_wrong()
+
+
+@pytest.mark.parametrize("error", [TypeError("no such argument"), RuntimeError("sizes differ"), KeyError("x")])
+def test_whatever_a_model_raises_at_first_is_a_sentence(error: Exception) -> None:
+    words = rf"^m does not run with the paged cache: {type(error).__name__}: "
+    with pytest.raises(ModelError, match=words), first_passes("m"):
+        raise error
+
+
+@pytest.mark.parametrize("error", [ModelError("Known."), MemoryError(), RuntimeError("CUDA out of memory.")])
+def test_what_has_words_already_goes_through(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught, first_passes("m"):
+        raise error
+    assert caught.value is error
+
+
+def test_a_model_whose_modules_want_something_else_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the way through the whole of loading."""
+
+    def want(*_: object, **__: object) -> None:
+        raise ValueError("Input language unknown")
+
+    monkeypatch.setattr(MistralModel, "forward", want)
+    folder = make_checkpoint(tmp_path, "mistral")
+    model = ModelConfig(model=str(folder), skip_tokenizer_init=True, device="cpu", implementation="transformers")
+    with pytest.raises(ModelError, match="does not run with the paged cache: ValueError: Input language unknown"):
+        load_model(EngineConfig(model=model, cache=CacheConfig(num_blocks=4, block_size=4)))
 
 
 @pytest.mark.parametrize(("factor", "is_right"), [(1, True), (-1, False), (float("nan"), False)])
