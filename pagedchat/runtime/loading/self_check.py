@@ -4,8 +4,8 @@ There are three: the eager one, captured decodes and captured prefills. Each run
 it says of the text's last token must be what the model says of the whole text in one forward pass. The eager
 road is what makes "any model of transformers" safe to say: a model that keeps state outside the KV cache, or
 looks at its text in a way that the paged attention does not know of, gives other logits and is refused.
-Captured steps compute the same numbers with other kernels; on a GPU where they did not, nobody should find out
-from the model's answers, and so the engine goes on without them.
+Captured steps compute the same numbers with other kernels; on a GPU where one did not, nobody should find out from
+the model's answers, and so the next slower one takes its place, or the eager road where none is left.
 
 Knows neither graphs nor kernels: steps come from others, ready to run.
 """
@@ -29,7 +29,7 @@ from pagedchat.runtime.step.batch_inputs import flatten
 from pagedchat.runtime.step.model_runner import TorchModelRunner
 
 if TYPE_CHECKING:  # only a GPU has any use for them
-    from pagedchat.runtime.graphs.decode.decode_steps import DecodeSteps
+    from pagedchat.runtime.graphs.decode.decode_steps import BegunDecodes, DecodeSteps
     from pagedchat.runtime.graphs.prefill.prefill_steps import PrefillSteps
 
 log = logging.getLogger(__name__)
@@ -104,40 +104,56 @@ class SelfCheck:
 
     @torch.inference_mode()
     def allows_decodes(self, decodes: "DecodeSteps") -> bool:
-        """Whether captured decodes are right, as far as there are any; if they are not, the log says so."""
-        text = self._text(_SHORT)
-        last = _chunk(text, len(text) - 1, len(text))
-        if last.start == 0:
-            return True
-        self._forward(text, 0, last.start)
-        likely = _decode(decodes, last)
-        # A step that chooses the most likely token may have made no logits.
-        text.sampling_params = _DRAWN
-        if likely is None or _decode(decodes, last) is None:
-            return True
-        logits = decodes.last_logits[:1].clone()
-        return self._is_right("Steps", max(self._error(text, logits), _shortfall(logits[0], likely)), logits.dtype)
+        """Whether captured decodes are right, as far as there are any. A kind of step that is not is left out from
+        now on, and the log says so; none may be left."""
+        while (wrong := self._wrong_decode(decodes)) is not None:
+            begun, error = wrong
+            if not _has_slower("Steps", decodes.distrust(begun), error):
+                return False
+            decodes.prepare(1, 1)
+        return True
 
     @torch.inference_mode()
     def allows_prefills(self, prefills: "PrefillSteps") -> bool:
-        """Whether captured prefills are right, as far as there are any; if they are not, the log says so."""
+        """The same of captured prefills."""
+        while (error := self._wrong_prefill(prefills)) is not None:
+            if not _has_slower("Prefills", prefills.distrust(), error):
+                return False
+            prefills.prepare(_LONG // 2)
+        return True
+
+    def _wrong_decode(self, decodes: "DecodeSteps") -> "tuple[BegunDecodes, float] | None":
+        """A captured step that is not right, and how far it is off; None where there is none, or nothing to try."""
+        text = self._text(_SHORT)
+        last = _chunk(text, len(text) - 1, len(text))
+        if last.start == 0:
+            return None
+        self._forward(text, 0, last.start)
+        greedy = _decode(decodes, last)
+        # A step that chooses the most likely token may have made no logits.
+        text.sampling_params = _DRAWN
+        drawn = _decode(decodes, last)
+        if greedy is None or drawn is None:
+            return None
+        logits = decodes.last_logits[:1].clone()
+        errors = (self._error(text, logits), drawn[0]), (_shortfall(logits[0], greedy[1]), greedy[0])
+        limit = _CAPTURED_TOLERANCE[logits.dtype]
+        return next(((begun, error) for error, begun in errors if not error <= limit), None)
+
+    def _wrong_prefill(self, prefills: "PrefillSteps") -> float | None:
+        """How far captured prefills are off; None where they are right, or there is nothing to try."""
         text = self._text(_LONG)
         middle = _LONG // 2
         if len(text) <= middle:
-            return True
+            return None
         for start, end in ((0, middle), (middle, len(text))):
             begun = prefills.begin(_batch_of(_chunk(text, start, end)))
             if begun is None:
-                return True
+                return None
             prefills.finish(begun)
         logits = prefills.logits[:1].clone()
-        return self._is_right("Prefills", self._error(text, logits), logits.dtype)
-
-    def _is_right(self, what: str, error: float, dtype: torch.dtype) -> bool:
-        if error <= _CAPTURED_TOLERANCE[dtype]:
-            return True
-        log.warning("%s are not captured, since a captured one is off by %.2g.", what, error)
-        return False
+        error = self._error(text, logits)
+        return None if error <= _CAPTURED_TOLERANCE[logits.dtype] else error
 
     def _text(self, length: int) -> Sequence:
         """A sequence of so many tokens, or as many as the cache holds, in its first blocks, the last one first."""
@@ -199,10 +215,21 @@ def _batch_of(chunk: ScheduledSequence) -> SchedulerOutput:
     return SchedulerOutput(0, [chunk], [], chunk.num_tokens)
 
 
-def _decode(decodes: "DecodeSteps", last: ScheduledSequence) -> int | None:
-    """The token that follows; None if the step is not captured."""
+def _decode(decodes: "DecodeSteps", last: ScheduledSequence) -> "tuple[BegunDecodes, int] | None":
+    """The step and the token that follows; None if the step is not captured."""
     begun = decodes.begin(_batch_of(last), goes_on=False)
-    return None if begun is None else decodes.finish(begun).token_ids[0][0]
+    return None if begun is None else (begun, decodes.finish(begun).token_ids[0][0])
+
+
+def _has_slower(what: str, left_out: str, error: float) -> bool:
+    """Whether something takes the place of what is off by `error` and, if that is so, left out."""
+    if left_out:
+        log.warning(
+            "%s as %s are left out, since one is off by %.2g: the next slower kind is taken.", what, left_out, error
+        )
+    else:
+        log.warning("%s are not captured, since a captured one is off by %.2g.", what, error)
+    return bool(left_out)
 
 
 def _shortfall(logits: torch.Tensor, token_id: int) -> float:
