@@ -98,7 +98,7 @@ def _check_architecture(name: str, config: Any) -> str:
     model_class = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
     if not model_class._supports_attention_backend:
         raise ModelError(
-            f"{shown} has {_own_part(config)}, which does not go through the attention interface of transformers "
+            f"{shown} has {_own_part(config)} and does not go through the attention interface of transformers "
             f"({name}).",
             RUNS,
         )
@@ -116,6 +116,10 @@ def _own_part(config: Any) -> str:
 
 def _check_attention(name: str, text: Any) -> None:
     """Refuse attention that the paged cache has no room for."""
+    if not _has_like_layers(text):
+        raise ModelError(
+            f"{name} has other heads in some layers than in others, which the cache does not hold.", RUNS
+        )
     if getattr(text, "kv_lora_rank", None):
         raise ModelError(f"{name} uses multi-head latent attention, which the paged cache does not hold.", RUNS)
     other = set(getattr(text, "layer_types", None) or []) - _LAYER_TYPES
@@ -130,6 +134,17 @@ def _check_attention(name: str, text: Any) -> None:
         )
     if getattr(text, "add_cross_attention", False):
         raise ModelError(f"{name} attends to a second input.", RUNS)
+
+
+def _has_like_layers(text: Any) -> bool:
+    """Whether the sizes of attention are the same in all layers: where they are not, transformers raises when the
+    config is asked for them, an error of its own that not every version has."""
+    try:
+        for name in ("num_attention_heads", "num_key_value_heads", "head_dim", "kv_lora_rank"):
+            getattr(text, name, None)
+    except Exception:
+        return False
+    return True
 
 
 def _max_model_len(text: Any) -> int:

@@ -20,6 +20,7 @@ from transformers import (
 )  # fmt: skip
 
 from pagedchat.errors import ModelError
+from pagedchat.models import transformers_config
 from pagedchat.models.config import describe_model
 from pagedchat.models.description import as_token_ids
 from pagedchat.models.raw_config import read_json
@@ -60,9 +61,21 @@ def test_opt(tmp_path: Path) -> None:
     ids=lambda value: getattr(value, "model_type", ""),
 )
 def test_what_keeps_a_family_from_running_is_named(tmp_path: Path, config: Any, words: str) -> None:
-    assert (
-        f"{words}, which does not go through the attention interface" in complaint(save(tmp_path, config)).message
-    )
+    assert f"{words} and does not go through the attention interface" in complaint(save(tmp_path, config)).message
+
+
+def test_heads_that_differ_from_layer_to_layer_are_refused() -> None:
+    """Of such a config transformers says nothing that holds for all layers, but raises an error of its own."""
+
+    class Varying:
+        num_attention_heads = 4
+
+        @property
+        def head_dim(self) -> int:
+            raise RuntimeError("'head_dim' is a per-layer attribute")
+
+    with pytest.raises(ModelError, match="m has other heads in some layers than in others"):
+        transformers_config._check_attention("m", Varying())
 
 
 def test_a_window_that_attention_is_not_told_of_ends_the_context(tmp_path: Path) -> None:
