@@ -4,7 +4,8 @@
 //
 // The softmax over the union of both sets is this mean, so a part that many sequences share need be computed only
 // once (Cascade inference of FlashInfer, Ye et al. 2025, arXiv 2501.01005, section 2.2). A side without keys has
-// the log-sum-exp -inf and counts for nothing, whatever its output holds; two of them give output 0.
+// the log-sum-exp -inf, or +inf as some kernels write it, and counts for nothing, whatever its output holds; two of
+// them give output 0.
 //
 // One thread merges one 16-byte row. It asks for both rows and both weights before it uses any, so a launch costs
 // one trip to memory; the weights are computed again by each thread of a head, which is cheaper than sharing them.
@@ -20,6 +21,11 @@ constexpr int ROWS_PER_HEAD = HEAD_SIZE / ROW_ELEMENTS;
 __device__ __forceinline__ uint4* row_at(Element* address) { return reinterpret_cast<uint4*>(address); }
 __device__ __forceinline__ const uint4* row_at(const Element* address) {
   return reinterpret_cast<const uint4*>(address);
+}
+
+// No sum of finite scores is +inf: it stands for no keys, like -inf.
+__device__ __forceinline__ float lse_of_side(float lse) {
+  return lse == -NEGATIVE_INFINITY ? NEGATIVE_INFINITY : lse;
 }
 
 // What a side without keys holds must not count, not even NaN.
@@ -44,8 +50,8 @@ extern "C" __global__ void merge_attn_states(Element* __restrict__ output,      
   if (state >= num_states) return;
 
   const int64 offset = static_cast<int64>(state) * HEAD_SIZE + column;
-  const float lse_a = prefix_lse[state];
-  const float lse_b = suffix_lse[state];
+  const float lse_a = lse_of_side(prefix_lse[state]);
+  const float lse_b = lse_of_side(suffix_lse[state]);
   const uint4 bytes_a = __ldcs(row_at(prefix_output + offset));
   const uint4 bytes_b = __ldcs(row_at(suffix_output + offset));
   const Row a = row_of_side(bytes_a, lse_a);

@@ -27,15 +27,24 @@ struct RowSlice {
   int vocab_size;
   int skipped;     // logits of other rows in the piece where this row begins
   int begin, end;  // pieces of this warp
+  int most;        // pieces that a warp of the row has; at least one
 
   __device__ __forceinline__ RowSlice(const Element* row, const Penalties& penalties, int vocab_size, int warp,
                                       int num_warps)
       : row(row), penalties(penalties), vocab_size(vocab_size) {
     skipped = static_cast<int>(reinterpret_cast<uint64>(row) % 16 / sizeof(Element));
     const int num_pieces = ceil_div(skipped + vocab_size, PIECE);
-    const int each = ceil_div(num_pieces, num_warps);
-    begin = min(warp * each, num_pieces);
-    end = min(begin + each, num_pieces);
+    most = ceil_div(num_pieces, num_warps);
+    begin = min(warp * most, num_pieces);
+    end = min(begin + most, num_pieces);
+  }
+
+  // So many of this warp's pieces, the first `done` left out; none where it has no more.
+  __device__ __forceinline__ RowSlice part(int done, int num_pieces) const {
+    RowSlice taken = *this;
+    taken.begin = min(begin + done, end);
+    taken.end = min(taken.begin + num_pieces, end);
+    return taken;
   }
 
   __device__ __forceinline__ int first_token(int piece) const { return piece * PIECE - skipped; }

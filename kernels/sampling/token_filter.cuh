@@ -16,7 +16,9 @@ constexpr int NUM_DIGITS = ceil_div(KEY_BITS, DIGIT_BITS);
 constexpr int PADDING_BITS =
     NUM_DIGITS * DIGIT_BITS - KEY_BITS;  // zeros after the key that make the last digit whole
 constexpr int HALF_BITS = 15;
-constexpr int COPIES = CLUSTER >= 4 ? 1 : 4;  // of a histogram: the sum of a half fits for 2^16 tokens in each
+constexpr int COPIES = CLUSTER >= 4 ? 1 : 4;              // of a histogram
+constexpr int TURN_TOKENS = (1 << (32 - HALF_BITS)) - 1;  // in a copy at a time: for so many the sum of a half fits
+constexpr int TURN_PIECES = TURN_TOKENS / (NUM_WARPS / COPIES * PIECE);  // of a warp at a time
 static_assert(NUM_THREADS >= NUM_BINS, "a thread for each bin");
 
 // Kept are the keys above `key`, and the first `ties` tokens that have it.
@@ -60,9 +62,10 @@ struct Selection {
   __device__ __forceinline__ uint32 amount_of(uint32 key) const { return by_mass ? weight_of(key) : 1; }
 
   // How many tokens, or which mass, each digit has among the keys above `floor` with this prefix before the digit.
-  __device__ __forceinline__ void count(Histogram& histogram, uint32 prefix, int shift, uint32 floor) const {
+  __device__ __forceinline__ void count(const RowSlice& part, Histogram& histogram, uint32 prefix, int shift,
+                                        uint32 floor) const {
     const int copy = threadIdx.x / WARP_SIZE % COPIES;
-    slice.for_each([&](int, const float (&logits)[PIECE]) {
+    part.for_each([&](int, const float (&logits)[PIECE]) {
       uint32 members[PIECE], any = 0;  // keys that count, otherwise 0
 #pragma unroll
       for (int j = 0; j < PIECE; j++) {
@@ -84,11 +87,11 @@ struct Selection {
     });
   }
 
-  // Over all thread blocks of the cluster.
-  __device__ __forceinline__ void merge(const Histogram& histogram) const {
+  // Over all thread blocks of the cluster; all but the first of a digit are added to what is there.
+  __device__ __forceinline__ void merge(const Histogram& histogram, bool is_first) const {
     const int bin = threadIdx.x;
     if (bin >= NUM_BINS) return;
-    uint64 amount = 0;
+    uint64 amount = is_first ? 0 : shared.merged[bin];
 #pragma unroll
     for (int rank = 0; rank < CLUSTER; rank++) {
 #pragma unroll
@@ -136,12 +139,16 @@ struct Selection {
 #pragma unroll 1
     for (int shift = (NUM_DIGITS - 1) * DIGIT_BITS;; shift -= DIGIT_BITS) {
       const bool first = shift == (NUM_DIGITS - 1) * DIGIT_BITS;
-      Histogram& histogram = shared.histograms[turn];
-      count(histogram, prefix, shift, kept.key);
-      sync_cluster();
-      clear(shared.histograms[turn ^= 1]);
-      merge(histogram);
-      __syncthreads();
+      // All thread blocks of the cluster take as many turns: one, but for very large vocabularies.
+#pragma unroll 1
+      for (int done = 0; done < slice.most; done += TURN_PIECES) {
+        Histogram& histogram = shared.histograms[turn];
+        count(slice.part(done, TURN_PIECES), histogram, prefix, shift, kept.key);
+        sync_cluster();
+        clear(shared.histograms[turn ^= 1]);
+        merge(histogram, done == 0);
+        __syncthreads();
+      }
       if (threadIdx.x < WARP_SIZE) choose([&](uint64 total) { return first ? needed_of(total) : needed; });
       __syncthreads();
       needed = shared.needed - shared.above;

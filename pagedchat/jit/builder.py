@@ -92,18 +92,25 @@ class KernelBuilder:
     ) -> list[Build]:
         """Build `(variant, architecture)` pairs on `workers` threads (one a core); results in the same order.
 
+        What waits for a thread when the program ends is not begun, and fails.
+
         Raises:
             KernelError: there is no compiler, no such kernel, or the file cannot be read.
         """
         _ = self.toolchain  # found once, and missing before any thread starts
         with ThreadPoolExecutor(workers or num_cores()) as pool:
-            futures = [pool.submit(self.build, *pair) for pair in wanted]
+            futures = [pool.submit(self._build_in_time, *pair) for pair in wanted]
             try:
                 _report(futures, progress)
                 return [future.result() for future in futures]
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
+
+    def _build_in_time(self, variant: Variant, architecture: str) -> Build:
+        if not threading.main_thread().is_alive():
+            raise KernelError("The program is ending; no kernel is compiled any more.")
+        return self.build(variant, architecture)
 
     def _from_disk_or_compiler(self, variant: Variant, architecture: str) -> Build:
         source = self._source(variant.stem)

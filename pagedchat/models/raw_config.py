@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pagedchat.bounds import INT32_MAX, Whole, shown
+from pagedchat.ops.sampling.kernels import MAX_VOCAB_SIZE
 
 SIZES = {
     **dict.fromkeys(("num_hidden_layers", "num_layers", "n_layer", "n_layers"), 4096),
@@ -16,11 +17,11 @@ SIZES = {
     **dict.fromkeys(("num_attention_heads", "num_key_value_heads", "num_heads", "n_head", "n_heads"), 2**16),
     **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), 2**16),
     "head_dim": 2**14,
-    "vocab_size": 2**18,
+    "vocab_size": MAX_VOCAB_SIZE,
     **dict.fromkeys(("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length"), INT32_MAX),
     **dict.fromkeys(("sliding_window", "original_max_position_embeddings"), INT32_MAX),
 }
-"""The most that a model can have of something: as many tokens as can be sampled from (`ops.sampling.sample`), of
+"""The most that a model can have of something: as many tokens as can be sampled from, of
 the others more than any model has, and far fewer than would take hours to set up."""
 _INSIDE = ("text_config", "rope_scaling", "rope_parameters")
 """Objects in the file that have some of these names too."""

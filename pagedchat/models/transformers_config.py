@@ -20,7 +20,23 @@ RUNS = "Choose a decoder-only model, such as OPT, GPT-2, Llama, Mistral, Qwen2, 
 
 _GENERATES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "Model")
 """How the class names end that hold a language model (the last one its body, whose head is tied)."""
+_OWN_PARTS = (
+    (("ssm_state_size", "mamba_d_state", "state_size", "mamba_d_conv"), "state-space layers"),
+    (
+        ("linear_num_key_heads", "linear_attn_config", "lru_width", "attention_hidden_size", "qk_dim_factor"),
+        "recurrent layers",
+    ),
+    (("kv_lora_rank",), "multi-head latent attention"),
+    (("alibi",), "attention with slopes (ALiBi)"),
+    (("encoder_layers", "encoder_ffn_dim", "cross_attention_hidden_size"), "attention to an encoder"),
+)
+"""What a model may have that keeps it from the attention interface: names in its config that are set then. The
+first that is found is told."""
+_ALIBI = {"bloom", "mpt"}
+"""Models of slopes alone, whose configs need not say so."""
 _LAYER_TYPES = {"full_attention", "sliding_attention"}
+_WINDOW_IN_CACHE = {"moshi"}
+"""Models that leave their sliding window to the cache of transformers and do not tell their attention of it."""
 _BATCH_DEPENDENT_ROPE = {"dynamic", "longrope"}
 """Rotary embeddings that change past the original context with the longest text of the batch."""
 
@@ -81,12 +97,29 @@ def _check_architecture(name: str, config: Any) -> str:
         raise ModelError(f"{name} does not generate text ({shown}); it is no decoder-only language model.", RUNS)
     model_class = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
     if not model_class._supports_attention_backend:
-        raise ModelError(f"{shown} does not go through the attention interface of transformers ({name}).", RUNS)
+        raise ModelError(
+            f"{shown} has {_own_part(config)} and does not go through the attention interface of transformers "
+            f"({name}).",
+            RUNS,
+        )
     return str(model_class.__name__)
+
+
+def _own_part(config: Any) -> str:
+    """What is unknown of a model whose modules do not call our attention."""
+    text = config.get_text_config()
+    if text.model_type in _ALIBI:
+        return "attention with slopes (ALiBi)"
+    found = (words for names, words in _OWN_PARTS if any(getattr(text, name, None) for name in names))
+    return next(found, "attention of its own")
 
 
 def _check_attention(name: str, text: Any) -> None:
     """Refuse attention that the paged cache has no room for."""
+    if not _has_like_layers(text):
+        raise ModelError(
+            f"{name} has other heads in some layers than in others, which the cache does not hold.", RUNS
+        )
     if getattr(text, "kv_lora_rank", None):
         raise ModelError(f"{name} uses multi-head latent attention, which the paged cache does not hold.", RUNS)
     other = set(getattr(text, "layer_types", None) or []) - _LAYER_TYPES
@@ -103,10 +136,23 @@ def _check_attention(name: str, text: Any) -> None:
         raise ModelError(f"{name} attends to a second input.", RUNS)
 
 
+def _has_like_layers(text: Any) -> bool:
+    """Whether the sizes of attention are the same in all layers: where they are not, transformers raises when the
+    config is asked for them, an error of its own that not every version has."""
+    try:
+        for name in ("num_attention_heads", "num_key_value_heads", "head_dim", "kv_lora_rank"):
+            getattr(text, name, None)
+    except Exception:
+        return False
+    return True
+
+
 def _max_model_len(text: Any) -> int:
     """Positions that the model can tell apart and that do not depend on the rest of the batch."""
     names = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
     length = next((int(value) for name in names if (value := getattr(text, name, None))), DEFAULT_MODEL_LEN)
+    if text.model_type in _WINDOW_IN_CACHE:
+        length = min(length, int(getattr(text, "sliding_window", None) or length))
     rope = getattr(text, "rope_parameters", None) or {}
     for part in (rope, *(value for value in rope.values() if isinstance(value, dict))):
         if part.get("rope_type") in _BATCH_DEPENDENT_ROPE:

@@ -9,6 +9,7 @@ import pytest
 from pagedchat.errors import KernelCompileError, KernelError
 from pagedchat.jit import builder as builder_module
 from pagedchat.jit.builder import Build, KernelBuilder, compile_all
+from pagedchat.jit.compiler import Cubin
 from pagedchat.jit.variant import Variant
 from tests.jit.kernels import SCALE_BY_2, builder_in
 
@@ -133,6 +134,22 @@ def test_two_builders_at_a_time_agree(root: Path) -> None:
     assert len(results) == 6
     assert len({build.cubin.code for build in results if build.cubin}) == 3
     assert all(builder_in(root).build(variant, "sm_90").cached for variant in wanted)
+
+
+def test_nothing_more_is_begun_when_the_program_ends(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Variant] = []
+    ended = threading.Thread(target=lambda: None)
+
+    def compiled(_source: object, variant: Variant, *_where: object) -> Cubin:
+        asked.append(variant)
+        monkeypatch.setattr(threading, "main_thread", lambda: ended)
+        return Cubin(b"code", (), 0.0)
+
+    monkeypatch.setattr(builder_module, "compile_kernel", compiled)
+    wanted = [(Variant.of("scale", FACTOR=factor), "sm_90") for factor in range(5)]
+    with pytest.raises(KernelError, match="The program is ending"):
+        builder_in(root).build_all(wanted, workers=1)
+    assert asked == [wanted[0][0]]
 
 
 def test_compile_all_raises_what_does_not_compile(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

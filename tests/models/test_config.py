@@ -5,17 +5,22 @@ from typing import Any
 import pytest
 import torch
 from transformers import (
+    BartConfig,
     BertConfig,
     BloomConfig,
     DeepseekV3Config,
     GPT2Config,
+    GPTJConfig,
     LlamaConfig,
+    MambaConfig,
+    MoshiConfig,
     OPTConfig,
     Qwen2Config,
     T5Config,
 )  # fmt: skip
 
 from pagedchat.errors import ModelError
+from pagedchat.models import transformers_config
 from pagedchat.models.config import describe_model
 from pagedchat.models.description import as_token_ids
 from pagedchat.models.raw_config import read_json
@@ -43,6 +48,39 @@ def test_opt(tmp_path: Path) -> None:
     assert (model.num_layers, model.num_heads, model.num_kv_heads, model.head_dim) == (12, 12, 12, 64)
     assert (model.vocab_size, model.max_model_len, model.dtype) == (50272, 2048, torch.float16)
     assert model.eos_token_ids == {2}
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (BloomConfig(), "has attention with slopes (ALiBi)"),
+        (MambaConfig(), "has state-space layers"),
+        (BartConfig(is_decoder=True, is_encoder_decoder=False), "has attention to an encoder"),
+        (GPTJConfig(), "has attention of its own"),
+    ],
+    ids=lambda value: getattr(value, "model_type", ""),
+)
+def test_what_keeps_a_family_from_running_is_named(tmp_path: Path, config: Any, words: str) -> None:
+    assert f"{words} and does not go through the attention interface" in complaint(save(tmp_path, config)).message
+
+
+def test_heads_that_differ_from_layer_to_layer_are_refused() -> None:
+    """Of such a config transformers says nothing that holds for all layers, but raises an error of its own."""
+
+    class Varying:
+        num_attention_heads = 4
+
+        @property
+        def head_dim(self) -> int:
+            raise RuntimeError("'head_dim' is a per-layer attribute")
+
+    with pytest.raises(ModelError, match="m has other heads in some layers than in others"):
+        transformers_config._check_attention("m", Varying())
+
+
+def test_a_window_that_attention_is_not_told_of_ends_the_context(tmp_path: Path) -> None:
+    config = MoshiConfig(sliding_window=50, max_position_embeddings=300)
+    assert describe_model("m", save(tmp_path, config)).max_model_len == 50
 
 
 def test_other_names_for_the_same_things(tmp_path: Path) -> None:
@@ -115,7 +153,7 @@ ODD: list[tuple[dict[str, Any], str]] = [
     ({"num_hidden_layers": 10**9}, f"num_hidden_layers is 1000000000. {WHOLE} 4096."),
     ({"num_hidden_layers": 1e9}, f"num_hidden_layers is 1000000000.0. {WHOLE} 4096."),
     ({"num_hidden_layers": float("inf")}, f"num_hidden_layers is inf. {WHOLE} 4096."),
-    ({"vocab_size": 2**40}, f"vocab_size is {2**40}. {WHOLE} 262144."),
+    ({"vocab_size": 2**40}, f"vocab_size is {2**40}. {WHOLE} 4194304."),
     ({"hidden_size": 10**30}, f"hidden_size is {10**30}. {WHOLE} 1048576."),
     ({"intermediate_size": 2**31}, f"intermediate_size is {2**31}. {WHOLE} 4194304."),
     ({"num_attention_heads": 10**6}, f"num_attention_heads is 1000000. {WHOLE} 65536."),

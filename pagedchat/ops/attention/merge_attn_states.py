@@ -33,7 +33,8 @@ def merge_attn_states(
         output_lse: `[num_tokens, num_heads]`, float32, contiguous, written; None if nobody asks.
         prefix_output, suffix_output: like `output`, any strides.
         prefix_lse, suffix_lse: `[num_tokens, num_heads]`, float32; `-inf` marks a side without keys, whose output
-            does not count, whatever it holds. Without keys on either side the output is 0.
+            does not count, whatever it holds, and so does `+inf`, which some kernels write for it. Without keys on
+            either side the output is 0 and the log-sum-exp `-inf`.
 
     Raises:
         ValueError: shapes or types that do not go together.
@@ -60,11 +61,12 @@ def _merge(
     suffix_output: torch.Tensor,
     suffix_lse: torch.Tensor,
 ) -> None:
+    prefix_lse, suffix_lse = (lse.masked_fill(lse == torch.inf, -torch.inf) for lse in (prefix_lse, suffix_lse))
     top = torch.maximum(prefix_lse, suffix_lse)  # [num_tokens, num_heads]
     merged = torch.zeros(output.shape, dtype=torch.float32, device=output.device)
     total = torch.zeros_like(top)
     for side, lse in ((prefix_output, prefix_lse), (suffix_output, suffix_lse)):
-        is_empty = lse == float("-inf")
+        is_empty = lse == -torch.inf
         weight = torch.exp(lse - top).masked_fill(is_empty, 0.0)
         merged += weight[..., None] * side.float().masked_fill(is_empty[..., None], 0.0)
         total += weight

@@ -7,6 +7,9 @@ SHAPES = ((8, 512), (2, 1024), (1, 1024))
 """Thread blocks that share a row, and threads of each: the first pair with which every thread block gets a
 multiprocessor for itself, or the last."""
 
+MAX_VOCAB_SIZE = 1 << 22
+"""Of a row: sums of probabilities, whole numbers of up to 2^30, stay exact in float64."""
+
 
 def choose_shape(num_rows: int, num_multiprocessors: int, has_clusters: bool) -> tuple[int, int]:
     """One of `SHAPES`.

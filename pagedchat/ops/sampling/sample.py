@@ -15,12 +15,9 @@ from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.ops.common.checks import check_dtype, check_shape
 from pagedchat.ops.common.launch import address, can_overlap, element_name, on_cuda, stream_of
-from pagedchat.ops.sampling.kernels import choose_shape
+from pagedchat.ops.sampling.kernels import MAX_VOCAB_SIZE, choose_shape
 from pagedchat.ops.sampling.sample_rows import ROW_WORDS, unpack_rows
 from pagedchat.ops.sampling.sample_torch import sample_row
-
-MAX_VOCAB_SIZE = 1 << 18
-"""Sums of probabilities stay exact up to here."""
 
 
 def sample(

@@ -35,7 +35,7 @@ class KernelBuild:
         )
         self._done: SimpleQueue[tuple[int, bool] | None] = SimpleQueue()
         self._result: Future[list[Build]] = Future()
-        Thread(target=self._run, name="compile-kernels", daemon=True).start()
+        Thread(target=self._run, name="compile-kernels").start()
 
     def wait(self, report: Callable[[str, int, int], None]) -> None:
         """Return when all are there; until then say how it goes, in this thread.

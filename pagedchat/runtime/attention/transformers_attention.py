@@ -1,10 +1,14 @@
 """Our attention as transformers' models call it, registered under the name `ATTENTION_NAME`.
 
-The batch is flattened to `[1, num_tokens]`; the backend travels as the keyword argument `paged` of the model's
-forward. No mask function is registered under our name, and so transformers builds no mask at all (a registered one
-would cost a look at the positions, which on a GPU waits for the device, in every forward).
+The batch is flattened to `[1, num_tokens]`. The backend does not travel through the model's arguments, which not
+every family hands on to its attention: it is the one that `attending` names. No mask function is registered under
+our name, and so transformers builds no mask at all (a registered one would cost a look at the positions, which on a
+GPU waits for the device, in every forward).
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -21,6 +25,8 @@ _NOT_DONE = {
     "indices": "sparse attention",
     "block_indices": "sparse attention",
 }
+_HINT = "Choose a model with plain causal attention, such as OPT, GPT-2, Llama, Mistral, Qwen2 or GPT-NeoX."
+_backend: ContextVar[AttentionBackend] = ContextVar("_backend")
 
 
 def register() -> None:
@@ -30,6 +36,20 @@ def register() -> None:
     AttentionInterface.register(ATTENTION_NAME, attention_forward)
 
 
+@contextmanager
+def attending(backend: AttentionBackend) -> Iterator[None]:
+    """Whose cache models attend to in this block, in this thread.
+
+    Args:
+        backend: told of this step's batch.
+    """
+    token = _backend.set(backend)
+    try:
+        yield
+    finally:
+        _backend.reset(token)
+
+
 def attention_forward(
     module: torch.nn.Module,
     query: torch.Tensor,
@@ -37,21 +57,19 @@ def attention_forward(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     *,
-    paged: AttentionBackend,
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
     is_causal: bool | None = None,
     **extras: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Write the new keys and values, then attend.
+    """Write the new keys and values, then attend: to the cache of the backend that `attending` names.
 
     Args:
         module: the attention layer; its `layer_idx` says which layer's cache is meant.
         query: `[1, num_heads, num_tokens, head_dim]`.
         key, value: `[1, num_kv_heads, num_tokens, head_dim]`.
         attention_mask: none.
-        paged: the backend, told of this step's batch.
         scaling: factor of the scores; by default `head_dim ** -0.5`.
         sliding_window: a query sees this many tokens, itself included.
         softcap: bound of the scores.
@@ -71,6 +89,8 @@ def attention_forward(
         value[0].transpose(0, 1),
     )  # [num_tokens, heads, head_dim]
     layer_idx: int = module.layer_idx  # type: ignore[assignment]
+    paged = _backend.get()
+    _refuse_other_heads(paged, rows[1])
     paged.write(layer_idx, rows[1], rows[2])
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     output = paged.attend(layer_idx, *rows, scale=scale, sliding_window=sliding_window, cap=softcap)
@@ -86,5 +106,16 @@ def _refuse_what_is_not_done(mask: torch.Tensor | None, is_causal: bool | None, 
     if wanted:
         raise ModelError(
             f"This model uses {' and '.join(sorted(wanted))}, which the paged attention does not do.",
-            "Choose a model with plain causal attention, such as OPT, GPT-2, Llama, Mistral, Qwen2 or GPT-NeoX.",
+            _HINT,
+        )
+
+
+def _refuse_other_heads(paged: AttentionBackend, key: torch.Tensor) -> None:
+    _, num_heads, head_dim = key.shape
+    shape = paged.shape
+    if (num_heads, head_dim) != (shape.num_kv_heads, shape.head_dim):
+        raise ModelError(
+            f"This model makes keys of {num_heads} heads of {head_dim}, "
+            f"where its config says {shape.num_kv_heads} of {shape.head_dim}.",
+            _HINT,
         )

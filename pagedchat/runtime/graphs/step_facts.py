@@ -66,6 +66,8 @@ class DecodeFacts:
     """Whether groups of rows read a beginning together."""
     without_room: frozenset[str] = frozenset()
     """Names of steps whose thread blocks have turned out to find no room on the GPU at the same time."""
+    without_trust: frozenset[str] = frozenset()
+    """Names of steps that have given other results than the model when they were tried out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,3 +79,5 @@ class PrefillFacts:
     """Of all chunks together, padding included."""
     num_blocks: int
     """Width of the block tables."""
+    without_trust: frozenset[str] = frozenset()
+    """As in `DecodeFacts`."""

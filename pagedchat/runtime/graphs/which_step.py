@@ -58,6 +58,7 @@ _WHOLE = (
     wants.plain_gates, wants.places_for_layers, wants.code_for_sizes, wants.multiprocessors, wants.whole_pieces,
 )  # fmt: skip
 """What every step of one launch wants."""
+_NOT_TRUSTED = "it gave other results than the model when it was tried out"
 _CAPTURED = "any model of ours runs through its own modules, captured in one graph"
 
 DECODES: tuple[Rule[DecodeFacts], ...] = (
@@ -128,6 +129,8 @@ def _first(rules: Sequence[Rule[Facts]], facts: Facts) -> Chosen:
     refused: list[tuple[str, str]] = []
     for rule in rules:
         against = next((why for want in rule.wants if (why := want(facts))), "")
+        if rule.name in facts.without_trust:
+            against = _NOT_TRUSTED
         if not against:
             return Chosen(rule.name, rule.reason, tuple(refused))
         refused.append((rule.name, against))

@@ -4,6 +4,7 @@ import gc
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,7 @@ from pagedchat.runtime.loading.model_wishes import model_wishes
 from pagedchat.runtime.loading.pool_size import PoolSize, measure_pool, peak_memory
 from pagedchat.runtime.loading.ready_info import Findings, engine_limits, engine_ready
 from pagedchat.runtime.loading.release import release
-from pagedchat.runtime.loading.self_check import SelfCheck
+from pagedchat.runtime.loading.self_check import SelfCheck, first_passes
 from pagedchat.runtime.loading.wake_gpu import wake_products
 from pagedchat.runtime.step.model_runner import NativeModelRunner, TorchModelRunner
 from pagedchat.runtime.step.sizes import StepSizes
@@ -71,8 +72,9 @@ class _Assembly:
         if woken is not None:
             woken.join()
         attention = chooser.choose(self._report_kernels)
-        eager, pool = self._eager_runner(model, shape, attention.factory, sizes)
-        check = self._checked(description, eager)
+        with nullcontext() if description.native else first_passes(description.name):
+            eager, pool = self._eager_runner(model, shape, attention.factory, sizes)
+            check = self._checked(description, eager)
         if description.native is None:
             # Transformers imports what keeps the frames of all who were calling then, and so what those had: ours.
             gc.collect()

@@ -4,13 +4,15 @@ There are three: the eager one, captured decodes and captured prefills. Each run
 it says of the text's last token must be what the model says of the whole text in one forward pass. The eager
 road is what makes "any model of transformers" safe to say: a model that keeps state outside the KV cache, or
 looks at its text in a way that the paged attention does not know of, gives other logits and is refused.
-Captured steps compute the same numbers with other kernels; on a GPU where they did not, nobody should find out
-from the model's answers, and so the engine goes on without them.
+Captured steps compute the same numbers with other kernels; on a GPU where one did not, nobody should find out from
+the model's answers, and so the next slower one takes its place, or the eager road where none is left.
 
 Knows neither graphs nor kernels: steps come from others, ready to run.
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +21,7 @@ import torch
 from pagedchat.engine.output import ScheduledSequence, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
-from pagedchat.errors import ModelError
+from pagedchat.errors import ModelError, PagedChatError, is_out_of_memory
 from pagedchat.models.native_model import NativeModel
 from pagedchat.runtime.attention.dense import DenseAttention
 from pagedchat.runtime.attention.transformers_attention import ATTENTION_NAME
@@ -27,7 +29,7 @@ from pagedchat.runtime.step.batch_inputs import flatten
 from pagedchat.runtime.step.model_runner import TorchModelRunner
 
 if TYPE_CHECKING:  # only a GPU has any use for them
-    from pagedchat.runtime.graphs.decode.decode_steps import DecodeSteps
+    from pagedchat.runtime.graphs.decode.decode_steps import BegunDecodes, DecodeSteps
     from pagedchat.runtime.graphs.prefill.prefill_steps import PrefillSteps
 
 log = logging.getLogger(__name__)
@@ -40,6 +42,30 @@ _CAPTURED_TOLERANCE = {**_TOLERANCE, torch.bfloat16: 0.1, torch.float16: 0.1}
 _SHORT, _LONG = 7, 40
 """Tokens of the texts: for the eager road and for decodes, and for prefills, in two chunks of a common size."""
 _GREEDY, _DRAWN = SamplingParams(temperature=0), SamplingParams(temperature=1.0)
+
+
+@contextmanager
+def first_passes(name: str) -> Iterator[None]:
+    """Of a model of transformers: what it raises when it is run for the first time, with our attention, is one
+    sentence.
+
+    Args:
+        name: of the model, for the message.
+
+    Raises:
+        ModelError: whatever the model raised. Memory that runs out goes through, and what has words already.
+    """
+    try:
+        yield
+    except PagedChatError:
+        raise
+    except Exception as error:  # of many kinds, for the many ways in which modules can be called otherwise
+        if is_out_of_memory(error):
+            raise
+        raise ModelError(
+            f"{name} does not run with the paged cache: {type(error).__name__}: {error!s:.200}.",
+            "Its modules are called in a way that pagedchat does not know; choose another model.",
+        ) from error
 
 
 class SelfCheck:
@@ -78,40 +104,56 @@ class SelfCheck:
 
     @torch.inference_mode()
     def allows_decodes(self, decodes: "DecodeSteps") -> bool:
-        """Whether captured decodes are right, as far as there are any; if they are not, the log says so."""
-        text = self._text(_SHORT)
-        last = _chunk(text, len(text) - 1, len(text))
-        if last.start == 0:
-            return True
-        self._forward(text, 0, last.start)
-        likely = _decode(decodes, last)
-        # A step that chooses the most likely token may have made no logits.
-        text.sampling_params = _DRAWN
-        if likely is None or _decode(decodes, last) is None:
-            return True
-        logits = decodes.last_logits[:1].clone()
-        return self._is_right("Steps", max(self._error(text, logits), _shortfall(logits[0], likely)), logits.dtype)
+        """Whether captured decodes are right, as far as there are any. A kind of step that is not is left out from
+        now on, and the log says so; none may be left."""
+        while (wrong := self._wrong_decode(decodes)) is not None:
+            begun, error = wrong
+            if not _has_slower("Steps", decodes.distrust(begun), error):
+                return False
+            decodes.prepare(1, 1)
+        return True
 
     @torch.inference_mode()
     def allows_prefills(self, prefills: "PrefillSteps") -> bool:
-        """Whether captured prefills are right, as far as there are any; if they are not, the log says so."""
+        """The same of captured prefills."""
+        while (error := self._wrong_prefill(prefills)) is not None:
+            if not _has_slower("Prefills", prefills.distrust(), error):
+                return False
+            prefills.prepare(_LONG // 2)
+        return True
+
+    def _wrong_decode(self, decodes: "DecodeSteps") -> "tuple[BegunDecodes, float] | None":
+        """A captured step that is not right, and how far it is off; None where there is none, or nothing to try."""
+        text = self._text(_SHORT)
+        last = _chunk(text, len(text) - 1, len(text))
+        if last.start == 0:
+            return None
+        self._forward(text, 0, last.start)
+        greedy = _decode(decodes, last)
+        # A step that chooses the most likely token may have made no logits.
+        text.sampling_params = _DRAWN
+        drawn = _decode(decodes, last)
+        if greedy is None or drawn is None:
+            return None
+        logits = decodes.last_logits[:1].clone()
+        errors = (self._error(text, logits), drawn[0]), (_shortfall(logits[0], greedy[1]), greedy[0])
+        limit = _CAPTURED_TOLERANCE[logits.dtype]
+        return next(((begun, error) for error, begun in errors if not error <= limit), None)
+
+    def _wrong_prefill(self, prefills: "PrefillSteps") -> float | None:
+        """How far captured prefills are off; None where they are right, or there is nothing to try."""
         text = self._text(_LONG)
         middle = _LONG // 2
         if len(text) <= middle:
-            return True
+            return None
         for start, end in ((0, middle), (middle, len(text))):
             begun = prefills.begin(_batch_of(_chunk(text, start, end)))
             if begun is None:
-                return True
+                return None
             prefills.finish(begun)
         logits = prefills.logits[:1].clone()
-        return self._is_right("Prefills", self._error(text, logits), logits.dtype)
-
-    def _is_right(self, what: str, error: float, dtype: torch.dtype) -> bool:
-        if error <= _CAPTURED_TOLERANCE[dtype]:
-            return True
-        log.warning("%s are not captured, since a captured one is off by %.2g.", what, error)
-        return False
+        error = self._error(text, logits)
+        return None if error <= _CAPTURED_TOLERANCE[logits.dtype] else error
 
     def _text(self, length: int) -> Sequence:
         """A sequence of so many tokens, or as many as the cache holds, in its first blocks, the last one first."""
@@ -173,10 +215,21 @@ def _batch_of(chunk: ScheduledSequence) -> SchedulerOutput:
     return SchedulerOutput(0, [chunk], [], chunk.num_tokens)
 
 
-def _decode(decodes: "DecodeSteps", last: ScheduledSequence) -> int | None:
-    """The token that follows; None if the step is not captured."""
+def _decode(decodes: "DecodeSteps", last: ScheduledSequence) -> "tuple[BegunDecodes, int] | None":
+    """The step and the token that follows; None if the step is not captured."""
     begun = decodes.begin(_batch_of(last), goes_on=False)
-    return None if begun is None else decodes.finish(begun).token_ids[0][0]
+    return None if begun is None else (begun, decodes.finish(begun).token_ids[0][0])
+
+
+def _has_slower(what: str, left_out: str, error: float) -> bool:
+    """Whether something takes the place of what is off by `error` and, if that is so, left out."""
+    if left_out:
+        log.warning(
+            "%s as %s are left out, since one is off by %.2g: the next slower kind is taken.", what, left_out, error
+        )
+    else:
+        log.warning("%s are not captured, since a captured one is off by %.2g.", what, error)
+    return bool(left_out)
 
 
 def _shortfall(logits: torch.Tensor, token_id: int) -> float:

@@ -75,7 +75,8 @@ def wake_products(device: "torch.device", dtype: "torch.dtype") -> Thread | None
     """
     if device.type != "cuda":
         return None
-    thread = Thread(target=_multiply, args=(device, dtype), name="wake-products", daemon=True)
+    # No daemon, unlike the other one: the interpreter must not end while a thread of its own is inside torch.
+    thread = Thread(target=_multiply, args=(device, dtype), name="wake-products", daemon=False)
     thread.start()
     return thread
 

@@ -12,6 +12,7 @@ from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
 from pagedchat.models.native_model import NativeModel
 from pagedchat.runtime.attention.backend import AttentionBackend
 from pagedchat.runtime.attention.timed_backend import TimedBackend
+from pagedchat.runtime.attention.transformers_attention import attending
 from pagedchat.runtime.step.batch_inputs import BatchInputs, flatten
 from pagedchat.runtime.step.block_moves import apply_block_ops
 from pagedchat.runtime.step.clock import StepClock
@@ -71,13 +72,10 @@ class TorchModelRunner:
         """Logits of the rows that are sampled: `[num_sampled, vocab_size]`, of the model's type."""
         self.backend.begin(inputs.attention)
         select = {"logits_to_keep": inputs.last_rows} if self._selects_rows else {}
-        output = self.model(
-            input_ids=inputs.token_ids,
-            position_ids=inputs.positions,
-            use_cache=False,
-            paged=self.backend,
-            **select,
-        )
+        with attending(self.backend):
+            output = self.model(
+                input_ids=inputs.token_ids, position_ids=inputs.positions, use_cache=False, **select
+            )
         logits: torch.Tensor = output.logits[0]
         return logits if select else logits[inputs.last_rows]
 

@@ -56,10 +56,13 @@ def test_agrees_with_the_definition(
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_side_without_keys_does_not_count(dtype: torch.dtype, device: str) -> None:
+@pytest.mark.parametrize(
+    ("empty", "empty_too"), [(-INFINITY, -INFINITY), (INFINITY, INFINITY), (INFINITY, -INFINITY)], ids=str
+)
+def test_side_without_keys_does_not_count(empty: float, empty_too: float, dtype: torch.dtype, device: str) -> None:
     (prefix, prefix_lse), (suffix, suffix_lse) = (random_side((3, 2, 64), dtype, device) for _ in range(2))
-    prefix_lse[0], suffix_lse[1] = -INFINITY, -INFINITY
-    prefix_lse[2], suffix_lse[2] = -INFINITY, -INFINITY
+    prefix_lse[0], suffix_lse[1] = empty, empty
+    prefix_lse[2], suffix_lse[2] = empty, empty_too
     prefix[0], suffix[1], prefix[2] = float("nan"), float("nan"), float("nan")
     output, lse = merged(prefix, prefix_lse, suffix, suffix_lse)
     assert torch.equal(output[0], suffix[0])

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pagedchat.ops.sampling.kernels import MAX_VOCAB_SIZE
 from pagedchat.ops.sampling.philox import philox_64
 from pagedchat.ops.sampling.sample import sample
 from pagedchat.ops.sampling.sample_rows import IN_PROMPT, SampleRow, pack_rows, unpack_rows
@@ -192,6 +193,49 @@ def test_penalties_by_definition(device: str) -> None:
     assert drawn(logits, [replace(row, temperature=0, counts_row=-1)], [0], counts) == [3]
 
 
+LARGE_KINDS = [
+    SampleRow(seed=11),
+    SampleRow(top_p=0.5, seed=12),
+    SampleRow(top_k=700_000, top_p=0.999, seed=13),
+    SampleRow(min_p=0.5, top_p=0.75, seed=14),
+    SampleRow(temperature=0),
+]
+
+
+def large_batch(vocab_size: int, dtype: torch.dtype) -> torch.Tensor:
+    """Rows with very much mass on few keys, so that sums grow as large as they can: all equal, two values, nearly
+    all in one half; `[4, vocab_size]`. They do not begin at 16 bytes."""
+    logits = torch.zeros(4, vocab_size + 3, dtype=dtype)[:, 3:]
+    logits[1, ::2] = -0.5
+    logits[2, : vocab_size // 2] = -torch.inf
+    logits[3] = torch.randn(vocab_size, generator=torch.Generator().manual_seed(vocab_size)).to(dtype) / 100
+    return logits
+
+
+def of_every_large_kind(logits: torch.Tensor, repeats: int = 1) -> list[list[int]]:
+    """What every row of `logits` gives by every kind of `LARGE_KINDS`, `repeats` times side by side."""
+    return [
+        drawn(
+            logits[i].expand(len(LARGE_KINDS) * repeats, -1),
+            LARGE_KINDS * repeats,
+            [5] * len(LARGE_KINDS) * repeats,
+        )
+        for i in range(len(logits))
+    ]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("vocab_size", [262_144, 262_208, 1 << 20])
+def test_equal_tokens_of_a_large_vocabulary_are_drawn_by_their_share(vocab_size: int, device: str) -> None:
+    """The random number's place among them is the token, whatever the sums grow to."""
+    logits = torch.zeros(1, vocab_size, dtype=torch.float16, device=device)
+    for position in range(3):
+        random = philox_64(9, position)
+        for share in (1.0, 0.5):
+            row = SampleRow(seed=9, top_p=share)
+            assert drawn(logits, [row], [position]) == [random * int(vocab_size * share) >> 64]
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_drawn_tokens_are_counted_if_asked_for(device: str) -> None:
     logits = torch.zeros(3, 40, device=device)
@@ -250,6 +294,16 @@ def test_gpu_draws_what_the_cpu_draws(vocab_size: int, dtype: torch.dtype) -> No
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("vocab_size", [262_144, 262_208, 524_289, 1 << 20])
+def test_gpu_draws_what_the_cpu_draws_from_a_large_vocabulary(vocab_size: int, dtype: torch.dtype) -> None:
+    logits = large_batch(vocab_size, dtype)
+    wanted = of_every_large_kind(logits)
+    for repeats in (1, 8, 30):  # 8, 2 and 1 thread blocks to a row
+        assert of_every_large_kind(logits.cuda(), repeats) == [row * repeats for row in wanted]
+
+
+@pytest.mark.gpu
 def test_captured_in_a_graph() -> None:
     logits, rows, counts = mixed_batch(1003, torch.float16)
     x, packed, on_gpu = logits.cuda(), pack_rows(rows).cuda(), counts.cuda()
@@ -280,8 +334,8 @@ def test_wrong_arguments_are_named() -> None:
         sample(logits, rows, positions, torch.zeros(1, 8, dtype=torch.int16))
     with pytest.raises(ValueError, match="rows is on meta, expected it on cpu and contiguous"):
         sample(logits, rows.to("meta"), positions)
-    with pytest.raises(ValueError, match="logits has 262145 tokens to a row, expected at most 262144"):
-        sample(torch.zeros(1, 262_145), rows[:1], positions[:1])
+    with pytest.raises(ValueError, match=rf"logits has {MAX_VOCAB_SIZE + 1} tokens to a row, expected at most"):
+        sample(torch.empty(1, MAX_VOCAB_SIZE + 1, dtype=torch.float16), rows[:1], positions[:1])
     with pytest.raises(ValueError, match="logits has stride 2 between tokens, expected 1"):
         sample(torch.zeros(9, 2).T, rows, positions)
     with pytest.raises(ValueError, match=r"element type is torch\.float64"):

@@ -1,8 +1,15 @@
+from pathlib import Path
+
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, NemotronConfig
 
+from pagedchat import LLM, SamplingParams
 from pagedchat.errors import ModelError
-from pagedchat.runtime.attention.transformers_attention import attention_forward
+from pagedchat.runtime.attention.backend import CacheShape
+from pagedchat.runtime.attention.torch_backend import TorchAttention
+from pagedchat.runtime.attention.transformers_attention import attending, attention_forward
+from tests.helpers_models import reference_replies
 
 
 @pytest.mark.parametrize(
@@ -17,6 +24,37 @@ from pagedchat.runtime.attention.transformers_attention import attention_forward
 )
 def test_what_is_not_done_is_refused_before_anything_is_written(extras: dict[str, object], words: str) -> None:
     states = torch.zeros(1, 2, 3, 4)
-    arguments = {"attention_mask": None, "paged": None} | extras
+    arguments = {"attention_mask": None} | extras
     with pytest.raises(ModelError, match=words):
         attention_forward(torch.nn.Module(), states, states, states, **arguments)  # type: ignore[arg-type]
+
+
+def test_keys_that_the_cache_has_no_place_for_are_refused() -> None:
+    """As of a model that repeats its keys before it hands them over."""
+    backend = TorchAttention(CacheShape(1, 4, 4, 2, 4, torch.float32), 2, 0, torch.device("cpu"))
+    layer = torch.nn.Module()
+    layer.layer_idx = 0
+    query = key = torch.zeros(1, 4, 3, 4)
+    with (
+        attending(backend),
+        pytest.raises(ModelError, match=r"makes keys of 4 heads of 4, where its config says 2 of"),
+    ):
+        attention_forward(layer, query, key, key, None)
+
+
+def test_a_family_that_hands_nothing_on_to_its_attention_runs(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    config = NemotronConfig(
+        vocab_size=96, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, head_dim=8,
+        num_key_value_heads=2, max_position_embeddings=128, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    model = AutoModelForCausalLM.from_config(config)
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=0.3)
+    model.save_pretrained(tmp_path)
+    prompts = [[5, 6, 7], list(range(10, 40))]
+    llm = LLM(str(tmp_path), device="cpu", dtype="float32", num_blocks=16, skip_tokenizer_init=True)
+    greedy = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+    outputs = llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], greedy, use_tqdm=False)
+    assert [output.outputs[0].token_ids for output in outputs] == reference_replies(tmp_path, prompts, 8)

@@ -189,6 +189,17 @@ def test_a_step_whose_clusters_found_no_room_makes_way_for_the_next() -> None:
     assert which_decode(replace(drawn, without_room=frozenset({CLUSTERS}))).name == ONE_LAUNCH
 
 
+def test_a_step_that_was_not_right_makes_way_for_the_next() -> None:
+    asked, names = facts(setting(OPT, "sm_90"), 1), []
+    while (name := which_decode(asked).name) != MODULES:
+        names.append(name)
+        asked = replace(asked, without_trust=asked.without_trust | {name})
+    assert names == [rule.name for rule in DECODES[:-1]]
+    assert {why for _, why in which_decode(asked).refused} == {
+        "it gave other results than the model when it was tried out"
+    }
+
+
 def test_steps_of_one_launch_are_cut_as_they_are_named() -> None:
     asked = facts(setting(OPT, "sm_90"), 1)
     plans = {name: whole_step_plan(name, asked) for name in WHOLE_STEPS}

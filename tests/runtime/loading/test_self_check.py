@@ -1,6 +1,13 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
+from transformers import MistralModel
 
+from pagedchat import LLM, SamplingParams
+from pagedchat.bench.random_checkpoint import OPT_125M, write_checkpoint
 from pagedchat.config import CacheConfig, EngineConfig, ModelConfig
 from pagedchat.engine.output import ModelRunnerOutput
 from pagedchat.errors import ModelError
@@ -8,9 +15,11 @@ from pagedchat.models.native_model import NativeModel
 from pagedchat.runtime.graphs.captured_runner import CapturedRunner
 from pagedchat.runtime.graphs.decode.decode_steps import BegunDecodes, DecodeSteps
 from pagedchat.runtime.graphs.decode.library_step import LibraryStep
-from pagedchat.runtime.graphs.prefill.step import PrefillStep
+from pagedchat.runtime.graphs.decode.persistent_step import PersistentStep
+from pagedchat.runtime.graphs.decode.steps import ModuleStep
+from pagedchat.runtime.graphs.prefill.forward import MergedForward, ModuleForward
 from pagedchat.runtime.loading.build import load_model
-from pagedchat.runtime.loading.self_check import SelfCheck
+from pagedchat.runtime.loading.self_check import SelfCheck, first_passes
 from pagedchat.runtime.step.model_runner import TorchModelRunner
 from tests.helpers_models import VOCAB_SIZE, make_checkpoint
 from tests.runtime.drive import eager_of
@@ -56,19 +65,62 @@ def test_model_with_other_attention_is_refused(
         SelfCheck("tiny", runner, VOCAB_SIZE).refuse_if_wrong()
 
 
-@pytest.mark.parametrize(("factor", "is_right"), [(1, True), (-1, False), (float("nan"), False)])
-def test_captured_decodes_that_are_off_are_found_out(
-    factor: float, is_right: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("error", [TypeError("no such argument"), RuntimeError("sizes differ"), KeyError("x")])
+def test_whatever_a_model_raises_at_first_is_a_sentence(error: Exception) -> None:
+    words = rf"^m does not run with the paged cache: {type(error).__name__}: "
+    with pytest.raises(ModelError, match=words), first_passes("m"):
+        raise error
+
+
+@pytest.mark.parametrize("error", [ModelError("Known."), MemoryError(), RuntimeError("CUDA out of memory.")])
+def test_what_has_words_already_goes_through(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught, first_passes("m"):
+        raise error
+    assert caught.value is error
+
+
+def test_a_model_whose_modules_want_something_else_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the way through the whole of loading."""
+
+    def want(*_: object, **__: object) -> None:
+        raise ValueError("Input language unknown")
+
+    monkeypatch.setattr(MistralModel, "forward", want)
+    folder = make_checkpoint(tmp_path, "mistral")
+    model = ModelConfig(model=str(folder), skip_tokenizer_init=True, device="cpu", implementation="transformers")
+    with pytest.raises(ModelError, match="does not run with the paged cache: ValueError: Input language unknown"):
+        load_model(EngineConfig(model=model, cache=CacheConfig(num_blocks=4, block_size=4)))
+
+
+@pytest.mark.parametrize("factor", [1, -1, float("nan")])
+def test_a_captured_decode_that_is_off_is_replaced_by_the_next_slower_one(
+    factor: float, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     compute = LibraryStep.__call__
     monkeypatch.setattr(LibraryStep, "__call__", lambda step: factor * compute(step))
     captured = tiny_captured_runner(num_blocks=4)
-    assert check_of(captured).allows_decodes(captured.decodes) == is_right
-    assert captured.decodes.num_replays == 2  # one chooses the most likely token, and one has logits for sure
+    assert check_of(captured).allows_decodes(captured.decodes)
+    tries = 1 if factor == 1 else 2
+    assert captured.decodes.num_replays == 2 * tries  # one chooses the most likely token, one has logits for sure
     told = [record.message for record in caplog.records]
-    assert told == (
-        [] if is_right else [f"Steps are not captured, since a captured one is off by {2 * abs(factor):.2g}."]
-    )
+    words = f"since one is off by {2 * abs(factor):.2g}: the next slower kind is taken."
+    assert told == ([] if factor == 1 else [f"Steps as library products are left out, {words}"])
+    assert check_of(captured).allows_decodes(captured.decodes)  # it stays so
+    assert len(caplog.records) == len(told)
+
+
+def test_where_no_captured_decode_is_right_there_is_none(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for step in (LibraryStep, ModuleStep):
+        compute = step.__call__
+        monkeypatch.setattr(step, "__call__", lambda step, compute=compute: -compute(step))
+    captured = tiny_captured_runner(num_blocks=4)
+    assert not check_of(captured).allows_decodes(captured.decodes)
+    told = [record.message for record in caplog.records]
+    assert told[1:] == ["Steps are not captured, since a captured one is off by 2."]
 
 
 def test_a_captured_decode_that_chooses_another_token_is_found_out(
@@ -87,18 +139,33 @@ def test_a_captured_decode_that_chooses_another_token_is_found_out(
     assert "Steps are not captured" in caplog.text
 
 
-@pytest.mark.parametrize(("factor", "is_right"), [(1, True), (-1, False)])
-def test_captured_prefills_that_are_off_are_found_out(
-    factor: int, is_right: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def off(compute: Callable[..., None]) -> Callable[..., None]:
+    """A forward pass that writes its logits, the last argument, with the other sign."""
+
+    def compute_wrongly(*args: Any) -> None:
+        compute(*args)
+        args[-1].mul_(-1)
+
+    return compute_wrongly
+
+
+@pytest.mark.parametrize("wrong", [(), (MergedForward,), (MergedForward, ModuleForward)], ids=len)
+def test_captured_prefills_that_are_off_are_replaced(
+    wrong: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    compute = PrefillStep.__call__
-    monkeypatch.setattr(PrefillStep, "__call__", lambda step: compute(step).mul_(factor))
+    for forward in wrong:
+        monkeypatch.setattr(forward, "__call__", off(forward.__call__))
     captured = tiny_captured_runner(num_blocks=4)
     assert captured.prefills is not None
-    assert check_of(captured).allows_prefills(captured.prefills) == is_right
-    assert captured.prefills.num_replays == 2
+    assert check_of(captured).allows_prefills(captured.prefills) == (len(wrong) < 2)
     told = [record.message for record in caplog.records]
-    assert told == ([] if is_right else ["Prefills are not captured, since a captured one is off by 2."])
+    assert (
+        told
+        == [
+            "Prefills as merged launches are left out, since one is off by 2: the next slower kind is taken.",
+            "Prefills are not captured, since a captured one is off by 2.",
+        ][: len(wrong)]
+    )
 
 
 def test_what_a_small_cache_has_no_room_for_is_not_tried() -> None:
@@ -114,3 +181,23 @@ def tiny_captured_runner(num_blocks: int) -> CapturedRunner:
 
 def check_of(runner: CapturedRunner) -> SelfCheck:
     return SelfCheck("tiny", eager_of(runner), 304)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_answers_are_right_though_a_step_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Steps of one launch with logits of the other sign: of one draw among one token the least likely came out."""
+    compute = PersistentStep.__call__
+    monkeypatch.setattr(PersistentStep, "__call__", lambda step: compute(step).neg_())
+    write_checkpoint(tmp_path, OPT_125M, torch.float16, torch.device("cpu"))
+    llm = LLM(str(tmp_path), device="cuda", dtype="float16", num_blocks=64, skip_tokenizer_init=True)
+    assert "are left out, since one is off by 2" in caplog.text
+    replies = [
+        llm.generate({"prompt_token_ids": [5, 6, 7]}, params, use_tqdm=False)[0].outputs[0].token_ids
+        for params in (
+            SamplingParams(temperature=0, max_tokens=3, ignore_eos=True),
+            SamplingParams(top_k=1, seed=1, max_tokens=3, ignore_eos=True),
+        )
+    ]
+    assert replies[0] == replies[1]

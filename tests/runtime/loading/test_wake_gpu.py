@@ -81,6 +81,7 @@ def test_what_goes_wrong_is_left_to_the_model(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(torch, "zeros", refuse)
     thread = wake_products(torch.device("cuda"), torch.float16)
     assert thread is not None
+    assert not thread.daemon  # the end of the program would cut it off inside torch
     thread.join()
     assert tried == [torch.device("cuda")]
 

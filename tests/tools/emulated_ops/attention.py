@@ -69,7 +69,7 @@ def merge(dtype: torch.dtype) -> Results:
     prefix, suffix = (normal(5, 3, 80, device="cpu", dtype=dtype, seed=seed) for seed in (1, 2))
     prefix_lse, suffix_lse = (normal(5, 3, device="cpu", dtype=SINGLE, seed=seed) for seed in (3, 4))
     for side, lse, rows in ((prefix, prefix_lse, [0, 2]), (suffix, suffix_lse, [1, 2])):
-        side[rows], lse[rows] = NOTHING, -torch.inf
+        side[rows], lse[rows] = NOTHING, torch.tensor([[-torch.inf], [torch.inf]])
     output, lse = torch.empty_like(prefix), torch.empty_like(prefix_lse)
     merge_attn_states(output, lse, prefix, prefix_lse, suffix, suffix_lse)
     return {"output": output, "lse": lse}

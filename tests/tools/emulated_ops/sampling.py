@@ -95,6 +95,13 @@ def draw_among_ties(num_rows: int, vocab_size: int) -> Results:
     return {"tokens": sample(logits, rows, torch.zeros(num_rows, dtype=torch.int32))}
 
 
+def draw_among_equals(vocab_size: int) -> Results:
+    """So many that sums of their weights' halves take more than 32 bits."""
+    logits = torch.zeros(1, vocab_size, dtype=torch.float16)
+    rows = pack_rows([SampleRow(top_p=0.5, seed=1)]).clone()
+    return {"tokens": sample(logits, rows, torch.zeros(1, dtype=torch.int32))}
+
+
 CASES = [
     OpCase("find_slots", "with padding", find_slots),
     *in_types("argmax_rows", partial(advance, vocab_size=208), *DTYPES, exact=True),
@@ -109,4 +116,5 @@ CASES = [
     ),
     *in_types("sample", partial(draw, num_rows=40, vocab_size=47), torch.float32, exact=True, about="1 for a row"),
     OpCase("sample", "ties", partial(draw_among_ties, num_rows=20, vocab_size=10_000)),
+    OpCase("sample", "a very large vocabulary", partial(draw_among_equals, 1 << 20)),
 ]

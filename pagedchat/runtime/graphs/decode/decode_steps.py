@@ -87,6 +87,15 @@ class DecodeSteps:
         self._ahead = None
         return bucket is not None and all(self._store.get(bucket, choice) for choice in PREPARED)
 
+    def distrust(self, begun: BegunDecodes) -> str:
+        """Take the next slower kind of step, from now on, wherever that of a finished batch would be taken.
+
+        Returns:
+            The name of what is left out; empty where none is slower.
+        """
+        self._ahead = None
+        return self._store.distrust(begun.running.bucket, begun.running.choice)
+
     def begin(self, batch: SchedulerOutput, *, goes_on: bool = True) -> BegunDecodes | None:
         """Queue a batch on the device; None, with nothing done, for one of another kind.
 

@@ -29,7 +29,7 @@ from pagedchat.runtime.graphs.decode.steps import DrawnStep, ModuleStep, Step
 from pagedchat.runtime.graphs.decode.warpgroup_step import WarpgroupStep
 from pagedchat.runtime.graphs.model_tensors import setting_of, tensors_of
 from pagedchat.runtime.graphs.step_facts import DecodeFacts
-from pagedchat.runtime.graphs.which_step import FUSED, LIBRARY, WARPGROUPS, which_decode
+from pagedchat.runtime.graphs.which_step import FUSED, LIBRARY, MODULES, WARPGROUPS, which_decode
 from pagedchat.runtime.graphs.whole_steps import WHOLE_STEPS, one_turn_len, whole_step_plan
 from pagedchat.runtime.step.sampler import Choice
 
@@ -57,6 +57,8 @@ class StepStore:
         self._one_turn = [one_turn_len(self._setting, count + 1) for count in range(MAX_TOKENS)]
         self._steps: dict[tuple[Bucket, Choice], Replayable | None] = {}
         self._made_quantized: ScreenedHead | None = None
+        self._names: dict[tuple[Bucket, Choice], str] = {}
+        self._without_trust: frozenset[str] = frozenset()
 
     def one_turn(self, num_seqs: int) -> int:
         """See `whole_steps.one_turn_len`."""
@@ -79,6 +81,19 @@ class StepStore:
         if key not in self._steps:
             self._steps[key] = self._record(*key)
         return self._steps[key]
+
+    def distrust(self, bucket: Bucket, choice: Choice) -> str:
+        """Serve nobody any more by the kind of step that the bucket's is; nothing may be under way.
+
+        Returns:
+            Its name; empty if it is the last of all, in whose place there is none.
+        """
+        name = self._names[bucket, choice]
+        if name == MODULES:
+            return ""
+        self._without_trust |= {name}
+        self._steps.clear()
+        return name
 
     def build_ahead(self, bucket: Bucket, choices: Iterable[Choice]) -> BuildAhead | None:
         """Begin to build the kernels of steps that are not captured yet, in the background; None where none are.
@@ -111,11 +126,12 @@ class StepStore:
             context_len=bucket.context_len,
             choice=choice,
             shares=bucket.num_groups > 0,
+            without_trust=self._without_trust,
         )
 
     def _without_draw(self, facts: DecodeFacts, bucket: Bucket, state: DecodeState) -> Step:
         """What `which_step` says, asked again where the GPU turns out to have no room for that."""
-        name = which_decode(facts).name
+        name = self._names[bucket, facts.choice] = which_decode(facts).name
         if name not in WHOLE_STEPS:
             return self._chain(name, bucket, state)
         step = self._whole_step(name, facts, state)

@@ -93,6 +93,10 @@ class PrefillSteps:
         bucket = bucket_of(self._sizes, num_tokens, num_seqs, max(context_len, num_tokens // num_seqs))
         return bucket is not None and self._store.capture(bucket)
 
+    def distrust(self) -> str:
+        """See `PrefillStore.distrust`."""
+        return self._store.distrust()
+
     @torch.inference_mode()
     def prepare_one_more(self) -> bool:
         """Capture one that has not been captured yet, while no step is under way.

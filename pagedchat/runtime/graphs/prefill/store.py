@@ -53,6 +53,7 @@ class PrefillStore:
         self._merged = None if tensors is None else MergedForward(tensors)
         self._captured: dict[PrefillBucket, Replayable | None] = {}
         self._has_failed = False
+        self._without_trust: frozenset[str] = frozenset()
 
     def __contains__(self, bucket: PrefillBucket) -> bool:
         """Whether it has been captured, or tried in vain."""
@@ -76,6 +77,18 @@ class PrefillStore:
         if bucket not in self._captured:
             self._captured[bucket] = self._record(bucket)
         return self._captured[bucket] is not None
+
+    def distrust(self) -> str:
+        """Serve nobody any more by merged launches, as they were not right; nothing may be under way.
+
+        Returns:
+            Their name; empty if none of the captured passes is of that kind.
+        """
+        if all(self._chosen(bucket) != MERGED for bucket in self._captured):
+            return ""
+        self._without_trust |= {MERGED}
+        self._captured.clear()
+        return MERGED
 
     def _with_more_room(self, bucket: PrefillBucket) -> tuple[PrefillBucket, Replayable] | None:
         """Of those that are captured the one with the fewest tokens that is about as fast."""
@@ -103,10 +116,16 @@ class PrefillStore:
         return PrefillStep(self._forward(bucket), attention, rows, self._outputs)
 
     def _forward(self, bucket: PrefillBucket) -> Forward:
-        num_blocks = bucket.num_blocks(self._setting.block_size)
-        facts = PrefillFacts(setting=self._setting, num_tokens=bucket.num_tokens, num_blocks=num_blocks)
-        chosen = which_prefill(facts)
-        return self._merged if self._merged is not None and chosen.name == MERGED else self._modules
+        return self._merged if self._merged is not None and self._chosen(bucket) == MERGED else self._modules
+
+    def _chosen(self, bucket: PrefillBucket) -> str:
+        facts = PrefillFacts(
+            setting=self._setting,
+            num_tokens=bucket.num_tokens,
+            num_blocks=bucket.num_blocks(self._setting.block_size),
+            without_trust=self._without_trust,
+        )
+        return which_prefill(facts).name
 
     def _record(self, bucket: PrefillBucket) -> Replayable | None:
         try:

@@ -20,7 +20,8 @@ from pagedchat.runtime.graphs.decode.store import StepStore
 from pagedchat.runtime.graphs.decode.warpgroup_step import WarpgroupStep
 from pagedchat.runtime.graphs.model_tensors import setting_of, tensors_of
 from pagedchat.runtime.graphs.which_step import FUSED, LIBRARY, MODULES, WARPGROUPS, which_decode
-from pagedchat.runtime.graphs.whole_steps import CLUSTERS, CLUSTERS_SCREENED, WHOLE_STEPS
+from pagedchat.runtime.graphs.whole_steps import CLUSTERS, CLUSTERS_SCREENED, ONE_LAUNCH, SCREENED, WHOLE_STEPS
+from pagedchat.runtime.step.sampler import Choice
 from tests.runtime.graphs.case import BLOCK_SIZE, MODEL_LEN, VOCAB_SIZE, make_runner, tiny_model
 
 CLASSES: dict[str, type[object]] = {
@@ -84,6 +85,20 @@ def test_without_room_for_clusters_a_step_without_them_is_built() -> None:
         plans = [step._decode._plan for step in steps if isinstance(step, PersistentStep)]
         clusters.append([(plan.cluster > 1, plan.screened_tiles > 0) for plan in plans])
     assert clusters == [[(True, True), (True, False)], [(False, True), (False, False)]]
+
+
+def test_what_is_not_trusted_is_built_no_more() -> None:
+    """Each choice of tokens is served by the next slower kind, and at last by the modules, which stay."""
+    store = make_store("opt", torch.float16, "sm_90")
+    bucket, names = Bucket(1, 512), []
+    choices: list[Choice] = ["greedy", "drawn"] * 2 + ["greedy"] * 4
+    for choice in choices:
+        with room(fits=True):
+            store._step(bucket, choice)
+        names.append(store.distrust(bucket, choice))
+    assert names == [CLUSTERS_SCREENED, CLUSTERS, SCREENED, ONE_LAUNCH, FUSED, WARPGROUPS, LIBRARY, ""]
+    with room(fits=True):
+        assert type(inner(store._step(Bucket(8, 512), "drawn"))) is CLASSES[MODULES]
 
 
 def test_the_tensors_are_those_of_the_model() -> None:
