@@ -53,7 +53,7 @@ class Publisher:
     def add_progress(self, progress: LoadProgress) -> None:
         """Loading went on; the beginning and the end of a stage are never left out."""
         ended = progress.total > 0 and progress.done >= progress.total
-        if ended or progress.stage != self._stage or self._is_due():
+        if ended or progress.stage != self._stage or self.is_due:
             self._stage = progress.stage
             self._last_sent = self._clock()
             self._send(progress)
@@ -71,12 +71,9 @@ class Publisher:
             self._send(delta)
         self._last_sent = self._clock()
 
-    def flush_if_due(self) -> None:
-        """Send what was collected if the last time was an interval ago."""
-        if self._is_due():
-            self.flush()
-
-    def _is_due(self) -> bool:
+    @property
+    def is_due(self) -> bool:
+        """Whether the last time was an interval ago."""
         return self._clock() - self._last_sent >= INTERVAL
 
 

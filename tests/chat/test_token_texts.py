@@ -5,7 +5,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from pagedchat import events as ev
 from pagedchat.service.reply_feed import TokenTeller
-from pagedchat.service.token_texts import token_bytes
+from pagedchat.chat.token_texts import token_bytes
 from tests.fakes import EOS, byte_tokenizer
 from tests.service.engine_rig import EngineRig, ask
 
