@@ -1,24 +1,26 @@
 """What text costs the engine process: the loop with replies, stop strings and frames, beside the engine alone.
 
-The model answers at once, the screen reads nothing: what is timed is this process's own work, and nothing that other
-programs do changes it.
+The model answers at once, the screen reads nothing: what is timed is this process's own work, and nothing that
+other programs do changes it.
 """
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from tokenizers import Tokenizer
 
 from pagedchat.bench.random_checkpoint import byte_tokenizer
 from pagedchat.chat.session import Turn
 from pagedchat.chat.template import ChatTemplate
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.limits import EngineLimits
-from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
+from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingOverrides, SamplingParams
 from pagedchat.events import EngineEvent, StepReport
 from pagedchat.service.chats import Chats
 from pagedchat.service.commands import Generate
-from pagedchat.service.loop import EngineLoop, Inbox, Received
+from pagedchat.service.loop import EngineLoop, Inbox
 from pagedchat.service.publisher import Publisher
 from pagedchat.service.text_model import TextModel
 from pagedchat.service.wire import FrameWriter
@@ -27,6 +29,7 @@ COUNTS = (1, 8, 64, 256)
 STEP_SECONDS = 0.001
 """That a step is taken to last, on which it depends how often text is told."""
 _WARM_UP = 20
+_MAX_PROMPT = 200
 _TEXT = "The sea is calm tonight.\nUsually the tide is full, the moon lies fair\non the straits; "
 
 
@@ -59,29 +62,29 @@ class _Reciting:
         """One token for each sequence that samples."""
         tokens, length = self._tokens, len(self._tokens)
         return ModelRunnerOutput(
-            [tokens[(part.start + index) % length] if part.samples else [] for index, part in enumerate(batch.scheduled)]
+            [
+                tokens[(part.start + index) % length] if part.samples else []
+                for index, part in enumerate(batch.scheduled)
+            ]
         )
 
     def check(self) -> None:
         """It never breaks."""
 
 
-@dataclass(slots=True)
-class _TimedCore:
-    """How long the engine's steps took, by a clock."""
+class _TimedCore(EngineCore):
+    """An engine that adds up what its steps take, by a clock."""
 
-    core: EngineCore
-    clock: Callable[[], float]
-    seconds: float = 0.0
-    step: Callable[[], StepReport] = field(init=False)
+    def __init__(self, limits: EngineLimits, runner: ModelRunner, clock: Callable[[], float]) -> None:
+        super().__init__(limits, runner)
+        self._own_clock = clock
+        self.seconds = 0.0
 
-    def __post_init__(self) -> None:
-        self.step, self.core.step = self.core.step, self._step  # type: ignore[method-assign]
-
-    def _step(self) -> StepReport:
-        began = self.clock()
-        report = self.step()
-        self.seconds += self.clock() - began
+    def step(self) -> StepReport:
+        """See `EngineCore`."""
+        began = self._own_clock()
+        report = super().step()
+        self.seconds += self._own_clock() - began
         return report
 
 
@@ -102,12 +105,13 @@ def measure_text_host(
     def send(event: EngineEvent) -> None:
         sent.append(len(writer.frame(event)))
 
-    core, loop = _loop(num_chats, num_steps, send, lambda: now[0])
-    timed = _TimedCore(core, clock)
+    tokenizer = byte_tokenizer()
+    core = _TimedCore(_limits(num_chats, num_steps), _Reciting(tokenizer.encode(_TEXT).ids), clock)
+    loop = _loop(core, tokenizer, num_chats, Publisher(send, lambda: now[0]))
     for _ in range(_WARM_UP):
         loop.step()
     sent.clear()
-    timed.seconds, began = 0.0, clock()
+    core.seconds, began = 0.0, clock()
     for _ in range(num_steps):
         now[0] += STEP_SECONDS
         loop.step()
@@ -115,30 +119,28 @@ def measure_text_host(
     return TextHostResult(
         num_chats=num_chats,
         num_steps=num_steps,
-        engine_us=round(1e6 * timed.seconds / num_steps, 2),
+        engine_us=round(1e6 * core.seconds / num_steps, 2),
         loop_us=round(1e6 * seconds / num_steps, 2),
         bytes_per_step=round(sum(sent) / num_steps, 1),
     )
 
 
-def _loop(
-    num_chats: int, num_steps: int, send: Callable[[EngineEvent], None], clock: Callable[[], float]
-) -> tuple[EngineCore, EngineLoop]:
-    """All chats are asked; none of them ends while it is timed."""
-    tokenizer = byte_tokenizer()
-    max_tokens = num_steps + 2 * _WARM_UP
-    limits = EngineLimits(
-        num_blocks=num_chats * ((max_tokens + 200) // 16 + 2),
-        model_len=max_tokens + 200,
+def _limits(num_chats: int, num_steps: int) -> EngineLimits:
+    """Room for all of them."""
+    length = num_steps + _WARM_UP + _MAX_PROMPT
+    return EngineLimits(
+        num_blocks=num_chats * (length // 16 + 2),
+        model_len=length,
         max_num_seqs=num_chats,
-        max_num_batched_tokens=num_chats * 200,
+        max_num_batched_tokens=num_chats * _MAX_PROMPT,
         reserve_ahead=True,
     )
-    core = EngineCore(limits, _Reciting(tokenizer.encode(_TEXT).ids))
-    publisher = Publisher(send, clock)
-    chats = Chats(core, publisher, TextModel(tokenizer, ChatTemplate(), SamplingParams()), clock)
-    loop = EngineLoop(core, chats, publisher, Inbox(), clock)
-    overrides = SamplingOverrides(max_tokens=max_tokens, ignore_eos=True)
+
+
+def _loop(core: EngineCore, tokenizer: Tokenizer, num_chats: int, publisher: Publisher) -> EngineLoop:
+    """All chats are asked; none of them ends while it is timed."""
+    chats = Chats(core, publisher, TextModel(tokenizer, ChatTemplate(), SamplingParams()))
+    overrides = SamplingOverrides(max_tokens=core.limits.model_len, ignore_eos=True)
     for number in range(1, num_chats + 1):
-        loop.handle(Received(Generate(number, number, [Turn("user", f"Chat {number}")], overrides), clock()))
-    return core, loop
+        chats.handle(Generate(number, number, [Turn("user", f"Chat {number}")], overrides), time.monotonic())
+    return EngineLoop(core, chats, publisher, Inbox())

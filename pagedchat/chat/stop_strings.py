@@ -77,7 +77,7 @@ def _anything(_token_id: int) -> bool:
 
 
 def _harmless(tokenizer: Tokenizer, stop: StopStrings) -> Callable[[int], bool] | None:
-    """Which tokens no stop string begins with, or in the middle of; None where that cannot be told of each alone."""
+    """In which tokens no stop string begins; None where that cannot be told of each token alone."""
     if not stop.openings:
         return _anything
     text = byte_text(tokenizer, skip_special_tokens=True)

@@ -117,7 +117,11 @@ def _joins_bytes(decoders: dict[str, dict[str, Any]]) -> bool:
     if kinds in ({"ByteLevel"}, {"Metaspace"}):
         return True
     strip = decoders.get("Strip", _STRIPS_ONE_SPACE)
-    return {"Replace", "Fuse"} <= kinds <= _SENTENCEPIECE and bool(_space_sign(decoders)) and strip == _STRIPS_ONE_SPACE
+    return (
+        {"Replace", "Fuse"} <= kinds <= _SENTENCEPIECE
+        and bool(_space_sign(decoders))
+        and strip == _STRIPS_ONE_SPACE
+    )
 
 
 BYTE_BY_BYTE = "pagedchat.byte_by_byte"

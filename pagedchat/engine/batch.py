@@ -60,7 +60,7 @@ def _entries(scheduled: list[ScheduledSequence], token_ids: list[list[int]]) -> 
     """What is told of the batch."""
     seq_ids = [item.sequence.seq_id for item in scheduled]
     is_decode = [item.num_tokens == 1 and item.start >= item.sequence.num_prompt_tokens for item in scheduled]
-    if all(is_decode) and all([len(tokens) == 1 for tokens in token_ids]):
+    if all(is_decode) and set(map(len, token_ids)) <= {1}:
         return DecodeBatch(seq_ids, [token for (token,) in token_ids])
     num_prefill = [0 if decode else item.num_tokens for item, decode in zip(scheduled, is_decode, strict=True)]
     return list(map(BatchEntry, seq_ids, num_prefill, map(int, is_decode), token_ids))

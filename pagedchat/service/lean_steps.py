@@ -12,16 +12,17 @@ _SAME: list[int] = []
 
 
 def lean(steps: Steps) -> Steps:
-    """The same without repetitions; `full` undoes it. Nothing but batches is touched."""
+    """The same without repetitions; `FullSteps` undoes it. Nothing but batches is touched."""
     reports, last = [], None
     for report in steps.reports:
         batch = report.batch
-        if type(batch) is DecodeBatch:
-            repeats = last is not None and batch.seq_ids == last
+        if type(batch) is not DecodeBatch or not batch.token_ids:
+            reports.append(report)
+        elif batch.seq_ids == last:
+            reports.append(_with_batch(report, DecodeBatch(_SAME, batch.token_ids)))
+        else:
             last = batch.seq_ids
-            if repeats:
-                report = _with_batch(report, DecodeBatch(_SAME, batch.token_ids))
-        reports.append(report)
+            reports.append(report)
     return Steps(reports)
 
 
@@ -44,7 +45,7 @@ class FullSteps:
 
     def _full(self, report: StepReport) -> StepReport:
         batch = report.batch
-        if type(batch) is not DecodeBatch:
+        if type(batch) is not DecodeBatch or not (batch.seq_ids or batch.token_ids):
             return report
         if batch.seq_ids and batch.seq_ids != self._seq_ids:
             self._seq_ids = batch.seq_ids

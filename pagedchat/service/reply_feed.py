@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 
 from pagedchat.chat.conversation import Conversation
 from pagedchat.chat.replies import Reply, endings
+from pagedchat.chat.token_texts import token_bytes
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sequence import Sequence
 from pagedchat.errors import first_line, is_of_one_request
@@ -27,7 +28,6 @@ from pagedchat.events import (
     TokenTexts,
 )
 from pagedchat.service.publisher import Publisher
-from pagedchat.chat.token_texts import token_bytes
 
 log = logging.getLogger("pagedchat.engine")
 

@@ -11,7 +11,17 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pagedchat.events import Batch, BatchEntry, CacheEvent, Counters, DecodeBatch, PoolCounts, QueueLengths, StepReport, Timings
+from pagedchat.events import (
+    Batch,
+    BatchEntry,
+    CacheEvent,
+    Counters,
+    DecodeBatch,
+    PoolCounts,
+    QueueLengths,
+    StepReport,
+    Timings,
+)
 
 T = TypeVar("T", PoolCounts, QueueLengths, Counters)
 Column = list[int]
@@ -160,7 +170,9 @@ def _batches(packed: PackedReports) -> Iterator[Batch]:
     sizes = packed.batch_sizes
     columns = (packed.seq_ids, packed.prefills, packed.decodes, packed.num_sampled, list(sampled))
     last_ids: Column = []
-    for seq_ids, prefills, decodes, num_sampled, token_ids in zip(*[_sliced(c, sizes) for c in columns], strict=True):
+    for seq_ids, prefills, decodes, num_sampled, token_ids in zip(
+        *[_sliced(c, sizes) for c in columns], strict=True
+    ):
         ones = [1] * len(seq_ids)
         if seq_ids and decodes == ones == num_sampled and not any(prefills):
             last_ids = last_ids if last_ids == seq_ids else seq_ids

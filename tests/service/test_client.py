@@ -428,3 +428,17 @@ def _runs(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+async def test_an_engine_is_not_listened_to_while_too_much_waits_and_nothing_is_lost(connect):
+    client, heard = await connect("load")
+    client._events.limit = 30
+    client.send(ask(1, 10, "Hi"))
+    client.send(ask(2, 20, "Ho"))
+    async with asyncio.timeout(TIMEOUT):
+        while not client._events.is_full:
+            await asyncio.sleep(0.001)
+    await heard.finished(10, 20)
+    assert heard.text(10) == heard.text(20) == "once upon a time there was a block "
+    reports = [report for event in heard.events if isinstance(event, ev.Steps) for report in event.reports]
+    assert [report.step for report in reports if report.batch] == list(range(1, reports[-1].step + 1))

@@ -11,11 +11,16 @@ from typing import Any
 import torch
 
 from pagedchat.api.llm import LLM
+from pagedchat.bench.engine.client import measure_client
+from pagedchat.bench.engine.report import client_table
 from pagedchat.bench.first_frame import FirstFrameResult, measure_first_frame
 from pagedchat.bench.reference import TransformersModel, write_random_checkpoint
 from pagedchat.bench.step_host import StepHostResult, measure_step_host
 from pagedchat.bench.table import Row, environment, render_table, say, show
+from pagedchat.bench.text_host import COUNTS, TextHostResult, measure_text_host
 from pagedchat.bench.throughput import ThroughputResult, Workload, measure_throughput
+from pagedchat.config import EngineConfig, ModelConfig
+from pagedchat.errors import InvalidValueError
 
 _QUIET_SPREAD = 1.25
 """Above this the figures say more about what else the machine did."""
@@ -27,22 +32,25 @@ def run_cpu_bench(args: argparse.Namespace) -> int:
     Raises:
         PagedChatError: what the engine refuses (no such model, no GPU).
     """
+    run = _run if args.only is None else _run_client
     if args.model is not None:
-        return _run(args, args.model)
+        return run(args, args.model)
     with tempfile.TemporaryDirectory(prefix="pagedchat-bench-") as folder:
         say("writing a checkpoint of opt-125m's shape")
-        return _run(args, str(write_random_checkpoint(Path(folder))))
+        return run(args, str(write_random_checkpoint(Path(folder))))
 
 
 def _run(args: argparse.Namespace, model: str) -> int:
     first_frame = _measure_first_frame(model)
     say("host side of a step")
     step_host = measure_step_host()
+    text_host = [measure_text_host(num_chats) for num_chats in COUNTS]
     throughput, setup = _measure_throughput(args, model)
     shape = "opt-125m shape, random weights" if args.model is None else args.model
     show(
         render_table(
-            _title(shape, setup, throughput), [*_throughput_rows(throughput), *_host_rows(step_host, first_frame)]
+            _title(shape, setup, throughput),
+            [*_throughput_rows(throughput), *_host_rows(step_host, text_host, first_frame)],
         )
     )
     if throughput.spread > _QUIET_SPREAD:
@@ -53,9 +61,23 @@ def _run(args: argparse.Namespace, model: str) -> int:
             "throughput": asdict(throughput)
             | {"ratios": _ratios(throughput), "spread": round(throughput.spread, 3)},
             "step_host": asdict(step_host),
+            "text_host": [asdict(text) | {"text_us_per_token": text.text_us_per_token} for text in text_host],
             "first_frame": None if first_frame is None else asdict(first_frame),
         }
         args.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+def _run_client(args: argparse.Namespace, model: str) -> int:
+    """Only what the terminal's side gets."""
+    if args.only != ["client"]:
+        raise InvalidValueError("--only chooses rows of a GPU, and client.", "Leave it out, or say --only client.")
+    config = EngineConfig(model=ModelConfig(model=model, device="cpu", dtype=args.dtype))
+    figures = measure_client(config, args.repeats, say)
+    show(client_table(figures).as_text())
+    if args.json is not None:
+        rows = [asdict(figure) | {"median": figure.value} for figure in figures]
+        args.json.write_text(json.dumps({"environment": environment(), "client": rows}, indent=2) + "\n", "utf-8")
     return 0
 
 
@@ -124,13 +146,21 @@ def _throughput_rows(result: ThroughputResult) -> list[Row]:
     ]
 
 
-def _host_rows(step: StepHostResult, frame: FirstFrameResult | None) -> list[Row]:
+def _host_rows(step: StepHostResult, texts: list[TextHostResult], frame: FirstFrameResult | None) -> list[Row]:
     rows = [
         Row(
             f"host side of a step, {step.num_sequences} sequences",
             f"{step.median_ms:.3f} ms",
             f"p99 {step.p99_ms:.3f} ms, {step.num_steps} steps",
         )
+    ]
+    rows += [
+        Row(
+            f"text of {text.num_chats} chats, a token",
+            f"{text.text_us_per_token:.2f} us",
+            f"a step of the process {text.loop_us:.0f} us, {text.bytes_per_step:.0f} bytes to the screen",
+        )
+        for text in texts
     ]
     if frame is not None:
         rows.append(Row("first frame", f"{frame.median_s:.3f} s", f"slowest {max(frame.runs):.3f} s"))

@@ -9,7 +9,7 @@ import torch
 
 from pagedchat.bench.engine.arguments import SECTIONS
 from pagedchat.bench.engine.measuring import Measuring
-from pagedchat.bench.engine.report import llama_table, same_table, speed_table, start_table
+from pagedchat.bench.engine.report import client_table, llama_table, same_table, speed_table, start_table
 from pagedchat.bench.engine.results import Results
 from pagedchat.bench.engine.stored import StoredPeers, stored_peers
 from pagedchat.bench.kernels.report import Table
@@ -77,6 +77,8 @@ def _tables(results: Results, stored: StoredPeers) -> list[Table]:
     tables = []
     if results.speed:
         tables.append(speed_table(results.speed, stored))
+    if results.client:
+        tables.append(client_table(results.client))
     if results.start:
         tables.append(start_table(results.start, stored))
     if results.llama is not None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from pagedchat.bench.engine.client import TEXT
 from pagedchat.bench.engine.engines import OURS
 from pagedchat.bench.engine.llama import LlamaFigure
 from pagedchat.bench.engine.measures import Figure
@@ -34,6 +35,19 @@ def speed_table(figures: Sequence[Figure], stored: StoredPeers) -> Table:
     ]
     header = ("", "unit", "pagedchat", "from – to", "best stored peer", "its figure", "times", *beside)
     return _without_empty(Table("Speed", header, tuple(cells)))
+
+
+def client_table(figures: Sequence[Figure]) -> Table:
+    """A row for each number of chats: ids in one process, text at the client, and which share of the one the other
+    is."""
+    measured = {(figure.row, figure.engine): figure for figure in figures}
+    both = [row for row in ROWS.values() if {(row.key, OURS), (row.key, TEXT)} <= measured.keys()]
+    rows = []
+    for row in both:
+        ids, text = measured[row.key, OURS].value, measured[row.key, TEXT].value
+        rows.append((row.title, row.unit, row.show(ids), row.show(text), f"{row.ratio(text, ids):.0%}"))
+    header = ("", "unit", "ids in one process", TEXT, "share")
+    return Table("Text at the client of an engine process", header, tuple(rows))
 
 
 def start_table(figures: Sequence[StartFigure], stored: StoredPeers) -> Table:
