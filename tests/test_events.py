@@ -14,8 +14,10 @@ def test_a_batch_of_decodes_reads_as_its_entries() -> None:
 
 
 def test_a_batch_of_decodes_equals_its_entries_and_no_others() -> None:
-    assert BATCH == ENTRIES == BATCH == DecodeBatch([3, 1, 4], [7, 9, 8])
-    assert BATCH != ENTRIES[:2]
-    assert BATCH != DecodeBatch([3, 1, 4], [7, 9, 9])
-    assert BATCH != DecodeBatch([3, 1, 5], [7, 9, 8])
-    assert BATCH != "a batch"
+    batch = DecodeBatch([3, 1, 4], [7, 9, 8])
+    entries = list(batch)
+    assert batch == ENTRIES
+    assert entries == batch
+    assert batch == DecodeBatch([3, 1, 4], [7, 9, 8])
+    others = ENTRIES[:2], DecodeBatch([3, 1, 4], [7, 9, 9]), DecodeBatch([3, 1, 5], [7, 9, 8]), "a batch"
+    assert all(batch != other for other in others)

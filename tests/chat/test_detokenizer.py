@@ -99,7 +99,12 @@ def test_decode_after_gives_only_the_new_text(words):
 # --- tokenizers of every kind, in pieces of any length ------------------------------------------------
 
 
-CORPUS = ["naïve café über alles", "日本語のテキスト", "emoji 🤗🏽 and 漢字 stay in pieces", "tabs\tand\nlines  two"]
+CORPUS = [
+    "naïve café über alles",
+    "日本語のテキスト",
+    "emoji 🤗🏽 and 漢字 stay in pieces",
+    "tabs\tand\nlines  two",
+]
 
 
 def trained() -> Tokenizer:

@@ -47,16 +47,17 @@ class ClientEngine:
 
     def __init__(self, config: EngineConfig, entry: Sequence[str] | None = None) -> None:
         self._config, self._entry = config, entry
-        self._resources = ExitStack()
         self._num_sessions = 0
 
     def __enter__(self) -> Self:
-        logs = self._resources.enter_context(tempfile.TemporaryDirectory(prefix="pagedchat-bench-"))
-        self._runner = self._resources.enter_context(asyncio.Runner())
-        self._client = EngineClient(self._config, Path(logs), self._entry)
-        self._events = self._client.events()
-        self._resources.callback(lambda: self._runner.run(self._client.close()))
-        self._runner.run(self._start())
+        with ExitStack() as resources:
+            logs = resources.enter_context(tempfile.TemporaryDirectory(prefix="pagedchat-bench-"))
+            self._runner = resources.enter_context(asyncio.Runner())
+            self._client = EngineClient(self._config, Path(logs), self._entry)
+            self._events = self._client.events()
+            resources.callback(lambda: self._runner.run(self._client.close()))
+            self._runner.run(self._start())
+            self._resources = resources.pop_all()
         return self
 
     def __exit__(

@@ -17,18 +17,18 @@ class _Share:
 
     since: float
     """Beginning of its first step there, in report time."""
-    num_steps: int = 0
+    num_parts: int = 0
+    """Steps and runs that it had a part in."""
     num_tokens: int = 0
+    """Of the steps that belong to no run."""
 
 
 @dataclass(slots=True)
 class _Run:
-    """Plain decodes of the same sequences, with nothing else between them: one share stands for all."""
+    """Plain decodes of the same sequences, with no other decodes between them."""
 
     seq_ids: list[int]
     members: frozenset[int]
-    since: float
-    """As that of a share."""
     num_steps: int = 0
 
 
@@ -65,18 +65,24 @@ class RateWindow:
 
     def _run_of(self, batch: DecodeBatch, report: StepReport) -> _Run:
         if not self._runs or self._runs[-1].seq_ids != batch.seq_ids:
-            self._runs.append(_Run(batch.seq_ids, frozenset(batch.seq_ids), _start(report)))
+            self._runs.append(_Run(batch.seq_ids, frozenset(batch.seq_ids)))
+            for seq_id in batch.seq_ids:
+                self._share(seq_id, report).num_parts += 1
         return self._runs[-1]
 
     def _count(self, batch: Batch, report: StepReport) -> None:
         for entry in batch:
             if count := len(entry.token_ids):
-                share = self._shares.get(entry.seq_id)
-                if share is None:
-                    share = self._shares[entry.seq_id] = _Share(_start(report))
-                share.num_steps += 1
+                share = self._share(entry.seq_id, report)
+                share.num_parts += 1
                 share.num_tokens += count
                 self._num_tokens += count
+
+    def _share(self, seq_id: int, report: StepReport) -> _Share:
+        share = self._shares.get(seq_id)
+        if share is None:
+            share = self._shares[seq_id] = _Share(_start(report))
+        return share
 
     def copy(self) -> "RateWindow":
         """The same window, to be moved on by itself."""
@@ -93,13 +99,10 @@ class RateWindow:
     def sequence_rate(self, seq_id: int) -> float:
         """Tokens per second of one sequence, from its first token in the window on."""
         share = self._shares.get(seq_id)
-        runs = [run for run in self._runs if seq_id in run.members]
-        parts: list[_Share | _Run] = [*runs] if share is None else [share, *runs]
-        if not parts:
+        if share is None:
             return 0.0
-        num_tokens = (0 if share is None else share.num_tokens) + sum(run.num_steps for run in runs)
-        since = min(part.since for part in parts)
-        return num_tokens / self._seconds_since(max(since, _start(self._reports[0])))
+        num_tokens = share.num_tokens + sum(run.num_steps for run in self._runs if seq_id in run.members)
+        return num_tokens / self._seconds_since(max(share.since, _start(self._reports[0])))
 
     def _seconds_since(self, start: float) -> float:
         return max(self._reports[-1].time - start, 1e-6)
@@ -111,18 +114,23 @@ class RateWindow:
             oldest.num_steps -= 1
             if not oldest.num_steps:
                 self._runs.popleft()
+                for seq_id in oldest.seq_ids:
+                    self._lose_part(seq_id)
         else:
             self._discount(report.batch)
 
     def _discount(self, batch: Batch) -> None:
         for entry in batch:
             if count := len(entry.token_ids):
-                share = self._shares[entry.seq_id]
-                share.num_steps -= 1
-                share.num_tokens -= count
+                self._shares[entry.seq_id].num_tokens -= count
                 self._num_tokens -= count
-                if not share.num_steps:
-                    del self._shares[entry.seq_id]
+                self._lose_part(entry.seq_id)
+
+    def _lose_part(self, seq_id: int) -> None:
+        share = self._shares[seq_id]
+        share.num_parts -= 1
+        if not share.num_parts:
+            del self._shares[seq_id]
 
 
 def _start(report: StepReport) -> float:
