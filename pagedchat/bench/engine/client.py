@@ -16,7 +16,7 @@ from typing import Self
 from pagedchat.api.llm import LLM
 from pagedchat.bench.engine.engines import OurEngine
 from pagedchat.bench.engine.measures import Figure, Meter
-from pagedchat.bench.engine.workloads import DECODES, DecodeWork, Prompts, Tokens
+from pagedchat.bench.engine.workloads import DecodeWork, Prompts, Tokens
 from pagedchat.chat.session import Turn
 from pagedchat.config import EngineConfig
 from pagedchat.engine.sampling_params import SamplingOverrides
@@ -27,7 +27,9 @@ from pagedchat.service.commands import Close, Generate
 
 TEXT = "text at the client"
 COUNTS = (1, 8, 64, 256)
-WORKS = tuple(work for work in DECODES if work.num_chats in COUNTS)
+WORKS = tuple(DecodeWork(num_chats=count, prompt_tokens=128, new_tokens=256) for count in COUNTS)
+CPU_WORKS = tuple(DecodeWork(num_chats=count, prompt_tokens=16, new_tokens=48) for count in COUNTS)
+"""Less, where a model takes its time."""
 
 Say = Callable[[str], None]
 
@@ -100,9 +102,7 @@ class ClientEngine:
         return event
 
 
-def measure_client(
-    config: EngineConfig, repeats: int, say: Say, works: Collection[DecodeWork] = WORKS
-) -> list[Figure]:
+def measure_client(config: EngineConfig, repeats: int, say: Say, works: Collection[DecodeWork]) -> list[Figure]:
     """Decode as ids in this process, then as text through another one; never both at once.
 
     Args:

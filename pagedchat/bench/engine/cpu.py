@@ -11,15 +11,16 @@ from typing import Any
 import torch
 
 from pagedchat.api.llm import LLM
-from pagedchat.bench.engine.client import measure_client
+from pagedchat.bench.engine.client import CPU_WORKS, measure_client
 from pagedchat.bench.engine.report import client_table
 from pagedchat.bench.first_frame import FirstFrameResult, measure_first_frame
+from pagedchat.bench.made_up import given_or_made_up
 from pagedchat.bench.reference import TransformersModel, write_random_checkpoint
 from pagedchat.bench.step_host import StepHostResult, measure_step_host
 from pagedchat.bench.table import Row, environment, render_table, say, show
 from pagedchat.bench.text_host import COUNTS, TextHostResult, measure_text_host
 from pagedchat.bench.throughput import ThroughputResult, Workload, measure_throughput
-from pagedchat.config import EngineConfig, ModelConfig
+from pagedchat.config import DType, EngineConfig, ModelConfig
 from pagedchat.errors import InvalidValueError
 
 _QUIET_SPREAD = 1.25
@@ -32,12 +33,13 @@ def run_cpu_bench(args: argparse.Namespace) -> int:
     Raises:
         PagedChatError: what the engine refuses (no such model, no GPU).
     """
-    run = _run if args.only is None else _run_client
+    if args.only is not None:
+        return _run_client(args)
     if args.model is not None:
-        return run(args, args.model)
+        return _run(args, args.model)
     with tempfile.TemporaryDirectory(prefix="pagedchat-bench-") as folder:
         say("writing a checkpoint of opt-125m's shape")
-        return run(args, str(write_random_checkpoint(Path(folder))))
+        return _run(args, str(write_random_checkpoint(Path(folder))))
 
 
 def _run(args: argparse.Namespace, model: str) -> int:
@@ -68,12 +70,14 @@ def _run(args: argparse.Namespace, model: str) -> int:
     return 0
 
 
-def _run_client(args: argparse.Namespace, model: str) -> int:
+def _run_client(args: argparse.Namespace) -> int:
     """Only what the terminal's side gets."""
     if args.only != ["client"]:
         raise InvalidValueError("--only chooses rows of a GPU, and client.", "Leave it out, or say --only client.")
-    config = EngineConfig(model=ModelConfig(model=model, device="cpu", dtype=args.dtype))
-    figures = measure_client(config, args.repeats, say)
+    dtype: DType = "float32" if args.dtype == "auto" else args.dtype
+    with given_or_made_up(args.model, say) as model:
+        config = EngineConfig(model=ModelConfig(model=model, device="cpu", dtype=dtype))
+        figures = measure_client(config, args.repeats, say, CPU_WORKS)
     show(client_table(figures).as_text())
     if args.json is not None:
         rows = [asdict(figure) | {"median": figure.value} for figure in figures]

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from pagedchat.api.llm import LLM
-from pagedchat.bench.engine.client import measure_client
+from pagedchat.bench.engine.client import WORKS, measure_client
 from pagedchat.bench.engine.engines import OurEngine, transformers_engines
 from pagedchat.bench.engine.llama import measure_llama
 from pagedchat.bench.engine.measures import Engine, Figure, Meter
@@ -121,7 +121,7 @@ class Measuring:
             model=ModelConfig(model=self._folder, device="cuda", dtype=self._dtype),
             cache=CacheConfig(gpu_memory_utilization=_MEMORY_SHARE),
         )
-        figures = measure_client(config, self._repeats, self._say)
+        figures = measure_client(config, self._repeats, self._say, WORKS)
         _free()
         return figures
 

@@ -45,9 +45,15 @@ def client_table(figures: Sequence[Figure]) -> Table:
     rows = []
     for row in both:
         ids, text = measured[row.key, OURS].value, measured[row.key, TEXT].value
-        rows.append((row.title, row.unit, row.show(ids), row.show(text), f"{row.ratio(text, ids):.0%}"))
+        rows.append((_of_chats(row), row.unit, row.show(ids), row.show(text), f"{row.ratio(text, ids):.0%}"))
     header = ("", "unit", "ids in one process", TEXT, "share")
     return Table("Text at the client of an engine process", header, tuple(rows))
+
+
+def _of_chats(row: Row) -> str:
+    """How many chats, and what of them; the lengths are those of the section."""
+    chats, _, what = row.title.partition(",")
+    return f"{chats}:{what.rpartition(':')[2]}"
 
 
 def start_table(figures: Sequence[StartFigure], stored: StoredPeers) -> Table:
