@@ -1,7 +1,8 @@
 """What the terminal's side gets: chats as text through an engine process, beside token ids in one process.
 
-Both are asked the same way: as many prompts, as many new tokens, greedily. As text a prompt is a user's turn, and
-the reply has the stop strings of the model's template, as in the terminal.
+Both are asked the same way: as many prompts, as many new tokens, greedily, without the repetition penalty that chats
+with a base model have by default. As text a prompt is a user's turn, and the reply has the stop strings of the
+model's template, as in the terminal.
 """
 
 import asyncio
@@ -80,7 +81,9 @@ class ClientEngine:
         first = self._num_sessions + 1
         sessions = range(first, first + len(prompts))
         self._num_sessions += len(prompts)
-        overrides = SamplingOverrides(temperature=0.0, max_tokens=new_tokens, ignore_eos=True)
+        overrides = SamplingOverrides(
+            temperature=0.0, repetition_penalty=1.0, max_tokens=new_tokens, ignore_eos=True
+        )
         for session_id, prompt in zip(sessions, prompts, strict=True):
             self._client.send(Generate(session_id, session_id, [Turn("user", prompt)], overrides))
         lengths: list[int] = []
