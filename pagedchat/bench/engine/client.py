@@ -1,8 +1,8 @@
 """What the terminal's side gets: chats as text through an engine process, beside token ids in one process.
 
-Both are asked the same way: as many prompts, as many new tokens, greedily, without the repetition penalty that chats
-with a base model have by default. As text a prompt is a user's turn, and the reply has the stop strings of the
-model's template, as in the terminal.
+Both are asked the same way: as many prompts, as many new tokens, greedily, without the repetition penalty that
+chats with a base model have by default. As text a prompt is a user's turn, and the reply has the stop strings of
+the model's template, as in the terminal.
 """
 
 import asyncio

@@ -52,7 +52,7 @@ def _run(args: argparse.Namespace, model: str) -> int:
     show(
         render_table(
             _title(shape, setup, throughput),
-            [*_throughput_rows(throughput), *_host_rows(step_host, text_host, first_frame)],
+            [*_throughput_rows(throughput), *_host_rows(step_host, first_frame), *_text_rows(text_host)],
         )
     )
     if throughput.spread > _QUIET_SPREAD:
@@ -74,14 +74,18 @@ def _run_client(args: argparse.Namespace) -> int:
     """Only what the terminal's side gets."""
     if args.only != ["client"]:
         raise InvalidValueError("--only chooses rows of a GPU, and client.", "Leave it out, or say --only client.")
+    say("text on the host")
+    texts = [measure_text_host(num_chats) for num_chats in COUNTS]
     dtype: DType = "float32" if args.dtype == "auto" else args.dtype
     with given_or_made_up(args.model, say) as model:
         config = EngineConfig(model=ModelConfig(model=model, device="cpu", dtype=dtype))
         figures = measure_client(config, args.repeats, say, CPU_WORKS)
     show(client_table(figures).as_text())
+    show(render_table("Text, without a model", _text_rows(texts)))
     if args.json is not None:
         rows = [asdict(figure) | {"median": figure.value} for figure in figures]
-        args.json.write_text(json.dumps({"environment": environment(), "client": rows}, indent=2) + "\n", "utf-8")
+        figures_by_name = {"environment": environment(), "client": rows, "text_host": list(map(asdict, texts))}
+        args.json.write_text(json.dumps(figures_by_name, indent=2) + "\n", encoding="utf-8")
     return 0
 
 
@@ -150,7 +154,7 @@ def _throughput_rows(result: ThroughputResult) -> list[Row]:
     ]
 
 
-def _host_rows(step: StepHostResult, texts: list[TextHostResult], frame: FirstFrameResult | None) -> list[Row]:
+def _host_rows(step: StepHostResult, frame: FirstFrameResult | None) -> list[Row]:
     rows = [
         Row(
             f"host side of a step, {step.num_sequences} sequences",
@@ -158,14 +162,17 @@ def _host_rows(step: StepHostResult, texts: list[TextHostResult], frame: FirstFr
             f"p99 {step.p99_ms:.3f} ms, {step.num_steps} steps",
         )
     ]
-    rows += [
-        Row(
-            f"text of {text.num_chats} chats, a token",
-            f"{text.text_us_per_token:.2f} us",
-            f"a step of the process {text.loop_us:.0f} us, {text.bytes_per_step:.0f} bytes to the screen",
-        )
-        for text in texts
-    ]
     if frame is not None:
         rows.append(Row("first frame", f"{frame.median_s:.3f} s", f"slowest {max(frame.runs):.3f} s"))
     return rows
+
+
+def _text_rows(texts: list[TextHostResult]) -> list[Row]:
+    return [
+        Row(
+            f"engine process beside its engine, chats: {text.num_chats}",
+            f"{text.text_us_per_token:.2f} us a token",
+            f"a step {text.loop_us:.0f} us, {text.bytes_per_step:.0f} bytes to the screen",
+        )
+        for text in texts
+    ]
