@@ -5,7 +5,9 @@ account: folding them in order (engine/mirror.py) gives the exact state of the c
 block, a block table or a queue must have its event here.
 """
 
-from typing import Any, Literal
+from collections.abc import Iterator
+from itertools import repeat
+from typing import Any, Literal, overload
 
 import msgspec
 
@@ -265,6 +267,46 @@ class BatchEntry(Event, frozen=True):
     """What was sampled; empty while a prompt is still being prefilled."""
 
 
+class DecodeBatch(msgspec.Struct, frozen=True, gc=False):
+    """A batch of nothing but decodes of one token each, as most are: two columns, in the order of the batch.
+
+    To be read as the list of entries that it stands for; whoever follows every step reads the columns. The lists
+    are never changed, and batches of the same sequences that follow one another share the first.
+    """
+
+    seq_ids: list[int]
+    token_ids: list[int]
+    """What was sampled for each."""
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    def __iter__(self) -> Iterator[BatchEntry]:
+        return map(BatchEntry, self.seq_ids, repeat(0), repeat(1), [[token_id] for token_id in self.token_ids])
+
+    @overload
+    def __getitem__(self, index: int) -> BatchEntry: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[BatchEntry]: ...
+
+    def __getitem__(self, index: int | slice) -> BatchEntry | list[BatchEntry]:
+        if isinstance(index, slice):
+            return list(DecodeBatch(self.seq_ids[index], self.token_ids[index]))
+        return BatchEntry(self.seq_ids[index], 0, 1, [self.token_ids[index]])
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, DecodeBatch):
+            return self.seq_ids == other.seq_ids and self.token_ids == other.token_ids
+        return list(self) == other if isinstance(other, list) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # as that of the list for which it stands
+
+
+Batch = list[BatchEntry] | DecodeBatch
+"""Who took part in a step."""
+
+
 class PoolCounts(Event, frozen=True):
     """Blocks by state after the step; `free + cached + in_use + withheld == total`."""
 
@@ -341,7 +383,7 @@ class StepReport(Event, frozen=True):
     """Number of the last step that ran; the first is 1."""
     time: float
     """Seconds since the engine started, at the end of the step."""
-    batch: list[BatchEntry]
+    batch: Batch
     events: list[CacheEvent]
     pool: PoolCounts
     queues: QueueLengths

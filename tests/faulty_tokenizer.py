@@ -13,7 +13,12 @@ class PanicException(BaseException):
 
 
 class FaultyTokenizer:
-    """`byte_tokenizer`, with `error` raised for every text or run of tokens in which `trigger` occurs."""
+    """`byte_tokenizer`, with `error` raised for every text or run of tokens in which `trigger` occurs.
+
+    It does not say what its texts are made of, so that it is asked for each of them.
+    """
+
+    decoder = None
 
     def __init__(self, trigger: str, error: BaseException, *, decodes: bool = True, encodes: bool = False) -> None:
         self._tokenizer: Tokenizer = byte_tokenizer()

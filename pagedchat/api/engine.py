@@ -177,7 +177,7 @@ class LLMEngine:
             report = self._step_checked()
             ended = endings(report)
             if self._reading:
-                ended += self._read_along(report)
+                ended += self._read_along()
             if not ended and not self._streaming:
                 return []
             finished = [self._finish(ending) for ending in ended if ending.seq_id in self._by_sequence]
@@ -303,20 +303,17 @@ class LLMEngine:
         self._streaming.pop(seq_id, None)
         self._core.close(seq_id)
 
-    def _read_along(self, report: StepReport) -> list[SequenceParked]:
-        """New tokens become text, and a stop string in it ends its sequence; who was ended so."""
+    def _read_along(self) -> list[SequenceParked]:
+        """New tokens become text where it is wanted or may end the reply; who was ended so."""
         ended: dict[int, FinishReason] = {}
-        for entry in report.batch:
-            reply = self._reading.get(entry.seq_id)
-            if reply is None:
-                continue
+        for seq_id, reply in self._reading.items():
             try:
-                if reply.take() is not None and reply.stopped:
-                    ended[entry.seq_id] = "stop"
+                if (reply.is_due() or seq_id in self._streaming) and reply.take() is not None and reply.stopped:
+                    ended[seq_id] = "stop"
             except BaseException as error:
-                self._note(error, entry.seq_id)
+                self._note(error, seq_id)
                 reply.finish("error")
-                ended[entry.seq_id] = "error"
+                ended[seq_id] = "error"
         for seq_id, reason in ended.items():
             self._core.stop(seq_id, reason)
         told = self._core.flush() if ended else None

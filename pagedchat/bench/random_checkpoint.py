@@ -68,12 +68,17 @@ def write_checkpoint(
 
 
 def write_byte_tokenizer(folder: Path) -> None:
-    """Write a `tokenizer.json` that has a token for every byte, for programs that want text."""
+    """Write a `tokenizer.json`, for programs that want text."""
+    byte_tokenizer().save(str(folder / "tokenizer.json"))
+
+
+def byte_tokenizer() -> Tokenizer:
+    """One that has a token for every byte."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE({char: i for i, char in enumerate(alphabet, 4)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.save(str(folder / "tokenizer.json"))
+    return tokenizer
 
 
 def _values(name: str, shape: torch.Size, std: float, generator: torch.Generator) -> torch.Tensor:

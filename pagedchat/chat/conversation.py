@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tokenizers import Tokenizer
 
-from pagedchat.chat.replies import decode_after
+from pagedchat.chat.detokenizer import decode_after
 from pagedchat.errors import RequestError
 
 

@@ -1,232 +1,23 @@
 """A reply while it is generated: tokens in, text out, and how it ends. Knows a sequence, no engine and no queue.
 
 This is the one place where a request's tokens become text and its stops are found, for the library and the engine
-process alike, in the order in which the text passes: `Detokenizer` makes it, `OutputProcessor` holds back what a
-stop string may still take, `Reply` is what has come. Whoever runs the engine does three things after each step:
+process alike, in the order in which the text passes: `detokenizer` makes it, `OutputProcessor` holds back what a
+stop string may still take, `Reply` is what has come. Text is for eyes and may be taken now and then, many tokens at
+once; only what may end the reply is looked at after every step. Whoever runs the engine does three things then:
 
-1. `Reply.take` for every reply that may have got tokens;
+1. `Reply.take` for every reply that `is_due`, and for any other when its text is wanted;
 2. where that met a stop string (`Reply.stopped`), end the sequence;
 3. `Reply.finish` for those of which `endings` tells: a sequence's end is learned from the reports and nowhere else.
 """
 
 import copy
-from array import array
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
 
 from tokenizers import Tokenizer
-from tokenizers.decoders import DecodeStream
 
+from pagedchat.chat.stop_strings import OutputProcessor
 from pagedchat.engine.sequence import Sequence as EngineSequence
 from pagedchat.events import FinishReason, SequenceParked, StepReport
-
-CONTEXT_LENGTH = 8
-"""Ids before a text that are enough to decode it as in the middle of one: longer than any character."""
-_INCOMPLETE = "\ufffd"
-
-
-class Detokenizer:
-    """Text of one growing run of tokens, piece by piece.
-
-    A token is not a run of characters: an emoji may take four of them, and a word's first token carries its space
-    only in the company of the token before. So text comes out once it cannot change any more, and the ids that it
-    came from are kept as the context of the next piece.
-
-    Args:
-        context_ids: the tokens before the run; their text is not given out again.
-        skip_special_tokens: leave out tokens such as the end of the sequence.
-    """
-
-    def __init__(
-        self, tokenizer: Tokenizer, context_ids: Sequence[int] = (), skip_special_tokens: bool = True
-    ) -> None:
-        self._tokenizer = tokenizer
-        self._skip_special_tokens = skip_special_tokens
-        self._stream: DecodeStream
-        self._context: list[int]
-        self._pending: list[int]
-        self._restart(self._usable(context_ids))
-
-    def append(self, token_ids: Sequence[int]) -> str:
-        """The text that `token_ids` complete; less or nothing while a character is incomplete."""
-        return "".join([self._step(token_id) for token_id in token_ids])
-
-    def finish(self) -> str:
-        """What was held back, incomplete bytes as U+FFFD."""
-        before = self._decode(self._context)
-        text = self._decode(self._context + self._pending)[len(before) :]
-        self._restart(self._usable(self._context + self._pending))
-        return text
-
-    def fork(self) -> "Detokenizer":
-        """An independent copy."""
-        twin = copy.copy(self)
-        twin._stream = copy.copy(self._stream)
-        twin._context, twin._pending = list(self._context), list(self._pending)
-        return twin
-
-    def _step(self, token_id: int) -> str:
-        self._pending.append(token_id)
-        try:
-            piece: str | None = self._stream.step(self._tokenizer, token_id)
-        except Exception:  # the decoder rewrote text that was out already; begin anew after it
-            return self.finish()
-        if piece is None:
-            return ""
-        self._context, self._pending = self._pending, []
-        return piece
-
-    def _restart(self, context: list[int]) -> None:
-        self._context, self._pending = context, []
-        self._stream = DecodeStream(ids=context, skip_special_tokens=self._skip_special_tokens)
-
-    def _usable(self, context_ids: Sequence[int]) -> list[int]:
-        """DecodeStream would give out a context that ends inside a character; then none is better."""
-        context = list(context_ids[-CONTEXT_LENGTH:])
-        return [] if self._decode(context).endswith(_INCOMPLETE) else context
-
-    def _decode(self, token_ids: list[int]) -> str:
-        text: str = self._tokenizer.decode(token_ids, skip_special_tokens=self._skip_special_tokens)
-        return text
-
-
-def decode_after(tokenizer: Tokenizer, context_ids: Sequence[int], token_ids: Sequence[int]) -> str:
-    """All text of `token_ids`, special tokens too, as it reads after `context_ids`."""
-    detokenizer = Detokenizer(tokenizer, context_ids, skip_special_tokens=False)
-    return detokenizer.append(token_ids) + detokenizer.finish()
-
-
-class StopStrings:
-    """Finds where a text that comes in pieces holds the first of several strings, reading every character once.
-
-    Of each string it is known, for every beginning of it, which shorter beginning the text may still be in where
-    the next character does not fit (Knuth, Morris and Pratt 1977). So time and memory grow with the length of the
-    strings and not with its square. What is known of a text so far is *open*: word -> how many of its characters
-    the text ends with. Never changed, so replies share it.
-    """
-
-    __slots__ = ("_beginning_with", "_fallbacks", "openings")
-
-    def __init__(self, words: Sequence[str]) -> None:
-        self._fallbacks = {word: _fallbacks(word) for word in words}
-        self._beginning_with: dict[str, list[str]] = {}
-        for word in self._fallbacks:
-            self._beginning_with.setdefault(word[0], []).append(word)
-        self.openings = frozenset(self._beginning_with)
-        """The characters with which they begin: a text without them needs no further look while nothing is open."""
-
-    def advance(self, open_words: dict[str, int], character: str) -> dict[str, int]:
-        """What is open after one more character; one that is open in full is complete."""
-        after = {word: 1 for word in self._beginning_with.get(character, ()) if word not in open_words}
-        for word, matched in open_words.items():
-            fallback = self._fallbacks[word]
-            length = matched
-            while length and word[length] != character:
-                length = fallback[length - 1]
-            if word[length] == character:
-                after[word] = length + 1
-            elif length:
-                after[word] = length
-        return after
-
-
-def _fallbacks(word: str) -> "array[int]":
-    """For each beginning of `word`, by its length less one: the longest shorter beginning with which it ends."""
-    fallbacks = array("I", [0])
-    length = 0
-    for character in word[1:]:
-        while length and word[length] != character:
-            length = fallbacks[length - 1]
-        length += word[length] == character
-        fallbacks.append(length)
-    return fallbacks
-
-
-@lru_cache(maxsize=16)
-def _stop_strings(words: tuple[str, ...]) -> StopStrings:
-    """Made once for all replies with the same ones."""
-    return StopStrings(words)
-
-
-class OutputProcessor:
-    """Releases text as soon as no stop string can take it back.
-
-    ::
-
-        released text |<- held back ->| not decoded yet
-        ..............|  may be the   |  incomplete
-                      |  start of a   |  character
-                      |  stop string  |
-
-    Args:
-        tokenizer: of the model.
-        stop: the text ends before whichever of them is complete first (of several at the same place, the longest).
-        context_ids: the tokens before the first one.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = (), context_ids: Sequence[int] = ()) -> None:
-        self.text = ""
-        """Released so far."""
-        self.stopped = False
-        """A stop string was met; nothing more will be released."""
-        self._detokenizer = Detokenizer(tokenizer, context_ids)
-        self._stop = _stop_strings(tuple(stop))
-        self._open: dict[str, int] = {}
-        """Which stop strings the held text may be the start of; the longest start is all of it."""
-        self._held = ""
-
-    def append(self, token_ids: Sequence[int]) -> str:
-        """Take tokens; the text that they release."""
-        if self.stopped:
-            return ""
-        return self._take(self._detokenizer.append(token_ids))
-
-    def finish(self) -> str:
-        """No more tokens will come: release what was held back."""
-        if self.stopped:
-            return ""
-        released = self._take(self._detokenizer.finish())
-        return released if self.stopped else released + self._release(len(self._held))
-
-    def fork(self) -> "OutputProcessor":
-        """An independent copy that goes on from here."""
-        twin = copy.copy(self)
-        twin._detokenizer = self._detokenizer.fork()
-        return twin
-
-    def _take(self, text: str) -> str:
-        if not self._open and self._stop.openings.isdisjoint(text):  # nearly every token
-            self.text += text
-            return text
-        start = self._find_stop(text)
-        self._held += text
-        if start is None:
-            return self._release(len(self._held) - max(self._open.values(), default=0))
-        released = self._release(start)
-        self.stopped, self._held = True, ""
-        return released
-
-    def _find_stop(self, text: str) -> int | None:
-        """Where in the held text and `text` after it the stop string begins that is complete first; None if there
-        is none yet.
-
-        By the end and not by the start, so that the answer is the same for whatever pieces the text arrives in.
-        """
-        advance, openings, open_words = self._stop.advance, self._stop.openings, self._open
-        for end, character in enumerate(text, len(self._held) + 1):
-            if not open_words and character not in openings:
-                continue
-            open_words = advance(open_words, character)
-            complete = [length for word, length in open_words.items() if length == len(word)]
-            if complete:
-                return end - max(complete)
-        self._open = open_words
-        return None
-
-    def _release(self, length: int) -> str:
-        released, self._held = self._held[:length], self._held[length:]
-        self.text += released
-        return released
 
 
 class Reply:
@@ -239,7 +30,10 @@ class Reply:
         strip_start: leave out white space before the first word: a base model writes its reply after a colon.
     """
 
-    __slots__ = ("_at_start", "_output", "_strip_start", "finish_reason", "num_read", "sequence", "stopped")
+    __slots__ = (
+        "_at_start", "_may_wait", "_num_seen", "_output", "_strip_start", "finish_reason", "num_read", "sequence",
+        "stopped",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -252,6 +46,10 @@ class Reply:
         self.sequence = sequence
         self.num_read = len(sequence.token_ids)
         """Tokens of the sequence that were taken, the prompt counted."""
+        self._num_seen = self.num_read
+        """Likewise, those that `is_due` has looked at."""
+        self._may_wait: Callable[[int], bool] | None = None
+        """Of a token, whether it may be taken later; None: none may, as the first one."""
         self.finish_reason: FinishReason | None = None
         """None while it is on its way."""
         self.stopped = False
@@ -278,8 +76,27 @@ class Reply:
         text = "" if self._output is None else self._output.text
         return text.lstrip() if self._strip_start else text
 
+    @property
+    def has_stops(self) -> bool:
+        """Whether stop strings were asked for, so that it can be due at any step. Any other is due once: when its
+        first token has come."""
+        return self._output is not None and self._output.has_stops
+
+    def is_due(self) -> bool:
+        """Whether what was generated since the last call has to be taken at once. Runs for every sequence with stop
+        strings after every step: it stays lean."""
+        token_ids, num_seen = self.sequence.token_ids, self._num_seen
+        self._num_seen = len(token_ids)
+        if self._num_seen == num_seen:
+            return False
+        if self._may_wait is None:
+            return True
+        if self._num_seen == num_seen + 1:
+            return not self._may_wait(token_ids[-1])
+        return not all(map(self._may_wait, token_ids[num_seen:]))
+
     def take(self) -> str | None:
-        """Take what was generated since the last call. Runs for every sequence of a step: it stays lean.
+        """Take what was generated since the last call.
 
         Returns:
             The text that it releases; empty while that may still change. None where nothing was generated.
@@ -294,17 +111,18 @@ class Reply:
         if output is None:
             return ""
         released = output.append(new_ids)
-        self.stopped = output.stopped
+        self.stopped, self._may_wait = output.stopped, output.may_wait
         return self._stripped(released) if self._at_start else released
 
     def finish(self, reason: FinishReason) -> str:
-        """Nothing more will be generated, for this reason unless a stop string was met; the text held back.
+        """Nothing more will be generated, for this reason unless a stop string was met; the text not taken yet.
 
         After an error nothing more becomes text.
         """
         released = ""
         if self._output is not None and reason != "error":
-            released = self._stripped(self._output.finish())
+            released = self.take() or ""
+            released += self._stripped(self._output.finish())
             self.stopped = self._output.stopped
         self.finish_reason = "stop" if self.stopped else reason
         return released

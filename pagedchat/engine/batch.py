@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 from pagedchat.engine.output import DecodeRun, ScheduledSequence
 from pagedchat.engine.sequence import Sequence
-from pagedchat.events import BatchEntry, FinishReason
+from pagedchat.events import Batch, BatchEntry, DecodeBatch, FinishReason
 
 
 class StepOutcome(NamedTuple):
     """What a step did to its sequences."""
 
-    entries: list[BatchEntry]
+    entries: Batch
     num_prefill: int
     num_decode: int
     """Tokens of prompts, and of replies."""
@@ -36,7 +36,7 @@ def commit(scheduled: list[ScheduledSequence], token_ids: list[list[int]], block
         token_ids: what was sampled for each part.
         block_size: token slots in a block.
     """
-    entries, filled = [], []
+    filled = []
     finished: list[tuple[Sequence, FinishReason]] = []
     num_prefill = num_decode = 0
     for item, tokens in zip(scheduled, token_ids, strict=True):
@@ -46,16 +46,24 @@ def commit(scheduled: list[ScheduledSequence], token_ids: list[list[int]], block
             filled.append(seq)
         if count == 1 and start >= seq.num_prompt_tokens:
             num_decode += 1
-            entries.append(BatchEntry(seq.seq_id, 0, 1, tokens))
         else:
             num_prefill += count
-            entries.append(BatchEntry(seq.seq_id, count, 0, tokens))
         for token in tokens:
             seq.token_ids.append(token)
             if token in seq.stop_token_ids or len(seq.token_ids) >= seq.stop_length:
                 finished.append((seq, _reason(seq, token)))
                 break
-    return StepOutcome(entries, num_prefill, num_decode, filled, finished)
+    return StepOutcome(_entries(scheduled, token_ids), num_prefill, num_decode, filled, finished)
+
+
+def _entries(scheduled: list[ScheduledSequence], token_ids: list[list[int]]) -> Batch:
+    """What is told of the batch."""
+    seq_ids = [item.sequence.seq_id for item in scheduled]
+    is_decode = [item.num_tokens == 1 and item.start >= item.sequence.num_prompt_tokens for item in scheduled]
+    if all(is_decode) and set(map(len, token_ids)) <= {1}:
+        return DecodeBatch(seq_ids, [token for (token,) in token_ids])
+    num_prefill = [0 if decode else item.num_tokens for item, decode in zip(scheduled, is_decode, strict=True)]
+    return list(map(BatchEntry, seq_ids, num_prefill, map(int, is_decode), token_ids))
 
 
 class Lockstep(DecodeRun):
@@ -92,8 +100,7 @@ class Lockstep(DecodeRun):
             computed = seq.num_computed = seq.num_computed + 1
             if not computed % block_size:
                 filled.append(seq)
-        entries = list(map(BatchEntry, self._seq_ids, repeat(0), repeat(1), token_ids))
-        return StepOutcome(entries, 0, len(tokens), filled, self._finished(tokens))
+        return StepOutcome(DecodeBatch(self._seq_ids, tokens), 0, len(tokens), filled, self._finished(tokens))
 
     def _finished(self, tokens: list[int]) -> list[tuple[Sequence, FinishReason]]:
         """Who ends with these tokens; one look at all of them tells that nobody does."""

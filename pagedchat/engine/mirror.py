@@ -72,8 +72,11 @@ class CacheMirror:
 
     def end_report(self, report: ev.StepReport) -> None:
         """Fold in what the batch computed, after all events of the same report."""
-        for entry in report.batch:
-            self._fold_entry(entry)
+        if type(report.batch) is ev.DecodeBatch:
+            self._fold_decodes(report.batch)
+        else:
+            for entry in report.batch:
+                self._fold_entry(entry)
         self.last = report
 
     def __eq__(self, other: object) -> bool:
@@ -133,6 +136,19 @@ class CacheMirror:
         size, touched, number = self.block_size, self.touched, self.num_reports
         for block_id in seq.block_table[start // size : (end - 1) // size + 1]:  # as `_touch` does
             touched.pop(block_id, None)
+            touched[block_id] = number
+
+    def _fold_decodes(self, batch: ev.DecodeBatch) -> None:
+        """As `_fold_entry` for each, for what a fast engine reports a thousand times a second."""
+        sequences, size, touched, number = self.sequences, self.block_size, self.touched, self.num_reports
+        forget = touched.pop
+        for seq_id, token_id in zip(batch.seq_ids, batch.token_ids, strict=True):
+            seq = sequences[seq_id]
+            start = seq.num_computed
+            seq.num_computed = start + 1
+            seq.token_ids.append(token_id)
+            block_id = seq.block_table[start // size]
+            forget(block_id, None)
             touched[block_id] = number
 
     @singledispatchmethod

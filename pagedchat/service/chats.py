@@ -79,8 +79,9 @@ class Chats:
                 self._guard(session_id, lambda: self._focus(session_id))
 
     def fail_all(self, message: str, hint: str) -> None:
-        """The engine cannot go on: every running request ends here."""
-        for session_id, chat in self._chats.items():
+        """The engine cannot go on: every running request ends here, with the text that it has."""
+        self.feed.tell_all()
+        for session_id, chat in list(self._chats.items()):
             if chat.running:
                 failed = request_failed(session_id, chat.running.request_id, message, hint)
                 chat.running.reply.finish("error")
@@ -129,8 +130,9 @@ class Chats:
         chat = self._chat(command.session_id, command.raw)
         self._extend(command.session_id, chat.conversation, text, job.params)
         sequence = self._core.sequences[command.session_id]
-        chat.request = self._text_model.request(command, job.params, sequence, job.asked)
-        self._publisher.send_now(chat.request.started())
+        request = self._text_model.request(command, job.params, sequence, job.asked)
+        self.feed.begin(request)
+        self._publisher.send_now(request.started())
 
     def _forget_request(self, session_id: int) -> None:
         """Whatever becomes of the next request, the last one is over and is not to be forked."""
@@ -159,12 +161,12 @@ class Chats:
     def _fork_chat(self, command: Fork, source: Chat) -> None:
         self._core.fork(command.session_id, command.new_session_id)
         self._core.set_priority(command.new_session_id, self._priority(command.new_session_id))
-        child = Chat(source.conversation.fork(), source.raw)
-        self._chats[command.new_session_id] = child
+        self._chats[command.new_session_id] = Chat(source.conversation.fork(), source.raw)
         if source.request is not None:
             seq = self._core.sequences[command.new_session_id]
-            child.request = source.request.fork(command.new_session_id, command.request_id, seq)
-            self._introduce(child.request)
+            request = source.request.fork(command.new_session_id, command.request_id, seq)
+            self.feed.begin(request)
+            self._introduce(request)
 
     def _introduce(self, request: Request) -> None:
         """A forked request tells all that it has from its source."""

@@ -29,10 +29,11 @@ from pagedchat.events import EngineFailed, EngineNotice, LoadProgress, RunState
 from pagedchat.garbage import rare_collections
 from pagedchat.service.chats import Chats
 from pagedchat.service.loop import EngineLoop, Inbox, Received
+from pagedchat.service.outbox import Outbox
 from pagedchat.service.publisher import Publisher
 from pagedchat.service.rendering import RenderAside
 from pagedchat.service.text_model import TextModel
-from pagedchat.service.wire import Configure, FrameWriter, Inbound, WireError, command_reader
+from pagedchat.service.wire import Configure, Inbound, WireError, command_reader
 
 if TYPE_CHECKING:
     from pagedchat.runtime.loading.loaded import LoadedModel
@@ -62,11 +63,13 @@ def main(argv: list[str] | None = None) -> int:
         return EXIT_NOT_STARTED
     inbox: Inbox = Inbox()
     threading.Thread(target=_read, args=(messages, inbox), name="reader", daemon=True).start()
-    writer = FrameWriter()
-    publisher = Publisher(lambda event: connection.sendall(writer.frame(event)))
+    outbox = Outbox(connection)
+    publisher = Publisher(outbox.add, push=outbox.push)
     try:
         loop = _start(first.config, args, publisher, inbox)
-        return EXIT_NOT_STARTED if loop is None else _run(loop, publisher, args.log_file)
+        code = EXIT_NOT_STARTED if loop is None else _run(loop, publisher, args.log_file)
+        outbox.push(wait=True)
+        return code
     except UI_GONE:
         return EXIT_OK
 

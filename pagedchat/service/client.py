@@ -16,6 +16,7 @@ from pagedchat.config import EngineConfig
 from pagedchat.errors import PagedChatError
 from pagedchat.events import EngineDied, EngineEvent, EngineFailed, EngineNotice, EngineReady, RequestFailed
 from pagedchat.service.commands import AnyCommand, Fork, Generate, Shutdown
+from pagedchat.service.event_queue import EventQueue
 from pagedchat.service.log_file import LogFile
 from pagedchat.service.process import DEFAULT_ENTRY, EngineProcess
 from pagedchat.service.settings import Settings
@@ -44,7 +45,7 @@ class EngineClient:
         self._config = config
         self._entry = tuple(entry or DEFAULT_ENTRY)
         self._log_file = LogFile(log_dir)
-        self._events: asyncio.Queue[EngineEvent | None] = asyncio.Queue()
+        self._events = EventQueue(self._hold)
         self._process: EngineProcess | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self._waiting: deque[AnyCommand] = deque()
@@ -105,7 +106,7 @@ class EngineClient:
             await self._process.close(CLOSE_TIMEOUT)
         if self._supervisor is not None:
             await self._supervisor
-        self._events.put_nowait(None)
+        self._events.put(None)
 
     # --- the process --------------------------------------------------------------------------------
 
@@ -123,6 +124,7 @@ class EngineClient:
     async def _watch(self, process: EngineProcess) -> None:
         """Until the process has ended."""
         self._process = process
+        process.hold(self._events.is_full)
         try:
             if not self._wanted:  # closed while it was being made
                 await process.close(CLOSE_TIMEOUT)
@@ -132,6 +134,10 @@ class EngineClient:
             self._process, self._ready = None, False
         if self._wanted:
             self._on_death(exit_code, process.complaint)
+
+    def _hold(self, held: bool) -> None:
+        if self._process is not None:
+            self._process.hold(held)
 
     def _tell_where_the_log_is(self) -> None:
         complaint, self._log_file.complaint = self._log_file.complaint, ""
@@ -143,7 +149,7 @@ class EngineClient:
         return not (self._closing or self._failed)
 
     def _on_event(self, event: EngineEvent) -> None:
-        self._events.put_nowait(event)
+        self._events.put(event)
         self._unanswered.heard(event)
         match event:
             case EngineReady() if self._process is not None:
@@ -172,7 +178,7 @@ class EngineClient:
         recent = sum(now - crash < CRASH_WINDOW for crash in self._crashes)
         restarting = recent <= MAX_CRASHES
         tail = "\n".join(filter(None, (self._log_file.tail(), complaint)))
-        self._events.put_nowait(EngineDied(exit_code, tail, restarting, str(self.log_path or "")))
+        self._events.put(EngineDied(exit_code, tail, restarting, str(self.log_path or "")))
         self._recall_unanswered()
         if not restarting:
             self._give_up()
@@ -191,9 +197,9 @@ class EngineClient:
         """Nothing is dropped in silence: who waits for a reply hears that there will be none."""
         match command:
             case Generate(session_id, request_id) | Fork(_, session_id, request_id):
-                self._events.put_nowait(RequestFailed(session_id, request_id, message, hint))
+                self._events.put(RequestFailed(session_id, request_id, message, hint))
             case _ if not self._failed:  # else the screen says so already
-                self._events.put_nowait(EngineNotice(message, hint, failed=True))
+                self._events.put(EngineNotice(message, hint, failed=True))
 
     def _not_running(self) -> tuple[str, str]:
         return "The engine is not running.", f"/restart starts it again{self._see_log()}."

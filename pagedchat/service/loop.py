@@ -93,7 +93,7 @@ class EngineLoop:
         received: Received | None = None
         while received is None or not isinstance(received.command, Shutdown):
             received = self._get(self.turn(received))
-        self._publisher.flush()
+        self._publish(wait=True)
 
     def turn(self, received: Received | None) -> float | None:
         """One thing: the command that has come; else a step, where one is due; else some spare work.
@@ -168,9 +168,14 @@ class EngineLoop:
         self._tell_what_is_wrong(report)
         if self._paused:
             self._steps_left -= 1
-            self._publisher.flush()
-        else:
-            self._publisher.flush_if_due()
+            self._publish()
+        elif self._publisher.is_due:
+            self._publish()
+
+    def _publish(self, wait: bool = False) -> None:
+        """All that is known, text included."""
+        self._feed.tell_all()
+        self._publisher.flush(wait)
 
     def _tell_what_is_wrong(self, report: StepReport) -> None:
         """Each trouble once: chats that cannot run, and books that disagree."""
@@ -190,7 +195,7 @@ class EngineLoop:
 
         While a prompt is becoming text there is work, only not yet.
         """
-        self._publisher.flush()
+        self._publish(wait=seconds is None)
         if seconds is None and not self.chats.awaits_text:
             self._steps_left = 0
             if self._has_spare_work:
@@ -200,6 +205,8 @@ class EngineLoop:
 
     def _get(self, seconds: float | None) -> Received | None:
         """The next command, if it comes in time."""
+        if seconds == 0.0 and self._inbox.empty():
+            return None  # between two steps, as a rule
         try:
             return self._inbox.get(block=seconds != 0.0, timeout=seconds)
         except Empty:

@@ -70,6 +70,10 @@ class EngineProcess:
         """
         self._connection.send(message)
 
+    def hold(self, held: bool) -> None:
+        """Do not listen for now, or listen again; what it says meanwhile is heard later."""
+        self._connection.hold(held)
+
     async def wait(self) -> int:
         """Until the process has ended and all that it said was heard; returns its exit code (-9: killed).
 
@@ -78,6 +82,7 @@ class EngineProcess:
         ended = asyncio.ensure_future(self._process.wait())
         lost = asyncio.ensure_future(self._connection.lost.wait())
         await asyncio.wait({ended, lost}, return_when=asyncio.FIRST_COMPLETED)
+        self._connection.hear_all()
         await asyncio.wait({ended, lost}, timeout=GRACE)
         self.kill()
         self._connection.abort()
@@ -109,6 +114,18 @@ class _Connection(asyncio.Protocol):
         self._reader = event_reader()
         self._writer = FrameWriter()
         self._transport: asyncio.WriteTransport
+        self._reading: asyncio.ReadTransport
+        self._held = self._hears_all = False
+
+    def hold(self, held: bool) -> None:
+        if held != self._held and not (self._hears_all or self._transport.is_closing()):
+            self._held = held
+            self._reading.pause_reading() if held else self._reading.resume_reading()
+
+    def hear_all(self) -> None:
+        """From now on: there is not much more to come."""
+        self.hold(False)
+        self._hears_all = True
 
     def send(self, message: Inbound) -> None:
         self.write(bytes(self._writer.frame(message)))
@@ -126,6 +143,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.WriteTransport, transport)
+        self._reading = cast(asyncio.ReadTransport, transport)
 
     def data_received(self, data: bytes) -> None:
         try:

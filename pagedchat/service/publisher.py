@@ -18,11 +18,18 @@ class Publisher:
     Args:
         send: called with every event that goes out.
         clock: seconds.
+        push: called when nothing more goes out for now, with whether there is time to wait until it is gone.
     """
 
-    def __init__(self, send: Callable[[EngineEvent], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        send: Callable[[EngineEvent], None],
+        clock: Callable[[], float] = time.monotonic,
+        push: Callable[[bool], None] = lambda _wait: None,
+    ) -> None:
         self._send = send
         self._clock = clock
+        self._push = push
         self._last_sent = float("-inf")
         self._reports: list[StepReport] = []
         self._texts: dict[int, TextDelta] = {}
@@ -31,8 +38,9 @@ class Publisher:
 
     def send_now(self, event: EngineEvent) -> None:
         """An urgent event."""
-        self.flush()
+        self._send_collected()
         self._send(event)
+        self._push(False)
 
     def add_report(self, report: StepReport) -> None:
         """A step was run, or verbs."""
@@ -53,13 +61,22 @@ class Publisher:
     def add_progress(self, progress: LoadProgress) -> None:
         """Loading went on; the beginning and the end of a stage are never left out."""
         ended = progress.total > 0 and progress.done >= progress.total
-        if ended or progress.stage != self._stage or self._is_due():
+        if ended or progress.stage != self._stage or self.is_due:
             self._stage = progress.stage
             self._last_sent = self._clock()
             self._send(progress)
+            self._push(False)
 
-    def flush(self) -> None:
-        """Send all that was collected."""
+    def flush(self, wait: bool = False) -> None:
+        """Send all that was collected.
+
+        Args:
+            wait: until it is gone: there is nothing else to do.
+        """
+        self._send_collected()
+        self._push(wait)
+
+    def _send_collected(self) -> None:
         reports, self._reports = self._reports, []
         texts, self._texts = self._texts, {}
         token_texts, self._token_texts = self._token_texts, []
@@ -71,12 +88,9 @@ class Publisher:
             self._send(delta)
         self._last_sent = self._clock()
 
-    def flush_if_due(self) -> None:
-        """Send what was collected if the last time was an interval ago."""
-        if self._is_due():
-            self.flush()
-
-    def _is_due(self) -> bool:
+    @property
+    def is_due(self) -> bool:
+        """Whether the last time was an interval ago."""
         return self._clock() - self._last_sent >= INTERVAL
 
 

@@ -12,10 +12,12 @@ from tokenizers import Tokenizer
 
 from pagedchat.chat.conversation import Conversation
 from pagedchat.chat.replies import Reply, endings
+from pagedchat.chat.token_texts import token_bytes
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sequence import Sequence
 from pagedchat.errors import first_line, is_of_one_request
 from pagedchat.events import (
+    DecodeBatch,
     FinishReason,
     RequestFailed,
     RequestFinished,
@@ -26,7 +28,6 @@ from pagedchat.events import (
     TokenTexts,
 )
 from pagedchat.service.publisher import Publisher
-from pagedchat.service.token_texts import token_bytes
 
 log = logging.getLogger("pagedchat.engine")
 
@@ -46,6 +47,11 @@ class Request:
     """When the command came in."""
     first_token: float | None = None
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether any step may bring what cannot wait: the first token, or a stop string."""
+        return self.first_token is None or self.reply.has_stops
+
     def started(self) -> RequestStarted:
         """The event that opens a request."""
         num_prompt, num_cached = self._prompt_counts()
@@ -60,7 +66,7 @@ class Request:
         return self._delta(text)
 
     def finish(self, reason: FinishReason) -> TextDelta | None:
-        """No more tokens; the text held back, if there was any."""
+        """No more tokens; the text that was not taken yet, if there is any."""
         text = self.reply.finish(reason)
         return self._delta(text) if text else None
 
@@ -135,6 +141,9 @@ class TokenTeller:
         """The tokens that occur in this report for the first time; None if there are none."""
         if self._bytes_of is None:
             return None
+        batch = report.batch
+        if not report.events and type(batch) is DecodeBatch and self._told.issuperset(batch.token_ids):
+            return None  # nearly every step
         new_ids: dict[int, None] = {}
         for token_ids in _token_lists(report):
             if not self._told.issuperset(token_ids):
@@ -159,8 +168,11 @@ def _token_lists(report: StepReport) -> Iterable[list[int]]:
     for event in report.events:
         if isinstance(event, SequenceExtended):
             yield event.token_ids
-    for entry in report.batch:
-        yield entry.token_ids
+    if type(report.batch) is DecodeBatch:
+        yield report.batch.token_ids
+    else:
+        for entry in report.batch:
+            yield entry.token_ids
 
 
 def request_failed(session_id: int, request_id: int, message: str, hint: str) -> RequestFailed:
@@ -176,6 +188,9 @@ def _sendable(text: str) -> str:
 
 class ReplyFeed:
     """Passes on to each session what the engine has for it.
+
+    After a step only the replies are looked at that it may have ended, or begun; text is taken when it is told, as
+    often as a screen draws.
 
     Args:
         core: the engine.
@@ -193,26 +208,54 @@ class ReplyFeed:
         self._clock = clock
         self.chats: dict[int, Chat] = {}
         """By session."""
+        self._running: dict[int, Request] = {}
+        """Those with a reply in the making."""
+        self._watched: dict[int, Request] = {}
+        """Of these, those that are looked at after every step."""
+
+    def begin(self, request: Request) -> None:
+        """The last request of its session from now on."""
+        self.chats[request.session_id].request = request
+        if request.reply.finish_reason is None:
+            self._running[request.session_id] = request
+            if request.is_watched:
+                self._watched[request.session_id] = request
 
     def follow(self, report: StepReport) -> None:
-        """Pass on what the step brought to each session; to be called before the next step or verb.
+        """Pass on what cannot wait of what the step brought; to be called before the next step or verb.
 
         What cannot be passed on ends its own request.
         """
         token_texts = self._tokens.news(report)
         if token_texts is not None:
             self._publisher.add_token_texts(token_texts)
-        for entry in report.batch:
-            if entry.token_ids:
-                try:
-                    self._take_tokens(entry.seq_id)
-                except BaseException as error:
-                    self.fail(entry.seq_id, self.running_id(entry.seq_id), error)
+        for session_id, request in list(self._watched.items()):
+            try:
+                if request.reply.is_due():
+                    self._look(request)
+            except BaseException as error:
+                self.fail(session_id, request.request_id, error)
         for ending in endings(report):
             if ending.seq_id in self._core.failures:
+                self.tell(ending.seq_id)
                 self.fail(ending.seq_id, self.running_id(ending.seq_id), self._core.failures[ending.seq_id])
             elif self._is_parked(ending.seq_id):
                 self.finish(ending.seq_id, ending.reason)
+
+    def tell_all(self) -> None:
+        """Pass on all text that has come; to be called before it is published."""
+        for session_id in list(self._running):
+            self.tell(session_id)
+
+    def tell(self, session_id: int) -> None:
+        """Pass on the text of a session's reply in the making, if there is one."""
+        request = self._running.get(session_id)
+        if request is None:
+            return
+        try:
+            self._take_tokens(request)
+        except BaseException as error:
+            self.fail(session_id, request.request_id, error)
 
     def finish(self, session_id: int, reason: FinishReason) -> None:
         """A request ended; calling it again for the same request does nothing."""
@@ -221,12 +264,13 @@ class ReplyFeed:
         if not chat or not request:
             return
         try:
-            self._take_tokens(session_id)
+            self._take_tokens(request)
             delta = request.finish(reason)
             chat.add_reply()
         except BaseException as error:
             self.fail(session_id, request.request_id, error)
             return
+        self._forget(session_id)
         if delta is not None:
             self._publisher.add_text(delta)
         self._publisher.send_now(request.figures(self._clock()))
@@ -249,26 +293,35 @@ class ReplyFeed:
             raise error
         log.error("A request of session %d ended by an error of pagedchat's own.", session_id, exc_info=error)
         self.chats.pop(session_id, None)
+        self._forget(session_id)
         if session_id in self._core.sequences:
             self._core.close(session_id)
         if request_id is not None:
             message = f"This reply ended by an error of pagedchat's own: {first_line(error)}."
             self._publisher.send_now(request_failed(session_id, request_id, message, _OWN_ERROR_HINT))
 
+    def _forget(self, session_id: int) -> None:
+        """No reply is in the making there any more."""
+        self._running.pop(session_id, None)
+        self._watched.pop(session_id, None)
+
     def _is_parked(self, session_id: int) -> bool:
         """Still: a sequence may have been asked for the next reply since it was parked, or be gone."""
         seq = self._core.sequences.get(session_id)
         return seq is not None and seq.status == "parked"
 
-    def _take_tokens(self, session_id: int) -> None:
-        request = self.chats[session_id].running
-        if request is None:
-            return
+    def _look(self, request: Request) -> None:
+        """Some of its tokens cannot wait."""
         is_first = request.first_token is None
+        self._take_tokens(request)
+        if is_first:
+            self._publisher.flush()
+            if not request.is_watched:
+                del self._watched[request.session_id]
+        if request.reply.stopped:
+            self._core.stop(request.session_id, "stop")
+
+    def _take_tokens(self, request: Request) -> None:
         delta = request.take_tokens(self._clock())
         if delta is not None:
             self._publisher.add_text(delta)
-        if is_first:
-            self._publisher.flush()
-        if request.reply.stopped:
-            self._core.stop(session_id, "stop")

@@ -4,15 +4,16 @@ Knows the types of messages, no sockets and no processes.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from pagedchat.config import EngineConfig
 from pagedchat.errors import PagedChatError
-from pagedchat.events import EngineEvent
+from pagedchat.events import EngineEvent, Steps
 from pagedchat.service.commands import AnyCommand, Command, Generate
+from pagedchat.service.lean_steps import FullSteps, lean
 
 T = TypeVar("T")
 
@@ -52,8 +53,9 @@ class FrameWriter:
         Raises:
             NotSendableError: a number of more than 64 bits, text that is none, or far too much of it.
         """
+        lean_message = lean(message) if type(message) is Steps else message
         try:
-            self._encoder.encode_into(message, self._buffer, HEADER.size)
+            self._encoder.encode_into(lean_message, self._buffer, HEADER.size)
         except (OverflowError, ValueError, TypeError, RecursionError) as error:
             raise _not_sendable(message, _reason(error)) from error
         length = len(self._buffer) - HEADER.size
@@ -87,10 +89,16 @@ def _reason(error: Exception) -> str:
 
 
 class FrameReader(Generic[T]):
-    """Puts frames together again from pieces of any length."""
+    """Puts frames together again from pieces of any length.
 
-    def __init__(self, decoder: "msgspec.msgpack.Decoder[T]") -> None:
+    Args:
+        decoder: from the body of a frame to a message.
+        complete: makes a message whole that was sent without what the ones before it said; raises `ValueError`.
+    """
+
+    def __init__(self, decoder: "msgspec.msgpack.Decoder[T]", complete: Callable[[T], T] | None = None) -> None:
         self._decoder = decoder
+        self._complete = complete
         self._buffer = bytearray()
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[T]:
@@ -131,7 +139,8 @@ class FrameReader(Generic[T]):
 
     def _decode(self, body: memoryview) -> T:
         try:
-            return self._decoder.decode(body)
+            message = self._decoder.decode(body)
+            return message if self._complete is None else self._complete(message)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # no UTF-8, nested without end
             raise WireError(f"A frame of {len(body)} bytes is not a message: {error}") from error
 
@@ -139,7 +148,7 @@ class FrameReader(Generic[T]):
 def event_reader() -> FrameReader[EngineEvent]:
     """Reads what an engine process says."""
     decoder: Any = msgspec.msgpack.Decoder(EngineEvent)
-    return FrameReader(decoder)
+    return FrameReader(decoder, FullSteps())
 
 
 def command_reader() -> FrameReader[Inbound]:

@@ -11,7 +11,17 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pagedchat.events import BatchEntry, CacheEvent, Counters, PoolCounts, QueueLengths, StepReport, Timings
+from pagedchat.events import (
+    Batch,
+    BatchEntry,
+    CacheEvent,
+    Counters,
+    DecodeBatch,
+    PoolCounts,
+    QueueLengths,
+    StepReport,
+    Timings,
+)
 
 T = TypeVar("T", PoolCounts, QueueLengths, Counters)
 Column = list[int]
@@ -45,7 +55,9 @@ _ENCODER = msgspec.msgpack.Encoder()
 
 def pack_reports(reports: Sequence[StepReport]) -> bytes:
     """The reports as bytes."""
-    entries = [entry for report in reports for entry in report.batch]
+    entries = _EntryColumns()
+    for report in reports:
+        entries.add(report.batch)
     return _ENCODER.encode(
         PackedReports(
             steps=_differences(report.step for report in reports),
@@ -55,11 +67,11 @@ def pack_reports(reports: Sequence[StepReport]) -> bytes:
             queues=_growing(report.queues for report in reports),
             counters=_growing(report.counters for report in reports),
             batch_sizes=[len(report.batch) for report in reports],
-            seq_ids=[entry.seq_id for entry in entries],
-            prefills=[entry.num_prefill for entry in entries],
-            decodes=[entry.num_decode for entry in entries],
-            num_sampled=[len(entry.token_ids) for entry in entries],
-            sampled=[token_id for entry in entries for token_id in entry.token_ids],
+            seq_ids=entries.seq_ids,
+            prefills=entries.prefills,
+            decodes=entries.decodes,
+            num_sampled=entries.num_sampled,
+            sampled=entries.sampled,
             event_counts=[len(report.events) for report in reports],
             events=[event for report in reports for event in report.events],
         )
@@ -79,7 +91,7 @@ def unpack_reports(data: bytes) -> list[StepReport]:
     rows = zip(
         accumulate(packed.steps),
         accumulate(packed.times),
-        _sliced(_entries(packed), packed.batch_sizes),
+        _batches(packed),
         _sliced(packed.events, packed.event_counts),
         _grown(PoolCounts, packed.pools),
         _grown(QueueLengths, packed.queues),
@@ -121,10 +133,52 @@ def _timings(columns: list[Column]) -> Iterator[Timings]:
     return (Timings(*[value / _MICRO for value in row]) for row in zip(*columns, strict=True))
 
 
-def _entries(packed: PackedReports) -> list[BatchEntry]:
+class _EntryColumns:
+    """The columns of batch entries, in the making."""
+
+    def __init__(self) -> None:
+        self.seq_ids: Column = []
+        self.prefills: Column = []
+        self.decodes: Column = []
+        self.num_sampled: Column = []
+        self.sampled: Column = []
+
+    def add(self, batch: Batch) -> None:
+        """One report's entries."""
+        if type(batch) is DecodeBatch:
+            self._add_decodes(batch)
+            return
+        for entry in batch:
+            self.seq_ids.append(entry.seq_id)
+            self.prefills.append(entry.num_prefill)
+            self.decodes.append(entry.num_decode)
+            self.num_sampled.append(len(entry.token_ids))
+            self.sampled += entry.token_ids
+
+    def _add_decodes(self, batch: DecodeBatch) -> None:
+        ones = [1] * len(batch)
+        self.seq_ids += batch.seq_ids
+        self.prefills += [0] * len(batch)
+        self.decodes += ones
+        self.num_sampled += ones
+        self.sampled += batch.token_ids
+
+
+def _batches(packed: PackedReports) -> Iterator[Batch]:
+    """Of each report; what is nothing but decodes of one token is read as that."""
     sampled = _sliced(packed.sampled, packed.num_sampled)
-    columns = zip(packed.seq_ids, packed.prefills, packed.decodes, sampled, strict=True)
-    return [BatchEntry(*row) for row in columns]
+    sizes = packed.batch_sizes
+    columns = (packed.seq_ids, packed.prefills, packed.decodes, packed.num_sampled, list(sampled))
+    last_ids: Column = []
+    for seq_ids, prefills, decodes, num_sampled, token_ids in zip(
+        *[_sliced(c, sizes) for c in columns], strict=True
+    ):
+        ones = [1] * len(seq_ids)
+        if seq_ids and decodes == ones == num_sampled and not any(prefills):
+            last_ids = last_ids if last_ids == seq_ids else seq_ids
+            yield DecodeBatch(last_ids, [token_id for (token_id,) in token_ids])
+        else:
+            yield list(map(BatchEntry, seq_ids, prefills, decodes, token_ids))
 
 
 V = TypeVar("V")

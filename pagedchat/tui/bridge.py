@@ -20,6 +20,7 @@ from pagedchat.events import (
     LoadProgress,
     RunState,
     Steps,
+    TextDelta,
 )
 from pagedchat.service.commands import EngineLink
 from pagedchat.trace.recorder import Recorder
@@ -86,7 +87,8 @@ class EngineBridge:
         await self._link.restart()
 
     def _take_in(self, event: EngineEvent) -> None:
-        self._view.labels = self._desk.labels  # events are told in words as they come, a new fork's name among them
+        if not isinstance(event, TextDelta):  # which are many, and name nobody
+            self._view.labels = self._desk.labels  # events are told in words, a new fork's name among them
         self._view.apply(event)
         self._record(event)
         self._desk.apply(event)

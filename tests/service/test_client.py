@@ -428,3 +428,18 @@ def _runs(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+async def test_an_engine_is_not_listened_to_while_too_much_waits_and_nothing_is_lost(connect):
+    client, heard = await connect("load")
+    held, hold = asyncio.Event(), client._events._hold
+    client._events._hold = lambda full: (hold(full), held.set())
+    client._events.limit = 30
+    client.send(ask(1, 10, "Hi"))
+    client.send(ask(2, 20, "Ho"))
+    async with asyncio.timeout(TIMEOUT):
+        await held.wait()
+    await heard.finished(10, 20)
+    assert heard.text(10) == heard.text(20) == "once upon a time there was a block "
+    reports = [report for event in heard.events if isinstance(event, ev.Steps) for report in event.reports]
+    assert [report.step for report in reports if report.batch] == list(range(1, reports[-1].step + 1))

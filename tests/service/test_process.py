@@ -1,12 +1,14 @@
 """One engine process as the UI sees it, after its end too."""
 
+import asyncio
 import sys
 
 from pagedchat.config import EngineConfig
-from pagedchat.events import EngineEvent
+from pagedchat.events import EngineEvent, EngineReady, LoadProgress, RunState
 from pagedchat.service.commands import Pause
 from pagedchat.service.log_file import LogFile
 from pagedchat.service.process import EngineProcess
+from tests.service.fake_engine import ENTRY
 
 
 async def test_what_is_said_to_a_process_that_is_gone_is_heard_by_nobody(tmp_path) -> None:
@@ -21,3 +23,29 @@ async def test_what_is_said_to_a_process_that_is_gone_is_heard_by_nobody(tmp_pat
     assert await process.wait() == 3
     assert heard == []
     assert process.complaint == ""
+
+
+async def test_a_process_that_is_not_listened_to_is_heard_later(tmp_path) -> None:
+    heard: asyncio.Queue[EngineEvent] = asyncio.Queue()
+    process = await EngineProcess.start(
+        EngineConfig(), LogFile(tmp_path), heard.put_nowait, [*ENTRY, "tests.service.fake_engine:load"]
+    )
+    process.hold(True)
+    process.hold(True)
+    await asyncio.sleep(0)
+    assert heard.empty()
+    process.hold(False)
+    async with asyncio.timeout(60):
+        assert [type(await heard.get()) for _ in range(3)] == [LoadProgress, EngineReady, RunState]
+    await process.close(3.0)
+
+
+async def test_what_a_process_said_before_its_end_is_heard_though_nobody_listened(tmp_path) -> None:
+    heard: list[EngineEvent] = []
+    process = await EngineProcess.start(
+        EngineConfig(), LogFile(tmp_path), heard.append, [*ENTRY, "tests.service.fake_engine:load_missing"]
+    )
+    process.hold(True)
+    assert await process.wait() == 1
+    assert len(heard) == 1
+    process.hold(True)  # too late for that

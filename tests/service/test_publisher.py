@@ -40,15 +40,16 @@ def test_urgent_event_comes_after_what_was_before_it(publisher, sent):
     assert sent == [ev.TextDelta(1, 10, "a", 1), ev.RunState(True)]
 
 
-def test_nothing_goes_out_before_its_time(publisher, sent, clock):
+def test_publishing_is_due_at_the_rate_of_a_screen(publisher, sent, clock):
     publisher.flush()
     publisher.add_report(REPORT)
     clock.advance(INTERVAL * 0.9)
-    publisher.flush_if_due()
-    assert sent == []
+    assert not publisher.is_due
     clock.advance(INTERVAL * 0.2)
-    publisher.flush_if_due()
+    assert publisher.is_due
+    publisher.flush()
     assert sent == [ev.Steps([REPORT])]
+    assert not publisher.is_due
 
 
 def test_progress_is_thinned_but_never_at_its_ends(publisher, sent, clock):

@@ -276,8 +276,13 @@ class SimulatedProcess:
         if self.engine.alive:
             self.to_engine.write(bytes(self._writer.frame(message)))
 
+    def hold(self, held: bool) -> None:
+        if self.engine.alive:
+            self.from_engine.hold(held)
+
     async def wait(self) -> int:
         code = await asyncio.shield(self.engine.exit_code)
+        self.from_engine.hold(False)
         await self._lost.wait()
         self.to_engine.cut()
         return code

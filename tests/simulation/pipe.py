@@ -32,7 +32,7 @@ class Pipe:
         self._loop, self._random = loop, choose
         self._deliver, self._ended, self._drained = deliver, ended, drained
         self._data = bytearray()
-        self._on_its_way = self._closing = self._cut = False
+        self._on_its_way = self._closing = self._cut = self._held = False
         self.stalled_until = 0.0
         """The reader does not read before that."""
         self.watch: Callable[[bytes], None] = lambda piece: None
@@ -56,6 +56,11 @@ class Pipe:
             self._data += data
             self._go_on()
 
+    def hold(self, held: bool) -> None:
+        """The reader wants nothing for now, or goes on."""
+        self._held = held
+        self._go_on()
+
     def close(self) -> None:
         """Nothing more is written; what was arrives."""
         self._closing = True
@@ -73,14 +78,14 @@ class Pipe:
         self._data.clear()
 
     def _go_on(self) -> None:
-        if not self._on_its_way and not self._cut:
+        if not self._on_its_way and not self._cut and not self._held:
             self._on_its_way = True
             due = max(self._random.choice((0.0, 0.0001, 0.003)), self.stalled_until - self._loop.time())
             self._loop.call_later(due, self._arrive)
 
     def _arrive(self) -> None:
         self._on_its_way = False
-        if self._cut:
+        if self._cut or self._held:
             return
         if self._loop.time() < self.stalled_until:
             self._go_on()

@@ -70,6 +70,7 @@ class SimulatedUi:
         self._loop, self._random, self._disk, self._oracle = loop, choose, disk, oracle
         self.limits = limits
         self.client = EngineClient(EngineConfig(), Path("/nowhere"))
+        self.client._events.limit = 60  # so that the engine is not listened to now and then
         self.desk = ChatDesk(self.client.send, UiOptions())
         self.view: Folded = EngineView() if whole else MirrorView()  # type: ignore[assignment]  # read-only there
         self._recorder = Recorder(Path("run.trace"), clock=loop.time, make_file=self._make_file)

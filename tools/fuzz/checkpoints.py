@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
+from pagedchat.chat.token_texts import token_bytes
 from pagedchat.errors import DeviceError, InvalidValueError, ModelError
 from pagedchat.models.checkpoint_files import weight_files
 from pagedchat.models.config import describe_model
 from pagedchat.models.generation_config import eos_token_ids, read_generation_config, sampling_values
 from pagedchat.models.loader import load_weights
 from pagedchat.models.tokenizer import load_tokenizer
-from pagedchat.service.token_texts import token_bytes
 from tools.fuzz.bent_trees import any_of, bent
 from tools.fuzz.target import Target
 

@@ -4,7 +4,7 @@ import argparse
 
 from pagedchat.bench.readers import count, new_file, some_of
 
-SECTIONS = ("start", "decode", "first", "prefix", "shapes", "same")
+SECTIONS = ("start", "decode", "first", "prefix", "client", "shapes", "same")
 SHAPE_NAMES = ("qwen2.5-0.5b", "llama-3.2-1b", "qwen3-1.7b", "llama-3.1-8b")
 PEERS = ("transformers",)
 REPEATS = {"cpu": 3, "cuda": 5}
@@ -33,7 +33,10 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=new_file, metavar="FILE", help="write the figures and the environment")
     parser.add_argument("--threads", type=count, metavar="N", help="on a CPU: threads of torch (its own choice)")
     parser.add_argument(
-        "--only", type=some_of(SECTIONS), metavar="NAMES", help=f"on a GPU: some of {','.join(SECTIONS)} (all)"
+        "--only",
+        type=some_of(SECTIONS),
+        metavar="NAMES",
+        help=f"on a GPU: some of {','.join(SECTIONS)} (all); on a CPU: client, which is not run otherwise",
     )
     parser.add_argument(
         "--shapes",

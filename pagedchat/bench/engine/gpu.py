@@ -9,7 +9,7 @@ import torch
 
 from pagedchat.bench.engine.arguments import SECTIONS
 from pagedchat.bench.engine.measuring import Measuring
-from pagedchat.bench.engine.report import same_table, shape_table, speed_table, start_table
+from pagedchat.bench.engine.report import client_table, same_table, shape_table, speed_table, start_table
 from pagedchat.bench.engine.results import Results
 from pagedchat.bench.engine.stored import StoredPeers, stored_peers
 from pagedchat.bench.kernels.report import Table
@@ -79,6 +79,8 @@ def _tables(results: Results, stored: StoredPeers) -> list[Table]:
     tables = []
     if results.speed:
         tables.append(speed_table(results.speed, stored))
+    if results.client:
+        tables.append(client_table(results.client))
     if results.start:
         tables.append(start_table(results.start, stored))
     tables += [shape_table(figures, stored) for figures in results.shapes]

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from pagedchat.api.llm import LLM
+from pagedchat.bench.engine.client import WORKS, measure_client
 from pagedchat.bench.engine.engines import OurEngine, transformers_engines
 from pagedchat.bench.engine.measure_shapes import measure_shape
 from pagedchat.bench.engine.measures import Engine, Figure, Meter
@@ -22,7 +23,7 @@ from pagedchat.bench.engine.start import measure_start
 from pagedchat.bench.engine.workloads import DECODES, PrefixWork, Prompts
 from pagedchat.bench.kernels.bandwidth import measure_limits
 from pagedchat.bench.random_checkpoint import LARGE_STD, OPT_125M, write_checkpoint
-from pagedchat.config import DType
+from pagedchat.config import CacheConfig, DType, EngineConfig, ModelConfig
 
 Say = Callable[[str], None]
 Measure = Callable[[], list[Figure]]
@@ -77,6 +78,8 @@ class Measuring:
         results.copy_gb_s = self._bandwidth()
         if not set(wanted).isdisjoint(SPEED):
             self._speed(wanted, results)
+        if "client" in wanted:
+            results.client = self._client()
         for name in self._shapes if "shapes" in wanted else ():
             self._say(f"the shape of {name}")
             results.shapes.append(measure_shape(name, self._dtype, self._repeats, results.copy_gb_s, self._say))
@@ -122,6 +125,15 @@ class Measuring:
                 continue
             results.speed += figures
             self._say(f"{engine.name}: {', '.join(map(str, figures))}")
+
+    def _client(self) -> list[Figure]:
+        config = EngineConfig(
+            model=ModelConfig(model=self._folder, device="cuda", dtype=self._dtype),
+            cache=CacheConfig(gpu_memory_utilization=_MEMORY_SHARE),
+        )
+        figures = measure_client(config, self._repeats, self._say, WORKS)
+        _free()
+        return figures
 
     def _same(self) -> list[SameTokens]:
         """Greedy replies with a model made up for it if none was given: those of the usual one repeat one token."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from pagedchat.bench.engine.client import TEXT
 from pagedchat.bench.engine.engines import OURS
 from pagedchat.bench.engine.measure_shapes import ShapeFigures
 from pagedchat.bench.engine.measures import Figure
@@ -34,6 +35,25 @@ def speed_table(figures: Sequence[Figure], stored: StoredPeers) -> Table:
         for row in rows
     ]
     return _without_empty(Table("Speed", (*_HEADER, *beside), tuple(cells)))
+
+
+def client_table(figures: Sequence[Figure]) -> Table:
+    """A row for each number of chats: ids in one process, text at the client, and which share of the one the other
+    is."""
+    measured = {(figure.row, figure.engine): figure for figure in figures}
+    both = [row for row in ROWS.values() if {(row.key, OURS), (row.key, TEXT)} <= measured.keys()]
+    rows = []
+    for row in both:
+        ids, text = measured[row.key, OURS].value, measured[row.key, TEXT].value
+        rows.append((_of_chats(row), row.unit, row.show(ids), row.show(text), f"{row.ratio(text, ids):.0%}"))
+    header = ("", "unit", "ids in one process", TEXT, "share")
+    return Table("Text at the client of an engine process", header, tuple(rows))
+
+
+def _of_chats(row: Row) -> str:
+    """How many chats, and what of them; the lengths are those of the section."""
+    chats, _, what = row.title.partition(",")
+    return f"{chats}:{what.rpartition(':')[2]}"
 
 
 def start_table(figures: Sequence[StartFigure], stored: StoredPeers) -> Table:

@@ -23,6 +23,8 @@ class Results:
     speed: list[Figure] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     """What of the peers could not be run, and why."""
+    client: list[Figure] = field(default_factory=list)
+    """Of ids in one process, and of text at the client."""
     start: list[StartFigure] = field(default_factory=list)
     shapes: list[ShapeFigures] = field(default_factory=list)
     same: list[SameTokens] = field(default_factory=list)
@@ -35,6 +37,6 @@ class Results:
     def as_json(self) -> dict[str, Any]:
         """With the machine, the medians and what the peers reached at another time."""
         values = asdict(self)
-        for figure, value in zip(self.speed, values["speed"], strict=True):
+        for figure, value in zip(self.speed + self.client, values["speed"] + values["client"], strict=True):
             value["median"] = figure.value
         return {"environment": environment(), **values, "stored_peers": asdict(stored_peers())}

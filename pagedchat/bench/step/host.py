@@ -9,7 +9,7 @@ from statistics import median
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import ModelRunner
-from pagedchat.events import StepReport, Timings
+from pagedchat.events import DecodeBatch, StepReport, Timings
 
 ENGINE_PHASES = ("schedule", "launch", "copy", "wait", "sample", "update")
 
@@ -42,7 +42,8 @@ class TimedCore(EngineCore):
         began = time.perf_counter()
         report = super().step()
         ended = time.perf_counter()
-        num_prefills = sum([entry.num_prefill for entry in report.batch])
+        is_plain = type(report.batch) is DecodeBatch
+        num_prefills = 0 if is_plain else sum([entry.num_prefill for entry in report.batch])
         self.steps.append(TimedStep(began, ended, len(report.batch), num_prefills, report.timings))
         return report
 

@@ -66,7 +66,7 @@ class Narrator:
         """Add the report's lines, and one for the step."""
         self._tell_allocations()
         if report.batch:
-            self._told.append(Told("STEP", step_words(report), tuple(entry.seq_id for entry in report.batch)))
+            self._told.append(Told("STEP", step_words(report), _seq_ids(report.batch)))
         self.lines.extend([EventLine(report.step, *told) for told in self._told])
         self.num_lines += len(self._told)
         self._told.clear()
@@ -92,7 +92,15 @@ class Narrator:
 
 def step_words(report: ev.StepReport) -> str:
     """`b2 2 tok  schedule .2  forward 3.1  sample .4 ms`: the batch, its tokens, the phases worth a word."""
-    tokens = sum(entry.num_prefill + entry.num_decode for entry in report.batch)
+    batch = report.batch
+    is_plain = type(batch) is ev.DecodeBatch
+    tokens = len(batch) if is_plain else sum(entry.num_prefill + entry.num_decode for entry in batch)
     phases = [phase_words(phase) for phase in step_phases(report.timings) if phase.seconds >= MIN_PHASE]
     timing = f"  {'  '.join(phases)} ms" if phases else ""
-    return f"b{len(report.batch)} {tokens} tok{timing}"
+    return f"b{len(batch)} {tokens} tok{timing}"
+
+
+def _seq_ids(batch: ev.Batch) -> tuple[int, ...]:
+    if type(batch) is ev.DecodeBatch:
+        return tuple(batch.seq_ids)
+    return tuple(entry.seq_id for entry in batch)

@@ -5,8 +5,10 @@ from dataclasses import dataclass, field, replace
 
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.events import (
+    Batch,
     BatchEntry,
     ContentsLost,
+    DecodeBatch,
     SequenceClosed,
     SequenceForked,
     SequencePreempted,
@@ -97,19 +99,26 @@ class StepColumns:
     def _column(self, report: StepReport) -> StepColumn:
         available, seconds = report.pool.free + report.pool.cached, report.timings.total
         column = StepColumn(report.step, num_available=available, seconds=seconds, report=report)
-        sequences = self._mirror.sequences
-        for sequence in sequences.values():
+        for sequence in self._mirror.sequences.values():
             if sequence.status == "waiting":
                 column.marks[sequence.seq_id] = WAITING
             elif sequence.status == "swapped":
                 column.marks[sequence.seq_id] = SWAPPED
-        for entry in report.batch:
-            column.num_tokens += entry.num_prefill + entry.num_decode
-            known = sequences.get(entry.seq_id)
-            column.marks[entry.seq_id] = self._mark(entry, known.num_computed if known else 0)
+        if type(report.batch) is DecodeBatch:
+            column.num_tokens = len(report.batch)
+            column.marks.update(dict.fromkeys(report.batch.seq_ids, DECODE))
+        else:
+            self._mark_entries(column, report.batch)
         for seq_id in self._preempted:
             column.marks[seq_id] = PREEMPTED
         return column
+
+    def _mark_entries(self, column: StepColumn, batch: Batch) -> None:
+        sequences = self._mirror.sequences
+        for entry in batch:
+            column.num_tokens += entry.num_prefill + entry.num_decode
+            known = sequences.get(entry.seq_id)
+            column.marks[entry.seq_id] = self._mark(entry, known.num_computed if known else 0)
 
     def _append(self, column: StepColumn) -> None:
         self.columns.append(column)

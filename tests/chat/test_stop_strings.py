@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagedchat.chat.replies import OutputProcessor
+from pagedchat.chat.stop_strings import OutputProcessor
 from tests.fakes import EOS, byte_tokenizer
 
 TOKENIZER = byte_tokenizer()

@@ -4,8 +4,8 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from pagedchat import events as ev
+from pagedchat.chat.token_texts import token_bytes
 from pagedchat.service.reply_feed import TokenTeller
-from pagedchat.service.token_texts import token_bytes
 from tests.fakes import EOS, byte_tokenizer
 from tests.service.engine_rig import EngineRig, ask
 
