@@ -192,20 +192,24 @@ class _Assembly:
         """Who runs batches, and what prepares more for that; the eager one and nothing where none is captured."""
         if not isinstance(eager, NativeModelRunner):
             return eager, nothing_more
-        self._wait_for(builds)
         if attention.name != "cuda" or self._device.type != "cuda":
             return eager, nothing_more
-        from pagedchat.runtime.loading.first_graphs import capture_first, capture_others  # noqa: PLC0415
+        from pagedchat.runtime.loading.first_graphs import FirstGraphs, capture_others  # noqa: PLC0415
 
-        captured = capture_first(eager, check, sizes)
+        first = FirstGraphs(eager, sizes)
+        self._wait_for(builds, first.build_likely)
+        captured = first.capture(check)
         return (
             (eager, nothing_more) if captured is None else (captured, capture_others(captured, sizes, self._device))
         )
 
-    def _wait_for(self, builds: "list[BuildAhead]") -> None:
+    def _wait_for(self, builds: "list[BuildAhead]", meanwhile: Callable[[], bool]) -> None:
+        """Until they are there; as long as there is something to do meanwhile, that is done."""
         for build in builds:
             if not build.wait(0):
                 self._say("kernels", "Compiling the kernels of whole steps")
+                while not build.wait(0) and meanwhile():
+                    pass
                 build.wait()
 
     # --- what is told -------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pagedchat.runtime.loading.first_graphs import build_first_kernels, capture_first
+from pagedchat.runtime.loading.first_graphs import FirstGraphs, build_first_kernels
 from pagedchat.runtime.loading.self_check import SelfCheck
 from pagedchat.runtime.step.model_runner import NativeModelRunner
 from pagedchat.runtime.step.sizes import StepSizes
@@ -34,7 +34,7 @@ def eager_runner(family: str, device: str, dtype: torch.dtype = torch.float32) -
 @pytest.mark.parametrize("family", ["opt", "llama"])
 def test_both_kinds_are_captured_and_tried(family: str) -> None:
     eager = eager_runner(family, "cuda", torch.bfloat16)
-    captured = capture_first(eager, SelfCheck("tiny", eager, VOCAB_SIZE), SIZES)
+    captured = FirstGraphs(eager, SIZES).capture(SelfCheck("tiny", eager, VOCAB_SIZE))
     assert captured is not None
     assert captured.eager is eager
     assert captured.decodes.num_replays == 2  # one without logits, maybe, and one with
@@ -45,11 +45,11 @@ def test_both_kinds_are_captured_and_tried(family: str) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 def test_what_is_wrong_is_not_used(device: str) -> None:
     eager = eager_runner("opt", device)
-    assert capture_first(eager, Verdict(False, True), SIZES) is None  # type: ignore[arg-type]
-    captured = capture_first(eager, Verdict(True, False), SIZES)  # type: ignore[arg-type]
+    assert FirstGraphs(eager, SIZES).capture(Verdict(False, True)) is None  # type: ignore[arg-type]
+    captured = FirstGraphs(eager, SIZES).capture(Verdict(True, False))  # type: ignore[arg-type]
     assert captured is not None
     assert captured.prefills is None
-    assert not captured.prepare_prefill()
+    assert captured.prepare_prefill() is None
 
 
 @pytest.mark.gpu
