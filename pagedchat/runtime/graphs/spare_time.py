@@ -35,7 +35,7 @@ class SpareTime:
         prepare_prompts: captures one graph for prompts, if its kernels are built, and says how many it has captured;
             None where none is left.
         sizes: of a step, at most.
-        make_wanted: goes on with what batches lacked, where something can be done for that, and says so.
+        make_wanted: goes on with what batches lacked; says whether there was anything to be done.
         free_memory: asks for the bytes that are free where graphs go.
         most_memory: bytes that all graphs made here may take.
     """

@@ -20,8 +20,6 @@ REST = 3.0
 PATIENCE = 2.0
 """Seconds for which a piece that takes longer waits for a better time. By then what serves has cost more."""
 _REMEMBERED = 4
-_TICK = 1e-9
-"""Seconds that anything takes, however coarse the clock."""
 
 
 class Workshop:
@@ -62,24 +60,25 @@ class Workshop:
         To be called while no step is under way whose tokens or memory somebody needs.
         """
         if between_tokens:
-            seconds = self._do_next(BETWEEN_TOKENS)
-            self._rests_until = self._clock() + REST * seconds
+            began = self._clock()
+            self._do_next(BETWEEN_TOKENS)
+            ended = self._clock()
+            self._rests_until = ended + REST * (ended - began)
             return
         until = self._clock() + BEFORE_TOKENS
-        while (left := until - self._clock()) > 0 and self._do_next(left) > 0:
+        while (left := until - self._clock()) > 0 and self._do_next(left):
             pass
 
-    def _do_next(self, most: float) -> float:
-        """How many seconds it took; 0 where there is nothing that may be done."""
+    def _do_next(self, most: float) -> bool:
+        """Whether there was anything that may be done in so many seconds."""
         due = self._next(most)
         if due is None:
-            return 0.0
+            return False
         shelf, key, making = due
         piece, began = making.piece, self._clock()
         shelf.go_on(key)
-        seconds = self._clock() - began
-        self._seconds[piece].append(seconds)
-        return max(seconds, _TICK)
+        self._seconds[piece].append(self._clock() - began)
+        return True
 
     def _next(self, most: float) -> tuple[Shelf[Any], Any, Making] | None:
         """Of what can be done in so many seconds what was wanted last: it is what runs now."""

@@ -5,6 +5,7 @@ A bucket whose own step is not there is served by a roomier one; where there is 
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from pagedchat.jit.build_ahead import BuildAhead
@@ -103,9 +104,7 @@ class StepStore(Shelf[Key]):
             for (other, drawn_or_not), step in self._steps.items()
             if step is not None and drawn_or_not in (choice, "drawn") and has_room_for(other, bucket)
         ]
-        # A step that draws finds the most likely tokens too. Beginnings are best read together.
-        key = lambda found: (found.bucket.num_seqs, found.choice != choice, -found.bucket.num_groups, found.bucket)  # noqa: E731
-        return min(roomy, default=None, key=key)
+        return min(roomy, default=None, key=partial(_preference, choice))
 
     def build_ahead(self, bucket: Bucket, choices: Iterable[Choice], *, quietly: bool = False) -> BuildAhead | None:
         """Begin to build the kernels of steps that are not captured yet, in the background; None where none are.
@@ -176,6 +175,11 @@ class StepStore(Shelf[Key]):
         if self._made_quantized is None:
             self._made_quantized = screen_head(whole.tensors.head, whole.tensors.norm)
         return self._made_quantized
+
+
+def _preference(choice: Choice, found: Serving) -> tuple[object, ...]:
+    """Few rows first. A step that draws finds the most likely tokens too; beginnings are best read together."""
+    return found.bucket.num_seqs, found.choice != choice, -found.bucket.num_groups, found.bucket
 
 
 def _whole_model(tensors: ModelTensors, backend: CudaAttention) -> PersistentModel:
