@@ -4,7 +4,9 @@ import argparse
 
 from pagedchat.bench.readers import count, new_file, some_of
 
-SECTIONS = ("start", "decode", "first", "prefix", "llama", "same")
+SECTIONS = ("start", "stutter", "decode", "first", "prefix", "llama", "same")
+CPU_SECTIONS = ("stutter",)
+"""Those that can be asked for by name on a CPU."""
 PEERS = ("transformers",)
 REPEATS = {"cpu": 3, "cuda": 5}
 """Runs of each row by device, if nothing is said."""
@@ -32,7 +34,10 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=new_file, metavar="FILE", help="write the figures and the environment")
     parser.add_argument("--threads", type=count, metavar="N", help="on a CPU: threads of torch (its own choice)")
     parser.add_argument(
-        "--only", type=some_of(SECTIONS), metavar="NAMES", help=f"on a GPU: some of {','.join(SECTIONS)} (all)"
+        "--only",
+        type=some_of(SECTIONS),
+        metavar="NAMES",
+        help=f"some of {','.join(SECTIONS)} (all); on a CPU stutter or, unless asked for, all the others",
     )
     parser.add_argument(
         "--against",

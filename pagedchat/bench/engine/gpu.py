@@ -12,6 +12,7 @@ from pagedchat.bench.engine.measuring import Measuring
 from pagedchat.bench.engine.report import llama_table, same_table, speed_table, start_table
 from pagedchat.bench.engine.results import Results
 from pagedchat.bench.engine.stored import StoredPeers, stored_peers
+from pagedchat.bench.engine.stutter import stutter_table
 from pagedchat.bench.kernels.report import Table
 from pagedchat.bench.made_up import SHAPE, given_or_made_up
 from pagedchat.bench.table import say, show
@@ -79,6 +80,8 @@ def _tables(results: Results, stored: StoredPeers) -> list[Table]:
         tables.append(speed_table(results.speed, stored))
     if results.start:
         tables.append(start_table(results.start, stored))
+    if results.stutter:
+        tables.append(stutter_table(results.stutter))
     if results.llama is not None:
         tables.append(llama_table(results.llama))
     if results.same:

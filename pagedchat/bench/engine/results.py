@@ -8,6 +8,7 @@ from pagedchat.bench.engine.measures import Figure
 from pagedchat.bench.engine.same_tokens import SameTokens
 from pagedchat.bench.engine.start import StartFigure
 from pagedchat.bench.engine.stored import stored_peers
+from pagedchat.bench.engine.stutter import StutterFigure
 from pagedchat.bench.table import environment
 
 
@@ -24,6 +25,7 @@ class Results:
     failed: dict[str, str] = field(default_factory=dict)
     """What of the peers could not be run, and why."""
     start: list[StartFigure] = field(default_factory=list)
+    stutter: list[StutterFigure] = field(default_factory=list)
     llama: LlamaFigure | None = None
     same: list[SameTokens] = field(default_factory=list)
 

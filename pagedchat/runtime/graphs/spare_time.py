@@ -32,8 +32,8 @@ class SpareTime:
 
     Args:
         decodes: whose steps are captured.
-        prepare_prompts: captures one graph for prompts, if its kernels are built, and says how many it has captured;
-            None where none is left.
+        prepare_prompts: captures one graph for prompts, if its kernels are built, and says how many it has
+            captured; None where none is left.
         sizes: of a step, at most.
         make_wanted: goes on with what batches lacked; says whether there was anything to be done.
         free_memory: asks for the bytes that are free where graphs go.

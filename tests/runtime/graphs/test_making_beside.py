@@ -80,7 +80,7 @@ def test_one_piece_comes_between_two_tokens(monkeypatch: pytest.MonkeyPatch) -> 
     core = make_engine(runner)
     join(core, 1)
     run(core, 6)
-    # The prompt and the decode that misses its step; then, while one is made, two more. The last piece serves already.
+    # The prompt and the decode that misses its step; two more while one is made. The last piece serves already.
     assert eager.sizes == [1, 1, 1, 1]
     assert tried == [3]
     assert runner.decodes.num_replays > 0
