@@ -227,6 +227,11 @@ class LLM:
         with self._turns:
             return self._stream(*self._encode_chat(messages, sampling_params))
 
+    def prepare(self) -> None:
+        """Make ready what calls so far were served without; see `LLMEngine.prepare`."""
+        with self._turns:
+            self._engine.prepare()
+
     def stats(self) -> EngineStats:
         """The engine's counters as they stand now."""
         return self._engine.stats()

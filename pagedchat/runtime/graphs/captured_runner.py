@@ -76,6 +76,13 @@ class CapturedRunner:
         workshop.work(between_tokens=between_tokens)
         return True
 
+    @torch.inference_mode()
+    def make_all_wanted(self) -> None:
+        """Make all steps that batches lacked so far, while no step is under way, whatever it takes."""
+        if self._workshop is not None and self._workshop.has_work:
+            self.decodes.forget_ahead()
+            self._workshop.make_all()
+
     def prepare_prefill(self) -> int | None:
         """Capture one more graph for prompts, while no step is under way; a matter of some ten milliseconds.
 

@@ -76,12 +76,16 @@ class Shelf(ABC, Generic[Key]):
 
     def find(self, key: Key) -> Replayable | None:
         """A step if it is there; one that is not is captured, or only noted, as `at_first_use` says."""
-        if key not in self._steps:
-            if self._at_first_use:
-                return self.capture(key)
+        if self._at_first_use:
+            return self.capture(key)
+        self.note(key)
+        return self._steps.get(key)
+
+    def note(self, key: Key) -> None:
+        """Somebody would have use for a step. At first use is early enough where `at_first_use` says so."""
+        if key not in self._steps and not self._at_first_use:
             now = self._clock()
             self.making.setdefault(key, Making(now, now)).asked = now
-        return self._steps.get(key)
 
     def capture(self, key: Key) -> Replayable | None:
         """A step, made at once if it is not there, whatever that takes; None if it cannot be captured.

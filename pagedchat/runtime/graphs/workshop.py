@@ -69,6 +69,16 @@ class Workshop:
         while (left := until - self._clock()) > 0 and self._do_next(left):
             pass
 
+    def make_all(self) -> None:
+        """Make everything that is wanted, whatever it takes; while no step is under way that somebody needs."""
+        for shelf in self._shelves:
+            keys = [*shelf.making]
+            kernels = shelf.kernels_of(keys, quietly=False) if keys else None
+            if kernels is not None:
+                kernels.wait()
+            for key in keys:
+                shelf.capture(key)
+
     def _do_next(self, most: float) -> bool:
         """Whether there was anything that may be done in so many seconds."""
         due = self._next(most)

@@ -5,6 +5,7 @@ A GPU's business: elsewhere nobody imports it.
 
 from collections.abc import Callable
 from typing import cast
+from weakref import ref
 
 import torch
 
@@ -94,6 +95,13 @@ class FirstGraphs:
         if not check.allows_prefills(prefills):
             return CapturedRunner(self._runner, decodes, None, Workshop([decodes.store]))
         return CapturedRunner(self._runner, decodes, prefills, Workshop([decodes.store, prefills.store]))
+
+
+def make_wanted(runner: "ref[CapturedRunner]") -> None:
+    """See `LoadedModel.prepare_wanted`; nothing where the runner is gone."""
+    captured = runner()
+    if captured is not None:
+        captured.make_all_wanted()
 
 
 def capture_others(runner: CapturedRunner, sizes: StepSizes, device: torch.device) -> Callable[[], bool]:

@@ -141,6 +141,33 @@ def test_steps_that_draw_serve_greedy_batches_and_not_the_other_way_round() -> N
     assert store.at_hand(Bucket(8, 384), "greedy") is None
 
 
+def test_first_decodes_behind_their_prompts_are_noted_too() -> None:
+    runner = make_runner(tiny_model("opt", "cpu", torch.float32), 60, captured=True, clock=FakeClock())
+    store = runner.decodes.store
+    assert store.at_hand(Bucket(2, 384), "greedy") is None
+    assert [*store.making] == [(Bucket(2, 384), "greedy")]
+    now = make_runner(tiny_model("opt", "cpu", torch.float32), 60, captured=True).decodes.store
+    assert now.at_hand(Bucket(2, 384), "greedy") is None
+    assert not now.making
+
+
+def test_who_measures_has_all_that_was_lacking_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model("opt", "cpu", torch.float32)
+    runner = make_runner(model, 60, captured=True, max_num_tokens=256, clock=FakeClock())
+    eager = Eager(runner, monkeypatch)
+    core = make_engine(runner)
+    for salt in (1, 2):
+        join(core, salt)
+        run(core, 2)
+        runner.make_all_wanted()
+    num_eager = len(eager.sizes)
+    run(core, 4)
+    assert len(eager.sizes) == num_eager
+    assert not runner.decodes.store.making
+    assert not runner.prefills.store.making
+    assert (Bucket(2, 384), "greedy") in runner.decodes.store
+
+
 def test_a_failed_step_leaves_the_batch_to_others_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_recorder: GraphRecorder, _step: Step) -> None:
         raise RuntimeError("no")

@@ -92,7 +92,8 @@ class StepStore(Shelf[Key]):
         return self.at_hand(bucket, choice) if step is None else Serving(bucket, choice, step)
 
     def at_hand(self, bucket: Bucket, choice: Choice) -> Serving | None:
-        """What serves a bucket by now: its own step, or the smallest with room for it. Nothing is made."""
+        """What serves a bucket by now: its own step, or the smallest with room for it. Nothing is captured."""
+        self.note((bucket, choice))
         step = self._steps.get((bucket, choice))
         return self._roomier(bucket, choice) if step is None else Serving(bucket, choice, step)
 
