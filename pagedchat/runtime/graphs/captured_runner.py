@@ -39,6 +39,7 @@ class CapturedRunner:
         self.decodes = decodes
         self.prefills = prefills
         self._workshop = workshop
+        self._wanted = [] if workshop is None else workshop.wanted
 
     @torch.inference_mode()
     def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
@@ -47,7 +48,7 @@ class CapturedRunner:
         No sequence of a step reads what another writes in it, so that parts may run one after the other.
         """
         try:
-            if self._workshop is not None and self._workshop.has_work:
+            if any(self._wanted):
                 between_tokens = batch.run is not None or any(map(_is_decode, batch.scheduled))
                 self.make_wanted(between_tokens=between_tokens)
             return self._execute_mixed(batch) if batch.run is None else self._execute_run(batch)
@@ -79,7 +80,7 @@ class CapturedRunner:
     @torch.inference_mode()
     def make_all_wanted(self) -> None:
         """Make all steps that batches lacked so far, while no step is under way, whatever it takes."""
-        if self._workshop is not None and self._workshop.has_work:
+        if self._workshop is not None and any(self._wanted):
             self.decodes.forget_ahead()
             self._workshop.make_all()
 

@@ -32,17 +32,13 @@ class Workshop:
 
     def __init__(self, shelves: Sequence[Shelf[Any]], clock: Callable[[], float] = time.perf_counter) -> None:
         self._shelves = shelves
-        self._wanted = [shelf.making for shelf in shelves]
+        self.wanted = [shelf.making for shelf in shelves]
+        """What is to be made for each of them: all empty, as a rule. Looked at before every step."""
         self._clock = clock
         self._rests_until = float("-inf")
         self._seconds: dict[Piece, deque[float]] = {
             piece: deque(maxlen=_REMEMBERED) for piece in ("kernels", "trial", "capture")
         }
-
-    @property
-    def has_work(self) -> bool:
-        """Whether anything is wanted; asked before every step."""
-        return any(self._wanted)
 
     def is_due(self, *, between_tokens: bool) -> bool:
         """Whether something should be done before the next step.

@@ -53,7 +53,7 @@ def made(*shelves: Any, clock: FakeClock) -> Workshop:
 
 def test_nothing_is_due_where_nothing_is_wanted(clock: FakeClock) -> None:
     workshop = made(Pieces(clock), clock=clock)
-    assert not workshop.has_work
+    assert not any(workshop.wanted)
     for between_tokens in (False, True):
         assert not workshop.is_due(between_tokens=between_tokens)
         workshop.work(between_tokens=between_tokens)
@@ -63,7 +63,7 @@ def test_between_tokens_one_piece_and_then_a_rest(clock: FakeClock) -> None:
     shelf = Pieces(clock)
     workshop = made(Pieces(clock), shelf, clock=clock)
     shelf.want("a")
-    assert workshop.has_work
+    assert any(workshop.wanted)
     assert workshop.is_due(between_tokens=True)
     workshop.work(between_tokens=True)
     assert shelf.done == [("a", "kernels")]
@@ -85,7 +85,7 @@ def test_where_nobody_has_tokens_as_many_as_there_is_time_for(clock: FakeClock) 
     assert clock.now - began <= BEFORE_TOKENS
     workshop.work(between_tokens=False)
     assert len(shelf.done) == 6
-    assert not workshop.has_work
+    assert not any(workshop.wanted)
 
 
 def test_what_waits_for_its_kernels_holds_nobody_up(clock: FakeClock) -> None:
