@@ -107,6 +107,7 @@ class LLMEngine:
         template = self._templates.template(loaded.chat_template, loaded.special_tokens)
         self.encoder = PromptEncoder(loaded.tokenizer, template)
         """Prompts and conversations to tokens."""
+        self._prepare = loaded.prepare_wanted
         self._core = core or EngineCore(loaded.limits, loaded.runner)
         self._turns = Turns("engine")
         self._free = weakref.finalize(self, free, self._core, weakref.ref(loaded), loaded.release, os.getpid())
@@ -196,6 +197,15 @@ class LLMEngine:
         if not isinstance(given, SamplingParams):
             raise refused("sampling_params", given, "SamplingParams")
         return given
+
+    def prepare(self) -> None:
+        """Make ready what requests so far were served without, so that others like them run at full speed.
+
+        On a GPU a batch of a new size or kind runs without the kernels that would be best for it until those are
+        compiled beside. Whoever measures waits for that here. Steps of requests that are running go on afterwards.
+        """
+        with self._turns:
+            self._prepare()
 
     def stats(self) -> EngineStats:
         """The engine's counters as they stand now."""

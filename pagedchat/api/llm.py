@@ -177,6 +177,9 @@ class LLM:
             sampling_params: for all prompts, or one for each; the model's own by default.
             use_tqdm: show a progress bar on standard error where there is more than one prompt.
 
+        Nobody sees a token before the others: what this call had to be served without, kernels for a batch of this
+        size say, is made ready at its end.
+
         Returns:
             One output for each prompt, in order.
 
@@ -188,7 +191,9 @@ class LLM:
         many = list_of_prompts(prompts)
         params = self._params_for(len(many), sampling_params)
         with self._turn() as interrupts:
-            return self._run(many, params, interrupts, show_progress=use_tqdm and len(many) > 1)
+            outputs = self._run(many, params, interrupts, show_progress=use_tqdm and len(many) > 1)
+            self._engine.prepare()
+            return outputs
 
     def chat(self, messages: Sequence[Message], sampling_params: SamplingParams | None = None) -> RequestOutput:
         """Answer a conversation, written as the model's chat template wants it.
@@ -226,6 +231,11 @@ class LLM:
         """
         with self._turns:
             return self._stream(*self._encode_chat(messages, sampling_params))
+
+    def prepare(self) -> None:
+        """Make ready what streams and chats so far were served without; see `LLMEngine.prepare`."""
+        with self._turns:
+            self._engine.prepare()
 
     def stats(self) -> EngineStats:
         """The engine's counters as they stand now."""

@@ -40,6 +40,9 @@ class TransformersModel:
         self._cache = {"cache_implementation": "static"} if static else {}
         self.name = "transformers static" if static else "transformers"
 
+    def settle(self) -> None:
+        """Nothing is made beside."""
+
     def generate(self, prompts: list[list[int]], new_tokens: int) -> list[list[int]]:
         """Exactly `new_tokens` tokens after each prompt, all prompts in one batch (they are equally long)."""
         input_ids = torch.tensor(prompts, device=self._device)  # [num_prompts, prompt_tokens]

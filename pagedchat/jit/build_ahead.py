@@ -1,12 +1,18 @@
 """Variants built in the background before anybody asks for them."""
 
+import os
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from pagedchat.errors import KernelError
 from pagedchat.jit.builder import KernelBuilder, num_cores
 from pagedchat.jit.variant import Variant
+
+_CORES_LEFT = 2
+"""For whoever works meanwhile, and what it starts."""
+_NICENESS = 10
 
 
 class BuildAhead:
@@ -18,11 +24,17 @@ class BuildAhead:
         builder: keeps the cubins.
         variants: each of them once.
         architecture: for which.
+        quietly: whether somebody is being served meanwhile: then a few cores and a low priority have to do.
     """
 
-    def __init__(self, builder: KernelBuilder, variants: Iterable[Variant], architecture: str) -> None:
+    def __init__(
+        self, builder: KernelBuilder, variants: Iterable[Variant], architecture: str, *, quietly: bool = False
+    ) -> None:
         self._builder = builder
         self._architecture = architecture
+        self._quietly = quietly
+        self.failure: KernelError | None = None
+        """Why one could not be built, once all were tried."""
         self._waiting: SimpleQueue[Variant] = SimpleQueue()
         wanted = set(variants)
         for variant in wanted:
@@ -32,7 +44,8 @@ class BuildAhead:
         self._done = threading.Event()
         if not wanted:
             self._done.set()
-        for _ in range(min(len(wanted), num_cores())):
+        num_threads = max(1, (num_cores() - _CORES_LEFT) // 2) if quietly else num_cores()
+        for _ in range(min(len(wanted), num_threads)):
             threading.Thread(target=self._run, name="build-ahead").start()
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -41,15 +54,17 @@ class BuildAhead:
 
     def _run(self) -> None:
         """Until nothing is left, or the program ends: a compiler that is cut off may take the process with it."""
+        if self._quietly:
+            _let_others_go_first()
         while threading.main_thread().is_alive():
             try:
                 variant = self._waiting.get_nowait()
             except Empty:
                 return
             try:
-                self._builder.build(variant, self._architecture)
-            except KernelError:
-                pass
+                self.failure = self._builder.build(variant, self._architecture).error or self.failure
+            except KernelError as error:
+                self.failure = error
             finally:
                 self._note()
 
@@ -58,3 +73,9 @@ class BuildAhead:
             self._left -= 1
             if self._left == 0:
                 self._done.set()
+
+
+def _let_others_go_first() -> None:
+    """The threads of other work; where a thread has a priority of its own, which is on Linux."""
+    with suppress(AttributeError, OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)

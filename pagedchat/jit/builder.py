@@ -87,6 +87,10 @@ class KernelBuilder:
                 self._built[variant, architecture] = build.cubin
             return build
 
+    def has(self, variant: Variant, architecture: str) -> bool:
+        """Whether `build` would have the cubin at once, without disk and compiler."""
+        return (variant, architecture) in self._built
+
     def build_all(
         self, wanted: Iterable[tuple[Variant, str]], progress: Progress | None = None, workers: int | None = None
     ) -> list[Build]:

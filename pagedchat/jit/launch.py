@@ -16,7 +16,17 @@ from pagedchat.jit.kernel import Kernel
 from pagedchat.jit.rehearsed_kernel import RehearsedKernel
 from pagedchat.jit.variant import Constant, Variant
 
-__all__ = ["Kernel", "KernelStore", "build_ahead", "f32", "get_kernel", "i32", "rehearse"]
+__all__ = [
+    "Kernel",
+    "KernelStore",
+    "NotBuiltError",
+    "build_ahead",
+    "built_only",
+    "f32",
+    "get_kernel",
+    "i32",
+    "rehearse",
+]
 
 i32 = int
 """Marks an argument as an integer scalar; its width is the kernel's own."""
@@ -24,11 +34,21 @@ f32 = float
 """Makes a floating-point argument of any number: a plain int would be taken for an integer."""
 
 
-class _Rehearsal(threading.local):
+class NotBuiltError(KernelError):
+    """A kernel that would have to be built first, while nobody has the time for that."""
+
+    def __init__(self, variant: Variant) -> None:
+        super().__init__(f"Kernel {variant} is not built yet.")
+        self.variant = variant
+
+
+class _Mode(threading.local):
     """Of the thread that looks at it."""
 
     wanted: set[Variant] | None = None
-    """What was asked for so far; None while there is no rehearsal."""
+    """What was asked for so far in a rehearsal; None while there is none."""
+    built_only: bool = False
+    """Whether there is no time to build any."""
 
 
 class KernelStore:
@@ -43,7 +63,7 @@ class KernelStore:
         self._found: dict[tuple[object, ...], Kernel] = {}
         self._loaded: dict[tuple[Variant, str, int], Kernel] = {}
         self._lock = threading.Lock()
-        self._rehearsal = _Rehearsal()
+        self._mode = _Mode()
 
     def get(self, stem: str, device_index: int, entry: str | None = None, **constants: Constant) -> Kernel:
         """The kernel `entry` (`stem` by default) of `{stem}.cu`, compiled with `constants`.
@@ -51,8 +71,9 @@ class KernelStore:
         Raises:
             KernelError: no driver, no such device, no compiler, no such kernel or entry point.
             KernelCompileError: it does not compile.
+            NotBuiltError: it would have to be built, in a `built_only`.
         """
-        wanted = self._rehearsal.wanted
+        wanted = self._mode.wanted
         if wanted is not None:
             wanted.add(Variant.of(stem, **constants))
             return RehearsedKernel()
@@ -70,25 +91,37 @@ class KernelStore:
         Yields:
             The variants that were asked for; it grows.
         """
-        outer, self._rehearsal.wanted = self._rehearsal.wanted, set()
+        outer, self._mode.wanted = self._mode.wanted, set()
         try:
-            yield self._rehearsal.wanted
+            yield self._mode.wanted
         finally:
-            self._rehearsal.wanted = outer
+            self._mode.wanted = outer
 
-    def build_ahead(self, variants: Iterable[Variant], device_index: int) -> BuildAhead:
-        """Begin to build what `rehearse` found, in the background.
+    @contextmanager
+    def built_only(self) -> Iterator[None]:
+        """In the `with` no kernel is built for this thread: `get` raises NotBuiltError where one would be."""
+        outer, self._mode.built_only = self._mode.built_only, True
+        try:
+            yield
+        finally:
+            self._mode.built_only = outer
+
+    def build_ahead(self, variants: Iterable[Variant], device_index: int, *, quietly: bool = False) -> BuildAhead:
+        """Begin to build what `rehearse` found, in the background; `quietly` as in `BuildAhead`.
 
         Raises:
             KernelError: no driver, no such device.
         """
-        return BuildAhead(self._builder, variants, gpu(device_index).architecture)
+        return BuildAhead(self._builder, variants, gpu(device_index).architecture, quietly=quietly)
 
     def _load(self, variant: Variant, entry: str, device_index: int) -> Kernel:
         with self._lock:
             kernel = self._loaded.get((variant, entry, device_index))
             if kernel is None:
-                build = self._builder.build(variant, gpu(device_index).architecture)
+                architecture = gpu(device_index).architecture
+                if self._mode.built_only and not self._builder.has(variant, architecture):
+                    raise NotBuiltError(variant)
+                build = self._builder.build(variant, architecture)
                 if build.cubin is None:
                     raise build.error or KernelError(f"Kernel {variant} was not compiled.")
                 kernel = Kernel(build.cubin.code, entry, device_index)
@@ -104,5 +137,8 @@ get_kernel = _store.get
 rehearse = _store.rehearse
 """`with rehearse() as wanted: ...` for the package's kernels, see `KernelStore.rehearse`."""
 
+built_only = _store.built_only
+"""`with built_only(): ...` for the package's kernels, see `KernelStore.built_only`."""
+
 build_ahead = _store.build_ahead
-"""`build_ahead(variants, device_index) -> BuildAhead` of the package's kernels."""
+"""`build_ahead(variants, device_index, quietly=False) -> BuildAhead` of the package's kernels."""

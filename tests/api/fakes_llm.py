@@ -10,7 +10,7 @@ from pagedchat.config import EngineConfig
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.events import EngineReady
-from pagedchat.runtime.loading.loaded import nothing_to_release
+from pagedchat.runtime.loading.loaded import nothing_to_release, nothing_wanted
 from tests.fakes import CHAT_TEMPLATE, FakeModelRunner, byte_tokenizer
 
 VOCAB_SIZE = 260
@@ -30,6 +30,7 @@ class FakeLoadedModel:
     sampling_defaults: SamplingParams = field(default_factory=lambda: SamplingParams(temperature=0, max_tokens=5))
     notices: tuple[str, ...] = ()
 
+    prepare_wanted: Callable[[], None] = nothing_wanted
     release: Callable[[Callable[[], None]], None] = nothing_to_release
 
     def __post_init__(self) -> None:

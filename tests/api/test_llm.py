@@ -6,7 +6,7 @@ from pagedchat import LLM, RequestOutputKind, SamplingParams
 from pagedchat.chat.template_process import TemplateProcess
 from pagedchat.config import EngineConfig
 from pagedchat.engine.limits import EngineLimits
-from pagedchat.errors import InvalidValueError, RequestError
+from pagedchat.errors import EngineStateError, InvalidValueError, RequestError
 from tests.api.fakes_llm import VOCAB_SIZE, FakeLoadedModel, use_fake_model
 from tests.fakes import CHAT_TEMPLATE, EOS, USER, FakeModelRunner, byte_tokenizer, reciting, scrambled
 
@@ -345,3 +345,18 @@ def test_what_was_passed_over_while_loading_is_logged_and_kept(
     assert [record.getMessage() for record in caplog.records] == ["top_k is passed over."]
     assert LLM.from_config(EngineConfig()).notices == ("top_k is passed over.",)
     assert len(caplog.records) == 1
+
+
+def test_who_measures_has_ready_what_was_lacking(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared: list[str] = []
+    use_fake_model(monkeypatch, FakeLoadedModel(prepare_wanted=lambda: prepared.append("all")))
+    llm = LLM("fake")
+    list(llm.stream("ab"))
+    assert prepared == []
+    llm.prepare()
+    assert prepared == ["all"]
+    llm.generate("ab", use_tqdm=False)
+    assert prepared == ["all"] * 2, "of a whole call nobody sees the tokens before its end"
+    llm.close()
+    with pytest.raises(EngineStateError):
+        llm.prepare()

@@ -22,10 +22,14 @@ class FakeEngine:
     now: float = 0.0
     lacks: int = 0
     """Tokens by which every reply is short."""
+    settled_after: list[int] = field(default_factory=list)
     asked: list[tuple[list[list[int]], int]] = field(default_factory=list)
 
     def clock(self) -> float:
         return self.now
+
+    def settle(self) -> None:
+        self.settled_after.append(len(self.asked))
 
     def generate(self, prompts: list[list[int]], new_tokens: int) -> list[list[int]]:
         self.asked.append((prompts, new_tokens))

@@ -33,7 +33,7 @@ def test_options_of_the_run_on_a_gpu() -> None:
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
-        ("bench engine --only decode,nonsense", "--only: 'nonsense' is none of start, decode, "),
+        ("bench engine --only decode,nonsense", "--only: 'nonsense' is none of start, stutter, decode, "),
         ("bench engine --against vllm", "--against: 'vllm' is none of transformers."),
         ("bench step --batch 1,none", "--batch: 'none' is not a number from 1 to 10000000."),
     ],

@@ -20,6 +20,7 @@ def test_a_token_of_one_chat_is_what_a_call_takes_beyond_the_first_one() -> None
     assert figure.runs == pytest.approx([100, 100])
     assert (figure.row, str(figure)) == ("decode_1_ms", "decode_1_ms 100.000 ms")
     assert [new_tokens for _, new_tokens in engine.asked] == [1, 11] * 3  # a warm-up and two runs
+    assert engine.settled_after == [2]
 
 
 def test_tokens_a_second_of_the_whole_call_and_after_the_first_token() -> None:
@@ -35,6 +36,7 @@ def test_first_tokens_of_fresh_prompts_and_of_one_seen_before() -> None:
     prompts = [prompt for [prompt], _ in engine.asked]
     assert [len(prompt) for prompt in prompts] == [32, 1024, 1024] * 4
     assert prompts[1] == prompts[2] != prompts[4]
+    assert engine.settled_after == [3]
 
 
 def test_a_prefix_is_shared_within_a_run_and_new_in_the_next() -> None:
@@ -43,6 +45,7 @@ def test_a_prefix_is_shared_within_a_run_and_new_in_the_next() -> None:
     assert by_row(meter(engine).prefix(work)) == pytest.approx({"prefix_new": 16.5, "prefix_cached": 16.5})
     heads = [{tuple(prompt[:20]) for prompt in prompts} for prompts, _ in engine.asked]
     assert [len(head) for head in heads] == [1] * 6
+    assert engine.settled_after == [1, 2]
     assert (heads[0] == heads[1], heads[1] == heads[2]) == (True, False)
     assert len({tuple(prompt) for prompts, _ in engine.asked for prompt in prompts}) == 18
 

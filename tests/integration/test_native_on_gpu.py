@@ -64,8 +64,14 @@ def load(checkpoint: Path, implementation: ModelImplementation, **arguments: Any
 
 
 def replies(llm: LLM, prompts: list[list[int]], params: SamplingParams | list[SamplingParams]) -> list[list[int]]:
-    outputs = llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], params, use_tqdm=False)
-    return [output.outputs[0].token_ids for output in outputs]
+    """By whatever serves at once, and by the steps that are made for such batches."""
+    both = []
+    for _ in range(2):
+        outputs = llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], params, use_tqdm=False)
+        both.append([output.outputs[0].token_ids for output in outputs])
+        llm.prepare()
+    assert both[0] == both[1]
+    return both[1]
 
 
 def test_own_modules_those_of_transformers_and_its_generate_give_the_same_tokens(

@@ -72,6 +72,8 @@ def replies(checkpoint: Path, setup: Setup) -> list[list[int]]:
             **setup.arguments,
         )
     prompts = [{"prompt_token_ids": prompt} for prompt in PROMPTS]
+    llm.generate(prompts, GREEDY, use_tqdm=False)
+    llm.prepare()  # by now it is known what has to be captured
     return [output.outputs[0].token_ids for output in llm.generate(prompts, GREEDY, use_tqdm=False)]
 
 

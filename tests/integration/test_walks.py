@@ -13,6 +13,7 @@ from pagedchat.chat.session import Turn
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.resources import resource_dir
 from pagedchat.service.commands import Generate
+from tests.fakes import FakeClock
 from tests.runtime.graphs.case import make_engine, make_runner, tiny_model
 from tests.service.engine_rig import EngineRig
 
@@ -56,7 +57,7 @@ def named_in_walk(title: str) -> set[str]:
 
 
 def test_a_decode_step_passes_the_files_of_its_walk(monkeypatch: pytest.MonkeyPatch) -> None:
-    runner = make_runner(tiny_model("opt", "cpu", torch.float32), 64, captured=True)
+    runner = make_runner(tiny_model("opt", "cpu", torch.float32), 64, captured=True, clock=FakeClock())
     core = make_engine(runner)
     monkeypatch.setattr("tests.service.engine_rig.EngineCore", lambda *_: core)
     rig = EngineRig(plain=True)

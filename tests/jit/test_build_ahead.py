@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from pagedchat.jit import build_ahead
 from pagedchat.jit import builder as builder_module
 from pagedchat.jit.build_ahead import BuildAhead
 from pagedchat.jit.compiler import Cubin
@@ -63,6 +64,33 @@ def test_what_cannot_be_built_is_left_to_who_asks_for_it(root: Path) -> None:
     assert BuildAhead(builder, wanted, "sm_90").wait(60)
     assert builder.build(SCALE_BY_2, "sm_90").cached
     assert builder.build(Variant.of("broken"), "sm_90").error is not None
+
+
+def test_why_one_could_not_be_built_is_known(root: Path) -> None:
+    builder = builder_in(root)
+    build = BuildAhead(builder, [Variant.of("missing"), SCALE_BY_2], "sm_90")
+    assert build.wait(60)
+    assert build.failure is not None
+    assert "missing" in build.failure.message
+    fine = BuildAhead(builder, [SCALE_BY_2], "sm_90")
+    assert fine.wait(60)
+    assert fine.failure is None
+
+
+def test_beside_others_fewer_threads_of_a_low_priority_build(
+    root: Path, compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build_ahead, "num_cores", lambda: 6)
+    lowered: list[int] = []
+    monkeypatch.setattr(build_ahead.os, "setpriority", lambda _which, thread, _niceness: lowered.append(thread))
+    variants = [Variant.of("scale", FACTOR=factor) for factor in range(5)]
+    before = threading.active_count()
+    build = BuildAhead(builder_in(root), variants, "sm_90", quietly=True)
+    assert threading.active_count() - before == 2
+    compiler.may_begin.set()
+    assert build.wait(10)
+    assert len(set(lowered)) == 2
+    assert threading.get_native_id() not in lowered
 
 
 def test_nothing_to_build_is_done_at_once(root: Path) -> None:

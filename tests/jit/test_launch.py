@@ -7,7 +7,7 @@ import pytest
 from pagedchat.errors import KernelCompileError, KernelError
 from pagedchat.jit import launch
 from pagedchat.jit.driver import Gpu, gpu
-from pagedchat.jit.launch import KernelStore, f32, i32
+from pagedchat.jit.launch import KernelStore, NotBuiltError, f32, i32
 from pagedchat.jit.variant import Variant
 from tests.jit.kernels import builder_in
 
@@ -101,6 +101,21 @@ def test_what_a_rehearsal_found_is_built_ahead(store: KernelStore, root: Path) -
     assert store.build_ahead(wanted, 0).wait()
     assert builder_in(root).build(Variant.of("scale", FACTOR=2), SOME_GPU.architecture).cached
     assert FakeKernel.loaded == 0
+
+
+def test_nobody_compiles_where_there_is_no_time_for_it(store: KernelStore) -> None:
+    others: list[object] = []
+    with store.built_only():
+        with pytest.raises(NotBuiltError, match="not built yet") as caught:
+            store.get("scale", 0, FACTOR=2)
+        thread = threading.Thread(target=lambda: others.append(store.get("scale", 0, FACTOR=3)))
+        thread.start()
+        thread.join()
+        assert store.get("scale", 0, FACTOR=3) is others[0]
+    assert caught.value.variant == Variant.of("scale", FACTOR=2)
+    assert store.build_ahead([caught.value.variant], 0, quietly=True).wait(60)
+    with store.built_only():
+        assert store.get("scale", 0, FACTOR=2) is not None
 
 
 # --- on a GPU -----------------------------------------------------------------------------------------

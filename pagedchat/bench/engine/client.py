@@ -35,6 +35,9 @@ CPU_WORKS = tuple(DecodeWork(num_chats=count, prompt_tokens=16, new_tokens=48) f
 Say = Callable[[str], None]
 
 
+SETTLE_SECONDS = 2.0
+
+
 class ClientEngine:
     """An engine process behind `EngineClient`, as an engine that is measured; to be used in a `with`.
 
@@ -71,6 +74,10 @@ class ClientEngine:
     def generate(self, prompts: Tokens, new_tokens: int) -> Tokens:
         """See `Engine`. A prompt becomes a letter for each of its tokens; of replies only the lengths are true."""
         return self._runner.run(self._generate([_letters(prompt) for prompt in prompts], new_tokens))
+
+    def settle(self) -> None:
+        """See `Engine`: the process does it in its spare time, so it is given some."""
+        self._runner.run(asyncio.sleep(SETTLE_SECONDS))
 
     async def _start(self) -> None:
         await self._client.start()

@@ -11,17 +11,12 @@ from typing import Any
 import torch
 
 from pagedchat.api.llm import LLM
-from pagedchat.bench.engine.client import CPU_WORKS, measure_client
-from pagedchat.bench.engine.report import client_table
 from pagedchat.bench.first_frame import FirstFrameResult, measure_first_frame
-from pagedchat.bench.made_up import given_or_made_up
 from pagedchat.bench.reference import TransformersModel, write_random_checkpoint
 from pagedchat.bench.step_host import StepHostResult, measure_step_host
 from pagedchat.bench.table import Row, environment, render_table, say, show
 from pagedchat.bench.text_host import COUNTS, TextHostResult, measure_text_host
 from pagedchat.bench.throughput import ThroughputResult, Workload, measure_throughput
-from pagedchat.config import DType, EngineConfig, ModelConfig
-from pagedchat.errors import InvalidValueError
 
 _QUIET_SPREAD = 1.25
 """Above this the figures say more about what else the machine did."""
@@ -33,8 +28,6 @@ def run_cpu_bench(args: argparse.Namespace) -> int:
     Raises:
         PagedChatError: what the engine refuses (no such model, no GPU).
     """
-    if args.only is not None:
-        return _run_client(args)
     if args.model is not None:
         return _run(args, args.model)
     with tempfile.TemporaryDirectory(prefix="pagedchat-bench-") as folder:
@@ -52,7 +45,7 @@ def _run(args: argparse.Namespace, model: str) -> int:
     show(
         render_table(
             _title(shape, setup, throughput),
-            [*_throughput_rows(throughput), *_host_rows(step_host, first_frame), *_text_rows(text_host)],
+            [*_throughput_rows(throughput), *_host_rows(step_host, first_frame), *text_rows(text_host)],
         )
     )
     if throughput.spread > _QUIET_SPREAD:
@@ -67,25 +60,6 @@ def _run(args: argparse.Namespace, model: str) -> int:
             "first_frame": None if first_frame is None else asdict(first_frame),
         }
         args.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    return 0
-
-
-def _run_client(args: argparse.Namespace) -> int:
-    """Only what the terminal's side gets."""
-    if args.only != ["client"]:
-        raise InvalidValueError("--only chooses rows of a GPU, and client.", "Leave it out, or say --only client.")
-    say("text on the host")
-    texts = [measure_text_host(num_chats) for num_chats in COUNTS]
-    dtype: DType = "float32" if args.dtype == "auto" else args.dtype
-    with given_or_made_up(args.model, say) as model:
-        config = EngineConfig(model=ModelConfig(model=model, device="cpu", dtype=dtype))
-        figures = measure_client(config, args.repeats, say, CPU_WORKS)
-    show(client_table(figures).as_text())
-    show(render_table("Text, without a model", _text_rows(texts)))
-    if args.json is not None:
-        rows = [asdict(figure) | {"median": figure.value} for figure in figures]
-        figures_by_name = {"environment": environment(), "client": rows, "text_host": list(map(asdict, texts))}
-        args.json.write_text(json.dumps(figures_by_name, indent=2) + "\n", encoding="utf-8")
     return 0
 
 
@@ -167,7 +141,8 @@ def _host_rows(step: StepHostResult, frame: FirstFrameResult | None) -> list[Row
     return rows
 
 
-def _text_rows(texts: list[TextHostResult]) -> list[Row]:
+def text_rows(texts: list[TextHostResult]) -> list[Row]:
+    """What text costs the engine process, by the number of chats."""
     return [
         Row(
             f"engine process beside its engine, chats: {text.num_chats}",

@@ -28,6 +28,10 @@ class OurEngine:
         params = SamplingParams(temperature=0, max_tokens=new_tokens, ignore_eos=True)
         return self.sample(prompts, [params] * len(prompts))
 
+    def settle(self) -> None:
+        """See `Engine`."""
+        self._llm.prepare()
+
     def sample(self, prompts: Tokens, params: list[SamplingParams]) -> Tokens:
         """The same with parameters for each prompt."""
         outputs = self._llm.generate(

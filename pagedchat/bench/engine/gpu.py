@@ -12,6 +12,7 @@ from pagedchat.bench.engine.measuring import Measuring
 from pagedchat.bench.engine.report import client_table, same_table, shape_table, speed_table, start_table
 from pagedchat.bench.engine.results import Results
 from pagedchat.bench.engine.stored import StoredPeers, stored_peers
+from pagedchat.bench.engine.stutter import stutter_table
 from pagedchat.bench.kernels.report import Table
 from pagedchat.bench.made_up import SHAPE, given_or_made_up
 from pagedchat.bench.table import say, show
@@ -83,6 +84,8 @@ def _tables(results: Results, stored: StoredPeers) -> list[Table]:
         tables.append(client_table(results.client))
     if results.start:
         tables.append(start_table(results.start, stored))
+    if results.stutter:
+        tables.append(stutter_table(results.stutter))
     tables += [shape_table(figures, stored) for figures in results.shapes]
     if results.same:
         tables.append(same_table(results.same))

@@ -13,6 +13,10 @@ def run_engine_bench(args: argparse.Namespace) -> int:
     """
     if args.repeats is None:
         args.repeats = REPEATS[args.device]
+    if args.device == "cpu" and args.only is not None:
+        from pagedchat.bench.engine.cpu_sections import run_cpu_sections  # noqa: PLC0415 - only what is wanted
+
+        return run_cpu_sections(args)
     if args.device == "cpu":
         from pagedchat.bench.engine.cpu import run_cpu_bench  # noqa: PLC0415 - imports transformers
 

@@ -123,6 +123,7 @@ def _throughput(
         started = meter.clock()
         replies = engine.sample(prompts, params)
         seconds = meter.clock() - started
+        meter.settle_after(number)
         if number:
             runs.append(sum(map(len, replies)) / seconds)
     return Figure(row=row, engine=engine.name, runs=runs)

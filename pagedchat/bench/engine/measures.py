@@ -34,6 +34,10 @@ class Engine(Protocol):
         """Greedily `new_tokens` tokens after each prompt, all prompts together."""
         ...
 
+    def settle(self) -> None:
+        """Have ready whatever calls like those before would make ready by and by."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
@@ -77,6 +81,7 @@ class Meter:
         for number in range(1 + self.repeats):
             first = self._time(self.prompts.many(work.num_chats, work.prompt_tokens), 1)
             full = self._time(self.prompts.many(work.num_chats, work.prompt_tokens), work.new_tokens)
+            self.settle_after(number)
             if number:
                 whole.append(full)
                 steps.append((full - first) / (work.new_tokens - 1))
@@ -94,6 +99,7 @@ class Meter:
         for number in range(1 + self.repeats):
             first = self._time(self.prompts.many(work.num_chats, work.prompt_tokens), 1)
             full = self._time(self.prompts.many(work.num_chats, work.prompt_tokens), work.new_tokens)
+            self.settle_after(number)
             if number:
                 steps.append(1e3 * (full - first) / (work.new_tokens - 1))
         return self._figure(row, steps)
@@ -104,6 +110,7 @@ class Meter:
         for number in range(2 + self.repeats):
             prompt = self.prompts.one(length)
             seconds = [self._time([prompt], 1) for _ in rows]
+            self.settle_after(number)
             if number > 1:
                 for values, value in zip(runs, seconds, strict=True):
                     values.append(1e3 * value)
@@ -116,6 +123,7 @@ class Meter:
             long = self.prompts.one(LONG_PROMPT)
             prompts = (self.prompts.one(SHORT_PROMPT), long, long)
             seconds = [self._time([prompt], 1) for prompt in prompts]
+            self.settle_after(number)
             if number > 1:
                 for runs, value in zip(rows.values(), seconds, strict=True):
                     runs.append(1e3 * value)
@@ -128,9 +136,15 @@ class Meter:
             prefix = self.prompts.one(work.prefix_tokens)
             for runs in rows.values():
                 seconds = self._time(self.prompts.sharing(prefix, work.num_chats, work.own_tokens), work.new_tokens)
+                self.settle_after(number)
                 if number:
                     runs.append(work.num_chats * work.new_tokens / seconds)
         return [self._figure(row, runs) for row, runs in rows.items()]
+
+    def settle_after(self, number: int) -> None:
+        """The first run, which does not count, has met all that the others will."""
+        if number == 0:
+            self.engine.settle()
 
     def _time(self, prompts: Tokens, new_tokens: int) -> float:
         started = self.clock()

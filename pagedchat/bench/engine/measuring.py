@@ -19,7 +19,8 @@ from pagedchat.bench.engine.measure_shapes import measure_shape
 from pagedchat.bench.engine.measures import Engine, Figure, Meter
 from pagedchat.bench.engine.results import Results
 from pagedchat.bench.engine.same_tokens import SameTokens, compare_company, compare_implementations
-from pagedchat.bench.engine.start import measure_start
+from pagedchat.bench.engine.start import MAX_COLD_RUNS, measure_start
+from pagedchat.bench.engine.stutter import StutterFigure, measure_stutter
 from pagedchat.bench.engine.workloads import DECODES, PrefixWork, Prompts
 from pagedchat.bench.kernels.bandwidth import measure_limits
 from pagedchat.bench.random_checkpoint import LARGE_STD, OPT_125M, write_checkpoint
@@ -28,6 +29,8 @@ from pagedchat.config import CacheConfig, DType, EngineConfig, ModelConfig
 Say = Callable[[str], None]
 Measure = Callable[[], list[Figure]]
 
+PROCESSES = {"start", "stutter"}
+"""Sections that run in processes of their own."""
 SPEED = ("decode", "first", "prefix")
 _MEMORY_SHARE = 0.5
 """Of the GPU, as the stored peers had it; what runs beside needs room too."""
@@ -71,9 +74,11 @@ class Measuring:
         Raises:
             PagedChatError: what the engine refuses.
         """
-        start = measure_start(Path(self._folder), self._repeats, self._say) if "start" in wanted else []
-        results = Results(gpu=torch.cuda.get_device_name(), repeats=self._repeats, start=start)
-        if set(wanted) == {"start"}:
+        folder = Path(self._folder)
+        start = measure_start(folder, self._repeats, self._say) if "start" in wanted else []
+        stutter = self._stutter(folder) if "stutter" in wanted else []
+        results = Results(gpu=torch.cuda.get_device_name(), repeats=self._repeats, start=start, stutter=stutter)
+        if set(wanted) <= PROCESSES:
             return results
         results.copy_gb_s = self._bandwidth()
         if not set(wanted).isdisjoint(SPEED):
@@ -88,6 +93,9 @@ class Measuring:
             self._say("whether tokens are the same")
             results.same = self._same()
         return results
+
+    def _stutter(self, folder: Path) -> list[StutterFigure]:
+        return measure_stutter(folder, "cuda", self._dtype, min(self._repeats, MAX_COLD_RUNS), self._say)
 
     def _bandwidth(self) -> float:
         self._say("bandwidth of the memory")

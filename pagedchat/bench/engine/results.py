@@ -8,6 +8,7 @@ from pagedchat.bench.engine.measures import Figure
 from pagedchat.bench.engine.same_tokens import SameTokens
 from pagedchat.bench.engine.start import StartFigure
 from pagedchat.bench.engine.stored import stored_peers
+from pagedchat.bench.engine.stutter import StutterFigure
 from pagedchat.bench.table import environment
 
 
@@ -26,6 +27,7 @@ class Results:
     client: list[Figure] = field(default_factory=list)
     """Of ids in one process, and of text at the client."""
     start: list[StartFigure] = field(default_factory=list)
+    stutter: list[StutterFigure] = field(default_factory=list)
     shapes: list[ShapeFigures] = field(default_factory=list)
     same: list[SameTokens] = field(default_factory=list)
 

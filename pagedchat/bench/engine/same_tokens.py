@@ -5,8 +5,9 @@ means a mistake. Among the 50,000 tokens that random weights find about equally 
 would with weights so large that they magnify every error.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pagedchat.api.llm import LLM
 from pagedchat.bench.engine.engines import OurEngine
@@ -51,8 +52,9 @@ def compare_implementations(folder: str, device: Device, num_prompts: int = 32) 
     for implementation in _IMPLEMENTATIONS:
         llm = _load(folder, device, implementation)
         prompts = Prompts(llm.info.vocab_size, seed=1).many(num_prompts, _PROMPT_TOKENS)
-        replies.append(OurEngine(llm).generate(prompts, _NEW_TOKENS))
-        del llm
+        engine = OurEngine(llm)
+        replies.append(_settled(engine, partial(engine.generate, prompts, _NEW_TOKENS)))
+        del llm, engine
     return _compare("own modules and those of transformers, greedy", *replies)
 
 
@@ -94,7 +96,15 @@ def _draw(llm: LLM, prompts: Tokens, seeds: Sequence[int]) -> Tokens:
         SamplingParams(temperature=0.8, top_p=0.95, top_k=20, max_tokens=_NEW_TOKENS, ignore_eos=True, seed=seed)
         for seed in seeds
     ]
-    return OurEngine(llm).sample(prompts, params)
+    engine = OurEngine(llm)
+    return _settled(engine, partial(engine.sample, prompts, params))
+
+
+def _settled(engine: OurEngine, ask: Callable[[], Tokens]) -> Tokens:
+    """The replies of steps that are there once they were lacking, and of no others."""
+    ask()
+    engine.settle()
+    return ask()
 
 
 def _compare(what: str, one: Tokens, other: Tokens) -> SameTokens:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from pagedchat.errors import PagedChatError
 
@@ -68,14 +69,17 @@ def _measure(
     runs = []
     for _ in range(warm_ups + repeats):
         with tempfile.TemporaryDirectory(prefix="pagedchat-bench-") as fresh:
-            runs.append(way(folder, _environment(kernels or fresh)))
+            runs.append(way(folder, with_kernels_in(kernels or fresh)))
     figure = StartFigure(name=name, runs=runs[warm_ups:])
     say(f"start: {name}: " + ", ".join(f"{what} {figure.seconds(what):.2f} s" for what in figure.runs[0]))
     return figure
 
 
-def _environment(kernels: str) -> dict[str, str]:
-    """Bytecode may be written: who starts a program a second time has it."""
+def with_kernels_in(kernels: str) -> dict[str, str]:
+    """The environment of a process with another kernel cache.
+
+    Bytecode may be written: who starts a program a second time has it.
+    """
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return inherited | {"PAGEDCHAT_CACHE_DIR": kernels}
 
@@ -112,11 +116,20 @@ _WAYS: dict[str, Way] = {"LLM in a script": _api, "pagedchat -p TEXT": _one_shot
 
 def _stamps(command: Sequence[str], environment: dict[str, str]) -> dict[str, float]:
     started = time.monotonic()
+    return {what: stamp - started for what, stamp in last_words(command, environment).items()}
+
+
+def last_words(command: Sequence[str], environment: dict[str, str]) -> Any:
+    """What a process says in its last line, as JSON.
+
+    Raises:
+        PagedChatError: it failed; its complaint is the hint.
+    """
     with _popen(command, environment) as process:
         said, complaint = process.communicate(timeout=_PATIENCE_SECONDS)
     if process.returncode:
         raise _failed(command, complaint)
-    return {what: stamp - started for what, stamp in json.loads(said.splitlines()[-1]).items()}
+    return json.loads(said.splitlines()[-1])
 
 
 def _popen(command: Sequence[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:

@@ -5,8 +5,8 @@ else.
 """
 
 import threading
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 import torch
@@ -45,32 +45,56 @@ class GraphRecorder:
         self._pool = torch.cuda.graph_pool_handle() if self._on_gpu else None
         self._stream = torch.cuda.Stream(device) if self._on_gpu else None  # type: ignore[no-untyped-call]
 
-    def record(self, step: Step) -> Replayable:
-        """Run a step once, so that all it needs is loaded, and capture it.
+    def try_out(self, step: Step) -> None:
+        """Run a step once, so that all it needs is loaded, and wait for it.
 
         Raises:
-            RuntimeError, PagedChatError: it cannot run, or not be captured.
+            RuntimeError, PagedChatError: it cannot run.
         """
+        with self._aside() as stream:
+            step()
+            if stream is not None:
+                stream.synchronize()
+
+    def capture(self, step: Step) -> Replayable:
+        """Record a step that was tried out, and start it once: a graph's first start takes longest.
+
+        Raises:
+            RuntimeError, PagedChatError: it cannot be captured.
+        """
+        with self._aside() as stream:
+            if stream is None:
+                return _Plain(step)
+            captured = _Captured(step, self._pool)
+            captured.replay()
+            stream.synchronize()
+            return captured
+
+    @contextmanager
+    def _aside(self) -> Iterator["torch.cuda.Stream | None"]:
+        """A stream that what is queued precedes, and what will be queued follows; None on a CPU."""
         if self._stream is None:
-            return _Plain(step)
+            yield None
+            return
+        current = torch.cuda.current_stream(self._device)
         with _one_at_a_time:
-            self._stream.wait_stream(torch.cuda.current_stream(self._device))
+            self._stream.wait_stream(current)
             with torch.cuda.stream(self._stream):
-                step()
-                self._stream.synchronize()
-                captured = _Captured(step, self._pool)
-            torch.cuda.current_stream(self._device).wait_stream(self._stream)
-        return captured
+                yield self._stream
+            current.wait_stream(self._stream)
 
 
 @torch.inference_mode()
-def build_kernels_of(steps: Iterable[Callable[[], Step]], device: torch.device) -> BuildAhead | None:
+def build_kernels_of(
+    steps: Iterable[Callable[[], Step]], device: torch.device, *, quietly: bool = False
+) -> BuildAhead | None:
     """Begin to build them in the background; None where there are no kernels.
 
     Args:
         steps: each is made and run once without its kernels, on the current stream: products by a library are
             made of whatever is in memory. One that cannot be made is passed over: who captures it is told why.
         device: where they run.
+        quietly: see `BuildAhead`.
     """
     if device.type != "cuda":
         return None
@@ -78,7 +102,7 @@ def build_kernels_of(steps: Iterable[Callable[[], Step]], device: torch.device) 
         for make in steps:
             with suppress(RuntimeError, PagedChatError):
                 make()()
-    return build_ahead(wanted, device.index)
+    return build_ahead(wanted, device.index, quietly=quietly)
 
 
 class _Captured:

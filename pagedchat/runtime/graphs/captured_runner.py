@@ -12,6 +12,7 @@ from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, ScheduledSeq
 from pagedchat.runtime.graphs.decode.ahead import RunningStep
 from pagedchat.runtime.graphs.decode.decode_steps import BegunDecodes, DecodeSteps
 from pagedchat.runtime.graphs.prefill.prefill_steps import BegunPrefill, PrefillSteps
+from pagedchat.runtime.graphs.workshop import Workshop
 
 _Output = tuple[list[ScheduledSequence], ModelRunnerOutput]
 """A part of a batch, with all of its decodes or all of its chunks, and what came back for it."""
@@ -24,12 +25,21 @@ class CapturedRunner:
         eager: runs everything else.
         decodes: runs single tokens, if it can.
         prefills: runs chunks of prompts, if it can; None: `eager` runs them all.
+        workshop: makes what these lack; None where they capture at first use.
     """
 
-    def __init__(self, eager: ModelRunner, decodes: DecodeSteps, prefills: PrefillSteps | None = None) -> None:
+    def __init__(
+        self,
+        eager: ModelRunner,
+        decodes: DecodeSteps,
+        prefills: PrefillSteps | None = None,
+        workshop: Workshop | None = None,
+    ) -> None:
         self.eager = eager
         self.decodes = decodes
         self.prefills = prefills
+        self._workshop = workshop
+        self._wanted = [] if workshop is None else workshop.wanted
 
     @torch.inference_mode()
     def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
@@ -38,6 +48,9 @@ class CapturedRunner:
         No sequence of a step reads what another writes in it, so that parts may run one after the other.
         """
         try:
+            if any(self._wanted):
+                between_tokens = batch.run is not None or any(map(_is_decode, batch.scheduled))
+                self.make_wanted(between_tokens=between_tokens)
             return self._execute_mixed(batch) if batch.run is None else self._execute_run(batch)
         except BaseException:
             self.decodes.forget_ahead()
@@ -47,13 +60,37 @@ class CapturedRunner:
         """See `engine.output.ModelRunner`."""
         self.eager.check()
 
-    def prepare_prefill(self) -> bool:
+    @torch.inference_mode()
+    def make_wanted(self, *, between_tokens: bool = False) -> bool:
+        """Make some of the steps that batches lacked, or pieces of them, between two batches.
+
+        Args:
+            between_tokens: whether somebody waits for the next token.
+
+        Returns:
+            Whether there was something to be done.
+        """
+        workshop = self._workshop
+        if workshop is None or not workshop.is_due(between_tokens=between_tokens):
+            return False
+        self.decodes.forget_ahead()  # what is made takes the memory that it reads
+        workshop.work(between_tokens=between_tokens)
+        return True
+
+    @torch.inference_mode()
+    def make_all_wanted(self) -> None:
+        """Make all steps that batches lacked so far, while no step is under way, whatever it takes."""
+        if self._workshop is not None and any(self._wanted):
+            self.decodes.forget_ahead()
+            self._workshop.make_all()
+
+    def prepare_prefill(self) -> int | None:
         """Capture one more graph for prompts, while no step is under way; a matter of some ten milliseconds.
 
         Returns:
-            Whether there may be more to capture.
+            How many were captured, 0 while kernels are compiled; None where there is nothing more.
         """
-        return self.prefills is not None and self.prefills.prepare_one_more()
+        return None if self.prefills is None else self.prefills.prepare_one_more()
 
     def _execute_run(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         decoding = self.decodes.begin(batch)  # there is nothing but decodes

@@ -1,14 +1,17 @@
 """What is captured while nobody waits: one CUDA graph after another, those first that a few chats need.
 
-A graph that is missing is captured when a batch needs it, and everybody in that batch waits for that. So they are
-made ready between requests, until all are there or they have taken the memory that was left for them. Knows which
-and in what order, not how a step is captured.
+A batch whose graph is missing is served by something slower for a while. So they are made ready between requests,
+until all are there or they have taken the memory that was left for them; the kernels of the next few are built
+beside, on threads that go on while chats are running. Knows which and in what order, not how a step is captured.
 """
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 
+from pagedchat.jit.build_ahead import BuildAhead
 from pagedchat.runtime.graphs.decode.buckets import batch_sizes, context_lens
 from pagedchat.runtime.graphs.decode.decode_steps import DecodeSteps
 from pagedchat.runtime.step.sizes import StepSizes
@@ -17,6 +20,8 @@ log = logging.getLogger(__name__)
 
 _PATIENCE = 0.02
 """Seconds for which kernels are waited for at a time."""
+_BUILT_AHEAD = 4
+"""Buckets whose kernels are built at a time."""
 _FEW_CHATS = 8
 _SHORT_CONTEXT = 2048
 """Tokens. Batches up to these come before prompts, all others in turn with them."""
@@ -27,8 +32,10 @@ class SpareTime:
 
     Args:
         decodes: whose steps are captured.
-        prepare_prompts: captures one graph for prompts and says whether there is another to be captured.
+        prepare_prompts: captures one graph for prompts, if its kernels are built, and says how many it has
+            captured; None where none is left.
         sizes: of a step, at most.
+        make_wanted: goes on with what batches lacked; says whether there was anything to be done.
         free_memory: asks for the bytes that are free where graphs go.
         most_memory: bytes that all graphs made here may take.
     """
@@ -36,11 +43,13 @@ class SpareTime:
     def __init__(
         self,
         decodes: DecodeSteps,
-        prepare_prompts: Callable[[], bool],
+        prepare_prompts: Callable[[], int | None],
         sizes: StepSizes,
+        make_wanted: Callable[[], bool],
         free_memory: Callable[[], int],
         most_memory: int,
     ) -> None:
+        self._make_wanted = make_wanted
         self._free_memory = free_memory
         self._least_free = free_memory() - most_memory
         self._graphs = _capture_all(decodes, prepare_prompts, in_order(sizes))
@@ -48,6 +57,8 @@ class SpareTime:
 
     def __call__(self) -> bool:
         """Capture the next one, if its kernels are compiled; False when there is none, or no room for it."""
+        if self._make_wanted():
+            return True
         started = time.perf_counter()
         room = self._free_memory() >= self._least_free
         num_captured = next(self._graphs, None) if room else None
@@ -75,16 +86,22 @@ def _is_likely(num_seqs: int, context_len: int) -> bool:
 
 
 def _capture_all(
-    decodes: DecodeSteps, prepare_prompts: Callable[[], bool], buckets: list[tuple[int, int]]
+    decodes: DecodeSteps, prepare_prompts: Callable[[], int | None], buckets: list[tuple[int, int]]
 ) -> Iterator[int]:
-    """1 after each one, 0 while its kernels are being compiled: somebody may want to say something."""
-    for bucket in buckets:
-        kernels = decodes.build_ahead(*bucket)
+    """1 after each one, 0 while its kernels are looked for or compiled: somebody may want to say something."""
+    left, under_way = iter(buckets), deque[tuple[tuple[int, int], BuildAhead | None]]()
+    while True:
+        for bucket in islice(left, _BUILT_AHEAD - len(under_way)):
+            under_way.append((bucket, decodes.build_ahead(*bucket, quietly=True)))
+            yield 0
+        if not under_way:
+            break
+        bucket, kernels = under_way.popleft()
         while kernels is not None and not kernels.wait(_PATIENCE):
             yield 0
         decodes.prepare(*bucket)
         yield 1
-        if not _is_likely(*bucket) and prepare_prompts():
-            yield 1
-    while prepare_prompts():
-        yield 1
+        if not _is_likely(*bucket):
+            yield prepare_prompts() or 0
+    while (num_captured := prepare_prompts()) is not None:
+        yield num_captured

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -30,7 +30,7 @@ from pagedchat.runtime.loading.device import (
     choose_dtype,
     default_token_budget,
 )
-from pagedchat.runtime.loading.loaded import LoadedModel, Progress, nothing_more
+from pagedchat.runtime.loading.loaded import LoadedModel, Progress, nothing_more, nothing_wanted
 from pagedchat.runtime.loading.model_wishes import model_wishes
 from pagedchat.runtime.loading.pool_size import PoolSize, measure_pool, peak_memory
 from pagedchat.runtime.loading.ready_info import Findings, engine_limits, engine_ready
@@ -48,6 +48,13 @@ if TYPE_CHECKING:
 def assemble(config: EngineConfig, progress: Progress, began: float, streams: bool) -> LoadedModel:
     """See `build.load_model`; `began` is when it was called, by `time.perf_counter`."""
     return _Assembly(config, progress, began, streams).run()
+
+
+class _Preparing(NamedTuple):
+    """See the fields of `LoadedModel` of these names."""
+
+    more: Callable[[], bool] = nothing_more
+    wanted: Callable[[], None] = nothing_wanted
 
 
 class _Assembly:
@@ -78,7 +85,7 @@ class _Assembly:
         if description.native is None:
             # Transformers imports what keeps the frames of all who were calling then, and so what those had: ours.
             gc.collect()
-        runner, prepare_more = self._captured_runner(eager, check, attention, sizes, builds)
+        runner, prepare = self._captured_runner(eager, check, attention, sizes, builds)
         found = Findings(
             config=self._config,
             description=description,
@@ -91,7 +98,7 @@ class _Assembly:
             pool=pool,
             begins_ahead=runner is not eager,
         )
-        return self._loaded(found, runner, prepare_more)
+        return self._loaded(found, runner, prepare)
 
     # --- files --------------------------------------------------------------------------------------
 
@@ -190,29 +197,34 @@ class _Assembly:
         attention: BackendChoice,
         sizes: StepSizes,
         builds: "list[BuildAhead]",
-    ) -> tuple[ModelRunner, Callable[[], bool]]:
+    ) -> tuple[ModelRunner, _Preparing]:
         """Who runs batches, and what prepares more for that; the eager one and nothing where none is captured."""
         if not isinstance(eager, NativeModelRunner):
-            return eager, nothing_more
-        self._wait_for(builds)
+            return eager, _Preparing()
         if attention.name != "cuda" or self._device.type != "cuda":
-            return eager, nothing_more
-        from pagedchat.runtime.loading.first_graphs import capture_first, capture_others  # noqa: PLC0415
+            return eager, _Preparing()
+        from pagedchat.runtime.loading.first_graphs import FirstGraphs, capture_others, make_wanted  # noqa: PLC0415
 
-        captured = capture_first(eager, check, sizes)
-        return (
-            (eager, nothing_more) if captured is None else (captured, capture_others(captured, sizes, self._device))
-        )
+        first = FirstGraphs(eager, sizes)
+        self._wait_for(builds, first.build_likely)
+        captured = first.capture(check)
+        if captured is None:
+            return eager, _Preparing()
+        more, wanted = capture_others(captured, sizes, self._device), partial(make_wanted, weakref.ref(captured))
+        return captured, _Preparing(more, wanted)
 
-    def _wait_for(self, builds: "list[BuildAhead]") -> None:
+    def _wait_for(self, builds: "list[BuildAhead]", meanwhile: Callable[[], bool]) -> None:
+        """Until they are there; as long as there is something to do meanwhile, that is done."""
         for build in builds:
             if not build.wait(0):
                 self._say("kernels", "Compiling the kernels of whole steps")
+                while not build.wait(0) and meanwhile():
+                    pass
                 build.wait()
 
     # --- what is told -------------------------------------------------------------------------------
 
-    def _loaded(self, found: Findings, runner: ModelRunner, prepare_more: Callable[[], bool]) -> LoadedModel:
+    def _loaded(self, found: Findings, runner: ModelRunner, prepare: "_Preparing") -> LoadedModel:
         wishes, tokenizer = model_wishes(found.description.folder), found.tokenizer
         return LoadedModel(
             runner=runner,
@@ -223,7 +235,8 @@ class _Assembly:
             special_tokens=tokenizer.special_tokens if tokenizer else {},
             sampling_defaults=wishes.sampling_params,
             notices=wishes.notices,
-            prepare_more=prepare_more,
+            prepare_more=prepare.more,
+            prepare_wanted=prepare.wanted,
             release=partial(release, self._device, weakref.ref(runner)),
         )
 

@@ -5,6 +5,7 @@ A GPU's business: elsewhere nobody imports it.
 
 from collections.abc import Callable
 from typing import cast
+from weakref import ref
 
 import torch
 
@@ -15,7 +16,8 @@ from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.captured_runner import CapturedRunner
 from pagedchat.runtime.graphs.decode.decode_steps import DecodeSteps
 from pagedchat.runtime.graphs.prefill.prefill_steps import PrefillSteps
-from pagedchat.runtime.graphs.spare_time import SpareTime
+from pagedchat.runtime.graphs.spare_time import SpareTime, in_order
+from pagedchat.runtime.graphs.workshop import Workshop
 from pagedchat.runtime.loading.memory import graph_memory
 from pagedchat.runtime.loading.self_check import SelfCheck
 from pagedchat.runtime.step.model_runner import NativeModelRunner
@@ -23,12 +25,14 @@ from pagedchat.runtime.step.sizes import StepSizes
 
 PREPARED_TOKENS = (32, 64)
 """Of the first prompts, for which captured passes are made ready at once."""
+NUM_LIKELY = 8
+"""Batches that come next as a rule: two, four and eight chats, and one that has grown."""
 
 
 def build_first_kernels(
     model: NativeModel, shape: CacheShape, sizes: StepSizes, device: torch.device
 ) -> list[BuildAhead]:
-    """Begin to build the kernels that `capture_first` takes, in the background.
+    """Begin to build the kernels that `FirstGraphs` takes, in the background.
 
     Nothing is captured, so that a cache of one block does: kernels do not depend on how many there are.
 
@@ -45,26 +49,59 @@ def build_first_kernels(
     return [build for build in builds if build is not None]
 
 
-def capture_first(runner: NativeModelRunner, check: SelfCheck, sizes: StepSizes) -> CapturedRunner | None:
-    """Capture the steps of one chat, with short prompts.
+class FirstGraphs:
+    """The steps of one chat, with short prompts.
 
     Args:
         runner: eager, over a `CudaAttention` whose contents do not matter.
-        check: of the same runner.
         sizes: of a step, at most.
-
-    Returns:
-        Who runs batches from now on; None where captured steps are not right.
     """
-    backend = cast(CudaAttention, runner.backend)
-    decodes = DecodeSteps(runner.model, backend, sizes)
-    prefills = PrefillSteps(runner.model, backend, sizes)
-    decodes.prepare(1, 1)
-    if not check.allows_decodes(decodes):
-        return None
-    for num_tokens in PREPARED_TOKENS:
-        prefills.prepare(num_tokens)
-    return CapturedRunner(runner, decodes, prefills if check.allows_prefills(prefills) else None)
+
+    def __init__(self, runner: NativeModelRunner, sizes: StepSizes) -> None:
+        backend = cast(CudaAttention, runner.backend)
+        self._runner = runner
+        self._decodes = DecodeSteps(runner.model, backend, sizes, at_first_use=False)
+        self._prefills = PrefillSteps(runner.model, backend, sizes, at_first_use=False)
+        self._likely = iter(in_order(sizes)[1 : 1 + NUM_LIKELY])
+
+    def build_likely(self) -> bool:
+        """Begin to build the kernels of the likeliest batch that is left, beside those of the first one.
+
+        To be called only while those are waited for: looking for kernels takes as long as a step does on the host.
+
+        Returns:
+            Whether there was one.
+        """
+        bucket = next(self._likely, None)
+        if bucket is not None:
+            self._decodes.build_ahead(*bucket, quietly=True)
+        return bucket is not None
+
+    def capture(self, check: SelfCheck) -> CapturedRunner | None:
+        """Capture them.
+
+        Args:
+            check: of the same runner.
+
+        Returns:
+            Who runs batches from now on; None where captured steps are not right.
+        """
+        decodes, prefills = self._decodes, self._prefills
+        decodes.prepare(1, 1)
+        if not check.allows_decodes(decodes):
+            return None
+        for num_tokens in PREPARED_TOKENS:
+            prefills.prepare(num_tokens)
+        if not check.allows_prefills(prefills):
+            return CapturedRunner(self._runner, decodes, None, Workshop([decodes.store]))
+        return CapturedRunner(self._runner, decodes, prefills, Workshop([decodes.store, prefills.store]))
+
+
+def make_wanted(runner: "ref[CapturedRunner]") -> None:
+    """See `LoadedModel.prepare_wanted`; nothing where the runner is gone."""
+    captured = runner()
+    if captured is not None:
+        captured.make_all_wanted()
 
 
 def capture_others(runner: CapturedRunner, sizes: StepSizes, device: torch.device) -> Callable[[], bool]:
@@ -80,6 +117,7 @@ def capture_others(runner: CapturedRunner, sizes: StepSizes, device: torch.devic
         runner.decodes,
         runner.prepare_prefill,
         sizes,
+        make_wanted=runner.make_wanted,
         free_memory=lambda: torch.cuda.mem_get_info(device)[0],
         most_memory=min(graph_memory(total), free // 2),
     )

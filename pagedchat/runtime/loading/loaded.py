@@ -20,6 +20,10 @@ def nothing_more() -> bool:
     return False
 
 
+def nothing_wanted() -> None:
+    """Nothing is lacking."""
+
+
 def nothing_to_release(drop: Callable[[], None]) -> None:
     """There is nothing to be given back."""
     drop()
@@ -45,6 +49,9 @@ class LoadedModel:
     prepare_more: Callable[[], bool] = nothing_more
     """For times without requests: makes ready one more thing that later ones may use, in a tenth of a second or so,
     and says whether there is another. Not to be called during a step."""
+    prepare_wanted: Callable[[], None] = nothing_wanted
+    """Makes ready what requests so far lacked, and were served without, whatever that takes: for who measures, say.
+    Not to be called during a step."""
     release: Callable[[Callable[[], None]], None] = nothing_to_release
     """Calls its argument, by which the runner's last owner drops it, and gives back what that frees. No step may be
     asked for meanwhile."""

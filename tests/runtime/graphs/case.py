@@ -1,5 +1,6 @@
 """Tiny models of our own modules with random weights, and engines over them with and without captured steps."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.captured_runner import CapturedRunner
 from pagedchat.runtime.graphs.decode.decode_steps import DecodeSteps
 from pagedchat.runtime.graphs.prefill.prefill_steps import PrefillSteps
+from pagedchat.runtime.graphs.workshop import Workshop
 from pagedchat.runtime.step.model_runner import NativeModelRunner
 from pagedchat.runtime.step.sizes import StepSizes
 from tests.runtime.drive import eager_of
@@ -78,8 +80,12 @@ def make_runner(
     num_host_blocks: int = 0,
     max_num_seqs: int = MAX_NUM_SEQS,
     max_num_tokens: int = 0,
+    clock: Callable[[], float] | None = None,
 ) -> Any:
-    """A `NativeModelRunner`, or a `CapturedRunner` over one; prefills are captured too if they may have tokens."""
+    """A `NativeModelRunner`, or a `CapturedRunner` over one; prefills are captured too if they may have tokens.
+
+    With a clock nothing is captured at first use, but beside what serves meanwhile, as time allows.
+    """
     weight = model.head.weight
     heads = model.layers[0].attention.heads  # type: ignore[index,union-attr]
     shape = CacheShape(
@@ -96,8 +102,11 @@ def make_runner(
     if not captured:
         return eager
     sizes = StepSizes(max_num_tokens, max_num_seqs, MODEL_LEN)
-    prefills = PrefillSteps(model, backend, sizes) if max_num_tokens else None
-    return CapturedRunner(eager, DecodeSteps(model, backend, sizes), prefills)
+    now = clock is None
+    prefills = PrefillSteps(model, backend, sizes, at_first_use=now) if max_num_tokens else None
+    decodes = DecodeSteps(model, backend, sizes, at_first_use=now)
+    shelves = [decodes.store] if prefills is None else [decodes.store, prefills.store]
+    return CapturedRunner(eager, decodes, prefills, None if clock is None else Workshop(shelves, clock))
 
 
 def make_engine(

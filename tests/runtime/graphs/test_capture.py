@@ -23,7 +23,9 @@ def missed(fresh: KernelStore, monkeypatch: pytest.MonkeyPatch, runner: Captured
     """Variants that are asked for when all steps are captured, and that nobody built ahead."""
     ahead: set[object] = set()
     build = KernelBuilder.build
-    monkeypatch.setattr("pagedchat.runtime.graphs.capture.build_ahead", lambda wanted, _index: ahead.update(wanted))
+    monkeypatch.setattr(
+        "pagedchat.runtime.graphs.capture.build_ahead", lambda wanted, _index, quietly: ahead.update(wanted)
+    )
     asked: list[object] = []
 
     def noting(self: KernelBuilder, variant: object, architecture: str) -> object:

@@ -1,4 +1,5 @@
 import logging
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -30,9 +31,13 @@ class Steps:
 
     def __init__(self, compiles: bool = False) -> None:
         self.captured: list[tuple[int, int]] = []
+        self.before_prompts: list[tuple[int, int]] = []
+        self.looked_for: list[tuple[int, ...]] = []
         self.compiles = compiles
 
-    def build_ahead(self, *_bucket: int) -> Compiling | None:
+    def build_ahead(self, *bucket: int, quietly: bool) -> Compiling | None:
+        assert quietly
+        self.looked_for.append(bucket)
         return Compiling() if self.compiles else None
 
     def prepare(self, num_seqs: int, context_len: int) -> bool:
@@ -45,8 +50,12 @@ def sizes(num_seqs: int, model_len: int) -> StepSizes:
 
 
 def prompts(count: int):
-    left = [True] * count
-    return lambda: bool(left) and left.pop()
+    left = [1] * count
+    return lambda: left.pop() if left else None
+
+
+def nothing_wanted() -> bool:
+    return False
 
 
 def test_few_chats_with_short_texts_come_first() -> None:
@@ -63,12 +72,20 @@ def test_few_chats_with_short_texts_come_first() -> None:
 def test_one_a_call_and_prompts_in_turn_after_the_likely_ones(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     steps = Steps()
-    more = SpareTime(steps, prompts(2), sizes(16, 512), lambda: 100, 10)
-    counts = []
+    left = prompts(2)
+
+    def prepare_prompts() -> int | None:
+        steps.before_prompts.append(steps.captured[-1])
+        return left()
+
+    more = SpareTime(steps, prepare_prompts, sizes(16, 512), nothing_wanted, lambda: 100, 10)
+    counts = [0]
     while more():
         counts.append(len(steps.captured))
-    assert counts == [*range(1, 9), 9, 9, 10, 10]
+    changes = [after - before for before, after in pairwise(counts)]
+    assert set(changes) == {0, 1}  # one a call
     assert steps.captured == in_order(sizes(16, 512))
+    assert [steps.captured.index(bucket) for bucket in steps.before_prompts] == [8, 9, 9]
     assert "Captured 12 kinds of steps in spare time" in caplog.text
     assert "all there are" in caplog.text
 
@@ -76,19 +93,40 @@ def test_one_a_call_and_prompts_in_turn_after_the_likely_ones(caplog: pytest.Log
 def test_nobody_waits_long_for_kernels_that_are_being_compiled(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     steps = Steps(compiles=True)
-    more = SpareTime(steps, prompts(0), sizes(2, 384), lambda: 100, 10)
+    more = SpareTime(steps, prompts(0), sizes(2, 384), nothing_wanted, lambda: 100, 10)
     counts = []
     while more():
         counts.append(len(steps.captured))
-    assert counts == [0, 0, 1, 1, 1, 2]
+    assert counts == [0, 0, 0, 0, 1, 1, 1, 2]  # two to look for them, two to wait for each
     assert "Captured 2 kinds of steps" in caplog.text
+
+
+def test_kernels_of_the_next_few_are_built_meanwhile() -> None:
+    steps = Steps(compiles=True)
+    more = SpareTime(steps, prompts(0), sizes(16, 512), nothing_wanted, lambda: 100, 10)
+    ahead = []
+    while more():
+        ahead.append(len(steps.looked_for) - len(steps.captured))
+    assert max(ahead) == 4
+    assert steps.looked_for == steps.captured
+
+
+def test_what_was_wanted_comes_first() -> None:
+    steps, wanted = Steps(), [True, True, False]
+    more = SpareTime(steps, prompts(0), sizes(1, 384), lambda: bool(wanted) and wanted.pop(0), lambda: 100, 10)
+    captured = []
+    while more():
+        captured.append(len(steps.captured))
+    assert captured == [0, 0, 0, 1]
 
 
 def test_stops_when_its_memory_is_taken(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     steps = Steps()
-    more = SpareTime(steps, prompts(0), sizes(16, 512), lambda: 100 - 4 * len(steps.captured), 10)
-    assert [more() for _ in range(4)] == [True, True, True, False]
+    more = SpareTime(steps, prompts(0), sizes(16, 512), nothing_wanted, lambda: 100 - 4 * len(steps.captured), 10)
+    while more():
+        pass
+    assert len(steps.captured) == 3
     assert "as many as there is room for" in caplog.text
 
 
@@ -96,7 +134,9 @@ def test_stops_when_its_memory_is_taken(caplog: pytest.LogCaptureFixture) -> Non
 def test_replies_stay_the_same_while_graphs_are_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Others on the GPU take and give back memory meanwhile, which would end this early.
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (32 << 30, 64 << 30))
-    model = ModelConfig(model=str(make_checkpoint(tmp_path, "opt_64")), skip_tokenizer_init=True, device="cuda")
+    model = ModelConfig(
+        model=str(make_checkpoint(tmp_path, "opt_64")), skip_tokenizer_init=True, device="cuda", dtype="float32"
+    )
     config = EngineConfig(
         model=model, cache=CacheConfig(num_blocks=256), scheduler=SchedulerConfig(max_num_seqs=24)
     )

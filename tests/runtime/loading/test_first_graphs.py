@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from pagedchat.runtime.loading.first_graphs import build_first_kernels, capture_first
+from pagedchat.runtime.graphs.decode.decode_steps import DecodeSteps
+from pagedchat.runtime.loading.first_graphs import NUM_LIKELY, FirstGraphs, build_first_kernels
 from pagedchat.runtime.loading.self_check import SelfCheck
 from pagedchat.runtime.step.model_runner import NativeModelRunner
 from pagedchat.runtime.step.sizes import StepSizes
@@ -34,7 +35,7 @@ def eager_runner(family: str, device: str, dtype: torch.dtype = torch.float32) -
 @pytest.mark.parametrize("family", ["opt", "llama", "qwen3"])
 def test_both_kinds_are_captured_and_tried(family: str) -> None:
     eager = eager_runner(family, "cuda", torch.bfloat16)
-    captured = capture_first(eager, SelfCheck("tiny", eager, VOCAB_SIZE), SIZES)
+    captured = FirstGraphs(eager, SIZES).capture(SelfCheck("tiny", eager, VOCAB_SIZE))
     assert captured is not None
     assert captured.eager is eager
     assert captured.decodes.num_replays == 2  # one without logits, maybe, and one with
@@ -45,11 +46,11 @@ def test_both_kinds_are_captured_and_tried(family: str) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 def test_what_is_wrong_is_not_used(device: str) -> None:
     eager = eager_runner("opt", device)
-    assert capture_first(eager, Verdict(False, True), SIZES) is None  # type: ignore[arg-type]
-    captured = capture_first(eager, Verdict(True, False), SIZES)  # type: ignore[arg-type]
+    assert FirstGraphs(eager, SIZES).capture(Verdict(False, True)) is None  # type: ignore[arg-type]
+    captured = FirstGraphs(eager, SIZES).capture(Verdict(True, False))  # type: ignore[arg-type]
     assert captured is not None
     assert captured.prefills is None
-    assert not captured.prepare_prefill()
+    assert captured.prepare_prefill() is None
 
 
 @pytest.mark.gpu
@@ -60,3 +61,21 @@ def test_kernels_are_found_before_there_is_a_runner() -> None:
     assert len(builds) == 3
     for build in builds:
         build.wait()
+
+
+def test_while_first_kernels_are_waited_for_those_of_a_few_chats_are_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_for: list[tuple[int, int, bool]] = []
+
+    def build_ahead(_steps: object, num_seqs: int, context_len: int, *, quietly: bool = False) -> None:
+        looked_for.append((num_seqs, context_len, quietly))
+
+    monkeypatch.setattr(DecodeSteps, "build_ahead", build_ahead)
+    first = FirstGraphs(eager_runner("opt", "cpu"), SIZES)
+    count = 0
+    while first.build_likely():
+        count += 1
+    assert count == len(looked_for) == NUM_LIKELY
+    assert {2, 4, 8} <= {num_seqs for num_seqs, _, _ in looked_for}
+    assert all(quietly for _, _, quietly in looked_for)

@@ -127,9 +127,9 @@ def test_captured_steps_are_gone_with_their_runner(family: str) -> None:
     model = tiny_model(family, "cpu", torch.float32)
     runner = make_runner(model, 40, captured=True, max_num_tokens=256, num_host_blocks=4)
     sizes = StepSizes(256, MAX_NUM_SEQS, MODEL_LEN)
-    spare = SpareTime(runner.decodes, runner.prepare_prefill, sizes, lambda: 2, 1)
+    spare = SpareTime(runner.decodes, runner.prepare_prefill, sizes, runner.make_wanted, lambda: 2, 1)
     spare()
-    while not runner.prefills._store._captured:
+    while not runner.prefills.store._steps:
         runner.prepare_prefill()
     parts = {**parts_of(runner), "steps": weakref.ref(runner.decodes), "spare": weakref.ref(spare)}
     del model, spare, runner

@@ -38,6 +38,8 @@ class RunningStep:
     done: torch.cuda.Event | None = None
     choice: Choice
     """How tokens are chosen."""
+    asked_rows: int
+    """Of the smallest bucket for the batch that it was made for; that of the step may have more."""
     rows: list[int]
     """Where the sequences are on the device; the other rows are padding."""
     sequences: list[Sequence]
@@ -81,6 +83,7 @@ class RunningStep:
             step=self.step,
             number=0,
             choice=self.choice,
+            asked_rows=self.asked_rows,
             rows=self.rows,
             sequences=self.sequences,
             params=self.params,

@@ -96,3 +96,10 @@ def shared_bucket(bucket: Bucket, num_groups: int, longest_own: int) -> Bucket:
     lens = context_lens(bucket.context_len, bucket.num_seqs)
     own_len = lens[bisect_left(lens, min(longest_own, lens[-1]))]
     return Bucket(bucket.num_seqs, bucket.context_len, 1 << (num_groups - 1).bit_length(), own_len)
+
+
+def has_room_for(bucket: Bucket, other: Bucket) -> bool:
+    """Whether a step of the first serves batches of the second, maybe without reading beginnings together."""
+    if bucket.num_seqs < other.num_seqs or bucket.context_len < other.context_len:
+        return False
+    return bucket.num_groups == 0 or (bucket.num_groups >= other.num_groups > 0 and bucket.own_len >= other.own_len)

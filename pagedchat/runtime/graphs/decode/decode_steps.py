@@ -6,6 +6,7 @@ runs beside it.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from operator import sub
 
@@ -20,7 +21,7 @@ from pagedchat.runtime.graphs.decode.ahead import RunningStep
 from pagedchat.runtime.graphs.decode.buckets import Bucket, bucket_of, rows_for, shared_bucket
 from pagedchat.runtime.graphs.decode.sharing import share_rows
 from pagedchat.runtime.graphs.decode.state_buffers import StateBuffers
-from pagedchat.runtime.graphs.decode.store import StepStore
+from pagedchat.runtime.graphs.decode.store import Serving, StepStore
 from pagedchat.runtime.graphs.decode.uploads import Uploads
 from pagedchat.runtime.step.block_moves import apply_block_ops
 from pagedchat.runtime.step.sampler import Choice, choice_for
@@ -46,14 +47,18 @@ class DecodeSteps:
         model: whose steps.
         backend: its cache.
         sizes: of a batch, at most.
+        at_first_use: see `Shelf`.
     """
 
-    def __init__(self, model: NativeModel, backend: CudaAttention, sizes: StepSizes) -> None:
+    def __init__(
+        self, model: NativeModel, backend: CudaAttention, sizes: StepSizes, *, at_first_use: bool = True
+    ) -> None:
         self._backend = backend
         self._max_num_seqs, self._model_len = sizes.num_seqs, sizes.model_len
         largest, vocab_size = Bucket(sizes.num_seqs, sizes.model_len), len(model.head.weight)
         self._buffers = StateBuffers(largest, backend.shape.block_size, backend.device, vocab_size)
-        self._store = StepStore(model, backend, self._buffers, sizes.model_len)
+        self.store = StepStore(model, backend, self._buffers, sizes.model_len, at_first_use=at_first_use)
+        """What is captured."""
         self._uploads = Uploads(self._buffers)
         self._ahead: RunningStep | None = None
         self._run: DecodeRun | None = None
@@ -67,14 +72,14 @@ class DecodeSteps:
         """`[num_rows, vocab_size]` of the step begun last, padding included; the next one overwrites them.
         `[num_rows, 0]` of a step that has chosen the most likely tokens without them."""
 
-    def build_ahead(self, num_seqs: int, context_len: int) -> BuildAhead | None:
+    def build_ahead(self, num_seqs: int, context_len: int, *, quietly: bool = False) -> BuildAhead | None:
         """Begin to build, in the background, the kernels that `prepare` takes; None where it takes none.
 
-        Not to be called during a step.
+        Not to be called during a step. `quietly` as in `BuildAhead`.
         """
         bucket = self._bucket(num_seqs, context_len)
         self._ahead = None
-        return None if bucket is None else self._store.build_ahead(bucket, PREPARED)
+        return None if bucket is None else self.store.build_ahead(bucket, PREPARED, quietly=quietly)
 
     @torch.inference_mode()
     def prepare(self, num_seqs: int, context_len: int) -> bool:
@@ -85,7 +90,7 @@ class DecodeSteps:
         """
         bucket = self._bucket(num_seqs, context_len)
         self._ahead = None
-        return bucket is not None and all(self._store.get(bucket, choice) for choice in PREPARED)
+        return bucket is not None and all(self.store.capture((bucket, choice)) for choice in PREPARED)
 
     def distrust(self, begun: BegunDecodes) -> str:
         """Take the next slower kind of step, from now on, wherever that of a finished batch would be taken.
@@ -94,7 +99,7 @@ class DecodeSteps:
             The name of what is left out; empty where none is slower.
         """
         self._ahead = None
-        return self._store.distrust(begun.running.bucket, begun.running.choice)
+        return self.store.distrust(begun.running.bucket, begun.running.choice)
 
     def begin(self, batch: SchedulerOutput, *, goes_on: bool = True) -> BegunDecodes | None:
         """Queue a batch on the device; None, with nothing done, for one of another kind.
@@ -120,14 +125,15 @@ class DecodeSteps:
         return BegunDecodes(running, time.perf_counter() - started)
 
     def forget_ahead(self) -> None:
-        """The batch before was not finished: no step that was begun for the one after it is of use."""
+        """No step that was begun for the next batch is of use: the one before was not finished, or the memory of
+        steps is wanted for something else."""
         self._ahead = self._run = None
 
     @torch.inference_mode()
     def begin_replies(self, sequences: list[Sequence], chosen: torch.Tensor) -> RunningStep | None:
         """Queue the first decodes of sequences whose prompts are on the device, as far as that can be told by now.
 
-        Not where the step would have to be captured: somebody waits for the first tokens.
+        Not where there is no step for them by now: somebody waits for the first tokens.
 
         Args:
             sequences: all that will decode then.
@@ -137,7 +143,7 @@ class DecodeSteps:
             What was begun, if anything: it is to be told the tokens, as `token_ids`, when the host knows them.
         """
         starts = [len(sequence.token_ids) for sequence in sequences]
-        running = self._first_step(sequences, starts, may_capture=False)
+        running = self._first_step(sequences, starts, self.store.at_hand)
         if running is None or not running.may_begin():
             return None
         self._uploads.whole(running)
@@ -173,7 +179,7 @@ class DecodeSteps:
         if not all(part.num_tokens == 1 and part.samples for part in parts):
             return None
         starts = [part.start for part in parts]
-        running = self._first_step([part.sequence for part in parts], starts, may_capture=True)
+        running = self._first_step([part.sequence for part in parts], starts, self.store.get)
         if running is None:
             return None
         apply_block_ops(self._backend, batch.block_ops)
@@ -182,9 +188,11 @@ class DecodeSteps:
         self._replay(running)
         return running
 
-    def _first_step(self, sequences: list[Sequence], starts: list[int], *, may_capture: bool) -> RunningStep | None:
+    def _first_step(
+        self, sequences: list[Sequence], starts: list[int], find: Callable[[Bucket, Choice], Serving | None]
+    ) -> RunningStep | None:
         """What decodes of tokens at these positions are to the device; None if they are too many for it, or if
-        nothing is captured for them, by now or at all."""
+        nothing serves them, by now or at all."""
         tables = [sequence.block_table for sequence in sequences]
         lens = [start + 1 for start in starts]
         bucket = self._bucket(len(sequences), max(lens))
@@ -194,15 +202,17 @@ class DecodeSteps:
         if shared is not None:
             longest_own = max(map(sub, lens, shared.own_starts))
             bucket = shared_bucket(bucket, shared.num_groups, longest_own)
-        choice = choice_for(sequences)
-        step = self._store.get(bucket, choice) if may_capture or self._store.has(bucket, choice) else None
-        if step is None:
+        serving = find(bucket, choice_for(sequences))
+        if serving is None:
             return None
+        if serving.bucket.num_groups == 0:
+            shared = None
         return RunningStep(
-            bucket=bucket,
-            step=step,
+            bucket=serving.bucket,
+            step=serving.step,
             number=self._next_number(),
-            choice=choice,
+            choice=serving.choice,
+            asked_rows=bucket.num_seqs,
             rows=list(range(len(sequences))) if shared is None else shared.rows,
             sequences=sequences,
             params=[sequence.sampling_params for sequence in sequences],
@@ -214,7 +224,7 @@ class DecodeSteps:
         )
 
     def _bucket(self, num_seqs: int, longest: int) -> Bucket | None:
-        one_turn = self._store.one_turn(num_seqs)
+        one_turn = self.store.one_turn(num_seqs)
         return bucket_of(num_seqs, longest, self._max_num_seqs, self._model_len, one_turn)
 
     def _next_number(self) -> int:
@@ -232,7 +242,7 @@ class DecodeSteps:
 
     def _fits_no_smaller(self, running: RunningStep) -> bool:
         """Whether the batch has not become so small that fewer rows would do."""
-        return rows_for(len(running.rows), self._max_num_seqs) == running.bucket.num_seqs
+        return rows_for(len(running.rows), self._max_num_seqs) == running.asked_rows
 
     def _begin_next(self, running: RunningStep, some_ended: bool, has_room: bool) -> None:
         following = running.next()

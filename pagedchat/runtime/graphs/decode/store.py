@@ -1,14 +1,13 @@
-"""Builds the step that `which_step` names for a bucket, and captures it at first use. Chooses nothing itself.
+"""Builds the step that `which_step` names for a bucket, and finds what serves a batch. Chooses no kind of step.
 
-A bucket that cannot be captured is served by nobody.
+A bucket whose own step is not there is served by a roomier one; where there is none, by nobody.
 """
 
-import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
-from pagedchat.errors import PagedChatError
 from pagedchat.jit.build_ahead import BuildAhead
 from pagedchat.models.native_model import NativeModel
 from pagedchat.ops.products.model_tensors import ModelTensors
@@ -18,9 +17,9 @@ from pagedchat.ops.whole_step.persistent_decode import PersistentDecode
 from pagedchat.ops.whole_step.plan import MAX_TOKENS
 from pagedchat.ops.whole_step.screened_head import ScreenedHead, screen_head
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
-from pagedchat.runtime.graphs.capture import GraphRecorder, Replayable, build_kernels_of
+from pagedchat.runtime.graphs.capture import Replayable
 from pagedchat.runtime.graphs.decode.attention import DecodeAttention
-from pagedchat.runtime.graphs.decode.buckets import Bucket
+from pagedchat.runtime.graphs.decode.buckets import Bucket, has_room_for
 from pagedchat.runtime.graphs.decode.fused_step import FusedStep
 from pagedchat.runtime.graphs.decode.library_step import LibraryStep
 from pagedchat.runtime.graphs.decode.persistent_step import PersistentStep
@@ -28,34 +27,52 @@ from pagedchat.runtime.graphs.decode.state_buffers import StateBuffers, no_rows
 from pagedchat.runtime.graphs.decode.steps import DrawnStep, ModuleStep, Step
 from pagedchat.runtime.graphs.decode.warpgroup_step import WarpgroupStep
 from pagedchat.runtime.graphs.model_tensors import setting_of, tensors_of
+from pagedchat.runtime.graphs.shelf import Shelf
 from pagedchat.runtime.graphs.step_facts import DecodeFacts
 from pagedchat.runtime.graphs.which_step import FUSED, LIBRARY, MODULES, WARPGROUPS, which_decode
 from pagedchat.runtime.graphs.whole_steps import WHOLE_STEPS, one_turn_len, whole_step_plan
 from pagedchat.runtime.step.sampler import Choice
 
-log = logging.getLogger(__name__)
+Key = tuple[Bucket, Choice]
 
 
-class StepStore:
-    """Captured steps by bucket.
+class Serving(NamedTuple):
+    """A step for a batch."""
+
+    bucket: Bucket
+    """That of the step: no smaller than the batch's own."""
+    choice: Choice
+    step: Replayable
+
+
+class StepStore(Shelf[Key]):
+    """Captured steps by bucket and choice.
 
     Args:
         model: whose steps.
         backend: has the cache.
         buffers: the steps' memory.
         model_len: tokens of a sequence, at most.
+        at_first_use: see `Shelf`.
     """
 
-    def __init__(self, model: NativeModel, backend: CudaAttention, buffers: StateBuffers, model_len: int) -> None:
+    def __init__(
+        self,
+        model: NativeModel,
+        backend: CudaAttention,
+        buffers: StateBuffers,
+        model_len: int,
+        *,
+        at_first_use: bool = True,
+    ) -> None:
+        super().__init__(backend.device, at_first_use=at_first_use)
         self._model = model
         self._backend = backend
         self._buffers = buffers
-        self._recorder = GraphRecorder(backend.device)
         self._tensors = tensors_of(model, model_len)
         self._whole = None if self._tensors is None else _whole_model(self._tensors, backend)
         self._setting = setting_of(model, backend, is_aligned=self._whole is None or self._whole.is_aligned)
         self._one_turn = [one_turn_len(self._setting, count + 1) for count in range(MAX_TOKENS)]
-        self._steps: dict[tuple[Bucket, Choice], Replayable | None] = {}
         self._made_quantized: ScreenedHead | None = None
         self._names: dict[tuple[Bucket, Choice], str] = {}
         self._without_trust: frozenset[str] = frozenset()
@@ -64,23 +81,17 @@ class StepStore:
         """See `whole_steps.one_turn_len`."""
         return self._one_turn[min(num_seqs, MAX_TOKENS) - 1]
 
-    def has(self, bucket: Bucket, choice: Choice) -> bool:
-        """Whether `get` would have the bucket's step at once."""
-        return self._steps.get((bucket, choice)) is not None
+    def get(self, bucket: Bucket, choice: Choice) -> Serving | None:
+        """What serves a bucket; None if nothing does, by now or at all.
 
-    def get(self, bucket: Bucket, choice: Choice) -> Replayable | None:
-        """The bucket's step; None if it cannot be captured.
-
-        Where it has to be captured, what is in the buffers is lost.
+        Where its step is captured for that, what is in the buffers is lost.
 
         Args:
             bucket: sizes.
             choice: drawn tokens are drawn as the buffers' sampling rows say, others are the most likely ones.
         """
-        key = bucket, choice
-        if key not in self._steps:
-            self._steps[key] = self._record(*key)
-        return self._steps[key]
+        step = self.find((bucket, choice))
+        return self.at_hand(bucket, choice) if step is None else Serving(bucket, choice, step)
 
     def distrust(self, bucket: Bucket, choice: Choice) -> str:
         """Serve nobody any more by the kind of step that the bucket's is; nothing may be under way.
@@ -92,25 +103,40 @@ class StepStore:
         if name == MODULES:
             return ""
         self._without_trust |= {name}
-        self._steps.clear()
+        self.forget()
         return name
 
-    def build_ahead(self, bucket: Bucket, choices: Iterable[Choice]) -> BuildAhead | None:
+    def at_hand(self, bucket: Bucket, choice: Choice) -> Serving | None:
+        """What serves a bucket by now: its own step, or the smallest with room for it. Nothing is captured."""
+        self.note((bucket, choice))
+        step = self._steps.get((bucket, choice))
+        return self._roomier(bucket, choice) if step is None else Serving(bucket, choice, step)
+
+    def _roomier(self, bucket: Bucket, choice: Choice) -> Serving | None:
+        """Rows that are padding cost little: what any of them takes is reading the weights, and starting kernels
+        one by one, as it would be done without such a step, takes longer."""
+        roomy = [
+            Serving(other, drawn_or_not, step)
+            for (other, drawn_or_not), step in self._steps.items()
+            if step is not None and drawn_or_not in (choice, "drawn") and has_room_for(other, bucket)
+        ]
+        return min(roomy, default=None, key=partial(_preference, choice))
+
+    def build_ahead(self, bucket: Bucket, choices: Iterable[Choice], *, quietly: bool = False) -> BuildAhead | None:
         """Begin to build the kernels of steps that are not captured yet, in the background; None where none are.
 
         What is in the buffers is lost.
         """
-        missing = {(bucket, choice) for choice in choices} - self._steps.keys()
-        self._buffers.upload(bucket, no_rows(), 0)
-        return build_kernels_of([partial(self._step, *key) for key in missing], self._backend.device)
+        return self.kernels_of([(bucket, choice) for choice in choices], quietly=quietly)
 
-    def _record(self, bucket: Bucket, choice: Choice) -> Replayable | None:
-        self._buffers.upload(bucket, no_rows(), 0)
-        try:
-            return self._recorder.record(self._step(bucket, choice))
-        except (RuntimeError, PagedChatError) as error:  # torch says all that can go wrong with RuntimeError
-            log.warning("Steps of %d sequences are not captured: %s", bucket.num_seqs, error)
-            return None
+    def _make(self, key: Key) -> Step:
+        return self._step(*key)
+
+    def _clear(self, key: Key) -> None:
+        self._buffers.upload(key[0], no_rows(), 0)
+
+    def _what(self, key: Key) -> str:
+        return f"Steps of {key[0].num_seqs} sequences"
 
     def _step(self, bucket: Bucket, choice: Choice) -> Step:
         state = self._buffers.state(bucket)
@@ -166,6 +192,11 @@ class StepStore:
         if self._made_quantized is None:
             self._made_quantized = screen_head(whole.tensors.head, whole.tensors.norm)
         return self._made_quantized
+
+
+def _preference(choice: Choice, found: Serving) -> tuple[object, ...]:
+    """Few rows first. A step that draws finds the most likely tokens too; beginnings are best read together."""
+    return found.bucket.num_seqs, found.choice != choice, -found.bucket.num_groups, found.bucket
 
 
 def _whole_model(tensors: ModelTensors, backend: CudaAttention) -> PersistentModel:

@@ -25,6 +25,9 @@ from pagedchat.runtime.step.block_moves import apply_block_ops
 from pagedchat.runtime.step.sampler import SamplingRow, choice_for, counts_for, op_rows, rows_of
 from pagedchat.runtime.step.sizes import StepSizes
 
+_PATIENCE = 0.02
+"""Seconds for which kernels are waited for at a time."""
+
 
 @dataclass(frozen=True, slots=True)
 class BegunPrefill:
@@ -45,15 +48,23 @@ class PrefillSteps:
         model: whose forward pass.
         backend: its cache.
         sizes: of a step, at most.
+        at_first_use: see `Shelf`.
     """
 
-    def __init__(self, model: NativeModel, backend: CudaAttention, sizes: StepSizes) -> None:
+    def __init__(
+        self, model: NativeModel, backend: CudaAttention, sizes: StepSizes, *, at_first_use: bool = True
+    ) -> None:
         self._backend = backend
         self._sizes = sizes
         self._buffers = PrefillBuffers(largest_bucket(sizes), backend.shape.block_size, backend.device)
         self._outputs = PrefillOutputs(sizes.num_seqs, model.head.weight)
-        self._store = PrefillStore(model, sizes.model_len, backend, self._buffers, self._outputs)
+        self.store = PrefillStore(
+            model, sizes.model_len, backend, self._buffers, self._outputs, at_first_use=at_first_use
+        )
+        """What is captured."""
         self._buckets_left: Iterator[PrefillBucket] = all_buckets(sizes)
+        self._next: tuple[PrefillBucket, BuildAhead | None] | None = None
+        """What `prepare_one_more` captures next, and its kernels."""
         on_gpu = backend.device.type == "cuda"
         self._done = torch.cuda.Event() if on_gpu else None  # type: ignore[no-untyped-call]
         self.num_replays = 0
@@ -76,7 +87,7 @@ class PrefillSteps:
         To be called while no step is under way.
         """
         bucket = bucket_of(self._sizes, num_tokens, 1, num_tokens)
-        return None if bucket is None else self._store.build_ahead(bucket)
+        return None if bucket is None else self.store.build_ahead(bucket)
 
     @torch.inference_mode()
     def prepare(self, num_tokens: int, num_seqs: int = 1, context_len: int = 1) -> bool:
@@ -91,24 +102,30 @@ class PrefillSteps:
             Whether that went well.
         """
         bucket = bucket_of(self._sizes, num_tokens, num_seqs, max(context_len, num_tokens // num_seqs))
-        return bucket is not None and self._store.capture(bucket)
+        return bucket is not None and self.store.capture(bucket) is not None
 
     def distrust(self) -> str:
         """See `PrefillStore.distrust`."""
-        return self._store.distrust()
+        return self.store.distrust()
 
     @torch.inference_mode()
-    def prepare_one_more(self) -> bool:
-        """Capture one that has not been captured yet, while no step is under way.
+    def prepare_one_more(self) -> int | None:
+        """Capture one that has not been captured yet, if its kernels are built, while no step is under way.
 
         Returns:
-            Whether there may be more of them.
+            How many were captured, 0 or 1; None where none is left.
         """
-        for bucket in self._buckets_left:
-            if bucket not in self._store:
-                self._store.capture(bucket)
-                return True
-        return False
+        if self._next is None:
+            bucket = next((bucket for bucket in self._buckets_left if bucket not in self.store), None)
+            if bucket is None:
+                return None
+            self._next = bucket, self.store.build_ahead(bucket, quietly=True)
+        bucket, kernels = self._next
+        if kernels is not None and not kernels.wait(_PATIENCE):
+            return 0
+        self._next = None
+        self.store.capture(bucket)
+        return 1
 
     # --- a step -------------------------------------------------------------------------------------
 
@@ -137,7 +154,7 @@ class PrefillSteps:
         """What serves these chunks, of so many tokens together; None if nothing does."""
         longest = max([part.start + part.num_tokens for part in parts])
         bucket = bucket_of(self._sizes, num_tokens, len(parts), longest)
-        return None if bucket is None else self._store.get(bucket)
+        return None if bucket is None else self.store.get(bucket)
 
     def _queue(
         self,

@@ -1,31 +1,24 @@
-"""Captures the pass that `which_step` names for a bucket at first use. One that cannot be is served by nobody."""
+"""Makes the pass that `which_step` names for a bucket, and finds what serves chunks: it, or a roomier one."""
 
-import logging
-from functools import partial
-
-import torch
-
-from pagedchat.errors import PagedChatError
 from pagedchat.jit.build_ahead import BuildAhead
 from pagedchat.models.native_model import NativeModel
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
-from pagedchat.runtime.graphs.capture import GraphRecorder, Replayable, build_kernels_of
+from pagedchat.runtime.graphs.capture import Replayable
 from pagedchat.runtime.graphs.model_tensors import setting_of, tensors_of
 from pagedchat.runtime.graphs.prefill.attention import PrefillAttention
 from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket
 from pagedchat.runtime.graphs.prefill.buffers import PrefillBuffers
 from pagedchat.runtime.graphs.prefill.forward import Forward, MergedForward, ModuleForward
 from pagedchat.runtime.graphs.prefill.step import PrefillOutputs, PrefillStep
+from pagedchat.runtime.graphs.shelf import Shelf
 from pagedchat.runtime.graphs.step_facts import PrefillFacts
 from pagedchat.runtime.graphs.which_step import MERGED, which_prefill
-
-log = logging.getLogger(__name__)
 
 _FEW_TOKENS = 64
 """Up to here, reading the weights takes most of the time of a pass, however many tokens there are."""
 
 
-class PrefillStore:
+class PrefillStore(Shelf[PrefillBucket]):
     """Captured passes by bucket.
 
     Args:
@@ -34,6 +27,7 @@ class PrefillStore:
         backend: has the cache.
         buffers: what the passes read.
         outputs: what they write.
+        at_first_use: see `Shelf`.
     """
 
     def __init__(
@@ -43,40 +37,28 @@ class PrefillStore:
         backend: CudaAttention,
         buffers: PrefillBuffers,
         outputs: PrefillOutputs,
+        *,
+        at_first_use: bool = True,
     ) -> None:
+        super().__init__(backend.device, at_first_use=at_first_use)
         self._backend = backend
         self._buffers, self._outputs = buffers, outputs
-        self._recorder = GraphRecorder(backend.device)
         self._setting = setting_of(model, backend)
         self._modules = ModuleForward(model)
         tensors = tensors_of(model, model_len)
         self._merged = None if tensors is None else MergedForward(tensors)
-        self._captured: dict[PrefillBucket, Replayable | None] = {}
-        self._has_failed = False
         self._without_trust: frozenset[str] = frozenset()
 
-    def __contains__(self, bucket: PrefillBucket) -> bool:
-        """Whether it has been captured, or tried in vain."""
-        return bucket in self._captured
-
     def get(self, bucket: PrefillBucket) -> tuple[PrefillBucket, Replayable] | None:
-        """What serves a bucket: its own pass, or another one with room for it; None if nothing does.
+        """What serves a bucket: its own pass, or one with room for it; None if nothing does, by now or at all.
 
-        Where it has to be captured, what is in the buffers is lost.
+        Where it is captured for that, what is in the buffers is lost.
         """
-        if bucket not in self._captured:
-            larger = self._with_more_room(bucket)
-            if larger is not None:
-                return larger
-            self._captured[bucket] = self._record(bucket)
-        step = self._captured[bucket]
+        larger = None if bucket in self else self._with_more_room(bucket)
+        if larger is not None:
+            return larger
+        step = self.find(bucket)
         return None if step is None else (bucket, step)
-
-    def capture(self, bucket: PrefillBucket) -> bool:
-        """See to it that a bucket has its own pass; false if it cannot be captured."""
-        if bucket not in self._captured:
-            self._captured[bucket] = self._record(bucket)
-        return self._captured[bucket] is not None
 
     def distrust(self) -> str:
         """Serve nobody any more by merged launches, as they were not right; nothing may be under way.
@@ -84,17 +66,17 @@ class PrefillStore:
         Returns:
             Their name; empty if none of the captured passes is of that kind.
         """
-        if all(self._chosen(bucket) != MERGED for bucket in self._captured):
+        if all(self._chosen(bucket) != MERGED for bucket in self._steps):
             return ""
         self._without_trust |= {MERGED}
-        self._captured.clear()
+        self.forget()
         return MERGED
 
     def _with_more_room(self, bucket: PrefillBucket) -> tuple[PrefillBucket, Replayable] | None:
         """Of those that are captured the one with the fewest tokens that is about as fast."""
         roomy = [
             (other, step)
-            for other, step in self._captured.items()
+            for other, step in self._steps.items()
             if step is not None
             and bucket.num_tokens <= other.num_tokens <= max(bucket.num_tokens, _FEW_TOKENS)
             and other.num_seqs >= bucket.num_seqs
@@ -102,15 +84,23 @@ class PrefillStore:
         ]
         return min(roomy, default=None, key=lambda found: found[0])
 
-    def build_ahead(self, bucket: PrefillBucket) -> BuildAhead | None:
+    def build_ahead(self, bucket: PrefillBucket, *, quietly: bool = False) -> BuildAhead | None:
         """Begin to build the kernels of a pass in the background; None where it has none.
 
         What is in the buffers is lost.
         """
-        return build_kernels_of([partial(self._pass, bucket)], self._backend.device)
+        return self.kernels_of([bucket], quietly=quietly)
+
+    def _make(self, key: PrefillBucket) -> PrefillStep:
+        return self._pass(key)
+
+    def _clear(self, key: PrefillBucket) -> None:
+        self._buffers.upload(key, [])
+
+    def _what(self, key: PrefillBucket) -> str:
+        return f"Prefills of {key.num_tokens} tokens"
 
     def _pass(self, bucket: PrefillBucket) -> PrefillStep:
-        self._buffers.upload(bucket, [])
         rows = self._buffers.rows(bucket)
         attention = PrefillAttention(self._backend, rows, bucket)
         return PrefillStep(self._forward(bucket), attention, rows, self._outputs)
@@ -126,16 +116,3 @@ class PrefillStore:
             without_trust=self._without_trust,
         )
         return which_prefill(facts).name
-
-    def _record(self, bucket: PrefillBucket) -> Replayable | None:
-        try:
-            step = self._recorder.record(self._pass(bucket))
-            step.replay()  # a graph's first start takes longer than those after it
-            if self._backend.device.type == "cuda":
-                torch.cuda.current_stream(self._backend.device).synchronize()
-        except (RuntimeError, PagedChatError) as error:  # torch says all that can go wrong with RuntimeError
-            level = logging.DEBUG if self._has_failed else logging.WARNING  # the others would say the same
-            log.log(level, "Prefills of %d tokens are not captured: %s", bucket.num_tokens, error)
-            self._has_failed = True
-            return None
-        return step

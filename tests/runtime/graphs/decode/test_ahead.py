@@ -12,7 +12,7 @@ from tests.runtime.graphs.case import decoding
 
 def running(parts: list[ScheduledSequence], **fields: Any) -> RunningStep:
     step = RunningStep(
-        bucket=Bucket(4, 256), step=None, number=1, choice="drawn", rows=list(range(len(parts))),
+        bucket=Bucket(4, 256), step=None, number=1, choice="drawn", asked_rows=4, rows=list(range(len(parts))),
         sequences=[p.sequence for p in parts], params=[p.sequence.sampling_params for p in parts],
         seeds=[p.sequence.seed for p in parts], starts=[p.start for p in parts],
         tables=[p.sequence.block_table.copy() for p in parts],

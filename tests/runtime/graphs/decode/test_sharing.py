@@ -96,7 +96,7 @@ def test_chats_over_one_beginning_run_captured_too(
     for captured in (False, True):
         runner = make_runner(model, 200, captured=captured)
         replies.append(over_prefixes(make_engine(runner), prefixes))
-    buckets = {bucket.num_groups for bucket, _ in runner.decodes._store._steps}
+    buckets = {bucket.num_groups for bucket, _ in runner.decodes.store._steps}
     assert (1 if num_prefixes == 1 else 4) in buckets
     assert runner.decodes.num_ahead > 20
     same = [ours == theirs for ours, theirs in zip(*replies, strict=True)]

@@ -222,12 +222,12 @@ def test_graphs_are_made_ready_one_by_one(device: str) -> None:
     assert prefills.prepare(50)
     assert not prefills.prepare(MAX_NUM_TOKENS + 1)
     count = 0
-    while runner.prepare_prefill():
-        count += 1
+    while (num_captured := runner.prepare_prefill()) is not None:
+        count += num_captured
     assert count == len(list(all_buckets(SIZES))) - 2  # but for those of 32 and 64 tokens
-    assert not runner.prepare_prefill()
+    assert runner.prepare_prefill() is None
     runner.prefills = None
-    assert not runner.prepare_prefill()
+    assert runner.prepare_prefill() is None
 
 
 def test_a_roomier_graph_is_used_where_there_is_one() -> None:
@@ -239,7 +239,7 @@ def test_a_roomier_graph_is_used_where_there_is_one() -> None:
         begun = prefills.begin(batch_of(chunk([4] * length, [1, 2, 3])))
         assert begun is not None
         prefills.finish(begun)
-    captured = [bucket for bucket in all_buckets(SIZES) if bucket in prefills._store]
+    captured = [bucket for bucket in all_buckets(SIZES) if bucket in prefills.store]
     assert captured == [PrefillBucket(64, 1, 512), PrefillBucket(32, 8, 600)]
 
 

@@ -1,0 +1,172 @@
+"""Captured steps by what they are for: those that are there, those that are being made, those that cannot be.
+
+A step is made in pieces, each of which takes about as long as a pass on the host: its kernels are looked for and
+built in the background; it is tried out; it is recorded. Who may wait has all of it done at once (`capture`); for
+others it is only noted (`find`), and a `workshop.Workshop` has the pieces done between steps of what serves
+meanwhile. Knows neither buckets nor models.
+"""
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Generic, Literal, TypeVar
+
+import torch
+
+from pagedchat.errors import PagedChatError
+from pagedchat.jit.build_ahead import BuildAhead
+from pagedchat.jit.launch import NotBuiltError, build_ahead, built_only
+from pagedchat.runtime.graphs.capture import GraphRecorder, Replayable, build_kernels_of
+from pagedchat.runtime.graphs.decode.steps import Step
+
+log = logging.getLogger(__name__)
+
+Key = TypeVar("Key")
+Piece = Literal["kernels", "trial", "capture"]
+"""What is next to be done for a step."""
+
+
+@dataclass(slots=True)
+class Making:
+    """A step that is wanted and not there yet."""
+
+    since: float
+    """When it was wanted for the first time, in seconds."""
+    asked: float
+    """When for the last time."""
+    piece: Piece = "kernels"
+    kernels: BuildAhead | None = None
+    """Those that are being built for it."""
+    step: Step | None = field(default=None, repr=False)
+    """Tried out."""
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether nothing that is being built is in the way."""
+        return self.kernels is None or self.kernels.wait(0)
+
+
+class Shelf(ABC, Generic[Key]):
+    """Captured steps by key.
+
+    Args:
+        device: where they run.
+        at_first_use: whether a batch waits for its step; if not, `making` has what is wanted, and `go_on` makes it.
+        clock: seconds.
+    """
+
+    def __init__(
+        self, device: torch.device, *, at_first_use: bool, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._device = device
+        self._recorder = GraphRecorder(device)
+        self._at_first_use = at_first_use
+        self._clock = clock
+        self._steps: dict[Key, Replayable | None] = {}
+        """None for what cannot be captured."""
+        self.making: dict[Key, Making] = {}
+        self._told: set[str] = set()
+
+    def __contains__(self, key: Key) -> bool:
+        """Whether it has been captured, or tried in vain."""
+        return key in self._steps
+
+    def forget(self) -> None:
+        """All that is there and all that is being made; nothing may be under way."""
+        self._steps.clear()
+        self.making.clear()
+
+    def find(self, key: Key) -> Replayable | None:
+        """A step if it is there; one that is not is captured, or only noted, as `at_first_use` says."""
+        if self._at_first_use:
+            return self.capture(key)
+        self.note(key)
+        return self._steps.get(key)
+
+    def note(self, key: Key) -> None:
+        """Somebody would have use for a step. At first use is early enough where `at_first_use` says so."""
+        if key not in self._steps and not self._at_first_use:
+            now = self._clock()
+            self.making.setdefault(key, Making(now, now)).asked = now
+
+    def capture(self, key: Key) -> Replayable | None:
+        """A step, made at once if it is not there, whatever that takes; None if it cannot be captured.
+
+        Where it has to be made, what is in the buffers is lost.
+        """
+        if key not in self._steps:
+            self.making.pop(key, None)
+            try:
+                self._steps[key] = self._recorder.capture(self._tried_out(key))
+            except (RuntimeError, PagedChatError) as error:  # torch says all that can go wrong with RuntimeError
+                self._give_up(key, error)
+        return self._steps[key]
+
+    def kernels_of(self, keys: Iterable[Key], *, quietly: bool) -> BuildAhead | None:
+        """Begin to build the kernels of steps that are not there, in the background; None where they have none.
+
+        What is in the buffers is lost.
+        """
+        missing = [key for key in keys if key not in self._steps]
+        for key in missing[:1]:
+            self._clear(key)
+        return build_kernels_of([partial(self._make, key) for key in missing], self._device, quietly=quietly)
+
+    def go_on(self, key: Key) -> None:
+        """Do the next piece of what is being made. Nothing is compiled in this thread.
+
+        What is in the buffers is lost.
+        """
+        making = self.making[key]
+        try:
+            self._do(making.piece, key, making)
+        except NotBuiltError as error:  # a rehearsal does not know for what there is no room
+            making.piece, making.kernels = "trial", self._build(error)
+        except (RuntimeError, PagedChatError) as error:
+            self._give_up(key, error)
+        if key in self._steps:
+            del self.making[key]
+
+    def _do(self, piece: Piece, key: Key, making: Making) -> None:
+        if making.kernels is not None and making.kernels.failure is not None:
+            raise making.kernels.failure
+        if piece == "kernels":
+            making.piece, making.kernels = "trial", self.kernels_of([key], quietly=True)
+        elif piece == "trial":
+            with built_only():
+                making.piece, making.step = "capture", self._tried_out(key)
+        elif making.step is not None:
+            with built_only():
+                self._clear(key)
+                self._steps[key] = self._recorder.capture(making.step)
+
+    def _tried_out(self, key: Key) -> Step:
+        self._clear(key)
+        step = self._make(key)
+        self._recorder.try_out(step)
+        return step
+
+    def _build(self, missing: NotBuiltError) -> BuildAhead:
+        return build_ahead([missing.variant], self._device.index, quietly=True)
+
+    def _give_up(self, key: Key, error: Exception) -> None:
+        """For good; what others would say in the same words is said once."""
+        level = logging.DEBUG if str(error) in self._told else logging.WARNING
+        self._told.add(str(error))
+        log.log(level, "%s are not captured: %s", self._what(key), error)
+        self._steps[key] = None
+
+    @abstractmethod
+    def _make(self, key: Key) -> Step:
+        """The step itself, over its memory."""
+
+    @abstractmethod
+    def _clear(self, key: Key) -> None:
+        """Queue making everything padding: what is made is run on that."""
+
+    @abstractmethod
+    def _what(self, key: Key) -> str:
+        """The plural of such a step, to begin a sentence with."""
