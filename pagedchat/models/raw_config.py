@@ -106,6 +106,14 @@ class RawConfig:
         value = self.get(name)
         return float(value) if type(value) in (int, float) and 0 < value < _MOST else _unusual(name, value)
 
+    def optional_number(self, name: str) -> float | None:
+        """A positive number, not infinite, or None where there is none.
+
+        Raises:
+            NotNativeError: it is something else.
+        """
+        return None if self.get(name) is None else self.number(name)
+
     def flag(self, name: str) -> bool:
         """True or false.
 

@@ -3,19 +3,21 @@
 import pytest
 import torch
 
-from pagedchat.layers.attention import Attention, Heads
+from pagedchat.layers.attention import Attention, Heads, Scores
 from pagedchat.layers.linear import Linear
-from pagedchat.layers.rms_norm import RMSNorm
+from pagedchat.layers.norms import Norm, NormConfig
 from pagedchat.runtime.attention.dense import DenseAttention
 
 WIDTH, NUM_TOKENS = 20, 9
+RMS = NormConfig(kind="rms", eps=1e-6)
 HEADS = Heads(num_heads=6, num_kv_heads=2, head_dim=4)
 
 
-def make(**options: object) -> Attention:
+def make(window: int | None = None, norms: tuple[Norm, Norm] | None = None) -> Attention:
     torch.manual_seed(1)
     qkv = Linear(WIDTH, HEADS.query_width + 2 * HEADS.kv_width, bias=True)
-    attention = Attention(3, HEADS, qkv, Linear(HEADS.query_width, WIDTH, bias=False), **options)  # type: ignore[arg-type]
+    out, scores = Linear(HEADS.query_width, WIDTH, bias=False), Scores(scale=0.5, sliding_window=window)
+    attention = Attention(3, HEADS, qkv, out, scores, norms=norms)
     for parameter in attention.parameters():
         parameter.normal_()
     return attention
@@ -40,8 +42,8 @@ def by_hand(attention: Attention, rows: torch.Tensor, window: int) -> torch.Tens
 @pytest.mark.parametrize("normed", [False, True])
 @torch.inference_mode()
 def test_grouped_heads(normed: bool, window: int | None) -> None:
-    norms = (RMSNorm(4, 1e-6), RMSNorm(4, 1e-6)) if normed else None
-    attention = make(sliding_window=window, norms=norms)
+    norms = (Norm(RMS, 4), Norm(RMS, 4)) if normed else None
+    attention = make(window, norms)
     rows = torch.randn(NUM_TOKENS, WIDTH)
     expected = attention.out(by_hand(attention, rows, window or NUM_TOKENS))
     torch.testing.assert_close(attention(rows, DenseAttention()), expected, rtol=1e-4, atol=1e-4)

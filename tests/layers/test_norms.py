@@ -2,15 +2,15 @@ import pytest
 import torch
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from pagedchat.layers.layer_norm import LayerNorm
-from pagedchat.layers.rms_norm import RMSNorm
+from pagedchat.layers.norms import Norm, NormConfig
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @torch.inference_mode()
 def test_rms_norm_is_that_of_transformers_to_the_last_bit(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
-    ours, theirs = RMSNorm(24, 1e-5).to(dtype), LlamaRMSNorm(24, 1e-5).to(dtype)
+    ours, theirs = Norm(NormConfig(kind="rms", eps=1e-5), 24).to(dtype), LlamaRMSNorm(24, 1e-5).to(dtype)
+    assert ours.weight is not None
     ours.weight.copy_(torch.randn(24))
     theirs.weight.copy_(ours.weight)
     rows = torch.randn(7, 3, 24, dtype=dtype)
@@ -21,7 +21,7 @@ def test_rms_norm_is_that_of_transformers_to_the_last_bit(dtype: torch.dtype) ->
 @torch.inference_mode()
 def test_layer_norm(affine: bool) -> None:
     torch.manual_seed(0)
-    norm = LayerNorm(24, affine=affine)
+    norm = Norm(NormConfig(kind="layer", eps=1e-5, weight=affine, bias=affine), 24)
     places = norm.places("norm")
     for place in places.values():
         place.normal_()

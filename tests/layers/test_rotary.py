@@ -15,7 +15,7 @@ KINDS: dict[str, tuple[RotaryConfig, dict[str, Any]]] = {
     "default": (RotaryConfig(THETA), {"rope_type": "default"}),
     "linear": (RotaryConfig(THETA, factor=4.0), {"rope_type": "linear", "factor": 4.0}),
     "llama3": (
-        RotaryConfig(THETA, llama3=Llama3Scaling(**LLAMA3, original_len=512)),
+        RotaryConfig(THETA, scaling=Llama3Scaling(**LLAMA3, original_len=512)),
         {"rope_type": "llama3", **LLAMA3, "original_max_position_embeddings": 512},
     ),
 }
@@ -46,7 +46,7 @@ def test_the_three_kinds_differ() -> None:
 def test_queries_turn_as_with_transformers(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     heads = torch.randn(len(POSITIONS), 3, HEAD_DIM, dtype=dtype)
-    rotary = RotaryEmbedding(KINDS["default"][0].frequencies(HEAD_DIM))
+    rotary = RotaryEmbedding(KINDS["default"][0], HEAD_DIM)
     batched = heads.transpose(0, 1)[None]
     expected, _ = apply_rotary_pos_emb(batched, batched, *theirs("default")(batched, POSITIONS[None]))
     assert torch.equal(rotary(POSITIONS, dtype).apply(heads), expected[0].transpose(0, 1))

@@ -12,9 +12,10 @@ from transformers import LlamaConfig, MistralConfig, OPTConfig, Qwen2Config, Qwe
 
 from pagedchat.config import ModelConfig
 from pagedchat.errors import InvalidValueError, ModelError
+from pagedchat.layers.rotary_frequencies import RotaryConfig
 from pagedchat.models.config import describe_model
+from pagedchat.models.decoder_config import DecoderConfig
 from pagedchat.models.description import ModelDescription
-from pagedchat.models.llama_config import LlamaConfig as OurLlamaConfig
 
 FAMILIES = ["opt", "llama", "mistral", "qwen2", "qwen3"]
 
@@ -24,9 +25,9 @@ def write(folder: Path, **values: Any) -> Path:
     return folder
 
 
-def read_llama(folder: Path, **values: Any) -> OurLlamaConfig:
+def read_native(folder: Path, **values: Any) -> DecoderConfig:
     native = describe_model("m", write(folder, **values), "native").native
-    assert isinstance(native, OurLlamaConfig)
+    assert isinstance(native, DecoderConfig)
     return native
 
 
@@ -65,25 +66,25 @@ def test_files_of_older_versions(tmp_path: Path) -> None:
     )
     described = assert_same(tmp_path)
     assert described.dtype == torch.float16
-    assert isinstance(described.native, OurLlamaConfig)
-    assert described.native.rotary.theta == 500
+    assert isinstance(described.native, DecoderConfig)
+    assert described.native.rotary == RotaryConfig(500.0)
 
 
 def test_windows_of_layers(tmp_path: Path) -> None:
     shape: dict[str, Any] = {"num_hidden_layers": 4, "sliding_window": 8}
-    assert read_llama(tmp_path, model_type="mistral", **shape).windows == (8, 8, 8, 8)
-    assert read_llama(tmp_path, model_type="qwen2", **shape).windows == (None,) * 4
+    assert read_native(tmp_path, model_type="mistral", **shape).windows == (8, 8, 8, 8)
+    assert read_native(tmp_path, model_type="qwen2", **shape).windows == (None,) * 4
     some = shape | {"use_sliding_window": True, "max_window_layers": 3}
-    assert read_llama(tmp_path, model_type="qwen2", **some).windows == (None, None, None, 8)
+    assert read_native(tmp_path, model_type="qwen2", **some).windows == (None, None, None, 8)
     types = ["sliding_attention", "full_attention"] * 2
-    assert read_llama(tmp_path, model_type="qwen3", **some, layer_types=types).windows == (8, None, 8, None)
+    assert read_native(tmp_path, model_type="qwen3", **some, layer_types=types).windows == (8, None, 8, None)
 
 
 @pytest.mark.parametrize(
     ("family", "values", "words"),
     [
-        ("gpt2", {}, "no module for 'gpt2'"),
-        ("llama", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_type is 'yarn'"),
+        ("bloom", {}, "no module for 'bloom'"),
+        ("llama", {"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}, "rope_type is 'dynamic'"),
         ("llama", {"rope_parameters": {"full_attention": {"rope_theta": 1.0}}}, "rotary parameters"),
         ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
         ("llama", {"hidden_act": "quick_gelu"}, "hidden_act is 'quick_gelu'"),
@@ -106,11 +107,11 @@ def test_what_is_left_to_transformers(family: str, values: dict[str, Any], words
 
 def test_the_log_says_why_transformers_runs_a_model(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "pagedchat")
-    rope = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}
+    rope = {"rope_type": "dynamic", "factor": 4.0}
     described = describe_model("m", write(tmp_path, model_type="llama", rope_scaling=rope))
     assert described.native is None
     assert described.config is not None
-    assert "m runs through transformers, since its rope_type is 'yarn'" in caplog.text
+    assert "m runs through transformers, since its rope_type is 'dynamic'" in caplog.text
 
 
 def test_implementation_that_there_is_not() -> None:

@@ -10,12 +10,12 @@ from pagedchat.engine.output import ScheduledSequence, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.layers.attention import Heads
+from pagedchat.layers.norms import NormConfig
 from pagedchat.layers.rotary_frequencies import RotaryConfig
-from pagedchat.models.llama import LlamaModel
-from pagedchat.models.llama_config import LlamaConfig
+from pagedchat.models.decoder import Decoder
+from pagedchat.models.decoder_config import DecoderConfig
+from pagedchat.models.families.opt import POSITION_OFFSET
 from pagedchat.models.native_model import NativeModel
-from pagedchat.models.opt import OptModel
-from pagedchat.models.opt_config import OptConfig
 from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.captured_runner import CapturedRunner
@@ -51,22 +51,22 @@ def tiny_model(
 
 
 def _opt(num_layers: int, ffn_size: int, activation: str) -> NativeModel:
-    config = OptConfig(
-        vocab_size=VOCAB_SIZE, hidden_size=256, embedding_size=256, ffn_size=ffn_size, num_layers=num_layers,
-        heads=Heads(4, 4, 64), max_len=MODEL_LEN, activation=activation, norm_first=True, final_norm=True,
-        bias=True, affine_norms=True, tied=True,
+    config = DecoderConfig(
+        vocab_size=VOCAB_SIZE, hidden_size=256, ffn_size=ffn_size, num_layers=num_layers, heads=Heads(4, 4, 64),
+        max_len=MODEL_LEN, position_offset=POSITION_OFFSET, norm=NormConfig(kind="layer", eps=1e-5, bias=True),
+        rotaries=(None,) * num_layers, windows=(None,) * num_layers, qkv_bias=True, out_bias=True,
+        activation=activation, gated=False, mlp_bias=True, tied=True,
     )  # fmt: skip
-    return OptModel(config)
+    return Decoder(config)
 
 
 def _llama(num_layers: int, ffn_size: int) -> NativeModel:
-    config = LlamaConfig(
+    config = DecoderConfig(
         vocab_size=VOCAB_SIZE, hidden_size=256, ffn_size=ffn_size, num_layers=num_layers, heads=Heads(4, 2, 64),
-        max_len=MODEL_LEN, norm_eps=1e-5, activation="silu", rotary=RotaryConfig(10000.0),
-        windows=(None,) * num_layers,
-        qkv_bias=False, out_bias=False, mlp_bias=False, qk_norm=False, tied=True,
+        max_len=MODEL_LEN, norm=NormConfig(kind="rms", eps=1e-5), activation="silu",
+        rotaries=(RotaryConfig(10000.0),) * num_layers, windows=(None,) * num_layers, tied=True,
     )  # fmt: skip
-    return LlamaModel(config)
+    return Decoder(config)
 
 
 def make_runner(

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from pagedchat.layers.attention import Heads
+from pagedchat.layers.norms import NormConfig
 from pagedchat.layers.rotary_frequencies import RotaryConfig
-from pagedchat.models.llama_config import LlamaConfig
-from pagedchat.models.opt_config import OptConfig
+from pagedchat.models.decoder_config import DecoderConfig, QkNorm
 from pagedchat.ops.whole_step.plan import CLUSTER_TURN, ONE_TURN
-from pagedchat.runtime.graphs.model_tensors import objection_to
+from pagedchat.runtime.graphs.objections import objection_to
 from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts
 from pagedchat.runtime.graphs.which_step import (
     DECODES,
@@ -117,14 +117,12 @@ def test_refusals_say_why() -> None:
 
 
 def test_what_a_model_has_too_much_of_is_said() -> None:
-    def one_launch(config: OptConfig | LlamaConfig, architecture: str = "sm_90") -> str:
+    def one_launch(config: DecoderConfig, architecture: str = "sm_90") -> str:
         return against(facts(setting(config, architecture), 1), ONE_LAUNCH)
 
-    assert isinstance(SMOLLM, LlamaConfig)
-    assert isinstance(OPT, OptConfig)
     windowed = replace(SMOLLM, windows=(None, 64, *SMOLLM.windows[2:]))
     assert one_launch(windowed) == "1 of its 30 layers have a sliding window"
-    deep = replace(SMOLLM, num_layers=33, windows=(None,) * 33)
+    deep = replace(SMOLLM, num_layers=33, windows=(None,) * 33, rotaries=SMOLLM.rotaries[:1] * 33)
     assert one_launch(deep) == "it has 33 layers and one launch has places for 32"
     assert one_launch(config_of("llama-3.1-8b")) == "its heads are 128 wide and the kernel is for 64"
     assert one_launch(config_of("qwen2.5-0.5b")) == (
@@ -153,21 +151,19 @@ def test_what_a_model_has_too_much_of_is_said() -> None:
 
 
 def test_families_that_the_kernels_do_not_do_are_named() -> None:
-    assert isinstance(SMOLLM, LlamaConfig)
-    assert isinstance(OPT, OptConfig)
     objections = {
-        "its queries and keys are normed head by head": replace(SMOLLM, qk_norm=True),
+        "its queries and keys are normed head by head": replace(SMOLLM, qk_norm=QkNorm(SMOLLM.norm)),
         "its gates have biases": replace(SMOLLM, mlp_bias=True),
         "its feed-forward goes through gelu instead of silu": replace(SMOLLM, activation="gelu"),
         "its feed-forward goes through gelu instead of relu": replace(OPT, activation="gelu"),
-        "its norms come behind each half of a layer": replace(OPT, norm_first=False),
+        "its norms come behind each half of a layer": replace(OPT, norm_places="after sum"),
         "it has no norm behind its last layer": replace(OPT, final_norm=False),
         "its tokens' vectors are 512 wide and its layers 768": replace(OPT, embedding_size=512),
-        "its norms have no weights": replace(OPT, affine_norms=False),
-        "": replace(SMOLLM, rotary=RotaryConfig(5e5), qkv_bias=True),
+        "its norms have no weights": replace(OPT, norm=NormConfig(kind="layer", eps=1e-5, weight=False)),
+        "": replace(SMOLLM, rotaries=(RotaryConfig(5e5),) * 30, qkv_bias=True),
     }
     assert {objection_to(config): config for config in objections.values()} == objections
-    chosen = which_decode(facts(setting(replace(SMOLLM, qk_norm=True), "sm_90"), 1))
+    chosen = which_decode(facts(setting(replace(SMOLLM, qk_norm=QkNorm(SMOLLM.norm)), "sm_90"), 1))
     assert chosen.name == MODULES
     assert {why for _, why in chosen.refused} == {"its queries and keys are normed head by head"}
 
@@ -197,7 +193,6 @@ def test_steps_of_one_launch_are_cut_as_they_are_named() -> None:
 
 
 def test_clusters_attend_to_longer_contexts_in_one_turn() -> None:
-    assert isinstance(SMOLLM, LlamaConfig)
     assert [one_turn_len(setting(OPT, "sm_90"), rows) for rows in (1, 2)] == [CLUSTER_TURN, ONE_TURN]
     others = (
         setting(OPT, ""),
