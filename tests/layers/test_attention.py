@@ -50,6 +50,24 @@ def test_grouped_heads(normed: bool, window: int | None) -> None:
 
 
 @torch.inference_mode()
+def test_norms_as_wide_as_all_heads_are_over_all_of_them() -> None:
+    norms = Norm(RMS, HEADS.query_width), Norm(RMS, HEADS.kv_width)
+    attention, rows = make(norms=norms), torch.randn(NUM_TOKENS, WIDTH)
+    query, key, value = attention.qkv(rows).split([HEADS.query_width, HEADS.kv_width, HEADS.kv_width], dim=1)
+    expected = norms[0](query), norms[1](key), value
+    for ours, whole in zip(attention._project(rows, None), expected, strict=True):
+        torch.testing.assert_close(ours.flatten(1), whole)
+
+
+@torch.inference_mode()
+def test_queries_keys_and_values_are_clipped() -> None:
+    attention, rows = make(), torch.randn(NUM_TOKENS, WIDTH)
+    attention.clip = 0.5
+    parts = torch.cat(attention._project(rows, None), dim=1)
+    assert torch.equal(parts.flatten(1), attention.qkv(rows).clamp(-0.5, 0.5))
+
+
+@torch.inference_mode()
 def test_keys_and_values_are_kept_before_anyone_looks() -> None:
     calls = []
 

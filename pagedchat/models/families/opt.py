@@ -54,11 +54,12 @@ def read_opt(raw: RawConfig) -> DecoderConfig:
         NotNativeError: an unusual value.
     """
     hidden_size, norm_first = raw.integer("hidden_size"), raw.flag("do_layer_norm_before")
+    embedding_size = raw.optional_integer("word_embed_proj_dim")
     affine, bias = raw.flag("layer_norm_elementwise_affine"), raw.flag("enable_bias")
     return DecoderConfig(
         vocab_size=raw.integer("vocab_size"),
         hidden_size=hidden_size,
-        embedding_size=raw.optional_integer("word_embed_proj_dim"),
+        embedding_size=None if embedding_size == hidden_size else embedding_size,
         ffn_size=raw.integer("ffn_dim"),
         num_layers=raw.integer("num_hidden_layers"),
         heads=divided_heads(hidden_size, raw.integer("num_attention_heads")),

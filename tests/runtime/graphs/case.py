@@ -1,5 +1,6 @@
 """Tiny models of our own modules with random weights, and engines over them with and without captured steps."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from pagedchat.layers.attention import Heads
 from pagedchat.layers.norms import NormConfig
 from pagedchat.layers.rotary_frequencies import RotaryConfig
 from pagedchat.models.decoder import Decoder
-from pagedchat.models.decoder_config import DecoderConfig
+from pagedchat.models.decoder_config import DecoderConfig, QkNorm
 from pagedchat.models.families.opt import POSITION_OFFSET
 from pagedchat.models.native_model import NativeModel
 from pagedchat.runtime.attention.backend import CacheShape
@@ -26,6 +27,37 @@ from pagedchat.runtime.step.sizes import StepSizes
 from tests.runtime.drive import eager_of
 
 VOCAB_SIZE, MODEL_LEN, BLOCK_SIZE, MAX_NUM_SEQS = 304, 600, 16, 20
+_RMS, _LAYER = NormConfig(kind="rms", eps=1e-5), NormConfig(kind="layer", eps=1e-5, bias=True)
+_ROTARY = RotaryConfig(10000.0)
+_PLAIN: dict[str, Any] = {"activation": "gelu_new", "gated": False, "mlp_bias": True}
+DESCRIBED: dict[str, dict[str, Any]] = {
+    "gemma2": {
+        "norm": NormConfig(kind="rms", eps=1e-6, offset=1.0), "norm_places": "around", "windows": (20, None),
+        "embedding_scale": 1.3, "rounds_embedding_scale": True, "activation": "gelu_pytorch_tanh",
+        "score_scale": 0.1, "score_cap": 5.0, "logits_cap": 30.0,
+    },
+    "gemma3": {
+        "norm_places": "around", "windows": (20, None), "rotaries": (_ROTARY, RotaryConfig(1e6, factor=8.0)),
+        "qk_norm": QkNorm(_RMS),
+    },
+    "gpt_neox": {
+        "norm": _LAYER, "parallel": "two norms", "rotaries": (replace(_ROTARY, share=0.25),) * 2, "qkv_bias": True,
+        **_PLAIN,
+    },
+    "phi": {
+        "norm": _LAYER, "parallel": "one norm", "rotaries": (replace(_ROTARY, share=0.5),) * 2, "out_bias": True,
+        "tied": False, "head_bias": True, **_PLAIN,
+    },
+    "olmo2": {
+        "norm": replace(_RMS, exact=True), "norm_places": "behind", "qk_norm": QkNorm(_RMS, "width"),
+        "rotaries": (replace(_ROTARY, exact=True),) * 2, "qkv_clip": 2.0,
+    },
+    "cohere2": {
+        "norm": replace(_LAYER, bias=False), "parallel": "one norm", "windows": (20, None), "logits_scale": 0.3,
+        "rotaries": (_ROTARY, None), "qk_norm": QkNorm(replace(_LAYER, bias=False), "each head"),
+    },
+}  # fmt: skip
+"""Decoders of two layers whose steps are those of their modules: what they differ in from a Llama."""
 
 
 def tiny_model(
@@ -33,14 +65,11 @@ def tiny_model(
 ) -> NativeModel:
     """Of width 256, with heads of 64; rows of the vocabulary are far apart, so that tokens vary.
 
-    "gelu" is an OPT that the fused kernels do not know.
+    "gelu" is an OPT that the fused kernels do not know, and so are those in `DESCRIBED`, of two layers each.
     """
     with torch.device(device):
         torch.set_default_dtype(dtype)
-        if family == "llama":
-            model = _llama(num_layers, ffn_size)
-        else:
-            model = _opt(num_layers, ffn_size, "relu" if family == "opt" else family)
+        model = Decoder(_config(family, num_layers, ffn_size))
         torch.set_default_dtype(torch.float32)
     generator = torch.Generator().manual_seed(3)
     for name, parameter in model.named_parameters():
@@ -50,23 +79,20 @@ def tiny_model(
     return model.to(device).eval()  # the angles are worked out on the CPU
 
 
-def _opt(num_layers: int, ffn_size: int, activation: str) -> NativeModel:
-    config = DecoderConfig(
-        vocab_size=VOCAB_SIZE, hidden_size=256, ffn_size=ffn_size, num_layers=num_layers, heads=Heads(4, 4, 64),
-        max_len=MODEL_LEN, position_offset=POSITION_OFFSET, norm=NormConfig(kind="layer", eps=1e-5, bias=True),
-        rotaries=(None,) * num_layers, windows=(None,) * num_layers, qkv_bias=True, out_bias=True,
-        activation=activation, gated=False, mlp_bias=True, tied=True,
-    )  # fmt: skip
-    return Decoder(config)
-
-
-def _llama(num_layers: int, ffn_size: int) -> NativeModel:
-    config = DecoderConfig(
+def _config(family: str, num_layers: int, ffn_size: int) -> DecoderConfig:
+    rotaries, windows = (_ROTARY,) * num_layers, (None,) * num_layers
+    llama = DecoderConfig(
         vocab_size=VOCAB_SIZE, hidden_size=256, ffn_size=ffn_size, num_layers=num_layers, heads=Heads(4, 2, 64),
-        max_len=MODEL_LEN, norm=NormConfig(kind="rms", eps=1e-5), activation="silu",
-        rotaries=(RotaryConfig(10000.0),) * num_layers, windows=(None,) * num_layers, tied=True,
+        max_len=MODEL_LEN, norm=_RMS, rotaries=rotaries, windows=windows, activation="silu", tied=True,
     )  # fmt: skip
-    return Decoder(config)
+    if family == "llama":
+        return llama
+    if family in DESCRIBED:
+        return replace(llama, **DESCRIBED[family])
+    return replace(
+        llama, heads=Heads(4, 4, 64), position_offset=POSITION_OFFSET, norm=_LAYER, rotaries=(None,) * num_layers,
+        qkv_bias=True, out_bias=True, activation="relu" if family == "opt" else family, gated=False, mlp_bias=True,
+    )  # fmt: skip
 
 
 def make_runner(
