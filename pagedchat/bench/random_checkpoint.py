@@ -77,6 +77,6 @@ def write_byte_tokenizer(folder: Path) -> None:
 
 
 def _values(name: str, shape: torch.Size, std: float, generator: torch.Generator) -> torch.Tensor:
-    if "norm" in name:
+    if "norm" in name or ".ln_" in name:
         return torch.full(shape, float(name.endswith("weight")))
     return torch.empty(shape, device=generator.device).normal_(0, std, generator=generator)

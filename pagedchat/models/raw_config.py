@@ -12,8 +12,12 @@ from pagedchat.bounds import INT32_MAX, Whole, shown
 SIZES = {
     **dict.fromkeys(("num_hidden_layers", "num_layers", "n_layer", "n_layers"), 4096),
     **dict.fromkeys(("hidden_size", "n_embd", "d_model", "word_embed_proj_dim"), 2**20),
-    **dict.fromkeys(("intermediate_size", "moe_intermediate_size", "ffn_dim", "n_inner", "d_ff"), 2**22),
-    **dict.fromkeys(("num_attention_heads", "num_key_value_heads", "num_heads", "n_head", "n_heads"), 2**16),
+    **dict.fromkeys(
+        ("intermediate_size", "moe_intermediate_size", "ffn_dim", "n_inner", "d_ff", "ffn_hidden_size"), 2**22
+    ),
+    **dict.fromkeys(
+        ("num_attention_heads", "num_key_value_heads", "num_heads", "n_head", "n_heads", "num_kv_heads"), 2**16
+    ),
     **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), 2**16),
     "head_dim": 2**14,
     "vocab_size": 2**18,

@@ -49,6 +49,8 @@ MODELS: dict[str, NativeConfig] = {
     "llama": replace(LLAMA, **LLAMA_SIZES),
     "large weights": replace(LLAMA, hidden_size=2048, ffn_size=4096, **LLAMA_SIZES | {"vocab_size": 2048}),
     "normed queries": replace(LLAMA, qk_norm=QkNorm(LLAMA.norm), **LLAMA_SIZES),
+    "capped scores": replace(LLAMA, score_cap=20.0, **LLAMA_SIZES),
+    "parallel halves": replace(OPT, parallel="one norm", **OPT_SIZES),
     "gelu": replace(OPT, activation="gelu", **OPT_SIZES),
 }
 

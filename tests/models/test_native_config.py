@@ -152,6 +152,7 @@ def test_windows_of_layers(tmp_path: Path) -> None:
         ("smollm3", {"no_rope_layers": [1, 2]}, "no_rope_layers"),
         ("gemma3_text", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
         ("gemma3_text", {"rope_parameters": {"rope_type": "default"}}, "rotary parameters"),
+        ("gemma3_text", {"rope_parameters": {"full_attention": 3}}, "rotary parameters"),
         ("gemma2", {"attn_logit_softcapping": 0}, "attn_logit_softcapping is 0"),
         ("phi", {"partial_rotary_factor": 0.4}, "25 of 64 elements"),
         ("phi", {"partial_rotary_factor": 2}, "partial_rotary_factor is 2"),

@@ -61,12 +61,14 @@ def read_kinds(raw: RawConfig, bases: dict[str, str], *, exact: bool = False) ->
         NotNativeError: a kind of scaling that is not done here.
     """
     given, scaling = raw.get("rope_parameters") or {}, raw.get("rope_scaling") or {}
-    if not isinstance(given, dict) or not isinstance(scaling, dict) or not set(given) <= set(bases):
-        raise NotNativeError(f"its rotary parameters are {given or scaling!r}")
+    if not isinstance(given, dict) or not set(given) <= set(bases):
+        raise NotNativeError(f"its rotary parameters are {given!r}")
     kinds = {}
     for layer_type, base in bases.items():
-        parameters = (given.get(layer_type) or {}) | (scaling if layer_type == "full_attention" else {})
-        kinds[layer_type] = read_kind(raw, parameters, raw.get(base), exact=exact)
+        own, added = given.get(layer_type) or {}, scaling if layer_type == "full_attention" else {}
+        if not isinstance(own, dict) or not isinstance(added, dict):
+            raise NotNativeError(f"its rotary parameters are {own!r} and {added!r}")
+        kinds[layer_type] = read_kind(raw, own | added, raw.get(base), exact=exact)
     return kinds
 
 

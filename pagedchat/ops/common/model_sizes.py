@@ -42,6 +42,8 @@ class ModelSizes:
     """Queries and keys are turned by their positions, else positions have vectors of their own."""
     num_windowed: int = 0
     """Layers in which a token sees no more than the last ones."""
+    capped: bool = False
+    """Scores have a soft cap."""
 
     @property
     def attended(self) -> int:

@@ -41,6 +41,7 @@ def sizes_of(config: NativeConfig) -> ModelSizes:
         gated=config.gated,
         rotary=config.rotary is not None,
         num_windowed=sum(window is not None for window in config.windows),
+        capped=config.score_cap is not None,
     )
 
 

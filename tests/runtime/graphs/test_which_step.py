@@ -59,6 +59,11 @@ qwen2.5-0.5b  sm_80   bfloat16  ffffffllllll  ffffffllllll
 qwen2.5-0.5b  sm_90   bfloat16  ffffllllllll  ffffllllllll
 qwen3-1.7b    -       float16   mmmmmmmmmmmm  mmmmmmmmmmmm
 qwen3-1.7b    sm_90   bfloat16  mmmmmmmmmmmm  mmmmmmmmmmmm
+gemma-2-2b    sm_90   bfloat16  mmmmmmmmmmmm  mmmmmmmmmmmm
+gemma-3-1b    sm_90   bfloat16  mmmmmmmmmmmm  mmmmmmmmmmmm
+gpt2          sm_90   float16   mmmmmmmmmmmm  mmmmmmmmmmmm
+phi-2         sm_90   float16   mmmmmmmmmmmm  mmmmmmmmmmmm
+pythia-160m   sm_90   float16   mmmmmmmmmmmm  mmmmmmmmmmmm
 llama-3.1-8b  sm_80   bfloat16  ffffllllllll  ffffllllllll
 llama-3.1-8b  sm_90   bfloat16  ffffllllllll  ffffllllllll
 llama-3.1-8b  sm_90   float32   llllllllllll  llllllllllll
@@ -150,16 +155,35 @@ def test_what_a_model_has_too_much_of_is_said() -> None:
     )
 
 
-def test_families_that_the_kernels_do_not_do_are_named() -> None:
+def test_decoders_that_the_kernels_do_not_do_are_told_why() -> None:
+    part = replace(SMOLLM.rotaries[0] or RotaryConfig(1e4), share=0.25)
     objections = {
         "its queries and keys are normed head by head": replace(SMOLLM, qk_norm=QkNorm(SMOLLM.norm)),
+        "its queries and keys are normed over their whole width": replace(
+            SMOLLM, qk_norm=QkNorm(SMOLLM.norm, "width")
+        ),
         "its gates have biases": replace(SMOLLM, mlp_bias=True),
         "its feed-forward goes through gelu instead of silu": replace(SMOLLM, activation="gelu"),
         "its feed-forward goes through gelu instead of relu": replace(OPT, activation="gelu"),
+        "no family with such norms has such a feed-forward": replace(SMOLLM, norm=OPT.norm),
         "its norms come behind each half of a layer": replace(OPT, norm_places="after sum"),
+        "its norms come before and behind each half of a layer": replace(SMOLLM, norm_places="around"),
         "it has no norm behind its last layer": replace(OPT, final_norm=False),
-        "its tokens' vectors are 512 wide and its layers 768": replace(OPT, embedding_size=512),
         "its norms have no weights": replace(OPT, norm=NormConfig(kind="layer", eps=1e-5, weight=False)),
+        "its norms multiply by one more than their weights": replace(
+            SMOLLM, norm=NormConfig(kind="rms", eps=1e-5, offset=1.0)
+        ),
+        "both halves of a layer start from the same rows": replace(OPT, parallel="one norm"),
+        "its tokens' vectors are 512 wide and its layers 768": replace(OPT, embedding_size=512),
+        "what is added to its residual stream is scaled": replace(SMOLLM, residual_scale=0.5),
+        "its scores are scaled by 0.2": replace(SMOLLM, score_scale=0.2),
+        "its scores have a soft cap": replace(SMOLLM, score_cap=20.0),
+        "its queries, keys and values have a bound": replace(SMOLLM, qkv_clip=8.0),
+        "16 of 64 elements of its heads are turned": replace(SMOLLM, rotaries=(part,) * 30),
+        "not all of its layers turn queries and keys alike": replace(SMOLLM, rotaries=(None, *SMOLLM.rotaries[1:])),
+        "its positions are both learned and angles, or neither": replace(SMOLLM, position_offset=0),
+        "its head has a bias": replace(OPT, head_bias=True),
+        "its logits are scaled or capped": replace(SMOLLM, logits_cap=30.0),
         "": replace(SMOLLM, rotaries=(RotaryConfig(5e5),) * 30, qkv_bias=True),
     }
     assert {objection_to(config): config for config in objections.values()} == objections
