@@ -21,7 +21,7 @@ class NormConfig:
     weight: bool = True
     bias: bool = False
     offset: float = 0.0
-    """Added to the weight of an RMS norm in float32."""
+    """Added to the weight: of an RMS norm in float32, of a layer norm in its own type."""
     exact: bool = False
     """An RMS norm's rows are rounded behind the weight; else before it."""
 
@@ -46,20 +46,21 @@ class Norm(nn.Module):
         return self._layer(rows) if self.config.kind == "layer" else self._rms(rows)
 
     def _layer(self, rows: torch.Tensor) -> torch.Tensor:
-        size, eps, weight = (self.width,), self.config.eps, self.weight
+        size, eps, offset = (self.width,), self.config.eps, self.config.offset
+        weight = self.weight + offset if self.weight is not None and offset else self.weight
         if weight is None or weight.dim() == 1:
             return functional.layer_norm(rows, size, weight, self.bias, eps)
         normed = functional.layer_norm(rows.float(), size, None, None, eps) * weight.float()
         return (normed if self.bias is None else normed + self.bias.float()).to(rows.dtype)
 
     def _rms(self, rows: torch.Tensor) -> torch.Tensor:
-        exact = rows.float()
-        scaled = exact * torch.rsqrt(exact.pow(2).mean(dim=-1, keepdim=True) + self.config.eps)
-        if self.weight is None:
-            return scaled.to(rows.dtype)
-        if self.config.exact or self.config.offset:
-            return (scaled * (self.weight.float() + self.config.offset)).to(rows.dtype)
-        return self.weight * scaled.to(rows.dtype)
+        size, eps, weight, offset = (self.width,), self.config.eps, self.weight, self.config.offset
+        if weight is None or (self.config.exact and weight.dim() == 1 and not offset):
+            return functional.rms_norm(rows, size, weight, eps)
+        if self.config.exact or offset:
+            normed = functional.rms_norm(rows.float(), size, None, eps)
+            return (normed * (weight.float() + offset)).to(rows.dtype)
+        return weight * functional.rms_norm(rows, size, None, eps)
 
     def places(self, name: str) -> Places:
         """For a checkpoint that has this norm as `name`; with `{}` in it, one norm for each head."""

@@ -17,6 +17,7 @@ from pagedchat.models.families import (
     gpt2,
     gpt_neox,
     llama,
+    nemotron,
     olmo,
     opt,
     phi,
@@ -67,6 +68,7 @@ _FAMILIES = {
     "stablelm": _Family("StableLm", stablelm.read_stablelm, stablelm.DEFAULTS),
     "cohere": _Family("Cohere", cohere.read_cohere, cohere.COHERE_DEFAULTS),
     "cohere2": _Family("Cohere2", cohere.read_cohere2, cohere.COHERE2_DEFAULTS),
+    "nemotron": _Family("Nemotron", nemotron.read_nemotron, nemotron.DEFAULTS),
     "starcoder2": _Family("Starcoder2", starcoder2.read_starcoder2, starcoder2.DEFAULTS),
     "falcon": _Family("Falcon", falcon.read_falcon, falcon.DEFAULTS),
 }

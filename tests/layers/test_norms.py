@@ -4,6 +4,7 @@ import pytest
 import torch
 from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
+from transformers.models.nemotron.modeling_nemotron import NemotronLayerNorm1P
 from transformers.models.olmo2.modeling_olmo2 import Olmo2RMSNorm
 
 from pagedchat.layers.norms import Norm, NormConfig
@@ -11,6 +12,7 @@ from pagedchat.layers.norms import Norm, NormConfig
 OF_TRANSFORMERS: dict[str, tuple[NormConfig, Any]] = {
     "llama": (NormConfig(kind="rms", eps=1e-5), LlamaRMSNorm),
     "gemma": (NormConfig(kind="rms", eps=1e-5, offset=1.0), GemmaRMSNorm),
+    "nemotron": (NormConfig(kind="layer", eps=1e-5, bias=True, offset=1.0), NemotronLayerNorm1P),
     "olmo2": (NormConfig(kind="rms", eps=1e-5, exact=True), Olmo2RMSNorm),
 }
 
@@ -18,13 +20,16 @@ OF_TRANSFORMERS: dict[str, tuple[NormConfig, Any]] = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("family", OF_TRANSFORMERS)
 @torch.inference_mode()
-def test_rms_norms_are_those_of_transformers_to_the_last_bit(family: str, dtype: torch.dtype) -> None:
+def test_norms_are_those_of_transformers_to_the_last_bit(family: str, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     config, their_class = OF_TRANSFORMERS[family]
     ours, theirs = Norm(config, 24).to(dtype), their_class(24, 1e-5).to(dtype)
     assert ours.weight is not None
     ours.weight.copy_(torch.randn(24))
     theirs.weight.copy_(ours.weight)
+    if ours.bias is not None:
+        ours.bias.copy_(torch.randn(24))
+        theirs.bias.copy_(ours.bias)
     rows = torch.randn(7, 3, 24, dtype=dtype)
     assert torch.equal(ours(rows), theirs(rows))
 

@@ -107,7 +107,7 @@ def test_steps_through_the_modules_give_the_same_tokens(family: str, device: str
         replies.append(list(chats(make_engine(runner), 1, 60)))
     assert replies[0] == replies[1]
     assert runner.decodes.num_replays > 25
-    assert runner.prefills.num_replays > 5
+    assert runner.prefills.num_replays > 2
 
 
 @pytest.mark.parametrize("device", DEVICES)
