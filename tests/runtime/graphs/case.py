@@ -12,7 +12,7 @@ from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.layers.attention import Heads
 from pagedchat.layers.norms import NormConfig
-from pagedchat.layers.rotary_frequencies import RotaryConfig
+from pagedchat.layers.rotary_frequencies import RotaryConfig, YarnScaling
 from pagedchat.models.decoder import Decoder
 from pagedchat.models.decoder_config import DecoderConfig, QkNorm
 from pagedchat.models.families.opt import POSITION_OFFSET
@@ -29,6 +29,7 @@ from tests.runtime.drive import eager_of
 VOCAB_SIZE, MODEL_LEN, BLOCK_SIZE, MAX_NUM_SEQS = 304, 600, 16, 20
 _RMS, _LAYER = NormConfig(kind="rms", eps=1e-5), NormConfig(kind="layer", eps=1e-5, bias=True)
 _ROTARY = RotaryConfig(10000.0)
+_SCALED = RotaryConfig(10000.0, scaling=YarnScaling(4.0, 32.0, 1.0, 64), scale=1.3)
 _PLAIN: dict[str, Any] = {"activation": "gelu_new", "gated": False, "mlp_bias": True}
 DESCRIBED: dict[str, dict[str, Any]] = {
     "gemma2": {
@@ -87,6 +88,8 @@ def _config(family: str, num_layers: int, ffn_size: int) -> DecoderConfig:
     )  # fmt: skip
     if family == "llama":
         return llama
+    if family == "llama_scaled":
+        return replace(llama, rotaries=(_SCALED,) * num_layers)
     if family in DESCRIBED:
         return replace(llama, **DESCRIBED[family])
     return replace(

@@ -126,7 +126,7 @@ def test_penalties_go_by_the_tokens_of_each_chat_however_they_come_and_go(family
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize(("penalty", "family"), [(1.0, "gelu"), (1.1, "opt")])
+@pytest.mark.parametrize(("penalty", "family"), [(1.0, "gelu"), (1.1, "opt"), (1.0, "llama_scaled")])
 def test_drawn_tokens_are_the_same_too(penalty: float, family: str, device: str) -> None:
     model = tiny_model(family, device, torch.float32)
     replies = []
