@@ -61,6 +61,7 @@ class DecoderLayer(nn.Module):
         layout, heads, attention, mlp = self.config.layout, self.attention.heads, self.attention, self.mlp
         transposed, up = layout.transposed, mlp.gate_up if isinstance(mlp, GatedMlp) else mlp.up
         widths = (heads.query_width, heads.kv_width, heads.kv_width)
+        middles = (up.out_features // len(layout.up),) * len(layout.up)
         norms = (
             (attention.q_norm, layout.q_norm), (attention.k_norm, layout.k_norm),
             (self.attention_norm, layout.attention_norm), (self.attention_end_norm, layout.attention_end_norm),
@@ -69,7 +70,7 @@ class DecoderLayer(nn.Module):
         places = {
             **attention.qkv.part_places(_parts(name, layout.qkv, widths), transposed=transposed),
             **attention.out.places(f"{name}.{layout.out}", transposed=transposed),
-            **up.part_places(_parts(name, layout.up, (mlp.down.in_features,) * 2), transposed=transposed),
+            **up.part_places(_parts(name, layout.up, middles), transposed=transposed),
             **mlp.down.places(f"{name}.{layout.down}", transposed=transposed),
         }
         for norm, its_name in norms:
