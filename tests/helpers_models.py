@@ -7,12 +7,16 @@ from typing import Any
 import torch
 from transformers import (
     AutoModelForCausalLM,
+    Cohere2Config,
     Gemma2Config,
+    Gemma3TextConfig,
     GenerationConfig,
+    GlmConfig,
     GPT2Config,
     GPTNeoXConfig,
     LlamaConfig,
     MistralConfig,
+    Olmo2Config,
     OPTConfig,
     PhiConfig,
     Qwen2Config,
@@ -49,6 +53,7 @@ FAMILIES = list(_CONFIGS)
 
 _WIDE = {**_SHAPE, "hidden_size": 64, "head_dim": 64}
 _WIDE_GROUPED = {**_WIDE, "num_key_value_heads": 2}
+_OWN_HEADS = {**_SHAPE, "hidden_size": 128, "num_attention_heads": 2}
 _KERNEL_CONFIGS: dict[str, Any] = {
     "opt_64": OPTConfig(**{**_OPT, "hidden_size": 128, "word_embed_proj_dim": 128, "num_attention_heads": 2}),
     "llama_64": LlamaConfig(**_WIDE_GROUPED),
@@ -56,9 +61,18 @@ _KERNEL_CONFIGS: dict[str, Any] = {
     "qwen3_80": Qwen3Config(**{**_WIDE_GROUPED, "head_dim": 80}),
     "mistral_64": MistralConfig(**_WIDE_GROUPED, sliding_window=6),
     "gemma2_256": Gemma2Config(**{**_WIDE_GROUPED, "head_dim": 256}, sliding_window=7, attn_logit_softcapping=2.0),
+    "gemma3_256": Gemma3TextConfig(
+        **{**_WIDE_GROUPED, "head_dim": 256}, sliding_window=7, sliding_window_pattern=2
+    ),
+    "gpt2_64": GPT2Config(vocab_size=VOCAB_SIZE, n_embd=128, n_layer=2, n_head=2, n_positions=POSITIONS),
+    "gpt_neox_64": GPTNeoXConfig(**_OWN_HEADS),
+    "phi_64": PhiConfig(**_OWN_HEADS),
+    "olmo2_64": Olmo2Config(**_OWN_HEADS),
+    "cohere2_64": Cohere2Config(**_OWN_HEADS, sliding_window=7, sliding_window_pattern=2),
+    "glm_64": GlmConfig(**_WIDE_GROUPED),
 }
 KERNEL_FAMILIES = list(_KERNEL_CONFIGS)
-"""With head sizes that the CUDA kernels have."""
+"""With head sizes that the CUDA kernels have; all but the last run on our own decoder."""
 
 
 def make_checkpoint(path: Path, family: str = "opt", vocab_size: int = VOCAB_SIZE, **save_options: Any) -> Path:

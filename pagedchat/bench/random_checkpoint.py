@@ -55,11 +55,13 @@ def write_checkpoint(
     Returns:
         Bytes of all weights, a tied head counted once.
     """
+    described = read_native(shape).config
     with torch.device("meta"):
-        places = build(read_native(shape).config).places()
+        places = build(described).places()
     generator = torch.Generator(device).manual_seed(seed)
     tensors = {
-        name: _values(name, place.shape, std, generator).to(dtype).cpu() for name, place in sorted(places.items())
+        name: _values(name, place.shape, std, generator, described.norm.offset).to(dtype).cpu()
+        for name, place in sorted(places.items())
     }
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     config = {**shape, "dtype": str(dtype).removeprefix("torch.")}
@@ -81,7 +83,9 @@ def byte_tokenizer() -> Tokenizer:
     return tokenizer
 
 
-def _values(name: str, shape: torch.Size, std: float, generator: torch.Generator) -> torch.Tensor:
-    if "norm" in name:
-        return torch.full(shape, float(name.endswith("weight")))
+def _values(
+    name: str, shape: torch.Size, std: float, generator: torch.Generator, norm_offset: float
+) -> torch.Tensor:
+    if "norm" in name or ".ln_" in name:
+        return torch.full(shape, 1 - norm_offset if name.endswith("weight") else 0.0)
     return torch.empty(shape, device=generator.device).normal_(0, std, generator=generator)

@@ -22,7 +22,8 @@ from pagedchat.ops.whole_step.plan import MAX_TOKENS
 from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.attention.kernel_support import OLDEST_GPU, missing_shape
 from pagedchat.runtime.graphs.decode.buckets import Bucket, bucket_of
-from pagedchat.runtime.graphs.model_tensors import objection_to, sizes_of
+from pagedchat.runtime.graphs.model_tensors import sizes_of
+from pagedchat.runtime.graphs.objections import objection_to
 from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket
 from pagedchat.runtime.graphs.prefill.buckets import bucket_of as prefill_bucket_of
 from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts, Setting

@@ -77,7 +77,7 @@ def prefill_work(name: str, facts: PrefillFacts, refused: tuple[tuple[str, str],
     setting = facts.setting
     attention = _prefill_attention(setting, min(facts.num_tokens, facts.num_blocks * setting.block_size))
     if name != MERGED:
-        parts = [*_modules(refused[-1][1]), Launch("cache", "reshape_and_cache"), attention]
+        parts = [*_modules(setting.sizes, refused[-1][1]), Launch("cache", "reshape_and_cache"), attention]
     else:
         writer = "heads_to_cache" if setting.sizes.changes_heads else "reshape_and_cache"
         parts = [*_norms_between(setting.sizes), Launch("cache", writer), attention]
@@ -177,7 +177,7 @@ def _library_products(facts: DecodeFacts, why: str) -> Iterator[Work]:
 
 
 def _modules_decode(facts: DecodeFacts, why: str) -> Iterator[Work]:
-    yield from _modules(why)
+    yield from _modules(facts.setting.sizes, why)
     yield from (Launch("slots", "decode_state"), Launch("cache", "reshape_and_cache"))
     yield from (_decode_attention(facts.setting), Launch("next token", "decode_state"))
 
@@ -185,9 +185,9 @@ def _modules_decode(facts: DecodeFacts, why: str) -> Iterator[Work]:
 # --- what several steps have --------------------------------------------------------------------------
 
 
-def _modules(why: str) -> list[Work]:
+def _modules(sizes: ModelSizes, why: str) -> list[Work]:
     return [
-        Fallback("norms, turns, activations", "torch", why),
+        Fallback("norms, turns, activations" if sizes.rotary else "norms, activations", "torch", why),
         *(Fallback(part, "cuBLAS", why) for part in (_PRODUCTS, HEAD)),
     ]
 
@@ -216,7 +216,7 @@ def _prefill_attention(setting: Setting, longest: int) -> Launch:
     sizes, gpu = setting.sizes, setting.gpu
     group_size, limit = sizes.num_heads // sizes.num_kv_heads, 0 if gpu is None else gpu.shared_bytes
     if not setting.missing_warpgroups and longest * group_size >= MIN_WGMMA_ROWS:
-        tile = wgmma_plan.choose_tile(sizes.head_dim, finishes_scores=False)
+        tile = wgmma_plan.choose_tile(sizes.head_dim, finishes_scores=sizes.capped)
         return Launch("attention", "prefill_wgmma", {**_heads(sizes), **tile.constants})
     fitting = prefill_plan.choose_tile(sizes.head_dim, setting.block_size, longest * group_size, limit)
     if setting.missing_tensor_cores or fitting is None:

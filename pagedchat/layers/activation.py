@@ -8,9 +8,20 @@ from torch.nn import functional
 
 Activation = Callable[[torch.Tensor], torch.Tensor]
 
+
+def _relu2(values: torch.Tensor) -> torch.Tensor:
+    """Squared ReLU (So et al. 2021, arXiv 2109.08668)."""
+    return functional.relu(values).square()
+
+
+_gelu_tanh = partial(functional.gelu, approximate="tanh")
+
 ACTIVATIONS: dict[str, Activation] = {
     "relu": functional.relu,
+    "relu2": _relu2,
     "silu": functional.silu,
     "gelu": functional.gelu,
-    "gelu_pytorch_tanh": partial(functional.gelu, approximate="tanh"),
+    "gelu_pytorch_tanh": _gelu_tanh,
+    "gelu_new": _gelu_tanh,
+    "gelu_fast": _gelu_tanh,
 }

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from pagedchat.layers.linear import Linear
+from pagedchat.layers.norms import Norm
 from pagedchat.layers.paged import PagedAttention
-from pagedchat.layers.rms_norm import RMSNorm
 from pagedchat.layers.rotary import Rotation
 
 
@@ -34,6 +34,18 @@ class Heads:
         return self.num_kv_heads * self.head_dim
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """How queries are held against keys; as `PagedAttention.attend` takes it."""
+
+    scale: float
+    """Factor of the scores."""
+    sliding_window: int | None = None
+    """A token sees this many, itself included; None sees all."""
+    cap: float | None = None
+    """Soft cap of the scores."""
+
+
 class Attention(nn.Module):
     """The attention of one layer.
 
@@ -42,8 +54,9 @@ class Attention(nn.Module):
         heads: how many, how wide.
         qkv: hidden rows -> queries, keys and values side by side.
         out: queries' width -> hidden rows.
-        sliding_window: a token sees this many, itself included; None sees all.
-        norms: of queries and keys, head by head.
+        scores: what becomes of queries and keys.
+        norms: of queries and keys, head by head; over the heads of a token together if they are as wide.
+        clip: bound of what comes out of `qkv`.
     """
 
     def __init__(
@@ -52,15 +65,16 @@ class Attention(nn.Module):
         heads: Heads,
         qkv: Linear,
         out: Linear,
+        scores: Scores,
         *,
-        sliding_window: int | None = None,
-        norms: tuple[RMSNorm, RMSNorm] | None = None,
+        norms: tuple[Norm, Norm] | None = None,
+        clip: float | None = None,
     ) -> None:
         super().__init__()
         self.layer_idx = layer_idx
         self.heads = heads
-        self.scale = heads.head_dim**-0.5
-        self.sliding_window = sliding_window
+        self.scores = scores
+        self.clip = clip
         self.qkv, self.out = qkv, out
         self.q_norm = norms[0] if norms else None
         self.k_norm = norms[1] if norms else None
@@ -71,12 +85,19 @@ class Attention(nn.Module):
         Args:
             rows: of the tokens.
             paged: keeps keys and values.
-            rotation: of the tokens' positions; None where the embeddings hold them.
+            rotation: of the tokens' positions; None where the embeddings hold them, or nothing does.
         """
         query, key, value = self._project(rows, rotation)
         paged.write(self.layer_idx, key, value)
+        scores = self.scores
         attended = paged.attend(
-            self.layer_idx, query, key, value, scale=self.scale, sliding_window=self.sliding_window, cap=None
+            self.layer_idx,
+            query,
+            key,
+            value,
+            scale=scores.scale,
+            sliding_window=scores.sliding_window,
+            cap=scores.cap,
         )
         product: torch.Tensor = self.out(attended.reshape(rows.shape[0], self.heads.query_width))
         return product
@@ -85,11 +106,24 @@ class Attention(nn.Module):
         self, rows: torch.Tensor, rotation: Rotation | None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Queries, keys and values, `[num_tokens, heads, head_dim]` each."""
-        sizes = [self.heads.num_heads, self.heads.num_kv_heads, self.heads.num_kv_heads]
-        mixed = self.qkv(rows).view(rows.shape[0], sum(sizes), self.heads.head_dim)
-        query, key, value = mixed.split(sizes, dim=1)
+        num_heads, num_kv_heads = self.heads.num_heads, self.heads.num_kv_heads
+        mixed = self.qkv(rows).view(rows.shape[0], num_heads + 2 * num_kv_heads, self.heads.head_dim)
+        if self.clip is not None:
+            mixed = mixed.clamp(-self.clip, self.clip)
+        both, value = mixed.split([num_heads + num_kv_heads, num_kv_heads], dim=1)
         if self.q_norm is not None and self.k_norm is not None:
-            query, key = self.q_norm(query), self.k_norm(key)
-        if rotation is not None:
-            query, key = rotation.apply(query), rotation.apply(key)
+            query, key = both.split([num_heads, num_kv_heads], dim=1)
+            both = torch.cat((_normed(self.q_norm, query), _normed(self.k_norm, key)), dim=1)
+        if rotation is not None:  # queries and keys in one go, which takes half of the launches
+            both = rotation.apply(both)
+        query, key = both.split([num_heads, num_kv_heads], dim=1)
         return query, key, value
+
+
+def _normed(norm: Norm, heads: torch.Tensor) -> torch.Tensor:
+    """`[num_tokens, heads, head_dim]` -> the same shape."""
+    if norm.width == heads.shape[2]:
+        normed: torch.Tensor = norm(heads)
+        return normed
+    whole: torch.Tensor = norm(heads.flatten(1))
+    return whole.view(heads.shape)

@@ -29,20 +29,22 @@ class Linear(nn.Module):
         """`[num_rows, in_features]` -> `[num_rows, out_features]`."""
         return functional.linear(rows, self.weight, self.bias)
 
-    def places(self, name: str) -> Places:
+    def places(self, name: str, *, transposed: bool = False) -> Places:
         """For a checkpoint that has this product as `name`."""
-        return self.part_places({name: self.out_features})
+        return self.part_places({name: self.out_features}, transposed=transposed)
 
-    def part_places(self, parts: dict[str, int]) -> Places:
+    def part_places(self, parts: dict[str, int], *, transposed: bool = False) -> Places:
         """For a checkpoint that has it as several products.
 
         Args:
             parts: name and output width of each, in the order of the output.
+            transposed: the checkpoint's weights are `[in_features, out_features]`.
         """
         places: Places = {}
         start = 0
         for name, width in parts.items():
-            places[f"{name}.weight"] = self.weight[start : start + width]
+            weight = self.weight[start : start + width]
+            places[f"{name}.weight"] = weight.T if transposed else weight
             if self.bias is not None:
                 places[f"{name}.bias"] = self.bias[start : start + width]
             start += width

@@ -1,5 +1,6 @@
 """Rotary position embedding (Su et al. 2021, arXiv 2104.09864): pairs of a head's elements are turned by angles
-that grow with the position. Element i goes with element i + head_dim / 2.
+that grow with the position. Of the elements that are turned, the first ones, element i goes with the one half of
+them further on.
 """
 
 from dataclasses import dataclass
@@ -7,34 +8,39 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from pagedchat.layers.rotary_frequencies import RotaryConfig
+
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """The angles of one forward pass, the same for all layers and heads."""
+    """The angles of one forward pass, the same for all heads, and for all layers that turn alike."""
 
     cos: torch.Tensor
-    """`[num_tokens, 1, head_dim / 2]`, of the model's type."""
+    """`[num_tokens, 1, turned / 2]`, of the model's type or float32."""
     sin: torch.Tensor
 
     def apply(self, heads: torch.Tensor) -> torch.Tensor:
         """Turn queries or keys, `[num_tokens, num_heads, head_dim]`."""
-        first, second = heads.chunk(2, dim=-1)
-        turned = (first * self.cos - second * self.sin, second * self.cos + first * self.sin)
-        return torch.cat(turned, dim=-1)
+        pairs = self.cos.shape[-1]
+        first, second, rest = torch.split(heads, [pairs, pairs, heads.shape[-1] - 2 * pairs], dim=-1)
+        turned = (first * self.cos - second * self.sin, second * self.cos + first * self.sin, rest)
+        return torch.cat(turned, dim=-1).to(heads.dtype)
 
 
 class RotaryEmbedding(nn.Module):
     """Positions -> `Rotation`. Has no weights.
 
     Args:
-        frequencies: `[head_dim / 2]`, float32: radians per position of each pair.
+        config: how fast, and how much of a head.
+        head_dim: elements of a head.
     """
 
     frequencies: torch.Tensor
 
-    def __init__(self, frequencies: torch.Tensor) -> None:
+    def __init__(self, config: RotaryConfig, head_dim: int) -> None:
         super().__init__()
-        self.register_buffer("frequencies", frequencies, persistent=False)
+        self.config = config
+        self.register_buffer("frequencies", config.frequencies(head_dim), persistent=False)
 
     def forward(self, positions: torch.Tensor, dtype: torch.dtype) -> Rotation:
         """Angles of tokens.
@@ -43,5 +49,18 @@ class RotaryEmbedding(nn.Module):
             positions: `[num_tokens]`, int64.
             dtype: of the queries and keys; the angles themselves are float32.
         """
-        angles = positions[:, None, None].float() * self.frequencies
-        return Rotation(angles.cos().to(dtype), angles.sin().to(dtype))
+        cos, sin = self.turns(positions)
+        kept = torch.float32 if self.config.exact else dtype
+        return Rotation(cos[:, None].to(kept), sin[:, None].to(kept))
+
+    def turns(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosines and sines of tokens' angles, as queries and keys are multiplied by them.
+
+        Args:
+            positions: `[num_tokens]`.
+
+        Returns:
+            `[num_tokens, turned / 2]`, float32, twice.
+        """
+        angles = positions[:, None].float() * self.frequencies
+        return angles.cos() * self.config.scale, angles.sin() * self.config.scale

@@ -96,6 +96,7 @@ def _describe_native(name: str, folder: Path, values: Mapping[str, Any]) -> Mode
         max_model_len=config.max_len,
         eos_token_ids=as_token_ids("eos_token_id", described.eos_token_id),
         dtype=_dtype(values),
+        caps_scores=config.score_cap is not None,
     )
 
 

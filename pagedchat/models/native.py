@@ -4,18 +4,30 @@ Everything else runs through transformers, which takes seconds to import; nothin
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from pagedchat.models import llama_config, opt_config
-from pagedchat.models.llama import LlamaModel
-from pagedchat.models.llama_config import LlamaConfig
+from pagedchat.layers.rotary_frequencies import PairScaling
+from pagedchat.models.decoder import Decoder
+from pagedchat.models.decoder_config import DecoderConfig
+from pagedchat.models.families import (
+    cohere,
+    falcon,
+    gemma,
+    gpt2,
+    gpt_neox,
+    llama,
+    nemotron,
+    olmo,
+    opt,
+    phi,
+    stablelm,
+    starcoder2,
+)
 from pagedchat.models.native_model import NativeModel
-from pagedchat.models.opt import OptModel
-from pagedchat.models.opt_config import OptConfig
 from pagedchat.models.raw_config import NotNativeError, RawConfig
 
-NativeConfig = OptConfig | LlamaConfig
+NativeConfig = DecoderConfig
 
 _NOT_DONE = ("quantization_config", "is_encoder_decoder", "add_cross_attention", "kv_lora_rank", "text_config")
 """Whatever sets one of these is more than its family."""
@@ -23,21 +35,42 @@ _NOT_DONE = ("quantization_config", "is_encoder_decoder", "add_cross_attention",
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    architecture: str
-    body: str
-    """Class name of a checkpoint saved without its head."""
+    name: str
+    """As the class names of transformers begin."""
     read: Callable[[RawConfig], NativeConfig]
     defaults: Mapping[str, Any]
+    head: str = "ForCausalLM"
+    """How the class name goes on with a head."""
+    body: str = "Model"
+    """And how that of a checkpoint saved without one."""
 
 
 _FAMILIES = {
-    "opt": _Family("OPTForCausalLM", "OPTModel", opt_config.read_opt_config, opt_config.DEFAULTS),
-    "llama": _Family("LlamaForCausalLM", "LlamaModel", llama_config.read_llama_config, llama_config.LLAMA_DEFAULTS),
-    "mistral": _Family(
-        "MistralForCausalLM", "MistralModel", llama_config.read_mistral_config, llama_config.MISTRAL_DEFAULTS
-    ),
-    "qwen2": _Family("Qwen2ForCausalLM", "Qwen2Model", llama_config.read_qwen2_config, llama_config.QWEN2_DEFAULTS),
-    "qwen3": _Family("Qwen3ForCausalLM", "Qwen3Model", llama_config.read_qwen3_config, llama_config.QWEN3_DEFAULTS),
+    "opt": _Family("OPT", opt.read_opt, opt.DEFAULTS),
+    "llama": _Family("Llama", llama.read_llama, llama.LLAMA_DEFAULTS),
+    "mistral": _Family("Mistral", llama.read_mistral, llama.MISTRAL_DEFAULTS),
+    "ministral": _Family("Ministral", llama.read_ministral, llama.MISTRAL_DEFAULTS),
+    "qwen2": _Family("Qwen2", llama.read_qwen2, llama.QWEN2_DEFAULTS),
+    "qwen3": _Family("Qwen3", llama.read_qwen3, llama.QWEN3_DEFAULTS),
+    "smollm3": _Family("SmolLM3", llama.read_smollm3, llama.SMOLLM3_DEFAULTS),
+    "granite": _Family("Granite", llama.read_granite, llama.GRANITE_DEFAULTS),
+    "gemma": _Family("Gemma", gemma.read_gemma, gemma.GEMMA_DEFAULTS),
+    "gemma2": _Family("Gemma2", gemma.read_gemma2, gemma.GEMMA2_DEFAULTS),
+    "gemma3_text": _Family("Gemma3", gemma.read_gemma3, gemma.GEMMA3_DEFAULTS, body="TextModel"),
+    "phi": _Family("Phi", phi.read_phi, phi.PHI_DEFAULTS),
+    "phi3": _Family("Phi3", phi.read_phi3, phi.PHI3_DEFAULTS),
+    "gpt2": _Family("GPT2", gpt2.read_gpt2, gpt2.GPT2_DEFAULTS, head="LMHeadModel"),
+    "gptj": _Family("GPTJ", gpt2.read_gptj, gpt2.GPTJ_DEFAULTS),
+    "gpt_neox": _Family("GPTNeoX", gpt_neox.read_gpt_neox, gpt_neox.DEFAULTS),
+    "olmo": _Family("Olmo", olmo.read_olmo, olmo.OLMO_DEFAULTS),
+    "olmo2": _Family("Olmo2", olmo.read_olmo2, olmo.OLMO2_DEFAULTS),
+    "olmo3": _Family("Olmo3", olmo.read_olmo3, olmo.OLMO3_DEFAULTS),
+    "stablelm": _Family("StableLm", stablelm.read_stablelm, stablelm.DEFAULTS),
+    "cohere": _Family("Cohere", cohere.read_cohere, cohere.COHERE_DEFAULTS),
+    "cohere2": _Family("Cohere2", cohere.read_cohere2, cohere.COHERE2_DEFAULTS),
+    "nemotron": _Family("Nemotron", nemotron.read_nemotron, nemotron.DEFAULTS),
+    "starcoder2": _Family("Starcoder2", starcoder2.read_starcoder2, starcoder2.DEFAULTS),
+    "falcon": _Family("Falcon", falcon.read_falcon, falcon.DEFAULTS),
 }
 """By `model_type`."""
 
@@ -68,12 +101,31 @@ def read_native(values: Mapping[str, Any]) -> NativeDescription:
         raise NotNativeError(f"there is no module for {model_type!r}")
     raw = RawConfig(values, family.defaults)
     raw.refuse(*_NOT_DONE)
-    named = raw.get("architectures") or [family.architecture]
-    if named not in ([family.architecture], [family.body]):
+    architecture = family.name + family.head
+    named = raw.get("architectures") or [architecture]
+    if named not in ([architecture], [family.name + family.body]):
         raise NotNativeError(f"its architectures are {named!r}")
-    return NativeDescription(family.architecture, family.read(raw), raw.get("eos_token_id"))
+    return NativeDescription(architecture, _checked(family.read(raw)), raw.get("eos_token_id"))
+
+
+def _checked(config: NativeConfig) -> NativeConfig:
+    """With as many positions as it can tell apart.
+
+    Raises:
+        NotNativeError: elements of a head would be left without a partner, or a pair without a factor.
+    """
+    head_dim, max_len = config.heads.head_dim, config.max_len
+    for rotary in filter(None, set(config.rotaries)):
+        turned = rotary.turned(head_dim)
+        if turned % 2 or turned == 0:
+            raise NotNativeError(f"{turned} of {head_dim} elements of its heads are turned")
+        if isinstance(rotary.scaling, PairScaling):
+            max_len = min(max_len, rotary.scaling.original_len)
+            if len(rotary.scaling.factors) != turned // 2:
+                raise NotNativeError(f"its short_factor has {len(rotary.scaling.factors)} numbers")
+    return replace(config, max_len=max_len)
 
 
 def build(config: NativeConfig) -> NativeModel:
     """A model without values, of the default type on the default device."""
-    return OptModel(config) if isinstance(config, OptConfig) else LlamaModel(config)
+    return Decoder(config)

@@ -15,8 +15,6 @@ from pagedchat.models.native import NativeConfig, build
 from pagedchat.models.native_model import NativeModel
 from pagedchat.models.staged_copy import StagedCopies
 
-HEAD = "lm_head.weight"
-
 
 def load_native(
     name: str,
@@ -88,6 +86,7 @@ class _Filling:
         self._model = model
         self._copies = copies
         self._places: Places = model.places()
+        self._orders = model.orders()
         self._missing = set(self._places)
         self._mismatched: list[str] = []
         self._on_progress = on_progress
@@ -99,7 +98,7 @@ class _Filling:
             name = self._full_name(given)
             if name in self._places:
                 self._put(name, tensor)
-            elif name == HEAD:
+            elif name == self._model.head_name:
                 tied_head = tensor
         if tied_head is not None:
             self._settle_head(tied_head)
@@ -121,7 +120,7 @@ class _Filling:
                 f"The weights of {self._name} are quantised ({name} is {tensor.dtype}), which is not read.",
                 "Choose the model in float32, float16 or bfloat16.",
             )
-        self._copies.copy(place, tensor)
+        self._copies.copy(place, _ordered(tensor, self._orders.get(name)))
         self._on_progress(len(self._places) - len(self._missing), len(self._places))
 
     def _settle_head(self, tensor: torch.Tensor) -> None:
@@ -134,8 +133,13 @@ class _Filling:
         if model.embedding_name in self._missing:
             self._put(model.embedding_name, tensor)
         elif tensor.shape != model.embedding.weight.shape:
-            self._mismatched.append(HEAD)
+            self._mismatched.append(model.head_name)
         else:
             head = tensor.to(model.embedding.weight)
             if not torch.equal(head, model.embedding.weight):
                 model.head.weight = nn.Parameter(head.clone(), requires_grad=False)
+
+
+def _ordered(tensor: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
+    """With its rows in another order; a tensor of as many elements has one in each row."""
+    return tensor if order is None else tensor.reshape(len(order), -1)[order].view(tensor.shape)

@@ -1,7 +1,6 @@
 """What a model of our own modules is: weights, and one forward pass over a flat batch. Knows no family."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
 
 import torch
 from torch import nn
@@ -10,6 +9,7 @@ from pagedchat.layers.embedding import Embedding
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.paged import PagedAttention
 from pagedchat.layers.weights import Places
+from pagedchat.models.checkpoint_layout import Orders
 
 
 class NativeModel(nn.Module, ABC):
@@ -18,11 +18,6 @@ class NativeModel(nn.Module, ABC):
     Nothing in its forward pass waits for the device, and no shape in it depends on what a tensor holds, so that a
     step can be captured in a CUDA graph.
     """
-
-    prefixes: ClassVar[tuple[str, ...]]
-    """What names in a checkpoint may lack at their beginning."""
-    embedding_name: ClassVar[str]
-    """Of the token embedding's place."""
 
     tied: bool
     """The head is meant to be the token embedding."""
@@ -47,3 +42,22 @@ class NativeModel(nn.Module, ABC):
     @abstractmethod
     def places(self) -> Places:
         """Where every tensor of a checkpoint goes; that of a tied head is left out."""
+
+    @abstractmethod
+    def orders(self) -> Orders:
+        """In which order the rows of some of these tensors go to their places; of others than there are too."""
+
+    @property
+    @abstractmethod
+    def prefixes(self) -> tuple[str, ...]:
+        """What names in a checkpoint may lack at their beginning."""
+
+    @property
+    @abstractmethod
+    def embedding_name(self) -> str:
+        """Of the token embedding's place."""
+
+    @property
+    @abstractmethod
+    def head_name(self) -> str:
+        """Of the head, whether or not it has a place."""

@@ -13,8 +13,12 @@ from pagedchat.ops.sampling.kernels import MAX_VOCAB_SIZE
 SIZES = {
     **dict.fromkeys(("num_hidden_layers", "num_layers", "n_layer", "n_layers"), 4096),
     **dict.fromkeys(("hidden_size", "n_embd", "d_model", "word_embed_proj_dim"), 2**20),
-    **dict.fromkeys(("intermediate_size", "moe_intermediate_size", "ffn_dim", "n_inner", "d_ff"), 2**22),
-    **dict.fromkeys(("num_attention_heads", "num_key_value_heads", "num_heads", "n_head", "n_heads"), 2**16),
+    **dict.fromkeys(
+        ("intermediate_size", "moe_intermediate_size", "ffn_dim", "n_inner", "d_ff", "ffn_hidden_size"), 2**22
+    ),
+    **dict.fromkeys(
+        ("num_attention_heads", "num_key_value_heads", "num_heads", "n_head", "n_heads", "num_kv_heads"), 2**16
+    ),
     **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), 2**16),
     "head_dim": 2**14,
     "vocab_size": MAX_VOCAB_SIZE,
@@ -106,6 +110,14 @@ class RawConfig:
         """
         value = self.get(name)
         return float(value) if type(value) in (int, float) and 0 < value < _MOST else _unusual(name, value)
+
+    def optional_number(self, name: str) -> float | None:
+        """A positive number, not infinite, or None where there is none.
+
+        Raises:
+            NotNativeError: it is something else.
+        """
+        return None if self.get(name) is None else self.number(name)
 
     def flag(self, name: str) -> bool:
         """True or false.

@@ -40,6 +40,16 @@ def test_norms_change_nothing_and_the_rest_is_drawn_from_the_seed(tmp_path: Path
     )
 
 
+def test_norms_are_known_under_any_name_and_whatever_they_add_to_their_weights(tmp_path: Path) -> None:
+    small = {"vocab_size": 96, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 32}
+    write_checkpoint(tmp_path, {"model_type": "gpt2", **small}, torch.float32, CPU)
+    tensors = load_file(tmp_path / "model.safetensors")
+    assert tensors["transformer.h.0.ln_1.weight"].unique().tolist() == [1]
+    shape = {**TINY_LLAMA, "model_type": "gemma", "architectures": ["GemmaForCausalLM"]}
+    write_checkpoint(tmp_path, shape, torch.float32, CPU)
+    assert load_file(tmp_path / "model.safetensors")["model.norm.weight"].unique().tolist() == [0]
+
+
 def test_every_byte_is_a_token(tmp_path: Path) -> None:
     write_byte_tokenizer(tmp_path)
     tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))

@@ -16,11 +16,9 @@ from pagedchat.doctor.model_text import model_text, model_values
 from pagedchat.doctor.step_kernels import Fallback, Launch, decode_work, prefill_work
 from pagedchat.jit.architecture import ARCHITECTURES
 from pagedchat.jit.driver import Gpu
-from pagedchat.models.llama import LlamaModel
-from pagedchat.models.llama_config import LlamaConfig
+from pagedchat.models.decoder import Decoder
+from pagedchat.models.decoder_config import QkNorm
 from pagedchat.models.native import NativeConfig
-from pagedchat.models.opt import OptModel
-from pagedchat.models.opt_config import OptConfig
 from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.prefill import paged_prefill
 from pagedchat.runtime.attention.backend import CacheShape
@@ -42,19 +40,19 @@ RECORDED = Gpu(0, "NVIDIA Test", CAPABILITY, 1 << 34, 40, 227 << 10)
 """What `recorded_launches` takes the GPU for."""
 ATTENTION = {"decode_split", "decode_simt", "decode_shared"}
 """Which of them it is a tensor on a CPU does not show."""
-SIZES = {"vocab_size": 304, "num_layers": 1, "max_len": 600}
+SIZES: dict[str, Any] = {"vocab_size": 304, "num_layers": 1, "max_len": 600, "windows": (None,)}
 OPT, LLAMA = config_of("opt-125m"), config_of("smollm-135m")
-assert isinstance(OPT, OptConfig)
-assert isinstance(LLAMA, LlamaConfig)
+OPT_SIZES = SIZES | {"rotaries": (None,)}
+LLAMA_SIZES = SIZES | {"rotaries": LLAMA.rotaries[:1]}
 MODELS: dict[str, NativeConfig] = {
-    "opt": replace(OPT, **SIZES),
-    "llama": replace(LLAMA, windows=(None,), **SIZES),
-    "large weights": replace(
-        LLAMA, hidden_size=2048, ffn_size=4096, windows=(None,), **SIZES | {"vocab_size": 2048}
-    ),
-    "normed queries": replace(LLAMA, qk_norm=True, windows=(None,), **SIZES),
-    "biased gates": replace(LLAMA, mlp_bias=True, windows=(None,), **SIZES),
-    "gelu": replace(OPT, activation="gelu", **SIZES),
+    "opt": replace(OPT, **OPT_SIZES),
+    "llama": replace(LLAMA, **LLAMA_SIZES),
+    "large weights": replace(LLAMA, hidden_size=2048, ffn_size=4096, **LLAMA_SIZES | {"vocab_size": 2048}),
+    "normed queries": replace(LLAMA, qk_norm=QkNorm(LLAMA.norm), **LLAMA_SIZES),
+    "biased gates": replace(LLAMA, mlp_bias=True, **LLAMA_SIZES),
+    "capped scores": replace(LLAMA, score_cap=20.0, **LLAMA_SIZES),
+    "parallel halves": replace(OPT, parallel="one norm", **OPT_SIZES),
+    "gelu": replace(OPT, activation="gelu", **OPT_SIZES),
 }
 
 
@@ -64,7 +62,7 @@ MODELS: dict[str, NativeConfig] = {
 def empty_model(config: NativeConfig) -> tuple[Any, CudaAttention]:
     """Whatever is in memory: nothing is computed with it."""
     torch.set_default_dtype(torch.float16)
-    model = OptModel(config) if isinstance(config, OptConfig) else LlamaModel(config)
+    model = Decoder(config)
     torch.set_default_dtype(torch.float32)
     heads = config.heads
     shape = CacheShape(1, 16, heads.num_heads, heads.num_kv_heads, heads.head_dim, torch.float16)
@@ -138,7 +136,6 @@ def test_the_attention_of_prompts_is_the_one_that_is_said(
 
 
 def prompt_setting(dtype: torch.dtype, capability: tuple[int, int], head_dim: int) -> Setting:
-    assert isinstance(LLAMA, LlamaConfig)
     config = replace(LLAMA, heads=replace(LLAMA.heads, num_heads=4, num_kv_heads=2, head_dim=head_dim))
     shared = next(gpu.shared_bytes for gpu in KNOWN_GPUS.values() if gpu.compute_capability == capability)
     gpu = replace(RECORDED, compute_capability=capability, shared_bytes=shared)
@@ -242,8 +239,9 @@ def test_the_gpu_that_is_there_is_taken(
 
 
 def test_what_cannot_be_captured_is_told_why(tmp_path: Path) -> None:
-    foreign = look_at_model(str(FOLDER / "gpt2"), KNOWN_GPUS["sm_90"])
-    assert foreign.uncaptured == "transformers runs this model: there is no module for 'gpt2'"
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "glm"}))
+    foreign = look_at_model(str(tmp_path), KNOWN_GPUS["sm_90"])
+    assert foreign.uncaptured == "transformers runs this model: there is no module for 'glm'"
     assert model_text(foreign).endswith(f"No step is captured, since {foreign.uncaptured}.")
     assert model_values(foreign)["steps"] == []
     config = json.loads((FOLDER / "smollm-135m" / "config.json").read_text()) | {"head_dim": 72}

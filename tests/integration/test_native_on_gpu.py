@@ -22,7 +22,13 @@ SHAPES: dict[str, dict[str, Any]] = {
     "opt": OPT_125M | _SMALL | _POSITIONS | {"ffn_dim": 1024, "word_embed_proj_dim": 256},
     "llama": LLAMA_1B | _SMALL | _POSITIONS | {"intermediate_size": 512, "num_key_value_heads": 2},
     "qwen3": LLAMA_1B | _SMALL | _POSITIONS | _QWEN3 | {"intermediate_size": 512, "num_key_value_heads": 2},
-}
+    "gemma3": _SMALL | _POSITIONS | {
+        "model_type": "gemma3_text", "intermediate_size": 512, "num_key_value_heads": 2, "head_dim": 64,
+        "sliding_window": 40, "sliding_window_pattern": 2, "query_pre_attn_scalar": 64,
+        "tie_word_embeddings": False,
+    },
+    "gpt_neox": _SMALL | _POSITIONS | {"model_type": "gpt_neox", "intermediate_size": 512},
+}  # fmt: skip
 """Heads of 64 and 128, which the kernels have."""
 
 _source = random.Random(7)

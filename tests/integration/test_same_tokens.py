@@ -10,9 +10,9 @@ from tests.backends import Setup, kernels_on_cpu, setups
 from tests.helpers_models import make_checkpoint, reference_replies
 
 SETUPS = setups(
-    ["opt", "gpt2", "llama", "qwen2", "mistral", "gpt_neox"],
+    ["opt", "gpt2", "llama", "qwen2", "mistral", "glm_64"],
     ["llama"],
-    ["opt_64", "llama_64", "qwen3_80", "mistral_64"],
+    ["opt_64", "llama_64", "qwen3_80", "mistral_64", "glm_64"],
 )
 NUM_TOKENS = 14
 GREEDY = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True)

@@ -3,19 +3,21 @@
 import pytest
 import torch
 
-from pagedchat.layers.attention import Attention, Heads
+from pagedchat.layers.attention import Attention, Heads, Scores
 from pagedchat.layers.linear import Linear
-from pagedchat.layers.rms_norm import RMSNorm
+from pagedchat.layers.norms import Norm, NormConfig
 from pagedchat.runtime.attention.dense import DenseAttention
 
 WIDTH, NUM_TOKENS = 20, 9
+RMS = NormConfig(kind="rms", eps=1e-6)
 HEADS = Heads(num_heads=6, num_kv_heads=2, head_dim=4)
 
 
-def make(**options: object) -> Attention:
+def make(window: int | None = None, norms: tuple[Norm, Norm] | None = None) -> Attention:
     torch.manual_seed(1)
     qkv = Linear(WIDTH, HEADS.query_width + 2 * HEADS.kv_width, bias=True)
-    attention = Attention(3, HEADS, qkv, Linear(HEADS.query_width, WIDTH, bias=False), **options)  # type: ignore[arg-type]
+    out, scores = Linear(HEADS.query_width, WIDTH, bias=False), Scores(scale=0.5, sliding_window=window)
+    attention = Attention(3, HEADS, qkv, out, scores, norms=norms)
     for parameter in attention.parameters():
         parameter.normal_()
     return attention
@@ -40,11 +42,29 @@ def by_hand(attention: Attention, rows: torch.Tensor, window: int) -> torch.Tens
 @pytest.mark.parametrize("normed", [False, True])
 @torch.inference_mode()
 def test_grouped_heads(normed: bool, window: int | None) -> None:
-    norms = (RMSNorm(4, 1e-6), RMSNorm(4, 1e-6)) if normed else None
-    attention = make(sliding_window=window, norms=norms)
+    norms = (Norm(RMS, 4), Norm(RMS, 4)) if normed else None
+    attention = make(window, norms)
     rows = torch.randn(NUM_TOKENS, WIDTH)
     expected = attention.out(by_hand(attention, rows, window or NUM_TOKENS))
     torch.testing.assert_close(attention(rows, DenseAttention()), expected, rtol=1e-4, atol=1e-4)
+
+
+@torch.inference_mode()
+def test_norms_as_wide_as_all_heads_are_over_all_of_them() -> None:
+    norms = Norm(RMS, HEADS.query_width), Norm(RMS, HEADS.kv_width)
+    attention, rows = make(norms=norms), torch.randn(NUM_TOKENS, WIDTH)
+    query, key, value = attention.qkv(rows).split([HEADS.query_width, HEADS.kv_width, HEADS.kv_width], dim=1)
+    expected = norms[0](query), norms[1](key), value
+    for ours, whole in zip(attention._project(rows, None), expected, strict=True):
+        torch.testing.assert_close(ours.flatten(1), whole)
+
+
+@torch.inference_mode()
+def test_queries_keys_and_values_are_clipped() -> None:
+    attention, rows = make(), torch.randn(NUM_TOKENS, WIDTH)
+    attention.clip = 0.5
+    parts = torch.cat(attention._project(rows, None), dim=1)
+    assert torch.equal(parts.flatten(1), attention.qkv(rows).clamp(-0.5, 0.5))
 
 
 @torch.inference_mode()

@@ -1,5 +1,6 @@
 """What is read from config.json for our own modules is what transformers reads, or it is left to transformers."""
 
+import copy
 import json
 import logging
 from dataclasses import fields
@@ -8,15 +9,16 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaConfig, MistralConfig, OPTConfig, Qwen2Config, Qwen3Config
+from transformers import AutoConfig, LlamaConfig, MistralConfig, OPTConfig, Qwen2Config, Qwen3Config
 
 from pagedchat.config import ModelConfig
 from pagedchat.errors import InvalidValueError, ModelError
+from pagedchat.layers.rotary_frequencies import RotaryConfig
 from pagedchat.models.config import describe_model
+from pagedchat.models.decoder_config import DecoderConfig
 from pagedchat.models.description import ModelDescription
-from pagedchat.models.llama_config import LlamaConfig as OurLlamaConfig
-
-FAMILIES = ["opt", "llama", "mistral", "qwen2", "qwen3"]
+from pagedchat.models.native import read_native
+from tests.models.families.tiny_families import CONFIGS, ONLY_OURS
 
 
 def write(folder: Path, **values: Any) -> Path:
@@ -24,9 +26,9 @@ def write(folder: Path, **values: Any) -> Path:
     return folder
 
 
-def read_llama(folder: Path, **values: Any) -> OurLlamaConfig:
+def read(folder: Path, **values: Any) -> DecoderConfig:
     native = describe_model("m", write(folder, **values), "native").native
-    assert isinstance(native, OurLlamaConfig)
+    assert isinstance(native, DecoderConfig)
     return native
 
 
@@ -38,9 +40,58 @@ def assert_same(folder: Path) -> ModelDescription:
     return ours
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", sorted({config.model_type for config in CONFIGS.values()} - {*ONLY_OURS}))
 def test_what_a_config_leaves_out(family: str, tmp_path: Path) -> None:
     assert_same(write(tmp_path, model_type=family))
+
+
+OLD_FORMS: list[dict[str, Any]] = [
+    {"model_type": "llama", "rope_scaling": {"type": "linear", "factor": 4.0}},
+    {"model_type": "qwen3", "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "beta_fast": 16}},
+    {"model_type": "ministral", "layer_types": ["full_attention"] * 32},
+    {"model_type": "smollm3", "rope_theta": 5e6, "no_rope_layer_interval": 3},
+    {"model_type": "smollm3", "use_sliding_window": True, "sliding_window": 100},
+    {"model_type": "granite", "attention_multiplier": 0.0078125, "rope_theta": 1e7},
+    {"model_type": "gemma", "hidden_act": "gelu", "hidden_activation": None},
+    {"model_type": "gemma2", "query_pre_attn_scalar": 224, "final_logit_softcapping": None},
+    {
+        "model_type": "gemma3_text", "rope_theta": 5e5, "rope_local_base_freq": 2e4, "sliding_window_pattern": 3,
+        "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+    },
+    {"model_type": "phi", "partial_rotary_factor": 0.25, "rope_scaling": None},
+    {
+        "model_type": "phi3", "max_position_embeddings": 131072, "partial_rotary_factor": 0.75,
+        "rope_scaling": {"type": "longrope", "short_factor": [1.1] * 36, "long_factor": [2.0] * 36},
+    },
+    {"model_type": "gpt2", "n_inner": 100, "activation_function": "gelu"},
+    {"model_type": "gptj", "rotary_dim": 32},
+    {"model_type": "gpt_neox", "rotary_pct": 0.5, "rotary_emb_base": 20000},
+    {
+        "model_type": "olmo3", "rope_theta": 5e5,
+        "rope_scaling": {
+            "rope_type": "yarn", "factor": 8.0, "attention_factor": 1.2, "original_max_position_embeddings": 1024,
+        },
+    },
+    {"model_type": "stablelm", "partial_rotary_factor": 0.5, "rope_theta": 1e5},
+    {"model_type": "cohere", "rope_theta": 8e6, "use_qk_norm": True},
+    {"model_type": "cohere2", "rope_theta": 5e4, "sliding_window_pattern": 2},
+    {"model_type": "falcon", "new_decoder_architecture": True, "num_kv_heads": 1},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        *({"model_type": family} for family in sorted({config.model_type for config in CONFIGS.values()})),
+        *OLD_FORMS,
+    ],
+    ids=lambda values: "-".join(values).replace("model_type", values["model_type"]),
+)
+def test_every_form_means_what_transformers_makes_of_it(values: dict[str, Any]) -> None:
+    given = copy.deepcopy(values)
+    theirs = AutoConfig.for_model(given.pop("model_type"), **given).to_dict()
+    theirs["architectures"] = None
+    assert read_native(values).config == read_native(theirs).config
 
 
 @pytest.mark.parametrize(
@@ -52,7 +103,7 @@ def test_what_a_config_leaves_out(family: str, tmp_path: Path) -> None:
         Qwen2Config(hidden_size=64, num_attention_heads=8, num_key_value_heads=2, max_position_embeddings=100),
         Qwen3Config(num_hidden_layers=3, head_dim=64, eos_token_id=4),
     ],
-    ids=FAMILIES,
+    ids=["opt", "llama", "mistral", "qwen2", "qwen3"],
 )
 def test_what_transformers_saves(config: Any, tmp_path: Path) -> None:
     config.save_pretrained(tmp_path)
@@ -65,25 +116,25 @@ def test_files_of_older_versions(tmp_path: Path) -> None:
     )
     described = assert_same(tmp_path)
     assert described.dtype == torch.float16
-    assert isinstance(described.native, OurLlamaConfig)
-    assert described.native.rotary.theta == 500
+    assert isinstance(described.native, DecoderConfig)
+    assert described.native.rotary == RotaryConfig(500.0)
 
 
 def test_windows_of_layers(tmp_path: Path) -> None:
     shape: dict[str, Any] = {"num_hidden_layers": 4, "sliding_window": 8}
-    assert read_llama(tmp_path, model_type="mistral", **shape).windows == (8, 8, 8, 8)
-    assert read_llama(tmp_path, model_type="qwen2", **shape).windows == (None,) * 4
+    assert read(tmp_path, model_type="mistral", **shape).windows == (8, 8, 8, 8)
+    assert read(tmp_path, model_type="qwen2", **shape).windows == (None,) * 4
     some = shape | {"use_sliding_window": True, "max_window_layers": 3}
-    assert read_llama(tmp_path, model_type="qwen2", **some).windows == (None, None, None, 8)
+    assert read(tmp_path, model_type="qwen2", **some).windows == (None, None, None, 8)
     types = ["sliding_attention", "full_attention"] * 2
-    assert read_llama(tmp_path, model_type="qwen3", **some, layer_types=types).windows == (8, None, 8, None)
+    assert read(tmp_path, model_type="qwen3", **some, layer_types=types).windows == (8, None, 8, None)
 
 
 @pytest.mark.parametrize(
     ("family", "values", "words"),
     [
-        ("gpt2", {}, "no module for 'gpt2'"),
-        ("llama", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_type is 'yarn'"),
+        ("bloom", {}, "no module for 'bloom'"),
+        ("llama", {"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}, "rope_type is 'dynamic'"),
         ("llama", {"rope_parameters": {"full_attention": {"rope_theta": 1.0}}}, "rotary parameters"),
         ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
         ("llama", {"hidden_act": "quick_gelu"}, "hidden_act is 'quick_gelu'"),
@@ -95,6 +146,23 @@ def test_windows_of_layers(tmp_path: Path) -> None:
         ("qwen2", {"layer_types": ["chunked_attention"] * 32}, "chunked_attention"),
         ("mistral", {"layer_types": ["full_attention"] * 32}, "layer_types"),
         ("opt", {"hidden_size": 100, "num_attention_heads": 7}, "7 heads"),
+        ("llama", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "mscale": 0.7}}, "mscale"),
+        ("llama", {"rope_scaling": {"rope_type": "longrope", "short_factor": "few"}}, "short_factor"),
+        ("llama", {"rope_scaling": {"rope_type": "longrope", "short_factor": [1.0]}}, "short_factor has 1 numbers"),
+        ("smollm3", {"no_rope_layers": [1, 2]}, "no_rope_layers"),
+        ("gemma3_text", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
+        ("gemma3_text", {"rope_parameters": {"rope_type": "default"}}, "rotary parameters"),
+        ("gemma3_text", {"rope_parameters": {"full_attention": 3}}, "rotary parameters"),
+        ("gemma2", {"attn_logit_softcapping": 0}, "attn_logit_softcapping is 0"),
+        ("phi", {"partial_rotary_factor": 0.4}, "25 of 64 elements"),
+        ("phi", {"partial_rotary_factor": 2}, "partial_rotary_factor is 2"),
+        ("phi3", {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rope_type is 'linear'"),
+        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
+        ("gpt2", {"scale_attn_weights": False}, "scores are not scaled"),
+        ("gptj", {"rotary_dim": 300}, "rotary_dim is 300"),
+        ("falcon", {"alibi": True}, "alibi"),
+        ("falcon", {"num_ln_in_parallel_attn": 2}, "a kind that no Falcon has"),
+        ("falcon", {"new_decoder_architecture": True, "num_kv_heads": 8}, "71 over 8"),
     ],
 )
 def test_what_is_left_to_transformers(family: str, values: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -106,11 +174,11 @@ def test_what_is_left_to_transformers(family: str, values: dict[str, Any], words
 
 def test_the_log_says_why_transformers_runs_a_model(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "pagedchat")
-    rope = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}
+    rope = {"rope_type": "dynamic", "factor": 4.0}
     described = describe_model("m", write(tmp_path, model_type="llama", rope_scaling=rope))
     assert described.native is None
     assert described.config is not None
-    assert "m runs through transformers, since its rope_type is 'yarn'" in caplog.text
+    assert "m runs through transformers, since its rope_type is 'dynamic'" in caplog.text
 
 
 def test_implementation_that_there_is_not() -> None:

@@ -41,6 +41,36 @@ _QWEN: dict[str, Any] = {
     "use_sliding_window": True, "max_window_layers": 1, "layer_types": ["full_attention", "sliding_attention"],
     "rope_scaling": None,
 }  # fmt: skip
+_GEMMA: dict[str, Any] = {
+    **_LLAMA, "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "head_dim": 4,
+    "sliding_window": 8,
+    "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 4, "sliding_window_pattern": 2,
+    "rope_local_base_freq": 1000.0, "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+    "attn_logit_softcapping": 20.0, "final_logit_softcapping": None, "layer_types": None,
+}  # fmt: skip
+_PHI: dict[str, Any] = {
+    **_LLAMA, "architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "original_max_position_embeddings": 16,
+    "rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}, "partial_rotary_factor": 0.5,
+}  # fmt: skip
+_OLMO: dict[str, Any] = {
+    **_LLAMA, "architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3", "rope_scaling": None,
+    "sliding_window": 8,
+    "layer_types": ["sliding_attention", "full_attention"],
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        "full_attention": {"rope_type": "yarn", "factor": 8.0, "attention_factor": 1.2, "beta_fast": 32,
+                           "beta_slow": 1, "truncate": True, "original_max_position_embeddings": 16},
+    },
+}  # fmt: skip
+_FALCON: dict[str, Any] = {
+    "architectures": ["FalconForCausalLM"], "model_type": "falcon", "vocab_size": 40, "hidden_size": 8,
+    "num_hidden_layers": 2, "num_attention_heads": 2, "num_kv_heads": 1, "new_decoder_architecture": True,
+    "num_ln_in_parallel_attn": 2, "layer_norm_epsilon": 1e-5, "ffn_hidden_size": 16, "bias": False, "alibi": False,
+}  # fmt: skip
+_GPTJ: dict[str, Any] = {
+    "architectures": ["GPTJForCausalLM"], "model_type": "gptj", "vocab_size": 40, "n_embd": 8, "n_layer": 2,
+    "n_head": 2, "n_positions": 32, "rotary_dim": 2, "n_inner": None, "activation_function": "gelu_new",
+}  # fmt: skip
 _GENERATION: dict[str, Any] = {
     "do_sample": True, "temperature": 0.6, "top_p": 0.9, "top_k": 50, "min_p": 0.1, "repetition_penalty": 1.1,
     "eos_token_id": [2, 3], "max_new_tokens": 20,
@@ -215,7 +245,7 @@ _TOKENIZERS = st.tuples(
     st.sampled_from(["opt", "llama"]),
 )
 TARGETS = (
-    Target("configs", _json(_OPT, _LLAMA, _QWEN), _config),
+    Target("configs", _json(_OPT, _LLAMA, _QWEN, _GEMMA, _PHI, _OLMO, _FALCON, _GPTJ), _config),
     Target("generation configs", _json(_GENERATION), _generation_config),
     Target("tokenizers", _TOKENIZERS, _tokenizer),
     Target("weights", _safetensors(), _load),

@@ -46,6 +46,8 @@ class ModelSizes:
     """The product of a gated feed-forward that makes gates and values has biases."""
     num_windowed: int = 0
     """Layers in which a token sees no more than the last ones."""
+    capped: bool = False
+    """Scores have a soft cap."""
 
     @property
     def attended(self) -> int:

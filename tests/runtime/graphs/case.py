@@ -1,6 +1,7 @@
 """Tiny models of our own modules with random weights, and engines over them with and without captured steps."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,12 +12,12 @@ from pagedchat.engine.output import ScheduledSequence, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.layers.attention import Heads
-from pagedchat.layers.rotary_frequencies import RotaryConfig
-from pagedchat.models.llama import LlamaModel
-from pagedchat.models.llama_config import LlamaConfig
+from pagedchat.layers.norms import NormConfig
+from pagedchat.layers.rotary_frequencies import RotaryConfig, YarnScaling
+from pagedchat.models.decoder import Decoder
+from pagedchat.models.decoder_config import DecoderConfig, QkNorm
+from pagedchat.models.families.opt import POSITION_OFFSET
 from pagedchat.models.native_model import NativeModel
-from pagedchat.models.opt import OptModel
-from pagedchat.models.opt_config import OptConfig
 from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.captured_runner import CapturedRunner
@@ -28,6 +29,38 @@ from pagedchat.runtime.step.sizes import StepSizes
 from tests.runtime.drive import eager_of
 
 VOCAB_SIZE, MODEL_LEN, BLOCK_SIZE, MAX_NUM_SEQS = 304, 600, 16, 20
+_RMS, _LAYER = NormConfig(kind="rms", eps=1e-5), NormConfig(kind="layer", eps=1e-5, bias=True)
+_ROTARY = RotaryConfig(10000.0)
+_SCALED = RotaryConfig(10000.0, scaling=YarnScaling(4.0, 32.0, 1.0, 64), scale=1.3)
+_PLAIN: dict[str, Any] = {"activation": "gelu_new", "gated": False, "mlp_bias": True}
+DESCRIBED: dict[str, dict[str, Any]] = {
+    "gemma2": {
+        "norm": NormConfig(kind="rms", eps=1e-6, offset=1.0), "norm_places": "around", "windows": (20, None),
+        "embedding_scale": 1.3, "rounds_embedding_scale": True, "activation": "gelu_pytorch_tanh",
+        "score_scale": 0.1, "score_cap": 5.0, "logits_cap": 30.0,
+    },
+    "gemma3": {
+        "norm_places": "around", "windows": (20, None), "rotaries": (_ROTARY, RotaryConfig(1e6, factor=8.0)),
+        "qk_norm": QkNorm(_RMS),
+    },
+    "gpt_neox": {
+        "norm": _LAYER, "parallel": "two norms", "rotaries": (replace(_ROTARY, share=0.25),) * 2, "qkv_bias": True,
+        **_PLAIN,
+    },
+    "phi": {
+        "norm": _LAYER, "parallel": "one norm", "rotaries": (replace(_ROTARY, share=0.5),) * 2, "out_bias": True,
+        "tied": False, "head_bias": True, **_PLAIN,
+    },
+    "olmo2": {
+        "norm": replace(_RMS, exact=True), "norm_places": "behind", "qk_norm": QkNorm(_RMS, "width"),
+        "rotaries": (replace(_ROTARY, exact=True),) * 2, "qkv_clip": 2.0,
+    },
+    "cohere2": {
+        "norm": replace(_LAYER, bias=False), "parallel": "one norm", "windows": (20, None), "logits_scale": 0.3,
+        "rotaries": (_ROTARY, None), "qk_norm": QkNorm(replace(_LAYER, bias=False), "each head"),
+    },
+}  # fmt: skip
+"""Decoders of two layers whose steps are those of their modules: what they differ in from a Llama."""
 
 
 def tiny_model(
@@ -35,15 +68,12 @@ def tiny_model(
 ) -> NativeModel:
     """Of width 256, with heads of 64; rows of the vocabulary are far apart, so that tokens vary.
 
-    "gelu" is an OPT that the fused kernels do not know, "qwen3" a Llama that norms queries and keys,
-    "biased" one whose products have biases, gates too.
+    "qwen3" is a Llama that norms queries and keys, "biased" one whose products have biases, gates too.
+    "gelu" is an OPT that the fused kernels do not know, and so are those in `DESCRIBED`, of two layers each.
     """
     with torch.device(device):
         torch.set_default_dtype(dtype)
-        if family in ("llama", "qwen3", "biased"):
-            model = _llama(num_layers, ffn_size, bias=family == "biased", qk_norm=family == "qwen3")
-        else:
-            model = _opt(num_layers, ffn_size, "relu" if family == "opt" else family)
+        model = Decoder(_config(family, num_layers, ffn_size))
         torch.set_default_dtype(torch.float32)
     generator = torch.Generator().manual_seed(3)
     for name, parameter in model.named_parameters():
@@ -53,23 +83,26 @@ def tiny_model(
     return model.to(device).eval()  # the angles are worked out on the CPU
 
 
-def _opt(num_layers: int, ffn_size: int, activation: str) -> NativeModel:
-    config = OptConfig(
-        vocab_size=VOCAB_SIZE, hidden_size=256, embedding_size=256, ffn_size=ffn_size, num_layers=num_layers,
-        heads=Heads(4, 4, 64), max_len=MODEL_LEN, activation=activation, norm_first=True, final_norm=True,
-        bias=True, affine_norms=True, tied=True,
-    )  # fmt: skip
-    return OptModel(config)
-
-
-def _llama(num_layers: int, ffn_size: int, *, bias: bool, qk_norm: bool) -> NativeModel:
-    config = LlamaConfig(
+def _config(family: str, num_layers: int, ffn_size: int) -> DecoderConfig:
+    rotaries, windows = (_ROTARY,) * num_layers, (None,) * num_layers
+    llama = DecoderConfig(
         vocab_size=VOCAB_SIZE, hidden_size=256, ffn_size=ffn_size, num_layers=num_layers, heads=Heads(4, 2, 64),
-        max_len=MODEL_LEN, norm_eps=1e-5, activation="silu", rotary=RotaryConfig(10000.0),
-        windows=(None,) * num_layers,
-        qkv_bias=bias, out_bias=bias, mlp_bias=bias, qk_norm=qk_norm, tied=True,
+        max_len=MODEL_LEN, norm=_RMS, rotaries=rotaries, windows=windows, activation="silu", tied=True,
     )  # fmt: skip
-    return LlamaModel(config)
+    if family == "llama":
+        return llama
+    if family == "qwen3":
+        return replace(llama, qk_norm=QkNorm(_RMS))
+    if family == "biased":
+        return replace(llama, qkv_bias=True, out_bias=True, mlp_bias=True)
+    if family == "llama_scaled":
+        return replace(llama, rotaries=(_SCALED,) * num_layers)
+    if family in DESCRIBED:
+        return replace(llama, **DESCRIBED[family])
+    return replace(
+        llama, heads=Heads(4, 4, 64), position_offset=POSITION_OFFSET, norm=_LAYER, rotaries=(None,) * num_layers,
+        qkv_bias=True, out_bias=True, activation="relu" if family == "opt" else family, gated=False, mlp_bias=True,
+    )  # fmt: skip
 
 
 def make_runner(

@@ -6,7 +6,8 @@ from typing import Any
 
 from pagedchat.doctor.model_steps import KNOWN_GPUS
 from pagedchat.models.native import NativeConfig, read_native
-from pagedchat.runtime.graphs.model_tensors import objection_to, sizes_of
+from pagedchat.runtime.graphs.model_tensors import sizes_of
+from pagedchat.runtime.graphs.objections import objection_to
 from pagedchat.runtime.graphs.step_facts import DecodeFacts, Setting
 
 FOLDER = Path(__file__).parents[2] / "models" / "configs"

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from pagedchat.layers.attention import Heads
+from pagedchat.layers.norms import NormConfig
 from pagedchat.layers.rotary_frequencies import RotaryConfig
-from pagedchat.models.llama_config import LlamaConfig
-from pagedchat.models.opt_config import OptConfig
+from pagedchat.models.decoder_config import DecoderConfig, QkNorm
 from pagedchat.ops.whole_step.plan import CLUSTER_TURN, ONE_TURN
-from pagedchat.runtime.graphs.model_tensors import objection_to
+from pagedchat.runtime.graphs.objections import objection_to
 from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts
 from pagedchat.runtime.graphs.which_step import (
     DECODES,
@@ -61,6 +61,11 @@ qwen3-1.7b    -       float16   ffffffllllll  ffffffllllll
 qwen3-1.7b    sm_75   bfloat16  llllllllllll  llllllllllll
 qwen3-1.7b    sm_80   bfloat16  ffffffllllll  ffffffllllll
 qwen3-1.7b    sm_90   bfloat16  ffffllllllll  ffffllllllll
+gemma-2-2b    sm_90   bfloat16  mmmmmmmmmmmm  mmmmmmmmmmmm
+gemma-3-1b    sm_90   bfloat16  mmmmmmmmmmmm  mmmmmmmmmmmm
+gpt2          sm_90   float16   mmmmmmmmmmmm  mmmmmmmmmmmm
+phi-2         sm_90   float16   mmmmmmmmmmmm  mmmmmmmmmmmm
+pythia-160m   sm_90   float16   mmmmmmmmmmmm  mmmmmmmmmmmm
 llama-3.1-8b  sm_80   bfloat16  ffffllllllll  ffffllllllll
 llama-3.1-8b  sm_90   bfloat16  ffffllllllll  ffffllllllll
 llama-3.1-8b  sm_90   float32   llllllllllll  llllllllllll
@@ -119,14 +124,12 @@ def test_refusals_say_why() -> None:
 
 
 def test_what_a_model_has_too_much_of_is_said() -> None:
-    def one_launch(config: OptConfig | LlamaConfig, architecture: str = "sm_90") -> str:
+    def one_launch(config: DecoderConfig, architecture: str = "sm_90") -> str:
         return against(facts(setting(config, architecture), 1), ONE_LAUNCH)
 
-    assert isinstance(SMOLLM, LlamaConfig)
-    assert isinstance(OPT, OptConfig)
     windowed = replace(SMOLLM, windows=(None, 64, *SMOLLM.windows[2:]))
     assert one_launch(windowed) == "1 of its 30 layers have a sliding window"
-    deep = replace(SMOLLM, num_layers=33, windows=(None,) * 33)
+    deep = replace(SMOLLM, num_layers=33, windows=(None,) * 33, rotaries=SMOLLM.rotaries[:1] * 33)
     assert one_launch(deep) == "it has 33 layers and one launch has places for 32"
     assert one_launch(config_of("llama-3.1-8b")) == "its heads are 128 wide and the kernel is for 64"
     assert one_launch(config_of("qwen2.5-0.5b")) == (
@@ -160,17 +163,41 @@ def test_what_a_model_has_too_much_of_is_said() -> None:
     )
 
 
-def test_families_that_the_kernels_do_not_do_are_named() -> None:
-    assert isinstance(SMOLLM, LlamaConfig)
-    assert isinstance(OPT, OptConfig)
+def test_decoders_that_the_kernels_do_not_do_are_told_why() -> None:
+    part = replace(SMOLLM.rotaries[0] or RotaryConfig(1e4), share=0.25)
     objections = {
+        "its queries and keys are normed over their whole width": replace(
+            SMOLLM, qk_norm=QkNorm(SMOLLM.norm, "width")
+        ),
+        "its queries and keys are normed, and not as Qwen3's": replace(SMOLLM, qk_norm=QkNorm(OPT.norm)),
         "its feed-forward goes through gelu instead of silu": replace(SMOLLM, activation="gelu"),
         "its feed-forward goes through gelu instead of relu": replace(OPT, activation="gelu"),
-        "its norms come behind each half of a layer": replace(OPT, norm_first=False),
+        "no family with such norms has such a feed-forward": replace(SMOLLM, norm=OPT.norm),
+        "its norms come behind each half of a layer": replace(OPT, norm_places="after sum"),
+        "its norms come before and behind each half of a layer": replace(SMOLLM, norm_places="around"),
         "it has no norm behind its last layer": replace(OPT, final_norm=False),
+        "its norms have no weights": replace(OPT, norm=NormConfig(kind="layer", eps=1e-5, weight=False)),
+        "its norms multiply by one more than their weights": replace(
+            SMOLLM, norm=NormConfig(kind="rms", eps=1e-5, offset=1.0)
+        ),
+        "both halves of a layer start from the same rows": replace(OPT, parallel="one norm"),
         "its tokens' vectors are 512 wide and its layers 768": replace(OPT, embedding_size=512),
-        "its norms have no weights": replace(OPT, affine_norms=False),
-        "": replace(SMOLLM, rotary=RotaryConfig(5e5), qkv_bias=True, qk_norm=True, mlp_bias=True),
+        "what is added to its residual stream is scaled": replace(SMOLLM, residual_scale=0.5),
+        "its scores are scaled by 0.2": replace(SMOLLM, score_scale=0.2),
+        "its scores have a soft cap": replace(SMOLLM, score_cap=20.0),
+        "its queries, keys and values have a bound": replace(SMOLLM, qkv_clip=8.0),
+        "16 of 64 elements of its heads are turned": replace(SMOLLM, rotaries=(part,) * 30),
+        "not all of its layers turn queries and keys alike": replace(SMOLLM, rotaries=(None, *SMOLLM.rotaries[1:])),
+        "its positions are both learned and angles, or neither": replace(SMOLLM, position_offset=0),
+        "its head has a bias": replace(OPT, head_bias=True),
+        "its logits are scaled or capped": replace(SMOLLM, logits_cap=30.0),
+        "": replace(
+            SMOLLM,
+            rotaries=(RotaryConfig(5e5),) * 30,
+            qkv_bias=True,
+            qk_norm=QkNorm(SMOLLM.norm),
+            mlp_bias=True,
+        ),
     }
     assert {objection_to(config): config for config in objections.values()} == objections
     chosen = which_decode(facts(setting(replace(OPT, activation="gelu"), "sm_90"), 1))
@@ -214,7 +241,6 @@ def test_steps_of_one_launch_are_cut_as_they_are_named() -> None:
 
 
 def test_clusters_attend_to_longer_contexts_in_one_turn() -> None:
-    assert isinstance(SMOLLM, LlamaConfig)
     assert [one_turn_len(setting(OPT, "sm_90"), rows) for rows in (1, 2)] == [CLUSTER_TURN, ONE_TURN]
     others = (
         setting(OPT, ""),

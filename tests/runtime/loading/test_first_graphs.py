@@ -9,7 +9,7 @@ from pagedchat.runtime.loading.self_check import SelfCheck
 from pagedchat.runtime.step.model_runner import NativeModelRunner
 from pagedchat.runtime.step.sizes import StepSizes
 from tests.ops.paged_case import DEVICES
-from tests.runtime.graphs.case import MAX_NUM_SEQS, MODEL_LEN, VOCAB_SIZE, make_runner, tiny_model
+from tests.runtime.graphs.case import DESCRIBED, MAX_NUM_SEQS, MODEL_LEN, VOCAB_SIZE, make_runner, tiny_model
 
 SIZES = StepSizes(256, MAX_NUM_SEQS, MODEL_LEN)
 
@@ -32,7 +32,7 @@ def eager_runner(family: str, device: str, dtype: torch.dtype = torch.float32) -
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("family", ["opt", "llama", "qwen3"])
+@pytest.mark.parametrize("family", ["opt", "llama", "qwen3", *DESCRIBED])
 def test_both_kinds_are_captured_and_tried(family: str) -> None:
     eager = eager_runner(family, "cuda", torch.bfloat16)
     captured = FirstGraphs(eager, SIZES).capture(SelfCheck("tiny", eager, VOCAB_SIZE))

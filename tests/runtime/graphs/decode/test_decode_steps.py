@@ -18,6 +18,7 @@ from pagedchat.engine.output import (
 )
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
+from pagedchat.models.native_model import NativeModel
 from pagedchat.ops.sampling.decode_state import DecodeState
 from pagedchat.runtime.graphs import which_step
 from pagedchat.runtime.graphs.decode.ahead import RunningStep
@@ -34,7 +35,7 @@ from pagedchat.runtime.graphs.which_step import FUSED, LIBRARY, WARPGROUPS
 from pagedchat.runtime.graphs.whole_steps import CLUSTERS, CLUSTERS_SCREENED, ONE_LAUNCH, SCREENED
 from pagedchat.runtime.step.batch_inputs import flatten
 from tests.ops.paged_case import DEVICES
-from tests.runtime.graphs.case import BLOCK_SIZE, VOCAB_SIZE, make_engine, make_runner, tiny_model
+from tests.runtime.graphs.case import BLOCK_SIZE, DESCRIBED, VOCAB_SIZE, make_engine, make_runner, tiny_model
 
 FAMILIES = ["opt", "llama", "qwen3"]
 GREEDY = SamplingParams(temperature=0, max_tokens=None)
@@ -99,6 +100,18 @@ def test_chats_that_come_and_go_get_the_same_tokens(family: str, preemption_mode
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("family", DESCRIBED)
+def test_steps_through_the_modules_give_the_same_tokens(family: str, device: str) -> None:
+    model, replies = tiny_model(family, device, torch.float32), []
+    for captured in (False, True):
+        runner = make_runner(model, 48, captured=captured, max_num_tokens=64 if captured else 0)
+        replies.append(list(chats(make_engine(runner), 1, 60)))
+    assert replies[0] == replies[1]
+    assert runner.decodes.num_replays > 25
+    assert runner.prefills.num_replays > 2
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("family", ["opt", "llama"])
 def test_penalties_go_by_the_tokens_of_each_chat_however_they_come_and_go(family: str, device: str) -> None:
     model = tiny_model(family, device, torch.float32)
@@ -114,7 +127,7 @@ def test_penalties_go_by_the_tokens_of_each_chat_however_they_come_and_go(family
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize(("penalty", "family"), [(1.0, "gelu"), (1.1, "opt")])
+@pytest.mark.parametrize(("penalty", "family"), [(1.0, "gelu"), (1.1, "opt"), (1.0, "llama_scaled")])
 def test_drawn_tokens_are_the_same_too(penalty: float, family: str, device: str) -> None:
     model = tiny_model(family, device, torch.float32)
     replies = []
@@ -307,7 +320,20 @@ def test_logits_of_captured_steps(
 
     monkeypatch.setattr(StepStore, "_without_draw", noted_step)
     # Two units of 8 rows for each of 132 thread blocks, without which there is no launch of whole steps.
-    model = tiny_model(family, "cuda", dtype, ffn_size=1536)
+    assert_same_logits(tiny_model(family, "cuda", dtype, ffn_size=1536), num_seqs)
+    assert used == {kind}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("family", DESCRIBED)
+def test_logits_of_steps_through_the_modules(family: str, dtype: torch.dtype) -> None:
+    for num_seqs in (1, 13):
+        assert_same_logits(tiny_model(family, "cuda", dtype), num_seqs)
+
+
+def assert_same_logits(model: NativeModel, num_seqs: int) -> None:
+    """Of captured decodes and eager ones, on a GPU."""
     lens = [(i * 83) % 240 + 4 for i in range(num_seqs)]
     plain, captured = (make_runner(model, 800, captured=flag, max_num_seqs=64) for flag in (False, True))
     sequences, others = prefilled(plain, lens), prefilled(captured, lens)
@@ -320,14 +346,13 @@ def test_logits_of_captured_steps(
         output = decodes.finish(begun)
         computed = decodes.last_logits[:num_seqs]
         error = (computed.float() - logits.float()).norm() / logits.float().norm()
-        assert float(error) < 8 * torch.finfo(dtype).eps
+        assert float(error) < 8 * torch.finfo(logits.dtype).eps
         chosen = computed.float().max(dim=-1).indices.tolist()
         assert [tokens[0] for tokens in output.token_ids] == chosen
         for sequence, other, token_id in zip(sequences, others, chosen, strict=True):
             sequence.token_ids.append(token_id)
             other.token_ids.append(token_id)
     assert decodes.num_replays >= 20
-    assert used == {kind}
 
 
 @pytest.mark.gpu

@@ -22,6 +22,7 @@ from pagedchat.runtime.step.sizes import StepSizes
 from tests.ops.paged_case import DEVICES
 from tests.runtime.graphs.case import (
     BLOCK_SIZE,
+    DESCRIBED,
     MAX_NUM_SEQS,
     MODEL_LEN,
     VOCAB_SIZE,
@@ -74,7 +75,7 @@ def slots_of_layer(backend: object, index: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("family", [*FAMILIES, "biased"])
+@pytest.mark.parametrize("family", [*FAMILIES, "biased", "llama_scaled", *DESCRIBED])
 def test_logits_are_those_of_the_eager_pass(family: str, device: str) -> None:
     dtypes = (torch.float32,) if device == "cpu" else (torch.float32, torch.float16, torch.bfloat16)
     for dtype in dtypes:

@@ -1,0 +1,75 @@
+"""Norms of rows: LayerNorm (Ba et al. 2016, arXiv 1607.06450), RMSNorm (Zhang and Sennrich 2019, 1910.07467)."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from pagedchat.layers.weights import Places, empty_parameter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormConfig:
+    """Which norm, and what goes with it."""
+
+    kind: Literal["rms", "layer"]
+    """Divided by the root mean square; or brought to mean 0 and variance 1."""
+    eps: float
+    """Added to the mean square, or to the variance."""
+    weight: bool = True
+    bias: bool = False
+    offset: float = 0.0
+    """Added to the weight: of an RMS norm in float32, of a layer norm in its own type."""
+    exact: bool = False
+    """An RMS norm's rows are rounded behind the weight; else before it."""
+
+
+class Norm(nn.Module):
+    """Rows or parts of them, normed over their last dimension. Worked out in float32.
+
+    Args:
+        config: which norm.
+        shape: of the weight: `[width]`; or `[num_heads, width]`, where each head has a weight of its own.
+    """
+
+    def __init__(self, config: NormConfig, *shape: int) -> None:
+        super().__init__()
+        self.config = config
+        self.width = shape[-1]
+        self.weight = empty_parameter(*shape) if config.weight else None
+        self.bias = empty_parameter(*shape) if config.bias else None
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """`[..., width]` -> the same shape and type."""
+        return self._layer(rows) if self.config.kind == "layer" else self._rms(rows)
+
+    def _layer(self, rows: torch.Tensor) -> torch.Tensor:
+        size, eps, offset = (self.width,), self.config.eps, self.config.offset
+        weight = self.weight + offset if self.weight is not None and offset else self.weight
+        if weight is None or weight.dim() == 1:
+            return functional.layer_norm(rows, size, weight, self.bias, eps)
+        normed = functional.layer_norm(rows.float(), size, None, None, eps) * weight.float()
+        return (normed if self.bias is None else normed + self.bias.float()).to(rows.dtype)
+
+    def _rms(self, rows: torch.Tensor) -> torch.Tensor:
+        size, eps, weight, offset = (self.width,), self.config.eps, self.weight, self.config.offset
+        if weight is None or (self.config.exact and weight.dim() == 1 and not offset):
+            return functional.rms_norm(rows, size, weight, eps)
+        if self.config.exact or offset:
+            normed = functional.rms_norm(rows.float(), size, None, eps)
+            return (normed * (weight.float() + offset)).to(rows.dtype)
+        return weight * functional.rms_norm(rows, size, None, eps)
+
+    def places(self, name: str) -> Places:
+        """For a checkpoint that has this norm as `name`; with `{}` in it, one norm for each head."""
+        places = {"weight": self.weight, "bias": self.bias}
+        if "{}" not in name:
+            return {f"{name}.{part}": place for part, place in places.items() if place is not None}
+        return {
+            f"{name.format(head)}.{part}": of_head
+            for part, place in places.items()
+            if place is not None
+            for head, of_head in enumerate(place)
+        }

@@ -1,0 +1,93 @@
+"""How checkpoints name the tensors of a decoder, and in which order they have the rows of some. Knows no files."""
+
+from dataclasses import dataclass
+
+import torch
+
+from pagedchat.layers.attention import Heads
+
+Orders = dict[str, torch.Tensor]
+"""Name in the checkpoint -> for each row of the place the tensor's row that goes there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointLayout:
+    """Names as most families have them. Those of a layer come behind `layer` and its number."""
+
+    prefixes: tuple[str, ...] = ("", "model.")
+    """What names may lack at their beginning, in a body saved without its head."""
+    embedding: str = "model.embed_tokens"
+    positions: str = ""
+    project_in: str = ""
+    layer: str = "model.layers"
+    attention_norm: str = "input_layernorm"
+    """Before attention; before both halves where they have one norm together."""
+    attention_end_norm: str = ""
+    """Behind attention."""
+    qkv: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+    """One name where queries, keys and values are one product."""
+    q_norm: str = "self_attn.q_norm"
+    """With `{}` in it, a norm for each head."""
+    k_norm: str = "self_attn.k_norm"
+    out: str = "self_attn.o_proj"
+    mlp_norm: str = "post_attention_layernorm"
+    mlp_end_norm: str = ""
+    up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
+    """One name where gates and values are one product, and where there are no gates."""
+    down: str = "mlp.down_proj"
+    norm: str = "model.norm"
+    """The last one."""
+    project_out: str = ""
+    head: str = "lm_head"
+    transposed: bool = False
+    """Weights of a layer's products are `[in_features, out_features]`."""
+    by_group: bool = False
+    """The one product for queries, keys and values has those of a KV head together: queries, key, value; then
+    those of the next."""
+    interleaved: bool = False
+    """Elements of a head that turn together lie side by side. They are brought apart, which changes no score, since
+    queries and keys are brought into the same order."""
+
+    def orders(self, heads: Heads, turned: int) -> Orders:
+        """Of a layer's tensors, by the rest of their names; those that stay as they are are left out.
+
+        Args:
+            heads: of the model.
+            turned: elements of a head that are turned.
+        """
+        query, key, value = self._rows_by_kind(heads)
+        if self.interleaved:
+            order = _apart(heads.head_dim, turned)
+            query, key = query[:, order], key[:, order]
+            per_head = {self.q_norm: _rows(heads.num_heads, heads.head_dim)[:, order],
+                        self.k_norm: _rows(heads.num_kv_heads, heads.head_dim)[:, order]}  # fmt: skip
+        else:
+            per_head = {}
+        if len(self.qkv) == 1:
+            products = {self.qkv[0]: torch.cat((query, key, value))} if self.by_group or self.interleaved else {}
+        else:
+            products = dict(zip(self.qkv, (query, key), strict=False)) if self.interleaved else {}
+        orders = {name: rows.flatten() for name, rows in (products | per_head).items()}
+        return {f"{name}.{part}": rows for name, rows in orders.items() for part in ("weight", "bias")}
+
+    def _rows_by_kind(self, heads: Heads) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Rows of the checkpoint's product or products, `[heads, head_dim]` each."""
+        width, num_kv = heads.head_dim, heads.num_kv_heads
+        if len(self.qkv) > 1:
+            return _rows(heads.num_heads, width), _rows(num_kv, width), _rows(num_kv, width)
+        rows = _rows(heads.num_heads + 2 * num_kv, width)
+        if not self.by_group:
+            query, key, value = torch.split(rows, [heads.num_heads, num_kv, num_kv])
+            return query, key, value
+        grouped = rows.view(num_kv, -1, width)
+        return grouped[:, :-2].flatten(0, 1), grouped[:, -2], grouped[:, -1]
+
+
+def _rows(num_heads: int, head_dim: int) -> torch.Tensor:
+    return torch.arange(num_heads * head_dim, device="cpu").view(num_heads, head_dim)
+
+
+def _apart(head_dim: int, turned: int) -> torch.Tensor:
+    """Of the elements that are turned first the even ones, then the odd ones; then the rest."""
+    elements = torch.arange(head_dim, device="cpu")
+    return torch.cat((elements[:turned:2], elements[1:turned:2], elements[turned:]))

@@ -1,0 +1,128 @@
+"""The one decoder that our own modules have, over a paged cache: a flat batch of tokens in, logits out.
+
+What makes it an OPT or a Gemma is its description. Knows no family.
+"""
+
+from functools import cache
+
+import torch
+from torch import nn
+
+from pagedchat.layers.embedding import Embedding
+from pagedchat.layers.linear import Linear
+from pagedchat.layers.norms import Norm
+from pagedchat.layers.paged import PagedAttention
+from pagedchat.layers.rotary import RotaryEmbedding
+from pagedchat.layers.weights import Places
+from pagedchat.models.checkpoint_layout import Orders
+from pagedchat.models.decoder_config import DecoderConfig
+from pagedchat.models.decoder_layer import DecoderLayer
+from pagedchat.models.native_model import NativeModel
+
+
+class Decoder(NativeModel):
+    """The whole model.
+
+    Args:
+        config: what it is like.
+    """
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        narrow, width = config.embedding_width, config.hidden_size
+        self.config = config
+        self.tied = config.tied
+        self.embedding = Embedding(config.vocab_size, narrow)
+        offset = config.position_offset
+        self.positions = None if offset is None else Embedding(config.max_len, width, offset=offset)
+        self.project_in = Linear(narrow, width, bias=False) if narrow != width else None
+        kinds = list(dict.fromkeys(rotary for rotary in config.rotaries if rotary is not None))
+        self.rotaries = nn.ModuleList(RotaryEmbedding(kind, config.heads.head_dim) for kind in kinds)
+        self._turned_by = [None if rotary is None else kinds.index(rotary) for rotary in config.rotaries]
+        self.layers = nn.ModuleList(DecoderLayer(config, layer_idx) for layer_idx in range(config.num_layers))
+        self.norm = Norm(config.norm, width) if config.final_norm else None
+        self.project_out = Linear(width, narrow, bias=False) if narrow != width else None
+        head_weight = self.embedding.weight if config.tied else None
+        self.head = Linear(narrow, config.vocab_size, bias=config.head_bias, weight=head_weight)
+
+    def forward(
+        self, token_ids: torch.Tensor, positions: torch.Tensor, paged: PagedAttention, last_rows: torch.Tensor
+    ) -> torch.Tensor:
+        """See `NativeModel`."""
+        hidden = self.embed(token_ids, positions)
+        rotations = [rotary(positions, hidden.dtype) for rotary in self.rotaries]
+        for layer, turned_by in zip(self.layers, self._turned_by, strict=True):
+            hidden = layer(hidden, paged, None if turned_by is None else rotations[turned_by])
+        return self.logits(hidden[last_rows])
+
+    def embed(self, token_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """`[num_tokens]` each -> `[num_tokens, hidden_size]`."""
+        config = self.config
+        hidden: torch.Tensor = self.embedding(token_ids)
+        if config.embedding_scale != 1:
+            scale = config.embedding_scale
+            hidden = hidden * (_rounded(scale, hidden.dtype) if config.rounds_embedding_scale else scale)
+        if self.project_in is not None:
+            hidden = self.project_in(hidden)
+        return hidden if self.positions is None else hidden + self.positions(positions)
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """`[num_rows, hidden_size]` -> `[num_rows, vocab_size]`."""
+        if self.norm is not None:
+            hidden = self.norm(hidden)
+        if self.project_out is not None:
+            hidden = self.project_out(hidden)
+        logits: torch.Tensor = self.head(hidden)
+        scale, cap = self.config.logits_scale, self.config.logits_cap
+        if scale != 1:
+            logits = logits * scale
+        if cap is not None:
+            logits = (logits.float() / cap).tanh().mul_(cap).to(logits.dtype)
+        return logits
+
+    # --- what checkpoints call it ---
+
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """See `NativeModel`."""
+        return self.config.layout.prefixes
+
+    @property
+    def embedding_name(self) -> str:
+        """See `NativeModel`."""
+        return f"{self.config.layout.embedding}.weight"
+
+    @property
+    def head_name(self) -> str:
+        """See `NativeModel`."""
+        return f"{self.config.layout.head}.weight"
+
+    def places(self) -> Places:
+        """See `NativeModel`."""
+        layout = self.config.layout
+        places = self.embedding.places(layout.embedding)
+        for layer_idx, layer in enumerate(self.layers):
+            places |= layer.places(f"{layout.layer}.{layer_idx}")  # type: ignore[operator]
+        named = (
+            (self.positions, layout.positions), (self.norm, layout.norm),
+            (self.project_in, layout.project_in), (self.project_out, layout.project_out),
+        )  # fmt: skip
+        for module, name in named:
+            places |= {} if module is None else module.places(name)
+        head = self.head.places(layout.head)
+        if self.tied:
+            del head[self.head_name]
+        return places | head
+
+    def orders(self) -> Orders:
+        """See `NativeModel`."""
+        config, rotary = self.config, self.config.rotary
+        turned = 0 if rotary is None else rotary.turned(config.heads.head_dim)
+        of_layer = config.layout.orders(config.heads, turned)
+        names = (f"{config.layout.layer}.{layer_idx}" for layer_idx in range(config.num_layers))
+        return {f"{layer}.{name}": order for layer in names for name, order in of_layer.items()}
+
+
+@cache
+def _rounded(value: float, dtype: torch.dtype) -> float:
+    return float(torch.tensor(value, dtype=dtype, device="cpu"))

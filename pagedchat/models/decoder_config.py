@@ -1,0 +1,100 @@
+"""A decoder as data: what `decoder.Decoder` is built from. Knows no family and no file."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pagedchat.layers.attention import Heads
+from pagedchat.layers.norms import NormConfig
+from pagedchat.layers.rotary_frequencies import RotaryConfig
+from pagedchat.models.checkpoint_layout import CheckpointLayout
+
+NormPlaces = Literal["before", "behind", "around", "after sum"]
+"""Where the norms of a half stand: `x + half(norm(x))`, `x + norm(half(x))`, `x + norm(half(norm(x)))`, or
+`norm(x + half(x))`."""
+
+
+@dataclass(frozen=True, slots=True)
+class QkNorm:
+    """Norms of queries and keys, before they are turned."""
+
+    norm: NormConfig
+    over: Literal["head", "each head", "width"] = "head"
+    """Head by head with one weight; head by head, each with a weight of its own; all heads of a token together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecoderConfig:
+    """A decoder-only model. What most do is the default."""
+
+    # --- how large ---
+    vocab_size: int
+    hidden_size: int
+    ffn_size: int
+    num_layers: int
+    heads: Heads
+    max_len: int
+
+    # --- where the residual stream begins ---
+    embedding_size: int | None = None
+    """Width of the token embeddings where it is not that of the layers; opt-350m's are narrower."""
+    embedding_scale: float = 1.0
+    """What they are multiplied by."""
+    rounds_embedding_scale: bool = False
+    """It is rounded to the model's type before."""
+    position_offset: int | None = None
+    """Row of position 0 in a table of learned positions; None: there is none."""
+
+    # --- layers ---
+    norm: NormConfig
+    norm_places: NormPlaces = "before"
+    parallel: Literal["", "one norm", "two norms"] = ""
+    """Attention and feed-forward start from the same rows, each behind a norm of its own or behind the same."""
+    residual_scale: float = 1.0
+    """What both halves are multiplied by before they are added."""
+
+    # --- attention ---
+    rotaries: tuple[RotaryConfig | None, ...]
+    """For each layer how queries and keys are turned; None: they are not."""
+    windows: tuple[int | None, ...]
+    """For each layer the tokens that a token sees, itself included; None sees all."""
+    qk_norm: QkNorm | None = None
+    qkv_bias: bool = False
+    out_bias: bool = False
+    qkv_clip: float | None = None
+    """Bound of queries, keys and values."""
+    score_scale: float | None = None
+    """Factor of the scores; None: one by the square root of `head_dim`."""
+    score_cap: float | None = None
+    """Soft cap of the scores."""
+
+    # --- feed-forward ---
+    activation: str
+    gated: bool = True
+    mlp_bias: bool = False
+
+    # --- head ---
+    final_norm: bool = True
+    tied: bool
+    """The head is the token embedding."""
+    head_bias: bool = False
+    logits_scale: float = 1.0
+    logits_cap: float | None = None
+    """Soft cap of the logits, once they are scaled."""
+
+    layout: CheckpointLayout = field(default_factory=CheckpointLayout)
+    """Of checkpoints."""
+
+    @property
+    def embedding_width(self) -> int:
+        """Of the token embeddings."""
+        return self.embedding_size or self.hidden_size
+
+    @property
+    def scale(self) -> float:
+        """Factor of the scores."""
+        return float(self.heads.head_dim**-0.5) if self.score_scale is None else self.score_scale
+
+    @property
+    def rotary(self) -> RotaryConfig | None:
+        """Of the first layer that turns."""
+        return next((rotary for rotary in self.rotaries if rotary is not None), None)

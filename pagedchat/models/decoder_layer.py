@@ -1,0 +1,127 @@
+"""A layer of a decoder: attention and feed-forward, each added to what came in. Built from a description."""
+
+import torch
+from torch import nn
+
+from pagedchat.layers.attention import Attention, Scores
+from pagedchat.layers.linear import Linear
+from pagedchat.layers.mlp import GatedMlp, Mlp
+from pagedchat.layers.norms import Norm
+from pagedchat.layers.paged import PagedAttention
+from pagedchat.layers.rotary import Rotation
+from pagedchat.layers.weights import Places
+from pagedchat.models.decoder_config import DecoderConfig
+
+
+class DecoderLayer(nn.Module):
+    """Attention and feed-forward, with norms where the description has them.
+
+    Args:
+        config: of the model.
+        layer_idx: which layer.
+    """
+
+    def __init__(self, config: DecoderConfig, layer_idx: int) -> None:
+        super().__init__()
+        places, width = config.norm_places, config.hidden_size
+        first, last = places in ("before", "around"), places != "before"
+        self.config = config
+        self.attention = _attention(config, layer_idx)
+        self.attention_norm = Norm(config.norm, width) if first else None
+        self.attention_end_norm = Norm(config.norm, width) if last else None
+        self.mlp = _mlp(config)
+        self.mlp_norm = Norm(config.norm, width) if first and config.parallel != "one norm" else None
+        self.mlp_end_norm = Norm(config.norm, width) if last else None
+
+    def forward(self, hidden: torch.Tensor, paged: PagedAttention, rotation: Rotation | None) -> torch.Tensor:
+        """`[num_tokens, hidden_size]` -> the same shape."""
+        if self.config.parallel:
+            return self._side_by_side(hidden, paged, rotation)
+        update = self.attention(_maybe(self.attention_norm, hidden), paged, rotation)
+        hidden = self._add(hidden, update, self.attention_end_norm)
+        update = self.mlp(_maybe(self.mlp_norm, hidden))
+        return self._add(hidden, update, self.mlp_end_norm)
+
+    def _side_by_side(self, hidden: torch.Tensor, paged: PagedAttention, rotation: Rotation | None) -> torch.Tensor:
+        """Both halves from the same rows."""
+        rows = _maybe(self.attention_norm, hidden)
+        attended = self.attention(rows, paged, rotation)
+        fed: torch.Tensor = self.mlp(rows if self.mlp_norm is None else self.mlp_norm(hidden))
+        return self._add(hidden, fed + attended, None)
+
+    def _add(self, hidden: torch.Tensor, update: torch.Tensor, end_norm: Norm | None) -> torch.Tensor:
+        if self.config.norm_places == "after sum":
+            return _maybe(end_norm, hidden + update)
+        update = _maybe(end_norm, update)
+        scale = self.config.residual_scale
+        return hidden + update if scale == 1 else hidden + update * scale
+
+    def places(self, name: str) -> Places:
+        """For a checkpoint that has this layer as `name`."""
+        layout, heads, attention, mlp = self.config.layout, self.attention.heads, self.attention, self.mlp
+        transposed, up = layout.transposed, mlp.gate_up if isinstance(mlp, GatedMlp) else mlp.up
+        widths = (heads.query_width, heads.kv_width, heads.kv_width)
+        middles = (up.out_features // len(layout.up),) * len(layout.up)
+        norms = (
+            (attention.q_norm, layout.q_norm), (attention.k_norm, layout.k_norm),
+            (self.attention_norm, layout.attention_norm), (self.attention_end_norm, layout.attention_end_norm),
+            (self.mlp_norm, layout.mlp_norm), (self.mlp_end_norm, layout.mlp_end_norm),
+        )  # fmt: skip
+        places = {
+            **attention.qkv.part_places(_parts(name, layout.qkv, widths), transposed=transposed),
+            **attention.out.places(f"{name}.{layout.out}", transposed=transposed),
+            **up.part_places(_parts(name, layout.up, middles), transposed=transposed),
+            **mlp.down.places(f"{name}.{layout.down}", transposed=transposed),
+        }
+        for norm, its_name in norms:
+            places |= {} if norm is None else norm.places(f"{name}.{its_name}")
+        return places
+
+
+def _attention(config: DecoderConfig, layer_idx: int) -> Attention:
+    heads, width = config.heads, config.hidden_size
+    return Attention(
+        layer_idx,
+        heads,
+        Linear(width, heads.query_width + 2 * heads.kv_width, bias=config.qkv_bias),
+        Linear(heads.query_width, width, bias=config.out_bias),
+        Scores(scale=config.scale, sliding_window=config.windows[layer_idx], cap=config.score_cap),
+        norms=_qk_norms(config),
+        clip=config.qkv_clip,
+    )
+
+
+def _qk_norms(config: DecoderConfig) -> tuple[Norm, Norm] | None:
+    qk_norm, heads = config.qk_norm, config.heads
+    if qk_norm is None:
+        return None
+    if qk_norm.over == "head":
+        return Norm(qk_norm.norm, heads.head_dim), Norm(qk_norm.norm, heads.head_dim)
+    if qk_norm.over == "width":
+        return Norm(qk_norm.norm, heads.query_width), Norm(qk_norm.norm, heads.kv_width)
+    return (
+        Norm(qk_norm.norm, heads.num_heads, heads.head_dim),
+        Norm(qk_norm.norm, heads.num_kv_heads, heads.head_dim),
+    )
+
+
+def _mlp(config: DecoderConfig) -> Mlp | GatedMlp:
+    width, middle, bias = config.hidden_size, config.ffn_size, config.mlp_bias
+    down = Linear(middle, width, bias=bias)
+    if config.gated:
+        return GatedMlp(Linear(width, 2 * middle, bias=bias), down, config.activation)
+    return Mlp(Linear(width, middle, bias=bias), down, config.activation)
+
+
+def _parts(layer: str, names: tuple[str, ...], widths: tuple[int, ...]) -> dict[str, int]:
+    """Name and rows of each product that a checkpoint has; one alone has all rows."""
+    if len(names) == 1:
+        return {f"{layer}.{names[0]}": sum(widths)}
+    return {f"{layer}.{name}": width for name, width in zip(names, widths, strict=True)}
+
+
+def _maybe(norm: Norm | None, rows: torch.Tensor) -> torch.Tensor:
+    if norm is None:
+        return rows
+    normed: torch.Tensor = norm(rows)
+    return normed
