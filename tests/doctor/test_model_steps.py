@@ -192,8 +192,8 @@ def test_the_same_as_values(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(steps) == 2 * len(CHATS) + 1
     assert steps[0]["step"] == "fused chain"
     streamed = [kernel for kernel in steps[0]["kernels"] if kernel["kernel"] == "streamed_linear"]
-    assert [kernel["part"] for kernel in streamed] == ["out", "down"]
-    assert steps[0]["libraries"][0]["part"] == "vocabulary"
+    assert [kernel["part"] for kernel in streamed] == ["out", "up", "down"]
+    assert steps[0]["libraries"] == []
     assert {refused["since"] for refused in steps[0]["refused"]} == {
         "its heads are 128 wide and the kernel is for 64"
     }

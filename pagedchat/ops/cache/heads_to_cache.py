@@ -52,7 +52,7 @@ def heads_to_cache(
     if on_cuda(heads) and whole_pieces:
         _launch(heads, key_cache, value_cache, block_tables, positions, rotations, sizes, overlap)
     else:
-        write_heads(heads, key_cache, value_cache, block_tables, positions, rotations, sizes)
+        _write_heads(heads, key_cache, value_cache, block_tables, positions, rotations, sizes)
     return heads[:, : heads.shape[1] - 2 * sizes.num_kv_heads]
 
 
@@ -80,7 +80,7 @@ def _check(
             raise ValueError(f"{name} is not contiguous")
 
 
-def write_heads(
+def _write_heads(
     heads: torch.Tensor,
     key_cache: torch.Tensor,
     value_cache: torch.Tensor,
