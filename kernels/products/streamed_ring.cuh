@@ -86,21 +86,17 @@ __device__ __forceinline__ void prepare_ring(StreamShared& shared) {
 // copies.
 template <int RUNS, typename RunOf>
 __device__ __forceinline__ void fill_stage(StreamShared& shared, int stage, int num_features, RunOf run_of) {
-  constexpr int ROWS = UNIT / RUNS;
+  constexpr int RUN_ROWS = UNIT / RUNS, AT_ONCE = ROW_STAGES == 1 ? RUN_ROWS : 1;  // rows of a run, of a copy
   const uint32 barrier = shared_address(&shared.filled[stage]);
   const int row_bytes = num_features * sizeof(Element);
   expect_bytes(barrier, UNIT * row_bytes);
 #pragma unroll
   for (int i = 0; i < RUNS; i++) {
     const Element* run = run_of(i);
-    Element* to = shared.ring[stage] + i * ROWS * ROW_STRIDE;
-    if (ROW_STAGES == 1) {
-      copy_bulk(to, run, ROWS * row_bytes, barrier);
-      continue;
-    }
+    Element* to = shared.ring[stage] + i * RUN_ROWS * ROW_STRIDE;
 #pragma unroll
-    for (int row = 0; row < ROWS; row++) {
-      copy_bulk(to + row * ROW_STRIDE, run + row * IN_FEATURES, row_bytes, barrier);
+    for (int row = 0; row < RUN_ROWS; row += AT_ONCE) {
+      copy_bulk(to + row * ROW_STRIDE, run + row * IN_FEATURES, AT_ONCE * row_bytes, barrier);
     }
   }
 }
