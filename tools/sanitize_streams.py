@@ -33,9 +33,14 @@ def _linear_cases(rows: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor)
 
     bias, residual = random_tensor(WIDTH), random_tensor(NUM_TOKENS, WIDTH)
     long_rows, long_weight = random_tensor(NUM_TOKENS, 4 * WIDTH), random_tensor(WIDTH, 4 * WIDTH) / 90
+    short_rows, short_weight = (
+        random_tensor(NUM_TOKENS, 2 * WIDTH + 776),
+        random_tensor(WIDTH, 2 * WIDTH + 776) / 70,
+    )
     return [
         on_both("streamed_linear", [rows, weight, bias, residual], plain),
         on_both("streamed_linear, long rows", [long_rows, long_weight, bias, residual], plain),
+        on_both("streamed_linear, a short last stage", [short_rows, short_weight, bias, residual], plain),
         on_both("streamed_linear, paired", [rows, weight, scale], gated),
     ]
 

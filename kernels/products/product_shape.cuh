@@ -1,4 +1,4 @@
-// A product over a few tokens: its sizes, and how warps share the inner dimension. How its weights come is not
+// A product over a few tokens: its sizes. How its weights come, and how warps share the inner dimension, is not
 // known here.
 
 #pragma once
@@ -24,11 +24,7 @@ enum Norm { NO_NORM = 0, LAYER_NORM = 1, RMS_NORM = 2 };
 
 constexpr int NUM_THREADS = NUM_WARPS * WARP_SIZE;  // that multiply
 constexpr int MAX_TOKENS = 8 * TOKEN_TILES;
-constexpr int STEP = 4 * PIECE;                   // inner elements that the lanes of a row hold at a time
-constexpr int SEGMENT = IN_FEATURES / NUM_WARPS;  // inner elements of a warp
-constexpr int STEPS = SEGMENT / STEP;
-
-static_assert(IN_FEATURES % (NUM_WARPS * STEP) == 0, "every warp gets whole steps");
+constexpr int STEP = 4 * PIECE;  // inner elements that the lanes of a row hold at a time
 
 // What the kernel before has just written: past L1, which may hold what was there before.
 __device__ __forceinline__ uint4 load_fresh_16(const void* address) {

@@ -12,9 +12,12 @@
 #include "products/product_shape.cuh"
 
 constexpr int TILE_ROWS = 16;
+constexpr int SEGMENT = IN_FEATURES / NUM_WARPS;  // inner elements of a warp
+constexpr int STEPS = SEGMENT / STEP;
 constexpr int AHEAD = STEPS < 8 ? STEPS : 8;  // steps whose weights are in registers at a time
 constexpr int SUM_STRIDE = 20;                // floats between tokens in shared memory; no bank conflicts
 
+static_assert(IN_FEATURES % (NUM_WARPS * STEP) == 0, "every warp gets whole steps");
 static_assert(NORM == NO_NORM || STEPS <= 8, "a warp's part of the input stays in registers");
 
 struct ProductShared {

@@ -16,33 +16,33 @@ struct StreamPlace {
   static __device__ __forceinline__ int offset(int step) {
     return step / STAGE_STEPS * STAGE_FEATURES + step % STAGE_STEPS * STEP;
   }
+  // Whether a piece of the row is there; only those of a row's last stage may not be.
+  __device__ __forceinline__ bool exists(int stage, int s) const {
+    if (SHARES_OUT || stage + 1 < ROW_STAGES) return true;
+    return first + s * STEP < LAST_FEATURES;
+  }
   // Of the warps that multiply.
   __device__ __forceinline__ void sync_warps() const { sync_named(1, NUM_THREADS); }
 };
 
-// Sixteen bytes of a token's input, zeros for a token that is not there; after the wait for the previous kernel.
+// Sixteen bytes of a token's input, zeros where there is none; after the wait for the previous kernel.
 __device__ __forceinline__ uint4 input_piece(const Element* input, int token, int num_tokens, int inner) {
-  if (token >= num_tokens) return make_uint4(0, 0, 0, 0);
+  if (token >= num_tokens || (!SHARES_OUT && inner >= IN_FEATURES)) return make_uint4(0, 0, 0, 0);
   return load_fresh_16(input + static_cast<int64>(token) * IN_FEATURES + inner);
 }
 
 // Input [num_tokens, IN_FEATURES] of which a lane holds all that it multiplies.
 struct ResidentInput {
-  uint4 pieces[TOKEN_TILES][STEPS];
+  uint4 pieces[STEPS];
 
   __device__ __forceinline__ void load(const StreamPlace& place, const Element* input, int num_tokens) {
 #pragma unroll
-    for (int t = 0; t < TOKEN_TILES; t++) {
-#pragma unroll
-      for (int s = 0; s < STEPS; s++) {
-        pieces[t][s] = input_piece(input, 8 * t + place.g, num_tokens, place.first + place.offset(s));
-      }
+    for (int s = 0; s < STEPS; s++) {
+      pieces[s] = input_piece(input, place.g, num_tokens, place.first + place.offset(s));
     }
   }
   __device__ __forceinline__ void begin_group() {}
-  __device__ __forceinline__ uint4 piece(int t, int stage, int s) const {
-    return pieces[t][stage * STAGE_STEPS + s];
-  }
+  __device__ __forceinline__ uint4 piece(int stage, int s) const { return pieces[stage * STAGE_STEPS + s]; }
   __device__ __forceinline__ void end_stage(int) {}
 };
 
@@ -62,7 +62,7 @@ struct PassingInput {
 #pragma unroll
     for (int i = 0; i < LOOKAHEAD; i++) fetch(i, i);
   }
-  __device__ __forceinline__ uint4 piece(int, int, int s) const { return pieces[0][s]; }
+  __device__ __forceinline__ uint4 piece(int, int s) const { return pieces[0][s]; }
   __device__ __forceinline__ void end_stage(int stage) {
 #pragma unroll
     for (int i = 0; i + 1 < LOOKAHEAD; i++) {

@@ -20,7 +20,7 @@ struct Addends {
 
 // Grid: any number of thread blocks up to units, best one a multiprocessor; (NUM_WARPS + 1) * 32 threads;
 // StreamShared is dynamic shared memory.
-extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 2)
+extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1)
     streamed_linear(Element* output,                     // [num_tokens, out_features]; may be the residual
                     const Element* __restrict__ weight,  // [out_features, IN_FEATURES], twice the rows if PAIRED
                     const Element* __restrict__ bias,    // [out_features], or null; not with PAIRED
@@ -34,13 +34,16 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 2)
   const int num_units = out_features / OUT_ROWS;
   prepare_ring(shared);
   if (copies_weights()) {
+#if NORM
+    fill_norm(shared, norm_weight, norm_bias);
+#endif
     fill_ring<PAIRED + 1>(shared, weight, num_units,
                           [=](int unit, int run) { return unit * OUT_ROWS + run * out_features; });
     return;
   }
   const StreamPlace place;
   StreamInput input;
-  take_input(input, shared, place, input_rows, norm_weight, norm_bias, num_tokens, epsilon);
+  take_input(input, shared, place, input_rows, norm_bias != nullptr, num_tokens, epsilon);
   const OwnResult<OUT_ROWS> own;
   Addends addends;
   const auto fetch_addends = [&](int group) {

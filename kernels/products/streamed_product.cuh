@@ -2,7 +2,7 @@
 // through the ring of streamed_ring.cuh.
 //
 // All warps but the one that copies share the inner elements of every stage, with weights as the 8-column operand
-// of `mma` and 16 tokens as its rows. Their input stays in registers where it fits; otherwise it is read again for
+// of `mma` and the tokens as its rows. Their input stays in registers where it fits; otherwise it is read again for
 // every GROUP of units of 8 rows, which are made at a time. Teams of warps take turns with finishing groups, while
 // the others go on.
 
@@ -15,53 +15,51 @@
 struct UnitSums {
   float first[4] = {}, second[4] = {};
 
-  // With 8 tokens the lower 8 rows of `mma` hold their first half of the elements and the upper 8 rows the second
-  // one. Either half of the weights is multiplied with both, and one of the results is left where it is: that takes
-  // half the registers of zeros in the upper rows.
-  __device__ __forceinline__ void add(const uint4 (&tokens)[TOKEN_TILES], uint4 weights) {
-    const uint4 low = tokens[0], high = tokens[TOKEN_TILES - 1];
-    const bool two = TOKEN_TILES == 2;
-    const uint32 a[4] = {low.x, two ? high.x : low.y, two ? low.y : low.z, two ? high.y : low.w};
-    const uint32 b[4] = {two ? low.z : low.x, two ? high.z : low.y, two ? low.w : low.z, two ? high.w : low.w};
-    const uint32 weights_a[2] = {weights.x, two ? weights.y : weights.z},
-                 weights_b[2] = {two ? weights.z : weights.y, weights.w};
-    mma_16x8x16<Element>(first, a, weights_a);
-    mma_16x8x16<Element>(second, b, weights_b);
+  // The lower 8 rows of `mma` hold the tokens' first half of the elements and the upper 8 rows the second one. Either
+  // half of the weights is multiplied with both, and one of the results is left where it is: that takes half the
+  // registers of zeros in the upper rows.
+  __device__ __forceinline__ void add(uint4 tokens, uint4 weights) {
+    const uint32 both[4] = {tokens.x, tokens.y, tokens.z, tokens.w};
+    const uint32 weights_a[2] = {weights.x, weights.z}, weights_b[2] = {weights.y, weights.w};
+    mma_16x8x16<Element>(first, both, weights_a);
+    mma_16x8x16<Element>(second, both, weights_b);
   }
 
-  // Of token 8 * tile + g, with row 2q + i of the unit.
-  __device__ __forceinline__ float of(int tile, int i) const {
-    return first[2 * tile + i] + second[TOKEN_TILES == 2 ? 2 * tile + i : 2 + i];
-  }
+  // Of token g, with row 2q + i of the unit.
+  __device__ __forceinline__ float of(int i) const { return first[i] + second[2 + i]; }
 };
+
+// True, and not before all lanes of the warp have what they have asked for.
+// NOTE: an arrival does not wait for loads that stand before it. They may wait behind others, and registers that are
+// spilled, for longer than it takes the next copy to get there. No compiler knows that threads have no second
+// coordinate here, so it has to look.
+__device__ __forceinline__ bool all_are_there(const uint4 (&pieces)[STAGE_STEPS]) {
+  uint32 bits = 0;
+#pragma unroll
+  for (int s = 0; s < STAGE_STEPS; s++) bits |= pieces[s].x;
+  return !__any_sync(FULL_WARP, bits & threadIdx.y);
+}
 
 // This warp's part of the stage that comes next.
 __device__ __forceinline__ void multiply_stage(UnitSums& sums, StreamShared& shared, const StreamPlace& place,
                                                Ring<STAGES>& at, const StreamInput& input, int stage) {
-  const Element* from = shared.ring[at.stage][place.g] + place.first;
+  const Element* from = shared.ring[at.stage] + place.g * ROW_STRIDE + place.first;
   wait(shared_address(&shared.filled[at.stage]), at.parity);
   uint4 weights[STAGE_STEPS];
 #pragma unroll
-  for (int s = 0; s < STAGE_STEPS; s++) weights[s] = load_16(from + s * STEP);
-  __syncwarp();  // so that the lanes arrive in one instruction
-  arrive(shared_address(&shared.read[at.stage]));
+  for (int s = 0; s < STAGE_STEPS; s++) {
+    // What lies behind the end of a row may be no number.
+    weights[s] = place.exists(stage, s) ? load_16(from + s * STEP) : make_uint4(0, 0, 0, 0);
+  }
+  if (all_are_there(weights) && place.lane == 0) arrive(shared_address(&shared.read[at.stage]));
   at.advance();
 #pragma unroll
-  for (int s = 0; s < STAGE_STEPS; s++) {
-    uint4 tokens[TOKEN_TILES];
-#pragma unroll
-    for (int i = 0; i < TOKEN_TILES; i++) tokens[i] = input.piece(i, stage, s);
-    sums.add(tokens, weights[s]);
-  }
+  for (int s = 0; s < STAGE_STEPS; s++) sums.add(input.piece(stage, s), weights[s]);
 }
 
 // Lays the warps' sums side by side; `total` reads them from then on.
 __device__ __forceinline__ void share_sums(float* to, const UnitSums& sums, const StreamPlace& place) {
-#pragma unroll
-  for (int t = 0; t < TOKEN_TILES; t++) {
-    *reinterpret_cast<float2*>(to + (8 * t + place.g) * UNIT + 2 * place.q) =
-        make_float2(sums.of(t, 0), sums.of(t, 1));
-  }
+  *reinterpret_cast<float2*>(to + place.g * UNIT + 2 * place.q) = make_float2(sums.of(0), sums.of(1));
 }
 
 // The result of a group that is this thread's; `ROWS` of a unit's rows are results.

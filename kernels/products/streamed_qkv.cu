@@ -35,7 +35,7 @@ struct Changes {
 
 // Grid: any number of thread blocks up to units, best one a multiprocessor; (NUM_WARPS + 1) * 32 threads;
 // StreamShared is dynamic shared memory.
-extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 2) streamed_qkv(
+extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1) streamed_qkv(
     Element* __restrict__ query,              // [num_tokens, num_heads, HEAD_SIZE]
     Element* __restrict__ key_cache,          // [num_blocks, num_kv_heads, HEAD_SIZE / 8, BLOCK_SIZE, 8]
     Element* __restrict__ value_cache,        // [num_blocks, num_kv_heads, HEAD_SIZE, BLOCK_SIZE]
@@ -55,6 +55,9 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 2) streame
   const int num_units = (num_heads + 2 * num_kv_heads) * HEAD_SIZE / UNIT;
   prepare_ring(shared);
   if (copies_weights()) {
+#if NORM
+    fill_norm(shared, norm_weight, norm_bias);
+#endif
     fill_ring<ROTARY + 1>(shared, weight, num_units,
                           [](int unit, int run) { return first_of_pair(unit * OUT_ROWS) + run * HALF_HEAD; });
     return;
@@ -71,7 +74,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 2) streame
   };
   fetch_changes(threadIdx.x / TEAM);
   StreamInput input;
-  take_input(input, shared, place, input_rows, norm_weight, norm_bias, num_tokens, epsilon);
+  take_input(input, shared, place, input_rows, norm_bias != nullptr, num_tokens, epsilon);
   const HeadPlaces places = {query,        key_cache,        value_cache,       num_heads,
                              num_kv_heads, key_block_stride, value_block_stride};
   multiply_units(shared, place, input, num_units, [&](int group) {

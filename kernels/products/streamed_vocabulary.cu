@@ -12,7 +12,7 @@ struct VocabularyShared {
 // Grid: any number of thread blocks up to units, best one a multiprocessor; (NUM_WARPS + 1) * 32 threads;
 // VocabularyShared is dynamic shared memory. The last unit of a vocabulary that is not whole units has rows of the
 // one before it.
-extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 2)
+extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1)
     streamed_vocabulary(int* __restrict__ token_ids,  // as in NextTokens, up to `step`
                         int* __restrict__ positions, int* __restrict__ seq_lens, int* __restrict__ history,
                         int* __restrict__ step,
@@ -31,12 +31,15 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 2)
   if (threadIdx.x < MAX_TOKENS) shared.best.best[threadIdx.x] = 0;
   prepare_ring(shared.stream);
   if (copies_weights()) {
+#if NORM
+    fill_norm(shared.stream, norm_weight, norm_bias);
+#endif
     fill_ring<1>(shared.stream, weight, num_units, [=](int unit, int) { return first_row(unit); });
     return;
   }
   const StreamPlace place;
   StreamInput input;
-  take_input(input, shared.stream, place, input_rows, norm_weight, norm_bias, num_tokens, epsilon);
+  take_input(input, shared.stream, place, input_rows, norm_bias != nullptr, num_tokens, epsilon);
   const OwnResult<UNIT> own;
   uint64 mine = 0;
   multiply_units(shared.stream, place, input, num_units, [&](int group) {

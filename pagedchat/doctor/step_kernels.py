@@ -6,14 +6,13 @@ Knows in which order each step does its work; which step it is says `runtime.gra
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from pagedchat.jit.driver import Gpu
 from pagedchat.jit.variant import Constant
 from pagedchat.ops.attention import prefill_plan, wgmma_plan
 from pagedchat.ops.attention.prefill import MIN_WGMMA_ROWS
 from pagedchat.ops.common.model_sizes import ModelSizes, ProductSizes
+from pagedchat.ops.products.few_rows_plan import plan_few_rows, plan_few_rows_head
 from pagedchat.ops.products.small_batch_launch import STREAMED
-from pagedchat.ops.products.small_batch_plan import ProductPlan, plan_head, plan_product
-from pagedchat.ops.products.streamed_plan import StreamPlan, plan_stream
+from pagedchat.ops.products.streamed_plan import StreamPlan
 from pagedchat.ops.products.warpgroup_plan import plan_warpgroups
 from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts, Setting
 from pagedchat.runtime.graphs.which_step import FUSED, LIBRARY, MERGED, WARPGROUPS
@@ -106,67 +105,71 @@ def _fused_chain(facts: DecodeFacts) -> Iterator[Work]:
     qkv, *others = setting.sizes.products
     yield Launch("embedding", "embed_tokens")
     if setting.sizes.normed_heads:
-        yield _few_rows_product(setting, qkv, rows, "small_batch_linear")
+        works = _few_rows_product(setting, qkv, rows, "small_batch_linear")
+        yield from (work for work in works if work.part != "cache")
         yield Launch("cache", "heads_to_cache")
     elif setting.sizes.rotary and setting.sizes.head_dim % 16:
-        yield Fallback(qkv.name, "torch", "the kernel turns heads by 16 elements at a time")
+        yield Launch("norms", "add_norm")
+        yield Fallback(qkv.name, "cuBLAS", "the kernel turns heads by 16 elements at a time")
+        yield Launch("cache", "heads_to_cache")
     else:
-        yield _few_rows_product(setting, qkv, rows, "qkv_to_cache")
+        yield from _few_rows_product(setting, qkv, rows, "qkv_to_cache")
     yield _decode_attention(setting)
-    yield from (_few_rows_product(setting, product, rows, "small_batch_linear") for product in others)
+    for product in others:
+        yield from _few_rows_product(setting, product, rows, "small_batch_linear")
     yield from _few_rows_head(setting, rows)
 
 
-def _few_rows_product(setting: Setting, product: ProductSizes, rows: int, stem: str) -> Launch:
-    num_rows = product.out_features * (2 if product.paired else 1)
-    streamed = _streamed(setting.gpu, product.in_features, num_rows, rows, product.normed)
-    if streamed is not None:
-        return Launch(product.name, STREAMED[stem], streamed.constants)
-    plan = plan_product(product.in_features, rows, product.normed)
-    return Launch(product.name, stem, _warps(plan))
-
-
-def _warps(plan: ProductPlan | None) -> dict[str, Constant]:
-    return {} if plan is None else {"NUM_WARPS": plan.num_warps, "TOKEN_TILES": plan.token_tiles}
+def _few_rows_product(setting: Setting, product: ProductSizes, rows: int, stem: str) -> Iterator[Work]:
+    sizes = product.in_features, product.num_rows
+    found = plan_few_rows(*sizes, rows, normed=product.normed, gpu=setting.gpu)
+    if found.norm_apart:
+        yield Launch("norms", "add_norm")
+    if found.plan is not None:
+        streams = isinstance(found.plan, StreamPlan)
+        yield Launch(product.name, STREAMED[stem] if streams else stem, found.plan.constants)
+        return
+    yield Fallback(product.name, "cuBLAS", f"no number of warps shares out its rows of {product.in_features:,}")
+    if product.name == "qkv":
+        yield Launch("cache", "heads_to_cache")
+    elif product.paired:
+        yield Launch("gates", "silu_and_mul")
 
 
 def _few_rows_head(setting: Setting, rows: int) -> Iterator[Work]:
-    sizes, gpu = setting.sizes, setting.gpu
-    streamed = _streamed(gpu, sizes.hidden, sizes.vocab_size, rows, True)
-    plan = plan_head(sizes.hidden, rows, True, 0 if gpu is None else gpu.shared_bytes)
-    if streamed is not None:
-        yield Launch(HEAD, "streamed_vocabulary", streamed.constants)
-    elif plan is not None:
-        yield Launch(HEAD, "next_token", _warps(plan))
+    sizes = setting.sizes
+    found = plan_few_rows_head(sizes.hidden, sizes.vocab_size, rows, normed=True, gpu=setting.gpu)
+    if found.norm_apart:
+        yield Launch("norms", "add_norm")
+    if found.plan is not None:
+        streams = isinstance(found.plan, StreamPlan)
+        yield Launch(HEAD, "streamed_vocabulary" if streams else "next_token", found.plan.constants)
     else:
-        yield Fallback(HEAD, "torch and cuBLAS", f"no number of warps shares out its rows of {sizes.hidden:,}")
+        yield Fallback(HEAD, "cuBLAS", f"no number of warps shares out its rows of {sizes.hidden:,}")
         yield Launch("next token", "decode_state")
-
-
-def _streamed(gpu: Gpu | None, in_features: int, num_rows: int, rows: int, normed: bool) -> StreamPlan | None:
-    if gpu is None or gpu.compute_capability < (9, 0):  # bulk copies
-        return None
-    limits = {"num_multiprocessors": gpu.num_multiprocessors, "shared_limit": gpu.shared_bytes}
-    return plan_stream(in_features, num_rows, rows, normed=normed, **limits)
 
 
 def _warpgroup_products(facts: DecodeFacts) -> Iterator[Work]:
     setting, rows = facts.setting, facts.rows
     qkv, *others = setting.sizes.products
     yield from (Launch("embedding", "embed_tokens"), Launch("norms", "add_norm"))
-    yield _warpgroup_product(setting, qkv, rows)
+    yield from _warpgroup_product(setting, qkv, rows)
     yield from _written_and_read(setting)
-    yield from (_warpgroup_product(setting, product, rows) for product in others)
+    for product in others:
+        yield from _warpgroup_product(setting, product, rows)
     yield from (Fallback(HEAD, "cuBLAS", _HEAD_ALONE), Launch("next token", "decode_state"))
 
 
-def _warpgroup_product(setting: Setting, product: ProductSizes, rows: int) -> Launch:
+def _warpgroup_product(setting: Setting, product: ProductSizes, rows: int) -> Iterator[Work]:
     limit = 0 if setting.gpu is None else setting.gpu.shared_bytes
     plan = plan_warpgroups(product.in_features, product.out_features, rows, product.paired, limit)
-    tile: dict[str, Constant] = {}
     if plan is not None:
         tile = {"TOKENS": plan.tokens, "COLUMNS": plan.columns, "CLUSTER": plan.cluster, "STAGES": plan.stages}
-    return Launch(product.name, "warpgroup_linear", tile)
+        yield Launch(product.name, "warpgroup_linear", tile)
+        return
+    yield Fallback(product.name, "cuBLAS", "it is more than a tile for each multiprocessor, or not whole tiles")
+    if product.paired:
+        yield Launch("gates", "silu_and_mul")
 
 
 def _library_products(facts: DecodeFacts, why: str) -> Iterator[Work]:

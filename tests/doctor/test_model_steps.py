@@ -185,7 +185,7 @@ def test_a_family_that_stays_on_its_modules_is_told_why(capsys: pytest.CaptureFi
 
 def test_a_model_that_norms_queries_and_keys_has_fast_steps(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, str(FOLDER / "qwen3-1.7b"), "--arch", "sm_90")
-    names = ["fused chain", "fused chain", "library products", "library products", "merged launches"]
+    names = ["fused chain", "fused chain", "warpgroup products", "library products", "merged launches"]
     endings = tuple(f": {name}" for name in names)
     assert [line.split(": ")[1] for line in text.splitlines() if line.endswith(endings)] == names
     assert text.count("cache:          heads_to_cache") == len(names)
@@ -201,8 +201,8 @@ def test_the_same_as_values(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(steps) == 2 * len(CHATS) + 1
     assert steps[0]["step"] == "fused chain"
     streamed = [kernel for kernel in steps[0]["kernels"] if kernel["kernel"] == "streamed_linear"]
-    assert [kernel["part"] for kernel in streamed] == ["out", "down"]
-    assert steps[0]["libraries"][0]["part"] == "vocabulary"
+    assert [kernel["part"] for kernel in streamed] == ["out", "up", "down"]
+    assert steps[0]["libraries"] == []
     assert {refused["since"] for refused in steps[0]["refused"]} == {
         "its heads are 128 wide and the kernel is for 64"
     }

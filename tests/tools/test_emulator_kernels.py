@@ -12,7 +12,7 @@ import torch
 from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.decode_split import decode_split, launch_split
 from pagedchat.ops.attention.prefill_wgmma import launch as launch_wgmma
-from pagedchat.ops.products import streamed_plan
+from pagedchat.ops.products import few_rows_plan, streamed_plan
 from pagedchat.ops.products.add_norm import add_norm
 from pagedchat.ops.products.small_batch_linear import small_batch_linear
 from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
@@ -93,8 +93,7 @@ def test_warpgroup_linear(plan: WarpgroupPlan, kernels: EmulatedKernels, monkeyp
 
 def test_weights_that_stream(kernels: EmulatedKernels, monkeypatch: pytest.MonkeyPatch) -> None:
     # A ring of three stages for more of them, units of 8 rows that thread blocks take in turns.
-    monkeypatch.setattr(streamed_plan, "LEAST_FEATURES", 512)
-    monkeypatch.setattr(streamed_plan, "LEAST_BYTES", 1)
+    monkeypatch.setattr(few_rows_plan, "LEAST_SIDE", 16)
     monkeypatch.setattr(streamed_plan, "RING_BYTES", 50 << 10)
     streamed_plan.plan_stream.cache_clear()
     rows, norm = normal(3, 1024, device="cpu", dtype=HALF), make_norm("rms", 1024, "cpu", HALF)
@@ -103,6 +102,31 @@ def test_weights_that_stream(kernels: EmulatedKernels, monkeypatch: pytest.Monke
     found = small_batch_linear(rows, weight, norm=norm, activation="silu", paired=True)
     assert kernels.launched == {"streamed_linear"}
     assert error(found, gate * gate.sigmoid() * value) < allowed(HALF)
+
+
+def test_units_that_share_a_long_input(kernels: EmulatedKernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Four units a thread block but for the last ones, which have three; a last stage that is short.
+    monkeypatch.setattr(few_rows_plan, "LEAST_SIDE", 16)
+    monkeypatch.setattr(streamed_plan, "RING_BYTES", 60 << 10)
+    streamed_plan.plan_stream.cache_clear()
+    rows, residual = normal(8, 4360, device="cpu", dtype=HALF), normal(8, 896, device="cpu", dtype=HALF)
+    weight = normal(896, 4360, device="cpu", dtype=HALF, scale=1 / 66)
+    found = small_batch_linear(rows, weight, residual=residual)
+    assert kernels.launched == {"streamed_linear"}
+    assert error(found, rows.double() @ weight.double().T + residual.double()) < allowed(HALF)
+
+
+@pytest.mark.parametrize("kind", ["layer", "rms"])
+@pytest.mark.parametrize("num_tokens", [2, 3])
+def test_norms_of_rows_that_no_stage_shares_out(
+    num_tokens: int, kind: str, kernels: EmulatedKernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(few_rows_plan, "LEAST_SIDE", 16)
+    rows, norm = normal(num_tokens, 1304, device="cpu", dtype=HALF), make_norm(kind, 1304, "cpu", HALF)
+    weight = normal(896, 1304, device="cpu", dtype=HALF, scale=1 / 36)
+    found = small_batch_linear(rows, weight, norm=norm)
+    assert kernels.launched == {"streamed_linear"}
+    assert error(found, exact_norm(norm, rows.double()) @ weight.double().T) < allowed(HALF)
 
 
 def test_thread_blocks_that_share_a_sequence_merge(kernels: EmulatedKernels) -> None:

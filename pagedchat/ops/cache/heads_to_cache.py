@@ -56,7 +56,7 @@ def heads_to_cache(
     if on_cuda(heads) and whole_pieces:
         _launch(heads, key_cache, value_cache, block_tables, positions, norms, rotations, sizes, overlap)
     else:
-        write_heads(heads, key_cache, value_cache, block_tables, positions, rotations, sizes, norms)
+        _write_heads(heads, key_cache, value_cache, block_tables, positions, rotations, sizes, norms)
     return heads[:, : heads.shape[1] - 2 * sizes.num_kv_heads]
 
 
@@ -87,7 +87,7 @@ def _check(
         check_head_norms(norms, *_queries_and_keys(heads, sizes))
 
 
-def write_heads(
+def _write_heads(
     heads: torch.Tensor,
     key_cache: torch.Tensor,
     value_cache: torch.Tensor,

@@ -16,6 +16,11 @@ class ProductSizes(NamedTuple):
     paired: bool = False
     """Its weight has two rows for each output, a gate and a value."""
 
+    @property
+    def num_rows(self) -> int:
+        """Of the weight."""
+        return self.out_features * (2 if self.paired else 1)
+
     def __str__(self) -> str:
         """For people: `"up, 768 to 3,072"`."""
         return f"{self.name}, {self.in_features:,} to {self.out_features:,}"

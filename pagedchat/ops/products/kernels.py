@@ -62,30 +62,26 @@ _SMALL_BATCH = (
 
 # --- weights that stream --------------------------------------------------------------------------------
 
-_STREAM: Choices = {"ELEMENT": TENSOR_CORE_ELEMENTS, "NORM": _NORM, "TOKEN_TILES": (1, 2)}
-_FEW_ROWS, _MANY_ROWS = 2 * 8 * H200_MULTIPROCESSORS, 50_000
-"""Of a weight: two units for each multiprocessor, and as many as a ring can have under way."""
+_STREAM: Choices = {"ELEMENT": TENSOR_CORE_ELEMENTS, "NORM": _NORM}
+_MANY_ROWS = 50_000
+"""Of a weight: as many as a ring can have under way."""
 
 
-def _ring(in_features: int, num_rows: int, **where: tuple[int]) -> Tuning:
+def _ring(in_features: int, **where: tuple[int]) -> Tuning:
     plan = plan_stream(
         in_features,
-        num_rows,
+        _MANY_ROWS,
         1,
         normed=False,
         num_multiprocessors=H200_MULTIPROCESSORS,
         shared_limit=H200_SHARED_BYTES,
     )
     assert plan is not None  # noqa: S101 - these widths have one
-    tuned = {name: value for name, value in plan.constants.items() if name not in _STREAM}
-    return Tuning({"IN_FEATURES": in_features, **tuned}, where)
+    return Tuning({"IN_FEATURES": in_features, **plan.constants}, where)
 
 
-_STREAM_TUNINGS = (
-    _ring(8192, _MANY_ROWS, NORM=(0,), TOKEN_TILES=(1,)),
-    _ring(2048, _MANY_ROWS),
-    _ring(2048, _FEW_ROWS),
-)
+_STREAM_TUNINGS = (_ring(14336, NORM=(0,)), _ring(2560), _ring(896))
+"""Long rows whose units are made together, rows with a last stage that is short, rows of one stage."""
 _STREAMED = tuple(
     KernelFile(
         stem,

@@ -1,16 +1,18 @@
 """The end of a decode step of a few sequences: the last norm, the product with the vocabulary, the next tokens."""
 
 import torch
-from torch.nn import functional
 
 from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import f32, get_kernel, i32
 from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
 from pagedchat.ops.common.launch import address, on_cuda
 from pagedchat.ops.common.norm import Norm, check_norm
+from pagedchat.ops.products.add_norm import add_norm
+from pagedchat.ops.products.few_rows_plan import FewRowsPlan, plan_few_rows_head
 from pagedchat.ops.products.small_batch_launch import ProductLaunch, product_constants, streamed_launch
 from pagedchat.ops.products.small_batch_linear import has_kernels_for
-from pagedchat.ops.products.small_batch_plan import head_shared_bytes, plan_head
+from pagedchat.ops.products.small_batch_plan import head_shared_bytes
+from pagedchat.ops.products.streamed_plan import StreamPlan
 from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax, state_addresses
 
 NAME = "next_token"
@@ -52,28 +54,37 @@ def logits_argmax(
         check_same_type(name, tensor, input_rows)
     if norm is not None:
         check_norm(norm, input_rows)
-    launch = _head_launch(input_rows, weight, norm)
+    rows, launch = input_rows, None
+    if on_cuda(input_rows) and has_kernels_for(input_rows):
+        plan = _plan(input_rows, weight, norm)
+        if plan.norm_apart and norm is not None:
+            rows, norm = add_norm(input_rows, None, norm, overlap=overlap), None
+        launch = _head_launch(plan, rows, weight, norm)
     if launch is not None:
-        _launch_head(launch, state, logits, input_rows, weight, norm, best, overlap)
+        _launch_head(launch, state, logits, rows, weight, norm, best, overlap)
         return
-    rows = norm.apply(input_rows) if norm else input_rows
-    logits.copy_(functional.linear(rows, weight))
-    advance_by_argmax(state, logits)
+    torch.mm(rows if norm is None else add_norm(rows, None, norm, overlap=overlap), weight.T, out=logits)
+    advance_by_argmax(state, logits, overlap=overlap)
 
 
-def _head_launch(rows: torch.Tensor, weight: torch.Tensor, norm: Norm | None) -> ProductLaunch | None:
-    if not on_cuda(rows) or not has_kernels_for(rows):
+def _plan(rows: torch.Tensor, weight: torch.Tensor, norm: Norm | None) -> FewRowsPlan:
+    of_gpu = gpu(rows.device.index)
+    return plan_few_rows_head(rows.shape[1], len(weight), len(rows), normed=norm is not None, gpu=of_gpu)
+
+
+def _head_launch(
+    plan: FewRowsPlan, rows: torch.Tensor, weight: torch.Tensor, norm: Norm | None
+) -> ProductLaunch | None:
+    if isinstance(plan.plan, StreamPlan):
+        return streamed_launch(STREAMED, plan.plan, rows, weight, norm)
+    if plan.plan is None:
         return None
-    launch = streamed_launch(STREAMED, rows, weight, norm)
-    device = gpu(rows.device.index)
-    plan = plan_head(rows.shape[1], rows.shape[0], norm is not None, device.shared_bytes)
-    if launch is not None or plan is None:
-        return launch
-    constants = {**product_constants(rows, norm), **plan.constants}
+    constants = {**product_constants(rows, norm), **plan.plan.constants}
     kernel = get_kernel(NAME, rows.device.index, "logits_argmax", **constants)
-    shared = head_shared_bytes(rows.shape[1], plan, norm is not None)
+    shared = head_shared_bytes(rows.shape[1], plan.plan, norm is not None)
     kernel.allow_shared(shared)
-    return ProductLaunch(kernel, _THREAD_BLOCKS * device.num_multiprocessors, plan.num_threads, shared)
+    num_multiprocessors = gpu(rows.device.index).num_multiprocessors
+    return ProductLaunch(kernel, _THREAD_BLOCKS * num_multiprocessors, plan.plan.num_threads, shared)
 
 
 def _launch_head(

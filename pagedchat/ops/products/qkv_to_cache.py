@@ -8,14 +8,14 @@ import torch
 from torch.nn import functional
 
 from pagedchat.jit.launch import f32, i32
-from pagedchat.ops.cache.heads_to_cache import write_heads
+from pagedchat.ops.cache.heads_to_cache import heads_to_cache
 from pagedchat.ops.cache.layout import CacheSizes, check_paged_cache
 from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
 from pagedchat.ops.common.launch import address, on_cuda
 from pagedchat.ops.common.norm import Norm, check_norm
-from pagedchat.ops.products.small_batch_launch import ProductLaunch, product_launch
+from pagedchat.ops.products.add_norm import add_norm
+from pagedchat.ops.products.small_batch_launch import ProductLaunch, plan_few, product_launch
 from pagedchat.ops.products.small_batch_linear import has_kernels_for
-from pagedchat.ops.products.small_batch_plan import plan_product
 
 NAME = "qkv_to_cache"
 
@@ -54,43 +54,31 @@ def qkv_to_cache(
     """
     sizes = check_paged_cache(key_cache, value_cache)
     _check(query, key_cache, input_rows, weight, block_tables, positions, bias, norm, rotations, sizes)
-    launch = None
-    if _multiplies(input_rows, norm, rotations):
+    rows, launch = input_rows, None
+    if _multiplies(input_rows, rotations):
         constants = {
             "HEAD_SIZE": sizes.head_size,
             "BLOCK_SIZE": sizes.block_size,
             "ROTARY": int(rotations is not None),
         }
-        launch = product_launch(NAME, input_rows, weight, norm, **constants)
+        plan = plan_few(input_rows, weight, norm)
+        if plan.norm_apart and norm is not None:
+            rows, norm = add_norm(input_rows, None, norm, overlap=overlap), None
+        launch = product_launch(NAME, plan, rows, weight, norm, **constants)
     if launch is None:
-        rows = norm.apply(input_rows) if norm else input_rows
+        rows = rows if norm is None else add_norm(rows, None, norm, overlap=overlap)
         heads = functional.linear(rows, weight, bias).view(len(rows), -1, sizes.head_size)
-        write_heads(heads, key_cache, value_cache, block_tables, positions, rotations, sizes)
+        heads_to_cache(heads, key_cache, value_cache, block_tables, positions, rotations=rotations, overlap=overlap)
         query.copy_(heads[:, : query.shape[1]])
     else:
         caches = (key_cache, value_cache)
-        _launch(
-            launch,
-            query,
-            caches,
-            input_rows,
-            weight,
-            block_tables,
-            positions,
-            bias,
-            norm,
-            rotations,
-            sizes,
-            overlap,
-        )
+        _launch(launch, query, caches, rows, weight, block_tables, positions, bias, norm, rotations, sizes, overlap)
 
 
-def _multiplies(rows: torch.Tensor, norm: Norm | None, rotations: torch.Tensor | None) -> bool:
-    if not on_cuda(rows) or not has_kernels_for(rows):
-        return False
-    if rotations is not None and rotations.shape[1] % 8:
-        return False
-    return plan_product(rows.shape[1], rows.shape[0], norm is not None) is not None
+def _multiplies(rows: torch.Tensor, rotations: torch.Tensor | None) -> bool:
+    """Whether the kernels have something for such a GPU and such heads."""
+    turns = rotations is None or rotations.shape[1] % 8 == 0
+    return turns and on_cuda(rows) and has_kernels_for(rows)
 
 
 def _check(

@@ -15,8 +15,9 @@ from pagedchat.jit.launch import Kernel, get_kernel
 from pagedchat.jit.variant import Constant
 from pagedchat.ops.common.launch import can_overlap, element_name, stream_of
 from pagedchat.ops.common.norm import Norm
-from pagedchat.ops.products.small_batch_plan import TILE_ROWS, plan_product
-from pagedchat.ops.products.streamed_plan import UNIT, StreamPlan, plan_stream
+from pagedchat.ops.products.few_rows_plan import FewRowsPlan, plan_few_rows
+from pagedchat.ops.products.small_batch_plan import TILE_ROWS
+from pagedchat.ops.products.streamed_plan import UNIT, StreamPlan
 
 STREAMED = {"small_batch_linear": "streamed_linear", "qkv_to_cache": "streamed_qkv"}
 """Kernels that take their weights into registers, with those that stream them."""
@@ -49,37 +50,45 @@ class ProductLaunch:
         )
 
 
+def plan_few(rows: torch.Tensor, weight: torch.Tensor, norm: Norm | None) -> FewRowsPlan:
+    """What is to make the product of `rows` `[num_tokens, in_features]` and `weight` `[num_rows, in_features]`."""
+    return plan_few_rows(rows.shape[1], len(weight), len(rows), normed=norm is not None, gpu=gpu(rows.device.index))
+
+
 def product_launch(
-    stem: str, rows: torch.Tensor, weight: torch.Tensor, norm: Norm | None, **constants: Constant
+    stem: str,
+    plan: FewRowsPlan,
+    rows: torch.Tensor,
+    weight: torch.Tensor,
+    norm: Norm | None,
+    **constants: Constant,
 ) -> ProductLaunch | None:
-    """The launch of the kernel `stem`, or of the one that streams; None where neither does the product.
+    """The launch of the kernel `stem`, or of the one that streams; None where a library multiplies.
 
     Args:
         stem: one of `STREAMED`.
+        plan: of the product.
         rows: `[num_tokens, in_features]`, the input.
         weight: `[num_rows, in_features]`.
-        norm: of the input.
+        norm: that goes along.
         constants: of both kernels, besides those of the product.
     """
-    launch = streamed_launch(STREAMED[stem], rows, weight, norm, **constants)
-    plan = plan_product(rows.shape[1], rows.shape[0], norm is not None)
-    if launch is not None or plan is None:
-        return launch
+    if isinstance(plan.plan, StreamPlan):
+        return streamed_launch(STREAMED[stem], plan.plan, rows, weight, norm, **constants)
+    if plan.plan is None:
+        return None
     known = product_constants(rows, norm)
-    kernel = get_kernel(stem, rows.device.index, stem, **known, **plan.constants, **constants)
-    return ProductLaunch(kernel, weight.shape[0] // TILE_ROWS, plan.num_threads)
+    kernel = get_kernel(stem, rows.device.index, stem, **known, **plan.plan.constants, **constants)
+    return ProductLaunch(kernel, weight.shape[0] // TILE_ROWS, plan.plan.num_threads)
 
 
 def streamed_launch(
-    stem: str, rows: torch.Tensor, weight: torch.Tensor, norm: Norm | None, **constants: Constant
-) -> ProductLaunch | None:
-    """As `product_launch`, of a kernel that streams; None where it cannot, or another one is as fast."""
-    plan = _stream_plan(rows, len(weight), norm)
-    if plan is None:
-        return None
+    stem: str, plan: StreamPlan, rows: torch.Tensor, weight: torch.Tensor, norm: Norm | None, **constants: Constant
+) -> ProductLaunch:
+    """The launch of the kernel `stem`, which streams; arguments as of `product_launch`."""
     known = product_constants(rows, norm)
     kernel = get_kernel(stem, rows.device.index, stem, **known, **plan.constants, **constants)
-    shared = plan.shared_bytes(rows.shape[1], norm is not None)
+    shared = plan.shared_bytes(norm is not None)
     kernel.allow_shared(shared)
     kernel.prefer_shared()
     grid = min(-(-len(weight) // UNIT), gpu(rows.device.index).num_multiprocessors)
@@ -93,17 +102,3 @@ def product_constants(rows: torch.Tensor, norm: Norm | None) -> dict[str, Consta
         "IN_FEATURES": rows.shape[1],
         "NORM": norm.constant if norm else 0,
     }
-
-
-def _stream_plan(rows: torch.Tensor, num_rows: int, norm: Norm | None) -> StreamPlan | None:
-    if not can_overlap(rows.device):  # the same GPUs have bulk copies
-        return None
-    device = gpu(rows.device.index)
-    return plan_stream(
-        rows.shape[1],
-        num_rows,
-        rows.shape[0],
-        normed=norm is not None,
-        num_multiprocessors=device.num_multiprocessors,
-        shared_limit=device.shared_bytes,
-    )

@@ -4,19 +4,16 @@
 memory gives them. Gated feed-forwards (Shazeer 2020, arXiv 2002.05202) with `paired`.
 """
 
-from typing import Literal
-
 import torch
-from torch.nn import functional
 
 from pagedchat.jit.launch import f32, i32
 from pagedchat.ops.common.checks import check_same_type, check_shape
 from pagedchat.ops.common.launch import address, has_tensor_cores, on_cuda
 from pagedchat.ops.common.norm import Norm, check_norm
-from pagedchat.ops.products.small_batch_launch import ProductLaunch, product_launch
-from pagedchat.ops.products.small_batch_plan import can_multiply
+from pagedchat.ops.products.add_norm import add_norm
+from pagedchat.ops.products.library_linear import Activation, library_linear
+from pagedchat.ops.products.small_batch_launch import ProductLaunch, plan_few, product_launch
 
-Activation = Literal["none", "relu", "silu"]
 ACTIVATIONS: dict[Activation, int] = {"none": 0, "relu": 1, "silu": 2}
 """The `ACTIVATION` constant of kernels."""
 NAME = "small_batch_linear"
@@ -34,7 +31,7 @@ def small_batch_linear(
     output: torch.Tensor | None = None,
     overlap: bool = False,
 ) -> torch.Tensor:
-    """A product with its neighbours. Where the kernel cannot do it (`can_multiply`), torch does.
+    """A product with its neighbours. What no kernel does (`few_rows_plan`), a library does.
 
     Args:
         input_rows: `[num_tokens, in_features]`.
@@ -58,20 +55,26 @@ def small_batch_linear(
     _check(input_rows, weight, bias, residual, norm, paired, output)
     target = input_rows.new_empty(num_tokens, out_features) if output is None else output
     constants = {"ACTIVATION": ACTIVATIONS[activation], "PAIRED": int(paired)}
-    launch = None
-    if _multiplies(input_rows, out_features, norm, paired):
-        launch = product_launch(NAME, input_rows, weight, norm, **constants)
+    rows, launch = input_rows, None
+    if on_cuda(input_rows) and has_kernels_for(input_rows):
+        plan = plan_few(input_rows, weight, norm)
+        if plan.norm_apart and norm is not None:
+            rows, norm = add_norm(input_rows, None, norm, overlap=overlap), None
+        launch = product_launch(NAME, plan, rows, weight, norm, **constants)
     if launch is None:
-        return target.copy_(_in_torch(input_rows, weight, bias, residual, norm, activation, paired))
-    _launch(launch, target, input_rows, weight, bias, residual, norm, overlap)
+        return library_linear(
+            rows,
+            weight,
+            bias=bias,
+            residual=residual,
+            norm=norm,
+            activation=activation,
+            paired=paired,
+            output=target,
+            overlap=overlap,
+        )
+    _launch(launch, target, rows, weight, bias, residual, norm, overlap)
     return target
-
-
-def _multiplies(rows: torch.Tensor, out_features: int, norm: Norm | None, paired: bool) -> bool:
-    num_tokens, in_features = rows.shape
-    if not on_cuda(rows) or not has_kernels_for(rows):
-        return False
-    return can_multiply(in_features, out_features, num_tokens, normed=norm is not None, paired=paired)
 
 
 def has_kernels_for(rows: torch.Tensor) -> bool:
@@ -106,23 +109,6 @@ def _check(
     for name, tensor in (("input_rows", rows), ("weight", weight), ("residual", residual), ("output", output)):
         if tensor is not None and not tensor.is_contiguous():
             raise ValueError(f"{name} is not contiguous")
-
-
-def _in_torch(
-    rows: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    residual: torch.Tensor | None,
-    norm: Norm | None,
-    activation: Activation,
-    paired: bool,
-) -> torch.Tensor:
-    product = functional.linear(norm.apply(rows) if norm else rows, weight, bias)
-    gate, value = product.chunk(2, dim=-1) if paired else (product, None)
-    if activation != "none":
-        gate = functional.relu(gate) if activation == "relu" else functional.silu(gate)
-    result = gate if value is None else gate * value
-    return result if residual is None else residual + result
 
 
 def _launch(

@@ -71,14 +71,6 @@ def plan_product(in_features: int, num_tokens: int, normed: bool) -> ProductPlan
     return ProductPlan((even or candidates)[-1], tiles)
 
 
-def can_multiply(
-    in_features: int, out_features: int, num_tokens: int, *, normed: bool = False, paired: bool = False
-) -> bool:
-    """Whether the kernels do a product of these sizes; with `paired` it has twice as many rows as outputs."""
-    rows = TILE_ROWS // 2 if paired else TILE_ROWS
-    return out_features % rows == 0 and plan_product(in_features, num_tokens, normed) is not None
-
-
 @cache
 def plan_head(in_features: int, num_tokens: int, normed: bool, shared_limit: int) -> ProductPlan | None:
     """The same for the product with the vocabulary, where every warp takes whole rows.

@@ -1,4 +1,4 @@
-"""How a large weight streams through shared memory, and which products do it that way. Arithmetic only."""
+"""How a weight streams through shared memory. Arithmetic only."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -10,16 +10,19 @@ UNIT = 8
 """Rows of the weight that a thread block makes at a time, as in kernels/products/streamed_product.cuh."""
 MAX_TOKENS = 8
 """Of a launch; from there on the input takes the registers."""
-LEAST_FEATURES = 2048
-LEAST_BYTES = 8 << 20
-"""Of rows and of a weight; what is smaller is quick in registers (kernels/products/small_batch_product.cuh)."""
-RING_BYTES = 171 << 10
-"""Of a ring, at most. On an H200 137 to 188 KB are about equal, 100 KB take 8 % more time with a row, 27 with 8."""
+RING_BYTES, LARGE_RING_BYTES = 120 << 10, 171 << 10
+"""Of a ring, at most; of one for a weight both of whose sides are `_LARGE`. What a ring leaves others may have."""
+_LARGE = 4096
 _NUM_WARPS = 8
-_STAGE_FEATURES = (1024, 768, 512)
-"""Inner elements of a stage; the first one that divides a row. With less a warp would have too much to copy."""
-_MOST_RESIDENT, _MOST_NORMED = 16, 8
-"""Steps of a warp, times tiles of tokens, up to which the input stays in registers; of one that is normed."""
+_ROUND = _NUM_WARPS * STEP
+"""Inner elements of which every warp has whole steps."""
+_STAGE_FEATURES = 1024
+"""Inner elements of a stage, at most. With fewer there is too much to copy, more leave a ring too few stages."""
+_FEWEST_STAGES = 3
+_MOST_RESIDENT = 16
+"""Steps of a warp up to which the input stays in registers, as one that is normed has to."""
+_MOST_GROUP = 4
+"""Units that read an input together which does not stay in registers."""
 _GAP_BYTES = 64
 _SLACK_BYTES = 512
 """What alignment takes, and what some kernels have besides."""
@@ -29,41 +32,45 @@ _SLACK_BYTES = 512
 class StreamPlan:
     """Constants of a variant."""
 
-    num_warps: int
-    """That multiply; one more copies."""
-    token_tiles: int
-    """Of 8 tokens."""
+    in_features: int
+    """Of the product: what the others are for."""
     stage_features: int
-    """Inner elements of a stage of the ring, which has 8 rows."""
+    """Inner elements of a stage of the ring, which has 8 rows; the last stage of a row may be short."""
     stages: int
+    group: int = 1
+    """Units that are made at a time."""
 
     @property
     def num_threads(self) -> int:
-        """Of a thread block."""
-        return 32 * (self.num_warps + 1)
+        """Of a thread block: warps that multiply, and one that copies."""
+        return 32 * (_NUM_WARPS + 1)
 
     @property
-    def stage_bytes(self) -> int:
-        """Of shared memory."""
-        return UNIT * (2 * self.stage_features + _GAP_BYTES)
+    def row_stages(self) -> int:
+        """Of a row."""
+        return -(-self.in_features // self.stage_features)
 
     @property
     def constants(self) -> Constants:
         """For the compiler, besides what the product itself is."""
         return {
-            "NUM_WARPS": self.num_warps,
-            "TOKEN_TILES": self.token_tiles,
+            "NUM_WARPS": _NUM_WARPS,
             "STAGE_FEATURES": self.stage_features,
             "STAGES": self.stages,
+            "GROUP": self.group,
         }
 
-    def shared_bytes(self, in_features: int, normed: bool) -> int:
-        """Size of `StreamShared` in kernels/products/streamed_product.cuh, at least."""
-        tokens = PIECE * self.token_tiles
-        group = 1 if _is_resident(in_features, self.num_warps, self.token_tiles) else 2
-        sums = 4 * 2 * self.num_warps * group * tokens * UNIT
-        norm = (8 * tokens + 16 * 32) * self.num_warps if normed else 0
-        return self.stages * (self.stage_bytes + 16) + sums + norm + _SLACK_BYTES
+    @property
+    def stage_bytes(self) -> int:
+        """Of shared memory, for each stage."""
+        row = 2 * self.in_features if self.row_stages == 1 else 2 * self.stage_features + _GAP_BYTES
+        return UNIT * row + 16
+
+    def shared_bytes(self, normed: bool) -> int:
+        """Size of `StreamShared` in kernels/products/streamed_ring.cuh, at least."""
+        sums = 4 * 2 * _NUM_WARPS * self.group * PIECE * UNIT
+        norm = 2 * 2 * self.in_features + (8 * PIECE + 16 * 32) * _NUM_WARPS if normed else 0
+        return self.stages * self.stage_bytes + sums + norm + _SLACK_BYTES
 
 
 @cache
@@ -76,7 +83,7 @@ def plan_stream(
     num_multiprocessors: int,
     shared_limit: int,
 ) -> StreamPlan | None:
-    """A ring for a weight; None where the kernel cannot do the product, or another one is as fast.
+    """A ring for a weight; None where the kernel cannot do the product.
 
     Args:
         in_features: the inner dimension.
@@ -86,22 +93,18 @@ def plan_stream(
         num_multiprocessors: of the GPU.
         shared_limit: bytes of shared memory that a thread block may have.
     """
-    if not 1 <= num_tokens <= MAX_TOKENS:
+    if not 1 <= num_tokens <= MAX_TOKENS or in_features % PIECE:
         return None
-    if in_features < LEAST_FEATURES or 2 * num_rows * in_features < LEAST_BYTES:
-        return None
-    features = next((size for size in _STAGE_FEATURES if in_features % size == 0), None)
-    tiles = -(-num_tokens // PIECE)
-    if features is None or (normed and in_features // (_NUM_WARPS * STEP) > _MOST_NORMED):
-        return None
-    if tiles > 1 and not _is_resident(in_features, _NUM_WARPS, tiles):
+    features = min(_STAGE_FEATURES, -(-in_features // _ROUND) * _ROUND)
+    bare = StreamPlan(in_features, features, 0)
+    resident = bare.row_stages * features <= _MOST_RESIDENT * _ROUND
+    if normed and not resident:
         return None
     units = -(-num_rows // (UNIT * num_multiprocessors))
-    most = RING_BYTES // StreamPlan(_NUM_WARPS, tiles, features, 1).stage_bytes
-    plan = StreamPlan(_NUM_WARPS, tiles, features, min(most, units * in_features // features))
-    return plan if plan.shared_bytes(in_features, normed) <= shared_limit else None
-
-
-def _is_resident(in_features: int, num_warps: int, token_tiles: int) -> bool:
-    """Whether a warp's part of the input stays in registers."""
-    return in_features // (num_warps * STEP) * token_tiles <= _MOST_RESIDENT
+    group = 1 if resident else -(-units // -(-units // _MOST_GROUP))
+    bare = StreamPlan(in_features, features, 0, group)
+    most = LARGE_RING_BYTES if min(in_features, num_rows) >= _LARGE else RING_BYTES
+    stages = min(most, shared_limit - bare.shared_bytes(normed)) // bare.stage_bytes
+    if stages < _FEWEST_STAGES:
+        return None
+    return StreamPlan(in_features, features, min(stages, units * bare.row_stages), group)

@@ -10,7 +10,8 @@ from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.ops.common.checks import check_same_type, check_shape
 from pagedchat.ops.common.launch import address, ceil_div, element_name, has_warpgroups, stream_of
-from pagedchat.ops.products.small_batch_linear import ACTIVATIONS, Activation, small_batch_linear
+from pagedchat.ops.products.library_linear import Activation, library_linear
+from pagedchat.ops.products.small_batch_linear import ACTIVATIONS
 from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan, plan_warpgroups, shared_bytes
 
 NAME = "warpgroup_linear"
@@ -27,7 +28,7 @@ def warpgroup_linear(
     output: torch.Tensor | None = None,
     overlap: bool = False,
 ) -> torch.Tensor:
-    """A product with what follows it. Where the kernel cannot do it (`has_plan`), torch does.
+    """A product with what follows it. What the kernel cannot do (`has_plan`), a library does.
 
     Args:
         input_rows: `[num_tokens, in_features]`, float16 or bfloat16.
@@ -45,21 +46,21 @@ def warpgroup_linear(
     Raises:
         ValueError: shapes or types that do not go together.
     """
+    out_features = weight.shape[0] // (2 if paired else 1)
+    target = input_rows.new_empty(len(input_rows), out_features) if output is None else output
+    _check(input_rows, weight, bias, residual, paired, target)
     plan = _plan(weight, len(input_rows), paired)
     if plan is None:
-        return small_batch_linear(
+        return library_linear(
             input_rows,
             weight,
             bias=bias,
             residual=residual,
             activation=activation,
             paired=paired,
-            output=output,
+            output=target,
             overlap=overlap,
         )
-    out_features = weight.shape[0] // (2 if paired else 1)
-    target = input_rows.new_empty(len(input_rows), out_features) if output is None else output
-    _check(input_rows, weight, bias, residual, paired, target)
     _launch(target, input_rows, weight, bias, residual, activation, paired, plan, overlap)
     return target
 

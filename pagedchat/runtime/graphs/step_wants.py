@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pagedchat.ops.common.model_sizes import ProductSizes
-from pagedchat.ops.products.small_batch_plan import can_multiply, plan_product
+from pagedchat.ops.products.few_rows_plan import plan_few_rows
 from pagedchat.ops.products.warpgroup_plan import plan_warpgroups
 from pagedchat.ops.whole_step.plan import MAX_TOKENS, missing_blocks, missing_code
 from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts
@@ -126,17 +126,28 @@ def few_rows(most: int, most_elsewhere: int) -> Condition:
 
 
 def fused_products(facts: DecodeFacts) -> str:
-    """Products that the fused kernels do."""
-    rows = facts.rows
-    names = [str(product) for product in facts.setting.sizes.products if not _fuses(product, rows)]
-    return f"no number of warps shares out its product {names[0]}" if names else ""
+    """Products most of which, by their weights, the fused kernels do; the others go by a library."""
+    gpu, rows = facts.setting.gpu, facts.rows
+    return _most_by_library(
+        facts,
+        lambda product: (
+            plan_few_rows(product.in_features, product.num_rows, rows, normed=product.normed, gpu=gpu).plan is None
+        ),
+        "which no kernel for few rows shares out among its warps",
+    )
 
 
-def _fuses(product: ProductSizes, rows: int) -> bool:
-    if product.name == "qkv":  # heads are whole tiles
-        return plan_product(product.in_features, rows, product.normed) is not None
-    sizes = product.in_features, product.out_features
-    return can_multiply(*sizes, rows, normed=product.normed, paired=product.paired)
+def _most_by_library(facts: DecodeFacts, by_library: Callable[[ProductSizes], bool], why: str) -> str:
+    """Names the products, if they have more than half of a layer's weights."""
+    products = facts.setting.sizes.products
+    left = [product for product in products if by_library(product)]
+    if 2 * sum(map(_weights, left)) <= sum(map(_weights, products)):
+        return ""
+    return f"most of a layer is its product {' and '.join(map(str, left))}, {why}"
+
+
+def _weights(product: ProductSizes) -> int:
+    return product.in_features * product.num_rows
 
 
 def plain_gates(facts: DecodeFacts) -> str:
@@ -159,17 +170,20 @@ def rows_of_warpgroups(most: int) -> Condition:
 
 
 def warpgroup_products(facts: DecodeFacts) -> str:
-    """Products that are whole tiles, one at most for each multiprocessor."""
+    """Half of the products at least whole tiles, one for each multiprocessor at most; others go by a library."""
     gpu, rows = facts.setting.gpu, facts.rows
     limit = 0 if gpu is None else gpu.shared_bytes
-    names = [
+    products = facts.setting.sizes.products
+    left = [
         str(product)
-        for product in facts.setting.sizes.products
+        for product in products
         if plan_warpgroups(product.in_features, product.out_features, rows, product.paired, limit) is None
     ]
-    if not names:
+    if 2 * len(left) <= len(products):
         return ""
-    return f"its product {names[0]}, takes more than a tile for each multiprocessor, or tiles that are not whole"
+    return (
+        f"{len(left)} of its {len(products)} products are too large for a tile a multiprocessor, or not whole tiles"
+    )
 
 
 # --- prompts ------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@ import pytest
 import torch
 
 from pagedchat.ops.products.small_batch_linear import Activation, small_batch_linear
-from pagedchat.ops.products.small_batch_plan import can_multiply
 from tests.ops.paged_case import DEVICES
 from tests.ops.products.small_batch_case import DTYPES, WIDTHS, allowed, error, exact_norm, make_norm, normal
 
@@ -80,6 +79,29 @@ def test_large_weights_stream_through_shared_memory(
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("num_tokens", [1, 3, 8])
+@pytest.mark.parametrize("width", [896, 960, 1000, 1536, 2560, 4096, 4864, 8960, 11008])
+def test_rows_of_any_length_stream(width: int, num_tokens: int) -> None:
+    for norm_kind in ("rms", "layer", None):
+        check(num_tokens, width, norm_kind, VARIATIONS[0], torch.float16, "cuda", out_features=1000)
+    check(num_tokens, width, "rms", VARIATIONS[2], torch.bfloat16, "cuda", out_features=904)
+
+
+@pytest.mark.gpu
+def test_no_copy_takes_the_place_of_weights_that_are_still_to_be_read() -> None:
+    # The loads of a long input, which come late, stand before those of the weights.
+    rows = normal(8, 14336, device="cuda", dtype=torch.float16)
+    weights = [normal(4096, 14336, device="cuda", dtype=torch.float16, scale=0.01, seed=i) for i in range(4)]
+    wanted = [small_batch_linear(rows, weight) for weight in weights]
+    for weight, first in zip(weights, wanted, strict=True):
+        exact = rows.double() @ weight.double().T
+        assert error(first, exact) < allowed(torch.float16)
+    for _ in range(50):
+        for weight, first in zip(weights, wanted, strict=True):
+            assert torch.equal(small_batch_linear(rows, weight, overlap=True), first)
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("overlap", [False, True])
 def test_streamed_weights_in_a_chain(overlap: bool) -> None:
     def step(rows: torch.Tensor, overlap: bool) -> torch.Tensor:
@@ -115,16 +137,6 @@ def test_a_chain_that_overlaps_gives_what_one_after_the_other_gives() -> None:
                 )
         results.append(rows)
     assert torch.equal(*results)
-
-
-def test_what_kernels_multiply() -> None:
-    assert can_multiply(768, 2304, 32, normed=True)
-    assert can_multiply(8192, 4096, 8)
-    assert not can_multiply(8192, 4096, 8, normed=True)
-    assert not can_multiply(768, 100, 1)
-    assert can_multiply(768, 104, 1, paired=True)
-    assert not can_multiply(100, 768, 1)
-    assert not can_multiply(768, 768, 33)
 
 
 def test_wrong_arguments_are_named() -> None:

@@ -1,34 +1,40 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pagedchat.ops.products.streamed_plan import StreamPlan, plan_stream
+from pagedchat.ops.products.small_batch_plan import PIECE, STEP
+from pagedchat.ops.products.streamed_plan import UNIT, StreamPlan, plan_stream
 
 H200 = {"num_multiprocessors": 132, "shared_limit": 227 << 10}
+WIDTHS = (896, 960, 1024, 1536, 2048, 2560, 3072, 4096, 4864, 5120, 8192, 8960, 11008, 14336)
+"""Of models that there are."""
 
 
 def test_the_ring_is_as_long_as_a_thread_block_has_work_or_memory() -> None:
-    up = plan_stream(2048, 16384, 1, normed=True, **H200)
-    out = plan_stream(2048, 2048, 1, normed=False, **H200)
-    down = plan_stream(8192, 2048, 8, normed=False, **H200)
-    assert up == StreamPlan(num_warps=8, token_tiles=1, stage_features=1024, stages=10)
-    assert out == StreamPlan(num_warps=8, token_tiles=1, stage_features=1024, stages=4)
-    assert down == StreamPlan(num_warps=8, token_tiles=1, stage_features=1024, stages=10)
+    assert plan_stream(2048, 16384, 1, normed=True, **H200) == StreamPlan(2048, 1024, stages=7)
+    assert plan_stream(2048, 2048, 1, normed=False, **H200) == StreamPlan(2048, 1024, stages=4)
+    assert plan_stream(8192, 2048, 8, normed=False, **H200) == StreamPlan(8192, 1024, stages=7, group=2)
+    assert plan_stream(14336, 4096, 8, normed=False, **H200) == StreamPlan(14336, 1024, stages=10, group=4)
 
 
-@pytest.mark.parametrize(("in_features", "normed"), [(2048, True), (2048, False), (4096, False), (8192, False)])
-def test_a_thread_block_fits_on_a_multiprocessor(in_features: int, normed: bool) -> None:
-    plan = plan_stream(in_features, 1 << 17, 8, normed=normed, **H200)
-    assert plan is not None
-    assert plan.shared_bytes(in_features, normed) + 1024 <= 228 << 10
+def test_short_rows_are_one_stage() -> None:
+    plan = plan_stream(896, 9728, 1, normed=True, **H200)
+    assert plan == StreamPlan(896, 1024, stages=8)
+    assert plan.stage_bytes == 8 * 2 * 896 + 16
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_width_of_models_streams(width: int) -> None:
+    assert plan_stream(width, 1 << 12, 8, normed=False, **H200) is not None
+    assert (plan_stream(width, 1 << 12, 8, normed=True, **H200) is not None) == (width <= 4096)
 
 
 @pytest.mark.parametrize(
     ("in_features", "num_rows", "num_tokens", "normed", "why"),
     [
-        (768, 50272, 1, True, "rows are short"),
-        (2048, 1024, 1, False, "the weight is small"),
         (2048, 2048, 9, False, "too many tokens"),
-        (4096, 12288, 1, True, "the normed input does not stay in registers"),
-        (2176, 8192, 1, False, "no stage divides the rows"),
+        (5120, 12288, 1, True, "the normed input does not stay in registers"),
+        (2052, 8192, 1, False, "rows begin within a piece"),
     ],
 )
 def test_what_does_not_stream(in_features: int, num_rows: int, num_tokens: int, normed: bool, why: str) -> None:
@@ -36,4 +42,40 @@ def test_what_does_not_stream(in_features: int, num_rows: int, num_tokens: int, 
 
 
 def test_without_room_for_the_ring_nothing_streams() -> None:
-    assert plan_stream(2048, 16384, 1, normed=True, num_multiprocessors=132, shared_limit=99 << 10) is None
+    assert plan_stream(2048, 16384, 1, normed=True, num_multiprocessors=132, shared_limit=60 << 10) is None
+
+
+pieces = st.integers(1, 2000).map(lambda count: PIECE * count)
+rows = st.integers(1, 4000).map(lambda count: UNIT * count)
+
+
+@given(in_features=pieces, num_rows=rows, normed=st.booleans(), multiprocessors=st.integers(1, 200))
+def test_every_row_and_every_element_has_its_place_once(
+    in_features: int, num_rows: int, normed: bool, multiprocessors: int
+) -> None:
+    limits = {"num_multiprocessors": multiprocessors, "shared_limit": 227 << 10}
+    plan = plan_stream(in_features, num_rows, 1, normed=normed, **limits)
+    if plan is None:
+        assert normed
+        assert in_features > 4096
+        return
+    assert plan.shared_bytes(normed) <= 227 << 10
+    # As in kernels/products/streamed_ring.cuh: thread blocks take every so many-th unit, a group at a time.
+    num_units, grid = num_rows // UNIT, min(num_rows // UNIT, multiprocessors)
+    taken: list[int] = []
+    for block in range(grid):
+        own = len(range(block, num_units, grid))
+        groups = range(0, own, plan.group)
+        taken += [block + grid * (first + i) for first in groups for i in range(plan.group) if first + i < own]
+        assert plan.stages <= -(-num_units // grid) * plan.row_stages
+    assert sorted(taken) == list(range(num_units))
+    # As in streamed_input.cuh: stage, warp, step and lane of every piece.
+    segment = plan.stage_features // 8
+    begins = [
+        stage * plan.stage_features + warp * segment + step * STEP + lane * PIECE
+        for stage in range(plan.row_stages)
+        for warp in range(8)
+        for step in range(segment // STEP)
+        for lane in range(4)
+    ]
+    assert sorted(begin for begin in begins if begin < in_features) == list(range(0, in_features, PIECE))

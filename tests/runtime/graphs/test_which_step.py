@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from pagedchat.doctor.step_kernels import Fallback, decode_work
 from pagedchat.layers.attention import Heads
 from pagedchat.layers.norms import NormConfig
 from pagedchat.layers.rotary_frequencies import RotaryConfig
@@ -56,11 +57,11 @@ smollm-135m   sm_90   bfloat16  SSffwwwwwwwl  ooffwwwwwwwl
 smollm-135m   sm_100  bfloat16  SSffffllllll  ooffffllllll
 qwen2.5-0.5b  sm_75   bfloat16  llllllllllll  llllllllllll
 qwen2.5-0.5b  sm_80   bfloat16  ffffffllllll  ffffffllllll
-qwen2.5-0.5b  sm_90   bfloat16  ffffllllllll  ffffllllllll
+qwen2.5-0.5b  sm_90   bfloat16  ffffwwwwwwwl  ffffwwwwwwwl
 qwen3-1.7b    -       float16   ffffffllllll  ffffffllllll
 qwen3-1.7b    sm_75   bfloat16  llllllllllll  llllllllllll
 qwen3-1.7b    sm_80   bfloat16  ffffffllllll  ffffffllllll
-qwen3-1.7b    sm_90   bfloat16  ffffllllllll  ffffllllllll
+qwen3-1.7b    sm_90   bfloat16  ffffwwwwwlll  ffffwwwwwlll
 gemma-2-2b    sm_90   bfloat16  mmmmmmmmmmmm  mmmmmmmmmmmm
 gemma-3-1b    sm_90   bfloat16  mmmmmmmmmmmm  mmmmmmmmmmmm
 gpt2          sm_90   float16   mmmmmmmmmmmm  mmmmmmmmmmmm
@@ -146,21 +147,33 @@ def test_what_a_model_has_too_much_of_is_said() -> None:
     assert against(facts(setting(many_words, "sm_90"), 2), SCREENED) == (
         "a thread block has too little shared memory for its part of 10,000,000 bounds"
     )
-    normed = replace(SMOLLM, qk_norm=True)
+    normed = replace(SMOLLM, qk_norm=QkNorm(SMOLLM.norm))
     assert one_launch(normed) == "one launch does not norm queries and keys"
     biased = facts(setting(replace(SMOLLM, mlp_bias=True), "sm_90"), 8)
     assert [against(biased, name) for name in (FUSED, WARPGROUPS)] == ["its gates have biases"] * 2
     assert which_decode(biased).name == LIBRARY
     assert against(replace(biased, rows=1), ONE_LAUNCH) == "its gates have biases"
-    long_way = replace(SMOLLM, ffn_size=11_008 * 32, windows=SMOLLM.windows)
-    assert against(facts(setting(long_way, "sm_80"), 3), FUSED).startswith(
-        "no number of warps shares out its product"
+    wide_llama = config_of("llama-3.1-8b")
+    wide_llama = replace(wide_llama, hidden_size=5120, heads=Heads(40, 8, 128), ffn_size=13_824)
+    assert against(facts(setting(wide_llama, "sm_80"), 3), FUSED) == (
+        "most of a layer is its product qkv, 5,120 to 7,168 and up, 5,120 to 13,824, "
+        "which no kernel for few rows shares out among its warps"
     )
     tall = config_of("llama-3.1-8b")
     assert against(facts(setting(tall, "sm_90"), 64), WARPGROUPS) == (
-        "its product qkv, 4,096 to 6,144, takes more than a tile for each multiprocessor, "
-        "or tiles that are not whole"
+        "4 of its 4 products are too large for a tile a multiprocessor, or not whole tiles"
     )
+
+
+def test_one_product_that_no_kernel_does_goes_by_a_library_alone() -> None:
+    sizes = config_of("llama-3.1-8b")
+    seven_b = facts(setting(replace(sizes, ffn_size=11_008), "sm_80"), 1)
+    assert which_decode(seven_b).name == FUSED
+    by_library = [part.part for part in decode_work(FUSED, seven_b, ()) if isinstance(part, Fallback)]
+    assert by_library == ["down", "vocabulary"]
+    mixed = facts(setting(config_of("qwen2.5-0.5b"), "sm_90"), 64)
+    by_library = [part.part for part in decode_work(WARPGROUPS, mixed, ()) if isinstance(part, Fallback)]
+    assert by_library == ["up", "vocabulary"]
 
 
 def test_decoders_that_the_kernels_do_not_do_are_told_why() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pagedchat.ops.cache.layout import key_cache_shape, value_cache_shape
-from pagedchat.ops.products import streamed_plan
+from pagedchat.ops.products import few_rows_plan, streamed_plan
 from pagedchat.ops.products.add_norm import add_norm
 from pagedchat.ops.products.embed_tokens import embed_tokens
 from pagedchat.ops.products.next_token import logits_argmax
@@ -39,8 +39,7 @@ STREAMED_WIDTH = 1024
 def small_weights_stream() -> Iterator[None]:
     """Through rings of three stages, in units that thread blocks take in turns."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streamed_plan, "LEAST_FEATURES", STREAMED_WIDTH)
-        patch.setattr(streamed_plan, "LEAST_BYTES", 1)
+        patch.setattr(few_rows_plan, "LEAST_SIDE", 16)
         patch.setattr(streamed_plan, "RING_BYTES", 50 << 10)
         streamed_plan.plan_stream.cache_clear()
         yield
@@ -89,9 +88,9 @@ def linear(dtype: torch.dtype, *, num_tokens: int, width: int) -> Results:
     return {"plain": plain, "gated": small_batch_linear(rows, weight, norm=norm, activation="silu", paired=True)}
 
 
-def streamed_linear(dtype: torch.dtype) -> Results:
+def streamed_linear(dtype: torch.dtype, *, num_tokens: int = 3, width: int = STREAMED_WIDTH) -> Results:
     with small_weights_stream():
-        return linear(dtype, num_tokens=3, width=STREAMED_WIDTH)
+        return linear(dtype, num_tokens=num_tokens, width=width)
 
 
 def place_heads(dtype: torch.dtype, *, width: int, rotary: bool) -> Results:
@@ -164,6 +163,11 @@ CASES: list[OpCase] = [
     *in_types("qkv_to_cache", partial(place_heads, width=256, rotary=False), BFLOAT),
     *in_types("logits_argmax", partial(next_token, width=256), HALF, BFLOAT),
     *in_types("streamed_linear", streamed_linear, HALF),
+    *in_types(
+        "streamed_linear", partial(streamed_linear, num_tokens=1, width=904), BFLOAT, about="one short stage"
+    ),
+    *in_types("streamed_linear", partial(streamed_linear, width=1304), HALF, about="a short last stage"),
+    *in_types("streamed_linear", partial(streamed_linear, width=4872), HALF, about="a long input, normed apart"),
     *in_types("streamed_qkv", partial(streamed_heads, rotary=True), HALF, about="turned"),
     *in_types("streamed_qkv", partial(streamed_heads, rotary=False), BFLOAT),
     *in_types("streamed_vocabulary", streamed_next_token, HALF),
