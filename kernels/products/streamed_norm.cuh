@@ -14,8 +14,8 @@ constexpr int LANE_PIECES = ceil_div(STEPS, 8);  // of a token then
 struct Moments {
   float mean = 0.0f, squares = 0.0f;
 
-  // Of `elements` elements, of which a lane has those of `pieces` that `exists` says and zeros in the others; the part
-  // is that of all lanes that differ in the bits up to FROM.
+  // Of `elements` elements, of which a lane has those of `pieces` that `exists` says and zeros in the others; the
+  // part is that of all lanes that differ in the bits up to FROM.
   template <int FROM, int COUNT, typename Exists>
   __device__ __forceinline__ void take(const uint4 (&pieces)[COUNT], int elements, Exists exists) {
     float values[PIECE], sum = 0.0f;
@@ -85,8 +85,8 @@ struct TokenNorm {
   }
 };
 
-// A token or two: each lane has pieces of every token, so that nothing is worked out twice. Then they change places,
-// to the lanes that multiply them.
+// A token or two: each lane has pieces of every token, so that nothing is worked out twice. Then they change
+// places, to the lanes that multiply them.
 __device__ __forceinline__ void take_few_normed(StreamInput& input, StreamShared& shared, const StreamPlace& place,
                                                 const Element* rows, bool shifted, int num_tokens, float epsilon) {
   uint4 pieces[FEW_TOKENS][LANE_PIECES];
@@ -130,9 +130,8 @@ __device__ __forceinline__ void take_few_normed(StreamInput& input, StreamShared
 }
 
 // More of them: each lane has those pieces of one token that it multiplies.
-__device__ __forceinline__ void take_many_normed(StreamInput& input, StreamShared& shared,
-                                                 const StreamPlace& place, const Element* rows, bool shifted,
-                                                 int num_tokens, float epsilon) {
+__device__ __forceinline__ void take_many_normed(StreamInput& input, StreamShared& shared, const StreamPlace& place,
+                                                 const Element* rows, bool shifted, int num_tokens, float epsilon) {
   input.load(place, rows, num_tokens);
   const auto inner_of = [&](int s) { return place.first + place.offset(s); };
   const auto exists = [&](int s) { return SHARES_OUT || inner_of(s) < IN_FEATURES; };

@@ -1,10 +1,10 @@
-// Large weights on their way through a ring in shared memory: one thread block a multiprocessor, whose last warp asks
-// for rows by bulk copies while the others multiply.
+// Large weights on their way through a ring in shared memory: one thread block a multiprocessor, whose last warp
+// asks for rows by bulk copies while the others multiply.
 //
 // Bytes in flight: a multiprocessor's share of an H200's memory is 32 KB a microsecond, and an answer takes about
 // one; the rest of the ring is there for warps that fall behind, and for the microseconds in which nothing is
-// multiplied because a kernel waits for the one before it: it asks for a whole ring before. The next kernel is let in
-// at once, and comes as soon as a multiprocessor has room for its ring.
+// multiplied because a kernel waits for the one before it: it asks for a whole ring before. The next kernel is let
+// in at once, and comes as soon as a multiprocessor has room for its ring.
 //
 // Copies: a warp whose lanes each have an address can do some 24 a microsecond. Rows that are one stage long come
 // as one copy, as they lie in the matrix. Longer ones come in stages of 8 rows by STAGE_FEATURES, a copy each, the
@@ -31,10 +31,10 @@ constexpr int STAGE_SEGMENT = STAGE_FEATURES / NUM_WARPS;  // inner elements of 
 constexpr int STAGE_STEPS = STAGE_SEGMENT / STEP;
 constexpr int ROW_STAGES = ceil_div(IN_FEATURES, STAGE_FEATURES);  // of a unit
 constexpr int STEPS = ROW_STAGES * STAGE_STEPS;  // of a warp; the last ones may lie behind the end of a row
-constexpr bool SHARES_OUT = IN_FEATURES % STAGE_FEATURES == 0;  // whether there are no such
+constexpr bool SHARES_OUT = IN_FEATURES % STAGE_FEATURES == 0;                  // whether there are no such
 constexpr int LAST_FEATURES = IN_FEATURES - (ROW_STAGES - 1) * STAGE_FEATURES;  // of a row's last stage
 constexpr int ROW_STRIDE = ROW_STAGES == 1 ? IN_FEATURES : STAGE_FEATURES + 64 / sizeof(Element);
-constexpr bool RESIDENT = STEPS <= 16;       // whether the input stays in registers
+constexpr bool RESIDENT = STEPS <= 16;           // whether the input stays in registers
 constexpr int TEAM = UNIT * GROUP * MAX_TOKENS;  // threads that finish a group, one a result
 constexpr int NUM_TEAMS = NUM_THREADS / TEAM;
 

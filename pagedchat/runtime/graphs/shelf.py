@@ -111,9 +111,14 @@ class Shelf(ABC, Generic[Key]):
         What is in the buffers is lost.
         """
         missing = [key for key in keys if key not in self._steps]
-        for key in missing[:1]:
-            self._clear(key)
-        return build_kernels_of([partial(self._make, key) for key in missing], self._device, quietly=quietly)
+        return build_kernels_of([partial(self._cleared, key) for key in missing], self._device, quietly=quietly)
+
+    def _cleared(self, key: Key) -> Step:
+        """A step to be rehearsed: without kernels of ours, torch's read whatever the last one has left behind."""
+        if self._device.type == "cuda":
+            torch.cuda.current_stream(self._device).synchronize()  # the copies before have left the pinned memory
+        self._clear(key)
+        return self._make(key)
 
     def go_on(self, key: Key) -> None:
         """Do the next piece of what is being made. Nothing is compiled in this thread.

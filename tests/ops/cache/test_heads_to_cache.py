@@ -3,7 +3,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pagedchat.layers.rms_norm import RMSNorm
+from pagedchat.layers.norms import Norm as NormModule
+from pagedchat.layers.norms import NormConfig
 from pagedchat.ops.cache.heads_to_cache import heads_to_cache
 from pagedchat.ops.cache.layout import key_cache_shape, to_token_major, value_cache_shape
 from pagedchat.ops.common.norm import HeadNorms, Norm
@@ -105,13 +106,13 @@ def test_heads_go_to_their_slots(
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_norms_round_where_the_modules_do(dtype: torch.dtype, device: str) -> None:
-    sizes, norm = (3, 2, 64), RMSNorm(64, 1e-6).to(device, dtype)
+    sizes, norm = (3, 2, 64), NormModule(NormConfig(kind="rms", eps=1e-6), 64).to(device, dtype)
     norm.weight.copy_(1 + normal(64, device=device, dtype=dtype, scale=0.3))
     heads = normal(2, 7, 64, device=device, dtype=dtype)
     caches = [torch.zeros(4, 2, 64 // (16 // dtype.itemsize), 8, 16 // dtype.itemsize), torch.zeros(4, 2, 64, 8)]
     tables, positions = (torch.tensor(ids, dtype=torch.int32, device=device) for ids in ([[1], [3]], [0, 5]))
     wanted = norm(heads[:, :5])
-    norms = HeadNorms(*[Norm("rms", norm.weight, None, norm.eps)] * 2)
+    norms = HeadNorms(*[Norm("rms", norm.weight, None, norm.config.eps)] * 2)
     query = heads_to_cache(heads, *(c.to(device, dtype) for c in caches), tables, positions, norms=norms)
     assert query.shape == (2, sizes[0], 64)
     # Sums of squares may differ in their last bit, and with them a rounding here and there.

@@ -70,14 +70,14 @@ def test_who_asks_is_answered_at_once_until_the_step_is_there(shelf: NumberShelf
     assert shelf.find(3) is None
     assert shelf.done == []
     shelf.go_on(3)
-    assert shelf.done == ["cleared 3", "kernels of 1"]
+    assert shelf.done == ["kernels of 1"]
     assert not shelf.making[3].may_go_on
     shelf.kernels.done = True
     assert shelf.making[3].may_go_on
     for _ in range(2):
         assert shelf.find(3) is None
         shelf.go_on(3)
-    assert shelf.done[2:] == ["cleared 3", "made 3", "cleared 3"]
+    assert shelf.done[1:] == ["cleared 3", "made 3", "cleared 3"]
     step = shelf.find(3)
     assert step is not None
     assert not shelf.making
@@ -159,3 +159,16 @@ def test_a_kernel_that_was_not_looked_for_is_built_beside_too(shelf: NumberShelf
     shelf.go_on(3)
     shelf.go_on(3)
     assert shelf.find(3) is not None
+
+
+def test_nothing_is_rehearsed_on_what_another_step_has_left(
+    shelf: NumberShelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rehearse(steps: list[Callable[[], Step]], _device: torch.device, *, quietly: bool) -> None:
+        assert quietly
+        for make in steps:
+            make()
+
+    monkeypatch.setattr(shelf_module, "build_kernels_of", rehearse)
+    shelf.kernels_of([3, 5], quietly=True)
+    assert shelf.done == ["cleared 3", "made 3", "cleared 5", "made 5"]
