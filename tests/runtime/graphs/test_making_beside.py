@@ -210,7 +210,7 @@ def test_no_step_calls_the_compiler(family: str, tmp_path: Path, monkeypatch: py
             core.step()
             for making in runner.decodes.store.making.values():
                 assert making.kernels is None or making.kernels.wait(120)
-    assert len(compiling) > 3
+    assert compiling, "in other threads"
     assert not any(compiling)
     assert runner.decodes.num_replays > 0
     assert runner.decodes.num_ahead > 0
