@@ -25,9 +25,18 @@ sys.exit(cli.main(["-p", "x"]))
 """
 
 
+USUAL = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+    signal.signal(number, signal.SIG_DFL)
+"""
+"""Whoever runs the tests may ignore some, as under nohup, and a program inherits that."""
+
+
 def end(*, number: int, program: str = WORK) -> tuple[int, str, str]:
     with subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", USUAL + program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "at work\n"
