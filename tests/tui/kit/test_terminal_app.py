@@ -60,6 +60,11 @@ def test_a_closed_window_ends_everything(controls, tmp_path):
         assert open_trace(tmp_path / "run.trace").ended
 
 
+def is_drawn_since(program: TerminalProgram, start: int) -> bool:
+    """Whether it has taken the screen and drawn all of it, in whatever pieces that was read."""
+    return READY.encode() in bytes(program.written[start:]).partition(b"\x1b[?1049h")[2]
+
+
 def test_a_program_that_is_stopped_goes_on_and_still_gives_the_terminal_back():
     with TerminalProgram() as program:
         program.wait_for(READY)
@@ -68,9 +73,9 @@ def test_a_program_that_is_stopped_goes_on_and_still_gives_the_terminal_back():
             program.wait_until(lambda: psutil.Process(program.pid).status() == "stopped", "it is not stopped")
             if stop == signal.SIGTSTP:
                 program.wait_until(program.is_left, "the terminal is not given back")
+            resumed = len(program.written)
             program.signal(signal.SIGCONT)
-            program.wait_for(b"\x1b[?1049h")
-            program.wait_for(READY)  # all is drawn again
+            program.wait_until(lambda start=resumed: is_drawn_since(program, start), "it is not drawn again")
             assert program.attributes != program.attributes_before
         program.press("still here")
         program.wait_for("here")
