@@ -2,7 +2,7 @@
 
     python -m tools.soak queue                      256 chats at once on a pool for 20
     python -m tools.soak prompts                    10,000 prompts on 16 blocks
-    python -m tools.soak run                        two hours' worth of steps of both processes, with the screens
+    python -m tools.soak run                        six hours' worth of steps of both processes, with the screens
     python -m tools.soak engine --device cuda       an hour's worth of steps of an engine in this process
 
 Exit code 1 if something is lost, held or still growing.
@@ -17,8 +17,9 @@ from pagedchat.errors import IntegrityError
 from tools.soak import engine_run, memory, prompts, queued
 from tools.soak.tiny import OPT_125M_NAME, opt_125m, tiny_checkpoint
 
-STEPS_OF_TWO_HOURS = 2 * 3_600 * 20
-"""Somebody reads along at 20 tokens a second, and a token is a step."""
+STEPS_OF_SIX_HOURS = 6 * 3_600 * 20
+"""Somebody reads along at 20 tokens a second, and a token is a step. For the first two hours Textual's caches fill,
+all of them bounded."""
 STEPS_OF_AN_HOUR = 3_600 * 100
 """Nobody reads along: 100 steps a second."""
 
@@ -107,7 +108,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     many.add_argument("--prompts", type=int, default=10_000)
     many.add_argument("--blocks", type=int, default=16)
     both = _command(commands, "run", _run)
-    _add_length(both, STEPS_OF_TWO_HOURS)
+    _add_length(both, STEPS_OF_SIX_HOURS)
     both.add_argument("--blocks", type=int, default=160)
     both.add_argument("--seed", type=int, default=0, help="of what the user does")
     engine = _command(commands, "engine", _engine)
