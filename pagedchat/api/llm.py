@@ -191,9 +191,7 @@ class LLM:
         many = list_of_prompts(prompts)
         params = self._params_for(len(many), sampling_params)
         with self._turn() as interrupts:
-            outputs = self._run(many, params, interrupts, show_progress=use_tqdm and len(many) > 1)
-            self._engine.prepare()
-            return outputs
+            return self._run(many, params, interrupts, show_progress=use_tqdm and len(many) > 1)
 
     def chat(self, messages: Sequence[Message], sampling_params: SamplingParams | None = None) -> RequestOutput:
         """Answer a conversation, written as the model's chat template wants it.
@@ -233,7 +231,7 @@ class LLM:
             return self._stream(*self._encode_chat(messages, sampling_params))
 
     def prepare(self) -> None:
-        """Make ready what streams and chats so far were served without; see `LLMEngine.prepare`."""
+        """Make ready what streams so far were served without; see `LLMEngine.prepare`."""
         with self._turns:
             self._engine.prepare()
 
@@ -316,6 +314,7 @@ class LLM:
                     finished.update({request_id: self._unread.pop(request_id) for request_id in done})
                     num_left -= len(done)
                     progress.update(len(done))
+        self._engine.prepare()
         return [output for output in finished.values() if output is not None]
 
     def _stream(self, prompt: Prompt, params: SamplingParams | None) -> Iterator[RequestOutput]:

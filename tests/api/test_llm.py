@@ -357,6 +357,8 @@ def test_who_measures_has_ready_what_was_lacking(monkeypatch: pytest.MonkeyPatch
     assert prepared == ["all"]
     llm.generate("ab", use_tqdm=False)
     assert prepared == ["all"] * 2, "of a whole call nobody sees the tokens before its end"
+    llm.chat([{"role": "user", "content": "ab"}], SamplingParams(max_tokens=2))
+    assert prepared == ["all"] * 3
     llm.close()
     with pytest.raises(EngineStateError):
         llm.prepare()

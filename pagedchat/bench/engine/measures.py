@@ -5,7 +5,7 @@ whole call takes beyond that, shared out among the rest of its tokens.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Protocol
@@ -77,14 +77,7 @@ class Meter:
 
     def decode(self, work: DecodeWork) -> list[Figure]:
         """Milliseconds a token of one chat; of several their tokens a second, in all and after the first."""
-        whole, steps = [], []
-        for number in range(1 + self.repeats):
-            first = self._time(self.prompts.many(work.num_chats, work.prompt_tokens), 1)
-            full = self._time(self.prompts.many(work.num_chats, work.prompt_tokens), work.new_tokens)
-            self.settle_after(number)
-            if number:
-                whole.append(full)
-                steps.append((full - first) / (work.new_tokens - 1))
+        whole, steps = self._calls(work)
         if work.num_chats == 1:
             return [self._figure("decode_1_ms", [1e3 * step for step in steps])]
         num_tokens = work.num_chats * work.new_tokens
@@ -95,39 +88,22 @@ class Meter:
 
     def step(self, row: str, work: DecodeWork) -> Figure:
         """Milliseconds of a decode step of all chats."""
-        steps = []
-        for number in range(1 + self.repeats):
-            first = self._time(self.prompts.many(work.num_chats, work.prompt_tokens), 1)
-            full = self._time(self.prompts.many(work.num_chats, work.prompt_tokens), work.new_tokens)
-            self.settle_after(number)
-            if number:
-                steps.append(1e3 * (full - first) / (work.new_tokens - 1))
-        return self._figure(row, steps)
+        _, steps = self._calls(work)
+        return self._figure(row, [1e3 * step for step in steps])
 
     def again(self, rows: tuple[str, str], length: int) -> list[Figure]:
         """Milliseconds from the call to its only token: a fresh prompt, and the same again."""
-        runs: tuple[list[float], list[float]] = ([], [])
-        for number in range(2 + self.repeats):
-            prompt = self.prompts.one(length)
-            seconds = [self._time([prompt], 1) for _ in rows]
-            self.settle_after(number)
-            if number > 1:
-                for values, value in zip(runs, seconds, strict=True):
-                    values.append(1e3 * value)
-        return [self._figure(row, values) for row, values in zip(rows, runs, strict=True)]
+        return self._first_tokens(rows, lambda: [self.prompts.one(length)] * 2)
 
     def first_token(self) -> list[Figure]:
         """Milliseconds from the call to its only token: a short prompt, a long one, and that one again."""
-        rows: dict[str, list[float]] = {"first_32_ms": [], "first_1024_ms": [], "first_1024_again_ms": []}
-        for number in range(2 + self.repeats):
+        rows = ("first_32_ms", "first_1024_ms", "first_1024_again_ms")
+
+        def draw() -> Tokens:
             long = self.prompts.one(LONG_PROMPT)
-            prompts = (self.prompts.one(SHORT_PROMPT), long, long)
-            seconds = [self._time([prompt], 1) for prompt in prompts]
-            self.settle_after(number)
-            if number > 1:
-                for runs, value in zip(rows.values(), seconds, strict=True):
-                    runs.append(1e3 * value)
-        return [self._figure(row, runs) for row, runs in rows.items()]
+            return [self.prompts.one(SHORT_PROMPT), long, long]
+
+        return self._first_tokens(rows, draw)
 
     def prefix(self, work: PrefixWork) -> list[Figure]:
         """Output tokens a second of chats over one prefix: when nobody knows it, and when it is cached."""
@@ -140,6 +116,29 @@ class Meter:
                 if number:
                     runs.append(work.num_chats * work.new_tokens / seconds)
         return [self._figure(row, runs) for row, runs in rows.items()]
+
+    def _calls(self, work: DecodeWork) -> tuple[list[float], list[float]]:
+        """Seconds of whole calls, and of a step of theirs after the first tokens."""
+        whole, steps = [], []
+        for number in range(1 + self.repeats):
+            first = self._time(self.prompts.many(work.num_chats, work.prompt_tokens), 1)
+            full = self._time(self.prompts.many(work.num_chats, work.prompt_tokens), work.new_tokens)
+            self.settle_after(number)
+            if number:
+                whole.append(full)
+                steps.append((full - first) / (work.new_tokens - 1))
+        return whole, steps
+
+    def _first_tokens(self, rows: Sequence[str], draw: Callable[[], Tokens]) -> list[Figure]:
+        """Of a prompt for each row, one after the other; `draw` has fresh ones for each run."""
+        runs: list[list[float]] = [[] for _ in rows]
+        for number in range(2 + self.repeats):
+            seconds = [self._time([prompt], 1) for prompt in draw()]
+            self.settle_after(number)
+            if number > 1:
+                for values, value in zip(runs, seconds, strict=True):
+                    values.append(1e3 * value)
+        return [self._figure(row, values) for row, values in zip(rows, runs, strict=True)]
 
     def settle_after(self, number: int) -> None:
         """The first run, which does not count, has met all that the others will."""
