@@ -4,9 +4,13 @@
 //   lse = log sum_i e^lse[i]      output = sum_i e^(lse[i] - lse) partial[i]
 //
 // One thread takes four dimensions of a row (one head of one token) through all splits. Flash-decoding: Dao et al.
-// 2023.
+// 2023. IN_ORDER: one part after the other, as part_fold.cuh says.
 
-#include "common/common.cuh"
+#ifndef IN_ORDER
+#define IN_ORDER 0
+#endif
+
+#include "attention/part_fold.cuh"
 #include "common/dependent_launch.cuh"
 
 constexpr int NUM_THREADS = 128;
@@ -30,10 +34,23 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
   wait_for_previous_kernel();
 
   const int64 split_rows = static_cast<int64>(num_tokens) * num_heads;
+  float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#if IN_ORDER
+  PartFold fold;
+  for (int i = num_splits - 1; i >= 0; i--) {
+    if (!fold.add(partial_lse[i * split_rows + row])) continue;
+    const float4 part = partial_output[(i * split_rows + row) * ROW_PIECES + piece];
+    sum.x = fold.sum(sum.x, part.x);
+    sum.y = fold.sum(sum.y, part.y);
+    sum.z = fold.sum(sum.z, part.z);
+    sum.w = fold.sum(sum.w, part.w);
+  }
+  const float inverse = fold.inverse();
+  const float whole_lse = fold.log_sum_exp();
+#else
   float top = NEGATIVE_INFINITY;
   for (int i = 0; i < num_splits; i++) top = fmaxf(top, partial_lse[i * split_rows + row]);
   float total = 0.0f;
-  float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   for (int i = 0; i < num_splits; i++) {
     const float part_lse = partial_lse[i * split_rows + row];
     if (part_lse == NEGATIVE_INFINITY) continue;  // nothing was seen there, and nothing written
@@ -46,8 +63,10 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
     sum.w += weight * part.w;
   }
   const float inverse = total > 0.0f ? 1.0f / total : 0.0f;
+  const float whole_lse = total > 0.0f ? top + logf(total) : NEGATIVE_INFINITY;
+#endif
   Element* to = output + token * output_token_stride + head * output_head_stride + 4 * piece;
   *reinterpret_cast<uint2*>(to) = make_uint2(pack_pair<Element>(sum.x * inverse, sum.y * inverse),
                                              pack_pair<Element>(sum.z * inverse, sum.w * inverse));
-  if (lse != nullptr && piece == 0) lse[row] = total > 0.0f ? top + logf(total) : NEGATIVE_INFINITY;
+  if (lse != nullptr && piece == 0) lse[row] = whole_lse;
 }

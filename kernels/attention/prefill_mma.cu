@@ -14,6 +14,10 @@
 //
 // Few queries against a long context leave most of the GPU idle. SPLIT_KEYS shares the keys out over gridDim.y and
 // leaves partial results, which prefill_merge.cu puts together.
+//
+// With PART_KEYS a row's numbers depend on its own tokens alone, not on the rows of its tile, the length of the
+// chunk or the grid: each row raises its maximum for itself, the keys are in parts of so many from key 0 on,
+// and parts are put together in one order (part_fold.cuh), here or, shared out over the grid, in prefill_merge.cu.
 
 #ifndef TILE_KEYS
 #define TILE_KEYS 64
@@ -36,9 +40,13 @@
 #ifndef SPLIT_KEYS
 #define SPLIT_KEYS 0
 #endif
+#ifndef PART_KEYS
+#define PART_KEYS 0  // of a part, whole tiles; 0: no parts
+#endif
 
 #include "attention/scores.cuh"
 #include "common/dependent_launch.cuh"
+#include "attention/part_fold.cuh"
 #include "attention/prefill_schedule.cuh"
 #include "attention/prefill_tiles.cuh"
 
@@ -54,8 +62,11 @@ constexpr int QUERY_CHUNK_BYTES = TILE_ROWS * ROW_BYTES;
 constexpr int QUERY_TILE_BYTES = HEAD_SIZE / 8 * QUERY_CHUNK_BYTES;
 constexpr float MAX_EXPONENT = 8.0f;  // of a weight
 constexpr float LOWEST = -1e30f;      // below every score but -inf; finite, so that differences are never NaN
+constexpr int PART_TILES = PART_KEYS / TILE_KEYS;
+constexpr bool FOLDS_PARTS = PART_TILES > 0 && !SPLIT_KEYS;  // a thread block walks through all parts
 
 static_assert(STAGES >= 2 && ROW_TILES * 16 == WARP_ROWS, "tile of queries");
+static_assert(PART_KEYS % TILE_KEYS == 0, "a part is whole tiles");
 
 // The rows of one warp: scores, running softmax and weighted sums. A lane holds rows 16 m + 8 h + lane / 4 (m the
 // row tile, h 0 or 1) and of those columns 8 n + 2 (lane % 4) + {0, 1}; every array here is [m][..][2 h + {0, 1}].
@@ -77,6 +88,20 @@ struct WarpRows {
   __device__ __forceinline__ WarpRows() {
 #pragma unroll
     for (int m = 0; m < ROW_TILES; m++) top[m][0] = top[m][1] = LOWEST;
+  }
+
+  // As if no key had been seen yet.
+  __device__ __forceinline__ void start_anew() {
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; m++) {
+      top[m][0] = top[m][1] = LOWEST;
+      total[m][0] = total[m][1] = 0.0f;
+#pragma unroll
+      for (int n = 0; n < DIM_COLUMNS; n++) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) sums[m][n][e] = 0.0f;
+      }
+    }
   }
 
   // `at`: this lane's place in shared memory for the A operands.
@@ -192,10 +217,12 @@ struct WarpRows {
     for (int m = 0; m < ROW_TILES; m++) {
 #pragma unroll
       for (int h = 0; h < 2; h++) {
-        const float before = top[m][h];
-        top[m][h] = fmaxf(before, warp_max<2, 1>(highest[m][h]));
+        const float before = top[m][h], row_highest = warp_max<2, 1>(highest[m][h]);
+        // With parts a row's company has no say in when it raises its own.
+        const bool raises = PART_TILES == 0 || row_highest > before + MAX_EXPONENT;
+        top[m][h] = raises ? fmaxf(before, row_highest) : before;
         const float shrink = exp2_fast(before - top[m][h]);
-        total[m][h] *= shrink;
+        total[m][h] = __fmul_rn(total[m][h], shrink);
 #pragma unroll
         for (int n = 0; n < DIM_COLUMNS; n++) {
           sums[m][n][2 * h] *= shrink;
@@ -256,6 +283,45 @@ struct WarpRows {
   }
 };
 
+// The results of a warp's parts, as far as they are put together; indices as in `WarpRows`.
+struct WarpFold {
+  PartFold rows[ROW_TILES][2];
+  float sums[ROW_TILES][DIM_COLUMNS][4] = {};
+
+  // Takes a part that is finished.
+  __device__ __forceinline__ void add(const WarpRows& part) {
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; m++) {
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        if (!rows[m][h].add(part.log_sum_exp(m, h))) continue;
+#pragma unroll
+        for (int n = 0; n < DIM_COLUMNS; n++) {
+#pragma unroll
+          for (int e = 2 * h; e < 2 * h + 2; e++) sums[m][n][e] = rows[m][h].sum(sums[m][n][e], part.sums[m][n][e]);
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void finish() {
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; m++) {
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const float inverse = rows[m][h].inverse();
+#pragma unroll
+        for (int n = 0; n < DIM_COLUMNS; n++) {
+          sums[m][n][2 * h] *= inverse;
+          sums[m][n][2 * h + 1] *= inverse;
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ float log_sum_exp(int m, int h) const { return rows[m][h].log_sum_exp(); }
+};
+
 // Grid: (num_kv_heads * (num_tokens * GROUP_SIZE / TILE_ROWS + num_seqs), num_splits), NUM_WARPS * 32 threads
 // Shared memory: QUERY_TILE_BYTES + STAGES * STAGE_BYTES
 extern "C" __global__ void __launch_bounds__(NUM_WARPS* WARP_SIZE, MIN_THREAD_BLOCKS) prefill_mma(
@@ -285,7 +351,9 @@ extern "C" __global__ void __launch_bounds__(NUM_WARPS* WARP_SIZE, MIN_THREAD_BL
   const int last_row = min(tile.first_row + TILE_ROWS, tile.num_rows) - 1;
   const KeyRange seen =
       seen_tiles<TILE_KEYS>(context + tile.first_row / GROUP_SIZE, context + last_row / GROUP_SIZE, sliding_window);
-  const KeyRange range = SPLIT_KEYS ? split_range(seen, blockIdx.y, gridDim.y) : seen;
+  const KeyRange range = !SPLIT_KEYS  ? seen
+                         : PART_TILES ? part_range<PART_TILES>(seen, blockIdx.y)
+                                      : split_range(seen, blockIdx.y, gridDim.y);
 
   // This warp's rows. Those past the sequence's last one hold anything, and are not written.
   const int warp_row = tile.first_row + warp * WARP_ROWS;
@@ -357,6 +425,7 @@ extern "C" __global__ void __launch_bounds__(NUM_WARPS* WARP_SIZE, MIN_THREAD_BL
     }
     rows.raise_top(factor);
   };
+  WarpFold fold;
   int stage = 0;
   for (int t = last_tile; t >= range.begin; t--) {
     wait_copies<STAGES - 2>();
@@ -375,19 +444,32 @@ extern "C" __global__ void __launch_bounds__(NUM_WARPS* WARP_SIZE, MIN_THREAD_BL
 #pragma unroll
         for (int i = 0; i < 4 * ROW_TILES; i++) rows.weigh(4 * ROW_TILES * k + i, factor);
       });
+      if (FOLDS_PARTS && (t == range.begin || t % max(PART_TILES, 1) == 0)) {
+        rows.finish();
+        fold.add(rows);
+        rows.start_anew();
+      }
     }
     stage = stage + 1 == STAGES ? 0 : stage + 1;
   }
   wait_copies<0>();
   if (!works) return;
-  rows.finish();
+  if (FOLDS_PARTS) {
+    fold.finish();
+  } else {
+    rows.finish();
+  }
+  const auto result = [&](int m, int n, int e) { return FOLDS_PARTS ? fold.sums[m][n][e] : rows.sums[m][n][e]; };
 
   const int64 split_rows = SPLIT_KEYS ? static_cast<int64>(blockIdx.y) * num_tokens * num_heads : 0;
   if (lse != nullptr && lane % 4 == 0) {
 #pragma unroll
     for (int i = 0; i < 2 * ROW_TILES; i++) {
       const int row = warp_row + 8 * i + lane_row;
-      if (row < tile.num_rows) lse[split_rows + row_offset(row, num_heads, 1)] = rows.log_sum_exp(i / 2, i % 2);
+      if (row < tile.num_rows) {
+        lse[split_rows + row_offset(row, num_heads, 1)] =
+            FOLDS_PARTS ? fold.log_sum_exp(i / 2, i % 2) : rows.log_sum_exp(i / 2, i % 2);
+      }
     }
   }
 #if SPLIT_KEYS
@@ -411,9 +493,8 @@ extern "C" __global__ void __launch_bounds__(NUM_WARPS* WARP_SIZE, MIN_THREAD_BL
   for (int i = 0; i < 2 * ROW_TILES; i++) {
 #pragma unroll
     for (int n = 0; n < DIM_COLUMNS; n++) {
-      const float* pair = &rows.sums[i / 2][n][2 * (i % 2)];
       *reinterpret_cast<uint32*>(own + n * QUERY_CHUNK_BYTES + (8 * i + lane_row) * ROW_BYTES + lane % 4 * 4) =
-          pack_pair<Element>(pair[0], pair[1]);
+          pack_pair<Element>(result(i / 2, n, 2 * (i % 2)), result(i / 2, n, 2 * (i % 2) + 1));
     }
   }
   __syncwarp();

@@ -61,3 +61,9 @@ __device__ __forceinline__ KeyRange split_range(KeyRange whole, int split, int n
   const int share = ceil_div(whole.end - whole.begin, num_splits);
   return {whole.begin + split * share, min(whole.begin + (split + 1) * share, whole.end)};
 }
+
+// The part `part` of a range, where every part has TILES tiles counted from tile 0.
+template <int TILES>
+__device__ __forceinline__ KeyRange part_range(KeyRange whole, int part) {
+  return {max(whole.begin, part * TILES), min(whole.end, (part + 1) * TILES)};
+}

@@ -1,17 +1,17 @@
 // output = input * weight^T + bias, in which a row's numbers do not depend on how many other rows there are.
 //
 // A sum over the inner dimension is made in one order, which the dimension alone decides: it is parted into PARTS
-// runs of whole chunks (32 elements), each part is added up chunk by chunk by the same tensor core products, and the
-// parts are added first to last. How many rows and weight rows a thread block has, and whether its parts are made
-// side by side by as many warps or one after the other by the same ones, changes who does it and nothing else. The
-// idea that an order of sums fixed by the shape makes inference repeatable: He et al. 2025, "Defeating
+// runs of whole chunks (32 elements), each part is added up chunk by chunk by the same tensor core products, and
+// the parts are added first to last. How many rows and weight rows a thread block has, and whether its parts are
+// made side by side by as many warps or one after the other by the same ones, changes who does it and nothing else.
+// The idea that an order of sums fixed by the shape makes inference repeatable: He et al. 2025, "Defeating
 // nondeterminism in LLM inference"; parts of a sum side by side: split-K, Osama et al. 2023 (arXiv 2301.03598).
 //
-// The weight's rows are the 16 rows of `mma`, those of the input its 8 columns, so that one row wastes little. A lane
-// takes 16 bytes of a row at a time, eight neighbours in k, where `mma` would have it hold two pairs from each of two
-// sixteens: the same k for both operands, so the sum has the same terms. In shared memory a chunk of a row is 64
-// bytes: eight rows are 512 contiguous bytes, which a warp reads without bank conflicts and copies by whole sectors.
-// Copies run STAGES - 1 chunks ahead.
+// The weight's rows are the 16 rows of `mma`, those of the input its 8 columns, so that one row wastes little. A
+// lane takes 16 bytes of a row at a time, eight neighbours in k, where `mma` would have it hold two pairs from each
+// of two sixteens: the same k for both operands, so the sum has the same terms. In shared memory a chunk of a row
+// is 64 bytes: eight rows are 512 contiguous bytes, which a warp reads without bank conflicts and copies by whole
+// sectors. Copies run STAGES - 1 chunks ahead.
 
 #include "common/async_copy.cuh"
 #include "common/dependent_launch.cuh"
@@ -39,11 +39,11 @@
 #define STAGES 4
 #endif
 
-constexpr int CHUNK = 32;                            // elements of k
-constexpr int PIECE = 8;                             // elements of 16 bytes
-constexpr int PIECES = CHUNK / PIECE;                // of a row's chunk
-constexpr int GROUPS = SIDE_BY_SIDE ? PARTS : 1;     // of warps, each with its own part
-constexpr int GROUP_WARPS = WARPS_W * WARPS_T;       // of a group
+constexpr int CHUNK = 32;                         // elements of k
+constexpr int PIECE = 8;                          // elements of 16 bytes
+constexpr int PIECES = CHUNK / PIECE;             // of a row's chunk
+constexpr int GROUPS = SIDE_BY_SIDE ? PARTS : 1;  // of warps, each with its own part
+constexpr int GROUP_WARPS = WARPS_W * WARPS_T;    // of a group
 constexpr int GROUP_THREADS = GROUP_WARPS * WARP_SIZE;
 constexpr int NUM_THREADS = GROUPS * GROUP_THREADS;
 constexpr int TILE_W = WARPS_W * WARP_W, TILE_T = WARPS_T * WARP_T;
@@ -113,7 +113,8 @@ struct WarpSums {
     }
   }
 
-  // The part is complete: it joins those before it. The first one is taken as it is, as where parts meet at the end.
+  // The part is complete: it joins those before it. The first one is taken as it is, as where parts meet at the
+  // end.
   __device__ __forceinline__ void end_part(bool first) {
 #pragma unroll
     for (int m = 0; m < W_TILES; m++) {

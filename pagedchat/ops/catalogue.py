@@ -7,6 +7,7 @@ not declared: it would work all the same, but be compiled at its first launch an
 from pagedchat.jit.kernel_file import KernelFile, Use
 from pagedchat.jit.variant import Constant, Variant
 from pagedchat.ops.attention.kernels import KERNELS as ATTENTION
+from pagedchat.ops.attention.prefill_plan import PART_KEYS
 from pagedchat.ops.cache.kernels import KERNELS as CACHE
 from pagedchat.ops.common.choices import TURING, has_tensor_cores
 from pagedchat.ops.products.kernels import KERNELS as PRODUCTS
@@ -30,6 +31,7 @@ def variants_for_model(
     *,
     soft_cap: bool = False,
     alibi: bool = False,
+    batch_invariant: bool = False,
 ) -> list[Variant]:
     """The variants that a model's eager steps launch, and no more; captured ones find theirs by a rehearsal.
 
@@ -41,6 +43,7 @@ def variants_for_model(
         architecture: of the GPU, like `"sm_90"`.
         soft_cap: whether scores are capped.
         alibi: whether scores get a slope over the distance.
+        batch_invariant: whether attention goes by the kernels whose rows nothing else may change.
     """
     known: dict[str, Constant] = {
         "ELEMENT": element,
@@ -51,6 +54,8 @@ def variants_for_model(
         "ALIBI": int(alibi),
         "INPUT_IS_FRESH": 0,  # in captured steps alone
         "WRITES_NEW": 0,
+        "PART_KEYS": PART_KEYS if batch_invariant else 0,
+        "IN_ORDER": int(batch_invariant),
     }
     files = _launched(element, head_size, architecture)
     return [variant for file in files for variant in file.variants(architecture, **known)]

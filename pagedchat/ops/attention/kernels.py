@@ -96,11 +96,11 @@ _PREFILL = (
         "prefill_mma",
         ("prefill_mma",),
         Use.TENSOR_CORES,
-        {**ON_TENSOR_CORES, "SPLIT_KEYS": FLAG},
+        {**ON_TENSOR_CORES, "SPLIT_KEYS": FLAG, "PART_KEYS": (0, prefill_plan.PART_KEYS)},
         (
             Tuning(
                 prefill_plan.WIDE.constants,
-                {"HEAD_SIZE": [size for size in HEAD_SIZES if size <= prefill_plan.MOST_WIDE]},
+                {"HEAD_SIZE": [size for size in HEAD_SIZES if size <= prefill_plan.MOST_WIDE], "PART_KEYS": [0]},
             ),
             Tuning(prefill_plan.NARROW.constants),
             Tuning(prefill_plan.SMALL.constants, {"HEAD_SIZE": _SMALL_HEADS}),
@@ -111,7 +111,7 @@ _PREFILL = (
         "prefill_merge",
         ("prefill_merge",),
         Use.TENSOR_CORES,
-        {"ELEMENT": TENSOR_CORE_ELEMENTS, "HEAD_SIZE": HEAD_SIZES},
+        {"ELEMENT": TENSOR_CORE_ELEMENTS, "HEAD_SIZE": HEAD_SIZES, "IN_ORDER": FLAG},
     ),
     KernelFile("prefill_simt", ("prefill_simt",), Use.CUDA_CORES, ON_CUDA_CORES),
     KernelFile(

@@ -31,7 +31,12 @@ class Launch(Protocol):
 
 
 def paged_prefill(
-    call: AttentionCall, cu_seqlens_q: torch.Tensor, *, max_query_len: int, overlap: bool = False
+    call: AttentionCall,
+    cu_seqlens_q: torch.Tensor,
+    *,
+    max_query_len: int,
+    overlap: bool = False,
+    batch_invariant: bool = False,
 ) -> torch.Tensor:
     """Attend with the chunks of several sequences; the last of a sequence's queries is its last token.
 
@@ -42,27 +47,37 @@ def paged_prefill(
         max_query_len: no chunk has more tokens.
         overlap: the launch may begin before the kernel before it has ended, which makes the query or the newest
             keys and values; lengths and block tables are read before that.
+        batch_invariant: a token's result follows from its sequence alone, bit for bit, however that is cut into
+            chunks and whatever comes beside it. On a GPU that takes tensor cores.
 
     Returns:
         `call.output`: `[num_tokens, num_heads, head_size]`; zeros where a query sees no key.
 
     Raises:
-        ValueError: shapes or types that do not go together.
+        ValueError: shapes or types that do not go together; with `batch_invariant`, no tensor cores for them.
     """
     check_call(call, cu_seqlens_q)
     if not on_cuda(call.query, call.key_cache):
         attend_texts(call, cu_seqlens_q.diff().tolist())
     elif len(call.query) and len(call.seq_lens):
-        _launch(call, cu_seqlens_q, max_query_len, overlap)
+        _launch(call, cu_seqlens_q, max_query_len, overlap, batch_invariant)
     return call.output
 
 
-def _launch(call: AttentionCall, cu_seqlens_q: torch.Tensor, max_query_len: int, overlap: bool) -> None:
+def _launch(
+    call: AttentionCall, cu_seqlens_q: torch.Tensor, max_query_len: int, overlap: bool, batch_invariant: bool
+) -> None:
     readable, writable = call.readable(), with_whole_rows(call.output)
     if writable is not call.output:
         readable = readable.between(readable.query, writable)
-    launch = _choose(readable, max_query_len)
-    launch(readable, cu_seqlens_q, max_query_len, overlap=overlap and can_overlap(call.query.device))
+    overlap = overlap and can_overlap(call.query.device)
+    if batch_invariant:
+        if not prefill_mma.supported(readable):
+            raise ValueError("no kernel attends to these tokens regardless of their batch")
+        prefill_mma.launch(readable, cu_seqlens_q, max_query_len, overlap=overlap, batch_invariant=True)
+    else:
+        launch = _choose(readable, max_query_len)
+        launch(readable, cu_seqlens_q, max_query_len, overlap=overlap)
     if writable is not call.output:
         call.output.copy_(writable)
 

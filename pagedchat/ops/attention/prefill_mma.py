@@ -11,6 +11,10 @@ from pagedchat.ops.attention.call import AttentionCall
 from pagedchat.ops.attention.prefill_plan import (
     MERGE_DIMS,
     MERGE_THREADS,
+    PART_KEYS,
+    PrefillTile,
+    choose_invariant_tile,
+    choose_parts,
     choose_splits,
     choose_tile,
     max_thread_blocks,
@@ -32,20 +36,40 @@ def supported(call: AttentionCall) -> bool:
     return choose_tile(head_size, block_size, 1, gpu(call.query.device.index).shared_bytes) is not None
 
 
-def launch(call: AttentionCall, cu_seqlens_q: torch.Tensor, max_query_len: int, *, overlap: bool = False) -> None:
-    """Launch the kernel, and the one that merges if the keys are split over the grid; see `prefill.Launch`."""
+def launch(
+    call: AttentionCall,
+    cu_seqlens_q: torch.Tensor,
+    max_query_len: int,
+    *,
+    overlap: bool = False,
+    batch_invariant: bool = False,
+) -> None:
+    """Launch the kernel, and the one that merges if the keys are split over the grid; see `prefill.Launch`.
+
+    `batch_invariant`: a row's numbers follow from its own sequence alone, whatever the chunks are.
+    """
     query, output, options = call.query, call.output, call.options
     num_tokens, num_heads, head_size = query.shape
     num_kv_heads, block_size = call.key_cache.shape[1], call.key_cache.shape[3]
     group_size, device = num_heads // num_kv_heads, gpu(query.device.index)
-    tile = choose_tile(head_size, block_size, max_query_len * group_size, device.shared_bytes)
+    tile = _tile(call, max_query_len, batch_invariant)
     assert tile is not None, "launched without asking `supported`"  # noqa: S101
     thread_blocks = num_kv_heads * max_thread_blocks(tile, num_tokens * group_size, len(call.seq_lens))
-    max_keys = min(call.block_tables.shape[1] * block_size, options.window + max_query_len)
-    num_splits = choose_splits(thread_blocks, max_keys, device.num_multiprocessors)
+    max_keys = call.block_tables.shape[1] * block_size
+    if batch_invariant:
+        num_splits = choose_parts(thread_blocks, max_keys, device.num_multiprocessors, 4 * query.numel())
+    else:
+        max_keys = min(max_keys, options.window + max_query_len)
+        num_splits = choose_splits(thread_blocks, max_keys, device.num_multiprocessors)
     partial = _partial(query, num_splits)
     kernel = get_kernel(
-        NAME, device.index, NAME, **call.constants, **tile.constants, SPLIT_KEYS=int(num_splits > 1)
+        NAME,
+        device.index,
+        NAME,
+        **call.constants,
+        **tile.constants,
+        SPLIT_KEYS=int(num_splits > 1),
+        PART_KEYS=PART_KEYS if batch_invariant else 0,
     )
     shared_bytes = tile.shared_bytes(head_size, block_size)
     kernel.allow_shared(shared_bytes)
@@ -77,7 +101,16 @@ def launch(call: AttentionCall, cu_seqlens_q: torch.Tensor, max_query_len: int, 
         grid, 32 * tile.num_warps, args, stream=stream_of(query), shared_bytes=shared_bytes, overlap=overlap
     )
     if num_splits > 1:
-        _merge(call, partial, cu_seqlens_q, overlap)
+        _merge(call, partial, cu_seqlens_q, overlap, batch_invariant)
+
+
+def _tile(call: AttentionCall, max_query_len: int, batch_invariant: bool) -> PrefillTile | None:
+    head_size, block_size = call.query.shape[2], call.key_cache.shape[3]
+    shared_limit = gpu(call.query.device.index).shared_bytes
+    if batch_invariant:
+        return choose_invariant_tile(head_size, block_size, shared_limit)
+    num_rows = max_query_len * call.query.shape[1] // call.key_cache.shape[1]
+    return choose_tile(head_size, block_size, num_rows, shared_limit)
 
 
 def _partial(query: torch.Tensor, num_splits: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -88,11 +121,21 @@ def _partial(query: torch.Tensor, num_splits: int) -> tuple[torch.Tensor, torch.
 
 
 def _merge(
-    call: AttentionCall, partial: tuple[torch.Tensor, torch.Tensor], cu_seqlens_q: torch.Tensor, overlap: bool
+    call: AttentionCall,
+    partial: tuple[torch.Tensor, torch.Tensor],
+    cu_seqlens_q: torch.Tensor,
+    overlap: bool,
+    in_order: bool,
 ) -> None:
     output = call.output
     num_splits, num_tokens, num_heads, head_size = partial[0].shape
-    kernel = get_kernel(MERGE, output.device.index, ELEMENT=element_name(output.dtype), HEAD_SIZE=head_size)
+    kernel = get_kernel(
+        MERGE,
+        output.device.index,
+        ELEMENT=element_name(output.dtype),
+        HEAD_SIZE=head_size,
+        IN_ORDER=int(in_order),
+    )
     args = (
         output.data_ptr(),
         address(call.lse),

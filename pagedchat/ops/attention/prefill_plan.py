@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 from pagedchat.jit.kernel_file import Constants
 
+PART_KEYS = 256
+"""Of a part of the keys, where those are put together in one order: for rows that nothing else may change."""
+MAX_PARTIAL_BYTES = 64 << 20
+"""Of partial results in memory; with more of them a thread block walks through all parts of its rows."""
 MIN_SPLIT_KEYS = 512
 """A thread block with fewer keys to walk costs more in merging than it saves."""
 THREAD_BLOCKS = 2
@@ -76,6 +80,11 @@ def choose_tile(head_size: int, block_size: int, num_rows: int, shared_limit: in
     return None
 
 
+def choose_invariant_tile(head_size: int, block_size: int, shared_limit: int) -> PrefillTile | None:
+    """The tile where numbers are not to depend on the chunks: the same for all of them; see `choose_tile`."""
+    return choose_tile(head_size, block_size, 1, shared_limit)
+
+
 def max_thread_blocks(tile: PrefillTile, num_rows: int, num_seqs: int) -> int:
     """Tiles of all sequences, for one KV head; not fewer than any lengths of the same sum need.
 
@@ -97,3 +106,19 @@ def choose_splits(thread_blocks: int, max_keys: int, num_multiprocessors: int) -
     """
     wanted = THREAD_BLOCKS * num_multiprocessors // thread_blocks
     return max(1, min(wanted, max_keys // MIN_SPLIT_KEYS))
+
+
+def choose_parts(thread_blocks: int, max_keys: int, num_multiprocessors: int, part_bytes: int) -> int:
+    """Thread blocks that share the parts of the keys of one tile of queries, one part each; or 1, which takes them all.
+
+    Either gives the same bits.
+
+    Args:
+        thread_blocks: without a split.
+        max_keys: tokens of any sequence, at most.
+        num_multiprocessors: of the GPU.
+        part_bytes: that one part of all rows takes in memory.
+    """
+    parts = -(-max_keys // PART_KEYS)
+    idle = thread_blocks < THREAD_BLOCKS * num_multiprocessors
+    return parts if idle and parts > 1 and parts * part_bytes <= MAX_PARTIAL_BYTES else 1
