@@ -84,6 +84,8 @@ class ModelConfig(_Checked):
     """"cuda": our kernels; "torch": plain torch; "auto": our kernels wherever they can serve the model."""
     implementation: ModelImplementation = "auto"
     """"native": our own modules; "transformers": its modules; "auto": ours wherever they know the model."""
+    batch_invariant: bool = False
+    """A reply is the same, bit for bit, alone and in any company; for models of our own modules, and slower."""
 
     _checks: ClassVar[dict[str, tuple[str, Check]]] = {
         "model": ("--model", _name),
@@ -93,6 +95,7 @@ class ModelConfig(_Checked):
         "dtype": ("--dtype", _one_of("auto", "float32", "float16", "bfloat16")),
         "attention_backend": ("--attention-backend", _one_of("auto", "cuda", "torch")),
         "implementation": ("--model-implementation", _one_of("auto", "native", "transformers")),
+        "batch_invariant": ("--batch-invariant", check_flag),
     }
 
 

@@ -58,7 +58,9 @@ def kernels_on_cpu() -> Iterator[None]:
         patch.setattr(choice, "missing_support", lambda s, d: "" if d.type == "cpu" else real(s, d))
         build = choice.KernelBuild
         patch.setattr(
-            choice, "KernelBuild", lambda s, c, d: _NothingToBuild() if d.type == "cpu" else build(s, c, d)
+            choice,
+            "KernelBuild",
+            lambda s, c, d, **_: _NothingToBuild() if d.type == "cpu" else build(s, c, d, **_),
         )
         yield
 

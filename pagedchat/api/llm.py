@@ -58,6 +58,8 @@ class LLM:
         dtype: "auto" (float32 on a CPU, the checkpoint's own type on a GPU), "float32", "float16" or "bfloat16".
         attention_backend: "cuda" (kernels of our own), "torch", or "auto": "cuda" wherever it can serve the model.
         model_implementation: "native" (modules of our own), "transformers", or "auto": "native" where there is one.
+        batch_invariant: whether a reply is the same, bit for bit, alone and in any company, of requests that draw
+            with a seed of their own too. Slower; for models that our own modules run.
         block_size: token slots in a block.
         num_blocks: fixes the pool; otherwise it comes from measured memory.
         kv_cache_memory: bytes for the pool, as a number or like "2GiB".
@@ -90,6 +92,7 @@ class LLM:
         dtype: DType = "auto",
         attention_backend: AttentionBackendName = "auto",
         model_implementation: ModelImplementation = "auto",
+        batch_invariant: bool = False,
         block_size: int = 16,
         num_blocks: int | None = None,
         kv_cache_memory: int | str | None = None,
@@ -111,6 +114,7 @@ class LLM:
             dtype=dtype,
             attention_backend=attention_backend,
             implementation=model_implementation,
+            batch_invariant=batch_invariant,
         )
         cache_config = CacheConfig(
             block_size=block_size,

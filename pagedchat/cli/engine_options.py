@@ -78,6 +78,12 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="auto, native (modules of our own) or transformers (auto: native wherever it knows the model)",
     )
+    group.add_argument(
+        "--batch-invariant",
+        action="store_true",
+        default=None,
+        help="the same reply alone and in any company, bit for bit; slower",
+    )
 
 
 def _add_sampling(parser: argparse.ArgumentParser) -> None:

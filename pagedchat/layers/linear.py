@@ -2,12 +2,12 @@
 
 import torch
 from torch import nn
-from torch.nn import functional
 
+from pagedchat.layers.arithmetic import Calculating
 from pagedchat.layers.weights import Places, empty_parameter
 
 
-class Linear(nn.Module):
+class Linear(Calculating):
     """`rows @ weight.T + bias`; the weight has no values yet.
 
     Args:
@@ -27,7 +27,7 @@ class Linear(nn.Module):
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """`[num_rows, in_features]` -> `[num_rows, out_features]`."""
-        return functional.linear(rows, self.weight, self.bias)
+        return self.arithmetic.multiply(rows, self.weight, self.bias)
 
     def places(self, name: str, *, transposed: bool = False) -> Places:
         """For a checkpoint that has this product as `name`."""

@@ -1,13 +1,14 @@
 """The feed-forward half of a layer, plain or gated."""
 
 import torch
-from torch import nn
 
 from pagedchat.layers.activation import ACTIVATIONS
+from pagedchat.layers.arithmetic import Calculating
 from pagedchat.layers.linear import Linear
+from pagedchat.ops.products.silu_and_mul import silu_and_mul
 
 
-class Mlp(nn.Module):
+class Mlp(Calculating):
     """`down(activation(up(x)))`.
 
     Args:
@@ -23,11 +24,11 @@ class Mlp(nn.Module):
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """`[num_tokens, hidden_size]` -> the same shape."""
-        product: torch.Tensor = self.down(self._activate(self.up(rows)))
+        product: torch.Tensor = self.down(self.arithmetic.apply(self._activate, self.up(rows)))
         return product
 
 
-class GatedMlp(nn.Module):
+class GatedMlp(Calculating):
     """`down(activation(gate(x)) * up(x))` (Shazeer 2020, arXiv 2002.05202).
 
     Args:
@@ -44,6 +45,13 @@ class GatedMlp(nn.Module):
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """`[num_tokens, hidden_size]` -> the same shape."""
-        gate, up = self.gate_up(rows).chunk(2, dim=-1)
-        product: torch.Tensor = self.down(self._activate(gate).mul_(up))
+        both: torch.Tensor = self.gate_up(rows)
+        product: torch.Tensor = self.down(self._middle(both))
         return product
+
+    def _middle(self, both: torch.Tensor) -> torch.Tensor:
+        """Gates and values side by side -> what `down` multiplies."""
+        if self.arithmetic.batch_invariant and both.is_cuda and self.activation == "silu":
+            return silu_and_mul(both, overlap=True)  # the same in one launch
+        gate, up = both.chunk(2, dim=-1)
+        return self.arithmetic.apply(self._activate, gate).mul_(up)

@@ -4,10 +4,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import nn
 from torch.nn import functional
 
+from pagedchat.layers.arithmetic import Calculating
 from pagedchat.layers.weights import Places, empty_parameter
+from pagedchat.ops.common import norm as ops
+from pagedchat.ops.products.add_norm import add_norm, has_kernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +28,7 @@ class NormConfig:
     """An RMS norm's rows are rounded behind the weight; else before it."""
 
 
-class Norm(nn.Module):
+class Norm(Calculating):
     """Rows or parts of them, normed over their last dimension. Worked out in float32.
 
     Args:
@@ -43,7 +45,33 @@ class Norm(nn.Module):
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """`[..., width]` -> the same shape and type."""
-        return self._layer(rows) if self.config.kind == "layer" else self._rms(rows)
+        plain = self._of_ops() if self.arithmetic.batch_invariant and rows.is_cuda else None
+        if plain is not None:  # a kernel of our own, with a thread block to each row
+            return add_norm(rows.reshape(-1, self.width).contiguous(), None, plain, overlap=True).view(rows.shape)
+        return self.arithmetic.apply(self._layer if self.config.kind == "layer" else self._rms, rows)
+
+    def of_sum(self, hidden: torch.Tensor, update: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """A residual stream that goes on, and the norm of it, `[num_rows, width]` each.
+
+        Args:
+            hidden: the stream so far; it may be changed.
+            update: added to it.
+        """
+        plain = self._of_ops() if self.arithmetic.batch_invariant and hidden.is_cuda else None
+        if plain is not None and hidden.is_contiguous() and update.is_contiguous():
+            return hidden, add_norm(hidden, update, plain, overlap=True)
+        hidden = hidden + update
+        normed: torch.Tensor = self(hidden)
+        return hidden, normed
+
+    def _of_ops(self) -> ops.Norm | None:
+        """The same as kernels do it; None of a kind that they do not do."""
+        config, weight = self.config, self.weight
+        if weight is None or weight.dim() > 1 or config.offset or config.exact:
+            return None
+        if not has_kernel(self.width * weight.itemsize):
+            return None
+        return ops.Norm(config.kind, weight, self.bias, config.eps)
 
     def _layer(self, rows: torch.Tensor) -> torch.Tensor:
         size, eps, offset = (self.width,), self.config.eps, self.config.offset

@@ -6,8 +6,8 @@ them further on.
 from dataclasses import dataclass
 
 import torch
-from torch import nn
 
+from pagedchat.layers.arithmetic import Calculating
 from pagedchat.layers.rotary_frequencies import RotaryConfig
 
 
@@ -27,7 +27,7 @@ class Rotation:
         return torch.cat(turned, dim=-1).to(heads.dtype)
 
 
-class RotaryEmbedding(nn.Module):
+class RotaryEmbedding(Calculating):
     """Positions -> `Rotation`. Has no weights.
 
     Args:
@@ -63,4 +63,5 @@ class RotaryEmbedding(nn.Module):
             `[num_tokens, turned / 2]`, float32, twice.
         """
         angles = positions[:, None].float() * self.frequencies
-        return angles.cos() * self.config.scale, angles.sin() * self.config.scale
+        cos, sin = self.arithmetic.apply(torch.cos, angles), self.arithmetic.apply(torch.sin, angles)
+        return cos * self.config.scale, sin * self.config.scale

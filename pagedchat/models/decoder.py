@@ -77,7 +77,7 @@ class Decoder(NativeModel):
         if scale != 1:
             logits = logits * scale
         if cap is not None:
-            logits = (logits.float() / cap).tanh().mul_(cap).to(logits.dtype)
+            logits = self.arithmetic.apply(torch.tanh, logits.float() / cap).mul_(cap).to(logits.dtype)
         return logits
 
     # --- what checkpoints call it ---

@@ -3,8 +3,8 @@
 from abc import ABC, abstractmethod
 
 import torch
-from torch import nn
 
+from pagedchat.layers.arithmetic import Calculating
 from pagedchat.layers.embedding import Embedding
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.paged import PagedAttention
@@ -12,7 +12,7 @@ from pagedchat.layers.weights import Places
 from pagedchat.models.checkpoint_layout import Orders
 
 
-class NativeModel(nn.Module, ABC):
+class NativeModel(Calculating, ABC):
     """A decoder-only language model.
 
     Nothing in its forward pass waits for the device, and no shape in it depends on what a tensor holds, so that a

@@ -109,7 +109,7 @@ def choose_splits(thread_blocks: int, max_keys: int, num_multiprocessors: int) -
 
 
 def choose_parts(thread_blocks: int, max_keys: int, num_multiprocessors: int, part_bytes: int) -> int:
-    """Thread blocks that share the parts of the keys of one tile of queries, one part each; or 1, which takes them all.
+    """Thread blocks that share the parts of the keys of one tile of queries, one part each; or 1, which takes all.
 
     Either gives the same bits.
 

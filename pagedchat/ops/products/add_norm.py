@@ -49,7 +49,7 @@ def add_norm(
         if tensor is not None and not tensor.is_contiguous():
             raise ValueError(f"{name} is not contiguous")
     num_bytes = hidden.shape[1] * hidden.itemsize
-    if not on_cuda(hidden) or num_bytes % PIECE_BYTES or num_bytes > _MAX_THREADS * PIECE_BYTES:
+    if not on_cuda(hidden) or not has_kernel(num_bytes):
         return norm.apply(hidden if update is None else hidden.add_(update))
     normed = torch.empty_like(hidden)
     kernel = get_kernel(NAME, hidden.device.index, ELEMENT=element_name(hidden.dtype), NORM=norm.constant)
@@ -66,3 +66,8 @@ def add_norm(
     overlap = overlap and can_overlap(hidden.device)
     kernel.launch(len(hidden), threads, args, stream=stream_of(hidden), overlap=overlap)
     return normed
+
+
+def has_kernel(num_bytes: int) -> bool:
+    """Whether rows of so many bytes are normed by the kernel; others are by torch, on a GPU too."""
+    return num_bytes % PIECE_BYTES == 0 and num_bytes <= _MAX_THREADS * PIECE_BYTES

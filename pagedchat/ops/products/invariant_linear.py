@@ -37,8 +37,8 @@ def invariant_linear(
         rows: `[num_rows, in_features]`.
         weight: `[out_features, in_features]`.
         bias: `[out_features]`.
-        overlap: the launch may begin before the kernel before it has ended, which makes the rows and waits for those
-            before it.
+        overlap: the launch may begin before the kernel before it has ended, which makes the rows and waits for
+            those before it.
 
     Returns:
         `[num_rows, out_features]`, of their type.
@@ -82,7 +82,7 @@ def launch_plan(
     overlap: bool = False,
 ) -> None:
     """Launch the kernel as a plan says; arguments as in `invariant_linear`, contiguous, with the result's place."""
-    kernel = get_kernel(NAME, rows.device.index, ELEMENT=element_name(rows.dtype), **plan.constants)
+    kernel = get_kernel(NAME, rows.device.index, NAME, ELEMENT=element_name(rows.dtype), **plan.constants)
     kernel.allow_shared(plan.shared_bytes)
     args = (
         output.data_ptr(),
@@ -140,7 +140,7 @@ def _rows_at_a_time(in_features: int, out_features: int, dtype: torch.dtype) -> 
     if not all(_same_everywhere(rows[:size], weight) for size in TORCH_ROWS):
         return 1, 1
     together = functional.linear(rows, weight)
-    apart = torch.cat([functional.linear(part, weight) for part in rows.split(few)])
+    apart = torch.cat([functional.linear(part, weight) for part in torch.split(rows, few)])
     return (few, many) if torch.equal(together, apart) else (few, few)
 
 

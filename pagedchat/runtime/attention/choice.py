@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -26,17 +27,19 @@ class BackendChoice:
     name: Literal["cuda", "torch"]
     reason: str = ""
     """Why torch and not our kernels, in one sentence; empty where that was asked for or goes without saying."""
+    batch_invariant: bool = False
+    """Whether a token's result is to follow from its sequence alone."""
 
     @property
     def factory(self) -> BackendFactory:
-        """The backend's class; imported here, since only the chosen one is wanted."""
+        """What makes the backend; imported here, since only the chosen one is wanted."""
         if self.name == "cuda":
             from pagedchat.runtime.attention.cuda_backend import CudaAttention  # noqa: PLC0415
 
-            return CudaAttention
+            return partial(CudaAttention, batch_invariant=self.batch_invariant)
         from pagedchat.runtime.attention.torch_backend import TorchAttention  # noqa: PLC0415
 
-        return TorchAttention
+        return partial(TorchAttention, batch_invariant=self.batch_invariant)
 
 
 class BackendChooser:
@@ -47,6 +50,7 @@ class BackendChooser:
         shape: of the model's cache.
         soft_cap: whether the model bounds its scores.
         device: where the model runs.
+        batch_invariant: whether a token's result is to follow from its sequence alone.
 
     Raises:
         DeviceError: "cuda" was asked for and this device cannot run the kernels.
@@ -54,9 +58,15 @@ class BackendChooser:
     """
 
     def __init__(
-        self, wanted: AttentionBackendName, shape: CacheShape, soft_cap: bool, device: torch.device
+        self,
+        wanted: AttentionBackendName,
+        shape: CacheShape,
+        soft_cap: bool,
+        device: torch.device,
+        *,
+        batch_invariant: bool = False,
     ) -> None:
-        self._wanted = wanted
+        self._wanted, self._batch_invariant = wanted, batch_invariant
         self._missing = "" if wanted == "torch" else missing_support(shape, device)
         if wanted == "cuda" and self._missing:
             kind = InvalidValueError if device.type == "cuda" and missing_shape(shape) else DeviceError
@@ -66,12 +76,13 @@ class BackendChooser:
             )
         self._on_gpu = device.type == "cuda"
         uses_kernels = wanted != "torch" and not self._missing
-        self._build = KernelBuild(shape, soft_cap, device) if uses_kernels else None
+        build = KernelBuild(shape, soft_cap, device, batch_invariant=batch_invariant) if uses_kernels else None
+        self._build = build
 
     @property
     def if_built(self) -> BackendChoice | None:
         """What `choose` chooses if all kernels compile: ours; None where it does without them."""
-        return None if self._build is None else BackendChoice("cuda")
+        return None if self._build is None else self._chosen("cuda")
 
     def choose(self, report: Callable[[str, int, int], None]) -> BackendChoice:
         """Wait until the kernels are compiled.
@@ -84,12 +95,15 @@ class BackendChooser:
         """
         if self._build is None:
             says_why = self._wanted == "auto" and self._on_gpu
-            return BackendChoice("torch", f"The kernels cannot be used: {self._missing}." if says_why else "")
+            return self._chosen("torch", f"The kernels cannot be used: {self._missing}." if says_why else "")
         try:
             self._build.wait(report)
         except KernelError as error:
             if self._wanted == "cuda":
                 raise
             log.warning("Attention goes through torch, since the kernels cannot be built: %s", error)
-            return BackendChoice("torch", f"The kernels cannot be built: {error.message}")
-        return BackendChoice("cuda")
+            return self._chosen("torch", f"The kernels cannot be built: {error.message}")
+        return self._chosen("cuda")
+
+    def _chosen(self, name: Literal["cuda", "torch"], reason: str = "") -> BackendChoice:
+        return BackendChoice(name, reason, self._batch_invariant)

@@ -42,10 +42,22 @@ class CudaAttention:
         num_blocks: device blocks.
         num_host_blocks: host blocks, for swapping.
         device: where the model runs.
+        batch_invariant: a token's result follows from its sequence alone: decodes and chunks of prompts go the same
+            way, none reads a beginning for another.
     """
 
-    def __init__(self, shape: CacheShape, num_blocks: int, num_host_blocks: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        shape: CacheShape,
+        num_blocks: int,
+        num_host_blocks: int,
+        device: torch.device,
+        *,
+        batch_invariant: bool = False,
+    ) -> None:
         self.shape = shape
+        self.batch_invariant = batch_invariant
+        """As it was made."""
         self.num_blocks = num_blocks
         self.device = device
         page_elements = shape.block_size * shape.num_kv_heads * shape.head_dim
@@ -69,7 +81,7 @@ class CudaAttention:
     @cached_property
     def sharing(self) -> SharingRule | None:
         """See `AttentionBackend`."""
-        if not self.on_tensor_cores:
+        if not self.on_tensor_cores or self.batch_invariant:
             return None
         token_bytes = self.shape.page_bytes // self.shape.block_size
         return SharingRule(MIN_SHARED_TOKENS, MIN_SAVED_BYTES // token_bytes)
@@ -95,7 +107,8 @@ class CudaAttention:
     def begin(self, batch: AttentionBatch) -> None:
         """See `AttentionBackend`."""
         self._slot_mapping = batch.slot_mapping
-        self._tables = build_step_tables(batch, self._rows, self.shape.block_size, self.device)
+        num_decodes = 0 if self.batch_invariant else batch.num_decodes
+        self._tables = build_step_tables(batch, self._rows, self.shape.block_size, self.device, num_decodes)
 
     def write(self, layer_idx: int, key: torch.Tensor, value: torch.Tensor) -> None:
         """See `AttentionBackend`."""
@@ -127,7 +140,12 @@ class CudaAttention:
         if prefills is not None:
             tables = (prefills.block_tables, prefills.seq_lens)
             call = AttentionCall(query[split:], *caches, *tables, options, output[split:])
-            paged_prefill(call, prefills.cu_seqlens_q, max_query_len=prefills.max_query_len)
+            paged_prefill(
+                call,
+                prefills.cu_seqlens_q,
+                max_query_len=prefills.max_query_len,
+                batch_invariant=self.batch_invariant,
+            )
         return output
 
     def copy_blocks(self, src: list[int], dst: list[int]) -> None:

@@ -21,9 +21,12 @@ class KernelBuild:
         shape: of the model's cache; one that the kernels support.
         soft_cap: whether the model bounds its scores.
         device: the GPU.
+        batch_invariant: whether attention is to be that of which rows do not depend on others.
     """
 
-    def __init__(self, shape: CacheShape, soft_cap: bool, device: torch.device) -> None:
+    def __init__(
+        self, shape: CacheShape, soft_cap: bool, device: torch.device, *, batch_invariant: bool = False
+    ) -> None:
         self._architecture = architecture_of(*torch.cuda.get_device_capability(device))
         self._variants = variants_for_model(
             element=element_name(shape.dtype),
@@ -31,6 +34,7 @@ class KernelBuild:
             block_size=shape.block_size,
             group_size=shape.num_heads // shape.num_kv_heads,
             soft_cap=soft_cap,
+            batch_invariant=batch_invariant,
             architecture=self._architecture,
         )
         self._done: SimpleQueue[tuple[int, bool] | None] = SimpleQueue()

@@ -64,7 +64,7 @@ class StepTables:
 
 
 def build_step_tables(
-    batch: AttentionBatch, rows: BlockTableRows, block_size: int, device: torch.device
+    batch: AttentionBatch, rows: BlockTableRows, block_size: int, device: torch.device, num_decodes: int
 ) -> StepTables:
     """Lay out a batch for the kernels.
 
@@ -73,8 +73,9 @@ def build_step_tables(
         rows: the block tables met lately.
         block_size: token slots in a block.
         device: where the kernels run; the copy is queued on its current stream.
+        num_decodes: sequences, the first ones, that are laid out as decodes; `batch.num_decodes` or none.
     """
-    split = batch.num_decodes
+    split = num_decodes
     decode_lens, query_lens = batch.seq_lens[:split], batch.query_lens[split:]
     pieces = [
         rows.gather(batch.seq_ids, batch.block_tables),

@@ -7,6 +7,7 @@ that a token's row is `slot * num_kv_heads + head`.
 import torch
 
 from pagedchat.ops.attention.torch_decode import TorchDecodePlan, plan_torch_decode, torch_decode
+from pagedchat.ops.attention.torch_invariant import TorchInvariantPlan, plan_torch_invariant, torch_invariant
 from pagedchat.ops.attention.torch_prefill import TorchPrefillPlan, plan_torch_prefill, torch_prefill
 from pagedchat.ops.cache.copy_blocks import copy_blocks
 from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
@@ -23,9 +24,18 @@ class TorchAttention:
         num_blocks: device blocks.
         num_host_blocks: host blocks, for swapping.
         device: where the model runs.
+        batch_invariant: a token's result follows from its sequence alone; on a CPU.
     """
 
-    def __init__(self, shape: CacheShape, num_blocks: int, num_host_blocks: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        shape: CacheShape,
+        num_blocks: int,
+        num_host_blocks: int,
+        device: torch.device,
+        *,
+        batch_invariant: bool = False,
+    ) -> None:
         self.shape = shape
         self.num_blocks = num_blocks
         self.device = device
@@ -39,6 +49,8 @@ class TorchAttention:
         self._batch: AttentionBatch | None = None
         self._decode_plans: dict[int | None, TorchDecodePlan] = {}
         self._prefill_plans: dict[int | None, TorchPrefillPlan] = {}
+        self._batch_invariant = batch_invariant
+        self._invariant_plans: dict[int | None, TorchInvariantPlan] = {}
 
     @property
     def sharing(self) -> SharingRule | None:
@@ -59,6 +71,7 @@ class TorchAttention:
         self._batch = batch
         self._decode_plans.clear()
         self._prefill_plans.clear()
+        self._invariant_plans.clear()
 
     def write(self, layer_idx: int, key: torch.Tensor, value: torch.Tensor) -> None:
         """See `AttentionBackend`."""
@@ -78,6 +91,8 @@ class TorchAttention:
     ) -> torch.Tensor:
         """See `AttentionBackend`."""
         caches = self._layers[layer_idx]
+        if self._batch_invariant:
+            return torch_invariant(query, *caches, self._invariant_plan(sliding_window), scale=scale, cap=cap)
         split, num_tokens = self._begun.num_decodes, query.shape[0]
         parts = []
         if split > 0:
@@ -140,3 +155,15 @@ class TorchAttention:
                 sliding_window=sliding_window,
             )
         return self._prefill_plans[sliding_window]
+
+    def _invariant_plan(self, sliding_window: int | None) -> TorchInvariantPlan:
+        if sliding_window not in self._invariant_plans:
+            batch = self._begun
+            self._invariant_plans[sliding_window] = plan_torch_invariant(
+                batch.block_tables,
+                batch.query_lens,
+                batch.seq_lens,
+                block_size=self.shape.block_size,
+                sliding_window=sliding_window,
+            )
+        return self._invariant_plans[sliding_window]

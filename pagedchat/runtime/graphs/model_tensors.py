@@ -70,6 +70,7 @@ def setting_of(model: NativeModel, backend: CudaAttention, *, is_aligned: bool =
         block_size=backend.shape.block_size,
         gpu=gpu(device.index) if device.type == "cuda" else None,
         is_aligned=is_aligned,
+        batch_invariant=backend.batch_invariant,
     )
 
 

@@ -27,6 +27,8 @@ class Setting:
     """None: the ops run on a CPU, as tests have it."""
     is_aligned: bool = True
     """Whether all tensors start at 16 bytes; see `PersistentModel.is_aligned`."""
+    batch_invariant: bool = False
+    """Whether a token's numbers are to follow from its own sequence alone."""
 
     @property
     def shape(self) -> PersistentShape:

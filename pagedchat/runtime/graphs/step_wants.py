@@ -26,6 +26,11 @@ def tensor_cores(facts: DecodeFacts) -> str:
     return facts.setting.missing_tensor_cores
 
 
+def numbers_of_batch(facts: DecodeFacts | PrefillFacts) -> str:
+    """Numbers that may depend on what else is in the batch."""
+    return "a reply is to be the same in any company, bit for bit" if facts.setting.batch_invariant else ""
+
+
 # --- one launch ---------------------------------------------------------------------------------------
 
 

@@ -54,11 +54,14 @@ class Chosen:
 
 
 _WHOLE = (
-    wants.plain_layers, wants.tensor_cores, wants.rows_of_one_launch, wants.nothing_shared, wants.bulk_copies,
-    wants.plain_gates, wants.places_for_layers, wants.code_for_sizes, wants.multiprocessors, wants.whole_pieces,
+    wants.numbers_of_batch, wants.plain_layers, wants.tensor_cores, wants.rows_of_one_launch, wants.nothing_shared,
+    wants.bulk_copies, wants.plain_gates, wants.places_for_layers, wants.code_for_sizes, wants.multiprocessors,
+    wants.whole_pieces,
 )  # fmt: skip
 """What every step of one launch wants."""
 _NOT_TRUSTED = "it gave other results than the model when it was tried out"
+# NOTE: on this road eager steps, decodes and prompts do the same operations, one by one. What is to be the same in
+# any batch goes by it alone.
 _CAPTURED = "any model of ours runs through its own modules, captured in one graph"
 
 DECODES: tuple[Rule[DecodeFacts], ...] = (
@@ -85,19 +88,19 @@ DECODES: tuple[Rule[DecodeFacts], ...] = (
     ),
     Rule(
         FUSED,
-        (wants.plain_layers, wants.tensor_cores, wants.few_rows(MAX_FUSED, MAX_FUSED_ELSEWHERE),
-         wants.plain_gates, wants.fused_products),
+        (wants.numbers_of_batch, wants.plain_layers, wants.tensor_cores,
+         wants.few_rows(MAX_FUSED, MAX_FUSED_ELSEWHERE), wants.plain_gates, wants.fused_products),
         "4 rows take 216 us a step and 8 rows 221, with products by warpgroups 225 and 231; 16 rows 325 and 271",
     ),
     Rule(
         WARPGROUPS,
-        (wants.plain_layers, wants.warpgroups, wants.rows_of_warpgroups(MAX_WARPGROUPED), wants.plain_gates,
-         wants.warpgroup_products),
+        (wants.numbers_of_batch, wants.plain_layers, wants.warpgroups,
+         wants.rows_of_warpgroups(MAX_WARPGROUPED), wants.plain_gates, wants.warpgroup_products),
         "64 rows take 437 us a step, with cuBLAS 620; 256 rows 1,189 and 1,253",
     ),
     Rule(
         LIBRARY,
-        (wants.plain_layers,),
+        (wants.numbers_of_batch, wants.plain_layers),
         "64 rows take 550 us a step and 256 rows 1,133, through the model's modules 748 and 1,386",
     ),
     Rule(MODULES, (), _CAPTURED),
@@ -107,7 +110,7 @@ DECODES: tuple[Rule[DecodeFacts], ...] = (
 PREFILLS: tuple[Rule[PrefillFacts], ...] = (
     Rule(
         MERGED,
-        (wants.plain_layers, wants.tables_for_tokens(MOST_TABLE_ENTRIES)),
+        (wants.numbers_of_batch, wants.plain_layers, wants.tables_for_tokens(MOST_TABLE_ENTRIES)),
         "32 tokens take 448 us and 1,024 tokens 871, through the model's modules 542 and 994",
     ),
     Rule(MODULES, (), _CAPTURED),

@@ -30,6 +30,7 @@ from pagedchat.runtime.loading.device import (
     choose_dtype,
     default_token_budget,
 )
+from pagedchat.runtime.loading.invariance import make_invariant, refuse_attention, refuse_description
 from pagedchat.runtime.loading.loaded import LoadedModel, Progress, nothing_more, nothing_wanted
 from pagedchat.runtime.loading.model_wishes import model_wishes
 from pagedchat.runtime.loading.pool_size import PoolSize, measure_pool, peak_memory
@@ -71,7 +72,12 @@ class _Assembly:
         description = self._describe()
         tokenizer = self._tokenizer(description)
         shape = self._shape(description)
-        chooser = BackendChooser(self._config.model.attention_backend, shape, description.caps_scores, self._device)
+        wanted, invariant = self._config.model, self._config.model.batch_invariant
+        if invariant:
+            refuse_description(description, shape, self._device)
+        chooser = BackendChooser(
+            wanted.attention_backend, shape, description.caps_scores, self._device, batch_invariant=invariant
+        )
         woken = wake_products(self._device, shape.dtype)
         model, num_parameters = self._weights(description, shape.dtype)
         sizes = self._sizes(description, num_parameters)
@@ -79,6 +85,8 @@ class _Assembly:
         if woken is not None:
             woken.join()
         attention = chooser.choose(self._report_kernels)
+        if invariant:
+            refuse_attention(attention, self._device)
         with nullcontext() if description.native else first_passes(description.name):
             eager, pool = self._eager_runner(model, shape, attention.factory, sizes)
             check = self._checked(description, eager)
@@ -149,7 +157,9 @@ class _Assembly:
             on_progress=lambda done, total: self._say("weights", "Reading the weights", done, total, "tensors"),
         )
         num_parameters = sum(parameter.numel() for parameter in model.parameters())
-        if self._device.type == "cpu" and dtype == torch.float32:
+        if self._config.model.batch_invariant:
+            make_invariant(description.name, model)
+        elif self._device.type == "cpu" and dtype == torch.float32:
             use_cpu_linears(model, available_memory())
         return model, num_parameters
 
@@ -176,7 +186,9 @@ class _Assembly:
 
     def _checked(self, description: ModelDescription, runner: TorchModelRunner) -> SelfCheck:
         self._say("warmup", "Trying the model on a short text")
-        check = SelfCheck(description.name, runner, description.vocab_size)
+        check = SelfCheck(
+            description.name, runner, description.vocab_size, exact=self._config.model.batch_invariant
+        )
         check.refuse_if_wrong()
         return check
 
@@ -188,7 +200,9 @@ class _Assembly:
             return []
         from pagedchat.runtime.loading.first_graphs import build_first_kernels  # noqa: PLC0415 - a GPU's business
 
-        return build_first_kernels(model, shape, sizes, self._device)
+        return build_first_kernels(
+            model, shape, sizes, self._device, batch_invariant=self._config.model.batch_invariant
+        )
 
     def _captured_runner(
         self,

@@ -10,6 +10,7 @@ from weakref import ref
 import torch
 
 from pagedchat.jit.build_ahead import BuildAhead
+from pagedchat.jit.launch import build_ahead
 from pagedchat.models.native_model import NativeModel
 from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
@@ -18,6 +19,7 @@ from pagedchat.runtime.graphs.decode.decode_steps import DecodeSteps
 from pagedchat.runtime.graphs.prefill.prefill_steps import PrefillSteps
 from pagedchat.runtime.graphs.spare_time import SpareTime, in_order
 from pagedchat.runtime.graphs.workshop import Workshop
+from pagedchat.runtime.loading.invariance import product_variants
 from pagedchat.runtime.loading.memory import graph_memory
 from pagedchat.runtime.loading.self_check import SelfCheck
 from pagedchat.runtime.step.model_runner import NativeModelRunner
@@ -30,7 +32,7 @@ NUM_LIKELY = 8
 
 
 def build_first_kernels(
-    model: NativeModel, shape: CacheShape, sizes: StepSizes, device: torch.device
+    model: NativeModel, shape: CacheShape, sizes: StepSizes, device: torch.device, *, batch_invariant: bool = False
 ) -> list[BuildAhead]:
     """Begin to build the kernels that `FirstGraphs` takes, in the background.
 
@@ -41,11 +43,14 @@ def build_first_kernels(
         shape: of its cache.
         sizes: of a step, at most.
         device: the GPU.
+        batch_invariant: whether a token's numbers are to follow from its sequence alone.
     """
-    backend = CudaAttention(shape, 1, 0, device)
+    backend = CudaAttention(shape, 1, 0, device, batch_invariant=batch_invariant)
     prefills = PrefillSteps(model, backend, sizes)
     builds = [DecodeSteps(model, backend, sizes).build_ahead(1, 1)]
     builds += [prefills.build_ahead(num_tokens) for num_tokens in PREPARED_TOKENS]
+    if batch_invariant:
+        builds.append(build_ahead(product_variants(model), device.index))
     return [build for build in builds if build is not None]
 
 

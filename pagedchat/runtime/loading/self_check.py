@@ -75,14 +75,18 @@ class SelfCheck:
         name: of the model, for the message.
         runner: with a cache whose contents do not matter; captured steps read the same one.
         vocab_size: token ids are below it.
+        exact: whether every road is to say the same, bit for bit, however a text is cut and whatever is beside it.
     """
 
-    def __init__(self, name: str, runner: TorchModelRunner, vocab_size: int) -> None:
+    def __init__(self, name: str, runner: TorchModelRunner, vocab_size: int, *, exact: bool = False) -> None:
         self._name = name
         self._runner = runner
         self._vocab_size = vocab_size
         self._block_size = runner.backend.shape.block_size
         self._expected: dict[int, torch.Tensor] = {}
+        self._exact = exact
+        self._eager: dict[int, torch.Tensor] = {}
+        """Logits of texts on the eager road, each in one chunk; where they have to be exact."""
 
     def refuse_if_wrong(self) -> None:
         """The eager road, without which there is no other.
@@ -101,6 +105,29 @@ class SelfCheck:
                 f"{self._name} gives other results with the paged cache than without (off by {error:.2g}).",
                 "Its attention is not one that pagedchat knows; choose another model.",
             )
+        if self._exact and not self._is_same_in_company():
+            raise ModelError(
+                f"{self._name} gives other numbers in company than alone, in spite of --batch-invariant.",
+                "Leave the option out; `pagedchat doctor` says what a report of this should have.",
+            )
+
+    def _is_same_in_company(self) -> bool:
+        """Whether the eager road says the same of a text in one chunk, in several and beside another text."""
+        text = self._text(_LONG)
+        length, num_blocks = len(text), len(text.block_table)
+        alone = self._forward(text, 0, length).clone()
+        self._eager[length] = alone[0]
+        for start, end in pairwise(sorted({0, length // 3, length - 1, length} - {-1})):
+            in_pieces = self._forward(text, start, end)
+        if 2 * num_blocks > self._runner.backend.num_blocks:
+            return torch.equal(in_pieces, alone)
+        other = self._text(length)
+        other.seq_id, other.token_ids = 1, text.token_ids[::-1]
+        other.block_table = list(range(num_blocks, 2 * num_blocks))
+        decode, prompt = _chunk(text, length - 1, length), ScheduledSequence(other, 0, length, True)
+        inputs = flatten([prompt, decode], self._block_size, self._runner.device)
+        in_company = self._runner.forward(inputs)[inputs.sampled.index(1)]
+        return torch.equal(in_pieces, alone) and torch.equal(in_company, alone[0])
 
     @torch.inference_mode()
     def allows_decodes(self, decodes: "DecodeSteps") -> bool:
@@ -125,6 +152,8 @@ class SelfCheck:
     def _wrong_decode(self, decodes: "DecodeSteps") -> "tuple[BegunDecodes, float] | None":
         """A captured step that is not right, and how far it is off; None where there is none, or nothing to try."""
         text = self._text(_SHORT)
+        if self._exact:
+            self._eager[len(text)] = self._forward(text, 0, len(text))[0].clone()
         last = _chunk(text, len(text) - 1, len(text))
         if last.start == 0:
             return None
@@ -175,6 +204,8 @@ class SelfCheck:
         if length not in self._expected:
             self._expected[length] = logits_without_cache(self._runner.model, text.token_ids, self._runner.device)
         expected = self._expected[length]
+        if length in self._eager and not torch.equal(logits[0], self._eager[length]):
+            return float("nan")
         return float((logits[0].float() - expected).norm() / expected.norm().clamp_min(1e-9))
 
 

@@ -6,6 +6,7 @@ from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.decode_shared import launch_shared
 from pagedchat.ops.attention.decode_simt import decode_simt
 from pagedchat.ops.attention.decode_split import launch_split
+from pagedchat.ops.attention.prefill import paged_prefill
 from pagedchat.ops.cache.heads_to_cache import heads_to_cache
 from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
 from pagedchat.ops.products.model_tensors import LayerTensors
@@ -33,6 +34,7 @@ class DecodeAttention:
         self._shared = buffers.shared(bucket)
         self._bucket = bucket
         self._slots = torch.empty(0, dtype=torch.int64)
+        self._starts = torch.arange(bucket.num_seqs + 1, dtype=torch.int32, device=backend.device)
 
     def begin(self) -> None:
         """A step begins: find the slots of its tokens."""
@@ -98,6 +100,8 @@ class DecodeAttention:
         state, longest = self._state, self._bucket.context_len
         caches = self._backend.layer_cache(layer_idx)
         call = AttentionCall.to_new(query, *caches, state.block_tables, state.seq_lens, options)
+        if self._backend.batch_invariant:  # as chunks of one token
+            return paged_prefill(call, self._starts, max_query_len=1, overlap=overlap, batch_invariant=True)
         if not (query.is_cuda and self._backend.on_tensor_cores):
             return decode_simt(call)
         if self._bucket.num_groups > 0 and options.sliding_window is None:

@@ -81,4 +81,10 @@ class PrefillAttention:
         rows, options = self._rows, AttentionOptions(scale=scale, sliding_window=sliding_window, cap=cap)
         caches = self._backend.layer_cache(layer_idx)
         call = AttentionCall.to_new(query, *caches, rows.block_tables, rows.seq_lens, options)
-        return paged_prefill(call, rows.cu_seqlens_q, max_query_len=self._max_query_len, overlap=True)
+        return paged_prefill(
+            call,
+            rows.cu_seqlens_q,
+            max_query_len=self._max_query_len,
+            overlap=True,
+            batch_invariant=self._backend.batch_invariant,
+        )
