@@ -69,6 +69,7 @@ CHOICES: list[tuple[type, dict[str, Any], str]] = [
     (ModelConfig, {"dtype": ["float16"]}, "--dtype is ['float16']."),
     (ModelConfig, {"attention_backend": "flash"}, "--attention-backend is 'flash'."),
     (ModelConfig, {"implementation": "jax"}, "--model-implementation is 'jax'."),
+    (ModelConfig, {"batch_invariant": "yes"}, "--batch-invariant is 'yes'."),
 ]
 
 

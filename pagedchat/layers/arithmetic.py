@@ -61,7 +61,7 @@ class InvariantArithmetic:
     def apply(self, function: RowFunction, rows: torch.Tensor) -> torch.Tensor:
         """See `Arithmetic`."""
         if rows.is_cuda or len(rows) == 0:
-            return function(rows)
+            return function(rows.contiguous())  # of which there is one way, however many rows
         return torch.cat([function(row.contiguous()) for row in torch.split(rows, 1)])
 
 

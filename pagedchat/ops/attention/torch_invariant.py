@@ -1,8 +1,8 @@
 """Attention on a CPU in which a token's result follows from its own sequence alone, bit for bit.
 
 Each query is taken by itself, with exactly the keys that it sees: whether it comes as a decode or in a chunk, and
-what else is in the step, makes no difference to what torch is asked for. The context of a sequence is collected once
-for all of its queries. As with the other ops in torch, what all layers share is planned once per step.
+what else is in the step, makes no difference to what torch is asked for. The context of a sequence is collected
+once for all of its queries. As with the other ops in torch, what all layers share is planned once per step.
 """
 
 from dataclasses import dataclass

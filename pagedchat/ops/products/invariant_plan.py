@@ -47,6 +47,18 @@ class InvariantTile:
         """Of a thread block."""
         return self.warp[1] * self.warps[1]
 
+    @property
+    def constants(self) -> Constants:
+        """For the compiler; there may have to be fewer stages."""
+        return {
+            "SIDE_BY_SIDE": int(self.side_by_side),
+            "WARPS_W": self.warps[0],
+            "WARPS_T": self.warps[1],
+            "WARP_W": self.warp[0],
+            "WARP_T": self.warp[1],
+            "STAGES": self.stages,
+        }
+
     def groups(self, parts: int) -> int:
         """Of warps, each with its own part."""
         return parts if self.side_by_side else 1
@@ -62,10 +74,9 @@ FOUR = InvariantTile(True, (32, 32))
 EIGHT = InvariantTile(True, (32, 64))
 """For up to 8, 16, 32 and 64 rows: little work, so that many warps have to share it."""
 SQUARE = InvariantTile(False, (32, 32), (2, 2), stages=5)
-TALL = InvariantTile(False, (32, 32), (4, 2), stages=5)
 LARGE = InvariantTile(False, (64, 32), (2, 4))
 """Where there is enough for everybody: fewer reads for each product."""
-TILES = (ONE, TWO, FOUR, EIGHT, SQUARE, TALL, LARGE)
+TILES = (ONE, TWO, FOUR, EIGHT, SQUARE, LARGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +100,7 @@ class InvariantPlan:
     @property
     def constants(self) -> Constants:
         """For the compiler."""
-        tile = self.tile
-        return {
-            "PARTS": self.parts,
-            "SIDE_BY_SIDE": int(tile.side_by_side),
-            "WARPS_W": tile.warps[0],
-            "WARPS_T": tile.warps[1],
-            "WARP_W": tile.warp[0],
-            "WARP_T": tile.warp[1],
-            "STAGES": self.stages,
-        }
+        return {**self.tile.constants, "PARTS": self.parts, "STAGES": self.stages}
 
 
 def _stage_bytes(tile: InvariantTile, parts: int) -> int:
@@ -140,6 +142,6 @@ def _tiles_for(out_features: int, num_rows: int, num_multiprocessors: int) -> tu
     for tile in (ONE, TWO, FOUR):
         if num_rows <= tile.input_rows:
             return tile, SQUARE
-    large = (TALL, SQUARE) if num_rows <= TALL.input_rows else (LARGE, TALL, SQUARE)
+    large = (SQUARE,) if num_rows <= SQUARE.input_rows else (LARGE, SQUARE)
     filling = tuple(tile for tile in large if tile.num_blocks(out_features, num_rows) >= num_multiprocessors)
     return (*filling, EIGHT, SQUARE)

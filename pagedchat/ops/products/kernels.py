@@ -17,6 +17,7 @@ from pagedchat.ops.common.choices import (
     NO_BULK_COPIES,
     TENSOR_CORE_ELEMENTS,
 )
+from pagedchat.ops.products.invariant_plan import MAX_PARTS, TILES
 from pagedchat.ops.products.small_batch_plan import ProductPlan, plan_head, plan_product
 from pagedchat.ops.products.streamed_plan import plan_stream
 from pagedchat.ops.products.warpgroup_plan import WARPGROUPS, num_stages
@@ -118,10 +119,23 @@ _WARPGROUP = KernelFile(
     (HOPPER_ONLY,),
 )
 
+# --- products of rows that do not depend on others ------------------------------------------------------
+
+_INVARIANT = KernelFile(
+    "invariant_linear",
+    ("invariant_linear",),
+    Use.CAPTURED_STEPS,
+    {"ELEMENT": TENSOR_CORE_ELEMENTS, "PARTS": (1, 2, 4, 6, 7, MAX_PARTS)},
+    tuple(Tuning(tile.constants) for tile in TILES),
+    (NO_BFLOAT16,),
+)
+"""Of eager steps too, where they are asked for; loading has them built then."""
+
 KERNELS = (
     *_SMALL_BATCH,
     *_STREAMED,
     _WARPGROUP,
+    _INVARIANT,
     KernelFile("add_norm", ("add_norm",), Use.CAPTURED_STEPS, {"ELEMENT": ELEMENTS, "NORM": (1, 2)}),
     KernelFile("embed_tokens", ("embed_tokens",), Use.CAPTURED_STEPS, {"ELEMENT": ELEMENTS}),
     KernelFile("silu_and_mul", ("silu_and_mul",), Use.CAPTURED_STEPS, {"ELEMENT": ELEMENTS}),

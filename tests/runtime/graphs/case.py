@@ -114,6 +114,7 @@ def make_runner(
     max_num_seqs: int = MAX_NUM_SEQS,
     max_num_tokens: int = 0,
     clock: Callable[[], float] | None = None,
+    batch_invariant: bool = False,
 ) -> Any:
     """A `NativeModelRunner`, or a `CapturedRunner` over one; prefills are captured too if they may have tokens.
 
@@ -130,7 +131,7 @@ def make_runner(
         weight.dtype,  # type: ignore[arg-type]
     )
     device = torch.device("cuda", 0) if weight.is_cuda else weight.device
-    backend = CudaAttention(shape, num_blocks, num_host_blocks, device)
+    backend = CudaAttention(shape, num_blocks, num_host_blocks, device, batch_invariant=batch_invariant)
     eager = NativeModelRunner(model, backend, device)
     if not captured:
         return eager

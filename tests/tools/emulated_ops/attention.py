@@ -56,11 +56,17 @@ def decode_over_prefixes(dtype: torch.dtype, *, finished: bool) -> Results:
 
 
 def prefill(
-    seq_lens: list[int], query_lens: list[int], dtype: torch.dtype, *, finished: bool = False, heads: int = 4
+    seq_lens: list[int],
+    query_lens: list[int],
+    dtype: torch.dtype,
+    *,
+    finished: bool = False,
+    heads: int = 4,
+    invariant: bool = False,
 ) -> Results:
     case = make_layout_case(seq_lens, query_lens, num_heads=heads, num_kv_heads=heads // 2, dtype=dtype)
     call = case.call(options(finished=finished, num_heads=heads))
-    output = paged_prefill(call, case.cu_seqlens_q, max_query_len=case.max_query_len)
+    output = paged_prefill(call, case.cu_seqlens_q, max_query_len=case.max_query_len, batch_invariant=invariant)
     return {"output": output, "lse": call.lse}
 
 
@@ -91,7 +97,9 @@ CASES = [
     *in_types("prefill_simt", partial(SHORT_CHUNKS, finished=True), SINGLE, about="all options"),
     *in_types("prefill_mma", SHORT_CHUNKS, HALF),
     *in_types("prefill_mma", partial(SHORT_CHUNKS, finished=True), BFLOAT, about="all options"),
+    *in_types("prefill_mma", partial(LONG_CHUNKS, invariant=True), HALF, about="rows by themselves"),
     *in_types("prefill_merge", SPLIT_KEYS, HALF, BFLOAT),
+    *in_types("prefill_merge", partial(SPLIT_KEYS, invariant=True), HALF, about="parts in order"),
     *in_types("prefill_wgmma", LONG_CHUNKS, HALF),
     *in_types("prefill_wgmma", partial(LONG_CHUNKS, finished=True), BFLOAT, about="all options"),
     *in_types("merge_attn_states", merge, *DTYPES),

@@ -11,6 +11,7 @@ from pagedchat.ops.cache.layout import key_cache_shape, value_cache_shape
 from pagedchat.ops.products import few_rows_plan, streamed_plan
 from pagedchat.ops.products.add_norm import add_norm
 from pagedchat.ops.products.embed_tokens import embed_tokens
+from pagedchat.ops.products.invariant_linear import invariant_linear
 from pagedchat.ops.products.next_token import logits_argmax
 from pagedchat.ops.products.qkv_to_cache import qkv_to_cache
 from pagedchat.ops.products.silu_and_mul import silu_and_mul
@@ -151,6 +152,12 @@ def by_warpgroups(dtype: torch.dtype, *, num_tokens: int) -> Results:
     return {"rows": warpgroup_linear(rows, weight, bias=bias, residual=residual, activation="relu")}
 
 
+def invariant(dtype: torch.dtype, *, num_rows: int) -> Results:
+    """Widths that fill neither the last chunk nor the last tile; two parts."""
+    rows, weight, bias = rows_of(num_rows, 264, dtype), weight_of(40, 264, dtype), rows_of(1, 40, dtype)[0]
+    return {"rows": invariant_linear(rows, weight, bias)}
+
+
 CASES: list[OpCase] = [
     *in_types("embed_tokens", partial(embed, with_positions=True), *DTYPES),
     *in_types("embed_tokens", partial(embed, with_positions=False), HALF, exact=True, about="tokens alone"),
@@ -171,5 +178,7 @@ CASES: list[OpCase] = [
     *in_types("streamed_qkv", partial(streamed_heads, rotary=True), HALF, about="turned"),
     *in_types("streamed_qkv", partial(streamed_heads, rotary=False), BFLOAT),
     *in_types("streamed_vocabulary", streamed_next_token, HALF),
+    *in_types("invariant_linear", partial(invariant, num_rows=3), HALF, BFLOAT),
+    *in_types("invariant_linear", partial(invariant, num_rows=70), HALF, about="large tiles"),
     *in_types("warpgroup_linear", partial(by_warpgroups, num_tokens=21), HALF),
 ]
