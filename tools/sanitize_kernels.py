@@ -92,7 +92,11 @@ def prefill_cases() -> list[bool]:
                 t: Tensors, module: object = module, options: AttentionOptions = options, longest: int = longest
             ) -> Tensors:
                 call = AttentionCall.to_new(*t[:5], options)
-                if not t[0].is_cuda or module is prefill_mma:
+                if module is prefill_mma:
+                    by_itself = AttentionCall.to_new(*t[:5], options)
+                    paged_prefill(by_itself, t[5], max_query_len=longest, batch_invariant=True)
+                    return [paged_prefill(call, t[5], max_query_len=longest), by_itself.output]
+                if not t[0].is_cuda:
                     return [paged_prefill(call, t[5], max_query_len=longest)]
                 module.launch(call, t[5], longest)
                 return [call.output]

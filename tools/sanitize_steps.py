@@ -8,6 +8,7 @@ from pagedchat.ops.cache.heads_to_cache import heads_to_cache
 from pagedchat.ops.common.norm import HeadNorms, Norm
 from pagedchat.ops.products.add_norm import add_norm
 from pagedchat.ops.products.embed_tokens import embed_tokens
+from pagedchat.ops.products.invariant_linear import invariant_linear
 from pagedchat.ops.products.next_token import logits_argmax
 from pagedchat.ops.products.qkv_to_cache import qkv_to_cache
 from pagedchat.ops.products.silu_and_mul import silu_and_mul
@@ -87,6 +88,9 @@ def _larger_cases() -> list[bool]:
         rows = warpgroup_linear(t[0], t[1], bias=t[2], residual=t[3], activation="relu")
         return [rows, warpgroup_linear(t[4], t[5]), warpgroup_linear(t[0], t[1], activation="silu", paired=True)]
 
+    def invariant(t: Tensors) -> Tensors:
+        return [invariant_linear(rows, t[1], t[2]) for rows in (t[0][:1], t[0][:20], t[0])]
+
     def into_cache(t: Tensors) -> Tensors:
         query = heads_to_cache(t[0], t[1], t[2], t[3], t[4], rotations=t[5])
         return [query[LIVE], t[1], t[2]]
@@ -110,6 +114,7 @@ def _larger_cases() -> list[bool]:
             [rows, weight, random_tensor(320), random_tensor(70, 320), long_rows, long_weight],
             by_warpgroups,
         ),
+        on_both("invariant_linear", [rows, weight, random_tensor(320)], invariant),
         on_both("heads_to_cache", into, into_cache),
         on_both("heads_to_cache, each head normed", [*into, of_head, of_head], normed_into_cache),
         on_both("heads_to_cache, all heads normed", [*into, of_queries, of_keys], normed_into_cache),

@@ -24,4 +24,7 @@ def add_doctor_options(parser: argparse.ArgumentParser) -> None:
         help="which steps 1, 8, 64 and 256 chats and a prompt take with this model, by which kernels, what a "
         "library does of them, and why; reads its config.json alone",
     )
+    parser.add_argument(
+        "--batch-invariant", action="store_true", help="with --model, the steps of replies that no company changes"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")

@@ -36,7 +36,9 @@ def run_doctor(args: argparse.Namespace, builder: KernelBuilder | None = None) -
         KernelError: with `--compile`, what it takes to compile is missing.
     """
     if args.model is not None:
-        return _show_model(args.model, args.arch or [], args.compile, args.json)
+        return _show_model(args)
+    if args.batch_invariant:
+        raise InvalidValueError("--batch-invariant needs --model.", "Write: pagedchat doctor --model ID|DIR")
     if args.arch and not args.compile:
         raise InvalidValueError(
             "--arch needs --compile or --model.", "Write: pagedchat doctor --compile --arch sm_90"
@@ -65,8 +67,9 @@ def _show_machine(builder: KernelBuilder, as_json: bool) -> int:
     return _end(builds)
 
 
-def _show_model(name: str, architectures: Sequence[str], compiles: bool, as_json: bool) -> int:
-    if compiles:
+def _show_model(args: argparse.Namespace) -> int:
+    architectures: list[str] = args.arch or []
+    if args.compile:
         raise InvalidValueError("--model and --compile exclude each other.", "Run pagedchat doctor twice.")
     if len(architectures) > 1:
         raise InvalidValueError("--model takes one --arch.", "Run pagedchat doctor once for each of them.")
@@ -74,8 +77,8 @@ def _show_model(name: str, architectures: Sequence[str], compiles: bool, as_json
     from pagedchat.doctor.model_text import model_text, model_values  # noqa: PLC0415
 
     gpu = KNOWN_GPUS[architectures[0]] if architectures else first_gpu()
-    report = look_at_model(name, gpu)
-    print(json.dumps(model_values(report), indent=2) if as_json else sanitize(model_text(report)))
+    report = look_at_model(args.model, gpu, batch_invariant=args.batch_invariant)
+    print(json.dumps(model_values(report), indent=2) if args.json else sanitize(model_text(report)))
     return 0
 
 

@@ -77,12 +77,13 @@ class ModelReport:
     steps: list[StepReport]
 
 
-def look_at_model(name: str, gpu: Gpu | None) -> ModelReport:
+def look_at_model(name: str, gpu: Gpu | None, *, batch_invariant: bool = False) -> ModelReport:
     """Read a model's config and ask the tables.
 
     Args:
         name: a hub id or a folder, which needs no weights.
         gpu: where it would run; None for a CPU.
+        batch_invariant: whether replies are to be the same in any company.
 
     Raises:
         ModelError: there is no such model, or none that the engine can run.
@@ -100,6 +101,7 @@ def look_at_model(name: str, gpu: Gpu | None) -> ModelReport:
             element=element_name(dtype),
             block_size=CacheConfig().block_size,
             gpu=gpu,
+            batch_invariant=batch_invariant,
         )
         steps = [*_decodes(setting, description.max_model_len), _prompt(setting, description.max_model_len)]
     return ModelReport(

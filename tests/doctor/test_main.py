@@ -286,6 +286,11 @@ def test_compile_without_a_compiler_says_what_to_install(
     assert lines[1].startswith("Install them: pip install ")
 
 
+def test_a_step_that_no_company_changes_is_one_of_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor", "--batch-invariant"]) == 2
+    assert "--batch-invariant needs --model." in capsys.readouterr().err
+
+
 def test_architecture_alone_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["doctor", "--arch", "sm_90"]) == 2
     assert capsys.readouterr().err == (

@@ -252,6 +252,13 @@ def test_what_cannot_be_captured_is_told_why(tmp_path: Path) -> None:
     assert old.uncaptured == "the kernels need a GPU from sm_75 on"
 
 
+def test_steps_of_replies_that_no_company_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    values = json.loads(shown(capsys, str(FOLDER / "opt-125m"), "--arch", "sm_90", "--batch-invariant", "--json"))
+    assert {step["step"] for step in values["steps"]} == {"modules"}
+    text = shown(capsys, str(FOLDER / "opt-125m"), "--arch", "sm_90", "--batch-invariant")
+    assert "a reply is to be the same in any company, bit for bit" in text
+
+
 # --- what is refused ----------------------------------------------------------------------------------
 
 

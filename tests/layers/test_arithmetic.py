@@ -42,8 +42,13 @@ LAYERS = [
 ]
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("device", "dtype"),
+    [
+        *(("cpu", dtype) for dtype in (torch.float16, torch.bfloat16, torch.float32)),
+        *(pytest.param("cuda", dtype, marks=pytest.mark.gpu) for dtype in (torch.float16, torch.bfloat16)),
+    ],
+)
 @pytest.mark.parametrize("make", LAYERS)
 def test_rows_are_the_same_alone_and_among_others(make: object, dtype: torch.dtype, device: str) -> None:
     layer = filled(make(), device, dtype)  # type: ignore[operator]

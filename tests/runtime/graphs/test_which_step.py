@@ -277,3 +277,17 @@ def test_prompts_are_merged_where_tables_have_room() -> None:
     assert which_prefill(replace(huge, setting=normed)).name == MODULES
     unknown = setting(replace(OPT, activation="gelu"), "sm_90")
     assert which_prefill(PrefillFacts(setting=unknown, num_tokens=16, num_blocks=16)).name == MODULES
+
+
+# --- the same in any company ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["opt-125m", "qwen2.5-0.5b"])
+def test_what_is_to_be_the_same_in_any_batch_goes_one_road(name: str) -> None:
+    exact = setting(config_of(name), "sm_90", batch_invariant=True)
+    for rows in ROWS:
+        chosen = which_decode(facts(exact, rows))
+        assert chosen.name == MODULES
+        assert {why for _, why in chosen.refused} == {"a reply is to be the same in any company, bit for bit"}
+    for num_tokens in (1, 64, 8192):
+        assert which_prefill(PrefillFacts(setting=exact, num_tokens=num_tokens, num_blocks=100)).name == MODULES

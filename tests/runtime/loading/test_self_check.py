@@ -11,6 +11,7 @@ from pagedchat.bench.random_checkpoint import OPT_125M, write_checkpoint
 from pagedchat.config import CacheConfig, EngineConfig, ModelConfig
 from pagedchat.engine.output import ModelRunnerOutput
 from pagedchat.errors import ModelError
+from pagedchat.layers.arithmetic import InvariantArithmetic, use_arithmetic
 from pagedchat.models.native_model import NativeModel
 from pagedchat.runtime.graphs.captured_runner import CapturedRunner
 from pagedchat.runtime.graphs.decode.decode_steps import BegunDecodes, DecodeSteps
@@ -201,3 +202,46 @@ def test_on_a_gpu_answers_are_right_though_a_step_is_not(
         )
     ]
     assert replies[0] == replies[1]
+
+
+# --- the same in any company ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def exact_runner(tmp_path: Path) -> TorchModelRunner:
+    folder = make_checkpoint(tmp_path, "llama")
+    model = ModelConfig(
+        model=str(folder), skip_tokenizer_init=True, device="cpu", dtype="float16", batch_invariant=True
+    )
+    loaded = load_model(EngineConfig(model=model, cache=CacheConfig(num_blocks=40, block_size=4))).runner
+    assert isinstance(loaded, TorchModelRunner)
+    return loaded
+
+
+@pytest.mark.parametrize("num_blocks", [1, 3, 40])
+def test_a_model_that_is_the_same_in_company_passes(exact_runner: TorchModelRunner, num_blocks: int) -> None:
+    exact_runner.backend.num_blocks = num_blocks
+    SelfCheck("tiny", exact_runner, VOCAB_SIZE, exact=True).refuse_if_wrong()
+
+
+@pytest.mark.parametrize("what", ["products", "attention"])
+def test_a_model_that_is_not_is_refused(
+    exact_runner: TorchModelRunner, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if what == "products":  # a last bit that the number of rows changes
+
+        class Varying(InvariantArithmetic):
+            def multiply(self, rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+                return super().multiply(rows, weight, bias) * (1.0 if len(rows) > 2 else 1.001)
+
+        use_arithmetic(exact_runner.model, Varying())
+    else:
+        attend = exact_runner.backend.attend
+
+        def varying(layer_idx: int, query: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+            return attend(layer_idx, query, *args, **kwargs) * (1.0 if len(query) > 2 else 1.001)
+
+        monkeypatch.setattr(exact_runner.backend, "attend", varying)
+    with pytest.raises(ModelError, match="tiny gives other numbers in company than alone"):
+        SelfCheck("tiny", exact_runner, VOCAB_SIZE, exact=True).refuse_if_wrong()
+    SelfCheck("tiny", exact_runner, VOCAB_SIZE).refuse_if_wrong()
