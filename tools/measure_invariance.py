@@ -1,7 +1,7 @@
 """What `batch_invariant` costs on a GPU: `python -m tools.measure_invariance [SHAPE ...]`.
 
-A token of 1, 8 and 64 chats and a first token of 1,500, with the option and without, on shapes of `bench engine`; and
-how fast its products read their weights. Medians; says nothing of what the replies are.
+A token of 1, 8 and 64 chats and a first token of 1,500, with the option and without, on shapes of `bench engine`;
+and how fast its products read their weights. Medians; says nothing of what the replies are.
 """
 
 import sys
@@ -92,11 +92,11 @@ def _rate(in_features: int, out_features: int, num_rows: int) -> float:
     times = []
     for _ in range(7):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        start.record()  # type: ignore[no-untyped-call]
+        start.record()
         graph.replay()
-        end.record()  # type: ignore[no-untyped-call]
+        end.record()
         torch.cuda.synchronize()
-        times.append(start.elapsed_time(end) / 1e3)  # type: ignore[no-untyped-call]
+        times.append(float(start.elapsed_time(end)) / 1e3)
     return 2 * in_features * out_features * count / median(times) / 1e9
 
 
