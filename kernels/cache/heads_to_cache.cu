@@ -5,6 +5,8 @@
 //
 // Queries stay where they are. The slot of a token, its angles and the weights of norms are looked up while the
 // product is still running. A thread has a piece of 16 bytes of a head and the one that it is paired with.
+//
+// BY_SLOT: tokens bring their slots and their angles, whatever sequences they are of.
 
 #include "common/block_sum.cuh"
 #include "common/dependent_launch.cuh"
@@ -16,6 +18,10 @@
 #ifndef HEAD_NORM
 #define HEAD_NORM \
   0  // 1: every head of queries and keys is a row to be normed, 2: all query heads, and all key heads
+#endif
+
+#ifndef BY_SLOT
+#define BY_SLOT 0
 #endif
 
 constexpr int HALF_HEAD = HEAD_SIZE / 2;
@@ -127,9 +133,11 @@ extern "C" __global__ void heads_to_cache(
     Element* heads,                            // [num_tokens, num_heads + 2 * num_kv_heads, HEAD_SIZE]
     Element* __restrict__ key_cache,           // [num_blocks, num_kv_heads, HEAD_SIZE / x, BLOCK_SIZE, x]
     Element* __restrict__ value_cache,         // [num_blocks, num_kv_heads, HEAD_SIZE, BLOCK_SIZE]
-    const int* __restrict__ block_tables,      // [num_tokens, max_blocks_per_seq]
+    const int* __restrict__ block_tables,      // [num_tokens, max_blocks_per_seq]; BY_SLOT: [num_tokens] slots,
+                                               // int64, below 0 for padding
     const int* __restrict__ positions,         // [num_tokens]; below 0: the token is padding and is not written
-    const float2* __restrict__ rotations,      // [max_positions, HEAD_SIZE / 2] cosine and sine, with ROTARY
+    const float2* __restrict__ rotations,      // [max_positions, HEAD_SIZE / 2] cosine and sine, with ROTARY;
+                                               // BY_SLOT: [num_tokens, HEAD_SIZE / 2]
     const Element* __restrict__ query_weight,  // [HEAD_SIZE], with HEAD_NORM; with HEAD_NORM 2 [num_heads,
                                                // HEAD_SIZE]
     const Element* __restrict__ key_weight,    // the same of the keys' norm
@@ -138,11 +146,18 @@ extern "C" __global__ void heads_to_cache(
     float query_epsilon, float key_epsilon) {
   let_next_kernel_start();
   const int token = blockIdx.x;
+#if BY_SLOT
+  const int64 place = reinterpret_cast<const int64*>(block_tables)[token];
+  const int position = place < 0 ? -1 : token;  // of its angles
+  const int64 block = place < 0 ? 0 : place / BLOCK_SIZE;
+  const int slot = place < 0 ? 0 : place % BLOCK_SIZE;
+#else
   const int position = positions[token];
   // Before the wait: the block table does not change while a step runs.
   const int64 block =
       position < 0 ? 0 : block_tables[static_cast<int64>(token) * max_blocks_per_seq + position / BLOCK_SIZE];
   const int slot = position % BLOCK_SIZE;
+#endif
   const bool cached = blockIdx.y == 0;
 #if HEAD_NORM
   const Element* weight = cached ? key_weight : query_weight;

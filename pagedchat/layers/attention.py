@@ -3,15 +3,19 @@
 Covers grouped heads (fewer KV heads than query heads), rotary embedding and norms of queries and keys.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
-from torch import nn
 
+from pagedchat.layers.arithmetic import Calculating
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.norms import Norm
 from pagedchat.layers.paged import PagedAttention
 from pagedchat.layers.rotary import Rotation
+from pagedchat.ops.cache.heads_to_slots import can_place
+from pagedchat.ops.common.norm import HeadNorms
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ class Scores:
     """Soft cap of the scores."""
 
 
-class Attention(nn.Module):
+class Attention(Calculating):
     """The attention of one layer.
 
     Args:
@@ -87,8 +91,13 @@ class Attention(nn.Module):
             paged: keeps keys and values.
             rotation: of the tokens' positions; None where the embeddings hold them, or nothing does.
         """
-        query, key, value = self._project(rows, rotation)
-        paged.write(self.layer_idx, key, value)
+        mixed = self._mixed(rows)
+        place = self._placing(mixed, paged, rotation) if self.arithmetic.batch_invariant else None
+        if place is None:
+            query, key, value = self._changed(mixed, rotation)
+            paged.write(self.layer_idx, key, value)
+        else:  # in one launch; the cache has the keys and values
+            query = key = value = place()
         scores = self.scores
         attended = paged.attend(
             self.layer_idx,
@@ -102,21 +111,36 @@ class Attention(nn.Module):
         product: torch.Tensor = self.out(attended.reshape(rows.shape[0], self.heads.query_width))
         return product
 
-    def _project(
-        self, rows: torch.Tensor, rotation: Rotation | None
+    def _mixed(self, rows: torch.Tensor) -> torch.Tensor:
+        """Query heads, key heads and value heads, `[num_tokens, heads, head_dim]`."""
+        num_heads, num_kv_heads = self.heads.num_heads, self.heads.num_kv_heads
+        mixed: torch.Tensor = self.qkv(rows).view(rows.shape[0], num_heads + 2 * num_kv_heads, self.heads.head_dim)
+        return mixed if self.clip is None else mixed.clamp(-self.clip, self.clip)
+
+    def _placing(
+        self, mixed: torch.Tensor, paged: PagedAttention, rotation: Rotation | None
+    ) -> Callable[[], torch.Tensor] | None:
+        """What norms and turns heads, writes keys and values and returns the queries; None if no kernel does."""
+        place: Callable[..., torch.Tensor] | None = getattr(paged, "place_heads", None)
+        turns = None if rotation is None else rotation.turns
+        q_norm, k_norm = (None if norm is None else norm.of_ops() for norm in (self.q_norm, self.k_norm))
+        norms = None if q_norm is None or k_norm is None else HeadNorms(q_norm, k_norm)
+        if place is None or (turns is None) != (rotation is None) or (norms is None) != (self.q_norm is None):
+            return None
+        return partial(place, self.layer_idx, mixed, norms, turns) if can_place(mixed, norms, turns) else None
+
+    def _changed(
+        self, mixed: torch.Tensor, rotation: Rotation | None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Queries, keys and values, `[num_tokens, heads, head_dim]` each."""
         num_heads, num_kv_heads = self.heads.num_heads, self.heads.num_kv_heads
-        mixed = self.qkv(rows).view(rows.shape[0], num_heads + 2 * num_kv_heads, self.heads.head_dim)
-        if self.clip is not None:
-            mixed = mixed.clamp(-self.clip, self.clip)
-        both, value = mixed.split([num_heads + num_kv_heads, num_kv_heads], dim=1)
+        both, value = torch.split(mixed, [num_heads + num_kv_heads, num_kv_heads], dim=1)
         if self.q_norm is not None and self.k_norm is not None:
-            query, key = both.split([num_heads, num_kv_heads], dim=1)
+            query, key = torch.split(both, [num_heads, num_kv_heads], dim=1)
             both = torch.cat((_normed(self.q_norm, query), _normed(self.k_norm, key)), dim=1)
         if rotation is not None:  # queries and keys in one go, which takes half of the launches
             both = rotation.apply(both)
-        query, key = both.split([num_heads, num_kv_heads], dim=1)
+        query, key = torch.split(both, [num_heads, num_kv_heads], dim=1)
         return query, key, value
 
 

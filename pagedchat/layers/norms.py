@@ -45,7 +45,7 @@ class Norm(Calculating):
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """`[..., width]` -> the same shape and type."""
-        plain = self._of_ops() if self.arithmetic.batch_invariant and rows.is_cuda else None
+        plain = self.of_ops() if self.arithmetic.batch_invariant and has_kernel(rows) else None
         if plain is not None:  # a kernel of our own, with a thread block to each row
             return add_norm(rows.reshape(-1, self.width).contiguous(), None, plain, overlap=True).view(rows.shape)
         return self.arithmetic.apply(self._layer if self.config.kind == "layer" else self._rms, rows)
@@ -57,19 +57,17 @@ class Norm(Calculating):
             hidden: the stream so far; it may be changed.
             update: added to it.
         """
-        plain = self._of_ops() if self.arithmetic.batch_invariant and hidden.is_cuda else None
+        plain = self.of_ops() if self.arithmetic.batch_invariant and has_kernel(hidden) else None
         if plain is not None and hidden.is_contiguous() and update.is_contiguous():
             return hidden, add_norm(hidden, update, plain, overlap=True)
         hidden = hidden + update
         normed: torch.Tensor = self(hidden)
         return hidden, normed
 
-    def _of_ops(self) -> ops.Norm | None:
+    def of_ops(self) -> ops.Norm | None:
         """The same as kernels do it; None of a kind that they do not do."""
         config, weight = self.config, self.weight
         if weight is None or weight.dim() > 1 or config.offset or config.exact:
-            return None
-        if not has_kernel(self.width * weight.itemsize):
             return None
         return ops.Norm(config.kind, weight, self.bias, config.eps)
 

@@ -18,6 +18,8 @@ class Rotation:
     cos: torch.Tensor
     """`[num_tokens, 1, turned / 2]`, of the model's type or float32."""
     sin: torch.Tensor
+    turns: torch.Tensor | None = None
+    """`[num_tokens, turned / 2, 2]`, float32: both, where one kernel norms, turns and writes heads."""
 
     def apply(self, heads: torch.Tensor) -> torch.Tensor:
         """Turn queries or keys, `[num_tokens, num_heads, head_dim]`."""
@@ -51,7 +53,8 @@ class RotaryEmbedding(Calculating):
         """
         cos, sin = self.turns(positions)
         kept = torch.float32 if self.config.exact else dtype
-        return Rotation(cos[:, None].to(kept), sin[:, None].to(kept))
+        turns = torch.stack((cos, sin), dim=-1) if self.arithmetic.batch_invariant else None
+        return Rotation(cos[:, None].to(kept), sin[:, None].to(kept), turns)
 
     def turns(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Cosines and sines of tokens' angles, as queries and keys are multiplied by them.

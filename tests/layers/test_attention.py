@@ -55,7 +55,7 @@ def test_norms_as_wide_as_all_heads_are_over_all_of_them() -> None:
     attention, rows = make(norms=norms), torch.randn(NUM_TOKENS, WIDTH)
     query, key, value = attention.qkv(rows).split([HEADS.query_width, HEADS.kv_width, HEADS.kv_width], dim=1)
     expected = norms[0](query), norms[1](key), value
-    for ours, whole in zip(attention._project(rows, None), expected, strict=True):
+    for ours, whole in zip(attention._changed(attention._mixed(rows), None), expected, strict=True):
         torch.testing.assert_close(ours.flatten(1), whole)
 
 
@@ -63,7 +63,7 @@ def test_norms_as_wide_as_all_heads_are_over_all_of_them() -> None:
 def test_queries_keys_and_values_are_clipped() -> None:
     attention, rows = make(), torch.randn(NUM_TOKENS, WIDTH)
     attention.clip = 0.5
-    parts = torch.cat(attention._project(rows, None), dim=1)
+    parts = torch.cat(attention._changed(attention._mixed(rows), None), dim=1)
     assert torch.equal(parts.flatten(1), attention.qkv(rows).clamp(-0.5, 0.5))
 
 

@@ -147,7 +147,8 @@ def _launch(
         HEAD_SIZE=sizes.head_size,
         BLOCK_SIZE=sizes.block_size,
         ROTARY=int(rotations is not None),
-        HEAD_NORM=_head_norm(norms, sizes.head_size),
+        HEAD_NORM=head_norm(norms, sizes.head_size),
+        BY_SLOT=0,
     )
     args = (
         heads.data_ptr(),
@@ -171,7 +172,7 @@ def _launch(
     kernel.launch(grid, _THREADS, args, stream=stream_of(heads), overlap=overlap)
 
 
-def _head_norm(norms: HeadNorms | None, head_size: int) -> int:
+def head_norm(norms: HeadNorms | None, head_size: int) -> int:
     """The `HEAD_NORM` constant of the kernel."""
     if norms is None:
         return 0

@@ -3,7 +3,7 @@
 from pagedchat.jit.kernel_file import Choices, KernelFile, Use
 from pagedchat.ops.common.choices import CACHE, FLAG
 
-_HEADS: Choices = {**CACHE, "ROTARY": FLAG, "HEAD_NORM": (0, 1, 2)}
+_HEADS: Choices = {**CACHE, "ROTARY": FLAG, "HEAD_NORM": (0, 1, 2), "BY_SLOT": FLAG}
 
 KERNELS = (
     KernelFile("reshape_and_cache", ("reshape_and_cache", "reshape_and_cache_runs"), Use.ANY_MODEL, CACHE),

@@ -48,8 +48,7 @@ def add_norm(
     for name, tensor in (("hidden", hidden), ("update", update)):
         if tensor is not None and not tensor.is_contiguous():
             raise ValueError(f"{name} is not contiguous")
-    num_bytes = hidden.shape[1] * hidden.itemsize
-    if not on_cuda(hidden) or not has_kernel(num_bytes):
+    if not has_kernel(hidden):
         return norm.apply(hidden if update is None else hidden.add_(update))
     normed = torch.empty_like(hidden)
     kernel = get_kernel(NAME, hidden.device.index, ELEMENT=element_name(hidden.dtype), NORM=norm.constant)
@@ -62,12 +61,13 @@ def add_norm(
         i32(hidden.shape[1]),
         f32(norm.eps),
     )
-    threads = 32 * ceil_div(num_bytes, 32 * PIECE_BYTES)
+    threads = 32 * ceil_div(hidden.shape[1] * hidden.itemsize, 32 * PIECE_BYTES)
     overlap = overlap and can_overlap(hidden.device)
     kernel.launch(len(hidden), threads, args, stream=stream_of(hidden), overlap=overlap)
     return normed
 
 
-def has_kernel(num_bytes: int) -> bool:
-    """Whether rows of so many bytes are normed by the kernel; others are by torch, on a GPU too."""
-    return num_bytes % PIECE_BYTES == 0 and num_bytes <= _MAX_THREADS * PIECE_BYTES
+def has_kernel(rows: torch.Tensor) -> bool:
+    """Whether rows `[..., width]` are normed by the kernel; others are by torch, on a GPU too."""
+    num_bytes = rows.shape[-1] * rows.itemsize
+    return on_cuda(rows) and num_bytes % PIECE_BYTES == 0 and num_bytes <= _MAX_THREADS * PIECE_BYTES

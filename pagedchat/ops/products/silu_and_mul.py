@@ -28,7 +28,7 @@ def silu_and_mul(gates_and_values: torch.Tensor, *, overlap: bool = False) -> to
     if gates_and_values.shape[1] % 2 or not gates_and_values.is_contiguous():
         raise ValueError("gates_and_values is not contiguous, or has an odd width")
     width = gates_and_values.shape[1] // 2
-    if not on_cuda(gates_and_values) or width * gates_and_values.itemsize % PIECE_BYTES:
+    if not has_kernel(gates_and_values):
         gates, values = gates_and_values.chunk(2, dim=-1)
         return functional.silu(gates) * values
     output = gates_and_values.new_empty(len(gates_and_values), width)
@@ -41,3 +41,9 @@ def silu_and_mul(gates_and_values: torch.Tensor, *, overlap: bool = False) -> to
         overlap=overlap and can_overlap(output.device),
     )
     return output
+
+
+def has_kernel(gates_and_values: torch.Tensor) -> bool:
+    """Whether the kernel does such rows; others are done by torch."""
+    width = gates_and_values.shape[1] // 2
+    return on_cuda(gates_and_values) and width * gates_and_values.itemsize % PIECE_BYTES == 0

@@ -15,8 +15,10 @@ from pagedchat.ops.attention.decode_simt import decode_simt
 from pagedchat.ops.attention.decode_split import decode_split
 from pagedchat.ops.attention.prefill import paged_prefill
 from pagedchat.ops.cache.copy_blocks import copy_blocks
+from pagedchat.ops.cache.heads_to_slots import heads_to_slots
 from pagedchat.ops.cache.layout import key_cache_shape, value_cache_shape
 from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
+from pagedchat.ops.common.norm import HeadNorms
 from pagedchat.runtime.attention.backend import AttentionBatch, CacheShape
 from pagedchat.runtime.attention.kernel_support import uses_tensor_cores
 from pagedchat.runtime.attention.prefix_groups import SharingRule
@@ -116,6 +118,15 @@ class CudaAttention:
             raise RuntimeError("no step has begun")
         self._swapper.wait_for_layer(layer_idx)
         reshape_and_cache(key, value, *self._layers[layer_idx], self._slot_mapping)
+
+    def place_heads(
+        self, layer_idx: int, heads: torch.Tensor, norms: HeadNorms | None, turns: torch.Tensor | None
+    ) -> torch.Tensor:
+        """What `write` does, and before it what happens to heads, in one launch; see `heads_to_slots`."""
+        if self._slot_mapping is None:
+            raise RuntimeError("no step has begun")
+        self._swapper.wait_for_layer(layer_idx)
+        return heads_to_slots(heads, *self._layers[layer_idx], self._slot_mapping, norms=norms, turns=turns)
 
     def attend(
         self,

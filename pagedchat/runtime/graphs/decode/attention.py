@@ -8,7 +8,9 @@ from pagedchat.ops.attention.decode_simt import decode_simt
 from pagedchat.ops.attention.decode_split import launch_split
 from pagedchat.ops.attention.prefill import paged_prefill
 from pagedchat.ops.cache.heads_to_cache import heads_to_cache
+from pagedchat.ops.cache.heads_to_slots import heads_to_slots
 from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
+from pagedchat.ops.common.norm import HeadNorms
 from pagedchat.ops.products.model_tensors import LayerTensors
 from pagedchat.ops.sampling.decode_state import DecodeState, slots_of
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
@@ -44,6 +46,12 @@ class DecodeAttention:
     def write(self, layer_idx: int, key: torch.Tensor, value: torch.Tensor) -> None:
         """See `layers.paged.PagedAttention`."""
         reshape_and_cache(key, value, *self._backend.layer_cache(layer_idx), self._slots)
+
+    def place_heads(
+        self, layer_idx: int, heads: torch.Tensor, norms: HeadNorms | None, turns: torch.Tensor | None
+    ) -> torch.Tensor:
+        """What `write` does, and before it what happens to heads, in one launch; see `heads_to_slots`."""
+        return heads_to_slots(heads, *self._backend.layer_cache(layer_idx), self._slots, norms=norms, turns=turns)
 
     def attend(
         self,

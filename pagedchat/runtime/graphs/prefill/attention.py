@@ -5,7 +5,9 @@ import torch
 from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.prefill import paged_prefill
 from pagedchat.ops.cache.heads_to_cache import heads_to_cache
+from pagedchat.ops.cache.heads_to_slots import heads_to_slots
 from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
+from pagedchat.ops.common.norm import HeadNorms
 from pagedchat.ops.products.model_tensors import LayerTensors
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket
@@ -65,6 +67,12 @@ class PrefillAttention:
     def write(self, layer_idx: int, key: torch.Tensor, value: torch.Tensor) -> None:
         """See `layers.paged.PagedAttention`."""
         reshape_and_cache(key, value, *self._backend.layer_cache(layer_idx), self._slots, overlap=True)
+
+    def place_heads(
+        self, layer_idx: int, heads: torch.Tensor, norms: HeadNorms | None, turns: torch.Tensor | None
+    ) -> torch.Tensor:
+        """What `write` does, and before it what happens to heads, in one launch; see `heads_to_slots`."""
+        return heads_to_slots(heads, *self._backend.layer_cache(layer_idx), self._slots, norms=norms, turns=turns)
 
     def attend(
         self,
