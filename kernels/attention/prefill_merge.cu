@@ -37,6 +37,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
   float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #if IN_ORDER
   PartFold fold;
+#pragma unroll 8  // log-sum-exps are asked for ahead: in a captured step most parts may be past a sequence's end
   for (int i = num_splits - 1; i >= 0; i--) {
     if (!fold.add(partial_lse[i * split_rows + row])) continue;
     const float4 part = partial_output[(i * split_rows + row) * ROW_PIECES + piece];

@@ -3,7 +3,8 @@
 A row's token follows from its own logits, parameters, seed and position alone. Probabilities are whole numbers
 (kernels/sampling/token_weight.cuh), so the sums that decide are exact: the same logits give the same token in any
 batch, on any GPU and in the torch version. Logits themselves differ between devices and batch sizes in their last
-bits, where a model's matrix products round differently; that is all that can change a seed's text.
+bits, where a model's matrix products round differently; that is all that can change a seed's text (and
+`batch_invariant` leaves only the devices).
 
 Top-k as in Fan et al. 2018, top-p in Holtzman et al. 2019, min-p in Nguyen et al. 2024, the repetition penalty in
 Keskar et al. 2019, presence and frequency penalties as in OpenAI's API. Random numbers: Philox4x32-10.
