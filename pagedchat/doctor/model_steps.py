@@ -17,6 +17,7 @@ from pagedchat.models.config import describe_model
 from pagedchat.models.description import ModelDescription
 from pagedchat.models.hub import find_config
 from pagedchat.models.raw_config import NotNativeError
+from pagedchat.ops.common.choices import has_tensor_cores
 from pagedchat.ops.common.launch import element_name
 from pagedchat.ops.whole_step.plan import MAX_TOKENS
 from pagedchat.runtime.attention.backend import CacheShape
@@ -93,6 +94,8 @@ def look_at_model(name: str, gpu: Gpu | None, *, batch_invariant: bool = False) 
     dtype = choose_dtype("auto", device, description.dtype)
     uncaptured = foreign or _missing_kernels(description, dtype, gpu)
     native = description.native
+    if batch_invariant and not uncaptured:
+        uncaptured = _not_the_same_in_any_company(dtype, gpu)
     steps: list[StepReport] = []
     if native is not None and not uncaptured:
         setting = Setting(
@@ -140,6 +143,12 @@ def _missing_kernels(description: ModelDescription, dtype: torch.dtype, gpu: Gpu
         return f"the kernels need a GPU from {architecture_of(*OLDEST_GPU)} on"
     heads = description.num_heads, description.num_kv_heads, description.head_dim
     return missing_shape(CacheShape(description.num_layers, CacheConfig().block_size, *heads, dtype))
+
+
+def _not_the_same_in_any_company(dtype: torch.dtype, gpu: Gpu | None) -> str:
+    if gpu is None or has_tensor_cores(element_name(dtype), gpu.compute_capability):
+        return ""
+    return f"--batch-invariant takes tensor cores that multiply {element_name(dtype)}"
 
 
 def _decodes(setting: Setting, model_len: int) -> list[StepReport]:

@@ -11,6 +11,7 @@ from pagedchat.ops.attention import prefill_plan, wgmma_plan
 from pagedchat.ops.attention.prefill import MIN_WGMMA_ROWS
 from pagedchat.ops.common.model_sizes import ModelSizes, ProductSizes
 from pagedchat.ops.products.few_rows_plan import plan_few_rows, plan_few_rows_head
+from pagedchat.ops.products.invariant_plan import InvariantPlan, plan_invariant
 from pagedchat.ops.products.small_batch_launch import STREAMED
 from pagedchat.ops.products.streamed_plan import StreamPlan
 from pagedchat.ops.products.warpgroup_plan import plan_warpgroups
@@ -57,7 +58,9 @@ def decode_work(name: str, facts: DecodeFacts, refused: tuple[tuple[str, str], .
         facts: what it was chosen by.
         refused: the quicker steps, each with what speaks against it.
     """
-    if name in WHOLE_STEPS:
+    if facts.setting.batch_invariant:
+        work = [*_same_in_any_company(facts.setting, facts.rows), Launch("next token", "decode_state")]
+    elif name in WHOLE_STEPS:
         work = list(_whole_step(name, facts))
     elif name == FUSED:
         work = list(_fused_chain(facts))
@@ -74,6 +77,8 @@ def decode_work(name: str, facts: DecodeFacts, refused: tuple[tuple[str, str], .
 def prefill_work(name: str, facts: PrefillFacts, refused: tuple[tuple[str, str], ...]) -> list[Work]:
     """The same for the pass `name` over a prompt."""
     setting = facts.setting
+    if setting.batch_invariant:
+        return [*_same_in_any_company(setting, facts.num_tokens), Launch("next token", "decode_state")]
     attention = _prefill_attention(setting, min(facts.num_tokens, facts.num_blocks * setting.block_size))
     if name != MERGED:
         parts = [*_modules(setting.sizes, refused[-1][1]), Launch("cache", "reshape_and_cache"), attention]
@@ -193,6 +198,32 @@ def _modules(sizes: ModelSizes, why: str) -> list[Work]:
         Fallback("norms, turns, activations" if sizes.rotary else "norms, activations", "torch", why),
         *(Fallback(part, "cuBLAS", why) for part in (_PRODUCTS, HEAD)),
     ]
+
+
+def _same_in_any_company(setting: Setting, rows: int) -> Iterator[Work]:
+    """Of decodes and of prompts: what the modules launch where no row may depend on others."""
+    sizes, gpu = setting.sizes, setting.gpu
+    multiprocessors, limit = (0, 0) if gpu is None else (gpu.num_multiprocessors, gpu.shared_bytes)
+    if setting.objection:
+        yield Fallback("norms, turns, activations", "torch", f"{setting.objection}; it does each row by itself")
+    else:
+        yield Launch("norms", "add_norm")
+    if sizes.gated:
+        yield Launch("gates", "silu_and_mul")
+    yield Launch("cache", "heads_to_cache" if sizes.changes_heads else "reshape_and_cache")
+    tile = prefill_plan.choose_invariant_tile(sizes.head_dim, setting.block_size, limit)
+    constants = {} if tile is None else {"TILE_KEYS": tile.keys, "PART_KEYS": prefill_plan.PART_KEYS}
+    yield Launch("attention", "prefill_mma", _heads(sizes) | constants)
+    for product in sizes.products:
+        out_features = product.out_features * (2 if product.paired else 1)
+        plan = plan_invariant(product.in_features, out_features, rows, multiprocessors, limit)
+        yield Launch(product.name, "invariant_linear", _tile(plan))
+    plan = plan_invariant(sizes.hidden, sizes.vocab_size, rows, multiprocessors, limit)
+    yield Launch(HEAD, "invariant_linear", _tile(plan))
+
+
+def _tile(plan: InvariantPlan) -> dict[str, int]:
+    return {"PARTS": plan.parts, "WEIGHT_ROWS": plan.tile.weight_rows, "INPUT_ROWS": plan.tile.input_rows}
 
 
 def _norms_between(sizes: ModelSizes) -> list[Work]:

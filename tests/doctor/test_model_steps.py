@@ -257,6 +257,11 @@ def test_steps_of_replies_that_no_company_changes(capsys: pytest.CaptureFixture[
     assert {step["step"] for step in values["steps"]} == {"modules"}
     text = shown(capsys, str(FOLDER / "opt-125m"), "--arch", "sm_90", "--batch-invariant")
     assert "a reply is to be the same in any company, bit for bit" in text
+    assert "invariant_linear" in text
+    assert "cuBLAS" not in text
+    assert "decode_split" not in text
+    turing = look_at_model(str(FOLDER / "qwen3-1.7b"), KNOWN_GPUS["sm_75"], batch_invariant=True)
+    assert turing.uncaptured == "--batch-invariant takes tensor cores that multiply bfloat16"
 
 
 # --- what is refused ----------------------------------------------------------------------------------

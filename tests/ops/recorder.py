@@ -21,10 +21,12 @@ from pagedchat.ops.attention.prefill import paged_prefill
 from pagedchat.ops.cache.copy_blocks import copy_blocks
 from pagedchat.ops.cache.gather_cached_kv import gather_cached_kv
 from pagedchat.ops.cache.heads_to_cache import heads_to_cache
+from pagedchat.ops.cache.heads_to_slots import heads_to_slots
 from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
 from pagedchat.ops.common.norm import HeadNorms, Norm
 from pagedchat.ops.products.add_norm import add_norm
 from pagedchat.ops.products.embed_tokens import embed_tokens
+from pagedchat.ops.products.invariant_linear import invariant_linear
 from pagedchat.ops.products.next_token import logits_argmax
 from pagedchat.ops.products.qkv_to_cache import qkv_to_cache
 from pagedchat.ops.products.silu_and_mul import silu_and_mul
@@ -116,14 +118,21 @@ def decode(
 
 
 def prefill(
-    dtype: torch.dtype, head_size: int, block_size: int, group_size: int, options: AttentionOptions
+    dtype: torch.dtype,
+    head_size: int,
+    block_size: int,
+    group_size: int,
+    options: AttentionOptions,
+    *,
+    batch_invariant: bool = False,
 ) -> None:
     """Short and long chunks, few and many of them."""
     for num_seqs in (1, 16):
         for max_query_len in (2, 20, 64, 2048):
             tensors = _tensors(num_seqs * 2, num_seqs, dtype, head_size, block_size, group_size)
             cu_seqlens_q = torch.arange(0, 2 * num_seqs + 1, 2, dtype=torch.int32)
-            paged_prefill(AttentionCall.to_new(*tensors, options), cu_seqlens_q, max_query_len=max_query_len)
+            call = AttentionCall.to_new(*tensors, options)
+            paged_prefill(call, cu_seqlens_q, max_query_len=max_query_len, batch_invariant=batch_invariant)
 
 
 def write(dtype: torch.dtype, head_size: int, block_size: int) -> None:
@@ -172,6 +181,10 @@ def decode_step(dtype: torch.dtype, head_size: int, block_size: int) -> None:
         for rotations in (None, turns):
             into = key_cache, value_cache, tables, state.positions
             heads_to_cache(heads, *into, norms=norms, rotations=rotations)
+            if norms or rotations is not None:
+                of_tokens = None if rotations is None else turns[:1]
+                slots = torch.zeros(1, dtype=torch.int64)
+                heads_to_slots(heads, key_cache, value_cache, slots, norms=norms, turns=of_tokens)
     if dtype == torch.float32:
         return
     qkv = torch.empty(3 * NUM_KV_HEADS * head_size, 768, dtype=dtype)
@@ -180,6 +193,7 @@ def decode_step(dtype: torch.dtype, head_size: int, block_size: int) -> None:
     small_batch_linear(rows, weight, norm=norm, activation="relu")
     small_batch_linear(rows, weight, activation="silu", paired=True)
     warpgroup_linear(rows, qkv)
+    invariant_linear(rows, qkv)
     logits_argmax(state, logits, rows, weight, norm=norm, best=torch.zeros(1, dtype=torch.int64))
     streamed_step(dtype, head_size, state, caches)
     whole_step(dtype)

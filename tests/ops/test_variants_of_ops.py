@@ -58,6 +58,21 @@ def test_ops_ask_only_for_what_the_catalogue_lists_for_the_model(
         assert asked <= set(listed), [str(variant) for variant in asked - set(listed)]
 
 
+@pytest.mark.parametrize("capability", [(8, 0), (8, 9), (9, 0), (12, 0)], ids=lambda pair: architecture_of(*pair))
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_attention_of_rows_by_themselves_is_listed_where_it_is_asked_for(
+    capability: tuple[int, int], dtype: torch.dtype
+) -> None:
+    for i, head_size in enumerate(HEAD_SIZES):
+        shape = head_size, BLOCK_SIZES[i % 3], GROUP_SIZES[i // 2]
+        with recorded_launches(capability) as launches:
+            prefill(dtype, *shape, AttentionOptions(scale=0.1), batch_invariant=True)
+        listed = variants_for_model(element_name(dtype), *shape, architecture_of(*capability), batch_invariant=True)
+        asked = {variant for variant, _ in launches}
+        assert "prefill_mma" in {variant.stem for variant in asked}
+        assert asked <= set(listed), [str(variant) for variant in asked - set(listed)]
+
+
 def test_opt_125m_starts_with_these_kernels_and_no_more() -> None:
     """A first start compiles them all; what no eager step launches would only keep its user waiting."""
     listed = variants_for_model("float16", 64, 16, 1, "sm_90")
@@ -98,7 +113,7 @@ def test_captured_steps_use_the_constants_that_the_catalogue_names(dtype: torch.
     with recorded_launches((9, 0)) as launches:
         decode_step(dtype, 64, 16)
     asked = {(variant.stem, frozenset(variant.constants)) for variant, _ in launches}
-    assert len(asked) == (5 if dtype == torch.float32 else 13)
+    assert len(asked) == (5 if dtype == torch.float32 else 14)
     assert asked <= named
 
 
