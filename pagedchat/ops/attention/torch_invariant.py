@@ -96,15 +96,13 @@ def torch_invariant(
     check_same_type("query", query, key_cache)
     output = torch.empty(query.shape, dtype=query.dtype)
     for chunk in plan.chunks:
-        keys, values = (
-            cache.view(-1, num_kv_heads, head_dim)[chunk.slots].transpose(0, 1)[None]
-            for cache in (key_cache, value_cache)
-        )  # [1, num_kv_heads, num_keys, head_dim]
+        # [num_keys, num_kv_heads, head_dim]: token after token, strides are the same for any number of keys
+        keys, values = (cache.view(-1, num_kv_heads, head_dim)[chunk.slots] for cache in (key_cache, value_cache))
         for row, (first, end) in enumerate(chunk.seen, chunk.first_row):
             output[row] = dense_attention(
                 query[row].contiguous()[None, :, None],
-                keys[:, :, first:end].contiguous(),
-                values[:, :, first:end].contiguous(),
+                keys[first:end].transpose(0, 1)[None],
+                values[first:end].transpose(0, 1)[None],
                 scale=scale,
                 cap=cap,
             )[0, :, 0]
