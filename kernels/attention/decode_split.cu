@@ -24,6 +24,10 @@
 
 #include "attention/decode_merge.cuh"
 
+#ifndef EVEN_SPLITS
+#define EVEN_SPLITS \
+  0  // 1: a sequence is shared out evenly among all of the grid, by tiles_per_split tiles at least
+#endif
 #ifndef WHOLE_CONTEXT
 #define WHOLE_CONTEXT 0  // 1: neither a window nor a shared prefix; the first token is known before the length is
 #endif
@@ -106,10 +110,16 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) dec
   const int shared_len = shared_lens == nullptr ? 0 : shared_lens[seq];
   const int begin = max(shared_len, sliding_window > 0 ? seq_len - sliding_window : 0);
 #endif
-  const int first_tile = begin / TILE_TOKENS, my_first = first_tile + split * tiles_per_split;
+  const int first_tile = begin / TILE_TOKENS, end_tile = ceil_div(seq_len, TILE_TOKENS);
+#if EVEN_SPLITS
+  const int split_tiles = max(tiles_per_split, ceil_div(end_tile - first_tile, gridDim.x));
+#else
+  const int split_tiles = tiles_per_split;  // known before the length is
+#endif
+  const int my_first = first_tile + split * split_tiles;
   warp.read_table(block_table, max_blocks_per_seq, my_first + warp_index);
-  const int end_tile = ceil_div(seq_len, TILE_TOKENS), my_end = min(my_first + tiles_per_split, end_tile);
-  const int num_splits = max(1, ceil_div(end_tile - first_tile, tiles_per_split));
+  const int my_end = min(my_first + split_tiles, end_tile);
+  const int num_splits = max(1, ceil_div(end_tile - first_tile, split_tiles));
   const int64 head_offset = static_cast<int64>(kv_head) * HEAD_SIZE * BLOCK_SIZE;
   const PagedContext context{key_cache + head_offset,
                              value_cache + head_offset,

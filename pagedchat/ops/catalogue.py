@@ -51,6 +51,7 @@ def variants_for_model(
         "ALIBI": int(alibi),
         "INPUT_IS_FRESH": 0,  # in captured steps alone
         "WRITES_NEW": 0,
+        "EVEN_SPLITS": 0,
     }
     files = _launched(element, head_size, architecture)
     return [variant for file in files for variant in file.variants(architecture, **known)]

@@ -43,11 +43,13 @@ def launch_split(
     max_seq_len: int,
     num_tokens: int | None,
     *,
+    any_lengths: bool = False,
     overlap: bool = False,
     writes_new: bool = False,
 ) -> None:
     """The kernel alone, arguments as in `decode_split`, of a call that is known to be right.
 
+    With `any_lengths` the sizes are what they may become, as where a launch is captured.
     With `overlap` the launch may begin before the kernel before it has ended, which writes the query or the newest
     keys and values; only where that one waits for those before it. With `writes_new` those are not in the cache
     yet: the query is the beginning of `[num_seqs, num_heads + 2 * num_kv_heads, head_size]`, contiguous, with key
@@ -57,7 +59,8 @@ def launch_split(
     window, num_seqs = call.options.sliding_window or 0, query.shape[0]
     longest = min(max_seq_len, window + TILE_TOKENS) if window else max_seq_len
     total = num_seqs * longest if num_tokens is None else min(num_tokens, num_seqs * longest)
-    plan = plan_split(shape, num_seqs, longest, total, gpu(query.device.index).num_multiprocessors)
+    num_multiprocessors = gpu(query.device.index).num_multiprocessors
+    plan = plan_split(shape, num_seqs, longest, total, num_multiprocessors, any_lengths=any_lengths)
     partial = partial_states(query, plan.num_splits)
     launch_on_splits(call, shape, plan, partial, overlap=overlap, writes_new=writes_new)
 
@@ -104,6 +107,7 @@ def launch_on_splits(
         WHOLE_CONTEXT=int(shared_lens is None and options.sliding_window is None),
         INPUT_IS_FRESH=int(writes_new or (overlap and early)),
         WRITES_NEW=int(writes_new),
+        EVEN_SPLITS=int(plan.is_even),
     )
     arrivals = arrival_counters(query.device, num_seqs * grid_heads).data_ptr() if num_splits > 1 else 0
     args = (

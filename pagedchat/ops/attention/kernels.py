@@ -54,7 +54,7 @@ _DECODE = (
         "decode_split",
         ("decode_split",),
         Use.TENSOR_CORES,
-        {**ON_TENSOR_CORES, "WHOLE_CONTEXT": FLAG, "INPUT_IS_FRESH": FLAG, "WRITES_NEW": FLAG},
+        {**ON_TENSOR_CORES, "WHOLE_CONTEXT": FLAG, "INPUT_IS_FRESH": FLAG, "WRITES_NEW": FLAG, "EVEN_SPLITS": FLAG},
         tuple(_split_tunings()),
         (NO_BFLOAT16,),
     ),

@@ -1,5 +1,7 @@
 """Decode on tensor cores against float64; on a CPU the torch version behind the same name."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 
@@ -15,6 +17,7 @@ from tests.ops.cuda_layout_case import (
     make_layout_case,
     results,
 )
+from tools.emulator.ops import kernels_on_cpu
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 HALF_TYPES = [torch.float16, torch.bfloat16]
@@ -83,6 +86,26 @@ def test_every_split_gives_the_same(num_warps: int, tiles_per_split: int, seed: 
         call = case.call(options)
         plan = SplitPlan(num_warps, tiles_per_split, num_splits)
         launch_on_splits(call, decode_shape(call), plan, partial_states(case.query, num_splits))
+        check_attention(case, options, *results(call))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    ("num_warps", "fewest_tiles", "num_splits"), [(4, 4, 4), (2, 3, 16), (8, 16, 2), (4, 1, 70)]
+)
+@pytest.mark.parametrize("window", [None, 300])
+def test_long_and_short_are_shared_out_evenly(
+    device: str, num_warps: int, fewest_tiles: int, num_splits: int, window: int | None
+) -> None:
+    lens = [2000, 1, 0, 33, 640, 1999]
+    case = make_layout_case(lens, num_heads=8, num_kv_heads=2, dtype=torch.float16, device=device)
+    options = AttentionOptions(scale=0.125, sliding_window=window)
+    plan = SplitPlan(num_warps, fewest_tiles, num_splits, is_even=True)
+
+    for _ in range(2):  # a second time: the counters are back at zero
+        call = case.call(options)
+        with kernels_on_cpu(seed=3) if device == "cpu" else nullcontext():
+            launch_on_splits(call, decode_shape(call), plan, partial_states(case.query, num_splits))
         check_attention(case, options, *results(call))
 
 

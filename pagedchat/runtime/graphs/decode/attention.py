@@ -104,7 +104,7 @@ class DecodeAttention:
             self._read_shared(call, overlap, writes_new)
         else:
             num_tokens = int(len(query) * longest * _FILLED)
-            launch_split(call, longest, num_tokens, overlap=overlap, writes_new=writes_new)
+            launch_split(call, longest, num_tokens, any_lengths=True, overlap=overlap, writes_new=writes_new)
         return call.output
 
     def _read_shared(self, call: AttentionCall, overlap: bool, writes_new: bool) -> None:
@@ -114,6 +114,7 @@ class DecodeAttention:
             max_own_len=self._bucket.own_len,
             max_shared_len=self._bucket.context_len,
             max_group_size=self._bucket.num_seqs,
+            any_lengths=True,
             overlap=overlap,
             writes_new=writes_new,
         )
