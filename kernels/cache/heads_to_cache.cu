@@ -38,6 +38,20 @@ __device__ __forceinline__ void turn(Row& first, Row& second, const float2* turn
   }
 }
 
+// Whether a token is one of ROW_ELEMENTS that follow one another, in the batch and in an aligned piece of a block:
+// for a whole warp.
+__device__ __forceinline__ bool is_in_piece(const int* block_tables, const int* positions, int token, int position,
+                                            int64 block, int max_blocks_per_seq) {
+  const int lane = threadIdx.x % WARP_SIZE, first = token - position % ROW_ELEMENTS, other = first + lane;
+  bool follows = lane >= ROW_ELEMENTS;
+  if (!follows && position >= 0 && other >= 0 && other < static_cast<int>(gridDim.x)) {
+    const int there = position - position % ROW_ELEMENTS + lane;
+    follows = positions[other] == there &&
+              block_tables[static_cast<int64>(other) * max_blocks_per_seq + there / BLOCK_SIZE] == block;
+  }
+  return !__any_sync(FULL_WARP, !follows);
+}
+
 #if HEAD_NORM
 // Lanes that have a head: a power of two, so that sums over a head stay among them; some may have no piece.
 constexpr int lanes_for(int num_pieces) { return num_pieces <= 1 ? 1 : 2 * lanes_for(ceil_div(num_pieces, 2)); }
@@ -121,8 +135,7 @@ struct NormedHeads {
 };
 #endif
 
-// Grid: (num_tokens, 2: keys, values; with ROTARY or HEAD_NORM 3: queries), any number of threads; with HEAD_NORM a
-// multiple of 32.
+// Grid: (num_tokens, 2: keys, values; with ROTARY or HEAD_NORM 3: queries), threads a multiple of 32
 extern "C" __global__ void heads_to_cache(
     Element* heads,                            // [num_tokens, num_heads + 2 * num_kv_heads, HEAD_SIZE]
     Element* __restrict__ key_cache,           // [num_blocks, num_kv_heads, HEAD_SIZE / x, BLOCK_SIZE, x]
@@ -156,13 +169,27 @@ extern "C" __global__ void heads_to_cache(
     for (int i = 0; ROTARY && i < ROW_ELEMENTS; i++) own_turns[i] = turns[i];
   }
 #endif
+  const bool in_piece =
+      blockIdx.y == 1 && is_in_piece(block_tables, positions, token, position, block, max_blocks_per_seq);
   wait_for_previous_kernel();
   if (position < 0) return;
-  Element* mine = heads + static_cast<int64>(token) * (num_heads + 2 * num_kv_heads) * HEAD_SIZE;
+  const int token_width = (num_heads + 2 * num_kv_heads) * HEAD_SIZE;
+  Element* mine = heads + static_cast<int64>(token) * token_width;
   if (blockIdx.y == 1) {
     // Neighbouring lanes take neighbouring elements, so that a store goes to few lines of L2.
     const Element* values = mine + (num_heads + num_kv_heads) * HEAD_SIZE;
     Element* places = value_cache + block * value_block_stride + slot;
+    if (in_piece) {  // tokens of a prompt: the first writes for all, 16 bytes where each alone has one element
+      if (position % ROW_ELEMENTS != 0) return;
+#pragma unroll 2
+      for (int i = threadIdx.x; i < num_kv_heads * HEAD_SIZE; i += blockDim.x) {
+        Row piece;
+#pragma unroll
+        for (int j = 0; j < ROW_ELEMENTS; j++) piece.elements[j] = __ldcg(values + i + j * token_width);
+        store_16(places + i * BLOCK_SIZE, as_bytes(piece));
+      }
+      return;
+    }
 #pragma unroll 4
     for (int i = threadIdx.x; i < num_kv_heads * HEAD_SIZE; i += blockDim.x)
       places[i * BLOCK_SIZE] = __ldcg(values + i);

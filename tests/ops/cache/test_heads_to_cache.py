@@ -1,3 +1,4 @@
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -7,9 +8,12 @@ from pagedchat.layers.norms import Norm as NormModule
 from pagedchat.layers.norms import NormConfig
 from pagedchat.ops.cache.heads_to_cache import heads_to_cache
 from pagedchat.ops.cache.layout import key_cache_shape, to_token_major, value_cache_shape
+from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
 from pagedchat.ops.common.norm import HeadNorms, Norm
+from pagedchat.ops.sampling.decode_state import slots_of
 from tests.ops.paged_case import DEVICES
 from tests.ops.products.small_batch_case import error, exact_norm, normal
+from tools.emulator.ops import kernels_on_cpu
 
 HEADS = [(12, 12, 64), (4, 2, 80), (3, 1, 96), (5, 5, 112), (40, 8, 128), (2, 1, 256)]
 """Query heads, KV heads, head size."""
@@ -139,3 +143,37 @@ def test_wrong_arguments_are_named() -> None:
         heads_to_cache(heads, key, value, tables, positions, norms=HeadNorms(wide, rms))
     with pytest.raises(ValueError, match=r"norms\.query is a norm of kind 'layer', expected 'rms'"):
         heads_to_cache(heads, key, value, tables, positions, norms=HeadNorms(layer, rms))
+
+
+@pytest.mark.parametrize("device", ["emulated", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("block_size", [8, 16])
+def test_tokens_of_prompts_are_written_together(device: str, dtype: torch.dtype, block_size: int) -> None:
+    """Chunks that begin and end anywhere in a block, of one token too, between padding."""
+    chunks = [(3, 5), (16, 40), (0, 17), (8, 9), (15, 1), (0, 8), (7, 1)]
+    positions, tables, ids = [-1], [[0] * 8], iter(torch.randperm(NUM_BLOCKS).tolist())
+    for start, count in chunks:
+        table = [next(ids) for _ in range(8)]
+        positions += [*range(start, start + count), -1]
+        tables += [table] * count + [[0] * 8]
+    place = "cuda" if device == "cuda" else "cpu"
+    places = [torch.tensor(each, dtype=torch.int32, device=place) for each in (tables, positions)]
+    caches = []
+    for by_kernel in (False, True):
+        shapes = (
+            key_cache_shape(NUM_BLOCKS, 2, 64, block_size, dtype),
+            value_cache_shape(NUM_BLOCKS, 2, 64, block_size),
+        )
+        cache = [torch.zeros(shape, dtype=dtype, device=place) for shape in shapes]
+        heads = normal(len(positions), 7, 64, device=place, dtype=dtype, seed=1)
+        if by_kernel:
+            with kernels_on_cpu(seed=2) if device == "emulated" else nullcontext():
+                heads_to_cache(heads, *cache, *places)
+        else:  # what the torch version leaves
+            key, value = heads[:, 3:5], heads[:, 5:]
+            reshape_and_cache(key, value, *cache, slots_of(*reversed(places), block_size))
+        caches.append(cache)
+
+    for expected, got in zip(*caches, strict=True):
+        assert torch.equal(expected, got)
+    assert sum(count for _, count in chunks) * 2 * 64 == int((caches[0][1] != 0).sum())
