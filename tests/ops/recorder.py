@@ -81,7 +81,7 @@ def recorded_launches(capability: tuple[int, int]) -> Iterator[Launches]:
         "can_overlap": lambda _device: capability >= (9, 0),
         "current_stream": lambda _device: 0,
         "stream_of": lambda _tensor: 0,
-        "arrival_counters": lambda _device, count: torch.empty(count, dtype=torch.int32),
+        "arrival_counters": lambda _device, count, *_: torch.empty(count, dtype=torch.int32),
         "compute_capability": lambda _device: capability,
     }
     with pytest.MonkeyPatch.context() as patch:

@@ -9,9 +9,10 @@ import torch
 from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import f32, get_kernel, i32
 from pagedchat.ops.attention.call import AttentionCall, check_call
-from pagedchat.ops.attention.decode_workspace import arrival_counters, partial_states
+from pagedchat.ops.attention.decode_workspace import partial_states
 from pagedchat.ops.attention.reference import attend_texts
 from pagedchat.ops.attention.simt_plan import NUM_WARPS, num_parts, passes
+from pagedchat.ops.common.arrivals import arrival_counters
 from pagedchat.ops.common.launch import address, on_cuda, stream_of
 
 NAME = "decode_simt"
