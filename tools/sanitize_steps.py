@@ -87,6 +87,10 @@ def _larger_cases() -> list[bool]:
         rows = warpgroup_linear(t[0], t[1], bias=t[2], residual=t[3], activation="relu")
         return [rows, warpgroup_linear(t[4], t[5]), warpgroup_linear(t[0], t[1], activation="silu", paired=True)]
 
+    def by_stream_k(t: Tensors) -> Tensors:
+        rows = warpgroup_linear(t[0], t[1][:152], residual=t[2])
+        return [rows, warpgroup_linear(t[0], t[1], activation="silu", paired=True)]
+
     def into_cache(t: Tensors) -> Tensors:
         query = heads_to_cache(t[0], t[1], t[2], t[3], t[4], rotations=t[5])
         return [query[LIVE], t[1], t[2]]
@@ -109,6 +113,11 @@ def _larger_cases() -> list[bool]:
             "warpgroup_linear",
             [rows, weight, random_tensor(320), random_tensor(70, 320), long_rows, long_weight],
             by_warpgroups,
+        ),
+        on_both(
+            "stream_k_linear",
+            [random_tensor(40, WIDTH), random_tensor(2 * 152, WIDTH) / 30, random_tensor(40, 152)],
+            by_stream_k,
         ),
         on_both("heads_to_cache", into, into_cache),
         on_both("heads_to_cache, each head normed", [*into, of_head, of_head], normed_into_cache),

@@ -1,12 +1,12 @@
-// output = residual + activation(weight * input + bias) for 9 to 256 tokens and a weight of any size: what
+// output = residual + activation(weight * input + bias) for 9 to 64 tokens and a weight of any size: what
 // warpgroup_linear.cu is too small for. PAIRED rows as in activation.cuh.
 //
-// Weights stream through a ring of shared memory, tiles of ROWS rows in chunks of 64 inner elements with all
+// Weights stream through a ring of shared memory, tiles of 128 rows in chunks of 64 inner elements with all
 // tokens' same elements beside them; one thread block on every multiprocessor, each with equally many chunks
 // (stream_k_share.cuh). Two warpgroups multiply, weights on the side that has 64 rows; of the third two warps fetch
 // weights and two fetch tokens, so that the first tokens do not wait for all weights of the ring, which are on
 // their way before the kernel before has ended (programmatic dependent launch). Every tile reads all tokens again,
-// through the L2 cache: with 256 rows and 64 tokens a quarter more bytes than the weights.
+// through the L2 cache: with 64 tokens half as many bytes again as the weights.
 
 #include "common/activation.cuh"
 #include "common/dependent_launch.cuh"
@@ -16,7 +16,7 @@
 
 constexpr int WARPGROUPS = 2, FETCHING_GROUP = WARPGROUPS;
 constexpr int NUM_MULTIPLIERS = WARPGROUPS * GROUP_THREADS;
-constexpr int BLOCKS = ROWS / (64 * WARPGROUPS);     // of 64 rows, of a warpgroup
+constexpr int ROWS = 64 * WARPGROUPS;                // of the weight, of a tile
 constexpr int COLUMNS = PAIRED ? ROWS / 2 : ROWS;    // of the output, of a tile
 constexpr int RESULT_STRIDE = COLUMNS + PIECE;       // no bank conflicts
 constexpr int FETCHERS = GROUP_THREADS / 2;          // of weights, and of tokens
@@ -87,61 +87,35 @@ __device__ __forceinline__ void fill_ring(Shared& shared, const Share& share, Co
   wait_copies<0>();
 }
 
-// The sums of a warpgroup's thread and what becomes of them.
-struct TileSums {
-  float sums[BLOCKS][TOKENS / 2];
-
-  __device__ __forceinline__ void clear() {
+// The sums of a warpgroup's thread, to `results`, [TOKENS, COLUMNS], as the activation leaves them.
+__device__ __forceinline__ void store_results(Element* results, const float (&sums)[TOKENS / 2],
+                                              const Element* bias, int first_column, int out_features) {
+  const int lane = threadIdx.x % WARP_SIZE, of_16 = threadIdx.x / WARP_SIZE;
+  const int column = (PAIRED ? 8 : 16) * of_16 + lane / 4;
+  float shifts[2] = {};
+  if (!PAIRED && bias != nullptr) {
 #pragma unroll
-    for (int block = 0; block < BLOCKS; block++) {
-#pragma unroll
-      for (int i = 0; i < TOKENS / 2; i++) sums[block][i] = 0.0f;
+    for (int half = 0; half < 2; half++) {
+      const int at = first_column + column + 8 * half;
+      if (at < out_features) shifts[half] = to_float(bias[at]);
     }
   }
-
-  __device__ __forceinline__ void multiply(const Shared& shared, int stage, int group) {
-    const uint64 tokens = tile_descriptor(shared.stages[stage].tokens);
-    const uint64 weights = tile_descriptor(shared.stages[stage].weights);
 #pragma unroll
-    for (int block = 0; block < BLOCKS; block++) {
-      multiply_tiles<TOKENS>(sums[block], moved(weights, (group * BLOCKS + block) * 64 * TILE_ROW), tokens);
-    }
-  }
-
-  // To `results`, [TOKENS, COLUMNS], as the activation leaves them.
-  __device__ __forceinline__ void store(Element* results, const Element* bias, int group, int first_column,
-                                        int out_features) const {
-    const int lane = threadIdx.x % WARP_SIZE, warp = threadIdx.x / WARP_SIZE % 4;
+  for (int i = 0; i < TOKENS / 2; i += 4) {
+    const float* d = sums + i;  // two tokens of a row, and of the eighth row after it
+    Element* first = results + (2 * i + lane % 4 * 2) * RESULT_STRIDE + column;
 #pragma unroll
-    for (int block = 0; block < BLOCKS; block++) {
-      const int of_16 = (group * BLOCKS + block) * 4 + warp;
-      const int column = (PAIRED ? 8 : 16) * of_16 + lane / 4;
-      float shifts[2] = {};
-      if (!PAIRED && bias != nullptr) {
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-          const int at = first_column + column + 8 * half;
-          if (at < out_features) shifts[half] = to_float(bias[at]);
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < TOKENS / 2; i += 4) {
-        const float* d = sums[block] + i;  // two tokens of a row, and of the eighth row after it
-        Element* first = results + (2 * i + lane % 4 * 2) * RESULT_STRIDE + column;
-#pragma unroll
-        for (int next = 0; next < 2; next++) {
-          Element* to = first + next * RESULT_STRIDE;
-          if (PAIRED) {
-            *to = from_float<Element>(activate(rounded(d[next])) * rounded(d[2 + next]));
-          } else {
-            to[0] = from_float<Element>(activate(d[next] + shifts[0]));
-            to[8] = from_float<Element>(activate(d[2 + next] + shifts[1]));
-          }
-        }
+    for (int next = 0; next < 2; next++) {
+      Element* to = first + next * RESULT_STRIDE;
+      if (PAIRED) {
+        *to = from_float<Element>(activate(rounded(d[next])) * rounded(d[2 + next]));
+      } else {
+        to[0] = from_float<Element>(activate(d[next] + shifts[0]));
+        to[8] = from_float<Element>(activate(d[2 + next] + shifts[1]));
       }
     }
   }
-};
+}
 
 // From `results` to the output, whole pieces of a token's columns.
 __device__ __forceinline__ void write_results(const Element* results, Element* output, const Element* residual,
@@ -172,22 +146,22 @@ extern "C" __global__ void __launch_bounds__(NUM_MULTIPLIERS + GROUP_THREADS, 1)
                     const Element* bias,                 // [out_features], or null; not with PAIRED
                     const Element* input,                // [num_tokens, IN_FEATURES]
                     const Element* residual,             // [num_tokens, out_features], or null
-                    float4* left_sums,                   // [gridDim.x, ROWS * TOKENS / 4]
+                    float4* left_sums,                   // [gridDim.x, 32 * TOKENS]
                     uint32* counters,                    // [1 + gridDim.x], zero before and after
                     int num_tokens, int out_features) {
   extern __shared__ __align__(1024) unsigned char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
-  let_next_kernel_start();
   const int group = threadIdx.x / GROUP_THREADS;
   if (threadIdx.x == 0) {
+    shared.number = atomicInc(counters, gridDim.x - 1);
     for (int i = 0; i < STAGES; i++) {
       init_barrier(address_of(shared.filled[i]), GROUP_THREADS);
       init_barrier(address_of(shared.emptied[i]), NUM_MULTIPLIERS / WARP_SIZE);
     }
     publish_barriers();
-    shared.number = atomicInc(counters, gridDim.x - 1);
   }
   __syncthreads();
+  let_next_kernel_start();  // which may draw numbers from the same counter, once all of these are drawn
   const Share share(ceil_div(out_features, COLUMNS), shared.number);
   if (group == FETCHING_GROUP) {
     give_registers<56>();
@@ -207,21 +181,22 @@ extern "C" __global__ void __launch_bounds__(NUM_MULTIPLIERS + GROUP_THREADS, 1)
   }
   take_registers<224>();
   wait_for_previous_kernel();
-  const LeftSums<BLOCKS, TOKENS / 2, NUM_MULTIPLIERS> left{left_sums, counters + 1};
+  const LeftSums<TOKENS / 2, NUM_MULTIPLIERS> left{left_sums, counters + 1};
   Ring<STAGES> ring;
-  TileSums tile;
 #pragma unroll 1
   for (Walk walk(share); walk.range.begin < walk.range.end;) {
     const int first = walk.chunk(), index = walk.tile();
     const int count = min(CHUNKS - first, walk.range.end - walk.range.begin);
-    tile.clear();
+    float sums[TOKENS / 2] = {};
     int before = 0;
 #pragma unroll 1
     for (int i = 0; i < count; i++) {
       wait(address_of(shared.filled[ring.stage]), ring.parity);
       show_to_products();
       fence_products();
-      tile.multiply(shared, ring.stage, group);
+      const auto& stage = shared.stages[ring.stage];
+      multiply_tiles<TOKENS>(sums, tile_descriptor(stage.weights + group * 64 * TILE_ROW),
+                             tile_descriptor(stage.tokens));
       commit_products();
       wait_products<1>();
       if (i > 0 && threadIdx.x % WARP_SIZE == 0) arrive(address_of(shared.emptied[before]));
@@ -229,19 +204,18 @@ extern "C" __global__ void __launch_bounds__(NUM_MULTIPLIERS + GROUP_THREADS, 1)
       ring.advance();
     }
     wait_products<0>();
-#pragma unroll
-    for (int block = 0; block < BLOCKS; block++) settle(tile.sums[block]);
+    settle(sums);
     if (threadIdx.x % WARP_SIZE == 0) arrive(address_of(shared.emptied[before]));
     walk.range.begin += count - 1;
     walk.advance();
     if (first + count < CHUNKS) {
-      left.leave(tile.sums, share.number);
+      left.leave(sums, share.number);
       continue;
     }
-    for (int from = share.number; first > 0 && share.first_of(from) > index * CHUNKS;) left.add(tile.sums, --from);
+    if (first > 0) left.add(sums, share.first_with(index * CHUNKS), share.number);
     const int column = index * COLUMNS;
     sync_named(1, NUM_MULTIPLIERS);  // the results before are written
-    tile.store(shared.results, bias, group, column, out_features);
+    store_results(shared.results, sums, bias, column, out_features);
     sync_named(1, NUM_MULTIPLIERS);
     write_results(shared.results, output, residual, column, out_features, num_tokens);
   }

@@ -32,6 +32,13 @@ struct Share {
     return static_cast<int>(static_cast<int64>(total) * thread_block / gridDim.x);
   }
 
+  // The first thread block with chunks of the tile in which this one begins.
+  __device__ __forceinline__ int first_with(int first_chunk) const {
+    int from = number;
+    while (first_of(from) > first_chunk) from--;
+    return from;
+  }
+
   // In the order in which they are made: 0: of a tile that is finished elsewhere; 1: whole tiles; 2: the rest of a
   // tile that others have begun. Any of them may be empty.
   __device__ __forceinline__ Range part(int i) const {
@@ -62,25 +69,22 @@ struct Walk {
 };
 
 // Sums that thread blocks leave for others, each in a slot of its own, and whether they are there. `flags` are zero
-// before and after a launch. A thread has BLOCKS times COUNT sums; all of NUM_THREADS call this together.
-template <int BLOCKS, int COUNT, int NUM_THREADS>
+// before and after a launch. A thread has COUNT sums; all of NUM_THREADS call this together.
+template <int COUNT, int NUM_THREADS>
 struct LeftSums {
-  float4* slots;  // [gridDim.x, BLOCKS * COUNT / 4, NUM_THREADS]
+  static constexpr int AT_ONCE = 4;  // slots that are read at the same time
+
+  float4* slots;  // [gridDim.x, COUNT / 4, NUM_THREADS]
   uint32* flags;  // [gridDim.x]
 
-  __device__ __forceinline__ float4* place(int thread_block, int block, int i) const {
-    return slots + (static_cast<int64>(thread_block) * BLOCKS * COUNT + block * COUNT + i) / 4 * NUM_THREADS +
-           threadIdx.x;
+  __device__ __forceinline__ float4* place(int thread_block, int i) const {
+    return slots + (static_cast<int64>(thread_block) * COUNT + i) / 4 * NUM_THREADS + threadIdx.x;
   }
 
-  __device__ __forceinline__ void leave(const float (&sums)[BLOCKS][COUNT], int number) const {
+  __device__ __forceinline__ void leave(const float (&sums)[COUNT], int number) const {
 #pragma unroll
-    for (int block = 0; block < BLOCKS; block++) {
-#pragma unroll
-      for (int i = 0; i < COUNT; i += 4) {
-        const float* four = sums[block] + i;
-        __stcg(place(number, block, i), make_float4(four[0], four[1], four[2], four[3]));
-      }
+    for (int i = 0; i < COUNT; i += 4) {
+      __stcg(place(number, i), make_float4(sums[i], sums[i + 1], sums[i + 2], sums[i + 3]));
     }
     __threadfence();
     sync_named(1, NUM_THREADS);
@@ -89,22 +93,31 @@ struct LeftSums {
     }
   }
 
-  // What the thread block `from` has left, once it is there.
-  __device__ __forceinline__ void add(float (&sums)[BLOCKS][COUNT], int from) const {
-    if (threadIdx.x == 0) await(flags + from);
+  // What the thread blocks from `first` to before `end` have left, once it is there.
+  __device__ __forceinline__ void add(float (&sums)[COUNT], int first, int end) const {
+    for (int from = first + threadIdx.x; from < end; from += NUM_THREADS) {
+      await(flags + from);
+      flags[from] = 0;
+    }
     sync_named(1, NUM_THREADS);
-#pragma unroll
-    for (int block = 0; block < BLOCKS; block++) {
+#pragma unroll 1
+    for (int from = first; from < end; from += AT_ONCE) {
 #pragma unroll
       for (int i = 0; i < COUNT; i += 4) {
-        const float4 more = __ldcg(place(from, block, i));
-        sums[block][i] += more.x;
-        sums[block][i + 1] += more.y;
-        sums[block][i + 2] += more.z;
-        sums[block][i + 3] += more.w;
+        float4 more[AT_ONCE];
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) {
+          more[j] = from + j < end ? __ldcg(place(from + j, i)) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        }
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) {
+          sums[i] += more[j].x;
+          sums[i + 1] += more[j].y;
+          sums[i + 2] += more[j].z;
+          sums[i + 3] += more[j].w;
+        }
       }
     }
-    if (threadIdx.x == 0) flags[from] = 0;
   }
 
   __device__ __forceinline__ static void await(const uint32* flag) {

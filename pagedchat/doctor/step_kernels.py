@@ -11,9 +11,10 @@ from pagedchat.ops.attention import prefill_plan, wgmma_plan
 from pagedchat.ops.attention.prefill import MIN_WGMMA_ROWS
 from pagedchat.ops.common.model_sizes import ModelSizes, ProductSizes
 from pagedchat.ops.products.few_rows_plan import plan_few_rows, plan_few_rows_head
+from pagedchat.ops.products.many_rows_plan import plan_many_rows
 from pagedchat.ops.products.small_batch_launch import STREAMED
+from pagedchat.ops.products.stream_k_plan import StreamKPlan
 from pagedchat.ops.products.streamed_plan import StreamPlan
-from pagedchat.ops.products.warpgroup_plan import plan_warpgroups
 from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts, Setting
 from pagedchat.runtime.graphs.which_step import FUSED, LIBRARY, MERGED, WARPGROUPS
 from pagedchat.runtime.graphs.whole_steps import WHOLE_STEPS, whole_step_plan
@@ -157,17 +158,19 @@ def _warpgroup_products(facts: DecodeFacts) -> Iterator[Work]:
     yield from _written_and_read(setting)
     for product in others:
         yield from _warpgroup_product(setting, product, rows)
-    yield from (Fallback(HEAD, "cuBLAS", _HEAD_ALONE), Launch("next token", "decode_state"))
+    sizes = setting.sizes
+    yield from _warpgroup_product(setting, ProductSizes(HEAD, sizes.hidden, sizes.vocab_size, normed=True), rows)
+    yield Launch("next token", "decode_state")
 
 
 def _warpgroup_product(setting: Setting, product: ProductSizes, rows: int) -> Iterator[Work]:
-    limit = 0 if setting.gpu is None else setting.gpu.shared_bytes
-    plan = plan_warpgroups(product.in_features, product.out_features, rows, product.paired, limit)
+    sizes = product.in_features, product.out_features, rows
+    plan = plan_many_rows(*sizes, paired=product.paired, gpu=setting.gpu)
     if plan is not None:
-        tile = {"TOKENS": plan.tokens, "COLUMNS": plan.columns, "CLUSTER": plan.cluster, "STAGES": plan.stages}
-        yield Launch(product.name, "warpgroup_linear", tile)
+        name = "stream_k_linear" if isinstance(plan, StreamKPlan) else "warpgroup_linear"
+        yield Launch(product.name, name, plan.constants)
         return
-    yield Fallback(product.name, "cuBLAS", "it is more than a tile for each multiprocessor, or not whole tiles")
+    yield Fallback(product.name, "cuBLAS", "a library is faster with so many rows, or it is not whole tiles")
     if product.paired:
         yield Launch("gates", "silu_and_mul")
 

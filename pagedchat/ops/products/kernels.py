@@ -18,6 +18,7 @@ from pagedchat.ops.common.choices import (
     TENSOR_CORE_ELEMENTS,
 )
 from pagedchat.ops.products.small_batch_plan import ProductPlan, plan_head, plan_product
+from pagedchat.ops.products.stream_k_plan import plan_stream_k
 from pagedchat.ops.products.streamed_plan import plan_stream
 from pagedchat.ops.products.warpgroup_plan import WARPGROUPS, num_stages
 
@@ -118,10 +119,28 @@ _WARPGROUP = KernelFile(
     (HOPPER_ONLY,),
 )
 
+
+def _stream_k(in_features: int, num_tokens: int) -> Tuning:
+    sizes = (in_features, _MANY_ROWS, num_tokens, False, H200_MULTIPROCESSORS, H200_SHARED_BYTES)
+    plan = plan_stream_k(*sizes)
+    assert plan is not None  # noqa: S101 - these sizes have one
+    return Tuning({"IN_FEATURES": in_features, **plan.constants})
+
+
+_STREAM_K = KernelFile(
+    "stream_k_linear",
+    ("stream_k_linear",),
+    Use.CAPTURED_STEPS,
+    {"ELEMENT": TENSOR_CORE_ELEMENTS, **_LINEAR},
+    tuple(_stream_k(4096, num_tokens) for num_tokens in (16, 48, 64)),
+    (HOPPER_ONLY,),
+)
+
 KERNELS = (
     *_SMALL_BATCH,
     *_STREAMED,
     _WARPGROUP,
+    _STREAM_K,
     KernelFile("add_norm", ("add_norm",), Use.CAPTURED_STEPS, {"ELEMENT": ELEMENTS, "NORM": (1, 2)}),
     KernelFile("embed_tokens", ("embed_tokens",), Use.CAPTURED_STEPS, {"ELEMENT": ELEMENTS}),
     KernelFile("silu_and_mul", ("silu_and_mul",), Use.CAPTURED_STEPS, {"ELEMENT": ELEMENTS}),

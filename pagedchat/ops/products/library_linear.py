@@ -35,6 +35,8 @@ def library_linear(
     rows = input_rows if norm is None else add_norm(input_rows, None, norm, overlap=overlap)
     if residual is not None and bias is None and activation == "none" and not paired:
         return torch.addmm(residual, rows, weight.T, out=output)
+    if residual is None and bias is None and activation == "none" and not paired:
+        return torch.mm(rows, weight.T, out=output)
     product = functional.linear(rows, weight, bias)
     if paired and activation == "silu":
         product = silu_and_mul(product, overlap=overlap)

@@ -1,4 +1,4 @@
-"""A linear layer for 9 to 256 tokens whose weight, of any size, streams through all multiprocessors at once.
+"""A linear layer for 9 to 64 tokens whose weight, of any size, streams through all multiprocessors at once.
 
 `output = residual + activation(weight @ input + bias)` by Hopper's warpgroup products, every thread block with
 equally much of the weight: Stream-K (Osama et al. 2023, arXiv 2301.03598).
@@ -11,7 +11,7 @@ from pagedchat.ops.common.arrivals import arrival_counters
 from pagedchat.ops.common.launch import address, element_name, stream_of
 from pagedchat.ops.products.library_linear import Activation
 from pagedchat.ops.products.small_batch_linear import ACTIVATIONS
-from pagedchat.ops.products.stream_k_plan import StreamKPlan
+from pagedchat.ops.products.stream_k_plan import ROWS, StreamKPlan
 
 NAME = "stream_k_linear"
 
@@ -52,7 +52,7 @@ def launch_stream_k(
         PAIRED=int(paired),
         **plan.constants,
     )
-    sums = torch.empty(plan.num_blocks * plan.rows * plan.tokens, dtype=torch.float32, device=rows.device)
+    sums = torch.empty(plan.num_blocks * ROWS * plan.tokens, dtype=torch.float32, device=rows.device)
     args = (
         output.data_ptr(),
         weight.data_ptr(),

@@ -68,7 +68,7 @@ gpt2          sm_90   float16   mmmmmmmmmmmm  mmmmmmmmmmmm
 phi-2         sm_90   float16   mmmmmmmmmmmm  mmmmmmmmmmmm
 pythia-160m   sm_90   float16   mmmmmmmmmmmm  mmmmmmmmmmmm
 llama-3.1-8b  sm_80   bfloat16  ffffllllllll  ffffllllllll
-llama-3.1-8b  sm_90   bfloat16  ffffllllllll  ffffllllllll
+llama-3.1-8b  sm_90   bfloat16  ffffwwwwwlll  ffffwwwwwlll
 llama-3.1-8b  sm_90   float32   llllllllllll  llllllllllll
 """
 """Model, GPU, element type; for each of `ROWS` the step with the most likely tokens, and with drawn ones."""
@@ -160,8 +160,8 @@ def test_what_a_model_has_too_much_of_is_said() -> None:
         "which no kernel for few rows shares out among its warps"
     )
     tall = config_of("llama-3.1-8b")
-    assert against(facts(setting(tall, "sm_90"), 64), WARPGROUPS) == (
-        "4 of its 4 products are too large for a tile a multiprocessor, or not whole tiles"
+    assert against(facts(setting(tall, "sm_90"), 96), WARPGROUPS) == (
+        "a library is faster for 4 of its 4 products, or they are not whole tiles"
     )
 
 
@@ -173,6 +173,9 @@ def test_one_product_that_no_kernel_does_goes_by_a_library_alone() -> None:
     assert by_library == ["down", "vocabulary"]
     mixed = facts(setting(config_of("qwen2.5-0.5b"), "sm_90"), 64)
     by_library = [part.part for part in decode_work(WARPGROUPS, mixed, ()) if isinstance(part, Fallback)]
+    assert by_library == []
+    crowded = facts(setting(config_of("qwen2.5-0.5b"), "sm_90"), 65)
+    by_library = [part.part for part in decode_work(WARPGROUPS, crowded, ()) if isinstance(part, Fallback)]
     assert by_library == ["up", "vocabulary"]
 
 

@@ -151,6 +151,15 @@ def by_warpgroups(dtype: torch.dtype, *, num_tokens: int) -> Results:
     return {"rows": warpgroup_linear(rows, weight, bias=bias, residual=residual, activation="relu")}
 
 
+def by_stream_k(dtype: torch.dtype, *, paired: bool) -> Results:
+    """Columns that are no whole tiles of any other kernel, a tile that thread blocks share."""
+    rows, weight = rows_of(21, 256, dtype), weight_of(144, 256, dtype)
+    if paired:
+        return {"rows": warpgroup_linear(rows, weight, activation="silu", paired=True)}
+    bias, residual = rows_of(1, 144, dtype)[0], rows_of(21, 144, dtype)
+    return {"rows": warpgroup_linear(rows, weight[:136], bias=bias[:136], residual=residual[:, :136].contiguous())}
+
+
 CASES: list[OpCase] = [
     *in_types("embed_tokens", partial(embed, with_positions=True), *DTYPES),
     *in_types("embed_tokens", partial(embed, with_positions=False), HALF, exact=True, about="tokens alone"),
@@ -172,4 +181,6 @@ CASES: list[OpCase] = [
     *in_types("streamed_qkv", partial(streamed_heads, rotary=False), BFLOAT),
     *in_types("streamed_vocabulary", streamed_next_token, HALF),
     *in_types("warpgroup_linear", partial(by_warpgroups, num_tokens=21), HALF),
+    *in_types("stream_k_linear", partial(by_stream_k, paired=False), HALF),
+    *in_types("stream_k_linear", partial(by_stream_k, paired=True), BFLOAT, about="gates"),
 ]

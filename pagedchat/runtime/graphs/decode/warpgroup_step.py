@@ -1,12 +1,10 @@
 """A decode step of a dozen to 256 sequences: too many for the chain of fused kernels, too few for a library.
 
 Products by kernels of our own, each launch beginning while the one before still runs, with biases, activations and
-the residual stream in their epilogues. The head alone, which is as large as all layers of a small model, is left to
-cuBLAS.
+the residual stream in their epilogues; by cuBLAS where that is faster.
 """
 
 import torch
-from torch.nn import functional
 
 from pagedchat.ops.products.add_norm import add_norm
 from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors
@@ -36,7 +34,8 @@ class WarpgroupStep:
         for layer in model.layers:
             self._attend(layer, hidden)
             self._feed_forward(layer, hidden)
-        logits = functional.linear(add_norm(hidden, None, model.norm, overlap=True), model.head)
+        rows = add_norm(hidden, None, model.norm, overlap=True)
+        logits = warpgroup_linear(rows, model.head, overlap=True)
         advance_by_argmax(state, logits, overlap=True)
         return logits
 
