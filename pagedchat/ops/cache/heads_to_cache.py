@@ -10,12 +10,14 @@ from pagedchat.jit.launch import f32, get_kernel, i32
 from pagedchat.ops.cache.layout import CacheSizes, check_paged_cache, row_elements
 from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
 from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
-from pagedchat.ops.common.launch import address, can_overlap, element_name, on_cuda, stream_of
+from pagedchat.ops.common.launch import address, can_overlap, ceil_div, element_name, on_cuda, stream_of
 from pagedchat.ops.common.norm import HeadNorms, check_head_norms
 from pagedchat.ops.sampling.decode_state import slots_of
 
 NAME = "heads_to_cache"
-_THREADS = 256
+_THREADS, _FEWEST_THREADS = 256, 64
+_MANY_TOKENS = 512
+"""From here on thread blocks wait for their turn, and threads without a piece are in the way."""
 
 
 def heads_to_cache(
@@ -168,7 +170,15 @@ def _launch(
     )
     grid = (len(heads), 2 if norms is None and rotations is None else 3)
     overlap = overlap and can_overlap(heads.device)
-    kernel.launch(grid, _THREADS, args, stream=stream_of(heads), overlap=overlap)
+    kernel.launch(grid, _threads_for(heads, sizes), args, stream=stream_of(heads), overlap=overlap)
+
+
+def _threads_for(heads: torch.Tensor, sizes: CacheSizes) -> int:
+    """A thread for each pair of pieces of a token's queries, where there are many tokens."""
+    if len(heads) < _MANY_TOKENS:
+        return _THREADS
+    pairs = (heads.shape[1] - 2 * sizes.num_kv_heads) * sizes.head_size // (2 * row_elements(heads.dtype))
+    return min(_THREADS, max(_FEWEST_THREADS, ceil_div(pairs, 32) * 32))
 
 
 def _head_norm(norms: HeadNorms | None, head_size: int) -> int:
