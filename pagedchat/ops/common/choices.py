@@ -19,6 +19,8 @@ _SCORES: Choices = {"GROUP_SIZE": GROUP_SIZES, "SOFT_CAP": FLAG, "ALIBI": FLAG}
 ON_CUDA_CORES: Choices = {**CACHE, **_SCORES}
 ON_TENSOR_CORES: Choices = {**ON_CUDA_CORES, "ELEMENT": TENSOR_CORE_ELEMENTS}
 """What attention over the cache is compiled for."""
+FINISHED: Choices = {"SINKS": FLAG}
+"""What else, where rows are finished."""
 
 OVERLAPPING = frozenset({"sm_90", "sm_100", "sm_103", "sm_120"})
 """Where a launch may begin before the one before it has ended (programmatic dependent launch)."""
