@@ -19,6 +19,8 @@ class GatherGroup:
     """`[num_members]`, int64: which sequences."""
     slots: torch.Tensor
     """`[num_members, max_context_len]`, int64; padding repeats a slot of the sequence."""
+    distances: torch.Tensor
+    """`[num_members, 1, 1, max_context_len]`, float32: how far each token is ahead of the last."""
     mask: torch.Tensor | None
     """`[num_members, 1, 1, max_context_len]`, `-inf` on padding; None where nothing is padded."""
 
@@ -51,10 +53,12 @@ def _plan_group(
     padding = torch.arange(longest) >= lens[:, None]  # [num_members, longest]
     slots = torch.where(padding, slots[:, :1], slots)
     mask = torch.zeros(slots.shape, dtype=dtype).masked_fill_(padding, float("-inf"))[:, None, None, :]
+    distances = torch.arange(longest) - (lens[:, None] - 1)
     has_padding = int(lens[-1]) < longest
     return GatherGroup(
         members=torch.tensor(members, device=device),
         slots=slots.to(device),
+        distances=distances.float()[:, None, None, :].to(device),
         mask=mask.to(device) if has_padding else None,
     )
 
@@ -66,15 +70,23 @@ def gather_attention(
     groups: list[GatherGroup],
     scale: float,
     cap: float | None,
+    alibi_slopes: torch.Tensor | None,
+    sinks: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Attention over copies of the contexts, group by group."""
+    """Attention over copies of the contexts, group by group; arguments as in `torch_decode`."""
     num_kv_heads, head_dim = key_cache.shape[2:]
+    slopes, sinks = (
+        None if of_heads is None else of_heads.view(1, num_kv_heads, -1, 1) for of_heads in (alibi_slopes, sinks)
+    )
     keys, values = (cache.view(-1, num_kv_heads, head_dim) for cache in (key_cache, value_cache))
     output = torch.empty(query.shape, dtype=query.dtype, device=query.device)
     for group in groups:
         # The query heads of one KV head stand where the queries of a longer text would: nothing is repeated.
         packed = query[group.members].view(len(group.members), num_kv_heads, -1, head_dim)
         key, value = (rows[group.slots].transpose(1, 2) for rows in (keys, values))
-        attended = dense_attention(packed, key, value, scale=scale, mask=group.mask, cap=cap)
+        bias = None if slopes is None else (slopes, group.distances)
+        attended = dense_attention(
+            packed, key, value, scale=scale, mask=group.mask, cap=cap, bias=bias, sinks=sinks
+        )
         output[group.members] = attended.reshape(len(group.members), -1, head_dim)
     return output

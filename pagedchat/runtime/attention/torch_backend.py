@@ -75,19 +75,20 @@ class TorchAttention:
         scale: float,
         sliding_window: int | None,
         cap: float | None,
+        alibi_slopes: torch.Tensor | None = None,
+        sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See `AttentionBackend`."""
         caches = self._layers[layer_idx]
         split, num_tokens = self._begun.num_decodes, query.shape[0]
+        of_heads = {"alibi_slopes": alibi_slopes, "sinks": sinks}
         parts = []
         if split > 0:
             decode = self._decode_plan(sliding_window)
-            parts.append(torch_decode(query[:split], *caches, decode, scale=scale, cap=cap))
+            parts.append(torch_decode(query[:split], *caches, decode, scale=scale, cap=cap, **of_heads))
         if split < num_tokens:
-            prefill = self._prefill_plan(sliding_window)
-            parts.append(
-                torch_prefill(query[split:], key[split:], value[split:], *caches, prefill, scale=scale, cap=cap)
-            )
+            prefill, rows = self._prefill_plan(sliding_window), (query[split:], key[split:], value[split:])
+            parts.append(torch_prefill(*rows, *caches, prefill, scale=scale, cap=cap, **of_heads))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def copy_blocks(self, src: list[int], dst: list[int]) -> None:

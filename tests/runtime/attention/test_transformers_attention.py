@@ -15,7 +15,7 @@ from tests.helpers_models import reference_replies
 @pytest.mark.parametrize(
     ("extras", "words"),
     [
-        ({"s_aux": torch.zeros(2)}, "attention sinks"),
+        ({"sinks": torch.zeros(2)}, "attention sinks under another name"),
         ({"position_bias": torch.zeros(1)}, "a learned position bias"),
         ({"block_indices": torch.zeros(1)}, "sparse attention"),
         ({"is_causal": False}, "attention to later tokens"),
