@@ -81,8 +81,9 @@ def test_keys_and_values_are_kept_before_anyone_looks() -> None:
             calls.append(("attend", layer_idx, query.shape, options))
             return super().attend(layer_idx, query, *rest, **options)  # type: ignore[arg-type]
 
+    options = {"scale": 0.5, "sliding_window": None, "cap": None, "alibi_slopes": None, "sinks": None}
     make()(torch.randn(NUM_TOKENS, WIDTH), Recorder())
     assert calls == [
         ("write", 3, (NUM_TOKENS, 2, 4), (NUM_TOKENS, 2, 4)),
-        ("attend", 3, (NUM_TOKENS, 6, 4), {"scale": 0.5, "sliding_window": None, "cap": None}),
+        ("attend", 3, (NUM_TOKENS, 6, 4), options),
     ]

@@ -76,6 +76,9 @@ OLD_FORMS: list[dict[str, Any]] = [
     {"model_type": "cohere", "rope_theta": 8e6, "use_qk_norm": True},
     {"model_type": "cohere2", "rope_theta": 5e4, "sliding_window_pattern": 2},
     {"model_type": "falcon", "new_decoder_architecture": True, "num_kv_heads": 1},
+    {"model_type": "falcon", "alibi": True, "multi_query": False, "parallel_attn": False, "bias": True},
+    {"model_type": "bloom", "num_hidden_layers": 3, "num_attention_heads": 16, "n_embed": 128, "seq_length": 512},
+    {"model_type": "mpt", "attn_config": {"clip_qkv": 8.0, "alibi_bias_max": 16, "softmax_scale": 0.05}},
 ]  # fmt: skip
 
 
@@ -133,7 +136,7 @@ def test_windows_of_layers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("family", "values", "words"),
     [
-        ("bloom", {}, "no module for 'bloom'"),
+        ("xglm", {}, "no module for 'xglm'"),
         ("llama", {"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}, "rope_type is 'dynamic'"),
         ("llama", {"rope_parameters": {"full_attention": {"rope_theta": 1.0}}}, "rotary parameters"),
         ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
@@ -160,7 +163,19 @@ def test_windows_of_layers(tmp_path: Path) -> None:
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
         ("gpt2", {"scale_attn_weights": False}, "scores are not scaled"),
         ("gptj", {"rotary_dim": 300}, "rotary_dim is 300"),
-        ("falcon", {"alibi": True}, "alibi"),
+        ("falcon", {"alibi": 3}, "alibi is 3"),
+        ("bloom", {"apply_residual_connection_post_layernorm": True}, "sets apply_residual_connection_post"),
+        ("bloom", {"n_head": 7}, "7 heads"),
+        ("mpt", {"no_bias": False}, "products have biases"),
+        ("mpt", {"logit_scale": 0.5}, "logit_scale"),
+        ("mpt", {"expansion_ratio": 2}, "expansion_ratio is 2"),
+        ("mpt", {"norm_type": "rmsnorm"}, "norm_type is 'rmsnorm'"),
+        ("mpt", {"attn_config": 3}, "attn_config is 3"),
+        ("mpt", {"attn_config": {"alibi": False}}, "no slopes"),
+        ("mpt", {"attn_config": {"attn_type": "multiquery_attention"}}, "attn_type is 'multiquery_attention'"),
+        ("mpt", {"attn_config": {"qk_ln": True}}, "qk_ln"),
+        ("mpt", {"attn_config": {"prefix_lm": True}}, "prefix_lm"),
+        ("mpt", {"attn_config": {"alibi_bias_max": 0}}, "alibi_bias_max is 0"),
         ("falcon", {"num_ln_in_parallel_attn": 2}, "a kind that no Falcon has"),
         ("falcon", {"new_decoder_architecture": True, "num_kv_heads": 8}, "71 over 8"),
     ],
