@@ -34,7 +34,7 @@ class ModelDescription:
     eos_token_ids: frozenset[int]
     dtype: torch.dtype | None
     """Of the checkpoint, where it says so."""
-    scores: ScoreParts = ScoreParts()
+    scores: ScoreParts
     """What attention does to its scores."""
 
 

@@ -22,7 +22,9 @@ SIZES = {
     **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), 2**16),
     "head_dim": 2**14,
     "vocab_size": MAX_VOCAB_SIZE,
-    **dict.fromkeys(("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "max_seq_len"), INT32_MAX),
+    **dict.fromkeys(
+        ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "max_seq_len"), INT32_MAX
+    ),
     **dict.fromkeys(("sliding_window", "original_max_position_embeddings"), INT32_MAX),
 }
 """The most that a model can have of something: as many tokens as can be sampled from, of

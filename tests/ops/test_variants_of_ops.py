@@ -58,9 +58,7 @@ def test_ops_ask_only_for_what_the_catalogue_lists_for_the_model(
                 )
                 decode(dtype, head_size, block_size, group_size, options, tensor_cores)
                 prefill(dtype, head_size, block_size, group_size, options)
-        listed = variants_for_model(
-            element_name(dtype), head_size, block_size, group_size, architecture, **scores
-        )
+        listed = variants_for_model(element_name(dtype), head_size, block_size, group_size, architecture, **scores)
         asked = {variant for variant, _ in launches}
         assert {"reshape_and_cache", "copy_blocks", "sample"} < {variant.stem for variant in asked}
         assert asked <= set(listed), [str(variant) for variant in asked - set(listed)]

@@ -1,5 +1,5 @@
-"""MPT (MosaicML 2023): no positions and no biases, scores fall with the distance of a key. How far they fall a config
-may say; transformers does not look at that (`alibi_bias_max`), MosaicML's own modules do.
+"""MPT (MosaicML 2023): no positions and no biases, scores fall with the distance of a key. How far they fall a
+config may say (`alibi_bias_max`), which MosaicML's own modules go by and those of transformers do not.
 """
 
 from collections.abc import Mapping

@@ -28,8 +28,8 @@ class AttentionOptions:
     alibi_slopes: torch.Tensor | None = None
     """`[num_heads]`, float32, on the query's device (ALiBi, Press et al. 2022, arXiv 2108.12409)."""
     sinks: torch.Tensor | None = None
-    """`[num_heads]`, float32, on the query's device: a score of each head that belongs to no key, enters the softmax
-    as it is, and gives no value (Xiao et al. 2023, arXiv 2309.17453; learned in gpt-oss, arXiv 2508.10925)."""
+    """`[num_heads]`, float32, on the query's device: a score of each head that belongs to no key, enters the
+    softmax as it is, and gives no value (Xiao et al. 2023, arXiv 2309.17453; learned in gpt-oss, 2508.10925)."""
 
     @property
     def window(self) -> int:

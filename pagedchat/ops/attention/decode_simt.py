@@ -48,7 +48,9 @@ def _launch(call: AttentionCall) -> None:
     longest = min(call.block_tables.shape[1] * block_size, window + block_size)
     parts = num_parts(columns * num_seqs, longest, gpu(query.device.index).num_multiprocessors)
     part_output, part_state = partial_states(query, parts)
-    kernel = get_kernel(NAME, query.device.index, NAME, **call.constants, SINKS=options.has_sinks, NUM_WARPS=NUM_WARPS)
+    kernel = get_kernel(
+        NAME, query.device.index, NAME, **call.constants, SINKS=options.has_sinks, NUM_WARPS=NUM_WARPS
+    )
     args = (
         output.data_ptr(),
         address(call.lse),

@@ -99,7 +99,13 @@ def _merge(
 ) -> None:
     output = call.output
     num_splits, num_tokens, num_heads, head_size = partial[0].shape
-    kernel = get_kernel(MERGE, output.device.index, ELEMENT=element_name(output.dtype), HEAD_SIZE=head_size, SINKS=call.options.has_sinks)
+    kernel = get_kernel(
+        MERGE,
+        output.device.index,
+        ELEMENT=element_name(output.dtype),
+        HEAD_SIZE=head_size,
+        SINKS=call.options.has_sinks,
+    )
     args = (
         output.data_ptr(),
         address(call.lse),

@@ -25,7 +25,6 @@ FINISHED: Choices = {"SINKS": FLAG}
 """What else, where rows are finished."""
 
 
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreParts:
     """What a model does to its scores that is compiled in: attention of models without it pays nothing."""

@@ -120,7 +120,10 @@ class CudaAttention:
         """See `AttentionBackend`. Keys and values are read from the cache, the new ones too."""
         if self._tables is None:
             raise RuntimeError("no step has begun")
-        caches, options = self._layers[layer_idx], self._options_for(scale, sliding_window, cap, alibi_slopes, sinks)
+        caches, options = (
+            self._layers[layer_idx],
+            self._options_for(scale, sliding_window, cap, alibi_slopes, sinks),
+        )
         split, decodes, prefills = self._tables.num_decodes, self._tables.decodes, self._tables.prefills
         output = torch.empty(query.shape, dtype=query.dtype, device=query.device)
         if decodes is not None:

@@ -30,7 +30,10 @@ class DenseAttention:
         """See `PagedAttention`."""
         heads_first = [rows.transpose(0, 1)[None] for rows in (query, key, value)]
         mask = _causal_mask(query, sliding_window)
-        bias, column = bias_of(alibi_slopes, len(query), len(key)), None if sinks is None else sinks.view(1, -1, 1, 1)
+        bias, column = (
+            bias_of(alibi_slopes, len(query), len(key)),
+            None if sinks is None else sinks.view(1, -1, 1, 1),
+        )
         attended = dense_attention(*heads_first, scale=scale, mask=mask, cap=cap, bias=bias, sinks=column)
         return attended[0].transpose(0, 1)
 

@@ -95,9 +95,7 @@ def attention_forward(
     paged.write(layer_idx, rows[1], rows[2])
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     sinks = None if s_aux is None else s_aux.float()
-    output = paged.attend(
-        layer_idx, *rows, scale=scale, sliding_window=sliding_window, cap=softcap, sinks=sinks
-    )
+    output = paged.attend(layer_idx, *rows, scale=scale, sliding_window=sliding_window, cap=softcap, sinks=sinks)
     return output[None], None
 
 

@@ -37,9 +37,7 @@ def test_every_tile_and_split_gives_the_same(
     case = make_layout_case(
         SEQ_LENS, QUERY_LENS, num_heads=6, head_size=head_size, dtype=torch.bfloat16, device="cuda"
     )
-    options = AttentionOptions(
-        scale=0.1, sliding_window=130, sinks=make_sinks(6, "cuda") if has_sinks else None
-    )
+    options = AttentionOptions(scale=0.1, sliding_window=130, sinks=make_sinks(6, "cuda") if has_sinks else None)
 
     call = case.call(options)
     paged_prefill(call, case.cu_seqlens_q, max_query_len=case.max_query_len)
