@@ -3,7 +3,7 @@
 import copy
 import json
 import logging
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,12 @@ from transformers import AutoConfig, LlamaConfig, MistralConfig, OPTConfig, Qwen
 
 from pagedchat.config import ModelConfig
 from pagedchat.errors import InvalidValueError, ModelError
+from pagedchat.layers.alibi import Alibi
 from pagedchat.layers.rotary_frequencies import RotaryConfig
 from pagedchat.models.config import describe_model
-from pagedchat.models.decoder_config import DecoderConfig
+from pagedchat.models.decoder_config import DecoderConfig, QkNorm
 from pagedchat.models.description import ModelDescription
-from pagedchat.models.native import read_native
+from pagedchat.models.native import build, read_native
 from tests.models.families.tiny_families import CONFIGS, ONLY_OURS
 
 
@@ -133,6 +134,30 @@ def test_windows_of_layers(tmp_path: Path) -> None:
     assert read(tmp_path, model_type="qwen3", **some, layer_types=types).windows == (8, None, 8, None)
 
 
+def test_what_mpt_norms_and_how_far_its_scores_fall(tmp_path: Path) -> None:
+    """Of which transformers takes no account."""
+    attention = {"qk_ln": True, "alibi_bias_max": 16}
+    config = read(tmp_path, model_type="mpt", d_model=32, n_layers=1, n_heads=4, attn_config=attention)
+    assert config.alibi == Alibi(max_bias=16.0)
+    assert config.qk_norm == QkNorm(config.norm, over="width")
+    places = build(config).places()
+    for name in ("q_ln", "k_ln"):
+        assert places[f"transformer.blocks.0.attn.{name}.weight"].shape == (32,)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_sinks_have_a_name_and_are_float32(dtype: torch.dtype) -> None:
+    llama = read_native({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "vocab_size": 9}).config
+    torch.set_default_dtype(dtype)
+    try:
+        places = build(replace(llama, sinks=True)).places()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for layer in range(2):
+        place = places[f"model.layers.{layer}.self_attn.sinks"]
+        assert (place.shape, place.dtype) == ((llama.heads.num_heads,), torch.float32)
+
+
 @pytest.mark.parametrize(
     ("family", "values", "words"),
     [
@@ -173,7 +198,7 @@ def test_windows_of_layers(tmp_path: Path) -> None:
         ("mpt", {"attn_config": 3}, "attn_config is 3"),
         ("mpt", {"attn_config": {"alibi": False}}, "no slopes"),
         ("mpt", {"attn_config": {"attn_type": "multiquery_attention"}}, "attn_type is 'multiquery_attention'"),
-        ("mpt", {"attn_config": {"qk_ln": True}}, "qk_ln"),
+        ("mpt", {"attn_config": {"qk_ln": 1}}, "qk_ln is 1"),
         ("mpt", {"attn_config": {"prefix_lm": True}}, "prefix_lm"),
         ("mpt", {"attn_config": {"alibi_bias_max": 0}}, "alibi_bias_max is 0"),
         ("falcon", {"num_ln_in_parallel_attn": 2}, "a kind that no Falcon has"),

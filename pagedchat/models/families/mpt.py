@@ -1,5 +1,6 @@
-"""MPT (MosaicML 2023): no positions and no biases, scores fall with the distance of a key. How far they fall a
-config may say (`alibi_bias_max`), which MosaicML's own modules go by and those of transformers do not.
+"""MPT (MosaicML 2023): no positions and no biases, scores fall with the distance of a key. A config may say how far
+(`alibi_bias_max`), and that queries and keys are normed (`qk_ln`): MosaicML's own modules go by that, those of
+transformers do not.
 """
 
 from collections.abc import Mapping
@@ -7,7 +8,7 @@ from typing import Any
 
 from pagedchat.layers.alibi import Alibi
 from pagedchat.models.checkpoint_layout import CheckpointLayout
-from pagedchat.models.decoder_config import DecoderConfig
+from pagedchat.models.decoder_config import DecoderConfig, QkNorm
 from pagedchat.models.families.common import divided_heads, layer_norm
 from pagedchat.models.raw_config import NotNativeError, RawConfig
 
@@ -26,6 +27,7 @@ DEFAULTS: dict[str, Any] = {
 """What a config means that leaves them out."""
 _ATTENTION_DEFAULTS: dict[str, Any] = {
     "attn_type": "multihead_attention",
+    "qk_ln": False,
     "alibi": True,
     "alibi_bias_max": 8,
 }
@@ -35,6 +37,8 @@ _LAYOUT = CheckpointLayout(
     layer="transformer.blocks",
     attention_norm="norm_1",
     qkv=("attn.Wqkv",),
+    q_norm="attn.q_ln",
+    k_norm="attn.k_ln",
     out="attn.out_proj",
     mlp_norm="norm_2",
     up=("ffn.up_proj",),
@@ -81,10 +85,12 @@ def _read_attention(raw: RawConfig) -> dict[str, Any]:
         raise NotNativeError(f"its attn_config is {values!r:.60}")
     attention = RawConfig(values, _ATTENTION_DEFAULTS)
     attention.one_of("attn_type", {"multihead_attention": ()})
-    attention.refuse("qk_ln", "prefix_lm", "attn_uses_sequence_id", "sliding_window_size", "rope")
+    attention.refuse("prefix_lm", "attn_uses_sequence_id", "sliding_window_size", "rope")
     if not attention.flag("alibi"):
         raise NotNativeError("it has no slopes (ALiBi)")
+    norm = layer_norm(raw, "layer_norm_epsilon", bias=False)
     return {
+        "qk_norm": QkNorm(norm, over="width") if attention.flag("qk_ln") else None,
         "alibi": Alibi(max_bias=attention.number("alibi_bias_max")),
         "qkv_clip": attention.optional_number("clip_qkv"),
         "score_scale": attention.optional_number("softmax_scale"),

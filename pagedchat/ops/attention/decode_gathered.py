@@ -1,6 +1,7 @@
 """Decode attention over copies of the contexts, padded in groups of similar length. Runs on any device."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch.nn import functional
@@ -11,7 +12,7 @@ MAX_GATHERED_TOKENS = 1 << 16
 """Padded tokens collected at a time."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GatherGroup:
     """Sequences of similar length, padded to the longest."""
 
@@ -19,10 +20,16 @@ class GatherGroup:
     """`[num_members]`, int64: which sequences."""
     slots: torch.Tensor
     """`[num_members, max_context_len]`, int64; padding repeats a slot of the sequence."""
-    distances: torch.Tensor
-    """`[num_members, 1, 1, max_context_len]`, float32: how far each token is ahead of the last."""
     mask: torch.Tensor | None
     """`[num_members, 1, 1, max_context_len]`, `-inf` on padding; None where nothing is padded."""
+    context_lens: list[int]
+    """Keys each member looks at."""
+
+    @cached_property
+    def distances(self) -> torch.Tensor:
+        """`[num_members, 1, 1, max_context_len]`, float32: how far each token is ahead of the last."""
+        lens = torch.tensor(self.context_lens, dtype=torch.float32, device=self.slots.device)[:, None, None, None]
+        return torch.arange(self.slots.shape[1], dtype=torch.float32, device=self.slots.device) - (lens - 1)
 
 
 def plan_groups(contexts: list[torch.Tensor], dtype: torch.dtype, device: torch.device) -> list[GatherGroup]:
@@ -53,13 +60,12 @@ def _plan_group(
     padding = torch.arange(longest) >= lens[:, None]  # [num_members, longest]
     slots = torch.where(padding, slots[:, :1], slots)
     mask = torch.zeros(slots.shape, dtype=dtype).masked_fill_(padding, float("-inf"))[:, None, None, :]
-    distances = torch.arange(longest) - (lens[:, None] - 1)
     has_padding = int(lens[-1]) < longest
     return GatherGroup(
         members=torch.tensor(members, device=device),
         slots=slots.to(device),
-        distances=distances.float()[:, None, None, :].to(device),
         mask=mask.to(device) if has_padding else None,
+        context_lens=lens.tolist(),
     )
 
 

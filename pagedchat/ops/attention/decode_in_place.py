@@ -4,6 +4,7 @@ For CPUs, where reading the context is what a decode step costs. The rows are wo
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch.nn import functional
@@ -14,7 +15,7 @@ _WEIGHTED_SUM = 0
 """`mode="sum"` of an embedding bag, as the aten operators spell it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RowLayout:
     """Where the keys and values lie, as rows of the cache seen as `[num_slots * num_kv_heads, head_dim]`.
 
@@ -30,11 +31,14 @@ class RowLayout:
     """`[num_rows]`, int64: bag after bag, in it token after token."""
     bag_starts: torch.Tensor
     """`[num_seqs * num_heads]`, int64: where each bag begins in `value_rows`."""
-    distances: torch.Tensor
-    """`[num_rows / num_heads, 1]`, float32: how far each token is ahead of its sequence's last, in the order of the
-    keys."""
     context_lens: list[int]
     """Keys each sequence looks at."""
+
+    @cached_property
+    def distances(self) -> torch.Tensor:
+        """`[num_rows / num_heads, 1]`, float32: how far each token is ahead of its sequence's last, in the order of
+        the keys."""
+        return torch.cat([torch.arange(1.0 - length, 1.0) for length in self.context_lens])[:, None]
 
 
 def plan_rows(contexts: list[torch.Tensor], num_heads: int, num_kv_heads: int) -> RowLayout:
@@ -49,7 +53,6 @@ def plan_rows(contexts: list[torch.Tensor], num_heads: int, num_kv_heads: int) -
         key_bags=torch.cat(bags),
         value_rows=torch.cat([by_token.t().reshape(-1) for by_token in rows]),
         bag_starts=lens.cumsum(0) - lens,
-        distances=torch.cat([torch.arange(1.0 - len(slots), 1.0) for slots in contexts])[:, None],
         context_lens=[len(slots) for slots in contexts],
     )
 

@@ -118,6 +118,21 @@ def test_a_captured_launch_follows_its_inputs() -> None:
         check_attention(case, options, output)
 
 
+@pytest.mark.parametrize(
+    ("sinks", "words"),
+    [
+        (torch.zeros(3), r"sinks has shape \[3\], expected \[4\]"),
+        (torch.zeros(4, dtype=torch.float16), r"sinks is torch\.float16, expected torch\.float32"),
+        (torch.zeros(8)[::2], r"sinks is on cpu with a stride of 2, expected cpu with 1"),
+    ],
+    ids=["shape", "type", "stride"],
+)
+def test_other_sinks_are_refused(sinks: torch.Tensor, words: str) -> None:
+    call = make_layout_case([5], dtype=torch.float16).call(AttentionOptions(scale=1.0, sinks=sinks))
+    with pytest.raises(ValueError, match=words):
+        decode_split(call, max_seq_len=5)
+
+
 def test_a_block_table_of_another_type_is_refused() -> None:
     case = make_layout_case([5], dtype=torch.float16)
 
