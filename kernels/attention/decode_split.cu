@@ -82,6 +82,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) dec
     const int* __restrict__ seq_lens,           // [num_seqs]
     const int* __restrict__ shared_lens,        // [num_seqs] tokens done by decode_shared, or null
     const float* __restrict__ alibi_slopes,     // [num_heads], or null
+    const float* __restrict__ sinks,            // [num_heads], or null
     int max_blocks_per_seq, int num_kv_heads, int max_parts, int64 key_block_stride,
     int64 value_block_stride,                             // elements
     int64 query_token_stride, int64 query_head_stride,    // elements
@@ -97,7 +98,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) dec
   const auto slot_of = [&](int row) { return seq * num_heads + first_head + row; };
   const auto output_of = [&](int row) {
     return RowOutput{output + seq * output_token_stride + (first_head + row) * output_head_stride,
-                     lse == nullptr ? nullptr : lse + slot_of(row)};
+                     lse == nullptr ? nullptr : lse + slot_of(row), load_sink(sinks, first_head + row)};
   };
 
   const int* block_table = block_tables + static_cast<int64>(seq) * max_blocks_per_seq;

@@ -13,7 +13,7 @@
 // same: numerator and denominator carry one factor). So a tile needs no reduction over lanes at all.
 //
 // Few queries against a long context leave most of the GPU idle. SPLIT_KEYS shares the keys out over gridDim.y and
-// leaves partial results, which prefill_merge.cu puts together.
+// leaves partial results, which prefill_merge.cu puts together and adds the sinks to.
 
 #ifndef TILE_KEYS
 #define TILE_KEYS 64
@@ -234,14 +234,23 @@ struct WarpRows {
     }
   }
 
-  // Afterwards `sums` is the result, `total` the sum of all weights.
-  __device__ __forceinline__ void finish() {
+  // Afterwards `sums` is the result, `total` the sum of all weights; `sink(m, h)` is the sink of a row.
+  template <typename Sink>
+  __device__ __forceinline__ void finish(Sink sink) {
 #pragma unroll
     for (int m = 0; m < ROW_TILES; m++) {
 #pragma unroll
       for (int h = 0; h < 2; h++) {
         total[m][h] = warp_sum<2, 1>(total[m][h]);
-        const float inverse = total[m][h] > 0.0f ? 1.0f / total[m][h] : 0.0f;
+#if SINKS && !SPLIT_KEYS
+        const float before = top[m][h];
+        top[m][h] = fmaxf(before, sink(m, h));
+        const float shrink = exp2_fast(before - top[m][h]);
+        total[m][h] = total[m][h] * shrink + exp2_fast(sink(m, h) - top[m][h]);
+#else
+        constexpr float shrink = 1.0f;
+#endif
+        const float inverse = total[m][h] > 0.0f ? shrink / total[m][h] : 0.0f;
 #pragma unroll
         for (int n = 0; n < DIM_COLUMNS; n++) {
           sums[m][n][2 * h] *= inverse;
@@ -269,6 +278,7 @@ extern "C" __global__ void __launch_bounds__(NUM_WARPS* WARP_SIZE, MIN_THREAD_BL
     const int* __restrict__ seq_lens,         // [num_seqs]
     const int* __restrict__ cu_seqlens_q,     // [num_seqs + 1]
     const float* __restrict__ alibi_slopes,   // [num_heads], or null
+    const float* __restrict__ sinks,          // [num_heads], or null
     int num_tokens, int num_seqs, int num_kv_heads, int max_blocks_per_seq, int64 query_token_stride,
     int64 query_head_stride, int64 output_token_stride, int64 output_head_stride,  // elements
     int sliding_window, float softmax_scale, float cap) {
@@ -380,7 +390,9 @@ extern "C" __global__ void __launch_bounds__(NUM_WARPS* WARP_SIZE, MIN_THREAD_BL
   }
   wait_copies<0>();
   if (!works) return;
-  rows.finish();
+  rows.finish([&](int m, int h) {
+    return load_sink(sinks, kv_head * GROUP_SIZE + row_of(16 * m + 8 * h + lane_row) % GROUP_SIZE);
+  });
 
   const int64 split_rows = SPLIT_KEYS ? static_cast<int64>(blockIdx.y) * num_tokens * num_heads : 0;
   if (lse != nullptr && lane % 4 == 0) {

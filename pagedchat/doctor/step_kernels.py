@@ -222,7 +222,7 @@ def _prefill_attention(setting: Setting, longest: int) -> Launch:
     sizes, gpu = setting.sizes, setting.gpu
     group_size, limit = sizes.num_heads // sizes.num_kv_heads, 0 if gpu is None else gpu.shared_bytes
     if not setting.missing_warpgroups and longest * group_size >= MIN_WGMMA_ROWS:
-        tile = wgmma_plan.choose_tile(sizes.head_dim, finishes_scores=sizes.capped)
+        tile = wgmma_plan.choose_tile(sizes.head_dim, finishes_scores=sizes.capped or sizes.sloped)
         return Launch("attention", "prefill_wgmma", {**_heads(sizes), **tile.constants})
     fitting = prefill_plan.choose_tile(sizes.head_dim, setting.block_size, longest * group_size, limit)
     if setting.missing_tensor_cores or fitting is None:

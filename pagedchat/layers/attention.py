@@ -1,6 +1,7 @@
 """Self-attention over a paged cache: one product for queries, keys and values, then attend, then the way out.
 
-Covers grouped heads (fewer KV heads than query heads), rotary embedding and norms of queries and keys.
+Covers grouped heads (fewer KV heads than query heads), rotary embedding, norms of queries and keys, slopes over the
+distance and sinks.
 """
 
 from dataclasses import dataclass
@@ -8,10 +9,12 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from pagedchat.layers.alibi import Alibi
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.norms import Norm
 from pagedchat.layers.paged import PagedAttention
 from pagedchat.layers.rotary import Rotation
+from pagedchat.layers.weights import empty_parameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +47,14 @@ class Scores:
     """A token sees this many, itself included; None sees all."""
     cap: float | None = None
     """Soft cap of the scores."""
+    alibi: Alibi | None = None
+    """How they fall with the distance of a key; None: they do not."""
+    sinks: bool = False
+    """Each head has one more score, learned, of no key."""
 
 
 class Attention(nn.Module):
-    """The attention of one layer.
+    """The attention of one layer. Its sinks are float32, whatever the type of the other weights.
 
     Args:
         layer_idx: which layer's keys and values are meant.
@@ -58,6 +65,8 @@ class Attention(nn.Module):
         norms: of queries and keys, head by head; over the heads of a token together if they are as wide.
         clip: bound of what comes out of `qkv`.
     """
+
+    alibi_slopes: torch.Tensor | None
 
     def __init__(
         self,
@@ -78,6 +87,9 @@ class Attention(nn.Module):
         self.qkv, self.out = qkv, out
         self.q_norm = norms[0] if norms else None
         self.k_norm = norms[1] if norms else None
+        slopes = None if scores.alibi is None else scores.alibi.slopes(heads.num_heads)
+        self.register_buffer("alibi_slopes", slopes, persistent=False)
+        self.sinks = empty_parameter(heads.num_heads, dtype=torch.float32) if scores.sinks else None
 
     def forward(self, rows: torch.Tensor, paged: PagedAttention, rotation: Rotation | None = None) -> torch.Tensor:
         """`[num_tokens, hidden_size]` -> the same shape.
@@ -98,6 +110,8 @@ class Attention(nn.Module):
             scale=scores.scale,
             sliding_window=scores.sliding_window,
             cap=scores.cap,
+            alibi_slopes=self.alibi_slopes,
+            sinks=self.sinks,
         )
         product: torch.Tensor = self.out(attended.reshape(rows.shape[0], self.heads.query_width))
         return product

@@ -17,6 +17,8 @@ class CheckpointLayout:
     prefixes: tuple[str, ...] = ("", "model.")
     """What names may lack at their beginning, in a body saved without its head."""
     embedding: str = "model.embed_tokens"
+    embedding_norm: str = ""
+    """Behind the token embeddings."""
     positions: str = ""
     project_in: str = ""
     layer: str = "model.layers"
@@ -30,6 +32,8 @@ class CheckpointLayout:
     """With `{}` in it, a norm for each head."""
     k_norm: str = "self_attn.k_norm"
     out: str = "self_attn.o_proj"
+    sinks: str = "self_attn.sinks"
+    """Of the heads of a layer; the whole name of the tensor."""
     mlp_norm: str = "post_attention_layernorm"
     mlp_end_norm: str = ""
     up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")

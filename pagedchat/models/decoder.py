@@ -33,6 +33,7 @@ class Decoder(NativeModel):
         self.config = config
         self.tied = config.tied
         self.embedding = Embedding(config.vocab_size, narrow)
+        self.embedding_norm = Norm(config.norm, narrow) if config.embedding_norm else None
         offset = config.position_offset
         self.positions = None if offset is None else Embedding(config.max_len, width, offset=offset)
         self.project_in = Linear(narrow, width, bias=False) if narrow != width else None
@@ -62,6 +63,8 @@ class Decoder(NativeModel):
         if config.embedding_scale != 1:
             scale = config.embedding_scale
             hidden = hidden * (_rounded(scale, hidden.dtype) if config.rounds_embedding_scale else scale)
+        if self.embedding_norm is not None:
+            hidden = self.embedding_norm(hidden)
         if self.project_in is not None:
             hidden = self.project_in(hidden)
         return hidden if self.positions is None else hidden + self.positions(positions)
@@ -104,7 +107,8 @@ class Decoder(NativeModel):
         for layer_idx, layer in enumerate(self.layers):
             places |= layer.places(f"{layout.layer}.{layer_idx}")  # type: ignore[operator]
         named = (
-            (self.positions, layout.positions), (self.norm, layout.norm),
+            (self.embedding_norm, layout.embedding_norm), (self.positions, layout.positions),
+            (self.norm, layout.norm),
             (self.project_in, layout.project_in), (self.project_out, layout.project_out),
         )  # fmt: skip
         for module, name in named:

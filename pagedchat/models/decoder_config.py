@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pagedchat.layers.alibi import Alibi
 from pagedchat.layers.attention import Heads
 from pagedchat.layers.norms import NormConfig
 from pagedchat.layers.rotary_frequencies import RotaryConfig
@@ -41,6 +42,8 @@ class DecoderConfig:
     """What they are multiplied by."""
     rounds_embedding_scale: bool = False
     """It is rounded to the model's type before."""
+    embedding_norm: bool = False
+    """They are normed before the first layer, as layers norm."""
     position_offset: int | None = None
     """Row of position 0 in a table of learned positions; None: there is none."""
 
@@ -66,6 +69,10 @@ class DecoderConfig:
     """Factor of the scores; None: one by the square root of `head_dim`."""
     score_cap: float | None = None
     """Soft cap of the scores."""
+    alibi: Alibi | None = None
+    """How scores fall with the distance of a key; None: they do not."""
+    sinks: bool = False
+    """Each head of each layer has one more score, learned, of no key."""
 
     # --- feed-forward ---
     activation: str

@@ -73,6 +73,8 @@ class DecoderLayer(nn.Module):
             **up.part_places(_parts(name, layout.up, middles), transposed=transposed),
             **mlp.down.places(f"{name}.{layout.down}", transposed=transposed),
         }
+        if attention.sinks is not None:
+            places[f"{name}.{layout.sinks}"] = attention.sinks
         for norm, its_name in norms:
             places |= {} if norm is None else norm.places(f"{name}.{its_name}")
         return places
@@ -85,9 +87,19 @@ def _attention(config: DecoderConfig, layer_idx: int) -> Attention:
         heads,
         Linear(width, heads.query_width + 2 * heads.kv_width, bias=config.qkv_bias),
         Linear(heads.query_width, width, bias=config.out_bias),
-        Scores(scale=config.scale, sliding_window=config.windows[layer_idx], cap=config.score_cap),
+        _scores(config, layer_idx),
         norms=_qk_norms(config),
         clip=config.qkv_clip,
+    )
+
+
+def _scores(config: DecoderConfig, layer_idx: int) -> Scores:
+    return Scores(
+        scale=config.scale,
+        sliding_window=config.windows[layer_idx],
+        cap=config.score_cap,
+        alibi=config.alibi,
+        sinks=config.sinks,
     )
 
 

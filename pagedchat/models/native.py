@@ -11,12 +11,14 @@ from pagedchat.layers.rotary_frequencies import PairScaling
 from pagedchat.models.decoder import Decoder
 from pagedchat.models.decoder_config import DecoderConfig
 from pagedchat.models.families import (
+    bloom,
     cohere,
     falcon,
     gemma,
     gpt2,
     gpt_neox,
     llama,
+    mpt,
     nemotron,
     olmo,
     opt,
@@ -70,6 +72,8 @@ _FAMILIES = {
     "cohere2": _Family("Cohere2", cohere.read_cohere2, cohere.COHERE2_DEFAULTS),
     "nemotron": _Family("Nemotron", nemotron.read_nemotron, nemotron.DEFAULTS),
     "starcoder2": _Family("Starcoder2", starcoder2.read_starcoder2, starcoder2.DEFAULTS),
+    "bloom": _Family("Bloom", bloom.read_bloom, bloom.DEFAULTS),
+    "mpt": _Family("Mpt", mpt.read_mpt, mpt.DEFAULTS),
     "falcon": _Family("Falcon", falcon.read_falcon, falcon.DEFAULTS),
 }
 """By `model_type`."""

@@ -30,6 +30,7 @@ def variants_for_model(
     *,
     soft_cap: bool = False,
     alibi: bool = False,
+    sinks: bool = False,
 ) -> list[Variant]:
     """The variants that a model's eager steps launch, and no more; captured ones find theirs by a rehearsal.
 
@@ -41,6 +42,7 @@ def variants_for_model(
         architecture: of the GPU, like `"sm_90"`.
         soft_cap: whether scores are capped.
         alibi: whether scores get a slope over the distance.
+        sinks: whether heads have a score that belongs to no key.
     """
     known: dict[str, Constant] = {
         "ELEMENT": element,
@@ -49,6 +51,7 @@ def variants_for_model(
         "GROUP_SIZE": group_size,
         "SOFT_CAP": int(soft_cap),
         "ALIBI": int(alibi),
+        "SINKS": int(sinks),
         "INPUT_IS_FRESH": 0,  # in captured steps alone
         "WRITES_NEW": 0,
         "EVEN_SPLITS": 0,

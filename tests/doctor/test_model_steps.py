@@ -16,6 +16,7 @@ from pagedchat.doctor.model_text import model_text, model_values
 from pagedchat.doctor.step_kernels import Fallback, Launch, decode_work, prefill_work
 from pagedchat.jit.architecture import ARCHITECTURES
 from pagedchat.jit.driver import Gpu
+from pagedchat.layers.alibi import Alibi
 from pagedchat.models.decoder import Decoder
 from pagedchat.models.decoder_config import QkNorm
 from pagedchat.models.native import NativeConfig
@@ -51,6 +52,8 @@ MODELS: dict[str, NativeConfig] = {
     "normed queries": replace(LLAMA, qk_norm=QkNorm(LLAMA.norm), **LLAMA_SIZES),
     "biased gates": replace(LLAMA, mlp_bias=True, **LLAMA_SIZES),
     "capped scores": replace(LLAMA, score_cap=20.0, **LLAMA_SIZES),
+    "sloped scores": replace(LLAMA, alibi=Alibi(), rotaries=(None,), **SIZES),
+    "sinks": replace(LLAMA, sinks=True, **LLAMA_SIZES),
     "parallel halves": replace(OPT, parallel="one norm", **OPT_SIZES),
     "gelu": replace(OPT, activation="gelu", **OPT_SIZES),
 }

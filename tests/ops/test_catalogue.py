@@ -87,9 +87,9 @@ def test_model_gets_the_kernels_of_its_type(element: str, architecture: str, ten
 
 
 def test_model_gets_its_own_constants() -> None:
-    for variant in variants_for_model("float16", 80, 32, 5, "sm_90", soft_cap=True):
+    for variant in variants_for_model("float16", 80, 32, 5, "sm_90", soft_cap=True, sinks=True):
         wanted = {"ELEMENT": "float16", "HEAD_SIZE": "80", "BLOCK_SIZE": "32", "GROUP_SIZE": "5"}
-        wanted |= {"SOFT_CAP": "1", "ALIBI": "0"}
+        wanted |= {"SOFT_CAP": "1", "ALIBI": "0", "SINKS": "1"}
         assert {
             name: value for name, value in variant.constants.items() if name in wanted
         }.items() <= wanted.items()

@@ -45,7 +45,13 @@ def launch(call: AttentionCall, cu_seqlens_q: torch.Tensor, max_query_len: int, 
     num_splits = choose_splits(thread_blocks, max_keys, device.num_multiprocessors)
     partial = _partial(query, num_splits)
     kernel = get_kernel(
-        NAME, device.index, NAME, **call.constants, **tile.constants, SPLIT_KEYS=int(num_splits > 1)
+        NAME,
+        device.index,
+        NAME,
+        **call.constants,
+        **tile.constants,
+        SPLIT_KEYS=int(num_splits > 1),
+        SINKS=options.has_sinks,
     )
     shared_bytes = tile.shared_bytes(head_size, block_size)
     kernel.allow_shared(shared_bytes)
@@ -60,6 +66,7 @@ def launch(call: AttentionCall, cu_seqlens_q: torch.Tensor, max_query_len: int, 
         call.seq_lens.data_ptr(),
         cu_seqlens_q.data_ptr(),
         address(options.alibi_slopes),
+        address(options.sinks),
         i32(num_tokens),
         i32(len(call.seq_lens)),
         i32(num_kv_heads),
@@ -92,13 +99,20 @@ def _merge(
 ) -> None:
     output = call.output
     num_splits, num_tokens, num_heads, head_size = partial[0].shape
-    kernel = get_kernel(MERGE, output.device.index, ELEMENT=element_name(output.dtype), HEAD_SIZE=head_size)
+    kernel = get_kernel(
+        MERGE,
+        output.device.index,
+        ELEMENT=element_name(output.dtype),
+        HEAD_SIZE=head_size,
+        SINKS=call.options.has_sinks,
+    )
     args = (
         output.data_ptr(),
         address(call.lse),
         partial[0].data_ptr(),
         partial[1].data_ptr(),
         cu_seqlens_q.data_ptr(),
+        address(call.options.sinks),
         i32(num_tokens),
         i32(len(cu_seqlens_q) - 1),
         i32(num_heads),

@@ -3,6 +3,8 @@
 The `kernels.py` of a folder declares its kernels with these; `pagedchat.ops.catalogue` gathers them.
 """
 
+from dataclasses import dataclass
+
 from pagedchat.jit.kernel_file import Choices, Limit
 
 ELEMENTS = ("float16", "bfloat16", "float32")
@@ -19,6 +21,21 @@ _SCORES: Choices = {"GROUP_SIZE": GROUP_SIZES, "SOFT_CAP": FLAG, "ALIBI": FLAG}
 ON_CUDA_CORES: Choices = {**CACHE, **_SCORES}
 ON_TENSOR_CORES: Choices = {**ON_CUDA_CORES, "ELEMENT": TENSOR_CORE_ELEMENTS}
 """What attention over the cache is compiled for."""
+FINISHED: Choices = {"SINKS": FLAG}
+"""What else, where rows are finished."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreParts:
+    """What a model does to its scores that is compiled in: attention of models without it pays nothing."""
+
+    soft_cap: bool = False
+    """They are bounded."""
+    alibi: bool = False
+    """They fall with the distance of a key."""
+    sinks: bool = False
+    """Heads have a score that belongs to no key."""
+
 
 OVERLAPPING = frozenset({"sm_90", "sm_100", "sm_103", "sm_120"})
 """Where a launch may begin before the one before it has ended (programmatic dependent launch)."""

@@ -53,6 +53,8 @@ class ModelSizes:
     """Layers in which a token sees no more than the last ones."""
     capped: bool = False
     """Scores have a soft cap."""
+    sloped: bool = False
+    """Scores fall with the distance of a key (ALiBi)."""
 
     @property
     def attended(self) -> int:

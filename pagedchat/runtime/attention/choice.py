@@ -9,6 +9,7 @@ import torch
 
 from pagedchat.config import AttentionBackendName
 from pagedchat.errors import DeviceError, InvalidValueError, KernelError
+from pagedchat.ops.common.choices import ScoreParts
 from pagedchat.runtime.attention.backend import AttentionBackend, CacheShape
 from pagedchat.runtime.attention.kernel_build import KernelBuild
 from pagedchat.runtime.attention.kernel_support import missing_shape, missing_support
@@ -45,7 +46,7 @@ class BackendChooser:
     Args:
         wanted: what the user asked for.
         shape: of the model's cache.
-        soft_cap: whether the model bounds its scores.
+        scores: what the model does to its scores.
         device: where the model runs.
 
     Raises:
@@ -54,7 +55,7 @@ class BackendChooser:
     """
 
     def __init__(
-        self, wanted: AttentionBackendName, shape: CacheShape, soft_cap: bool, device: torch.device
+        self, wanted: AttentionBackendName, shape: CacheShape, scores: ScoreParts, device: torch.device
     ) -> None:
         self._wanted = wanted
         self._missing = "" if wanted == "torch" else missing_support(shape, device)
@@ -66,7 +67,7 @@ class BackendChooser:
             )
         self._on_gpu = device.type == "cuda"
         uses_kernels = wanted != "torch" and not self._missing
-        self._build = KernelBuild(shape, soft_cap, device) if uses_kernels else None
+        self._build = KernelBuild(shape, scores, device) if uses_kernels else None
 
     @property
     def if_built(self) -> BackendChoice | None:

@@ -45,6 +45,7 @@ def sizes_of(config: NativeConfig) -> ModelSizes:
         biased_gates=config.gated and config.mlp_bias,
         num_windowed=sum(window is not None for window in config.windows),
         capped=config.score_cap is not None,
+        sloped=config.alibi is not None,
     )
 
 

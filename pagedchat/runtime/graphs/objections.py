@@ -45,6 +45,8 @@ def _against_stream(config: NativeConfig) -> str:
         return "both halves of a layer start from the same rows"
     if config.embedding_width != config.hidden_size:
         return f"its tokens' vectors are {config.embedding_width} wide and its layers {config.hidden_size}"
+    if config.embedding_norm:
+        return "its tokens' vectors are normed"
     if config.embedding_scale != 1 or config.residual_scale != 1:
         return "what is added to its residual stream is scaled"
     return ""
@@ -57,6 +59,10 @@ def _against_attention(config: NativeConfig) -> str:
         return f"its scores are scaled by {config.scale:.4g}"
     if config.score_cap is not None:
         return "its scores have a soft cap"
+    if config.alibi is not None:
+        return "its scores fall with the distance of a key"
+    if config.sinks:
+        return "its heads have sinks"
     return "its queries, keys and values have a bound" if config.qkv_clip is not None else ""
 
 

@@ -71,7 +71,7 @@ class _Assembly:
         description = self._describe()
         tokenizer = self._tokenizer(description)
         shape = self._shape(description)
-        chooser = BackendChooser(self._config.model.attention_backend, shape, description.caps_scores, self._device)
+        chooser = BackendChooser(self._config.model.attention_backend, shape, description.scores, self._device)
         woken = wake_products(self._device, shape.dtype)
         model, num_parameters = self._weights(description, shape.dtype)
         sizes = self._sizes(description, num_parameters)

@@ -14,7 +14,7 @@ from pagedchat.models.description import ModelDescription
 from pagedchat.models.loader import load_weights
 from pagedchat.runtime.attention.dense import DenseAttention
 from tests.helpers_models import reference_replies
-from tests.models.families.tiny_families import CONFIGS, ONLY_OURS, save_tiny
+from tests.models.families.tiny_families import CONFIGS, ONLY_OURS, SLOPES_TWICE, save_tiny
 
 TOKENS = [(11 * i) % 90 + 3 for i in range(50)]
 PROMPTS = [TOKENS[:length] for length in (3, 20, 37)]
@@ -28,7 +28,8 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 def transformers_logits(checkpoint: Path, dtype: torch.dtype) -> torch.Tensor:
     """`[num_tokens, vocab_size]`, float32, from the model's own attention."""
-    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=dtype, attn_implementation="eager").eval()
+    attention = "sdpa" if checkpoint.name.rstrip("0123456789") in SLOPES_TWICE else "eager"
+    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=dtype, attn_implementation=attention).eval()
     return model(torch.tensor([TOKENS]), use_cache=False).logits[0].float()
 
 

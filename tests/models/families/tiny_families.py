@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from transformers import (
     AutoModelForCausalLM,
+    BloomConfig,
     Cohere2Config,
     CohereConfig,
     FalconConfig,
@@ -20,6 +21,7 @@ from transformers import (
     LlamaConfig,
     MinistralConfig,
     MistralConfig,
+    MptConfig,
     NemotronConfig,
     Olmo2Config,
     Olmo3Config,
@@ -48,6 +50,8 @@ _OPT = {
 }  # fmt: skip
 _GPT = {**_TOKENS, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128}
 _FALCON = {**_TOKENS, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+_BLOOM = {**_TOKENS, "hidden_size": 32, "n_layer": 2}
+_MPT = {**_TOKENS, "d_model": 32, "n_layers": 2, "max_seq_len": 128}
 _THETA = {"rope_theta": 1e4}
 _YARN = {**_THETA, "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
 _LLAMA3 = {
@@ -116,9 +120,21 @@ CONFIGS: dict[str, Any] = {
     "starcoder2": Starcoder2Config(**_GROUPED, sliding_window=6),
     "falcon": FalconConfig(**_FALCON),
     "falcon_grouped": FalconConfig(**_FALCON, new_decoder_architecture=True, num_kv_heads=2),
+    "falcon_slopes": FalconConfig(
+        **_FALCON, multi_query=False, parallel_attn=False, bias=True, alibi=True
+    ),
+    "falcon_slopes_parallel": FalconConfig(**_FALCON, alibi=True),
+    "bloom": BloomConfig(**_BLOOM, n_head=4),
+    "bloom_six_heads": BloomConfig(**_BLOOM | {"hidden_size": 48}, n_head=6, tie_word_embeddings=False),
+    "mpt": MptConfig(**_MPT, n_heads=4),
+    "mpt_three_heads": MptConfig(
+        **_MPT | {"d_model": 24}, n_heads=3, attn_config={"clip_qkv": 0.7, "softmax_scale": 0.4}
+    ),
     "falcon_old": FalconConfig(**_FALCON, multi_query=False, parallel_attn=False, bias=True),
 }  # fmt: skip
-ONLY_OURS = ("falcon", "gptj", "stablelm")
+SLOPES_TWICE = ("falcon_slopes", "falcon_slopes_parallel")
+"""Of these the eager attention of transformers adds the slopes in its mask and once more."""
+ONLY_OURS = ("bloom", "falcon", "gptj", "mpt", "stablelm")
 """Of these transformers has modules that do not go through its attention interface."""
 
 

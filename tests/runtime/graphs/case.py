@@ -11,6 +11,7 @@ from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import ScheduledSequence, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
+from pagedchat.layers.alibi import Alibi
 from pagedchat.layers.attention import Heads
 from pagedchat.layers.norms import NormConfig
 from pagedchat.layers.rotary_frequencies import RotaryConfig, YarnScaling
@@ -59,6 +60,11 @@ DESCRIBED: dict[str, dict[str, Any]] = {
         "norm": replace(_LAYER, bias=False), "parallel": "one norm", "windows": (20, None), "logits_scale": 0.3,
         "rotaries": (_ROTARY, None), "qk_norm": QkNorm(replace(_LAYER, bias=False), "each head"),
     },
+    "bloom": {
+        "norm": _LAYER, "embedding_norm": True, "rotaries": (None, None), "alibi": Alibi(), "qkv_bias": True,
+        "out_bias": True, **_PLAIN,
+    },
+    "sinks": {"windows": (20, None), "sinks": True, "qkv_bias": True},
 }  # fmt: skip
 """Decoders of two layers whose steps are those of their modules: what they differ in from a Llama."""
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pagedchat.doctor.step_kernels import Fallback, decode_work
+from pagedchat.layers.alibi import Alibi
 from pagedchat.layers.attention import Heads
 from pagedchat.layers.norms import NormConfig
 from pagedchat.layers.rotary_frequencies import RotaryConfig
@@ -201,6 +202,9 @@ def test_decoders_that_the_kernels_do_not_do_are_told_why() -> None:
         "what is added to its residual stream is scaled": replace(SMOLLM, residual_scale=0.5),
         "its scores are scaled by 0.2": replace(SMOLLM, score_scale=0.2),
         "its scores have a soft cap": replace(SMOLLM, score_cap=20.0),
+        "its scores fall with the distance of a key": replace(SMOLLM, alibi=Alibi()),
+        "its heads have sinks": replace(SMOLLM, sinks=True),
+        "its tokens' vectors are normed": replace(OPT, embedding_norm=True),
         "its queries, keys and values have a bound": replace(SMOLLM, qkv_clip=8.0),
         "16 of 64 elements of its heads are turned": replace(SMOLLM, rotaries=(part,) * 30),
         "not all of its layers turn queries and keys alike": replace(SMOLLM, rotaries=(None, *SMOLLM.rotaries[1:])),

@@ -53,9 +53,13 @@ class DecodeAttention:
         scale: float,
         sliding_window: int | None,
         cap: float | None,
+        alibi_slopes: torch.Tensor | None = None,
+        sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See `layers.paged.PagedAttention`."""
-        options = AttentionOptions(scale=scale, sliding_window=sliding_window, cap=cap)
+        options = AttentionOptions(
+            scale=scale, sliding_window=sliding_window, cap=cap, alibi_slopes=alibi_slopes, sinks=sinks
+        )
         return self.read(layer_idx, query, options)
 
     def write_and_read(

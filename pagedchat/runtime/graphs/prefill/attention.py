@@ -76,9 +76,13 @@ class PrefillAttention:
         scale: float,
         sliding_window: int | None,
         cap: float | None,
+        alibi_slopes: torch.Tensor | None = None,
+        sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See `layers.paged.PagedAttention`. Rows of padding are left as they are: nobody reads them."""
-        rows, options = self._rows, AttentionOptions(scale=scale, sliding_window=sliding_window, cap=cap)
-        caches = self._backend.layer_cache(layer_idx)
+        options = AttentionOptions(
+            scale=scale, sliding_window=sliding_window, cap=cap, alibi_slopes=alibi_slopes, sinks=sinks
+        )
+        rows, caches = self._rows, self._backend.layer_cache(layer_idx)
         call = AttentionCall.to_new(query, *caches, rows.block_tables, rows.seq_lens, options)
         return paged_prefill(call, rows.cu_seqlens_q, max_query_len=self._max_query_len, overlap=True)
