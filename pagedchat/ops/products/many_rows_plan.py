@@ -11,7 +11,7 @@ _WARPGROUPS = (9, 0)
 """Compute capability of the only GPUs that multiply by warpgroups."""
 _LEAST_STREAMED_BYTES = 20 << 20
 """Of a weight that streams although it would fit into the shared memory of all multiprocessors."""
-_FEW_TOKENS, _LEAST_BYTES_FOR_MORE = 48, 48 << 20
+_FEW_TOKENS, _LEAST_BYTES_FOR_MORE = 48, 64 << 20
 """Up to so many tokens what streams is quicker than a library; with more, a weight of so many bytes or of gates."""
 
 
