@@ -9,6 +9,7 @@ import torch
 
 from pagedchat.jit.driver import gpu
 from pagedchat.layers.attention import Attention
+from pagedchat.layers.experts import SparseMlp
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.mlp import GatedMlp
 from pagedchat.layers.norms import Norm as NormModule
@@ -118,6 +119,8 @@ def _find(native: NativeModel, model_len: int) -> ModelTensors | None:
 
 def _layer(sizes: ModelSizes, layer: DecoderLayer) -> LayerTensors:
     attention, mlp = layer.attention, layer.mlp
+    if isinstance(mlp, SparseMlp):
+        raise ValueError("a mixture of experts, which the model's config does not say")
     return LayerTensors(
         layer_idx=attention.layer_idx,
         sizes=sizes,

@@ -1,0 +1,18 @@
+// A tile of pairs that have an expert in common, as group_pairs.cu leaves it.
+
+#pragma once
+
+#include "common/common.cuh"
+
+struct ExpertTile {
+  int expert, first, count;
+
+  __device__ __forceinline__ explicit ExpertTile(int4 packed)
+      : expert(packed.x), first(packed.y), count(packed.z) {}
+
+  // The expert's part of `weight` [num_experts, num_rows, in_features].
+  template <typename T>
+  __device__ __forceinline__ const T* weights(const T* weight, int num_rows, int in_features) const {
+    return weight + static_cast<int64>(expert) * num_rows * in_features;
+  }
+};

@@ -1,0 +1,64 @@
+"""A mixture of experts from its router's logits on: who has which expert, both products, their sum.
+
+Nothing in it waits for a GPU, and no shape depends on what a tensor holds, so that a step can be captured.
+"""
+
+import torch
+
+from pagedchat.ops.common.checks import check_shape
+from pagedchat.ops.common.launch import has_tensor_cores, on_cuda
+from pagedchat.ops.experts.expert_linear import expert_linear
+from pagedchat.ops.experts.expert_plan import MOST_EXPERTS, ExpertPlan, plan_experts
+from pagedchat.ops.experts.group_pairs import group_pairs
+from pagedchat.ops.experts.route_tokens import route_tokens
+from pagedchat.ops.experts.sum_experts import sum_experts
+
+__all__ = ["MOST_EXPERTS", "mix_experts"]
+
+
+def mix_experts(
+    rows: torch.Tensor,
+    logits: torch.Tensor,
+    gate_up: torch.Tensor,
+    down: torch.Tensor,
+    *,
+    per_token: int,
+    renormalised: bool,
+    shared: torch.Tensor | None = None,
+    shared_logits: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """The weighted sum of `down @ (silu(gate @ row) * (up @ row))` of each token's experts.
+
+    Args:
+        rows: `[num_tokens, hidden]`, contiguous.
+        logits: `[num_tokens, num_experts]`, of the router.
+        gate_up: `[num_experts, 2 * width, hidden]`, gates first.
+        down: `[num_experts, hidden, width]`.
+        per_token: experts of a token.
+        renormalised: as `route_tokens` has it.
+        shared: `[num_tokens, hidden]`, added; None adds nothing.
+        shared_logits: `[num_tokens, 1]`: `shared` is multiplied by their sigmoid.
+
+    Returns:
+        `[num_tokens, hidden]`.
+
+    Raises:
+        ValueError: shapes or types that do not go together.
+    """
+    num_experts, hidden, width = down.shape
+    check_shape("rows", rows, None, hidden)
+    check_shape("logits", logits, len(rows), num_experts)
+    check_shape("gate_up", gate_up, num_experts, 2 * width, hidden)
+    routes = route_tokens(logits, per_token, renormalised=renormalised)
+    plan = _plan(rows, down, len(rows) * per_token)
+    groups = group_pairs(routes.experts, num_experts, plan)
+    middle = expert_linear(rows, gate_up, groups, plan, paired=True)
+    products = expert_linear(middle, down, groups, plan, paired=False)
+    return sum_experts(products, routes.weights, shared=shared, shared_logits=shared_logits)
+
+
+def _plan(rows: torch.Tensor, down: torch.Tensor, num_pairs: int) -> ExpertPlan:
+    num_experts, hidden, width = down.shape
+    if not on_cuda(rows):
+        return ExpertPlan("torch", num_pairs)
+    return plan_experts(hidden, width, num_pairs, num_experts, tensor_cores=has_tensor_cores(rows))
