@@ -11,7 +11,7 @@ from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.jit.variant import Constant
 from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
-from pagedchat.ops.common.launch import ceil_div, element_name, stream_of
+from pagedchat.ops.common.launch import ceil_div, element_name, on_cuda, stream_of
 from pagedchat.ops.experts.expert_plan import ExpertPlan, plan_registers, plan_tiles
 from pagedchat.ops.experts.group_pairs import Groups
 from pagedchat.ops.products.small_batch_plan import TILE_ROWS
@@ -51,7 +51,7 @@ def expert_linear(
         raise ValueError("rows or weight is not contiguous")
     if len(rows) == 0 or num_pairs % len(rows):
         raise ValueError(f"{num_pairs} pairs do not share out {len(rows)} rows")
-    if plan.way == "torch":
+    if plan.way == "torch" or not on_cuda(rows):
         return _looped(rows, weight, groups, paired)
     output = rows.new_empty(num_pairs, weight.shape[1] // (2 if paired else 1))
     launch = {"registers": _in_registers, "tiles": _in_tiles, "cuda cores": _on_cuda_cores}[plan.way]

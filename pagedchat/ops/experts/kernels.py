@@ -10,7 +10,7 @@ from pagedchat.ops.experts.expert_plan import TILED_ROWS, plan_registers, plan_t
 _PRODUCT: Choices = {"ELEMENT": TENSOR_CORE_ELEMENTS, "PAIRED": FLAG, "ACTIVATION": (2,)}
 _IN_REGISTERS = tuple(
     Tuning({"IN_FEATURES": width, **plan_registers(width, rows).constants})
-    for width, rows in ((2048, 8), (768, 16), (1024, 32))
+    for width, rows in ((2048, 8), (768, 32))
 )
 _IN_TILES = tuple(
     Tuning({**plan_tiles(rows, H200_SHARED_BYTES).constants}) for rows in (TILED_ROWS, 2 * TILED_ROWS)
