@@ -118,6 +118,7 @@ class _Filling:
         heights = [len(self._places[part]) for part in parts]
         rows = tensor.flatten(0, -2)
         if len(rows) != sum(heights):
+            self._missing.difference_update(parts)
             self._mismatched.append(name)
             return
         for part, its_rows in zip(parts, torch.split(rows, heights), strict=True):

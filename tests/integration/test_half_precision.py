@@ -28,8 +28,13 @@ CUTS = [0, 33, 64, 65, 66, 98, 99, 100]
 def test_error_of_the_logits(family: str, dtype: str, block_size: int, tmp_path: Path) -> None:
     checkpoint = make_checkpoint(tmp_path, family)
     exact = transformers_logits(checkpoint, "float32")
-    error = (our_logits(checkpoint, dtype, block_size) - exact).norm()
-    assert error <= 2 * (transformers_logits(checkpoint, dtype) - exact).norm()
+    error = typical(our_logits(checkpoint, dtype, block_size) - exact)
+    assert 0 < error <= 1.5 * typical(transformers_logits(checkpoint, dtype) - exact)
+
+
+def typical(differences: torch.Tensor) -> torch.Tensor:
+    """Of tokens: the mean by square would be that of a few, which rounding has given other experts."""
+    return differences.norm(dim=-1).median()
 
 
 def transformers_logits(checkpoint: Path, dtype: str) -> torch.Tensor:

@@ -76,6 +76,11 @@ OLD_FORMS: list[dict[str, Any]] = [
     {"model_type": "cohere", "rope_theta": 8e6, "use_qk_norm": True},
     {"model_type": "cohere2", "rope_theta": 5e4, "sliding_window_pattern": 2},
     {"model_type": "falcon", "new_decoder_architecture": True, "num_kv_heads": 1},
+    {"model_type": "mixtral", "rope_theta": 1e6, "sliding_window": None, "num_local_experts": 16},
+    {"model_type": "qwen2_moe", "use_sliding_window": True, "sliding_window": 100, "max_window_layers": 5},
+    {"model_type": "qwen2_moe", "decoder_sparse_step": 2, "mlp_only_layers": [3, 5], "norm_topk_prob": True},
+    {"model_type": "qwen3_moe", "num_experts": 60, "head_dim": 128, "rope_theta": 1e6, "mlp_only_layers": [0]},
+    {"model_type": "olmoe", "clip_qkv": 8.0, "norm_topk_prob": True, "num_key_value_heads": 4},
 ]  # fmt: skip
 
 
@@ -161,6 +166,11 @@ def test_windows_of_layers(tmp_path: Path) -> None:
         ("gpt2", {"scale_attn_weights": False}, "scores are not scaled"),
         ("gptj", {"rotary_dim": 300}, "rotary_dim is 300"),
         ("falcon", {"alibi": True}, "alibi"),
+        ("mixtral", {"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
+        ("mixtral", {"num_experts_per_tok": 9}, "a token of it has 9 of 8 experts"),
+        ("qwen3_moe", {"num_experts": 4096}, "8 of 4096 experts"),
+        ("qwen3_moe", {"mlp_only_layers": 3}, "mlp_only_layers are 3"),
+        ("olmoe", {"num_experts": 0}, "num_experts is 0"),
         ("falcon", {"num_ln_in_parallel_attn": 2}, "a kind that no Falcon has"),
         ("falcon", {"new_decoder_architecture": True, "num_kv_heads": 8}, "71 over 8"),
     ],
