@@ -4,7 +4,8 @@
 //
 // A thread block makes 16 rows of an expert's weights for all pairs of a tile, which is as many as 8 * TOKEN_TILES.
 // Weights go from the stacked tensor into registers, each once a tile, as those of small_batch_product.cuh do;
-// which rows of the input they meet is looked up while they are under way.
+// which rows of the input they meet is looked up while they are under way. Where the kernel before makes these
+// rows, it need not have ended until then (programmatic dependent launch).
 
 #include "common/activation.cuh"
 #include "experts/expert_tile.cuh"
@@ -17,13 +18,14 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
     expert_linear(Element* __restrict__ output,        // [num_pairs, out_features]
                   const Element* __restrict__ weight,  // [num_experts, out_features, IN_FEATURES], PAIRED: twice
                                                        // the rows, gates and then values
-                  const Element* __restrict__ input,  // [num_pairs / pairs_per_row, IN_FEATURES]
-                  const int* __restrict__ order,      // [num_pairs]
-                  const int4* __restrict__ tiles,     // [num_tiles]
-                  int out_features, int pairs_per_row) {
+                  const Element* input,                // [num_pairs / pairs_per_row, IN_FEATURES]
+                  const int* order,                    // [num_pairs]
+                  const int4* tiles,                   // [num_tiles]
+                  int out_features, int pairs_per_row, int tiles_are_known) {
   __shared__ ProductShared shared;
   __shared__ int pairs[MAX_TOKENS];
-  const ExpertTile tile(tiles[blockIdx.y]);
+  wait_for_tiles(tiles_are_known);
+  const ExpertTile tile(__ldcg(tiles + blockIdx.y));
   if (tile.count == 0) return;
   WarpProduct product;
   const int first_row = blockIdx.x * OUT_ROWS, below = PAIRED ? out_features : 8;
@@ -34,10 +36,11 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
   const Element* mine[TOKEN_TILES];
 #pragma unroll
   for (int t = 0; t < TOKEN_TILES; t++) {
-    const int token = 8 * t + product.g, pair = token < tile.count ? order[tile.first + token] : -1;
+    const int token = 8 * t + product.g, pair = token < tile.count ? __ldcg(order + tile.first + token) : -1;
     mine[t] = pair < 0 ? nullptr : input + static_cast<int64>(pair / pairs_per_row) * IN_FEATURES + product.first;
     if (threadIdx.x < WARP_SIZE && product.q == 0) pairs[token] = pair;
   }
+  wait_for_previous_kernel();
 #pragma unroll 1
   for (int from = 0; from < STEPS; from += AHEAD) {
     if (from > 0) product.fetch(row, row_below, from);
@@ -47,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
 #pragma unroll
       for (int s = 0; s < AHEAD; s++) {
         const bool wanted = mine[t] != nullptr && product.exists(from, s);
-        pieces[s] = wanted ? load_16(mine[t] + (from + s) * STEP) : make_uint4(0, 0, 0, 0);
+        pieces[s] = wanted ? load_fresh_16(mine[t] + (from + s) * STEP) : make_uint4(0, 0, 0, 0);
       }
 #pragma unroll
       for (int s = 0; s < AHEAD; s++) {

@@ -17,11 +17,12 @@ extern "C" __global__ void __launch_bounds__(NUM_WARPS* WARP_SIZE)
     expert_simt(Element* __restrict__ output,        // [num_pairs, out_features]
                 const Element* __restrict__ weight,  // [num_experts, out_features, in_features], PAIRED: twice the
                                                      // rows, gates and then values
-                const Element* __restrict__ input,   // [num_pairs / pairs_per_row, in_features]
-                const int* __restrict__ order,       // [num_pairs]
-                const int4* __restrict__ tiles,      // [num_tiles], none with more than TILE_ROWS pairs
-                int in_features, int out_features, int pairs_per_row) {
-  const ExpertTile tile(tiles[blockIdx.y]);
+                const Element* input,                // [num_pairs / pairs_per_row, in_features]
+                const int* order,                    // [num_pairs]
+                const int4* tiles,                   // [num_tiles], none with more than TILE_ROWS pairs
+                int in_features, int out_features, int pairs_per_row, int tiles_are_known) {
+  wait_for_tiles(tiles_are_known);
+  const ExpertTile tile(__ldcg(tiles + blockIdx.y));
   const int lane = threadIdx.x % WARP_SIZE, column = blockIdx.x * NUM_WARPS + threadIdx.x / WARP_SIZE;
   if (tile.count == 0 || column >= out_features) return;
   const Element* row = tile.weights(weight, PAIRED ? 2 * out_features : out_features, in_features) +
@@ -32,15 +33,16 @@ extern "C" __global__ void __launch_bounds__(NUM_WARPS* WARP_SIZE)
   float sums[TILE_ROWS] = {}, sums_below[TILE_ROWS] = {};
 #pragma unroll
   for (int j = 0; j < TILE_ROWS; j++) {
-    pairs[j] = order[tile.first + (j < tile.count ? j : 0)];
+    pairs[j] = __ldcg(order + tile.first + (j < tile.count ? j : 0));
     rows[j] = input + static_cast<int64>(pairs[j] / pairs_per_row) * in_features;
   }
+  wait_for_previous_kernel();
   for (int k = lane; k < in_features; k += WARP_SIZE) {
     const float factor = to_float(row[k]), factor_below = PAIRED ? to_float(row_below[k]) : 0.0f;
 #pragma unroll
     for (int j = 0; j < TILE_ROWS; j++) {
       if (j >= tile.count) break;
-      const float value = to_float(rows[j][k]);
+      const float value = to_float(__ldcg(rows[j] + k));
       sums[j] += factor * value;
       if (PAIRED) sums_below[j] += factor_below * value;
     }

@@ -3,6 +3,14 @@
 #pragma once
 
 #include "common/common.cuh"
+#include "common/dependent_launch.cuh"
+
+// The kernel before makes the rows of the input, or the tiles. Where it is the rows, tiles are known before it
+// ends: it has waited for what made them before it let this one start.
+__device__ __forceinline__ void wait_for_tiles(int tiles_are_known) {
+  if (!tiles_are_known) wait_for_previous_kernel();
+  let_next_kernel_start();
+}
 
 struct ExpertTile {
   int expert, first, count;

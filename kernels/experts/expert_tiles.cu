@@ -101,21 +101,22 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
     expert_tiles(Element* __restrict__ output,        // [num_pairs, out_features]
                  const Element* __restrict__ weight,  // [num_experts, out_features, in_features], PAIRED: twice the
                                                       // rows, gates and then values
-                 const Element* __restrict__ input,   // [num_pairs / pairs_per_row, in_features]
-                 const int* __restrict__ order,       // [num_pairs]
-                 const int4* __restrict__ tiles,      // [num_tiles]
-                 int in_features, int out_features, int pairs_per_row) {
+                 const Element* input,                // [num_pairs / pairs_per_row, in_features]
+                 const int* order,                    // [num_pairs]
+                 const int4* tiles,                   // [num_tiles]
+                 int in_features, int out_features, int pairs_per_row, int tiles_are_known) {
   extern __shared__ __align__(128) unsigned char memory[];
   __shared__ int pairs[TILE_ROWS];
   Stage* stages = reinterpret_cast<Stage*>(memory);
-  const ExpertTile tile(tiles[blockIdx.y]);
+  wait_for_tiles(tiles_are_known);
+  const ExpertTile tile(__ldcg(tiles + blockIdx.y));
   if (tile.count == 0) return;
   const int first_column = blockIdx.x * OUT_COLUMNS;
   const Element* matrix = tile.weights(weight, PAIRED ? 2 * out_features : out_features, in_features);
   Copies copies(in_features);
 #pragma unroll
   for (int i = 0; i < ROW_COPIES; i++) {
-    const int row = copies.row + i * ROWS_AT_ONCE, pair = row < tile.count ? order[tile.first + row] : -1;
+    const int row = copies.row + i * ROWS_AT_ONCE, pair = row < tile.count ? __ldcg(order + tile.first + row) : -1;
     copies.rows[i] = pair < 0 ? nullptr : input + static_cast<int64>(pair / pairs_per_row) * in_features;
     if (copies.piece == 0) pairs[row] = pair;
   }
@@ -126,6 +127,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
     copies.weights[i] = column < out_features ? matrix + of_expert * in_features : nullptr;
   }
   const int num_chunks = ceil_div(in_features, CHUNK);
+  wait_for_previous_kernel();
 #pragma unroll
   for (int chunk = 0; chunk < STAGES - 1; chunk++) {
     if (chunk < num_chunks) copies.copy(stages[chunk], chunk);

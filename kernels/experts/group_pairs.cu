@@ -7,6 +7,7 @@
 // room is for as many as there can be, and what is left over has no pairs.
 
 #include "common/common.cuh"
+#include "common/dependent_launch.cuh"
 
 constexpr int MOST_EXPERTS = 1024;
 constexpr int NUM_WARPS = 8;
@@ -28,16 +29,18 @@ __device__ __forceinline__ int sum_before(const int* counts, int warp) {
 
 // Grid: (num_experts), NUM_THREADS threads.
 extern "C" __global__ void __launch_bounds__(NUM_THREADS)
-    group_pairs(int* __restrict__ order,          // [num_pairs]: pairs, expert by expert
-                int4* __restrict__ tiles,         // [num_tiles]: expert, its first place in `order`, pairs, 0
-                const int* __restrict__ experts,  // [num_pairs]
+    group_pairs(int* __restrict__ order,   // [num_pairs]: pairs, expert by expert
+                int4* __restrict__ tiles,  // [num_tiles]: expert, its first place in `order`, pairs, 0
+                const int* experts,        // [num_pairs], which the kernel before may have made
                 int num_pairs, int num_experts, int tile_rows, int num_tiles) {
   __shared__ int counts[MOST_EXPERTS];
   __shared__ int pairs_before[NUM_WARPS], tiles_before[NUM_WARPS], found[NUM_WARPS];
   const int expert = blockIdx.x, lane = threadIdx.x % WARP_SIZE, warp = threadIdx.x / WARP_SIZE;
+  let_next_kernel_start();
   for (int i = threadIdx.x; i < num_experts; i += NUM_THREADS) counts[i] = 0;
   __syncthreads();
-  for (int pair = threadIdx.x; pair < num_pairs; pair += NUM_THREADS) atomicAdd(&counts[experts[pair]], 1);
+  wait_for_previous_kernel();
+  for (int pair = threadIdx.x; pair < num_pairs; pair += NUM_THREADS) atomicAdd(&counts[__ldcg(experts + pair)], 1);
   __syncthreads();
 
   int pairs = 0, whole = 0;
@@ -56,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
   const int begin = warp * run, end = begin + run < num_pairs ? begin + run : num_pairs;
   int mine = 0;
   for (int at = begin; at < end; at += WARP_SIZE) {
-    mine += __popc(__ballot_sync(FULL_WARP, at + lane < end && experts[at + lane] == expert));
+    mine += __popc(__ballot_sync(FULL_WARP, at + lane < end && __ldcg(experts + at + lane) == expert));
   }
   if (lane == 0) found[warp] = mine;
   __syncthreads();
@@ -72,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
   }
   int next = first + sum_before(found, warp);
   for (int at = begin; at < end; at += WARP_SIZE) {
-    const bool is_mine = at + lane < end && experts[at + lane] == expert;
+    const bool is_mine = at + lane < end && __ldcg(experts + at + lane) == expert;
     const uint32 all = __ballot_sync(FULL_WARP, is_mine);
     if (is_mine) order[next + __popc(all & ((1u << lane) - 1))] = at + lane;
     next += __popc(all);

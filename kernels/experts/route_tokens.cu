@@ -6,6 +6,7 @@
 // among them, each expert is one that exists, and no token has one twice.
 
 #include "common/common.cuh"
+#include "common/dependent_launch.cuh"
 
 #ifndef NUM_EXPERTS
 #define NUM_EXPERTS 64
@@ -29,6 +30,7 @@ extern "C" __global__ void __launch_bounds__(NUM_WARPS* WARP_SIZE)
                  float* __restrict__ weights,         // [num_tokens, PER_TOKEN]
                  const Element* __restrict__ logits,  // [num_tokens, NUM_EXPERTS]
                  int num_tokens) {
+  let_next_kernel_start();
   const int lane = threadIdx.x % WARP_SIZE, token = blockIdx.x * NUM_WARPS + threadIdx.x / WARP_SIZE;
   if (token >= num_tokens) return;
   float values[PER_LANE], highest = NEGATIVE_INFINITY, all = 0.0f;

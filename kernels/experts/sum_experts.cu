@@ -2,6 +2,7 @@
 // so that the sum is the same whoever else is there. With an expert that all tokens share, times a sigmoid if it
 // has a gate, that is added.
 
+#include "common/dependent_launch.cuh"
 #include "common/row.cuh"
 
 #ifndef PER_TOKEN
@@ -10,8 +11,8 @@
 
 // Grid: (ceil(width / x / threads), num_tokens), any number of threads; x elements are 16 bytes.
 extern "C" __global__ void sum_experts(Element* __restrict__ output,               // [num_tokens, width]
-                                       const Element* __restrict__ products,       // [num_tokens, PER_TOKEN, width]
-                                       const float* __restrict__ weights,          // [num_tokens, PER_TOKEN]
+                                       const Element* products,                    // [num_tokens, PER_TOKEN, width]
+                                       const float* weights,                       // [num_tokens, PER_TOKEN]
                                        const Element* __restrict__ shared_rows,    // [num_tokens, width], or null
                                        const Element* __restrict__ shared_logits,  // [num_tokens], or null
                                        int width) {
@@ -19,10 +20,11 @@ extern "C" __global__ void sum_experts(Element* __restrict__ output,            
   if (at >= width) return;
   const Element* from = products + static_cast<int64>(token) * PER_TOKEN * width + at;
   float sums[ROW_ELEMENTS] = {};
+  wait_for_previous_kernel();
 #pragma unroll
   for (int slot = 0; slot < PER_TOKEN; slot++) {
-    const Row row = as_row(load_16(from + static_cast<int64>(slot) * width));
-    const float weight = weights[token * PER_TOKEN + slot];
+    const Row row = load_fresh_row(from + static_cast<int64>(slot) * width);
+    const float weight = __ldcg(weights + token * PER_TOKEN + slot);
 #pragma unroll
     for (int i = 0; i < ROW_ELEMENTS; i++) sums[i] += weight * to_float(row.elements[i]);
   }

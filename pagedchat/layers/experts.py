@@ -10,6 +10,7 @@ from torch import nn
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.mlp import GatedMlp
 from pagedchat.layers.weights import empty_parameter
+from pagedchat.ops.experts.expert_plan import distinct_pairs
 from pagedchat.ops.experts.mix_experts import MOST_EXPERTS, mix_experts
 
 __all__ = ["MOST_EXPERTS", "MixtureConfig", "SparseMlp"]
@@ -64,6 +65,11 @@ class SparseMlp(nn.Module):
             shared=None if self.shared is None else self.shared(rows),
             shared_logits=None if self.shared_gate is None else self.shared_gate(rows),
         )
+
+    def distinct_sizes(self) -> list[int]:
+        """Numbers of tokens, one for each kind of kernels that there is for a batch."""
+        config = self.config
+        return [-(-pairs // config.per_token) for pairs in distinct_pairs(config.num_experts)]
 
 
 def _gated(hidden_size: int, width: int) -> GatedMlp:

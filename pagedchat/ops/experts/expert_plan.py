@@ -21,8 +21,10 @@ IN_REGISTERS = ((4, 8), (10, 16), (28, 32))
 FEW_TILED = 96
 """The same for tiles of `TILED_ROWS`; from there on they are twice as large."""
 TILED_ROWS = 64
-_CHUNK_BYTES, _TILE_WEIGHTS = 128, 128
-_STAGES = 3
+TILE_WEIGHTS = 128
+"""Rows of the weights of a tile, as in kernels/experts/expert_tiles.cu."""
+_CHUNK_BYTES, _STAGES, _FEWEST_STAGES = 128, 3, 2
+_STATIC_BYTES = 1024
 
 Way = Literal["torch", "registers", "tiles", "cuda cores"]
 
@@ -55,7 +57,11 @@ class TiledPlan:
     @property
     def shared_bytes(self) -> int:
         """Dynamic."""
-        return self.num_stages * (self.tile_rows + _TILE_WEIGHTS) * _CHUNK_BYTES
+        return self.num_stages * (self.tile_rows + TILE_WEIGHTS) * _CHUNK_BYTES
+
+    def fits(self, shared_limit: int) -> bool:
+        """Whether a thread block that can have so many bytes of shared memory has them."""
+        return self.shared_bytes + _STATIC_BYTES <= shared_limit
 
     @property
     def constants(self) -> Constants:
@@ -64,7 +70,9 @@ class TiledPlan:
 
 
 @cache
-def plan_experts(hidden: int, width: int, num_pairs: int, num_experts: int, *, tensor_cores: bool) -> ExpertPlan:
+def plan_experts(
+    hidden: int, width: int, num_pairs: int, num_experts: int, *, tensor_cores: bool, shared_limit: int
+) -> ExpertPlan:
     """The quickest way that there is on a GPU.
 
     Args:
@@ -73,6 +81,7 @@ def plan_experts(hidden: int, width: int, num_pairs: int, num_experts: int, *, t
         num_pairs: of a launch.
         num_experts: of the mixture.
         tensor_cores: whether the GPU multiplies the type on them.
+        shared_limit: bytes of shared memory that a thread block can have.
     """
     if not tensor_cores or hidden % PIECE or width % PIECE:
         return ExpertPlan("cuda cores", LOOP_ROWS)
@@ -80,7 +89,14 @@ def plan_experts(hidden: int, width: int, num_pairs: int, num_experts: int, *, t
     for most, rows in IN_REGISTERS:
         if average <= most and _fits_registers(hidden, width, rows):
             return ExpertPlan("registers", rows)
-    return ExpertPlan("tiles", TILED_ROWS if average <= FEW_TILED else 2 * TILED_ROWS)
+    large = average > FEW_TILED and TiledPlan(2 * TILED_ROWS, _FEWEST_STAGES).fits(shared_limit)
+    return ExpertPlan("tiles", 2 * TILED_ROWS if large else TILED_ROWS)
+
+
+def distinct_pairs(num_experts: int) -> list[int]:
+    """Numbers of pairs of which each has another plan, if what is multiplied has one for it at all."""
+    averages = [*(most for most, _ in IN_REGISTERS), FEW_TILED]
+    return [*(most * num_experts for most in averages), FEW_TILED * num_experts + MOST_PER_TOKEN]
 
 
 def plan_registers(in_features: int, tile_rows: int) -> ProductPlan:
@@ -99,7 +115,7 @@ def plan_tiles(tile_rows: int, shared_limit: int) -> TiledPlan:
         shared_limit: bytes of shared memory that a thread block can have.
     """
     plan = TiledPlan(tile_rows, _STAGES)
-    return plan if plan.shared_bytes <= shared_limit - 1024 else TiledPlan(tile_rows, 2)
+    return plan if plan.fits(shared_limit) else TiledPlan(tile_rows, _FEWEST_STAGES)
 
 
 def _fits_registers(hidden: int, width: int, rows: int) -> bool:

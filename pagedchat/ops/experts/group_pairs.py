@@ -6,7 +6,7 @@ import torch
 
 from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.ops.common.checks import check_dtype, check_shape
-from pagedchat.ops.common.launch import on_cuda, stream_of
+from pagedchat.ops.common.launch import can_overlap, on_cuda, stream_of
 from pagedchat.ops.experts.expert_plan import MOST_EXPERTS, ExpertPlan
 
 NAME = "group_pairs"
@@ -22,13 +22,14 @@ class Groups(NamedTuple):
     """`[num_tiles, 4]`, int32: expert, first place in `order`, how many pairs, 0. What is left over has none."""
 
 
-def group_pairs(experts: torch.Tensor, num_experts: int, plan: ExpertPlan) -> Groups:
+def group_pairs(experts: torch.Tensor, num_experts: int, plan: ExpertPlan, *, overlap: bool = False) -> Groups:
     """Sort pairs by expert.
 
     Args:
         experts: `[num_tokens, per_token]`, int32, contiguous; each below `num_experts`.
         num_experts: of the mixture.
         plan: says how large tiles are.
+        overlap: the launch may begin before the kernel before it has ended, which makes `experts`.
 
     Raises:
         ValueError: another shape or type, or more experts than a kernel takes.
@@ -51,7 +52,8 @@ def group_pairs(experts: torch.Tensor, num_experts: int, plan: ExpertPlan) -> Gr
         i32(plan.tile_rows),
         i32(num_tiles),
     )
-    get_kernel(NAME, experts.device.index).launch(num_experts, _THREADS, args, stream=stream_of(experts))
+    kernel, overlap = get_kernel(NAME, experts.device.index), overlap and can_overlap(experts.device)
+    kernel.launch(num_experts, _THREADS, args, stream=stream_of(experts), overlap=overlap)
     return groups
 
 

@@ -5,6 +5,7 @@ Nothing in it waits for a GPU, and no shape depends on what a tensor holds, so t
 
 import torch
 
+from pagedchat.jit.driver import gpu
 from pagedchat.ops.common.checks import check_shape
 from pagedchat.ops.common.launch import has_tensor_cores, on_cuda
 from pagedchat.ops.experts.expert_linear import expert_linear
@@ -51,14 +52,21 @@ def mix_experts(
     check_shape("gate_up", gate_up, num_experts, 2 * width, hidden)
     routes = route_tokens(logits, per_token, renormalised=renormalised)
     plan = _plan(rows, down, len(rows) * per_token)
-    groups = group_pairs(routes.experts, num_experts, plan)
-    middle = expert_linear(rows, gate_up, groups, plan, paired=True)
-    products = expert_linear(middle, down, groups, plan, paired=False)
-    return sum_experts(products, routes.weights, shared=shared, shared_logits=shared_logits)
+    groups = group_pairs(routes.experts, num_experts, plan, overlap=True)
+    middle = expert_linear(rows, gate_up, groups, plan, paired=True, after="groups")
+    products = expert_linear(middle, down, groups, plan, paired=False, after="rows")
+    return sum_experts(products, routes.weights, shared=shared, shared_logits=shared_logits, overlap=True)
 
 
 def _plan(rows: torch.Tensor, down: torch.Tensor, num_pairs: int) -> ExpertPlan:
     num_experts, hidden, width = down.shape
     if not on_cuda(rows):
         return ExpertPlan("torch", num_pairs)
-    return plan_experts(hidden, width, num_pairs, num_experts, tensor_cores=has_tensor_cores(rows))
+    return plan_experts(
+        hidden,
+        width,
+        num_pairs,
+        num_experts,
+        tensor_cores=has_tensor_cores(rows),
+        shared_limit=gpu(rows.device.index).shared_bytes,
+    )

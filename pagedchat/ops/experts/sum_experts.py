@@ -4,7 +4,15 @@ import torch
 
 from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
-from pagedchat.ops.common.launch import PIECE_BYTES, address, ceil_div, element_name, on_cuda, stream_of
+from pagedchat.ops.common.launch import (
+    PIECE_BYTES,
+    address,
+    can_overlap,
+    ceil_div,
+    element_name,
+    on_cuda,
+    stream_of,
+)
 from pagedchat.ops.experts.expert_plan import MOST_PER_TOKEN
 
 NAME = "sum_experts"
@@ -17,6 +25,7 @@ def sum_experts(
     *,
     shared: torch.Tensor | None = None,
     shared_logits: torch.Tensor | None = None,
+    overlap: bool = False,
 ) -> torch.Tensor:
     """Sum in float32, slot after slot, and then what all tokens share.
 
@@ -25,6 +34,7 @@ def sum_experts(
         weights: `[num_tokens, per_token]`, float32.
         shared: `[num_tokens, width]`, contiguous, added; None adds nothing.
         shared_logits: `[num_tokens, 1]`: `shared` is multiplied by their sigmoid.
+        overlap: the launch may begin before the kernel before it has ended, which makes `products`.
 
     Returns:
         `[num_tokens, width]`.
@@ -56,7 +66,8 @@ def sum_experts(
         i32(width),
     )
     grid = (ceil_div(width * output.itemsize, _THREADS * PIECE_BYTES), num_tokens)
-    kernel.launch(grid, _THREADS, args, stream=stream_of(output))
+    overlap = overlap and can_overlap(output.device)
+    kernel.launch(grid, _THREADS, args, stream=stream_of(output), overlap=overlap)
     return output
 
 

@@ -7,12 +7,14 @@ from pagedchat.ops.experts.expert_plan import (
     LOOP_ROWS,
     TILED_ROWS,
     ExpertPlan,
+    distinct_pairs,
     plan_experts,
     plan_registers,
     plan_tiles,
 )
 from pagedchat.ops.experts.group_pairs import group_pairs
 
+H200, TURING = 227 << 10, 64 << 10
 QWEN3, MIXTRAL, OLMOE, QWEN2 = (2048, 768, 128, 8), (4096, 14336, 8, 2), (2048, 1024, 64, 8), (2048, 1408, 60, 4)
 
 
@@ -21,7 +23,9 @@ def test_few_pairs_meet_weights_in_registers_and_many_are_tiles(shape: tuple[int
     hidden, width, num_experts, per_token = shape
     ways = {}
     for num_tokens in (1, 8, 64, 256, 1500, 8192):
-        plan = plan_experts(hidden, width, num_tokens * per_token, num_experts, tensor_cores=True)
+        plan = plan_experts(
+            hidden, width, num_tokens * per_token, num_experts, tensor_cores=True, shared_limit=H200
+        )
         ways[num_tokens] = plan.way
         if plan.way == "registers":
             assert all(
@@ -32,9 +36,24 @@ def test_few_pairs_meet_weights_in_registers_and_many_are_tiles(shape: tuple[int
 
 
 def test_larger_tiles_for_more_pairs() -> None:
-    sizes = [plan_experts(2048, 768, 128 * average, 128, tensor_cores=True).tile_rows for average in range(1, 200)]
+    sizes = [
+        plan_experts(2048, 768, 128 * average, 128, tensor_cores=True, shared_limit=H200).tile_rows
+        for average in range(1, 200)
+    ]
     assert sizes == sorted(sizes)
     assert set(sizes) == {8, 16, 32, TILED_ROWS, 2 * TILED_ROWS}
+
+
+@pytest.mark.parametrize("shape", [QWEN3, MIXTRAL, OLMOE, QWEN2], ids=str)
+def test_a_few_sizes_have_all_plans(shape: tuple[int, int, int, int]) -> None:
+    hidden, width, num_experts, per_token = shape
+
+    def plan(num_tokens: int) -> ExpertPlan:
+        pairs = num_tokens * per_token
+        return plan_experts(hidden, width, pairs, num_experts, tensor_cores=True, shared_limit=H200)
+
+    few = {plan(-(-pairs // per_token)) for pairs in distinct_pairs(num_experts)}
+    assert few == {plan(num_tokens) for num_tokens in range(1, 3000)}
 
 
 @pytest.mark.parametrize(
@@ -50,7 +69,7 @@ def test_larger_tiles_for_more_pairs() -> None:
 def test_what_registers_or_tensor_cores_cannot_do_goes_another_way(
     hidden: int, width: int, tensor_cores: bool, way: str
 ) -> None:
-    plan = plan_experts(hidden, width, 8, 64, tensor_cores=tensor_cores)
+    plan = plan_experts(hidden, width, 8, 64, tensor_cores=tensor_cores, shared_limit=H200)
     assert plan.way == way
     assert plan.tile_rows == (LOOP_ROWS if way == "cuda cores" else TILED_ROWS)
 
@@ -79,12 +98,15 @@ def test_there_is_room_for_every_tile_whoever_has_which_expert(
         assert worst == room
 
 
-def test_stages_fit_into_the_shared_memory() -> None:
-    for shared_limit in (64 << 10, 99 << 10, 163 << 10, 227 << 10):
-        for tile_rows in (TILED_ROWS, 2 * TILED_ROWS):
-            plan = plan_tiles(tile_rows, shared_limit)
-            assert plan.num_stages >= 2
-            assert plan.shared_bytes < shared_limit or shared_limit == 64 << 10
+@pytest.mark.parametrize("shared_limit", [TURING, 99 << 10, 163 << 10, H200])
+def test_stages_fit_into_the_shared_memory(shared_limit: int) -> None:
+    for average in (1, 60, 500):
+        chosen = plan_experts(2056, 768, 8 * average, 8, tensor_cores=True, shared_limit=shared_limit)
+        assert chosen.way == "tiles"
+        plan = plan_tiles(chosen.tile_rows, shared_limit)
+        assert plan.num_stages >= 2
+        assert plan.fits(shared_limit)
+    assert chosen.tile_rows == (TILED_ROWS if shared_limit == TURING else 2 * TILED_ROWS)
 
 
 def test_a_width_that_registers_cannot_share_out_is_named() -> None:
