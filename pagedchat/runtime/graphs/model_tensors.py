@@ -19,7 +19,7 @@ from pagedchat.models.decoder_layer import DecoderLayer
 from pagedchat.models.native import NativeConfig
 from pagedchat.models.native_model import NativeModel
 from pagedchat.ops.common.launch import element_name
-from pagedchat.ops.common.model_sizes import ModelSizes
+from pagedchat.ops.common.model_sizes import MixtureSizes, ModelSizes
 from pagedchat.ops.common.norm import HeadNorms, Norm
 from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors, Product
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
@@ -31,6 +31,7 @@ from pagedchat.runtime.graphs.step_facts import Setting
 
 def sizes_of(config: NativeConfig) -> ModelSizes:
     """How large a model is."""
+    mixture = config.mixture
     return ModelSizes(
         num_layers=config.num_layers,
         hidden=config.hidden_size,
@@ -46,6 +47,7 @@ def sizes_of(config: NativeConfig) -> ModelSizes:
         biased_gates=config.gated and config.mlp_bias,
         num_windowed=sum(window is not None for window in config.windows),
         capped=config.score_cap is not None,
+        mixture=None if mixture is None else MixtureSizes(mixture.num_experts, mixture.per_token, mixture.width),
     )
 
 
