@@ -16,13 +16,13 @@ _IN_TILES = tuple(
     Tuning({**plan_tiles(rows, H200_SHARED_BYTES).constants}) for rows in (TILED_ROWS, 2 * TILED_ROWS)
 )
 
+_ROUTES: Choices = {
+    "ELEMENT": ELEMENTS, "NUM_EXPERTS": (128, 60, 8), "PER_TOKEN": (8, 4, 2), "RENORMALISED": FLAG,
+}  # fmt: skip
+
 KERNELS = (
-    KernelFile(
-        "route_tokens",
-        ("route_tokens",),
-        Use.CAPTURED_STEPS,
-        {"ELEMENT": ELEMENTS, "NUM_EXPERTS": (128, 60, 8), "PER_TOKEN": (8, 4, 2), "RENORMALISED": FLAG},
-    ),
+    KernelFile("route_tokens", ("route_tokens",), Use.CAPTURED_STEPS, _ROUTES),
+    KernelFile("route_few", ("route_few",), Use.CAPTURED_STEPS, _ROUTES),
     KernelFile("group_pairs", ("group_pairs",), Use.CAPTURED_STEPS),
     KernelFile("expert_linear", ("expert_linear",), Use.CAPTURED_STEPS, _PRODUCT, _IN_REGISTERS, (NO_BFLOAT16,)),
     KernelFile("expert_tiles", ("expert_tiles",), Use.CAPTURED_STEPS, _PRODUCT, _IN_TILES, (NO_BFLOAT16,)),

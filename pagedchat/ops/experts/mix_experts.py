@@ -11,6 +11,7 @@ from pagedchat.ops.common.launch import has_tensor_cores, on_cuda
 from pagedchat.ops.experts.expert_linear import expert_linear
 from pagedchat.ops.experts.expert_plan import MOST_EXPERTS, ExpertPlan, plan_experts
 from pagedchat.ops.experts.group_pairs import group_pairs
+from pagedchat.ops.experts.route_few import MOST_PAIRS, route_few
 from pagedchat.ops.experts.route_tokens import route_tokens
 from pagedchat.ops.experts.sum_experts import sum_experts
 
@@ -50,9 +51,13 @@ def mix_experts(
     check_shape("rows", rows, None, hidden)
     check_shape("logits", logits, len(rows), num_experts)
     check_shape("gate_up", gate_up, num_experts, 2 * width, hidden)
-    routes = route_tokens(logits, per_token, renormalised=renormalised)
-    plan = _plan(rows, down, len(rows) * per_token)
-    groups = group_pairs(routes.experts, num_experts, plan, overlap=True)
+    num_pairs = len(rows) * per_token
+    plan = _plan(rows, down, num_pairs)
+    if num_pairs <= MOST_PAIRS:
+        routes, groups = route_few(logits, per_token, plan, renormalised=renormalised)
+    else:
+        routes = route_tokens(logits, per_token, renormalised=renormalised)
+        groups = group_pairs(routes.experts, num_experts, plan, overlap=True)
     middle = expert_linear(rows, gate_up, groups, plan, paired=True, after="groups")
     products = expert_linear(middle, down, groups, plan, paired=False, after="rows")
     return sum_experts(products, routes.weights, shared=shared, shared_logits=shared_logits, overlap=True)

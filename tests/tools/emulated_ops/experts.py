@@ -7,6 +7,7 @@ import torch
 from pagedchat.ops.experts.expert_linear import expert_linear
 from pagedchat.ops.experts.expert_plan import ExpertPlan, Way
 from pagedchat.ops.experts.group_pairs import group_pairs
+from pagedchat.ops.experts.route_few import route_few
 from pagedchat.ops.experts.route_tokens import route_tokens
 from pagedchat.ops.experts.sum_experts import sum_experts
 from tests.tools.emulated_ops.op_case import BFLOAT, DTYPES, HALF, SINGLE, OpCase, Results, in_types, numbers
@@ -30,6 +31,12 @@ def pairs() -> torch.Tensor:
 def groups() -> Results:
     found = group_pairs(pairs(), NUM_EXPERTS, ExpertPlan("registers", 4))
     return {"order": found.order, "tiles": found.tiles}
+
+
+def few(dtype: torch.dtype) -> Results:
+    """Routes and groups at once; more experts than a warp has lanes."""
+    found, grouped = route_few(rows_of(34, 45, dtype), 3, ExpertPlan("registers", 4), renormalised=False)
+    return {**found._asdict(), **grouped._asdict()}
 
 
 def products(dtype: torch.dtype, *, way: Way, tile_rows: int, width: int) -> Results:
@@ -57,6 +64,7 @@ def sums(dtype: torch.dtype) -> Results:
 CASES: list[OpCase] = [
     *in_types("route_tokens", partial(routes, renormalised=True), HALF, BFLOAT),
     *in_types("route_tokens", partial(routes, renormalised=False), SINGLE),
+    *in_types("route_few", few, HALF, SINGLE),
     OpCase("group_pairs", "tiles of four", groups),
     *in_types("expert_linear", partial(products, way="registers", tile_rows=8, width=64), HALF),
     *in_types("expert_linear", partial(products, way="registers", tile_rows=16, width=64), BFLOAT, about="sixteen"),
