@@ -11,8 +11,7 @@ from pagedchat.ops.attention import prefill_plan, wgmma_plan
 from pagedchat.ops.attention.prefill import MIN_WGMMA_ROWS
 from pagedchat.ops.common.choices import H200_SHARED_BYTES
 from pagedchat.ops.common.model_sizes import ModelSizes, ProductSizes
-from pagedchat.ops.experts.expert_plan import plan_experts
-from pagedchat.ops.experts.route_few import MOST_PAIRS
+from pagedchat.ops.experts.expert_plan import MOST_FEW_PAIRS, plan_experts
 from pagedchat.ops.products.few_rows_plan import plan_few_rows, plan_few_rows_head
 from pagedchat.ops.products.small_batch_launch import STREAMED
 from pagedchat.ops.products.small_batch_plan import PIECE
@@ -217,7 +216,7 @@ def _experts(setting: Setting, rows: int) -> Iterator[Work]:
         tensor_cores=not setting.missing_tensor_cores,
         shared_limit=H200_SHARED_BYTES if setting.gpu is None else setting.gpu.shared_bytes,
     )
-    if rows * mixture.per_token <= MOST_PAIRS:
+    if rows * mixture.per_token <= MOST_FEW_PAIRS:
         yield Launch("routes", "route_few")
     else:
         yield from (Launch("routes", "route_tokens"), Launch("pairs", "group_pairs"))

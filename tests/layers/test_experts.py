@@ -1,10 +1,14 @@
+from collections.abc import Iterable
+
 import pytest
 import torch
 
+from pagedchat.jit.variant import Variant
 from pagedchat.layers.experts import MixtureConfig, SparseMlp
 from tests.ops.products.small_batch_case import normal
+from tests.ops.recorder import recorded_launches
 
-HIDDEN = 24
+HIDDEN = 32
 
 
 def made(**options: object) -> SparseMlp:
@@ -49,3 +53,18 @@ def test_a_shared_expert_is_added(has_gate: bool) -> None:
 
 def test_no_gate_without_a_shared_expert() -> None:
     assert made(gated_share=True).shared_gate is None
+
+
+@pytest.mark.parametrize(("num_experts", "per_token"), [(4, 2), (60, 4), (200, 1)])
+def test_a_few_sizes_of_batches_launch_all_kernels_that_any_size_does(num_experts: int, per_token: int) -> None:
+    layer = made(num_experts=num_experts, per_token=per_token).half()
+
+    def asked(sizes: Iterable[int]) -> set[Variant]:
+        with recorded_launches((9, 0)) as launches:
+            for num_tokens in sizes:
+                layer(torch.zeros(num_tokens, HIDDEN, dtype=torch.float16))
+        return {variant for variant, _ in launches}
+
+    few = asked(layer.distinct_sizes())
+    assert {"route_few", "route_tokens", "group_pairs", "sum_experts"} < {variant.stem for variant in few}
+    assert asked([*range(1, 40), *range(40, 20_000, 397)]) <= few

@@ -14,6 +14,8 @@ MOST_EXPERTS = 1024
 """Of a mixture, as in kernels/experts/group_pairs.cu."""
 MOST_PER_TOKEN = 32
 """Of a token, as in kernels/experts/route_tokens.cu."""
+MOST_FEW_PAIRS = 512
+"""That are routed and grouped in one launch, as in kernels/experts/route_few.cu."""
 LOOP_ROWS = 8
 """Pairs of a tile on CUDA cores, as in kernels/experts/expert_simt.cu."""
 IN_REGISTERS = ((4, 8), (10, 16), (28, 32))
@@ -94,9 +96,10 @@ def plan_experts(
 
 
 def distinct_pairs(num_experts: int) -> list[int]:
-    """Numbers of pairs of which each has another plan, if what is multiplied has one for it at all."""
-    averages = [*(most for most, _ in IN_REGISTERS), FEW_TILED]
-    return [*(most * num_experts for most in averages), FEW_TILED * num_experts + MOST_PER_TOKEN]
+    """Numbers of pairs, one at least for each kind of launches that there is, if what is multiplied allows it."""
+    averages = (*(most for most, _ in IN_REGISTERS), FEW_TILED)
+    largest = FEW_TILED * num_experts + MOST_PER_TOKEN
+    return sorted({1, MOST_FEW_PAIRS + MOST_PER_TOKEN, *(most * num_experts for most in averages), largest})
 
 
 def plan_registers(in_features: int, tile_rows: int) -> ProductPlan:

@@ -9,9 +9,9 @@ from pagedchat.jit.driver import gpu
 from pagedchat.ops.common.checks import check_shape
 from pagedchat.ops.common.launch import has_tensor_cores, on_cuda
 from pagedchat.ops.experts.expert_linear import expert_linear
-from pagedchat.ops.experts.expert_plan import MOST_EXPERTS, ExpertPlan, plan_experts
+from pagedchat.ops.experts.expert_plan import MOST_EXPERTS, MOST_FEW_PAIRS, ExpertPlan, plan_experts
 from pagedchat.ops.experts.group_pairs import group_pairs
-from pagedchat.ops.experts.route_few import MOST_PAIRS, route_few
+from pagedchat.ops.experts.route_few import route_few
 from pagedchat.ops.experts.route_tokens import route_tokens
 from pagedchat.ops.experts.sum_experts import sum_experts
 
@@ -53,7 +53,7 @@ def mix_experts(
     check_shape("gate_up", gate_up, num_experts, 2 * width, hidden)
     num_pairs = len(rows) * per_token
     plan = _plan(rows, down, num_pairs)
-    if num_pairs <= MOST_PAIRS:
+    if num_pairs <= MOST_FEW_PAIRS:
         routes, groups = route_few(logits, per_token, plan, renormalised=renormalised)
     else:
         routes = route_tokens(logits, per_token, renormalised=renormalised)

@@ -4,13 +4,11 @@ import torch
 
 from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.ops.common.launch import element_name, on_cuda, stream_of
-from pagedchat.ops.experts.expert_plan import MOST_EXPERTS, MOST_PER_TOKEN, ExpertPlan
+from pagedchat.ops.experts.expert_plan import MOST_EXPERTS, MOST_FEW_PAIRS, MOST_PER_TOKEN, ExpertPlan
 from pagedchat.ops.experts.group_pairs import Groups, group_pairs
 from pagedchat.ops.experts.route_tokens import Routes, route_tokens
 
 NAME = "route_few"
-MOST_PAIRS = 512
-"""As in kernels/experts/route_few.cu."""
 _THREADS = 1024
 
 
@@ -20,7 +18,7 @@ def route_few(
     """What `route_tokens` and `group_pairs` give.
 
     Args:
-        logits: `[num_tokens, num_experts]`, of a router; no more than `MOST_PAIRS` pairs come of them.
+        logits: `[num_tokens, num_experts]`, of a router; no more than `MOST_FEW_PAIRS` pairs come of them.
         per_token: experts of a token.
         plan: says how large tiles are.
         renormalised: as `route_tokens` has it.
@@ -30,8 +28,8 @@ def route_few(
     """
     num_tokens, num_experts = logits.shape
     num_pairs = num_tokens * per_token
-    if num_pairs > MOST_PAIRS:
-        raise ValueError(f"{num_pairs} pairs are more than {MOST_PAIRS}")
+    if num_pairs > MOST_FEW_PAIRS:
+        raise ValueError(f"{num_pairs} pairs are more than {MOST_FEW_PAIRS}")
     if not on_cuda(logits) or num_experts > MOST_EXPERTS or not 1 <= per_token <= min(num_experts, MOST_PER_TOKEN):
         routes = route_tokens(logits, per_token, renormalised=renormalised)
         return routes, group_pairs(routes.experts, num_experts, plan)

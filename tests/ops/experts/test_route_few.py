@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from pagedchat.ops.experts.expert_plan import ExpertPlan
+from pagedchat.ops.experts.expert_plan import MOST_FEW_PAIRS, ExpertPlan
 from pagedchat.ops.experts.group_pairs import group_pairs
-from pagedchat.ops.experts.route_few import MOST_PAIRS, route_few
+from pagedchat.ops.experts.route_few import route_few
 from pagedchat.ops.experts.route_tokens import route_tokens
 from tests.ops.paged_case import DEVICES
 from tests.ops.products.small_batch_case import normal
@@ -32,7 +32,7 @@ def test_it_is_what_the_two_give_one_after_the_other(
 
 def test_more_pairs_than_a_thread_block_has_room_for_are_refused() -> None:
     plan = ExpertPlan("torch", 8)
-    with pytest.raises(ValueError, match=f"520 pairs are more than {MOST_PAIRS}"):
+    with pytest.raises(ValueError, match=f"520 pairs are more than {MOST_FEW_PAIRS}"):
         route_few(torch.zeros(65, 16), 8, plan, renormalised=False)
     with pytest.raises(ValueError, match="per_token is 5, expected 1 to 4"):
         route_few(torch.zeros(2, 4), 5, plan, renormalised=False)
