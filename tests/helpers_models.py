@@ -75,13 +75,17 @@ _KERNEL_CONFIGS: dict[str, Any] = {
     "olmo2_64": Olmo2Config(**_OWN_HEADS),
     "cohere2_64": Cohere2Config(**_OWN_HEADS, sliding_window=7, sliding_window_pattern=2),
     "mixtral_64": MixtralConfig(**_WIDE_GROUPED, num_local_experts=4),
-    "qwen2_moe_64": Qwen2MoeConfig(**_OWN_HEADS, **_EXPERTS, shared_expert_intermediate_size=40),
+    "qwen2_moe_64": Qwen2MoeConfig(
+        **_OWN_HEADS, **_EXPERTS, num_key_value_heads=1, shared_expert_intermediate_size=40
+    ),
     "qwen3_moe_128": Qwen3MoeConfig(**{**_WIDE_GROUPED, "head_dim": 128}, **_EXPERTS, norm_topk_prob=True),
     "olmoe_64": OlmoeConfig(**_OWN_HEADS, num_experts=6, num_experts_per_tok=2),
     "glm_64": GlmConfig(**_WIDE_GROUPED),
 }
 KERNEL_FAMILIES = list(_KERNEL_CONFIGS)
 """With head sizes that the CUDA kernels have; all but the last run on our own decoder."""
+KERNEL_MIXTURES = ("mixtral_64", "qwen2_moe_64", "qwen3_moe_128", "olmoe_64")
+"""Those of them that are mixtures of experts."""
 
 
 def make_checkpoint(path: Path, family: str = "opt", vocab_size: int = VOCAB_SIZE, **save_options: Any) -> Path:
