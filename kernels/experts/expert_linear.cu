@@ -13,7 +13,7 @@
 
 constexpr int OUT_ROWS = PAIRED ? TILE_ROWS / 2 : TILE_ROWS;  // of a thread block
 
-// Grid: (out_features / OUT_ROWS, num_tiles), NUM_WARPS * 32 threads.
+// Grid: (num_tiles, out_features / OUT_ROWS), NUM_WARPS * 32 threads.
 extern "C" __global__ void __launch_bounds__(NUM_THREADS)
     expert_linear(Element* __restrict__ output,        // [num_pairs, out_features]
                   const Element* __restrict__ weight,  // [num_experts, out_features, IN_FEATURES], PAIRED: twice
@@ -25,10 +25,10 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
   __shared__ ProductShared shared;
   __shared__ int pairs[MAX_TOKENS];
   wait_for_tiles(tiles_are_known);
-  const ExpertTile tile(__ldcg(tiles + blockIdx.y));
+  const ExpertTile tile(__ldcg(tiles + blockIdx.x));
   if (tile.count == 0) return;
   WarpProduct product;
-  const int first_row = blockIdx.x * OUT_ROWS, below = PAIRED ? out_features : 8;
+  const int first_row = blockIdx.y * OUT_ROWS, below = PAIRED ? out_features : 8;
   const Element* row = tile.weights(weight, PAIRED ? 2 * out_features : out_features, IN_FEATURES) +
                        static_cast<int64>(first_row + product.g) * IN_FEATURES;
   const Element* row_below = row + static_cast<int64>(below) * IN_FEATURES;

@@ -12,7 +12,7 @@ __device__ __forceinline__ float silu(float x) {
   return x / (1.0f + (sizeof(Element) == 4 ? expf(-x) : __expf(-x)));
 }
 
-// Grid: (ceil(out_features / NUM_WARPS), num_tiles), NUM_WARPS * 32 threads.
+// Grid: (num_tiles, ceil(out_features / NUM_WARPS)), NUM_WARPS * 32 threads.
 extern "C" __global__ void __launch_bounds__(NUM_WARPS* WARP_SIZE)
     expert_simt(Element* __restrict__ output,        // [num_pairs, out_features]
                 const Element* __restrict__ weight,  // [num_experts, out_features, in_features], PAIRED: twice the
@@ -22,8 +22,8 @@ extern "C" __global__ void __launch_bounds__(NUM_WARPS* WARP_SIZE)
                 const int4* tiles,                   // [num_tiles], none with more than TILE_ROWS pairs
                 int in_features, int out_features, int pairs_per_row, int tiles_are_known) {
   wait_for_tiles(tiles_are_known);
-  const ExpertTile tile(__ldcg(tiles + blockIdx.y));
-  const int lane = threadIdx.x % WARP_SIZE, column = blockIdx.x * NUM_WARPS + threadIdx.x / WARP_SIZE;
+  const ExpertTile tile(__ldcg(tiles + blockIdx.x));
+  const int lane = threadIdx.x % WARP_SIZE, column = blockIdx.y * NUM_WARPS + threadIdx.x / WARP_SIZE;
   if (tile.count == 0 || column >= out_features) return;
   const Element* row = tile.weights(weight, PAIRED ? 2 * out_features : out_features, in_features) +
                        static_cast<int64>(column) * in_features;

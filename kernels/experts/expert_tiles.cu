@@ -96,7 +96,7 @@ struct WarpSums {
   }
 };
 
-// Grid: (ceil(out_features / OUT_COLUMNS), num_tiles), NUM_THREADS threads; STAGES stages are dynamic.
+// Grid: (num_tiles, ceil(out_features / OUT_COLUMNS)), NUM_THREADS threads; STAGES stages are dynamic.
 extern "C" __global__ void __launch_bounds__(NUM_THREADS)
     expert_tiles(Element* __restrict__ output,        // [num_pairs, out_features]
                  const Element* __restrict__ weight,  // [num_experts, out_features, in_features], PAIRED: twice the
@@ -109,9 +109,9 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
   __shared__ int pairs[TILE_ROWS];
   Stage* stages = reinterpret_cast<Stage*>(memory);
   wait_for_tiles(tiles_are_known);
-  const ExpertTile tile(__ldcg(tiles + blockIdx.y));
+  const ExpertTile tile(__ldcg(tiles + blockIdx.x));
   if (tile.count == 0) return;
-  const int first_column = blockIdx.x * OUT_COLUMNS;
+  const int first_column = blockIdx.y * OUT_COLUMNS;
   const Element* matrix = tile.weights(weight, PAIRED ? 2 * out_features : out_features, in_features);
   Copies copies(in_features);
 #pragma unroll

@@ -70,7 +70,7 @@ def expert_linear(
     tensors = (tensor.data_ptr() for tensor in (output, weight, rows, groups.order, groups.tiles))
     sizes = (i32(output.shape[1]), i32(num_pairs // len(rows)), i32(after == "rows"))
     launch.kernel.launch(
-        (launch.columns, len(groups.tiles)),
+        (len(groups.tiles), launch.columns),  # tiles of an expert side by side, so that L2 has its weights
         launch.num_threads,
         (*tensors, *launch.sizes, *sizes),
         stream=stream_of(rows),
