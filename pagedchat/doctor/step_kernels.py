@@ -9,10 +9,13 @@ from dataclasses import dataclass, field
 from pagedchat.jit.variant import Constant
 from pagedchat.ops.attention import prefill_plan, wgmma_plan
 from pagedchat.ops.attention.prefill import MIN_WGMMA_ROWS
+from pagedchat.ops.common.choices import H200_SHARED_BYTES
 from pagedchat.ops.common.model_sizes import ModelSizes, ProductSizes
+from pagedchat.ops.experts.expert_plan import MOST_FEW_PAIRS, plan_experts
 from pagedchat.ops.products.few_rows_plan import plan_few_rows, plan_few_rows_head
 from pagedchat.ops.products.many_rows_plan import plan_many_rows
 from pagedchat.ops.products.small_batch_launch import STREAMED
+from pagedchat.ops.products.small_batch_plan import PIECE
 from pagedchat.ops.products.stream_k_plan import StreamKPlan
 from pagedchat.ops.products.streamed_plan import StreamPlan
 from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts, Setting
@@ -77,7 +80,11 @@ def prefill_work(name: str, facts: PrefillFacts, refused: tuple[tuple[str, str],
     setting = facts.setting
     attention = _prefill_attention(setting, min(facts.num_tokens, facts.num_blocks * setting.block_size))
     if name != MERGED:
-        parts = [*_modules(setting.sizes, refused[-1][1]), Launch("cache", "reshape_and_cache"), attention]
+        parts = [
+            *_modules(setting, facts.num_tokens, refused[-1][1]),
+            Launch("cache", "reshape_and_cache"),
+            attention,
+        ]
     else:
         writer = "heads_to_cache" if setting.sizes.changes_heads else "reshape_and_cache"
         parts = [*_norms_between(setting.sizes), Launch("cache", writer), attention]
@@ -183,7 +190,7 @@ def _library_products(facts: DecodeFacts, why: str) -> Iterator[Work]:
 
 
 def _modules_decode(facts: DecodeFacts, why: str) -> Iterator[Work]:
-    yield from _modules(facts.setting.sizes, why)
+    yield from _modules(facts.setting, facts.rows, why)
     yield from (Launch("slots", "decode_state"), Launch("cache", "reshape_and_cache"))
     yield from (_decode_attention(facts.setting), Launch("next token", "decode_state"))
 
@@ -191,11 +198,38 @@ def _modules_decode(facts: DecodeFacts, why: str) -> Iterator[Work]:
 # --- what several steps have --------------------------------------------------------------------------
 
 
-def _modules(sizes: ModelSizes, why: str) -> list[Work]:
+def _modules(setting: Setting, rows: int, why: str) -> list[Work]:
+    turns = "norms, turns, activations" if setting.sizes.rotary else "norms, activations"
     return [
-        Fallback("norms, turns, activations" if sizes.rotary else "norms, activations", "torch", why),
+        Fallback(turns, "torch", why),
         *(Fallback(part, "cuBLAS", why) for part in (_PRODUCTS, HEAD)),
+        *_experts(setting, rows),
     ]
+
+
+def _experts(setting: Setting, rows: int) -> Iterator[Work]:
+    sizes, mixture = setting.sizes, setting.sizes.mixture
+    if mixture is None:
+        return
+    plan = plan_experts(
+        sizes.hidden,
+        mixture.width,
+        rows * mixture.per_token,
+        mixture.num_experts,
+        tensor_cores=not setting.missing_tensor_cores,
+        shared_limit=H200_SHARED_BYTES if setting.gpu is None else setting.gpu.shared_bytes,
+    )
+    if rows * mixture.per_token <= MOST_FEW_PAIRS:
+        yield Launch("routes", "route_few")
+    else:
+        yield from (Launch("routes", "route_tokens"), Launch("pairs", "group_pairs"))
+    if plan.way == "registers":
+        yield Launch("experts", "expert_linear", {"TOKEN_TILES": plan.tile_rows // PIECE})
+    elif plan.way == "tiles":
+        yield Launch("experts", "expert_tiles", {"TILE_ROWS": plan.tile_rows})
+    else:
+        yield Launch("experts", "expert_simt")
+    yield Launch("their sums", "sum_experts")
 
 
 def _norms_between(sizes: ModelSizes) -> list[Work]:

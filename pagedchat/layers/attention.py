@@ -63,7 +63,7 @@ class Attention(nn.Module):
         out: queries' width -> hidden rows.
         scores: what becomes of queries and keys.
         norms: of queries and keys, head by head; over the heads of a token together if they are as wide.
-        clip: bound of what comes out of `qkv`.
+        clip: bound of queries, keys and values, once they are normed.
     """
 
     alibi_slopes: torch.Tensor | None
@@ -122,12 +122,12 @@ class Attention(nn.Module):
         """Queries, keys and values, `[num_tokens, heads, head_dim]` each."""
         num_heads, num_kv_heads = self.heads.num_heads, self.heads.num_kv_heads
         mixed = self.qkv(rows).view(rows.shape[0], num_heads + 2 * num_kv_heads, self.heads.head_dim)
-        if self.clip is not None:
-            mixed = mixed.clamp(-self.clip, self.clip)
         both, value = mixed.split([num_heads + num_kv_heads, num_kv_heads], dim=1)
         if self.q_norm is not None and self.k_norm is not None:
             query, key = both.split([num_heads, num_kv_heads], dim=1)
             both = torch.cat((_normed(self.q_norm, query), _normed(self.k_norm, key)), dim=1)
+        if self.clip is not None:
+            both, value = both.clamp(-self.clip, self.clip), value.clamp(-self.clip, self.clip)
         if rotation is not None:  # queries and keys in one go, which takes half of the launches
             both = rotation.apply(both)
         query, key = both.split([num_heads, num_kv_heads], dim=1)

@@ -14,7 +14,7 @@ from pagedchat.layers.norms import Norm
 from pagedchat.layers.paged import PagedAttention
 from pagedchat.layers.rotary import RotaryEmbedding
 from pagedchat.layers.weights import Places
-from pagedchat.models.checkpoint_layout import Orders
+from pagedchat.models.checkpoint_layout import Joined, Orders
 from pagedchat.models.decoder_config import DecoderConfig
 from pagedchat.models.decoder_layer import DecoderLayer
 from pagedchat.models.native_model import NativeModel
@@ -125,6 +125,15 @@ class Decoder(NativeModel):
         of_layer = config.layout.orders(config.heads, turned)
         names = (f"{config.layout.layer}.{layer_idx}" for layer_idx in range(config.num_layers))
         return {f"{layer}.{name}": order for layer in names for name, order in of_layer.items()}
+
+    def joined(self) -> Joined:
+        """See `NativeModel`."""
+        config, joined = self.config, Joined()
+        for layer_idx in range(config.num_layers):
+            mixture = config.mixture_of(layer_idx)
+            if mixture is not None:
+                joined |= config.layout.joined(f"{config.layout.layer}.{layer_idx}", mixture.num_experts)
+        return joined
 
 
 @cache

@@ -5,6 +5,7 @@ from typing import Literal
 
 from pagedchat.layers.alibi import Alibi
 from pagedchat.layers.attention import Heads
+from pagedchat.layers.experts import MixtureConfig
 from pagedchat.layers.norms import NormConfig
 from pagedchat.layers.rotary_frequencies import RotaryConfig
 from pagedchat.models.checkpoint_layout import CheckpointLayout
@@ -78,6 +79,10 @@ class DecoderConfig:
     activation: str
     gated: bool = True
     mlp_bias: bool = False
+    mixture: MixtureConfig | None = None
+    """Of experts, in place of the feed-forward of those layers that are sparse."""
+    sparse: tuple[bool, ...] = ()
+    """For each layer whether it is; empty: none is."""
 
     # --- head ---
     final_norm: bool = True
@@ -100,6 +105,10 @@ class DecoderConfig:
     def scale(self) -> float:
         """Factor of the scores."""
         return float(self.heads.head_dim**-0.5) if self.score_scale is None else self.score_scale
+
+    def mixture_of(self, layer_idx: int) -> MixtureConfig | None:
+        """Of one layer; None: it has a feed-forward."""
+        return self.mixture if self.sparse and self.sparse[layer_idx] else None
 
     @property
     def rotary(self) -> RotaryConfig | None:

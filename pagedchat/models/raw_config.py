@@ -16,6 +16,7 @@ SIZES = {
     **dict.fromkeys(
         ("intermediate_size", "moe_intermediate_size", "ffn_dim", "n_inner", "d_ff", "ffn_hidden_size"), 2**22
     ),
+    "shared_expert_intermediate_size": 2**22,
     **dict.fromkeys(
         ("num_attention_heads", "num_key_value_heads", "num_heads", "n_head", "n_heads", "num_kv_heads"), 2**16
     ),

@@ -9,11 +9,12 @@ from pagedchat.jit.variant import Constant, Variant
 from pagedchat.ops.attention.kernels import KERNELS as ATTENTION
 from pagedchat.ops.cache.kernels import KERNELS as CACHE
 from pagedchat.ops.common.choices import TURING, has_tensor_cores
+from pagedchat.ops.experts.kernels import KERNELS as EXPERTS
 from pagedchat.ops.products.kernels import KERNELS as PRODUCTS
 from pagedchat.ops.sampling.kernels import KERNELS as SAMPLING
 from pagedchat.ops.whole_step.kernels import KERNELS as WHOLE_STEP
 
-CATALOGUE = (*CACHE, *ATTENTION, *PRODUCTS, *WHOLE_STEP, *SAMPLING)
+CATALOGUE = (*CACHE, *ATTENTION, *PRODUCTS, *EXPERTS, *WHOLE_STEP, *SAMPLING)
 
 
 def covering_set(architecture: str) -> list[Variant]:

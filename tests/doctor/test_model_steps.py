@@ -17,6 +17,7 @@ from pagedchat.doctor.step_kernels import Fallback, Launch, decode_work, prefill
 from pagedchat.jit.architecture import ARCHITECTURES
 from pagedchat.jit.driver import Gpu
 from pagedchat.layers.alibi import Alibi
+from pagedchat.layers.experts import MixtureConfig
 from pagedchat.models.decoder import Decoder
 from pagedchat.models.decoder_config import QkNorm
 from pagedchat.models.native import NativeConfig
@@ -45,6 +46,7 @@ SIZES: dict[str, Any] = {"vocab_size": 304, "num_layers": 1, "max_len": 600, "wi
 OPT, LLAMA = config_of("opt-125m"), config_of("smollm-135m")
 OPT_SIZES = SIZES | {"rotaries": (None,)}
 LLAMA_SIZES = SIZES | {"rotaries": LLAMA.rotaries[:1]}
+FEW_EXPERTS = MixtureConfig(num_experts=6, per_token=2, width=64, renormalised=True)
 MODELS: dict[str, NativeConfig] = {
     "opt": replace(OPT, **OPT_SIZES),
     "llama": replace(LLAMA, **LLAMA_SIZES),
@@ -56,6 +58,8 @@ MODELS: dict[str, NativeConfig] = {
     "sinks": replace(LLAMA, sinks=True, **LLAMA_SIZES),
     "parallel halves": replace(OPT, parallel="one norm", **OPT_SIZES),
     "gelu": replace(OPT, activation="gelu", **OPT_SIZES),
+    "few experts": replace(LLAMA, mixture=FEW_EXPERTS, sparse=(True,), **LLAMA_SIZES),
+    "odd experts": replace(LLAMA, mixture=replace(FEW_EXPERTS, width=100), sparse=(True,), **LLAMA_SIZES),
 }
 
 

@@ -80,6 +80,11 @@ OLD_FORMS: list[dict[str, Any]] = [
     {"model_type": "falcon", "alibi": True, "multi_query": False, "parallel_attn": False, "bias": True},
     {"model_type": "bloom", "num_hidden_layers": 3, "num_attention_heads": 16, "n_embed": 128, "seq_length": 512},
     {"model_type": "mpt", "attn_config": {"clip_qkv": 8.0, "alibi_bias_max": 16, "softmax_scale": 0.05}},
+    {"model_type": "mixtral", "rope_theta": 1e6, "sliding_window": None, "num_local_experts": 16},
+    {"model_type": "qwen2_moe", "use_sliding_window": True, "sliding_window": 100, "max_window_layers": 5},
+    {"model_type": "qwen2_moe", "decoder_sparse_step": 2, "mlp_only_layers": [3, 5], "norm_topk_prob": True},
+    {"model_type": "qwen3_moe", "num_experts": 60, "head_dim": 128, "rope_theta": 1e6, "mlp_only_layers": [0]},
+    {"model_type": "olmoe", "clip_qkv": 8.0, "norm_topk_prob": True, "num_key_value_heads": 4},
 ]  # fmt: skip
 
 
@@ -201,6 +206,11 @@ def test_sinks_have_a_name_and_are_float32(dtype: torch.dtype) -> None:
         ("mpt", {"attn_config": {"qk_ln": 1}}, "qk_ln is 1"),
         ("mpt", {"attn_config": {"prefix_lm": True}}, "prefix_lm"),
         ("mpt", {"attn_config": {"alibi_bias_max": 0}}, "alibi_bias_max is 0"),
+        ("mixtral", {"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
+        ("mixtral", {"num_experts_per_tok": 9}, "a token of it has 9 of 8 experts"),
+        ("qwen3_moe", {"num_experts": 4096}, "8 of 4096 experts"),
+        ("qwen3_moe", {"mlp_only_layers": 3}, "mlp_only_layers are 3"),
+        ("olmoe", {"num_experts": 0}, "num_experts is 0"),
         ("falcon", {"num_ln_in_parallel_attn": 2}, "a kind that no Falcon has"),
         ("falcon", {"new_decoder_architecture": True, "num_kv_heads": 8}, "71 over 8"),
     ],

@@ -26,6 +26,16 @@ class ProductSizes(NamedTuple):
         return f"{self.name}, {self.in_features:,} to {self.out_features:,}"
 
 
+class MixtureSizes(NamedTuple):
+    """A mixture of experts, in place of feed-forwards."""
+
+    num_experts: int
+    per_token: int
+    """Experts of a token."""
+    width: int
+    """Between the two products of an expert."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSizes:
     """A model whose layers are all alike: attention, then a feed-forward, with one residual stream through all."""
@@ -55,6 +65,8 @@ class ModelSizes:
     """Scores have a soft cap."""
     sloped: bool = False
     """Scores fall with the distance of a key (ALiBi)."""
+    mixture: MixtureSizes | None = None
+    """Of some layers, or of all."""
 
     @property
     def attended(self) -> int:

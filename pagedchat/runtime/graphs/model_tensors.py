@@ -9,6 +9,7 @@ import torch
 
 from pagedchat.jit.driver import gpu
 from pagedchat.layers.attention import Attention
+from pagedchat.layers.experts import SparseMlp
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.mlp import GatedMlp
 from pagedchat.layers.norms import Norm as NormModule
@@ -18,7 +19,7 @@ from pagedchat.models.decoder_layer import DecoderLayer
 from pagedchat.models.native import NativeConfig
 from pagedchat.models.native_model import NativeModel
 from pagedchat.ops.common.launch import element_name
-from pagedchat.ops.common.model_sizes import ModelSizes
+from pagedchat.ops.common.model_sizes import MixtureSizes, ModelSizes
 from pagedchat.ops.common.norm import HeadNorms, Norm
 from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors, Product
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
@@ -30,6 +31,7 @@ from pagedchat.runtime.graphs.step_facts import Setting
 
 def sizes_of(config: NativeConfig) -> ModelSizes:
     """How large a model is."""
+    mixture = config.mixture
     return ModelSizes(
         num_layers=config.num_layers,
         hidden=config.hidden_size,
@@ -46,6 +48,7 @@ def sizes_of(config: NativeConfig) -> ModelSizes:
         num_windowed=sum(window is not None for window in config.windows),
         capped=config.score_cap is not None,
         sloped=config.alibi is not None,
+        mixture=None if mixture is None else MixtureSizes(mixture.num_experts, mixture.per_token, mixture.width),
     )
 
 
@@ -119,6 +122,8 @@ def _find(native: NativeModel, model_len: int) -> ModelTensors | None:
 
 def _layer(sizes: ModelSizes, layer: DecoderLayer) -> LayerTensors:
     attention, mlp = layer.attention, layer.mlp
+    if isinstance(mlp, SparseMlp):
+        raise ValueError("a mixture of experts, which the model's config does not say")
     return LayerTensors(
         layer_idx=attention.layer_idx,
         sizes=sizes,

@@ -88,6 +88,8 @@ def _against_positions(config: NativeConfig) -> str:
 
 
 def _against_feed_forward(config: NativeConfig) -> str:
+    if config.mixture is not None:
+        return "its feed-forward is a mixture of experts"
     known = "silu" if config.gated else "relu"
     if config.activation != known:
         return f"its feed-forward goes through {config.activation} instead of {known}"

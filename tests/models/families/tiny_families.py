@@ -21,16 +21,20 @@ from transformers import (
     LlamaConfig,
     MinistralConfig,
     MistralConfig,
+    MixtralConfig,
     MptConfig,
     NemotronConfig,
     Olmo2Config,
     Olmo3Config,
     OlmoConfig,
+    OlmoeConfig,
     OPTConfig,
     Phi3Config,
     PhiConfig,
     Qwen2Config,
+    Qwen2MoeConfig,
     Qwen3Config,
+    Qwen3MoeConfig,
     SmolLM3Config,
     StableLmConfig,
     Starcoder2Config,
@@ -44,6 +48,7 @@ _SHAPE = {
 }  # fmt: skip
 _GROUPED = {**_SHAPE, "num_key_value_heads": 2}
 _DEEP = {**_GROUPED, "num_hidden_layers": 3}
+_MIXTURE = {**_DEEP, "num_experts": 7, "moe_intermediate_size": 24, "num_experts_per_tok": 3}
 _OPT = {
     **_TOKENS, "hidden_size": 32, "ffn_dim": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
     "max_position_embeddings": 128,
@@ -131,6 +136,17 @@ CONFIGS: dict[str, Any] = {
         **_MPT | {"d_model": 24}, n_heads=3, attn_config={"clip_qkv": 0.7, "softmax_scale": 0.4}
     ),
     "falcon_old": FalconConfig(**_FALCON, multi_query=False, parallel_attn=False, bias=True),
+    "mixtral": MixtralConfig(**_GROUPED, num_local_experts=4, sliding_window=6),
+    "qwen2_moe": Qwen2MoeConfig(**_MIXTURE, shared_expert_intermediate_size=40),
+    "qwen2_moe_some_sparse": Qwen2MoeConfig(
+        **_MIXTURE, shared_expert_intermediate_size=40, mlp_only_layers=[1], norm_topk_prob=True, qkv_bias=False,
+        use_sliding_window=True, sliding_window=5, max_window_layers=1,
+    ),
+    "qwen3_moe": Qwen3MoeConfig(**_MIXTURE, head_dim=8, norm_topk_prob=True),
+    "qwen3_moe_some_sparse": Qwen3MoeConfig(
+        **_MIXTURE, decoder_sparse_step=2, attention_bias=True, use_sliding_window=True, sliding_window=5
+    ),
+    "olmoe": OlmoeConfig(**_GROUPED, num_experts=6, num_experts_per_tok=2, clip_qkv=1.5),
 }  # fmt: skip
 SLOPES_TWICE = ("falcon_slopes", "falcon_slopes_parallel")
 """Of these the eager attention of transformers adds the slopes in its mask and once more."""

@@ -13,6 +13,7 @@ from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.layers.alibi import Alibi
 from pagedchat.layers.attention import Heads
+from pagedchat.layers.experts import MixtureConfig
 from pagedchat.layers.norms import NormConfig
 from pagedchat.layers.rotary_frequencies import RotaryConfig, YarnScaling
 from pagedchat.models.decoder import Decoder
@@ -65,8 +66,24 @@ DESCRIBED: dict[str, dict[str, Any]] = {
         "out_bias": True, **_PLAIN,
     },
     "sinks": {"windows": (20, None), "sinks": True, "qkv_bias": True},
+    "all_experts": {
+        "mixture": MixtureConfig(
+            num_experts=3, per_token=3, width=96, renormalised=False, shared_width=160, gated_share=True
+        ),
+        "sparse": (True, True),
+    },
 }  # fmt: skip
 """Decoders of two layers whose steps are those of their modules: what they differ in from a Llama."""
+MIXTURES: dict[str, dict[str, Any]] = {
+    "few_experts": {
+        "mixture": MixtureConfig(num_experts=8, per_token=2, width=96, renormalised=True), "sparse": (True, True),
+    },
+    "many_experts": {
+        "mixture": MixtureConfig(num_experts=40, per_token=4, width=64, renormalised=False),
+        "sparse": (False, True),
+    },
+}  # fmt: skip
+"""The same in float32 alone: in 16 bits rounding gives a token other experts now and then."""
 
 
 def tiny_model(
@@ -103,8 +120,8 @@ def _config(family: str, num_layers: int, ffn_size: int) -> DecoderConfig:
         return replace(llama, qkv_bias=True, out_bias=True, mlp_bias=True)
     if family == "llama_scaled":
         return replace(llama, rotaries=(_SCALED,) * num_layers)
-    if family in DESCRIBED:
-        return replace(llama, **DESCRIBED[family])
+    if family in DESCRIBED or family in MIXTURES:
+        return replace(llama, **{**DESCRIBED, **MIXTURES}[family])
     return replace(
         llama, heads=Heads(4, 4, 64), position_offset=POSITION_OFFSET, norm=_LAYER, rotaries=(None,) * num_layers,
         qkv_bias=True, out_bias=True, activation="relu" if family == "opt" else family, gated=False, mlp_bias=True,

@@ -7,6 +7,7 @@ import pytest
 from pagedchat.doctor.step_kernels import Fallback, decode_work
 from pagedchat.layers.alibi import Alibi
 from pagedchat.layers.attention import Heads
+from pagedchat.layers.experts import MixtureConfig
 from pagedchat.layers.norms import NormConfig
 from pagedchat.layers.rotary_frequencies import RotaryConfig
 from pagedchat.models.decoder_config import DecoderConfig, QkNorm
@@ -187,6 +188,11 @@ def test_decoders_that_the_kernels_do_not_do_are_told_why() -> None:
             SMOLLM, qk_norm=QkNorm(SMOLLM.norm, "width")
         ),
         "its queries and keys are normed, and not as Qwen3's": replace(SMOLLM, qk_norm=QkNorm(OPT.norm)),
+        "its feed-forward is a mixture of experts": replace(
+            SMOLLM,
+            mixture=MixtureConfig(num_experts=4, per_token=2, width=64, renormalised=True),
+            sparse=(True,) * 30,
+        ),
         "its feed-forward goes through gelu instead of silu": replace(SMOLLM, activation="gelu"),
         "its feed-forward goes through gelu instead of relu": replace(OPT, activation="gelu"),
         "no family with such norms has such a feed-forward": replace(SMOLLM, norm=OPT.norm),

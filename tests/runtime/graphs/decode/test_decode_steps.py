@@ -35,7 +35,15 @@ from pagedchat.runtime.graphs.which_step import FUSED, LIBRARY, WARPGROUPS
 from pagedchat.runtime.graphs.whole_steps import CLUSTERS, CLUSTERS_SCREENED, ONE_LAUNCH, SCREENED
 from pagedchat.runtime.step.batch_inputs import flatten
 from tests.ops.paged_case import DEVICES
-from tests.runtime.graphs.case import BLOCK_SIZE, DESCRIBED, VOCAB_SIZE, make_engine, make_runner, tiny_model
+from tests.runtime.graphs.case import (
+    BLOCK_SIZE,
+    DESCRIBED,
+    MIXTURES,
+    VOCAB_SIZE,
+    make_engine,
+    make_runner,
+    tiny_model,
+)
 
 FAMILIES = ["opt", "llama", "qwen3"]
 GREEDY = SamplingParams(temperature=0, max_tokens=None)
@@ -100,7 +108,7 @@ def test_chats_that_come_and_go_get_the_same_tokens(family: str, preemption_mode
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("family", DESCRIBED)
+@pytest.mark.parametrize("family", [*DESCRIBED, *MIXTURES])
 def test_steps_through_the_modules_give_the_same_tokens(family: str, device: str) -> None:
     model, replies = tiny_model(family, device, torch.float32), []
     for captured in (False, True):
