@@ -29,11 +29,13 @@ class RandomWalk:
         """What was done, how often."""
         self._source = random.Random(seed)
         self._vocab_size = vocab_size
+        self._is_large, self._num_asked = False, 0
         self._beginning = self._text(40)
         self._origins: dict[int, list[Origin]] = {}
 
     def crowd(self, size: int, num_steps: int) -> None:
-        """So many steps with about `size` chats under way: as many before each that nothing else happens to."""
+        """So many steps with about `size` chats under way; the texts of many are short, so that all find room."""
+        self._is_large = size >= 16
         for _ in range(num_steps):
             self._note_new_tokens()
             if self._source.random() < 0.3:
@@ -86,7 +88,7 @@ class RandomWalk:
             self.core.stop(sequence.seq_id)
         idle = [seq for seq in self.core.sequences.values() if seq.status == "parked" and len(seq) < 150]
         for _ in range(size - len(busy)):
-            if idle and self._source.random() < 0.5:
+            if idle and not self._is_large and self._source.random() < 0.5:
                 self._ask(idle.pop().seq_id, self._text(self._source.choice([1, 3, 17])))
             else:
                 self._open()
@@ -94,15 +96,19 @@ class RandomWalk:
     def _open(self) -> None:
         seq_id = self.core.open()
         self._origins[seq_id] = []
+        if self._is_large:
+            self._ask(seq_id, self._text(self._source.choice([1, 5, 12])))
+            return
         prompt = self._text(self._source.choice([1, 5, 16, 30, 90]))
         self._ask(seq_id, self._beginning + prompt if self._source.random() < 0.3 else prompt)
 
     def _ask(self, seq_id: int, token_ids: list[int]) -> None:
         self._origins[seq_id] += ["given"] * len(token_ids)
-        greedy = SamplingParams(temperature=0, max_tokens=self._source.choice([2, 10, 40]), ignore_eos=True)
-        drawn = SamplingParams(temperature=0.8, max_tokens=greedy.max_tokens, ignore_eos=True, seed=seq_id)
-        # Now and then all of a batch are greedy, so that steps are met that cannot draw.
-        self.core.extend(seq_id, token_ids, greedy if self.core.stats().steps % 80 < 50 or seq_id % 3 else drawn)
+        length = self._source.choice([25, 40] if self._is_large else [2, 6, 16])
+        greedy = SamplingParams(temperature=0, max_tokens=length, ignore_eos=True)
+        drawn = SamplingParams(temperature=0.8, max_tokens=length, ignore_eos=True, seed=seq_id)
+        self.core.extend(seq_id, token_ids, drawn if self._num_asked % 6 > 2 else greedy)  # three in a row of each
+        self._num_asked += 1
 
     def _note_new_tokens(self) -> None:
         for seq_id, sequence in self.core.sequences.items():
