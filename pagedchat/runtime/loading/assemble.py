@@ -14,6 +14,7 @@ from pagedchat.config import EngineConfig
 from pagedchat.engine.output import ModelRunner
 from pagedchat.errors import DeviceError
 from pagedchat.events import LoadProgress
+from pagedchat.jit.driver import gpu
 from pagedchat.models.config import describe_model
 from pagedchat.models.cpu_linear import use_cpu_linears
 from pagedchat.models.description import ModelDescription
@@ -21,9 +22,11 @@ from pagedchat.models.hub import find_model, find_tokenizer
 from pagedchat.models.loader import load_weights
 from pagedchat.models.native_model import NativeModel
 from pagedchat.models.tokenizer import LoadedTokenizer, load_tokenizer
+from pagedchat.ops.common.launch import element_name
 from pagedchat.runtime.attention import transformers_attention
 from pagedchat.runtime.attention.backend import AttentionBackend, CacheShape
 from pagedchat.runtime.attention.choice import BackendChoice, BackendChooser, BackendFactory
+from pagedchat.runtime.loading.check_record import keep_check
 from pagedchat.runtime.loading.device import (
     available_memory,
     choose_device,
@@ -86,6 +89,7 @@ class _Assembly:
             # Transformers imports what keeps the frames of all who were calling then, and so what those had: ours.
             gc.collect()
         runner, prepare = self._captured_runner(eager, check, attention, sizes, builds)
+        self._keep_check(description, shape.dtype, check)
         found = Findings(
             config=self._config,
             description=description,
@@ -97,6 +101,7 @@ class _Assembly:
             attention=attention,
             pool=pool,
             begins_ahead=runner is not eager,
+            left_out=tuple(check.left_out),
         )
         return self._loaded(found, runner, prepare)
 
@@ -180,6 +185,11 @@ class _Assembly:
         check.refuse_if_wrong()
         return check
 
+    def _keep_check(self, description: ModelDescription, dtype: torch.dtype, check: SelfCheck) -> None:
+        """For `pagedchat doctor`."""
+        if self._device.type == "cuda":
+            keep_check(description.name, gpu(self._device.index).name, element_name(dtype), check.left_out)
+
     def _build_ahead(
         self, attention: BackendChoice | None, model: torch.nn.Module, shape: CacheShape, sizes: StepSizes
     ) -> "list[BuildAhead]":
@@ -234,7 +244,7 @@ class _Assembly:
             chat_template=tokenizer.chat_template if tokenizer else None,
             special_tokens=tokenizer.special_tokens if tokenizer else {},
             sampling_defaults=wishes.sampling_params,
-            notices=wishes.notices,
+            notices=(*wishes.notices, *(each.sentence for each in found.left_out)),
             prepare_more=prepare.more,
             prepare_wanted=prepare.wanted,
             release=partial(release, self._device, weakref.ref(runner)),
