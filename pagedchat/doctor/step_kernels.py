@@ -161,8 +161,15 @@ def _warpgroup_products(facts: DecodeFacts) -> Iterator[Work]:
 
 
 def _warpgroup_product(setting: Setting, product: ProductSizes, rows: int) -> Iterator[Work]:
-    limit = 0 if setting.gpu is None else setting.gpu.shared_bytes
-    plan = plan_warpgroups(product.in_features, product.out_features, rows, product.paired, limit)
+    gpu = setting.gpu
+    plan = plan_warpgroups(
+        product.in_features,
+        product.out_features,
+        rows,
+        product.paired,
+        num_multiprocessors=0 if gpu is None else gpu.num_multiprocessors,
+        shared_limit=0 if gpu is None else gpu.shared_bytes,
+    )
     if plan is not None:
         tile = {"TOKENS": plan.tokens, "COLUMNS": plan.columns, "CLUSTER": plan.cluster, "STAGES": plan.stages}
         yield Launch(product.name, "warpgroup_linear", tile)

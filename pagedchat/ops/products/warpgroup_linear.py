@@ -74,8 +74,15 @@ def _plan(weight: torch.Tensor, num_tokens: int, paired: bool) -> WarpgroupPlan 
     if not has_warpgroups(weight):
         return None
     out_features = weight.shape[0] // (2 if paired else 1)
-    shared_limit = gpu(weight.device.index).shared_bytes
-    return plan_warpgroups(weight.shape[1], out_features, num_tokens, paired, shared_limit)
+    device = gpu(weight.device.index)
+    return plan_warpgroups(
+        weight.shape[1],
+        out_features,
+        num_tokens,
+        paired,
+        num_multiprocessors=device.num_multiprocessors,
+        shared_limit=device.shared_bytes,
+    )
 
 
 def _launch(

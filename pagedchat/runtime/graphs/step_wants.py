@@ -172,12 +172,20 @@ def rows_of_warpgroups(most: int) -> Condition:
 def warpgroup_products(facts: DecodeFacts) -> str:
     """Half of the products at least whole tiles, one for each multiprocessor at most; others go by a library."""
     gpu, rows = facts.setting.gpu, facts.rows
-    limit = 0 if gpu is None else gpu.shared_bytes
+    multiprocessors, limit = (0, 0) if gpu is None else (gpu.num_multiprocessors, gpu.shared_bytes)
     products = facts.setting.sizes.products
     left = [
         str(product)
         for product in products
-        if plan_warpgroups(product.in_features, product.out_features, rows, product.paired, limit) is None
+        if plan_warpgroups(
+            product.in_features,
+            product.out_features,
+            rows,
+            product.paired,
+            num_multiprocessors=multiprocessors,
+            shared_limit=limit,
+        )
+        is None
     ]
     if 2 * len(left) <= len(products):
         return ""
