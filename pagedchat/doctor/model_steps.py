@@ -95,7 +95,8 @@ def look_at_model(name: str, gpu: Gpu | None, *, is_here: bool = False) -> Model
     description, foreign = _describe(name, find_config(name))
     device = torch.device("cpu" if gpu is None else "cuda")
     dtype = choose_dtype("auto", device, description.dtype)
-    found = last_check(name, gpu.name, element_name(dtype)) if gpu is not None and is_here else None
+    element = str(dtype).removeprefix("torch.")
+    found = last_check(name, gpu.name, element) if gpu is not None and is_here else None
     uncaptured = foreign or _missing_kernels(description, dtype, gpu)
     if "" in _left_out(found, "Steps"):
         uncaptured = uncaptured or "none that was captured at the last start gave the model's results"
@@ -123,7 +124,7 @@ def look_at_model(name: str, gpu: Gpu | None, *, is_here: bool = False) -> Model
             "vocab_size": description.vocab_size,
             "max_model_len": description.max_model_len,
         },
-        element=str(dtype).removeprefix("torch."),
+        element=element,
         gpu=gpu,
         uncaptured=uncaptured,
         steps=steps,

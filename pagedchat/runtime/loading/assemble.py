@@ -89,7 +89,6 @@ class _Assembly:
             # Transformers imports what keeps the frames of all who were calling then, and so what those had: ours.
             gc.collect()
         runner, prepare = self._captured_runner(eager, check, attention, sizes, builds)
-        self._keep_check(description, shape.dtype, check)
         found = Findings(
             config=self._config,
             description=description,
@@ -185,11 +184,6 @@ class _Assembly:
         check.refuse_if_wrong()
         return check
 
-    def _keep_check(self, description: ModelDescription, dtype: torch.dtype, check: SelfCheck) -> None:
-        """For `pagedchat doctor`."""
-        if self._device.type == "cuda":
-            keep_check(description.name, gpu(self._device.index).name, element_name(dtype), check.left_out)
-
     def _build_ahead(
         self, attention: BackendChoice | None, model: torch.nn.Module, shape: CacheShape, sizes: StepSizes
     ) -> "list[BuildAhead]":
@@ -218,6 +212,8 @@ class _Assembly:
         first = FirstGraphs(eager, sizes)
         self._wait_for(builds, first.build_likely)
         captured = first.capture(check)
+        element = element_name(eager.backend.shape.dtype)
+        keep_check(self._config.model.model, gpu(self._device.index).name, element, check.left_out)
         if captured is None:
             return eager, _Preparing()
         more, wanted = capture_others(captured, sizes, self._device), partial(make_wanted, weakref.ref(captured))
