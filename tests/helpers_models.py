@@ -117,3 +117,17 @@ def reference_replies(path: Path, prompts: list[list[int]], num_tokens: int) -> 
         output = model.generate(input_ids, attention_mask=torch.ones_like(input_ids), generation_config=settings)
         replies.append(output[0, len(prompt) :].tolist())
     return replies
+
+
+@torch.inference_mode()
+def check_greedy(path: Path, prompts: list[list[int]], replies: list[list[int]]) -> None:
+    """Every token of the replies is the most likely one by transformers in float32, on the same text.
+
+    Of two that are alike to a part in ten thousand either is right: which of them is ahead depends on the order in
+    which a processor adds.
+    """
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+    for prompt, reply in zip(prompts, replies, strict=True):
+        logits = model(torch.tensor([prompt + reply]), use_cache=False).logits[0, len(prompt) - 1 : -1].float()
+        chosen = logits.gather(1, torch.tensor(reply)[:, None])[:, 0]
+        assert (logits.max(dim=1).values - chosen).max() <= 1e-4 * logits.abs().max(), (prompt, reply)

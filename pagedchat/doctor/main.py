@@ -74,7 +74,7 @@ def _show_model(name: str, architectures: Sequence[str], compiles: bool, as_json
     from pagedchat.doctor.model_text import model_text, model_values  # noqa: PLC0415
 
     gpu = KNOWN_GPUS[architectures[0]] if architectures else first_gpu()
-    report = look_at_model(name, gpu)
+    report = look_at_model(name, gpu, is_here=not architectures)
     print(json.dumps(model_values(report), indent=2) if as_json else sanitize(model_text(report)))
     return 0
 

@@ -34,6 +34,7 @@ from pagedchat.runtime.graphs.prefill.step import PrefillOutputs
 from pagedchat.runtime.graphs.prefill.store import PrefillStore
 from pagedchat.runtime.graphs.step_facts import PrefillFacts, Setting
 from pagedchat.runtime.graphs.which_step import which_decode, which_prefill
+from pagedchat.runtime.loading.check_record import LeftOut, keep_check
 from tests.ops.recorder import Launches, recorded_launches
 from tests.runtime.graphs.configs import FOLDER, config_of, setting
 
@@ -243,6 +244,43 @@ def test_the_gpu_that_is_there_is_taken(
         main, "first_gpu", lambda: replace(KNOWN_GPUS["sm_80"], name="NVIDIA A30", num_multiprocessors=56)
     )
     assert "on NVIDIA A30, sm_80, 56 multiprocessors" in shown(capsys, str(FOLDER / "opt-125m"))
+
+
+OPT_FOLDER = str(FOLDER / "opt-125m")
+STEP = LeftOut("Steps", "fused chain", "2")
+PREFILL = LeftOut("Prefills", "merged launches", "0.31")
+
+
+def remember(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *left_out: LeftOut) -> None:
+    """What a start on an A100 found."""
+    monkeypatch.setenv("PAGEDCHAT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(main, "first_gpu", lambda: KNOWN_GPUS["sm_80"])
+    keep_check(OPT_FOLDER, KNOWN_GPUS["sm_80"].name, "float16", left_out)
+
+
+def test_steps_that_the_last_start_left_out_are_left_out_and_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    remember(monkeypatch, tmp_path, STEP, PREFILL)
+    text = shown(capsys, OPT_FOLDER)
+    assert STEP.sentence in text
+    assert PREFILL.sentence in text
+    assert "fused chain: it gave other results than the model when it was tried out" in text
+    values = json.loads(shown(capsys, OPT_FOLDER, "--json"))
+    assert values["last_start"]["left_out"][0] == {"what": "Steps", "kind": "fused chain", "off": "2"}
+    assert {step["step"] for step in values["steps"]} == {"library products", "modules"}
+    elsewhere = json.loads(shown(capsys, OPT_FOLDER, "--arch", "sm_80", "--json"))
+    assert elsewhere["last_start"] is None
+    assert elsewhere["steps"][0]["step"] == "fused chain"
+
+
+def test_where_no_step_was_right_none_is_captured(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    remember(monkeypatch, tmp_path, LeftOut("Prefills", "", "1"))
+    assert "a prompt of 1,500 tokens" not in shown(capsys, OPT_FOLDER)
+    remember(monkeypatch, tmp_path, LeftOut("Steps", "", "1"))
+    assert "No step is captured, since none that was captured at the last start gave" in shown(capsys, OPT_FOLDER)
 
 
 def test_what_cannot_be_captured_is_told_why(tmp_path: Path) -> None:

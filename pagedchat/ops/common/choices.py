@@ -46,7 +46,7 @@ NO_BULK_COPIES = Limit("bulk copies exist from sm_90 on", OVERLAPPING, but=True)
 
 H200_MULTIPROCESSORS = 132
 H200_SHARED_BYTES = 227 << 10
-"""The GPU for which plans are asked what to compile, where nobody has said for which."""
+"""For which plans are asked what `doctor --compile` compiles; what runs is planned for the GPU that is there."""
 
 
 def has_tensor_cores(element: str, capability: tuple[int, int]) -> bool:

@@ -32,8 +32,9 @@ def plan_many_rows(
     if gpu is None or gpu.compute_capability != _WARPGROUPS:
         return None
     sizes = in_features, out_features, num_tokens, paired
-    resident = plan_warpgroups(*sizes, gpu.shared_bytes)
-    streamed = plan_stream_k(*sizes, gpu.num_multiprocessors, gpu.shared_bytes)
+    multiprocessors, limit = gpu.num_multiprocessors, gpu.shared_bytes
+    resident = plan_warpgroups(*sizes, num_multiprocessors=multiprocessors, shared_limit=limit)
+    streamed = plan_stream_k(*sizes, multiprocessors, limit)
     weight_bytes = 2 * in_features * out_features * (1 + paired)
     if streamed is None or (resident is not None and weight_bytes < _LEAST_STREAMED_BYTES):
         return resident

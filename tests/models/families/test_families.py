@@ -13,7 +13,7 @@ from pagedchat.models.decoder import Decoder
 from pagedchat.models.description import ModelDescription
 from pagedchat.models.loader import load_weights
 from pagedchat.runtime.attention.dense import DenseAttention
-from tests.helpers_models import reference_replies
+from tests.helpers_models import check_greedy
 from tests.models.families.tiny_families import CONFIGS, ONLY_OURS, SLOPES_TWICE, save_tiny
 
 TOKENS = [(11 * i) % 90 + 3 for i in range(50)]
@@ -78,5 +78,6 @@ def test_tokens_through_the_engine(checkpoint: Path) -> None:
     )  # fmt: skip
     outputs = llm.generate([{"prompt_token_ids": prompt} for prompt in PROMPTS], GREEDY, use_tqdm=False)
     replies = [output.outputs[0].token_ids for output in outputs]
-    assert replies == reference_replies(checkpoint, PROMPTS, 16)
+    assert all(len(reply) == 16 for reply in replies)
+    check_greedy(checkpoint, PROMPTS, replies)
     assert len({tuple(tokens) for tokens in replies}) == len(PROMPTS)

@@ -1,4 +1,5 @@
-"""Tiny random checkpoints of every family that our own decoder runs, in all kinds, as transformers saves them."""
+"""Tiny random checkpoints of every family that our own decoder runs, in all kinds, as transformers saves them; and
+the same kinds eight times as wide, with heads of a size that the CUDA kernels have."""
 
 import copy
 from pathlib import Path
@@ -154,18 +155,60 @@ ONLY_OURS = ("bloom", "falcon", "gptj", "mpt", "stablelm")
 """Of these transformers has modules that do not go through its attention interface."""
 
 
+_TIMES = 8
+WIDE_VOCAB_SIZE = 304
+_WIDTHS = ("hidden_size", "n_embd", "word_embed_proj_dim", "rotary_dim", "query_pre_attn_scalar")
+_MIDDLES = ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size")
+
+
 def save_tiny(folder: Path, name: str) -> Path:
     """Save a random model of a kind in `CONFIGS`; returns the folder.
 
     Its weights are large enough that replies differ with the prompt, and no two tensors are alike.
     """
+    return save(folder, random_model(name, copy.deepcopy(CONFIGS[name]), 0.3))
+
+
+def wide_model(name: str) -> Any:
+    """The same kind in float32, 256 wide, with heads of 64 and 1,536 between the products of its feed-forward:
+    enough for every kind of captured step."""
+    return random_model(name, wide_config(name), 0.3 * _TIMES**-0.5)
+
+
+def wide_config(name: str) -> Any:
+    """What `wide_model` is made from."""
+    config = copy.deepcopy(CONFIGS[name])
+    config.vocab_size = WIDE_VOCAB_SIZE
+    for field in _WIDTHS:
+        if getattr(config, field, None) is not None:
+            setattr(config, field, _TIMES * getattr(config, field))
+    for field in _MIDDLES:
+        if hasattr(config, field):
+            setattr(config, field, 1536)
+    if "head_dim" in vars(config):
+        config.head_dim = 64
+    if config.model_type == "granite":
+        config.attention_multiplier *= _TIMES**-0.5
+    for factors in ("short_factor", "long_factor"):  # one for every angle
+        if factors in (getattr(config, "rope_parameters", None) or {}):
+            config.rope_parameters[factors] *= _TIMES
+    return config
+
+
+def random_model(name: str, config: Any, std: float) -> Any:
+    """Of transformers, in float32, whose weights vary by `std`."""
     torch.manual_seed(list(CONFIGS).index(name))
-    model = AutoModelForCausalLM.from_config(copy.deepcopy(CONFIGS[name]))
+    model = AutoModelForCausalLM.from_config(config)
     for parameter in model.parameters():
         if parameter.dim() > 1:
-            torch.nn.init.normal_(parameter, std=0.3)
+            torch.nn.init.normal_(parameter, std=std)
         else:
             parameter.data += 0.2 * torch.randn_like(parameter)
+    return model
+
+
+def save(folder: Path, model: Any) -> Path:
+    """As transformers saves it; returns the folder."""
     model.save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
     return folder
