@@ -57,11 +57,9 @@ class Decoder(NativeModel):
 
     def embed(self, token_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """`[num_tokens]` each -> `[num_tokens, hidden_size]`."""
-        config = self.config
         hidden: torch.Tensor = self.embedding(token_ids)
-        if config.embedding_scale != 1:
-            scale = config.embedding_scale
-            hidden = hidden * (_rounded(scale, hidden.dtype) if config.rounds_embedding_scale else scale)
+        if self.config.embedding_scale != 1:
+            hidden = hidden * scale_in_type(self.config, hidden.dtype)
         if self.project_in is not None:
             hidden = self.project_in(hidden)
         return hidden if self.positions is None else hidden + self.positions(positions)
@@ -121,6 +119,11 @@ class Decoder(NativeModel):
         of_layer = config.layout.orders(config.heads, turned)
         names = (f"{config.layout.layer}.{layer_idx}" for layer_idx in range(config.num_layers))
         return {f"{layer}.{name}": order for layer in names for name, order in of_layer.items()}
+
+
+def scale_in_type(config: DecoderConfig, dtype: torch.dtype) -> float:
+    """What token embeddings of a type are multiplied by."""
+    return _rounded(config.embedding_scale, dtype) if config.rounds_embedding_scale else config.embedding_scale
 
 
 @cache

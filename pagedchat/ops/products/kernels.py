@@ -6,6 +6,7 @@ tests and in `doctor --compile`.
 
 from pagedchat.jit.kernel_file import Choices, KernelFile, Tuning, Use
 from pagedchat.ops.common.choices import (
+    ACTIVATIONS,
     BLOCK_SIZES,
     ELEMENTS,
     FLAG,
@@ -15,19 +16,19 @@ from pagedchat.ops.common.choices import (
     HOPPER_ONLY,
     NO_BFLOAT16,
     NO_BULK_COPIES,
+    NORMS,
     TENSOR_CORE_ELEMENTS,
 )
 from pagedchat.ops.products.small_batch_plan import ProductPlan, plan_head, plan_product
 from pagedchat.ops.products.streamed_plan import plan_stream
 from pagedchat.ops.products.warpgroup_plan import WARPGROUPS, num_stages
 
-_NORM = (0, 1, 2)
-_LINEAR: Choices = {"ACTIVATION": (0, 1, 2), "PAIRED": FLAG}
+_LINEAR: Choices = {"ACTIVATION": tuple(ACTIVATIONS.values()), "PAIRED": FLAG}
 _QKV: Choices = {"HEAD_SIZE": HEAD_SIZES, "BLOCK_SIZE": BLOCK_SIZES, "ROTARY": FLAG}
 
 # --- weights in registers -------------------------------------------------------------------------------
 
-_PRODUCT: Choices = {"ELEMENT": TENSOR_CORE_ELEMENTS, "NORM": _NORM, "TOKEN_TILES": (1, 2, 3, 4)}
+_PRODUCT: Choices = {"ELEMENT": TENSOR_CORE_ELEMENTS, "NORM": NORMS, "TOKEN_TILES": (1, 2, 3, 4)}
 
 
 def _product(in_features: int, plan: ProductPlan | None) -> Tuning:
@@ -62,7 +63,7 @@ _SMALL_BATCH = (
 
 # --- weights that stream --------------------------------------------------------------------------------
 
-_STREAM: Choices = {"ELEMENT": TENSOR_CORE_ELEMENTS, "NORM": _NORM}
+_STREAM: Choices = {"ELEMENT": TENSOR_CORE_ELEMENTS, "NORM": NORMS}
 _MANY_ROWS = 50_000
 """Of a weight: as many as a ring can have under way."""
 
@@ -122,7 +123,14 @@ KERNELS = (
     *_SMALL_BATCH,
     *_STREAMED,
     _WARPGROUP,
-    KernelFile("add_norm", ("add_norm",), Use.CAPTURED_STEPS, {"ELEMENT": ELEMENTS, "NORM": (1, 2)}),
+    KernelFile(
+        "add_norm",
+        ("add_norm",),
+        Use.CAPTURED_STEPS,
+        {"ELEMENT": ELEMENTS, "NORM": NORMS},
+        (Tuning({}), *(Tuning({"UPDATE_NORM": kind}) for kind in NORMS[1:])),
+    ),
     KernelFile("embed_tokens", ("embed_tokens",), Use.CAPTURED_STEPS, {"ELEMENT": ELEMENTS}),
-    KernelFile("silu_and_mul", ("silu_and_mul",), Use.CAPTURED_STEPS, {"ELEMENT": ELEMENTS}),
+    KernelFile("activate", ("activate_rows",), Use.CAPTURED_STEPS, {"ELEMENT": ELEMENTS, **_LINEAR}),
+    KernelFile("finish_logits", ("finish_logits",), Use.CAPTURED_STEPS, {"ELEMENT": ELEMENTS, "CAPPED": FLAG}),
 )

@@ -8,14 +8,13 @@ import torch
 
 from pagedchat.jit.launch import f32, i32
 from pagedchat.ops.common.checks import check_same_type, check_shape
+from pagedchat.ops.common.choices import ACTIVATIONS, Activation
 from pagedchat.ops.common.launch import address, has_tensor_cores, on_cuda
 from pagedchat.ops.common.norm import Norm, check_norm
 from pagedchat.ops.products.add_norm import add_norm
-from pagedchat.ops.products.library_linear import Activation, library_linear
+from pagedchat.ops.products.library_linear import library_linear
 from pagedchat.ops.products.small_batch_launch import ProductLaunch, plan_few, product_launch
 
-ACTIVATIONS: dict[Activation, int] = {"none": 0, "relu": 1, "silu": 2}
-"""The `ACTIVATION` constant of kernels."""
 NAME = "small_batch_linear"
 
 

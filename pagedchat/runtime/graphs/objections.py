@@ -1,15 +1,30 @@
-"""What the kernels of whole layers have against a model. They do two kinds of decoder: with layer norms, learned
-positions and a plain feed-forward, as OPT; and with RMS norms, angles and a gated one, as Llama.
+"""What fast steps have against a model: chains of launches next to nothing, while one launch that is a whole step
+does two kinds of decoder: with layer norms, learned positions and a plain feed-forward, as OPT; and with RMS norms,
+angles and a gated one, as Llama.
 
 Goes by the description alone; knows no tensor.
 """
 
+from pagedchat.layers.norms import NormConfig
 from pagedchat.models.decoder_config import QkNorm
 from pagedchat.models.native import NativeConfig
 
 
 def objection_to(config: NativeConfig) -> str:
-    """What the kernels of whole layers do not do of a model, in words that go after "since"; empty if nothing."""
+    """What no chain of launches does of a model, in words that go after "since"; empty if nothing."""
+    norms = [config.norm] if config.qk_norm is None else [config.norm, config.qk_norm.norm]
+    return next((words for norm in norms if (words := _against_offset(norm))), "")
+
+
+def _against_offset(norm: NormConfig) -> str:
+    """Of RMS norms: of layer norms it is in the weights, once they are there."""
+    if norm.kind == "layer" or norm.offset in (0.0, 1.0):
+        return ""
+    return f"its norms multiply by {norm.offset:g} more than their weights"
+
+
+def objection_to_whole_steps(config: NativeConfig) -> str:
+    """What launches that are whole steps do not do of a model; likewise."""
     parts = (
         _against_norms,
         _against_stream,

@@ -71,9 +71,14 @@ def tiny_model(
     "qwen3" is a Llama that norms queries and keys, "biased" one whose products have biases, gates too.
     "gelu" is an OPT that the fused kernels do not know, and so are those in `DESCRIBED`, of two layers each.
     """
+    return described_model(_config(family, num_layers, ffn_size), device, dtype)
+
+
+def described_model(config: DecoderConfig, device: str, dtype: torch.dtype) -> NativeModel:
+    """A decoder with random weights."""
     with torch.device(device):
         torch.set_default_dtype(dtype)
-        model = Decoder(_config(family, num_layers, ffn_size))
+        model = Decoder(config)
         torch.set_default_dtype(torch.float32)
     generator = torch.Generator().manual_seed(3)
     for name, parameter in model.named_parameters():

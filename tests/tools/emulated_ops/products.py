@@ -8,12 +8,14 @@ import pytest
 import torch
 
 from pagedchat.ops.cache.layout import key_cache_shape, value_cache_shape
+from pagedchat.ops.common.choices import Activation
 from pagedchat.ops.products import few_rows_plan, streamed_plan
-from pagedchat.ops.products.add_norm import add_norm
+from pagedchat.ops.products.activate import activate
+from pagedchat.ops.products.add_norm import Update, add_norm
 from pagedchat.ops.products.embed_tokens import embed_tokens
+from pagedchat.ops.products.finish_logits import finish_logits
 from pagedchat.ops.products.next_token import logits_argmax
 from pagedchat.ops.products.qkv_to_cache import qkv_to_cache
-from pagedchat.ops.products.silu_and_mul import silu_and_mul
 from pagedchat.ops.products.small_batch_linear import small_batch_linear
 from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
 from tests.ops.products.small_batch_case import make_norm, normal
@@ -75,8 +77,24 @@ def norm_of_sum(dtype: torch.dtype, *, kind: str) -> Results:
     return {"normed": add_norm(hidden, update, norm), "hidden": hidden}
 
 
-def gate(dtype: torch.dtype) -> Results:
-    return {"rows": silu_and_mul(rows_of(3, 2 * 136, dtype))}
+def normed_update(dtype: torch.dtype, *, first: str, kind: str) -> Results:
+    """Of two rows, scaled; then no norm behind the sum."""
+    hidden, rows = rows_of(3, 136, dtype), rows_of(3, 136, dtype) / 2
+    of_update, norm = (make_norm(each, 136, "cpu", dtype) for each in (first, kind))
+    normed = add_norm(hidden, Update(rows, hidden.clone(), of_update, 0.5), norm)
+    summed = hidden.clone()
+    return {"normed": normed, "hidden": hidden, "summed": add_norm(summed, Update(rows, norm=of_update), None)}
+
+
+def middle(dtype: torch.dtype, *, activation: Activation, paired: bool) -> Results:
+    return {"rows": activate(rows_of(3, 2 * 136, dtype), activation, paired=paired)}
+
+
+def finished(dtype: torch.dtype, *, cap: float | None) -> Results:
+    """As many as are no whole pieces."""
+    logits = rows_of(3, 203, dtype)
+    finish_logits(logits, scale=0.5, cap=cap)
+    return {"logits": logits}
 
 
 def linear(dtype: torch.dtype, *, num_tokens: int, width: int) -> Results:
@@ -84,8 +102,13 @@ def linear(dtype: torch.dtype, *, num_tokens: int, width: int) -> Results:
     rows, residual = rows_of(num_tokens, width, dtype), rows_of(num_tokens, 32, dtype)
     weight, bias = weight_of(32, width, dtype), rows_of(1, 32, dtype)[0]
     plain = small_batch_linear(rows, weight, bias=bias, residual=residual, activation="relu")
-    norm = make_norm("rms", width, "cpu", dtype)
-    return {"plain": plain, "gated": small_batch_linear(rows, weight, norm=norm, activation="silu", paired=True)}
+    norm, others = make_norm("rms", width, "cpu", dtype), make_norm("offset rms", width, "cpu", dtype)
+    gated = small_batch_linear(rows, weight, norm=norm, activation="silu", paired=True)
+    return {
+        "plain": plain,
+        "gated": gated,
+        "gelu": small_batch_linear(rows, weight, norm=others, activation="gelu"),
+    }
 
 
 def streamed_linear(dtype: torch.dtype, *, num_tokens: int = 3, width: int = STREAMED_WIDTH) -> Results:
@@ -156,7 +179,15 @@ CASES: list[OpCase] = [
     *in_types("embed_tokens", partial(embed, with_positions=False), HALF, exact=True, about="tokens alone"),
     *in_types("add_norm", partial(norm_of_sum, kind="layer"), HALF, SINGLE),
     *in_types("add_norm", partial(norm_of_sum, kind="rms"), BFLOAT),
-    *in_types("silu_and_mul", gate, *DTYPES),
+    *in_types("add_norm", partial(norm_of_sum, kind="exact rms"), HALF, about="exact"),
+    *in_types("add_norm", partial(normed_update, first="rms", kind="rms"), HALF, about="two norms of a kind"),
+    *in_types("add_norm", partial(normed_update, first="offset rms", kind="layer"), BFLOAT, about="two norms"),
+    *in_types("activate_rows", partial(middle, activation="silu", paired=True), *DTYPES),
+    *in_types("activate_rows", partial(middle, activation="gelu", paired=False), HALF, about="GELU"),
+    *in_types("activate_rows", partial(middle, activation="gelu_tanh", paired=True), BFLOAT, about="GELU by tanh"),
+    *in_types("activate_rows", partial(middle, activation="relu2", paired=False), SINGLE, about="squared ReLU"),
+    *in_types("finish_logits", partial(finished, cap=2.0), *DTYPES, about="capped"),
+    *in_types("finish_logits", partial(finished, cap=None), HALF),
     *in_types("small_batch_linear", partial(linear, num_tokens=3, width=256), HALF),
     *in_types("small_batch_linear", partial(linear, num_tokens=11, width=256), BFLOAT),
     *in_types("qkv_to_cache", partial(place_heads, width=256, rotary=True), HALF, about="turned"),

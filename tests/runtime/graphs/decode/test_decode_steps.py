@@ -36,6 +36,7 @@ from pagedchat.runtime.graphs.whole_steps import CLUSTERS, CLUSTERS_SCREENED, ON
 from pagedchat.runtime.step.batch_inputs import flatten
 from tests.ops.paged_case import DEVICES
 from tests.runtime.graphs.case import BLOCK_SIZE, DESCRIBED, VOCAB_SIZE, make_engine, make_runner, tiny_model
+from tests.runtime.graphs.families import KINDS, family_model
 
 FAMILIES = ["opt", "llama", "qwen3"]
 GREEDY = SamplingParams(temperature=0, max_tokens=None)
@@ -269,10 +270,20 @@ def test_every_chain_of_launches_does_what_the_modules_do(
     family: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In float32, where nothing is rounded, and in torch, where every kernel has a twin."""
+    assert_chain_is_right(name, tiny_model(family, "cpu", torch.float32), monkeypatch)
+
+
+@pytest.mark.parametrize("name", [FUSED, WARPGROUPS, LIBRARY])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "llama_biases"])  # its gates have biases
+def test_every_family_goes_through_every_chain(kind: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_chain_is_right(name, family_model(kind, "cpu", torch.float32), monkeypatch)
+
+
+def assert_chain_is_right(name: str, model: NativeModel, monkeypatch: pytest.MonkeyPatch) -> None:
     rule = next(rule for rule in which_step.DECODES if rule.name == name)
     monkeypatch.setattr(which_step, "DECODES", (replace(rule, wants=()),))
-    model = tiny_model(family, "cpu", torch.float32)
     plain, captured = (make_runner(model, 60, captured=flag) for flag in (False, True))
+    assert captured.decodes.store._tensors is not None
     sequences, others = prefilled(plain, [5, 16, 90]), prefilled(captured, [5, 16, 90])
     for _ in range(3):
         logits = plain.forward(flatten(one_token_each(sequences), BLOCK_SIZE, plain.device))

@@ -113,6 +113,6 @@ def test_the_tensors_are_those_of_the_model() -> None:
         assert [layer.layer_idx for layer in tensors.layers] == [0, 1]
         assert tensors.sizes == setting_of(model, make_runner(model, 8, captured=False).backend).sizes  # type: ignore[arg-type]
         assert {(layer.attention_norm.kind, layer.attention_norm.eps) for layer in tensors.layers} == {
-            (tensors.norm.kind, tensors.norm.eps)
+            (tensors.last_norm.kind, tensors.last_norm.eps)
         }
     assert tensors_of(tiny_model("gelu", "cpu", torch.float16), MODEL_LEN) is None
