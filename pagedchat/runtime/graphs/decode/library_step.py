@@ -1,7 +1,7 @@
 """A decode step of many sequences: what is captured where products are large enough for a library.
 
-cuBLAS multiplies, with biases and some activations in its epilogues. What lies between two products is one launch of ours,
-which begins while the product before it still runs.
+cuBLAS multiplies, with biases and some activations in its epilogues. What lies between two products is one launch
+of ours, which begins while the product before it still runs.
 """
 
 import torch
