@@ -60,7 +60,7 @@ DESCRIBED: dict[str, dict[str, Any]] = {
         "rotaries": (_ROTARY, None), "qk_norm": QkNorm(replace(_LAYER, bias=False), "each head"),
     },
 }  # fmt: skip
-"""Decoders of two layers whose steps are those of their modules: what they differ in from a Llama."""
+"""Decoders of two layers: what they differ in from a Llama."""
 
 
 def tiny_model(
@@ -69,7 +69,8 @@ def tiny_model(
     """Of width 256, with heads of 64; rows of the vocabulary are far apart, so that tokens vary.
 
     "qwen3" is a Llama that norms queries and keys, "biased" one whose products have biases, gates too.
-    "gelu" is an OPT that the fused kernels do not know, and so are those in `DESCRIBED`, of two layers each.
+    "gelu" is an OPT that no whole step does, and so are those in `DESCRIBED`, of two layers each; "odd" has norms
+    that no kernel does.
     """
     return described_model(_config(family, num_layers, ffn_size), device, dtype)
 
@@ -94,16 +95,13 @@ def _config(family: str, num_layers: int, ffn_size: int) -> DecoderConfig:
         vocab_size=VOCAB_SIZE, hidden_size=256, ffn_size=ffn_size, num_layers=num_layers, heads=Heads(4, 2, 64),
         max_len=MODEL_LEN, norm=_RMS, rotaries=rotaries, windows=windows, activation="silu", tied=True,
     )  # fmt: skip
-    if family == "llama":
-        return llama
-    if family == "qwen3":
-        return replace(llama, qk_norm=QkNorm(_RMS))
-    if family == "biased":
-        return replace(llama, qkv_bias=True, out_bias=True, mlp_bias=True)
-    if family == "llama_scaled":
-        return replace(llama, rotaries=(_SCALED,) * num_layers)
-    if family in DESCRIBED:
-        return replace(llama, **DESCRIBED[family])
+    changed: dict[str, dict[str, Any]] = DESCRIBED | {
+        "llama": {}, "qwen3": {"qk_norm": QkNorm(_RMS)}, "odd": {"norm": replace(_RMS, offset=2.0)},
+        "biased": {"qkv_bias": True, "out_bias": True, "mlp_bias": True},
+        "llama_scaled": {"rotaries": (_SCALED,) * num_layers},
+    }  # fmt: skip
+    if family in changed:
+        return replace(llama, **changed[family])
     return replace(
         llama, heads=Heads(4, 4, 64), position_offset=POSITION_OFFSET, norm=_LAYER, rotaries=(None,) * num_layers,
         qkv_bias=True, out_bias=True, activation="relu" if family == "opt" else family, gated=False, mlp_bias=True,
