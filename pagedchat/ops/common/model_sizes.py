@@ -93,8 +93,8 @@ class ModelSizes:
 
     @property
     def heads_apart(self) -> bool:
-        """Whether no kernel changes heads as it makes them: they are normed, bounded or turned in part."""
-        return self.normed_heads or self.part_turned is not None or self.qkv_clip is not None
+        """Whether no kernel changes heads as it makes them: they are normed, bounded or turned in odd parts."""
+        return self.normed_heads or self.qkv_clip is not None or (self.part_turned or 0) % 16 != 0
 
     @property
     def qkv_rows(self) -> int:

@@ -36,9 +36,15 @@ def _product(in_features: int, plan: ProductPlan | None) -> Tuning:
     return Tuning({"IN_FEATURES": in_features, "NUM_WARPS": plan.num_warps})
 
 
+def _in_part(tuning: Tuning) -> Tuning:
+    """The same where a part of each head is turned."""
+    return Tuning({**tuning.constants, "TURNED": 32}, {**tuning.where, "ROTARY": (1,)})
+
+
 _PRODUCT_TUNINGS = tuple(
     _product(width, plan_product(width, 1, normed)) for width, normed in ((768, True), (1024, True), (3072, False))
 )
+_QKV_TUNINGS = (*_PRODUCT_TUNINGS, _in_part(_PRODUCT_TUNINGS[0]))
 _HEAD_TUNINGS = tuple(_product(width, plan_head(width, 1, True, H200_SHARED_BYTES)) for width in (768, 1024))
 
 _SMALL_BATCH = (
@@ -55,7 +61,7 @@ _SMALL_BATCH = (
         ("qkv_to_cache",),
         Use.CAPTURED_STEPS,
         {**_PRODUCT, **_QKV},
-        _PRODUCT_TUNINGS,
+        _QKV_TUNINGS,
         (NO_BFLOAT16,),
     ),
     KernelFile("next_token", ("logits_argmax",), Use.CAPTURED_STEPS, _PRODUCT, _HEAD_TUNINGS, (NO_BFLOAT16,)),
@@ -89,7 +95,7 @@ _STREAMED = tuple(
         (stem,),
         Use.CAPTURED_STEPS,
         {**_STREAM, **of_its_own},
-        _STREAM_TUNINGS,
+        _STREAM_TUNINGS + ((_in_part(_STREAM_TUNINGS[-1]),) if of_its_own is _QKV else ()),
         (NO_BULK_COPIES,),
     )
     for stem, of_its_own in (("streamed_linear", _LINEAR), ("streamed_qkv", _QKV), ("streamed_vocabulary", {}))

@@ -116,7 +116,7 @@ def streamed_linear(dtype: torch.dtype, *, num_tokens: int = 3, width: int = STR
         return linear(dtype, num_tokens=num_tokens, width=width)
 
 
-def place_heads(dtype: torch.dtype, *, width: int, rotary: bool) -> Results:
+def place_heads(dtype: torch.dtype, *, width: int, rotary: bool, turned: int = HEAD_SIZE) -> Results:
     """One token of each of three sequences, one of them padding, into caches that are NaN."""
     rows = rows_of(3, width, dtype)
     num_rows = (NUM_HEADS + 2 * KV_HEADS) * HEAD_SIZE
@@ -133,14 +133,14 @@ def place_heads(dtype: torch.dtype, *, width: int, rotary: bool) -> Results:
         numbers(15, -1, 16),
         bias=None if rotary else rows_of(1, num_rows, dtype)[0],
         norm=make_norm("rms" if rotary else "layer", width, "cpu", dtype),
-        rotations=rotations(2 * BLOCK_SIZE, HEAD_SIZE) if rotary else None,
+        rotations=rotations(2 * BLOCK_SIZE, turned) if rotary else None,
     )
     return {"query": query, "keys": key_cache, "values": value_cache}
 
 
-def streamed_heads(dtype: torch.dtype, *, rotary: bool) -> Results:
+def streamed_heads(dtype: torch.dtype, *, rotary: bool, turned: int = HEAD_SIZE) -> Results:
     with small_weights_stream():
-        return place_heads(dtype, width=STREAMED_WIDTH, rotary=rotary)
+        return place_heads(dtype, width=STREAMED_WIDTH, rotary=rotary, turned=turned)
 
 
 def next_token(dtype: torch.dtype, *, width: int) -> Results:
@@ -192,6 +192,7 @@ CASES: list[OpCase] = [
     *in_types("small_batch_linear", partial(linear, num_tokens=11, width=256), BFLOAT),
     *in_types("qkv_to_cache", partial(place_heads, width=256, rotary=True), HALF, about="turned"),
     *in_types("qkv_to_cache", partial(place_heads, width=256, rotary=False), BFLOAT),
+    *in_types("qkv_to_cache", partial(place_heads, width=256, rotary=True, turned=16), BFLOAT, about="in part"),
     *in_types("logits_argmax", partial(next_token, width=256), HALF, BFLOAT),
     *in_types("streamed_linear", streamed_linear, HALF),
     *in_types(
@@ -201,6 +202,7 @@ CASES: list[OpCase] = [
     *in_types("streamed_linear", partial(streamed_linear, width=4872), HALF, about="a long input, normed apart"),
     *in_types("streamed_qkv", partial(streamed_heads, rotary=True), HALF, about="turned"),
     *in_types("streamed_qkv", partial(streamed_heads, rotary=False), BFLOAT),
+    *in_types("streamed_qkv", partial(streamed_heads, rotary=True, turned=32), BFLOAT, about="turned in part"),
     *in_types("streamed_vocabulary", streamed_next_token, HALF),
     *in_types("warpgroup_linear", partial(by_warpgroups, num_tokens=21), HALF),
 ]

@@ -17,8 +17,8 @@ from pagedchat.runtime.graphs.layer_chain import clipped, through_layers
 class FusedStep:
     """A chain of launches, five a layer, each of which begins while the one before still runs.
 
-    There are six where queries and keys are normed, bounded or turned in part: in the kernel that makes them no
-    thread block has a whole head. Where norms stand behind the halves of a layer, or those are scaled, there are
+    There are six where queries and keys are normed or bounded: in the kernel that makes them no thread block has a
+    whole head. Where norms stand behind the halves of a layer, or those are scaled, there are
     seven or eight: what is added is a launch of its own then.
 
     Args:
