@@ -108,8 +108,8 @@ class ModelSizes:
 
     @property
     def adds_products(self) -> bool:
-        """Whether what is added to the residual stream is a product as it is, and norms stand before the others."""
-        return self.norm_places == "before" and self.residual_scale == 1
+        """Whether products are added to the residual stream, scaled or not; their norms stand before the others."""
+        return self.norm_places == "before"
 
     @property
     def biased_gates(self) -> bool:

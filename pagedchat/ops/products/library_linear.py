@@ -19,24 +19,29 @@ def library_linear(
     *,
     bias: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
+    residual_scale: float = 1.0,
     norm: Norm | None = None,
     activation: Activation = "none",
     paired: bool = False,
     output: torch.Tensor,
     overlap: bool = False,
 ) -> torch.Tensor:
-    """`residual + activation(weight @ norm(input) + bias)`; arguments are those of `small_batch_linear`.
+    """`residual + scale * activation(weight @ norm(input) + bias)`; arguments are those of `small_batch_linear`.
 
     Returns:
         `output`.
     """
     rows = input_rows if norm is None else add_norm(input_rows, None, norm, overlap=overlap)
     if residual is not None and bias is None and activation == "none" and not paired:
-        return torch.addmm(residual, rows, weight.T, out=output)
+        return torch.addmm(residual, rows, weight.T, alpha=residual_scale, out=output)
     product = functional.linear(rows, weight, bias)
     if paired or activation != "none":
         product = activate(product, activation, paired=paired, overlap=overlap)
-    return output.copy_(product) if residual is None else torch.add(residual, product, out=output)
+    return (
+        output.copy_(product)
+        if residual is None
+        else torch.add(residual, product, alpha=residual_scale, out=output)
+    )
 
 
 def library_middle(

@@ -101,7 +101,7 @@ def linear(dtype: torch.dtype, *, num_tokens: int, width: int) -> Results:
     """A bias and a residual, and another one with gates."""
     rows, residual = rows_of(num_tokens, width, dtype), rows_of(num_tokens, 32, dtype)
     weight, bias = weight_of(32, width, dtype), rows_of(1, 32, dtype)[0]
-    plain = small_batch_linear(rows, weight, bias=bias, residual=residual, activation="relu")
+    plain = small_batch_linear(rows, weight, bias=bias, residual=residual, residual_scale=0.7, activation="relu")
     norm, others = make_norm("rms", width, "cpu", dtype), make_norm("offset rms", width, "cpu", dtype)
     gated = small_batch_linear(rows, weight, norm=norm, activation="silu", paired=True)
     return {

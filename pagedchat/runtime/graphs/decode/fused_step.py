@@ -18,8 +18,8 @@ class FusedStep:
     """A chain of launches, five a layer, each of which begins while the one before still runs.
 
     There are six where queries and keys are normed or bounded: in the kernel that makes them no thread block has a
-    whole head. Where norms stand behind the halves of a layer, or those are scaled, there are
-    seven or eight: what is added is a launch of its own then.
+    whole head. Where norms stand behind the halves of a layer, there are seven or eight: adding is a launch of its
+    own then.
 
     Args:
         model: its tensors.
@@ -56,14 +56,14 @@ class FusedStep:
 
     def _add_layer(self, layer: LayerTensors, hidden: torch.Tensor) -> None:
         """Both halves of a layer, added to `hidden` `[num_seqs, width]`."""
-        attended, out, down = self._attended(layer, hidden), layer.out, layer.down
+        attended = self._attended(layer, hidden)
         middle = (
             self._middle(layer, hidden) if layer.sizes.parallel else None
         )  # of the rows that attention has read
-        small_batch_linear(attended, out.weight, bias=out.bias, residual=hidden, output=hidden, overlap=True)
+        _add_product(layer, layer.out, attended, hidden)
         if middle is None:
             middle = self._middle(layer, hidden)
-        small_batch_linear(middle, down.weight, bias=down.bias, residual=hidden, output=hidden, overlap=True)
+        _add_product(layer, layer.down, middle, hidden)
 
     def _attended(self, layer: LayerTensors, hidden: torch.Tensor) -> torch.Tensor:
         """What the way out multiplies, `[num_seqs, num_heads * head_dim]`."""
@@ -108,6 +108,18 @@ class FusedStep:
         finish_logits(logits, scale=model.logits_scale, cap=model.logits_cap, overlap=True)
         advance_by_argmax(self._state, logits, overlap=True)
         return logits
+
+
+def _add_product(layer: LayerTensors, product: Product, rows: torch.Tensor, hidden: torch.Tensor) -> None:
+    small_batch_linear(
+        rows,
+        product.weight,
+        bias=product.bias,
+        residual=hidden,
+        residual_scale=layer.sizes.residual_scale,
+        output=hidden,
+        overlap=True,
+    )
 
 
 class FewRowsProducts:

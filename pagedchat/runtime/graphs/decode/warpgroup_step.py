@@ -34,7 +34,7 @@ class WarpgroupStep:
         """See `Step`."""
         model, state = self._model, self._state
         hidden = model.embed(state.token_ids, state.positions)
-        if model.sizes.adds_products:
+        if model.sizes.adds_products and model.sizes.residual_scale == 1:
             for layer in model.layers:
                 self._add_layer(layer, hidden)
             rows = add_norm(hidden, None, model.norm, overlap=True)
