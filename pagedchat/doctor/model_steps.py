@@ -24,7 +24,7 @@ from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.attention.kernel_support import OLDEST_GPU, missing_shape
 from pagedchat.runtime.graphs.decode.buckets import Bucket, bucket_of
 from pagedchat.runtime.graphs.model_tensors import sizes_of
-from pagedchat.runtime.graphs.objections import objection_to
+from pagedchat.runtime.graphs.objections import objection_to, objection_to_whole_steps
 from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket
 from pagedchat.runtime.graphs.prefill.buckets import bucket_of as prefill_bucket_of
 from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts, Setting
@@ -106,6 +106,7 @@ def look_at_model(name: str, gpu: Gpu | None, *, is_here: bool = False) -> Model
         setting = Setting(
             sizes=sizes_of(native),
             objection=objection_to(native),
+            whole_objection=objection_to_whole_steps(native),
             element=element_name(dtype),
             block_size=CacheConfig().block_size,
             gpu=gpu,

@@ -13,6 +13,7 @@ from pagedchat.ops.common.choices import H200_SHARED_BYTES
 from pagedchat.ops.common.model_sizes import ModelSizes, ProductSizes
 from pagedchat.ops.experts.expert_plan import MOST_FEW_PAIRS, plan_experts
 from pagedchat.ops.products.few_rows_plan import plan_few_rows, plan_few_rows_head
+from pagedchat.ops.products.library_linear import in_epilogue
 from pagedchat.ops.products.many_rows_plan import plan_many_rows
 from pagedchat.ops.products.small_batch_launch import STREAMED
 from pagedchat.ops.products.small_batch_plan import PIECE
@@ -86,10 +87,17 @@ def prefill_work(name: str, facts: PrefillFacts, refused: tuple[tuple[str, str],
             attention,
         ]
     else:
-        writer = "heads_to_cache" if setting.sizes.changes_heads else "reshape_and_cache"
-        parts = [*_norms_between(setting.sizes), Launch("cache", writer), attention]
+        parts = [*_norms_between(setting.sizes), *_written_chunks(setting.sizes), attention]
         parts += [Fallback(part, "cuBLAS", "prompts are long enough for it") for part in (_PRODUCTS, HEAD)]
+        parts += _finish(setting.sizes)
     return [*parts, Launch("next token", "decode_state")]
+
+
+def _written_chunks(sizes: ModelSizes) -> list[Work]:
+    changed, as_they_are = Launch("cache", "heads_to_cache"), Launch("cache", "reshape_and_cache")
+    if not sizes.changes_heads:
+        return [as_they_are]
+    return [changed] if sizes.normed_heads or sizes.all_turn else [changed, as_they_are]
 
 
 # --- decodes ------------------------------------------------------------------------------------------
@@ -109,20 +117,22 @@ def _whole_step(name: str, facts: DecodeFacts) -> Iterator[Work]:
 
 
 def _fused_chain(facts: DecodeFacts) -> Iterator[Work]:
-    setting, rows = facts.setting, facts.rows
-    qkv, *others = setting.sizes.products
+    setting, rows, sizes = facts.setting, facts.rows, facts.setting.sizes
+    qkv, *others = sizes.products
     yield Launch("embedding", "embed_tokens")
-    if setting.sizes.normed_heads:
+    if not sizes.adds_products:
+        yield Launch("norms", "add_norm")
+    if sizes.heads_apart or not sizes.adds_products:
         works = _few_rows_product(setting, qkv, rows, "small_batch_linear")
         yield from (work for work in works if work.part != "cache")
-        yield Launch("cache", "heads_to_cache")
-    elif setting.sizes.rotary and setting.sizes.head_dim % 16:
+        yield from _written_and_read(setting)
+    elif sizes.rotary and sizes.head_dim % 16:
         yield Launch("norms", "add_norm")
         yield Fallback(qkv.name, "cuBLAS", "the kernel turns heads by 16 elements at a time")
-        yield Launch("cache", "heads_to_cache")
+        yield from (Launch("cache", "heads_to_cache"), _decode_attention(setting))
     else:
         yield from _few_rows_product(setting, qkv, rows, "qkv_to_cache")
-    yield _decode_attention(setting)
+        yield _decode_attention(setting)
     for product in others:
         yield from _few_rows_product(setting, product, rows, "small_batch_linear")
     yield from _few_rows_head(setting, rows)
@@ -140,13 +150,17 @@ def _few_rows_product(setting: Setting, product: ProductSizes, rows: int, stem: 
     yield Fallback(product.name, "cuBLAS", f"no number of warps shares out its rows of {product.in_features:,}")
     if product.name == "qkv":
         yield Launch("cache", "heads_to_cache")
-    elif product.paired:
-        yield Launch("gates", "silu_and_mul")
+    elif product.name == "up" and setting.sizes.activation != "none":
+        yield Launch("gates" if product.paired else "activation", "activate")
 
 
 def _few_rows_head(setting: Setting, rows: int) -> Iterator[Work]:
     sizes = setting.sizes
-    found = plan_few_rows_head(sizes.hidden, sizes.vocab_size, rows, normed=True, gpu=setting.gpu)
+    if not sizes.plain_head:
+        yield from _finished_logits(setting, rows)
+        return
+    normed = sizes.adds_products and sizes.final_norm
+    found = plan_few_rows_head(sizes.hidden, sizes.vocab_size, rows, normed=normed, gpu=setting.gpu)
     if found.norm_apart:
         yield Launch("norms", "add_norm")
     if found.plan is not None:
@@ -155,6 +169,25 @@ def _few_rows_head(setting: Setting, rows: int) -> Iterator[Work]:
     else:
         yield Fallback(HEAD, "cuBLAS", f"no number of warps shares out its rows of {sizes.hidden:,}")
         yield Launch("next token", "decode_state")
+
+
+def _finished_logits(setting: Setting, rows: int) -> Iterator[Work]:
+    """The head as a product like others, and what follows it."""
+    sizes = setting.sizes
+    if sizes.adds_products and sizes.final_norm:
+        yield Launch("norms", "add_norm")
+    width = sizes.narrow or sizes.hidden
+    head = ProductSizes(HEAD, width, sizes.vocab_size)
+    yield from _few_rows_product(setting, head, rows, "small_batch_linear")
+    if sizes.narrow is not None:
+        inner = ProductSizes("narrower rows", sizes.hidden, sizes.narrow)
+        yield from _few_rows_product(setting, inner, rows, "small_batch_linear")
+    yield from _finish(sizes)
+    yield Launch("next token", "decode_state")
+
+
+def _finish(sizes: ModelSizes) -> list[Work]:
+    return [Launch("logits", "finish_logits")] if sizes.finishes_logits else []
 
 
 def _warpgroup_products(facts: DecodeFacts) -> Iterator[Work]:
@@ -166,8 +199,9 @@ def _warpgroup_products(facts: DecodeFacts) -> Iterator[Work]:
     for product in others:
         yield from _warpgroup_product(setting, product, rows)
     sizes = setting.sizes
-    yield from _warpgroup_product(setting, ProductSizes(HEAD, sizes.hidden, sizes.vocab_size, normed=True), rows)
-    yield Launch("next token", "decode_state")
+    width = sizes.narrow or sizes.hidden
+    yield from _warpgroup_product(setting, ProductSizes(HEAD, width, sizes.vocab_size), rows)
+    yield from (*_finish(setting.sizes), Launch("next token", "decode_state"))
 
 
 def _warpgroup_product(setting: Setting, product: ProductSizes, rows: int) -> Iterator[Work]:
@@ -178,15 +212,15 @@ def _warpgroup_product(setting: Setting, product: ProductSizes, rows: int) -> It
         yield Launch(product.name, name, plan.constants)
         return
     yield Fallback(product.name, "cuBLAS", "a library is faster with so many rows, or it is not whole tiles")
-    if product.paired:
-        yield Launch("gates", "silu_and_mul")
+    if product.name == "up":
+        yield Launch("gates" if product.paired else "activation", "activate")
 
 
 def _library_products(facts: DecodeFacts, why: str) -> Iterator[Work]:
     yield from _norms_between(facts.setting.sizes)
     yield from _written_and_read(facts.setting)
     yield from (Fallback(part, "cuBLAS", why) for part in (_PRODUCTS, HEAD))
-    yield Launch("next token", "decode_state")
+    yield from (*_finish(facts.setting.sizes), Launch("next token", "decode_state"))
 
 
 def _modules_decode(facts: DecodeFacts, why: str) -> Iterator[Work]:
@@ -234,7 +268,10 @@ def _experts(setting: Setting, rows: int) -> Iterator[Work]:
 
 def _norms_between(sizes: ModelSizes) -> list[Work]:
     parts: list[Work] = [Launch("embedding", "embed_tokens"), Launch("norms", "add_norm")]
-    return [*parts, Launch("gates", "silu_and_mul")] if sizes.gated else parts
+    behind_bias = sizes.mlp_bias and in_epilogue(sizes.activation, on_gpu=True)
+    if not sizes.gated and (behind_bias or sizes.activation == "relu"):
+        return parts
+    return [*parts, Launch("gates" if sizes.gated else "activation", "activate")]
 
 
 def _written_and_read(setting: Setting) -> Iterator[Work]:
@@ -256,7 +293,8 @@ def _prefill_attention(setting: Setting, longest: int) -> Launch:
     sizes, gpu = setting.sizes, setting.gpu
     group_size, limit = sizes.num_heads // sizes.num_kv_heads, 0 if gpu is None else gpu.shared_bytes
     if not setting.missing_warpgroups and longest * group_size >= MIN_WGMMA_ROWS:
-        tile = wgmma_plan.choose_tile(sizes.head_dim, finishes_scores=sizes.capped or sizes.sloped)
+        finishes_scores = sizes.score_cap is not None or sizes.sloped
+        tile = wgmma_plan.choose_tile(sizes.head_dim, finishes_scores=finishes_scores)
         return Launch("attention", "prefill_wgmma", {**_heads(sizes), **tile.constants})
     fitting = prefill_plan.choose_tile(sizes.head_dim, setting.block_size, longest * group_size, limit)
     if setting.missing_tensor_cores or fitting is None:

@@ -58,11 +58,9 @@ class Decoder(NativeModel):
 
     def embed(self, token_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """`[num_tokens]` each -> `[num_tokens, hidden_size]`."""
-        config = self.config
         hidden: torch.Tensor = self.embedding(token_ids)
-        if config.embedding_scale != 1:
-            scale = config.embedding_scale
-            hidden = hidden * (_rounded(scale, hidden.dtype) if config.rounds_embedding_scale else scale)
+        if self.config.embedding_scale != 1:
+            hidden = hidden * scale_in_type(self.config, hidden.dtype)
         if self.embedding_norm is not None:
             hidden = self.embedding_norm(hidden)
         if self.project_in is not None:
@@ -134,6 +132,11 @@ class Decoder(NativeModel):
             if mixture is not None:
                 joined |= config.layout.joined(f"{config.layout.layer}.{layer_idx}", mixture.num_experts)
         return joined
+
+
+def scale_in_type(config: DecoderConfig, dtype: torch.dtype) -> float:
+    """What token embeddings of a type are multiplied by."""
+    return _rounded(config.embedding_scale, dtype) if config.rounds_embedding_scale else config.embedding_scale
 
 
 @cache

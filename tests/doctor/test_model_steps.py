@@ -33,10 +33,11 @@ from pagedchat.runtime.graphs.prefill.buffers import PrefillBuffers
 from pagedchat.runtime.graphs.prefill.step import PrefillOutputs
 from pagedchat.runtime.graphs.prefill.store import PrefillStore
 from pagedchat.runtime.graphs.step_facts import PrefillFacts, Setting
-from pagedchat.runtime.graphs.which_step import which_decode, which_prefill
+from pagedchat.runtime.graphs.which_step import MODULES, which_decode, which_prefill
 from pagedchat.runtime.loading.check_record import LeftOut, keep_check
 from tests.ops.recorder import Launches, recorded_launches
-from tests.runtime.graphs.configs import FOLDER, config_of, setting
+from tests.runtime.graphs.configs import FOLDER, config_of, facts, setting
+from tests.runtime.graphs.families import family_config
 
 CAPABILITY = (9, 0)
 RECORDED = Gpu(0, "NVIDIA Test", CAPABILITY, 1 << 34, 40, 227 << 10)
@@ -61,6 +62,8 @@ MODELS: dict[str, NativeConfig] = {
     "gelu": replace(OPT, activation="gelu", **OPT_SIZES),
     "few experts": replace(LLAMA, mixture=FEW_EXPERTS, sparse=(True,), **LLAMA_SIZES),
     "odd experts": replace(LLAMA, mixture=replace(FEW_EXPERTS, width=100), sparse=(True,), **LLAMA_SIZES),
+    **{kind: family_config(kind) for kind in ("gemma2", "gemma3", "olmo", "olmo2", "phi", "phi3", "gpt_neox")},
+    **{kind: family_config(kind) for kind in ("smollm3", "granite", "gpt2", "starcoder2", "cohere2", "opt_after")},
 }
 
 
@@ -73,7 +76,7 @@ def empty_model(config: NativeConfig) -> tuple[Any, CudaAttention]:
     model = Decoder(config)
     torch.set_default_dtype(torch.float32)
     heads = config.heads
-    shape = CacheShape(1, 16, heads.num_heads, heads.num_kv_heads, heads.head_dim, torch.float16)
+    shape = CacheShape(config.num_layers, 16, heads.num_heads, heads.num_kv_heads, heads.head_dim, torch.float16)
     return model, CudaAttention(shape, 8, 0, torch.device("cpu"))
 
 
@@ -183,12 +186,26 @@ def test_a_small_model_on_an_h200(capsys: pytest.CaptureFixture[str]) -> None:
     assert max(map(len, lines[1:])) <= 116
 
 
-def test_a_family_that_stays_on_its_modules_is_told_why(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    config = json.loads((FOLDER / "opt-125m" / "config.json").read_text()) | {"activation_function": "gelu"}
-    (tmp_path / "config.json").write_text(json.dumps(config))
+def test_a_family_of_other_parts_has_fast_steps_and_is_told_what_one_launch_lacks(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    config = json.loads((FOLDER / "gemma-2-2b" / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"torch_dtype": "bfloat16", "dtype": "bfloat16"}))
     text = shown(capsys, str(tmp_path), "--arch", "sm_90")
-    assert text.count(": modules\n") == 5
-    assert "products, vocabulary: cuBLAS, since its feed-forward goes through gelu instead of relu" in text
+    names = ["fused chain", "fused chain", "warpgroup products", "library products", "merged launches"]
+    endings = tuple(f": {name}" for name in names)
+    assert [line.split(": ")[1] for line in text.splitlines() if line.endswith(endings)] == names
+    assert "one launch of any kind: its norms come before and behind each half of a layer" in text
+    assert "finish_logits" in text
+
+
+def test_a_decoder_that_stays_on_its_modules_is_told_why() -> None:
+    where = setting(replace(LLAMA, norm=replace(LLAMA.norm, offset=2.0)), "sm_90")
+    asked = facts(where, 64)
+    chosen = which_decode(asked)
+    assert chosen.name == MODULES
+    said = [part for part in decode_work(chosen.name, asked, chosen.refused) if isinstance(part, Fallback)]
+    assert {part.why for part in said} == {"its norms multiply by 2 more than their weights"}
 
 
 def test_a_model_that_norms_queries_and_keys_has_fast_steps(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ The `kernels.py` of a folder declares its kernels with these; `pagedchat.ops.cat
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 from pagedchat.jit.kernel_file import Choices, Limit
 
@@ -14,6 +15,12 @@ BLOCK_SIZES = (8, 16, 32)
 GROUP_SIZES = (1, 4, 7, 8, 2, 32)
 """Some of the numbers of query heads to a KV head; a kernel takes any from 1 on."""
 FLAG = (0, 1)
+Activation = Literal["none", "relu", "silu", "gelu", "gelu_tanh", "relu2"]
+"""What the middle of a feed-forward goes through."""
+ACTIVATIONS: dict[Activation, int] = {"none": 0, "relu": 1, "silu": 2, "gelu": 3, "gelu_tanh": 4, "relu2": 5}
+"""The `ACTIVATION` constant of the kernels (activation.cuh)."""
+NORMS = (0, 1, 2, 3, 4)
+"""The `NORM` constant (norm_kinds.cuh)."""
 
 CACHE: Choices = {"ELEMENT": ELEMENTS, "HEAD_SIZE": HEAD_SIZES, "BLOCK_SIZE": BLOCK_SIZES}
 """What lies in the cache."""

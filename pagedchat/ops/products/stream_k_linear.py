@@ -8,9 +8,8 @@ import torch
 
 from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.ops.common.arrivals import arrival_counters
+from pagedchat.ops.common.choices import ACTIVATIONS, Activation
 from pagedchat.ops.common.launch import address, element_name, stream_of
-from pagedchat.ops.products.library_linear import Activation
-from pagedchat.ops.products.small_batch_linear import ACTIVATIONS
 from pagedchat.ops.products.stream_k_plan import ROWS, StreamKPlan
 
 NAME = "stream_k_linear"

@@ -10,10 +10,10 @@ import torch
 from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.ops.common.checks import check_same_type, check_shape
+from pagedchat.ops.common.choices import ACTIVATIONS, Activation
 from pagedchat.ops.common.launch import address, ceil_div, element_name, has_warpgroups, stream_of
-from pagedchat.ops.products.library_linear import Activation, library_linear
+from pagedchat.ops.products.library_linear import library_linear
 from pagedchat.ops.products.many_rows_plan import plan_many_rows
-from pagedchat.ops.products.small_batch_linear import ACTIVATIONS
 from pagedchat.ops.products.stream_k_linear import launch_stream_k
 from pagedchat.ops.products.stream_k_plan import StreamKPlan
 from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan, shared_bytes

@@ -17,8 +17,13 @@ Condition = Callable[[DecodeFacts], str]
 
 
 def plain_layers(facts: DecodeFacts | PrefillFacts) -> str:
-    """Layers of the kind that the kernels do."""
+    """Layers of the kind that chains of launches do."""
     return facts.setting.objection
+
+
+def usual_layers(facts: DecodeFacts) -> str:
+    """Layers of the kind that whole steps do."""
+    return facts.setting.objection or facts.setting.whole_objection
 
 
 def tensor_cores(facts: DecodeFacts) -> str:

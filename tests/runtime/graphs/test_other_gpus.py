@@ -16,7 +16,7 @@ from pagedchat.ops.products.small_batch_plan import head_shared_bytes
 from pagedchat.ops.products.streamed_plan import StreamPlan
 from pagedchat.ops.products.warpgroup_plan import plan_warpgroups, shared_bytes
 from pagedchat.runtime.graphs.model_tensors import sizes_of
-from pagedchat.runtime.graphs.objections import objection_to
+from pagedchat.runtime.graphs.objections import objection_to, objection_to_whole_steps
 from pagedchat.runtime.graphs.step_facts import PrefillFacts, Setting
 from pagedchat.runtime.graphs.which_step import FUSED, LIBRARY, MERGED, WARPGROUPS, which_decode, which_prefill
 from pagedchat.runtime.graphs.whole_steps import WHOLE_STEPS, whole_step_plan
@@ -48,7 +48,14 @@ def model(request: pytest.FixtureRequest) -> NativeConfig:
 
 @pytest.fixture
 def setting(model: NativeConfig, gpu: Gpu) -> Setting:
-    return Setting(sizes=sizes_of(model), objection=objection_to(model), element="float16", block_size=16, gpu=gpu)
+    return Setting(
+        sizes=sizes_of(model),
+        objection=objection_to(model),
+        whole_objection=objection_to_whole_steps(model),
+        element="float16",
+        block_size=16,
+        gpu=gpu,
+    )
 
 
 def gpu_of(setting: Setting) -> Gpu:

@@ -12,7 +12,7 @@ from pagedchat.layers.norms import NormConfig
 from pagedchat.layers.rotary_frequencies import RotaryConfig
 from pagedchat.models.decoder_config import DecoderConfig, QkNorm
 from pagedchat.ops.whole_step.plan import CLUSTER_TURN, ONE_TURN
-from pagedchat.runtime.graphs.objections import objection_to
+from pagedchat.runtime.graphs.objections import objection_to, objection_to_whole_steps
 from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts
 from pagedchat.runtime.graphs.which_step import (
     DECODES,
@@ -64,11 +64,11 @@ qwen3-1.7b    -       float16   ffffffllllll  ffffffllllll
 qwen3-1.7b    sm_75   bfloat16  llllllllllll  llllllllllll
 qwen3-1.7b    sm_80   bfloat16  ffffffllllll  ffffffllllll
 qwen3-1.7b    sm_90   bfloat16  ffffwwwwwlll  ffffwwwwwlll
-gemma-2-2b    sm_90   bfloat16  mmmmmmmmmmmm  mmmmmmmmmmmm
-gemma-3-1b    sm_90   bfloat16  mmmmmmmmmmmm  mmmmmmmmmmmm
-gpt2          sm_90   float16   mmmmmmmmmmmm  mmmmmmmmmmmm
-phi-2         sm_90   float16   mmmmmmmmmmmm  mmmmmmmmmmmm
-pythia-160m   sm_90   float16   mmmmmmmmmmmm  mmmmmmmmmmmm
+gemma-2-2b    sm_90   bfloat16  ffffwwwwwlll  ffffwwwwwlll
+gemma-3-1b    sm_90   bfloat16  ffffwwwwwwwl  ffffwwwwwwwl
+gpt2          sm_90   float16   ffffwwwwwwwl  ffffwwwwwwwl
+phi-2         sm_90   float16   ffffwwwwllll  ffffwwwwllll
+pythia-160m   sm_90   float16   ffffwwwwwwwl  ffffwwwwwwwl
 llama-3.1-8b  sm_80   bfloat16  ffffllllllll  ffffllllllll
 llama-3.1-8b  sm_90   bfloat16  ffffwwwwwlll  ffffwwwwwlll
 llama-3.1-8b  sm_90   float32   llllllllllll  llllllllllll
@@ -181,7 +181,7 @@ def test_one_product_that_no_kernel_does_goes_by_a_library_alone() -> None:
     assert by_library == ["up", "vocabulary"]
 
 
-def test_decoders_that_the_kernels_do_not_do_are_told_why() -> None:
+def test_decoders_that_whole_steps_do_not_do_are_told_why() -> None:
     part = replace(SMOLLM.rotaries[0] or RotaryConfig(1e4), share=0.25)
     objections = {
         "its queries and keys are normed over their whole width": replace(
@@ -225,10 +225,31 @@ def test_decoders_that_the_kernels_do_not_do_are_told_why() -> None:
             mlp_bias=True,
         ),
     }
-    assert {objection_to(config): config for config in objections.values()} == objections
+    assert {objection_to_whole_steps(config): config for config in objections.values()} == objections
+    of_chains = {
+        "its feed-forward is a mixture of experts", "its scores fall with the distance of a key",
+        "its heads have sinks", "its tokens' vectors are normed",
+    }  # fmt: skip
+    for why, config in objections.items():
+        assert objection_to(config) == (why if why in of_chains else "")
+    bound = replace(SMOLLM, qk_norm=QkNorm(SMOLLM.norm), qkv_clip=8.0)
+    assert objection_to(bound) == "its queries and keys are normed and then have a bound"
     chosen = which_decode(facts(setting(replace(OPT, activation="gelu"), "sm_90"), 1))
-    assert chosen.name == MODULES
+    assert chosen.name == FUSED
     assert {why for _, why in chosen.refused} == {"its feed-forward goes through gelu instead of relu"}
+
+
+def test_a_decoder_that_no_chain_does_is_left_to_its_modules() -> None:
+    odd = replace(SMOLLM, norm=replace(SMOLLM.norm, offset=2.0))
+    words = "its norms multiply by 2 more than their weights"
+    for config in (odd, replace(SMOLLM, qk_norm=QkNorm(odd.norm))):
+        where = setting(config, "sm_90")
+        chosen = which_decode(facts(where, 8))
+        assert chosen.name == MODULES
+        assert dict(chosen.refused)[LIBRARY] == dict(chosen.refused)[FUSED] == words
+        assert which_prefill(PrefillFacts(setting=where, num_tokens=16, num_blocks=16)).refused == (
+            (MERGED, words),
+        )
 
 
 def test_a_step_whose_clusters_found_no_room_makes_way_for_the_next() -> None:
@@ -288,5 +309,5 @@ def test_prompts_are_merged_where_tables_have_room() -> None:
     assert which_prefill(replace(huge, setting=placed)).name == MERGED
     normed = replace(placed, sizes=replace(placed.sizes, normed_heads=True))
     assert which_prefill(replace(huge, setting=normed)).name == MODULES
-    unknown = setting(replace(OPT, activation="gelu"), "sm_90")
-    assert which_prefill(PrefillFacts(setting=unknown, num_tokens=16, num_blocks=16)).name == MODULES
+    other = setting(replace(OPT, activation="gelu"), "sm_90")
+    assert which_prefill(PrefillFacts(setting=other, num_tokens=16, num_blocks=16)).name == MERGED

@@ -18,6 +18,12 @@ _FILLED = 0.75
 """Share of a bucket's context that is taken to be used, where the work of attention is divided."""
 
 
+def options_of(layer: LayerTensors) -> AttentionOptions:
+    """How queries of a layer are held against keys."""
+    sizes = layer.sizes
+    return AttentionOptions(scale=sizes.scale, sliding_window=layer.sliding_window, cap=sizes.score_cap)
+
+
 class DecodeAttention:
     """`layers.paged.PagedAttention` for one token of each row.
 
@@ -62,30 +68,26 @@ class DecodeAttention:
         )
         return self.read(layer_idx, query, options)
 
-    def write_and_read(
-        self, layer: LayerTensors, heads: torch.Tensor, rotations: torch.Tensor | None
-    ) -> torch.Tensor:
+    def write_and_read(self, layer: LayerTensors, heads: torch.Tensor) -> torch.Tensor:
         """From the product for queries, keys and values to what the way out multiplies, in launches that overlap.
 
         Args:
             layer: whose.
             heads: `[num_seqs, (num_heads + 2 * num_kv_heads) * head_dim]`, of the kernel before; written.
-            rotations: as in `ops.cache.heads_to_cache`.
 
         Returns:
             `[num_seqs, num_heads * head_dim]`.
         """
-        layer_idx, sizes = layer.layer_idx, layer.sizes
-        options = AttentionOptions(scale=sizes.scale, sliding_window=layer.sliding_window)
+        layer_idx, sizes, options = layer.layer_idx, layer.sizes, options_of(layer)
         by_token = heads.view(len(heads), -1, sizes.head_dim)
         # The kernel that reads can write the newest keys and values, if nothing happens to them before.
-        if heads.is_cuda and self._backend.on_tensor_cores and not sizes.changes_heads:
+        if heads.is_cuda and self._backend.on_tensor_cores and not layer.changes_heads:
             query = by_token[:, : sizes.num_heads]
             return self.read(layer_idx, query, options, overlap=True, writes_new=True).flatten(1)
         caches, state = self._backend.layer_cache(layer_idx), self._state
         places = (state.block_tables, state.positions)
         query = heads_to_cache(
-            by_token, *caches, *places, norms=layer.head_norms, rotations=rotations, overlap=True
+            by_token, *caches, *places, norms=layer.head_norms, rotations=layer.rotations, overlap=True
         )
         return self.read(layer_idx, query, options, overlap=True).flatten(1)
 
