@@ -70,7 +70,7 @@ def chains_of(model: Decoder) -> set[str]:
 
 
 FAMILIES = [name for name, config in CONFIGS.items() if not hasattr(config, "num_experts_per_tok")]
-"""Without mixtures: rounding gives a token other experts now and then; models/families/test_families.py has them."""
+"""Without mixtures: rounding gives a token other experts now and then; tests of families have them."""
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
