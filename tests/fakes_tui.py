@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from pagedchat.events import (
-    BatchEntry,
     BlockAllocated,
     CacheEvent,
     Counters,
@@ -23,6 +22,7 @@ from pagedchat.events import (
     Timings,
 )
 from pagedchat.service.commands import AnyCommand, Generate
+from pagedchat.step_batch import BatchEntry
 
 READY = EngineReady(
     model="facebook/opt-125m",

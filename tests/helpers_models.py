@@ -16,11 +16,15 @@ from transformers import (
     GPTNeoXConfig,
     LlamaConfig,
     MistralConfig,
+    MixtralConfig,
     Olmo2Config,
+    OlmoeConfig,
     OPTConfig,
     PhiConfig,
     Qwen2Config,
+    Qwen2MoeConfig,
     Qwen3Config,
+    Qwen3MoeConfig,
 )  # fmt: skip
 
 VOCAB_SIZE, POSITIONS = 96, 128
@@ -54,6 +58,7 @@ FAMILIES = list(_CONFIGS)
 _WIDE = {**_SHAPE, "hidden_size": 64, "head_dim": 64}
 _WIDE_GROUPED = {**_WIDE, "num_key_value_heads": 2}
 _OWN_HEADS = {**_SHAPE, "hidden_size": 128, "num_attention_heads": 2}
+_EXPERTS = {"num_experts": 12, "num_experts_per_tok": 3, "moe_intermediate_size": 32}
 _KERNEL_CONFIGS: dict[str, Any] = {
     "opt_64": OPTConfig(**{**_OPT, "hidden_size": 128, "word_embed_proj_dim": 128, "num_attention_heads": 2}),
     "llama_64": LlamaConfig(**_WIDE_GROUPED),
@@ -69,10 +74,18 @@ _KERNEL_CONFIGS: dict[str, Any] = {
     "phi_64": PhiConfig(**_OWN_HEADS),
     "olmo2_64": Olmo2Config(**_OWN_HEADS),
     "cohere2_64": Cohere2Config(**_OWN_HEADS, sliding_window=7, sliding_window_pattern=2),
+    "mixtral_64": MixtralConfig(**_WIDE_GROUPED, num_local_experts=4),
+    "qwen2_moe_64": Qwen2MoeConfig(
+        **_OWN_HEADS, **_EXPERTS, num_key_value_heads=1, shared_expert_intermediate_size=40
+    ),
+    "qwen3_moe_128": Qwen3MoeConfig(**{**_WIDE_GROUPED, "head_dim": 128}, **_EXPERTS, norm_topk_prob=True),
+    "olmoe_64": OlmoeConfig(**_OWN_HEADS, num_experts=6, num_experts_per_tok=2),
     "glm_64": GlmConfig(**_WIDE_GROUPED),
 }
 KERNEL_FAMILIES = list(_KERNEL_CONFIGS)
 """With head sizes that the CUDA kernels have; all but the last run on our own decoder."""
+KERNEL_MIXTURES = ("mixtral_64", "qwen2_moe_64", "qwen3_moe_128", "olmoe_64")
+"""Those of them that are mixtures of experts."""
 
 
 def make_checkpoint(path: Path, family: str = "opt", vocab_size: int = VOCAB_SIZE, **save_options: Any) -> Path:
@@ -104,3 +117,17 @@ def reference_replies(path: Path, prompts: list[list[int]], num_tokens: int) -> 
         output = model.generate(input_ids, attention_mask=torch.ones_like(input_ids), generation_config=settings)
         replies.append(output[0, len(prompt) :].tolist())
     return replies
+
+
+@torch.inference_mode()
+def check_greedy(path: Path, prompts: list[list[int]], replies: list[list[int]]) -> None:
+    """Every token of the replies is the most likely one by transformers in float32, on the same text.
+
+    Of two that are alike to a part in ten thousand either is right: which of them is ahead depends on the order in
+    which a processor adds.
+    """
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+    for prompt, reply in zip(prompts, replies, strict=True):
+        logits = model(torch.tensor([prompt + reply]), use_cache=False).logits[0, len(prompt) - 1 : -1].float()
+        chosen = logits.gather(1, torch.tensor(reply)[:, None])[:, 0]
+        assert (logits.max(dim=1).values - chosen).max() <= 1e-4 * logits.abs().max(), (prompt, reply)

@@ -1,6 +1,6 @@
 """Events as they are read: a batch of plain decodes stands for a list of entries."""
 
-from pagedchat.events import BatchEntry, DecodeBatch
+from pagedchat.step_batch import BatchEntry, DecodeBatch
 
 ENTRIES = [BatchEntry(3, 0, 1, [7]), BatchEntry(1, 0, 1, [9]), BatchEntry(4, 0, 1, [8])]
 BATCH = DecodeBatch([3, 1, 4], [7, 9, 8])

@@ -7,9 +7,10 @@ The sanitizer's racecheck stops inside matrix products of torch's own libraries,
 what the kernels leave is compared there with the torch version of the same op.
 """
 
-# mypy: disable-error-code="arg-type,call-arg,attr-defined,misc"
+# mypy: disable-error-code="arg-type,call-arg,attr-defined,misc,union-attr"
 
 import sys
+from dataclasses import replace
 
 import torch
 
@@ -33,7 +34,24 @@ from tools.sanitize_case import (
     paged_inputs,
     random_tensor,
 )
+from tools.sanitize_experts import expert_cases
 from tools.sanitize_steps import step_cases
+
+
+def of_heads(group_size: int) -> AttentionOptions:
+    """With slopes and sinks of all heads."""
+    num_heads = NUM_KV_HEADS * group_size
+    slopes, sinks = torch.linspace(0.01, 0.5, num_heads), torch.linspace(-3.0, 3.0, num_heads)
+    return AttentionOptions(scale=0.125, alibi_slopes=slopes, sinks=sinks)
+
+
+def on_device(options: AttentionOptions, query: torch.Tensor) -> AttentionOptions:
+    """The same with slopes and sinks where the query is."""
+    if options.sinks is None:
+        return options
+    return replace(
+        options, alibi_slopes=options.alibi_slopes.to(query.device), sinks=options.sinks.to(query.device)
+    )
 
 
 def decode_cases() -> list[bool]:
@@ -44,14 +62,16 @@ def decode_cases() -> list[bool]:
         (64, 1, AttentionOptions(scale=0.125)),
         (128, 4, AttentionOptions(scale=0.09, cap=30.0)),
         (64, 4, AttentionOptions(scale=0.125, sliding_window=100)),
+        (64, 2, of_heads(2)),
     ):
         inputs = paged_inputs(lens, head_size, group_size, torch.float16, len(lens))
 
         def split(t: Tensors, options: AttentionOptions = options) -> Tensors:
-            return [decode_split(AttentionCall.to_new(*t, options), max_seq_len=max(lens))]
+            call = AttentionCall.to_new(*t, on_device(options, t[0]))
+            return [decode_split(call, max_seq_len=max(lens))]
 
         def simt(t: Tensors, options: AttentionOptions = options) -> Tensors:
-            return [decode_simt(AttentionCall.to_new(*t, options))]
+            return [decode_simt(AttentionCall.to_new(*t, on_device(options, t[0])))]
 
         results.append(on_both(f"decode_split {head_size} x{group_size}", inputs, split))
         results.append(on_both(f"decode_simt {head_size} x{group_size}", inputs, simt))
@@ -61,7 +81,8 @@ def decode_cases() -> list[bool]:
 
                 def shared(t: Tensors, own: int = own, options: AttentionOptions = options) -> Tensors:
                     sizes = {"max_own_len": own, "max_shared_len": SHARED, "max_group_size": len(lens)}
-                    return [decode_shared(AttentionCall.to_new(*t[:5], options), *t[5:], **sizes)]
+                    call = AttentionCall.to_new(*t[:5], on_device(options, t[0]))
+                    return [decode_shared(call, *t[5:], **sizes)]
 
                 cut = [*inputs[:4], inputs[4].clamp(max=SHARED + own)]
                 name = f"decode_shared {head_size} x{group_size} own {own}"
@@ -85,12 +106,13 @@ def prefill_cases() -> list[bool]:
         ):
             inputs = paged_inputs(seq_lens, head_size, group_size, dtype, sum(query_lens))
             starts = index(0, *torch.tensor(query_lens).cumsum(0).tolist())
-            options = AttentionOptions(scale=head_size**-0.5)
+            options = AttentionOptions(scale=head_size**-0.5) if group_size > 1 else of_heads(group_size)
             longest = max(query_lens)
 
             def prefill(
                 t: Tensors, module: object = module, options: AttentionOptions = options, longest: int = longest
             ) -> Tensors:
+                options = on_device(options, t[0])
                 call = AttentionCall.to_new(*t[:5], options)
                 if module is prefill_mma:
                     by_itself = AttentionCall.to_new(*t[:5], options)
@@ -167,7 +189,7 @@ def swap_case() -> bool:
 def main() -> int:
     """Returns 1 if any kernel is wrong."""
     torch.manual_seed(0)
-    results = [*decode_cases(), *prefill_cases(), *cache_cases(), *step_cases()]
+    results = [*decode_cases(), *prefill_cases(), *cache_cases(), *expert_cases(), *step_cases()]
     print(f"{sum(results)} of {len(results)} right")
     return 0 if all(results) else 1
 

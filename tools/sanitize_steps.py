@@ -5,13 +5,15 @@
 import torch
 
 from pagedchat.ops.cache.heads_to_cache import heads_to_cache
+from pagedchat.ops.cache.heads_to_slots import heads_to_slots
 from pagedchat.ops.common.norm import HeadNorms, Norm
-from pagedchat.ops.products.add_norm import add_norm
+from pagedchat.ops.products.activate import activate
+from pagedchat.ops.products.add_norm import Update, add_norm
 from pagedchat.ops.products.embed_tokens import embed_tokens
+from pagedchat.ops.products.finish_logits import finish_logits
 from pagedchat.ops.products.invariant_linear import invariant_linear
 from pagedchat.ops.products.next_token import logits_argmax
 from pagedchat.ops.products.qkv_to_cache import qkv_to_cache
-from pagedchat.ops.products.silu_and_mul import silu_and_mul
 from pagedchat.ops.products.small_batch_linear import small_batch_linear
 from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
 from pagedchat.ops.sampling.decode_state import (
@@ -82,7 +84,7 @@ def _larger_cases() -> list[bool]:
     """What batches of some dozens launch besides."""
 
     def gated(t: Tensors) -> Tensors:
-        return [silu_and_mul(t[0])]
+        return [activate(t[0], "silu", paired=True), activate(t[0], "gelu", paired=False)]
 
     def by_warpgroups(t: Tensors) -> Tensors:
         rows = warpgroup_linear(t[0], t[1], bias=t[2], residual=t[3], activation="relu")
@@ -90,6 +92,10 @@ def _larger_cases() -> list[bool]:
 
     def invariant(t: Tensors) -> Tensors:
         return [invariant_linear(rows, t[1], t[2]) for rows in (t[0][:1], t[0][:20], t[0])]
+
+    def by_stream_k(t: Tensors) -> Tensors:
+        rows = warpgroup_linear(t[0], t[1][:152], residual=t[2])
+        return [rows, warpgroup_linear(t[0], t[1], activation="silu", paired=True)]
 
     def into_cache(t: Tensors) -> Tensors:
         query = heads_to_cache(t[0], t[1], t[2], t[3], t[4], rotations=t[5])
@@ -100,6 +106,15 @@ def _larger_cases() -> list[bool]:
         query = heads_to_cache(t[0], t[1], t[2], t[3], t[4], norms=norms, rotations=t[5])
         return [query[LIVE], t[1], t[2]]
 
+    def partly_into_cache(t: Tensors) -> Tensors:
+        norms = HeadNorms(Norm("layer", t[6], t[7], 1e-6), Norm("layer", t[7], t[6], 1e-6))
+        query = heads_to_cache(t[0], t[1], t[2], t[3], t[4], norms=norms, rotations=t[5][:, :16].contiguous())
+        return [query[LIVE], t[1], t[2]]
+
+    def by_slot(t: Tensors) -> Tensors:
+        norms = HeadNorms(Norm("rms", t[5], None, 1e-6), Norm("rms", t[5], None, 1e-6))
+        return [heads_to_slots(t[0], t[1], t[2], t[3], norms=norms, turns=t[4]), t[1], t[2]]
+
     rows, weight = random_tensor(70, WIDTH), random_tensor(2 * 160, WIDTH) / 30
     long_rows, long_weight = random_tensor(70, 4 * WIDTH), random_tensor(96, 4 * WIDTH) / 60
     _, key_cache, value_cache, _, _ = paged_inputs([300], HEAD_SIZE, 1, torch.float16, 1)
@@ -107,16 +122,25 @@ def _larger_cases() -> list[bool]:
     heads, turns = random_tensor(NUM_TOKENS, 6, HEAD_SIZE), torch.randn(64, HEAD_SIZE // 2, 2)
     into = [heads, key_cache, value_cache, tables, positions, turns]
     of_head, of_queries, of_keys = (1 + random_tensor(count * HEAD_SIZE) / 10 for count in (1, 2, NUM_KV_HEADS))
+    chunk = random_tensor(30, 6, HEAD_SIZE)
+    of_chunk = [chunk, key_cache, value_cache, torch.arange(5, 35), torch.randn(30, HEAD_SIZE // 2, 2), of_head]
     return [
-        on_both("silu_and_mul", [rows], gated),
+        on_both("activate", [rows], gated),
         on_both(
             "warpgroup_linear",
             [rows, weight, random_tensor(320), random_tensor(70, 320), long_rows, long_weight],
             by_warpgroups,
         ),
+        on_both(
+            "stream_k_linear",
+            [random_tensor(40, WIDTH), random_tensor(2 * 152, WIDTH) / 30, random_tensor(40, 152)],
+            by_stream_k,
+        ),
         on_both("invariant_linear", [rows, weight, random_tensor(320)], invariant),
         on_both("heads_to_cache", into, into_cache),
         on_both("heads_to_cache, each head normed", [*into, of_head, of_head], normed_into_cache),
+        on_both("heads_to_cache, a part turned", [*into, of_head, of_head], partly_into_cache),
+        on_both("heads_to_cache, by slots", of_chunk, by_slot),
         on_both("heads_to_cache, all heads normed", [*into, of_queries, of_keys], normed_into_cache),
     ]
 
@@ -139,7 +163,11 @@ def _token_cases(rows: torch.Tensor, scale: torch.Tensor, shift: torch.Tensor) -
 
     def embed(t: Tensors) -> Tensors:
         vectors = embed_tokens(t[7], t[0], t[1], position_vectors=t[8], position_offset=2)
-        return [vectors, add_norm(vectors, t[7][:NUM_TOKENS], Norm("layer", t[9], t[10], 1e-5))]
+        rows, norm = t[7][:NUM_TOKENS], Norm("layer", t[9], t[10], 1e-5)
+        sums = [add_norm(vectors, rows, norm), add_norm(vectors, Update(rows, rows, norm, 0.5), norm)]
+        logits = rows.clone()
+        finish_logits(logits, scale=0.5, cap=3.0)
+        return [vectors, *sums, logits]
 
     table = random_tensor(VOCAB_SIZE, WIDTH) / 30
     return [
@@ -149,5 +177,9 @@ def _token_cases(rows: torch.Tensor, scale: torch.Tensor, shift: torch.Tensor) -
             [*_state_inputs(), random_tensor(NUM_TOKENS, VOCAB_SIZE), index(1, 2, 3, 4, 5)],
             choose,
         ),
-        on_both("embed_tokens, add_norm", [*_state_inputs(), table, random_tensor(70, WIDTH), scale, shift], embed),
+        on_both(
+            "embed_tokens, add_norm, finish_logits",
+            [*_state_inputs(), table, random_tensor(70, WIDTH), scale, shift],
+            embed,
+        ),
     ]

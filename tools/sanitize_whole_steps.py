@@ -35,7 +35,7 @@ def _whole_step_case(family: str, positions: list[int], plan: PersistentPlan | N
     screened = plan and plan.screened(model.shape, len(positions), len(model.tensors.head), SHARED_LIMIT)
     if plan is None or screened is None:
         raise RuntimeError(f"no plan for {family} {positions}")
-    there, quantized = moved(model, "cuda"), moved(screen_head(model.tensors.head, model.tensors.norm), "cuda")
+    there, quantized = moved(model, "cuda"), moved(screen_head(model.tensors.head, model.tensors.last_norm), "cuda")
     states = moved([state, state], "cuda")
     found = _two_steps(PersistentDecode(there, len(positions), plan), states[0], len(model.tensors.head))
     _two_steps(PersistentDecode(there, len(positions), screened, quantized), states[1], 0)

@@ -25,6 +25,7 @@ constexpr int MAX_ROWS = 2048 / HEAD_SIZE / 8 * 8 > 32 ? 32 : 2048 / HEAD_SIZE /
 struct RowOutput {
   Element* output;  // [head_size]
   float* lse;       // one number, or null
+  float sink;       // as `load_sink` gives it
 };
 
 // A run of four dimensions of a row, with the row's state.
@@ -41,9 +42,15 @@ struct Piece {
     sum.w = sum.w * mine + other.sum.w * its;
     state.l += other.state.l * its;
   }
+
+  __device__ __forceinline__ void add_sink(float sink) {
+    const float factor = state.add_sink(sink);
+    sum = make_float4(sum.x * factor, sum.y * factor, sum.z * factor, sum.w * factor);
+  }
 };
 
-__device__ __forceinline__ void write_piece(const RowOutput& row, int index, const Piece& piece) {
+__device__ __forceinline__ void write_piece(const RowOutput& row, int index, Piece piece) {
+  if (SINKS) piece.add_sink(row.sink);
   const float inverse = piece.state.inverse_sum();
   uint2 packed;
   packed.x = pack_pair<Element>(piece.sum.x * inverse, piece.sum.y * inverse);

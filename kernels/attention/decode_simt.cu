@@ -225,6 +225,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS) decode_simt(
     const int* __restrict__ block_tables,     // [num_seqs, max_blocks_per_seq]
     const int* __restrict__ seq_lens,         // [num_seqs]
     const float* __restrict__ alibi_slopes,   // [num_heads], or null
+    const float* __restrict__ sinks,          // [num_heads], or null
     int max_blocks_per_seq, int num_kv_heads, int min_steps_per_part, int64 key_block_stride,
     int64 value_block_stride,                             // elements
     int64 query_token_stride, int64 query_head_stride,    // elements
@@ -261,7 +262,8 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS) decode_simt(
   __syncthreads();
 
   const int64 first_row = seq * num_kv_heads * GROUP_SIZE + first_head;  // of [num_seqs, num_heads]
-  const auto write = [&](const PartialOutput& sum, int head, int dim) {
+  const auto write = [&](PartialOutput sum, int head, int dim) {
+    if (SINKS) sum.o *= sum.state.add_sink(load_sink(sinks, first_head + head));
     Element* to = output + seq * output_token_stride + (first_head + head) * output_head_stride;
     to[dim] = from_float<Element>(sum.o * sum.state.inverse_sum());
     if (lse != nullptr && dim == 0) lse[first_row + head] = sum.state.log_sum_exp();

@@ -24,6 +24,10 @@
 
 #include "attention/decode_merge.cuh"
 
+#ifndef EVEN_SPLITS
+#define EVEN_SPLITS \
+  0  // 1: a sequence is shared out evenly among all of the grid, by tiles_per_split tiles at least
+#endif
 #ifndef WHOLE_CONTEXT
 #define WHOLE_CONTEXT 0  // 1: neither a window nor a shared prefix; the first token is known before the length is
 #endif
@@ -78,6 +82,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) dec
     const int* __restrict__ seq_lens,           // [num_seqs]
     const int* __restrict__ shared_lens,        // [num_seqs] tokens done by decode_shared, or null
     const float* __restrict__ alibi_slopes,     // [num_heads], or null
+    const float* __restrict__ sinks,            // [num_heads], or null
     int max_blocks_per_seq, int num_kv_heads, int max_parts, int64 key_block_stride,
     int64 value_block_stride,                             // elements
     int64 query_token_stride, int64 query_head_stride,    // elements
@@ -93,7 +98,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) dec
   const auto slot_of = [&](int row) { return seq * num_heads + first_head + row; };
   const auto output_of = [&](int row) {
     return RowOutput{output + seq * output_token_stride + (first_head + row) * output_head_stride,
-                     lse == nullptr ? nullptr : lse + slot_of(row)};
+                     lse == nullptr ? nullptr : lse + slot_of(row), load_sink(sinks, first_head + row)};
   };
 
   const int* block_table = block_tables + static_cast<int64>(seq) * max_blocks_per_seq;
@@ -106,10 +111,16 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) dec
   const int shared_len = shared_lens == nullptr ? 0 : shared_lens[seq];
   const int begin = max(shared_len, sliding_window > 0 ? seq_len - sliding_window : 0);
 #endif
-  const int first_tile = begin / TILE_TOKENS, my_first = first_tile + split * tiles_per_split;
+  const int first_tile = begin / TILE_TOKENS, end_tile = ceil_div(seq_len, TILE_TOKENS);
+#if EVEN_SPLITS
+  const int split_tiles = max(tiles_per_split, ceil_div(end_tile - first_tile, gridDim.x));
+#else
+  const int split_tiles = tiles_per_split;  // known before the length is
+#endif
+  const int my_first = first_tile + split * split_tiles;
   warp.read_table(block_table, max_blocks_per_seq, my_first + warp_index);
-  const int end_tile = ceil_div(seq_len, TILE_TOKENS), my_end = min(my_first + tiles_per_split, end_tile);
-  const int num_splits = max(1, ceil_div(end_tile - first_tile, tiles_per_split));
+  const int my_end = min(my_first + split_tiles, end_tile);
+  const int num_splits = max(1, ceil_div(end_tile - first_tile, split_tiles));
   const int64 head_offset = static_cast<int64>(kv_head) * HEAD_SIZE * BLOCK_SIZE;
   const PagedContext context{key_cache + head_offset,
                              value_cache + head_offset,

@@ -30,6 +30,9 @@ struct PartFold {
     return fmaf(result, part, __fmul_rn(so_far, before));
   }
 
+  // The same for what joins without a result, as a sink does.
+  __device__ __forceinline__ float shrunk(float so_far) const { return __fmul_rn(so_far, before); }
+
   __device__ __forceinline__ float inverse() const { return total > 0.0f ? __fdiv_rn(1.0f, total) : 0.0f; }
   __device__ __forceinline__ float log_sum_exp() const {
     return total > 0.0f ? top + logf(total) : NEGATIVE_INFINITY;

@@ -1,5 +1,6 @@
 // Puts together what prefill_mma.cu leaves when it shares the keys of a chunk out over the grid: the mean of the
-// partial results, weighted by their sums of weights, which the log-sum-exps hold.
+// partial results, weighted by their sums of weights, which the log-sum-exps hold. With SINKS (scores.cuh) there is
+// one more, without a result.
 //
 //   lse = log sum_i e^lse[i]      output = sum_i e^(lse[i] - lse) partial[i]
 //
@@ -13,6 +14,10 @@
 #include "attention/part_fold.cuh"
 #include "common/dependent_launch.cuh"
 
+#ifndef SINKS
+#define SINKS 0
+#endif
+
 constexpr int NUM_THREADS = 128;
 constexpr int ROW_PIECES = HEAD_SIZE / 4;
 
@@ -23,6 +28,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
                   const float4* __restrict__ partial_output,  // [num_splits, num_tokens, num_heads, head_size / 4]
                   const float* __restrict__ partial_lse,      // [num_splits, num_tokens, num_heads]
                   const int* __restrict__ cu_seqlens_q,       // [num_seqs + 1]
+                  const float* __restrict__ sinks,            // [num_heads], or null
                   int num_tokens, int num_seqs, int num_heads, int num_splits, int64 output_token_stride,
                   int64 output_head_stride) {  // elements
   let_next_kernel_start();
@@ -46,12 +52,18 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
     sum.z = fold.sum(sum.z, part.z);
     sum.w = fold.sum(sum.w, part.w);
   }
+  if (SINKS && fold.add(sinks[head])) {
+    sum.x = fold.shrunk(sum.x);
+    sum.y = fold.shrunk(sum.y);
+    sum.z = fold.shrunk(sum.z);
+    sum.w = fold.shrunk(sum.w);
+  }
   const float inverse = fold.inverse();
   const float whole_lse = fold.log_sum_exp();
 #else
-  float top = NEGATIVE_INFINITY;
+  float top = SINKS ? sinks[head] : NEGATIVE_INFINITY;
   for (int i = 0; i < num_splits; i++) top = fmaxf(top, partial_lse[i * split_rows + row]);
-  float total = 0.0f;
+  float total = SINKS && top > NEGATIVE_INFINITY ? exp2_fast((sinks[head] - top) * LOG2_E) : 0.0f;
   for (int i = 0; i < num_splits; i++) {
     const float part_lse = partial_lse[i * split_rows + row];
     if (part_lse == NEGATIVE_INFINITY) continue;  // nothing was seen there, and nothing written

@@ -13,11 +13,12 @@
 // same: numerator and denominator carry one factor). So a tile needs no reduction over lanes at all.
 //
 // Few queries against a long context leave most of the GPU idle. SPLIT_KEYS shares the keys out over gridDim.y and
-// leaves partial results, which prefill_merge.cu puts together.
+// leaves partial results, which prefill_merge.cu puts together and adds the sinks to.
 //
 // With PART_KEYS a row's numbers depend on its own tokens alone, not on the rows of its tile, the length of the
 // chunk or the grid: each row raises its maximum for itself, the keys are in parts of so many from key 0 on,
-// and parts are put together in one order (part_fold.cuh), here or, shared out over the grid, in prefill_merge.cu.
+// and parts are put together in one order (part_fold.cuh), the sink last, here or, shared out over the grid, in
+// prefill_merge.cu.
 
 #ifndef TILE_KEYS
 #define TILE_KEYS 64
@@ -167,7 +168,12 @@ struct WarpRows {
         for (int e = 0; e < 4; e++) {
           float& score = scores[m][n][e];
 #if ALIBI
-          score = scale.score(score, slope[m][e / 2], distance + 8 * n + e % 2 - row_distance(m, e / 2));
+          const int ahead = distance + 8 * n + e % 2 - row_distance(m, e / 2);
+#if PART_KEYS  // of two products and a sum a compiler fuses either, and not the same in every variant
+          score = fmaf(slope[m][e / 2], static_cast<float>(ahead), scale.score(score));
+#else
+          score = scale.score(score, slope[m][e / 2], ahead);
+#endif
 #else
           score = scale.score(score);
 #endif
@@ -261,14 +267,23 @@ struct WarpRows {
     }
   }
 
-  // Afterwards `sums` is the result, `total` the sum of all weights.
-  __device__ __forceinline__ void finish() {
+  // Afterwards `sums` is the result, `total` the sum of all weights; `sink(m, h)` is the sink of a row.
+  template <typename Sink>
+  __device__ __forceinline__ void finish(Sink sink) {
 #pragma unroll
     for (int m = 0; m < ROW_TILES; m++) {
 #pragma unroll
       for (int h = 0; h < 2; h++) {
         total[m][h] = warp_sum<2, 1>(total[m][h]);
-        const float inverse = total[m][h] > 0.0f ? 1.0f / total[m][h] : 0.0f;
+#if SINKS && !SPLIT_KEYS && !PART_KEYS
+        const float before = top[m][h];
+        top[m][h] = fmaxf(before, sink(m, h));
+        const float shrink = exp2_fast(before - top[m][h]);
+        total[m][h] = total[m][h] * shrink + exp2_fast(sink(m, h) - top[m][h]);
+#else
+        constexpr float shrink = 1.0f;
+#endif
+        const float inverse = total[m][h] > 0.0f ? shrink / total[m][h] : 0.0f;
 #pragma unroll
         for (int n = 0; n < DIM_COLUMNS; n++) {
           sums[m][n][2 * h] *= inverse;
@@ -304,14 +319,21 @@ struct WarpFold {
     }
   }
 
-  __device__ __forceinline__ void finish() {
+  // `sink(m, h)` is the sink of a row.
+  template <typename Sink>
+  __device__ __forceinline__ void finish(Sink sink) {
 #pragma unroll
     for (int m = 0; m < ROW_TILES; m++) {
 #pragma unroll
       for (int h = 0; h < 2; h++) {
+        const bool shrinks = SINKS && rows[m][h].add(sink(m, h));
         const float inverse = rows[m][h].inverse();
 #pragma unroll
         for (int n = 0; n < DIM_COLUMNS; n++) {
+          if (shrinks) {
+            sums[m][n][2 * h] = rows[m][h].shrunk(sums[m][n][2 * h]);
+            sums[m][n][2 * h + 1] = rows[m][h].shrunk(sums[m][n][2 * h + 1]);
+          }
           sums[m][n][2 * h] *= inverse;
           sums[m][n][2 * h + 1] *= inverse;
         }
@@ -335,6 +357,7 @@ extern "C" __global__ void __launch_bounds__(NUM_WARPS* WARP_SIZE, MIN_THREAD_BL
     const int* __restrict__ seq_lens,         // [num_seqs]
     const int* __restrict__ cu_seqlens_q,     // [num_seqs + 1]
     const float* __restrict__ alibi_slopes,   // [num_heads], or null
+    const float* __restrict__ sinks,          // [num_heads], or null
     int num_tokens, int num_seqs, int num_kv_heads, int max_blocks_per_seq, int64 query_token_stride,
     int64 query_head_stride, int64 output_token_stride, int64 output_head_stride,  // elements
     int sliding_window, float softmax_scale, float cap) {
@@ -445,7 +468,7 @@ extern "C" __global__ void __launch_bounds__(NUM_WARPS* WARP_SIZE, MIN_THREAD_BL
         for (int i = 0; i < 4 * ROW_TILES; i++) rows.weigh(4 * ROW_TILES * k + i, factor);
       });
       if (FOLDS_PARTS && (t == range.begin || t % max(PART_TILES, 1) == 0)) {
-        rows.finish();
+        rows.finish([](int, int) { return NEGATIVE_INFINITY; });
         fold.add(rows);
         rows.start_anew();
       }
@@ -454,10 +477,13 @@ extern "C" __global__ void __launch_bounds__(NUM_WARPS* WARP_SIZE, MIN_THREAD_BL
   }
   wait_copies<0>();
   if (!works) return;
+  const auto head_of = [&](int m, int h) {
+    return kv_head * GROUP_SIZE + row_of(16 * m + 8 * h + lane_row) % GROUP_SIZE;
+  };
   if (FOLDS_PARTS) {
-    fold.finish();
+    fold.finish([&](int m, int h) { return sinks[head_of(m, h)]; });
   } else {
-    rows.finish();
+    rows.finish([&](int m, int h) { return load_sink(sinks, head_of(m, h)); });
   }
   const auto result = [&](int m, int n, int e) { return FOLDS_PARTS ? fold.sums[m][n][e] : rows.sums[m][n][e]; };
 

@@ -227,6 +227,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
                  const int* __restrict__ seq_lens,         // [num_seqs]
                  const int* __restrict__ cu_seqlens_q,     // [num_seqs + 1]
                  const float* __restrict__ alibi_slopes,   // [num_heads], or null
+                 const float* __restrict__ sinks,          // [num_heads], or null
                  int num_seqs, int max_blocks_per_seq, int num_kv_heads, int64 key_block_stride,
                  int64 value_block_stride,                             // elements
                  int64 query_token_stride, int64 query_head_stride,    // elements
@@ -287,7 +288,8 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
     if (rows.row(i) >= tile.num_rows) continue;
     const int64 token = first_token + rows.row(i) / GROUP_SIZE, head = first_head + rows.row(i) % GROUP_SIZE;
     Element* to = output + token * output_token_stride + head * output_head_stride + thread_column();
-    const float inverse = rows.state[i].inverse_sum();
+    const float shrink = SINKS ? rows.state[i].add_sink(load_sink(sinks, head)) : 1.0f;
+    const float inverse = shrink * rows.state[i].inverse_sum();
 #pragma unroll
     for (int j = 0; j < MY_DIMS; j++) to[j * COLUMN_THREADS] = from_float<Element>(rows.output[i][j] * inverse);
     if (lse != nullptr && thread_column() == 0) {

@@ -78,7 +78,7 @@ struct Arguments {
   float* lse;
   const Element *query, *key_cache, *value_cache;
   const int *block_tables, *seq_lens, *cu_seqlens_q;
-  const float* alibi_slopes;
+  const float *alibi_slopes, *sinks;
   int num_seqs, num_kv_heads, max_blocks_per_seq;
   int64 query_token_stride, query_head_stride, output_token_stride, output_head_stride;
   float scale, cap;
@@ -358,18 +358,32 @@ struct Consumer {
     for (int i = 0; i < 2; i++) {
       const int place = first + 8 * i;
       const float total = warp_sum<2>(softmax.sum[i]);
+#if !SINKS
       const float inverse = total > 0.f ? 1.f / total : 0.f;
+#endif
       const int64 token = item.first_token + place / GROUP_SIZE;
       const int head = item.kv_head * GROUP_SIZE + place % GROUP_SIZE;
       const bool real = place < item.num_rows;
+#if SINKS
+      SoftmaxState state = {scaled_top(a, softmax, i), total};
+      const float shrink = state.add_sink(load_sink(a.sinks, head));
+      const float inverse = shrink * state.inverse_sum();
+#endif
       Element* row = a.output + token * a.output_token_stride + head * a.output_head_stride;
       store_row(row, i, inverse, real);
       if (a.lse != nullptr && real && threadIdx.x % 4 == 0) {
-        const float top = FINISHED_SCORES ? softmax.top[i] : softmax.top[i] * (a.scale * LOG2_E);
+#if !SINKS
+        const SoftmaxState state = {scaled_top(a, softmax, i), total};
+#endif
         a.lse[token * (a.num_kv_heads * GROUP_SIZE) + head] =
-            total > 0.f ? (top + log2f(total)) * LN_2 : NEGATIVE_INFINITY;
+            state.l > 0.f ? state.log_sum_exp() : NEGATIVE_INFINITY;
       }
     }
+  }
+
+  // Of the thread's i-th row, in units of log2.
+  __device__ __forceinline__ static float scaled_top(const Arguments& a, const OnlineSoftmax& softmax, int i) {
+    return FINISHED_SCORES ? softmax.top[i] : softmax.top[i] * (a.scale * LOG2_E);
   }
 
   __device__ __forceinline__ void store_row(Element* row, int i, float inverse, bool real) {
@@ -406,6 +420,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) prefill_wgmma(
     const int* __restrict__ seq_lens,         // [num_seqs]
     const int* __restrict__ cu_seqlens_q,     // [num_seqs + 1]
     const float* __restrict__ alibi_slopes,   // [num_heads], or null
+    const float* __restrict__ sinks,          // [num_heads], or null
     int num_seqs, int num_kv_heads, int max_blocks_per_seq,  //
     int64 output_token_stride, int64 output_head_stride,     // elements
     int64 query_token_stride, int64 query_head_stride,       // elements
@@ -419,6 +434,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) prefill_wgmma(
                        seq_lens,
                        cu_seqlens_q,
                        alibi_slopes,
+                       sinks,
                        num_seqs,
                        num_kv_heads,
                        max_blocks_per_seq,

@@ -1,8 +1,9 @@
-// From a dot product to a score in units of log2: scale, soft-cap and ALiBi; and which keys a query sees.
+// From a dot product to a score in units of log2: scale, soft-cap and ALiBi; which keys a query sees; and its sink.
 //
 //   score = log2(e) * (soft_cap(scale * q.k) + slope * (key_position - query_position))
 //
-// Compiled in where wanted: SOFT_CAP (Gemma 2, arXiv 2408.00118), ALIBI (Press et al. 2022, arXiv 2108.12409).
+// Compiled in where wanted: SOFT_CAP (Gemma 2, arXiv 2408.00118), ALIBI (Press et al. 2022, arXiv 2108.12409),
+// SINKS (Xiao et al. 2023, arXiv 2309.17453; learned for each head in gpt-oss, arXiv 2508.10925).
 
 #pragma once
 
@@ -13,6 +14,9 @@
 #endif
 #ifndef ALIBI
 #define ALIBI 0
+#endif
+#ifndef SINKS
+#define SINKS 0
 #endif
 
 // --- scores -----------------------------------------------------------------------------------------------------
@@ -58,4 +62,13 @@ __device__ __forceinline__ bool sees(int query_position, int key_position, int s
 
 __device__ __forceinline__ int first_seen(int query_position, int sliding_window) {
   return max(0, query_position - sliding_window + 1);
+}
+
+// --- the sink ---------------------------------------------------------------------------------------------------
+
+// The sink of a head in units of log2; sinks: [num_heads], not read without SINKS. It is a score without a key,
+// which takes its share of the weights and gives no value: one more partial attention of weight 1 and value 0.
+// Kernels add it where a row is finished, behind every merge, and so once.
+__device__ __forceinline__ float load_sink(const float* sinks, int head) {
+  return SINKS ? sinks[head] * LOG2_E : NEGATIVE_INFINITY;
 }

@@ -8,6 +8,7 @@
 
 #include "attention/scores.cuh"
 #include "common/common.cuh"
+#include "common/online_softmax.cuh"
 #include "attention/wgmma_items.cuh"
 
 // With SOFT_CAP or ALIBI the scores are finished before the softmax; otherwise the scale goes into the exponent.

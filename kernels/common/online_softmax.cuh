@@ -36,6 +36,13 @@ struct SoftmaxState {
     return weight;
   }
 
+  // Adds a score that has no value and may be above the maximum; returns the factor for what was summed so far.
+  __device__ __forceinline__ float add_sink(float sink) {
+    const float factor = raise(sink);
+    add(sink);
+    return factor;
+  }
+
   // 1 / l; 0 where nothing was seen, so that the result is 0 there.
   __device__ __forceinline__ float inverse_sum() const { return l > 0.0f ? 1.0f / l : 0.0f; }
 

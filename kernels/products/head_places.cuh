@@ -1,12 +1,28 @@
 // Where the rows of the product that makes queries, keys and values go: queries to the next kernel, keys and values
 // to their slots of the paged cache (PagedAttention, Kwon et al. 2023, arXiv 2309.06180), those of query and key
-// heads turned by their position (Su et al. 2021, arXiv 2104.09864). Who made them is not known here.
+// heads turned by their position (Su et al. 2021, arXiv 2104.09864), all of a head or its first elements. Who made
+// them is not known here.
 
 #pragma once
 
 #include "common/common.cuh"
 
-constexpr int HALF_HEAD = HEAD_SIZE / 2;
+#ifndef TURNED
+#define TURNED HEAD_SIZE  // elements of a head
+#endif
+
+constexpr int HALF_HEAD = HEAD_SIZE / 2, HALF_TURNED = TURNED / 2;
+
+// The rows of a head in pairs, RUN of which are made together: turned ones lie half of what is turned apart, all
+// others behind them are pairs of two runs that follow each other.
+template <int RUN>
+struct RowPairs {
+  static_assert(HALF_TURNED % RUN == 0 && HALF_HEAD % RUN == 0, "whole runs are turned");
+
+  static __device__ __forceinline__ bool are_turned(int pair) { return TURNED == HEAD_SIZE || pair < HALF_TURNED; }
+  static __device__ __forceinline__ int first(int pair) { return are_turned(pair) ? pair : 2 * pair - pair % RUN; }
+  static __device__ __forceinline__ int below(int pair) { return are_turned(pair) ? HALF_TURNED : RUN; }
+};
 
 // A token's slot, looked up before the kernel before has ended: positions and blocks change between steps only.
 struct TokenSlot {
@@ -21,7 +37,7 @@ __device__ __forceinline__ TokenSlot slot_of(const int* positions, const int* bl
           position < 0 ? 0 : block_tables[static_cast<int64>(token) * max_blocks_per_seq + position / BLOCK_SIZE]};
 }
 
-// Two elements that lie half a head apart, turned by an angle of which `turn` is cosine and sine.
+// Two elements of a pair, turned by an angle of which `turn` is cosine and sine.
 __device__ __forceinline__ void turn_pair(float (&values)[2], float2 turn) {
   const float x = to_float(from_float<Element>(values[0])), y = to_float(from_float<Element>(values[1]));
   values[0] = x * turn.x - y * turn.y;

@@ -5,6 +5,7 @@
 
 #include "common/common.cuh"
 #include "common/dependent_launch.cuh"
+#include "common/norm_kinds.cuh"
 #include "common/row_pieces.cuh"
 
 #ifndef IN_FEATURES
@@ -19,8 +20,6 @@
 #ifndef NORM
 #define NORM 0
 #endif
-
-enum Norm { NO_NORM = 0, LAYER_NORM = 1, RMS_NORM = 2 };
 
 constexpr int NUM_THREADS = NUM_WARPS * WARP_SIZE;  // that multiply
 constexpr int MAX_TOKENS = 8 * TOKEN_TILES;

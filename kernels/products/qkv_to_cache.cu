@@ -3,7 +3,7 @@
 // where the paged cache wants them: one launch instead of five.
 //
 // The weight holds the rows of all query heads, then of all key heads, then of all value heads. With ROTARY a
-// thread block makes 8 rows and the 8 that are rotated with them, half a head further on.
+// thread block makes 8 rows and the 8 that are rotated with them, half of a head or of its turned part further on.
 
 #include "products/head_places.cuh"
 #include "products/small_batch_product.cuh"
@@ -24,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS) qkv_to_cache(
     const Element* __restrict__ norm_bias,    // [IN_FEATURES], or null
     const int* __restrict__ block_tables,     // [num_tokens, max_blocks_per_seq]
     const int* __restrict__ positions,        // [num_tokens]; below 0: the token is padding and is not written
-    const float2* __restrict__ rotations,     // [max_positions, HEAD_SIZE / 2] cosine and sine, with ROTARY
+    const float2* __restrict__ rotations,     // [max_positions, TURNED / 2] cosine and sine, with ROTARY
     int num_tokens, int num_heads, int num_kv_heads, int max_blocks_per_seq, int64 key_block_stride,
     int64 value_block_stride,  // elements
     float epsilon) {
@@ -33,14 +33,15 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS) qkv_to_cache(
   WarpProduct product;
 #if ROTARY
   constexpr int TILES_PER_HEAD = HALF_HEAD / 8;
-  const int first_row = blockIdx.x / TILES_PER_HEAD * HEAD_SIZE + blockIdx.x % TILES_PER_HEAD * 8;
-  constexpr int BELOW = HALF_HEAD;
+  using Pairs = RowPairs<8>;
+  const int first_pair = blockIdx.x % TILES_PER_HEAD * 8, below = Pairs::below(first_pair);
+  const int first_row = blockIdx.x / TILES_PER_HEAD * HEAD_SIZE + Pairs::first(first_pair);
 #else
   const int first_row = blockIdx.x * TILE_ROWS;
-  constexpr int BELOW = 8;
+  constexpr int below = 8;
 #endif
   const Element* row = weight + static_cast<int64>(first_row + product.g) * IN_FEATURES;
-  const Element* row_below = row + BELOW * IN_FEATURES;
+  const Element* row_below = row + below * IN_FEATURES;
   product.fetch(row, row_below, 0);
   __shared__ TokenSlot slots[MAX_TOKENS];
   for (int token = threadIdx.x; token < num_tokens; token += NUM_THREADS) {
@@ -53,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS) qkv_to_cache(
     const int i = threadIdx.x + j * NUM_THREADS;
     if (bias == nullptr || i >= 8 * num_tokens) continue;
     shift[j][0] = to_float(bias[first_row + i % 8]);
-    shift[j][1] = to_float(bias[first_row + i % 8 + BELOW]);
+    shift[j][1] = to_float(bias[first_row + i % 8 + below]);
   }
 #if NORM
   fetch_norm(shared, norm_weight, norm_bias);
@@ -73,11 +74,11 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS) qkv_to_cache(
     const int i = threadIdx.x + j * NUM_THREADS, token = i / 8, local = i % 8;
     if (i >= 8 * num_tokens) break;
     const TokenSlot slot = slots[token];
-    const int dims[2] = {first_row % HEAD_SIZE + local, first_row % HEAD_SIZE + local + BELOW};
+    const int dims[2] = {first_row % HEAD_SIZE + local, first_row % HEAD_SIZE + local + below};
     float values[2] = {result(shared, local, token) + shift[j][0], result(shared, local + 8, token) + shift[j][1]};
 #if ROTARY
-    if (places.is_turned(head) && slot.position >= 0) {
-      turn_pair(values, rotations[static_cast<int64>(slot.position) * HALF_HEAD + dims[0]]);
+    if (Pairs::are_turned(first_pair) && places.is_turned(head) && slot.position >= 0) {
+      turn_pair(values, rotations[static_cast<int64>(slot.position) * HALF_TURNED + dims[0]]);
     }
 #endif
 #pragma unroll

@@ -1,5 +1,5 @@
-// output = residual + activation(weight * norm(input) + bias) for a few tokens: the linear layers of a decode step,
-// with what comes before and after them.
+// output = residual + scale * activation(weight * norm(input) + bias) for a few tokens: the linear layers of a
+// decode step, with what comes before and after them.
 //
 // With PAIRED rows (activation.cuh) the weight holds gates and then values.
 
@@ -17,7 +17,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
                        const Element* residual,             // [num_tokens, out_features], or null
                        const Element* __restrict__ norm_weight,  // [IN_FEATURES], with NORM
                        const Element* __restrict__ norm_bias,    // [IN_FEATURES], or null
-                       int num_tokens, int out_features, float epsilon) {
+                       int num_tokens, int out_features, float epsilon, float residual_scale) {
   __shared__ ProductShared shared;
   let_next_kernel_start();
   WarpProduct product;
@@ -64,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
 #else
     value = activate(value + shift[j]);
 #endif
-    if (residual != nullptr) value = rounded(value) + before[j];
+    if (residual != nullptr) value = rounded(rounded(value) * residual_scale) + before[j];
     output[static_cast<int64>(token) * out_features + first_row + local] = from_float<Element>(value);
   }
 }

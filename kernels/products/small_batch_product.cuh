@@ -128,10 +128,7 @@ __device__ __forceinline__ void normalise(const WarpPlace& place, ProductShared&
       unpack(shared.shifts[(place.first + s * STEP) / PIECE], shift);
 #pragma unroll
       for (int i = 0; i < PIECE; i++) {
-        const float centred = (values[i] - mean) * factor;
-        // RMSNorm rounds before it scales, as the models' own code does.
-        values[i] =
-            NORM == RMS_NORM ? to_float(from_float<Element>(centred)) * scale[i] : centred * scale[i] + shift[i];
+        values[i] = scaled_by_norm<NORM>((values[i] - mean) * factor, scale[i], shift[i]);
       }
       take(t, s, pack(values));
     }

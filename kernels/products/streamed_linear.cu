@@ -1,5 +1,5 @@
-// output = residual + activation(weight * norm(input) + bias) for a few tokens, as small_batch_linear.cu, where the
-// weight is so large that it streams through shared memory.
+// output = residual + scale * activation(weight * norm(input) + bias) for a few tokens, as small_batch_linear.cu,
+// where the weight is so large that it streams through shared memory.
 //
 // With PAIRED rows (activation.cuh) the weight holds gates and then values.
 
@@ -28,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1)
                     const Element* residual,                  // [num_tokens, out_features], or null
                     const Element* __restrict__ norm_weight,  // [IN_FEATURES], with NORM
                     const Element* __restrict__ norm_bias,    // [IN_FEATURES], or null
-                    int num_tokens, int out_features, float epsilon) {
+                    int num_tokens, int out_features, float epsilon, float residual_scale) {
   extern __shared__ __align__(128) unsigned char memory[];
   StreamShared& shared = *reinterpret_cast<StreamShared*>(memory);
   const int num_units = out_features / OUT_ROWS;
@@ -60,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1)
 #else
     value = activate(value + addends.shift);
 #endif
-    if (residual != nullptr) value = rounded(value) + addends.before;
+    if (residual != nullptr) value = rounded(rounded(value) * residual_scale) + addends.before;
     output[static_cast<int64>(own.token) * out_features + own.feature(group)] = from_float<Element>(value);
     fetch_addends(group + NUM_TEAMS);
   });

@@ -80,7 +80,9 @@ struct TokenNorm {
     unpack(scale, scales);
     if (shifted) unpack(load_16(shared.shifts + inner), shifts);
 #pragma unroll
-    for (int i = 0; i < PIECE; i++) values[i] = (values[i] - mean) * factor * scales[i] + shifts[i];
+    for (int i = 0; i < PIECE; i++) {
+      values[i] = scaled_by_norm<NORM>((values[i] - mean) * factor, scales[i], shifts[i]);
+    }
     return pack(values);
   }
 };

@@ -51,7 +51,9 @@ __device__ __forceinline__ void multiply_stage(UnitSums& sums, StreamShared& sha
     // What lies behind the end of a row may be no number.
     weights[s] = place.exists(stage, s) ? load_16(from + s * STEP) : make_uint4(0, 0, 0, 0);
   }
-  if (all_are_there(weights) && place.lane == 0) arrive(shared_address(&shared.read[at.stage]));
+  const bool there = all_are_there(weights);
+  __syncwarp();  // the order that one lane arrives for
+  if (there && place.lane == 0) arrive(shared_address(&shared.read[at.stage]));
   at.advance();
 #pragma unroll
   for (int s = 0; s < STAGE_STEPS; s++) sums.add(input.piece(stage, s), weights[s]);

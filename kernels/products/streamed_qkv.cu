@@ -1,7 +1,8 @@
 // Queries, keys and values of a decode step, from the norm to their slots in the paged cache, as qkv_to_cache.cu,
 // where the weight is so large that it streams through shared memory.
 //
-// With ROTARY a unit is 4 rows and the 4 that are turned with them, half a head further on.
+// With ROTARY a unit is 4 rows and the 4 that are turned with them, half of a head or of its turned part further
+// on.
 
 #include "products/head_places.cuh"
 #include "products/streamed_product.cuh"
@@ -11,25 +12,39 @@
 #endif
 
 constexpr int OUT_ROWS = ROTARY ? UNIT / 2 : UNIT;  // of a unit, one or two of which a thread finishes
-constexpr int TURNED_ROWS = ROTARY ? HALF_HEAD : HEAD_SIZE;
-static_assert(TURNED_ROWS % OUT_ROWS == 0, "a unit is in one head");
+constexpr int HEAD_RESULTS = ROTARY ? HALF_HEAD : HEAD_SIZE;
+static_assert(HEAD_RESULTS % OUT_ROWS == 0, "a unit is in one head");
 
-// The row of the weight for row `index`, if those that are turned with others are left out.
-__device__ __forceinline__ int first_of_pair(int index) {
-  return index / TURNED_ROWS * HEAD_SIZE + index % TURNED_ROWS;
-}
+// What is result `index` of all heads: a row of the weight, or with ROTARY a pair of them.
+struct ResultRows {
+  int first, below = 0;  // rows
+  bool are_turned = false;
+
+  __device__ __forceinline__ ResultRows(int index) : first(index) {
+#if ROTARY
+    using Pairs = RowPairs<OUT_ROWS>;
+    const int pair = index % HEAD_RESULTS;
+    first = index / HEAD_RESULTS * HEAD_SIZE + Pairs::first(pair);
+    below = Pairs::below(pair);
+    are_turned = Pairs::are_turned(pair);
+#endif
+  }
+};
 
 // What this thread's result of a group is changed by, asked for before the result is there.
 struct Changes {
   float shift[2] = {};
   float2 turn = {};  // cosine and sine
 
-  __device__ __forceinline__ void fetch(const Element* bias, const float2* rotations, int position, int row) {
+  __device__ __forceinline__ void fetch(const Element* bias, const float2* rotations, int position,
+                                        ResultRows rows) {
     if (bias != nullptr) {
-      shift[0] = to_float(bias[row]);
-      if (ROTARY) shift[1] = to_float(bias[row + HALF_HEAD]);
+      shift[0] = to_float(bias[rows.first]);
+      if (ROTARY) shift[1] = to_float(bias[rows.first + rows.below]);
     }
-    if (ROTARY && position >= 0) turn = rotations[static_cast<int64>(position) * HALF_HEAD + row % HEAD_SIZE];
+    if (rows.are_turned && position >= 0) {
+      turn = rotations[static_cast<int64>(position) * HALF_TURNED + rows.first % HEAD_SIZE];
+    }
   }
 };
 
@@ -46,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1) streame
     const Element* __restrict__ norm_bias,    // [IN_FEATURES], or null
     const int* __restrict__ block_tables,     // [num_tokens, max_blocks_per_seq]
     const int* __restrict__ positions,        // [num_tokens]; below 0: the token is padding and is not written
-    const float2* __restrict__ rotations,     // [max_positions, HEAD_SIZE / 2] cosine and sine, with ROTARY
+    const float2* __restrict__ rotations,     // [max_positions, TURNED / 2] cosine and sine, with ROTARY
     int num_tokens, int num_heads, int num_kv_heads, int max_blocks_per_seq, int64 key_block_stride,
     int64 value_block_stride,  // elements
     float epsilon) {
@@ -58,8 +73,10 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1) streame
 #if NORM
     fill_norm(shared, norm_weight, norm_bias);
 #endif
-    fill_ring<ROTARY + 1>(shared, weight, num_units,
-                          [](int unit, int run) { return first_of_pair(unit * OUT_ROWS) + run * HALF_HEAD; });
+    fill_ring<ROTARY + 1>(shared, weight, num_units, [](int unit, int run) {
+      const ResultRows rows(unit * OUT_ROWS);
+      return rows.first + run * rows.below;
+    });
     return;
   }
   const StreamPlace place;
@@ -69,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1) streame
   Changes changes;
   const auto fetch_changes = [&](int group) {
     if (own.exists(group, num_units, num_tokens)) {
-      changes.fetch(bias, rotations, slot.position, first_of_pair(own.feature(group)));
+      changes.fetch(bias, rotations, slot.position, ResultRows(own.feature(group)));
     }
   };
   fetch_changes(threadIdx.x / TEAM);
@@ -79,12 +96,13 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1) streame
                              num_kv_heads, key_block_stride, value_block_stride};
   multiply_units(shared, place, input, num_units, [&](int group) {
     if (!own.exists(group, num_units, num_tokens)) return;
-    const int row = first_of_pair(own.feature(group)), head = row / HEAD_SIZE, dim = row % HEAD_SIZE;
+    const ResultRows rows(own.feature(group));
+    const int head = rows.first / HEAD_SIZE, dim = rows.first % HEAD_SIZE;
     float values[2] = {own.total(shared, group) + changes.shift[0]};
 #if ROTARY
     values[1] = own.total(shared, group, OUT_ROWS) + changes.shift[1];
-    if (places.is_turned(head) && slot.position >= 0) turn_pair(values, changes.turn);
-    places.put(own.token, slot, head, dim + HALF_HEAD, values[1]);
+    if (rows.are_turned && places.is_turned(head) && slot.position >= 0) turn_pair(values, changes.turn);
+    places.put(own.token, slot, head, dim + rows.below, values[1]);
 #endif
     places.put(own.token, slot, head, dim, values[0]);
     fetch_changes(group + NUM_TEAMS);

@@ -14,7 +14,7 @@
 #ifndef NUM_HEADS
 #define NUM_HEADS 12
 #endif
-#ifndef NUM_BLOCKS
+#ifndef NUM_BLOCKS  // one for each multiprocessor: the plan says how many the GPU has
 #define NUM_BLOCKS 132
 #endif
 #ifndef NUM_WARPS

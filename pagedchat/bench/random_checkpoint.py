@@ -4,7 +4,7 @@ Speed does not depend on what the weights say, and no hub is needed. Imports no 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,9 @@ LLAMA_1B: dict[str, Any] = {
 """The shape of Llama 3.2 1B, with a shorter context."""
 USUAL_STD, LARGE_STD = 0.02, 0.1
 """Standard deviations of weights: what training begins with, and one with which replies do not repeat a token."""
+_FIRST_BYTE = 4
+"""Tokens before it have no text: ids that end a text are among them."""
+_SHORTEST_WORD = 4
 
 
 def write_checkpoint(
@@ -74,10 +77,33 @@ def write_byte_tokenizer(folder: Path) -> None:
     byte_tokenizer().save(str(folder / "tokenizer.json"))
 
 
+def write_word_tokenizer(folder: Path, vocab_size: int) -> None:
+    """The same where every other token is a word, so that whatever the model says is text."""
+    words = (f"Ġ{_made_up_word(number)}" for number in range(vocab_size))
+    _tokenizer(words, vocab_size).save(str(folder / "tokenizer.json"))
+
+
+def _made_up_word(number: int) -> str:
+    """Two to four syllables, another one for each number."""
+    consonants, vowels = "bdfgklmnprstvz", "aeiou"
+    word = ""
+    while number or len(word) < _SHORTEST_WORD:
+        number, syllable = divmod(number, len(consonants) * len(vowels))
+        word += consonants[syllable // len(vowels)] + vowels[syllable % len(vowels)]
+    return word
+
+
 def byte_tokenizer() -> Tokenizer:
     """One that has a token for every byte."""
+    return _tokenizer((), 0)
+
+
+def _tokenizer(others: Iterable[str], vocab_size: int) -> Tokenizer:
+    """Bytes, and behind them as many others as there is room for."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE({char: i for i, char in enumerate(alphabet, 4)}, merges=[]))
+    ids = {token: i for i, token in enumerate(alphabet, _FIRST_BYTE)}
+    ids |= {word: i for i, word in zip(range(_FIRST_BYTE + len(alphabet), vocab_size), others, strict=False)}
+    tokenizer = Tokenizer(models.BPE(ids, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer

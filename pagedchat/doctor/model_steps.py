@@ -1,6 +1,7 @@
 """Which steps a model takes on a GPU, from its config.json alone: what `pagedchat doctor --model` prints.
 
-Loads no weights, runs nothing on the GPU, and needs none: a relative of it that is named will do.
+Loads no weights, runs nothing on the GPU, and needs none: a relative of it that is named will do. Of this machine's
+own GPU it knows what the last start of the model has found of the steps there.
 """
 
 from dataclasses import dataclass, replace
@@ -24,13 +25,15 @@ from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.attention.kernel_support import OLDEST_GPU, missing_shape
 from pagedchat.runtime.graphs.decode.buckets import Bucket, bucket_of
 from pagedchat.runtime.graphs.model_tensors import sizes_of
-from pagedchat.runtime.graphs.objections import objection_to
+from pagedchat.runtime.graphs.objections import objection_to, objection_to_whole_steps
 from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket
 from pagedchat.runtime.graphs.prefill.buckets import bucket_of as prefill_bucket_of
 from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts, Setting
 from pagedchat.runtime.graphs.which_step import Chosen, which_decode, which_prefill
 from pagedchat.runtime.graphs.whole_steps import one_turn_len
+from pagedchat.runtime.loading.check_record import CheckRecord, last_check
 from pagedchat.runtime.loading.device import choose_dtype
+from pagedchat.runtime.loading.invariance import EXPERTS_OF_BATCH
 from pagedchat.runtime.step.sizes import LEAST_GPU_TOKENS, StepSizes
 
 CHATS = (1, 8, 64, 256)
@@ -76,14 +79,19 @@ class ModelReport:
     uncaptured: str
     """Why no step is captured, in words that go after "since"; empty if they are."""
     steps: list[StepReport]
+    found: CheckRecord | None = None
+    """What was wrong with steps when the model was started here; the tables are asked without those."""
 
 
-def look_at_model(name: str, gpu: Gpu | None, *, batch_invariant: bool = False) -> ModelReport:
+def look_at_model(
+    name: str, gpu: Gpu | None, *, is_here: bool = False, batch_invariant: bool = False
+) -> ModelReport:
     """Read a model's config and ask the tables.
 
     Args:
         name: a hub id or a folder, which needs no weights.
         gpu: where it would run; None for a CPU.
+        is_here: whether that is a GPU of this machine, of which something may be known.
         batch_invariant: whether replies are to be the same in any company.
 
     Raises:
@@ -92,21 +100,30 @@ def look_at_model(name: str, gpu: Gpu | None, *, batch_invariant: bool = False) 
     description, foreign = _describe(name, find_config(name))
     device = torch.device("cpu" if gpu is None else "cuda")
     dtype = choose_dtype("auto", device, description.dtype)
+    element = str(dtype).removeprefix("torch.")
+    found = None
+    if gpu is not None and is_here:
+        found = last_check(name, gpu.name, element, batch_invariant=batch_invariant)
     uncaptured = foreign or _missing_kernels(description, dtype, gpu)
+    if "" in _left_out(found, "Steps"):
+        uncaptured = uncaptured or "none that was captured at the last start gave the model's results"
     native = description.native
     if batch_invariant and not uncaptured:
-        uncaptured = _not_the_same_in_any_company(dtype, gpu)
+        uncaptured = _not_the_same_in_any_company(description, dtype, gpu)
     steps: list[StepReport] = []
     if native is not None and not uncaptured:
         setting = Setting(
             sizes=sizes_of(native),
             objection=objection_to(native),
+            whole_objection=objection_to_whole_steps(native),
             element=element_name(dtype),
             block_size=CacheConfig().block_size,
             gpu=gpu,
             batch_invariant=batch_invariant,
         )
-        steps = [*_decodes(setting, description.max_model_len), _prompt(setting, description.max_model_len)]
+        steps = _decodes(setting, description.max_model_len, _left_out(found, "Steps"))
+        if "" not in (without := _left_out(found, "Prefills")):
+            steps.append(_prompt(setting, description.max_model_len, without))
     return ModelReport(
         name=name,
         architecture=description.architecture,
@@ -118,11 +135,16 @@ def look_at_model(name: str, gpu: Gpu | None, *, batch_invariant: bool = False) 
             "vocab_size": description.vocab_size,
             "max_model_len": description.max_model_len,
         },
-        element=str(dtype).removeprefix("torch."),
+        element=element,
         gpu=gpu,
         uncaptured=uncaptured,
         steps=steps,
+        found=found,
     )
+
+
+def _left_out(found: CheckRecord | None, what: str) -> frozenset[str]:
+    return frozenset(each.kind for each in found.left_out if each.what == what) if found else frozenset()
 
 
 def _describe(name: str, folder: Path) -> tuple[ModelDescription, str]:
@@ -145,13 +167,15 @@ def _missing_kernels(description: ModelDescription, dtype: torch.dtype, gpu: Gpu
     return missing_shape(CacheShape(description.num_layers, CacheConfig().block_size, *heads, dtype))
 
 
-def _not_the_same_in_any_company(dtype: torch.dtype, gpu: Gpu | None) -> str:
+def _not_the_same_in_any_company(description: ModelDescription, dtype: torch.dtype, gpu: Gpu | None) -> str:
+    if description.native is not None and description.native.mixture is not None:
+        return f"--batch-invariant was asked for and it has {EXPERTS_OF_BATCH}"
     if gpu is None or has_tensor_cores(element_name(dtype), gpu.compute_capability):
         return ""
     return f"--batch-invariant takes tensor cores that multiply {element_name(dtype)}"
 
 
-def _decodes(setting: Setting, model_len: int) -> list[StepReport]:
+def _decodes(setting: Setting, model_len: int, without_trust: frozenset[str]) -> list[StepReport]:
     """One for each number of chats and choice of tokens."""
     reports = []
     for chats in CHATS:
@@ -162,7 +186,11 @@ def _decodes(setting: Setting, model_len: int) -> list[StepReport]:
         if bucket is not None:
             batch = f"{chats} {'chat' if chats == 1 else 'chats'}"
             greedy = DecodeFacts(
-                setting=setting, rows=bucket.num_seqs, context_len=bucket.context_len, choice="greedy"
+                setting=setting,
+                rows=bucket.num_seqs,
+                context_len=bucket.context_len,
+                choice="greedy",
+                without_trust=without_trust,
             )
             reports += [_decode(facts, batch, bucket) for facts in (greedy, replace(greedy, choice="drawn"))]
     return reports
@@ -173,14 +201,16 @@ def _decode(facts: DecodeFacts, batch: str, bucket: Bucket) -> StepReport:
     return StepReport(batch, facts.choice, bucket, chosen, decode_work(chosen.name, facts, chosen.refused))
 
 
-def _prompt(setting: Setting, model_len: int) -> StepReport:
+def _prompt(setting: Setting, model_len: int, without_trust: frozenset[str]) -> StepReport:
     num_tokens = min(PROMPT_TOKENS, model_len)
     sizes = StepSizes(LEAST_GPU_TOKENS, SchedulerConfig().max_num_seqs, model_len)
     bucket = prefill_bucket_of(sizes, num_tokens, 1, num_tokens)
     if bucket is None:
         raise ValueError(f"no bucket for a prompt of {num_tokens} tokens")
     num_blocks = bucket.num_blocks(setting.block_size)
-    facts = PrefillFacts(setting=setting, num_tokens=bucket.num_tokens, num_blocks=num_blocks)
+    facts = PrefillFacts(
+        setting=setting, num_tokens=bucket.num_tokens, num_blocks=num_blocks, without_trust=without_trust
+    )
     chosen = which_prefill(facts)
     work = prefill_work(chosen.name, facts, chosen.refused)
     return StepReport(f"a prompt of {num_tokens:,} tokens", "greedy", bucket, chosen, work)

@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from datetime import datetime
 from itertools import groupby
 from textwrap import fill
 from typing import Any
+
+import msgspec
 
 from pagedchat.doctor.model_steps import ModelReport, StepReport
 from pagedchat.doctor.step_kernels import Fallback, Launch, Work
@@ -39,6 +42,7 @@ def model_values(report: ModelReport) -> dict[str, Any]:
         "element": report.element,
         "gpu": None if report.gpu is None else asdict(report.gpu),
         "uncaptured": report.uncaptured,
+        "last_start": None if report.found is None else msgspec.to_builtins(report.found),
         "steps": [_values(step) for step in report.steps],
     }
 
@@ -65,6 +69,12 @@ def _heading(report: ModelReport) -> str:
     if gpu is not None:
         room = f"{gpu.num_multiprocessors} multiprocessors with {format_size(gpu.shared_bytes)} of shared memory"
         lines.append(f"on {gpu.name}, {gpu.architecture}, {room}")
+    if report.found is not None:
+        when = datetime.fromtimestamp(report.found.when).astimezone()
+        lines.append(
+            f"When it was last started here, at {when:%Y-%m-%d %H:%M}, results were held against the model's:"
+        )
+        lines += [f"  {each.sentence}" for each in report.found.left_out]
     return "\n".join(lines)
 
 

@@ -9,12 +9,17 @@ from dataclasses import dataclass, field
 from pagedchat.jit.variant import Constant
 from pagedchat.ops.attention import prefill_plan, wgmma_plan
 from pagedchat.ops.attention.prefill import MIN_WGMMA_ROWS
+from pagedchat.ops.common.choices import H200_SHARED_BYTES
 from pagedchat.ops.common.model_sizes import ModelSizes, ProductSizes
+from pagedchat.ops.experts.expert_plan import MOST_FEW_PAIRS, plan_experts
 from pagedchat.ops.products.few_rows_plan import plan_few_rows, plan_few_rows_head
 from pagedchat.ops.products.invariant_plan import InvariantPlan, plan_invariant
+from pagedchat.ops.products.library_linear import in_epilogue
+from pagedchat.ops.products.many_rows_plan import plan_many_rows
 from pagedchat.ops.products.small_batch_launch import STREAMED
+from pagedchat.ops.products.small_batch_plan import PIECE
+from pagedchat.ops.products.stream_k_plan import StreamKPlan
 from pagedchat.ops.products.streamed_plan import StreamPlan
-from pagedchat.ops.products.warpgroup_plan import plan_warpgroups
 from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts, Setting
 from pagedchat.runtime.graphs.which_step import FUSED, LIBRARY, MERGED, WARPGROUPS
 from pagedchat.runtime.graphs.whole_steps import WHOLE_STEPS, whole_step_plan
@@ -81,12 +86,23 @@ def prefill_work(name: str, facts: PrefillFacts, refused: tuple[tuple[str, str],
         return [*_same_in_any_company(setting, facts.num_tokens), Launch("next token", "decode_state")]
     attention = _prefill_attention(setting, min(facts.num_tokens, facts.num_blocks * setting.block_size))
     if name != MERGED:
-        parts = [*_modules(setting.sizes, refused[-1][1]), Launch("cache", "reshape_and_cache"), attention]
+        parts = [
+            *_modules(setting, facts.num_tokens, refused[-1][1]),
+            Launch("cache", "reshape_and_cache"),
+            attention,
+        ]
     else:
-        writer = "heads_to_cache" if setting.sizes.changes_heads else "reshape_and_cache"
-        parts = [*_norms_between(setting.sizes), Launch("cache", writer), attention]
+        parts = [*_norms_between(setting.sizes), *_written_chunks(setting.sizes), attention]
         parts += [Fallback(part, "cuBLAS", "prompts are long enough for it") for part in (_PRODUCTS, HEAD)]
+        parts += _finish(setting.sizes)
     return [*parts, Launch("next token", "decode_state")]
+
+
+def _written_chunks(sizes: ModelSizes) -> list[Work]:
+    changed, as_they_are = Launch("cache", "heads_to_cache"), Launch("cache", "reshape_and_cache")
+    if not sizes.changes_heads:
+        return [as_they_are]
+    return [changed] if sizes.normed_heads or sizes.all_turn else [changed, as_they_are]
 
 
 # --- decodes ------------------------------------------------------------------------------------------
@@ -106,20 +122,22 @@ def _whole_step(name: str, facts: DecodeFacts) -> Iterator[Work]:
 
 
 def _fused_chain(facts: DecodeFacts) -> Iterator[Work]:
-    setting, rows = facts.setting, facts.rows
-    qkv, *others = setting.sizes.products
+    setting, rows, sizes = facts.setting, facts.rows, facts.setting.sizes
+    qkv, *others = sizes.products
     yield Launch("embedding", "embed_tokens")
-    if setting.sizes.normed_heads:
+    if not sizes.adds_products:
+        yield Launch("norms", "add_norm")
+    if sizes.heads_apart or not sizes.adds_products:
         works = _few_rows_product(setting, qkv, rows, "small_batch_linear")
         yield from (work for work in works if work.part != "cache")
-        yield Launch("cache", "heads_to_cache")
-    elif setting.sizes.rotary and setting.sizes.head_dim % 16:
+        yield from _written_and_read(setting)
+    elif sizes.rotary and sizes.head_dim % 16:
         yield Launch("norms", "add_norm")
         yield Fallback(qkv.name, "cuBLAS", "the kernel turns heads by 16 elements at a time")
-        yield Launch("cache", "heads_to_cache")
+        yield from (Launch("cache", "heads_to_cache"), _decode_attention(setting))
     else:
         yield from _few_rows_product(setting, qkv, rows, "qkv_to_cache")
-    yield _decode_attention(setting)
+        yield _decode_attention(setting)
     for product in others:
         yield from _few_rows_product(setting, product, rows, "small_batch_linear")
     yield from _few_rows_head(setting, rows)
@@ -137,13 +155,17 @@ def _few_rows_product(setting: Setting, product: ProductSizes, rows: int, stem: 
     yield Fallback(product.name, "cuBLAS", f"no number of warps shares out its rows of {product.in_features:,}")
     if product.name == "qkv":
         yield Launch("cache", "heads_to_cache")
-    elif product.paired:
-        yield Launch("gates", "silu_and_mul")
+    elif product.name == "up" and setting.sizes.activation != "none":
+        yield Launch("gates" if product.paired else "activation", "activate")
 
 
 def _few_rows_head(setting: Setting, rows: int) -> Iterator[Work]:
     sizes = setting.sizes
-    found = plan_few_rows_head(sizes.hidden, sizes.vocab_size, rows, normed=True, gpu=setting.gpu)
+    if not sizes.plain_head:
+        yield from _finished_logits(setting, rows)
+        return
+    normed = sizes.adds_products and sizes.final_norm
+    found = plan_few_rows_head(sizes.hidden, sizes.vocab_size, rows, normed=normed, gpu=setting.gpu)
     if found.norm_apart:
         yield Launch("norms", "add_norm")
     if found.plan is not None:
@@ -154,6 +176,25 @@ def _few_rows_head(setting: Setting, rows: int) -> Iterator[Work]:
         yield Launch("next token", "decode_state")
 
 
+def _finished_logits(setting: Setting, rows: int) -> Iterator[Work]:
+    """The head as a product like others, and what follows it."""
+    sizes = setting.sizes
+    if sizes.adds_products and sizes.final_norm:
+        yield Launch("norms", "add_norm")
+    width = sizes.narrow or sizes.hidden
+    head = ProductSizes(HEAD, width, sizes.vocab_size)
+    yield from _few_rows_product(setting, head, rows, "small_batch_linear")
+    if sizes.narrow is not None:
+        inner = ProductSizes("narrower rows", sizes.hidden, sizes.narrow)
+        yield from _few_rows_product(setting, inner, rows, "small_batch_linear")
+    yield from _finish(sizes)
+    yield Launch("next token", "decode_state")
+
+
+def _finish(sizes: ModelSizes) -> list[Work]:
+    return [Launch("logits", "finish_logits")] if sizes.finishes_logits else []
+
+
 def _warpgroup_products(facts: DecodeFacts) -> Iterator[Work]:
     setting, rows = facts.setting, facts.rows
     qkv, *others = setting.sizes.products
@@ -162,30 +203,33 @@ def _warpgroup_products(facts: DecodeFacts) -> Iterator[Work]:
     yield from _written_and_read(setting)
     for product in others:
         yield from _warpgroup_product(setting, product, rows)
-    yield from (Fallback(HEAD, "cuBLAS", _HEAD_ALONE), Launch("next token", "decode_state"))
+    sizes = setting.sizes
+    width = sizes.narrow or sizes.hidden
+    yield from _warpgroup_product(setting, ProductSizes(HEAD, width, sizes.vocab_size), rows)
+    yield from (*_finish(setting.sizes), Launch("next token", "decode_state"))
 
 
 def _warpgroup_product(setting: Setting, product: ProductSizes, rows: int) -> Iterator[Work]:
-    limit = 0 if setting.gpu is None else setting.gpu.shared_bytes
-    plan = plan_warpgroups(product.in_features, product.out_features, rows, product.paired, limit)
+    sizes = product.in_features, product.out_features, rows
+    plan = plan_many_rows(*sizes, paired=product.paired, gpu=setting.gpu)
     if plan is not None:
-        tile = {"TOKENS": plan.tokens, "COLUMNS": plan.columns, "CLUSTER": plan.cluster, "STAGES": plan.stages}
-        yield Launch(product.name, "warpgroup_linear", tile)
+        name = "stream_k_linear" if isinstance(plan, StreamKPlan) else "warpgroup_linear"
+        yield Launch(product.name, name, plan.constants)
         return
-    yield Fallback(product.name, "cuBLAS", "it is more than a tile for each multiprocessor, or not whole tiles")
-    if product.paired:
-        yield Launch("gates", "silu_and_mul")
+    yield Fallback(product.name, "cuBLAS", "a library is faster with so many rows, or it is not whole tiles")
+    if product.name == "up":
+        yield Launch("gates" if product.paired else "activation", "activate")
 
 
 def _library_products(facts: DecodeFacts, why: str) -> Iterator[Work]:
     yield from _norms_between(facts.setting.sizes)
     yield from _written_and_read(facts.setting)
     yield from (Fallback(part, "cuBLAS", why) for part in (_PRODUCTS, HEAD))
-    yield Launch("next token", "decode_state")
+    yield from (*_finish(facts.setting.sizes), Launch("next token", "decode_state"))
 
 
 def _modules_decode(facts: DecodeFacts, why: str) -> Iterator[Work]:
-    yield from _modules(facts.setting.sizes, why)
+    yield from _modules(facts.setting, facts.rows, why)
     yield from (Launch("slots", "decode_state"), Launch("cache", "reshape_and_cache"))
     yield from (_decode_attention(facts.setting), Launch("next token", "decode_state"))
 
@@ -193,10 +237,12 @@ def _modules_decode(facts: DecodeFacts, why: str) -> Iterator[Work]:
 # --- what several steps have --------------------------------------------------------------------------
 
 
-def _modules(sizes: ModelSizes, why: str) -> list[Work]:
+def _modules(setting: Setting, rows: int, why: str) -> list[Work]:
+    turns = "norms, turns, activations" if setting.sizes.rotary else "norms, activations"
     return [
-        Fallback("norms, turns, activations" if sizes.rotary else "norms, activations", "torch", why),
+        Fallback(turns, "torch", why),
         *(Fallback(part, "cuBLAS", why) for part in (_PRODUCTS, HEAD)),
+        *_experts(setting, rows),
     ]
 
 
@@ -204,31 +250,62 @@ def _same_in_any_company(setting: Setting, rows: int) -> Iterator[Work]:
     """Of decodes and of prompts: what the modules launch where no row may depend on others."""
     sizes, gpu = setting.sizes, setting.gpu
     multiprocessors, limit = (0, 0) if gpu is None else (gpu.num_multiprocessors, gpu.shared_bytes)
-    if setting.objection:
-        yield Fallback("norms, turns, activations", "torch", f"{setting.objection}; it does each row by itself")
-    else:
+    if sizes.norm_weights:
         yield Launch("norms", "add_norm")
-    if sizes.gated:
-        yield Launch("gates", "silu_and_mul")
-    yield Launch("cache", "heads_to_cache" if sizes.changes_heads else "reshape_and_cache")
+    else:
+        yield Fallback("norms", "torch", "they have no weights, and it does each row by itself")
+    if sizes.gated and sizes.activation == "silu":
+        yield Launch("gates", "activate")
+    else:
+        yield Fallback("gates" if sizes.gated else "activation", "torch", "it does each element by itself")
+    bounded = sizes.normed_heads and sizes.qkv_clip is not None
+    yield from [Launch("cache", "reshape_and_cache")] if bounded else _written_chunks(sizes)
     tile = prefill_plan.choose_invariant_tile(sizes.head_dim, setting.block_size, limit)
     constants = {} if tile is None else {"TILE_KEYS": tile.keys, "PART_KEYS": prefill_plan.PART_KEYS}
     yield Launch("attention", "prefill_mma", _heads(sizes) | constants)
-    for product in sizes.products:
-        out_features = product.out_features * (2 if product.paired else 1)
-        plan = plan_invariant(product.in_features, out_features, rows, multiprocessors, limit)
+    products = [*sizes.products, ProductSizes(HEAD, sizes.narrow or sizes.hidden, sizes.vocab_size)]
+    if sizes.narrow is not None:
+        products.append(ProductSizes("narrower rows", sizes.hidden, sizes.narrow))
+    for product in products:
+        plan = plan_invariant(product.in_features, product.num_rows, rows, multiprocessors, limit)
         yield Launch(product.name, "invariant_linear", _tile(plan))
-    plan = plan_invariant(sizes.hidden, sizes.vocab_size, rows, multiprocessors, limit)
-    yield Launch(HEAD, "invariant_linear", _tile(plan))
 
 
 def _tile(plan: InvariantPlan) -> dict[str, int]:
     return {"PARTS": plan.parts, "WEIGHT_ROWS": plan.tile.weight_rows, "INPUT_ROWS": plan.tile.input_rows}
 
 
+def _experts(setting: Setting, rows: int) -> Iterator[Work]:
+    sizes, mixture = setting.sizes, setting.sizes.mixture
+    if mixture is None:
+        return
+    plan = plan_experts(
+        sizes.hidden,
+        mixture.width,
+        rows * mixture.per_token,
+        mixture.num_experts,
+        tensor_cores=not setting.missing_tensor_cores,
+        shared_limit=H200_SHARED_BYTES if setting.gpu is None else setting.gpu.shared_bytes,
+    )
+    if rows * mixture.per_token <= MOST_FEW_PAIRS:
+        yield Launch("routes", "route_few")
+    else:
+        yield from (Launch("routes", "route_tokens"), Launch("pairs", "group_pairs"))
+    if plan.way == "registers":
+        yield Launch("experts", "expert_linear", {"TOKEN_TILES": plan.tile_rows // PIECE})
+    elif plan.way == "tiles":
+        yield Launch("experts", "expert_tiles", {"TILE_ROWS": plan.tile_rows})
+    else:
+        yield Launch("experts", "expert_simt")
+    yield Launch("their sums", "sum_experts")
+
+
 def _norms_between(sizes: ModelSizes) -> list[Work]:
     parts: list[Work] = [Launch("embedding", "embed_tokens"), Launch("norms", "add_norm")]
-    return [*parts, Launch("gates", "silu_and_mul")] if sizes.gated else parts
+    behind_bias = sizes.mlp_bias and in_epilogue(sizes.activation, on_gpu=True)
+    if not sizes.gated and (behind_bias or sizes.activation == "relu"):
+        return parts
+    return [*parts, Launch("gates" if sizes.gated else "activation", "activate")]
 
 
 def _written_and_read(setting: Setting) -> Iterator[Work]:
@@ -250,7 +327,8 @@ def _prefill_attention(setting: Setting, longest: int) -> Launch:
     sizes, gpu = setting.sizes, setting.gpu
     group_size, limit = sizes.num_heads // sizes.num_kv_heads, 0 if gpu is None else gpu.shared_bytes
     if not setting.missing_warpgroups and longest * group_size >= MIN_WGMMA_ROWS:
-        tile = wgmma_plan.choose_tile(sizes.head_dim, finishes_scores=sizes.capped)
+        finishes_scores = sizes.score_cap is not None or sizes.sloped
+        tile = wgmma_plan.choose_tile(sizes.head_dim, finishes_scores=finishes_scores)
         return Launch("attention", "prefill_wgmma", {**_heads(sizes), **tile.constants})
     fitting = prefill_plan.choose_tile(sizes.head_dim, setting.block_size, longest * group_size, limit)
     if setting.missing_tensor_cores or fitting is None:

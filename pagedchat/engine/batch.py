@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from pagedchat.engine.output import DecodeRun, ScheduledSequence
 from pagedchat.engine.sequence import Sequence
-from pagedchat.events import Batch, BatchEntry, DecodeBatch, FinishReason
+from pagedchat.events import FinishReason
+from pagedchat.step_batch import Batch, BatchEntry, DecodeBatch
 
 
 class StepOutcome(NamedTuple):

@@ -25,6 +25,7 @@ from pagedchat.engine.sequence import Sequence
 from pagedchat.engine.stats import EngineStats, engine_stats
 from pagedchat.engine.watch import Watch
 from pagedchat.errors import RequestError
+from pagedchat.step_batch import Batch
 
 
 class EngineCore:
@@ -250,7 +251,7 @@ class EngineCore:
         self._upkeep.begin(chunks)
         return SchedulerOutput(self._step, scheduled, block_ops, num_tokens, meanwhile=self._upkeep)
 
-    def _update(self, scheduled: list[ScheduledSequence], output: ModelRunnerOutput) -> ev.Batch:
+    def _update(self, scheduled: list[ScheduledSequence], output: ModelRunnerOutput) -> Batch:
         """Take in the sampled tokens, and do what follows from them."""
         block_size, lockstep = self.limits.block_size, self.scheduler.lockstep
         if lockstep is None:
@@ -266,7 +267,7 @@ class EngineCore:
             self._park(seq, reason)
         return outcome.entries
 
-    def _report(self, entries: ev.Batch, timings: ev.Timings) -> ev.StepReport:
+    def _report(self, entries: Batch, timings: ev.Timings) -> ev.StepReport:
         events, self.blocks.events = self.blocks.events, []
         return ev.StepReport(
             self._step,

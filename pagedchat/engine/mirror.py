@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from pagedchat import events as ev
+from pagedchat.step_batch import BatchEntry, DecodeBatch
 
 BlockState = Literal["free", "cached", "in_use", "withheld"]
 
@@ -72,7 +73,7 @@ class CacheMirror:
 
     def end_report(self, report: ev.StepReport) -> None:
         """Fold in what the batch computed, after all events of the same report."""
-        if type(report.batch) is ev.DecodeBatch:
+        if type(report.batch) is DecodeBatch:
             self._fold_decodes(report.batch)
         else:
             for entry in report.batch:
@@ -127,7 +128,7 @@ class CacheMirror:
 
     # --- folding ------------------------------------------------------------------------------------
 
-    def _fold_entry(self, entry: ev.BatchEntry) -> None:
+    def _fold_entry(self, entry: BatchEntry) -> None:
         """Most entries are decodes of one token; thousands of reports are folded to travel in time."""
         seq = self.sequences[entry.seq_id]
         start = seq.num_computed
@@ -138,7 +139,7 @@ class CacheMirror:
             touched.pop(block_id, None)
             touched[block_id] = number
 
-    def _fold_decodes(self, batch: ev.DecodeBatch) -> None:
+    def _fold_decodes(self, batch: DecodeBatch) -> None:
         """As `_fold_entry` for each, for what a fast engine reports a thousand times a second."""
         sequences, size, touched, number = self.sequences, self.block_size, self.touched, self.num_reports
         forget = touched.pop

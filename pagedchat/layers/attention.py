@@ -1,6 +1,7 @@
 """Self-attention over a paged cache: one product for queries, keys and values, then attend, then the way out.
 
-Covers grouped heads (fewer KV heads than query heads), rotary embedding and norms of queries and keys.
+Covers grouped heads (fewer KV heads than query heads), rotary embedding, norms of queries and keys, slopes over the
+distance and sinks.
 """
 
 from collections.abc import Callable
@@ -9,11 +10,13 @@ from functools import partial
 
 import torch
 
+from pagedchat.layers.alibi import Alibi
 from pagedchat.layers.arithmetic import Calculating
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.norms import Norm
 from pagedchat.layers.paged import PagedAttention
 from pagedchat.layers.rotary import Rotation
+from pagedchat.layers.weights import empty_parameter
 from pagedchat.ops.cache.heads_to_slots import can_place
 from pagedchat.ops.common.norm import HeadNorms
 
@@ -48,10 +51,14 @@ class Scores:
     """A token sees this many, itself included; None sees all."""
     cap: float | None = None
     """Soft cap of the scores."""
+    alibi: Alibi | None = None
+    """How they fall with the distance of a key; None: they do not."""
+    sinks: bool = False
+    """Each head has one more score, learned, of no key."""
 
 
 class Attention(Calculating):
-    """The attention of one layer.
+    """The attention of one layer. Its sinks are float32, whatever the type of the other weights.
 
     Args:
         layer_idx: which layer's keys and values are meant.
@@ -60,8 +67,10 @@ class Attention(Calculating):
         out: queries' width -> hidden rows.
         scores: what becomes of queries and keys.
         norms: of queries and keys, head by head; over the heads of a token together if they are as wide.
-        clip: bound of what comes out of `qkv`.
+        clip: bound of queries, keys and values, once they are normed.
     """
+
+    alibi_slopes: torch.Tensor | None
 
     def __init__(
         self,
@@ -82,6 +91,9 @@ class Attention(Calculating):
         self.qkv, self.out = qkv, out
         self.q_norm = norms[0] if norms else None
         self.k_norm = norms[1] if norms else None
+        slopes = None if scores.alibi is None else scores.alibi.slopes(heads.num_heads)
+        self.register_buffer("alibi_slopes", slopes, persistent=False)
+        self.sinks = empty_parameter(heads.num_heads, dtype=torch.float32) if scores.sinks else None
 
     def forward(self, rows: torch.Tensor, paged: PagedAttention, rotation: Rotation | None = None) -> torch.Tensor:
         """`[num_tokens, hidden_size]` -> the same shape.
@@ -107,6 +119,8 @@ class Attention(Calculating):
             scale=scores.scale,
             sliding_window=scores.sliding_window,
             cap=scores.cap,
+            alibi_slopes=self.alibi_slopes,
+            sinks=self.sinks,
         )
         product: torch.Tensor = self.out(attended.reshape(rows.shape[0], self.heads.query_width))
         return product
@@ -115,7 +129,7 @@ class Attention(Calculating):
         """Query heads, key heads and value heads, `[num_tokens, heads, head_dim]`."""
         num_heads, num_kv_heads = self.heads.num_heads, self.heads.num_kv_heads
         mixed: torch.Tensor = self.qkv(rows).view(rows.shape[0], num_heads + 2 * num_kv_heads, self.heads.head_dim)
-        return mixed if self.clip is None else mixed.clamp(-self.clip, self.clip)
+        return mixed
 
     def _placing(
         self, mixed: torch.Tensor, paged: PagedAttention, rotation: Rotation | None
@@ -127,6 +141,10 @@ class Attention(Calculating):
         norms = None if q_norm is None or k_norm is None else HeadNorms(q_norm, k_norm)
         if place is None or (turns is None) != (rotation is None) or (norms is None) != (self.q_norm is None):
             return None
+        if self.clip is not None:
+            if norms is not None:  # the bound would be between two things that are one launch
+                return None
+            mixed = mixed.clamp(-self.clip, self.clip)
         return partial(place, self.layer_idx, mixed, norms, turns) if can_place(mixed, norms, turns) else None
 
     def _changed(
@@ -138,6 +156,8 @@ class Attention(Calculating):
         if self.q_norm is not None and self.k_norm is not None:
             query, key = torch.split(both, [num_heads, num_kv_heads], dim=1)
             both = torch.cat((_normed(self.q_norm, query), _normed(self.k_norm, key)), dim=1)
+        if self.clip is not None:
+            both, value = both.clamp(-self.clip, self.clip), value.clamp(-self.clip, self.clip)
         if rotation is not None:  # queries and keys in one go, which takes half of the launches
             both = rotation.apply(both)
         query, key = torch.split(both, [num_heads, num_kv_heads], dim=1)

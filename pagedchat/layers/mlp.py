@@ -5,7 +5,7 @@ import torch
 from pagedchat.layers.activation import ACTIVATIONS
 from pagedchat.layers.arithmetic import Calculating
 from pagedchat.layers.linear import Linear
-from pagedchat.ops.products.silu_and_mul import has_kernel, silu_and_mul
+from pagedchat.ops.products.activate import activate, has_kernel
 
 
 class Mlp(Calculating):
@@ -51,7 +51,7 @@ class GatedMlp(Calculating):
 
     def _middle(self, both: torch.Tensor) -> torch.Tensor:
         """Gates and values side by side -> what `down` multiplies."""
-        if self.arithmetic.batch_invariant and self.activation == "silu" and has_kernel(both):
-            return silu_and_mul(both, overlap=True)  # a kernel of our own, each element by itself
+        if self.arithmetic.batch_invariant and self.activation == "silu" and has_kernel(both, paired=True):
+            return activate(both, "silu", paired=True, overlap=True)  # a kernel of our own, each element by itself
         gate, up = both.chunk(2, dim=-1)
         return self.arithmetic.apply(self._activate, gate).mul_(up)

@@ -45,9 +45,10 @@ class Norm(Calculating):
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """`[..., width]` -> the same shape and type."""
-        plain = self.of_ops() if self.arithmetic.batch_invariant and has_kernel(rows) else None
+        plain = self._by_kernel(rows)
         if plain is not None:  # a kernel of our own, with a thread block to each row
-            return add_norm(rows.reshape(-1, self.width).contiguous(), None, plain, overlap=True).view(rows.shape)
+            by_row = rows.reshape(-1, self.width).contiguous()
+            return add_norm(by_row, None, plain, overlap=self._can_overlap).view(rows.shape)
         return self.arithmetic.apply(self._layer if self.config.kind == "layer" else self._rms, rows)
 
     def of_sum(self, hidden: torch.Tensor, update: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -57,19 +58,33 @@ class Norm(Calculating):
             hidden: the stream so far; it may be changed.
             update: added to it.
         """
-        plain = self.of_ops() if self.arithmetic.batch_invariant and has_kernel(hidden) else None
+        plain = self._by_kernel(hidden)
         if plain is not None and hidden.is_contiguous() and update.is_contiguous():
-            return hidden, add_norm(hidden, update, plain, overlap=True)
+            return hidden, add_norm(hidden, update, plain, overlap=self._can_overlap)
         hidden = hidden + update
         normed: torch.Tensor = self(hidden)
         return hidden, normed
 
     def of_ops(self) -> ops.Norm | None:
         """The same as kernels do it; None of a kind that they do not do."""
-        config, weight = self.config, self.weight
-        if weight is None or weight.dim() > 1 or config.offset or config.exact:
+        config, weight, offset = self.config, self.weight, self.config.offset
+        if weight is None:
             return None
-        return ops.Norm(config.kind, weight, self.bias, config.eps)
+        if config.kind == "layer":
+            return ops.Norm("layer", weight + offset if offset else weight, self.bias, config.eps)
+        if offset not in (0.0, 1.0):
+            return None
+        return ops.Norm("rms", weight, None, config.eps, exact=config.exact or offset != 0, one_more=offset != 0)
+
+    @property
+    def _can_overlap(self) -> bool:
+        """Whether the weight that kernels are given, which they read at once, was there all the time."""
+        return self.config.kind == "rms" or not self.config.offset
+
+    def _by_kernel(self, rows: torch.Tensor) -> ops.Norm | None:
+        """What the kernel of rows does with these, each by itself; None where torch does."""
+        is_one_row = self.weight is not None and self.weight.dim() == 1
+        return self.of_ops() if self.arithmetic.batch_invariant and is_one_row and has_kernel(rows) else None
 
     def _layer(self, rows: torch.Tensor) -> torch.Tensor:
         size, eps, offset = (self.width,), self.config.eps, self.config.offset

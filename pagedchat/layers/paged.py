@@ -22,6 +22,8 @@ class PagedAttention(Protocol):
         scale: float,
         sliding_window: int | None,
         cap: float | None,
+        alibi_slopes: torch.Tensor | None = None,
+        sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Causal attention of every query over its sequence, its own key among them.
 
@@ -32,6 +34,8 @@ class PagedAttention(Protocol):
             scale: factor of the scores.
             sliding_window: a query sees this many tokens, itself included; None sees all.
             cap: soft cap of the scores.
+            alibi_slopes: `[num_heads]`, float32: scores fall by this much for each token of distance (ALiBi).
+            sinks: `[num_heads]`, float32: a score of each head that has no key and no value.
 
         Returns:
             `[num_tokens, num_heads, head_dim]`.

@@ -11,6 +11,6 @@ Places = dict[str, torch.Tensor]
 """Name in the checkpoint -> where its values go; no two places overlap."""
 
 
-def empty_parameter(*shape: int) -> nn.Parameter:
-    """A weight without values, of the default type on the default device; never trained."""
-    return nn.Parameter(torch.empty(shape), requires_grad=False)
+def empty_parameter(*shape: int, dtype: torch.dtype | None = None) -> nn.Parameter:
+    """A weight without values, of the default type if none is said, on the default device; never trained."""
+    return nn.Parameter(torch.empty(shape, dtype=dtype), requires_grad=False)

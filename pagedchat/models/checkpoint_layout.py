@@ -10,6 +10,13 @@ Orders = dict[str, torch.Tensor]
 """Name in the checkpoint -> for each row of the place the tensor's row that goes there."""
 
 
+Joined = dict[str, list[str]]
+"""Name of a tensor that some checkpoints have instead of several -> their names, in the order of its rows."""
+MERGED = "mlp.experts"
+MERGED_ROUTER = "mlp.gate.weight"
+"""What transformers 5 calls the experts of a layer, and their router, where it does not write what it has read."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointLayout:
     """Names as most families have them. Those of a layer come behind `layer` and its number."""
@@ -17,6 +24,8 @@ class CheckpointLayout:
     prefixes: tuple[str, ...] = ("", "model.")
     """What names may lack at their beginning, in a body saved without its head."""
     embedding: str = "model.embed_tokens"
+    embedding_norm: str = ""
+    """Behind the token embeddings."""
     positions: str = ""
     project_in: str = ""
     layer: str = "model.layers"
@@ -30,11 +39,22 @@ class CheckpointLayout:
     """With `{}` in it, a norm for each head."""
     k_norm: str = "self_attn.k_norm"
     out: str = "self_attn.o_proj"
+    sinks: str = "self_attn.sinks"
+    """Of the heads of a layer; the whole name of the tensor."""
     mlp_norm: str = "post_attention_layernorm"
     mlp_end_norm: str = ""
     up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
     """One name where gates and values are one product, and where there are no gates."""
     down: str = "mlp.down_proj"
+    router: str = "mlp.gate"
+    experts: str = "mlp.experts"
+    """Comes before an expert's number."""
+    expert_up: tuple[str, str] = ("gate_proj", "up_proj")
+    """Gates and values of an expert."""
+    expert_down: str = "down_proj"
+    shared: str = "mlp.shared_expert"
+    """The expert that all tokens have; its products are named as those of the others."""
+    shared_gate: str = "mlp.shared_expert_gate"
     norm: str = "model.norm"
     """The last one."""
     project_out: str = ""
@@ -69,6 +89,21 @@ class CheckpointLayout:
             products = dict(zip(self.qkv, (query, key), strict=False)) if self.interleaved else {}
         orders = {name: rows.flatten() for name, rows in (products | per_head).items()}
         return {f"{name}.{part}": rows for name, rows in orders.items() for part in ("weight", "bias")}
+
+    def expert_names(self, layer: str, num_experts: int) -> list[tuple[str, str, str]]:
+        """Gates, values and the way out of each expert of a layer."""
+        gate, up = self.expert_up
+        experts = (f"{layer}.{self.experts}.{expert}" for expert in range(num_experts))
+        return [tuple(f"{name}.{part}.weight" for part in (gate, up, self.expert_down)) for name in experts]  # type: ignore[misc]
+
+    def joined(self, layer: str, num_experts: int) -> Joined:
+        """The experts of a layer as three dimensions each, all of their gates and values in one."""
+        names = self.expert_names(layer, num_experts)
+        return {
+            f"{layer}.{MERGED}.gate_up_proj": [name for gate, up, _ in names for name in (gate, up)],
+            f"{layer}.{MERGED}.down_proj": [down for _, _, down in names],
+            f"{layer}.{MERGED_ROUTER}": [f"{layer}.{self.router}.weight"],
+        }
 
     def _rows_by_kind(self, heads: Heads) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Rows of the checkpoint's product or products, `[heads, head_dim]` each."""

@@ -13,6 +13,7 @@ from pagedchat.errors import InvalidValueError, ModelError
 from pagedchat.models.description import ModelDescription, as_token_ids
 from pagedchat.models.native import read_native
 from pagedchat.models.raw_config import NotNativeError, check_sizes, read_json
+from pagedchat.ops.common.choices import ScoreParts
 
 _HINT = "Download the model again, or mend the file."
 
@@ -96,7 +97,9 @@ def _describe_native(name: str, folder: Path, values: Mapping[str, Any]) -> Mode
         max_model_len=config.max_len,
         eos_token_ids=as_token_ids("eos_token_id", described.eos_token_id),
         dtype=_dtype(values),
-        caps_scores=config.score_cap is not None,
+        scores=ScoreParts(
+            soft_cap=config.score_cap is not None, alibi=config.alibi is not None, sinks=config.sinks
+        ),
     )
 
 

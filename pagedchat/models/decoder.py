@@ -14,7 +14,7 @@ from pagedchat.layers.norms import Norm
 from pagedchat.layers.paged import PagedAttention
 from pagedchat.layers.rotary import RotaryEmbedding
 from pagedchat.layers.weights import Places
-from pagedchat.models.checkpoint_layout import Orders
+from pagedchat.models.checkpoint_layout import Joined, Orders
 from pagedchat.models.decoder_config import DecoderConfig
 from pagedchat.models.decoder_layer import DecoderLayer
 from pagedchat.models.native_model import NativeModel
@@ -33,6 +33,7 @@ class Decoder(NativeModel):
         self.config = config
         self.tied = config.tied
         self.embedding = Embedding(config.vocab_size, narrow)
+        self.embedding_norm = Norm(config.norm, narrow) if config.embedding_norm else None
         offset = config.position_offset
         self.positions = None if offset is None else Embedding(config.max_len, width, offset=offset)
         self.project_in = Linear(narrow, width, bias=False) if narrow != width else None
@@ -57,11 +58,11 @@ class Decoder(NativeModel):
 
     def embed(self, token_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """`[num_tokens]` each -> `[num_tokens, hidden_size]`."""
-        config = self.config
         hidden: torch.Tensor = self.embedding(token_ids)
-        if config.embedding_scale != 1:
-            scale = config.embedding_scale
-            hidden = hidden * (_rounded(scale, hidden.dtype) if config.rounds_embedding_scale else scale)
+        if self.config.embedding_scale != 1:
+            hidden = hidden * scale_in_type(self.config, hidden.dtype)
+        if self.embedding_norm is not None:
+            hidden = self.embedding_norm(hidden)
         if self.project_in is not None:
             hidden = self.project_in(hidden)
         return hidden if self.positions is None else hidden + self.positions(positions)
@@ -104,7 +105,8 @@ class Decoder(NativeModel):
         for layer_idx, layer in enumerate(self.layers):
             places |= layer.places(f"{layout.layer}.{layer_idx}")  # type: ignore[operator]
         named = (
-            (self.positions, layout.positions), (self.norm, layout.norm),
+            (self.embedding_norm, layout.embedding_norm), (self.positions, layout.positions),
+            (self.norm, layout.norm),
             (self.project_in, layout.project_in), (self.project_out, layout.project_out),
         )  # fmt: skip
         for module, name in named:
@@ -121,6 +123,20 @@ class Decoder(NativeModel):
         of_layer = config.layout.orders(config.heads, turned)
         names = (f"{config.layout.layer}.{layer_idx}" for layer_idx in range(config.num_layers))
         return {f"{layer}.{name}": order for layer in names for name, order in of_layer.items()}
+
+    def joined(self) -> Joined:
+        """See `NativeModel`."""
+        config, joined = self.config, Joined()
+        for layer_idx in range(config.num_layers):
+            mixture = config.mixture_of(layer_idx)
+            if mixture is not None:
+                joined |= config.layout.joined(f"{config.layout.layer}.{layer_idx}", mixture.num_experts)
+        return joined
+
+
+def scale_in_type(config: DecoderConfig, dtype: torch.dtype) -> float:
+    """What token embeddings of a type are multiplied by."""
+    return _rounded(config.embedding_scale, dtype) if config.rounds_embedding_scale else config.embedding_scale
 
 
 @cache

@@ -3,7 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pagedchat.layers.alibi import Alibi
 from pagedchat.layers.attention import Heads
+from pagedchat.layers.experts import MixtureConfig
 from pagedchat.layers.norms import NormConfig
 from pagedchat.layers.rotary_frequencies import RotaryConfig
 from pagedchat.models.checkpoint_layout import CheckpointLayout
@@ -41,6 +43,8 @@ class DecoderConfig:
     """What they are multiplied by."""
     rounds_embedding_scale: bool = False
     """It is rounded to the model's type before."""
+    embedding_norm: bool = False
+    """They are normed before the first layer, as layers norm."""
     position_offset: int | None = None
     """Row of position 0 in a table of learned positions; None: there is none."""
 
@@ -66,11 +70,19 @@ class DecoderConfig:
     """Factor of the scores; None: one by the square root of `head_dim`."""
     score_cap: float | None = None
     """Soft cap of the scores."""
+    alibi: Alibi | None = None
+    """How scores fall with the distance of a key; None: they do not."""
+    sinks: bool = False
+    """Each head of each layer has one more score, learned, of no key."""
 
     # --- feed-forward ---
     activation: str
     gated: bool = True
     mlp_bias: bool = False
+    mixture: MixtureConfig | None = None
+    """Of experts, in place of the feed-forward of those layers that are sparse."""
+    sparse: tuple[bool, ...] = ()
+    """For each layer whether it is; empty: none is."""
 
     # --- head ---
     final_norm: bool = True
@@ -93,6 +105,10 @@ class DecoderConfig:
     def scale(self) -> float:
         """Factor of the scores."""
         return float(self.heads.head_dim**-0.5) if self.score_scale is None else self.score_scale
+
+    def mixture_of(self, layer_idx: int) -> MixtureConfig | None:
+        """Of one layer; None: it has a feed-forward."""
+        return self.mixture if self.sparse and self.sparse[layer_idx] else None
 
     @property
     def rotary(self) -> RotaryConfig | None:

@@ -4,12 +4,14 @@ import torch
 from torch import nn
 
 from pagedchat.layers.attention import Attention, Scores
+from pagedchat.layers.experts import SparseMlp
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.mlp import GatedMlp, Mlp
 from pagedchat.layers.norms import Norm
 from pagedchat.layers.paged import PagedAttention
 from pagedchat.layers.rotary import Rotation
 from pagedchat.layers.weights import Places
+from pagedchat.models.checkpoint_layout import CheckpointLayout
 from pagedchat.models.decoder_config import DecoderConfig
 
 
@@ -29,7 +31,7 @@ class DecoderLayer(nn.Module):
         self.attention = _attention(config, layer_idx)
         self.attention_norm = Norm(config.norm, width) if first else None
         self.attention_end_norm = Norm(config.norm, width) if last else None
-        self.mlp = _mlp(config)
+        self.mlp = _mlp(config, layer_idx)
         self.mlp_norm = Norm(config.norm, width) if first and config.parallel != "one norm" else None
         self.mlp_end_norm = Norm(config.norm, width) if last else None
 
@@ -62,10 +64,8 @@ class DecoderLayer(nn.Module):
 
     def places(self, name: str) -> Places:
         """For a checkpoint that has this layer as `name`."""
-        layout, heads, attention, mlp = self.config.layout, self.attention.heads, self.attention, self.mlp
-        transposed, up = layout.transposed, mlp.gate_up if isinstance(mlp, GatedMlp) else mlp.up
-        widths = (heads.query_width, heads.kv_width, heads.kv_width)
-        middles = (up.out_features // len(layout.up),) * len(layout.up)
+        layout, heads, attention = self.config.layout, self.attention.heads, self.attention
+        transposed, widths = layout.transposed, (heads.query_width, heads.kv_width, heads.kv_width)
         norms = (
             (attention.q_norm, layout.q_norm), (attention.k_norm, layout.k_norm),
             (self.attention_norm, layout.attention_norm), (self.attention_end_norm, layout.attention_end_norm),
@@ -74,9 +74,10 @@ class DecoderLayer(nn.Module):
         places = {
             **attention.qkv.part_places(_parts(name, layout.qkv, widths), transposed=transposed),
             **attention.out.places(f"{name}.{layout.out}", transposed=transposed),
-            **up.part_places(_parts(name, layout.up, middles), transposed=transposed),
-            **mlp.down.places(f"{name}.{layout.down}", transposed=transposed),
+            **_mlp_places(self.mlp, name, layout),
         }
+        if attention.sinks is not None:
+            places[f"{name}.{layout.sinks}"] = attention.sinks
         for norm, its_name in norms:
             places |= {} if norm is None else norm.places(f"{name}.{its_name}")
         return places
@@ -89,9 +90,19 @@ def _attention(config: DecoderConfig, layer_idx: int) -> Attention:
         heads,
         Linear(width, heads.query_width + 2 * heads.kv_width, bias=config.qkv_bias),
         Linear(heads.query_width, width, bias=config.out_bias),
-        Scores(scale=config.scale, sliding_window=config.windows[layer_idx], cap=config.score_cap),
+        _scores(config, layer_idx),
         norms=_qk_norms(config),
         clip=config.qkv_clip,
+    )
+
+
+def _scores(config: DecoderConfig, layer_idx: int) -> Scores:
+    return Scores(
+        scale=config.scale,
+        sliding_window=config.windows[layer_idx],
+        cap=config.score_cap,
+        alibi=config.alibi,
+        sinks=config.sinks,
     )
 
 
@@ -109,12 +120,39 @@ def _qk_norms(config: DecoderConfig) -> tuple[Norm, Norm] | None:
     )
 
 
-def _mlp(config: DecoderConfig) -> Mlp | GatedMlp:
+def _mlp(config: DecoderConfig, layer_idx: int) -> Mlp | GatedMlp | SparseMlp:
     width, middle, bias = config.hidden_size, config.ffn_size, config.mlp_bias
+    mixture = config.mixture_of(layer_idx)
+    if mixture is not None:
+        return SparseMlp(mixture, width)
     down = Linear(middle, width, bias=bias)
     if config.gated:
         return GatedMlp(Linear(width, 2 * middle, bias=bias), down, config.activation)
     return Mlp(Linear(width, middle, bias=bias), down, config.activation)
+
+
+def _mlp_places(mlp: Mlp | GatedMlp | SparseMlp, layer: str, layout: CheckpointLayout) -> Places:
+    if isinstance(mlp, SparseMlp):
+        return _mixture_places(mlp, layer, layout)
+    up = mlp.gate_up if isinstance(mlp, GatedMlp) else mlp.up
+    middles = (up.out_features // len(layout.up),) * len(layout.up)
+    return {
+        **up.part_places(_parts(layer, layout.up, middles), transposed=layout.transposed),
+        **mlp.down.places(f"{layer}.{layout.down}", transposed=layout.transposed),
+    }
+
+
+def _mixture_places(mlp: SparseMlp, layer: str, layout: CheckpointLayout) -> Places:
+    places = mlp.router.places(f"{layer}.{layout.router}")
+    names = layout.expert_names(layer, len(mlp.gate_up))
+    for (gate, up, down), gate_up, its_down in zip(names, mlp.gate_up, mlp.down, strict=True):
+        places[gate], places[up] = gate_up.chunk(2)
+        places[down] = its_down
+    if mlp.shared is not None:
+        shared, middle = f"{layer}.{layout.shared}", mlp.shared.down.in_features
+        places |= mlp.shared.gate_up.part_places(_parts(shared, layout.expert_up, (middle, middle)))
+        places |= mlp.shared.down.places(f"{shared}.{layout.expert_down}")
+    return places if mlp.shared_gate is None else places | mlp.shared_gate.places(f"{layer}.{layout.shared_gate}")
 
 
 def _parts(layer: str, names: tuple[str, ...], widths: tuple[int, ...]) -> dict[str, int]:

@@ -8,6 +8,7 @@ import torch
 
 from pagedchat.bounds import as_whole_numbers, refused
 from pagedchat.models.native import NativeConfig
+from pagedchat.ops.common.choices import ScoreParts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +34,8 @@ class ModelDescription:
     eos_token_ids: frozenset[int]
     dtype: torch.dtype | None
     """Of the checkpoint, where it says so."""
-    caps_scores: bool = False
-    """Attention bounds its scores (`attn_logit_softcapping`, as Gemma 2 does)."""
+    scores: ScoreParts
+    """What attention does to its scores."""
 
 
 def as_token_ids(name: str, value: Any) -> frozenset[int]:

@@ -11,12 +11,15 @@ from pagedchat.layers.rotary_frequencies import PairScaling
 from pagedchat.models.decoder import Decoder
 from pagedchat.models.decoder_config import DecoderConfig
 from pagedchat.models.families import (
+    bloom,
     cohere,
     falcon,
     gemma,
     gpt2,
     gpt_neox,
     llama,
+    mixtures,
+    mpt,
     nemotron,
     olmo,
     opt,
@@ -52,6 +55,10 @@ _FAMILIES = {
     "ministral": _Family("Ministral", llama.read_ministral, llama.MISTRAL_DEFAULTS),
     "qwen2": _Family("Qwen2", llama.read_qwen2, llama.QWEN2_DEFAULTS),
     "qwen3": _Family("Qwen3", llama.read_qwen3, llama.QWEN3_DEFAULTS),
+    "mixtral": _Family("Mixtral", mixtures.read_mixtral, mixtures.MIXTRAL_DEFAULTS),
+    "qwen2_moe": _Family("Qwen2Moe", mixtures.read_qwen2_moe, mixtures.QWEN2_MOE_DEFAULTS),
+    "qwen3_moe": _Family("Qwen3Moe", mixtures.read_qwen3_moe, mixtures.QWEN3_MOE_DEFAULTS),
+    "olmoe": _Family("Olmoe", mixtures.read_olmoe, mixtures.OLMOE_DEFAULTS),
     "smollm3": _Family("SmolLM3", llama.read_smollm3, llama.SMOLLM3_DEFAULTS),
     "granite": _Family("Granite", llama.read_granite, llama.GRANITE_DEFAULTS),
     "gemma": _Family("Gemma", gemma.read_gemma, gemma.GEMMA_DEFAULTS),
@@ -70,6 +77,8 @@ _FAMILIES = {
     "cohere2": _Family("Cohere2", cohere.read_cohere2, cohere.COHERE2_DEFAULTS),
     "nemotron": _Family("Nemotron", nemotron.read_nemotron, nemotron.DEFAULTS),
     "starcoder2": _Family("Starcoder2", starcoder2.read_starcoder2, starcoder2.DEFAULTS),
+    "bloom": _Family("Bloom", bloom.read_bloom, bloom.DEFAULTS),
+    "mpt": _Family("Mpt", mpt.read_mpt, mpt.DEFAULTS),
     "falcon": _Family("Falcon", falcon.read_falcon, falcon.DEFAULTS),
 }
 """By `model_type`."""

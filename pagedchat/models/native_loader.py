@@ -87,6 +87,7 @@ class _Filling:
         self._copies = copies
         self._places: Places = model.places()
         self._orders = model.orders()
+        self._joined = model.joined()
         self._missing = set(self._places)
         self._mismatched: list[str] = []
         self._on_progress = on_progress
@@ -98,6 +99,8 @@ class _Filling:
             name = self._full_name(given)
             if name in self._places:
                 self._put(name, tensor)
+            elif name in self._joined:
+                self._put_parts(name, tensor)
             elif name == self._model.head_name:
                 tied_head = tensor
         if tied_head is not None:
@@ -107,7 +110,19 @@ class _Filling:
     def _full_name(self, given: str) -> str:
         """A body saved without its head lacks the beginning of every name."""
         names = (prefix + given for prefix in self._model.prefixes)
-        return next((name for name in names if name in self._places), given)
+        return next((name for name in names if name in self._places or name in self._joined), given)
+
+    def _put_parts(self, name: str, tensor: torch.Tensor) -> None:
+        """One after the other, each as many rows as its place has."""
+        parts = self._joined[name]
+        heights = [len(self._places[part]) for part in parts]
+        rows = tensor.flatten(0, -2)
+        if len(rows) != sum(heights):
+            self._missing.difference_update(parts)
+            self._mismatched.append(name)
+            return
+        for part, its_rows in zip(parts, torch.split(rows, heights), strict=True):
+            self._put(part, its_rows)
 
     def _put(self, name: str, tensor: torch.Tensor) -> None:
         self._missing.discard(name)

@@ -9,7 +9,7 @@ from pagedchat.layers.embedding import Embedding
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.paged import PagedAttention
 from pagedchat.layers.weights import Places
-from pagedchat.models.checkpoint_layout import Orders
+from pagedchat.models.checkpoint_layout import Joined, Orders
 
 
 class NativeModel(Calculating, ABC):
@@ -46,6 +46,10 @@ class NativeModel(Calculating, ABC):
     @abstractmethod
     def orders(self) -> Orders:
         """In which order the rows of some of these tensors go to their places; of others than there are too."""
+
+    @abstractmethod
+    def joined(self) -> Joined:
+        """Tensors that a checkpoint may have instead of several that have places."""
 
     @property
     @abstractmethod

@@ -12,22 +12,25 @@ from pagedchat.ops.sampling.kernels import MAX_VOCAB_SIZE
 
 SIZES = {
     **dict.fromkeys(("num_hidden_layers", "num_layers", "n_layer", "n_layers"), 4096),
-    **dict.fromkeys(("hidden_size", "n_embd", "d_model", "word_embed_proj_dim"), 2**20),
+    **dict.fromkeys(("hidden_size", "n_embd", "n_embed", "d_model", "word_embed_proj_dim"), 2**20),
     **dict.fromkeys(
         ("intermediate_size", "moe_intermediate_size", "ffn_dim", "n_inner", "d_ff", "ffn_hidden_size"), 2**22
     ),
+    "shared_expert_intermediate_size": 2**22,
     **dict.fromkeys(
         ("num_attention_heads", "num_key_value_heads", "num_heads", "n_head", "n_heads", "num_kv_heads"), 2**16
     ),
     **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), 2**16),
     "head_dim": 2**14,
     "vocab_size": MAX_VOCAB_SIZE,
-    **dict.fromkeys(("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length"), INT32_MAX),
+    **dict.fromkeys(
+        ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "max_seq_len"), INT32_MAX
+    ),
     **dict.fromkeys(("sliding_window", "original_max_position_embeddings"), INT32_MAX),
 }
 """The most that a model can have of something: as many tokens as can be sampled from, of
 the others more than any model has, and far fewer than would take hours to set up."""
-_INSIDE = ("text_config", "rope_scaling", "rope_parameters")
+_INSIDE = ("text_config", "rope_scaling", "rope_parameters", "attn_config")
 """Objects in the file that have some of these names too."""
 _MOST = 1e30
 """Of a number that is no size, as the base of rotary frequencies."""

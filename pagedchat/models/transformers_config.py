@@ -13,6 +13,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, 
 from pagedchat.errors import ModelError
 from pagedchat.models.description import ModelDescription, as_token_ids
 from pagedchat.models.quiet import quiet
+from pagedchat.ops.common.choices import ScoreParts
 
 DEFAULT_MODEL_LEN = 2048
 """Context of a model whose config does not say one."""
@@ -34,6 +35,8 @@ _OWN_PARTS = (
 first that is found is told."""
 _ALIBI = {"bloom", "mpt"}
 """Models of slopes alone, whose configs need not say so."""
+_SINKS = {"gpt_oss"}
+"""Models that hand sinks to the attention interface, of which their configs say nothing."""
 _LAYER_TYPES = {"full_attention", "sliding_attention"}
 _WINDOW_IN_CACHE = {"moshi"}
 """Models that leave their sliding window to the cache of transformers and do not tell their attention of it."""
@@ -72,7 +75,9 @@ def describe(name: str, folder: Path, model_type: str) -> ModelDescription:
         max_model_len=_max_model_len(text),
         eos_token_ids=as_token_ids("eos_token_id", getattr(text, "eos_token_id", None)),
         dtype=_dtype(config) or _dtype(text),
-        caps_scores=getattr(text, "attn_logit_softcapping", None) is not None,
+        scores=ScoreParts(
+            soft_cap=getattr(text, "attn_logit_softcapping", None) is not None, sinks=text.model_type in _SINKS
+        ),
     )
 
 

@@ -10,11 +10,12 @@ from pagedchat.ops.attention.kernels import KERNELS as ATTENTION
 from pagedchat.ops.attention.prefill_plan import PART_KEYS
 from pagedchat.ops.cache.kernels import KERNELS as CACHE
 from pagedchat.ops.common.choices import TURING, has_tensor_cores
+from pagedchat.ops.experts.kernels import KERNELS as EXPERTS
 from pagedchat.ops.products.kernels import KERNELS as PRODUCTS
 from pagedchat.ops.sampling.kernels import KERNELS as SAMPLING
 from pagedchat.ops.whole_step.kernels import KERNELS as WHOLE_STEP
 
-CATALOGUE = (*CACHE, *ATTENTION, *PRODUCTS, *WHOLE_STEP, *SAMPLING)
+CATALOGUE = (*CACHE, *ATTENTION, *PRODUCTS, *EXPERTS, *WHOLE_STEP, *SAMPLING)
 
 
 def covering_set(architecture: str) -> list[Variant]:
@@ -31,6 +32,7 @@ def variants_for_model(
     *,
     soft_cap: bool = False,
     alibi: bool = False,
+    sinks: bool = False,
     batch_invariant: bool = False,
 ) -> list[Variant]:
     """The variants that a model's eager steps launch, and no more; captured ones find theirs by a rehearsal.
@@ -43,6 +45,7 @@ def variants_for_model(
         architecture: of the GPU, like `"sm_90"`.
         soft_cap: whether scores are capped.
         alibi: whether scores get a slope over the distance.
+        sinks: whether heads have a score that belongs to no key.
         batch_invariant: whether attention goes by the kernels whose rows nothing else may change.
     """
     known: dict[str, Constant] = {
@@ -52,8 +55,10 @@ def variants_for_model(
         "GROUP_SIZE": group_size,
         "SOFT_CAP": int(soft_cap),
         "ALIBI": int(alibi),
+        "SINKS": int(sinks),
         "INPUT_IS_FRESH": 0,  # in captured steps alone
         "WRITES_NEW": 0,
+        "EVEN_SPLITS": 0,
         "PART_KEYS": PART_KEYS if batch_invariant else 0,
         "IN_ORDER": int(batch_invariant),
     }

@@ -26,22 +26,25 @@ class EventQueue:
         self.is_full = False
         """Whether no more should come for now; what comes is taken all the same."""
         self._hold = hold
-        self._queue: asyncio.Queue[EngineEvent | None] = asyncio.Queue()
-        self._num_parts = 0
+        self._queue: asyncio.Queue[tuple[EngineEvent | None, int]] = asyncio.Queue()
+        """Events, each with the number of its parts."""
+        self.num_parts = 0
+        """Of all that waits."""
 
     def put(self, event: EngineEvent | None) -> None:
         """One more; None is the last one."""
-        self._queue.put_nowait(event)
-        self._num_parts += _parts(event)
-        if self._num_parts > self.limit and not self.is_full:
+        parts = _parts(event)
+        self._queue.put_nowait((event, parts))
+        self.num_parts += parts
+        if self.num_parts > self.limit and not self.is_full:
             self.is_full = True
             self._hold(True)
 
     async def get(self) -> EngineEvent | None:
         """The next one, as soon as there is one."""
-        event = await self._queue.get()
-        self._num_parts -= _parts(event)
-        if self.is_full and self._num_parts <= self.limit // 2:
+        event, parts = await self._queue.get()
+        self.num_parts -= parts
+        if self.is_full and self.num_parts <= self.limit // 2:
             self.is_full = False
             self._hold(False)
         return event

@@ -6,7 +6,8 @@ the first of them does: a batch of decodes without sequences has those of the la
 
 import msgspec
 
-from pagedchat.events import DecodeBatch, EngineEvent, StepReport, Steps
+from pagedchat.events import EngineEvent, StepReport, Steps
+from pagedchat.step_batch import DecodeBatch
 
 _SAME: list[int] = []
 

@@ -17,7 +17,6 @@ from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sequence import Sequence
 from pagedchat.errors import first_line, is_of_one_request
 from pagedchat.events import (
-    DecodeBatch,
     FinishReason,
     RequestFailed,
     RequestFinished,
@@ -28,6 +27,7 @@ from pagedchat.events import (
     TokenTexts,
 )
 from pagedchat.service.publisher import Publisher
+from pagedchat.step_batch import DecodeBatch
 
 log = logging.getLogger("pagedchat.engine")
 

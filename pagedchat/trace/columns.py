@@ -11,17 +11,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pagedchat.events import (
-    Batch,
-    BatchEntry,
-    CacheEvent,
-    Counters,
-    DecodeBatch,
-    PoolCounts,
-    QueueLengths,
-    StepReport,
-    Timings,
-)
+from pagedchat.events import CacheEvent, Counters, PoolCounts, QueueLengths, StepReport, Timings
+from pagedchat.step_batch import Batch, BatchEntry, DecodeBatch
 
 T = TypeVar("T", PoolCounts, QueueLengths, Counters)
 Column = list[int]

@@ -105,7 +105,7 @@ def test_page_and_file_have_all_that_was_measured(
         failed={"transformers static, 8 chats": "OutOfMemoryError: no"},
         same=[SameTokens(what="roads", num_same=1, num_replies=2, num_different=9)],
     )
-    monkeypatch.setattr(gpu, "_finds_gpu", lambda: True)
+    monkeypatch.setattr(gpu, "finds_gpu", lambda: True)
     monkeypatch.setattr(Measuring, "run", lambda _self, _wanted: results)
     argv = ["bench", "engine", "--device", "cuda", "--model", "some/model", "--json", str(tmp_path / "x.json")]
     assert cli.main(argv) == 1  # not all the same

@@ -15,8 +15,9 @@ from pagedchat.bench.engine.stutter import StutterFigure, measure_stutter, stutt
 from pagedchat.cli import main as cli
 from pagedchat.config import CacheConfig, EngineConfig, ModelConfig
 from pagedchat.errors import PagedChatError
-from pagedchat.events import BatchEntry, EngineEvent, EngineFailed, RequestFinished, Steps
+from pagedchat.events import EngineEvent, EngineFailed, RequestFinished, Steps
 from pagedchat.service.commands import Generate
+from pagedchat.step_batch import BatchEntry
 from tests.helpers_models import make_checkpoint
 from tests.service.fake_engine import ready_info
 

@@ -9,15 +9,19 @@ import time
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer
 
+from pagedchat.bench.random_checkpoint import OPT_125M, write_word_tokenizer
+from pagedchat.bench.ui import main
 from pagedchat.bench.ui.arguments import add_ui_options
+from pagedchat.bench.ui.gpu_speed import measure_gpu_speed
 from pagedchat.bench.ui.long_chats import LongChats
 from pagedchat.bench.ui.main import run_ui_bench
 from pagedchat.bench.ui.script import VARIABLE, Script, StepCounter, inherited_script
 from pagedchat.bench.ui.slowdown import SlowdownResult
 from pagedchat.bench.ui.terminal import Terminal
 from pagedchat.cli.options import Parser, parse_args
-from pagedchat.errors import InvalidValueError, PagedChatError
+from pagedchat.errors import DeviceError, InvalidValueError, PagedChatError
 from pagedchat.view.engine_view import EngineView
 
 
@@ -129,6 +133,21 @@ def test_wrong_arguments_are_refused(argv: list[str]) -> None:
         options(*argv)
 
 
+def test_without_a_gpu_nothing_is_measured_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main, "finds_gpu", lambda: False)
+    with pytest.raises(DeviceError, match="bench ui finds no GPU"):
+        run_ui_bench(options("--device", "cuda"))
+
+
+def test_words_are_all_different_and_every_token_has_a_text(tmp_path: Path) -> None:
+    write_word_tokenizer(tmp_path, 6000)
+    tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    texts = [tokenizer.decode([token_id]) for token_id in range(260, 6000)]
+    assert all(text.startswith(" ") and text[1:].isalpha() for text in texts)
+    assert len(set(texts)) == len(texts)
+    assert tokenizer.decode(tokenizer.encode("Go on.").ids) == "Go on."
+
+
 # --- end to end -------------------------------------------------------------------------------------
 
 
@@ -139,7 +158,7 @@ def test_run_from_end_to_end_writes_its_figures(tmp_path: Path, capsys: pytest.C
     output = tmp_path / "figures.json"
     assert run_ui_bench(options(*argv, "--json", str(output))) == 0
     figures = json.loads(output.read_text())
-    assert set(figures) == {"environment", "terminal", "frames", "keys", "slowdown", "load"}
+    assert set(figures) == {"environment", "terminal", "frames", "keys", "slowdown", "engine", "load"}
     assert figures["frames"]["num_frames"] == 3
     assert figures["keys"]["num_keys"] == 3
     assert figures["keys"]["frames_per_second"] > 0
@@ -151,3 +170,31 @@ def test_run_from_end_to_end_writes_its_figures(tmp_path: Path, capsys: pytest.C
     table = capsys.readouterr().out
     assert "key to its echo, inspector open" in table
     assert "slower than chats" in table
+
+
+TINY = OPT_125M | {"vocab_size": 1000, "hidden_size": 64, "num_hidden_layers": 2, "ffn_dim": 128,
+                   "num_attention_heads": 2, "word_embed_proj_dim": 64}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_real_model_takes_the_same_steps_with_and_without_a_screen() -> None:
+    told: list[str] = []
+    result = measure_gpu_speed(TINY, "cpu", 2, 400, 1, 150, told.append)
+    assert told == ["steps a second, round 1 of 1"]
+    assert (result.num_chats, result.num_steps, result.seconds) == (2, 150, None)
+    assert set(result.runs) == {"no screen", "chats", "chats and inspector"}
+    assert all(speed > 60 for speed in result.steps_per_second.values())  # held they take 20 ms and more
+    assert result.cpu_share["chats"] > 0
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_both_slowdowns_are_printed_and_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "figures.json"
+    sizes = ["--chats", "8", "--num-blocks", "4000", "--rounds", "1", "--steps", "1500"]
+    assert run_ui_bench(options("--device", "cuda", *sizes, "--json", str(output))) == 0
+    slowdown = json.loads(output.read_text())["slowdown"]
+    assert all(speed > 1000 for speed in slowdown["steps_per_second"].values())
+    assert {"by_chats", "by_inspector"} <= set(slowdown)
+    assert "slower than chats" in capsys.readouterr().out

@@ -16,6 +16,8 @@ from pagedchat.doctor.model_text import model_text, model_values
 from pagedchat.doctor.step_kernels import Fallback, Launch, decode_work, prefill_work
 from pagedchat.jit.architecture import ARCHITECTURES
 from pagedchat.jit.driver import Gpu
+from pagedchat.layers.alibi import Alibi
+from pagedchat.layers.experts import MixtureConfig
 from pagedchat.models.decoder import Decoder
 from pagedchat.models.decoder_config import QkNorm
 from pagedchat.models.native import NativeConfig
@@ -31,9 +33,12 @@ from pagedchat.runtime.graphs.prefill.buffers import PrefillBuffers
 from pagedchat.runtime.graphs.prefill.step import PrefillOutputs
 from pagedchat.runtime.graphs.prefill.store import PrefillStore
 from pagedchat.runtime.graphs.step_facts import PrefillFacts, Setting
-from pagedchat.runtime.graphs.which_step import which_decode, which_prefill
+from pagedchat.runtime.graphs.which_step import MODULES, which_decode, which_prefill
+from pagedchat.runtime.loading.check_record import LeftOut, keep_check
+from tests.helpers_models import make_checkpoint
 from tests.ops.recorder import Launches, recorded_launches
-from tests.runtime.graphs.configs import FOLDER, config_of, setting
+from tests.runtime.graphs.configs import FOLDER, config_of, facts, setting
+from tests.runtime.graphs.families import family_config
 
 CAPABILITY = (9, 0)
 RECORDED = Gpu(0, "NVIDIA Test", CAPABILITY, 1 << 34, 40, 227 << 10)
@@ -44,6 +49,7 @@ SIZES: dict[str, Any] = {"vocab_size": 304, "num_layers": 1, "max_len": 600, "wi
 OPT, LLAMA = config_of("opt-125m"), config_of("smollm-135m")
 OPT_SIZES = SIZES | {"rotaries": (None,)}
 LLAMA_SIZES = SIZES | {"rotaries": LLAMA.rotaries[:1]}
+FEW_EXPERTS = MixtureConfig(num_experts=6, per_token=2, width=64, renormalised=True)
 MODELS: dict[str, NativeConfig] = {
     "opt": replace(OPT, **OPT_SIZES),
     "llama": replace(LLAMA, **LLAMA_SIZES),
@@ -51,8 +57,14 @@ MODELS: dict[str, NativeConfig] = {
     "normed queries": replace(LLAMA, qk_norm=QkNorm(LLAMA.norm), **LLAMA_SIZES),
     "biased gates": replace(LLAMA, mlp_bias=True, **LLAMA_SIZES),
     "capped scores": replace(LLAMA, score_cap=20.0, **LLAMA_SIZES),
+    "sloped scores": replace(LLAMA, alibi=Alibi(), rotaries=(None,), **SIZES),
+    "sinks": replace(LLAMA, sinks=True, **LLAMA_SIZES),
     "parallel halves": replace(OPT, parallel="one norm", **OPT_SIZES),
     "gelu": replace(OPT, activation="gelu", **OPT_SIZES),
+    "few experts": replace(LLAMA, mixture=FEW_EXPERTS, sparse=(True,), **LLAMA_SIZES),
+    "odd experts": replace(LLAMA, mixture=replace(FEW_EXPERTS, width=100), sparse=(True,), **LLAMA_SIZES),
+    **{kind: family_config(kind) for kind in ("gemma2", "gemma3", "olmo", "olmo2", "phi", "phi3", "gpt_neox")},
+    **{kind: family_config(kind) for kind in ("smollm3", "granite", "gpt2", "starcoder2", "cohere2", "opt_after")},
 }
 
 
@@ -65,7 +77,7 @@ def empty_model(config: NativeConfig) -> tuple[Any, CudaAttention]:
     model = Decoder(config)
     torch.set_default_dtype(torch.float32)
     heads = config.heads
-    shape = CacheShape(1, 16, heads.num_heads, heads.num_kv_heads, heads.head_dim, torch.float16)
+    shape = CacheShape(config.num_layers, 16, heads.num_heads, heads.num_kv_heads, heads.head_dim, torch.float16)
     return model, CudaAttention(shape, 8, 0, torch.device("cpu"))
 
 
@@ -175,12 +187,26 @@ def test_a_small_model_on_an_h200(capsys: pytest.CaptureFixture[str]) -> None:
     assert max(map(len, lines[1:])) <= 116
 
 
-def test_a_family_that_stays_on_its_modules_is_told_why(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    config = json.loads((FOLDER / "opt-125m" / "config.json").read_text()) | {"activation_function": "gelu"}
-    (tmp_path / "config.json").write_text(json.dumps(config))
+def test_a_family_of_other_parts_has_fast_steps_and_is_told_what_one_launch_lacks(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    config = json.loads((FOLDER / "gemma-2-2b" / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"torch_dtype": "bfloat16", "dtype": "bfloat16"}))
     text = shown(capsys, str(tmp_path), "--arch", "sm_90")
-    assert text.count(": modules\n") == 5
-    assert "products, vocabulary: cuBLAS, since its feed-forward goes through gelu instead of relu" in text
+    names = ["fused chain", "fused chain", "warpgroup products", "library products", "merged launches"]
+    endings = tuple(f": {name}" for name in names)
+    assert [line.split(": ")[1] for line in text.splitlines() if line.endswith(endings)] == names
+    assert "one launch of any kind: its norms come before and behind each half of a layer" in text
+    assert "finish_logits" in text
+
+
+def test_a_decoder_that_stays_on_its_modules_is_told_why() -> None:
+    where = setting(replace(LLAMA, norm=replace(LLAMA.norm, offset=2.0)), "sm_90")
+    asked = facts(where, 64)
+    chosen = which_decode(asked)
+    assert chosen.name == MODULES
+    said = [part for part in decode_work(chosen.name, asked, chosen.refused) if isinstance(part, Fallback)]
+    assert {part.why for part in said} == {"its norms multiply by 2 more than their weights"}
 
 
 def test_a_model_that_norms_queries_and_keys_has_fast_steps(capsys: pytest.CaptureFixture[str]) -> None:
@@ -238,6 +264,43 @@ def test_the_gpu_that_is_there_is_taken(
     assert "on NVIDIA A30, sm_80, 56 multiprocessors" in shown(capsys, str(FOLDER / "opt-125m"))
 
 
+OPT_FOLDER = str(FOLDER / "opt-125m")
+STEP = LeftOut("Steps", "fused chain", "2")
+PREFILL = LeftOut("Prefills", "merged launches", "0.31")
+
+
+def remember(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *left_out: LeftOut) -> None:
+    """What a start on an A100 found."""
+    monkeypatch.setenv("PAGEDCHAT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(main, "first_gpu", lambda: KNOWN_GPUS["sm_80"])
+    keep_check(OPT_FOLDER, KNOWN_GPUS["sm_80"].name, "float16", left_out)
+
+
+def test_steps_that_the_last_start_left_out_are_left_out_and_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    remember(monkeypatch, tmp_path, STEP, PREFILL)
+    text = shown(capsys, OPT_FOLDER)
+    assert STEP.sentence in text
+    assert PREFILL.sentence in text
+    assert "fused chain: it gave other results than the model when it was tried out" in text
+    values = json.loads(shown(capsys, OPT_FOLDER, "--json"))
+    assert values["last_start"]["left_out"][0] == {"what": "Steps", "kind": "fused chain", "off": "2"}
+    assert {step["step"] for step in values["steps"]} == {"library products", "modules"}
+    elsewhere = json.loads(shown(capsys, OPT_FOLDER, "--arch", "sm_80", "--json"))
+    assert elsewhere["last_start"] is None
+    assert elsewhere["steps"][0]["step"] == "fused chain"
+
+
+def test_where_no_step_was_right_none_is_captured(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    remember(monkeypatch, tmp_path, LeftOut("Prefills", "", "1"))
+    assert "a prompt of 1,500 tokens" not in shown(capsys, OPT_FOLDER)
+    remember(monkeypatch, tmp_path, LeftOut("Steps", "", "1"))
+    assert "No step is captured, since none that was captured at the last start gave" in shown(capsys, OPT_FOLDER)
+
+
 def test_what_cannot_be_captured_is_told_why(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "glm"}))
     foreign = look_at_model(str(tmp_path), KNOWN_GPUS["sm_90"])
@@ -262,6 +325,14 @@ def test_steps_of_replies_that_no_company_changes(capsys: pytest.CaptureFixture[
     assert "decode_split" not in text
     turing = look_at_model(str(FOLDER / "qwen3-1.7b"), KNOWN_GPUS["sm_75"], batch_invariant=True)
     assert turing.uncaptured == "--batch-invariant takes tensor cores that multiply bfloat16"
+
+
+def test_mixtures_have_no_replies_that_no_company_changes(tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path, "mixtral_64")
+    assert look_at_model(str(folder), KNOWN_GPUS["sm_90"]).steps
+    exact = look_at_model(str(folder), KNOWN_GPUS["sm_90"], batch_invariant=True)
+    assert exact.steps == []
+    assert exact.uncaptured.endswith("it has a mixture of experts, whose products go by who else has an expert")
 
 
 # --- what is refused ----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from pagedchat.engine.core import EngineCore
 from pagedchat.engine.output import DecodeRun, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
-from pagedchat.events import BatchEntry
+from pagedchat.step_batch import BatchEntry
 from tests.engine.kv_simulator import KVSimulator, next_token
 from tests.engine.run_checker import RunChecker
 from tests.engine.test_core import VOCAB, ask, make_engine, tokens

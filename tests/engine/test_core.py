@@ -8,6 +8,7 @@ from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import RequestError
+from pagedchat.step_batch import BatchEntry
 from tests.engine.kv_simulator import KVSimulator, expected_reply
 
 VOCAB = 50
@@ -100,7 +101,7 @@ def test_last_prompt_token_is_always_computed():
     finish(engine)
     second = ask(engine, tokens(8), max_tokens=1)
     report = engine.step()
-    assert report.batch == [ev.BatchEntry(second, 1, 0, report.batch[0].token_ids)]
+    assert report.batch == [BatchEntry(second, 1, 0, report.batch[0].token_ids)]
     assert engine.sequences[second].num_cached_tokens == 7
 
 
@@ -340,7 +341,7 @@ def test_reports_count_what_happened():
     reports = [engine.step(), engine.step()]
     assert [r.step for r in reports] == [1, 2]
     assert reports[0].timings == ev.Timings(1, 0, 1, 0, 1)
-    assert reports[1].batch[0] == ev.BatchEntry(seq, 0, 1, reports[1].batch[0].token_ids)
+    assert reports[1].batch[0] == BatchEntry(seq, 0, 1, reports[1].batch[0].token_ids)
     assert reports[1].queues == ev.QueueLengths(0, 1, 0, 0)
     assert reports[1].pool == ev.PoolCounts(8, 6, 0, 2, 0, 2, 0, 0)
     counters = reports[1].counters

@@ -6,6 +6,7 @@ import pytest
 
 from pagedchat import events as ev
 from pagedchat.engine.mirror import _FOLDS, CacheMirror
+from pagedchat.step_batch import BatchEntry
 from tests.engine.checks import assert_mirror_equals
 from tests.engine.test_core import ask, finish, make_engine, tokens
 from tests.scripted_reports import ScriptedEngine, random_workload
@@ -66,7 +67,7 @@ def test_a_chunk_of_a_prompt_touches_the_blocks_that_it_writes_to_and_no_others(
         mirror.apply_event(ev.BlockAllocated(1, block_id))
     mirror.end_report(report)
     for num_tokens, written in [(3, [0]), (1, [0]), (4, [1]), (6, [2, 3]), (2, [3]), (1, [4])]:
-        report = msgspec.structs.replace(report, events=[], batch=[ev.BatchEntry(1, num_tokens, 0, [])])
+        report = msgspec.structs.replace(report, events=[], batch=[BatchEntry(1, num_tokens, 0, [])])
         mirror.apply(report)
         assert sorted(mirror.changed_since(mirror.num_reports - 1)) == written
 

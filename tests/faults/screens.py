@@ -39,6 +39,9 @@ class Screens:
         self.banners: list[str] = []
         """What the banner has said, one after the other."""
         self.heard: list[ev.EngineEvent] = []
+        self.reads = asyncio.Event()
+        """Whether what comes is read."""
+        self.reads.set()
         self._folded = asyncio.Event()
         self._news = EngineNews(self.view)
         self.news: list[str] = []
@@ -60,6 +63,7 @@ class Screens:
 
     async def events(self) -> AsyncIterator[ev.EngineEvent]:
         async for event in self.client.events():
+            await self.reads.wait()
             yield event
             self.heard.append(event)
             self.news += [news.text for news in self._news.take()]

@@ -13,7 +13,7 @@ from pagedchat.engine.output import ScheduledSequence
 from pagedchat.engine.sequence import Sequence
 from pagedchat.runtime.loading.build import load_model
 from pagedchat.runtime.step.batch_inputs import flatten
-from tests.helpers_models import KERNEL_FAMILIES, make_checkpoint
+from tests.helpers_models import KERNEL_FAMILIES, KERNEL_MIXTURES, make_checkpoint
 from tests.runtime.drive import eager_of
 
 pytestmark = pytest.mark.gpu
@@ -28,8 +28,17 @@ CUTS = [0, 33, 64, 65, 66, 98, 99, 100]
 def test_error_of_the_logits(family: str, dtype: str, block_size: int, tmp_path: Path) -> None:
     checkpoint = make_checkpoint(tmp_path, family)
     exact = transformers_logits(checkpoint, "float32")
-    error = (our_logits(checkpoint, dtype, block_size) - exact).norm()
-    assert error <= 2 * (transformers_logits(checkpoint, dtype) - exact).norm()
+    error = our_logits(checkpoint, dtype, block_size) - exact
+    of_transformers = transformers_logits(checkpoint, dtype) - exact
+    if family in KERNEL_MIXTURES:
+        assert 0 < typical(error) <= 1.5 * typical(of_transformers)
+    else:
+        assert error.norm() <= 2 * of_transformers.norm()
+
+
+def typical(differences: torch.Tensor) -> torch.Tensor:
+    """Of tokens: the mean by square would be that of a few, which rounding has given other experts."""
+    return differences.norm(dim=-1).median()
 
 
 def transformers_logits(checkpoint: Path, dtype: str) -> torch.Tensor:

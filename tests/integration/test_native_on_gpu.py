@@ -17,6 +17,10 @@ pytestmark = pytest.mark.gpu
 VOCAB_SIZE, NUM_TOKENS = 512, 32
 _SMALL = {"vocab_size": VOCAB_SIZE, "hidden_size": 256, "num_hidden_layers": 3, "num_attention_heads": 4}
 _POSITIONS = {"max_position_embeddings": 256, "bos_token_id": 1, "eos_token_id": 2}
+_EXPERTS = {
+    "num_key_value_heads": 2, "intermediate_size": 512, "num_experts": 16, "num_experts_per_tok": 4,
+    "moe_intermediate_size": 192,
+}  # fmt: skip
 _QWEN3 = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "head_dim": 128}
 SHAPES: dict[str, dict[str, Any]] = {
     "opt": OPT_125M | _SMALL | _POSITIONS | {"ffn_dim": 1024, "word_embed_proj_dim": 256},
@@ -26,6 +30,19 @@ SHAPES: dict[str, dict[str, Any]] = {
         "model_type": "gemma3_text", "intermediate_size": 512, "num_key_value_heads": 2, "head_dim": 64,
         "sliding_window": 40, "sliding_window_pattern": 2, "query_pre_attn_scalar": 64,
         "tie_word_embeddings": False,
+    },
+    "mixtral": _SMALL | _POSITIONS | {
+        "model_type": "mixtral", "intermediate_size": 384, "num_local_experts": 8, "num_experts_per_tok": 2,
+        "num_key_value_heads": 2,
+    },
+    "qwen2_moe": _SMALL | _POSITIONS | _EXPERTS | {
+        "model_type": "qwen2_moe", "shared_expert_intermediate_size": 320, "mlp_only_layers": [1],
+    },
+    "qwen3_moe": _SMALL | _POSITIONS | _EXPERTS | {
+        "model_type": "qwen3_moe", "head_dim": 128, "norm_topk_prob": True,
+    },
+    "olmoe": _SMALL | _POSITIONS | {
+        "model_type": "olmoe", "intermediate_size": 192, "num_experts": 12, "num_experts_per_tok": 3,
     },
     "gpt_neox": _SMALL | _POSITIONS | {"model_type": "gpt_neox", "intermediate_size": 512},
 }  # fmt: skip

@@ -18,6 +18,7 @@ NORMS = [
     NormConfig(kind="rms", eps=1e-5, exact=True),
     NormConfig(kind="rms", eps=1e-5, offset=1.0),
     NormConfig(kind="layer", eps=1e-5, bias=True),
+    NormConfig(kind="layer", eps=1e-5, bias=True, offset=1.0),
     NormConfig(kind="layer", eps=1e-5, weight=False),
 ]
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from pagedchat.layers.alibi import Alibi
 from pagedchat.layers.attention import Attention, Heads, Scores
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.norms import Norm, NormConfig
@@ -13,10 +14,18 @@ RMS = NormConfig(kind="rms", eps=1e-6)
 HEADS = Heads(num_heads=6, num_kv_heads=2, head_dim=4)
 
 
-def make(window: int | None = None, norms: tuple[Norm, Norm] | None = None) -> Attention:
+def make(
+    window: int | None = None,
+    norms: tuple[Norm, Norm] | None = None,
+    alibi: Alibi | None = None,
+    sinks: bool = False,
+) -> Attention:
     torch.manual_seed(1)
     qkv = Linear(WIDTH, HEADS.query_width + 2 * HEADS.kv_width, bias=True)
-    out, scores = Linear(HEADS.query_width, WIDTH, bias=False), Scores(scale=0.5, sliding_window=window)
+    out, scores = (
+        Linear(HEADS.query_width, WIDTH, bias=False),
+        Scores(scale=0.5, sliding_window=window, alibi=alibi, sinks=sinks),
+    )
     attention = Attention(3, HEADS, qkv, out, scores, norms=norms)
     for parameter in attention.parameters():
         parameter.normal_()
@@ -33,8 +42,14 @@ def by_hand(attention: Attention, rows: torch.Tensor, window: int) -> torch.Tens
         if attention.q_norm is not None and attention.k_norm is not None:
             q, k = attention.q_norm(q), attention.k_norm(k)
         seen = [range(max(0, i + 1 - window), i + 1) for i in range(NUM_TOKENS)]
-        scores = [(k[list(keys)] @ q[i]) / 2 for i, keys in enumerate(seen)]
-        columns.append(torch.stack([s.softmax(0) @ v[list(keys)] for s, keys in zip(scores, seen, strict=True)]))
+        slope = 0.0 if attention.alibi_slopes is None else float(attention.alibi_slopes[head])
+        sink = -torch.inf if attention.sinks is None else float(attention.sinks[head])
+        rows_of_head = []
+        for i, keys in enumerate(seen):
+            scores = (k[list(keys)] @ q[i]) / 2 - slope * torch.tensor([i - key for key in keys])
+            weights = torch.cat((scores, torch.tensor([sink]))).softmax(0)[:-1]
+            rows_of_head.append(weights @ v[list(keys)])
+        columns.append(torch.stack(rows_of_head))
     return torch.cat(columns, dim=1)
 
 
@@ -47,6 +62,28 @@ def test_grouped_heads(normed: bool, window: int | None) -> None:
     rows = torch.randn(NUM_TOKENS, WIDTH)
     expected = attention.out(by_hand(attention, rows, window or NUM_TOKENS))
     torch.testing.assert_close(attention(rows, DenseAttention()), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize(("alibi", "sinks"), [(Alibi(), False), (None, True), (Alibi(scale=0.5), True)])
+@torch.inference_mode()
+def test_slopes_and_sinks(alibi: Alibi | None, sinks: bool, window: int | None) -> None:
+    attention = make(window, alibi=alibi, sinks=sinks)
+    rows = torch.randn(NUM_TOKENS, WIDTH)
+    expected = attention.out(by_hand(attention, rows, window or NUM_TOKENS))
+    torch.testing.assert_close(attention(rows, DenseAttention()), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_slopes_and_sinks_are_float32_in_models_of_16_bits() -> None:
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        attention = make(alibi=Alibi(), sinks=True)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert attention.qkv.weight.dtype == torch.bfloat16
+    assert attention.sinks is not None
+    assert attention.alibi_slopes is not None
+    assert attention.sinks.dtype == attention.alibi_slopes.dtype == torch.float32
 
 
 @torch.inference_mode()
@@ -81,8 +118,9 @@ def test_keys_and_values_are_kept_before_anyone_looks() -> None:
             calls.append(("attend", layer_idx, query.shape, options))
             return super().attend(layer_idx, query, *rest, **options)  # type: ignore[arg-type]
 
+    options = {"scale": 0.5, "sliding_window": None, "cap": None, "alibi_slopes": None, "sinks": None}
     make()(torch.randn(NUM_TOKENS, WIDTH), Recorder())
     assert calls == [
         ("write", 3, (NUM_TOKENS, 2, 4), (NUM_TOKENS, 2, 4)),
-        ("attend", 3, (NUM_TOKENS, 6, 4), {"scale": 0.5, "sliding_window": None, "cap": None}),
+        ("attend", 3, (NUM_TOKENS, 6, 4), options),
     ]

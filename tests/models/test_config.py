@@ -53,7 +53,7 @@ def test_opt(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        (BloomConfig(), "has attention with slopes (ALiBi)"),
+        (BloomConfig(apply_residual_connection_post_layernorm=True), "has attention with slopes (ALiBi)"),
         (MambaConfig(), "has state-space layers"),
         (BartConfig(is_decoder=True, is_encoder_decoder=False), "has attention to an encoder"),
         (CodeGenConfig(), "has attention of its own"),
@@ -115,7 +115,7 @@ def test_context_ends_where_positions_begin_to_depend_on_the_batch(tmp_path: Pat
         (T5Config(), {}, "encoder-decoder"),
         (BertConfig(), {"architectures": ["BertForMaskedLM"]}, "does not generate text"),
         (LlamaConfig(), {"architectures": ["LlamaForSequenceClassification"]}, "does not generate text"),
-        (BloomConfig(), {}, "attention interface"),
+        (BloomConfig(apply_residual_connection_post_layernorm=True), {}, "attention interface"),
         (DeepseekV3Config(), {}, "latent attention"),
         (Qwen2Config(), {"layer_types": ["chunked_attention"] * 32}, "chunked_attention"),
         (LlamaConfig(), {"quantization_config": {"quant_method": "gptq", "bits": 4}}, "quantised"),

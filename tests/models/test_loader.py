@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
 from pagedchat.errors import ModelError
 from pagedchat.models.config import describe_model
 from pagedchat.models.loader import load_weights
 from pagedchat.models.native_model import NativeModel
 from tests.helpers_models import make_checkpoint
+from tests.models.families.tiny_families import save_tiny
 
 Load = Callable[[Path], torch.nn.Module]
 
@@ -31,6 +33,11 @@ def load(request: pytest.FixtureRequest) -> Load:
         return load_weights(description, attention="sdpa", dtype=torch.float32, device=torch.device("cpu"))
 
     return load
+
+
+def load_native(folder: Path) -> torch.nn.Module:
+    description = describe_model("tiny", folder, "native")
+    return load_weights(description, attention="", dtype=torch.float32, device=torch.device("cpu"))
 
 
 def as_bin(folder: Path) -> Path:
@@ -54,6 +61,23 @@ def test_all_forms_of_a_checkpoint_give_the_same_weights(load: Load, folder: Pat
     as_bin(folder)
     assert same_weights(load(shards), expected)
     assert same_weights(load(folder), expected)
+
+
+@pytest.mark.parametrize("family", ["mixtral", "qwen2_moe_some_sparse", "olmoe"])
+def test_experts_come_one_by_one_or_all_together(family: str, tmp_path: Path) -> None:
+    apart, together = save_tiny(tmp_path / "apart", family), tmp_path / "together"
+    model = AutoModelForCausalLM.from_pretrained(apart)
+    model.save_pretrained(together, save_original_format=False)
+    names = {folder: set(load_file(folder / "model.safetensors")) for folder in (apart, together)}
+    assert len(names[together]) < len(names[apart])
+    assert "model.layers.0.mlp.experts.gate_up_proj" in names[together] - names[apart]
+    models = [load_native(folder) for folder in (apart, together)]
+    assert same_weights(*models)
+    tensors = load_file(together / "model.safetensors")
+    wrong = "model.layers.0.mlp.experts.down_proj"
+    save_file({**tensors, wrong: tensors[wrong][1:].contiguous()}, together / "model.safetensors")
+    with pytest.raises(ModelError, match=f"other shapes than its config says: {wrong}"):
+        load_native(together)
 
 
 def test_sharded_bin(load: Load, folder: Path) -> None:

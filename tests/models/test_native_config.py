@@ -3,7 +3,7 @@
 import copy
 import json
 import logging
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,12 @@ from transformers import AutoConfig, LlamaConfig, MistralConfig, OPTConfig, Qwen
 
 from pagedchat.config import ModelConfig
 from pagedchat.errors import InvalidValueError, ModelError
+from pagedchat.layers.alibi import Alibi
 from pagedchat.layers.rotary_frequencies import RotaryConfig
 from pagedchat.models.config import describe_model
-from pagedchat.models.decoder_config import DecoderConfig
+from pagedchat.models.decoder_config import DecoderConfig, QkNorm
 from pagedchat.models.description import ModelDescription
-from pagedchat.models.native import read_native
+from pagedchat.models.native import build, read_native
 from tests.models.families.tiny_families import CONFIGS, ONLY_OURS
 
 
@@ -76,6 +77,14 @@ OLD_FORMS: list[dict[str, Any]] = [
     {"model_type": "cohere", "rope_theta": 8e6, "use_qk_norm": True},
     {"model_type": "cohere2", "rope_theta": 5e4, "sliding_window_pattern": 2},
     {"model_type": "falcon", "new_decoder_architecture": True, "num_kv_heads": 1},
+    {"model_type": "falcon", "alibi": True, "multi_query": False, "parallel_attn": False, "bias": True},
+    {"model_type": "bloom", "num_hidden_layers": 3, "num_attention_heads": 16, "n_embed": 128, "seq_length": 512},
+    {"model_type": "mpt", "attn_config": {"clip_qkv": 8.0, "alibi_bias_max": 16, "softmax_scale": 0.05}},
+    {"model_type": "mixtral", "rope_theta": 1e6, "sliding_window": None, "num_local_experts": 16},
+    {"model_type": "qwen2_moe", "use_sliding_window": True, "sliding_window": 100, "max_window_layers": 5},
+    {"model_type": "qwen2_moe", "decoder_sparse_step": 2, "mlp_only_layers": [3, 5], "norm_topk_prob": True},
+    {"model_type": "qwen3_moe", "num_experts": 60, "head_dim": 128, "rope_theta": 1e6, "mlp_only_layers": [0]},
+    {"model_type": "olmoe", "clip_qkv": 8.0, "norm_topk_prob": True, "num_key_value_heads": 4},
 ]  # fmt: skip
 
 
@@ -130,10 +139,34 @@ def test_windows_of_layers(tmp_path: Path) -> None:
     assert read(tmp_path, model_type="qwen3", **some, layer_types=types).windows == (8, None, 8, None)
 
 
+def test_what_mpt_norms_and_how_far_its_scores_fall(tmp_path: Path) -> None:
+    """Of which transformers takes no account."""
+    attention = {"qk_ln": True, "alibi_bias_max": 16}
+    config = read(tmp_path, model_type="mpt", d_model=32, n_layers=1, n_heads=4, attn_config=attention)
+    assert config.alibi == Alibi(max_bias=16.0)
+    assert config.qk_norm == QkNorm(config.norm, over="width")
+    places = build(config).places()
+    for name in ("q_ln", "k_ln"):
+        assert places[f"transformer.blocks.0.attn.{name}.weight"].shape == (32,)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_sinks_have_a_name_and_are_float32(dtype: torch.dtype) -> None:
+    llama = read_native({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "vocab_size": 9}).config
+    torch.set_default_dtype(dtype)
+    try:
+        places = build(replace(llama, sinks=True)).places()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for layer in range(2):
+        place = places[f"model.layers.{layer}.self_attn.sinks"]
+        assert (place.shape, place.dtype) == ((llama.heads.num_heads,), torch.float32)
+
+
 @pytest.mark.parametrize(
     ("family", "values", "words"),
     [
-        ("bloom", {}, "no module for 'bloom'"),
+        ("xglm", {}, "no module for 'xglm'"),
         ("llama", {"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}, "rope_type is 'dynamic'"),
         ("llama", {"rope_parameters": {"full_attention": {"rope_theta": 1.0}}}, "rotary parameters"),
         ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
@@ -160,7 +193,24 @@ def test_windows_of_layers(tmp_path: Path) -> None:
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
         ("gpt2", {"scale_attn_weights": False}, "scores are not scaled"),
         ("gptj", {"rotary_dim": 300}, "rotary_dim is 300"),
-        ("falcon", {"alibi": True}, "alibi"),
+        ("falcon", {"alibi": 3}, "alibi is 3"),
+        ("bloom", {"apply_residual_connection_post_layernorm": True}, "sets apply_residual_connection_post"),
+        ("bloom", {"n_head": 7}, "7 heads"),
+        ("mpt", {"no_bias": False}, "products have biases"),
+        ("mpt", {"logit_scale": 0.5}, "logit_scale"),
+        ("mpt", {"expansion_ratio": 2}, "expansion_ratio is 2"),
+        ("mpt", {"norm_type": "rmsnorm"}, "norm_type is 'rmsnorm'"),
+        ("mpt", {"attn_config": 3}, "attn_config is 3"),
+        ("mpt", {"attn_config": {"alibi": False}}, "no slopes"),
+        ("mpt", {"attn_config": {"attn_type": "multiquery_attention"}}, "attn_type is 'multiquery_attention'"),
+        ("mpt", {"attn_config": {"qk_ln": 1}}, "qk_ln is 1"),
+        ("mpt", {"attn_config": {"prefix_lm": True}}, "prefix_lm"),
+        ("mpt", {"attn_config": {"alibi_bias_max": 0}}, "alibi_bias_max is 0"),
+        ("mixtral", {"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
+        ("mixtral", {"num_experts_per_tok": 9}, "a token of it has 9 of 8 experts"),
+        ("qwen3_moe", {"num_experts": 4096}, "8 of 4096 experts"),
+        ("qwen3_moe", {"mlp_only_layers": 3}, "mlp_only_layers are 3"),
+        ("olmoe", {"num_experts": 0}, "num_experts is 0"),
         ("falcon", {"num_ln_in_parallel_attn": 2}, "a kind that no Falcon has"),
         ("falcon", {"new_decoder_architecture": True, "num_kv_heads": 8}, "71 over 8"),
     ],

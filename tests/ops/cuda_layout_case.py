@@ -147,6 +147,25 @@ def random_options(rng: random.Random, num_heads: int, device: str) -> Attention
         sliding_window=rng.choice([None, None, 1, 7, 100, 300]),
         cap=rng.choice([None, None, 5.0, 50.0]),
         alibi_slopes=rng.choice([None, torch.tensor(slopes, device=device)]),
+        sinks=rng.choice([None, make_sinks(num_heads, device)]),
+    )
+
+
+def make_sinks(num_heads: int, device: str = "cpu") -> torch.Tensor:
+    """`[num_heads]`: some take hardly anything, some most of the weights, the last one nothing at all."""
+    sinks = torch.linspace(6.0, -6.0, num_heads, device=device)
+    sinks[-1] = float("-inf") if num_heads > 1 else 1.0
+    return sinks
+
+
+def make_options(rule: dict[str, float], device: str) -> AttentionOptions:
+    """For four heads; with "alibi" and "sinks" in the rule there are some."""
+    plain = {name: value for name, value in rule.items() if name not in ("alibi", "sinks")}
+    return AttentionOptions(
+        scale=0.3,
+        alibi_slopes=torch.tensor([0.5, 0.25, 0.1, 0.01], device=device) if "alibi" in rule else None,
+        sinks=make_sinks(4, device) if "sinks" in rule else None,
+        **plain,  # type: ignore[arg-type]
     )
 
 
@@ -191,8 +210,9 @@ def dense(
     Returns:
         Output `[query_len, num_heads, head_size]` and natural log-sum-exp `[query_len, num_heads]`.
     """
+    sinks = query.new_full(query.shape[1:2], float("-inf")) if options.sinks is None else options.sinks.to(query)
     if not len(key):
-        return torch.zeros_like(query), query.new_full(query.shape[:2], float("-inf"))
+        return torch.zeros_like(query), sinks.expand(query.shape[:2])
     group = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(group, 1), value.repeat_interleave(group, 1)
     scores = torch.einsum("qhd,khd->hqk", query, key) * options.scale
@@ -206,7 +226,8 @@ def dense(
     if options.sliding_window is not None:
         seen &= positions > own - options.sliding_window
     scores = scores.masked_fill(~seen, float("-inf"))
-    output = torch.einsum("hqk,khd->qhd", torch.softmax(scores, dim=-1), value)
+    scores = torch.cat((scores, sinks[:, None, None].expand(*scores.shape[:2], 1)), dim=-1)
+    output = torch.einsum("hqk,khd->qhd", torch.softmax(scores, dim=-1)[..., :-1], value)
     return output, torch.logsumexp(scores, dim=-1).transpose(0, 1)
 
 

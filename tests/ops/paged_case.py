@@ -5,6 +5,9 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+from pagedchat.ops.attention.call import AttentionOptions
+from tests.ops.cuda_layout_case import dense
+
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
@@ -21,10 +24,25 @@ class PagedCase:
     seq_lens: list[int]
     query_lens: list[int]
 
-    def expected(self, scale: float, window: int | None = None, cap: float | None = None) -> torch.Tensor:
+    def expected(
+        self,
+        scale: float,
+        window: int | None = None,
+        cap: float | None = None,
+        alibi_slopes: torch.Tensor | None = None,
+        sinks: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """`[num_tokens, num_heads, head_dim]`, float64, on the CPU."""
         parts = zip(self.query, self.key, self.value, strict=True)
-        return torch.cat([dense(q, k, v, scale, window, cap) for q, k, v in parts])
+        options = AttentionOptions(
+            scale=scale,
+            sliding_window=window,
+            cap=cap,
+            alibi_slopes=None if alibi_slopes is None else alibi_slopes.cpu().double(),
+            sinks=None if sinks is None else sinks.cpu().double(),
+        )
+        texts = ([tensor.cpu().double() for tensor in part] for part in parts)
+        return torch.cat([dense(*text, options)[0] for text in texts])
 
 
 def make_case(
@@ -61,25 +79,6 @@ def make_case(
             caches[0][place], caches[1][place] = key[position], value[position]
     queries = [normal(length, num_heads, head_dim) for length in query_lens]
     return PagedCase(queries, keys, values, caches[0], caches[1], tables, seq_lens, query_lens)
-
-
-def dense(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float, window: int | None, cap: float | None
-) -> torch.Tensor:
-    """The last `len(query)` tokens of a text attend to all before them and themselves."""
-    query, key, value = (tensor.cpu().double() for tensor in (query, key, value))
-    group = query.shape[1] // key.shape[1]
-    key, value = key.repeat_interleave(group, 1), value.repeat_interleave(group, 1)
-    scores = torch.einsum("qhd,khd->hqk", query, key) * scale
-    if cap is not None:
-        scores = cap * torch.tanh(scores / cap)
-    positions = torch.arange(len(key))
-    own = positions[len(key) - len(query) :, None]
-    seen = positions <= own
-    if window is not None:
-        seen &= positions > own - window
-    weights = torch.softmax(scores.masked_fill(~seen, float("-inf")), dim=-1)
-    return torch.einsum("hqk,khd->qhd", weights, value)
 
 
 def tolerance(dtype: torch.dtype) -> dict[str, float]:

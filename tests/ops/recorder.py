@@ -3,6 +3,7 @@
 import pkgutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 
 import pytest
@@ -24,12 +25,13 @@ from pagedchat.ops.cache.heads_to_cache import heads_to_cache
 from pagedchat.ops.cache.heads_to_slots import heads_to_slots
 from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
 from pagedchat.ops.common.norm import HeadNorms, Norm
-from pagedchat.ops.products.add_norm import add_norm
+from pagedchat.ops.products.activate import activate
+from pagedchat.ops.products.add_norm import Update, add_norm
 from pagedchat.ops.products.embed_tokens import embed_tokens
+from pagedchat.ops.products.finish_logits import finish_logits
 from pagedchat.ops.products.invariant_linear import invariant_linear
 from pagedchat.ops.products.next_token import logits_argmax
 from pagedchat.ops.products.qkv_to_cache import qkv_to_cache
-from pagedchat.ops.products.silu_and_mul import silu_and_mul
 from pagedchat.ops.products.small_batch_linear import small_batch_linear
 from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
 from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax, find_most_likely, slots_of
@@ -83,7 +85,7 @@ def recorded_launches(capability: tuple[int, int]) -> Iterator[Launches]:
         "can_overlap": lambda _device: capability >= (9, 0),
         "current_stream": lambda _device: 0,
         "stream_of": lambda _tensor: 0,
-        "arrival_counters": lambda _device, count: torch.empty(count, dtype=torch.int32),
+        "arrival_counters": lambda _device, count, *_: torch.empty(count, dtype=torch.int32),
         "compute_capability": lambda _device: capability,
     }
     with pytest.MonkeyPatch.context() as patch:
@@ -173,18 +175,26 @@ def decode_step(dtype: torch.dtype, head_size: int, block_size: int) -> None:
     rows = embed_tokens(weight, state.token_ids, state.positions)
     norm = Norm("rms", rows[0], None, 1e-5)
     add_norm(rows, rows, norm)
-    silu_and_mul(rows)
+    add_norm(rows, Update(rows, norm=norm), norm)
+    activate(rows, "silu", paired=True)
+    finish_logits(logits, scale=1.0, cap=30.0)
     turns = torch.empty(8, head_size // 2, 2)
     heads = torch.empty(1, 3 * NUM_KV_HEADS, head_size, dtype=dtype)
     of_head, of_all = (Norm("rms", torch.empty(n * head_size, dtype=dtype), None, 1e-5) for n in (1, NUM_KV_HEADS))
+    slots = torch.zeros(1, dtype=torch.int64)
     for norms in (None, HeadNorms(of_head, of_head), HeadNorms(of_all, of_all)):
         for rotations in (None, turns):
             into = key_cache, value_cache, tables, state.positions
             heads_to_cache(heads, *into, norms=norms, rotations=rotations)
             if norms or rotations is not None:
                 of_tokens = None if rotations is None else turns[:1]
-                slots = torch.zeros(1, dtype=torch.int64)
                 heads_to_slots(heads, key_cache, value_cache, slots, norms=norms, turns=of_tokens)
+    layer = replace(of_head, kind="layer")
+    heads_to_cache(heads, *into, rotations=turns[:, :16])
+    heads_to_cache(heads, *into, norms=HeadNorms(layer, layer), rotations=turns[:, :16])
+    heads_to_cache(heads, *into, norms=HeadNorms(layer, layer), rotations=turns)
+    of_part = turns[:1, :16].contiguous()
+    heads_to_slots(heads, key_cache, value_cache, slots, norms=HeadNorms(layer, layer), turns=of_part)
     if dtype == torch.float32:
         return
     qkv = torch.empty(3 * NUM_KV_HEADS * head_size, 768, dtype=dtype)
@@ -223,7 +233,7 @@ def whole_step(dtype: torch.dtype) -> None:
             PersistentDecode(model, 1, plan)(random_state([5]), logits)
             screened = plan.screened(shape, 1, len(model.tensors.head), 227 << 10)
             assert screened is not None
-            PersistentDecode(model, 1, screened, screen_head(model.tensors.head, model.tensors.norm))(
+            PersistentDecode(model, 1, screened, screen_head(model.tensors.head, model.tensors.last_norm))(
                 random_state([5])
             )
 

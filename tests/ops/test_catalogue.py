@@ -50,7 +50,7 @@ def test_covering_set_is_small_and_has_every_value_somewhere(file: KernelFile) -
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 @FILES
 def test_where_nothing_is_missing_the_covering_set_has_every_value(file: KernelFile, architecture: str) -> None:
-    needs_hopper = ("prefill_wgmma", "warpgroup_linear", "persistent_decode", "streamed")
+    needs_hopper = ("prefill_wgmma", "warpgroup_linear", "stream_k_linear", "persistent_decode", "streamed")
     if architecture != "sm_90" and file.stem.startswith(needs_hopper):
         return
     variants = file.covering(architecture)
@@ -87,9 +87,9 @@ def test_model_gets_the_kernels_of_its_type(element: str, architecture: str, ten
 
 
 def test_model_gets_its_own_constants() -> None:
-    for variant in variants_for_model("float16", 80, 32, 5, "sm_90", soft_cap=True):
+    for variant in variants_for_model("float16", 80, 32, 5, "sm_90", soft_cap=True, sinks=True):
         wanted = {"ELEMENT": "float16", "HEAD_SIZE": "80", "BLOCK_SIZE": "32", "GROUP_SIZE": "5"}
-        wanted |= {"SOFT_CAP": "1", "ALIBI": "0"}
+        wanted |= {"SOFT_CAP": "1", "ALIBI": "0", "SINKS": "1"}
         assert {
             name: value for name, value in variant.constants.items() if name in wanted
         }.items() <= wanted.items()

@@ -20,6 +20,9 @@ LAUNCHED_BY_OTHERS = {
     "streamed_linear": "small_batch_launch",
     "streamed_qkv": "small_batch_launch",
     "streamed_vocabulary": "next_token",
+    # the op chooses by how many pairs share an expert, and by what multiplies the type
+    "expert_tiles": "expert_linear",
+    "expert_simt": "expert_linear",
 }
 """Kernels without an op of their name, with the module that launches them."""
 DECLARATIONS = "kernels"

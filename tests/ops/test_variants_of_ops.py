@@ -28,31 +28,37 @@ from tests.ops.recorder import (
 )
 
 GROUP_SIZES = (1, 5, 32)
-PLAIN, CAPPED, SLOPED = (False, False), (True, False), (False, True)
+SCORES = {
+    "plain": {}, "soft cap": {"soft_cap": True}, "ALiBi": {"alibi": True}, "sinks": {"sinks": True},
+    "ALiBi and sinks": {"alibi": True, "sinks": True},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("capability", SHARED_BYTES, ids=lambda pair: architecture_of(*pair))
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
-@pytest.mark.parametrize(("cap", "slopes"), [PLAIN, CAPPED, SLOPED], ids=["plain", "soft cap", "ALiBi"])
+@pytest.mark.parametrize("scores", SCORES.values(), ids=SCORES)
 def test_ops_ask_only_for_what_the_catalogue_lists_for_the_model(
-    capability: tuple[int, int], dtype: torch.dtype, cap: bool, slopes: bool
+    capability: tuple[int, int], dtype: torch.dtype, scores: dict[str, bool]
 ) -> None:
     architecture = architecture_of(*capability)
     tensor_cores = dtype == torch.float16 or (dtype == torch.bfloat16 and capability >= (8, 0))
     for i, head_size in enumerate(HEAD_SIZES):
         block_size, group_size = BLOCK_SIZES[i % 3], GROUP_SIZES[i // 2]
-        alibi = torch.zeros(2 * group_size) if slopes else None
+        of_heads = torch.zeros(2 * group_size)
         with recorded_launches(capability) as launches:
             write(dtype, head_size, block_size)
             draw(dtype)
             for window in (None, 100):
-                cap_or_none = 30.0 if cap else None
-                options = AttentionOptions(scale=0.1, sliding_window=window, cap=cap_or_none, alibi_slopes=alibi)
+                options = AttentionOptions(
+                    scale=0.1,
+                    sliding_window=window,
+                    cap=30.0 if "soft_cap" in scores else None,
+                    alibi_slopes=of_heads if "alibi" in scores else None,
+                    sinks=of_heads if "sinks" in scores else None,
+                )
                 decode(dtype, head_size, block_size, group_size, options, tensor_cores)
                 prefill(dtype, head_size, block_size, group_size, options)
-        listed = variants_for_model(
-            element_name(dtype), head_size, block_size, group_size, architecture, soft_cap=cap, alibi=slopes
-        )
+        listed = variants_for_model(element_name(dtype), head_size, block_size, group_size, architecture, **scores)
         asked = {variant for variant, _ in launches}
         assert {"reshape_and_cache", "copy_blocks", "sample"} < {variant.stem for variant in asked}
         assert asked <= set(listed), [str(variant) for variant in asked - set(listed)]
@@ -113,7 +119,7 @@ def test_captured_steps_use_the_constants_that_the_catalogue_names(dtype: torch.
     with recorded_launches((9, 0)) as launches:
         decode_step(dtype, 64, 16)
     asked = {(variant.stem, frozenset(variant.constants)) for variant, _ in launches}
-    assert len(asked) == (5 if dtype == torch.float32 else 14)
+    assert len(asked) == (10 if dtype == torch.float32 else 19)
     assert asked <= named
 
 

@@ -2,7 +2,10 @@
 
 import asyncio
 
+import pytest
+
 from pagedchat import events as ev
+from pagedchat.service import event_queue
 from pagedchat.service.event_queue import EventQueue
 from tests.service.test_wire import REPORT
 
@@ -25,9 +28,25 @@ def test_the_source_is_held_above_the_limit_and_let_go_when_half_is_taken() -> N
         assert (held, queue.is_full) == ([True, False], False)
         taken += [await queue.get(), await queue.get()]
         assert queue.empty()
+        assert queue.num_parts == 0
         assert taken == [ev.Steps([REPORT])] * 4 + [ev.RunState(True), ev.RunState(False)]
 
     asyncio.run(run())
+
+
+def test_parts_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        queue = EventQueue(lambda _: None)
+        for _ in range(3):
+            queue.put(ev.Steps([REPORT]))
+        for _ in range(3):
+            await queue.get()
+
+    counted: list[object] = []
+    count = event_queue._parts
+    monkeypatch.setattr(event_queue, "_parts", lambda event: (counted.append(event), count(event))[1])
+    asyncio.run(run())
+    assert len(counted) == 3
 
 
 def test_the_end_comes_last() -> None:

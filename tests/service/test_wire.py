@@ -23,6 +23,7 @@ from pagedchat.service.wire import (
     command_reader,
     event_reader,
 )
+from pagedchat.step_batch import BatchEntry
 from tests.service.fake_engine import ready_info
 
 COMMANDS = [
@@ -46,7 +47,7 @@ COMMANDS = [
 REPORT = ev.StepReport(
     3,
     0.5,
-    [ev.BatchEntry(1, 4, 0, [9])],
+    [BatchEntry(1, 4, 0, [9])],
     [
         ev.SequenceOpened(1),
         ev.SequenceExtended(1, [1, 2], 0),

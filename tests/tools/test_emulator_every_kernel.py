@@ -7,14 +7,21 @@ import pytest
 import torch
 
 from pagedchat.resources import resource_dir
-from tests.tools.emulated_ops import attention, cache, products, sampling, whole_step
+from tests.tools.emulated_ops import attention, cache, experts, products, sampling, whole_step
 from tests.tools.emulated_ops.op_case import OpCase
 from tests.tools.emulator_case import needs_compiler
 from tools.emulator.entries import find_entries
 from tools.emulator.fences import FencedTensors, Side
 from tools.emulator.ops import kernels_on_cpu
 
-CASES: list[OpCase] = [*attention.CASES, *cache.CASES, *products.CASES, *sampling.CASES, *whole_step.CASES]
+CASES: list[OpCase] = [
+    *attention.CASES,
+    *cache.CASES,
+    *products.CASES,
+    *experts.CASES,
+    *sampling.CASES,
+    *whole_step.CASES,
+]
 FEW_MULTIPROCESSORS = 28
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pagedchat.errors import KernelError
-from pagedchat.ops.attention import decode_workspace
+from pagedchat.ops.common import arrivals
 from tests.tools.emulator_case import SEEDS, Kernels, needs_compiler
 from tools.emulator.errors import KernelFaultError
 from tools.emulator.fences import FencedTensors, Side
@@ -125,7 +125,7 @@ def test_a_fenced_tensor_is_like_any_other(side: Side, kernels: Kernels) -> None
 def test_arrivals_that_are_not_counted_back_are_told_at_the_end() -> None:
     told = "left counters of arrivals that are not zero"
     with pytest.raises(KernelFaultError, match=told), kernels_on_cpu():
-        decode_workspace.arrival_counters(torch.device("cpu"), 4)[3] = 1
+        arrivals.arrival_counters(torch.device("cpu"), 4)[3] = 1
 
 
 def test_after_a_fault_the_next_launch_is_right(kernels: Kernels) -> None:

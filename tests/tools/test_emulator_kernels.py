@@ -83,7 +83,7 @@ def test_small_batch_linear_with_a_last_round_of_weights_that_is_short(kernels: 
     ids=["all tokens at once", "a ring of tokens, in a cluster"],
 )
 def test_warpgroup_linear(plan: WarpgroupPlan, kernels: EmulatedKernels, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pagedchat.ops.products.warpgroup_linear.plan_warpgroups", lambda *_sizes: plan)
+    monkeypatch.setattr("pagedchat.ops.products.warpgroup_linear.plan_many_rows", lambda *_sizes, **_: plan)
     rows, residual = (normal(70, width, device="cpu", dtype=HALF) for width in (1024, 64))
     weight = normal(64, 1024, device="cpu", dtype=HALF, scale=1 / 32)
     found = warpgroup_linear(rows, weight, residual=residual)

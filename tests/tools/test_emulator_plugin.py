@@ -9,16 +9,17 @@ from tests.tools.emulator_case import needs_compiler
 
 ROOT = Path(__file__).parents[2]
 TEST = """
-from pagedchat.ops.products import silu_and_mul
+from pagedchat.ops.products import activate
 import torch
 
 def test_kernels_run():
-    assert silu_and_mul.on_cuda(torch.zeros(1))
+    assert activate.on_cuda(torch.zeros(1))
     rows = torch.randn(3, 32).half()
     gate, value = rows.float().chunk(2, dim=1)
-    found = silu_and_mul.silu_and_mul(rows)
+    found = activate.activate(rows, "silu", paired=True)
     assert (found - gate * gate.sigmoid() * value).abs().max() < 4e-3
-    assert silu_and_mul.get_kernel("silu_and_mul", ELEMENT="float16").num_launches == 1
+    constants = {"ELEMENT": "float16", "ACTIVATION": 2, "PAIRED": 1}
+    assert activate.get_kernel("activate", 0, "activate_rows", **constants).num_launches == 1
     assert torch.empty(1000).isnan().all()
 """
 

@@ -3,22 +3,23 @@
 import pytest
 
 from pagedchat import events as ev
+from pagedchat.step_batch import Batch, BatchEntry, DecodeBatch
 from pagedchat.trace.columns import pack_reports, unpack_reports
 from tests.service.test_wire import REPORT
 
-PLAIN = ev.DecodeBatch([3, 1], [70_000, 5])
-BATCHES: list[ev.Batch] = [
+PLAIN = DecodeBatch([3, 1], [70_000, 5])
+BATCHES: list[Batch] = [
     PLAIN,
-    [ev.BatchEntry(3, 0, 1, [6]), ev.BatchEntry(1, 90, 0, [])],
+    [BatchEntry(3, 0, 1, [6]), BatchEntry(1, 90, 0, [])],
     [],
-    [ev.BatchEntry(3, 0, 1, [6, 7])],
-    [ev.BatchEntry(3, 1, 0, [6])],
+    [BatchEntry(3, 0, 1, [6, 7])],
+    [BatchEntry(3, 1, 0, [6])],
     PLAIN,
-    ev.DecodeBatch([3], [4]),
+    DecodeBatch([3], [4]),
 ]
 
 
-def report(batch: ev.Batch) -> ev.StepReport:
+def report(batch: Batch) -> ev.StepReport:
     return ev.StepReport(3, 0.5, batch, [], REPORT.pool, REPORT.queues, REPORT.timings, REPORT.counters)
 
 
@@ -33,7 +34,7 @@ def test_entries_and_columns_are_the_same_bytes() -> None:
     assert pack_reports([report(PLAIN)]) == pack_reports([report(list(PLAIN))])
 
 
-@pytest.mark.parametrize("batch", [ev.DecodeBatch([1, 2], [3]), ev.DecodeBatch([1], [3, 4])])
-def test_columns_that_do_not_fit_are_not_unpacked(batch: ev.DecodeBatch) -> None:
+@pytest.mark.parametrize("batch", [DecodeBatch([1, 2], [3]), DecodeBatch([1], [3, 4])])
+def test_columns_that_do_not_fit_are_not_unpacked(batch: DecodeBatch) -> None:
     with pytest.raises(ValueError, match=r"add up|shorter|longer"):
         unpack_reports(pack_reports([report(batch)]))

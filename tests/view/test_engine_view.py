@@ -5,7 +5,6 @@ import pytest
 
 from pagedchat.engine.core import EngineCore
 from pagedchat.events import (
-    BatchEntry,
     BlockAllocated,
     Counters,
     EngineDied,
@@ -21,6 +20,7 @@ from pagedchat.events import (
     TextDelta,
     Timings,
 )
+from pagedchat.step_batch import BatchEntry
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sentences.narrator import MAX_LINES
 from pagedchat.view.state.engine import MAX_REPORTS

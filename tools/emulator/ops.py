@@ -85,11 +85,11 @@ class _Counters:
     """Of arrivals, for launches whose thread blocks merge: zero between launches."""
 
     def __init__(self) -> None:
-        self._found: dict[int, torch.Tensor] = {}
+        self._found: dict[tuple[int, str], torch.Tensor] = {}
 
-    def get(self, _device: torch.device, count: int) -> torch.Tensor:
+    def get(self, _device: torch.device, count: int, purpose: str = "") -> torch.Tensor:
         """`[count]`, int32, and no more: so that a fence can be behind them."""
-        return self._found.setdefault(count, torch.zeros(count, dtype=torch.int32))
+        return self._found.setdefault((count, purpose), torch.zeros(count, dtype=torch.int32))
 
     def check(self) -> None:
         if any(bool(counters.any()) for counters in self._found.values()):

@@ -71,6 +71,22 @@ _GPTJ: dict[str, Any] = {
     "architectures": ["GPTJForCausalLM"], "model_type": "gptj", "vocab_size": 40, "n_embd": 8, "n_layer": 2,
     "n_head": 2, "n_positions": 32, "rotary_dim": 2, "n_inner": None, "activation_function": "gelu_new",
 }  # fmt: skip
+_FALCON_RW: dict[str, Any] = {
+    **_FALCON, "num_kv_heads": None, "new_decoder_architecture": False, "num_ln_in_parallel_attn": None,
+    "multi_query": False, "parallel_attn": False, "bias": True, "alibi": True,
+}  # fmt: skip
+_BLOOM: dict[str, Any] = {
+    "architectures": ["BloomForCausalLM"], "model_type": "bloom", "vocab_size": 40, "n_embed": 8, "hidden_size": 8,
+    "n_layer": 2, "n_head": 2, "num_attention_heads": None, "seq_length": 32, "layer_norm_epsilon": 1e-5,
+    "apply_residual_connection_post_layernorm": False, "eos_token_id": 2, "dtype": "float16",
+}  # fmt: skip
+_MPT: dict[str, Any] = {
+    "architectures": ["MptForCausalLM"], "model_type": "mpt", "vocab_size": 40, "d_model": 8, "n_layers": 2,
+    "n_heads": 2, "max_seq_len": 32, "expansion_ratio": 4, "no_bias": True, "logit_scale": None,
+    "norm_type": "low_precision_layernorm", "layer_norm_epsilon": 1e-5, "learned_pos_emb": True,
+    "attn_config": {"attn_type": "multihead_attention", "alibi": True, "alibi_bias_max": 8, "clip_qkv": 6.0,
+                    "softmax_scale": None, "qk_ln": False, "prefix_lm": False},
+}  # fmt: skip
 _GENERATION: dict[str, Any] = {
     "do_sample": True, "temperature": 0.6, "top_p": 0.9, "top_k": 50, "min_p": 0.1, "repetition_penalty": 1.1,
     "eos_token_id": [2, 3], "max_new_tokens": 20,
@@ -244,8 +260,9 @@ _TOKENIZERS = st.tuples(
     _json(_SETTINGS) | st.just(json.dumps(_SETTINGS)),
     st.sampled_from(["opt", "llama"]),
 )
+_CONFIGS = _json(_OPT, _LLAMA, _QWEN, _GEMMA, _PHI, _OLMO, _FALCON, _FALCON_RW, _GPTJ, _BLOOM, _MPT)
 TARGETS = (
-    Target("configs", _json(_OPT, _LLAMA, _QWEN, _GEMMA, _PHI, _OLMO, _FALCON, _GPTJ), _config),
+    Target("configs", _CONFIGS, _config),
     Target("generation configs", _json(_GENERATION), _generation_config),
     Target("tokenizers", _TOKENIZERS, _tokenizer),
     Target("weights", _safetensors(), _load),

@@ -48,14 +48,14 @@ def _check(args: argparse.Namespace) -> None:
     """What can be known before minutes have gone by."""
     if "transformers" in args.against and find_spec("transformers") is None:
         raise InvalidValueError("--against: transformers is not installed.", "Install it, or leave it out.")
-    if not _finds_gpu():
+    if not finds_gpu():
         raise DeviceError(
             "The engine cannot be measured on a GPU: torch finds none here.",
             "Run this on a machine with one, or with --device cpu.",
         )
 
 
-def _finds_gpu() -> bool:
+def finds_gpu() -> bool:
     """Asked of the driver's management library: a start is not measured on a GPU that this process has woken."""
     previous = os.environ.get(_ASK_NVML)
     os.environ[_ASK_NVML] = "1"

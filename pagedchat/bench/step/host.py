@@ -9,7 +9,8 @@ from statistics import median
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import ModelRunner
-from pagedchat.events import DecodeBatch, StepReport, Timings
+from pagedchat.events import StepReport, Timings
+from pagedchat.step_batch import DecodeBatch
 
 ENGINE_PHASES = ("schedule", "launch", "copy", "wait", "sample", "update")
 

@@ -1,4 +1,4 @@
-"""`python -m pagedchat.bench.ui.app`: the program that users run, on the engine that recites.
+"""`python -m pagedchat.bench.ui.app`: the program that users run, on the engine that recites or on a real model.
 
 Started in a pseudo-terminal by the benchmark. Nothing in it is measured from inside.
 """
@@ -7,10 +7,11 @@ import asyncio
 import sys
 from pathlib import Path
 
+from pagedchat.bench.ui.real_engine import REAL_LOADER
 from pagedchat.bench.ui.script import NUM_PROMPTS, PROMPT, Script, inherited_script
 from pagedchat.bench.ui.scripted_engine import LOADER
 from pagedchat.chat.prompt_history import PromptHistory
-from pagedchat.config import EngineConfig
+from pagedchat.config import CacheConfig, EngineConfig, ModelConfig
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.service.client import EngineClient
 from pagedchat.service.process import DEFAULT_ENTRY
@@ -21,9 +22,13 @@ from pagedchat.view.options import UiOptions
 def main() -> int:
     """Run until the terminal goes, or the process is ended."""
     script = inherited_script()
-    client = EngineClient(EngineConfig(), Path(script.folder), [*DEFAULT_ENTRY, "--loader", LOADER])
-    overrides = SamplingOverrides(max_tokens=script.reply_tokens, temperature=0.0)
-    options = UiOptions(model="recited", sessions=script.num_chats, overrides=overrides)
+    loader = REAL_LOADER if script.model else LOADER
+    client = EngineClient(_config(script), Path(script.folder), [*DEFAULT_ENTRY, "--loader", loader])
+    overrides = SamplingOverrides(
+        max_tokens=script.reply_tokens, temperature=0.0, repetition_penalty=1.0, ignore_eos=True
+    )
+    name = "random weights" if script.model else "recited"
+    options = UiOptions(model=name, sessions=script.num_chats, overrides=overrides)
     if not script.screen:
         asyncio.run(_run_without_screen(client, options, script))
         return 0
@@ -31,6 +36,13 @@ def main() -> int:
 
     StreamingApp(client, options, PromptHistory()).run()
     return 0
+
+
+def _config(script: Script) -> EngineConfig:
+    if not script.model:
+        return EngineConfig()
+    model = ModelConfig(model=script.model, device=script.device)
+    return EngineConfig(model=model, cache=CacheConfig(num_blocks=script.num_blocks, swap_space=0))
 
 
 async def _run_without_screen(client: EngineClient, options: UiOptions, script: Script) -> None:

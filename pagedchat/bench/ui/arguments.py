@@ -7,8 +7,10 @@ from pagedchat.bench.readers import count, new_file, some_of
 SECTIONS = ("frames", "keys", "slowdown")
 UI_HELP = (
     "what a frame costs, how soon a key is on the screen, how much the inspector slows the engine; "
-    "needs no GPU and no model"
+    "needs no GPU and no model; with --device cuda how much it slows a model of opt-125m's shape there"
 )
+GPU_SECTIONS = ("slowdown",)
+"""With a GPU, if nothing is said: the others have no use for one."""
 
 
 def add_ui_options(parser: argparse.ArgumentParser) -> None:
@@ -16,9 +18,17 @@ def add_ui_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--only",
         type=some_of(SECTIONS),
-        default=list(SECTIONS),
         metavar="NAMES",
-        help=f"some of {','.join(SECTIONS)} (all)",
+        help=f"some of {','.join(SECTIONS)} (all; with --device cuda slowdown)",
+    )
+    parser.add_argument(
+        "--device",
+        choices=("cpu", "cuda"),
+        default="cpu",
+        help="for the slowdown: cpu, where a sleep stands for the model, or cuda, where a real one runs (cpu)",
+    )
+    parser.add_argument(
+        "--steps", type=count, default=4000, metavar="N", help="of each run for the slowdown with cuda (4000)"
     )
     parser.add_argument("--chats", type=count, default=8, metavar="N", help="chats that are streamed into (8)")
     parser.add_argument(

@@ -6,12 +6,17 @@ import os
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 
+from pagedchat.bench.engine.gpu import finds_gpu
+from pagedchat.bench.made_up import SHAPE
+from pagedchat.bench.random_checkpoint import OPT_125M
 from pagedchat.bench.table import Row, environment, render_table, say, show
+from pagedchat.bench.ui.arguments import GPU_SECTIONS, SECTIONS
 from pagedchat.bench.ui.frames import FramesResult, measure_frames
+from pagedchat.bench.ui.gpu_speed import measure_gpu_speed
 from pagedchat.bench.ui.keys import KeysResult, measure_keys
 from pagedchat.bench.ui.slowdown import KINDS, STEP_SECONDS, SlowdownResult, measure_slowdown
 from pagedchat.bench.ui.terminal import COLUMNS, LINES
-from pagedchat.errors import PagedChatError
+from pagedchat.errors import DeviceError, PagedChatError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +26,8 @@ class UiFigures:
     frames: FramesResult | None
     keys: KeysResult | None
     slowdown: SlowdownResult | None
+    engine: str
+    """What ran in it for the slowdown, for people."""
     load: dict[str, float]
     """The machine's load average when each section began, one minute's."""
 
@@ -33,6 +40,8 @@ def run_ui_bench(args: argparse.Namespace) -> int:
     """
     if os.name != "posix":
         raise PagedChatError("bench ui needs a pseudo-terminal.", "Run it on Linux or macOS.")
+    if args.device == "cuda" and not finds_gpu():
+        raise DeviceError("bench ui finds no GPU.", "Run it on a machine with one, or without --device cuda.")
     figures = _measure(args)
     show(render_table(_title(args), _rows(figures)))
     if args.json is not None:
@@ -44,16 +53,23 @@ def run_ui_bench(args: argparse.Namespace) -> int:
 def _measure(args: argparse.Namespace) -> UiFigures:
     load: dict[str, float] = {}
     frames, keys, slowdown = None, None, None
-    if "frames" in args.only:
+    on_gpu = args.device == "cuda"
+    sections = args.only or (GPU_SECTIONS if on_gpu else SECTIONS)
+    if "frames" in sections:
         _begin("frames", f"{args.frames} frames of each kind", load)
         frames = measure_frames(args.num_blocks, args.chats, args.rate, args.frames)
-    if "keys" in args.only:
+    if "keys" in sections:
         _begin("keys", f"{args.keys} keys while {args.chats} chats stream", load)
         keys = measure_keys(args.chats, args.num_blocks, args.rate, args.keys)
-    if "slowdown" in args.only:
+    if "slowdown" in sections:
         _begin("slowdown", "the engine with and without a screen", load)
-        slowdown = measure_slowdown(args.chats, args.num_blocks, args.rounds, args.seconds, say)
-    return UiFigures(frames=frames, keys=keys, slowdown=slowdown, load=load)
+        if on_gpu:
+            sizes = args.chats, args.num_blocks, args.rounds, args.steps
+            slowdown = measure_gpu_speed(OPT_125M, "cuda", *sizes, say)
+        else:
+            slowdown = measure_slowdown(args.chats, args.num_blocks, args.rounds, args.seconds, say)
+    engine = f"{SHAPE}, on a GPU" if on_gpu else f"{STEP_SECONDS * 1000:.0f} ms a step"
+    return UiFigures(frames=frames, keys=keys, slowdown=slowdown, engine=engine, load=load)
 
 
 def _begin(section: str, what: str, load: dict[str, float]) -> None:
@@ -75,7 +91,7 @@ def _rows(figures: UiFigures) -> list[Row]:
     if figures.keys is not None:
         rows += _keys_rows(figures.keys)
     if figures.slowdown is not None:
-        rows += _slowdown_rows(figures.slowdown)
+        rows += _slowdown_rows(figures.slowdown, figures.engine)
     return rows
 
 
@@ -110,11 +126,11 @@ def _keys_rows(keys: KeysResult) -> list[Row]:
     ]
 
 
-def _slowdown_rows(result: SlowdownResult) -> list[Row]:
+def _slowdown_rows(result: SlowdownResult, engine: str) -> list[Row]:
     base = result.steps_per_second["no screen"]
     rows = [
         Row(
-            f"engine, {result.num_chats} chats, {STEP_SECONDS * 1000:.0f} ms a step, no screen",
+            f"engine, {result.num_chats} chats, {engine}, no screen",
             f"{base:.1f} steps/s",
         )
     ]

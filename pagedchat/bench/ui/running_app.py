@@ -11,6 +11,7 @@ import psutil
 
 from pagedchat.bench.ui.script import Script, StepCounter
 from pagedchat.bench.ui.terminal import Terminal
+from pagedchat.config import Device
 from pagedchat.errors import PagedChatError
 
 F3 = "\x1b[13~"
@@ -38,9 +39,10 @@ class Sample:
 class RunningApp:
     """The program, its terminal and the engine's step count."""
 
-    def __init__(self, terminal: Terminal, counter: StepCounter) -> None:
+    def __init__(self, terminal: Terminal, counter: StepCounter, go: StepCounter) -> None:
         self.terminal = terminal
         self._counter = counter
+        self._go = go
         self._process = psutil.Process(terminal.pid)
 
     def sample(self) -> Sample:
@@ -54,11 +56,23 @@ class RunningApp:
         Raises:
             PagedChatError: they never do.
         """
+        self.read_until(_STREAMING)
+
+    def read_until(self, steps: int, pause: float = _PAUSE) -> None:
+        """Read what is drawn until the engine has taken so many steps, which is looked at after each `pause`.
+
+        Raises:
+            PagedChatError: it does not get there.
+        """
         deadline = time.perf_counter() + _PATIENCE
-        while self._counter.value < _STREAMING:
-            self.terminal.read_for(_PAUSE)
+        while self._counter.value < steps:
+            self.terminal.read_for(pause)
             if time.perf_counter() > deadline:
-                raise PagedChatError("The engine under test took no steps.")
+                raise PagedChatError(f"The engine under test took {self._counter.value} steps instead of {steps}.")
+
+    def go(self) -> None:
+        """Have a real model run as fast as it can from now on."""
+        self._go.add()
 
     def open_inspector(self) -> None:
         """Beside the chats."""
@@ -68,9 +82,15 @@ class RunningApp:
 
 @contextmanager
 def running_app(
-    num_chats: int, num_blocks: int, step_seconds: float, reply_tokens: int, screen: bool = True
+    num_chats: int,
+    num_blocks: int,
+    step_seconds: float,
+    reply_tokens: int,
+    screen: bool = True,
+    model: str = "",
+    device: Device = "cpu",
 ) -> Iterator[RunningApp]:
-    """A program of its own, with nothing of it left behind afterwards."""
+    """A program of its own, with nothing of it left behind afterwards. See the fields of `Script`."""
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pagedchat-bench-"))
         script = Script(
@@ -80,7 +100,10 @@ def running_app(
             step_seconds=step_seconds,
             reply_tokens=reply_tokens,
             screen=screen,
+            model=model,
+            device=device,
         )
-        counter = StepCounter(script.step_count)
+        counter, go = StepCounter(script.step_count), StepCounter(script.go)
         stack.callback(counter.close)
-        yield RunningApp(stack.enter_context(Terminal(_COMMAND, script.environment())), counter)
+        stack.callback(go.close)
+        yield RunningApp(stack.enter_context(Terminal(_COMMAND, script.environment())), counter, go)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from pagedchat.config import Device
+
 _NUMBER = struct.Struct("=Q")
 
 VARIABLE = "PAGEDCHAT_BENCH_SCRIPT"
@@ -32,6 +34,15 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     """A reply's length: the next prompt goes out when the program has noticed the end."""
     screen: bool = True
     """False: the engine's events are read and folded into chats, and nothing is drawn."""
+    model: str = ""
+    """Folder of a model that the engine is to load and run; empty: it recites, and a step is a sleep."""
+    device: Device = "cpu"
+    """Where that model runs."""
+
+    @property
+    def go(self) -> Path:
+        """File in which the engine is told, by a first number, to run the model as fast as it can."""
+        return Path(self.folder) / "go"
 
     @property
     def step_count(self) -> Path:

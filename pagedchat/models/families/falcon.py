@@ -1,11 +1,13 @@
-"""Falcon (Almazrouei et al. 2023, arXiv 2311.16867), those that turn: both halves of a layer start from the same
-rows, and all query heads share a KV head, or a group of them does.
+"""Falcon (Almazrouei et al. 2023, arXiv 2311.16867): both halves of a layer start from the same rows, and all query
+heads share a KV head, or a group of them does. Falcon-RW (Penedo et al. 2023, arXiv 2306.01116) has neither, and
+instead of angles slopes, which are scaled as products of queries and keys are.
 """
 
 from dataclasses import replace
 from typing import Any
 
 from pagedchat.layers.activation import ACTIVATIONS
+from pagedchat.layers.alibi import Alibi
 from pagedchat.models.checkpoint_layout import CheckpointLayout
 from pagedchat.models.decoder_config import DecoderConfig
 from pagedchat.models.families.common import divided_heads, every, layer_norm, no_windows
@@ -22,6 +24,7 @@ DEFAULTS: dict[str, Any] = {
     "multi_query": True,
     "parallel_attn": True,
     "bias": False,
+    "alibi": False,
     "max_position_embeddings": 2048,
     "rope_theta": 10000.0,
     "activation": "gelu",
@@ -49,24 +52,26 @@ def read_falcon(raw: RawConfig) -> DecoderConfig:
     Raises:
         NotNativeError: an unusual value.
     """
-    raw.refuse("alibi", "n_embed", "head_dim")
+    raw.refuse("n_embed", "head_dim")
     width, grouped = raw.integer("hidden_size"), raw.flag("new_decoder_architecture")
     norms = raw.optional_integer("num_ln_in_parallel_attn") or (2 if grouped else 1)
     if norms > 2 or (norms == 2 and not grouped) or (grouped and not raw.flag("parallel_attn")):
         raise NotNativeError("its layers are of a kind that no Falcon has")
     num_heads, bias = raw.integer("num_attention_heads"), raw.flag("bias")
     num_kv_heads = raw.optional_integer("num_kv_heads") if grouped else 1 if raw.flag("multi_query") else None
+    heads, has_slopes = divided_heads(width, num_heads, num_kv_heads), raw.flag("alibi")
     return DecoderConfig(
         vocab_size=raw.integer("vocab_size"),
         hidden_size=width,
         ffn_size=raw.optional_integer("ffn_hidden_size") or 4 * width,
         num_layers=raw.integer("num_hidden_layers"),
-        heads=divided_heads(width, num_heads, num_kv_heads),
+        heads=heads,
         max_len=raw.integer("max_position_embeddings"),
         norm=layer_norm(raw, "layer_norm_epsilon"),
         parallel=("two norms" if norms == 2 else "one norm") if raw.flag("parallel_attn") else "",
-        rotaries=every(raw, read_rotary(raw)),
+        rotaries=every(raw, None if has_slopes else read_rotary(raw)),
         windows=no_windows(raw),
+        alibi=Alibi(scale=heads.head_dim**-0.5, rounded=True) if has_slopes else None,
         qkv_bias=bias,
         out_bias=bias,
         activation=raw.one_of("activation", ACTIVATIONS),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from pagedchat.jit.variant import Constant
-from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
+from pagedchat.ops.common.checks import check_dtype, check_of_heads, check_same_type, check_shape
 from pagedchat.ops.common.launch import element_name, with_whole_rows
 
 NO_WINDOW = 2**31 - 1
@@ -16,7 +16,8 @@ _accepted: set[object] = set()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionOptions:
-    """`softmax(mask(soft_cap(scale * q.k) + slope * (key_position - query_position)))`."""
+    """`softmax(mask(soft_cap(scale * q.k) + slope * (key_position - query_position)))`, over one more score, that
+    of the sink, where there is one."""
 
     scale: float
     """Factor of the dot products."""
@@ -26,11 +27,19 @@ class AttentionOptions:
     """Soft cap of the scores (Gemma 2, arXiv 2408.00118)."""
     alibi_slopes: torch.Tensor | None = None
     """`[num_heads]`, float32, on the query's device (ALiBi, Press et al. 2022, arXiv 2108.12409)."""
+    sinks: torch.Tensor | None = None
+    """`[num_heads]`, float32, on the query's device: a score of each head that belongs to no key, enters the
+    softmax as it is, and gives no value (Xiao et al. 2023, arXiv 2309.17453; learned in gpt-oss, 2508.10925)."""
 
     @property
     def window(self) -> int:
         """Tokens that a query sees, `NO_WINDOW` if all."""
         return self.sliding_window or NO_WINDOW
+
+    @property
+    def has_sinks(self) -> int:
+        """`SINKS` of the kernels that finish rows."""
+        return int(self.sinks is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +63,8 @@ class AttentionCall:
     output: torch.Tensor
     """Like `query`, written."""
     lse: torch.Tensor | None = None
-    """`[num_tokens, num_heads]`, float32, gets the natural log-sum-exp of the scores if given."""
+    """`[num_tokens, num_heads]`, float32, gets the natural log-sum-exp of the scores, the sink's among them, if
+    given."""
 
     @classmethod
     def to_new(
@@ -72,7 +82,7 @@ class AttentionCall:
 
     @property
     def constants(self) -> dict[str, Constant]:
-        """Of every attention kernel, for the compiler."""
+        """Of every attention kernel, for the compiler; those that finish rows have `SINKS` besides."""
         query, cache, options = self.query.shape, self.key_cache.shape, self.options
         return {
             "ELEMENT": element_name(self.query.dtype),
@@ -119,13 +129,14 @@ def _facts(call: AttentionCall, cu_seqlens_q: torch.Tensor | None) -> tuple[obje
     q, k, v, tables, lens, out = (
         call.query, call.key_cache, call.value_cache, call.block_tables, call.seq_lens, call.output,
     )  # fmt: skip
-    lse, slopes = call.lse, call.options.alibi_slopes
+    lse, slopes, sinks = call.lse, call.options.alibi_slopes, call.options.sinks
     return (
         q.shape, k.shape, v.shape, tables.shape, lens.shape, out.shape,
         q.dtype, k.dtype, v.dtype, tables.dtype, lens.dtype, out.dtype,
         q.device, k.device, v.device, out.device,
         None if lse is None else (lse.shape, lse.dtype),
-        None if slopes is None else (slopes.shape, slopes.dtype),
+        None if slopes is None else (slopes.shape, slopes.stride(), slopes.dtype, slopes.device),
+        None if sinks is None else (sinks.shape, sinks.stride(), sinks.dtype, sinks.device),
         None if cu_seqlens_q is None else (cu_seqlens_q.shape, cu_seqlens_q.dtype),
     )  # fmt: skip
 
@@ -148,12 +159,12 @@ def _check_inputs(call: AttentionCall, cu_seqlens_q: torch.Tensor | None) -> Non
 
 
 def _check_results(call: AttentionCall) -> None:
-    query, slopes = call.query, call.options.alibi_slopes
+    query, options = call.query, call.options
     check_shape("output", call.output, *query.shape)
     check_same_type("output", call.output, query)
     if call.lse is not None:
         check_shape("lse", call.lse, *query.shape[:2])
         check_dtype("lse", call.lse, torch.float32)
-    if slopes is not None:
-        check_shape("alibi_slopes", slopes, query.shape[1])
-        check_dtype("alibi_slopes", slopes, torch.float32)
+    for name, of_heads in (("alibi_slopes", options.alibi_slopes), ("sinks", options.sinks)):
+        if of_heads is not None:
+            check_of_heads(name, of_heads, query)

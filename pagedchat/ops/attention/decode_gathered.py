@@ -1,6 +1,7 @@
 """Decode attention over copies of the contexts, padded in groups of similar length. Runs on any device."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch.nn import functional
@@ -11,7 +12,7 @@ MAX_GATHERED_TOKENS = 1 << 16
 """Padded tokens collected at a time."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GatherGroup:
     """Sequences of similar length, padded to the longest."""
 
@@ -21,6 +22,14 @@ class GatherGroup:
     """`[num_members, max_context_len]`, int64; padding repeats a slot of the sequence."""
     mask: torch.Tensor | None
     """`[num_members, 1, 1, max_context_len]`, `-inf` on padding; None where nothing is padded."""
+    context_lens: list[int]
+    """Keys each member looks at."""
+
+    @cached_property
+    def distances(self) -> torch.Tensor:
+        """`[num_members, 1, 1, max_context_len]`, float32: how far each token is ahead of the last."""
+        lens = torch.tensor(self.context_lens, dtype=torch.float32, device=self.slots.device)[:, None, None, None]
+        return torch.arange(self.slots.shape[1], dtype=torch.float32, device=self.slots.device) - (lens - 1)
 
 
 def plan_groups(contexts: list[torch.Tensor], dtype: torch.dtype, device: torch.device) -> list[GatherGroup]:
@@ -56,6 +65,7 @@ def _plan_group(
         members=torch.tensor(members, device=device),
         slots=slots.to(device),
         mask=mask.to(device) if has_padding else None,
+        context_lens=lens.tolist(),
     )
 
 
@@ -66,15 +76,23 @@ def gather_attention(
     groups: list[GatherGroup],
     scale: float,
     cap: float | None,
+    alibi_slopes: torch.Tensor | None,
+    sinks: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Attention over copies of the contexts, group by group."""
+    """Attention over copies of the contexts, group by group; arguments as in `torch_decode`."""
     num_kv_heads, head_dim = key_cache.shape[2:]
+    slopes, sinks = (
+        None if of_heads is None else of_heads.view(1, num_kv_heads, -1, 1) for of_heads in (alibi_slopes, sinks)
+    )
     keys, values = (cache.view(-1, num_kv_heads, head_dim) for cache in (key_cache, value_cache))
     output = torch.empty(query.shape, dtype=query.dtype, device=query.device)
     for group in groups:
         # The query heads of one KV head stand where the queries of a longer text would: nothing is repeated.
         packed = query[group.members].view(len(group.members), num_kv_heads, -1, head_dim)
         key, value = (rows[group.slots].transpose(1, 2) for rows in (keys, values))
-        attended = dense_attention(packed, key, value, scale=scale, mask=group.mask, cap=cap)
+        bias = None if slopes is None else (slopes, group.distances)
+        attended = dense_attention(
+            packed, key, value, scale=scale, mask=group.mask, cap=cap, bias=bias, sinks=sinks
+        )
         output[group.members] = attended.reshape(len(group.members), -1, head_dim)
     return output

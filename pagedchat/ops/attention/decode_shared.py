@@ -73,17 +73,19 @@ def launch_shared(
     max_own_len: int,
     max_shared_len: int,
     max_group_size: int,
+    any_lengths: bool = False,
     overlap: bool = False,
     writes_new: bool = False,
 ) -> None:
     """The two kernels alone, arguments as in `decode_shared`, of a call that is known to be right.
 
-    Groups without members and sequences that belong to none are allowed here; the latter share nothing. `overlap`
-    and `writes_new` as in `decode_split.launch_split`.
+    Groups without members and sequences that belong to none are allowed here; the latter share nothing.
+    `any_lengths`, `overlap` and `writes_new` as in `decode_split.launch_split`.
     """
     query, shape = call.query, decode_shape(call)
     sizes = (len(query), max_own_len, max_shared_len, max_group_size, len(group_starts) - 1)
-    plan = plan_shared(shape, *sizes, gpu(query.device.index).num_multiprocessors)
+    num_multiprocessors = gpu(query.device.index).num_multiprocessors
+    plan = plan_shared(shape, *sizes, num_multiprocessors, any_lengths=any_lengths)
     partial = partial_states(query, plan.max_parts)
     is_fresh = overlap and can_overlap(query.device)
     _launch_prefix(call, shared_lens, group_starts, plan, partial, input_is_fresh=is_fresh)

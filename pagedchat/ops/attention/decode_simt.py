@@ -9,9 +9,10 @@ import torch
 from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import f32, get_kernel, i32
 from pagedchat.ops.attention.call import AttentionCall, check_call
-from pagedchat.ops.attention.decode_workspace import arrival_counters, partial_states
+from pagedchat.ops.attention.decode_workspace import partial_states
 from pagedchat.ops.attention.reference import attend_texts
 from pagedchat.ops.attention.simt_plan import NUM_WARPS, num_parts, passes
+from pagedchat.ops.common.arrivals import arrival_counters
 from pagedchat.ops.common.launch import address, on_cuda, stream_of
 
 NAME = "decode_simt"
@@ -48,7 +49,9 @@ def _launch(call: AttentionCall) -> None:
     longest = min(call.block_tables.shape[1] * block_size, window + block_size)
     parts = num_parts(columns * num_seqs, longest, gpu(query.device.index).num_multiprocessors)
     part_output, part_state = partial_states(query, parts)
-    kernel = get_kernel(NAME, query.device.index, NAME, **call.constants, NUM_WARPS=NUM_WARPS)
+    kernel = get_kernel(
+        NAME, query.device.index, NAME, **call.constants, SINKS=options.has_sinks, NUM_WARPS=NUM_WARPS
+    )
     args = (
         output.data_ptr(),
         address(call.lse),
@@ -61,6 +64,7 @@ def _launch(call: AttentionCall) -> None:
         call.block_tables.data_ptr(),
         call.seq_lens.data_ptr(),
         address(options.alibi_slopes),
+        address(options.sinks),
         i32(call.block_tables.stride(0)),
         i32(num_kv_heads),
         i32(NUM_WARPS),

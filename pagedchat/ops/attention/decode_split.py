@@ -11,7 +11,8 @@ from pagedchat.jit.launch import f32, get_kernel, i32
 from pagedchat.ops.attention.call import AttentionCall, check_call
 from pagedchat.ops.attention.decode_plan import MAX_TILES, TILE_TOKENS, DecodeShape, SplitPlan, plan_split
 from pagedchat.ops.attention.decode_simt import decode_simt
-from pagedchat.ops.attention.decode_workspace import arrival_counters, partial_states
+from pagedchat.ops.attention.decode_workspace import partial_states
+from pagedchat.ops.common.arrivals import arrival_counters
 from pagedchat.ops.common.launch import address, can_overlap, on_cuda, stream_of
 
 NAME = "decode_split"
@@ -43,11 +44,13 @@ def launch_split(
     max_seq_len: int,
     num_tokens: int | None,
     *,
+    any_lengths: bool = False,
     overlap: bool = False,
     writes_new: bool = False,
 ) -> None:
     """The kernel alone, arguments as in `decode_split`, of a call that is known to be right.
 
+    With `any_lengths` the sizes are what they may become, as where a launch is captured.
     With `overlap` the launch may begin before the kernel before it has ended, which writes the query or the newest
     keys and values; only where that one waits for those before it. With `writes_new` those are not in the cache
     yet: the query is the beginning of `[num_seqs, num_heads + 2 * num_kv_heads, head_size]`, contiguous, with key
@@ -57,7 +60,8 @@ def launch_split(
     window, num_seqs = call.options.sliding_window or 0, query.shape[0]
     longest = min(max_seq_len, window + TILE_TOKENS) if window else max_seq_len
     total = num_seqs * longest if num_tokens is None else min(num_tokens, num_seqs * longest)
-    plan = plan_split(shape, num_seqs, longest, total, gpu(query.device.index).num_multiprocessors)
+    num_multiprocessors = gpu(query.device.index).num_multiprocessors
+    plan = plan_split(shape, num_seqs, longest, total, num_multiprocessors, any_lengths=any_lengths)
     partial = partial_states(query, plan.num_splits)
     launch_on_splits(call, shape, plan, partial, overlap=overlap, writes_new=writes_new)
 
@@ -100,10 +104,12 @@ def launch_on_splits(
         query.device.index,
         NAME,
         **call.constants,
+        SINKS=options.has_sinks,
         NUM_WARPS=plan.num_warps,
         WHOLE_CONTEXT=int(shared_lens is None and options.sliding_window is None),
         INPUT_IS_FRESH=int(writes_new or (overlap and early)),
         WRITES_NEW=int(writes_new),
+        EVEN_SPLITS=int(plan.is_even),
     )
     arrivals = arrival_counters(query.device, num_seqs * grid_heads).data_ptr() if num_splits > 1 else 0
     args = (
@@ -119,6 +125,7 @@ def launch_on_splits(
         call.seq_lens.data_ptr(),
         address(shared_lens),
         address(options.alibi_slopes),
+        address(options.sinks),
         i32(call.block_tables.stride(0)),
         i32(shape.num_kv_heads),
         i32(num_splits + (shared_plan.num_splits if shared_plan else 0)),

@@ -8,6 +8,7 @@ from pagedchat.ops.attention import decode_plan, prefill_plan, simt_plan, wgmma_
 from pagedchat.ops.attention.decode_plan import DecodeShape
 from pagedchat.ops.common.choices import (
     ELEMENTS,
+    FINISHED,
     FLAG,
     HEAD_SIZES,
     HOPPER_ONLY,
@@ -42,19 +43,21 @@ def _largest_group(head_size: int, num_warps: int) -> int | None:
     return largest if largest < most else None
 
 
+_CAPTURED = {"INPUT_IS_FRESH": FLAG, "WRITES_NEW": FLAG, "EVEN_SPLITS": FLAG}
+
 _DECODE = (
     KernelFile(
         "decode_simt",
         ("decode_simt",),
         Use.CUDA_CORES,
-        ON_CUDA_CORES,
+        {**ON_CUDA_CORES, **FINISHED},
         (Tuning({"NUM_WARPS": simt_plan.NUM_WARPS}),),
     ),
     KernelFile(
         "decode_split",
         ("decode_split",),
         Use.TENSOR_CORES,
-        {**ON_TENSOR_CORES, "WHOLE_CONTEXT": FLAG, "INPUT_IS_FRESH": FLAG, "WRITES_NEW": FLAG},
+        {**ON_TENSOR_CORES, "WHOLE_CONTEXT": FLAG, **_CAPTURED, **FINISHED},
         tuple(_split_tunings()),
         (NO_BFLOAT16,),
     ),
@@ -96,7 +99,7 @@ _PREFILL = (
         "prefill_mma",
         ("prefill_mma",),
         Use.TENSOR_CORES,
-        {**ON_TENSOR_CORES, "SPLIT_KEYS": FLAG, "PART_KEYS": (0, prefill_plan.PART_KEYS)},
+        {**ON_TENSOR_CORES, "SPLIT_KEYS": FLAG, "PART_KEYS": (0, prefill_plan.PART_KEYS), **FINISHED},
         (
             Tuning(
                 prefill_plan.WIDE.constants,
@@ -111,14 +114,14 @@ _PREFILL = (
         "prefill_merge",
         ("prefill_merge",),
         Use.TENSOR_CORES,
-        {"ELEMENT": TENSOR_CORE_ELEMENTS, "HEAD_SIZE": HEAD_SIZES, "IN_ORDER": FLAG},
+        {"ELEMENT": TENSOR_CORE_ELEMENTS, "HEAD_SIZE": HEAD_SIZES, "IN_ORDER": FLAG, **FINISHED},
     ),
-    KernelFile("prefill_simt", ("prefill_simt",), Use.CUDA_CORES, ON_CUDA_CORES),
+    KernelFile("prefill_simt", ("prefill_simt",), Use.CUDA_CORES, {**ON_CUDA_CORES, **FINISHED}),
     KernelFile(
         "prefill_wgmma",
         ("prefill_wgmma",),
         Use.TENSOR_CORES,
-        ON_TENSOR_CORES,
+        {**ON_TENSOR_CORES, **FINISHED},
         tuple(_wgmma_tunings()),
         (HOPPER_ONLY,),
     ),

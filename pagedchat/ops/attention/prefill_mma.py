@@ -70,6 +70,7 @@ def launch(
         **tile.constants,
         SPLIT_KEYS=int(num_splits > 1),
         PART_KEYS=PART_KEYS if batch_invariant else 0,
+        SINKS=options.has_sinks,
     )
     shared_bytes = tile.shared_bytes(head_size, block_size)
     kernel.allow_shared(shared_bytes)
@@ -84,6 +85,7 @@ def launch(
         call.seq_lens.data_ptr(),
         cu_seqlens_q.data_ptr(),
         address(options.alibi_slopes),
+        address(options.sinks),
         i32(num_tokens),
         i32(len(call.seq_lens)),
         i32(num_kv_heads),
@@ -135,6 +137,7 @@ def _merge(
         ELEMENT=element_name(output.dtype),
         HEAD_SIZE=head_size,
         IN_ORDER=int(in_order),
+        SINKS=call.options.has_sinks,
     )
     args = (
         output.data_ptr(),
@@ -142,6 +145,7 @@ def _merge(
         partial[0].data_ptr(),
         partial[1].data_ptr(),
         cu_seqlens_q.data_ptr(),
+        address(call.options.sinks),
         i32(num_tokens),
         i32(len(cu_seqlens_q) - 1),
         i32(num_heads),

@@ -30,7 +30,7 @@ def launch(call: AttentionCall, cu_seqlens_q: torch.Tensor, max_query_len: int, 
     num_tokens, num_heads, head_size = query.shape
     num_seqs, num_kv_heads = len(call.seq_lens), key_cache.shape[1]
     tile_rows, tile_keys = tile_shape(head_size)
-    kernel = get_kernel(NAME, query.device.index, NAME, **call.constants)
+    kernel = get_kernel(NAME, query.device.index, NAME, **call.constants, SINKS=options.has_sinks)
     shared_bytes = shared_memory(head_size, tile_rows, tile_keys)
     kernel.allow_shared(shared_bytes)
     args = (
@@ -43,6 +43,7 @@ def launch(call: AttentionCall, cu_seqlens_q: torch.Tensor, max_query_len: int, 
         call.seq_lens.data_ptr(),
         cu_seqlens_q.data_ptr(),
         address(options.alibi_slopes),
+        address(options.sinks),
         i32(num_seqs),
         i32(call.block_tables.stride(0)),
         i32(num_kv_heads),

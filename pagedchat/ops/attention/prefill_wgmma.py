@@ -32,7 +32,7 @@ def launch(call: AttentionCall, cu_seqlens_q: torch.Tensor, max_query_len: int, 
     num_tokens, num_heads, head_size = query.shape
     num_seqs, num_kv_heads, device = len(call.seq_lens), call.key_cache.shape[1], gpu(query.device.index)
     tile = choose_tile(head_size, options.cap is not None or options.alibi_slopes is not None)
-    kernel = get_kernel(NAME, device.index, NAME, **call.constants, **tile.constants)
+    kernel = get_kernel(NAME, device.index, NAME, **call.constants, **tile.constants, SINKS=options.has_sinks)
     shared_bytes = tile.shared_bytes(head_size)
     kernel.allow_shared(shared_bytes)
     args = (
@@ -45,6 +45,7 @@ def launch(call: AttentionCall, cu_seqlens_q: torch.Tensor, max_query_len: int, 
         call.seq_lens.data_ptr(),
         cu_seqlens_q.data_ptr(),
         address(options.alibi_slopes),
+        address(options.sinks),
         i32(num_seqs),
         i32(num_kv_heads),
         i32(call.block_tables.stride(0)),

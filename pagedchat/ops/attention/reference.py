@@ -46,5 +46,8 @@ def _attend(
     if options.sliding_window is not None:
         hidden |= distance <= -options.sliding_window
     scores = scores.masked_fill(hidden, float("-inf"))
-    attended = torch.matmul(torch.softmax(scores, dim=-1), value)  # [num_heads, query_len, head_size]
+    if options.sinks is not None:
+        scores = torch.cat((scores, options.sinks[:, None, None].expand(*scores.shape[:2], 1)), dim=-1)
+    weights = torch.softmax(scores, dim=-1)[..., : key.shape[1]]
+    attended = torch.matmul(weights, value)  # [num_heads, query_len, head_size]
     return attended.transpose(0, 1), torch.logsumexp(scores, dim=-1).transpose(0, 1)

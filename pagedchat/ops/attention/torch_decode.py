@@ -65,6 +65,8 @@ def torch_decode(
     *,
     scale: float,
     cap: float | None = None,
+    alibi_slopes: torch.Tensor | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Attend with one query token per sequence.
 
@@ -75,6 +77,7 @@ def torch_decode(
         plan: from `plan_torch_decode`.
         scale: factor of the scores before the softmax.
         cap: soft cap of the scores.
+        alibi_slopes, sinks: `[num_heads]`, float32, as in `call.AttentionOptions`.
 
     Returns:
         `[num_seqs, num_heads, head_dim]`, of the query's type.
@@ -86,5 +89,5 @@ def torch_decode(
     check_shape("value_cache", value_cache, *key_cache.shape)
     check_same_type("query", query, key_cache)
     if isinstance(plan.layout, RowLayout):
-        return read_through(query, key_cache, value_cache, plan.layout, scale, cap)
-    return gather_attention(query, key_cache, value_cache, plan.layout, scale, cap)
+        return read_through(query, key_cache, value_cache, plan.layout, scale, cap, alibi_slopes, sinks)
+    return gather_attention(query, key_cache, value_cache, plan.layout, scale, cap, alibi_slopes, sinks)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from pagedchat.ops.attention.dense_attention import dense_attention
+from pagedchat.ops.attention.dense_attention import bias_of, dense_attention
 from pagedchat.ops.cache.layout import context_slots
 from pagedchat.ops.common.checks import check_same_type, check_shape
 
@@ -73,6 +73,8 @@ def torch_invariant(
     *,
     scale: float,
     cap: float | None = None,
+    alibi_slopes: torch.Tensor | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Attend with the chunks of several sequences.
 
@@ -83,6 +85,7 @@ def torch_invariant(
         plan: from `plan_torch_invariant`.
         scale: factor of the scores before the softmax.
         cap: soft cap of the scores.
+        alibi_slopes, sinks: `[num_heads]`, float32, as in `call.AttentionOptions`.
 
     Returns:
         `[num_tokens, num_heads, head_dim]`, of the query's type.
@@ -105,5 +108,7 @@ def torch_invariant(
                 values[first:end].transpose(0, 1)[None],
                 scale=scale,
                 cap=cap,
+                bias=bias_of(alibi_slopes, 1, end - first),
+                sinks=None if sinks is None else sinks.view(1, -1, 1, 1),
             )[0, :, 0]
     return output

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from pagedchat.ops.attention.dense_attention import dense_attention
+from pagedchat.ops.attention.dense_attention import bias_of, dense_attention
 from pagedchat.ops.cache.layout import context_slots
 from pagedchat.ops.common.checks import check_same_type, check_shape
 
@@ -86,6 +86,8 @@ def torch_prefill(
     *,
     scale: float,
     cap: float | None = None,
+    alibi_slopes: torch.Tensor | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Attend with the chunks of several sequences.
 
@@ -96,6 +98,7 @@ def torch_prefill(
         plan: from `plan_torch_prefill`.
         scale: factor of the scores before the softmax.
         cap: soft cap of the scores.
+        alibi_slopes, sinks: `[num_heads]`, float32, as in `call.AttentionOptions`.
 
     Returns:
         `[num_tokens, num_heads, head_dim]`, of the query's type.
@@ -115,7 +118,8 @@ def torch_prefill(
         in_batch = isinstance(piece.keys, slice)
         piece_keys = (key if in_batch else cached_keys)[piece.keys]  # [num_keys, num_kv_heads, head_dim]
         piece_values = (value if in_batch else cached_values)[piece.keys]
-        output[piece.queries] = _attend(query[piece.queries], piece_keys, piece_values, piece.mask, scale, cap)
+        rows = (query[piece.queries], piece_keys, piece_values)
+        output[piece.queries] = _attend(*rows, piece.mask, scale, cap, alibi_slopes, sinks)
     return output
 
 
@@ -126,11 +130,17 @@ def _attend(
     mask: torch.Tensor | None,
     scale: float,
     cap: float | None,
+    alibi_slopes: torch.Tensor | None,
+    sinks: torch.Tensor | None,
 ) -> torch.Tensor:
-    if mask is None and cap is not None:
+    is_plain = cap is None and alibi_slopes is None and sinks is None
+    if mask is None and not is_plain:
         mask = _mask(0, len(query), 0, None, query.dtype, query.device)
     heads_first = (tensor.transpose(0, 1)[None] for tensor in (query, key, value))  # [1, heads, tokens, head_dim]
-    attended = dense_attention(*heads_first, scale=scale, mask=mask, causal=mask is None, cap=cap)
+    bias, column = bias_of(alibi_slopes, len(query), len(key)), None if sinks is None else sinks.view(1, -1, 1, 1)
+    attended = dense_attention(
+        *heads_first, scale=scale, mask=mask, causal=mask is None, cap=cap, bias=bias, sinks=column
+    )
     return attended[0].transpose(0, 1)
 
 

@@ -7,15 +7,20 @@ cache, in one launch. `qkv_to_cache` does this together with the product, but fo
 import torch
 
 from pagedchat.jit.launch import f32, get_kernel, i32
+from pagedchat.jit.variant import Constant
 from pagedchat.ops.cache.layout import CacheSizes, check_paged_cache, row_elements
 from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
 from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
-from pagedchat.ops.common.launch import address, can_overlap, element_name, on_cuda, stream_of
+from pagedchat.ops.common.launch import address, can_overlap, ceil_div, element_name, on_cuda, stream_of
 from pagedchat.ops.common.norm import HeadNorms, check_head_norms
 from pagedchat.ops.sampling.decode_state import slots_of
 
 NAME = "heads_to_cache"
-_THREADS = 256
+_THREADS, _FEWEST_THREADS = 256, 64
+_MANY_TOKENS = 512
+"""From here on thread blocks wait for their turn, and threads without a piece are in the way."""
+_USUAL_NORM = 2
+"""The `NORM` constant that the kernel has without being told."""
 
 
 def heads_to_cache(
@@ -39,7 +44,8 @@ def heads_to_cache(
         block_tables: `[num_tokens, max_blocks_per_seq]`, int32, contiguous.
         positions: `[num_tokens]`, int32; below 0 the token is padding, of which nothing is written.
         norms: of queries and keys, before they are turned.
-        rotations: `[max_positions, head_size / 2, 2]`, float32: cosine and sine of every position's angles.
+        rotations: `[max_positions, turned / 2, 2]`, float32: cosine and sine of every position's angles; the first
+            `turned` elements of a head are turned, at most all.
         overlap: the launch may begin before the kernel before it has ended, which makes `heads`; positions and
             block tables are read before that.
 
@@ -51,13 +57,19 @@ def heads_to_cache(
     """
     sizes = check_paged_cache(key_cache, value_cache)
     _check(heads, key_cache, block_tables, positions, norms, rotations, sizes)
-    in_halves = norms is not None or rotations is not None
-    whole_pieces = not in_halves or sizes.head_size // 2 % row_elements(heads.dtype) == 0
-    if on_cuda(heads) and whole_pieces:
+    if on_cuda(heads) and has_kernel(heads, norms, rotations):
         _launch(heads, key_cache, value_cache, block_tables, positions, norms, rotations, sizes, overlap)
     else:
         _write_heads(heads, key_cache, value_cache, block_tables, positions, rotations, sizes, norms)
     return heads[:, : heads.shape[1] - 2 * sizes.num_kv_heads]
+
+
+def has_kernel(heads: torch.Tensor, norms: HeadNorms | None, rotations: torch.Tensor | None) -> bool:
+    """Whether its threads have whole pieces of heads where they change anything."""
+    if norms is None and rotations is None:
+        return True
+    piece, turned = row_elements(heads.dtype), 0 if rotations is None else 2 * rotations.shape[1]
+    return heads.shape[2] % (2 * piece) == 0 and (norms is None or turned % (2 * piece) == 0)
 
 
 def _check(
@@ -76,8 +88,7 @@ def _check(
     for name, tensor in (("block_tables", block_tables), ("positions", positions)):
         check_dtype(name, tensor, torch.int32)
     if rotations is not None:
-        check_shape("rotations", rotations, None, sizes.head_size // 2, 2)
-        check_dtype("rotations", rotations, torch.float32)
+        check_rotations(rotations, sizes.head_size)
     if heads.shape[1] <= 2 * sizes.num_kv_heads:
         raise ValueError(f"heads has {heads.shape[1]} heads, expected more than {2 * sizes.num_kv_heads}")
     for name, tensor in (("heads", heads), ("block_tables", block_tables)):
@@ -114,19 +125,33 @@ def _queries_and_keys(heads: torch.Tensor, sizes: CacheSizes) -> tuple[torch.Ten
     return heads[:, :num_heads], heads[:, num_heads : num_heads + sizes.num_kv_heads]
 
 
+def check_rotations(rotations: torch.Tensor, head_size: int) -> None:
+    """Refuse angles that are not for such heads.
+
+    Raises:
+        ValueError: another shape or type, or more than a head.
+    """
+    check_shape("rotations", rotations, None, None, 2)
+    check_dtype("rotations", rotations, torch.float32)
+    if 2 * rotations.shape[1] > head_size:
+        raise ValueError(f"rotations turns {2 * rotations.shape[1]} elements, expected at most {head_size}")
+
+
 def rotate_heads(heads: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
-    """Turn every head; element i and element i + head_size / 2 are a pair.
+    """Turn the first elements of every head; element i and element i + turned / 2 are a pair.
 
     Args:
         heads: `[num_tokens, num_heads, head_size]`.
-        turns: `[num_tokens, head_size / 2, 2]`: cosine and sine of each token's angles, in the type to work in.
+        turns: `[num_tokens, turned / 2, 2]`: cosine and sine of each token's angles, in the type to work in.
 
     Returns:
         Like `heads`.
     """
-    first, second = heads.to(turns.dtype).chunk(2, dim=-1)
+    pairs = turns.shape[1]
+    parts = [pairs, pairs, heads.shape[2] - 2 * pairs]
+    first, second, rest = torch.split(heads.to(turns.dtype), parts, dim=-1)
     cos, sin = turns[:, None].unbind(-1)
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(heads.dtype)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin, rest), dim=-1).to(heads.dtype)
 
 
 def _launch(
@@ -141,14 +166,7 @@ def _launch(
     overlap: bool,
 ) -> None:
     kernel = get_kernel(
-        NAME,
-        heads.device.index,
-        ELEMENT=element_name(heads.dtype),
-        HEAD_SIZE=sizes.head_size,
-        BLOCK_SIZE=sizes.block_size,
-        ROTARY=int(rotations is not None),
-        HEAD_NORM=head_norm(norms, sizes.head_size),
-        BY_SLOT=0,
+        NAME, heads.device.index, None, **heads_constants(heads, norms, rotations, sizes), BY_SLOT=0
     )
     args = (
         heads.data_ptr(),
@@ -159,6 +177,8 @@ def _launch(
         address(rotations),
         address(norms.query.weight if norms else None),
         address(norms.key.weight if norms else None),
+        address(norms.query.bias if norms else None),
+        address(norms.key.bias if norms else None),
         i32(heads.shape[1] - 2 * sizes.num_kv_heads),
         i32(sizes.num_kv_heads),
         i32(block_tables.shape[1]),
@@ -169,11 +189,30 @@ def _launch(
     )
     grid = (len(heads), 2 if norms is None and rotations is None else 3)
     overlap = overlap and can_overlap(heads.device)
-    kernel.launch(grid, _THREADS, args, stream=stream_of(heads), overlap=overlap)
+    kernel.launch(grid, _threads_for(heads, sizes), args, stream=stream_of(heads), overlap=overlap)
 
 
-def head_norm(norms: HeadNorms | None, head_size: int) -> int:
-    """The `HEAD_NORM` constant of the kernel."""
-    if norms is None:
-        return 0
-    return 2 if norms.spans_heads(head_size) else 1
+def heads_constants(
+    heads: torch.Tensor, norms: HeadNorms | None, rotations: torch.Tensor | None, sizes: CacheSizes
+) -> dict[str, Constant]:
+    """What the kernel is compiled for, but for who says where tokens go; arguments as of `heads_to_cache`."""
+    constants: dict[str, Constant] = {
+        "ELEMENT": element_name(heads.dtype),
+        "HEAD_SIZE": sizes.head_size,
+        "BLOCK_SIZE": sizes.block_size,
+        "ROTARY": int(rotations is not None),
+        "HEAD_NORM": 0 if norms is None else norms.constant(sizes.head_size),
+    }
+    if norms is not None and norms.query.constant != _USUAL_NORM:
+        constants["NORM"] = norms.query.constant
+    if rotations is not None and 2 * rotations.shape[1] < sizes.head_size:
+        constants["TURNED"] = 2 * rotations.shape[1]
+    return constants
+
+
+def _threads_for(heads: torch.Tensor, sizes: CacheSizes) -> int:
+    """A thread for each pair of pieces of a token's queries, where there are many tokens."""
+    if len(heads) < _MANY_TOKENS:
+        return _THREADS
+    pairs = (heads.shape[1] - 2 * sizes.num_kv_heads) * sizes.head_size // (2 * row_elements(heads.dtype))
+    return min(_THREADS, max(_FEWEST_THREADS, ceil_div(pairs, 32) * 32))

@@ -6,28 +6,22 @@ The same kernel, which does each token by itself.
 import torch
 
 from pagedchat.jit.launch import f32, get_kernel, i32
-from pagedchat.ops.cache.heads_to_cache import head_norm, rotate_heads
-from pagedchat.ops.cache.layout import CacheSizes, check_paged_cache, row_elements
+from pagedchat.ops.cache.heads_to_cache import NAME, has_kernel, heads_constants, rotate_heads
+from pagedchat.ops.cache.layout import CacheSizes, check_paged_cache
 from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
 from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
-from pagedchat.ops.common.launch import address, element_name, on_cuda, stream_of
+from pagedchat.ops.common.launch import address, on_cuda, stream_of
 from pagedchat.ops.common.norm import HeadNorms, check_head_norms
 
-KERNEL = "heads_to_cache"
 _THREADS = 256
+"""However many tokens there are: a norm over all heads of one adds up what each thread has."""
 
 
 def can_place(heads: torch.Tensor, norms: HeadNorms | None, turns: torch.Tensor | None) -> bool:
     """Whether a kernel does it, and there is something to be done beside writing; arguments of `heads_to_slots`."""
     if (norms is None and turns is None) or not on_cuda(heads) or not heads.is_contiguous():
         return False
-    head_size = heads.shape[2]
-    whole = head_size // 2 % row_elements(heads.dtype) == 0
-    return (
-        whole
-        and (turns is None or 2 * turns.shape[1] == head_size)
-        and (norms is None or norms.query.kind == norms.key.kind == "rms")
-    )
+    return has_kernel(heads, norms, turns)
 
 
 def heads_to_slots(
@@ -48,7 +42,8 @@ def heads_to_slots(
         value_cache: `[num_blocks, num_kv_heads, head_size, block_size]`, written.
         slots: `[num_tokens]`, int64; below 0 the token is padding, of which nothing is written.
         norms: of queries and keys, before they are turned.
-        turns: `[num_tokens, head_size / 2, 2]`, float32, contiguous: cosine and sine of each token's angles.
+        turns: `[num_tokens, turned / 2, 2]`, float32, contiguous: cosine and sine of each token's angles; the first
+            `turned` elements of a head are turned, at most all.
 
     Returns:
         The queries, `[num_tokens, num_heads, head_size]`, a view of `heads`.
@@ -87,8 +82,10 @@ def _check(
     check_shape("slots", slots, len(heads))
     check_dtype("slots", slots, torch.int64)
     if turns is not None:
-        check_shape("turns", turns, len(heads), sizes.head_size // 2, 2)
+        check_shape("turns", turns, len(heads), None, 2)
         check_dtype("turns", turns, torch.float32)
+        if 2 * turns.shape[1] > sizes.head_size:
+            raise ValueError(f"turns are of {2 * turns.shape[1]} elements, expected at most {sizes.head_size}")
     if heads.shape[1] <= 2 * sizes.num_kv_heads:
         raise ValueError(f"heads has {heads.shape[1]} heads, expected more than {2 * sizes.num_kv_heads}")
     for name, tensor in (("heads", heads), ("slots", slots), ("turns", turns)):
@@ -105,16 +102,7 @@ def _launch(
     turns: torch.Tensor | None,
     sizes: CacheSizes,
 ) -> None:
-    kernel = get_kernel(
-        KERNEL,
-        heads.device.index,
-        ELEMENT=element_name(heads.dtype),
-        HEAD_SIZE=sizes.head_size,
-        BLOCK_SIZE=sizes.block_size,
-        ROTARY=int(turns is not None),
-        HEAD_NORM=head_norm(norms, sizes.head_size),
-        BY_SLOT=1,
-    )
+    kernel = get_kernel(NAME, heads.device.index, None, **heads_constants(heads, norms, turns, sizes), BY_SLOT=1)
     args = (
         heads.data_ptr(),
         key_cache.data_ptr(),
@@ -124,6 +112,8 @@ def _launch(
         address(turns),
         address(norms.query.weight if norms else None),
         address(norms.key.weight if norms else None),
+        address(norms.query.bias if norms else None),
+        address(norms.key.bias if norms else None),
         i32(heads.shape[1] - 2 * sizes.num_kv_heads),
         i32(sizes.num_kv_heads),
         i32(0),

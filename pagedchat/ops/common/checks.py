@@ -38,6 +38,20 @@ def check_same_type(name: str, tensor: torch.Tensor, other: torch.Tensor) -> Non
         raise ValueError(f"{name} is {tensor.dtype} on {tensor.device}, expected {other.dtype} on {other.device}")
 
 
+def check_of_heads(name: str, tensor: torch.Tensor, query: torch.Tensor) -> None:
+    """Refuse anything but one float32 number for each head of `query`, `[num_tokens, num_heads, head_size]`.
+
+    Raises:
+        ValueError: another shape or type, with gaps, or on another device.
+    """
+    check_shape(name, tensor, query.shape[1])
+    check_dtype(name, tensor, torch.float32)
+    if tensor.device != query.device or not tensor.is_contiguous():
+        raise ValueError(
+            f"{name} is on {tensor.device} with a stride of {tensor.stride(0)}, expected {query.device} with 1"
+        )
+
+
 def check_pairs(src: torch.Tensor, dst: torch.Tensor) -> None:
     """Refuse lists of block ids that are not one-dimensional int64 of equal length.
 

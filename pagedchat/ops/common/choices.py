@@ -3,6 +3,9 @@
 The `kernels.py` of a folder declares its kernels with these; `pagedchat.ops.catalogue` gathers them.
 """
 
+from dataclasses import dataclass
+from typing import Literal
+
 from pagedchat.jit.kernel_file import Choices, Limit
 
 ELEMENTS = ("float16", "bfloat16", "float32")
@@ -12,6 +15,12 @@ BLOCK_SIZES = (8, 16, 32)
 GROUP_SIZES = (1, 4, 7, 8, 2, 32)
 """Some of the numbers of query heads to a KV head; a kernel takes any from 1 on."""
 FLAG = (0, 1)
+Activation = Literal["none", "relu", "silu", "gelu", "gelu_tanh", "relu2"]
+"""What the middle of a feed-forward goes through."""
+ACTIVATIONS: dict[Activation, int] = {"none": 0, "relu": 1, "silu": 2, "gelu": 3, "gelu_tanh": 4, "relu2": 5}
+"""The `ACTIVATION` constant of the kernels (activation.cuh)."""
+NORMS = (0, 1, 2, 3, 4)
+"""The `NORM` constant (norm_kinds.cuh)."""
 
 CACHE: Choices = {"ELEMENT": ELEMENTS, "HEAD_SIZE": HEAD_SIZES, "BLOCK_SIZE": BLOCK_SIZES}
 """What lies in the cache."""
@@ -19,6 +28,21 @@ _SCORES: Choices = {"GROUP_SIZE": GROUP_SIZES, "SOFT_CAP": FLAG, "ALIBI": FLAG}
 ON_CUDA_CORES: Choices = {**CACHE, **_SCORES}
 ON_TENSOR_CORES: Choices = {**ON_CUDA_CORES, "ELEMENT": TENSOR_CORE_ELEMENTS}
 """What attention over the cache is compiled for."""
+FINISHED: Choices = {"SINKS": FLAG}
+"""What else, where rows are finished."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreParts:
+    """What a model does to its scores that is compiled in: attention of models without it pays nothing."""
+
+    soft_cap: bool = False
+    """They are bounded."""
+    alibi: bool = False
+    """They fall with the distance of a key."""
+    sinks: bool = False
+    """Heads have a score that belongs to no key."""
+
 
 OVERLAPPING = frozenset({"sm_90", "sm_100", "sm_103", "sm_120"})
 """Where a launch may begin before the one before it has ended (programmatic dependent launch)."""
@@ -29,7 +53,7 @@ NO_BULK_COPIES = Limit("bulk copies exist from sm_90 on", OVERLAPPING, but=True)
 
 H200_MULTIPROCESSORS = 132
 H200_SHARED_BYTES = 227 << 10
-"""The GPU for which plans are asked what to compile, where nobody has said for which."""
+"""For which plans are asked what `doctor --compile` compiles; what runs is planned for the GPU that is there."""
 
 
 def has_tensor_cores(element: str, capability: tuple[int, int]) -> bool:

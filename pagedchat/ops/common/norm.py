@@ -1,4 +1,4 @@
-"""The norms of the ops: of an input before it is multiplied, and of queries and keys before they are turned."""
+"""The norms of the ops: of rows, and of queries and keys before they are turned."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,30 +15,43 @@ class Norm:
 
     kind: Literal["layer", "rms"]
     weight: torch.Tensor
-    """`[width]`, of the type of the rows."""
+    """`[width]`, of the type of the rows; of heads each with a weight of its own `[num_heads, head_size]`."""
     bias: torch.Tensor | None
-    """`[width]`; None adds nothing, and there is none with "rms"."""
+    """Like the weight; None adds nothing, and there is none with "rms"."""
     eps: float
+    exact: bool = False
+    """An RMS norm's rows are rounded behind the weight alone; else before it, and behind that."""
+    one_more: bool = False
+    """An RMS norm that is exact multiplies by one more than its weight, in float32."""
 
     @property
     def constant(self) -> int:
-        """The `NORM` constant of the kernels."""
-        return 1 if self.kind == "layer" else 2
+        """The `NORM` constant of the kernels (norm_kinds.cuh)."""
+        if self.kind == "layer":
+            return 1
+        return 4 if self.one_more else 3 if self.exact else 2
 
     def apply(self, rows: torch.Tensor) -> torch.Tensor:
         """`[..., width]` -> the same shape and type; worked out in float32 or better."""
-        if self.kind == "layer":
+        if self.kind == "layer" and self.weight.dim() == 1:
             return functional.layer_norm(rows, (rows.shape[-1],), self.weight, self.bias, self.eps)
-        exact = rows if rows.dtype == torch.float64 else rows.float()
-        scaled = exact * torch.rsqrt(exact.pow(2).mean(dim=-1, keepdim=True) + self.eps)
-        return self.weight * scaled.to(rows.dtype)
+        finer = rows if rows.dtype == torch.float64 else rows.float()
+        if self.kind == "layer":
+            normed = functional.layer_norm(finer, (rows.shape[-1],), None, None, self.eps) * self.weight
+            return (normed if self.bias is None else normed + self.bias).to(rows.dtype)
+        scaled = finer * torch.rsqrt(finer.pow(2).mean(dim=-1, keepdim=True) + self.eps)
+        if not self.exact:
+            return self.weight * scaled.to(rows.dtype)
+        weight = self.weight.to(finer.dtype)
+        return (scaled * (weight + 1 if self.one_more else weight)).to(rows.dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class HeadNorms:
-    """RMSNorms of a token's queries and of its keys.
+    """Norms of a token's queries and of its keys.
 
-    Weights of `[head_size]` are for every head by itself (Qwen3); those of `[num_heads * head_size]` and
+    Weights of `[head_size]` are for every head by itself (Qwen3), those of `[num_heads, head_size]` and
+    `[num_kv_heads, head_size]` too, each head having its own (Cohere); those of `[num_heads * head_size]` and
     `[num_kv_heads * head_size]` take all heads of a token as one row (OLMo 2).
     """
 
@@ -47,7 +60,13 @@ class HeadNorms:
 
     def spans_heads(self, head_size: int) -> bool:
         """Whether all heads of a token are one row."""
-        return len(self.query.weight) > head_size
+        return self.query.weight.dim() == 1 and len(self.query.weight) > head_size
+
+    def constant(self, head_size: int) -> int:
+        """The `HEAD_NORM` constant of the kernel."""
+        if self.query.weight.dim() > 1:
+            return 3
+        return 2 if self.spans_heads(head_size) else 1
 
     def apply(self, query: torch.Tensor, key: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Norm queries `[num_tokens, num_heads, head_size]` and keys `[num_tokens, num_kv_heads, head_size]`."""
@@ -60,14 +79,18 @@ def check_head_norms(norms: HeadNorms, query: torch.Tensor, key: torch.Tensor) -
     """Refuse norms that are not for these queries and keys, shaped as in `HeadNorms.apply`.
 
     Raises:
-        ValueError: another kind, width, type or device.
+        ValueError: two kinds, another width, type or device.
     """
-    spans = norms.spans_heads(query.shape[2])
+    if norms.query.constant != norms.key.constant:
+        raise ValueError(f"norms.key is a norm of kind {norms.key.kind!r} unlike norms.query")
+    kind = norms.constant(query.shape[2])
     for name, norm, heads in (("norms.query", norms.query, query), ("norms.key", norms.key, key)):
-        if norm.kind != "rms":
-            raise ValueError(f"{name} is a norm of kind {norm.kind!r}, expected 'rms'")
-        check_shape(f"{name}.weight", norm.weight, heads.shape[1] * heads.shape[2] if spans else heads.shape[2])
-        check_same_type(f"{name}.weight", norm.weight, heads)
+        count, width = heads.shape[1:]
+        shape = {1: (width,), 2: (count * width,), 3: (count, width)}[kind]
+        for part, tensor in (("weight", norm.weight), ("bias", norm.bias)):
+            if tensor is not None:
+                check_shape(f"{name}.{part}", tensor, *shape)
+                check_same_type(f"{name}.{part}", tensor, heads)
 
 
 def check_norm(norm: Norm, rows: torch.Tensor) -> None:

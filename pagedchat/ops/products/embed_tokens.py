@@ -3,7 +3,7 @@
 import torch
 from torch.nn import functional
 
-from pagedchat.jit.launch import get_kernel, i32
+from pagedchat.jit.launch import f32, get_kernel, i32
 from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
 from pagedchat.ops.common.launch import PIECE_BYTES, address, element_name, on_cuda, stream_of
 
@@ -18,15 +18,17 @@ def embed_tokens(
     *,
     position_vectors: torch.Tensor | None = None,
     position_offset: int = 0,
+    scale: float = 1.0,
     output: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The vectors of tokens, plus those of their positions.
+    """The vectors of tokens, by a scale, plus those of their positions.
 
     Args:
         token_vectors: `[vocab_size, width]`.
         token_ids, positions: `[num_tokens]`, int32; positions below 0 count as 0.
         position_vectors: `[max_positions + position_offset, width]`.
         position_offset: row of position 0.
+        scale: of the tokens' vectors.
         output: `[num_tokens, width]`, written; a new one by default.
 
     Returns:
@@ -46,9 +48,11 @@ def embed_tokens(
     check_shape("output", target, num_tokens, width)
     check_same_type("output", target, token_vectors)
     if on_cuda(token_vectors) and width * token_vectors.itemsize % PIECE_BYTES == 0:
-        _launch_embed(target, token_vectors, position_vectors, token_ids, positions, position_offset)
+        _launch_embed(target, token_vectors, position_vectors, token_ids, positions, position_offset, scale)
         return target
     rows = functional.embedding(token_ids, token_vectors)
+    if scale != 1:
+        rows = rows * scale
     if position_vectors is not None:
         rows = rows + functional.embedding(positions.clamp(min=0) + position_offset, position_vectors)
     return target.copy_(rows)
@@ -61,6 +65,7 @@ def _launch_embed(
     token_ids: torch.Tensor,
     positions: torch.Tensor,
     position_offset: int,
+    scale: float,
 ) -> None:
     kernel = get_kernel(NAME, output.device.index, ELEMENT=element_name(output.dtype))
     args = (
@@ -71,6 +76,7 @@ def _launch_embed(
         positions.data_ptr(),
         i32(position_offset),
         i32(output.shape[1]),
+        f32(scale),
     )
     threads = min(_THREADS, output.shape[1] * output.itemsize // PIECE_BYTES)
     kernel.launch(len(output), threads, args, stream=stream_of(output))

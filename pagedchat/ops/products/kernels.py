@@ -6,6 +6,7 @@ tests and in `doctor --compile`.
 
 from pagedchat.jit.kernel_file import Choices, KernelFile, Tuning, Use
 from pagedchat.ops.common.choices import (
+    ACTIVATIONS,
     BLOCK_SIZES,
     ELEMENTS,
     FLAG,
@@ -15,20 +16,21 @@ from pagedchat.ops.common.choices import (
     HOPPER_ONLY,
     NO_BFLOAT16,
     NO_BULK_COPIES,
+    NORMS,
     TENSOR_CORE_ELEMENTS,
 )
 from pagedchat.ops.products.invariant_plan import MAX_PARTS, TILES
 from pagedchat.ops.products.small_batch_plan import ProductPlan, plan_head, plan_product
+from pagedchat.ops.products.stream_k_plan import plan_stream_k
 from pagedchat.ops.products.streamed_plan import plan_stream
 from pagedchat.ops.products.warpgroup_plan import WARPGROUPS, num_stages
 
-_NORM = (0, 1, 2)
-_LINEAR: Choices = {"ACTIVATION": (0, 1, 2), "PAIRED": FLAG}
+_LINEAR: Choices = {"ACTIVATION": tuple(ACTIVATIONS.values()), "PAIRED": FLAG}
 _QKV: Choices = {"HEAD_SIZE": HEAD_SIZES, "BLOCK_SIZE": BLOCK_SIZES, "ROTARY": FLAG}
 
 # --- weights in registers -------------------------------------------------------------------------------
 
-_PRODUCT: Choices = {"ELEMENT": TENSOR_CORE_ELEMENTS, "NORM": _NORM, "TOKEN_TILES": (1, 2, 3, 4)}
+_PRODUCT: Choices = {"ELEMENT": TENSOR_CORE_ELEMENTS, "NORM": NORMS, "TOKEN_TILES": (1, 2, 3, 4)}
 
 
 def _product(in_features: int, plan: ProductPlan | None) -> Tuning:
@@ -36,9 +38,15 @@ def _product(in_features: int, plan: ProductPlan | None) -> Tuning:
     return Tuning({"IN_FEATURES": in_features, "NUM_WARPS": plan.num_warps})
 
 
+def _in_part(tuning: Tuning) -> Tuning:
+    """The same where a part of each head is turned."""
+    return Tuning({**tuning.constants, "TURNED": 32}, {**tuning.where, "ROTARY": (1,)})
+
+
 _PRODUCT_TUNINGS = tuple(
     _product(width, plan_product(width, 1, normed)) for width, normed in ((768, True), (1024, True), (3072, False))
 )
+_QKV_TUNINGS = (*_PRODUCT_TUNINGS, _in_part(_PRODUCT_TUNINGS[0]))
 _HEAD_TUNINGS = tuple(_product(width, plan_head(width, 1, True, H200_SHARED_BYTES)) for width in (768, 1024))
 
 _SMALL_BATCH = (
@@ -55,7 +63,7 @@ _SMALL_BATCH = (
         ("qkv_to_cache",),
         Use.CAPTURED_STEPS,
         {**_PRODUCT, **_QKV},
-        _PRODUCT_TUNINGS,
+        _QKV_TUNINGS,
         (NO_BFLOAT16,),
     ),
     KernelFile("next_token", ("logits_argmax",), Use.CAPTURED_STEPS, _PRODUCT, _HEAD_TUNINGS, (NO_BFLOAT16,)),
@@ -63,7 +71,7 @@ _SMALL_BATCH = (
 
 # --- weights that stream --------------------------------------------------------------------------------
 
-_STREAM: Choices = {"ELEMENT": TENSOR_CORE_ELEMENTS, "NORM": _NORM}
+_STREAM: Choices = {"ELEMENT": TENSOR_CORE_ELEMENTS, "NORM": NORMS}
 _MANY_ROWS = 50_000
 """Of a weight: as many as a ring can have under way."""
 
@@ -89,7 +97,7 @@ _STREAMED = tuple(
         (stem,),
         Use.CAPTURED_STEPS,
         {**_STREAM, **of_its_own},
-        _STREAM_TUNINGS,
+        _STREAM_TUNINGS + ((_in_part(_STREAM_TUNINGS[-1]),) if of_its_own is _QKV else ()),
         (NO_BULK_COPIES,),
     )
     for stem, of_its_own in (("streamed_linear", _LINEAR), ("streamed_qkv", _QKV), ("streamed_vocabulary", {}))
@@ -131,12 +139,37 @@ _INVARIANT = KernelFile(
 )
 """Of eager steps too, where they are asked for; loading has them built then."""
 
+
+def _stream_k(in_features: int, num_tokens: int) -> Tuning:
+    sizes = (in_features, _MANY_ROWS, num_tokens, False, H200_MULTIPROCESSORS, H200_SHARED_BYTES)
+    plan = plan_stream_k(*sizes)
+    assert plan is not None  # noqa: S101 - these sizes have one
+    return Tuning({"IN_FEATURES": in_features, **plan.constants})
+
+
+_STREAM_K = KernelFile(
+    "stream_k_linear",
+    ("stream_k_linear",),
+    Use.CAPTURED_STEPS,
+    {"ELEMENT": TENSOR_CORE_ELEMENTS, **_LINEAR},
+    tuple(_stream_k(4096, num_tokens) for num_tokens in (16, 48, 64)),
+    (HOPPER_ONLY,),
+)
+
 KERNELS = (
     *_SMALL_BATCH,
     *_STREAMED,
     _WARPGROUP,
+    _STREAM_K,
     _INVARIANT,
-    KernelFile("add_norm", ("add_norm",), Use.CAPTURED_STEPS, {"ELEMENT": ELEMENTS, "NORM": (1, 2)}),
+    KernelFile(
+        "add_norm",
+        ("add_norm",),
+        Use.CAPTURED_STEPS,
+        {"ELEMENT": ELEMENTS, "NORM": NORMS},
+        (Tuning({}), *(Tuning({"UPDATE_NORM": kind}) for kind in NORMS[1:])),
+    ),
     KernelFile("embed_tokens", ("embed_tokens",), Use.CAPTURED_STEPS, {"ELEMENT": ELEMENTS}),
-    KernelFile("silu_and_mul", ("silu_and_mul",), Use.CAPTURED_STEPS, {"ELEMENT": ELEMENTS}),
+    KernelFile("activate", ("activate_rows",), Use.CAPTURED_STEPS, {"ELEMENT": ELEMENTS, **_LINEAR}),
+    KernelFile("finish_logits", ("finish_logits",), Use.CAPTURED_STEPS, {"ELEMENT": ELEMENTS, "CAPPED": FLAG}),
 )

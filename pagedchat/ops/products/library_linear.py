@@ -3,16 +3,14 @@
 A library multiplies, and its neighbours are launches of our own. On a CPU all of it is torch.
 """
 
-from typing import Literal
-
 import torch
 from torch.nn import functional
 
+from pagedchat.ops.common.choices import Activation
+from pagedchat.ops.common.launch import on_cuda
 from pagedchat.ops.common.norm import Norm
+from pagedchat.ops.products.activate import activate
 from pagedchat.ops.products.add_norm import add_norm
-from pagedchat.ops.products.silu_and_mul import silu_and_mul
-
-Activation = Literal["none", "relu", "silu"]
 
 
 def library_linear(
@@ -21,32 +19,58 @@ def library_linear(
     *,
     bias: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
+    residual_scale: float = 1.0,
     norm: Norm | None = None,
     activation: Activation = "none",
     paired: bool = False,
     output: torch.Tensor,
     overlap: bool = False,
 ) -> torch.Tensor:
-    """`residual + activation(weight @ norm(input) + bias)`; arguments are those of `small_batch_linear`.
+    """`residual + scale * activation(weight @ norm(input) + bias)`; arguments are those of `small_batch_linear`.
 
     Returns:
         `output`.
     """
     rows = input_rows if norm is None else add_norm(input_rows, None, norm, overlap=overlap)
     if residual is not None and bias is None and activation == "none" and not paired:
-        return torch.addmm(residual, rows, weight.T, out=output)
+        return torch.addmm(residual, rows, weight.T, alpha=residual_scale, out=output)
+    if residual is None and bias is None and activation == "none" and not paired:
+        return torch.mm(rows, weight.T, out=output)
     product = functional.linear(rows, weight, bias)
-    if paired and activation == "silu":
-        product = silu_and_mul(product, overlap=overlap)
-    elif paired:
-        gate, value = product.chunk(2, dim=-1)
-        product = _activated(gate, activation) * value
-    else:
-        product = _activated(product, activation)
-    return output.copy_(product) if residual is None else torch.add(residual, product, out=output)
+    if paired or activation != "none":
+        product = activate(product, activation, paired=paired, overlap=overlap)
+    return (
+        output.copy_(product)
+        if residual is None
+        else torch.add(residual, product, alpha=residual_scale, out=output)
+    )
 
 
-def _activated(rows: torch.Tensor, activation: Activation) -> torch.Tensor:
-    if activation == "none":
-        return rows
-    return functional.relu(rows) if activation == "relu" else functional.silu(rows)
+def library_middle(
+    rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, activation: Activation, *, paired: bool
+) -> torch.Tensor:
+    """`activation(rows @ weight.T + bias)`, or with `paired` gates times values, as `activate` has it.
+
+    The library has ReLU in its epilogue, and on a GPU behind a bias GELU by tanh.
+
+    Args:
+        rows: `[num_rows, in_features]`.
+        weight: `[out_features, in_features]`; with `paired` twice the rows, gates first.
+        bias: one number for each row of `weight`.
+        activation: which.
+        paired: the product is gates and values.
+
+    Returns:
+        `[num_rows, out_features]`.
+    """
+    if not paired and bias is not None and in_epilogue(activation, on_gpu=on_cuda(rows)):
+        return torch._addmm_activation(bias, rows, weight.T, use_gelu=activation == "gelu_tanh")
+    product = functional.linear(rows, weight, bias)
+    if activation == "relu" and not paired:
+        return functional.relu_(product)
+    return activate(product, activation, paired=paired, overlap=True)
+
+
+def in_epilogue(activation: Activation, *, on_gpu: bool) -> bool:
+    """Whether a library activates behind a bias; torch's twin on a CPU has another GELU."""
+    return activation == "relu" or (activation == "gelu_tanh" and on_gpu)

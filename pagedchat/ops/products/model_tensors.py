@@ -1,7 +1,8 @@
-"""The tensors of a model, whatever its family, as every fast step takes them: one residual stream with norms before
-each half of a layer. Knows no modules and no cache.
+"""The tensors of a model, whatever its family, as every fast step takes them: one residual stream through layers of
+attention and a feed-forward. Knows no modules and no cache.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +11,10 @@ from torch.nn import functional
 from pagedchat.ops.common.model_sizes import ModelSizes
 from pagedchat.ops.common.norm import HeadNorms, Norm
 from pagedchat.ops.products.embed_tokens import embed_tokens
+from pagedchat.ops.products.finish_logits import finish_logits
+
+Linear = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
+"""`rows @ weight.T + bias`: `[num_rows, in_features]`, `[out_features, in_features]`, `[out_features]`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +40,42 @@ class LayerTensors:
     """Those of the model."""
     sliding_window: int | None
     """A token sees this many, itself included; None sees all."""
-    attention_norm: Norm
+    attention_norm: Norm | None
+    """Before attention; with `parallel` halves behind one norm before both."""
     qkv: Product
     """`[qkv_rows, hidden]`: all query heads, then all key heads, then all value heads."""
     out: Product
     """`[hidden, attended]`."""
-    mlp_norm: Norm
+    mlp_norm: Norm | None
+    """Before the feed-forward."""
     up: Product
     """`[middle, hidden]`; gates and then values, twice the rows, where the feed-forward is gated."""
     down: Product
     """`[hidden, middle]`."""
     head_norms: HeadNorms | None = None
     """Of queries and keys, before they are turned."""
+    rotations: torch.Tensor | None = None
+    """`[model_len, turned / 2, 2]`, float32: cosine and sine of the angles of queries and keys; None: none turn."""
+    attention_end_norm: Norm | None = None
+    """Behind attention; with norms "after sum" of the residual stream then."""
+    mlp_end_norm: Norm | None = None
+    """The same of the feed-forward."""
+
+    @property
+    def changes_heads(self) -> bool:
+        """Whether something happens to queries and keys between their product and the cache."""
+        return self.head_norms is not None or self.rotations is not None
+
+    @property
+    def norms_before(self) -> tuple[Norm, Norm]:
+        """Those before both halves.
+
+        Raises:
+            ValueError: it has none there.
+        """
+        if self.attention_norm is None or self.mlp_norm is None:
+            raise ValueError(f"layer {self.layer_idx} has no norm before each of its halves")
+        return self.attention_norm, self.mlp_norm
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +84,70 @@ class ModelTensors:
 
     sizes: ModelSizes
     token_vectors: torch.Tensor
-    """`[vocab_size, hidden]`."""
+    """`[vocab_size, hidden]`; with `project_in` as wide as that takes."""
     position_vectors: torch.Tensor | None
     """`[max_positions + position_offset, hidden]`."""
     position_offset: int
     """Row of position 0."""
     rotations: torch.Tensor | None
-    """`[model_len, head_dim / 2, 2]`, float32: cosine and sine."""
+    """Those of the first layer that has any: of all of them in models that whole steps do."""
     layers: list[LayerTensors]
-    norm: Norm
-    """The last one; its kind and epsilon are those of all."""
+    norm: Norm | None
+    """The last one."""
     head: torch.Tensor
-    """`[vocab_size, hidden]`."""
+    """`[vocab_size, hidden]`; with `project_out` as wide as that makes."""
+    head_bias: torch.Tensor | None = None
+    """`[vocab_size]`."""
+    embedding_scale: float = 1.0
+    """Of tokens' vectors."""
+    project_in: torch.Tensor | None = None
+    """`[hidden, narrower]`: what tokens' vectors go through."""
+    project_out: torch.Tensor | None = None
+    """`[narrower, hidden]`: what rows go through before the head."""
+    logits_scale: float = 1.0
+    logits_cap: float | None = None
+    """Soft cap of the logits, once they are scaled."""
+
+    @property
+    def last_norm(self) -> Norm:
+        """`norm`.
+
+        Raises:
+            ValueError: there is none.
+        """
+        if self.norm is None:
+            raise ValueError("the model has no norm behind its last layer")
+        return self.norm
 
     def embed(self, token_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Where the residual stream starts, `[num_tokens, hidden]`; see `embed_tokens`."""
-        return embed_tokens(
-            self.token_vectors,
-            token_ids,
-            positions,
-            position_vectors=self.position_vectors,
-            position_offset=self.position_offset,
-        )
+        scale, offset, vectors = self.embedding_scale, self.position_offset, self.position_vectors
+        if self.project_in is None:
+            return embed_tokens(
+                self.token_vectors,
+                token_ids,
+                positions,
+                position_vectors=vectors,
+                position_offset=offset,
+                scale=scale,
+            )
+        narrow = embed_tokens(self.token_vectors, token_ids, positions, scale=scale)
+        rows = functional.linear(narrow, self.project_in)
+        if vectors is not None:
+            rows += functional.embedding(positions.clamp(min=0) + offset, vectors)
+        return rows
+
+    def logits(
+        self, rows: torch.Tensor, output: torch.Tensor | None = None, *, linear: Linear = functional.linear
+    ) -> torch.Tensor:
+        """`[num_rows, hidden]`, normed -> `[num_rows, vocab_size]`; `output` is written if given, by a library."""
+        if self.project_out is not None:
+            rows = functional.linear(rows, self.project_out)
+        if output is None:
+            logits = linear(rows, self.head, self.head_bias)
+        elif self.head_bias is None:
+            logits = torch.mm(rows, self.head.T, out=output)
+        else:
+            logits = torch.addmm(self.head_bias, rows, self.head.T, out=output)
+        finish_logits(logits, scale=self.logits_scale, cap=self.logits_cap, overlap=True)
+        return logits

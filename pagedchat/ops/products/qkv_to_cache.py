@@ -8,7 +8,8 @@ import torch
 from torch.nn import functional
 
 from pagedchat.jit.launch import f32, i32
-from pagedchat.ops.cache.heads_to_cache import heads_to_cache
+from pagedchat.jit.variant import Constant
+from pagedchat.ops.cache.heads_to_cache import check_rotations, heads_to_cache
 from pagedchat.ops.cache.layout import CacheSizes, check_paged_cache
 from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
 from pagedchat.ops.common.launch import address, on_cuda
@@ -46,7 +47,8 @@ def qkv_to_cache(
         positions: `[num_tokens]`, int32; below 0 the token is padding: nothing of it is written but its query.
         bias: one number for each row of `weight`.
         norm: of the input rows.
-        rotations: `[max_positions, head_size / 2, 2]`, float32: cosine and sine of every position's angles.
+        rotations: `[max_positions, turned / 2, 2]`, float32: cosine and sine of every position's angles; the first
+            `turned` elements of a head are turned, at most all.
         overlap: as in `small_batch_linear`; positions and block tables are read before the wait.
 
     Raises:
@@ -55,12 +57,14 @@ def qkv_to_cache(
     sizes = check_paged_cache(key_cache, value_cache)
     _check(query, key_cache, input_rows, weight, block_tables, positions, bias, norm, rotations, sizes)
     rows, launch = input_rows, None
-    if _multiplies(input_rows, rotations):
-        constants = {
+    if _multiplies(input_rows, rotations, sizes):
+        constants: dict[str, Constant] = {
             "HEAD_SIZE": sizes.head_size,
             "BLOCK_SIZE": sizes.block_size,
             "ROTARY": int(rotations is not None),
         }
+        if rotations is not None and 2 * rotations.shape[1] < sizes.head_size:
+            constants["TURNED"] = 2 * rotations.shape[1]
         plan = plan_few(input_rows, weight, norm)
         if plan.norm_apart and norm is not None:
             rows, norm = add_norm(input_rows, None, norm, overlap=overlap), None
@@ -75,9 +79,9 @@ def qkv_to_cache(
         _launch(launch, query, caches, rows, weight, block_tables, positions, bias, norm, rotations, sizes, overlap)
 
 
-def _multiplies(rows: torch.Tensor, rotations: torch.Tensor | None) -> bool:
+def _multiplies(rows: torch.Tensor, rotations: torch.Tensor | None, sizes: CacheSizes) -> bool:
     """Whether the kernels have something for such a GPU and such heads."""
-    turns = rotations is None or rotations.shape[1] % 8 == 0
+    turns = rotations is None or (rotations.shape[1] % 8 == 0 and sizes.head_size % 16 == 0)
     return turns and on_cuda(rows) and has_kernels_for(rows)
 
 
@@ -107,8 +111,7 @@ def _check(
         check_shape("bias", bias, num_rows)
         check_same_type("bias", bias, rows)
     if rotations is not None:
-        check_shape("rotations", rotations, None, sizes.head_size // 2, 2)
-        check_dtype("rotations", rotations, torch.float32)
+        check_rotations(rotations, sizes.head_size)
     if norm is not None:
         check_norm(norm, rows)
     for name, tensor in (

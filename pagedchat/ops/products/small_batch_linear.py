@@ -1,21 +1,20 @@
 """The linear layers of a decode step with what comes before and after them, for a few tokens.
 
-`output = residual + activation(weight @ norm(input) + bias)`, in one launch that reads the weights as fast as the
-memory gives them. Gated feed-forwards (Shazeer 2020, arXiv 2002.05202) with `paired`.
+`output = residual + scale * activation(weight @ norm(input) + bias)`, in one launch that reads weights as fast as
+the memory gives them. Gated feed-forwards (Shazeer 2020, arXiv 2002.05202) with `paired`.
 """
 
 import torch
 
 from pagedchat.jit.launch import f32, i32
 from pagedchat.ops.common.checks import check_same_type, check_shape
+from pagedchat.ops.common.choices import ACTIVATIONS, Activation
 from pagedchat.ops.common.launch import address, has_tensor_cores, on_cuda
 from pagedchat.ops.common.norm import Norm, check_norm
 from pagedchat.ops.products.add_norm import add_norm
-from pagedchat.ops.products.library_linear import Activation, library_linear
+from pagedchat.ops.products.library_linear import library_linear
 from pagedchat.ops.products.small_batch_launch import ProductLaunch, plan_few, product_launch
 
-ACTIVATIONS: dict[Activation, int] = {"none": 0, "relu": 1, "silu": 2}
-"""The `ACTIVATION` constant of kernels."""
 NAME = "small_batch_linear"
 
 
@@ -25,6 +24,7 @@ def small_batch_linear(
     *,
     bias: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
+    residual_scale: float = 1.0,
     norm: Norm | None = None,
     activation: Activation = "none",
     paired: bool = False,
@@ -38,6 +38,7 @@ def small_batch_linear(
         weight: `[out_features, in_features]`; with `paired` `[2 * out_features, in_features]`, gates first.
         bias: `[out_features]`; not with `paired`.
         residual: `[num_tokens, out_features]`, added at the end; may be `output`.
+        residual_scale: of what it is added to.
         norm: of the input rows.
         activation: after the bias; with `paired` of the gates alone.
         paired: the result is `activation(gate) * value`.
@@ -67,13 +68,14 @@ def small_batch_linear(
             weight,
             bias=bias,
             residual=residual,
+            residual_scale=residual_scale,
             norm=norm,
             activation=activation,
             paired=paired,
             output=target,
             overlap=overlap,
         )
-    _launch(launch, target, rows, weight, bias, residual, norm, overlap)
+    _launch(launch, target, rows, weight, bias, residual, residual_scale, norm, overlap)
     return target
 
 
@@ -118,6 +120,7 @@ def _launch(
     weight: torch.Tensor,
     bias: torch.Tensor | None,
     residual: torch.Tensor | None,
+    residual_scale: float,
     norm: Norm | None,
     overlap: bool,
 ) -> None:
@@ -132,5 +135,6 @@ def _launch(
         i32(rows.shape[0]),
         i32(output.shape[1]),
         f32(norm.eps if norm else 0.0),
+        f32(residual_scale),
     )
     launch.run(args, rows, overlap)

@@ -1,7 +1,8 @@
 """The linear layers of a decode step for up to 256 tokens, with what comes after them, in one launch.
 
 `output = residual + activation(weight @ input + bias)` by Hopper's warpgroup products. The weights are fetched
-while the kernel before still runs. Gated feed-forwards (Shazeer 2020, arXiv 2002.05202) with `paired`.
+while the kernel before still runs: a small one stays in shared memory, a large one streams through it
+(`stream_k_linear`). Gated feed-forwards (Shazeer 2020, arXiv 2002.05202) with `paired`.
 """
 
 import torch
@@ -9,10 +10,13 @@ import torch
 from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.ops.common.checks import check_same_type, check_shape
+from pagedchat.ops.common.choices import ACTIVATIONS, Activation
 from pagedchat.ops.common.launch import address, ceil_div, element_name, has_warpgroups, stream_of
-from pagedchat.ops.products.library_linear import Activation, library_linear
-from pagedchat.ops.products.small_batch_linear import ACTIVATIONS
-from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan, plan_warpgroups, shared_bytes
+from pagedchat.ops.products.library_linear import library_linear
+from pagedchat.ops.products.many_rows_plan import plan_many_rows
+from pagedchat.ops.products.stream_k_linear import launch_stream_k
+from pagedchat.ops.products.stream_k_plan import StreamKPlan
+from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan, shared_bytes
 
 NAME = "warpgroup_linear"
 
@@ -28,7 +32,7 @@ def warpgroup_linear(
     output: torch.Tensor | None = None,
     overlap: bool = False,
 ) -> torch.Tensor:
-    """A product with what follows it. What the kernel cannot do (`has_plan`), a library does.
+    """A product with what follows it, by the kernel that `many_rows_plan` names; where it names none, by a library.
 
     Args:
         input_rows: `[num_tokens, in_features]`, float16 or bfloat16.
@@ -61,21 +65,20 @@ def warpgroup_linear(
             output=target,
             overlap=overlap,
         )
-    _launch(target, input_rows, weight, bias, residual, activation, paired, plan, overlap)
+    arguments = target, input_rows, weight, bias, residual, activation, paired
+    if isinstance(plan, StreamKPlan):
+        launch_stream_k(*arguments, plan, overlap=overlap)
+    else:
+        _launch(*arguments, plan, overlap)
     return target
 
 
-def has_plan(weight: torch.Tensor, num_tokens: int, *, paired: bool = False) -> bool:
-    """Whether the kernel does products with a weight: 16-bit types, whole tiles, not too large, on Hopper."""
-    return _plan(weight, num_tokens, paired) is not None
-
-
-def _plan(weight: torch.Tensor, num_tokens: int, paired: bool) -> WarpgroupPlan | None:
+def _plan(weight: torch.Tensor, num_tokens: int, paired: bool) -> WarpgroupPlan | StreamKPlan | None:
     if not has_warpgroups(weight):
         return None
     out_features = weight.shape[0] // (2 if paired else 1)
-    shared_limit = gpu(weight.device.index).shared_bytes
-    return plan_warpgroups(weight.shape[1], out_features, num_tokens, paired, shared_limit)
+    on = gpu(weight.device.index)
+    return plan_many_rows(weight.shape[1], out_features, num_tokens, paired=paired, gpu=on)
 
 
 def _launch(

@@ -23,8 +23,8 @@ _FEWEST_STAGES = 5
 """So that some chunks are fetched while each warpgroup has one to multiply and one that it is done with."""
 
 # Of an H200. What memory, caches and clusters do was measured one by one; the others are those with which the
-# divisions chosen for three widths and 16 to 256 tokens came closest to the quickest of all that were tried.
-_MULTIPROCESSORS = 132
+# divisions chosen for three widths and 16 to 256 tokens came closest to the quickest of all that were tried. Other
+# GPUs with warpgroups differ in how many multiprocessors they have, which is asked, and little in what one does.
 _L2_BYTES, _OWN_BYTES, _SENT_BYTES = 5.5e6, 112e3, 25e3
 """A microsecond: from the L2 cache to all multiprocessors, to one of them, and between those of a cluster."""
 _CYCLES = 585
@@ -33,8 +33,8 @@ _MEETING = 1.0
 """Microseconds that a cluster costs whatever its size."""
 _STARTING = 1.6
 """Microseconds that it takes a thread block on every multiprocessor to start, fewer accordingly."""
-_BESIDE = 96
-"""Thread blocks that leave enough room for the next product to fetch its weights meanwhile."""
+_BESIDE = 96 / 132
+"""Of the multiprocessors: so many of them taken leave enough room for the next product to fetch its weights."""
 _LATE_BYTES = 30e3
 """A microsecond of weights that are late because every multiprocessor was taken."""
 
@@ -73,7 +73,13 @@ class WarpgroupPlan:
 
 @cache
 def plan_warpgroups(
-    in_features: int, out_features: int, num_tokens: int, paired: bool, shared_limit: int
+    in_features: int,
+    out_features: int,
+    num_tokens: int,
+    paired: bool,
+    *,
+    num_multiprocessors: int,
+    shared_limit: int,
 ) -> WarpgroupPlan | None:
     """The division with which a product takes the least time by `_microseconds`.
 
@@ -82,6 +88,7 @@ def plan_warpgroups(
         out_features: columns of the output.
         num_tokens: of the launch.
         paired: whether the weight has a gate and a value for each column.
+        num_multiprocessors: of the GPU.
         shared_limit: bytes of shared memory that a thread block can have.
 
     Returns:
@@ -94,9 +101,11 @@ def plan_warpgroups(
         columns = sums // (1 + paired)
         stages = num_stages(in_features, tokens, sums, cluster, shared_limit)
         num_blocks = cluster * (out_features // columns) * -(-num_tokens // tokens)
-        if stages is not None and out_features % columns == 0 and num_blocks <= _MULTIPROCESSORS:
+        if stages is not None and out_features % columns == 0 and num_blocks <= num_multiprocessors:
             plan = WarpgroupPlan(tokens, columns, cluster, WARPGROUPS, stages)
-            times[plan] = _microseconds(in_features // cluster, tokens, sums, cluster, num_blocks)
+            times[plan] = _microseconds(
+                in_features // cluster, tokens, sums, cluster, num_blocks, num_multiprocessors
+            )
     return min(times, key=times.__getitem__, default=None)
 
 
@@ -128,7 +137,9 @@ def _divisions(in_features: int, paired: bool) -> Iterator[tuple[int, int, int]]
             yield from ((tokens, sums, cluster) for tokens, sums in tiles)
 
 
-def _microseconds(inner: int, tokens: int, sums: int, cluster: int, num_blocks: int) -> float:
+def _microseconds(
+    inner: int, tokens: int, sums: int, cluster: int, num_blocks: int, num_multiprocessors: int
+) -> float:
     """What is left when the tokens are there: to fetch them, to multiply beside that, to exchange sums.
 
     Products read both sides from shared memory, 128 bytes a cycle.
@@ -138,9 +149,10 @@ def _microseconds(inner: int, tokens: int, sums: int, cluster: int, num_blocks: 
     multiply = inner / 16 * max((tokens + sums) / 4, tokens * sums / 128) / _CYCLES
     sent = 4 * tokens * sums * (cluster - 1) / cluster
     meet = _MEETING + sent / _SENT_BYTES if cluster > 1 else 0.0
-    crowded = max(0, num_blocks - _BESIDE) / (_MULTIPROCESSORS - _BESIDE)
+    roomy = _BESIDE * num_multiprocessors
+    crowded = max(0, num_blocks - roomy) / (num_multiprocessors - roomy)
     late = 2 * sums * inner / _LATE_BYTES * crowded
-    return max(fetch, multiply) + meet + late + _STARTING * num_blocks / _MULTIPROCESSORS
+    return max(fetch, multiply) + meet + late + _STARTING * num_blocks / num_multiprocessors
 
 
 def _bytes(in_features: int, tokens: int, sums: int, cluster: int, stages: int) -> int:

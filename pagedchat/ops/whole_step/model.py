@@ -34,19 +34,20 @@ class PersistentModel:
         tensors = self.tensors
         read = [tensors.token_vectors, tensors.position_vectors, tensors.head]
         for layer, cache in zip(tensors.layers, self.caches, strict=True):
+            first, second = layer.norms_before
             read += [
-                layer.attention_norm.weight, layer.qkv.weight, layer.out.weight, layer.out.bias,
-                layer.mlp_norm.weight, layer.up.weight, layer.down.weight, layer.down.bias, *cache,
+                first.weight, layer.qkv.weight, layer.out.weight, layer.out.bias,
+                second.weight, layer.up.weight, layer.down.weight, layer.down.bias, *cache,
             ]  # fmt: skip
         return all(address(tensor) % 16 == 0 for tensor in read)
 
     def constants(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """Of the products behind both norms of each layer, as `fold_norm` makes them."""
         return [
-            (fold_norm(layer.attention_norm, layer.qkv.weight, layer.qkv.bias),
-             fold_norm(layer.mlp_norm, layer.up.weight, layer.up.bias))
+            (fold_norm(first, layer.qkv.weight, layer.qkv.bias), fold_norm(second, layer.up.weight, layer.up.bias))
             for layer in self.tensors.layers
-        ]  # fmt: skip
+            for first, second in [layer.norms_before]
+        ]
 
     def addresses(self, constants: list[tuple[torch.Tensor, torch.Tensor]]) -> list[list[int]]:
         """Of each layer, as `Layer` in the kernel has them, with its `constants`."""
@@ -57,9 +58,10 @@ class PersistentModel:
 def _addresses(
     layer: LayerTensors, cache: LayerCache, qkv_constants: torch.Tensor, up_constants: torch.Tensor
 ) -> list[int]:
+    first, second = layer.norms_before
     tensors = (
-        layer.attention_norm.weight, layer.qkv.weight, qkv_constants, layer.out.weight, layer.out.bias,
-        layer.mlp_norm.weight, layer.up.weight, up_constants, layer.down.weight, layer.down.bias, *cache,
+        first.weight, layer.qkv.weight, qkv_constants, layer.out.weight, layer.out.bias,
+        second.weight, layer.up.weight, up_constants, layer.down.weight, layer.down.bias, *cache,
     )  # fmt: skip
     return [address(tensor) for tensor in tensors]
 

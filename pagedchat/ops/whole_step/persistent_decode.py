@@ -93,8 +93,8 @@ class PersistentDecode:
             model.token_vectors.data_ptr(),
             address(model.position_vectors),
             address(model.rotations),
-            model.norm.weight.data_ptr(),
-            address(model.norm.bias),
+            model.last_norm.weight.data_ptr(),
+            address(model.last_norm.bias),
             model.head.data_ptr(),
             state.block_tables.data_ptr(),
             i32(len(model.layers)),
@@ -103,7 +103,7 @@ class PersistentDecode:
             i32(model.position_offset),
             i32(len(state.history)),
             f32(model.sizes.scale),
-            f32(model.norm.eps),
+            f32(model.last_norm.eps),
             address(None if self._quantized is None else self._quantized.tiles),
             f32(0.0 if self._quantized is None else self._quantized.digit_scale),
         )
@@ -146,7 +146,7 @@ class PersistentDecode:
     def _constants(self, dtype: torch.dtype) -> dict[str, Any]:
         return {
             "ELEMENT": element_name(dtype),
-            "NORM": self._model.tensors.norm.constant,
+            "NORM": self._model.tensors.last_norm.constant,
             "ROTARY": int(self._model.tensors.rotations is not None),
             "TOKENS": self._num_tokens,
             **self._model.shape.constants,

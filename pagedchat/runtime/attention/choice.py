@@ -10,6 +10,7 @@ import torch
 
 from pagedchat.config import AttentionBackendName
 from pagedchat.errors import DeviceError, InvalidValueError, KernelError
+from pagedchat.ops.common.choices import ScoreParts
 from pagedchat.runtime.attention.backend import AttentionBackend, CacheShape
 from pagedchat.runtime.attention.kernel_build import KernelBuild
 from pagedchat.runtime.attention.kernel_support import missing_shape, missing_support
@@ -48,7 +49,7 @@ class BackendChooser:
     Args:
         wanted: what the user asked for.
         shape: of the model's cache.
-        soft_cap: whether the model bounds its scores.
+        scores: what the model does to its scores.
         device: where the model runs.
         batch_invariant: whether a token's result is to follow from its sequence alone.
 
@@ -61,7 +62,7 @@ class BackendChooser:
         self,
         wanted: AttentionBackendName,
         shape: CacheShape,
-        soft_cap: bool,
+        scores: ScoreParts,
         device: torch.device,
         *,
         batch_invariant: bool = False,
@@ -76,7 +77,7 @@ class BackendChooser:
             )
         self._on_gpu = device.type == "cuda"
         uses_kernels = wanted != "torch" and not self._missing
-        build = KernelBuild(shape, soft_cap, device, batch_invariant=batch_invariant) if uses_kernels else None
+        build = KernelBuild(shape, scores, device, batch_invariant=batch_invariant) if uses_kernels else None
         self._build = build
 
     @property

@@ -138,11 +138,16 @@ class CudaAttention:
         scale: float,
         sliding_window: int | None,
         cap: float | None,
+        alibi_slopes: torch.Tensor | None = None,
+        sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See `AttentionBackend`. Keys and values are read from the cache, the new ones too."""
         if self._tables is None:
             raise RuntimeError("no step has begun")
-        caches, options = self._layers[layer_idx], self._options_for(scale, sliding_window, cap)
+        caches, options = (
+            self._layers[layer_idx],
+            self._options_for(scale, sliding_window, cap, alibi_slopes, sinks),
+        )
         split, decodes, prefills = self._tables.num_decodes, self._tables.decodes, self._tables.prefills
         output = torch.empty(query.shape, dtype=query.dtype, device=query.device)
         if decodes is not None:
@@ -173,7 +178,18 @@ class CudaAttention:
         """See `AttentionBackend`."""
         self._swapper.swap_in(src, dst)
 
-    def _options_for(self, scale: float, sliding_window: int | None, cap: float | None) -> AttentionOptions:
+    def _options_for(
+        self,
+        scale: float,
+        sliding_window: int | None,
+        cap: float | None,
+        alibi_slopes: torch.Tensor | None,
+        sinks: torch.Tensor | None,
+    ) -> AttentionOptions:
+        if alibi_slopes is not None or sinks is not None:  # tensors, which another layer may have others of
+            return AttentionOptions(
+                scale=scale, sliding_window=sliding_window, cap=cap, alibi_slopes=alibi_slopes, sinks=sinks
+            )
         settings = (scale, sliding_window, cap)
         if settings not in self._options:
             self._options[settings] = AttentionOptions(scale=scale, sliding_window=sliding_window, cap=cap)

@@ -5,7 +5,7 @@ What the paged attention is held against.
 
 import torch
 
-from pagedchat.ops.attention.dense_attention import dense_attention
+from pagedchat.ops.attention.dense_attention import bias_of, dense_attention
 
 
 class DenseAttention:
@@ -24,11 +24,17 @@ class DenseAttention:
         scale: float,
         sliding_window: int | None,
         cap: float | None,
+        alibi_slopes: torch.Tensor | None = None,
+        sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See `PagedAttention`."""
         heads_first = [rows.transpose(0, 1)[None] for rows in (query, key, value)]
         mask = _causal_mask(query, sliding_window)
-        attended = dense_attention(*heads_first, scale=scale, mask=mask, cap=cap)
+        bias, column = (
+            bias_of(alibi_slopes, len(query), len(key)),
+            None if sinks is None else sinks.view(1, -1, 1, 1),
+        )
+        attended = dense_attention(*heads_first, scale=scale, mask=mask, cap=cap, bias=bias, sinks=column)
         return attended[0].transpose(0, 1)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import asdict
 from queue import SimpleQueue
 from threading import Thread
 
@@ -10,6 +11,7 @@ import torch
 from pagedchat.jit.architecture import architecture_of
 from pagedchat.jit.builder import Build, compile_all
 from pagedchat.ops.catalogue import variants_for_model
+from pagedchat.ops.common.choices import ScoreParts
 from pagedchat.ops.common.launch import element_name
 from pagedchat.runtime.attention.backend import CacheShape
 
@@ -19,13 +21,13 @@ class KernelBuild:
 
     Args:
         shape: of the model's cache; one that the kernels support.
-        soft_cap: whether the model bounds its scores.
+        scores: what the model does to its scores.
         device: the GPU.
         batch_invariant: whether attention is to be that of which rows do not depend on others.
     """
 
     def __init__(
-        self, shape: CacheShape, soft_cap: bool, device: torch.device, *, batch_invariant: bool = False
+        self, shape: CacheShape, scores: ScoreParts, device: torch.device, *, batch_invariant: bool = False
     ) -> None:
         self._architecture = architecture_of(*torch.cuda.get_device_capability(device))
         self._variants = variants_for_model(
@@ -33,9 +35,9 @@ class KernelBuild:
             head_size=shape.head_dim,
             block_size=shape.block_size,
             group_size=shape.num_heads // shape.num_kv_heads,
-            soft_cap=soft_cap,
             batch_invariant=batch_invariant,
             architecture=self._architecture,
+            **asdict(scores),
         )
         self._done: SimpleQueue[tuple[int, bool] | None] = SimpleQueue()
         self._result: Future[list[Build]] = Future()

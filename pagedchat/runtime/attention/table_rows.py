@@ -1,12 +1,14 @@
 """Block tables as rows of one int32 tensor in host memory, written only where a table has changed.
 
 From one step to the next most block tables stay as they are: a decode takes a new block once in `block_size`
-tokens. Comparing a list with the one seen last is several times as fast as turning it into numbers again.
+tokens. Comparing a list with the one seen last is several times as fast as turning it into numbers again. Rows are
+copied by numpy, since torch shares out what is large among threads that sleep.
 """
 
+import numpy as np
 import torch
 
-from pagedchat.runtime.step.upload import int32, int64
+from pagedchat.runtime.step.upload import int32
 
 
 class BlockTableRows:
@@ -32,7 +34,7 @@ class BlockTableRows:
         changed = [i for i, table in enumerate(block_tables) if self._written[rows[i]] != table]
         if changed:
             self._write([rows[i] for i in changed], [block_tables[i] for i in changed], width)
-        return self._tables[:, :width].index_select(0, int64(rows))
+        return torch.from_numpy(np.take(self._tables.numpy()[:, :width], rows, axis=0))
 
     def _write(self, rows: list[int], block_tables: list[list[int]], width: int) -> None:
         """All at once: a tensor is slow to write to in small pieces."""
@@ -42,7 +44,7 @@ class BlockTableRows:
             flat += padding[len(table) :]
             self._written[row] = table.copy()
         if width:
-            self._tables[:, :width].index_copy_(0, int64(rows), int32(flat).view(len(rows), width))
+            self._tables.numpy()[rows, :width] = int32(flat).numpy().reshape(len(rows), width)
 
     def _make_room(self, seq_ids: list[int], width: int) -> None:
         new = [seq_id for seq_id in seq_ids if seq_id not in self._row_of]

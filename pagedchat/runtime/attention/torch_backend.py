@@ -4,6 +4,8 @@ Cache: `[num_layers, 2, num_blocks, block_size, num_kv_heads, head_dim]`, K and 
 that a token's row is `slot * num_kv_heads + head`.
 """
 
+from functools import partial
+
 import torch
 
 from pagedchat.ops.attention.torch_decode import TorchDecodePlan, plan_torch_decode, torch_decode
@@ -88,21 +90,30 @@ class TorchAttention:
         scale: float,
         sliding_window: int | None,
         cap: float | None,
+        alibi_slopes: torch.Tensor | None = None,
+        sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See `AttentionBackend`."""
         caches = self._layers[layer_idx]
         if self._batch_invariant:
-            return torch_invariant(query, *caches, self._invariant_plan(sliding_window), scale=scale, cap=cap)
+            return torch_invariant(
+                query,
+                *caches,
+                self._invariant_plan(sliding_window),
+                scale=scale,
+                cap=cap,
+                alibi_slopes=alibi_slopes,
+                sinks=sinks,
+            )
         split, num_tokens = self._begun.num_decodes, query.shape[0]
+        decode_rows = partial(torch_decode, scale=scale, cap=cap, alibi_slopes=alibi_slopes, sinks=sinks)
+        prefill_rows = partial(torch_prefill, scale=scale, cap=cap, alibi_slopes=alibi_slopes, sinks=sinks)
         parts = []
         if split > 0:
-            decode = self._decode_plan(sliding_window)
-            parts.append(torch_decode(query[:split], *caches, decode, scale=scale, cap=cap))
+            parts.append(decode_rows(query[:split], *caches, self._decode_plan(sliding_window)))
         if split < num_tokens:
-            prefill = self._prefill_plan(sliding_window)
-            parts.append(
-                torch_prefill(query[split:], key[split:], value[split:], *caches, prefill, scale=scale, cap=cap)
-            )
+            rows = (query[split:], key[split:], value[split:])
+            parts.append(prefill_rows(*rows, *caches, self._prefill_plan(sliding_window)))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def copy_blocks(self, src: list[int], dst: list[int]) -> None:

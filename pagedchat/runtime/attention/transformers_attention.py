@@ -19,8 +19,7 @@ from pagedchat.runtime.attention.backend import AttentionBackend
 ATTENTION_NAME = "pagedchat"
 
 _NOT_DONE = {
-    "s_aux": "attention sinks",
-    "sinks": "attention sinks",
+    "sinks": "attention sinks under another name",
     "position_bias": "a learned position bias",
     "indices": "sparse attention",
     "block_indices": "sparse attention",
@@ -60,6 +59,7 @@ def attention_forward(
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
     is_causal: bool | None = None,
     **extras: Any,
 ) -> tuple[torch.Tensor, None]:
@@ -73,6 +73,7 @@ def attention_forward(
         scaling: factor of the scores; by default `head_dim ** -0.5`.
         sliding_window: a query sees this many tokens, itself included.
         softcap: bound of the scores.
+        s_aux: `[num_heads]`: attention sinks, as gpt-oss has them.
         is_causal: false is refused.
         extras: what else the model passes; refused where it would change the result.
 
@@ -93,7 +94,8 @@ def attention_forward(
     _refuse_other_heads(paged, rows[1])
     paged.write(layer_idx, rows[1], rows[2])
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    output = paged.attend(layer_idx, *rows, scale=scale, sliding_window=sliding_window, cap=softcap)
+    sinks = None if s_aux is None else s_aux.float()
+    output = paged.attend(layer_idx, *rows, scale=scale, sliding_window=sliding_window, cap=softcap, sinks=sinks)
     return output[None], None
 
 

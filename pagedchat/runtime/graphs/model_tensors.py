@@ -9,42 +9,68 @@ import torch
 
 from pagedchat.jit.driver import gpu
 from pagedchat.layers.attention import Attention
+from pagedchat.layers.experts import SparseMlp
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.mlp import GatedMlp
 from pagedchat.layers.norms import Norm as NormModule
 from pagedchat.layers.rotary import RotaryEmbedding
-from pagedchat.models.decoder import Decoder
+from pagedchat.models.decoder import Decoder, scale_in_type
 from pagedchat.models.decoder_layer import DecoderLayer
 from pagedchat.models.native import NativeConfig
 from pagedchat.models.native_model import NativeModel
+from pagedchat.ops.common.choices import Activation
 from pagedchat.ops.common.launch import element_name
-from pagedchat.ops.common.model_sizes import ModelSizes
+from pagedchat.ops.common.model_sizes import MixtureSizes, ModelSizes
 from pagedchat.ops.common.norm import HeadNorms, Norm
 from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors, Product
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
-from pagedchat.runtime.graphs.objections import objection_to
+from pagedchat.runtime.graphs.objections import objection_to, objection_to_whole_steps
 from pagedchat.runtime.graphs.step_facts import Setting
 
 # --- from a config, without tensors -------------------------------------------------------------------
 
 
+_ACTIVATIONS: dict[str, Activation] = {
+    "relu": "relu", "relu2": "relu2", "silu": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh",
+}  # fmt: skip
+"""By the names that configs give them."""
+
+
 def sizes_of(config: NativeConfig) -> ModelSizes:
-    """How large a model is."""
+    """How large a model is, and what its layers do."""
+    rotary, head_dim, mixture = config.rotary, config.heads.head_dim, config.mixture
+    turned = head_dim if rotary is None else rotary.turned(head_dim)
     return ModelSizes(
         num_layers=config.num_layers,
         hidden=config.hidden_size,
         middle=config.ffn_size,
         num_heads=config.heads.num_heads,
         num_kv_heads=config.heads.num_kv_heads,
-        head_dim=config.heads.head_dim,
+        head_dim=head_dim,
         vocab_size=config.vocab_size,
         norm=config.norm.kind,
         gated=config.gated,
-        rotary=config.rotary is not None,
+        activation=_ACTIVATIONS[config.activation],
+        rotary=rotary is not None,
+        all_turn=None not in config.rotaries or rotary is None,
+        part_turned=None if turned == head_dim else turned,
         normed_heads=config.qk_norm is not None,
-        biased_gates=config.gated and config.mlp_bias,
+        mlp_bias=config.mlp_bias,
         num_windowed=sum(window is not None for window in config.windows),
-        capped=config.score_cap is not None,
+        score_scale=config.score_scale,
+        score_cap=config.score_cap,
+        sloped=config.alibi is not None,
+        qkv_clip=config.qkv_clip,
+        norm_places=config.norm_places,
+        parallel=config.parallel,
+        residual_scale=config.residual_scale,
+        norm_weights=config.norm.weight,
+        final_norm=config.final_norm,
+        narrow=None if config.embedding_width == config.hidden_size else config.embedding_width,
+        head_bias=config.head_bias,
+        finishes_logits=config.logits_scale != 1 or config.logits_cap is not None,
+        mixture=None if mixture is None else MixtureSizes(mixture.num_experts, mixture.per_token, mixture.width),
     )
 
 
@@ -54,22 +80,21 @@ _found: WeakKeyDictionary[NativeModel, dict[int, ModelTensors | None]] = WeakKey
 """What was found of models that are still there, by `model_len`."""
 
 
-def setting_of(model: NativeModel, backend: CudaAttention, *, is_aligned: bool = True) -> Setting:
+def setting_of(model: NativeModel, backend: CudaAttention) -> Setting:
     """What all steps of a model have in common, for `which_step`.
 
     Args:
         model: what is to run.
         backend: has the cache.
-        is_aligned: whether all tensors start at 16 bytes.
     """
     config, device = _config(model), backend.device
     return Setting(
         sizes=sizes_of(config),
         objection=objection_to(config),
+        whole_objection=objection_to_whole_steps(config),
         element=element_name(backend.shape.dtype),
         block_size=backend.shape.block_size,
         gpu=gpu(device.index) if device.type == "cuda" else None,
-        is_aligned=is_aligned,
         batch_invariant=backend.batch_invariant,
     )
 
@@ -100,36 +125,51 @@ def _decoder(model: NativeModel) -> Decoder:
 
 def _find(native: NativeModel, model_len: int) -> ModelTensors | None:
     model = _decoder(native)
-    if objection_to(model.config):
+    config = model.config
+    if objection_to(config):
         return None
-    sizes, positions = sizes_of(model.config), model.positions
+    sizes, positions, weight = sizes_of(config), model.positions, model.embedding.weight
+    rotaries = [rotary for rotary in model.rotaries if isinstance(rotary, RotaryEmbedding)]
+    tables = {rotary.config: _rotations(rotary, model_len) for rotary in rotaries}
+    of_layers = [None if rotary is None else tables[rotary] for rotary in config.rotaries]
     layers = [layer for layer in model.layers if isinstance(layer, DecoderLayer)]
-    rotary = next((rotary for rotary in model.rotaries if isinstance(rotary, RotaryEmbedding)), None)
     return ModelTensors(
         sizes=sizes,
-        token_vectors=model.embedding.weight,
+        token_vectors=weight,
         position_vectors=None if positions is None else positions.weight,
         position_offset=0 if positions is None else positions.offset,
-        rotations=None if rotary is None else _rotations(rotary, model_len),
-        layers=[_layer(sizes, layer) for layer in layers],
-        norm=_norm(model.norm),
+        rotations=next((table for table in of_layers if table is not None), None),
+        layers=[_layer(sizes, layer, table) for layer, table in zip(layers, of_layers, strict=True)],
+        norm=_norm(model.norm, weight),
         head=model.head.weight,
+        head_bias=model.head.bias,
+        embedding_scale=scale_in_type(config, weight.dtype),
+        project_in=None if model.project_in is None else model.project_in.weight,
+        project_out=None if model.project_out is None else model.project_out.weight,
+        logits_scale=config.logits_scale,
+        logits_cap=config.logits_cap,
     )
 
 
-def _layer(sizes: ModelSizes, layer: DecoderLayer) -> LayerTensors:
+def _layer(sizes: ModelSizes, layer: DecoderLayer, rotations: torch.Tensor | None) -> LayerTensors:
     attention, mlp = layer.attention, layer.mlp
+    if isinstance(mlp, SparseMlp):
+        raise ValueError("a mixture of experts, which the model's config does not say")
+    like = attention.qkv.weight
     return LayerTensors(
         layer_idx=attention.layer_idx,
         sizes=sizes,
         sliding_window=attention.scores.sliding_window,
-        attention_norm=_norm(layer.attention_norm),
+        attention_norm=_norm(layer.attention_norm, like),
         qkv=_product(attention.qkv),
         out=_product(attention.out),
-        mlp_norm=_norm(layer.mlp_norm),
+        mlp_norm=_norm(layer.mlp_norm, like),
         up=_product(mlp.gate_up if isinstance(mlp, GatedMlp) else mlp.up),
         down=_product(mlp.down),
         head_norms=_head_norms(attention),
+        rotations=rotations,
+        attention_end_norm=_norm(layer.attention_end_norm, like),
+        mlp_end_norm=_norm(layer.mlp_end_norm, like),
     )
 
 
@@ -138,15 +178,21 @@ def _product(linear: Linear) -> Product:
 
 
 def _head_norms(attention: Attention) -> HeadNorms | None:
-    if attention.q_norm is None or attention.k_norm is None:
+    like = attention.qkv.weight
+    query, key = _norm(attention.q_norm, like), _norm(attention.k_norm, like)
+    return None if query is None or key is None else HeadNorms(query, key)
+
+
+def _norm(norm: NormModule | None, like: torch.Tensor) -> Norm | None:
+    """A norm without weights multiplies by ones; what a layer norm adds to its weights, it adds in their type."""
+    if norm is None:
         return None
-    return HeadNorms(_norm(attention.q_norm), _norm(attention.k_norm))
-
-
-def _norm(norm: NormModule | None) -> Norm:
-    if norm is None or norm.weight is None:
-        raise ValueError("a norm without weights, which the model's config does not say")
-    return Norm(norm.config.kind, norm.weight, norm.bias, norm.config.eps)
+    kind, eps, offset = norm.config.kind, norm.config.eps, norm.config.offset
+    if norm.weight is None:
+        return Norm(kind, like.new_ones(norm.width), None, eps)
+    if kind == "layer":
+        return Norm(kind, norm.weight + offset if offset else norm.weight, norm.bias, eps)
+    return Norm(kind, norm.weight, None, eps, exact=norm.config.exact or offset != 0, one_more=offset != 0)
 
 
 def _rotations(rotary: RotaryEmbedding, model_len: int) -> torch.Tensor:

@@ -1,15 +1,52 @@
-"""What the kernels of whole layers have against a model. They do two kinds of decoder: with layer norms, learned
-positions and a plain feed-forward, as OPT; and with RMS norms, angles and a gated one, as Llama.
+"""What fast steps have against a model: chains of launches next to nothing, while one launch that is a whole step
+does two kinds of decoder: with layer norms, learned positions and a plain feed-forward, as OPT; and with RMS norms,
+angles and a gated one, as Llama.
 
 Goes by the description alone; knows no tensor.
 """
 
+from pagedchat.layers.norms import NormConfig
 from pagedchat.models.decoder_config import QkNorm
 from pagedchat.models.native import NativeConfig
 
 
 def objection_to(config: NativeConfig) -> str:
-    """What the kernels of whole layers do not do of a model, in words that go after "since"; empty if nothing."""
+    """What no chain of launches does of a model, in words that go after "since"; empty if nothing."""
+    norms = [config.norm] if config.qk_norm is None else [config.norm, config.qk_norm.norm]
+    others = (_against_distances, _against_embedding_norm, _against_mixture, _against_bound_of_norms)
+    return next(filter(None, [*map(_against_offset, norms), *(against(config) for against in others)]), "")
+
+
+def _against_offset(norm: NormConfig) -> str:
+    """Of RMS norms: of layer norms it is in the weights, once they are there."""
+    if norm.kind == "layer" or norm.offset in (0.0, 1.0):
+        return ""
+    return f"its norms multiply by {norm.offset:g} more than their weights"
+
+
+def _against_distances(config: NativeConfig) -> str:
+    if config.alibi is not None:
+        return "its scores fall with the distance of a key"
+    return "its heads have sinks" if config.sinks else ""
+
+
+def _against_embedding_norm(config: NativeConfig) -> str:
+    return "its tokens' vectors are normed" if config.embedding_norm else ""
+
+
+def _against_mixture(config: NativeConfig) -> str:
+    return "its feed-forward is a mixture of experts" if config.mixture is not None else ""
+
+
+def _against_bound_of_norms(config: NativeConfig) -> str:
+    """Heads are normed and turned in one launch, and the bound would be between the two."""
+    if config.qk_norm is None or config.qkv_clip is None:
+        return ""
+    return "its queries and keys are normed and then have a bound"
+
+
+def objection_to_whole_steps(config: NativeConfig) -> str:
+    """What launches that are whole steps do not do of a model; likewise."""
     parts = (
         _against_norms,
         _against_stream,
@@ -45,6 +82,8 @@ def _against_stream(config: NativeConfig) -> str:
         return "both halves of a layer start from the same rows"
     if config.embedding_width != config.hidden_size:
         return f"its tokens' vectors are {config.embedding_width} wide and its layers {config.hidden_size}"
+    if words := _against_embedding_norm(config):
+        return words
     if config.embedding_scale != 1 or config.residual_scale != 1:
         return "what is added to its residual stream is scaled"
     return ""
@@ -57,6 +96,8 @@ def _against_attention(config: NativeConfig) -> str:
         return f"its scores are scaled by {config.scale:.4g}"
     if config.score_cap is not None:
         return "its scores have a soft cap"
+    if words := _against_distances(config):
+        return words
     return "its queries, keys and values have a bound" if config.qkv_clip is not None else ""
 
 
@@ -82,6 +123,8 @@ def _against_positions(config: NativeConfig) -> str:
 
 
 def _against_feed_forward(config: NativeConfig) -> str:
+    if words := _against_mixture(config):
+        return words
     known = "silu" if config.gated else "relu"
     if config.activation != known:
         return f"its feed-forward goes through {config.activation} instead of {known}"

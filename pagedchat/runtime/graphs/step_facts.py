@@ -18,7 +18,9 @@ class Setting:
 
     sizes: ModelSizes
     objection: str
-    """What the kernels of whole layers do not do of this model, in words that go after "since"; empty: nothing."""
+    """What no chain of launches does of this model, in words that go after "since"; empty: nothing."""
+    whole_objection: str
+    """What launches that are whole steps do not do of it, likewise."""
     element: str
     """Of weights and cache: `"float16"`."""
     block_size: int

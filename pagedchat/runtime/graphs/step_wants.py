@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from pagedchat.ops.common.model_sizes import ProductSizes
 from pagedchat.ops.products.few_rows_plan import plan_few_rows
-from pagedchat.ops.products.warpgroup_plan import plan_warpgroups
+from pagedchat.ops.products.many_rows_plan import plan_many_rows
 from pagedchat.ops.whole_step.plan import MAX_TOKENS, missing_blocks, missing_code
 from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts
 from pagedchat.runtime.graphs.whole_steps import CLUSTERS, ONE_LAUNCH, missing_places, whole_step_plan
@@ -17,8 +17,13 @@ Condition = Callable[[DecodeFacts], str]
 
 
 def plain_layers(facts: DecodeFacts | PrefillFacts) -> str:
-    """Layers of the kind that the kernels do."""
+    """Layers of the kind that chains of launches do."""
     return facts.setting.objection
+
+
+def usual_layers(facts: DecodeFacts) -> str:
+    """Layers of the kind that whole steps do."""
+    return facts.setting.objection or facts.setting.whole_objection
 
 
 def tensor_cores(facts: DecodeFacts) -> str:
@@ -175,20 +180,17 @@ def rows_of_warpgroups(most: int) -> Condition:
 
 
 def warpgroup_products(facts: DecodeFacts) -> str:
-    """Half of the products at least whole tiles, one for each multiprocessor at most; others go by a library."""
+    """Half of the products at least by kernels of ours; others go by a library."""
     gpu, rows = facts.setting.gpu, facts.rows
-    limit = 0 if gpu is None else gpu.shared_bytes
     products = facts.setting.sizes.products
     left = [
         str(product)
         for product in products
-        if plan_warpgroups(product.in_features, product.out_features, rows, product.paired, limit) is None
+        if plan_many_rows(product.in_features, product.out_features, rows, paired=product.paired, gpu=gpu) is None
     ]
     if 2 * len(left) <= len(products):
         return ""
-    return (
-        f"{len(left)} of its {len(products)} products are too large for a tile a multiprocessor, or not whole tiles"
-    )
+    return f"a library is faster for {len(left)} of its {len(products)} products, or they are not whole tiles"
 
 
 # --- prompts ------------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ class Chosen:
 
 
 _WHOLE = (
-    wants.numbers_of_batch, wants.plain_layers, wants.tensor_cores, wants.rows_of_one_launch, wants.nothing_shared,
+    wants.numbers_of_batch, wants.usual_layers, wants.tensor_cores, wants.rows_of_one_launch, wants.nothing_shared,
     wants.bulk_copies, wants.plain_gates, wants.places_for_layers, wants.code_for_sizes, wants.multiprocessors,
     wants.whole_pieces,
 )  # fmt: skip

@@ -40,7 +40,7 @@ def one_turn_len(setting: Setting, num_seqs: int) -> int:
         num_seqs: 1 to `MAX_TOKENS` of `ops.whole_step.plan`.
     """
     gpu = setting.gpu
-    if gpu is None or setting.objection or missing_places(setting):
+    if gpu is None or setting.objection or setting.whole_objection or missing_places(setting):
         return ONE_TURN
     plan = plan_clustered(setting.shape, num_seqs, CLUSTER_TURN, gpu.num_multiprocessors, gpu.shared_bytes)
     return ONE_TURN if plan is None else CLUSTER_TURN

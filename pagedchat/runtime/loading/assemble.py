@@ -14,6 +14,7 @@ from pagedchat.config import EngineConfig
 from pagedchat.engine.output import ModelRunner
 from pagedchat.errors import DeviceError
 from pagedchat.events import LoadProgress
+from pagedchat.jit.driver import gpu
 from pagedchat.models.config import describe_model
 from pagedchat.models.cpu_linear import use_cpu_linears
 from pagedchat.models.description import ModelDescription
@@ -21,9 +22,11 @@ from pagedchat.models.hub import find_model, find_tokenizer
 from pagedchat.models.loader import load_weights
 from pagedchat.models.native_model import NativeModel
 from pagedchat.models.tokenizer import LoadedTokenizer, load_tokenizer
+from pagedchat.ops.common.launch import element_name
 from pagedchat.runtime.attention import transformers_attention
 from pagedchat.runtime.attention.backend import AttentionBackend, CacheShape
 from pagedchat.runtime.attention.choice import BackendChoice, BackendChooser, BackendFactory
+from pagedchat.runtime.loading.check_record import keep_check
 from pagedchat.runtime.loading.device import (
     available_memory,
     choose_device,
@@ -76,7 +79,7 @@ class _Assembly:
         if invariant:
             refuse_description(description, shape, self._device)
         chooser = BackendChooser(
-            wanted.attention_backend, shape, description.caps_scores, self._device, batch_invariant=invariant
+            wanted.attention_backend, shape, description.scores, self._device, batch_invariant=invariant
         )
         woken = wake_products(self._device, shape.dtype)
         model, num_parameters = self._weights(description, shape.dtype)
@@ -105,6 +108,7 @@ class _Assembly:
             attention=attention,
             pool=pool,
             begins_ahead=runner is not eager,
+            left_out=tuple(check.left_out),
         )
         return self._loaded(found, runner, prepare)
 
@@ -222,6 +226,14 @@ class _Assembly:
         first = FirstGraphs(eager, sizes)
         self._wait_for(builds, first.build_likely)
         captured = first.capture(check)
+        element = element_name(eager.backend.shape.dtype)
+        keep_check(
+            self._config.model.model,
+            gpu(self._device.index).name,
+            element,
+            check.left_out,
+            batch_invariant=self._config.model.batch_invariant,
+        )
         if captured is None:
             return eager, _Preparing()
         more, wanted = capture_others(captured, sizes, self._device), partial(make_wanted, weakref.ref(captured))
@@ -248,7 +260,7 @@ class _Assembly:
             chat_template=tokenizer.chat_template if tokenizer else None,
             special_tokens=tokenizer.special_tokens if tokenizer else {},
             sampling_defaults=wishes.sampling_params,
-            notices=wishes.notices,
+            notices=(*wishes.notices, *(each.sentence for each in found.left_out)),
             prepare_more=prepare.more,
             prepare_wanted=prepare.wanted,
             release=partial(release, self._device, weakref.ref(runner)),

@@ -10,7 +10,8 @@ from weakref import ref
 import torch
 
 from pagedchat.jit.build_ahead import BuildAhead
-from pagedchat.jit.launch import build_ahead
+from pagedchat.jit.launch import build_ahead, rehearse
+from pagedchat.layers.experts import SparseMlp
 from pagedchat.models.native_model import NativeModel
 from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
@@ -51,7 +52,21 @@ def build_first_kernels(
     builds += [prefills.build_ahead(num_tokens) for num_tokens in PREPARED_TOKENS]
     if batch_invariant:
         builds.append(build_ahead(product_variants(model), device.index))
+    builds.append(_build_mixtures(model, sizes.num_tokens, device))
     return [build for build in builds if build is not None]
+
+
+@torch.inference_mode()
+def _build_mixtures(model: NativeModel, most_tokens: int, device: torch.device) -> BuildAhead | None:
+    """Those of all sizes of batches, which eager steps take too; None where there is no mixture."""
+    layer = next((module for module in model.modules() if isinstance(module, SparseMlp)), None)
+    if layer is None:
+        return None
+    hidden = layer.down.shape[1]
+    with rehearse() as wanted:
+        for num_tokens in layer.distinct_sizes():
+            layer(layer.down.new_zeros(min(num_tokens, most_tokens), hidden))
+    return build_ahead(wanted, device.index or 0)
 
 
 class FirstGraphs:

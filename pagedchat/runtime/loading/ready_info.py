@@ -11,6 +11,7 @@ from pagedchat.models.description import ModelDescription
 from pagedchat.models.tokenizer import LoadedTokenizer
 from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.attention.choice import BackendChoice
+from pagedchat.runtime.loading.check_record import LeftOut
 from pagedchat.runtime.loading.device import describe_device
 from pagedchat.runtime.loading.pool_size import PoolSize
 from pagedchat.runtime.step.sizes import StepSizes
@@ -32,6 +33,8 @@ class Findings:
     pool: PoolSize
     begins_ahead: bool
     """Whether the runner begins steps before it is asked for them."""
+    left_out: tuple[LeftOut, ...] = ()
+    """Captured steps that were not right."""
 
 
 def engine_limits(found: Findings, eos_token_ids: frozenset[int]) -> EngineLimits:

@@ -14,7 +14,8 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from math import isnan
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -25,6 +26,7 @@ from pagedchat.errors import ModelError, PagedChatError, is_out_of_memory
 from pagedchat.models.native_model import NativeModel
 from pagedchat.runtime.attention.dense import DenseAttention
 from pagedchat.runtime.attention.transformers_attention import ATTENTION_NAME
+from pagedchat.runtime.loading.check_record import LeftOut
 from pagedchat.runtime.step.batch_inputs import flatten
 from pagedchat.runtime.step.model_runner import TorchModelRunner
 
@@ -87,6 +89,8 @@ class SelfCheck:
         self._exact = exact
         self._eager: dict[int, torch.Tensor] = {}
         """Logits of texts on the eager road, each in one chunk; where they have to be exact."""
+        self.left_out: list[LeftOut] = []
+        """Kinds of captured steps that were not right, in the order in which they were found."""
 
     def refuse_if_wrong(self) -> None:
         """The eager road, without which there is no other.
@@ -135,7 +139,7 @@ class SelfCheck:
         now on, and the log says so; none may be left."""
         while (wrong := self._wrong_decode(decodes)) is not None:
             begun, error = wrong
-            if not _has_slower("Steps", decodes.distrust(begun), error):
+            if not self._has_slower("Steps", decodes.distrust(begun), error):
                 return False
             decodes.prepare(1, 1)
         return True
@@ -144,10 +148,17 @@ class SelfCheck:
     def allows_prefills(self, prefills: "PrefillSteps") -> bool:
         """The same of captured prefills."""
         while (error := self._wrong_prefill(prefills)) is not None:
-            if not _has_slower("Prefills", prefills.distrust(), error):
+            if not self._has_slower("Prefills", prefills.distrust(), error):
                 return False
             prefills.prepare(_LONG // 2)
         return True
+
+    def _has_slower(self, what: Literal["Steps", "Prefills"], kind: str, error: float) -> bool:
+        """Whether something takes the place of what is off by `error` and, if that is so, left out."""
+        off = "some bits" if self._exact and isnan(error) else f"{error:.2g}"
+        self.left_out.append(LeftOut(what, kind, off))
+        log.warning(self.left_out[-1].sentence)
+        return bool(kind)
 
     def _wrong_decode(self, decodes: "DecodeSteps") -> "tuple[BegunDecodes, float] | None":
         """A captured step that is not right, and how far it is off; None where there is none, or nothing to try."""
@@ -250,17 +261,6 @@ def _decode(decodes: "DecodeSteps", last: ScheduledSequence) -> "tuple[BegunDeco
     """The step and the token that follows; None if the step is not captured."""
     begun = decodes.begin(_batch_of(last), goes_on=False)
     return None if begun is None else (begun, decodes.finish(begun).token_ids[0][0])
-
-
-def _has_slower(what: str, left_out: str, error: float) -> bool:
-    """Whether something takes the place of what is off by `error` and, if that is so, left out."""
-    if left_out:
-        log.warning(
-            "%s as %s are left out, since one is off by %.2g: the next slower kind is taken.", what, left_out, error
-        )
-    else:
-        log.warning("%s are not captured, since a captured one is off by %.2g.", what, error)
-    return bool(left_out)
 
 
 def _shortfall(logits: torch.Tensor, token_id: int) -> float:

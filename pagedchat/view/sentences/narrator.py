@@ -8,6 +8,7 @@ from typing import Any
 
 from pagedchat import events as ev
 from pagedchat.engine.mirror import CacheMirror
+from pagedchat.step_batch import Batch, DecodeBatch
 from pagedchat.view.sentences.block_tellers import BLOCK_TELLERS
 from pagedchat.view.sentences.event_lines import EventLine, Told
 from pagedchat.view.sentences.sequence_tellers import SEQUENCE_TELLERS
@@ -93,14 +94,14 @@ class Narrator:
 def step_words(report: ev.StepReport) -> str:
     """`b2 2 tok  schedule .2  forward 3.1  sample .4 ms`: the batch, its tokens, the phases worth a word."""
     batch = report.batch
-    is_plain = type(batch) is ev.DecodeBatch
+    is_plain = type(batch) is DecodeBatch
     tokens = len(batch) if is_plain else sum(entry.num_prefill + entry.num_decode for entry in batch)
     phases = [phase_words(phase) for phase in step_phases(report.timings) if phase.seconds >= MIN_PHASE]
     timing = f"  {'  '.join(phases)} ms" if phases else ""
     return f"b{len(batch)} {tokens} tok{timing}"
 
 
-def _seq_ids(batch: ev.Batch) -> tuple[int, ...]:
-    if type(batch) is ev.DecodeBatch:
+def _seq_ids(batch: Batch) -> tuple[int, ...]:
+    if type(batch) is DecodeBatch:
         return tuple(batch.seq_ids)
     return tuple(entry.seq_id for entry in batch)

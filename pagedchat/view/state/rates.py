@@ -4,7 +4,8 @@ from collections import deque
 from copy import copy
 from dataclasses import dataclass, replace
 
-from pagedchat.events import Batch, DecodeBatch, StepReport
+from pagedchat.events import StepReport
+from pagedchat.step_batch import Batch, DecodeBatch
 from pagedchat.view.state.fold import Hears
 
 WINDOW = 2.0

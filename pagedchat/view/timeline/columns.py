@@ -5,16 +5,14 @@ from dataclasses import dataclass, field, replace
 
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.events import (
-    Batch,
-    BatchEntry,
     ContentsLost,
-    DecodeBatch,
     SequenceClosed,
     SequenceForked,
     SequencePreempted,
     SequenceRewound,
     StepReport,
 )
+from pagedchat.step_batch import Batch, BatchEntry, DecodeBatch
 from pagedchat.view.state.copying import with_own_containers
 from pagedchat.view.state.fold import Hears
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from pagedchat import events as ev
+from pagedchat.step_batch import BatchEntry
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sentences.token_text import quote
 from pagedchat.view.sentences.words import count, fit
@@ -42,7 +43,7 @@ def _under(heading: str, lines: list[str]) -> list[str]:
     return [f"{heading if index == 0 else '':<{HEADING_CELLS}}{line}" for index, line in enumerate(lines)]
 
 
-def _entry(view: EngineView, entry: ev.BatchEntry) -> str:
+def _entry(view: EngineView, entry: BatchEntry) -> str:
     """`1 tale         decode    1 → " sea"`."""
     work = "prefill" if entry.num_prefill else "decode"
     tokens = entry.num_prefill + entry.num_decode

@@ -1,4 +1,5 @@
-"""Tiny random checkpoints of every family that our own decoder runs, in all kinds, as transformers saves them."""
+"""Tiny random checkpoints of every family that our own decoder runs, in all kinds, as transformers saves them; and
+the same kinds eight times as wide, with heads of a size that the CUDA kernels have."""
 
 import copy
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 import torch
 from transformers import (
     AutoModelForCausalLM,
+    BloomConfig,
     Cohere2Config,
     CohereConfig,
     FalconConfig,
@@ -20,15 +22,20 @@ from transformers import (
     LlamaConfig,
     MinistralConfig,
     MistralConfig,
+    MixtralConfig,
+    MptConfig,
     NemotronConfig,
     Olmo2Config,
     Olmo3Config,
     OlmoConfig,
+    OlmoeConfig,
     OPTConfig,
     Phi3Config,
     PhiConfig,
     Qwen2Config,
+    Qwen2MoeConfig,
     Qwen3Config,
+    Qwen3MoeConfig,
     SmolLM3Config,
     StableLmConfig,
     Starcoder2Config,
@@ -42,12 +49,15 @@ _SHAPE = {
 }  # fmt: skip
 _GROUPED = {**_SHAPE, "num_key_value_heads": 2}
 _DEEP = {**_GROUPED, "num_hidden_layers": 3}
+_MIXTURE = {**_DEEP, "num_experts": 7, "moe_intermediate_size": 24, "num_experts_per_tok": 3}
 _OPT = {
     **_TOKENS, "hidden_size": 32, "ffn_dim": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
     "max_position_embeddings": 128,
 }  # fmt: skip
 _GPT = {**_TOKENS, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128}
 _FALCON = {**_TOKENS, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+_BLOOM = {**_TOKENS, "hidden_size": 32, "n_layer": 2}
+_MPT = {**_TOKENS, "d_model": 32, "n_layers": 2, "max_seq_len": 128}
 _THETA = {"rope_theta": 1e4}
 _YARN = {**_THETA, "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
 _LLAMA3 = {
@@ -116,10 +126,39 @@ CONFIGS: dict[str, Any] = {
     "starcoder2": Starcoder2Config(**_GROUPED, sliding_window=6),
     "falcon": FalconConfig(**_FALCON),
     "falcon_grouped": FalconConfig(**_FALCON, new_decoder_architecture=True, num_kv_heads=2),
+    "falcon_slopes": FalconConfig(
+        **_FALCON, multi_query=False, parallel_attn=False, bias=True, alibi=True
+    ),
+    "falcon_slopes_parallel": FalconConfig(**_FALCON, alibi=True),
+    "bloom": BloomConfig(**_BLOOM, n_head=4),
+    "bloom_six_heads": BloomConfig(**_BLOOM | {"hidden_size": 48}, n_head=6, tie_word_embeddings=False),
+    "mpt": MptConfig(**_MPT, n_heads=4),
+    "mpt_three_heads": MptConfig(
+        **_MPT | {"d_model": 24}, n_heads=3, attn_config={"clip_qkv": 0.7, "softmax_scale": 0.4}
+    ),
     "falcon_old": FalconConfig(**_FALCON, multi_query=False, parallel_attn=False, bias=True),
+    "mixtral": MixtralConfig(**_GROUPED, num_local_experts=4, sliding_window=6),
+    "qwen2_moe": Qwen2MoeConfig(**_MIXTURE, shared_expert_intermediate_size=40),
+    "qwen2_moe_some_sparse": Qwen2MoeConfig(
+        **_MIXTURE, shared_expert_intermediate_size=40, mlp_only_layers=[1], norm_topk_prob=True, qkv_bias=False,
+        use_sliding_window=True, sliding_window=5, max_window_layers=1,
+    ),
+    "qwen3_moe": Qwen3MoeConfig(**_MIXTURE, head_dim=8, norm_topk_prob=True),
+    "qwen3_moe_some_sparse": Qwen3MoeConfig(
+        **_MIXTURE, decoder_sparse_step=2, attention_bias=True, use_sliding_window=True, sliding_window=5
+    ),
+    "olmoe": OlmoeConfig(**_GROUPED, num_experts=6, num_experts_per_tok=2, clip_qkv=1.5),
 }  # fmt: skip
-ONLY_OURS = ("falcon", "gptj", "stablelm")
+SLOPES_TWICE = ("falcon_slopes", "falcon_slopes_parallel")
+"""Of these the eager attention of transformers adds the slopes in its mask and once more."""
+ONLY_OURS = ("bloom", "falcon", "gptj", "mpt", "stablelm")
 """Of these transformers has modules that do not go through its attention interface."""
+
+
+_TIMES = 8
+WIDE_VOCAB_SIZE = 304
+_WIDTHS = ("hidden_size", "n_embd", "word_embed_proj_dim", "rotary_dim", "query_pre_attn_scalar")
+_MIDDLES = ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size")
 
 
 def save_tiny(folder: Path, name: str) -> Path:
@@ -127,13 +166,49 @@ def save_tiny(folder: Path, name: str) -> Path:
 
     Its weights are large enough that replies differ with the prompt, and no two tensors are alike.
     """
+    return save(folder, random_model(name, copy.deepcopy(CONFIGS[name]), 0.3))
+
+
+def wide_model(name: str) -> Any:
+    """The same kind in float32, 256 wide, with heads of 64 and 1,536 between the products of its feed-forward:
+    enough for every kind of captured step."""
+    return random_model(name, wide_config(name), 0.3 * _TIMES**-0.5)
+
+
+def wide_config(name: str) -> Any:
+    """What `wide_model` is made from."""
+    config = copy.deepcopy(CONFIGS[name])
+    config.vocab_size = WIDE_VOCAB_SIZE
+    for field in _WIDTHS:
+        if getattr(config, field, None) is not None:
+            setattr(config, field, _TIMES * getattr(config, field))
+    for field in _MIDDLES:
+        if hasattr(config, field):
+            setattr(config, field, 1536)
+    if "head_dim" in vars(config):
+        config.head_dim = 64
+    if config.model_type == "granite":
+        config.attention_multiplier *= _TIMES**-0.5
+    for factors in ("short_factor", "long_factor"):  # one for every angle
+        if factors in (getattr(config, "rope_parameters", None) or {}):
+            config.rope_parameters[factors] *= _TIMES
+    return config
+
+
+def random_model(name: str, config: Any, std: float) -> Any:
+    """Of transformers, in float32, whose weights vary by `std`."""
     torch.manual_seed(list(CONFIGS).index(name))
-    model = AutoModelForCausalLM.from_config(copy.deepcopy(CONFIGS[name]))
+    model = AutoModelForCausalLM.from_config(config)
     for parameter in model.parameters():
         if parameter.dim() > 1:
-            torch.nn.init.normal_(parameter, std=0.3)
+            torch.nn.init.normal_(parameter, std=std)
         else:
             parameter.data += 0.2 * torch.randn_like(parameter)
+    return model
+
+
+def save(folder: Path, model: Any) -> Path:
+    """As transformers saves it; returns the folder."""
     model.save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
     return folder

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagedchat.ops.attention.decode_plan import TILE_TOKENS, DecodeShape, split_for
+from pagedchat.ops.attention.decode_plan import TILE_TOKENS, DecodeShape, plan_split, split_for
 
 SHAPES = [DecodeShape(12, 1, 64), DecodeShape(8, 4, 128), DecodeShape(1, 40, 64), DecodeShape(2, 3, 256)]
 
@@ -39,3 +39,16 @@ def test_a_full_batch_is_not_split() -> None:
     plan = split_for(SHAPES[0], 256, 1024, 256 * 1024, 132)
 
     assert plan.num_splits == 1
+
+
+@given(num_seqs=st.integers(1, 512), max_len=st.integers(1, 200_000))
+def test_lengths_that_nobody_knows_are_split_for_the_longest(num_seqs: int, max_len: int) -> None:
+    plan = plan_split(SHAPES[1], num_seqs, max_len, int(0.75 * num_seqs * max_len), 132, any_lengths=True)
+
+    assert plan.is_even == (-(-max_len // TILE_TOKENS) * TILE_TOKENS >= 1024)
+    if max_len >= 4096:
+        assert plan.num_splits >= 4
+
+
+def test_lengths_that_are_known_are_not() -> None:
+    assert not plan_split(SHAPES[1], 64, 4096, 64 * 4096, 132).is_even

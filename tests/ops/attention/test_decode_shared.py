@@ -7,11 +7,12 @@ from pagedchat.ops.attention.call import AttentionOptions
 from pagedchat.ops.attention.decode_plan import own_len
 from pagedchat.ops.attention.decode_shared import decode_shared
 from tests.ops.attention.changed_case import share
-from tests.ops.cuda_layout_case import LayoutCase, check_attention, make_layout_case, results
+from tests.ops.cuda_layout_case import LayoutCase, check_attention, make_layout_case, make_options, results
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 SHAPES = [(4, 4, 64, 16), (12, 12, 64, 16), (8, 2, 128, 16), (6, 2, 80, 8), (4, 1, 256, 32), (40, 1, 64, 16)]
 """Heads, KV heads, head size, block size."""
+RULES: list[dict[str, float]] = [{"cap": 4.0, "alibi": True}, {"sinks": True}, {"alibi": True, "sinks": True}]
 
 
 def check(case: LayoutCase, groups: list[tuple[int, int]], block_size: int, options: AttentionOptions) -> None:
@@ -62,11 +63,10 @@ def test_own_parts_that_begin_inside_a_tile(device: str, shared: int) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_cap_and_alibi(device: str) -> None:
-    case = make_layout_case([300, 257, 320], dtype=torch.float16, device=device)
-    slopes = torch.tensor([0.5, 0.25, 0.1, 0.01], device=device)
-
-    check(case, [(2, 256), (1, 0)], 16, AttentionOptions(scale=0.3, cap=4.0, alibi_slopes=slopes))
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_every_rule_of_scores(device: str, rule: dict[str, float]) -> None:
+    case = make_layout_case([300, 257, 2000], dtype=torch.float16, device=device)
+    check(case, [(2, 256), (1, 0)], 16, make_options(rule, device))
 
 
 def test_a_window_is_refused() -> None:

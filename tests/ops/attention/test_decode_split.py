@@ -1,5 +1,7 @@
 """Decode on tensor cores against float64; on a CPU the torch version behind the same name."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 
@@ -13,10 +15,17 @@ from tests.ops.cuda_layout_case import (
     LayoutCase,
     check_attention,
     make_layout_case,
+    make_options,
+    make_sinks,
     results,
 )
+from tools.emulator.ops import kernels_on_cpu
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+RULES: list[dict[str, float]] = [
+    {"cap": 2.0}, {"sliding_window": 20}, {"alibi": True}, {"sliding_window": 1}, {"sinks": True},
+    {"cap": 2.0, "sliding_window": 20, "alibi": True, "sinks": True},
+]  # fmt: skip
 HALF_TYPES = [torch.float16, torch.bfloat16]
 SEQ_LENS = [1, 15, 16, 17, 31, 32, 33, 100, 517, 0]
 GROUPS = [(4, 4), (4, 2), (3, 1), (8, 1), (12, 1), (40, 1)]
@@ -58,24 +67,24 @@ def test_every_size_of_group(device: str, num_heads: int, num_kv_heads: int) -> 
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("options", [{"cap": 2.0}, {"sliding_window": 20}, {"alibi": True}, {"sliding_window": 1}])
-def test_every_rule_of_scores(device: str, options: dict[str, float | bool]) -> None:
-    case = make_layout_case(SEQ_LENS[:-1], dtype=torch.float16, device=device)
-    slopes = torch.tensor([0.5, 0.25, 0.1, 0.01], device=device) if options.pop("alibi", False) else None
-    rule = AttentionOptions(scale=0.3, alibi_slopes=slopes, **options)  # type: ignore[arg-type]
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_every_rule_of_scores(device: str, rule: dict[str, float]) -> None:
+    case = make_layout_case([*SEQ_LENS, 3000], dtype=torch.float16, device=device)
+    options = make_options(rule, device)
 
-    output, lse = attend(case, rule)
+    output, lse = attend(case, options)
 
-    check_attention(case, rule, output, lse)
+    check_attention(case, options, output, lse)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("num_warps", "tiles_per_split"), SPLITS)
 @pytest.mark.parametrize("seed", range(3))
-def test_every_split_gives_the_same(num_warps: int, tiles_per_split: int, seed: int) -> None:
+@pytest.mark.parametrize("has_sinks", [False, True])
+def test_every_split_gives_the_same(num_warps: int, tiles_per_split: int, seed: int, has_sinks: bool) -> None:
     lens = torch.randint(1, 2000, (7,), generator=torch.Generator().manual_seed(seed)).tolist()
     case = make_layout_case(lens, num_heads=8, num_kv_heads=2, dtype=torch.float16, device="cuda", seed=seed)
-    options = AttentionOptions(scale=0.125)
+    options = AttentionOptions(scale=0.125, sinks=make_sinks(8, "cuda") if has_sinks else None)
     num_tiles = -(-max(lens) // 32)
     num_splits = -(-num_tiles // tiles_per_split)
 
@@ -83,6 +92,26 @@ def test_every_split_gives_the_same(num_warps: int, tiles_per_split: int, seed: 
         call = case.call(options)
         plan = SplitPlan(num_warps, tiles_per_split, num_splits)
         launch_on_splits(call, decode_shape(call), plan, partial_states(case.query, num_splits))
+        check_attention(case, options, *results(call))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    ("num_warps", "fewest_tiles", "num_splits"), [(4, 4, 4), (2, 3, 16), (8, 16, 2), (4, 1, 70)]
+)
+@pytest.mark.parametrize("window", [None, 300])
+def test_long_and_short_are_shared_out_evenly(
+    device: str, num_warps: int, fewest_tiles: int, num_splits: int, window: int | None
+) -> None:
+    lens = [2000, 1, 0, 33, 640, 1999]
+    case = make_layout_case(lens, num_heads=8, num_kv_heads=2, dtype=torch.float16, device=device)
+    options = AttentionOptions(scale=0.125, sliding_window=window)
+    plan = SplitPlan(num_warps, fewest_tiles, num_splits, is_even=True)
+
+    for _ in range(2):  # a second time: the counters are back at zero
+        call = case.call(options)
+        with kernels_on_cpu(seed=3) if device == "cpu" else nullcontext():
+            launch_on_splits(call, decode_shape(call), plan, partial_states(case.query, num_splits))
         check_attention(case, options, *results(call))
 
 
@@ -110,6 +139,21 @@ def test_a_captured_launch_follows_its_inputs() -> None:
         output.fill_(float("nan"))
         graph.replay()
         check_attention(case, options, output)
+
+
+@pytest.mark.parametrize(
+    ("sinks", "words"),
+    [
+        (torch.zeros(3), r"sinks has shape \[3\], expected \[4\]"),
+        (torch.zeros(4, dtype=torch.float16), r"sinks is torch\.float16, expected torch\.float32"),
+        (torch.zeros(8)[::2], r"sinks is on cpu with a stride of 2, expected cpu with 1"),
+    ],
+    ids=["shape", "type", "stride"],
+)
+def test_other_sinks_are_refused(sinks: torch.Tensor, words: str) -> None:
+    call = make_layout_case([5], dtype=torch.float16).call(AttentionOptions(scale=1.0, sinks=sinks))
+    with pytest.raises(ValueError, match=words):
+        decode_split(call, max_seq_len=5)
 
 
 def test_a_block_table_of_another_type_is_refused() -> None:

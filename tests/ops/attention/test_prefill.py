@@ -16,6 +16,8 @@ from tests.ops.cuda_layout_case import (
     LayoutCase,
     check_attention,
     make_layout_case,
+    make_options,
+    make_sinks,
     random_layout_case,
     results,
 )
@@ -26,7 +28,10 @@ SEQ_LENS = [5, 1, 140, 33, 700, 64, 300, 555, 18]
 QUERY_LENS = [5, 1, 140, 33, 1, 64, 7, 200, 17]
 """Whole prompts, chunks of one token, later chunks."""
 GROUPS = [(4, 4), (4, 2), (3, 1), (8, 1), (71, 1)]
-RULES = [{"cap": 2.0}, {"sliding_window": 20}, {"sliding_window": 1}, {"alibi": True}]
+RULES: list[dict[str, float]] = [
+    {"cap": 2.0}, {"sliding_window": 20}, {"sliding_window": 1}, {"alibi": True}, {"sinks": True},
+    {"cap": 2.0, "sliding_window": 20, "alibi": True, "sinks": True},
+]  # fmt: skip
 
 
 def attend(
@@ -69,9 +74,7 @@ def test_every_size_of_group(device: str, num_heads: int, num_kv_heads: int) -> 
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_every_rule_of_scores(device: str, rule: dict[str, float]) -> None:
     case = make_layout_case(SEQ_LENS, QUERY_LENS, dtype=torch.float16, device=device)
-    slopes = torch.tensor([0.5, 0.25, 0.1, 0.01], device=device) if "alibi" in rule else None
-    plain = {name: value for name, value in rule.items() if name != "alibi"}
-    options = AttentionOptions(scale=0.3, alibi_slopes=slopes, **plain)  # type: ignore[arg-type]
+    options = make_options(rule, device)
 
     output, lse = attend(case, options)
 
@@ -97,6 +100,24 @@ def test_a_sequence_that_holds_nothing_gets_zeros(device: str) -> None:
     assert torch.all(output[3] == 0)
     assert torch.all(lse[3] == float("-inf"))
     check_attention(case, AttentionOptions(scale=0.1), output, lse)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("lens", [([40, 0, 9], [3, 1, 9]), ([1500, 0], [3, 1])], ids=str)
+def test_a_sink_alone_takes_all_weights(device: str, lens: tuple[list[int], list[int]]) -> None:
+    """Where there is no key, and where the sink is far above all scores; also with keys split over the grid."""
+    case = make_layout_case(*lens, dtype=torch.float16, device=device)
+    sinks = make_sinks(4, device)
+    sinks[0] = 500.0
+    options = AttentionOptions(scale=0.1, sinks=sinks)
+
+    output, lse = attend(case, options)
+
+    empty = int(case.cu_seqlens_q[1])
+    assert torch.all(output[empty] == 0)
+    assert torch.all(output[:, 0] == 0)
+    assert torch.equal(lse[empty], sinks)
+    check_attention(case, options, output, lse)
 
 
 @pytest.mark.parametrize("device", DEVICES)

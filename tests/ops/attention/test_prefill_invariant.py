@@ -11,7 +11,7 @@ from pagedchat.ops.attention import prefill_mma
 from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.prefill import paged_prefill
 from pagedchat.ops.attention.prefill_plan import MAX_PARTIAL_BYTES, PART_KEYS, choose_parts
-from tests.ops.cuda_layout_case import LayoutCase, check_attention, make_layout_case, results
+from tests.ops.cuda_layout_case import LayoutCase, check_attention, make_layout_case, make_sinks, results
 from tests.tools.emulator_case import needs_compiler
 from tools.emulator.ops import kernels_on_cpu
 
@@ -68,13 +68,25 @@ def part_of(
 
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("sliding_window", [None, 100])
+@pytest.mark.parametrize(("sliding_window", "finished"), [(None, ""), (100, ""), (None, "slopes"), (100, "all")])
 @pytest.mark.parametrize(("head_size", "block_size", "num_heads"), SHAPES)
 def test_a_token_is_the_same_alone_and_in_any_chunk(
-    head_size: int, block_size: int, num_heads: int, sliding_window: int | None, dtype: torch.dtype, where: str
+    head_size: int,
+    block_size: int,
+    num_heads: int,
+    sliding_window: int | None,
+    finished: str,
+    dtype: torch.dtype,
+    where: str,
 ) -> None:
-    options = AttentionOptions(scale=PEAKED * head_size**-0.5, sliding_window=sliding_window)
     with device_of(where) as device:
+        options = AttentionOptions(
+            scale=PEAKED * head_size**-0.5,
+            sliding_window=sliding_window,
+            cap=5.0 if finished == "all" else None,
+            alibi_slopes=torch.linspace(0.4, 0.01, num_heads, device=device) if finished else None,
+            sinks=make_sinks(num_heads, device) if finished == "all" else None,
+        )
         case = make_layout_case(
             SEQ_LENS, QUERY_LENS, num_heads=num_heads, num_kv_heads=2, head_size=head_size, block_size=block_size,
             dtype=dtype, device=device,
@@ -96,9 +108,15 @@ def test_a_token_is_the_same_alone_and_in_any_chunk(
 
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("num_splits", [1, 3])
-def test_agrees_with_the_definition(num_splits: int, where: str) -> None:
-    options = AttentionOptions(scale=0.1, sliding_window=130)
+@pytest.mark.parametrize("finished", [False, True])
+def test_agrees_with_the_definition(finished: bool, num_splits: int, where: str) -> None:
     with device_of(where) as device:
+        options = AttentionOptions(
+            scale=0.1,
+            sliding_window=130,
+            alibi_slopes=torch.linspace(0.4, 0.01, 6, device=device) if finished else None,
+            sinks=make_sinks(6, device) if finished else None,
+        )
         case = make_layout_case(SEQ_LENS, QUERY_LENS, num_heads=6, dtype=torch.bfloat16, device=device)
         check_attention(case, options, *results(whole_batch(case, options, num_splits)))
 

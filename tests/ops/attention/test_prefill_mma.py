@@ -10,7 +10,7 @@ from pagedchat.ops.attention import prefill_mma, prefill_plan, prefill_wgmma
 from pagedchat.ops.attention.call import AttentionOptions
 from pagedchat.ops.attention.prefill import paged_prefill
 from pagedchat.ops.attention.prefill_plan import PrefillTile, choose_splits, choose_tile, max_thread_blocks
-from tests.ops.cuda_layout_case import HEAD_SIZES, check_attention, make_layout_case, results
+from tests.ops.cuda_layout_case import HEAD_SIZES, check_attention, make_layout_case, make_sinks, results
 
 SEQ_LENS = [5, 1, 140, 33, 700, 64, 300, 555, 18]
 QUERY_LENS = [5, 1, 140, 33, 1, 64, 7, 200, 17]
@@ -27,8 +27,9 @@ TILES = [
 @pytest.mark.parametrize("tile", TILES, ids=str)
 @pytest.mark.parametrize("num_splits", [1, 2, 7])
 @pytest.mark.parametrize("head_size", [64, 112])
+@pytest.mark.parametrize("has_sinks", [False, True])
 def test_every_tile_and_split_gives_the_same(
-    tile: PrefillTile, num_splits: int, head_size: int, monkeypatch: pytest.MonkeyPatch
+    tile: PrefillTile, num_splits: int, head_size: int, has_sinks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prefill_wgmma, "supported", lambda *_: False)
     monkeypatch.setattr(prefill_mma, "choose_tile", lambda *_: tile)
@@ -36,7 +37,7 @@ def test_every_tile_and_split_gives_the_same(
     case = make_layout_case(
         SEQ_LENS, QUERY_LENS, num_heads=6, head_size=head_size, dtype=torch.bfloat16, device="cuda"
     )
-    options = AttentionOptions(scale=0.1, sliding_window=130)
+    options = AttentionOptions(scale=0.1, sliding_window=130, sinks=make_sinks(6, "cuda") if has_sinks else None)
 
     call = case.call(options)
     paged_prefill(call, case.cu_seqlens_q, max_query_len=case.max_query_len)

@@ -11,7 +11,7 @@ from pagedchat.ops.attention.call import AttentionOptions
 from pagedchat.ops.attention.prefill_wgmma import launch, supported
 from pagedchat.ops.attention.wgmma_plan import TILES, WgmmaTile, choose_tile, max_items
 from pagedchat.ops.common.choices import BLOCK_SIZES
-from tests.ops.cuda_layout_case import LayoutCase, check_attention, make_layout_case, results
+from tests.ops.cuda_layout_case import LayoutCase, check_attention, make_layout_case, make_sinks, results
 
 DTYPES = [torch.float16, torch.bfloat16]
 SHARED_LIMIT = 227 << 10
@@ -63,13 +63,19 @@ def test_windows_that_end_beside_a_tile(window: int, head_size: int) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("capped", [False, True])
+@pytest.mark.parametrize("sloped", [False, True])
+@pytest.mark.parametrize("has_sinks", [False, True])
 @pytest.mark.parametrize("head_size", TILES)
-def test_soft_cap_and_slopes(head_size: int, capped: bool) -> None:
+def test_soft_cap_slopes_and_sinks(head_size: int, capped: bool, sloped: bool, has_sinks: bool) -> None:
     case = make_layout_case(
         SEQ_LENS, QUERY_LENS, num_heads=6, head_size=head_size, dtype=torch.bfloat16, device="cuda"
     )
-    slopes = torch.linspace(0.01, 0.5, 6, device="cuda")
-    options = AttentionOptions(scale=0.1, cap=5.0 if capped else None, alibi_slopes=slopes)
+    options = AttentionOptions(
+        scale=0.1,
+        cap=5.0 if capped else None,
+        alibi_slopes=torch.linspace(0.01, 0.5, 6, device="cuda") if sloped else None,
+        sinks=make_sinks(6, "cuda") if has_sinks else None,
+    )
 
     output, lse = attend(case, options)
 

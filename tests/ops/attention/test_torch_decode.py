@@ -4,15 +4,17 @@ import torch
 from pagedchat.ops.attention import decode_gathered
 from pagedchat.ops.attention.decode_in_place import RowLayout
 from pagedchat.ops.attention.torch_decode import plan_torch_decode, torch_decode
+from tests.ops.cuda_layout_case import make_sinks
 from tests.ops.paged_case import DEVICES, PagedCase, make_case, tolerance
 
 SEQ_LENS = [[1], [4], [5], [1, 1, 1], [16, 16], [1, 33, 7, 16], [40, 3, 39, 20, 2, 64]]
 HEADS = [(4, 4), (4, 2), (6, 1)]
+RULES = [("alibi_slopes",), ("sinks",), ("alibi_slopes", "sinks", "cap")]
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 
 
 def attend(
-    case: PagedCase, *, scale: float = 0.4, window: int | None = None, cap: float | None = None
+    case: PagedCase, *, scale: float = 0.4, window: int | None = None, **rule: float | torch.Tensor | None
 ) -> torch.Tensor:
     query = torch.cat(case.query)
     plan = plan_torch_decode(
@@ -25,7 +27,7 @@ def attend(
         device=query.device,
         sliding_window=window,
     )
-    return torch_decode(query, case.key_cache, case.value_cache, plan, scale=scale, cap=cap)
+    return torch_decode(query, case.key_cache, case.value_cache, plan, scale=scale, **rule)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -60,6 +62,26 @@ def test_soft_cap(dtype: torch.dtype, device: str) -> None:
     case = make_case([3, 17, 40], [1, 1, 1], dtype=dtype, device=device)
     output = attend(case, scale=3.0, cap=2.0).cpu().double()
     torch.testing.assert_close(output, case.expected(3.0, cap=2.0), **tolerance(dtype))
+
+
+def make_rule(names: tuple[str, ...], device: str) -> dict[str, torch.Tensor | float]:
+    slopes = torch.tensor([0.5, 0.25, 0.1, 0.01], device=device)
+    known = {"alibi_slopes": slopes, "sinks": make_sinks(4, device), "cap": 2.0}
+    return {name: known[name] for name in names}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("lens", [[3, 17, 40], [9, 9]], ids=str)
+@pytest.mark.parametrize("window", [None, 6])
+@pytest.mark.parametrize("names", RULES, ids=" ".join)
+def test_slopes_and_sinks(
+    names: tuple[str, ...], window: int | None, lens: list[int], dtype: torch.dtype, device: str
+) -> None:
+    case, rule = make_case(lens, [1] * len(lens), dtype=dtype, device=device), make_rule(names, device)
+    output = attend(case, window=window, **rule)
+    assert output.dtype == dtype
+    torch.testing.assert_close(output.cpu().double(), case.expected(0.4, window, **rule), **tolerance(dtype))
 
 
 def test_scores_far_apart_do_not_overflow() -> None:

@@ -1,8 +1,10 @@
 import pytest
 import torch
 
+from pagedchat.ops.attention import dense_attention
 from pagedchat.ops.attention import torch_prefill as module
 from pagedchat.ops.attention.torch_prefill import plan_torch_prefill, torch_prefill
+from tests.ops.cuda_layout_case import make_sinks
 from tests.ops.paged_case import DEVICES, PagedCase, make_case, tolerance
 
 # (seq_lens, query_lens): whole prompts, later chunks, chunks of one, all mixed
@@ -13,11 +15,12 @@ CHUNKS = [
     ([9, 12, 7], [1, 12, 3]),
     ([33, 8, 20, 5], [2, 8, 19, 5]),
 ]
+RULES = [("alibi_slopes",), ("sinks",), ("alibi_slopes", "sinks", "cap")]
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 
 
 def attend(
-    case: PagedCase, *, scale: float = 0.4, window: int | None = None, cap: float | None = None
+    case: PagedCase, *, scale: float = 0.4, window: int | None = None, **rule: float | torch.Tensor | None
 ) -> torch.Tensor:
     query = torch.cat(case.query)
     lens = list(zip(case.key, case.value, case.query_lens, strict=True))
@@ -32,7 +35,7 @@ def attend(
     )
     key = torch.cat([key[-length:] for key, _, length in lens])
     value = torch.cat([value[-length:] for _, value, length in lens])
-    return torch_prefill(query, key, value, case.key_cache, case.value_cache, plan, scale=scale, cap=cap)
+    return torch_prefill(query, key, value, case.key_cache, case.value_cache, plan, scale=scale, **rule)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -69,6 +72,28 @@ def test_soft_cap(chunks: tuple[list[int], list[int]], device: str) -> None:
     case = make_case(*chunks, device=device)
     output = attend(case, scale=3.0, cap=2.0).cpu().double()
     torch.testing.assert_close(output, case.expected(3.0, cap=2.0), **tolerance(torch.float32))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("window", [None, 6])
+@pytest.mark.parametrize("names", RULES, ids=" ".join)
+@pytest.mark.parametrize("at_once", [1 << 20, 100])
+def test_slopes_and_sinks(
+    at_once: int,
+    names: tuple[str, ...],
+    window: int | None,
+    dtype: torch.dtype,
+    device: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dense_attention, "MAX_SCORES", at_once)
+    slopes = torch.tensor([0.5, 0.25, 0.1, 0.01], device=device)
+    known = {"alibi_slopes": slopes, "sinks": make_sinks(4, device), "cap": 2.0}
+    rule = {name: known[name] for name in names}
+    case = make_case([33, 8, 20, 5], [2, 8, 19, 5], dtype=dtype, device=device)
+    output = attend(case, window=window, **rule)
+    torch.testing.assert_close(output.cpu().double(), case.expected(0.4, window, **rule), **tolerance(dtype))
 
 
 @pytest.mark.parametrize("window", [None, 6])

@@ -8,6 +8,7 @@ import torch
 from pagedchat.ops.cache.heads_to_cache import heads_to_cache
 from pagedchat.ops.cache.heads_to_slots import can_place, heads_to_slots
 from pagedchat.ops.cache.layout import key_cache_shape, value_cache_shape
+from pagedchat.ops.common.norm import HeadNorms
 from tests.ops.cache.test_heads_to_cache import HEADS, make_norms
 from tests.ops.paged_case import DEVICES
 from tests.ops.products.small_batch_case import normal
@@ -24,30 +25,59 @@ def caches(sizes: tuple[int, int, int], dtype: torch.dtype, device: str) -> tupl
     return keys, torch.zeros(value_cache_shape(*shape), dtype=dtype, device=device)
 
 
+def check(
+    positions: list[int],
+    blocks: list[int],
+    sizes: tuple[int, int, int],
+    norms: HeadNorms | None,
+    share: float,
+    where: str,
+) -> None:
+    """Tokens at these positions, each in a block; `share`: of each head, which is turned."""
+    device, dtype, num_tokens = "cuda" if where == "cuda" else "cpu", torch.float16, len(positions)
+    heads = normal(num_tokens, sizes[0] + 2 * sizes[1], sizes[2], device=device, dtype=dtype)
+    at, of_tokens = torch.tensor(positions), torch.tensor(blocks)
+    angles = torch.arange(64)[:, None] * torch.logspace(0, -2, round(sizes[2] * share) // 2)
+    turns = torch.stack((angles.cos(), angles.sin()), dim=-1).to(device) if share else None
+    tables = of_tokens[:, None].expand(-1, 4).contiguous().int()
+    slots = torch.where(at < 0, -1, of_tokens * BLOCK_SIZE + at % BLOCK_SIZE)
+    expected, found = caches(sizes, dtype, device), caches(sizes, dtype, device)
+    with kernels_on_cpu(seed=1) if where == "emulated" else nullcontext():
+        wanted = heads_to_cache(
+            heads.clone(), *expected, tables.to(device), at.int().to(device), norms=norms, rotations=turns
+        )
+        its_turns = None if turns is None else turns[at.clamp(min=0).to(device)].contiguous()
+        assert can_place(heads, norms, its_turns) == (where != "cpu" and (share > 0 or norms is not None))
+        query = heads_to_slots(heads.clone(), *found, slots.to(device), norms=norms, turns=its_turns)
+    live = at >= 0
+    assert torch.equal(query[live], wanted[live])
+    assert all(map(torch.equal, found, expected))
+    assert any(cache.any() for cache in found)
+
+
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("kind", ["none", "each head", "all heads"])
 @pytest.mark.parametrize("rotary", [False, True])
 @pytest.mark.parametrize("sizes", HEADS[:3], ids=str)
 def test_does_what_heads_to_cache_does(sizes: tuple[int, int, int], rotary: bool, kind: str, where: str) -> None:
-    device, dtype = "cuda" if where == "cuda" else "cpu", torch.float16
-    heads = normal(5, sizes[0] + 2 * sizes[1], sizes[2], device=device, dtype=dtype)
-    norms = make_norms(kind, sizes, dtype, device)
-    positions, blocks = torch.tensor([0, 17, -1, 40, 15]), torch.tensor([3, 7, 0, 1, 11])
-    angles = torch.arange(64)[:, None] * torch.logspace(0, -2, sizes[2] // 2)
-    turns = torch.stack((angles.cos(), angles.sin()), dim=-1).to(device) if rotary else None
-    tables = blocks[:, None].expand(-1, 4).contiguous().int()
-    slots = torch.where(positions < 0, -1, blocks * BLOCK_SIZE + positions % BLOCK_SIZE)
-    expected, found = caches(sizes, dtype, device), caches(sizes, dtype, device)
-    with kernels_on_cpu(seed=1) if where == "emulated" else nullcontext():
-        wanted = heads_to_cache(
-            heads.clone(), *expected, tables.to(device), positions.int().to(device), norms=norms, rotations=turns
-        )
-        of_tokens = None if turns is None else turns[positions.clamp(min=0).to(device)].contiguous()
-        assert can_place(heads, norms, of_tokens) == (where != "cpu" and (rotary or norms is not None))
-        query = heads_to_slots(heads.clone(), *found, slots.to(device), norms=norms, turns=of_tokens)
-    live = positions >= 0
-    assert torch.equal(query[live], wanted[live])
-    assert all(map(torch.equal, found, expected))
+    norms = make_norms(kind, sizes, torch.float16, "cuda" if where == "cuda" else "cpu")
+    check([0, 17, -1, 40, 15], [3, 7, 0, 1, 11], sizes, norms, float(rotary), where)
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("kind", ["none", "each head", "all heads", "by weights of its own"])
+@pytest.mark.parametrize("of", ["layer", "exact rms", "offset rms"])
+def test_other_norms_and_heads_of_which_a_part_is_turned(of: str, kind: str, where: str) -> None:
+    norms = make_norms(kind, HEADS[0], torch.float16, "cuda" if where == "cuda" else "cpu", of)
+    check([0, 17, -1, 40, 15], [3, 7, 0, 1, 11], HEADS[0], norms, 0.5, where)
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_values_of_a_prompt_go_eight_tokens_at_a_time(where: str) -> None:
+    """A whole piece, one that ends in another block, one with padding in it, and a token of another sequence."""
+    whole, other, broken = list(range(16, 24)), [30, 31, 32, 33, 34, 35, 36, 37], [40, 41, 42, -1, 44, 45, 46, 47]
+    blocks = [5] * 8 + [6, 6, *[9] * 6] + [12] * 8 + [14]
+    check([*whole, *other, *broken, 8], blocks, HEADS[1], None, 1.0, where)
 
 
 def test_wrong_arguments_are_named() -> None:
@@ -57,7 +87,9 @@ def test_wrong_arguments_are_named() -> None:
         heads_to_slots(heads, *both, torch.zeros(3, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"slots is torch.int32"):
         heads_to_slots(heads, *both, torch.zeros(2, dtype=torch.int32))
-    with pytest.raises(ValueError, match=r"turns has shape \[1, 32, 2\], expected \[2, 32, 2\]"):
+    with pytest.raises(ValueError, match=r"turns has shape \[1, 32, 2\], expected \[2, \*, 2\]"):
         heads_to_slots(heads, *both, torch.zeros(2, dtype=torch.int64), turns=torch.zeros(1, 32, 2))
+    with pytest.raises(ValueError, match="turns are of 66 elements, expected at most 64"):
+        heads_to_slots(heads, *both, torch.zeros(2, dtype=torch.int64), turns=torch.zeros(2, 33, 2))
     with pytest.raises(ValueError, match="heads has 4 heads, expected more than 4"):
         heads_to_slots(heads[:, :4].contiguous(), *both, torch.zeros(2, dtype=torch.int64))

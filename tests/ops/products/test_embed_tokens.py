@@ -15,5 +15,7 @@ def test_vectors_of_tokens_and_positions(width: int, dtype: torch.dtype, device:
     token_ids = torch.tensor([3, 49, 0], dtype=torch.int32, device=device)
     positions = torch.tensor([0, 9, -1], dtype=torch.int32, device=device)
     assert torch.equal(embed_tokens(table, token_ids, positions), table[[3, 49, 0]])
+    scaled = embed_tokens(table, token_ids, positions, scale=1.7, position_vectors=places)
+    assert torch.equal(scaled, table[[3, 49, 0]] * 1.7 + places[[0, 9, 0]])
     both = embed_tokens(table, token_ids, positions, position_vectors=places, position_offset=2)
     assert torch.equal(both, table[[3, 49, 0]] + places[[2, 11, 2]])

@@ -11,9 +11,10 @@ NUM_BLOCKS = 64
 
 
 def exact_rotation(heads: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-    first, second = heads.chunk(2, dim=-1)
+    pairs = angles.shape[-1]
+    first, second, rest = heads.split([pairs, pairs, heads.shape[-1] - 2 * pairs], dim=-1)
     cos, sin = angles.cos()[:, None], angles.sin()[:, None]
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin, rest), dim=-1)
 
 
 def check(
@@ -25,6 +26,8 @@ def check(
     block_size: int,
     dtype: torch.dtype,
     device: str,
+    *,
+    share: float = 1.0,
 ) -> None:
     num_heads, num_kv_heads, head_size = heads
     rows = normal(num_tokens, width, device=device, dtype=dtype)
@@ -40,7 +43,10 @@ def check(
     key_cache = torch.zeros(key_shape, dtype=dtype, device=device)
     value_shape = value_cache_shape(NUM_BLOCKS, num_kv_heads, head_size, block_size)
     value_cache = torch.zeros(value_shape, dtype=dtype, device=device)
-    angles = torch.arange(2 * block_size).double()[:, None] * torch.linspace(1, 0.01, head_size // 2).double()
+    angles = (
+        torch.arange(2 * block_size).double()[:, None]
+        * torch.linspace(1, 0.01, round(share * head_size) // 2).double()
+    )
     turns = torch.stack((angles.cos(), angles.sin()), dim=-1).float().to(device)
     query = torch.full((num_tokens, num_heads, head_size), float("nan"), dtype=dtype, device=device)
     qkv_to_cache(
@@ -83,6 +89,19 @@ def test_agrees_with_the_definition(
     check(1, 768, heads, None, rotary, 8, dtype, device)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("heads", "share"), [((4, 2, 64), 0.25), ((4, 4, 80), 0.4), ((4, 4, 80), 0.25)], ids=str)
+def test_a_part_of_each_head_is_turned(
+    heads: tuple[int, int, int], share: float, dtype: torch.dtype, device: str
+) -> None:
+    """20 of 80 elements are turned behind the product."""
+    for norm_kind in ("layer", "offset rms"):
+        check(5, 768, heads, norm_kind, True, 16, dtype, device, share=share)
+        if device == "cuda":
+            check(3, 2048, heads, norm_kind, True, 8, dtype, device, share=share)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("rotary", [False, True])
@@ -111,5 +130,5 @@ def test_wrong_arguments_are_named() -> None:
         qkv_to_cache(query, key, value, rows, weight[:320], tables, positions)
     with pytest.raises(ValueError, match=r"positions is torch\.int64, expected torch\.int32"):
         qkv_to_cache(query, key, value, rows, weight, tables, positions.long())
-    with pytest.raises(ValueError, match=r"rotations has shape \[4, 64\], expected \[\*, 32, 2\]"):
+    with pytest.raises(ValueError, match=r"rotations has shape \[4, 64\], expected \[\*, \*, 2\]"):
         qkv_to_cache(query, key, value, rows, weight, tables, positions, rotations=torch.zeros(4, 64))

@@ -1,18 +1,31 @@
 import pytest
 import torch
 
-from pagedchat.ops.products.small_batch_linear import Activation, small_batch_linear
+from pagedchat.ops.common.choices import Activation
+from pagedchat.ops.products.small_batch_linear import small_batch_linear
 from tests.ops.paged_case import DEVICES
-from tests.ops.products.small_batch_case import DTYPES, WIDTHS, allowed, error, exact_norm, make_norm, normal
+from tests.ops.products.small_batch_case import (
+    DTYPES,
+    NORMS,
+    WIDTHS,
+    allowed,
+    error,
+    exact_activation,
+    exact_norm,
+    make_norm,
+    normal,
+)
 
 NUM_TOKENS = [1, 3, 8, 9, 17, 32]
-NORMS = [None, "layer", "rms"]
 VARIATIONS: list[tuple[Activation, bool, bool, bool]] = [
     # activation, paired, bias, residual
     ("none", False, True, True),
     ("relu", False, True, False),
     ("silu", True, False, False),
     ("none", False, False, False),
+    ("gelu", False, True, True),
+    ("gelu_tanh", True, False, False),
+    ("relu2", False, False, False),
 ]
 OUT_FEATURES = 160
 
@@ -37,12 +50,20 @@ def check(
     if bias is not None:
         product = product + bias.cpu().double()
     gate, value = product.chunk(2, dim=1) if paired else (product, None)
-    wanted = {"none": gate, "relu": gate.relu(), "silu": gate * gate.sigmoid()}[activation]
+    wanted = exact_activation(activation, gate)
     wanted = wanted if value is None else wanted * value
     if residual is not None:
-        wanted = wanted + residual.cpu().double()
+        wanted = 0.6 * wanted + residual.cpu().double()
     got = small_batch_linear(
-        rows, weight, bias=bias, residual=residual, norm=norm, activation=activation, paired=paired, output=residual
+        rows,
+        weight,
+        bias=bias,
+        residual=residual,
+        residual_scale=0.6,
+        norm=norm,
+        activation=activation,
+        paired=paired,
+        output=residual,
     )
     assert error(got, wanted) < allowed(dtype)
 

@@ -9,7 +9,7 @@ from tests.ops.products.small_batch_case import DTYPES, allowed, error, normal
 
 SIZES = [(128, 48), (768, 64), (3072, 64), (1536, 96), (64, 32), (200, 30)]
 """Inner dimension, rows of the weight; the last ones are not whole tiles."""
-LIMIT = 227 << 10
+LIMITS = {"num_multiprocessors": 132, "shared_limit": 227 << 10}
 
 
 def check(num_tokens: int, in_features: int, out_features: int, dtype: torch.dtype, device: str) -> None:
@@ -60,21 +60,21 @@ def test_gated(dtype: torch.dtype, device: str) -> None:
 
 
 def test_the_division_is_that_with_the_least_work_behind_the_wait() -> None:
-    assert plan_warpgroups(768, 2304, 16, False, LIMIT) == WarpgroupPlan(16, 64, 1, 2, 12)
-    assert plan_warpgroups(768, 2304, 96, False, LIMIT) == WarpgroupPlan(48, 64, 1, 2, 12)
-    assert plan_warpgroups(768, 768, 32, False, LIMIT) == WarpgroupPlan(16, 64, 1, 2, 12)
-    assert plan_warpgroups(3072, 768, 128, False, LIMIT) == WarpgroupPlan(64, 64, 4, 2, 12)
-    assert plan_warpgroups(768, 3072, 256, False, LIMIT) == WarpgroupPlan(128, 64, 1, 2, 8)
-    assert plan_warpgroups(3072, 768, 256, False, LIMIT) == WarpgroupPlan(128, 64, 4, 2, 5)
-    assert plan_warpgroups(576, 1536, 64, True, LIMIT) == WarpgroupPlan(64, 32, 1, 2, 9)
+    assert plan_warpgroups(768, 2304, 16, False, **LIMITS) == WarpgroupPlan(16, 64, 1, 2, 12)
+    assert plan_warpgroups(768, 2304, 96, False, **LIMITS) == WarpgroupPlan(48, 64, 1, 2, 12)
+    assert plan_warpgroups(768, 768, 32, False, **LIMITS) == WarpgroupPlan(16, 64, 1, 2, 12)
+    assert plan_warpgroups(3072, 768, 128, False, **LIMITS) == WarpgroupPlan(64, 64, 4, 2, 12)
+    assert plan_warpgroups(768, 3072, 256, False, **LIMITS) == WarpgroupPlan(128, 64, 1, 2, 8)
+    assert plan_warpgroups(3072, 768, 256, False, **LIMITS) == WarpgroupPlan(128, 64, 4, 2, 5)
+    assert plan_warpgroups(576, 1536, 64, True, **LIMITS) == WarpgroupPlan(64, 32, 1, 2, 9)
 
 
 def test_products_that_are_too_large_or_not_whole_tiles_are_left_to_others() -> None:
-    assert plan_warpgroups(8192, 2048, 64, False, LIMIT) is None
-    assert plan_warpgroups(768, 2304, 257, False, LIMIT) is None
-    assert plan_warpgroups(96, 48, 64, False, LIMIT) is None
-    assert plan_warpgroups(768, 24, 64, False, LIMIT) is None
-    assert plan_warpgroups(768, 3072, 256, False, 99 << 10) is None
+    assert plan_warpgroups(8192, 2048, 64, False, **LIMITS) is None
+    assert plan_warpgroups(768, 2304, 257, False, **LIMITS) is None
+    assert plan_warpgroups(96, 48, 64, False, **LIMITS) is None
+    assert plan_warpgroups(768, 24, 64, False, **LIMITS) is None
+    assert plan_warpgroups(768, 3072, 256, False, num_multiprocessors=132, shared_limit=99 << 10) is None
 
 
 def test_shared_memory_holds_weights_tokens_sums_and_barriers() -> None:

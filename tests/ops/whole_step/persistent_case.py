@@ -91,6 +91,7 @@ def sizes_of(family: str, shape: PersistentShape) -> ModelSizes:
         vocab_size=VOCAB_SIZE,
         norm="layer" if family == "opt" else "rms",
         gated=shape.gated,
+        activation="silu" if shape.gated else "relu",
         rotary=family == "llama",
     )
 

@@ -59,7 +59,7 @@ def screened_steps(model: PersistentModel, plan: PersistentPlan) -> PersistentDe
     screened = plan.screened(model.shape, 1, len(model.tensors.head), gpu_limits()[1])
     assert screened is not None
     return PersistentDecode(
-        moved(model, "cuda:0"), 1, screened, screen_head(model.tensors.head, model.tensors.norm)
+        moved(model, "cuda:0"), 1, screened, screen_head(model.tensors.head, model.tensors.last_norm)
     )
 
 

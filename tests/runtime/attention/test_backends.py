@@ -1,6 +1,7 @@
 """What every attention backend does: moves of blocks, in order; and what the one over the kernels does besides."""
 
 import random
+from typing import Any
 
 import pytest
 import torch
@@ -83,7 +84,7 @@ class Step:
 
     def run(
         self, starts: list[int], ends: list[int], num_decodes: int, groups: list[PrefixGroup] | None = None,
-        layer_idx: int = 1, **settings: float | int | None,
+        layer_idx: int = 1, **settings: Any,
     ) -> list[torch.Tensor]:  # fmt: skip
         """Tokens `starts[i]` to `ends[i] - 1` of each sequence; one output each, on the CPU."""
         backend, device = self.backend, self.backend.device  # type: ignore[attr-defined]
@@ -106,18 +107,22 @@ class Step:
         )
         backend.begin(batch)
         backend.write(layer_idx, key, value)
-        options = {"scale": 0.125, "sliding_window": None, "cap": None} | settings
-        output = backend.attend(layer_idx, query, key, value, **options)  # type: ignore[arg-type]
+        of_heads = {
+            name: torch.tensor(value, device=device) for name, value in settings.items() if name in OF_HEADS
+        }
+        options = {"scale": 0.125, "sliding_window": None, "cap": None} | settings | of_heads
+        output = backend.attend(layer_idx, query, key, value, **options)
         return list(output.cpu().float().split(batch.query_lens))
 
 
+OF_HEADS = {"alibi_slopes": [0.5, 0.25, 0.1, 0.01], "sinks": [2.0, -1.0, 0.0, 5.0]}
 TABLES = [[9, 2], [4, 11, 0], [7], [1, 12, 3, 6], [5, 8]]
 LENS = [12, 19, 8, 30, 11]
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("settings", [{}, {"sliding_window": 5}, {"cap": 2.0}])
-def test_both_backends_attend_alike(device: str, settings: dict[str, float]) -> None:
+@pytest.mark.parametrize("settings", [{}, {"sliding_window": 5}, {"cap": 2.0}, OF_HEADS])
+def test_both_backends_attend_alike(device: str, settings: dict[str, Any]) -> None:
     """Whole prompts, then chunks beside decodes, then decodes alone."""
     outputs = []
     for make in BACKENDS:
@@ -134,8 +139,8 @@ def test_both_backends_attend_alike(device: str, settings: dict[str, float]) -> 
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("settings", [{}, {"sliding_window": 9}, {"cap": 2.0}])
-def test_groups_with_a_common_prefix_change_nothing(device: str, settings: dict[str, float]) -> None:
+@pytest.mark.parametrize("settings", [{}, {"sliding_window": 9}, {"cap": 2.0}, OF_HEADS])
+def test_groups_with_a_common_prefix_change_nothing(device: str, settings: dict[str, Any]) -> None:
     half = CacheShape(num_layers=2, block_size=8, num_heads=4, num_kv_heads=2, head_dim=64, dtype=torch.float16)
     tables = [[0, 1, 2], [0, 1, 3, 4], [0, 1, 5], [6, 7, 8, 9], [6, 7, 8, 10], [11, 12]]
     lens = [20, 27, 18, 26, 32, 9]

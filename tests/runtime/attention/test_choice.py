@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from pagedchat.errors import DeviceError, InvalidValueError, KernelError
+from pagedchat.ops.common.choices import ScoreParts
 from pagedchat.runtime.attention import choice, kernel_build
 from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.attention.choice import BackendChooser
@@ -73,7 +74,7 @@ def test_old_gpus_and_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("gpu")
 def test_auto_takes_the_kernels_once_they_are_compiled(compiled: Future[list[object]]) -> None:
-    chooser = BackendChooser("auto", shape(), False, GPU)
+    chooser = BackendChooser("auto", shape(), ScoreParts(), GPU)
     compiled.set_result([])
     told: list[tuple[str, int, int]] = []
     chosen = chooser.choose(lambda *progress: told.append(progress))
@@ -85,33 +86,33 @@ def test_auto_takes_the_kernels_once_they_are_compiled(compiled: Future[list[obj
 @pytest.mark.usefixtures("gpu")
 def test_kernels_that_do_not_compile(compiled: Future[list[object]]) -> None:
     compiled.set_exception(KernelError("NVRTC was not found.", "Install it."))
-    chosen = BackendChooser("auto", shape(), False, GPU).choose(lambda *_: None)
+    chosen = BackendChooser("auto", shape(), ScoreParts(), GPU).choose(lambda *_: None)
     assert (chosen.name, backend_of(chosen)) == ("torch", TorchAttention)
     assert chosen.reason == "The kernels cannot be built: NVRTC was not found."
     with pytest.raises(KernelError, match="NVRTC was not found"):
-        BackendChooser("cuda", shape(), False, GPU).choose(lambda *_: None)
+        BackendChooser("cuda", shape(), ScoreParts(), GPU).choose(lambda *_: None)
 
 
 @pytest.mark.usefixtures("gpu")
 def test_model_that_the_kernels_cannot_serve() -> None:
-    chosen = BackendChooser("auto", shape(32), False, GPU).choose(lambda *_: None)
+    chosen = BackendChooser("auto", shape(32), ScoreParts(), GPU).choose(lambda *_: None)
     assert chosen.name == "torch"
     assert chosen.reason.startswith("The kernels cannot be used: the head size is 32")
     with pytest.raises(InvalidValueError, match="the head size is 32") as caught:
-        BackendChooser("cuda", shape(32), False, GPU)
+        BackendChooser("cuda", shape(32), ScoreParts(), GPU)
     assert "--attention-backend auto" in caught.value.hint
 
 
 def test_cpu_goes_without_saying(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "KernelBuild", None)  # not touched
-    chosen = BackendChooser("auto", shape(), False, CPU).choose(lambda *_: None)
+    chosen = BackendChooser("auto", shape(), ScoreParts(), CPU).choose(lambda *_: None)
     assert (chosen.name, chosen.reason) == ("torch", "")
     with pytest.raises(DeviceError, match="the model does not run on a GPU"):
-        BackendChooser("cuda", shape(), False, CPU)
+        BackendChooser("cuda", shape(), ScoreParts(), CPU)
 
 
 @pytest.mark.usefixtures("gpu")
 def test_torch_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "KernelBuild", None)
-    chosen = BackendChooser("torch", shape(), False, GPU).choose(lambda *_: None)
+    chosen = BackendChooser("torch", shape(), ScoreParts(), GPU).choose(lambda *_: None)
     assert (chosen.name, chosen.reason) == ("torch", "")

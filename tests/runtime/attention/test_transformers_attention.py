@@ -1,8 +1,9 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, NemotronConfig
+from transformers import AutoModelForCausalLM, GptOssConfig, NemotronConfig, PreTrainedConfig
 
 from pagedchat import LLM, SamplingParams
 from pagedchat.errors import ModelError
@@ -15,7 +16,7 @@ from tests.helpers_models import reference_replies
 @pytest.mark.parametrize(
     ("extras", "words"),
     [
-        ({"s_aux": torch.zeros(2)}, "attention sinks"),
+        ({"sinks": torch.zeros(2)}, "attention sinks under another name"),
         ({"position_bias": torch.zeros(1)}, "a learned position bias"),
         ({"block_indices": torch.zeros(1)}, "sparse attention"),
         ({"is_causal": False}, "attention to later tokens"),
@@ -42,19 +43,28 @@ def test_keys_that_the_cache_has_no_place_for_are_refused() -> None:
         attention_forward(layer, query, key, key, None)
 
 
-def test_a_family_that_hands_nothing_on_to_its_attention_runs(tmp_path: Path) -> None:
+_SHAPE: dict[str, Any] = {
+    "vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "head_dim": 8, "num_key_value_heads": 2, "max_position_embeddings": 128, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+CONFIGS = {
+    "hands nothing on to its attention": NemotronConfig(**_SHAPE),
+    "hands on sinks": GptOssConfig(**_SHAPE, num_local_experts=4, num_experts_per_tok=2, sliding_window=6),
+}
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_a_family_of_transformers_runs_that(config: PreTrainedConfig, tmp_path: Path) -> None:
     torch.manual_seed(5)
-    config = NemotronConfig(
-        vocab_size=96, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, head_dim=8,
-        num_key_value_heads=2, max_position_embeddings=128, bos_token_id=1, eos_token_id=2,
-    )  # fmt: skip
     model = AutoModelForCausalLM.from_config(config)
     for parameter in model.parameters():
-        if parameter.dim() > 1:
-            torch.nn.init.normal_(parameter, std=0.3)
+        torch.nn.init.normal_(parameter, mean=0.0 if parameter.dim() > 1 else 1.0, std=0.3)
     model.save_pretrained(tmp_path)
     prompts = [[5, 6, 7], list(range(10, 40))]
-    llm = LLM(str(tmp_path), device="cpu", dtype="float32", num_blocks=16, skip_tokenizer_init=True)
+    llm = LLM(
+        str(tmp_path), device="cpu", dtype="float32", num_blocks=16, skip_tokenizer_init=True,
+        model_implementation="transformers",
+    )  # fmt: skip
     greedy = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
     outputs = llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], greedy, use_tqdm=False)
     assert [output.outputs[0].token_ids for output in outputs] == reference_replies(tmp_path, prompts, 8)

@@ -11,7 +11,9 @@ from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import ScheduledSequence, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
+from pagedchat.layers.alibi import Alibi
 from pagedchat.layers.attention import Heads
+from pagedchat.layers.experts import MixtureConfig
 from pagedchat.layers.norms import NormConfig
 from pagedchat.layers.rotary_frequencies import RotaryConfig, YarnScaling
 from pagedchat.models.decoder import Decoder
@@ -53,14 +55,35 @@ DESCRIBED: dict[str, dict[str, Any]] = {
     },
     "olmo2": {
         "norm": replace(_RMS, exact=True), "norm_places": "behind", "qk_norm": QkNorm(_RMS, "width"),
-        "rotaries": (replace(_ROTARY, exact=True),) * 2, "qkv_clip": 2.0,
+        "rotaries": (replace(_ROTARY, exact=True),) * 2,
     },
     "cohere2": {
         "norm": replace(_LAYER, bias=False), "parallel": "one norm", "windows": (20, None), "logits_scale": 0.3,
         "rotaries": (_ROTARY, None), "qk_norm": QkNorm(replace(_LAYER, bias=False), "each head"),
     },
+    "bloom": {
+        "norm": _LAYER, "embedding_norm": True, "rotaries": (None, None), "alibi": Alibi(), "qkv_bias": True,
+        "out_bias": True, **_PLAIN,
+    },
+    "sinks": {"windows": (20, None), "sinks": True, "qkv_bias": True},
+    "all_experts": {
+        "mixture": MixtureConfig(
+            num_experts=3, per_token=3, width=96, renormalised=False, shared_width=160, gated_share=True
+        ),
+        "sparse": (True, True),
+    },
 }  # fmt: skip
-"""Decoders of two layers whose steps are those of their modules: what they differ in from a Llama."""
+"""Decoders of two layers: what they differ in from a Llama."""
+MIXTURES: dict[str, dict[str, Any]] = {
+    "few_experts": {
+        "mixture": MixtureConfig(num_experts=8, per_token=2, width=96, renormalised=True), "sparse": (True, True),
+    },
+    "many_experts": {
+        "mixture": MixtureConfig(num_experts=40, per_token=4, width=64, renormalised=False),
+        "sparse": (False, True),
+    },
+}  # fmt: skip
+"""The same in float32 alone: in 16 bits rounding gives a token other experts now and then."""
 
 
 def tiny_model(
@@ -69,11 +92,17 @@ def tiny_model(
     """Of width 256, with heads of 64; rows of the vocabulary are far apart, so that tokens vary.
 
     "qwen3" is a Llama that norms queries and keys, "biased" one whose products have biases, gates too.
-    "gelu" is an OPT that the fused kernels do not know, and so are those in `DESCRIBED`, of two layers each.
+    "gelu" is an OPT that no whole step does, and so are those in `DESCRIBED`, of two layers each; "odd" has norms
+    that no kernel does.
     """
+    return described_model(_config(family, num_layers, ffn_size), device, dtype)
+
+
+def described_model(config: DecoderConfig, device: str, dtype: torch.dtype) -> NativeModel:
+    """A decoder with random weights."""
     with torch.device(device):
         torch.set_default_dtype(dtype)
-        model = Decoder(_config(family, num_layers, ffn_size))
+        model = Decoder(config)
         torch.set_default_dtype(torch.float32)
     generator = torch.Generator().manual_seed(3)
     for name, parameter in model.named_parameters():
@@ -89,16 +118,13 @@ def _config(family: str, num_layers: int, ffn_size: int) -> DecoderConfig:
         vocab_size=VOCAB_SIZE, hidden_size=256, ffn_size=ffn_size, num_layers=num_layers, heads=Heads(4, 2, 64),
         max_len=MODEL_LEN, norm=_RMS, rotaries=rotaries, windows=windows, activation="silu", tied=True,
     )  # fmt: skip
-    if family == "llama":
-        return llama
-    if family == "qwen3":
-        return replace(llama, qk_norm=QkNorm(_RMS))
-    if family == "biased":
-        return replace(llama, qkv_bias=True, out_bias=True, mlp_bias=True)
-    if family == "llama_scaled":
-        return replace(llama, rotaries=(_SCALED,) * num_layers)
-    if family in DESCRIBED:
-        return replace(llama, **DESCRIBED[family])
+    changed: dict[str, dict[str, Any]] = DESCRIBED | MIXTURES | {
+        "llama": {}, "qwen3": {"qk_norm": QkNorm(_RMS)}, "odd": {"norm": replace(_RMS, offset=2.0)},
+        "biased": {"qkv_bias": True, "out_bias": True, "mlp_bias": True},
+        "llama_scaled": {"rotaries": (_SCALED,) * num_layers},
+    }  # fmt: skip
+    if family in changed:
+        return replace(llama, **changed[family])
     return replace(
         llama, heads=Heads(4, 4, 64), position_offset=POSITION_OFFSET, norm=_LAYER, rotaries=(None,) * num_layers,
         qkv_bias=True, out_bias=True, activation="relu" if family == "opt" else family, gated=False, mlp_bias=True,

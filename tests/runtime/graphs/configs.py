@@ -7,7 +7,7 @@ from typing import Any
 from pagedchat.doctor.model_steps import KNOWN_GPUS
 from pagedchat.models.native import NativeConfig, read_native
 from pagedchat.runtime.graphs.model_tensors import sizes_of
-from pagedchat.runtime.graphs.objections import objection_to
+from pagedchat.runtime.graphs.objections import objection_to, objection_to_whole_steps
 from pagedchat.runtime.graphs.step_facts import DecodeFacts, Setting
 
 FOLDER = Path(__file__).parents[2] / "models" / "configs"
@@ -21,8 +21,8 @@ def config_of(name: str) -> NativeConfig:
 def setting(config: NativeConfig, architecture: str, element: str = "float16", **others: Any) -> Setting:
     """A model on a GPU; `architecture` "" is a CPU."""
     gpu = KNOWN_GPUS[architecture] if architecture else None
-    sizes, objection = sizes_of(config), objection_to(config)
-    known = {"sizes": sizes, "objection": objection, "element": element, "block_size": 16, "gpu": gpu}
+    objections = {"objection": objection_to(config), "whole_objection": objection_to_whole_steps(config)}
+    known = {"sizes": sizes_of(config), **objections, "element": element, "block_size": 16, "gpu": gpu}
     return Setting(**known | others)
 
 

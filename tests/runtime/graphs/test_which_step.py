@@ -5,12 +5,14 @@ from dataclasses import replace
 import pytest
 
 from pagedchat.doctor.step_kernels import Fallback, decode_work
+from pagedchat.layers.alibi import Alibi
 from pagedchat.layers.attention import Heads
+from pagedchat.layers.experts import MixtureConfig
 from pagedchat.layers.norms import NormConfig
 from pagedchat.layers.rotary_frequencies import RotaryConfig
 from pagedchat.models.decoder_config import DecoderConfig, QkNorm
 from pagedchat.ops.whole_step.plan import CLUSTER_TURN, ONE_TURN
-from pagedchat.runtime.graphs.objections import objection_to
+from pagedchat.runtime.graphs.objections import objection_to, objection_to_whole_steps
 from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts
 from pagedchat.runtime.graphs.which_step import (
     DECODES,
@@ -62,13 +64,13 @@ qwen3-1.7b    -       float16   ffffffllllll  ffffffllllll
 qwen3-1.7b    sm_75   bfloat16  llllllllllll  llllllllllll
 qwen3-1.7b    sm_80   bfloat16  ffffffllllll  ffffffllllll
 qwen3-1.7b    sm_90   bfloat16  ffffwwwwwlll  ffffwwwwwlll
-gemma-2-2b    sm_90   bfloat16  mmmmmmmmmmmm  mmmmmmmmmmmm
-gemma-3-1b    sm_90   bfloat16  mmmmmmmmmmmm  mmmmmmmmmmmm
-gpt2          sm_90   float16   mmmmmmmmmmmm  mmmmmmmmmmmm
-phi-2         sm_90   float16   mmmmmmmmmmmm  mmmmmmmmmmmm
-pythia-160m   sm_90   float16   mmmmmmmmmmmm  mmmmmmmmmmmm
+gemma-2-2b    sm_90   bfloat16  ffffwwwwwlll  ffffwwwwwlll
+gemma-3-1b    sm_90   bfloat16  ffffwwwwwwwl  ffffwwwwwwwl
+gpt2          sm_90   float16   ffffwwwwwwwl  ffffwwwwwwwl
+phi-2         sm_90   float16   ffffwwwwllll  ffffwwwwllll
+pythia-160m   sm_90   float16   ffffwwwwwwwl  ffffwwwwwwwl
 llama-3.1-8b  sm_80   bfloat16  ffffllllllll  ffffllllllll
-llama-3.1-8b  sm_90   bfloat16  ffffllllllll  ffffllllllll
+llama-3.1-8b  sm_90   bfloat16  ffffwwwwwlll  ffffwwwwwlll
 llama-3.1-8b  sm_90   float32   llllllllllll  llllllllllll
 """
 """Model, GPU, element type; for each of `ROWS` the step with the most likely tokens, and with drawn ones."""
@@ -160,8 +162,8 @@ def test_what_a_model_has_too_much_of_is_said() -> None:
         "which no kernel for few rows shares out among its warps"
     )
     tall = config_of("llama-3.1-8b")
-    assert against(facts(setting(tall, "sm_90"), 64), WARPGROUPS) == (
-        "4 of its 4 products are too large for a tile a multiprocessor, or not whole tiles"
+    assert against(facts(setting(tall, "sm_90"), 96), WARPGROUPS) == (
+        "a library is faster for 4 of its 4 products, or they are not whole tiles"
     )
 
 
@@ -173,16 +175,24 @@ def test_one_product_that_no_kernel_does_goes_by_a_library_alone() -> None:
     assert by_library == ["down", "vocabulary"]
     mixed = facts(setting(config_of("qwen2.5-0.5b"), "sm_90"), 64)
     by_library = [part.part for part in decode_work(WARPGROUPS, mixed, ()) if isinstance(part, Fallback)]
+    assert by_library == []
+    crowded = facts(setting(config_of("qwen2.5-0.5b"), "sm_90"), 65)
+    by_library = [part.part for part in decode_work(WARPGROUPS, crowded, ()) if isinstance(part, Fallback)]
     assert by_library == ["up", "vocabulary"]
 
 
-def test_decoders_that_the_kernels_do_not_do_are_told_why() -> None:
+def test_decoders_that_whole_steps_do_not_do_are_told_why() -> None:
     part = replace(SMOLLM.rotaries[0] or RotaryConfig(1e4), share=0.25)
     objections = {
         "its queries and keys are normed over their whole width": replace(
             SMOLLM, qk_norm=QkNorm(SMOLLM.norm, "width")
         ),
         "its queries and keys are normed, and not as Qwen3's": replace(SMOLLM, qk_norm=QkNorm(OPT.norm)),
+        "its feed-forward is a mixture of experts": replace(
+            SMOLLM,
+            mixture=MixtureConfig(num_experts=4, per_token=2, width=64, renormalised=True),
+            sparse=(True,) * 30,
+        ),
         "its feed-forward goes through gelu instead of silu": replace(SMOLLM, activation="gelu"),
         "its feed-forward goes through gelu instead of relu": replace(OPT, activation="gelu"),
         "no family with such norms has such a feed-forward": replace(SMOLLM, norm=OPT.norm),
@@ -198,6 +208,9 @@ def test_decoders_that_the_kernels_do_not_do_are_told_why() -> None:
         "what is added to its residual stream is scaled": replace(SMOLLM, residual_scale=0.5),
         "its scores are scaled by 0.2": replace(SMOLLM, score_scale=0.2),
         "its scores have a soft cap": replace(SMOLLM, score_cap=20.0),
+        "its scores fall with the distance of a key": replace(SMOLLM, alibi=Alibi()),
+        "its heads have sinks": replace(SMOLLM, sinks=True),
+        "its tokens' vectors are normed": replace(OPT, embedding_norm=True),
         "its queries, keys and values have a bound": replace(SMOLLM, qkv_clip=8.0),
         "16 of 64 elements of its heads are turned": replace(SMOLLM, rotaries=(part,) * 30),
         "not all of its layers turn queries and keys alike": replace(SMOLLM, rotaries=(None, *SMOLLM.rotaries[1:])),
@@ -212,10 +225,31 @@ def test_decoders_that_the_kernels_do_not_do_are_told_why() -> None:
             mlp_bias=True,
         ),
     }
-    assert {objection_to(config): config for config in objections.values()} == objections
+    assert {objection_to_whole_steps(config): config for config in objections.values()} == objections
+    of_chains = {
+        "its feed-forward is a mixture of experts", "its scores fall with the distance of a key",
+        "its heads have sinks", "its tokens' vectors are normed",
+    }  # fmt: skip
+    for why, config in objections.items():
+        assert objection_to(config) == (why if why in of_chains else "")
+    bound = replace(SMOLLM, qk_norm=QkNorm(SMOLLM.norm), qkv_clip=8.0)
+    assert objection_to(bound) == "its queries and keys are normed and then have a bound"
     chosen = which_decode(facts(setting(replace(OPT, activation="gelu"), "sm_90"), 1))
-    assert chosen.name == MODULES
+    assert chosen.name == FUSED
     assert {why for _, why in chosen.refused} == {"its feed-forward goes through gelu instead of relu"}
+
+
+def test_a_decoder_that_no_chain_does_is_left_to_its_modules() -> None:
+    odd = replace(SMOLLM, norm=replace(SMOLLM.norm, offset=2.0))
+    words = "its norms multiply by 2 more than their weights"
+    for config in (odd, replace(SMOLLM, qk_norm=QkNorm(odd.norm))):
+        where = setting(config, "sm_90")
+        chosen = which_decode(facts(where, 8))
+        assert chosen.name == MODULES
+        assert dict(chosen.refused)[LIBRARY] == dict(chosen.refused)[FUSED] == words
+        assert which_prefill(PrefillFacts(setting=where, num_tokens=16, num_blocks=16)).refused == (
+            (MERGED, words),
+        )
 
 
 def test_a_step_whose_clusters_found_no_room_makes_way_for_the_next() -> None:
@@ -275,8 +309,8 @@ def test_prompts_are_merged_where_tables_have_room() -> None:
     assert which_prefill(replace(huge, setting=placed)).name == MERGED
     normed = replace(placed, sizes=replace(placed.sizes, normed_heads=True))
     assert which_prefill(replace(huge, setting=normed)).name == MODULES
-    unknown = setting(replace(OPT, activation="gelu"), "sm_90")
-    assert which_prefill(PrefillFacts(setting=unknown, num_tokens=16, num_blocks=16)).name == MODULES
+    other = setting(replace(OPT, activation="gelu"), "sm_90")
+    assert which_prefill(PrefillFacts(setting=other, num_tokens=16, num_blocks=16)).name == MERGED
 
 
 # --- the same in any company ----------------------------------------------------------------------------

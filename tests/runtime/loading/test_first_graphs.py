@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from pagedchat.jit.launch import built_only
+from pagedchat.layers.experts import SparseMlp
 from pagedchat.runtime.graphs.decode.decode_steps import DecodeSteps
 from pagedchat.runtime.loading.first_graphs import NUM_LIKELY, FirstGraphs, build_first_kernels
 from pagedchat.runtime.loading.self_check import SelfCheck
@@ -79,3 +81,15 @@ def test_while_first_kernels_are_waited_for_those_of_a_few_chats_are_looked_for(
     assert count == len(looked_for) == NUM_LIKELY
     assert {2, 4, 8} <= {num_seqs for num_seqs, _, _ in looked_for}
     assert all(quietly for _, _, quietly in looked_for)
+
+
+@pytest.mark.gpu
+def test_kernels_of_mixtures_are_built_for_batches_of_all_sizes() -> None:
+    model = tiny_model("few_experts", "cuda", torch.float16)
+    shape = make_runner(model, 1, captured=False).backend.shape
+    for build in build_first_kernels(model, shape, SIZES, torch.device("cuda", 0)):
+        build.wait()
+    mixture = next(module for module in model.modules() if isinstance(module, SparseMlp))
+    with torch.inference_mode(), built_only():
+        for num_tokens in (1, 7, 40, SIZES.num_tokens // 2, SIZES.num_tokens):
+            mixture(torch.zeros(num_tokens, 256, dtype=torch.float16, device="cuda"))

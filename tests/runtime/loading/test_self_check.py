@@ -8,6 +8,7 @@ from transformers import MistralModel
 
 from pagedchat import LLM, SamplingParams
 from pagedchat.bench.random_checkpoint import OPT_125M, write_checkpoint
+from pagedchat.cli import main as cli
 from pagedchat.config import CacheConfig, EngineConfig, ModelConfig
 from pagedchat.engine.output import ModelRunnerOutput
 from pagedchat.errors import ModelError
@@ -20,6 +21,7 @@ from pagedchat.runtime.graphs.decode.persistent_step import PersistentStep
 from pagedchat.runtime.graphs.decode.steps import ModuleStep
 from pagedchat.runtime.graphs.prefill.forward import MergedForward, ModuleForward
 from pagedchat.runtime.loading.build import load_model
+from pagedchat.runtime.loading.check_record import LeftOut, keep_check, last_check
 from pagedchat.runtime.loading.self_check import SelfCheck, first_passes
 from pagedchat.runtime.step.model_runner import TorchModelRunner
 from tests.helpers_models import VOCAB_SIZE, make_checkpoint
@@ -184,9 +186,52 @@ def check_of(runner: CapturedRunner) -> SelfCheck:
     return SelfCheck("tiny", eager_of(runner), 304)
 
 
+def test_what_was_wrong_is_remembered_until_a_start_finds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAGEDCHAT_CACHE_DIR", str(tmp_path / "cache"))
+    model = str(tmp_path)
+    assert last_check(model, "GPU", "float16") is None
+    compute = LibraryStep.__call__
+    monkeypatch.setattr(LibraryStep, "__call__", lambda step: -compute(step))
+    captured = tiny_captured_runner(num_blocks=4)
+    check = check_of(captured)
+    assert check.allows_decodes(captured.decodes)
+    keep_check(model, "GPU", "float16", check.left_out)
+    found = last_check(f"{tmp_path}/.", "GPU", "float16")
+    assert found is not None
+    assert found.left_out == [LeftOut("Steps", "library products", "2")]
+    assert last_check(model, "GPU", "bfloat16") is last_check(model, "another", "float16") is None
+    assert last_check(model, "GPU", "float16", batch_invariant=True) is None
+    keep_check(model, "GPU", "float16", [])
+    assert last_check(model, "GPU", "float16") is None
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b'{"when": "now", "left_out": []}'])
+def test_what_is_remembered_and_cannot_be_read_is_nothing(
+    content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAGEDCHAT_CACHE_DIR", str(tmp_path))
+    keep_check("m", "GPU", "float16", [LeftOut("Prefills", "", "nan")])
+    [file] = (tmp_path / "checks").iterdir()
+    file.write_bytes(content)
+    assert last_check("m", "GPU", "float16") is None
+
+
+def test_what_cannot_be_remembered_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PAGEDCHAT_CACHE_DIR", str(tmp_path / "file"))
+    keep_check("m", "GPU", "float16", [LeftOut("Prefills", "", "nan")])
+    keep_check("m", "GPU", "float16", [])
+    assert last_check("m", "GPU", "float16") is None
+
+
 @pytest.mark.gpu
 def test_on_a_gpu_answers_are_right_though_a_step_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Steps of one launch with logits of the other sign: of one draw among one token the least likely came out."""
     compute = PersistentStep.__call__
@@ -194,6 +239,9 @@ def test_on_a_gpu_answers_are_right_though_a_step_is_not(
     write_checkpoint(tmp_path, OPT_125M, torch.float16, torch.device("cpu"))
     llm = LLM(str(tmp_path), device="cuda", dtype="float16", num_blocks=64, skip_tokenizer_init=True)
     assert "are left out, since one is off by 2" in caplog.text
+    assert any("are left out, since one is off by 2" in notice for notice in llm.notices)
+    assert cli.main(["doctor", "--model", str(tmp_path)]) == 0
+    assert "  Steps as one launch in clusters are left out, since one is off by 2" in capsys.readouterr().out
     replies = [
         llm.generate({"prompt_token_ids": [5, 6, 7]}, params, use_tqdm=False)[0].outputs[0].token_ids
         for params in (
@@ -222,6 +270,17 @@ def exact_runner(tmp_path: Path) -> TorchModelRunner:
 def test_a_model_that_is_the_same_in_company_passes(exact_runner: TorchModelRunner, num_blocks: int) -> None:
     exact_runner.backend.num_blocks = num_blocks
     SelfCheck("tiny", exact_runner, VOCAB_SIZE, exact=True).refuse_if_wrong()
+
+
+def test_a_captured_step_of_other_bits_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    compute = LibraryStep.__call__
+    monkeypatch.setattr(LibraryStep, "__call__", lambda step: compute(step) * 1.001)
+    captured = tiny_captured_runner(num_blocks=4)
+    lenient, exact = check_of(captured), SelfCheck("tiny", eager_of(captured), 304, exact=True)
+    assert lenient.allows_decodes(captured.decodes)
+    assert lenient.left_out == []
+    exact.allows_decodes(captured.decodes)
+    assert exact.left_out[0] == LeftOut("Steps", "library products", "some bits")
 
 
 @pytest.mark.parametrize("what", ["products", "attention"])

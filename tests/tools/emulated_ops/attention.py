@@ -25,7 +25,8 @@ def options(*, finished: bool, num_heads: int = 4, sliding_window: int | None = 
     if not finished:
         return AttentionOptions(scale=0.125)
     slopes = torch.tensor([0.5, 0.25, 0.1, 0.01][:num_heads])
-    return AttentionOptions(scale=0.3, sliding_window=sliding_window, cap=4.0, alibi_slopes=slopes)
+    sinks = torch.tensor([2.0, -1.0, 0.0, 5.0][:num_heads])
+    return AttentionOptions(scale=0.3, sliding_window=sliding_window, cap=4.0, alibi_slopes=slopes, sinks=sinks)
 
 
 def decode_on_cuda_cores(dtype: torch.dtype, *, finished: bool) -> Results:
@@ -62,10 +63,11 @@ def prefill(
     *,
     finished: bool = False,
     heads: int = 4,
+    window: int | None = 70,
     invariant: bool = False,
 ) -> Results:
     case = make_layout_case(seq_lens, query_lens, num_heads=heads, num_kv_heads=heads // 2, dtype=dtype)
-    call = case.call(options(finished=finished, num_heads=heads))
+    call = case.call(options(finished=finished, num_heads=heads, sliding_window=window))
     output = paged_prefill(call, case.cu_seqlens_q, max_query_len=case.max_query_len, batch_invariant=invariant)
     return {"output": output, "lse": call.lse}
 
@@ -98,8 +100,20 @@ CASES = [
     *in_types("prefill_mma", SHORT_CHUNKS, HALF),
     *in_types("prefill_mma", partial(SHORT_CHUNKS, finished=True), BFLOAT, about="all options"),
     *in_types("prefill_mma", partial(LONG_CHUNKS, invariant=True), HALF, about="rows by themselves"),
+    *in_types(
+        "prefill_mma",
+        partial(LONG_CHUNKS, finished=True, invariant=True),
+        BFLOAT,
+        about="rows by themselves, all options",
+    ),
     *in_types("prefill_merge", SPLIT_KEYS, HALF, BFLOAT),
-    *in_types("prefill_merge", partial(SPLIT_KEYS, invariant=True), HALF, about="parts in order"),
+    *in_types("prefill_merge", partial(SPLIT_KEYS, finished=True, window=None), HALF, about="all but a window"),
+    *in_types(
+        "prefill_merge",
+        partial(SPLIT_KEYS, finished=True, window=None, invariant=True),
+        HALF,
+        about="parts in order",
+    ),
     *in_types("prefill_wgmma", LONG_CHUNKS, HALF),
     *in_types("prefill_wgmma", partial(LONG_CHUNKS, finished=True), BFLOAT, about="all options"),
     *in_types("merge_attn_states", merge, *DTYPES),

@@ -3,6 +3,7 @@
 Caches are NaN but for what is there to be read, and are compared whole.
 """
 
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -14,7 +15,7 @@ from pagedchat.ops.cache.layout import from_token_major, key_cache_shape, value_
 from pagedchat.ops.cache.reshape_and_cache import FEW_TOKENS, reshape_and_cache
 from pagedchat.ops.cache.swap_blocks import swap_blocks
 from pagedchat.ops.common.norm import HeadNorms, Norm
-from tests.ops.products.small_batch_case import normal
+from tests.ops.products.small_batch_case import make_norm, normal
 from tests.tools.emulated_ops.op_case import (
     BFLOAT,
     DTYPES,
@@ -82,27 +83,40 @@ def gather(dtype: torch.dtype) -> Results:
     return {"keys": keys, "values": values}
 
 
-def place_heads(dtype: torch.dtype, *, rotary: bool, normed: int | None = None) -> Results:
+def place_heads(
+    dtype: torch.dtype, *, rotary: bool, normed: int | None = None, turned: int = HEAD_SIZE, kind: str = ""
+) -> Results:
     """One token of each of four sequences, one of them padding: of its queries nothing is promised.
 
     Args:
         dtype: of the heads.
         rotary: queries and keys are turned.
         normed: heads of a token that a norm takes as one row: 1, or 0 for all of them.
+        turned: elements of a head.
+        kind: of norms, which have weights for each head.
     """
     heads = normal(4, 3 + 2 * KV_HEADS, HEAD_SIZE, device="cpu", dtype=dtype)
     caches = empty_caches(7, dtype)
     tables = torch.tensor([[6, FAR_AWAY], [FAR_AWAY, FAR_AWAY], [1, 5], [3, 2]], dtype=torch.int32)
-    turns = rotations(2 * BLOCK_SIZE, HEAD_SIZE) if rotary else None
+    turns = rotations(2 * BLOCK_SIZE, turned) if rotary else None
     positions = numbers(0, -1, 2 * BLOCK_SIZE - 1, 7)
     rows = [] if normed is None else [HEAD_SIZE * (normed or count) for count in (3, KV_HEADS)]
     norms = HeadNorms(*(rms_norm(width, dtype) for width in rows)) if rows else None
+    if kind:
+        norms = HeadNorms(*(norm_of_each(kind, count, dtype) for count in (3, KV_HEADS)))
     queries = heads_to_cache(heads, *caches, tables, positions, norms=norms, rotations=turns)
     return {"queries": queries[[0, 2, 3]], "keys": caches[0], "values": caches[1]}
 
 
 def rms_norm(width: int, dtype: torch.dtype) -> Norm:
     return Norm("rms", 1 + normal(width, device="cpu", dtype=dtype, scale=0.3), None, 1e-6)
+
+
+def norm_of_each(kind: str, count: int, dtype: torch.dtype) -> Norm:
+    norm = make_norm(kind, count * HEAD_SIZE, "cpu", dtype)
+    assert norm is not None
+    bias = None if norm.bias is None else norm.bias.view(count, HEAD_SIZE)
+    return replace(norm, weight=norm.weight.view(count, HEAD_SIZE), bias=bias)
 
 
 PAGE, CHAIN = (8, 2, 20), [(0, 5), (3, 0), (4, 3)]
@@ -119,4 +133,15 @@ CASES = [
     *in_types("heads_to_cache", partial(place_heads, rotary=True, normed=1), *DTYPES, about="normed and turned"),
     *in_types("heads_to_cache", partial(place_heads, rotary=True, normed=0), HALF, about="normed together, turned"),
     *in_types("heads_to_cache", partial(place_heads, rotary=False, normed=1), BFLOAT, about="normed"),
+    *in_types("heads_to_cache", partial(place_heads, rotary=True, turned=32), HALF, BFLOAT, about="a part turned"),
+    *in_types("heads_to_cache", partial(place_heads, rotary=True, turned=20), *DTYPES, about="few elements turned"),
+    *in_types(
+        "heads_to_cache",
+        partial(place_heads, rotary=True, turned=32, kind="layer"),
+        *DTYPES,
+        about="each normed its own way, a part turned",
+    ),
+    *in_types(
+        "heads_to_cache", partial(place_heads, rotary=False, kind="offset rms"), HALF, about="normed by one more"
+    ),
 ]

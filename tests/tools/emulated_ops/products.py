@@ -8,13 +8,15 @@ import pytest
 import torch
 
 from pagedchat.ops.cache.layout import key_cache_shape, value_cache_shape
+from pagedchat.ops.common.choices import Activation
 from pagedchat.ops.products import few_rows_plan, streamed_plan
-from pagedchat.ops.products.add_norm import add_norm
+from pagedchat.ops.products.activate import activate
+from pagedchat.ops.products.add_norm import Update, add_norm
 from pagedchat.ops.products.embed_tokens import embed_tokens
+from pagedchat.ops.products.finish_logits import finish_logits
 from pagedchat.ops.products.invariant_linear import invariant_linear
 from pagedchat.ops.products.next_token import logits_argmax
 from pagedchat.ops.products.qkv_to_cache import qkv_to_cache
-from pagedchat.ops.products.silu_and_mul import silu_and_mul
 from pagedchat.ops.products.small_batch_linear import small_batch_linear
 from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
 from tests.ops.products.small_batch_case import make_norm, normal
@@ -76,17 +78,38 @@ def norm_of_sum(dtype: torch.dtype, *, kind: str) -> Results:
     return {"normed": add_norm(hidden, update, norm), "hidden": hidden}
 
 
-def gate(dtype: torch.dtype) -> Results:
-    return {"rows": silu_and_mul(rows_of(3, 2 * 136, dtype))}
+def normed_update(dtype: torch.dtype, *, first: str, kind: str) -> Results:
+    """Of two rows, scaled; then no norm behind the sum."""
+    hidden, rows = rows_of(3, 136, dtype), rows_of(3, 136, dtype) / 2
+    of_update, norm = (make_norm(each, 136, "cpu", dtype) for each in (first, kind))
+    normed = add_norm(hidden, Update(rows, hidden.clone(), of_update, 0.5), norm)
+    summed = hidden.clone()
+    return {"normed": normed, "hidden": hidden, "summed": add_norm(summed, Update(rows, norm=of_update), None)}
+
+
+def middle(dtype: torch.dtype, *, activation: Activation, paired: bool) -> Results:
+    return {"rows": activate(rows_of(3, 2 * 136, dtype), activation, paired=paired)}
+
+
+def finished(dtype: torch.dtype, *, cap: float | None) -> Results:
+    """As many as are no whole pieces."""
+    logits = rows_of(3, 203, dtype)
+    finish_logits(logits, scale=0.5, cap=cap)
+    return {"logits": logits}
 
 
 def linear(dtype: torch.dtype, *, num_tokens: int, width: int) -> Results:
     """A bias and a residual, and another one with gates."""
     rows, residual = rows_of(num_tokens, width, dtype), rows_of(num_tokens, 32, dtype)
     weight, bias = weight_of(32, width, dtype), rows_of(1, 32, dtype)[0]
-    plain = small_batch_linear(rows, weight, bias=bias, residual=residual, activation="relu")
-    norm = make_norm("rms", width, "cpu", dtype)
-    return {"plain": plain, "gated": small_batch_linear(rows, weight, norm=norm, activation="silu", paired=True)}
+    plain = small_batch_linear(rows, weight, bias=bias, residual=residual, residual_scale=0.7, activation="relu")
+    norm, others = make_norm("rms", width, "cpu", dtype), make_norm("offset rms", width, "cpu", dtype)
+    gated = small_batch_linear(rows, weight, norm=norm, activation="silu", paired=True)
+    return {
+        "plain": plain,
+        "gated": gated,
+        "gelu": small_batch_linear(rows, weight, norm=others, activation="gelu"),
+    }
 
 
 def streamed_linear(dtype: torch.dtype, *, num_tokens: int = 3, width: int = STREAMED_WIDTH) -> Results:
@@ -94,7 +117,7 @@ def streamed_linear(dtype: torch.dtype, *, num_tokens: int = 3, width: int = STR
         return linear(dtype, num_tokens=num_tokens, width=width)
 
 
-def place_heads(dtype: torch.dtype, *, width: int, rotary: bool) -> Results:
+def place_heads(dtype: torch.dtype, *, width: int, rotary: bool, turned: int = HEAD_SIZE) -> Results:
     """One token of each of three sequences, one of them padding, into caches that are NaN."""
     rows = rows_of(3, width, dtype)
     num_rows = (NUM_HEADS + 2 * KV_HEADS) * HEAD_SIZE
@@ -111,14 +134,14 @@ def place_heads(dtype: torch.dtype, *, width: int, rotary: bool) -> Results:
         numbers(15, -1, 16),
         bias=None if rotary else rows_of(1, num_rows, dtype)[0],
         norm=make_norm("rms" if rotary else "layer", width, "cpu", dtype),
-        rotations=rotations(2 * BLOCK_SIZE, HEAD_SIZE) if rotary else None,
+        rotations=rotations(2 * BLOCK_SIZE, turned) if rotary else None,
     )
     return {"query": query, "keys": key_cache, "values": value_cache}
 
 
-def streamed_heads(dtype: torch.dtype, *, rotary: bool) -> Results:
+def streamed_heads(dtype: torch.dtype, *, rotary: bool, turned: int = HEAD_SIZE) -> Results:
     with small_weights_stream():
-        return place_heads(dtype, width=STREAMED_WIDTH, rotary=rotary)
+        return place_heads(dtype, width=STREAMED_WIDTH, rotary=rotary, turned=turned)
 
 
 def next_token(dtype: torch.dtype, *, width: int) -> Results:
@@ -158,16 +181,34 @@ def invariant(dtype: torch.dtype, *, num_rows: int) -> Results:
     return {"rows": invariant_linear(rows, weight, bias)}
 
 
+def by_stream_k(dtype: torch.dtype, *, paired: bool) -> Results:
+    """Columns that are no whole tiles of any other kernel, a tile that thread blocks share."""
+    rows, weight = rows_of(21, 256, dtype), weight_of(144, 256, dtype)
+    if paired:
+        return {"rows": warpgroup_linear(rows, weight, activation="silu", paired=True)}
+    bias, residual = rows_of(1, 144, dtype)[0], rows_of(21, 144, dtype)
+    return {"rows": warpgroup_linear(rows, weight[:136], bias=bias[:136], residual=residual[:, :136].contiguous())}
+
+
 CASES: list[OpCase] = [
     *in_types("embed_tokens", partial(embed, with_positions=True), *DTYPES),
     *in_types("embed_tokens", partial(embed, with_positions=False), HALF, exact=True, about="tokens alone"),
     *in_types("add_norm", partial(norm_of_sum, kind="layer"), HALF, SINGLE),
     *in_types("add_norm", partial(norm_of_sum, kind="rms"), BFLOAT),
-    *in_types("silu_and_mul", gate, *DTYPES),
+    *in_types("add_norm", partial(norm_of_sum, kind="exact rms"), HALF, about="exact"),
+    *in_types("add_norm", partial(normed_update, first="rms", kind="rms"), HALF, about="two norms of a kind"),
+    *in_types("add_norm", partial(normed_update, first="offset rms", kind="layer"), BFLOAT, about="two norms"),
+    *in_types("activate_rows", partial(middle, activation="silu", paired=True), *DTYPES),
+    *in_types("activate_rows", partial(middle, activation="gelu", paired=False), HALF, about="GELU"),
+    *in_types("activate_rows", partial(middle, activation="gelu_tanh", paired=True), BFLOAT, about="GELU by tanh"),
+    *in_types("activate_rows", partial(middle, activation="relu2", paired=False), SINGLE, about="squared ReLU"),
+    *in_types("finish_logits", partial(finished, cap=2.0), *DTYPES, about="capped"),
+    *in_types("finish_logits", partial(finished, cap=None), HALF),
     *in_types("small_batch_linear", partial(linear, num_tokens=3, width=256), HALF),
     *in_types("small_batch_linear", partial(linear, num_tokens=11, width=256), BFLOAT),
     *in_types("qkv_to_cache", partial(place_heads, width=256, rotary=True), HALF, about="turned"),
     *in_types("qkv_to_cache", partial(place_heads, width=256, rotary=False), BFLOAT),
+    *in_types("qkv_to_cache", partial(place_heads, width=256, rotary=True, turned=16), BFLOAT, about="in part"),
     *in_types("logits_argmax", partial(next_token, width=256), HALF, BFLOAT),
     *in_types("streamed_linear", streamed_linear, HALF),
     *in_types(
@@ -177,8 +218,11 @@ CASES: list[OpCase] = [
     *in_types("streamed_linear", partial(streamed_linear, width=4872), HALF, about="a long input, normed apart"),
     *in_types("streamed_qkv", partial(streamed_heads, rotary=True), HALF, about="turned"),
     *in_types("streamed_qkv", partial(streamed_heads, rotary=False), BFLOAT),
+    *in_types("streamed_qkv", partial(streamed_heads, rotary=True, turned=32), BFLOAT, about="turned in part"),
     *in_types("streamed_vocabulary", streamed_next_token, HALF),
     *in_types("invariant_linear", partial(invariant, num_rows=3), HALF, BFLOAT),
     *in_types("invariant_linear", partial(invariant, num_rows=70), HALF, about="large tiles"),
     *in_types("warpgroup_linear", partial(by_warpgroups, num_tokens=21), HALF),
+    *in_types("stream_k_linear", partial(by_stream_k, paired=False), HALF),
+    *in_types("stream_k_linear", partial(by_stream_k, paired=True), BFLOAT, about="gates"),
 ]

@@ -5,6 +5,7 @@ import pytest
 
 from pagedchat import events as ev
 from pagedchat.engine.mirror import CacheMirror
+from pagedchat.step_batch import BatchEntry
 from pagedchat.view.sentences.event_lines import GROUPS, EventLine
 from pagedchat.view.sentences.narrator import Narrator
 from pagedchat.view.sentences.words import milliseconds
@@ -202,6 +203,6 @@ def test_lines_know_their_blocks_and_sequences() -> None:
 def test_attention_is_told_apart_from_the_products_where_it_was_measured() -> None:
     timings = ev.Timings(schedule=0.0002, launch=0.0001, forward=0.003, attention=0.0009)
     told = report(ev.SequenceOpened(1), ev.BlockAllocated(1, 0), timings=timings)
-    told = msgspec.structs.replace(told, batch=[ev.BatchEntry(1, 1, 0, [])])
+    told = msgspec.structs.replace(told, batch=[BatchEntry(1, 1, 0, [])])
     line = narrated(told)[-1]
     assert line.text == "b1 1 tok  schedule .2  launch .1  attention .9  products 2.1 ms"

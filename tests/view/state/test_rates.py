@@ -5,13 +5,14 @@ from random import Random
 import pytest
 
 from pagedchat import events as ev
+from pagedchat.step_batch import Batch, BatchEntry, DecodeBatch
 from pagedchat.view.state.rates import WINDOW, RateWindow
 from tests.service.test_wire import REPORT
 
 CROWDS = ([1, 2, 3], [1, 2], [2, 4], [])
 
 
-def report(time: float, batch: ev.Batch) -> ev.StepReport:
+def report(time: float, batch: Batch) -> ev.StepReport:
     return ev.StepReport(1, time, batch, [], REPORT.pool, REPORT.queues, ev.Timings(forward=0.01), REPORT.counters)
 
 
@@ -22,9 +23,9 @@ def test_columns_are_counted_as_the_entries_for_which_they_stand(seed: int) -> N
     now = 0.0
     for _ in range(200):
         now += choose.choice((0.01, 0.05, WINDOW / 3, WINDOW * 1.5)) if choose.random() < 0.2 else 0.02
-        batch: ev.Batch = ev.DecodeBatch(seq_ids := list(choose.choice(CROWDS)), [7] * len(seq_ids))
+        batch: Batch = DecodeBatch(seq_ids := list(choose.choice(CROWDS)), [7] * len(seq_ids))
         if choose.random() < 0.2:
-            batch = [*batch, ev.BatchEntry(9, 5, 0, [7])]
+            batch = [*batch, BatchEntry(9, 5, 0, [7])]
         columns.take(report(now, batch))
         entries.take(report(now, list(batch)))
         if choose.random() < 0.1:
@@ -36,9 +37,9 @@ def test_columns_are_counted_as_the_entries_for_which_they_stand(seed: int) -> N
 
 def test_a_copy_is_moved_on_by_itself() -> None:
     window = RateWindow()
-    window.take(report(0.02, ev.DecodeBatch([1], [7])))
+    window.take(report(0.02, DecodeBatch([1], [7])))
     twin = window.copy()
     before = twin.sequence_rate(1)
     for number in range(2, 9):
-        window.take(report(number * 0.02, ev.DecodeBatch([1], [7])))
+        window.take(report(number * 0.02, DecodeBatch([1], [7])))
     assert twin.sequence_rate(1) == before

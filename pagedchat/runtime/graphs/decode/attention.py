@@ -21,6 +21,12 @@ _FILLED = 0.75
 """Share of a bucket's context that is taken to be used, where the work of attention is divided."""
 
 
+def options_of(layer: LayerTensors) -> AttentionOptions:
+    """How queries of a layer are held against keys."""
+    sizes = layer.sizes
+    return AttentionOptions(scale=sizes.scale, sliding_window=layer.sliding_window, cap=sizes.score_cap)
+
+
 class DecodeAttention:
     """`layers.paged.PagedAttention` for one token of each row.
 
@@ -63,35 +69,35 @@ class DecodeAttention:
         scale: float,
         sliding_window: int | None,
         cap: float | None,
+        alibi_slopes: torch.Tensor | None = None,
+        sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See `layers.paged.PagedAttention`."""
-        options = AttentionOptions(scale=scale, sliding_window=sliding_window, cap=cap)
+        options = AttentionOptions(
+            scale=scale, sliding_window=sliding_window, cap=cap, alibi_slopes=alibi_slopes, sinks=sinks
+        )
         return self.read(layer_idx, query, options)
 
-    def write_and_read(
-        self, layer: LayerTensors, heads: torch.Tensor, rotations: torch.Tensor | None
-    ) -> torch.Tensor:
+    def write_and_read(self, layer: LayerTensors, heads: torch.Tensor) -> torch.Tensor:
         """From the product for queries, keys and values to what the way out multiplies, in launches that overlap.
 
         Args:
             layer: whose.
             heads: `[num_seqs, (num_heads + 2 * num_kv_heads) * head_dim]`, of the kernel before; written.
-            rotations: as in `ops.cache.heads_to_cache`.
 
         Returns:
             `[num_seqs, num_heads * head_dim]`.
         """
-        layer_idx, sizes = layer.layer_idx, layer.sizes
-        options = AttentionOptions(scale=sizes.scale, sliding_window=layer.sliding_window)
+        layer_idx, sizes, options = layer.layer_idx, layer.sizes, options_of(layer)
         by_token = heads.view(len(heads), -1, sizes.head_dim)
         # The kernel that reads can write the newest keys and values, if nothing happens to them before.
-        if heads.is_cuda and self._backend.on_tensor_cores and not sizes.changes_heads:
+        if heads.is_cuda and self._backend.on_tensor_cores and not layer.changes_heads:
             query = by_token[:, : sizes.num_heads]
             return self.read(layer_idx, query, options, overlap=True, writes_new=True).flatten(1)
         caches, state = self._backend.layer_cache(layer_idx), self._state
         places = (state.block_tables, state.positions)
         query = heads_to_cache(
-            by_token, *caches, *places, norms=layer.head_norms, rotations=rotations, overlap=True
+            by_token, *caches, *places, norms=layer.head_norms, rotations=layer.rotations, overlap=True
         )
         return self.read(layer_idx, query, options, overlap=True).flatten(1)
 
@@ -116,7 +122,7 @@ class DecodeAttention:
             self._read_shared(call, overlap, writes_new)
         else:
             num_tokens = int(len(query) * longest * _FILLED)
-            launch_split(call, longest, num_tokens, overlap=overlap, writes_new=writes_new)
+            launch_split(call, longest, num_tokens, any_lengths=True, overlap=overlap, writes_new=writes_new)
         return call.output
 
     def _read_shared(self, call: AttentionCall, overlap: bool, writes_new: bool) -> None:
@@ -126,6 +132,7 @@ class DecodeAttention:
             max_own_len=self._bucket.own_len,
             max_shared_len=self._bucket.context_len,
             max_group_size=self._bucket.num_seqs,
+            any_lengths=True,
             overlap=overlap,
             writes_new=writes_new,
         )

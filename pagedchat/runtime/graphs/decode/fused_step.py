@@ -2,20 +2,24 @@
 
 import torch
 
-from pagedchat.ops.attention.call import AttentionOptions
-from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors
+from pagedchat.ops.products.add_norm import add_norm
+from pagedchat.ops.products.finish_logits import finish_logits
+from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors, Product
 from pagedchat.ops.products.next_token import logits_argmax
 from pagedchat.ops.products.qkv_to_cache import qkv_to_cache
 from pagedchat.ops.products.small_batch_linear import small_batch_linear
-from pagedchat.ops.sampling.decode_state import DecodeState
+from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
-from pagedchat.runtime.graphs.decode.attention import DecodeAttention
+from pagedchat.runtime.graphs.decode.attention import DecodeAttention, options_of
+from pagedchat.runtime.graphs.layer_chain import clipped, through_layers
 
 
 class FusedStep:
     """A chain of launches, five a layer, each of which begins while the one before still runs.
 
-    Where queries and keys are normed there are six: in the kernel that makes them no thread block has a whole head.
+    There are six where queries and keys are normed or bounded: in the kernel that makes them no thread block has a
+    whole head. Where norms stand behind the halves of a layer, there are seven or eight: adding is a launch of its
+    own then.
 
     Args:
         model: its tensors.
@@ -31,28 +35,42 @@ class FusedStep:
         self._backend = backend
         self._attention = attention
         self._state = state
+        self._products = FewRowsProducts()
         self._best = torch.zeros(len(state.token_ids), dtype=torch.int64, device=state.token_ids.device)
 
     def __call__(self) -> torch.Tensor:
         """See `Step`."""
         model, state = self._model, self._state
-        hidden = model.embed(state.token_ids, state.positions)
-        for layer in model.layers:
-            self._attend(layer, hidden)
-            self._feed_forward(layer, hidden)
-        logits = hidden.new_empty(len(hidden), len(model.head))
-        logits_argmax(state, logits, hidden, model.head, norm=model.norm, best=self._best, overlap=True)
+        rows, norm = model.embed(state.token_ids, state.positions), model.norm
+        if model.sizes.adds_products:
+            for layer in model.layers:
+                self._add_layer(layer, rows)
+        else:
+            stream = through_layers(model, rows, self._products, self._attention.write_and_read)
+            rows, norm = stream.settle(model.norm), None
+        if not model.sizes.plain_head:
+            return self._finished_logits(add_norm(rows, None, norm, overlap=True))
+        logits = rows.new_empty(len(rows), len(model.head))
+        logits_argmax(state, logits, rows, model.head, norm=norm, best=self._best, overlap=True)
         return logits
 
-    def _attend(self, layer: LayerTensors, hidden: torch.Tensor) -> None:
-        """The first half of a layer, added to `hidden` `[num_seqs, width]`."""
-        attend = self._attended if layer.head_norms is None else self._normed_and_attended
-        out, attended = layer.out, attend(layer, hidden)
-        small_batch_linear(attended, out.weight, bias=out.bias, residual=hidden, output=hidden, overlap=True)
+    def _add_layer(self, layer: LayerTensors, hidden: torch.Tensor) -> None:
+        """Both halves of a layer, added to `hidden` `[num_seqs, width]`."""
+        attended = self._attended(layer, hidden)
+        middle = (
+            self._middle(layer, hidden) if layer.sizes.parallel else None
+        )  # of the rows that attention has read
+        _add_product(layer, layer.out, attended, hidden)
+        if middle is None:
+            middle = self._middle(layer, hidden)
+        _add_product(layer, layer.down, middle, hidden)
 
     def _attended(self, layer: LayerTensors, hidden: torch.Tensor) -> torch.Tensor:
         """What the way out multiplies, `[num_seqs, num_heads * head_dim]`."""
         sizes, qkv = layer.sizes, layer.qkv
+        if sizes.heads_apart:
+            heads = small_batch_linear(hidden, qkv.weight, bias=qkv.bias, norm=layer.attention_norm, overlap=True)
+            return self._attention.write_and_read(layer, clipped(layer, heads))
         query = hidden.new_empty(len(hidden), sizes.num_heads, sizes.head_dim)
         qkv_to_cache(
             query,
@@ -63,28 +81,56 @@ class FusedStep:
             self._state.positions,
             bias=qkv.bias,
             norm=layer.attention_norm,
-            rotations=self._model.rotations,
+            rotations=layer.rotations,
             overlap=True,
         )
-        options = AttentionOptions(scale=sizes.scale, sliding_window=layer.sliding_window)
-        return self._attention.read(layer.layer_idx, query, options, overlap=True).flatten(1)
+        return self._attention.read(layer.layer_idx, query, options_of(layer), overlap=True).flatten(1)
 
-    def _normed_and_attended(self, layer: LayerTensors, hidden: torch.Tensor) -> torch.Tensor:
-        """The same where queries and keys are normed before they are turned."""
-        qkv = layer.qkv
-        heads = small_batch_linear(hidden, qkv.weight, bias=qkv.bias, norm=layer.attention_norm, overlap=True)
-        return self._attention.write_and_read(layer, heads, self._model.rotations)
-
-    def _feed_forward(self, layer: LayerTensors, hidden: torch.Tensor) -> None:
-        """The second half."""
-        sizes, up, down = layer.sizes, layer.up, layer.down
-        middle = small_batch_linear(
+    def _middle(self, layer: LayerTensors, hidden: torch.Tensor) -> torch.Tensor:
+        """The first half of a feed-forward, from its norm on: `[num_seqs, width]` -> `[num_seqs, middle]`."""
+        sizes, up = layer.sizes, layer.up
+        return small_batch_linear(
             hidden,
             up.weight,
             bias=up.bias,
-            norm=layer.mlp_norm,
+            norm=layer.attention_norm if layer.mlp_norm is None else layer.mlp_norm,
             activation=sizes.activation,
             paired=sizes.gated,
             overlap=True,
         )
-        small_batch_linear(middle, down.weight, bias=down.bias, residual=hidden, output=hidden, overlap=True)
+
+    def _finished_logits(self, rows: torch.Tensor) -> torch.Tensor:
+        """Of normed rows, with all that a model does to logits; the state moves on."""
+        model, narrower = self._model, self._model.project_out
+        if narrower is not None:
+            rows = self._products.linear(rows, Product(narrower))
+        logits = self._products.linear(rows, Product(model.head, model.head_bias))
+        finish_logits(logits, scale=model.logits_scale, cap=model.logits_cap, overlap=True)
+        advance_by_argmax(self._state, logits, overlap=True)
+        return logits
+
+
+def _add_product(layer: LayerTensors, product: Product, rows: torch.Tensor, hidden: torch.Tensor) -> None:
+    small_batch_linear(
+        rows,
+        product.weight,
+        bias=product.bias,
+        residual=hidden,
+        residual_scale=layer.sizes.residual_scale,
+        output=hidden,
+        overlap=True,
+    )
+
+
+class FewRowsProducts:
+    """Those of `small_batch_linear`, as `layer_chain.Products`."""
+
+    def linear(self, rows: torch.Tensor, product: Product) -> torch.Tensor:
+        """See `Products`."""
+        return small_batch_linear(rows, product.weight, bias=product.bias, overlap=True)
+
+    def middle(self, rows: torch.Tensor, layer: LayerTensors) -> torch.Tensor:
+        """See `Products`."""
+        sizes, up = layer.sizes, layer.up
+        activation, paired = sizes.activation, sizes.gated
+        return small_batch_linear(rows, up.weight, bias=up.bias, activation=activation, paired=paired, overlap=True)

@@ -70,8 +70,11 @@ class StepStore(Shelf[Key]):
         self._backend = backend
         self._buffers = buffers
         self._tensors = tensors_of(model, model_len)
-        self._whole = None if self._tensors is None else _whole_model(self._tensors, backend)
-        self._setting = setting_of(model, backend, is_aligned=self._whole is None or self._whole.is_aligned)
+        self._setting = setting_of(model, backend)
+        whole = self._tensors is not None and not self._setting.whole_objection
+        self._whole = _whole_model(self._tensors, backend) if whole and self._tensors else None
+        if self._whole is not None:
+            self._setting = replace(self._setting, is_aligned=self._whole.is_aligned)
         self._one_turn = [one_turn_len(self._setting, count + 1) for count in range(MAX_TOKENS)]
         self._made_quantized: ScreenedHead | None = None
         self._names: dict[tuple[Bucket, Choice], str] = {}
@@ -190,7 +193,7 @@ class StepStore(Shelf[Key]):
     def _quantized_head(self, whole: PersistentModel) -> ScreenedHead:
         """Of all steps, made for the first one."""
         if self._made_quantized is None:
-            self._made_quantized = screen_head(whole.tensors.head, whole.tensors.norm)
+            self._made_quantized = screen_head(whole.tensors.head, whole.tensors.last_norm)
         return self._made_quantized
 
 

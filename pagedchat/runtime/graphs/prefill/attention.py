@@ -48,21 +48,19 @@ class PrefillAttention:
         """Make what `change_and_write` needs, early in a step: a block table for every token."""
         self._token_tables = self._rows.block_tables.index_select(0, self._rows.seq_rows)
 
-    def change_and_write(
-        self, layer: LayerTensors, heads: torch.Tensor, rotations: torch.Tensor | None
-    ) -> torch.Tensor:
+    def change_and_write(self, layer: LayerTensors, heads: torch.Tensor) -> torch.Tensor:
         """Norm queries and keys, turn them by their positions and write keys and values, in one launch.
 
         Args:
             layer: whose.
             heads: `[num_tokens, num_heads + 2 * num_kv_heads, head_dim]`, contiguous: queries, keys, values.
-            rotations: `[max_positions, head_dim / 2, 2]`, float32: cosine and sine; None turns nothing.
 
         Returns:
             The queries, `[num_tokens, num_heads, head_dim]`.
         """
         caches, places = self._backend.layer_cache(layer.layer_idx), (self._token_tables, self._rows.positions)
-        return heads_to_cache(heads, *caches, *places, norms=layer.head_norms, rotations=rotations, overlap=True)
+        norms, rotations = layer.head_norms, layer.rotations
+        return heads_to_cache(heads, *caches, *places, norms=norms, rotations=rotations, overlap=True)
 
     def write(self, layer_idx: int, key: torch.Tensor, value: torch.Tensor) -> None:
         """See `layers.paged.PagedAttention`."""
@@ -84,10 +82,14 @@ class PrefillAttention:
         scale: float,
         sliding_window: int | None,
         cap: float | None,
+        alibi_slopes: torch.Tensor | None = None,
+        sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See `layers.paged.PagedAttention`. Rows of padding are left as they are: nobody reads them."""
-        rows, options = self._rows, AttentionOptions(scale=scale, sliding_window=sliding_window, cap=cap)
-        caches = self._backend.layer_cache(layer_idx)
+        options = AttentionOptions(
+            scale=scale, sliding_window=sliding_window, cap=cap, alibi_slopes=alibi_slopes, sinks=sinks
+        )
+        rows, caches = self._rows, self._backend.layer_cache(layer_idx)
         call = AttentionCall.to_new(query, *caches, rows.block_tables, rows.seq_lens, options)
         return paged_prefill(
             call,

@@ -8,7 +8,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from pagedchat.events import BatchEntry
+from pagedchat.step_batch import BatchEntry
 from pagedchat.tui.inspector.timeline.timeline_lines import MARK_STYLES, MAX_LABEL, TimelineLines
 from pagedchat.tui.kit.line_view import LineBar
 from pagedchat.view.engine_view import EngineView

@@ -35,7 +35,15 @@ from pagedchat.runtime.graphs.which_step import FUSED, LIBRARY, WARPGROUPS
 from pagedchat.runtime.graphs.whole_steps import CLUSTERS, CLUSTERS_SCREENED, ONE_LAUNCH, SCREENED
 from pagedchat.runtime.step.batch_inputs import flatten
 from tests.ops.paged_case import DEVICES
-from tests.runtime.graphs.case import BLOCK_SIZE, DESCRIBED, VOCAB_SIZE, make_engine, make_runner, tiny_model
+from tests.runtime.graphs.case import (
+    BLOCK_SIZE,
+    DESCRIBED,
+    MIXTURES,
+    VOCAB_SIZE,
+    make_engine,
+    make_runner,
+    tiny_model,
+)
 
 FAMILIES = ["opt", "llama", "qwen3"]
 GREEDY = SamplingParams(temperature=0, max_tokens=None)
@@ -100,8 +108,9 @@ def test_chats_that_come_and_go_get_the_same_tokens(family: str, preemption_mode
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("family", DESCRIBED)
-def test_steps_through_the_modules_give_the_same_tokens(family: str, device: str) -> None:
+@pytest.mark.parametrize("family", [*DESCRIBED, *MIXTURES, "odd"])
+def test_steps_of_other_layers_give_the_same_tokens(family: str, device: str) -> None:
+    """Those of "odd" and of mixtures go through the modules."""
     model, replies = tiny_model(family, device, torch.float32), []
     for captured in (False, True):
         runner = make_runner(model, 48, captured=captured, max_num_tokens=64 if captured else 0)
@@ -269,10 +278,14 @@ def test_every_chain_of_launches_does_what_the_modules_do(
     family: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In float32, where nothing is rounded, and in torch, where every kernel has a twin."""
+    assert_chain_is_right(name, tiny_model(family, "cpu", torch.float32), monkeypatch)
+
+
+def assert_chain_is_right(name: str, model: NativeModel, monkeypatch: pytest.MonkeyPatch) -> None:
     rule = next(rule for rule in which_step.DECODES if rule.name == name)
     monkeypatch.setattr(which_step, "DECODES", (replace(rule, wants=()),))
-    model = tiny_model(family, "cpu", torch.float32)
     plain, captured = (make_runner(model, 60, captured=flag) for flag in (False, True))
+    assert captured.decodes.store._tensors is not None
     sequences, others = prefilled(plain, [5, 16, 90]), prefilled(captured, [5, 16, 90])
     for _ in range(3):
         logits = plain.forward(flatten(one_token_each(sequences), BLOCK_SIZE, plain.device))
@@ -280,6 +293,7 @@ def test_every_chain_of_launches_does_what_the_modules_do(
         assert begun is not None
         chosen = captured.decodes.finish(begun).token_ids
         torch.testing.assert_close(captured.decodes.last_logits[:3], logits, rtol=1e-4, atol=1e-3)
+        assert chosen == [[token] for token in logits.argmax(dim=-1).tolist()]
         for sequence, other, token_ids in zip(sequences, others, chosen, strict=True):
             sequence.token_ids += token_ids
             other.token_ids += token_ids

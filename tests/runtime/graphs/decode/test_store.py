@@ -60,7 +60,7 @@ def inner(step: Step) -> object:
 
 @pytest.mark.parametrize("architecture", ["", "sm_75", "sm_80", "sm_90", "sm_100"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
-@pytest.mark.parametrize("family", ["opt", "llama", "qwen3", "biased", "gelu"])
+@pytest.mark.parametrize("family", ["opt", "llama", "qwen3", "biased", "gelu", "odd"])
 def test_the_step_that_is_named_is_built(family: str, dtype: torch.dtype, architecture: str) -> None:
     store, used = make_store(family, dtype, architecture), set()
     for bucket in BUCKETS:
@@ -71,7 +71,7 @@ def test_the_step_that_is_named_is_built(family: str, dtype: torch.dtype, archit
             assert type(inner(step)) is CLASSES[name]
             assert isinstance(step, DrawnStep) == (choice == "drawn")
             used.add(name)
-    assert (MODULES in used) == (family == "gelu")
+    assert (MODULES in used) == (family == "odd")
 
 
 def test_without_room_for_clusters_a_step_without_them_is_built() -> None:
@@ -112,7 +112,16 @@ def test_the_tensors_are_those_of_the_model() -> None:
         assert {product.weight.data_ptr() for product in products} < known
         assert [layer.layer_idx for layer in tensors.layers] == [0, 1]
         assert tensors.sizes == setting_of(model, make_runner(model, 8, captured=False).backend).sizes  # type: ignore[arg-type]
-        assert {(layer.attention_norm.kind, layer.attention_norm.eps) for layer in tensors.layers} == {
-            (tensors.norm.kind, tensors.norm.eps)
+        assert {(norm.kind, norm.eps) for layer in tensors.layers for norm in layer.norms_before} == {
+            (tensors.last_norm.kind, tensors.last_norm.eps)
         }
-    assert tensors_of(tiny_model("gelu", "cpu", torch.float16), MODEL_LEN) is None
+    assert tensors_of(tiny_model("odd", "cpu", torch.float16), MODEL_LEN) is None
+
+
+def test_norms_that_a_model_lacks_are_asked_for_in_vain() -> None:
+    tensors = tensors_of(tiny_model("olmo2", "cpu", torch.float16), MODEL_LEN)
+    assert tensors is not None
+    with pytest.raises(ValueError, match="layer 0 has no norm before each of its halves"):
+        _ = tensors.layers[0].norms_before
+    with pytest.raises(ValueError, match="no norm behind its last layer"):
+        _ = replace(tensors, norm=None).last_norm

@@ -24,6 +24,7 @@ from tests.runtime.graphs.case import (
     BLOCK_SIZE,
     DESCRIBED,
     MAX_NUM_SEQS,
+    MIXTURES,
     MODEL_LEN,
     VOCAB_SIZE,
     batch_of,
@@ -75,9 +76,13 @@ def slots_of_layer(backend: object, index: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("family", [*FAMILIES, "biased", "llama_scaled", *DESCRIBED])
+@pytest.mark.parametrize("family", [*FAMILIES, "biased", "llama_scaled", *DESCRIBED, *MIXTURES])
 def test_logits_are_those_of_the_eager_pass(family: str, device: str) -> None:
-    dtypes = (torch.float32,) if device == "cpu" else (torch.float32, torch.float16, torch.bfloat16)
+    dtypes = (
+        (torch.float32,)
+        if device == "cpu" or family in MIXTURES
+        else (torch.float32, torch.float16, torch.bfloat16)
+    )
     for dtype in dtypes:
         model = tiny_model(family, device, dtype)
         plain, captured = make_runner(model, 120, captured=False), runner_with_prefills(model, 120)

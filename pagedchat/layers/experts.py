@@ -1,0 +1,77 @@
+"""A mixture of experts (Shazeer et al. 2017, arXiv 1701.06538) in place of a feed-forward: of many small gated
+feed-forwards a router gives each token a few. Knows nothing of attention or of how the products are done.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from pagedchat.layers.linear import Linear
+from pagedchat.layers.mlp import GatedMlp
+from pagedchat.layers.weights import empty_parameter
+from pagedchat.ops.experts.expert_plan import distinct_pairs
+from pagedchat.ops.experts.mix_experts import MOST_EXPERTS, mix_experts
+
+__all__ = ["MOST_EXPERTS", "MixtureConfig", "SparseMlp"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MixtureConfig:
+    """What the mixtures of a model have in common. Experts are gated by SiLU and have no biases."""
+
+    num_experts: int
+    per_token: int
+    """Experts of a token: those with the highest logits of the router."""
+    width: int
+    """Of the middle of an expert."""
+    renormalised: bool
+    """The weights of a token's experts sum to one: a softmax over their logits alone. Else they are what a softmax
+    over all experts gives them."""
+    shared_width: int | None = None
+    """Of the middle of an expert that all tokens have besides; None: there is none."""
+    gated_share: bool = False
+    """What it gives is multiplied by a sigmoid of the token."""
+
+
+class SparseMlp(nn.Module):
+    """The weighted sum of a token's experts.
+
+    Args:
+        config: of the mixture.
+        hidden_size: of the rows.
+    """
+
+    def __init__(self, config: MixtureConfig, hidden_size: int) -> None:
+        super().__init__()
+        shared = config.shared_width
+        self.config = config
+        self.router = Linear(hidden_size, config.num_experts, bias=False)
+        self.gate_up = empty_parameter(config.num_experts, 2 * config.width, hidden_size)
+        self.down = empty_parameter(config.num_experts, hidden_size, config.width)
+        self.shared = None if shared is None else _gated(hidden_size, shared)
+        gated = shared is not None and config.gated_share
+        self.shared_gate = Linear(hidden_size, 1, bias=False) if gated else None
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """`[num_tokens, hidden_size]` -> the same shape."""
+        return mix_experts(
+            rows,
+            self.router(rows),
+            self.gate_up,
+            self.down,
+            per_token=self.config.per_token,
+            renormalised=self.config.renormalised,
+            shared=None if self.shared is None else self.shared(rows),
+            shared_logits=None if self.shared_gate is None else self.shared_gate(rows),
+        )
+
+    def distinct_sizes(self) -> list[int]:
+        """Numbers of tokens, one for each kind of kernels that there is for a batch."""
+        config = self.config
+        return [-(-pairs // config.per_token) for pairs in distinct_pairs(config.num_experts)]
+
+
+def _gated(hidden_size: int, width: int) -> GatedMlp:
+    gate_up = Linear(hidden_size, 2 * width, bias=False)
+    return GatedMlp(gate_up, Linear(width, hidden_size, bias=False), "silu")

@@ -1,0 +1,129 @@
+"""The product of each pair of a token and an expert with that expert's weights.
+
+Who has an expert in common reads its weights together, straight from the tensor in which all are stacked. Few pairs
+of an expert meet weights in registers, many are tiles of a product of matrices, and on CUDA cores it is a loop.
+"""
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch.nn import functional
+
+from pagedchat.jit.driver import gpu
+from pagedchat.jit.launch import Kernel, get_kernel, i32
+from pagedchat.jit.variant import Constant
+from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
+from pagedchat.ops.common.launch import can_overlap, ceil_div, element_name, on_cuda, stream_of
+from pagedchat.ops.experts.expert_plan import TILE_WEIGHTS, ExpertPlan, plan_registers, plan_tiles
+from pagedchat.ops.experts.group_pairs import Groups
+from pagedchat.ops.products.small_batch_plan import TILE_ROWS
+
+NAME, TILED, LOOPED = "expert_linear", "expert_tiles", "expert_simt"
+_SILU = 2
+_LOOP_WARPS = 8
+After = Literal["all", "groups", "rows"]
+
+
+def expert_linear(
+    rows: torch.Tensor,
+    weight: torch.Tensor,
+    groups: Groups,
+    plan: ExpertPlan,
+    *,
+    paired: bool,
+    after: After = "all",
+) -> torch.Tensor:
+    """`weight[expert of pair] @ rows[pair // pairs_per_row]`, for all pairs.
+
+    Args:
+        rows: `[num_rows, in_features]`; as many pairs as there are for each, which is `pairs_per_row`.
+        weight: `[num_experts, out_features, in_features]`; with `paired` `2 * out_features`, gates first.
+        groups: the pairs by expert.
+        plan: that they were grouped by.
+        paired: the result is `silu(gate) * value`.
+        after: the kernel before has ended when the launch begins, whatever it makes; or it need not have: it makes
+            `groups`; or `rows`, in a launch of this op behind the one that makes `groups`.
+
+    Returns:
+        `[num_pairs, out_features]`. All tensors are contiguous, and of one type but for `groups`.
+
+    Raises:
+        ValueError: shapes or types that do not go together.
+    """
+    num_pairs = len(groups.order)
+    check_shape("rows", rows, None, None)
+    check_shape("weight", weight, None, None, rows.shape[1])
+    check_same_type("weight", weight, rows)
+    check_dtype("groups.order", groups.order, torch.int32)
+    check_shape("groups.tiles", groups.tiles, None, 4)
+    if paired and weight.shape[1] % 2:
+        raise ValueError("paired rows come in an even number")
+    if not rows.is_contiguous() or not weight.is_contiguous():
+        raise ValueError("rows or weight is not contiguous")
+    if len(rows) == 0 or num_pairs % len(rows):
+        raise ValueError(f"{num_pairs} pairs do not share out {len(rows)} rows")
+    if plan.way == "torch" or not on_cuda(rows):
+        return _looped(rows, weight, groups, paired)
+    way = {"registers": _in_registers, "tiles": _in_tiles, "cuda cores": _on_cuda_cores}[plan.way]
+    launch = way(rows, weight, plan, paired)
+    output = rows.new_empty(num_pairs, weight.shape[1] // (2 if paired else 1))
+    tensors = (tensor.data_ptr() for tensor in (output, weight, rows, groups.order, groups.tiles))
+    sizes = (i32(output.shape[1]), i32(num_pairs // len(rows)), i32(after == "rows"))
+    launch.kernel.launch(
+        (len(groups.tiles), launch.columns),  # tiles of an expert side by side, so that L2 has its weights
+        launch.num_threads,
+        (*tensors, *launch.sizes, *sizes),
+        stream=stream_of(rows),
+        shared_bytes=launch.shared_bytes,
+        overlap=after != "all" and can_overlap(rows.device),
+    )
+    return output
+
+
+def _looped(rows: torch.Tensor, weight: torch.Tensor, groups: Groups, paired: bool) -> torch.Tensor:
+    """Tile after tile; waits for the device to know which there are."""
+    pairs_per_row = len(groups.order) // len(rows)
+    output = rows.new_empty(len(groups.order), weight.shape[1] // (2 if paired else 1))
+    for expert, first, count, _ in groups.tiles.tolist():
+        pairs = groups.order[first : first + count].long()
+        product = functional.linear(rows[pairs // pairs_per_row], weight[expert])
+        if paired:
+            gate, value = product.chunk(2, dim=-1)
+            product = functional.silu(gate) * value
+        output[pairs] = product
+    return output
+
+
+class _Launch(NamedTuple):
+    kernel: Kernel
+    columns: int
+    """Thread blocks of a tile."""
+    num_threads: int
+    sizes: tuple[int, ...]
+    """Arguments of its own, before those that all ways have."""
+    shared_bytes: int = 0
+
+
+def _in_registers(rows: torch.Tensor, weight: torch.Tensor, plan: ExpertPlan, paired: bool) -> _Launch:
+    division = plan_registers(rows.shape[1], plan.tile_rows)
+    constants = {**_constants(rows, paired), "IN_FEATURES": rows.shape[1], **division.constants}
+    kernel = get_kernel(NAME, rows.device.index, NAME, **constants)
+    return _Launch(kernel, weight.shape[1] // TILE_ROWS, division.num_threads, ())
+
+
+def _in_tiles(rows: torch.Tensor, weight: torch.Tensor, plan: ExpertPlan, paired: bool) -> _Launch:
+    division = plan_tiles(plan.tile_rows, gpu(rows.device.index).shared_bytes)
+    kernel = get_kernel(TILED, rows.device.index, TILED, **_constants(rows, paired), **division.constants)
+    kernel.allow_shared(division.shared_bytes)
+    columns = ceil_div(weight.shape[1], TILE_WEIGHTS)
+    return _Launch(kernel, columns, division.num_threads, (i32(rows.shape[1]),), division.shared_bytes)
+
+
+def _on_cuda_cores(rows: torch.Tensor, weight: torch.Tensor, _plan: ExpertPlan, paired: bool) -> _Launch:
+    kernel = get_kernel(LOOPED, rows.device.index, ELEMENT=element_name(rows.dtype), PAIRED=int(paired))
+    columns = ceil_div(weight.shape[1] // (2 if paired else 1), _LOOP_WARPS)
+    return _Launch(kernel, columns, 32 * _LOOP_WARPS, (i32(rows.shape[1]),))
+
+
+def _constants(rows: torch.Tensor, paired: bool) -> dict[str, Constant]:
+    return {"ELEMENT": element_name(rows.dtype), "ACTIVATION": _SILU, "PAIRED": int(paired)}

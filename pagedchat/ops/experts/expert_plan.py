@@ -1,0 +1,126 @@
+"""How the products of a mixture of experts are cut into tiles of pairs, and which kernel makes them.
+
+Arithmetic only. A pair is a token and one of its experts; those of a tile have the expert in common.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from pagedchat.jit.kernel_file import Constants
+from pagedchat.ops.products.small_batch_plan import PIECE, TILE_ROWS, ProductPlan, plan_product
+
+MOST_EXPERTS = 1024
+"""Of a mixture, as in kernels/experts/group_pairs.cu."""
+MOST_PER_TOKEN = 32
+"""Of a token, as in kernels/experts/route_tokens.cu."""
+MOST_FEW_PAIRS = 512
+"""That are routed and grouped in one launch, as in kernels/experts/route_few.cu."""
+LOOP_ROWS = 8
+"""Pairs of a tile on CUDA cores, as in kernels/experts/expert_simt.cu."""
+IN_REGISTERS = ((4, 8), (10, 16), (28, 32))
+"""Pairs that an expert has on average, up to which tiles of so many pairs meet weights in registers."""
+FEW_TILED = 96
+"""The same for tiles of `TILED_ROWS`; from there on they are twice as large."""
+TILED_ROWS = 64
+TILE_WEIGHTS = 128
+"""Rows of the weights of a tile, as in kernels/experts/expert_tiles.cu."""
+_CHUNK_BYTES, _STAGES, _FEWEST_STAGES = 128, 3, 2
+_STATIC_BYTES = 1024
+
+Way = Literal["torch", "registers", "tiles", "cuda cores"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertPlan:
+    """Of both products of a mixture, for a number of pairs."""
+
+    way: Way
+    tile_rows: int
+    """Pairs of a tile, at most."""
+
+    def num_tiles(self, num_pairs: int, num_experts: int) -> int:
+        """As many as there can be: each expert's last tile may have one pair alone."""
+        return (num_pairs + min(num_pairs, num_experts) * (self.tile_rows - 1)) // self.tile_rows
+
+
+@dataclass(frozen=True, slots=True)
+class TiledPlan:
+    """Constants of kernels/experts/expert_tiles.cu."""
+
+    tile_rows: int
+    num_stages: int
+
+    @property
+    def num_threads(self) -> int:
+        """Of a thread block."""
+        return 2 * self.tile_rows
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic."""
+        return self.num_stages * (self.tile_rows + TILE_WEIGHTS) * _CHUNK_BYTES
+
+    def fits(self, shared_limit: int) -> bool:
+        """Whether a thread block that can have so many bytes of shared memory has them."""
+        return self.shared_bytes + _STATIC_BYTES <= shared_limit
+
+    @property
+    def constants(self) -> Constants:
+        """For the compiler, besides what the product itself is."""
+        return {"TILE_ROWS": self.tile_rows, "STAGES": self.num_stages}
+
+
+@cache
+def plan_experts(
+    hidden: int, width: int, num_pairs: int, num_experts: int, *, tensor_cores: bool, shared_limit: int
+) -> ExpertPlan:
+    """The quickest way that there is on a GPU.
+
+    Args:
+        hidden: width of the rows.
+        width: of the middle of an expert.
+        num_pairs: of a launch.
+        num_experts: of the mixture.
+        tensor_cores: whether the GPU multiplies the type on them.
+        shared_limit: bytes of shared memory that a thread block can have.
+    """
+    if not tensor_cores or hidden % PIECE or width % PIECE:
+        return ExpertPlan("cuda cores", LOOP_ROWS)
+    average = num_pairs / num_experts
+    for most, rows in IN_REGISTERS:
+        if average <= most and _fits_registers(hidden, width, rows):
+            return ExpertPlan("registers", rows)
+    large = average > FEW_TILED and TiledPlan(2 * TILED_ROWS, _FEWEST_STAGES).fits(shared_limit)
+    return ExpertPlan("tiles", 2 * TILED_ROWS if large else TILED_ROWS)
+
+
+def distinct_pairs(num_experts: int) -> list[int]:
+    """Numbers of pairs, one at least for each kind of launches that there is, if what is multiplied allows it."""
+    averages = (*(most for most, _ in IN_REGISTERS), FEW_TILED)
+    largest = FEW_TILED * num_experts + MOST_PER_TOKEN
+    return sorted({1, MOST_FEW_PAIRS + MOST_PER_TOKEN, *(most * num_experts for most in averages), largest})
+
+
+def plan_registers(in_features: int, tile_rows: int) -> ProductPlan:
+    """Of one product whose weights are in registers, which `plan_experts` has found to fit."""
+    plan = plan_product(in_features, tile_rows, False)
+    if plan is None:
+        raise ValueError(f"{in_features} inner elements do not fit into registers")
+    return plan
+
+
+def plan_tiles(tile_rows: int, shared_limit: int) -> TiledPlan:
+    """Of one product in tiles.
+
+    Args:
+        tile_rows: as `plan_experts` says.
+        shared_limit: bytes of shared memory that a thread block can have.
+    """
+    plan = TiledPlan(tile_rows, _STAGES)
+    return plan if plan.fits(shared_limit) else TiledPlan(tile_rows, _FEWEST_STAGES)
+
+
+def _fits_registers(hidden: int, width: int, rows: int) -> bool:
+    whole = hidden % TILE_ROWS == 0 and width % (TILE_ROWS // 2) == 0
+    return whole and None not in (plan_product(hidden, rows, False), plan_product(width, rows, False))

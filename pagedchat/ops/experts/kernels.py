@@ -1,0 +1,31 @@
+"""What the kernels of mixtures of experts are compiled for. Loads no torch.
+
+Sizes are a model's own: those here stand for all of them in tests and in `doctor --compile`.
+"""
+
+from pagedchat.jit.kernel_file import Choices, KernelFile, Tuning, Use
+from pagedchat.ops.common.choices import ELEMENTS, FLAG, H200_SHARED_BYTES, NO_BFLOAT16, TENSOR_CORE_ELEMENTS
+from pagedchat.ops.experts.expert_plan import TILED_ROWS, plan_registers, plan_tiles
+
+_PRODUCT: Choices = {"ELEMENT": TENSOR_CORE_ELEMENTS, "PAIRED": FLAG, "ACTIVATION": (2,)}
+_IN_REGISTERS = tuple(
+    Tuning({"IN_FEATURES": width, **plan_registers(width, rows).constants})
+    for width, rows in ((2048, 8), (768, 32))
+)
+_IN_TILES = tuple(
+    Tuning({**plan_tiles(rows, H200_SHARED_BYTES).constants}) for rows in (TILED_ROWS, 2 * TILED_ROWS)
+)
+
+_ROUTES: Choices = {
+    "ELEMENT": ELEMENTS, "NUM_EXPERTS": (128, 60, 8), "PER_TOKEN": (8, 4, 2), "RENORMALISED": FLAG,
+}  # fmt: skip
+
+KERNELS = (
+    KernelFile("route_tokens", ("route_tokens",), Use.CAPTURED_STEPS, _ROUTES),
+    KernelFile("route_few", ("route_few",), Use.CAPTURED_STEPS, _ROUTES),
+    KernelFile("group_pairs", ("group_pairs",), Use.CAPTURED_STEPS),
+    KernelFile("expert_linear", ("expert_linear",), Use.CAPTURED_STEPS, _PRODUCT, _IN_REGISTERS, (NO_BFLOAT16,)),
+    KernelFile("expert_tiles", ("expert_tiles",), Use.CAPTURED_STEPS, _PRODUCT, _IN_TILES, (NO_BFLOAT16,)),
+    KernelFile("expert_simt", ("expert_simt",), Use.CAPTURED_STEPS, {"ELEMENT": ELEMENTS, "PAIRED": FLAG}),
+    KernelFile("sum_experts", ("sum_experts",), Use.CAPTURED_STEPS, {"ELEMENT": ELEMENTS, "PER_TOKEN": (8, 4, 2)}),
+)

@@ -1,0 +1,77 @@
+"""A mixture of experts from its router's logits on: who has which expert, both products, their sum.
+
+Nothing in it waits for a GPU, and no shape depends on what a tensor holds, so that a step can be captured.
+"""
+
+import torch
+
+from pagedchat.jit.driver import gpu
+from pagedchat.ops.common.checks import check_shape
+from pagedchat.ops.common.launch import has_tensor_cores, on_cuda
+from pagedchat.ops.experts.expert_linear import expert_linear
+from pagedchat.ops.experts.expert_plan import MOST_EXPERTS, MOST_FEW_PAIRS, ExpertPlan, plan_experts
+from pagedchat.ops.experts.group_pairs import group_pairs
+from pagedchat.ops.experts.route_few import route_few
+from pagedchat.ops.experts.route_tokens import route_tokens
+from pagedchat.ops.experts.sum_experts import sum_experts
+
+__all__ = ["MOST_EXPERTS", "mix_experts"]
+
+
+def mix_experts(
+    rows: torch.Tensor,
+    logits: torch.Tensor,
+    gate_up: torch.Tensor,
+    down: torch.Tensor,
+    *,
+    per_token: int,
+    renormalised: bool,
+    shared: torch.Tensor | None = None,
+    shared_logits: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """The weighted sum of `down @ (silu(gate @ row) * (up @ row))` of each token's experts.
+
+    Args:
+        rows: `[num_tokens, hidden]`, contiguous.
+        logits: `[num_tokens, num_experts]`, of the router.
+        gate_up: `[num_experts, 2 * width, hidden]`, gates first.
+        down: `[num_experts, hidden, width]`.
+        per_token: experts of a token.
+        renormalised: as `route_tokens` has it.
+        shared: `[num_tokens, hidden]`, added; None adds nothing.
+        shared_logits: `[num_tokens, 1]`: `shared` is multiplied by their sigmoid.
+
+    Returns:
+        `[num_tokens, hidden]`.
+
+    Raises:
+        ValueError: shapes or types that do not go together.
+    """
+    num_experts, hidden, width = down.shape
+    check_shape("rows", rows, None, hidden)
+    check_shape("logits", logits, len(rows), num_experts)
+    check_shape("gate_up", gate_up, num_experts, 2 * width, hidden)
+    num_pairs = len(rows) * per_token
+    plan = _plan(rows, down, num_pairs)
+    if num_pairs <= MOST_FEW_PAIRS:
+        routes, groups = route_few(logits, per_token, plan, renormalised=renormalised)
+    else:
+        routes = route_tokens(logits, per_token, renormalised=renormalised)
+        groups = group_pairs(routes.experts, num_experts, plan, overlap=True)
+    middle = expert_linear(rows, gate_up, groups, plan, paired=True, after="groups")
+    products = expert_linear(middle, down, groups, plan, paired=False, after="rows")
+    return sum_experts(products, routes.weights, shared=shared, shared_logits=shared_logits, overlap=True)
+
+
+def _plan(rows: torch.Tensor, down: torch.Tensor, num_pairs: int) -> ExpertPlan:
+    num_experts, hidden, width = down.shape
+    if not on_cuda(rows):
+        return ExpertPlan("torch", num_pairs)
+    return plan_experts(
+        hidden,
+        width,
+        num_pairs,
+        num_experts,
+        tensor_cores=has_tensor_cores(rows),
+        shared_limit=gpu(rows.device.index).shared_bytes,
+    )

@@ -1,0 +1,81 @@
+"""What a token gets from its experts: a weighted sum, in an order that is always the same."""
+
+import torch
+
+from pagedchat.jit.launch import get_kernel, i32
+from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
+from pagedchat.ops.common.launch import (
+    PIECE_BYTES,
+    address,
+    can_overlap,
+    ceil_div,
+    element_name,
+    on_cuda,
+    stream_of,
+)
+from pagedchat.ops.experts.expert_plan import MOST_PER_TOKEN
+
+NAME = "sum_experts"
+_THREADS = 128
+
+
+def sum_experts(
+    products: torch.Tensor,
+    weights: torch.Tensor,
+    *,
+    shared: torch.Tensor | None = None,
+    shared_logits: torch.Tensor | None = None,
+    overlap: bool = False,
+) -> torch.Tensor:
+    """Sum in float32, slot after slot, and then what all tokens share.
+
+    Args:
+        products: `[num_tokens * per_token, width]`, contiguous: pair by pair.
+        weights: `[num_tokens, per_token]`, float32.
+        shared: `[num_tokens, width]`, contiguous, added; None adds nothing.
+        shared_logits: `[num_tokens, 1]`: `shared` is multiplied by their sigmoid.
+        overlap: the launch may begin before the kernel before it has ended, which makes `products`.
+
+    Returns:
+        `[num_tokens, width]`.
+
+    Raises:
+        ValueError: shapes or types that do not go together.
+    """
+    num_tokens, per_token = weights.shape
+    width = products.shape[1]
+    check_dtype("weights", weights, torch.float32)
+    check_shape("products", products, num_tokens * per_token, None)
+    for name, tensor, columns in (("shared", shared, width), ("shared_logits", shared_logits, 1)):
+        if tensor is not None:
+            check_shape(name, tensor, num_tokens, columns)
+            check_same_type(name, tensor, products)
+    for name, tensor in (("products", products), ("weights", weights), ("shared", shared)):
+        if tensor is not None and not tensor.is_contiguous():
+            raise ValueError(f"{name} is not contiguous")
+    if not on_cuda(products) or width * products.itemsize % PIECE_BYTES or per_token > MOST_PER_TOKEN:
+        return _summed(products, weights, shared, shared_logits)
+    output = products.new_empty(num_tokens, width)
+    kernel = get_kernel(NAME, output.device.index, ELEMENT=element_name(output.dtype), PER_TOKEN=per_token)
+    args = (
+        output.data_ptr(),
+        products.data_ptr(),
+        weights.data_ptr(),
+        address(shared),
+        address(shared_logits),
+        i32(width),
+    )
+    grid = (ceil_div(width * output.itemsize, _THREADS * PIECE_BYTES), num_tokens)
+    overlap = overlap and can_overlap(output.device)
+    kernel.launch(grid, _THREADS, args, stream=stream_of(output), overlap=overlap)
+    return output
+
+
+def _summed(
+    products: torch.Tensor, weights: torch.Tensor, shared: torch.Tensor | None, shared_logits: torch.Tensor | None
+) -> torch.Tensor:
+    total = (products.view(*weights.shape, -1).float() * weights[:, :, None]).sum(dim=1)
+    if shared is not None:
+        factor = 1.0 if shared_logits is None else torch.sigmoid(shared_logits.float())
+        total = total + factor * shared.float()
+    return total.to(products.dtype)

@@ -1,0 +1,43 @@
+"""Which kernel makes a product of a decode step of a dozen to 256 rows, one product at a time. Arithmetic only.
+
+The ops launch what this says, and `pagedchat doctor` says it of models that are not loaded.
+"""
+
+from pagedchat.jit.driver import Gpu
+from pagedchat.ops.products.stream_k_plan import StreamKPlan, plan_stream_k
+from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan, plan_warpgroups
+
+_WARPGROUPS = (9, 0)
+"""Compute capability of the only GPUs that multiply by warpgroups."""
+_LEAST_STREAMED_BYTES = 20 << 20
+"""Of a weight that streams although it would fit into the shared memory of all multiprocessors."""
+_FEW_TOKENS, _LEAST_BYTES_FOR_MORE = 48, 64 << 20
+"""Up to so many tokens what streams is quicker than a library; with more, a weight of so many bytes or of gates."""
+
+
+def plan_many_rows(
+    in_features: int, out_features: int, num_tokens: int, *, paired: bool, gpu: Gpu | None
+) -> WarpgroupPlan | StreamKPlan | None:
+    """The quickest way that there is; None: a library multiplies.
+
+    What was measured is in kernels/DECODE_STEPS.md.
+
+    Args:
+        in_features: the inner dimension.
+        out_features: columns of the output.
+        num_tokens: of the launch.
+        paired: whether the weight has a gate and a value for each column.
+        gpu: None is a GPU of which nothing is known.
+    """
+    if gpu is None or gpu.compute_capability != _WARPGROUPS:
+        return None
+    sizes = in_features, out_features, num_tokens, paired
+    multiprocessors, limit = gpu.num_multiprocessors, gpu.shared_bytes
+    resident = plan_warpgroups(*sizes, num_multiprocessors=multiprocessors, shared_limit=limit)
+    streamed = plan_stream_k(*sizes, multiprocessors, limit)
+    weight_bytes = 2 * in_features * out_features * (1 + paired)
+    if streamed is None or (resident is not None and weight_bytes < _LEAST_STREAMED_BYTES):
+        return resident
+    if num_tokens > _FEW_TOKENS and not paired and weight_bytes < _LEAST_BYTES_FOR_MORE:
+        return resident
+    return streamed

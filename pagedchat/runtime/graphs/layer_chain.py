@@ -1,0 +1,109 @@
+"""The layers of any decoder that `ModelTensors` describe in few launches: products, and between them one for sums
+and norms. Who multiplies and who attends is given; knows no cache and no kind of step.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+
+from pagedchat.ops.common.model_sizes import ModelSizes
+from pagedchat.ops.common.norm import Norm
+from pagedchat.ops.products.add_norm import Update, add_norm
+from pagedchat.ops.products.library_linear import library_middle
+from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors, Product
+
+
+class Products(Protocol):
+    """Who multiplies."""
+
+    def linear(self, rows: torch.Tensor, product: Product) -> torch.Tensor:
+        """`[num_rows, in_features]` -> `[num_rows, out_features]`."""
+        ...
+
+    def middle(self, rows: torch.Tensor, layer: LayerTensors) -> torch.Tensor:
+        """The first half of a feed-forward: `[num_rows, hidden]` -> `[num_rows, middle]`."""
+        ...
+
+
+Attend = Callable[[LayerTensors, torch.Tensor], torch.Tensor]
+"""From the product for queries, keys and values, `[num_rows, qkv_rows]`, to what the way out multiplies,
+`[num_rows, attended]`; the former may be written."""
+
+
+class Stream:
+    """A residual stream with what was not added to it yet: the sum waits for the norm that reads it next.
+
+    Args:
+        sizes: of the model.
+        rows: `[num_rows, hidden]`, contiguous, written.
+    """
+
+    def __init__(self, sizes: ModelSizes, rows: torch.Tensor) -> None:
+        self.rows = rows
+        self._sizes = sizes
+        self._update: Update | None = None
+
+    def add(self, update: torch.Tensor, end_norm: Norm | None, beside: torch.Tensor | None = None) -> None:
+        """Half a layer, or with `beside` both: to be added by the next `settle`, as the model has it."""
+        self._update = Update(update, beside, end_norm, self._sizes.residual_scale)
+
+    def settle(self, norm: Norm | None) -> torch.Tensor:
+        """All that waits is added; returns the norm of the stream, or the stream itself."""
+        update, self._update = self._update, None
+        if update is not None and self._sizes.norm_places == "after sum":
+            self.rows = add_norm(self.rows, update.rows, update.norm, overlap=True)
+            update = None
+        return add_norm(self.rows, update, norm, overlap=True)
+
+    def select(self, rows: torch.Tensor) -> "Stream":
+        """Some rows of it, which goes on by itself; `rows` are their numbers, int32."""
+        part = Stream(self._sizes, self.rows.index_select(0, rows))
+        part._update = None if self._update is None else self._update.select(rows)
+        return part
+
+
+def through_layers(model: ModelTensors, hidden: torch.Tensor, products: Products, attend: Attend) -> Stream:
+    """All layers.
+
+    Args:
+        model: its tensors.
+        hidden: `[num_rows, hidden]`, where the residual stream starts; written.
+        products: of the layers.
+        attend: reads and writes their caches.
+    """
+    stream = Stream(model.sizes, hidden)
+    for layer in model.layers:
+        _add_layer(layer, stream, products, attend)
+    return stream
+
+
+def _add_layer(layer: LayerTensors, stream: Stream, products: Products, attend: Attend) -> None:
+    parallel = layer.sizes.parallel
+    rows = stream.settle(layer.attention_norm)
+    attended = products.linear(attend(layer, clipped(layer, products.linear(rows, layer.qkv))), layer.out)
+    if not parallel:
+        stream.add(attended, layer.attention_end_norm)
+    if parallel != "one norm":  # nothing waits where the halves are parallel
+        rows = stream.settle(layer.mlp_norm)
+    fed = products.linear(products.middle(rows, layer), layer.down)
+    stream.add(fed, layer.mlp_end_norm, attended if parallel else None)
+
+
+def clipped(layer: LayerTensors, heads: torch.Tensor) -> torch.Tensor:
+    """Queries, keys and values within their bound, if there is one; `heads` are written."""
+    clip = layer.sizes.qkv_clip
+    return heads if clip is None else heads.clamp_(-clip, clip)
+
+
+class LibraryProducts:
+    """A library multiplies, with biases and some activations in its epilogues."""
+
+    def linear(self, rows: torch.Tensor, product: Product) -> torch.Tensor:
+        """See `Products`."""
+        return product(rows)
+
+    def middle(self, rows: torch.Tensor, layer: LayerTensors) -> torch.Tensor:
+        """See `Products`."""
+        sizes, up = layer.sizes, layer.up
+        return library_middle(rows, up.weight, up.bias, sizes.activation, paired=sizes.gated)

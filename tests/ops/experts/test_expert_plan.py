@@ -1,0 +1,114 @@
+"""Tiles of pairs: there is room for all of them, and the way that is named can do the sizes."""
+
+import pytest
+import torch
+
+from pagedchat.ops.experts.expert_plan import (
+    LOOP_ROWS,
+    TILED_ROWS,
+    ExpertPlan,
+    distinct_pairs,
+    plan_experts,
+    plan_registers,
+    plan_tiles,
+)
+from pagedchat.ops.experts.group_pairs import group_pairs
+
+H200, TURING = 227 << 10, 64 << 10
+QWEN3, MIXTRAL, OLMOE, QWEN2 = (2048, 768, 128, 8), (4096, 14336, 8, 2), (2048, 1024, 64, 8), (2048, 1408, 60, 4)
+
+
+@pytest.mark.parametrize("shape", [QWEN3, MIXTRAL, OLMOE, QWEN2], ids=str)
+def test_few_pairs_meet_weights_in_registers_and_many_are_tiles(shape: tuple[int, int, int, int]) -> None:
+    hidden, width, num_experts, per_token = shape
+    ways = {}
+    for num_tokens in (1, 8, 64, 256, 1500, 8192):
+        plan = plan_experts(
+            hidden, width, num_tokens * per_token, num_experts, tensor_cores=True, shared_limit=H200
+        )
+        ways[num_tokens] = plan.way
+        if plan.way == "registers":
+            assert all(
+                plan_registers(inner, plan.tile_rows).token_tiles * 8 == plan.tile_rows for inner in shape[:2]
+            )
+    assert ways[1] == ways[8] == "registers"
+    assert ways[8192] == "tiles"
+
+
+def test_larger_tiles_for_more_pairs() -> None:
+    sizes = [
+        plan_experts(2048, 768, 128 * average, 128, tensor_cores=True, shared_limit=H200).tile_rows
+        for average in range(1, 200)
+    ]
+    assert sizes == sorted(sizes)
+    assert set(sizes) == {8, 16, 32, TILED_ROWS, 2 * TILED_ROWS}
+
+
+@pytest.mark.parametrize("shape", [QWEN3, MIXTRAL, OLMOE, QWEN2], ids=str)
+def test_a_few_sizes_have_all_plans(shape: tuple[int, int, int, int]) -> None:
+    hidden, width, num_experts, per_token = shape
+
+    def plan(num_tokens: int) -> ExpertPlan:
+        pairs = num_tokens * per_token
+        return plan_experts(hidden, width, pairs, num_experts, tensor_cores=True, shared_limit=H200)
+
+    few = {plan(-(-pairs // per_token)) for pairs in distinct_pairs(num_experts)}
+    assert few == {plan(num_tokens) for num_tokens in range(1, 3000)}
+
+
+@pytest.mark.parametrize(
+    ("hidden", "width", "tensor_cores", "way"),
+    [
+        (2048, 768, False, "cuda cores"),
+        (2048, 764, True, "cuda cores"),
+        (2052, 768, True, "cuda cores"),
+        (2056, 768, True, "tiles"),
+        (2048, 776, True, "tiles"),
+    ],
+)
+def test_what_registers_or_tensor_cores_cannot_do_goes_another_way(
+    hidden: int, width: int, tensor_cores: bool, way: str
+) -> None:
+    plan = plan_experts(hidden, width, 8, 64, tensor_cores=tensor_cores, shared_limit=H200)
+    assert plan.way == way
+    assert plan.tile_rows == (LOOP_ROWS if way == "cuda cores" else TILED_ROWS)
+
+
+@pytest.mark.parametrize("tile_rows", [1, 8, 64])
+@pytest.mark.parametrize(("num_pairs", "num_experts"), [(1, 1), (8, 128), (64, 5), (300, 7), (9, 9)])
+def test_there_is_room_for_every_tile_whoever_has_which_expert(
+    num_pairs: int, num_experts: int, tile_rows: int
+) -> None:
+    plan = ExpertPlan("torch", tile_rows)
+    room = plan.num_tiles(num_pairs, num_experts)
+    worst = 0
+    for taken in range(1, min(num_pairs, num_experts) + 1):
+        # all but one have a single pair each, or a tile and one more: what wastes the most
+        for each in (1, tile_rows + 1):
+            rest = num_pairs - each * (taken - 1)
+            if rest > 0:
+                counts = torch.tensor([each] * (taken - 1) + [rest])
+                experts = torch.repeat_interleave(torch.arange(taken), counts).int()[:, None]
+                tiles = group_pairs(experts, num_experts, plan).tiles
+                assert len(tiles) == room
+                assert int(tiles[:, 2].sum()) == num_pairs
+                worst = max(worst, int((tiles[:, 2] > 0).sum()))
+    assert worst <= room
+    if tile_rows > 1 and num_pairs <= num_experts:
+        assert worst == room
+
+
+@pytest.mark.parametrize("shared_limit", [TURING, 99 << 10, 163 << 10, H200])
+def test_stages_fit_into_the_shared_memory(shared_limit: int) -> None:
+    for average in (1, 60, 500):
+        chosen = plan_experts(2056, 768, 8 * average, 8, tensor_cores=True, shared_limit=shared_limit)
+        assert chosen.way == "tiles"
+        plan = plan_tiles(chosen.tile_rows, shared_limit)
+        assert plan.num_stages >= 2
+        assert plan.fits(shared_limit)
+    assert chosen.tile_rows == (TILED_ROWS if shared_limit == TURING else 2 * TILED_ROWS)
+
+
+def test_a_width_that_registers_cannot_share_out_is_named() -> None:
+    with pytest.raises(ValueError, match="100 inner elements"):
+        plan_registers(100, 8)
