@@ -19,8 +19,8 @@ MOST_FEW_PAIRS = 512
 LOOP_ROWS = 8
 """Pairs of a tile on CUDA cores, as in kernels/experts/expert_simt.cu."""
 IN_REGISTERS = ((4, 8),)
-"""Pairs that an expert has on average, up to which tiles of so many pairs meet weights in registers. Tiles of 16 and
-32 pairs in registers took longer than both others in all of 22 cases (two shapes, 1 to 4,096 tokens, one H200)."""
+"""Pairs that an expert has on average, up to which tiles of so many meet weights in registers. Tiles of 16 and
+32 pairs in registers were never the quickest (two shapes, 1 to 4,096 tokens, one H200)."""
 FEW_TILED = 224
 """The same for tiles of `TILED_ROWS`; from there on they are twice as large."""
 TILED_ROWS = 64
