@@ -18,9 +18,10 @@ MOST_FEW_PAIRS = 512
 """That are routed and grouped in one launch, as in kernels/experts/route_few.cu."""
 LOOP_ROWS = 8
 """Pairs of a tile on CUDA cores, as in kernels/experts/expert_simt.cu."""
-IN_REGISTERS = ((4, 8), (10, 16), (28, 32))
-"""Pairs that an expert has on average, up to which tiles of so many pairs meet weights in registers."""
-FEW_TILED = 96
+IN_REGISTERS = ((4, 8),)
+"""Pairs that an expert has on average, up to which tiles of so many meet weights in registers. Tiles of 16 and
+32 pairs in registers were never the quickest (two shapes, 1 to 4,096 tokens, one H200)."""
+FEW_TILED = 224
 """The same for tiles of `TILED_ROWS`; from there on they are twice as large."""
 TILED_ROWS = 64
 TILE_WEIGHTS = 128

@@ -78,7 +78,8 @@ class _Pinning(Thread):
         for piece in self._memory.view(-1).split(_PIECE_BYTES // self._memory.element_size()):  # type: ignore[no-untyped-call]
             if self._is_over():
                 return
-            piece.zero_()
+            with torch.inference_mode():  # as who has made the memory may have been
+                piece.zero_()
         if self._is_over():
             return
         with torch.cuda.device(self._device):

@@ -78,6 +78,7 @@ class Shelf(ABC, Generic[Key]):
         """All that is there and all that is being made; nothing may be under way."""
         self._steps.clear()
         self.making.clear()
+        self._recorder = GraphRecorder(self._device)  # torch takes back the memory of graphs with the last of them
 
     def find(self, key: Key) -> Replayable | None:
         """A step if it is there; one that is not is captured, or only noted, as `at_first_use` says."""

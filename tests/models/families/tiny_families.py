@@ -179,10 +179,10 @@ def wide_config(name: str) -> Any:
     """What `wide_model` is made from."""
     config = copy.deepcopy(CONFIGS[name])
     config.vocab_size = WIDE_VOCAB_SIZE
-    for field in _WIDTHS:
+    for field in {config.attribute_map.get(name, name) for name in _WIDTHS}:  # some have two names
         if getattr(config, field, None) is not None:
             setattr(config, field, _TIMES * getattr(config, field))
-    for field in _MIDDLES:
+    for field in {config.attribute_map.get(name, name) for name in _MIDDLES}:
         if hasattr(config, field):
             setattr(config, field, 1536)
     if "head_dim" in vars(config):

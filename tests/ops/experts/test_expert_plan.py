@@ -38,10 +38,10 @@ def test_few_pairs_meet_weights_in_registers_and_many_are_tiles(shape: tuple[int
 def test_larger_tiles_for_more_pairs() -> None:
     sizes = [
         plan_experts(2048, 768, 128 * average, 128, tensor_cores=True, shared_limit=H200).tile_rows
-        for average in range(1, 200)
+        for average in range(1, 300)
     ]
     assert sizes == sorted(sizes)
-    assert set(sizes) == {8, 16, 32, TILED_ROWS, 2 * TILED_ROWS}
+    assert set(sizes) == {8, TILED_ROWS, 2 * TILED_ROWS}
 
 
 @pytest.mark.parametrize("shape", [QWEN3, MIXTRAL, OLMOE, QWEN2], ids=str)
@@ -53,7 +53,7 @@ def test_a_few_sizes_have_all_plans(shape: tuple[int, int, int, int]) -> None:
         return plan_experts(hidden, width, pairs, num_experts, tensor_cores=True, shared_limit=H200)
 
     few = {plan(-(-pairs // per_token)) for pairs in distinct_pairs(num_experts)}
-    assert few == {plan(num_tokens) for num_tokens in range(1, 3000)}
+    assert few == {plan(num_tokens) for num_tokens in range(1, 6000)}
 
 
 @pytest.mark.parametrize(
