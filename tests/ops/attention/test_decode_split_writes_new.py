@@ -40,7 +40,7 @@ def test_newest_tokens_are_written_and_read(
     heads, key_cache, value_cache = without_newest(case)
     num_warps, num_splits = plan if num_heads < 40 else (2, plan[1])
     split = SplitPlan(num_warps, -(-17 // num_splits), num_splits)
-    monkeypatch.setattr("pagedchat.ops.attention.decode_split.plan_split", lambda *_: split)
+    monkeypatch.setattr("pagedchat.ops.attention.decode_split.plan_split", lambda *_sizes, **_: split)
     options, output = AttentionOptions(scale=0.1, sliding_window=window), case.poisoned_output()
     inputs = (heads[:, :num_heads], key_cache, value_cache, case.block_tables, case.seq_lens)
     lse = case.poisoned_lse()

@@ -178,9 +178,11 @@ def forcings(family: str, device: str) -> Iterator[tuple[set[str], set[tuple[str
         yield {LIBRARY}, {(LIBRARY, 1), (LIBRARY, 16)}
         return
     if family in ALL:
-        yield set(KINDS), {
-            (CLUSTERS_SCREENED, 1), (SCREENED, 2), (CLUSTERS, 1), (ONE_LAUNCH, 2), (FUSED, 4), (FUSED, 8),
-            (WARPGROUPS, 16), (WARPGROUPS, 64),
+        alone = (
+            {(CLUSTERS_SCREENED, 1), (CLUSTERS, 1)} if family == "opt" else set()
+        )  # not with two heads to a KV head
+        yield set(KINDS), alone | {
+            (SCREENED, 2), (ONE_LAUNCH, 2), (FUSED, 4), (FUSED, 8), (WARPGROUPS, 16), (WARPGROUPS, 64),
         }  # fmt: skip
     yield KINDS - set(WHOLE_STEPS), {(FUSED, rows) for rows in (1, 2, 4, 8)} | {(WARPGROUPS, 16), (WARPGROUPS, 64)}
     for kind in (LIBRARY, MODULES):

@@ -37,8 +37,8 @@ ROADS = [
     (WARPGROUPS, 32), (LIBRARY, 32), (MODULES, 1), (MODULES, 32),
 ]  # fmt: skip
 """Kinds and rows, all of which the texts have on a GPU."""
-PLAIN = ("opt", "llama")
-"""Families that every kind of step serves."""
+PLAIN = {"opt": set(), "llama": {CLUSTERS, CLUSTERS_SCREENED}}
+"""Families that every kind of step serves, but for these: a cluster has no room for two query heads to a KV head."""
 
 
 class Case:
@@ -163,7 +163,7 @@ def test_decodes(case: Case, family: str) -> None:
             complaints.append(case.truth.complaint(torch.stack([logits for logits, _ in steps], dim=1), where))
         wrong += [f"{kind} of {rows}: {complaint}" for complaint in complaints if complaint]
     assert wrong == []
-    assert served == (case.kinds if family in PLAIN else case.chains | served & set(WHOLE_STEPS))
+    assert served == (case.kinds - PLAIN[family] if family in PLAIN else case.chains | served & set(WHOLE_STEPS))
     if case.dtype == torch.float16:  # with 8 bits less there is a family that leaves nothing certain
         assert case.truth.share_decided > 0.1
 
