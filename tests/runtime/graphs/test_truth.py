@@ -38,7 +38,7 @@ ROADS = [
 ]  # fmt: skip
 """Kinds and rows, all of which the texts have on a GPU."""
 PLAIN = {"opt": set(), "llama": {CLUSTERS, CLUSTERS_SCREENED}}
-"""Families that every kind of step serves, but for these: a cluster has no room for two query heads to a KV head."""
+"""Families that every kind of step serves, but these: a cluster has no room for two query heads to a KV head."""
 
 
 class Case:
