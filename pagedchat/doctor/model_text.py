@@ -13,6 +13,7 @@ from pagedchat.doctor.model_steps import ModelReport, StepReport
 from pagedchat.doctor.step_kernels import Fallback, Launch, Work
 from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket
 from pagedchat.runtime.graphs.whole_steps import WHOLE_STEPS
+from pagedchat.runtime.loading.check_record import CheckRecord
 from pagedchat.units import format_size
 
 _TOKENS = {"greedy": "likeliest tokens", "drawn": "drawn tokens"}
@@ -69,13 +70,14 @@ def _heading(report: ModelReport) -> str:
     if gpu is not None:
         room = f"{gpu.num_multiprocessors} multiprocessors with {format_size(gpu.shared_bytes)} of shared memory"
         lines.append(f"on {gpu.name}, {gpu.architecture}, {room}")
-    if report.found is not None:
-        when = datetime.fromtimestamp(report.found.when).astimezone()
-        lines.append(
-            f"When it was last started here, at {when:%Y-%m-%d %H:%M}, results were held against the model's:"
-        )
-        lines += [f"  {each.sentence}" for each in report.found.left_out]
-    return "\n".join(lines)
+    return "\n".join(lines if report.found is None else lines + check_lines(report.found))
+
+
+def check_lines(found: CheckRecord) -> list[str]:
+    """What the last start has left out."""
+    when = datetime.fromtimestamp(found.when).astimezone()
+    heading = f"When it was last started here, at {when:%Y-%m-%d %H:%M}, results were held against the model's:"
+    return [heading, *(f"  {each.sentence}" for each in found.left_out)]
 
 
 def _uncaptured(report: ModelReport) -> str:

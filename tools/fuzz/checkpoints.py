@@ -87,6 +87,16 @@ _MPT: dict[str, Any] = {
     "attn_config": {"attn_type": "multihead_attention", "alibi": True, "alibi_bias_max": 8, "clip_qkv": 6.0,
                     "softmax_scale": None, "qk_ln": False, "prefix_lm": False},
 }  # fmt: skip
+_MIXTRAL: dict[str, Any] = {
+    **_LLAMA, "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "rope_scaling": None,
+    "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None,
+}  # fmt: skip
+_QWEN_MOE: dict[str, Any] = {
+    **_LLAMA, "architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe", "rope_scaling": None,
+    "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "shared_expert_intermediate_size": 16,
+    "norm_topk_prob": False, "decoder_sparse_step": 1, "mlp_only_layers": [1], "use_sliding_window": False,
+    "sliding_window": 8, "max_window_layers": 1,
+}  # fmt: skip
 _GENERATION: dict[str, Any] = {
     "do_sample": True, "temperature": 0.6, "top_p": 0.9, "top_k": 50, "min_p": 0.1, "repetition_penalty": 1.1,
     "eos_token_id": [2, 3], "max_new_tokens": 20,
@@ -260,7 +270,9 @@ _TOKENIZERS = st.tuples(
     _json(_SETTINGS) | st.just(json.dumps(_SETTINGS)),
     st.sampled_from(["opt", "llama"]),
 )
-_CONFIGS = _json(_OPT, _LLAMA, _QWEN, _GEMMA, _PHI, _OLMO, _FALCON, _FALCON_RW, _GPTJ, _BLOOM, _MPT)
+_CONFIGS = _json(
+    _OPT, _LLAMA, _QWEN, _GEMMA, _PHI, _OLMO, _FALCON, _FALCON_RW, _GPTJ, _BLOOM, _MPT, _MIXTRAL, _QWEN_MOE
+)
 TARGETS = (
     Target("configs", _CONFIGS, _config),
     Target("generation configs", _json(_GENERATION), _generation_config),

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -20,6 +20,9 @@ from pagedchat.jit.cache import default_folder
 from pagedchat.private_files import make_folder
 
 _log = logging.getLogger(__name__)
+_LAST_MOMENT = 253_402_214_400.0
+"""Seconds since the epoch up to the last day that has a date, in any time zone."""
+_Words = Annotated[str, msgspec.Meta(max_length=200)]
 
 
 class LeftOut(msgspec.Struct, frozen=True):
@@ -27,9 +30,9 @@ class LeftOut(msgspec.Struct, frozen=True):
 
     what: Literal["Steps", "Prefills"]
     """Decodes, or passes over prompts."""
-    kind: str
+    kind: _Words
     """As `which_step` names it; empty: the last kind there was, so that none is captured."""
-    off: str
+    off: _Words
     """By how much, relative to the model's own logits."""
 
     @property
@@ -46,10 +49,10 @@ class LeftOut(msgspec.Struct, frozen=True):
 class CheckRecord(msgspec.Struct, frozen=True):
     """What was wrong at the last start."""
 
-    when: float
+    when: Annotated[float, msgspec.Meta(ge=0, le=_LAST_MOMENT)]
     """Seconds since the epoch."""
-    left_out: list[LeftOut]
-    """In the order in which they were found; never empty."""
+    left_out: Annotated[list[LeftOut], msgspec.Meta(min_length=1, max_length=100)]
+    """In the order in which they were found."""
 
 
 def keep_check(
@@ -82,8 +85,16 @@ def last_check(model: str, gpu: str, element: str, *, batch_invariant: bool = Fa
     try:
         with own_folder.opened(_folder()) as opened:
             content = own_folder.read(opened, _name(model, gpu, element, batch_invariant))
+    except OSError:
+        return None
+    return read_record(content)
+
+
+def read_record(content: bytes) -> CheckRecord | None:
+    """What a file says; None if it is none of ours."""
+    try:
         return msgspec.json.decode(content, type=CheckRecord)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
 

@@ -207,7 +207,16 @@ def test_what_was_wrong_is_remembered_until_a_start_finds_nothing(
     assert last_check(model, "GPU", "float16") is None
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b'{"when": "now", "left_out": []}'])
+_ONE = b'[{"what": "Steps", "kind": "fused chain", "off": "2"}]'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"{}", b"\xff", b'{"when": "now", "left_out": %s}' % _ONE, b'{"when": 1, "left_out": []}',
+        b'{"when": 1e300, "left_out": %s}' % _ONE, b'{"when": -1, "left_out": %s}' % _ONE,
+    ],
+)  # fmt: skip
 def test_what_is_remembered_and_cannot_be_read_is_nothing(
     content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,7 +278,9 @@ def exact_runner(tmp_path: Path) -> TorchModelRunner:
 @pytest.mark.parametrize("num_blocks", [1, 3, 40])
 def test_a_model_that_is_the_same_in_company_passes(exact_runner: TorchModelRunner, num_blocks: int) -> None:
     exact_runner.backend.num_blocks = num_blocks
-    SelfCheck("tiny", exact_runner, VOCAB_SIZE, exact=True).refuse_if_wrong()
+    check = SelfCheck("tiny", exact_runner, VOCAB_SIZE, exact=True)
+    check.refuse_if_wrong()
+    assert check.left_out == []
 
 
 def test_a_captured_step_of_other_bits_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
