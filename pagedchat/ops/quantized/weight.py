@@ -1,0 +1,82 @@
+"""A matrix in 8 or 4 bits with a scale for each group of a row: the one form that every quantised weight is brought
+into, whoever quantised it. Knows no file and no kernel.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from pagedchat.ops.common.checks import check_shape
+
+ZERO_OF_4_BITS = 8
+"""What is taken off a digit of 4 bits, which is stored as 0 to 15."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QuantizedWeight:
+    """`[out_features, in_features]`; an element is its digit times the scale of its group, plus the minimum.
+
+    Raises:
+        ValueError: shapes, types or sizes that do not go together; it names the part.
+    """
+
+    bits: int
+    """8 or 4."""
+    group_size: int
+    """Elements of a row that have a scale in common; it divides `in_features`."""
+    digits: torch.Tensor
+    """8 bits: int8 `[out_features, in_features]`. 4 bits: uint8 `[out_features, in_features / 2]`; of two elements
+    the first is in the lower half of a byte, and each is `ZERO_OF_4_BITS` more than its digit."""
+    scales: torch.Tensor
+    """float16 `[out_features, in_features / group_size]`."""
+    minimums: torch.Tensor | None = None
+    """float16, as `scales`; None: zeros."""
+
+    def __post_init__(self) -> None:
+        wanted = {8: torch.int8, 4: torch.uint8}.get(self.bits)
+        if wanted is None:
+            raise ValueError(f"bits is {self.bits}, expected 4 or 8")
+        if self.digits.dim() != 2 or self.digits.dtype != wanted:
+            raise ValueError(
+                f"digits is {self.digits.dim()}-dimensional {self.digits.dtype}, expected 2 and {wanted}"
+            )
+        if self.group_size < 1 or self.in_features % self.group_size:
+            raise ValueError(f"group_size is {self.group_size}, which does not divide rows of {self.in_features}")
+        for name, part in (("scales", self.scales), ("minimums", self.minimums)):
+            if part is None:
+                continue
+            check_shape(name, part, self.out_features, self.in_features // self.group_size)
+            if part.dtype != torch.float16:
+                raise ValueError(f"{name} is {part.dtype}, expected torch.float16")
+
+    @property
+    def out_features(self) -> int:
+        """Rows."""
+        return len(self.digits)
+
+    @property
+    def in_features(self) -> int:
+        """Elements of a row."""
+        return self.digits.shape[1] * (8 // self.bits)
+
+    @property
+    def nbytes(self) -> int:
+        """Of all its tensors."""
+        parts = (self.digits, self.scales, self.minimums)
+        return sum(part.numel() * part.element_size() for part in parts if part is not None)
+
+    def integers(self) -> torch.Tensor:
+        """The digits as int8 `[out_features, in_features]`."""
+        if self.bits == 8:
+            return self.digits
+        halves = torch.stack((self.digits & 15, self.digits >> 4), dim=-1).flatten(1)
+        return halves.to(torch.int8) - ZERO_OF_4_BITS
+
+    def dequantized(self, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """All elements, `[out_features, in_features]`, worked out in float32 and rounded once."""
+        groups = self.integers().float().view(
+            self.out_features, -1, self.group_size
+        ) * self.scales.float().unsqueeze(-1)
+        if self.minimums is not None:
+            groups += self.minimums.float().unsqueeze(-1)
+        return groups.flatten(1).to(dtype)
