@@ -2,10 +2,13 @@
 
 import torch
 
+from pagedchat.ops.all_layers.plan import plan_layers
+from pagedchat.ops.all_layers.streamed_layers import StreamedLayers
 from pagedchat.ops.sampling.decode_state import DecodeState
 from pagedchat.ops.whole_step.persistent_decode import PersistentDecode
 from pagedchat.ops.whole_step.plan import PersistentPlan, plan_clustered, plan_persistent
 from pagedchat.ops.whole_step.screened_head import screen_head
+from tests.ops.all_layers import layers_case
 from tests.ops.whole_step.persistent_case import SHAPES, moved, random_model, random_state
 from tools.sanitize_case import TOLERANCE
 
@@ -26,7 +29,31 @@ def whole_step_cases() -> list[bool]:
         shape = SHAPES[family]
         plan = make(shape, len(positions), context_len, NUM_MULTIPROCESSORS, SHARED_LIMIT)
         results.append(_whole_step_case(family, positions, plan))
+    for kind, positions, normed_heads in (("qwen2.5", [300, -1], False), ("small, heads of 128", [40], True)):
+        results.append(_all_layers_case(kind, positions, normed_heads=normed_heads))
     return results
+
+
+def _all_layers_case(kind: str, positions: list[int], *, normed_heads: bool) -> bool:
+    """Two steps of all layers in one launch, so that every set of published numbers is met."""
+    shape = layers_case.SHAPES[kind]
+    plan = plan_layers(shape, len(positions), 512, NUM_MULTIPROCESSORS, SHARED_LIMIT)
+    if plan is None:
+        raise RuntimeError(f"no plan for {kind} {positions}")
+    model = layers_case.random_model(shape, torch.float16, biased=True, normed_heads=normed_heads)
+    state = layers_case.random_state(positions)
+    there, where = moved(model, "cuda"), moved(state, "cuda")
+    hidden = torch.randn(2, len(positions), shape.hidden).half()
+    found, launches = hidden.cuda(), (StreamedLayers(*model, plan), StreamedLayers(*there, plan))
+    for step in range(2):
+        launches[0](hidden[step], state)
+        launches[1](found[step], where)
+    error = float((found[:, 0].cpu().double() - hidden[:, 0].double()).norm() / hidden[:, 0].double().norm())
+    print(
+        f"{f'streamed_layers, {kind} {positions}':<44} {'ok' if error < TOLERANCE else 'WRONG'}  {error:.1e}",
+        flush=True,
+    )
+    return error < TOLERANCE
 
 
 def _whole_step_case(family: str, positions: list[int], plan: PersistentPlan | None) -> bool:

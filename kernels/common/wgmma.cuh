@@ -14,6 +14,7 @@
 
 #pragma once
 
+#include "common/warpgroup_registers.cuh"
 #include "common/common.cuh"
 
 // `along_k`, `across`: bytes to the next core matrix in k, and in rows of A or columns of B.
@@ -67,16 +68,6 @@ __device__ __forceinline__ void hold_waits(float x) {
 
 // What ordinary copies and stores have put into shared memory becomes visible to the products.
 __device__ __forceinline__ void show_to_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
-// Registers of a warpgroup's threads beyond or below what the kernel started with (multiples of 8).
-template <int COUNT>
-__device__ __forceinline__ void take_registers() {
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
-}
-template <int COUNT>
-__device__ __forceinline__ void give_registers() {
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
-}
 
 // --- the instruction, one specialisation for each N
 // -----------------------------------------------------------------

@@ -8,37 +8,8 @@
 
 #pragma once
 
+#include "common/unit_sums.cuh"
 #include "products/streamed_norm.cuh"
-
-// The product of tokens with 32 inner elements of a unit's rows, in two chains of sums, which wait for each other
-// half as long.
-struct UnitSums {
-  float first[4] = {}, second[4] = {};
-
-  // The lower 8 rows of `mma` hold the tokens' first half of the elements and the upper 8 rows the second one.
-  // Either half of the weights is multiplied with both, and one of the results is left where it is: that takes half
-  // the registers of zeros in the upper rows.
-  __device__ __forceinline__ void add(uint4 tokens, uint4 weights) {
-    const uint32 both[4] = {tokens.x, tokens.y, tokens.z, tokens.w};
-    const uint32 weights_a[2] = {weights.x, weights.z}, weights_b[2] = {weights.y, weights.w};
-    mma_16x8x16<Element>(first, both, weights_a);
-    mma_16x8x16<Element>(second, both, weights_b);
-  }
-
-  // Of token g, with row 2q + i of the unit.
-  __device__ __forceinline__ float of(int i) const { return first[i] + second[2 + i]; }
-};
-
-// True, and not before all lanes of the warp have what they have asked for.
-// NOTE: an arrival does not wait for loads that stand before it. They may wait behind others, and registers that
-// are spilled, for longer than it takes the next copy to get there. No compiler knows that threads have no second
-// coordinate here, so it has to look.
-__device__ __forceinline__ bool all_are_there(const uint4 (&pieces)[STAGE_STEPS]) {
-  uint32 bits = 0;
-#pragma unroll
-  for (int s = 0; s < STAGE_STEPS; s++) bits |= pieces[s].x;
-  return !__any_sync(FULL_WARP, bits & threadIdx.y);
-}
 
 // This warp's part of the stage that comes next.
 __device__ __forceinline__ void multiply_stage(UnitSums& sums, StreamShared& shared, const StreamPlace& place,

@@ -5,7 +5,7 @@
 
 #include "whole_step/quantized_head.cuh"
 #include "whole_step/roles.cuh"
-#include "whole_step/published.cuh"
+#include "common/published.cuh"
 
 // What is published in a layer, for all tokens; everything but queries, keys and values in COPIES copies.
 struct Published {

@@ -21,8 +21,8 @@ from pagedchat.ops.products.small_batch_plan import PIECE
 from pagedchat.ops.products.stream_k_plan import StreamKPlan
 from pagedchat.ops.products.streamed_plan import StreamPlan
 from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts, Setting
-from pagedchat.runtime.graphs.which_step import FUSED, LIBRARY, MERGED, WARPGROUPS
-from pagedchat.runtime.graphs.whole_steps import WHOLE_STEPS, whole_step_plan
+from pagedchat.runtime.graphs.which_step import FUSED, LAYERS, LIBRARY, MERGED, WARPGROUPS
+from pagedchat.runtime.graphs.whole_steps import WHOLE_STEPS, layers_plan, whole_step_plan
 
 HEAD = "vocabulary"
 _HEAD_ALONE = "the head, as large as all layers of a small model, is left to it"
@@ -67,6 +67,8 @@ def decode_work(name: str, facts: DecodeFacts, refused: tuple[tuple[str, str], .
         work = [*_same_in_any_company(facts.setting, facts.rows), Launch("next token", "decode_state")]
     elif name in WHOLE_STEPS:
         work = list(_whole_step(name, facts))
+    elif name == LAYERS:
+        work = list(_streamed_layers(facts))
     elif name == FUSED:
         work = list(_fused_chain(facts))
     elif name == WARPGROUPS:
@@ -119,6 +121,13 @@ def _whole_step(name: str, facts: DecodeFacts) -> Iterator[Work]:
             "SCREENED": int(plan.screened_tiles > 0),
         }
         yield Launch("the whole step", "persistent_decode", constants)
+
+
+def _streamed_layers(facts: DecodeFacts) -> Iterator[Work]:
+    plan = layers_plan(facts)
+    constants = {} if plan is None else plan.constants
+    yield from (Launch("embedding", "embed_tokens"), Launch("all layers", "streamed_layers", constants))
+    yield from _few_rows_head(facts.setting, facts.rows)
 
 
 def _fused_chain(facts: DecodeFacts) -> Iterator[Work]:

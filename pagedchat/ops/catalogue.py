@@ -6,6 +6,7 @@ not declared: it would work all the same, but be compiled at its first launch an
 
 from pagedchat.jit.kernel_file import KernelFile, Use
 from pagedchat.jit.variant import Constant, Variant
+from pagedchat.ops.all_layers.kernels import KERNELS as ALL_LAYERS
 from pagedchat.ops.attention.kernels import KERNELS as ATTENTION
 from pagedchat.ops.attention.prefill_plan import PART_KEYS
 from pagedchat.ops.cache.kernels import KERNELS as CACHE
@@ -15,7 +16,7 @@ from pagedchat.ops.products.kernels import KERNELS as PRODUCTS
 from pagedchat.ops.sampling.kernels import KERNELS as SAMPLING
 from pagedchat.ops.whole_step.kernels import KERNELS as WHOLE_STEP
 
-CATALOGUE = (*CACHE, *ATTENTION, *PRODUCTS, *EXPERTS, *WHOLE_STEP, *SAMPLING)
+CATALOGUE = (*CACHE, *ATTENTION, *PRODUCTS, *EXPERTS, *ALL_LAYERS, *WHOLE_STEP, *SAMPLING)
 
 
 def covering_set(architecture: str) -> list[Variant]:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pagedchat.resources import resource_dir
-from tests.tools.emulated_ops import attention, cache, experts, products, sampling, whole_step
+from tests.tools.emulated_ops import all_layers, attention, cache, experts, products, sampling, whole_step
 from tests.tools.emulated_ops.op_case import OpCase
 from tests.tools.emulator_case import needs_compiler
 from tools.emulator.entries import find_entries
@@ -20,6 +20,7 @@ CASES: list[OpCase] = [
     *products.CASES,
     *experts.CASES,
     *sampling.CASES,
+    *all_layers.CASES,
     *whole_step.CASES,
 ]
 FEW_MULTIPROCESSORS = 28

@@ -56,6 +56,7 @@ def sizes_of(config: NativeConfig) -> ModelSizes:
         all_turn=None not in config.rotaries or rotary is None,
         part_turned=None if turned == head_dim else turned,
         normed_heads=config.qk_norm is not None,
+        out_bias=config.out_bias,
         mlp_bias=config.mlp_bias,
         num_windowed=sum(window is not None for window in config.windows),
         score_scale=config.score_scale,

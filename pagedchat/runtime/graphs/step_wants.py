@@ -6,12 +6,13 @@ Each says why a step cannot or should not serve some facts, in words that go aft
 from collections.abc import Callable
 from dataclasses import replace
 
+from pagedchat.ops.all_layers.plan import MAX_LAYERS, LayersShape, why_not
 from pagedchat.ops.common.model_sizes import ProductSizes
 from pagedchat.ops.products.few_rows_plan import plan_few_rows
 from pagedchat.ops.products.many_rows_plan import plan_many_rows
 from pagedchat.ops.whole_step.plan import MAX_TOKENS, missing_blocks, missing_code
 from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts
-from pagedchat.runtime.graphs.whole_steps import CLUSTERS, ONE_LAUNCH, missing_places, whole_step_plan
+from pagedchat.runtime.graphs.whole_steps import CLUSTERS, ONE_LAUNCH, layers_plan, missing_places, whole_step_plan
 
 Condition = Callable[[DecodeFacts], str]
 
@@ -120,6 +121,48 @@ def room_at_once(name: str) -> Condition:
         return "the GPU has no room for all clusters at the same time" if name in facts.without_room else ""
 
     return room
+
+
+# --- one launch for all layers --------------------------------------------------------------------------
+
+_FEWEST_STREAMED, _MOST_STREAMED = 8_000_000, 56_000_000
+"""Weights of a layer times rows between which one launch for all layers is faster than a few for each. Fewer need
+no ring, and with more the memory is all that counts, or inputs."""
+
+
+def whole_contexts(facts: DecodeFacts) -> str:
+    """Layers that attend to all of a context."""
+    sizes = facts.setting.sizes
+    return (
+        f"{sizes.num_windowed} of its {sizes.num_layers} layers have a sliding window" if sizes.num_windowed else ""
+    )
+
+
+def layers_worth_streaming(facts: DecodeFacts) -> str:
+    """Layers of a size for which it was measured to be faster."""
+    count = sum(map(_weights, facts.setting.sizes.products))
+    if _FEWEST_STREAMED <= count <= _MOST_STREAMED // facts.rows:
+        return ""
+    return f"one launch for all layers is not faster for {count:,} weights of a layer and {facts.rows} rows"
+
+
+def code_for_layers(facts: DecodeFacts) -> str:
+    """Gated feed-forwards behind RMS norms, of widths that the kernel knows."""
+    sizes = facts.setting.sizes
+    if not sizes.gated or sizes.norm != "rms" or sizes.mlp_bias or sizes.out_bias:
+        return (
+            "one launch for all layers has code for RMS norms, gates, and no biases but those of the first product"
+        )
+    if sizes.num_layers > MAX_LAYERS:
+        return f"it has {sizes.num_layers} layers and one launch has places for {MAX_LAYERS}"
+    return why_not(LayersShape.of(sizes, facts.setting.block_size))
+
+
+def room_for_streamed_layers(facts: DecodeFacts) -> str:
+    """Thread blocks for what is attended to, and shared memory for a ring."""
+    if layers_plan(facts) is not None:
+        return ""
+    return f"thread blocks of one launch have no room for {facts.rows} rows of {facts.context_len:,} tokens"
 
 
 # --- chains of launches -------------------------------------------------------------------------------

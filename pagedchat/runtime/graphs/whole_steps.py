@@ -3,6 +3,7 @@
 Arithmetic only; when such a step is taken says `which_step`.
 """
 
+from pagedchat.ops.all_layers.plan import LayersPlan, LayersShape, plan_layers
 from pagedchat.ops.whole_step.plan import (
     CLUSTER_TURN,
     MAX_LAYERS,
@@ -30,6 +31,15 @@ def whole_step_plan(name: str, facts: DecodeFacts) -> PersistentPlan | None:
     if plan is None or name not in (CLUSTERS_SCREENED, SCREENED):
         return plan
     return plan.screened(shape, rows, setting.sizes.vocab_size, shared_limit)
+
+
+def layers_plan(facts: DecodeFacts) -> LayersPlan | None:
+    """How one launch for all layers is cut, which is not a whole step; None where there is no room for it."""
+    setting, gpu = facts.setting, facts.setting.gpu
+    if gpu is None:
+        return None
+    shape = LayersShape.of(setting.sizes, setting.block_size)
+    return plan_layers(shape, facts.rows, facts.context_len, gpu.num_multiprocessors, gpu.shared_bytes)
 
 
 def one_turn_len(setting: Setting, num_seqs: int) -> int:

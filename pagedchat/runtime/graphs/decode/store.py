@@ -21,6 +21,7 @@ from pagedchat.runtime.graphs.capture import Replayable
 from pagedchat.runtime.graphs.decode.attention import DecodeAttention
 from pagedchat.runtime.graphs.decode.buckets import Bucket, has_room_for
 from pagedchat.runtime.graphs.decode.fused_step import FusedStep
+from pagedchat.runtime.graphs.decode.layers_step import LayersStep
 from pagedchat.runtime.graphs.decode.library_step import LibraryStep
 from pagedchat.runtime.graphs.decode.persistent_step import PersistentStep
 from pagedchat.runtime.graphs.decode.state_buffers import StateBuffers, no_rows
@@ -29,8 +30,8 @@ from pagedchat.runtime.graphs.decode.warpgroup_step import WarpgroupStep
 from pagedchat.runtime.graphs.model_tensors import setting_of, tensors_of
 from pagedchat.runtime.graphs.shelf import Shelf
 from pagedchat.runtime.graphs.step_facts import DecodeFacts
-from pagedchat.runtime.graphs.which_step import FUSED, LIBRARY, MODULES, WARPGROUPS, which_decode
-from pagedchat.runtime.graphs.whole_steps import WHOLE_STEPS, one_turn_len, whole_step_plan
+from pagedchat.runtime.graphs.which_step import FUSED, LAYERS, LIBRARY, MODULES, WARPGROUPS, which_decode
+from pagedchat.runtime.graphs.whole_steps import WHOLE_STEPS, layers_plan, one_turn_len, whole_step_plan
 from pagedchat.runtime.step.sampler import Choice
 
 Key = tuple[Bucket, Choice]
@@ -162,14 +163,17 @@ class StepStore(Shelf[Key]):
         """What `which_step` says, asked again where the GPU turns out to have no room for that."""
         name = self._names[bucket, facts.choice] = which_decode(facts).name
         if name not in WHOLE_STEPS:
-            return self._chain(name, bucket, state)
+            return self._chain(name, facts, bucket, state)
         step = self._whole_step(name, facts, state)
         if step is None:
             return self._without_draw(replace(facts, without_room=facts.without_room | {name}), bucket, state)
         return step
 
-    def _chain(self, name: str, bucket: Bucket, state: DecodeState) -> Step:
+    def _chain(self, name: str, facts: DecodeFacts, bucket: Bucket, state: DecodeState) -> Step:
         attention, tensors = DecodeAttention(self._backend, self._buffers, bucket), self._tensors
+        plan = layers_plan(facts) if name == LAYERS else None
+        if plan is not None and tensors is not None:
+            return LayersStep(tensors, self._backend, state, plan)
         if name == FUSED and tensors is not None:
             return FusedStep(tensors, self._backend, attention, state)
         if name == WARPGROUPS and tensors is not None:

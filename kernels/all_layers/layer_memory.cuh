@@ -1,0 +1,92 @@
+// Memory that the parts of streamed_layers.cu share: what is published and where, and a thread block's own.
+//
+// Sets of places are used in turn, layer by layer. While a layer is computed, those of the layer after the next are
+// marked as not there yet by whoever will write them (`mark_layers`), so that a set is never looked at before all
+// of it is marked, and never marked before all have read it:
+//
+// - A thread block marks when it has collected half a layer before. That half was published by thread blocks that
+// had
+//   the attention of all heads, which were published by those that had all queries, keys and values, and so on back
+//   to what is marked, two layers ago.
+// - It publishes its middle only when its marks are visible. Who looks at the marked set is two halves of a layer
+//   further on, which nobody is without the middles of all.
+
+#pragma once
+
+#include "all_layers/layer_sizes.cuh"
+#include "attention/decode_tiles.cuh"
+#include "common/published.cuh"
+#include "common/unit_sums.cuh"
+
+constexpr int SETS = 4, MARKED_AHEAD = 2;  // layers
+
+// What is published in a layer. Everything but queries, keys and values is there COPIES times, so that fewer thread
+// blocks ask for the same line of memory. What is attended and the middle lie in rows of whole stages, zeros behind
+// their ends: who collects them need not ask what is there.
+struct Published {
+  Element* memory;
+
+  static constexpr int LSE_STRIDE = round_up(NUM_HEADS, 8);  // floats between rows
+  static constexpr int ATTENDED_AT = 0;
+  static constexpr int LSE_AT = TOKENS * SPLITS * padded(ATTENDED);
+  static constexpr int HALFWAY_AT = LSE_AT + (SPLITS > 1 ? TOKENS * SPLITS * LSE_STRIDE * 2 : 0);
+  static constexpr int MIDDLE_AT = HALFWAY_AT + TOKENS * HIDDEN;
+  static constexpr int STREAM_AT = MIDDLE_AT + TOKENS * padded(MIDDLE);
+  static constexpr int COPY = round_up(STREAM_AT + TOKENS * HIDDEN, 64);  // elements of a copy
+  static constexpr int ELEMENTS = COPIES * COPY + TOKENS * QKV_ROWS;      // of a set
+
+  // `layer` counts from the first launch on.
+  __device__ __forceinline__ Published(Element* sets, int layer)
+      : memory(sets + static_cast<int64>(layer % SETS) * ELEMENTS) {}
+
+  __device__ __forceinline__ Element* copy(int i) const { return memory + i * COPY; }
+  // Of all heads of a row of what is attended, as floats in units of log2.
+  __device__ __forceinline__ uint32* lse(int i, int row) const {
+    return reinterpret_cast<uint32*>(copy(i) + LSE_AT) + row * LSE_STRIDE;
+  }
+  __device__ __forceinline__ Element* mine() const { return copy(blockIdx.x % COPIES); }  // which it reads
+  __device__ __forceinline__ Element* qkv() const { return memory + COPIES * COPY; }      // [TOKENS, QKV_ROWS]
+};
+
+// Two neighbouring elements of a copy to every copy, by two lanes of which `odd` says which this is.
+__device__ __forceinline__ void publish_copies(const Published& published, int at, uint32 word, bool odd) {
+#pragma unroll
+  for (int i = 0; i < COPIES; i += 2) {
+    if (i + odd < COPIES) publish(reinterpret_cast<uint32*>(published.copy(i + odd) + at), word);
+  }
+}
+
+// Neighbouring places of a thread block in a set, as elements.
+struct Run {
+  int at, count;
+};
+constexpr int MOST_RUNS = 2 + TOKENS + COPIES * (3 * TOKENS + 2);
+
+constexpr int ROW_TILES = ceil_div(GROUP_SIZE, 8);
+constexpr int OUTPUT_STRIDE = HEAD_SIZE + 4;  // floats; no bank conflicts
+
+// What a task knows of its token and KV head; see `look_up_context`.
+struct Context {
+  int end;                   // tokens; 0 for padding
+  int first_tile, end_tile;  // of the split
+  int has_new;               // the newest token is in it
+  int64 new_key, new_value;  // its places in a cache
+  int64 head;                // where a KV head begins in a block
+  float2 turn[HEAD_SIZE];    // of the elements of a vector: cosine and sine
+};
+
+struct Shared {
+  alignas(128) Element ring[SLOTS][SLOT_STAGES][UNIT * ROW_STRIDE];
+  alignas(16) float sums[2][NUM_WARPS][MOST_UNITS][TOKEN_ROWS];  // of a group of units; groups take turns
+  alignas(16) uint4 exchange[NUM_WARPS][WARP_SIZE];              // pieces on their way from lane to lane
+  alignas(16) Element vectors[VECTORS][HEAD_SIZE];               // of a KV head
+  alignas(16) Element weights[NUM_WARPS][8 * ROW_TILES * WEIGHT_STRIDE];
+  alignas(16) float output[NUM_WARPS][GROUP_SIZE][OUTPUT_STRIDE];
+  float top[NUM_WARPS][8 * ROW_TILES], total[NUM_WARPS][8 * ROW_TILES];
+  float squares[NUM_WARPS][TOKENS];
+  alignas(16) Layer layers[MAX_LAYERS];
+  alignas(16) Context context;
+  Run runs[MOST_RUNS];
+  uint64 filled[SLOTS], read[SLOTS];  // of each slot of the ring
+  uint64 collected, marked;           // a phase for each layer: half a layer has come; marks are visible
+};

@@ -1,0 +1,175 @@
+// All layers of a decode step of a few sequences in one launch, for models whose weights are too large to wait in
+// shared memory (persistent_decode.cu): RMSNorm, queries, keys and values, their norms and rotation, the paged
+// cache and attention over it, the way out, a gated feed-forward.
+//
+// One thread block stays on every multiprocessor and takes its share of every product. A warp of it does nothing
+// but bring weights into a ring in shared memory, product after product and layer after layer: they depend on
+// nothing, so that the memory goes on while numbers are on their way. What a thread block makes it publishes
+// (published.cuh), and whoever needs it waits for the numbers themselves; there is no barrier among thread blocks.
+//
+//   from               to                            by
+//   stream, norm       queries, keys, values         thread blocks with units of those rows
+//   those, the cache   attended                      who has the token, KV head and split
+//   attended           halfway: residual stream      thread blocks with units of its rows
+//   halfway, norm      middle                        every thread block
+//   middle             stream: residual stream       thread blocks with units of its rows
+//
+// PagedAttention: Kwon et al. 2023, arXiv 2309.06180. Rotation: Su et al. 2021, arXiv 2104.09864. The gated
+// feed-forward: Shazeer 2020, arXiv 2002.05202.
+//
+// Needs all its thread blocks at the same time on the GPU.
+
+#include "all_layers/layer_attention.cuh"
+#include "all_layers/layer_products.cuh"
+#include "all_layers/layer_weights.cuh"
+#include "common/dependent_launch.cuh"
+
+// The work of the warps that multiply, once everything is prepared.
+struct Work {
+  Shared& shared;
+  const Share& share;
+  const Task& task;
+  const int* positions;
+  const int* block_table;
+  const float2* rotations;
+  int max_blocks, num_layers, first_layer;
+  int64 key_stride, value_stride;
+  float scale, epsilon, head_epsilon;
+
+  __device__ __forceinline__ void run(Element* hidden, Element* sets) const {
+    if (task.exists()) {
+      look_up_context(shared.context, task, positions, block_table, rotations, key_stride, value_stride);
+      sync_warps();
+    }
+    const Place place;
+    const Result result(shared, place, 0);
+    float carried = 0.0f;  // the residual stream at the thread's result
+    if (result.unit < share.num_stream && result.token < TOKENS) {
+      const int at = result.token * HIDDEN + (share.first_stream + result.unit) * UNIT + result.row;
+      carried = to_float(__ldcg(hidden + at));
+    }
+    Reading reading;
+#pragma unroll 1
+    for (int l = 0; l < num_layers; l++) {
+      const Layer& layer = shared.layers[l];
+      const Published published(sets, first_layer + l);
+      QkvBias bias;
+      if (share.num_qkv > 0) {
+        const Element* stream =
+            l == 0 ? hidden : Published(sets, first_layer + l - 1 + SETS).mine() + Published::STREAM_AT;
+        NormScales scales;
+        uint4 pieces[NORM_STEPS];
+        bias.load(layer, share, result);
+        scales.load(layer.attention_norm);
+        collect_normed(pieces, shared, stream, l > 0, scales, epsilon);
+        multiply_units<HIDDEN>(shared, reading, pieces, share.num_qkv,
+                               Finish<QKV>{shared, share, published, bias, l, nullptr, carried});
+      }
+      if (task.exists()) {
+        attend(shared, layer, task, block_table, max_blocks, published, key_stride, value_stride, scale,
+               head_epsilon);
+      }
+      if (share.num_stream > 0) {
+        uint4 pieces[steps_of(ATTENDED)];
+        const int row = place.g % TOKENS * SPLITS + place.g / TOKENS % SPLITS;
+        collect<ATTENDED>(pieces, published.mine() + Published::ATTENDED_AT + row * padded(ATTENDED));
+#if SPLITS > 1
+        merge_splits(pieces, published, row);
+#endif
+        multiply_units<ATTENDED>(shared, reading, pieces, share.num_stream,
+                                 Finish<OUT>{shared, share, published, bias, l, nullptr, carried});
+      }
+      {
+        NormScales scales;
+        uint4 pieces[NORM_STEPS];
+        scales.load(layer.mlp_norm);
+        collect_normed(pieces, shared, published.mine() + Published::HALFWAY_AT, true, scales, epsilon);
+        multiply_units<HIDDEN>(shared, reading, pieces, share.num_up,
+                               Finish<UP>{shared, share, published, bias, l, nullptr, carried});
+        if (place.lane == 0) arrive(shared_address(&shared.collected));
+      }
+      if (share.num_stream > 0) {
+        uint4 pieces[steps_of(MIDDLE)];
+        collect<MIDDLE>(pieces, published.mine() + Published::MIDDLE_AT + place.g % TOKENS * padded(MIDDLE));
+        Element* const output = l + 1 == num_layers ? hidden : nullptr;
+        multiply_units<MIDDLE>(shared, reading, pieces, share.num_stream,
+                               Finish<DOWN>{shared, share, published, bias, l, output, carried});
+      }
+    }
+  }
+};
+
+// The work of the warp that marks.
+__device__ __forceinline__ void mark_layers(Shared& shared, const Work& work, Element* sets) {
+  const int num_tokens = work.task.exists() ? max(work.positions[work.task.token], 0) : 0;
+  const int num_runs = list_runs(shared, work.share, work.task);
+#pragma unroll 1
+  for (int l = 0; l < work.num_layers; l++) {
+    if (l > 0) wait(shared_address(&shared.collected), (l - 1) % 2);
+    mark_runs(shared, num_runs, Published(sets, work.first_layer + l + MARKED_AHEAD));
+    __threadfence();
+    __syncwarp();
+    if (threadIdx.x % WARP_SIZE == 0) arrive(shared_address(&shared.marked));
+    if (l + 1 < work.num_layers) {
+      prefetch_layer(shared.layers[l + 1], work.task, work.block_table, num_tokens, work.key_stride,
+                     work.value_stride);
+    }
+  }
+}
+
+// Grid: (NUM_BLOCKS), NUM_THREADS + OTHER_THREADS threads, all at the same time; `Shared` is dynamic shared memory.
+extern "C" __global__ void __launch_bounds__(NUM_THREADS + OTHER_THREADS, 1) streamed_layers(
+    Element* hidden,                    // [TOKENS, HIDDEN]: the residual stream before all layers, then behind them
+    Element* __restrict__ sets,         // [SETS, Published::ELEMENTS], NOT_THERE at first
+    int* __restrict__ layers_done,      // [1]: by all launches so far, counted modulo SETS
+    const Layer* __restrict__ layers,   // [num_layers]
+    const Share* __restrict__ shares,   // [NUM_BLOCKS]
+    const int* __restrict__ positions,  // [TOKENS]; below 0: padding, of which no key or value is written
+    const int* __restrict__ block_tables,  // [TOKENS, max_blocks]
+    const float2* __restrict__ rotations,  // [max_positions, HEAD_SIZE / 2] cosine and sine, with ROTARY
+    int num_layers, int max_blocks, int64 key_block_stride, int64 value_block_stride,  // elements
+    float scale, float epsilon, float head_epsilon) {
+  extern __shared__ __align__(128) unsigned char memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  const int thread = threadIdx.x;
+  let_next_kernel_start();
+  if (thread == NUM_THREADS) {
+    for (int i = 0; i < SLOTS; i++) {
+      init_barrier(shared_address(&shared.filled[i]), 1);
+      init_barrier(shared_address(&shared.read[i]), NUM_WARPS);
+    }
+    init_barrier(shared_address(&shared.collected), NUM_WARPS);
+    init_barrier(shared_address(&shared.marked), 1);
+    publish_barriers();
+  }
+  // What lies behind the end of a row in a stage is multiplied by zeros, and has to be a number.
+  for (int i = thread; i < static_cast<int>(sizeof(shared.ring) / 16); i += NUM_THREADS + OTHER_THREADS) {
+    store_16(reinterpret_cast<uint4*>(shared.ring) + i, make_uint4(0, 0, 0, 0));
+  }
+  show_to_copies();
+  const uint64* from = reinterpret_cast<const uint64*>(layers);
+  uint64* to = reinterpret_cast<uint64*>(shared.layers);
+  for (int i = thread; i < num_layers * static_cast<int>(sizeof(Layer) / sizeof(uint64));
+       i += NUM_THREADS + OTHER_THREADS) {
+    to[i] = from[i];
+  }
+  const Share share = shares[blockIdx.x];
+  sync_all();
+  if (thread >= NUM_THREADS) {
+    if (thread < NUM_THREADS + WARP_SIZE) copy_weights(shared, share, num_layers);
+    if (thread / WARP_SIZE != NUM_WARPS + 1) return;
+  }
+  wait_for_previous_kernel();
+  const Task task;
+  const int first_layer = *layers_done;
+  const int* block_table = block_tables + static_cast<int64>(task.token) * max_blocks;
+  const Work work{shared,     share,       task,        positions,        block_table,        rotations,
+                  max_blocks, num_layers,  first_layer, key_block_stride, value_block_stride, scale,
+                  epsilon,    head_epsilon};
+  if (thread >= NUM_THREADS) {
+    mark_layers(shared, work, sets);
+    return;
+  }
+  work.run(hidden, sets);
+  if (blockIdx.x == 0 && thread == 0) *layers_done = (first_layer + num_layers) % SETS;
+}

@@ -1,0 +1,42 @@
+"""What the kernel of all layers is compiled for, as the plan says for three models. Loads no torch.
+
+Every model takes a variant of its own: these stand for all of them in tests and in `doctor --compile`.
+"""
+
+from pagedchat.jit.kernel_file import KernelFile, Tuning, Use
+from pagedchat.ops.all_layers.plan import LayersShape, plan_layers
+from pagedchat.ops.common.choices import (
+    ACTIVATIONS,
+    BLOCK_SIZES,
+    H200_MULTIPROCESSORS,
+    H200_SHARED_BYTES,
+    NO_BULK_COPIES,
+    TENSOR_CORE_ELEMENTS,
+)
+
+_BY_BUCKET = {"TOKENS": (1, 2), "SPLITS": (1, 2, 4), "HEAD_NORM": (0, 2)}
+"""What one model has in several values, and what models differ in besides their shapes."""
+
+
+def _tuning(shape: LayersShape) -> Tuning:
+    plan = plan_layers(shape, 1, 256, H200_MULTIPROCESSORS, H200_SHARED_BYTES)
+    assert plan is not None  # noqa: S101 - these models have one
+    constants = {**shape.constants, **plan.constants, "NORM": 2, "ROTARY": 1, "ACTIVATION": ACTIVATIONS["silu"]}
+    varied = {*_BY_BUCKET, "BLOCK_SIZE"}
+    return Tuning({name: value for name, value in constants.items() if name not in varied})
+
+
+KERNELS = (
+    KernelFile(
+        "streamed_layers",
+        ("streamed_layers",),
+        Use.CAPTURED_STEPS,
+        {"ELEMENT": TENSOR_CORE_ELEMENTS, "BLOCK_SIZE": BLOCK_SIZES, **_BY_BUCKET},
+        (
+            _tuning(LayersShape(896, 4864, 14, 2, 64, 16)),  # Qwen2.5-0.5B
+            _tuning(LayersShape(2048, 8192, 32, 8, 64, 16)),  # Llama-3.2-1B
+            _tuning(LayersShape(2048, 6144, 16, 8, 128, 16)),  # Qwen3-1.7B
+        ),
+        (NO_BULK_COPIES,),
+    ),
+)

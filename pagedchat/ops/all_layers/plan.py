@@ -1,0 +1,287 @@
+"""How all layers of a decode step fit into one launch that streams their weights, and how it is cut. Arithmetic
+only.
+"""
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from typing import NamedTuple
+
+from pagedchat.jit.kernel_file import Constants
+from pagedchat.ops.common.model_sizes import ModelSizes
+
+MAX_LAYERS = 64
+"""Whose tensors the kernel has places for."""
+MAX_TOKENS = 8
+"""Of a launch."""
+SETS = 4
+"""Of places to publish in, as in kernels/all_layers/layer_memory.cuh."""
+UNIT = 8
+"""Rows of a weight that go to a thread block together."""
+_HEAD_SIZES = (64, 128)
+_BLOCK_SIZES = (8, 16, 32)
+_STEP = 32
+"""Inner elements that the lanes of a row hold at a time."""
+_NUM_WARPS = 8
+"""That multiply."""
+_STAGE_FEATURES = 1024
+_SLOT_BYTES = 2 * UNIT * (_STAGE_FEATURES + 32) * 2
+_MOST_SLOTS, _FEWEST_SLOTS = 6, 3
+_MOST_INNER = 8192
+"""Inner elements of a row whose input stays in registers."""
+_TILE_TOKENS = 32
+_MOST_TURNS = 4
+"""Tiles of a context that a warp attends to, one after another."""
+_MOST_GROUP = 16
+"""Query heads of a KV head."""
+_LAYER_BYTES = 11 * 8
+_SMALL_LAYER = 20_000_000
+"""Weights."""
+_SLACK_BYTES = 3072
+"""What alignment and lists of what is published take."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayersShape:
+    """A model, as the kernel sees it; every number is a constant of the compiled variant."""
+
+    hidden: int
+    middle: int
+    num_heads: int
+    num_kv_heads: int
+    head_size: int
+    block_size: int
+
+    @classmethod
+    def of(cls, sizes: ModelSizes, block_size: int) -> "LayersShape":
+        """Of a model and the blocks of its cache."""
+        return cls(
+            hidden=sizes.hidden,
+            middle=sizes.middle,
+            num_heads=sizes.num_heads,
+            num_kv_heads=sizes.num_kv_heads,
+            head_size=sizes.head_dim,
+            block_size=block_size,
+        )
+
+    @property
+    def group_size(self) -> int:
+        """Query heads of a KV head."""
+        return self.num_heads // self.num_kv_heads
+
+    @property
+    def attended(self) -> int:
+        """Width of all query heads."""
+        return self.num_heads * self.head_size
+
+    @property
+    def qkv_rows(self) -> int:
+        """Rows of the product that makes queries, keys and values."""
+        return self.attended + 2 * self.num_kv_heads * self.head_size
+
+    @property
+    def num_weights(self) -> int:
+        """Of a layer."""
+        return (self.qkv_rows + self.attended + 3 * self.middle) * self.hidden
+
+    @property
+    def constants(self) -> Constants:
+        """For the compiler."""
+        return {
+            "HIDDEN": self.hidden,
+            "MIDDLE": self.middle,
+            "NUM_HEADS": self.num_heads,
+            "GROUP_SIZE": self.group_size,
+            "HEAD_SIZE": self.head_size,
+            "BLOCK_SIZE": self.block_size,
+            "TILE_PARTS": 1 if self.head_size <= 64 else 2,  # keys and values of a tile in registers
+        }
+
+
+class Share(NamedTuple):
+    """Units of each product that are a thread block's, as `Share` in the kernel."""
+
+    first_qkv: int
+    num_qkv: int
+    first_stream: int
+    num_stream: int
+    first_up: int
+    num_up: int
+
+
+@dataclass(frozen=True, slots=True)
+class LayersPlan:
+    """The launch."""
+
+    num_thread_blocks: int
+    num_tokens: int
+    """Sequences."""
+    num_splits: int
+    """Thread blocks that share the context of a token and KV head."""
+    slots: int
+    """Of the ring of weights."""
+    copies: int
+    """Of what thread blocks publish."""
+    pace: int = 0
+    """Cycles between two slots that are asked for, at least: bursts keep numbers waiting that all need."""
+
+    @property
+    def num_threads(self) -> int:
+        """Of a thread block: warps that multiply, one that copies, one that marks."""
+        return 32 * (_NUM_WARPS + 2)
+
+    @property
+    def constants(self) -> Constants:
+        """For the compiler, besides those of the shape."""
+        return {
+            "NUM_BLOCKS": self.num_thread_blocks,
+            "NUM_WARPS": _NUM_WARPS,
+            "TOKENS": self.num_tokens,
+            "SPLITS": self.num_splits,
+            "SLOTS": self.slots,
+            "COPIES": self.copies,
+            "PACE": self.pace,
+        }
+
+    def shared_bytes(self, shape: LayersShape) -> int:
+        """Dynamic shared memory of a thread block."""
+        return self.slots * _SLOT_BYTES + _other_bytes(shape, self.num_tokens)
+
+    def set_elements(self, shape: LayersShape) -> int:
+        """Elements of one of the `SETS` in which a layer is published."""
+        return self.copies * self._copy(shape)[0] + self.num_tokens * shape.qkv_rows
+
+    def empty_runs(self, shape: LayersShape) -> Iterator[tuple[int, int]]:
+        """Begin and end of what is in a set and never published: the ends of rows of whole stages."""
+        size, middle_at = self._copy(shape)
+        rows = [(0, self.num_tokens * self.num_splits, shape.attended), (middle_at, self.num_tokens, shape.middle)]
+        for copy, (first, count, width) in product(range(self.copies), rows):
+            for row in range(count):
+                begin = copy * size + first + row * _padded(width)
+                yield begin + width, begin + _padded(width)
+
+    def _copy(self, shape: LayersShape) -> tuple[int, int]:
+        """Elements of a copy, and where the middle is in it, as `Published` in the kernel."""
+        tokens, rows = self.num_tokens, self.num_tokens * self.num_splits
+        states = rows * _round_up(shape.num_heads, 8) * 2 if self.num_splits > 1 else 0
+        middle_at = rows * _padded(shape.attended) + states + tokens * shape.hidden
+        return _round_up(middle_at + tokens * (_padded(shape.middle) + shape.hidden), 64), middle_at
+
+
+def why_not(shape: LayersShape) -> str:
+    """What of a model's widths the kernel has no code for, in words that go after "since"; empty if nothing."""
+    if shape.head_size not in _HEAD_SIZES:
+        return f"its heads have {shape.head_size} elements, expected {' or '.join(map(str, _HEAD_SIZES))}"
+    if shape.block_size not in _BLOCK_SIZES:
+        return f"blocks of the cache have {shape.block_size} slots"
+    if shape.group_size > _MOST_GROUP:
+        return f"{shape.group_size} query heads share a KV head, and {_MOST_GROUP} is the most"
+    for width in (shape.hidden, shape.middle, shape.attended):
+        if width % _STEP:
+            return f"a width of {width:,} is not a multiple of {_STEP}"
+        if width > _MOST_INNER:
+            return f"a width of {width:,} is more than the {_MOST_INNER:,} that registers hold"
+    return ""
+
+
+@cache
+def plan_layers(
+    shape: LayersShape, num_tokens: int, context_len: int, num_multiprocessors: int, shared_limit: int
+) -> LayersPlan | None:
+    """The launch for `num_tokens` sequences of up to `context_len` tokens; None where it does not fit.
+
+    Args:
+        shape: of the model.
+        num_tokens: 1, 2, 4 or 8.
+        context_len: of the longest sequence, this step's token included.
+        num_multiprocessors: of the GPU.
+        shared_limit: bytes of shared memory that a thread block may have there.
+    """
+    if why_not(shape) or num_tokens not in (1, 2, 4, MAX_TOKENS):
+        return None
+    rows = num_tokens
+    splits = _splits(shape, rows, context_len, num_multiprocessors)
+    turn = splits * _NUM_WARPS * _TILE_TOKENS
+    slots = min(_MOST_SLOTS, (shared_limit - _other_bytes(shape, rows)) // _SLOT_BYTES)
+    fits = rows * shape.num_kv_heads <= num_multiprocessors and slots >= _FEWEST_SLOTS
+    most_stream = 16 if rows <= 2 else 32 // rows
+    if (
+        not fits
+        or context_len > _MOST_TURNS * turn
+        or -(-shape.hidden // UNIT // num_multiprocessors) > most_stream
+    ):
+        return None
+    return LayersPlan(num_multiprocessors, rows, splits, slots, copies=8 if rows <= 2 else 2, pace=_pace(shape))
+
+
+@cache
+def shares_of(shape: LayersShape, num_thread_blocks: int) -> tuple[Share, ...]:
+    """Who makes what: each thread block about as many bytes of weights."""
+    stream = _even(shape.hidden // UNIT, num_thread_blocks)
+    loads = [count * (shape.attended + shape.middle) for count in stream]
+    qkv = _leveled(shape.qkv_rows // UNIT, shape.hidden, loads)
+    up = _even(2 * shape.middle // UNIT, num_thread_blocks)[::-1]
+    starts = [_starts(counts) for counts in (qkv, stream, up)]
+    columns = (starts[0], qkv, starts[1], stream, starts[2], up)
+    return tuple(Share(*row) for row in zip(*columns, strict=True))
+
+
+def _even(count: int, parts: int) -> list[int]:
+    return [count // parts + (part < count % parts) for part in range(parts)]
+
+
+def _leveled(count: int, size: int, loads: list[int]) -> list[int]:
+    """`count` units of `size` to those who have least so far; `loads` are added to. Everybody gets one at least
+    where there are enough."""
+    counts = [0] * len(loads)
+    if count >= len(loads):
+        counts = [1] * len(loads)
+        loads[:] = [load + size for load in loads]
+    heap = [(load, part) for part, load in enumerate(loads)]
+    heapq.heapify(heap)
+    for _ in range(count - sum(counts)):
+        load, part = heapq.heappop(heap)
+        counts[part] += 1
+        loads[part] = load + size
+        heapq.heappush(heap, (loads[part], part))
+    return counts
+
+
+def _starts(counts: list[int]) -> list[int]:
+    return [sum(counts[:part]) for part in range(len(counts))]
+
+
+def _pace(shape: LayersShape) -> int:
+    """The memory is not what a small layer waits for; a large one has all of it."""
+    return 2000 if shape.num_weights <= _SMALL_LAYER else 0
+
+
+def _splits(shape: LayersShape, rows: int, context_len: int, num_multiprocessors: int) -> int:
+    """As many that a context is attended to in one turn, a power of two; no more than there is room for."""
+    splits = 1
+    while (
+        splits * _NUM_WARPS * _TILE_TOKENS < context_len
+        and 2 * splits * rows <= 8
+        and 2 * splits * rows * shape.num_kv_heads <= num_multiprocessors
+    ):
+        splits *= 2
+    return splits
+
+
+def _other_bytes(shape: LayersShape, rows: int) -> int:
+    """Shared memory besides the ring."""
+    group, head = shape.group_size, shape.head_size
+    padded = _round_up(group, 8)
+    sums = 2 * _NUM_WARPS * (16 if rows <= 2 else 32 // rows) * rows * UNIT * 4
+    attention = _NUM_WARPS * (padded * 40 * 2 + group * (head + 4) * 4 + 2 * padded * 4) + (group + 2) * head * 2
+    return sums + _NUM_WARPS * 512 + attention + _NUM_WARPS * rows * 4 + MAX_LAYERS * _LAYER_BYTES + _SLACK_BYTES
+
+
+def _padded(width: int) -> int:
+    return _round_up(width, _STAGE_FEATURES)
+
+
+def _round_up(count: int, step: int) -> int:
+    return -(-count // step) * step

@@ -1,0 +1,151 @@
+"""All layers of a decode step of a few sequences in one launch that streams their weights; see
+kernels/all_layers/streamed_layers.cu.
+
+Elsewhere than on a GPU the same runs as a chain of the ops that do its parts.
+"""
+
+from itertools import chain
+from typing import Any
+
+import torch
+
+from pagedchat.jit.launch import f32, get_kernel, i32
+from pagedchat.ops.all_layers.plan import MAX_LAYERS, SETS, LayersPlan, LayersShape, shares_of
+from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
+from pagedchat.ops.attention.decode_split import decode_split
+from pagedchat.ops.cache.heads_to_cache import heads_to_cache
+from pagedchat.ops.common.checks import check_same_type, check_shape
+from pagedchat.ops.common.choices import ACTIVATIONS
+from pagedchat.ops.common.launch import address, element_name, on_cuda, stream_of
+from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors
+from pagedchat.ops.products.small_batch_linear import small_batch_linear
+from pagedchat.ops.sampling.decode_state import DecodeState
+
+NAME = "streamed_layers"
+LayerCache = tuple[torch.Tensor, torch.Tensor]
+"""Keys `[num_blocks, num_kv_heads, head_size / 8, block_size, 8]` and values `[num_blocks, num_kv_heads, head_size,
+block_size]` of a layer; both may be strided by block, in all layers alike."""
+
+
+class StreamedLayers:
+    """The layers for a number of sequences, with the memory their thread blocks talk through.
+
+    Args:
+        model: up to `MAX_LAYERS` layers, of one 16-bit type: RMS norms of one kind before both halves, heads that
+            all turn by the same angles or none, gates, no windows, no biases but those of the first product.
+        caches: of each layer.
+        plan: of `plan_layers`.
+
+    Raises:
+        ValueError: more layers.
+    """
+
+    def __init__(self, model: ModelTensors, caches: list[LayerCache], plan: LayersPlan) -> None:
+        if len(model.layers) > MAX_LAYERS:
+            raise ValueError(f"model has {len(model.layers)} layers, expected at most {MAX_LAYERS}")
+        self._model = model
+        self._caches = caches
+        self._plan = plan
+        _, values = caches[0]
+        self._shape = LayersShape.of(model.sizes, values.shape[-1])
+        device = model.head.device
+        rows = [_addresses(layer, cache) for layer, cache in zip(model.layers, caches, strict=True)]
+        self._layers = torch.tensor(list(chain.from_iterable(rows)), dtype=torch.int64, device=device)
+        shares = shares_of(self._shape, plan.num_thread_blocks)
+        self._shares = torch.tensor(shares, dtype=torch.int32, device=device)
+        self._sets = torch.full((SETS, plan.set_elements(self._shape)), -1, dtype=torch.int16, device=device)
+        for begin, end in plan.empty_runs(self._shape):
+            self._sets[:, begin:end] = 0
+        self._layers_done = torch.zeros(1, dtype=torch.int32, device=device)
+
+    def __call__(self, hidden: torch.Tensor, state: DecodeState) -> None:
+        """All layers, added to `hidden`.
+
+        Args:
+            hidden: `[num_tokens, hidden]`, as many rows as the plan has; read and written.
+            state: the same rows. Their contexts lie in the cache up to each row's position, whose keys and values
+                are written.
+
+        Raises:
+            ValueError: shapes or types that do not go together.
+        """
+        model, plan = self._model, self._plan
+        state.check()
+        check_shape("hidden", hidden, plan.num_tokens, model.sizes.hidden)
+        check_shape("token_ids", state.token_ids, plan.num_tokens)
+        check_same_type("hidden", hidden, model.head)
+        if not on_cuda(hidden):
+            for layer, cache in zip(model.layers, self._caches, strict=True):
+                _add_layer(layer, cache, state, hidden)
+            return
+        keys, values = self._caches[0]
+        layer = model.layers[0]
+        norm, heads = layer.norms_before[0], layer.head_norms
+        args = (
+            hidden.data_ptr(),
+            self._sets.data_ptr(),
+            self._layers_done.data_ptr(),
+            self._layers.data_ptr(),
+            self._shares.data_ptr(),
+            state.positions.data_ptr(),
+            state.block_tables.data_ptr(),
+            address(layer.rotations),
+            i32(len(model.layers)),
+            i32(state.block_tables.shape[1]),
+            i32(keys.stride(0)),
+            i32(values.stride(0)),
+            f32(model.sizes.scale),
+            f32(norm.eps),
+            f32(0.0 if heads is None else heads.query.eps),
+        )
+        kernel = get_kernel(NAME, hidden.device.index, **self._constants(hidden.dtype))
+        shared = plan.shared_bytes(self._shape)
+        kernel.allow_shared(shared)
+        kernel.launch(
+            plan.num_thread_blocks,
+            plan.num_threads,
+            args,
+            stream=stream_of(hidden),
+            shared_bytes=shared,
+            cooperative=True,
+        )
+
+    def _constants(self, dtype: torch.dtype) -> dict[str, Any]:
+        layer = self._model.layers[0]
+        heads = layer.head_norms
+        return {
+            "ELEMENT": element_name(dtype),
+            "NORM": layer.norms_before[0].constant,
+            "HEAD_NORM": 0 if heads is None else heads.query.constant,
+            "ROTARY": int(layer.rotations is not None),
+            "ACTIVATION": ACTIVATIONS[self._model.sizes.activation],
+            **self._shape.constants,
+            **self._plan.constants,
+        }
+
+
+def _addresses(layer: LayerTensors, cache: LayerCache) -> list[int]:
+    first, second = layer.norms_before
+    heads = layer.head_norms
+    tensors = (
+        first.weight, second.weight, layer.qkv.weight, layer.out.weight, layer.up.weight, layer.down.weight,
+        layer.qkv.bias, None if heads is None else heads.query.weight, None if heads is None else heads.key.weight,
+        *cache,
+    )  # fmt: skip
+    return [address(tensor) for tensor in tensors]
+
+
+def _add_layer(layer: LayerTensors, cache: LayerCache, state: DecodeState, hidden: torch.Tensor) -> None:
+    """Both halves of a layer, added to `hidden` `[num_tokens, hidden]`."""
+    sizes, qkv = layer.sizes, layer.qkv
+    first, second = layer.norms_before
+    heads = small_batch_linear(hidden, qkv.weight, bias=qkv.bias, norm=first).view(len(hidden), -1, sizes.head_dim)
+    places = (state.block_tables, state.positions)
+    query = heads_to_cache(heads, *cache, *places, norms=layer.head_norms, rotations=layer.rotations)
+    longest = state.block_tables.shape[1] * cache[1].shape[-1]
+    options = AttentionOptions(scale=sizes.scale)
+    call = AttentionCall.to_new(query, *cache, state.block_tables, state.seq_lens, options)
+    attended = decode_split(call, max_seq_len=longest).flatten(1)
+    small_batch_linear(attended, layer.out.weight, residual=hidden, output=hidden)
+    middle = small_batch_linear(hidden, layer.up.weight, norm=second, activation=sizes.activation, paired=True)
+    small_batch_linear(middle, layer.down.weight, residual=hidden, output=hidden)

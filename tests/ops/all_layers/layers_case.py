@@ -1,0 +1,112 @@
+"""Small models with random tensors for the launch that does all layers, and states to run it on."""
+
+import torch
+
+from pagedchat.ops.all_layers.plan import LayersShape
+from pagedchat.ops.all_layers.streamed_layers import LayerCache
+from pagedchat.ops.common.model_sizes import ModelSizes
+from pagedchat.ops.common.norm import HeadNorms, Norm
+from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors, Product
+from pagedchat.ops.sampling.decode_state import DecodeState
+
+VOCAB_SIZE, NUM_BLOCKS, BLOCK_SIZE = 16, 300, 16
+SHAPES = {
+    "qwen2.5": LayersShape(896, 4864, 14, 2, 64, BLOCK_SIZE),
+    "llama": LayersShape(2048, 8192, 32, 8, 64, BLOCK_SIZE),
+    "qwen3": LayersShape(2048, 6144, 16, 8, 128, BLOCK_SIZE),
+    "small": LayersShape(192, 320, 6, 2, 64, BLOCK_SIZE),
+    "small, heads of 128": LayersShape(224, 1120, 4, 1, 128, BLOCK_SIZE),
+}
+
+
+def random_model(
+    shape: LayersShape,
+    dtype: torch.dtype,
+    *,
+    num_layers: int = 3,
+    biased: bool = False,
+    normed_heads: bool = False,
+    rotary: bool = True,
+) -> tuple[ModelTensors, list[LayerCache]]:
+    """On the CPU, of tensors that keep the residual stream near one.
+
+    Args:
+        shape: of the model.
+        dtype: of weights and cache.
+        num_layers: how many.
+        biased: queries, keys and values have biases.
+        normed_heads: queries and keys have norms.
+        rotary: they are turned.
+    """
+    torch.manual_seed(5)
+
+    def rows(count: int, width: int) -> torch.Tensor:
+        return (torch.randn(count, width) / width**0.5).to(dtype)
+
+    def norm(width: int) -> Norm:
+        return Norm("rms", (1 + torch.randn(width) / 10).to(dtype), None, 1e-5)
+
+    sizes = ModelSizes(
+        num_layers=num_layers,
+        hidden=shape.hidden,
+        middle=shape.middle,
+        num_heads=shape.num_heads,
+        num_kv_heads=shape.num_kv_heads,
+        head_dim=shape.head_size,
+        vocab_size=VOCAB_SIZE,
+        norm="rms",
+        gated=True,
+        activation="silu",
+        rotary=rotary,
+        normed_heads=normed_heads,
+    )
+    angles = torch.arange(4096)[:, None] * torch.logspace(0, -3, shape.head_size // 2)
+    rotations = torch.stack((angles.cos(), angles.sin()), dim=-1) if rotary else None
+
+    def layer(layer_idx: int) -> LayerTensors:
+        return LayerTensors(
+            layer_idx=layer_idx,
+            sizes=sizes,
+            sliding_window=None,
+            attention_norm=norm(shape.hidden),
+            qkv=Product(
+                rows(shape.qkv_rows, shape.hidden), (torch.randn(shape.qkv_rows) / 10).to(dtype) if biased else None
+            ),
+            out=Product(rows(shape.hidden, shape.attended)),
+            mlp_norm=norm(shape.hidden),
+            up=Product(rows(2 * shape.middle, shape.hidden)),
+            down=Product(rows(shape.hidden, shape.middle)),
+            head_norms=HeadNorms(norm(shape.head_size), norm(shape.head_size)) if normed_heads else None,
+            rotations=rotations,
+        )
+
+    def cache() -> LayerCache:
+        caches = torch.randn(2, NUM_BLOCKS, shape.num_kv_heads, shape.head_size, BLOCK_SIZE).to(dtype)
+        return caches[0].view(NUM_BLOCKS, shape.num_kv_heads, shape.head_size // 8, BLOCK_SIZE, 8), caches[1]
+
+    tensors = ModelTensors(
+        sizes=sizes,
+        token_vectors=torch.randn(VOCAB_SIZE, shape.hidden).to(dtype),
+        position_vectors=None,
+        position_offset=0,
+        rotations=rotations,
+        layers=[layer(layer_idx) for layer_idx in range(num_layers)],
+        norm=norm(shape.hidden),
+        head=rows(VOCAB_SIZE, shape.hidden),
+    )
+    return tensors, [cache() for _ in range(num_layers)]
+
+
+def random_state(positions: list[int]) -> DecodeState:
+    """On the CPU, always the same; a position of -1 is padding. No two sequences share a block."""
+    torch.manual_seed(7)
+
+    def numbers(values: list[int]) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.int32)
+
+    width = max(positions) // BLOCK_SIZE + 2
+    tables = torch.randperm(NUM_BLOCKS)[: len(positions) * width].int().view(len(positions), width)
+    token_ids = torch.randint(VOCAB_SIZE, (len(positions),), dtype=torch.int32)
+    lens = [position + 1 for position in positions]
+    history = torch.zeros(4, len(positions), dtype=torch.int32)
+    return DecodeState(token_ids, numbers(positions), numbers(lens), tables, numbers([6]), history, numbers([0]))

@@ -1,0 +1,77 @@
+"""How all layers are cut: every unit is somebody's, loads are alike, and what does not fit says why."""
+
+from dataclasses import replace
+
+import pytest
+
+from pagedchat.ops.all_layers.plan import LayersShape, plan_layers, shares_of, why_not
+from tests.ops.all_layers.layers_case import SHAPES
+
+H200 = (132, 232_448)
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("num_thread_blocks", [6, 114, 132])
+def test_every_unit_is_somebodys_and_only_theirs(kind: str, num_thread_blocks: int) -> None:
+    shape = SHAPES[kind]
+    shares = shares_of(shape, num_thread_blocks)
+    for first, count, total in (
+        ("first_qkv", "num_qkv", shape.qkv_rows // 8),
+        ("first_stream", "num_stream", shape.hidden // 8),
+        ("first_up", "num_up", shape.middle // 4),
+    ):
+        runs = [range(getattr(share, first), getattr(share, first) + getattr(share, count)) for share in shares]
+        assert [unit for run in runs for unit in run] == list(range(total))
+
+
+def test_shares_of_weights_are_alike() -> None:
+    shape = SHAPES["llama"]
+    loads = [
+        (share.num_qkv + share.num_up) * shape.hidden + share.num_stream * (shape.attended + shape.middle)
+        for share in shares_of(shape, 132)
+    ]
+    assert max(loads) < 1.1 * sum(loads) / 132
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("num_tokens", [1, 2, 4, 8])
+def test_a_launch_fits_into_shared_memory_and_onto_the_gpu(kind: str, num_tokens: int) -> None:
+    plan = plan_layers(SHAPES[kind], num_tokens, 900, *H200)
+    assert plan is not None
+    assert plan.shared_bytes(SHAPES[kind]) <= H200[1]
+    assert plan.num_splits * num_tokens <= 8
+    assert plan.num_splits * num_tokens * SHAPES[kind].num_kv_heads <= 132
+
+
+def test_what_is_never_published_lies_behind_rows() -> None:
+    shape = SHAPES["qwen2.5"]
+    plan = plan_layers(shape, 2, 500, *H200)
+    assert plan is not None
+    runs = list(plan.empty_runs(shape))
+    assert len(runs) == plan.copies * (2 * plan.num_splits + 2)
+    assert {end - begin for begin, end in runs} == {1024 - 896, 5120 - 4864}
+    assert all(0 <= begin < end <= plan.set_elements(shape) for begin, end in runs)
+
+
+def test_long_contexts_and_other_numbers_of_rows_have_no_launch() -> None:
+    shape = SHAPES["qwen2.5"]
+    assert plan_layers(shape, 1, 8192, *H200) is not None
+    assert plan_layers(shape, 1, 8193, *H200) is None
+    assert plan_layers(shape, 3, 100, *H200) is None
+    assert plan_layers(shape, 1, 100, 132, 100 << 10) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"head_size": 80}, "heads have 80 elements"),
+        ({"block_size": 64}, "64 slots"),
+        ({"num_heads": 34}, "17 query heads"),
+        ({"hidden": 900}, "not a multiple of 32"),
+        ({"middle": 14336}, "14,336 is more than the 8,192"),
+    ],
+)
+def test_a_width_without_code_is_named(changes: dict[str, int], words: str) -> None:
+    shape: LayersShape = replace(SHAPES["qwen2.5"], **changes)
+    assert words in why_not(shape)
+    assert plan_layers(shape, 1, 100, *H200) is None
