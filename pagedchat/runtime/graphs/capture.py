@@ -57,18 +57,24 @@ class GraphRecorder:
                 stream.synchronize()
 
     def capture(self, step: Step) -> Replayable:
-        """Record a step that was tried out, and start it once: a graph's first start takes longest.
+        """Record a step that was tried out; it is to be started once before it is of use (`start`).
 
         Raises:
             RuntimeError, PagedChatError: it cannot be captured.
         """
         with self._aside() as stream:
-            if stream is None:
-                return _Plain(step)
-            captured = _Captured(step, self._pool)
-            captured.replay()
-            stream.synchronize()
-            return captured
+            return _Plain(step) if stream is None else _Captured(step, self._pool)
+
+    def start(self, captured: Replayable) -> None:
+        """Start what was recorded and wait for it: a graph's first start takes longest. Nothing on a CPU.
+
+        Raises:
+            RuntimeError: it cannot run.
+        """
+        with self._aside() as stream:
+            if stream is not None:
+                captured.replay()
+                stream.synchronize()
 
     @contextmanager
     def _aside(self) -> Iterator["torch.cuda.Stream | None"]:

@@ -33,6 +33,7 @@ from pagedchat.runtime.loading.device import (
     choose_dtype,
     default_token_budget,
 )
+from pagedchat.runtime.loading.first_batches import FirstBatches
 from pagedchat.runtime.loading.invariance import make_invariant, refuse_attention, refuse_description
 from pagedchat.runtime.loading.loaded import LoadedModel, Progress, nothing_more, nothing_wanted
 from pagedchat.runtime.loading.model_wishes import model_wishes
@@ -224,7 +225,9 @@ class _Assembly:
         from pagedchat.runtime.loading.first_graphs import FirstGraphs, capture_others, make_wanted  # noqa: PLC0415
 
         first = FirstGraphs(eager, sizes)
-        self._wait_for(builds, first.build_likely)
+        batches = FirstBatches(eager, eager.backend, sizes, check.vocab_size)
+        self._wait_for(builds, lambda: first.build_likely() or batches.run_one())
+        batches.run_some()
         captured = first.capture(check)
         element = element_name(eager.backend.shape.dtype)
         keep_check(
@@ -236,6 +239,9 @@ class _Assembly:
         )
         if captured is None:
             return eager, _Preparing()
+        of_one_chat = FirstBatches(captured, eager.backend, sizes, check.vocab_size)
+        for _ in ("its prompt", "a decode"):
+            of_one_chat.run_one()
         more, wanted = capture_others(captured, sizes, self._device), partial(make_wanted, weakref.ref(captured))
         return captured, _Preparing(more, wanted)
 

@@ -135,6 +135,9 @@ class StepStore(Shelf[Key]):
     def _make(self, key: Key) -> Step:
         return self._step(*key)
 
+    def _kind(self, key: Key) -> str:
+        return f"{self._names.get(key) or which_decode(self._facts(*key)).name}, {key[1]}"
+
     def _clear(self, key: Key) -> None:
         self._buffers.upload(key[0], no_rows(), 0)
 

@@ -94,6 +94,9 @@ class PrefillStore(Shelf[PrefillBucket]):
     def _make(self, key: PrefillBucket) -> PrefillStep:
         return self._pass(key)
 
+    def _kind(self, key: PrefillBucket) -> str:
+        return f"{self._chosen(key)}, {key.num_tokens} tokens"
+
     def _clear(self, key: PrefillBucket) -> None:
         self._buffers.upload(key, [])
 
