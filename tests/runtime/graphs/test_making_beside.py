@@ -19,10 +19,8 @@ from pagedchat.runtime.graphs.decode.buckets import Bucket
 from pagedchat.runtime.graphs.decode.steps import Step
 from tests.fakes import FakeClock
 from tests.ops.paged_case import DEVICES
-from tests.runtime.graphs.case import VOCAB_SIZE, make_engine, make_runner, tiny_model
+from tests.runtime.graphs.case import LATE, VOCAB_SIZE, make_engine, make_runner, tiny_model
 
-LATE = 1e9
-"""Seconds on the workshop's clock at which every piece has waited for long, and so may take what it likes."""
 GREEDY = SamplingParams(temperature=0, max_tokens=None)
 KINDS = (
     GREEDY,
