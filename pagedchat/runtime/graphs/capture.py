@@ -118,8 +118,11 @@ class _Captured:
         graph.capture_begin(pool=pool, capture_error_mode="thread_local")  # type: ignore[arg-type]
         try:
             self.logits = step()
-        finally:
-            graph.capture_end()
+        except BaseException:
+            with suppress(RuntimeError):  # that this one is of no use; why is being told
+                graph.capture_end()
+            raise
+        graph.capture_end()
         self.replay = graph.replay
         self._keeps = (graph, step)
 

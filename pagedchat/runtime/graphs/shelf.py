@@ -19,7 +19,7 @@ from typing import Generic, Literal, TypeVar
 
 import torch
 
-from pagedchat.errors import PagedChatError
+from pagedchat.errors import PagedChatError, first_line
 from pagedchat.jit.build_ahead import BuildAhead
 from pagedchat.jit.launch import NotBuiltError, build_ahead, built_only
 from pagedchat.runtime.graphs.capture import GraphRecorder, Replayable, build_kernels_of
@@ -78,6 +78,8 @@ class Shelf(ABC, Generic[Key]):
         """None for what cannot be captured."""
         self.making: dict[Key, Making] = {}
         self._told: set[str] = set()
+        self.refusal = ""
+        """Why the last one that could not be captured was not, in words that go after a colon."""
         self._seconds: dict[tuple[Hashable, Piece], deque[float]] = {}
 
     def __contains__(self, key: Key) -> bool:
@@ -219,6 +221,7 @@ class Shelf(ABC, Generic[Key]):
         """For good; what others would say in the same words is said once."""
         level = logging.DEBUG if str(error) in self._told else logging.WARNING
         self._told.add(str(error))
+        self.refusal = f"{first_line(error):.200}"
         log.log(level, "%s are not captured: %s", self._what(key), error)
         self._steps[key] = None
 

@@ -21,7 +21,7 @@ class ModuleStep:
     """The forward pass of a model's own modules.
 
     Args:
-        model: a `NativeModel`.
+        model: a `NativeModel`, or one of transformers as if it were one.
         attention: its rows.
         state: the same rows.
     """
