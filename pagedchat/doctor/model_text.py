@@ -22,7 +22,7 @@ There is no GPU here: every step runs through the model's modules in torch, one 
 attention over the paged cache. Add --arch sm_90 to see which steps an H200 would take."""
 _NOTE = """\
 Reasons are times on an H200 with a model of opt-125m's shape; kernels/DECODE_STEPS.md has more. Drawn tokens take
-two launches more behind a step: sample and decode_state."""
+one launch more behind a step: sample."""
 
 
 def model_text(report: ModelReport) -> str:
