@@ -77,3 +77,14 @@ def test_nobody_waits_for_them_for_long(monkeypatch: pytest.MonkeyPatch) -> None
     first.run_some()
     assert len(noting.batches) == 2 * (len(ROUNDS) - 1)
     assert not first.run_one()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_captured_steps_run_them_too_and_begin_nothing_ahead(device: str) -> None:
+    runner = make_runner(tiny_model("opt", device, torch.float32), 100, captured=True, max_num_tokens=256)
+    first = FirstBatches(runner, runner.eager.backend, SIZES, VOCAB_SIZE)
+    run_all(first)
+    assert runner.prefills.num_replays > 4
+    assert runner.decodes.num_replays == 2 * (len(ROUNDS) - 1) // 2
+    assert runner.decodes.num_ahead == 0
+    assert runner.decodes._ahead is None

@@ -43,7 +43,9 @@ class DecodeAttention:
         self._shared = buffers.shared(bucket)
         self._bucket = bucket
         self._slots = torch.empty(0, dtype=torch.int64)
-        self._starts = torch.arange(bucket.num_seqs + 1, dtype=torch.int32, device=backend.device)
+        # Of chunks of one token, as which decodes are taken where no company is to change them.
+        num_starts = bucket.num_seqs + 1 if backend.batch_invariant else 0
+        self._starts = torch.arange(num_starts, dtype=torch.int32, device=backend.device)
 
     @property
     def shape(self) -> CacheShape:
