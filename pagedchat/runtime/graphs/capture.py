@@ -132,5 +132,6 @@ class _Plain:
         self._step = step
         self.logits = torch.empty(0)
 
+    @torch.inference_mode()
     def replay(self) -> None:
         self.logits = self._step()

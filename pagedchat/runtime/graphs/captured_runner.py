@@ -46,16 +46,16 @@ class CapturedRunner:
         self._workshop = workshop
         self._wanted = [] if workshop is None else workshop.wanted
 
-    @torch.inference_mode()
     def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         """See `engine.output.ModelRunner`.
 
-        No sequence of a step reads what another writes in it, so that parts may run one after the other.
+        No sequence of a step reads what another writes in it, so that parts may run one after the other. Only what
+        touches tensors enters torch's inference mode: a run begins no operation of torch, as a rule.
         """
         try:
             if any(self._wanted):
                 between_tokens = batch.run is not None or any(map(_is_decode, batch.scheduled))
-                for piece in self._make("next token" if between_tokens else "first token"):
+                for piece in self._make_due("next token" if between_tokens else "first token"):
                     log.debug("Step %d: %s.", batch.step, piece)
             return self._execute_mixed(batch) if batch.run is None else self._execute_run(batch)
         except BaseException:
@@ -66,14 +66,13 @@ class CapturedRunner:
         """See `engine.output.ModelRunner`."""
         self.eager.check()
 
-    @torch.inference_mode()
     def make_wanted(self) -> bool:
         """Make a piece of the steps that batches lacked, while nobody waits.
 
         Returns:
             Whether there was something to be done.
         """
-        return bool(self._make("nobody"))
+        return bool(self._make_due("nobody"))
 
     @torch.inference_mode()
     def make_all_wanted(self) -> None:
@@ -90,7 +89,8 @@ class CapturedRunner:
         """
         return None if self.prefills is None else self.prefills.prepare_one_more()
 
-    def _make(self, waiting: Waiting) -> list[str]:
+    @torch.inference_mode()
+    def _make_due(self, waiting: Waiting) -> list[str]:
         workshop = self._workshop
         if workshop is None or not workshop.is_due(waiting):
             return []
@@ -114,6 +114,7 @@ class CapturedRunner:
             batch.meanwhile()
         return self.decodes.finish(decoding)
 
+    @torch.inference_mode()
     def _execute_mixed(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         single = [part for part in batch.scheduled if _is_decode(part)]
         chunks = [part for part in batch.scheduled if not _is_decode(part)]

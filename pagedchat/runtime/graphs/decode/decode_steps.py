@@ -174,6 +174,7 @@ class DecodeSteps:
             return ahead
         return ahead.for_batch(parts) if batch.num_tokens == len(parts) else None
 
+    @torch.inference_mode()
     def _begin_now(self, batch: SchedulerOutput) -> RunningStep | None:
         parts = batch.scheduled
         if not all(part.num_tokens == 1 and part.samples for part in parts):
