@@ -1,11 +1,19 @@
 """Which batches are run before there are chats."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
+from pagedchat.config import EngineConfig
 from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
+from pagedchat.runtime.graphs.captured_runner import CapturedRunner
+from pagedchat.runtime.loading import assemble, first_graphs
 from pagedchat.runtime.loading import first_batches as module
+from pagedchat.runtime.loading.assemble import _Assembly
 from pagedchat.runtime.loading.first_batches import KINDS, ROUNDS, FirstBatches
+from pagedchat.runtime.loading.first_graphs import NUM_LIKELY
+from pagedchat.runtime.loading.self_check import SelfCheck
 from pagedchat.runtime.step.sizes import StepSizes
 from tests.ops.paged_case import DEVICES
 from tests.runtime.graphs.case import BLOCK_SIZE, MAX_NUM_SEQS, MODEL_LEN, VOCAB_SIZE, make_runner, tiny_model
@@ -88,3 +96,41 @@ def test_captured_steps_run_them_too_and_begin_nothing_ahead(device: str) -> Non
     assert runner.decodes.num_replays == 2 * (len(ROUNDS) - 1) // 2
     assert runner.decodes.num_ahead == 0
     assert runner.decodes._ahead is None
+
+
+class Build:
+    """Stands for a `BuildAhead` that is done after so many looks."""
+
+    def __init__(self, num_looks: int) -> None:
+        self.num_looks = num_looks
+
+    def wait(self, seconds: float | None = None) -> bool:
+        self.num_looks -= 1
+        return seconds is None or self.num_looks < 0
+
+
+def test_while_kernels_are_waited_for_they_run_and_leave_nothing_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_SECONDS", 0.0)
+    monkeypatch.setattr(assemble, "gpu", lambda _index: SimpleNamespace(name="a GPU"))
+    monkeypatch.setattr(assemble, "keep_check", lambda *_, **__: None)
+    monkeypatch.setattr(first_graphs, "capture_others", lambda *_: lambda: False)
+    for num_looks, num_batches in ((0, 0), (NUM_LIKELY + 1, 0), (NUM_LIKELY + 4, 3)):
+        noting = Noting(100)
+        check = SelfCheck("tiny", noting.runner, VOCAB_SIZE)
+        loading = _Assembly(EngineConfig(), lambda _: None, 0.0, False)
+        loading._device = SimpleNamespace(type="cuda", index=0)  # type: ignore[assignment]
+        eager = noting.runner
+        monkeypatch.setattr(assemble, "FirstBatches", lambda runner, *rest: FirstBatches(
+            noting if runner is eager else runner, *rest  # noqa: B023 - called in this round
+        ))  # fmt: skip
+        attention = SimpleNamespace(name="cuda")
+        runner, prepare = loading._captured_runner(eager, check, attention, SIZES, [Build(num_looks)])  # type: ignore[arg-type,list-item]
+        assert isinstance(runner, CapturedRunner)
+        assert prepare.refusals == []
+        assert len(noting.batches) == num_batches
+        assert not any(runner._wanted)
+        assert runner.prefills is not None
+        assert (runner.decodes.num_replays, runner.prefills.num_replays) == (
+            3,
+            3,
+        )  # two each to check, one of a chat
