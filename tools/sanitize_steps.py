@@ -20,9 +20,10 @@ from pagedchat.ops.sampling.decode_state import (
     DecodeState,
     advance_by_argmax,
     find_most_likely,
-    replace_tokens,
     slots_of,
 )
+from pagedchat.ops.sampling.sample import draw_next
+from pagedchat.ops.sampling.sample_rows import SampleRow, pack_rows
 from tools.sanitize_case import NUM_KV_HEADS, Tensors, index, on_both, paged_inputs, random_tensor
 from tools.sanitize_streams import stream_cases
 from tools.sanitize_whole_steps import whole_step_cases
@@ -158,7 +159,7 @@ def _token_cases(rows: torch.Tensor, scale: torch.Tensor, shift: torch.Tensor) -
         find_most_likely(likely, t[7])
         advance_by_argmax(state, t[7])
         chosen = state.token_ids.clone()
-        replace_tokens(state, t[8])
+        draw_next(state, t[7], t[8])
         return [likely, chosen, state.token_ids, state.history, slots_of(state.positions, state.block_tables, 16)]
 
     def embed(t: Tensors) -> Tensors:
@@ -170,11 +171,12 @@ def _token_cases(rows: torch.Tensor, scale: torch.Tensor, shift: torch.Tensor) -
         return [vectors, *sums, logits]
 
     table = random_tensor(VOCAB_SIZE, WIDTH) / 30
+    drawn = pack_rows([SampleRow(temperature=number % 2, seed=number) for number in range(NUM_TOKENS)])
     return [
         on_both("logits_argmax", [*_state_inputs(), rows, table, scale, shift], head),
         on_both(
-            "most_likely_tokens, argmax_rows, replace_tokens, find_slots",
-            [*_state_inputs(), random_tensor(NUM_TOKENS, VOCAB_SIZE), index(1, 2, 3, 4, 5)],
+            "most_likely_tokens, argmax_rows, sample, find_slots",
+            [*_state_inputs(), random_tensor(NUM_TOKENS, VOCAB_SIZE), drawn],
             choose,
         ),
         on_both(

@@ -27,19 +27,6 @@ extern "C" __global__ void find_slots(int64* __restrict__ slots,             // 
   slots[seq] = slot;
 }
 
-// Other next tokens than those that the state was moved on by, where some are drawn.
-// Grid: (ceil(num_seqs / threads)), any number of threads.
-extern "C" __global__ void replace_tokens(int* __restrict__ token_ids,     // [num_seqs]
-                                          int* __restrict__ history,       // [history_len, num_seqs]
-                                          const int* __restrict__ step,    // [1]: that of the tokens, plus one
-                                          const int* __restrict__ chosen,  // [num_seqs]
-                                          int num_seqs, int history_len) {
-  const int seq = blockIdx.x * blockDim.x + threadIdx.x;
-  if (seq >= num_seqs) return;
-  token_ids[seq] = chosen[seq];
-  history[static_cast<int64>((*step - 1) % history_len) * num_seqs + seq] = chosen[seq];
-}
-
 // The largest of the elements seen so far, the first of equals.
 struct Best {
   float value = NEGATIVE_INFINITY;

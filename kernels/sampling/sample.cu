@@ -93,7 +93,9 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 1024 / NUM
            const RowParams* __restrict__ params,  // [num_rows]
            const int* __restrict__ positions,     // [num_rows]: of the tokens to be drawn, in their sequences
            short* counts,                         // [., vocab_size], see Penalties; or null
-           int vocab_size, int64 row_stride, int count_drawn) {
+           int* __restrict__ history,             // [history_len, num_rows]: written too; or null
+           const int* __restrict__ step,          // [1]: that of the tokens, plus one; with a history
+           int vocab_size, int64 row_stride, int count_drawn, int history_len) {
   __shared__ SampleShared shared;
   const int row = blockIdx.y, warp = threadIdx.x / WARP_SIZE, cluster_warp = blockIdx.x * NUM_WARPS + warp;
   const RowParams of_row = params[row];
@@ -104,6 +106,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 1024 / NUM
   const RowSlice slice(logits + row * row_stride, penalties, vocab_size, cluster_warp, CLUSTER * NUM_WARPS);
   const auto write = [&](int token) {
     token_ids[row] = token;
+    if (history != nullptr) history[static_cast<int64>((*step - 1) % history_len) * gridDim.y + row] = token;
     if (count_drawn && row_counts != nullptr && (row_counts[token] & 0x7fff) < 0x7fff) row_counts[token] += 1;
   };
 

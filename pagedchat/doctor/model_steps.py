@@ -81,6 +81,8 @@ class ModelReport:
     steps: list[StepReport]
     found: CheckRecord | None = None
     """What was wrong with steps when the model was started here; the tables are asked without those."""
+    foreign: str = ""
+    """Why transformers' modules run it, in words that go after "since", and no table is asked; empty if ours do."""
 
 
 def look_at_model(
@@ -104,7 +106,7 @@ def look_at_model(
     found = None
     if gpu is not None and is_here:
         found = last_check(name, gpu.name, element, batch_invariant=batch_invariant)
-    uncaptured = foreign or _missing_kernels(description, dtype, gpu)
+    uncaptured = _missing_kernels(description, dtype, gpu)
     if "" in _left_out(found, "Steps"):
         uncaptured = uncaptured or "none that was captured at the last start gave the model's results"
     native = description.native
@@ -140,6 +142,7 @@ def look_at_model(
         uncaptured=uncaptured,
         steps=steps,
         found=found,
+        foreign=foreign,
     )
 
 
@@ -154,7 +157,7 @@ def _describe(name: str, folder: Path) -> tuple[ModelDescription, str]:
     except ModelError as error:
         if not isinstance(error.__cause__, NotNativeError):
             raise
-        why = f"transformers runs this model: {error.__cause__}"
+        why = str(error.__cause__)
     return describe_model(name, folder), why
 
 

@@ -22,13 +22,15 @@ There is no GPU here: every step runs through the model's modules in torch, one 
 attention over the paged cache. Add --arch sm_90 to see which steps an H200 would take."""
 _NOTE = """\
 Reasons are times on an H200 with a model of opt-125m's shape; kernels/DECODE_STEPS.md has more. Drawn tokens take
-two launches more behind a step: sample and decode_state."""
+one launch more behind a step: sample."""
 
 
 def model_text(report: ModelReport) -> str:
     """All of it."""
     if report.uncaptured:
         return "\n\n".join((_heading(report), _uncaptured(report)))
+    if report.foreign:
+        return "\n\n".join((_heading(report), _foreign(report)))
     steps = _merged(report.steps)
     paragraphs = [_paragraph(batch, step) for batch, step in steps]
     return "\n\n".join((_heading(report), _table(steps), *paragraphs, _NOTE))
@@ -43,6 +45,7 @@ def model_values(report: ModelReport) -> dict[str, Any]:
         "element": report.element,
         "gpu": None if report.gpu is None else asdict(report.gpu),
         "uncaptured": report.uncaptured,
+        "foreign": report.foreign,
         "last_start": None if report.found is None else msgspec.to_builtins(report.found),
         "steps": [_values(step) for step in report.steps],
     }
@@ -84,6 +87,13 @@ def _uncaptured(report: ModelReport) -> str:
     if report.gpu is None:
         return _NO_GPU
     return f"No step is captured, since {report.uncaptured}."
+
+
+def _foreign(report: ModelReport) -> str:
+    return (
+        f"Steps go through transformers' modules, since {report.foreign}. They are captured in CUDA graphs\n"
+        "where those let them be; loading says what cannot be captured, and why."
+    )
 
 
 def _merged(steps: list[StepReport]) -> list[tuple[str, StepReport]]:

@@ -77,7 +77,7 @@ def decode_work(name: str, facts: DecodeFacts, refused: tuple[tuple[str, str], .
         why = refused[-1][1]
         work = list(_library_products(facts, why) if name == LIBRARY else _modules_decode(facts, why))
     if facts.choice == "drawn":
-        work += [Launch("drawing", "sample"), Launch("next token", "decode_state")]
+        work.append(Launch("drawing", "sample"))
     return work
 
 

@@ -1,8 +1,8 @@
-"""Variants built in the background before anybody asks for them."""
+"""Variants built, and loaded, in the background before anybody asks for them."""
 
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
@@ -25,12 +25,21 @@ class BuildAhead:
         variants: each of them once.
         architecture: for which.
         quietly: whether somebody is being served meanwhile: then a few cores and a low priority have to do.
+        load: what is done with each that is built, on the same threads; what it raises as a KernelError is passed
+            over likewise.
     """
 
     def __init__(
-        self, builder: KernelBuilder, variants: Iterable[Variant], architecture: str, *, quietly: bool = False
+        self,
+        builder: KernelBuilder,
+        variants: Iterable[Variant],
+        architecture: str,
+        *,
+        quietly: bool = False,
+        load: Callable[[Variant], None] = lambda _variant: None,
     ) -> None:
         self._builder = builder
+        self._load = load
         self._architecture = architecture
         self._quietly = quietly
         self.failure: KernelError | None = None
@@ -62,7 +71,10 @@ class BuildAhead:
             except Empty:
                 return
             try:
-                self.failure = self._builder.build(variant, self._architecture).error or self.failure
+                build = self._builder.build(variant, self._architecture)
+                self.failure = build.error or self.failure
+                if build.cubin is not None:
+                    self._load(variant)
             except KernelError as error:
                 self.failure = error
             finally:

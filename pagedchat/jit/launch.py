@@ -5,13 +5,15 @@ are compiled side by side and before anybody waits for them.
 """
 
 import threading
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from pagedchat.errors import KernelError
 from pagedchat.jit.build_ahead import BuildAhead
 from pagedchat.jit.builder import KernelBuilder, default_builder
-from pagedchat.jit.driver import gpu
+from pagedchat.jit.driver import gpu, primary_context
 from pagedchat.jit.kernel import Kernel
 from pagedchat.jit.rehearsed_kernel import RehearsedKernel
 from pagedchat.jit.variant import Constant, Variant
@@ -62,6 +64,8 @@ class KernelStore:
         self._builder = builder
         self._found: dict[tuple[object, ...], Kernel] = {}
         self._loaded: dict[tuple[Variant, str, int], Kernel] = {}
+        self._entries: defaultdict[Variant, set[str]] = defaultdict(set)
+        """Entry points that were asked for and not there."""
         self._lock = threading.Lock()
         self._mode = _Mode()
 
@@ -75,7 +79,9 @@ class KernelStore:
         """
         wanted = self._mode.wanted
         if wanted is not None:
-            wanted.add(Variant.of(stem, **constants))
+            variant = Variant.of(stem, **constants)
+            wanted.add(variant)
+            self._entries[variant].add(entry or stem)
             return RehearsedKernel()
         key = (stem, device_index, entry, tuple(constants), tuple(constants.values()))
         kernel = self._found.get(key)
@@ -107,12 +113,19 @@ class KernelStore:
             self._mode.built_only = outer
 
     def build_ahead(self, variants: Iterable[Variant], device_index: int, *, quietly: bool = False) -> BuildAhead:
-        """Begin to build what `rehearse` found, in the background; `quietly` as in `BuildAhead`.
+        """Begin to build what `rehearse` found, in the background, and to load it; `quietly` as in `BuildAhead`.
 
         Raises:
             KernelError: no driver, no such device.
         """
-        return BuildAhead(self._builder, variants, gpu(device_index).architecture, quietly=quietly)
+        load = partial(self._load_entries, device_index)
+        return BuildAhead(self._builder, variants, gpu(device_index).architecture, quietly=quietly, load=load)
+
+    def _load_entries(self, device_index: int, variant: Variant) -> None:
+        """What was asked for of a variant that is built, in a thread that need not have a context."""
+        with primary_context(device_index):
+            for entry in tuple(self._entries[variant]):
+                self._load(variant, entry, device_index)
 
     def _load(self, variant: Variant, entry: str, device_index: int) -> Kernel:
         with self._lock:
@@ -120,6 +133,7 @@ class KernelStore:
             if kernel is None:
                 architecture = gpu(device_index).architecture
                 if self._mode.built_only and not self._builder.has(variant, architecture):
+                    self._entries[variant].add(entry)
                     raise NotBuiltError(variant)
                 build = self._builder.build(variant, architecture)
                 if build.cubin is None:

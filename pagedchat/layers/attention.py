@@ -152,10 +152,14 @@ class Attention(Calculating):
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Queries, keys and values, `[num_tokens, heads, head_dim]` each."""
         num_heads, num_kv_heads = self.heads.num_heads, self.heads.num_kv_heads
+        q_norm, k_norm = self.q_norm, self.k_norm
+        if rotation is None and self.clip is None and q_norm is None:
+            query, key, value = torch.split(mixed, [num_heads, num_kv_heads, num_kv_heads], dim=1)
+            return query, key, value
         both, value = torch.split(mixed, [num_heads + num_kv_heads, num_kv_heads], dim=1)
-        if self.q_norm is not None and self.k_norm is not None:
+        if q_norm is not None and k_norm is not None:
             query, key = torch.split(both, [num_heads, num_kv_heads], dim=1)
-            both = torch.cat((_normed(self.q_norm, query), _normed(self.k_norm, key)), dim=1)
+            both = torch.cat((_normed(q_norm, query), _normed(k_norm, key)), dim=1)
         if self.clip is not None:
             both, value = both.clamp(-self.clip, self.clip), value.clamp(-self.clip, self.clip)
         if rotation is not None:  # queries and keys in one go, which takes half of the launches

@@ -83,16 +83,21 @@ class Norm(Calculating):
 
     def _by_kernel(self, rows: torch.Tensor) -> ops.Norm | None:
         """What the kernel of rows does with these, each by itself; None where torch does."""
-        is_one_row = self.weight is not None and self.weight.dim() == 1
-        return self.of_ops() if self.arithmetic.batch_invariant and is_one_row and has_kernel(rows) else None
+        if not self.arithmetic.batch_invariant:  # asked several times a layer: this comes first
+            return None
+        weight = self.weight
+        return self.of_ops() if weight is not None and weight.dim() == 1 and has_kernel(rows) else None
 
     def _layer(self, rows: torch.Tensor) -> torch.Tensor:
         size, eps, offset = (self.width,), self.config.eps, self.config.offset
-        weight = self.weight + offset if self.weight is not None and offset else self.weight
+        weight: torch.Tensor | None = self.weight
+        bias = self.bias
+        if weight is not None and offset:
+            weight = weight + offset
         if weight is None or weight.dim() == 1:
-            return functional.layer_norm(rows, size, weight, self.bias, eps)
+            return functional.layer_norm(rows, size, weight, bias, eps)
         normed = functional.layer_norm(rows.float(), size, None, None, eps) * weight.float()
-        return (normed if self.bias is None else normed + self.bias.float()).to(rows.dtype)
+        return (normed if bias is None else normed + bias.float()).to(rows.dtype)
 
     def _rms(self, rows: torch.Tensor) -> torch.Tensor:
         size, eps, weight, offset = (self.width,), self.config.eps, self.weight, self.config.offset

@@ -40,11 +40,12 @@ class DecoderLayer(nn.Module):
         if self.config.parallel:
             return self._side_by_side(hidden, paged, rotation)
         update = self.attention(_maybe(self.attention_norm, hidden), paged, rotation)
-        if self.config.norm_places == "before" and self.config.residual_scale == 1 and self.mlp_norm is not None:
-            hidden, rows = self.mlp_norm.of_sum(hidden, update)
+        mlp_norm = self.mlp_norm
+        if self.config.norm_places == "before" and self.config.residual_scale == 1 and mlp_norm is not None:
+            hidden, rows = mlp_norm.of_sum(hidden, update)
         else:
             hidden = self._add(hidden, update, self.attention_end_norm)
-            rows = _maybe(self.mlp_norm, hidden)
+            rows = _maybe(mlp_norm, hidden)
         update = self.mlp(rows)
         return self._add(hidden, update, self.mlp_end_norm)
 

@@ -77,12 +77,15 @@ def main(argv: list[str] | None = None) -> int:
 def _set_up_process() -> None:
     """^C is left to the UI; what is said, and where a native library dies, is in the log at once.
 
-    Where the disk is full it is not, and nobody who says something fails for that.
+    Where the disk is full it is not, and nobody who says something fails for that. With `PAGEDCHAT_LOG=debug` our
+    own modules say more.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable()
     sys.stdout = sys.stderr = io.TextIOWrapper(_Log(), "utf-8", "backslashreplace", write_through=True)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if os.environ.get("PAGEDCHAT_LOG") == "debug":
+        logging.getLogger("pagedchat").setLevel(logging.DEBUG)
 
 
 class _Log(io.RawIOBase):

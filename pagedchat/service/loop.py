@@ -32,6 +32,11 @@ log = logging.getLogger("pagedchat.engine")
 
 MAX_PACE = 60.0
 """Seconds a step may be made to take."""
+QUIET = 0.2
+"""Seconds after a step before spare work is gone on with: a program that was answered asks again at once, and would
+wait for the end of a piece of it."""
+_SHORTEST_WAIT = 0.001
+"""Seconds; what is left of a wait may be too little for a clock to move on by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +204,16 @@ class EngineLoop:
         if seconds is None and not self.chats.awaits_text:
             self._steps_left = 0
             if self._has_spare_work:
-                self._has_spare_work = self._spare_work()
-                return 0.0
+                return self._do_spare_work()
         return seconds
+
+    def _do_spare_work(self) -> float:
+        """A piece of it, once it has been quiet for a while; returns how long a command is to be waited for."""
+        left = self._last_step + QUIET - self._clock()
+        if left > 0.0:
+            return max(left, _SHORTEST_WAIT)
+        self._has_spare_work = self._spare_work()
+        return 0.0
 
     def _get(self, seconds: float | None) -> Received | None:
         """The next command, if it comes in time."""

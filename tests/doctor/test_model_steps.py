@@ -304,9 +304,10 @@ def test_where_no_step_was_right_none_is_captured(
 def test_what_cannot_be_captured_is_told_why(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "glm"}))
     foreign = look_at_model(str(tmp_path), KNOWN_GPUS["sm_90"])
-    assert foreign.uncaptured == "transformers runs this model: there is no module for 'glm'"
-    assert model_text(foreign).endswith(f"No step is captured, since {foreign.uncaptured}.")
-    assert model_values(foreign)["steps"] == []
+    assert (foreign.uncaptured, foreign.foreign) == ("", "there is no module for 'glm'")
+    assert "transformers' modules, since there is no module for 'glm'. They are captured" in model_text(foreign)
+    assert (model_values(foreign)["steps"], model_values(foreign)["foreign"]) == ([], foreign.foreign)
+    assert "there is no GPU" in look_at_model(str(tmp_path), None).uncaptured
     config = json.loads((FOLDER / "smollm-135m" / "config.json").read_text()) | {"head_dim": 72}
     (tmp_path / "config.json").write_text(json.dumps(config))
     odd = look_at_model(str(tmp_path), KNOWN_GPUS["sm_90"])

@@ -14,7 +14,7 @@ from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.resources import resource_dir
 from pagedchat.service.commands import Generate
 from tests.fakes import FakeClock
-from tests.runtime.graphs.case import make_engine, make_runner, tiny_model
+from tests.runtime.graphs.case import LATE, make_engine, make_runner, tiny_model
 from tests.service.engine_rig import EngineRig
 
 ROOT = resource_dir("kernels").parent
@@ -57,7 +57,7 @@ def named_in_walk(title: str) -> set[str]:
 
 
 def test_a_decode_step_passes_the_files_of_its_walk(monkeypatch: pytest.MonkeyPatch) -> None:
-    runner = make_runner(tiny_model("opt", "cpu", torch.float32), 64, captured=True, clock=FakeClock())
+    runner = make_runner(tiny_model("opt", "cpu", torch.float32), 64, captured=True, clock=FakeClock(LATE))
     core = make_engine(runner)
     monkeypatch.setattr("tests.service.engine_rig.EngineCore", lambda *_: core)
     rig = EngineRig(plain=True)

@@ -1,4 +1,5 @@
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ def store(root: Path, monkeypatch: pytest.MonkeyPatch) -> KernelStore:
     """Compiles for real; loading is faked."""
     monkeypatch.setattr(launch, "Kernel", FakeKernel)
     monkeypatch.setattr(launch, "gpu", lambda _index: SOME_GPU)
+    monkeypatch.setattr(launch, "primary_context", lambda _index: nullcontext())
     monkeypatch.setattr(FakeKernel, "loaded", 0)
     return KernelStore(builder_in(root))
 
@@ -95,12 +97,31 @@ def test_rehearsal_finds_variants_and_builds_nothing(store: KernelStore) -> None
     assert FakeKernel.loaded == 1
 
 
-def test_what_a_rehearsal_found_is_built_ahead(store: KernelStore, root: Path) -> None:
+def test_what_a_rehearsal_found_is_built_and_loaded_ahead(store: KernelStore, root: Path) -> None:
     with store.rehearse() as wanted:
-        store.get("scale", 0, FACTOR=2)
+        for entry in (None, "other"):
+            store.get("scale", 0, entry, FACTOR=2)
     assert store.build_ahead(wanted, 0).wait()
     assert builder_in(root).build(Variant.of("scale", FACTOR=2), SOME_GPU.architecture).cached
-    assert FakeKernel.loaded == 0
+    assert FakeKernel.loaded == 2
+    assert {store.get("scale", 0, entry, FACTOR=2).entry for entry in (None, "other")} == {"scale", "other"}
+    assert FakeKernel.loaded == 2
+
+
+def test_a_kernel_that_is_refused_ahead_is_refused_to_who_asks(
+    store: KernelStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise KernelError("The CUDA driver refused it.")
+
+    monkeypatch.setattr(launch, "Kernel", refuse)
+    with store.rehearse() as wanted:
+        store.get("scale", 0, FACTOR=2)
+    ahead = store.build_ahead(wanted, 0)
+    assert ahead.wait(60)
+    assert ahead.failure is not None
+    with pytest.raises(KernelError, match="refused it"):
+        store.get("scale", 0, FACTOR=2)
 
 
 def test_nobody_compiles_where_there_is_no_time_for_it(store: KernelStore) -> None:
@@ -113,7 +134,9 @@ def test_nobody_compiles_where_there_is_no_time_for_it(store: KernelStore) -> No
         thread.join()
         assert store.get("scale", 0, FACTOR=3) is others[0]
     assert caught.value.variant == Variant.of("scale", FACTOR=2)
+    num_loaded = FakeKernel.loaded
     assert store.build_ahead([caught.value.variant], 0, quietly=True).wait(60)
+    assert FakeKernel.loaded == num_loaded + 1
     with store.built_only():
         assert store.get("scale", 0, FACTOR=2) is not None
 

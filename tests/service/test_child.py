@@ -1,7 +1,9 @@
 """The engine process at the other end of a bare socket."""
 
+import os
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -175,3 +177,16 @@ def test_what_was_passed_over_while_loading_is_told_once_it_is_ready(start) -> N
     told = [event for event in child.events() if isinstance(event, EngineReady | EngineNotice)]
     assert told[1:] == [EngineNotice("top_k is passed over. So is top_p.", failed=True)]
     assert child.exit_code == EXIT_OK
+
+
+@pytest.mark.parametrize(("level", "said"), [("", []), ("debug", ["a detail"])])
+def test_who_looks_for_a_fault_has_our_modules_say_more(level, said):
+    program = (
+        "import logging; from pagedchat.service.child import _set_up_process; _set_up_process();"
+        "[logging.getLogger(name).debug('a detail') for name in ('pagedchat.runtime', 'others')]"
+    )
+    environment = os.environ | {"PAGEDCHAT_LOG": level}
+    ran = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, check=True, text=True
+    )
+    assert [line.rpartition(": ")[2] for line in ran.stderr.splitlines()] == said

@@ -5,7 +5,7 @@ import pytest
 from pagedchat import events as ev
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.service import commands as cmd
-from pagedchat.service.loop import EngineLoop, Received
+from pagedchat.service.loop import QUIET, EngineLoop, Received
 from tests.fakes import FakeModelRunner, byte_tokenizer, reciting
 from tests.service.engine_rig import EngineRig, ask
 from tests.service.fake_engine import BLOCK_SIZE
@@ -289,6 +289,10 @@ def test_spare_work_is_done_between_commands_until_there_is_none():
     rig = EngineRig()
     left = [True, True, False]
 
+    def clock() -> float:
+        rig.clock.advance(0.03)
+        return rig.clock()
+
     def work() -> bool:
         assert not rig.core.has_work
         if len(left) == 3:  # a prompt comes in meanwhile: it is answered before there is more of this
@@ -299,8 +303,31 @@ def test_spare_work_is_done_between_commands_until_there_is_none():
             rig.inbox.put(Received(cmd.Shutdown(), 0.0))
         return left.pop(0)
 
-    EngineLoop(rig.core, rig.loop.chats, rig.publisher, rig.inbox, rig.clock, spare_work=work).run()
+    EngineLoop(rig.core, rig.loop.chats, rig.publisher, rig.inbox, clock, spare_work=work).run()
     assert left == []
+
+
+def test_who_asks_again_at_once_does_not_wait_for_spare_work():
+    rig, done = EngineRig(), list[float]()
+
+    def work() -> bool:
+        done.append(rig.clock())
+        return True
+
+    loop = EngineLoop(rig.core, rig.loop.chats, rig.publisher, rig.inbox, rig.clock, spare_work=work)
+    assert loop.turn(None) == 0.0
+    assert done == [rig.clock()]  # nobody has asked for anything yet
+    loop.handle(Received(ask(1, 10, "Hi", max_tokens=1), 0.0))
+    while rig.core.has_work:
+        assert loop.turn(None) == 0.0
+    ended = rig.clock()
+    assert loop.turn(None) == QUIET
+    rig.clock.advance(QUIET / 2)
+    assert loop.turn(None) == pytest.approx(QUIET / 2)
+    assert len(done) == 1
+    rig.clock.advance(QUIET / 2)
+    assert loop.turn(None) == 0.0
+    assert done[1:] == [pytest.approx(ended + QUIET)]
 
 
 def test_a_request_behind_a_full_pool_waits_and_both_are_served():

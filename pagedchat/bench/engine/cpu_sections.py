@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pagedchat.bench.captured_host import CapturedHostResult, measure_captured_host
 from pagedchat.bench.engine.arguments import CPU_SECTIONS
 from pagedchat.bench.engine.client import CPU_WORKS, measure_client
 from pagedchat.bench.engine.cpu import text_rows
@@ -13,7 +14,7 @@ from pagedchat.bench.engine.report import client_table
 from pagedchat.bench.engine.stutter import measure_stutter, stutter_table
 from pagedchat.bench.kernels.report import Table
 from pagedchat.bench.made_up import SHAPE, given_or_made_up
-from pagedchat.bench.table import environment, render_table, say, show
+from pagedchat.bench.table import Row, environment, render_table, say, show
 from pagedchat.bench.text_host import COUNTS, measure_text_host
 from pagedchat.config import DType, EngineConfig, ModelConfig
 from pagedchat.errors import InvalidValueError
@@ -53,14 +54,28 @@ def _client(args: argparse.Namespace) -> dict[str, Any]:
     """What the terminal's side gets, and what text costs the engine process without a model."""
     say("text on the host")
     texts = [measure_text_host(num_chats) for num_chats in COUNTS]
+    captured = [measure_captured_host(num_chats) for num_chats in COUNTS]
     dtype: DType = "float32" if args.dtype == "auto" else args.dtype
     with given_or_made_up(args.model, say) as model:
         config = EngineConfig(model=ModelConfig(model=model, device="cpu", dtype=dtype))
         figures = measure_client(config, args.repeats, say, CPU_WORKS)
     show(_text(client_table(figures), args))
     show(render_table("Text, without a model", text_rows(texts)))
+    show(render_table("Engine and captured steps that compute nothing", captured_rows(captured)))
     rows = [asdict(figure) | {"median": figure.value} for figure in figures]
-    return {"client": rows, "text_host": list(map(asdict, texts))}
+    return {"client": rows, "text_host": list(map(asdict, texts)), "captured_host": list(map(asdict, captured))}
+
+
+def captured_rows(results: list[CapturedHostResult]) -> list[Row]:
+    """The host's part of a captured step, by the number of chats."""
+    return [
+        Row(
+            f"host side of a captured step, chats: {result.num_chats}",
+            f"{result.us_per_token:.2f} us a token",
+            f"a step {result.step_us:.1f} us",
+        )
+        for result in results
+    ]
 
 
 def _text(table: Table, args: argparse.Namespace) -> str:

@@ -19,6 +19,8 @@ SECONDS = {"cpu": 4.0, "cuda": 20.0}
 """For which chats ask again, by device."""
 
 Say = Callable[[str], None]
+_Run = tuple[list[float], int, list[list[str]]]
+"""The longest gaps, tokens, and what was noted in those gaps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,9 @@ class StutterFigure:
     """The longest but one of the same run."""
     num_tokens: int
     """Of that run."""
+    meanwhile: list[list[str]]
+    """What the engine's log says of the steps in these two: pieces of missing steps that came before them, and
+    which of them ran without a graph."""
 
 
 def measure_stutter(folder: Path, device: str, dtype: str, repeats: int, say: Say) -> list[StutterFigure]:
@@ -52,17 +57,21 @@ def measure_stutter(folder: Path, device: str, dtype: str, repeats: int, say: Sa
     ]
 
 
-def _run(way: str, folder: Path, device: str, dtype: str) -> tuple[list[float], int]:
+def _run(way: str, folder: Path, device: str, dtype: str) -> _Run:
     with tempfile.TemporaryDirectory(prefix="pagedchat-bench-") as fresh:
         command = [sys.executable, "-m", _CHILD, way, str(folder), device, dtype, str(SECONDS[device])]
         said = last_words(command, with_kernels_in(fresh))
-    return said["worst"], said["num_tokens"]
+    return said["worst"], said["num_tokens"], said["meanwhile"]
 
 
-def _worst(name: str, runs: list[tuple[list[float], int]], say: Say) -> StutterFigure:
-    (worst, second), num_tokens = max(runs)
-    figure = StutterFigure(name=name, worst_ms=1e3 * worst, second_ms=1e3 * second, num_tokens=num_tokens)
+def _worst(name: str, runs: list[_Run], say: Say) -> StutterFigure:
+    (worst, second), num_tokens, meanwhile = max(runs)
+    figure = StutterFigure(
+        name=name, worst_ms=1e3 * worst, second_ms=1e3 * second, num_tokens=num_tokens, meanwhile=meanwhile
+    )
     say(f"stutter: {name}: {figure.worst_ms:.1f} ms, then {figure.second_ms:.1f} ms")
+    for gap, what in zip(("longest", "second"), figure.meanwhile, strict=False):
+        say(f"stutter: {name}: in the {gap}: {'; '.join(what) or 'nothing that the engine took note of'}")
     return figure
 
 

@@ -2,13 +2,17 @@
 
 Chats join one after another, each with another kind of sampling; who has a reply asks again, with prompts and so
 contexts of several lengths. "api" steps an `LLMEngine`; "process" asks an engine process, as the terminal does, and
-takes the times from its reports of steps: text comes at the rate at which a screen draws. Prints one JSON object.
+takes the times from its reports of steps: text comes at the rate at which a screen draws. What held steps up is in
+the engine's log. Prints one JSON object.
 """
 
 import asyncio
 import itertools
 import json
+import logging
+import os
 import random
+import re
 import sys
 import tempfile
 import time
@@ -28,6 +32,8 @@ from pagedchat.events import EngineFailed, EngineReady, RequestFailed, RequestFi
 if TYPE_CHECKING:
     from pagedchat.service.client import EngineClient
 
+Notes = list[tuple[float, str]]
+"""When, by the clock of the gaps, and what held a step up."""
 KINDS = (
     SamplingOverrides(temperature=0),
     SamplingOverrides(temperature=0.8, seed=1),
@@ -39,6 +45,10 @@ PROMPT_LENGTHS = (40, 300, 120, 900)
 NEW_TOKENS = 400
 JOIN_SECONDS = 0.5
 """From one chat to the next."""
+SLOW_SECONDS = 0.005
+"""What a step takes from which on it is noted where its time went."""
+_NOTED = re.compile(r"Step (\d+): (.+)\.$", re.MULTILINE)
+"""What `graphs.captured_runner` says of a step at the level for debugging."""
 
 
 def main() -> None:
@@ -46,17 +56,35 @@ def main() -> None:
     way, folder, device, dtype, seconds = sys.argv[1:]
     model = msgspec.convert({"model": folder, "device": device, "dtype": dtype}, ModelConfig)
     config, gaps = EngineConfig(model=model), Gaps()
-    if way == "api":
-        through_api(config, float(seconds), gaps)
-    else:
-        asyncio.run(_through_process(config, float(seconds), gaps))
-    print(json.dumps({"worst": gaps.worst, "num_tokens": gaps.num_tokens}))
+    notes = (
+        through_api(config, float(seconds), gaps) if way == "api" else through_process(config, float(seconds), gaps)
+    )
+    print(json.dumps({"worst": gaps.worst, "meanwhile": gaps.meanwhile(notes), "num_tokens": gaps.num_tokens}))
 
 
-def through_api(config: EngineConfig, seconds: float, gaps: Gaps) -> None:
-    """Chats on an `LLMEngine`; who has a reply asks again for so many seconds."""
+class _Noting(logging.Handler):
+    """Keeps what is said of steps, and when."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.notes: Notes = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if found := _NOTED.search(record.getMessage()):
+            self.notes.append((time.perf_counter(), found[2]))
+
+
+def through_api(config: EngineConfig, seconds: float, gaps: Gaps) -> Notes:
+    """Chats on an `LLMEngine`; who has a reply asks again for so many seconds.
+
+    Returns:
+        What held steps up.
+    """
     from pagedchat import LLMEngine  # noqa: PLC0415 - a terminal does not import it
 
+    said, noting = logging.getLogger("pagedchat.runtime.graphs"), _Noting()
+    said.addHandler(noting)
+    said.setLevel(logging.DEBUG)
     with LLMEngine(config) as engine:
         prompts, began = _prompts(engine.info.max_model_len), time.perf_counter()
         joining = _joining(lambda: time.perf_counter() - began)
@@ -78,26 +106,59 @@ def through_api(config: EngineConfig, seconds: float, gaps: Gaps) -> None:
             chat = next(joining)
             if chat >= 0:
                 ask(chat)
+    said.removeHandler(noting)
+    return noting.notes
 
 
-async def _through_process(config: EngineConfig, seconds: float, gaps: Gaps) -> None:
+def through_process(config: EngineConfig, seconds: float, gaps: Gaps) -> Notes:
+    """The same of an engine process."""
+    os.environ["PAGEDCHAT_LOG"] = "debug"
+    with tempfile.TemporaryDirectory(prefix="pagedchat-bench-") as logs:
+        reports = asyncio.run(_ask_process(config, Path(logs), seconds, gaps))
+        text = "".join(path.read_text(errors="replace") for path in Path(logs).glob("*.log"))
+    return notes_of(text, reports)
+
+
+async def _ask_process(config: EngineConfig, logs: Path, seconds: float, gaps: Gaps) -> dict[int, StepReport]:
     from pagedchat.service.client import EngineClient  # noqa: PLC0415 - a script does not import it
 
-    with tempfile.TemporaryDirectory(prefix="pagedchat-bench-") as logs:
-        client = EngineClient(config, Path(logs))
-        await client.start()
-        try:
-            await _listen(client, seconds, gaps)
-        finally:
-            await client.close()
+    client = EngineClient(config, logs)
+    await client.start()
+    try:
+        return await _listen(client, seconds, gaps)
+    finally:
+        await client.close()
 
 
-async def _listen(client: "EngineClient", seconds: float, gaps: Gaps) -> None:
+def notes_of(log: str, reports: dict[int, StepReport]) -> Notes:
+    """What an engine's log says of steps, and where the time of slow ones went, by the engine's clock.
+
+    Args:
+        log: its text.
+        reports: of the steps, by number.
+    """
+    found = [(reports[int(step)].time, what) for step, what in _NOTED.findall(log) if int(step) in reports]
+    slow = [report for report in reports.values() if report.timings.total > SLOW_SECONDS]
+    return [*found, *((report.time, _parts(report)) for report in slow)]
+
+
+def _parts(report: StepReport) -> str:
+    took = report.timings
+    parts = {
+        name: 1e3 * getattr(took, name) for name in ("schedule", "copy", "launch", "forward", "sample", "update")
+    }
+    words = ", ".join(f"{name} {ms:.1f}" for name, ms in parts.items() if ms >= 0.1)
+    return f"a step of {len(report.batch)} took {1e3 * took.total:.1f} ms ({words})"
+
+
+async def _listen(client: "EngineClient", seconds: float, gaps: Gaps) -> dict[int, StepReport]:
+    """Until all replies are there; gives the reports of steps by number."""
     from pagedchat.service.commands import Generate  # noqa: PLC0415
 
     prompts, request_ids, began = _prompts(0), itertools.count(1), float("inf")
     joining = _joining(lambda: time.perf_counter() - began)
     running: set[int] = set()
+    reports: dict[int, StepReport] = {}
 
     def ask(chat: int) -> None:
         running.add(chat)
@@ -110,19 +171,21 @@ async def _listen(client: "EngineClient", seconds: float, gaps: Gaps) -> None:
             case EngineReady():
                 prompts, began = _prompts(event.max_model_len), time.perf_counter()
                 ask(next(joining))
-            case Steps(reports):
-                for report in reports:
+            case Steps(some):
+                for report in some:
+                    reports[report.step] = report
                     _take(report, gaps)
             case RequestFinished():
                 running.discard(event.session_id - 1)
                 if time.perf_counter() - began < seconds:
                     ask(event.session_id - 1)
                 elif not running:
-                    return
+                    return reports
             case EngineFailed() | RequestFailed():
                 raise PagedChatError(event.message, event.hint)
         if began < float("inf") and (chat := next(joining)) >= 0:
             ask(chat)
+    return reports
 
 
 def _take(report: StepReport, gaps: Gaps) -> None:

@@ -6,7 +6,7 @@ _KINDS = (
     ("attention", r"attention|decode_s(plit|imt|hared)|prefill_|merge_attn|flash|fmha"),
     ("whole layers", r"decode_chain|persistent_decode"),
     ("products", r"qkv_to_cache|streamed_qkv"),
-    ("next token", r"argmax|sample|logits|advance|replace_tokens|next_token|streamed_vocabulary|topk|sort"),
+    ("next token", r"argmax|sample|logits|advance|next_token|streamed_vocabulary|topk|sort"),
     ("cache writes and slots", r"to_cache|and_cache|slots|copy_blocks|swap_blocks"),
     ("norms", r"norm"),
     ("embedding", r"embed|gather|index|embedding"),

@@ -60,6 +60,11 @@ class DecodeState:
         self.positions.add_(live)
         self.seq_lens.add_(live)
 
+    def replace(self, token_ids: torch.Tensor) -> None:
+        """In torch: the state was just moved on, and `token_ids` `[num_seqs]` are what it should have been by."""
+        self.history[(int(self.step) - 1) % len(self.history)] = token_ids
+        self.token_ids.copy_(token_ids)
+
 
 def slots_of(positions: torch.Tensor, block_tables: torch.Tensor, block_size: int) -> torch.Tensor:
     """The slot of every sequence's token in this step.
@@ -144,35 +149,6 @@ def find_most_likely(tokens: torch.Tensor, logits: torch.Tensor) -> None:
     kernel = get_kernel(NAME, logits.device.index, entry="most_likely_tokens", ELEMENT=element_name(logits.dtype))
     args = (tokens.data_ptr(), logits.data_ptr(), i32(logits.shape[1]))
     kernel.launch(len(logits), _ROW_THREADS, args, stream=stream_of(logits))
-
-
-def replace_tokens(state: DecodeState, chosen: torch.Tensor) -> None:
-    """Take other next tokens than those that the state has just been moved on by.
-
-    Args:
-        state: written.
-        chosen: `[num_seqs]`, int32, contiguous.
-
-    Raises:
-        ValueError: shapes or types that do not go together.
-    """
-    state.check()
-    check_shape("chosen", chosen, len(state.token_ids))
-    check_dtype("chosen", chosen, torch.int32)
-    if not on_cuda(chosen):
-        state.token_ids.copy_(chosen)
-        state.history[(int(state.step) - 1) % len(state.history)] = chosen
-        return
-    kernel = get_kernel(NAME, chosen.device.index, entry="replace_tokens", ELEMENT="float32")
-    args = (
-        state.token_ids.data_ptr(),
-        state.history.data_ptr(),
-        state.step.data_ptr(),
-        chosen.data_ptr(),
-        i32(len(chosen)),
-        i32(len(state.history)),
-    )
-    kernel.launch(ceil_div(len(chosen), _THREADS), _THREADS, args, stream=stream_of(chosen))
 
 
 def state_addresses(state: DecodeState) -> tuple[int, int, int, int, int]:

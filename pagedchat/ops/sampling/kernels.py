@@ -36,7 +36,7 @@ _NO_CLUSTERS = Limit(
 KERNELS = (
     KernelFile(
         "decode_state",
-        ("find_slots", "argmax_rows", "most_likely_tokens", "replace_tokens"),
+        ("find_slots", "argmax_rows", "most_likely_tokens"),
         Use.CAPTURED_STEPS,
         {"ELEMENT": ELEMENTS},
     ),

@@ -16,6 +16,7 @@ from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.ops.common.checks import check_dtype, check_shape
 from pagedchat.ops.common.launch import address, can_overlap, element_name, on_cuda, stream_of
+from pagedchat.ops.sampling.decode_state import DecodeState
 from pagedchat.ops.sampling.kernels import MAX_VOCAB_SIZE, choose_shape
 from pagedchat.ops.sampling.sample_rows import ROW_WORDS, unpack_rows
 from pagedchat.ops.sampling.sample_torch import sample_row
@@ -53,7 +54,7 @@ def sample(
     _check(logits, rows, positions, counts, output)
     target = torch.empty(len(logits), dtype=torch.int32, device=logits.device) if output is None else output
     if on_cuda(logits):
-        _launch(logits, rows, positions, counts, count_drawn, target)
+        _launch(logits, rows, positions, counts, count_drawn, target, None)
         return target
     parameters = unpack_rows(rows)
     for i, (row, position) in enumerate(zip(parameters, positions.tolist(), strict=True)):
@@ -64,6 +65,29 @@ def sample(
     return target
 
 
+def draw_next(
+    state: DecodeState, logits: torch.Tensor, rows: torch.Tensor, counts: torch.Tensor | None = None
+) -> None:
+    """Draw the tokens by which a state should have been moved on, in place of those by which it just was, and count
+    them.
+
+    Args:
+        state: its token ids and its history are written.
+        logits, rows, counts: as of `sample`, a row for each of the state.
+
+    Raises:
+        ValueError: as of `sample`, or a state of other rows.
+    """
+    state.check()
+    check_shape("logits", logits, len(state.token_ids), None)
+    if not on_cuda(logits):
+        state.replace(sample(logits, rows, state.positions, counts, count_drawn=True))
+        return
+    # The positions are moved on by now: they are those of the tokens to be drawn.
+    _check(logits, rows, state.positions, counts, state.token_ids)
+    _launch(logits, rows, state.positions, counts, True, state.token_ids, state)
+
+
 def _launch(
     logits: torch.Tensor,
     rows: torch.Tensor,
@@ -71,6 +95,7 @@ def _launch(
     counts: torch.Tensor | None,
     count_drawn: bool,
     output: torch.Tensor,
+    state: DecodeState | None,
 ) -> None:
     num_rows, vocab_size = logits.shape
     num_multiprocessors = gpu(logits.device.index).num_multiprocessors
@@ -83,9 +108,12 @@ def _launch(
         rows.data_ptr(),
         positions.data_ptr(),
         address(counts),
+        0 if state is None else state.history.data_ptr(),
+        0 if state is None else state.step.data_ptr(),
         i32(vocab_size),
         logits.stride(0),
         i32(count_drawn),
+        i32(0 if state is None else len(state.history)),
     )
     kernel.launch((cluster, num_rows), num_threads, args, stream=stream_of(logits))
 

@@ -9,12 +9,13 @@ GPU waits for the device, in every forward).
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from pagedchat.errors import ModelError
-from pagedchat.runtime.attention.backend import AttentionBackend
+from pagedchat.layers.paged import PagedAttention
+from pagedchat.runtime.attention.backend import CacheShape
 
 ATTENTION_NAME = "pagedchat"
 
@@ -25,7 +26,18 @@ _NOT_DONE = {
     "block_indices": "sparse attention",
 }
 _HINT = "Choose a model with plain causal attention, such as OPT, GPT-2, Llama, Mistral, Qwen2 or GPT-NeoX."
-_backend: ContextVar[AttentionBackend] = ContextVar("_backend")
+
+
+class Attended(PagedAttention, Protocol):
+    """Who keeps keys and values: a backend, or the attention of a captured step."""
+
+    @property
+    def shape(self) -> CacheShape:
+        """Of the cache."""
+        ...
+
+
+_backend: ContextVar[Attended] = ContextVar("_backend")
 
 
 def register() -> None:
@@ -36,7 +48,7 @@ def register() -> None:
 
 
 @contextmanager
-def attending(backend: AttentionBackend) -> Iterator[None]:
+def attending(backend: Attended) -> Iterator[None]:
     """Whose cache models attend to in this block, in this thread.
 
     Args:
@@ -112,7 +124,7 @@ def _refuse_what_is_not_done(mask: torch.Tensor | None, is_causal: bool | None, 
         )
 
 
-def _refuse_other_heads(paged: AttentionBackend, key: torch.Tensor) -> None:
+def _refuse_other_heads(paged: Attended, key: torch.Tensor) -> None:
     _, num_heads, head_dim = key.shape
     shape = paged.shape
     if (num_heads, head_dim) != (shape.num_kv_heads, shape.head_dim):

@@ -57,18 +57,24 @@ class GraphRecorder:
                 stream.synchronize()
 
     def capture(self, step: Step) -> Replayable:
-        """Record a step that was tried out, and start it once: a graph's first start takes longest.
+        """Record a step that was tried out; it is to be started once before it is of use (`start`).
 
         Raises:
             RuntimeError, PagedChatError: it cannot be captured.
         """
         with self._aside() as stream:
-            if stream is None:
-                return _Plain(step)
-            captured = _Captured(step, self._pool)
-            captured.replay()
-            stream.synchronize()
-            return captured
+            return _Plain(step) if stream is None else _Captured(step, self._pool)
+
+    def start(self, captured: Replayable) -> None:
+        """Start what was recorded and wait for it: a graph's first start takes longest. Nothing on a CPU.
+
+        Raises:
+            RuntimeError: it cannot run.
+        """
+        with self._aside() as stream:
+            if stream is not None:
+                captured.replay()
+                stream.synchronize()
 
     @contextmanager
     def _aside(self) -> Iterator["torch.cuda.Stream | None"]:
@@ -112,8 +118,11 @@ class _Captured:
         graph.capture_begin(pool=pool, capture_error_mode="thread_local")  # type: ignore[arg-type]
         try:
             self.logits = step()
-        finally:
-            graph.capture_end()
+        except BaseException:
+            with suppress(RuntimeError):  # that this one is of no use; why is being told
+                graph.capture_end()
+            raise
+        graph.capture_end()
         self.replay = graph.replay
         self._keeps = (graph, step)
 
@@ -123,5 +132,6 @@ class _Plain:
         self._step = step
         self.logits = torch.empty(0)
 
+    @torch.inference_mode()
     def replay(self) -> None:
         self.logits = self._step()

@@ -1,9 +1,12 @@
 """The runner on a GPU: captured steps run the decodes and prefills that they can, both kinds queued before
 either is waited for; an eager runner runs everything else.
 
-Knows neither graphs nor buffers.
+Knows neither graphs nor buffers. What held a step up, a piece of a missing step or the want of one, the log says at
+its level for debugging: `bench engine --only stutter` reads it there.
 """
 
+import logging
+import time
 from collections.abc import Iterator
 
 import torch
@@ -12,7 +15,9 @@ from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, ScheduledSeq
 from pagedchat.runtime.graphs.decode.ahead import RunningStep
 from pagedchat.runtime.graphs.decode.decode_steps import BegunDecodes, DecodeSteps
 from pagedchat.runtime.graphs.prefill.prefill_steps import BegunPrefill, PrefillSteps
-from pagedchat.runtime.graphs.workshop import Workshop
+from pagedchat.runtime.graphs.workshop import Waiting, Workshop
+
+log = logging.getLogger(__name__)
 
 _Output = tuple[list[ScheduledSequence], ModelRunnerOutput]
 """A part of a batch, with all of its decodes or all of its chunks, and what came back for it."""
@@ -41,16 +46,17 @@ class CapturedRunner:
         self._workshop = workshop
         self._wanted = [] if workshop is None else workshop.wanted
 
-    @torch.inference_mode()
     def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         """See `engine.output.ModelRunner`.
 
-        No sequence of a step reads what another writes in it, so that parts may run one after the other.
+        No sequence of a step reads what another writes in it, so that parts may run one after the other. Only what
+        touches tensors enters torch's inference mode: a run begins no operation of torch, as a rule.
         """
         try:
             if any(self._wanted):
                 between_tokens = batch.run is not None or any(map(_is_decode, batch.scheduled))
-                self.make_wanted(between_tokens=between_tokens)
+                for piece in self._make_due("next token" if between_tokens else "first token"):
+                    log.debug("Step %d: %s.", batch.step, piece)
             return self._execute_mixed(batch) if batch.run is None else self._execute_run(batch)
         except BaseException:
             self.decodes.forget_ahead()
@@ -60,22 +66,13 @@ class CapturedRunner:
         """See `engine.output.ModelRunner`."""
         self.eager.check()
 
-    @torch.inference_mode()
-    def make_wanted(self, *, between_tokens: bool = False) -> bool:
-        """Make some of the steps that batches lacked, or pieces of them, between two batches.
-
-        Args:
-            between_tokens: whether somebody waits for the next token.
+    def make_wanted(self) -> bool:
+        """Make a piece of the steps that batches lacked, while nobody waits.
 
         Returns:
             Whether there was something to be done.
         """
-        workshop = self._workshop
-        if workshop is None or not workshop.is_due(between_tokens=between_tokens):
-            return False
-        self.decodes.forget_ahead()  # what is made takes the memory that it reads
-        workshop.work(between_tokens=between_tokens)
-        return True
+        return bool(self._make_due("nobody"))
 
     @torch.inference_mode()
     def make_all_wanted(self) -> None:
@@ -92,26 +89,44 @@ class CapturedRunner:
         """
         return None if self.prefills is None else self.prefills.prepare_one_more()
 
+    @torch.inference_mode()
+    def _make_due(self, waiting: Waiting) -> list[str]:
+        workshop = self._workshop
+        if workshop is None or not workshop.is_due(waiting):
+            return []
+        self.decodes.forget_ahead()  # what is made takes the memory that it reads
+        return workshop.work(waiting)
+
+    def _run_eagerly(self, batch: SchedulerOutput) -> ModelRunnerOutput:
+        began = time.perf_counter()
+        output = self.eager.execute(batch)
+        took, count = time.perf_counter() - began, len(batch.scheduled)
+        log.debug(
+            "Step %d: %d tokens of %d without a graph: %.1f ms.", batch.step, batch.num_tokens, count, 1e3 * took
+        )
+        return output
+
     def _execute_run(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         decoding = self.decodes.begin(batch)  # there is nothing but decodes
         if decoding is None:
-            return self.eager.execute(batch)
+            return self._run_eagerly(batch)
         if batch.meanwhile is not None:
             batch.meanwhile()
         return self.decodes.finish(decoding)
 
+    @torch.inference_mode()
     def _execute_mixed(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         single = [part for part in batch.scheduled if _is_decode(part)]
         chunks = [part for part in batch.scheduled if not _is_decode(part)]
         decoding = self._begin_decodes(batch, single, chunks)
         prefilling = self._begin_prefills(batch, chunks, first=decoding is None)
         if decoding is None and prefilling is None:
-            return self.eager.execute(batch)
+            return self._run_eagerly(batch)
         replies = self._begin_replies(prefilling) if prefilling is not None and not single else None
         outputs: list[_Output] = []
         left = ([] if decoding else single) + ([] if prefilling else chunks)
         if left:  # while the device is busy with the rest
-            outputs.append((left, self.eager.execute(_part_of(batch, left))))
+            outputs.append((left, self._run_eagerly(_part_of(batch, left))))
         if batch.meanwhile is not None:
             batch.meanwhile()
         if decoding is not None:

@@ -24,6 +24,7 @@ from pagedchat.ops.common.model_sizes import MixtureSizes, ModelSizes
 from pagedchat.ops.common.norm import HeadNorms, Norm
 from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors, Product
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
+from pagedchat.runtime.graphs.foreign_model import OBJECTION, ForeignModel, StepModel, foreign_sizes
 from pagedchat.runtime.graphs.objections import objection_to, objection_to_whole_steps
 from pagedchat.runtime.graphs.step_facts import Setting
 
@@ -81,18 +82,24 @@ _found: WeakKeyDictionary[NativeModel, dict[int, ModelTensors | None]] = WeakKey
 """What was found of models that are still there, by `model_len`."""
 
 
-def setting_of(model: NativeModel, backend: CudaAttention) -> Setting:
+def setting_of(model: StepModel, backend: CudaAttention) -> Setting:
     """What all steps of a model have in common, for `which_step`.
 
     Args:
         model: what is to run.
         backend: has the cache.
     """
-    config, device = _config(model), backend.device
+    device = backend.device
+    if isinstance(model, ForeignModel):
+        sizes, objection, whole_objection = foreign_sizes(model, backend.shape), OBJECTION, OBJECTION
+    else:
+        config = _config(model)
+        sizes, objection = sizes_of(config), objection_to(config)
+        whole_objection = objection_to_whole_steps(config)
     return Setting(
-        sizes=sizes_of(config),
-        objection=objection_to(config),
-        whole_objection=objection_to_whole_steps(config),
+        sizes=sizes,
+        objection=objection,
+        whole_objection=whole_objection,
         element=element_name(backend.shape.dtype),
         block_size=backend.shape.block_size,
         gpu=gpu(device.index) if device.type == "cuda" else None,
@@ -100,13 +107,15 @@ def setting_of(model: NativeModel, backend: CudaAttention) -> Setting:
     )
 
 
-def tensors_of(model: NativeModel, model_len: int) -> ModelTensors | None:
+def tensors_of(model: StepModel, model_len: int) -> ModelTensors | None:
     """The tensors of a model, those that it has itself; None if the kernels have something against it.
 
     Args:
-        model: of a family that is known here.
+        model: of a family that is known here, or a stranger, which has none.
         model_len: tokens of a sequence, at most.
     """
+    if isinstance(model, ForeignModel):
+        return None
     found = _found.setdefault(model, {})  # decodes and prompts ask for the same, and the rotations are large
     if model_len not in found:
         found[model_len] = _find(model, model_len)

@@ -65,7 +65,7 @@ _WHOLE = (
 _NOT_TRUSTED = "it gave other results than the model when it was tried out"
 # NOTE: on this road eager steps, decodes and prompts do the same operations, one by one. What is to be the same in
 # any batch goes by it alone.
-_CAPTURED = "any model of ours runs through its own modules, captured in one graph"
+_CAPTURED = "any model runs through its own modules, captured in one graph"
 
 DECODES: tuple[Rule[DecodeFacts], ...] = (
     Rule(

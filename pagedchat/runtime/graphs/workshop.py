@@ -1,25 +1,33 @@
 """When missing steps are made while chats are running: here alone it is decided.
 
 Nobody waits for a compiler, and between two tokens for no more than one piece of a step (`shelf`), of which it is
-known from others that it is short. What serves meanwhile, a roomier step or an eager one, is the stores' business.
+known from others of its kind that it is short: what nobody has measured yet counts as long. What serves meanwhile,
+a roomier step or an eager one, is the stores' business.
 """
 
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
-from pagedchat.runtime.graphs.shelf import Making, Piece, Shelf
+from pagedchat.runtime.graphs.shelf import Making, Shelf
 
 BETWEEN_TOKENS = 0.01
 """Seconds that a piece may be expected to take where somebody has tokens already, and waits for the next."""
 BEFORE_TOKENS = 0.02
-"""The same of all pieces together where nobody has."""
+"""The same of all pieces together where somebody waits for the first token, and nobody for the next. So long a
+piece is taken to be while none of its kind has been measured: it comes there, and alone."""
 REST = 3.0
 """How many times as long as a piece between tokens none follows: replies keep three quarters of the time."""
 PATIENCE = 2.0
 """Seconds for which a piece that takes longer waits for a better time. By then what serves has cost more."""
-_REMEMBERED = 4
+
+Waiting = Literal["next token", "first token", "nobody"]
+"""For what somebody waits while a piece is made."""
+_MOST: dict[Waiting, float] = {
+    "next token": BETWEEN_TOKENS,
+    "first token": BEFORE_TOKENS,
+    "nobody": float("inf"),
+}
 
 
 class Workshop:
@@ -36,34 +44,33 @@ class Workshop:
         """What is to be made for each of them: all empty, as a rule. Looked at before every step."""
         self._clock = clock
         self._rests_until = float("-inf")
-        self._seconds: dict[Piece, deque[float]] = {
-            piece: deque(maxlen=_REMEMBERED) for piece in ("kernels", "trial", "capture")
-        }
 
-    def is_due(self, *, between_tokens: bool) -> bool:
-        """Whether something should be done before the next step.
+    def is_due(self, waiting: Waiting) -> bool:
+        """Whether something should be done by now.
 
         Args:
-            between_tokens: whether the step is to bring somebody's next token.
+            waiting: for what somebody waits meanwhile.
         """
-        if between_tokens and self._clock() < self._rests_until:
+        if waiting == "next token" and self._clock() < self._rests_until:
             return False
-        return self._next(BETWEEN_TOKENS if between_tokens else BEFORE_TOKENS) is not None
+        return self._next(_MOST[waiting]) is not None
 
-    def work(self, *, between_tokens: bool) -> None:
-        """Do what is due: between tokens one piece, else as many as there is time for.
+    def work(self, waiting: Waiting) -> list[str]:
+        """Do what is due: one piece, before first tokens as many as there is time for.
 
         To be called while no step is under way whose tokens or memory somebody needs.
+
+        Returns:
+            What was done, and how long it took.
         """
-        if between_tokens:
-            began = self._clock()
-            self._do_next(BETWEEN_TOKENS)
-            ended = self._clock()
+        began, done = self._clock(), self._do_next(_MOST[waiting])
+        ended = self._clock()
+        if waiting == "next token":
             self._rests_until = ended + REST * (ended - began)
-            return
-        until = self._clock() + BEFORE_TOKENS
-        while (left := until - self._clock()) > 0 and self._do_next(left):
-            pass
+        if waiting == "first token":
+            while (left := began + BEFORE_TOKENS - self._clock()) > 0 and (more := self._do_next(left)):
+                done += more
+        return done
 
     def make_all(self) -> None:
         """Make everything that is wanted, whatever it takes; while no step is under way that somebody needs."""
@@ -75,26 +82,24 @@ class Workshop:
             for key in keys:
                 shelf.capture(key)
 
-    def _do_next(self, most: float) -> bool:
-        """Whether there was anything that may be done in so many seconds."""
+    def _do_next(self, most: float) -> list[str]:
+        """Do a piece that may be done in so many seconds; says which, nothing where there is none."""
         due = self._next(most)
         if due is None:
-            return False
+            return []
         shelf, key, making = due
-        piece, began = making.piece, self._clock()
+        words, began = f"{making.piece} of {shelf.describe(key)}", self._clock()
         shelf.go_on(key)
-        self._seconds[piece].append(self._clock() - began)
-        return True
+        return [f"{words}: {1e3 * (self._clock() - began):.1f} ms"]
 
     def _next(self, most: float) -> tuple[Shelf[Any], Any, Making] | None:
         """Of what can be done in so many seconds what was wanted last: it is what runs now."""
         waiting = [(shelf, key, making) for shelf in self._shelves for key, making in shelf.making.items()]
-        ready = [one for one in waiting if one[2].may_go_on and self._may_begin(one[2], most)]
+        ready = [one for one in waiting if one[2].may_go_on and self._may_begin(*one[::2], most)]
         return max(ready, default=None, key=lambda one: one[2].asked)
 
-    def _may_begin(self, making: Making, most: float) -> bool:
+    def _may_begin(self, shelf: Shelf[Any], making: Making, most: float) -> bool:
         """Whether the next piece is that short, or has waited for long."""
-        known = [min(seconds) for seconds in self._seconds.values() if seconds]
-        # Of the last few the quickest is asked: the others had something to load that is there by now.
-        expected = min(self._seconds[making.piece], default=max(known, default=0.0))
-        return expected <= most or self._clock() - making.since >= PATIENCE
+        expected = shelf.expected(making)
+        is_short = (BEFORE_TOKENS if expected is None else expected) <= most
+        return is_short or self._clock() - making.since >= PATIENCE

@@ -3,7 +3,7 @@
 import gc
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,7 +12,7 @@ import torch
 
 from pagedchat.config import EngineConfig
 from pagedchat.engine.output import ModelRunner
-from pagedchat.errors import DeviceError
+from pagedchat.errors import DeviceError, ModelError, first_line, is_out_of_memory
 from pagedchat.events import LoadProgress
 from pagedchat.jit.driver import gpu
 from pagedchat.models.config import describe_model
@@ -33,6 +33,7 @@ from pagedchat.runtime.loading.device import (
     choose_dtype,
     default_token_budget,
 )
+from pagedchat.runtime.loading.first_batches import FirstBatches
 from pagedchat.runtime.loading.invariance import make_invariant, refuse_attention, refuse_description
 from pagedchat.runtime.loading.loaded import LoadedModel, Progress, nothing_more, nothing_wanted
 from pagedchat.runtime.loading.model_wishes import model_wishes
@@ -59,6 +60,8 @@ class _Preparing(NamedTuple):
 
     more: Callable[[], bool] = nothing_more
     wanted: Callable[[], None] = nothing_wanted
+    refusals: Sequence[str] = ()
+    """What could not be captured of a model of transformers; a part of `notices`."""
 
 
 class _Assembly:
@@ -96,7 +99,12 @@ class _Assembly:
         if description.native is None:
             # Transformers imports what keeps the frames of all who were calling then, and so what those had: ours.
             gc.collect()
-        runner, prepare = self._captured_runner(eager, check, attention, sizes, builds)
+        try:
+            runner, prepare = self._captured_runner(eager, check, attention, sizes, builds)
+        except Exception as error:  # of many kinds, from modules that are strangers; eagerly they run
+            if description.native or is_out_of_memory(error):
+                raise
+            runner, prepare = eager, _Preparing(refusals=[_uncaptured(first_line(error))])
         found = Findings(
             config=self._config,
             description=description,
@@ -217,14 +225,17 @@ class _Assembly:
         builds: "list[BuildAhead]",
     ) -> tuple[ModelRunner, _Preparing]:
         """Who runs batches, and what prepares more for that; the eager one and nothing where none is captured."""
-        if not isinstance(eager, NativeModelRunner):
-            return eager, _Preparing()
         if attention.name != "cuda" or self._device.type != "cuda":
             return eager, _Preparing()
         from pagedchat.runtime.loading.first_graphs import FirstGraphs, capture_others, make_wanted  # noqa: PLC0415
 
-        first = FirstGraphs(eager, sizes)
-        self._wait_for(builds, first.build_likely)
+        try:
+            first = FirstGraphs(eager, sizes)
+        except ModelError as error:
+            return eager, _Preparing(refusals=[_uncaptured(first_line(error))])
+        batches = FirstBatches(eager, eager.backend, sizes, check.vocab_size)
+        self._wait_for(builds, lambda: first.build_likely() or batches.run_one())
+        batches.run_some()
         captured = first.capture(check)
         element = element_name(eager.backend.shape.dtype)
         keep_check(
@@ -235,9 +246,12 @@ class _Assembly:
             batch_invariant=self._config.model.batch_invariant,
         )
         if captured is None:
-            return eager, _Preparing()
+            return eager, _Preparing(refusals=first.refusals)
+        of_one_chat = FirstBatches(captured, eager.backend, sizes, check.vocab_size)
+        for _ in ("its prompt", "a decode"):
+            of_one_chat.run_one()
         more, wanted = capture_others(captured, sizes, self._device), partial(make_wanted, weakref.ref(captured))
-        return captured, _Preparing(more, wanted)
+        return captured, _Preparing(more, wanted, first.refusals)
 
     def _wait_for(self, builds: "list[BuildAhead]", meanwhile: Callable[[], bool]) -> None:
         """Until they are there; as long as there is something to do meanwhile, that is done."""
@@ -260,7 +274,7 @@ class _Assembly:
             chat_template=tokenizer.chat_template if tokenizer else None,
             special_tokens=tokenizer.special_tokens if tokenizer else {},
             sampling_defaults=wishes.sampling_params,
-            notices=(*wishes.notices, *(each.sentence for each in found.left_out)),
+            notices=(*wishes.notices, *(each.sentence for each in found.left_out), *prepare.refusals),
             prepare_more=prepare.more,
             prepare_wanted=prepare.wanted,
             release=partial(release, self._device, weakref.ref(runner)),
@@ -274,6 +288,11 @@ class _Assembly:
 
     def _say(self, stage: str, message: str, done: int = 0, total: int = 0, unit: str = "") -> None:
         self._progress(LoadProgress(stage, message, done, total, unit))  # type: ignore[arg-type]
+
+
+def _uncaptured(reason: str) -> str:
+    """What is said of a model of transformers whose steps stay eager."""
+    return f"Steps of this model are not captured in CUDA graphs, and take longer: {reason:.200}."
 
 
 def _allocate(

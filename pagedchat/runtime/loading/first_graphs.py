@@ -4,7 +4,7 @@ A GPU's business: elsewhere nobody imports it.
 """
 
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 from weakref import ref
 
 import torch
@@ -17,13 +17,15 @@ from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.captured_runner import CapturedRunner
 from pagedchat.runtime.graphs.decode.decode_steps import DecodeSteps
+from pagedchat.runtime.graphs.foreign_model import ForeignModel
 from pagedchat.runtime.graphs.prefill.prefill_steps import PrefillSteps
+from pagedchat.runtime.graphs.shelf import Shelf
 from pagedchat.runtime.graphs.spare_time import SpareTime, in_order
 from pagedchat.runtime.graphs.workshop import Workshop
 from pagedchat.runtime.loading.invariance import product_variants
 from pagedchat.runtime.loading.memory import graph_memory
 from pagedchat.runtime.loading.self_check import SelfCheck
-from pagedchat.runtime.step.model_runner import NativeModelRunner
+from pagedchat.runtime.step.model_runner import NativeModelRunner, TorchModelRunner
 from pagedchat.runtime.step.sizes import StepSizes
 
 PREPARED_TOKENS = (32, 64)
@@ -75,14 +77,21 @@ class FirstGraphs:
     Args:
         runner: eager, over a `CudaAttention` whose contents do not matter.
         sizes: of a step, at most.
+
+    Raises:
+        ModelError: a model of transformers that does not say enough of itself.
     """
 
-    def __init__(self, runner: NativeModelRunner, sizes: StepSizes) -> None:
+    def __init__(self, runner: TorchModelRunner, sizes: StepSizes) -> None:
         backend = cast(CudaAttention, runner.backend)
+        model = runner.model if isinstance(runner, NativeModelRunner) else ForeignModel(runner.model)
         self._runner = runner
-        self._decodes = DecodeSteps(runner.model, backend, sizes, at_first_use=False)
-        self._prefills = PrefillSteps(runner.model, backend, sizes, at_first_use=False)
+        self._is_foreign = isinstance(model, ForeignModel)
+        self._decodes = DecodeSteps(model, backend, sizes, at_first_use=False)
+        self._prefills = PrefillSteps(model, backend, sizes, at_first_use=False)
         self._likely = iter(in_order(sizes)[1 : 1 + NUM_LIKELY])
+        self.refusals: list[str] = []
+        """What cannot be captured of a model of transformers, in sentences for people."""
 
     def build_likely(self) -> bool:
         """Begin to build the kernels of the likeliest batch that is left, beside those of the first one.
@@ -104,17 +113,26 @@ class FirstGraphs:
             check: of the same runner.
 
         Returns:
-            Who runs batches from now on; None where captured steps are not right.
+            Who runs batches from now on; None where captured steps are not right, or cannot be captured.
         """
         decodes, prefills = self._decodes, self._prefills
-        decodes.prepare(1, 1)
+        if not self._is_there("Decodes", decodes.prepare(1, 1), decodes.store):
+            return None
         if not check.allows_decodes(decodes):
             return None
-        for num_tokens in PREPARED_TOKENS:
-            prefills.prepare(num_tokens)
-        if not check.allows_prefills(prefills):
+        are_there = all(prefills.prepare(num_tokens) for num_tokens in PREPARED_TOKENS)
+        if not self._is_there("Prompts", are_there, prefills.store) or not check.allows_prefills(prefills):
             return CapturedRunner(self._runner, decodes, None, Workshop([decodes.store]))
         return CapturedRunner(self._runner, decodes, prefills, Workshop([decodes.store, prefills.store]))
+
+    def _is_there(self, what: str, is_there: bool, shelf: Shelf[Any]) -> bool:
+        """Whether captured steps of a kind are worth going on with: strangers that fail once will fail again."""
+        if is_there or not self._is_foreign or not shelf.refusal:
+            return True
+        self.refusals.append(
+            f"{what} of this model are not captured in CUDA graphs, and take longer: {shelf.refusal}."
+        )
+        return False
 
 
 def make_wanted(runner: "ref[CapturedRunner]") -> None:

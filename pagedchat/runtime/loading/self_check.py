@@ -83,7 +83,8 @@ class SelfCheck:
     def __init__(self, name: str, runner: TorchModelRunner, vocab_size: int, *, exact: bool = False) -> None:
         self._name = name
         self._runner = runner
-        self._vocab_size = vocab_size
+        self.vocab_size = vocab_size
+        """Token ids are below it."""
         self._block_size = runner.backend.shape.block_size
         self._expected: dict[int, torch.Tensor] = {}
         self._exact = exact
@@ -199,7 +200,7 @@ class SelfCheck:
         """A sequence of so many tokens, or as many as the cache holds, in its first blocks, the last one first."""
         length = min(length, self._runner.backend.num_blocks * self._block_size)
         text = Sequence(0)
-        text.token_ids = [(i * 7919 + 11) % self._vocab_size for i in range(length)]
+        text.token_ids = [(i * 7919 + 11) % self.vocab_size for i in range(length)]
         text.block_table = list(reversed(range(-(-length // self._block_size))))
         text.sampling_params, text.stop_length = _GREEDY, length + 1
         return text

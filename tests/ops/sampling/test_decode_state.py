@@ -3,7 +3,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pagedchat.ops.sampling.decode_state import advance_by_argmax, find_most_likely, replace_tokens, slots_of
+from pagedchat.ops.sampling.decode_state import advance_by_argmax, find_most_likely, slots_of
+from pagedchat.ops.sampling.sample import draw_next
+from pagedchat.ops.sampling.sample_rows import SampleRow, pack_rows
 from tests.ops.paged_case import DEVICES
 from tests.ops.products.small_batch_case import DTYPES, normal
 from tests.ops.sampling.decode_state_case import check_moved_on, make_state
@@ -44,8 +46,15 @@ def test_first_of_the_largest_is_found_without_a_state(vocab_size: int, dtype: t
 def test_other_tokens_take_the_place_of_the_most_likely_ones(device: str) -> None:
     state = make_state([3, -1, 0], device)
     advance_by_argmax(state, normal(3, 64, device=device, dtype=torch.float32))
-    replace_tokens(state, torch.tensor([9, 8, 7], dtype=torch.int32, device=device))
-    check_moved_on(state, [3, -1, 0], [9, 8, 7])
+    chosen, counts = [9, 8, 7], torch.zeros(2, 64, dtype=torch.int16, device=device)
+    logits = torch.zeros(3, 64, device=device)
+    logits[range(3), chosen] = 50.0
+    rows = pack_rows([SampleRow(seed=1, counts_row=1), SampleRow(temperature=0), SampleRow(top_k=3, seed=2)])
+    draw_next(state, logits, rows.to(device), counts)
+    check_moved_on(state, [3, -1, 0], chosen)
+    assert counts.nonzero().tolist() == [[1, 9]]
+    with pytest.raises(ValueError, match=r"logits has shape \[2, 64\], expected \[3, \*\]"):
+        draw_next(state, logits[:2], rows.to(device), counts)
 
 
 @pytest.mark.parametrize("device", DEVICES)

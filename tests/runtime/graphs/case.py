@@ -31,6 +31,8 @@ from pagedchat.runtime.step.sizes import StepSizes
 from tests.runtime.drive import eager_of
 
 VOCAB_SIZE, MODEL_LEN, BLOCK_SIZE, MAX_NUM_SEQS = 304, 600, 16, 20
+LATE = 1e9
+"""Seconds on a workshop's clock at which every piece has waited for long, and so may take what it likes."""
 _RMS, _LAYER = NormConfig(kind="rms", eps=1e-5), NormConfig(kind="layer", eps=1e-5, bias=True)
 _ROTARY = RotaryConfig(10000.0)
 _SCALED = RotaryConfig(10000.0, scaling=YarnScaling(4.0, 32.0, 1.0, 64), scale=1.3)

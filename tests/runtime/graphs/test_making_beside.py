@@ -19,7 +19,7 @@ from pagedchat.runtime.graphs.decode.buckets import Bucket
 from pagedchat.runtime.graphs.decode.steps import Step
 from tests.fakes import FakeClock
 from tests.ops.paged_case import DEVICES
-from tests.runtime.graphs.case import VOCAB_SIZE, make_engine, make_runner, tiny_model
+from tests.runtime.graphs.case import LATE, VOCAB_SIZE, make_engine, make_runner, tiny_model
 
 GREEDY = SamplingParams(temperature=0, max_tokens=None)
 KINDS = (
@@ -60,7 +60,7 @@ def test_the_tokens_are_the_same_whatever_serves(family: str, device: str) -> No
     model, replies = tiny_model(family, device, torch.float32), []
     for runner in (
         make_runner(model, 200, captured=False),
-        make_runner(model, 200, captured=True, max_num_tokens=256, clock=FakeClock()),
+        make_runner(model, 200, captured=True, max_num_tokens=256, clock=FakeClock(LATE)),
     ):
         core = make_engine(runner)
         for salt in range(6):
@@ -74,20 +74,20 @@ def test_the_tokens_are_the_same_whatever_serves(family: str, device: str) -> No
 
 
 def test_one_piece_comes_between_two_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    runner = make_runner(tiny_model("opt", "cpu", torch.float32), 60, captured=True, clock=FakeClock())
+    runner = make_runner(tiny_model("opt", "cpu", torch.float32), 60, captured=True, clock=FakeClock(LATE))
     eager, tried = Eager(runner, monkeypatch), list[int]()
     monkeypatch.setattr(GraphRecorder, "try_out", lambda _recorder, _step: tried.append(len(eager.sizes)))
     core = make_engine(runner)
     join(core, 1)
-    run(core, 6)
-    # The prompt and the decode that misses its step; two more while one is made. The last piece serves already.
-    assert eager.sizes == [1, 1, 1, 1]
-    assert tried == [3]
+    run(core, 8)
+    # The prompt and the decode that misses its step; four more while one is made. The last piece serves already.
+    assert eager.sizes == [1] * 6
+    assert tried == [4]
     assert runner.decodes.num_replays > 0
 
 
 def test_nothing_is_captured_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    runner = make_runner(tiny_model("opt", "cpu", torch.float32), 60, captured=True, clock=FakeClock())
+    runner = make_runner(tiny_model("opt", "cpu", torch.float32), 60, captured=True, clock=FakeClock(LATE))
     captured: list[Step] = []
     capture = GraphRecorder.capture
 
@@ -106,7 +106,7 @@ def test_nothing_is_captured_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_roomier_step_serves_until_the_own_one_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = FakeClock()
+    clock = FakeClock(LATE)
     runner = make_runner(tiny_model("opt", "cpu", torch.float32), 100, captured=True, clock=clock)
     decodes, served = runner.decodes, list[Bucket]()
     assert decodes.prepare(4, 600)
@@ -118,7 +118,7 @@ def test_a_roomier_step_serves_until_the_own_one_is_there(monkeypatch: pytest.Mo
         join(core, salt)
     core.step()
     assert eager.sizes == [2]  # the prompts
-    monkeypatch.setattr(runner._workshop, "is_due", lambda between_tokens: False)
+    monkeypatch.setattr(runner._workshop, "is_due", lambda _waiting: False)
     run(core, 10)
     assert set(served) == {Bucket(4, 600)}
     assert decodes.num_ahead == 9
@@ -131,7 +131,7 @@ def test_a_roomier_step_serves_until_the_own_one_is_there(monkeypatch: pytest.Mo
 
 
 def test_steps_that_draw_serve_greedy_batches_and_not_the_other_way_round() -> None:
-    runner = make_runner(tiny_model("opt", "cpu", torch.float32), 60, captured=True, clock=FakeClock())
+    runner = make_runner(tiny_model("opt", "cpu", torch.float32), 60, captured=True, clock=FakeClock(LATE))
     store = runner.decodes.store
     assert store.capture((Bucket(4, 600), "greedy"))
     assert store.at_hand(Bucket(2, 384), "drawn") is None
@@ -142,7 +142,7 @@ def test_steps_that_draw_serve_greedy_batches_and_not_the_other_way_round() -> N
 
 
 def test_first_decodes_behind_their_prompts_are_noted_too() -> None:
-    runner = make_runner(tiny_model("opt", "cpu", torch.float32), 60, captured=True, clock=FakeClock())
+    runner = make_runner(tiny_model("opt", "cpu", torch.float32), 60, captured=True, clock=FakeClock(LATE))
     store = runner.decodes.store
     assert store.at_hand(Bucket(2, 384), "greedy") is None
     assert [*store.making] == [(Bucket(2, 384), "greedy")]
@@ -153,7 +153,7 @@ def test_first_decodes_behind_their_prompts_are_noted_too() -> None:
 
 def test_who_measures_has_all_that_was_lacking_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny_model("opt", "cpu", torch.float32)
-    runner = make_runner(model, 60, captured=True, max_num_tokens=256, clock=FakeClock())
+    runner = make_runner(model, 60, captured=True, max_num_tokens=256, clock=FakeClock(LATE))
     eager = Eager(runner, monkeypatch)
     core = make_engine(runner)
     for salt in (1, 2):
@@ -173,7 +173,7 @@ def test_a_failed_step_leaves_the_batch_to_others_for_good(monkeypatch: pytest.M
         raise RuntimeError("no")
 
     monkeypatch.setattr(GraphRecorder, "capture", fail)
-    runner = make_runner(tiny_model("opt", "cpu", torch.float32), 60, captured=True, clock=FakeClock())
+    runner = make_runner(tiny_model("opt", "cpu", torch.float32), 60, captured=True, clock=FakeClock(LATE))
     eager = Eager(runner, monkeypatch)
     core = make_engine(runner)
     join(core, 1)
@@ -202,7 +202,7 @@ def test_no_step_calls_the_compiler(family: str, tmp_path: Path, monkeypatch: py
         return compile_kernel(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(builder_module, "compile_kernel", noting)
-    runner = make_runner(model, 200, captured=True, max_num_tokens=256, clock=FakeClock())
+    runner = make_runner(model, 200, captured=True, max_num_tokens=256, clock=FakeClock(LATE))
     core = make_engine(runner)
     for salt, params in enumerate(KINDS):
         join(core, salt, 60, params)

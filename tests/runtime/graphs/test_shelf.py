@@ -10,6 +10,7 @@ from pagedchat.errors import KernelError
 from pagedchat.jit.launch import NotBuiltError
 from pagedchat.jit.variant import Variant
 from pagedchat.runtime.graphs import shelf as shelf_module
+from pagedchat.runtime.graphs.capture import GraphRecorder
 from pagedchat.runtime.graphs.decode.steps import Step
 from pagedchat.runtime.graphs.shelf import Shelf
 from tests.fakes import FakeClock
@@ -57,6 +58,9 @@ class NumberShelf(Shelf[int]):
     def _clear(self, key: int) -> None:
         self.done.append(f"cleared {key}")
 
+    def _kind(self, key: int) -> str:
+        return "odd" if key % 2 else "even"
+
     def _what(self, key: int) -> str:
         return f"Steps of {key}"
 
@@ -74,10 +78,11 @@ def test_who_asks_is_answered_at_once_until_the_step_is_there(shelf: NumberShelf
     assert not shelf.making[3].may_go_on
     shelf.kernels.done = True
     assert shelf.making[3].may_go_on
-    for _ in range(2):
+    for piece in ("layout", "trial", "capture", "start"):
         assert shelf.find(3) is None
+        assert shelf.making[3].piece == piece
         shelf.go_on(3)
-    assert shelf.done[1:] == ["cleared 3", "made 3", "cleared 3"]
+    assert shelf.done[1:] == ["cleared 3", "made 3", *["cleared 3"] * 3]
     step = shelf.find(3)
     assert step is not None
     assert not shelf.making
@@ -93,7 +98,7 @@ def test_what_is_wanted_again_keeps_its_place_and_its_age(shelf: NumberShelf) ->
     shelf.clock.now += 5
     shelf.find(3)
     making = shelf.making[3]
-    assert (making.asked - making.since, making.piece) == (5, "trial")
+    assert (making.asked - making.since, making.piece) == (5, "layout")
 
 
 def test_who_may_wait_has_it_made_at_once_whatever_was_begun(shelf: NumberShelf) -> None:
@@ -156,9 +161,52 @@ def test_a_kernel_that_was_not_looked_for_is_built_beside_too(shelf: NumberShelf
     assert shelf.done[-1] == str(variant)
     assert not shelf.making[3].may_go_on
     shelf.kernels.done, shelf.step = True, usual
-    shelf.go_on(3)
-    shelf.go_on(3)
+    for _ in range(4):
+        assert shelf.find(3) is None
+        shelf.go_on(3)
     assert shelf.find(3) is not None
+
+
+def test_a_kernel_that_only_a_recording_asks_for_is_tried_out_before_the_next_one(
+    shelf: NumberShelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unexpected(_recorder: GraphRecorder, _step: Step) -> None:
+        raise NotBuiltError(Variant.of("sample", ELEMENT="float16"))
+
+    shelf.find(3)
+    shelf.kernels.done = True
+    for _ in range(3):
+        shelf.go_on(3)
+    with monkeypatch.context() as patched:
+        patched.setattr(GraphRecorder, "capture", unexpected)
+        shelf.go_on(3)
+    assert shelf.making[3].piece == "trial"
+    shelf.kernels.done = True
+    for _ in range(3):
+        shelf.go_on(3)
+    assert shelf.find(3) is not None
+
+
+def test_how_long_pieces_take_is_known_of_steps_of_a_kind_whoever_had_them_made(shelf: NumberShelf) -> None:
+    def laid_out(seconds: float) -> Callable[[int], Step]:
+        def make(key: int) -> Step:
+            shelf.clock.now += seconds
+            return lambda: torch.tensor([key])
+
+        return make
+
+    for key in (3, 4):
+        shelf.find(key)
+        shelf.making[key].piece = "layout"
+        assert shelf.expected(shelf.making[key]) is None
+    for key, seconds in ((5, 0.5), (7, 0.25), (9, 0.375)):
+        shelf.step = laid_out(seconds)
+        shelf.capture(key)
+    assert shelf.expected(shelf.making[3]) == 0.25
+    assert shelf.expected(shelf.making[4]) is None
+    shelf.making[3].piece = "trial"
+    assert shelf.expected(shelf.making[3]) == 0
+    assert shelf.describe(3) == "steps of 3 (odd)"
 
 
 def test_nothing_is_rehearsed_on_what_another_step_has_left(

@@ -10,7 +10,9 @@ from pagedchat.config import CacheConfig, EngineConfig, ModelConfig, SchedulerCo
 from pagedchat.errors import DeviceError, ModelError
 from pagedchat.events import LoadProgress
 from pagedchat.runtime.loading import pool_size
+from pagedchat.runtime.loading.assemble import _Assembly
 from pagedchat.runtime.loading.build import LoadedModel, load_model
+from pagedchat.runtime.step.model_runner import TorchModelRunner
 from tests.fakes import byte_tokenizer
 from tests.helpers_models import POSITIONS, VOCAB_SIZE, make_checkpoint
 
@@ -166,3 +168,19 @@ def test_what_the_model_cannot_have_is_passed_over_and_told(tmp_path: Path) -> N
     loaded = load(folder, skip_tokenizer_init=True)
     assert loaded.info.sampling_defaults == {"top_p": 0.5}
     assert [notice.split(".")[1].split()[1] for notice in loaded.notices] == ["top_k", "repetition_penalty"]
+
+
+def test_a_stranger_whose_steps_cannot_even_be_tried_is_run_eagerly_and_that_is_told(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("position_embeddings")
+
+    monkeypatch.setattr(_Assembly, "_captured_runner", fail)
+    loaded = load(checkpoint, implementation="transformers")
+    assert loaded.notices[-1] == (
+        "Steps of this model are not captured in CUDA graphs, and take longer: 'position_embeddings'."
+    )
+    assert type(loaded.runner) is TorchModelRunner
+    with pytest.raises(KeyError):  # which is a defect
+        load(checkpoint)

@@ -9,14 +9,13 @@ from pagedchat.ops.sampling.decode_state import (
     DecodeState,
     advance_by_argmax,
     find_most_likely,
-    replace_tokens,
     slots_of,
 )
-from pagedchat.ops.sampling.sample import sample
+from pagedchat.ops.sampling.sample import draw_next, sample
 from pagedchat.ops.sampling.sample_rows import IN_PROMPT, SampleRow, pack_rows
 from tests.ops.products.small_batch_case import normal
 from tests.ops.sampling.decode_state_case import make_state
-from tests.tools.emulated_ops.op_case import DTYPES, OpCase, Results, in_types, numbers
+from tests.tools.emulated_ops.op_case import DTYPES, OpCase, Results, in_types
 
 PENALTIES = SampleRow(repetition_penalty=1.3, presence_penalty=0.5, frequency_penalty=0.2)
 MOST_COUNTED = 0x7FFF
@@ -67,12 +66,6 @@ def find(dtype: torch.dtype, *, vocab_size: int) -> Results:
     return {"tokens": tokens}
 
 
-def choose_others() -> Results:
-    state = make_state([3, -1, 15], "cpu")
-    replace_tokens(state, numbers(5, 6, 7))
-    return all_of(state)
-
-
 def draw(dtype: torch.dtype, *, num_rows: int, vocab_size: int) -> Results:
     """Rows of every kind over logits with a gap between them; what is drawn is counted, up to the most there is."""
     logits = logits_of(num_rows, vocab_size + 5, dtype)[:, :vocab_size]
@@ -83,6 +76,17 @@ def draw(dtype: torch.dtype, *, num_rows: int, vocab_size: int) -> Results:
     positions = torch.arange(num_rows, dtype=torch.int32) * 1000
     packed = pack_rows(rows).clone()  # into memory that is watched
     return {"tokens": sample(logits, packed, positions, counts, count_drawn=True), "counts": counts}
+
+
+def draw_others() -> Results:
+    """Greedy with penalties, drawn, and padding, in place of the most likely tokens."""
+    state, vocab_size = make_state([3, -1, 15], "cpu"), 208
+    logits = logits_of(3, vocab_size, torch.float32)
+    advance_by_argmax(state, logits)
+    counts = (torch.arange(2 * vocab_size).view(2, vocab_size) % 5 % 2).short()
+    rows = [replace(PENALTIES, temperature=0, counts_row=1), SampleRow(seed=1), replace(PENALTIES, counts_row=0)]
+    draw_next(state, logits, pack_rows(rows).clone(), counts)
+    return {**all_of(state), "counts": counts}
 
 
 def draw_among_ties(num_rows: int, vocab_size: int) -> Results:
@@ -109,12 +113,12 @@ CASES = [
         "argmax_rows", partial(advance, vocab_size=1003), torch.float16, exact=True, about="more than threads"
     ),
     *in_types("most_likely_tokens", partial(find, vocab_size=208), *DTYPES, exact=True),
-    OpCase("replace_tokens", "with padding", choose_others),
     *in_types("sample", partial(draw, num_rows=3, vocab_size=208), *DTYPES, exact=True, about="8 share a row"),
     *in_types(
         "sample", partial(draw, num_rows=14, vocab_size=1003), torch.float16, exact=True, about="2 share a row"
     ),
     *in_types("sample", partial(draw, num_rows=40, vocab_size=47), torch.float32, exact=True, about="1 for a row"),
+    OpCase("sample", "in place of the most likely tokens", draw_others),
     OpCase("sample", "ties", partial(draw_among_ties, num_rows=20, vocab_size=10_000)),
     OpCase("sample", "a very large vocabulary", partial(draw_among_equals, 1 << 20)),
 ]

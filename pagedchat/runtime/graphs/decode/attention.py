@@ -13,6 +13,7 @@ from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
 from pagedchat.ops.common.norm import HeadNorms
 from pagedchat.ops.products.model_tensors import LayerTensors
 from pagedchat.ops.sampling.decode_state import DecodeState, slots_of
+from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.decode.buckets import Bucket
 from pagedchat.runtime.graphs.decode.state_buffers import StateBuffers
@@ -42,7 +43,14 @@ class DecodeAttention:
         self._shared = buffers.shared(bucket)
         self._bucket = bucket
         self._slots = torch.empty(0, dtype=torch.int64)
-        self._starts = torch.arange(bucket.num_seqs + 1, dtype=torch.int32, device=backend.device)
+        # Of chunks of one token, as which decodes are taken where no company is to change them.
+        num_starts = bucket.num_seqs + 1 if backend.batch_invariant else 0
+        self._starts = torch.arange(num_starts, dtype=torch.int32, device=backend.device)
+
+    @property
+    def shape(self) -> CacheShape:
+        """See `transformers_attention.Attended`."""
+        return self._backend.shape
 
     def begin(self) -> None:
         """A step begins: find the slots of its tokens."""

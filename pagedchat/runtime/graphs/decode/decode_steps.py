@@ -15,7 +15,6 @@ import torch
 from pagedchat.engine.output import DecodeRun, ModelRunnerOutput, SchedulerOutput
 from pagedchat.engine.sequence import Sequence
 from pagedchat.jit.build_ahead import BuildAhead
-from pagedchat.models.native_model import NativeModel
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.decode.ahead import RunningStep
 from pagedchat.runtime.graphs.decode.buckets import Bucket, bucket_of, rows_for, shared_bucket
@@ -23,6 +22,7 @@ from pagedchat.runtime.graphs.decode.sharing import share_rows
 from pagedchat.runtime.graphs.decode.state_buffers import StateBuffers
 from pagedchat.runtime.graphs.decode.store import Serving, StepStore
 from pagedchat.runtime.graphs.decode.uploads import Uploads
+from pagedchat.runtime.graphs.foreign_model import StepModel
 from pagedchat.runtime.step.block_moves import apply_block_ops
 from pagedchat.runtime.step.sampler import Choice, choice_for
 from pagedchat.runtime.step.sizes import StepSizes
@@ -51,7 +51,7 @@ class DecodeSteps:
     """
 
     def __init__(
-        self, model: NativeModel, backend: CudaAttention, sizes: StepSizes, *, at_first_use: bool = True
+        self, model: StepModel, backend: CudaAttention, sizes: StepSizes, *, at_first_use: bool = True
     ) -> None:
         self._backend = backend
         self._max_num_seqs, self._model_len = sizes.num_seqs, sizes.model_len
@@ -174,6 +174,7 @@ class DecodeSteps:
             return ahead
         return ahead.for_batch(parts) if batch.num_tokens == len(parts) else None
 
+    @torch.inference_mode()
     def _begin_now(self, batch: SchedulerOutput) -> RunningStep | None:
         parts = batch.scheduled
         if not all(part.num_tokens == 1 and part.samples for part in parts):

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import torch
 
-from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax, replace_tokens
-from pagedchat.ops.sampling.sample import sample
+from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax
+from pagedchat.ops.sampling.sample import draw_next
 from pagedchat.runtime.graphs.decode.attention import DecodeAttention
 
 Step = Callable[[], torch.Tensor]
@@ -21,7 +21,7 @@ class ModuleStep:
     """The forward pass of a model's own modules.
 
     Args:
-        model: a `NativeModel`.
+        model: a `NativeModel`, or one of transformers as if it were one.
         attention: its rows.
         state: the same rows.
     """
@@ -61,7 +61,5 @@ class DrawnStep:
     def __call__(self) -> torch.Tensor:
         """See `Step`."""
         logits = self._step()
-        # The positions are moved on by now: they are those of the tokens to be drawn.
-        drawn = sample(logits, self._sampling, self._state.positions, self._counts, count_drawn=True)
-        replace_tokens(self._state, drawn)
+        draw_next(self._state, logits, self._sampling, self._counts)
         return logits

@@ -9,7 +9,6 @@ from functools import partial
 from typing import NamedTuple
 
 from pagedchat.jit.build_ahead import BuildAhead
-from pagedchat.models.native_model import NativeModel
 from pagedchat.ops.products.model_tensors import ModelTensors
 from pagedchat.ops.sampling.decode_state import DecodeState
 from pagedchat.ops.whole_step.model import PersistentModel
@@ -27,6 +26,7 @@ from pagedchat.runtime.graphs.decode.persistent_step import PersistentStep
 from pagedchat.runtime.graphs.decode.state_buffers import StateBuffers, no_rows
 from pagedchat.runtime.graphs.decode.steps import DrawnStep, ModuleStep, Step
 from pagedchat.runtime.graphs.decode.warpgroup_step import WarpgroupStep
+from pagedchat.runtime.graphs.foreign_model import StepModel
 from pagedchat.runtime.graphs.model_tensors import setting_of, tensors_of
 from pagedchat.runtime.graphs.shelf import Shelf
 from pagedchat.runtime.graphs.step_facts import DecodeFacts
@@ -59,7 +59,7 @@ class StepStore(Shelf[Key]):
 
     def __init__(
         self,
-        model: NativeModel,
+        model: StepModel,
         backend: CudaAttention,
         buffers: StateBuffers,
         model_len: int,
@@ -135,6 +135,9 @@ class StepStore(Shelf[Key]):
 
     def _make(self, key: Key) -> Step:
         return self._step(*key)
+
+    def _kind(self, key: Key) -> str:
+        return f"{self._names.get(key) or which_decode(self._facts(*key)).name}, {key[1]}"
 
     def _clear(self, key: Key) -> None:
         self._buffers.upload(key[0], no_rows(), 0)

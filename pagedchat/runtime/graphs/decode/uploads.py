@@ -58,11 +58,13 @@ class Uploads:
         if penalised:
             self._buffers.count_taken(running.bucket, penalised)
 
+    @torch.inference_mode()
     def tables(self, running: RunningStep, following: RunningStep) -> None:
         """Block tables that have grown between two steps, of which the device knows the first."""
         self._extend_tables(running, following)
         self._buffers.upload_tables(following.bucket)
 
+    @torch.inference_mode()
     def places(self, running: RunningStep, following: RunningStep) -> None:
         """The same, and where the sequences are: some of those before have ended."""
         self._extend_tables(running, following)

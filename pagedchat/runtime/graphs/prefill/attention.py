@@ -9,6 +9,7 @@ from pagedchat.ops.cache.heads_to_slots import heads_to_slots
 from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
 from pagedchat.ops.common.norm import HeadNorms
 from pagedchat.ops.products.model_tensors import LayerTensors
+from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket
 from pagedchat.runtime.graphs.prefill.buffers import PrefillRows
@@ -29,6 +30,11 @@ class PrefillAttention:
         self._max_query_len = min(bucket.num_tokens, bucket.context_len)
         self._slots = torch.empty(0, dtype=torch.int64)
         self._token_tables = torch.empty(0, dtype=torch.int32)
+
+    @property
+    def shape(self) -> CacheShape:
+        """See `transformers_attention.Attended`."""
+        return self._backend.shape
 
     def begin(self) -> torch.Tensor:
         """A step begins: find the slots of its tokens.

@@ -9,8 +9,8 @@ from functools import partial
 
 import torch
 
-from pagedchat.models.native_model import NativeModel
 from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors
+from pagedchat.runtime.graphs.foreign_model import StepModel
 from pagedchat.runtime.graphs.layer_chain import LibraryProducts, through_layers
 from pagedchat.runtime.graphs.prefill.attention import PrefillAttention
 
@@ -20,13 +20,13 @@ where their logits go, `[num_rows, vocab_size]`."""
 
 
 class ModuleForward:
-    """What any native model does.
+    """What any model does.
 
     Args:
         model: the model.
     """
 
-    def __init__(self, model: NativeModel) -> None:
+    def __init__(self, model: StepModel) -> None:
         self._model = model
 
     def __call__(

@@ -12,11 +12,11 @@ import torch
 
 from pagedchat.engine.output import ModelRunnerOutput, ScheduledSequence, SchedulerOutput
 from pagedchat.jit.build_ahead import BuildAhead
-from pagedchat.models.native_model import NativeModel
 from pagedchat.ops.sampling import sample as op
 from pagedchat.ops.sampling.sample_rows import pack_rows
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.capture import Replayable
+from pagedchat.runtime.graphs.foreign_model import StepModel
 from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket, all_buckets, bucket_of, largest_bucket
 from pagedchat.runtime.graphs.prefill.buffers import PrefillBuffers
 from pagedchat.runtime.graphs.prefill.step import PrefillOutputs
@@ -52,7 +52,7 @@ class PrefillSteps:
     """
 
     def __init__(
-        self, model: NativeModel, backend: CudaAttention, sizes: StepSizes, *, at_first_use: bool = True
+        self, model: StepModel, backend: CudaAttention, sizes: StepSizes, *, at_first_use: bool = True
     ) -> None:
         self._backend = backend
         self._sizes = sizes

@@ -1,9 +1,9 @@
 """Makes the pass that `which_step` names for a bucket, and finds what serves chunks: it, or a roomier one."""
 
 from pagedchat.jit.build_ahead import BuildAhead
-from pagedchat.models.native_model import NativeModel
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.capture import Replayable
+from pagedchat.runtime.graphs.foreign_model import StepModel
 from pagedchat.runtime.graphs.model_tensors import setting_of, tensors_of
 from pagedchat.runtime.graphs.prefill.attention import PrefillAttention
 from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket
@@ -32,7 +32,7 @@ class PrefillStore(Shelf[PrefillBucket]):
 
     def __init__(
         self,
-        model: NativeModel,
+        model: StepModel,
         model_len: int,
         backend: CudaAttention,
         buffers: PrefillBuffers,
@@ -93,6 +93,9 @@ class PrefillStore(Shelf[PrefillBucket]):
 
     def _make(self, key: PrefillBucket) -> PrefillStep:
         return self._pass(key)
+
+    def _kind(self, key: PrefillBucket) -> str:
+        return f"{self._chosen(key)}, {key.num_tokens} tokens"
 
     def _clear(self, key: PrefillBucket) -> None:
         self._buffers.upload(key, [])

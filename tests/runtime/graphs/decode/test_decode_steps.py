@@ -136,6 +136,27 @@ def test_penalties_go_by_the_tokens_of_each_chat_however_they_come_and_go(family
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("family", ["opt", "llama", "gpt_neox"])
+def test_the_most_likely_tokens_behind_a_penalty_are_begun_ahead_like_others(family: str, device: str) -> None:
+    """As chats with a base model have them at temperature 0, one chat and several."""
+    model = tiny_model(family, device, torch.float32)
+    for num_chats in (1, 3):
+        found = []
+        for captured, penalty in ((False, 3.0), (True, 3.0), (True, 1.0)):
+            runner = make_runner(model, 100, captured=captured)
+            core = make_engine(runner)
+            params = SamplingParams(temperature=0, repetition_penalty=penalty, max_tokens=60, ignore_eos=True)
+            for number in range(num_chats):
+                core.extend(core.open(), [number + 3, 17, 5], params)
+            while core.has_work:
+                core.step()
+            found.append([sequence.token_ids for sequence in core.sequences.values()])
+            if captured:
+                assert (runner.decodes.num_replays, runner.decodes.num_ahead) == (59, 58)
+        assert found[0] == found[1] != found[2]
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("penalty", "family"), [(1.0, "gelu"), (1.1, "opt"), (1.0, "llama_scaled")])
 def test_drawn_tokens_are_the_same_too(penalty: float, family: str, device: str) -> None:
     model = tiny_model(family, device, torch.float32)
