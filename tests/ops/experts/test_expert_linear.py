@@ -3,8 +3,9 @@ import torch
 
 from pagedchat.ops.experts.expert_linear import expert_linear
 from pagedchat.ops.experts.expert_plan import ExpertPlan
+from pagedchat.ops.experts.gate import SILU, Gate
 from pagedchat.ops.experts.group_pairs import group_pairs
-from tests.ops.experts.mixture_case import exact_products
+from tests.ops.experts.mixture_case import CLAMPED, exact_products
 from tests.ops.experts.test_group_pairs import some_experts
 from tests.ops.paged_case import DEVICES
 from tests.ops.products.small_batch_case import DTYPES, allowed, error, normal
@@ -23,6 +24,7 @@ def check(
     dtype: torch.dtype,
     device: str,
     num_experts: int = NUM_EXPERTS,
+    gate: Gate = SILU,
 ) -> None:
     """The product on the way into an expert, and the one on the way out."""
     experts = some_experts(num_tokens, PER_TOKEN, num_experts, device)
@@ -31,8 +33,9 @@ def check(
         num_rows = out_features * (2 if paired else 1)
         rows = normal(num_tokens * (1 if paired else PER_TOKEN), in_features, device=device, dtype=dtype)
         weight = normal(num_experts, num_rows, in_features, device=device, dtype=dtype, scale=in_features**-0.5)
-        wanted = exact_products(rows, weight, experts, paired=paired)
-        found = expert_linear(rows, weight, groups, plan, paired=paired)
+        bias = None if gate == SILU else normal(num_experts, num_rows, device=device, dtype=dtype, seed=5)
+        wanted = exact_products(rows, weight, experts, paired=paired, bias=bias, gate=gate)
+        found = expert_linear(rows, weight, groups, plan, paired=paired, bias=bias, gate=gate)
         assert found.shape == wanted.shape
         assert error(found, wanted) < (1e-6 if dtype == torch.float32 else allowed(dtype))
 
@@ -56,6 +59,25 @@ def test_on_cuda_cores_rows_may_have_any_length(dtype: torch.dtype, device: str)
 @pytest.mark.parametrize("plan", IN_TILES, ids=str)
 def test_what_is_no_whole_tile_is_as_right(plan: ExpertPlan, device: str) -> None:
     check(plan, 30, 72, 136, torch.float16, device)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("plan", [IN_REGISTERS[0], *IN_TILES, ON_CUDA_CORES], ids=str)
+def test_biases_and_gates_with_bounds(plan: ExpertPlan, device: str) -> None:
+    """In tiles the last rows of the weights are no whole one."""
+    out_features = 144 if plan.way == "registers" else 136
+    for dtype in (*DTYPES, torch.float32) if plan == ON_CUDA_CORES else DTYPES:
+        check(plan, 21, 96, out_features, dtype, device, gate=CLAMPED)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_is_no_number_stays_none_beyond_a_bound(device: str) -> None:
+    experts = torch.zeros(1, 1, dtype=torch.int32, device=device)
+    rows = torch.full((1, 16), float("nan"), device=device)
+    weight = normal(1, 16, 16, device=device, dtype=torch.float32)
+    groups = group_pairs(experts, 1, ON_CUDA_CORES)
+    found = expert_linear(rows, weight, groups, ON_CUDA_CORES, paired=True, gate=CLAMPED)
+    assert found.isnan().all()
 
 
 @pytest.mark.gpu
@@ -87,6 +109,8 @@ def test_wrong_arguments_are_named() -> None:
         expert_linear(rows, torch.zeros(3, 8, 32), groups, plan, paired=False)
     with pytest.raises(ValueError, match="in an even number"):
         expert_linear(rows, torch.zeros(3, 7, 64), groups, plan, paired=True)
+    with pytest.raises(ValueError, match=r"bias has shape \[3, 7\], expected \[3, 8\]"):
+        expert_linear(rows, torch.zeros(3, 8, 64), groups, plan, paired=False, bias=torch.zeros(3, 7))
     with pytest.raises(ValueError, match="4 pairs do not share out 3 rows"):
         expert_linear(torch.zeros(3, 64), torch.zeros(3, 8, 64), groups, plan, paired=False)
     with pytest.raises(ValueError, match="not contiguous"):
