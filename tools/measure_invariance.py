@@ -1,6 +1,6 @@
 """What `batch_invariant` costs on a GPU: `python -m tools.measure_invariance [SHAPE ...]`.
 
-A token of 1, 8 and 64 chats and a first token of 1,500, with the option and without, on shapes of `bench engine`;
+A token of 1, 8 and 64 chats and a first token of 1,500, with the option and without, on shapes of `bench engine` and a mixture of experts;
 and how fast its products read their weights. Medians; says nothing of what the replies are.
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 
@@ -21,7 +22,18 @@ from pagedchat.bench.engine.workloads import Prompts
 from pagedchat.bench.random_checkpoint import write_checkpoint
 from pagedchat.ops.products.invariant_linear import invariant_linear
 
-_SHAPES = ("qwen2.5-0.5b", "llama-3.2-1b")
+_MIXTURE = "qwen3-30b-a3b-4-layers"
+_SHAPES: dict[str, dict[str, Any]] = {
+    **SHAPES,
+    _MIXTURE: {
+        "model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 151936,
+        "hidden_size": 2048, "intermediate_size": 6144, "moe_intermediate_size": 768, "num_hidden_layers": 4,
+        "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "num_experts": 128,
+        "num_experts_per_tok": 8, "norm_topk_prob": True, "max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
+        "rope_theta": 1e6, "tie_word_embeddings": False,
+    },
+}  # fmt: skip
+_USUAL = ("qwen2.5-0.5b", "llama-3.2-1b", _MIXTURE)
 _ROWS = ("step_1_ms", "step_8_ms", "step_64_ms")
 _REPEATS = 3
 _IN_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of the system; the file's own folder is a private one in it
@@ -46,7 +58,7 @@ def main(names: list[str]) -> int:
     for in_features, out_features in _PRODUCTS:
         rates = [f"{_rate(in_features, out_features, rows):6,.0f} at {rows}" for rows in _NUM_ROWS]
         print(f"invariant_linear {in_features} -> {out_features}: GB/s {', '.join(rates)} rows", flush=True)
-    for name in names or _SHAPES:
+    for name in names or _USUAL:
         with _checkpoint(name) as folder:
             for invariant in (False, True):
                 _engine(name, folder, batch_invariant=invariant)
@@ -60,7 +72,7 @@ def _engine(name: str, folder: str, *, batch_invariant: bool) -> None:
         batch_invariant=batch_invariant,
     )  # fmt: skip
     with llm:
-        meter = Meter(OurEngine(llm), Prompts(SHAPES[name]["vocab_size"]), _REPEATS)
+        meter = Meter(OurEngine(llm), Prompts(_SHAPES[name]["vocab_size"]), _REPEATS)
         for row in _ROWS:
             print(f"{name}, {what}: {meter.step(row, STEPS[row])}", flush=True)
         for figure in meter.again(("first_1500_ms", "first_1500_again_ms"), LONG_PROMPT):
@@ -72,7 +84,7 @@ def _checkpoint(name: str) -> Iterator[str]:
     """A folder with random weights."""
     base = _IN_MEMORY if _IN_MEMORY.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="pagedchat-bench-", dir=base) as folder:
-        write_checkpoint(Path(folder), SHAPES[name], torch.bfloat16, torch.device("cuda"))
+        write_checkpoint(Path(folder), _SHAPES[name], torch.bfloat16, torch.device("cuda"))
         torch.cuda.empty_cache()
         yield folder
 

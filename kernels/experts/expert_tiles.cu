@@ -1,5 +1,6 @@
 // What expert_linear.cu does, where many pairs share an expert, as in prompts: TILE_ROWS pairs of an expert by 128
 // rows of its weights, in chunks of 64 inner elements that are copied while others are multiplied.
+// A pair's sums are made by the sixteen, first to last, whatever the size of its tile and whoever else is in it.
 //
 // A warp has 32 pairs and 64 rows of the weights. With PAIRED rows half of these are gates and half the values that
 // go with them, so that both are in the same lane at the end. Pairs beyond the end of a tile are zeros, and so is

@@ -254,7 +254,9 @@ def _same_in_any_company(setting: Setting, rows: int) -> Iterator[Work]:
         yield Launch("norms", "add_norm")
     else:
         yield Fallback("norms", "torch", "they have no weights, and it does each row by itself")
-    if sizes.gated and sizes.activation == "silu":
+    if sizes.mixture is not None:
+        yield from _experts(setting, rows)
+    elif sizes.gated and sizes.activation == "silu":
         yield Launch("gates", "activate")
     else:
         yield Fallback("gates" if sizes.gated else "activation", "torch", "it does each element by itself")
@@ -263,7 +265,9 @@ def _same_in_any_company(setting: Setting, rows: int) -> Iterator[Work]:
     tile = prefill_plan.choose_invariant_tile(sizes.head_dim, setting.block_size, limit)
     constants = {} if tile is None else {"TILE_KEYS": tile.keys, "PART_KEYS": prefill_plan.PART_KEYS}
     yield Launch("attention", "prefill_mma", _heads(sizes) | constants)
-    products = [*sizes.products, ProductSizes(HEAD, sizes.narrow or sizes.hidden, sizes.vocab_size)]
+    fed = ("up", "down") if sizes.mixture is not None else ()
+    products = [product for product in sizes.products if product.name not in fed]
+    products.append(ProductSizes(HEAD, sizes.narrow or sizes.hidden, sizes.vocab_size))
     if sizes.narrow is not None:
         products.append(ProductSizes("narrower rows", sizes.hidden, sizes.narrow))
     for product in products:
@@ -286,6 +290,7 @@ def _experts(setting: Setting, rows: int) -> Iterator[Work]:
         mixture.num_experts,
         tensor_cores=not setting.missing_tensor_cores,
         shared_limit=H200_SHARED_BYTES if setting.gpu is None else setting.gpu.shared_bytes,
+        batch_invariant=setting.batch_invariant,
     )
     if rows * mixture.per_token <= MOST_FEW_PAIRS:
         yield Launch("routes", "route_few")

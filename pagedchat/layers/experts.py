@@ -5,8 +5,8 @@ feed-forwards a router gives each token a few. Knows nothing of attention or of 
 from dataclasses import dataclass
 
 import torch
-from torch import nn
 
+from pagedchat.layers.arithmetic import Calculating
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.mlp import GatedMlp
 from pagedchat.layers.weights import empty_parameter
@@ -39,7 +39,7 @@ class MixtureConfig:
     """What it gives is multiplied by a sigmoid of the token."""
 
 
-class SparseMlp(nn.Module):
+class SparseMlp(Calculating):
     """The weighted sum of a token's experts.
 
     Args:
@@ -71,6 +71,7 @@ class SparseMlp(nn.Module):
             gate=self.config.gate,
             shared=None if self.shared is None else self.shared(rows),
             shared_logits=None if self.shared_gate is None else self.shared_gate(rows),
+            batch_invariant=self.arithmetic.batch_invariant,
         )
 
     def distinct_sizes(self) -> list[int]:

@@ -14,9 +14,11 @@ from pagedchat.jit.launch import Kernel, f32, get_kernel, i32
 from pagedchat.jit.variant import Constant
 from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
 from pagedchat.ops.common.launch import address, can_overlap, ceil_div, element_name, on_cuda, stream_of
+from pagedchat.ops.common.rows import row_by_row
 from pagedchat.ops.experts.expert_plan import TILE_WEIGHTS, ExpertPlan, plan_registers, plan_tiles
 from pagedchat.ops.experts.gate import SILU, Gate
 from pagedchat.ops.experts.group_pairs import Groups
+from pagedchat.ops.products.invariant_linear import invariant_linear
 from pagedchat.ops.products.small_batch_plan import TILE_ROWS
 
 NAME, TILED, LOOPED = "expert_linear", "expert_tiles", "expert_simt"
@@ -71,7 +73,7 @@ def expert_linear(
     if len(rows) == 0 or num_pairs % len(rows):
         raise ValueError(f"{num_pairs} pairs do not share out {len(rows)} rows")
     if plan.way == "torch" or not on_cuda(rows):
-        return _looped(rows, weight, bias, groups, gate if paired else None)
+        return _looped(rows, weight, bias, groups, gate if paired else None, plan.batch_invariant)
     way = {"registers": _in_registers, "tiles": _in_tiles, "cuda cores": _on_cuda_cores}[plan.way]
     launch = way(rows, weight, plan, _constants(rows, paired, gate))
     output = rows.new_empty(num_pairs, weight.shape[1] // (2 if paired else 1))
@@ -90,16 +92,26 @@ def expert_linear(
 
 
 def _looped(
-    rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, groups: Groups, gate: Gate | None
+    rows: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    groups: Groups,
+    gate: Gate | None,
+    batch_invariant: bool,
 ) -> torch.Tensor:
     """Tile after tile; waits for the device to know which there are."""
     pairs_per_row = len(groups.order) // len(rows)
     output = rows.new_empty(len(groups.order), weight.shape[1] // (1 if gate is None else 2))
+    multiply = invariant_linear if batch_invariant else functional.linear
     for expert, first, count, _ in groups.tiles.tolist():
+        if count == 0:
+            continue
         pairs = groups.order[first : first + count].long()
         its_bias = None if bias is None else bias[expert]
-        product = functional.linear(rows[pairs // pairs_per_row], weight[expert], its_bias)
-        output[pairs] = product if gate is None else gate(product)
+        product = multiply(rows[pairs // pairs_per_row], weight[expert], its_bias)
+        if gate is not None:
+            product = row_by_row(gate, product) if batch_invariant else gate(product)
+        output[pairs] = product
     return output
 
 

@@ -24,6 +24,8 @@ IN_REGISTERS = ((4, 8),)
 FEW_TILED = 224
 """The same for tiles of `TILED_ROWS`; from there on they are twice as large."""
 TILED_ROWS = 64
+FEW_INVARIANT, FEWEST_TILED_ROWS = 16, 32
+"""The same where no pair may depend on others, and for tiles of so many, which are taken nowhere else."""
 TILE_WEIGHTS = 128
 """Rows of the weights of a tile, as in kernels/experts/expert_tiles.cu."""
 _CHUNK_BYTES, _STAGES, _FEWEST_STAGES = 128, 3, 2
@@ -39,6 +41,8 @@ class ExpertPlan:
     way: Way
     tile_rows: int
     """Pairs of a tile, at most."""
+    batch_invariant: bool = False
+    """By torch no pair's numbers depend on what other pairs there are. Those of one kernel never do."""
 
     def num_tiles(self, num_pairs: int, num_experts: int) -> int:
         """As many as there can be: each expert's last tile may have one pair alone."""
@@ -74,9 +78,19 @@ class TiledPlan:
 
 @cache
 def plan_experts(
-    hidden: int, width: int, num_pairs: int, num_experts: int, *, tensor_cores: bool, shared_limit: int
+    hidden: int,
+    width: int,
+    num_pairs: int,
+    num_experts: int,
+    *,
+    tensor_cores: bool,
+    shared_limit: int,
+    batch_invariant: bool = False,
 ) -> ExpertPlan:
     """The quickest way that there is on a GPU.
+
+    A kernel adds up in an order that follows from the width of the rows alone, in tiles of any size by the sixteen,
+    first to last. So where no pair may depend on others it is always the same kernel.
 
     Args:
         hidden: width of the rows.
@@ -85,12 +99,15 @@ def plan_experts(
         num_experts: of the mixture.
         tensor_cores: whether the GPU multiplies the type on them.
         shared_limit: bytes of shared memory that a thread block can have.
+        batch_invariant: whether the numbers of a pair are to be the same for any number of pairs.
     """
     if not tensor_cores or hidden % PIECE or width % PIECE:
         return ExpertPlan("cuda cores", LOOP_ROWS)
     average = num_pairs / num_experts
+    if batch_invariant and average <= FEW_INVARIANT:
+        return ExpertPlan("tiles", FEWEST_TILED_ROWS)
     for most, rows in IN_REGISTERS:
-        if average <= most and _fits_registers(hidden, width, rows):
+        if not batch_invariant and average <= most and _fits_registers(hidden, width, rows):
             return ExpertPlan("registers", rows)
     large = average > FEW_TILED and TiledPlan(2 * TILED_ROWS, _FEWEST_STAGES).fits(shared_limit)
     return ExpertPlan("tiles", 2 * TILED_ROWS if large else TILED_ROWS)
@@ -98,7 +115,7 @@ def plan_experts(
 
 def distinct_pairs(num_experts: int) -> list[int]:
     """Numbers of pairs, one at least for each kind of launches that there is, if what is multiplied allows it."""
-    averages = (*(most for most, _ in IN_REGISTERS), FEW_TILED)
+    averages = (*(most for most, _ in IN_REGISTERS), FEW_INVARIANT, FEW_TILED)
     largest = FEW_TILED * num_experts + MOST_PER_TOKEN
     return sorted({1, MOST_FEW_PAIRS + MOST_PER_TOKEN, *(most * num_experts for most in averages), largest})
 

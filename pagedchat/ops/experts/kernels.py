@@ -5,7 +5,7 @@ Sizes are a model's own: those here stand for all of them in tests and in `docto
 
 from pagedchat.jit.kernel_file import Choices, KernelFile, Tuning, Use
 from pagedchat.ops.common.choices import ELEMENTS, FLAG, H200_SHARED_BYTES, NO_BFLOAT16, TENSOR_CORE_ELEMENTS
-from pagedchat.ops.experts.expert_plan import TILED_ROWS, plan_registers, plan_tiles
+from pagedchat.ops.experts.expert_plan import FEWEST_TILED_ROWS, TILED_ROWS, plan_registers, plan_tiles
 
 _PRODUCT: Choices = {"ELEMENT": TENSOR_CORE_ELEMENTS, "GATE": (0, 1, 2)}
 _IN_REGISTERS = tuple(
@@ -13,7 +13,8 @@ _IN_REGISTERS = tuple(
     for width, rows in ((2048, 8), (768, 32))
 )
 _IN_TILES = tuple(
-    Tuning({**plan_tiles(rows, H200_SHARED_BYTES).constants}) for rows in (TILED_ROWS, 2 * TILED_ROWS)
+    Tuning({**plan_tiles(rows, H200_SHARED_BYTES).constants})
+    for rows in (FEWEST_TILED_ROWS, TILED_ROWS, 2 * TILED_ROWS)
 )
 
 _ROUTES: Choices = {

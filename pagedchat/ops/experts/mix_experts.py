@@ -44,6 +44,7 @@ def mix_experts(
     gate: Gate = SILU,
     shared: torch.Tensor | None = None,
     shared_logits: torch.Tensor | None = None,
+    batch_invariant: bool = False,
 ) -> torch.Tensor:
     """The weighted sum of `down @ gate(gate_up @ row)` of each token's experts.
 
@@ -56,6 +57,7 @@ def mix_experts(
         gate: what is between the products of an expert.
         shared: `[num_tokens, hidden]`, added; None adds nothing.
         shared_logits: `[num_tokens, 1]`: `shared` is multiplied by their sigmoid.
+        batch_invariant: a token's numbers do not depend on what other tokens there are.
 
     Returns:
         `[num_tokens, hidden]`.
@@ -69,21 +71,28 @@ def mix_experts(
     check_shape("logits", logits, len(rows), num_experts)
     check_shape("gate_up", gate_up, num_experts, 2 * width, hidden)
     num_pairs = len(rows) * per_token
-    plan = _plan(rows, down, num_pairs)
+    plan = _plan(rows, down, num_pairs, batch_invariant)
     if num_pairs <= MOST_FEW_PAIRS:
         routes, groups = route_few(logits, per_token, plan, renormalised=renormalised)
     else:
-        routes = route_tokens(logits, per_token, renormalised=renormalised)
+        routes = route_tokens(logits, per_token, renormalised=renormalised, batch_invariant=batch_invariant)
         groups = group_pairs(routes.experts, num_experts, plan, overlap=True)
     middle = expert_linear(rows, gate_up, groups, plan, paired=True, bias=gate_up_bias, gate=gate, after="groups")
     products = expert_linear(middle, down, groups, plan, paired=False, bias=down_bias, after="rows")
-    return sum_experts(products, routes.weights, shared=shared, shared_logits=shared_logits, overlap=True)
+    return sum_experts(
+        products,
+        routes.weights,
+        shared=shared,
+        shared_logits=shared_logits,
+        batch_invariant=batch_invariant,
+        overlap=True,
+    )
 
 
-def _plan(rows: torch.Tensor, down: torch.Tensor, num_pairs: int) -> ExpertPlan:
+def _plan(rows: torch.Tensor, down: torch.Tensor, num_pairs: int, batch_invariant: bool) -> ExpertPlan:
     num_experts, hidden, width = down.shape
     if not on_cuda(rows):
-        return ExpertPlan("torch", num_pairs)
+        return ExpertPlan("torch", num_pairs, batch_invariant)
     return plan_experts(
         hidden,
         width,
@@ -91,4 +100,5 @@ def _plan(rows: torch.Tensor, down: torch.Tensor, num_pairs: int) -> ExpertPlan:
         num_experts,
         tensor_cores=has_tensor_cores(rows),
         shared_limit=gpu(rows.device.index).shared_bytes,
+        batch_invariant=batch_invariant,
     )

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -11,7 +13,7 @@ from tests.ops.paged_case import DEVICES
 from tests.ops.products.small_batch_case import DTYPES, allowed, error, normal
 
 IN_REGISTERS = [ExpertPlan("registers", rows) for rows in (8, 16, 32)]
-IN_TILES = [ExpertPlan("tiles", rows) for rows in (64, 128)]
+IN_TILES = [ExpertPlan("tiles", rows) for rows in (32, 64, 128)]
 ON_CUDA_CORES = ExpertPlan("cuda cores", 8)
 NUM_EXPERTS, PER_TOKEN = 6, 3
 
@@ -89,17 +91,25 @@ def test_widths_of_models(in_features: int, out_features: int, dtype: torch.dtyp
             check(plan, num_tokens, in_features, out_features, dtype, "cuda", num_experts=16)
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("plan", [IN_REGISTERS[0], IN_TILES[0], ON_CUDA_CORES], ids=str)
-def test_a_pair_gets_the_same_bits_whoever_else_has_its_expert(plan: ExpertPlan) -> None:
-    rows = normal(200, 256, device="cuda", dtype=torch.float16)
-    weight = normal(4, 128, 256, device="cuda", dtype=torch.float16, scale=0.06)
-    experts = some_experts(200, 2, 4, "cuda")
-    together = expert_linear(rows, weight, group_pairs(experts, 4, plan), plan, paired=True)
-    for token in (0, 77, 199):
-        alone = experts[token : token + 1].contiguous()
-        found = expert_linear(rows[token : token + 1], weight, group_pairs(alone, 4, plan), plan, paired=True)
-        assert torch.equal(found, together[2 * token : 2 * token + 2])
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("plan", [IN_REGISTERS[0], *IN_TILES, ON_CUDA_CORES], ids=str)
+def test_a_pair_gets_the_same_bits_whoever_else_has_its_expert(plan: ExpertPlan, device: str) -> None:
+    num_tokens, width = (70, 40) if device == "cpu" else (200, 64)
+    rows = normal(num_tokens, 256, device=device, dtype=torch.float16)
+    weight = normal(4, 2 * width, 256, device=device, dtype=torch.float16, scale=0.06)
+    bias = normal(4, 2 * width, device=device, dtype=torch.float16)
+    experts = some_experts(num_tokens, 2, 4, device)
+
+    def found(experts: torch.Tensor, rows: torch.Tensor, plan: ExpertPlan) -> torch.Tensor:
+        plan = replace(plan, batch_invariant=True)
+        groups = group_pairs(experts.contiguous(), 4, plan)
+        return expert_linear(rows, weight, groups, plan, paired=True, bias=bias, gate=CLAMPED)
+
+    together = found(experts, rows, plan)
+    for token in (0, 33, num_tokens - 1):
+        some = slice(token, token + 1)
+        for alone in IN_TILES if plan.way == "tiles" else [plan]:  # of any size
+            assert torch.equal(found(experts[some], rows[some], alone), together[2 * token : 2 * token + 2])
 
 
 def test_wrong_arguments_are_named() -> None:

@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from pagedchat.ops.experts.expert_plan import (
+    FEW_INVARIANT,
+    FEWEST_TILED_ROWS,
     LOOP_ROWS,
     TILED_ROWS,
     ExpertPlan,
@@ -44,13 +46,32 @@ def test_larger_tiles_for_more_pairs() -> None:
     assert set(sizes) == {8, TILED_ROWS, 2 * TILED_ROWS}
 
 
+def test_where_no_pair_may_depend_on_others_one_kernel_does_all_of_them() -> None:
+    plans = [
+        plan_experts(2048, 768, pairs, 128, tensor_cores=True, shared_limit=H200, batch_invariant=True)
+        for pairs in (1, 8, 600, 128 * FEW_INVARIANT, 128 * FEW_INVARIANT + 8, 5000, 1 << 16)
+    ]
+    assert {plan.way for plan in plans} == {"tiles"}
+    sizes = [plan.tile_rows for plan in plans]
+    assert sizes == sorted(sizes)
+    assert set(sizes) == {FEWEST_TILED_ROWS, TILED_ROWS, 2 * TILED_ROWS}
+    odd = [
+        plan_experts(2048, 764, pairs, 128, tensor_cores=True, shared_limit=H200, batch_invariant=True)
+        for pairs in (1, 5000)
+    ]
+    assert odd == [ExpertPlan("cuda cores", LOOP_ROWS)] * 2
+
+
+@pytest.mark.parametrize("batch_invariant", [False, True])
 @pytest.mark.parametrize("shape", [QWEN3, MIXTRAL, OLMOE, QWEN2], ids=str)
-def test_a_few_sizes_have_all_plans(shape: tuple[int, int, int, int]) -> None:
+def test_a_few_sizes_have_all_plans(shape: tuple[int, int, int, int], batch_invariant: bool) -> None:
     hidden, width, num_experts, per_token = shape
 
     def plan(num_tokens: int) -> ExpertPlan:
         pairs = num_tokens * per_token
-        return plan_experts(hidden, width, pairs, num_experts, tensor_cores=True, shared_limit=H200)
+        return plan_experts(
+            hidden, width, pairs, num_experts, tensor_cores=True, shared_limit=H200, batch_invariant=batch_invariant
+        )
 
     few = {plan(-(-pairs // per_token)) for pairs in distinct_pairs(num_experts)}
     assert few == {plan(num_tokens) for num_tokens in range(1, 6000)}

@@ -71,6 +71,7 @@ CASES: list[OpCase] = [
     OpCase("group_pairs", "tiles of four", groups),
     *in_types("expert_linear", partial(products, way="registers", tile_rows=8, width=64), HALF),
     *in_types("expert_linear", partial(products, way="registers", tile_rows=16, width=64), BFLOAT, about="sixteen"),
+    *in_types("expert_tiles", partial(products, way="tiles", tile_rows=32, width=72), HALF, about="few"),
     *in_types("expert_tiles", partial(products, way="tiles", tile_rows=64, width=72), HALF),
     *in_types("expert_tiles", partial(products, way="tiles", tile_rows=128, width=72), BFLOAT),
     *in_types("expert_simt", partial(products, way="cuda cores", tile_rows=8, width=27), *DTYPES),
