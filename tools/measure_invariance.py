@@ -1,7 +1,7 @@
 """What `batch_invariant` costs on a GPU: `python -m tools.measure_invariance [SHAPE ...]`.
 
-A token of 1, 8 and 64 chats and a first token of 1,500, with the option and without, on shapes of `bench engine` and a mixture of experts;
-and how fast its products read their weights. Medians; says nothing of what the replies are.
+A token of 1, 8 and 64 chats and a first token of 1,500, with the option and without, on shapes of `bench engine` and
+of a mixture of experts; and how fast its products read their weights. Medians; says nothing of what the replies are.
 """
 
 import sys
