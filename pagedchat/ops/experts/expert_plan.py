@@ -26,12 +26,15 @@ FEW_TILED = 224
 TILED_ROWS = 64
 FEW_INVARIANT, FEWEST_TILED_ROWS = 16, 32
 """The same where no pair may depend on others, and for tiles of so many, which are taken nowhere else."""
+FROM_LIBRARY = 64
+"""Pairs that an expert has on average, from which on a library multiplies where it can, twice as fast as tiles do
+(bfloat16, prompts of 512 tokens and more of a Mixtral's and a Qwen3-MoE's layer, one H200)."""
 TILE_WEIGHTS = 128
 """Rows of the weights of a tile, as in kernels/experts/expert_tiles.cu."""
 _CHUNK_BYTES, _STAGES, _FEWEST_STAGES = 128, 3, 2
 _STATIC_BYTES = 1024
 
-Way = Literal["torch", "registers", "tiles", "cuda cores"]
+Way = Literal["torch", "registers", "tiles", "cuda cores", "library"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,7 @@ def plan_experts(
     *,
     tensor_cores: bool,
     shared_limit: int,
+    library: bool = False,
     batch_invariant: bool = False,
 ) -> ExpertPlan:
     """The quickest way that there is on a GPU.
@@ -99,6 +103,7 @@ def plan_experts(
         num_experts: of the mixture.
         tensor_cores: whether the GPU multiplies the type on them.
         shared_limit: bytes of shared memory that a thread block can have.
+        library: whether there is one that multiplies such rows, and does what the experts do.
         batch_invariant: whether the numbers of a pair are to be the same for any number of pairs.
     """
     if not tensor_cores or hidden % PIECE or width % PIECE:
@@ -109,8 +114,16 @@ def plan_experts(
     for most, rows in IN_REGISTERS:
         if not batch_invariant and average <= most and _fits_registers(hidden, width, rows):
             return ExpertPlan("registers", rows)
+    if library and not batch_invariant and average >= FROM_LIBRARY:
+        return ExpertPlan("library", TILED_ROWS)
     large = average > FEW_TILED and TiledPlan(2 * TILED_ROWS, _FEWEST_STAGES).fits(shared_limit)
     return ExpertPlan("tiles", 2 * TILED_ROWS if large else TILED_ROWS)
+
+
+def has_library(element: str, compute_capability: tuple[int, int]) -> bool:
+    """Whether torch multiplies rows of a type with all experts in one launch: on other GPUs and for other types it
+    may go through the experts one by one, and wait to learn how many pairs they have."""
+    return element == "bfloat16" and compute_capability == (9, 0)
 
 
 def distinct_pairs(num_experts: int) -> list[int]:

@@ -6,10 +6,12 @@ import torch
 from pagedchat.ops.experts.expert_plan import (
     FEW_INVARIANT,
     FEWEST_TILED_ROWS,
+    FROM_LIBRARY,
     LOOP_ROWS,
     TILED_ROWS,
     ExpertPlan,
     distinct_pairs,
+    has_library,
     plan_experts,
     plan_registers,
     plan_tiles,
@@ -46,6 +48,20 @@ def test_larger_tiles_for_more_pairs() -> None:
     assert set(sizes) == {8, TILED_ROWS, 2 * TILED_ROWS}
 
 
+def test_a_library_takes_many_pairs_where_there_is_one() -> None:
+    def way(average: int, **others: bool) -> str:
+        pairs = 128 * average
+        return plan_experts(2048, 768, pairs, 128, tensor_cores=True, shared_limit=H200, **others).way
+
+    assert [way(average, library=True) for average in (1, FROM_LIBRARY - 1, FROM_LIBRARY, 1000)] == [
+        "registers", "tiles", "library", "library"
+    ]  # fmt: skip
+    assert way(1000) == way(1000, library=True, batch_invariant=True) == "tiles"
+    assert has_library("bfloat16", (9, 0))
+    for element, capability in (("float16", (9, 0)), ("bfloat16", (8, 0)), ("bfloat16", (12, 0))):
+        assert not has_library(element, capability)
+
+
 def test_where_no_pair_may_depend_on_others_one_kernel_does_all_of_them() -> None:
     plans = [
         plan_experts(2048, 768, pairs, 128, tensor_cores=True, shared_limit=H200, batch_invariant=True)
@@ -62,16 +78,14 @@ def test_where_no_pair_may_depend_on_others_one_kernel_does_all_of_them() -> Non
     assert odd == [ExpertPlan("cuda cores", LOOP_ROWS)] * 2
 
 
-@pytest.mark.parametrize("batch_invariant", [False, True])
+@pytest.mark.parametrize("others", [{}, {"library": True}, {"batch_invariant": True}], ids=str)
 @pytest.mark.parametrize("shape", [QWEN3, MIXTRAL, OLMOE, QWEN2], ids=str)
-def test_a_few_sizes_have_all_plans(shape: tuple[int, int, int, int], batch_invariant: bool) -> None:
+def test_a_few_sizes_have_all_plans(shape: tuple[int, int, int, int], others: dict[str, bool]) -> None:
     hidden, width, num_experts, per_token = shape
 
     def plan(num_tokens: int) -> ExpertPlan:
         pairs = num_tokens * per_token
-        return plan_experts(
-            hidden, width, pairs, num_experts, tensor_cores=True, shared_limit=H200, batch_invariant=batch_invariant
-        )
+        return plan_experts(hidden, width, pairs, num_experts, tensor_cores=True, shared_limit=H200, **others)
 
     few = {plan(-(-pairs // per_token)) for pairs in distinct_pairs(num_experts)}
     assert few == {plan(num_tokens) for num_tokens in range(1, 6000)}
