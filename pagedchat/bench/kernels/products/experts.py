@@ -49,9 +49,16 @@ def _measure(bench: Bench, shape: ExpertsShape) -> list[Figure]:
 
 
 class ExpertInputs:
-    """The weights of a layer, and several sets of tokens with experts drawn at random."""
+    """The weights of a layer, and several sets of tokens with experts drawn at random.
 
-    def __init__(self, shape: ExpertsShape) -> None:
+    Args:
+        shape: of the layer and the tokens.
+        plan: by which our kernels go; None takes that of a step.
+    """
+
+    groups: list[Groups]
+
+    def __init__(self, shape: ExpertsShape, plan: ExpertPlan | None = None) -> None:
         self.shape = shape
         self.gate_up = _random(shape.num_experts, 2 * shape.width, shape.hidden) / shape.hidden**0.5
         self.down = _random(shape.num_experts, shape.hidden, shape.width) / shape.width**0.5
@@ -59,8 +66,12 @@ class ExpertInputs:
         self.rows = _random(num_sets, shape.num_tokens, shape.hidden)
         likely = torch.rand(num_sets, shape.num_tokens, shape.num_experts, device=DEVICE)
         self.experts = likely.topk(shape.per_token, dim=-1).indices.int()
-        self.plan = self._plan()
-        self.groups = [group_pairs(experts, shape.num_experts, self.plan) for experts in self.experts]
+        self.group_by(self._plan() if plan is None else plan)
+
+    def group_by(self, plan: ExpertPlan) -> None:
+        """Have our kernels go by this plan from now on."""
+        self.plan = plan
+        self.groups = [group_pairs(experts, self.shape.num_experts, plan) for experts in self.experts]
 
     @property
     def moved_bytes(self) -> int:
