@@ -27,8 +27,8 @@ TILED_ROWS = 64
 FEW_INVARIANT, FEWEST_TILED_ROWS = 16, 32
 """The same where no pair may depend on others, and for tiles of so many, which are taken nowhere else."""
 FROM_LIBRARY = 64
-"""Pairs that an expert has on average, from which on a library multiplies where it can. By cuBLAS, expert by expert,
-prompts of 512 tokens and more took half as long as in tiles (bfloat16, one H200)."""
+"""Pairs that an expert has on average, from which on a library multiplies where it can. By cuBLAS, expert by
+expert, prompts of 512 tokens and more took half as long as in tiles (bfloat16, one H200)."""
 TILE_WEIGHTS = 128
 """Rows of the weights of a tile, as in kernels/experts/expert_tiles.cu."""
 _CHUNK_BYTES, _STAGES, _FEWEST_STAGES = 128, 3, 2

@@ -26,6 +26,17 @@ def test_agrees_with_the_definition(num_tokens: int, device: str) -> None:
     assert error(found, wanted) < 2 * allowed(torch.bfloat16)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_where_nobody_has_made_its_input_it_reads_and_writes_nothing_else(device: str) -> None:
+    """As where kernels are looked for that a step wants."""
+    mixture = make_mixture(20, 7, 2, hidden=64, width=40, dtype=torch.bfloat16, device=device)
+    for experts in (1 << 30, -5, 6):
+        for order in (1 << 30, -1 << 30, 39, 0):
+            given = (torch.full((20, 2), experts).int().to(device), torch.full((40,), order).int().to(device))
+            found = library_experts(mixture.rows, *mixture.experts[:2], *given)
+            assert found.cpu().shape == (40, 64)
+
+
 def test_wrong_arguments_are_named() -> None:
     mixture = make_mixture(2, 4, 2)
     experts, order = torch.zeros(2, 2, dtype=torch.int32), torch.arange(4, dtype=torch.int32)
