@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pagedchat.layers.rotary_frequencies import PairScaling
-from pagedchat.models import mxfp4
+from pagedchat.models.quantized import mxfp4
 from pagedchat.models.decoder import Decoder
 from pagedchat.models.decoder_config import DecoderConfig
 from pagedchat.models.families import (

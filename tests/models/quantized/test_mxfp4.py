@@ -12,7 +12,7 @@ from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 from pagedchat.errors import ModelError
 from pagedchat.models.config import describe_model
 from pagedchat.models.loader import load_weights
-from pagedchat.models.mxfp4 import Packed, unpack, with_packed
+from pagedchat.models.quantized.mxfp4 import Packed, unpack, with_packed
 from tests.models.families.tiny_families import CONFIGS, random_model, save
 
 NAMES = ("gate_up_proj", "down_proj")
@@ -32,6 +32,13 @@ def test_each_byte_is_two_numbers_of_four_bits() -> None:
     for exponent in (-1, 0, 5):
         found = unpack(blocks[None], torch.tensor([127 + exponent], dtype=torch.uint8))
         assert torch.equal(found, signed * 2.0**exponent)
+
+
+def test_the_smallest_and_the_largest_scale_are_exact() -> None:
+    blocks = torch.full((3, 16), 0x22, dtype=torch.uint8)  # ones
+    found = unpack(blocks, torch.tensor([0, 254, 255], dtype=torch.uint8)).view(3, 32)
+    assert torch.equal(found[:2].double(), torch.tensor([[2.0**-127], [2.0**127]]).double().expand(2, 32))
+    assert found[2].isnan().all()
 
 
 def test_numbers_are_those_of_transformers_and_exact_in_bfloat16() -> None:

@@ -2,6 +2,7 @@
 multiplied by. They become what they mean, exactly in bfloat16 and float32. Knows no model.
 """
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -11,10 +12,13 @@ QUANT_METHOD = "mxfp4"
 """In a config's `quantization_config`."""
 _BLOCKS, _SCALES = "_blocks", "_scales"
 _PER_BLOCK = 32
-_BIAS = 127
-"""Of the exponents."""
 _MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """Of the lower three bits; the fourth is the sign."""
+_SIGNED = (*_MAGNITUDES, *(-each for each in _MAGNITUDES))
+_NUMBERS = [(_SIGNED[byte & 15], _SIGNED[byte >> 4]) for byte in range(256)]
+"""Of a byte: the first number is in its lower half."""
+_POWERS = [*(2.0 ** (byte - 127) for byte in range(255)), math.nan]
+"""Of a scale."""
 
 
 class Packed(NamedTuple):
@@ -23,7 +27,7 @@ class Packed(NamedTuple):
     blocks: torch.Tensor
     """`[num_experts, rows, columns / 32, 16]`, uint8: of two columns the first is in the lower half of a byte."""
     scales: torch.Tensor
-    """`[num_experts, rows, columns / 32]`, uint8: exponents, 127 more than they are."""
+    """`[num_experts, rows, columns / 32]`, uint8: exponents, 127 more than they are; 255 is no number."""
 
     @property
     def is_whole(self) -> bool:
@@ -47,10 +51,10 @@ def unpack(blocks: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     Returns:
         `[..., columns]`, float32.
     """
-    values = torch.tensor([*_MAGNITUDES, *(-each for each in _MAGNITUDES)], device=blocks.device)
-    pairs = torch.stack((blocks & 15, blocks >> 4), dim=-1)  # [..., columns / 32, 16, 2]
-    numbers = values[pairs.int()].flatten(-2)
-    return torch.ldexp(numbers, scales.int().unsqueeze(-1) - _BIAS).flatten(-2)
+    numbers, powers = (torch.tensor(table, device=blocks.device) for table in (_NUMBERS, _POWERS))
+    unscaled = numbers.index_select(0, blocks.flatten().int()).view(*scales.shape, _PER_BLOCK)
+    factors = powers.index_select(0, scales.flatten().int()).view(*scales.shape, 1)
+    return (unscaled * factors).flatten(-2)
 
 
 def with_packed(
