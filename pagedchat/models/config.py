@@ -11,8 +11,8 @@ from pagedchat.bounds import INT32_MAX, Whole, refused
 from pagedchat.config import ModelImplementation
 from pagedchat.errors import InvalidValueError, ModelError
 from pagedchat.models.description import ModelDescription, as_token_ids
-from pagedchat.models.quantized.mxfp4 import QUANT_METHOD
 from pagedchat.models.native import quant_method, read_native
+from pagedchat.models.quantized.mxfp4 import QUANT_METHOD
 from pagedchat.models.raw_config import NotNativeError, check_sizes, read_json
 from pagedchat.ops.common.choices import ScoreParts
 

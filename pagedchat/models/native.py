@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pagedchat.layers.rotary_frequencies import PairScaling
-from pagedchat.models.quantized import mxfp4
 from pagedchat.models.decoder import Decoder
 from pagedchat.models.decoder_config import DecoderConfig
 from pagedchat.models.families import (
@@ -30,6 +29,7 @@ from pagedchat.models.families import (
     starcoder2,
 )
 from pagedchat.models.native_model import NativeModel
+from pagedchat.models.quantized import mxfp4
 from pagedchat.models.raw_config import NotNativeError, RawConfig
 
 NativeConfig = DecoderConfig

@@ -12,9 +12,9 @@ from pagedchat.errors import ModelError
 from pagedchat.layers.weights import Places
 from pagedchat.models.checkpoint_files import check_room
 from pagedchat.models.checkpoint_tensors import check_complete, read_tensors
-from pagedchat.models.quantized.mxfp4 import Packed, with_packed
 from pagedchat.models.native import NativeConfig, build
 from pagedchat.models.native_model import NativeModel
+from pagedchat.models.quantized.mxfp4 import Packed, with_packed
 from pagedchat.models.staged_copy import StagedCopies
 from pagedchat.units import format_size
 
