@@ -1,5 +1,5 @@
 """gpt-oss (OpenAI 2025, arXiv 2508.10925): a mixture of experts with biases everywhere, bounded gates, a sink in
-every head, and a window in every other layer. The hub's checkpoints store experts in MXFP4, which the loader unpacks.
+every head, a window in every other layer. The hub's checkpoints store experts in MXFP4, which the loader unpacks.
 """
 
 from typing import Any
