@@ -46,6 +46,8 @@ def _times(shape: ExpertsShape, average: int) -> dict[str, float]:
     plans = [ExpertPlan("tiles", rows) for rows in (32, 64, 128)]
     if average <= _REGISTERS:
         plans.insert(0, ExpertPlan("registers", 8))
+    else:
+        plans.append(ExpertPlan("warpgroups", 128))
     inputs = ExpertInputs(shape, plans[0])
     times = {}
     for plan in plans:

@@ -14,7 +14,7 @@ from tools.sanitize_case import Tensors, on_both, random_tensor
 
 HIDDEN, WIDTH, NUM_EXPERTS, PER_TOKEN = 256, 96, 9, 2
 WAYS = (ExpertPlan("registers", 8), ExpertPlan("registers", 32), ExpertPlan("tiles", 32), ExpertPlan("tiles", 64),
-        ExpertPlan("tiles", 128), ExpertPlan("cuda cores", 8))  # fmt: skip
+        ExpertPlan("tiles", 128), ExpertPlan("warpgroups", 128), ExpertPlan("cuda cores", 8))  # fmt: skip
 
 CLAMPED = Gate(limit=1.0, sharpness=1.702)
 

@@ -290,6 +290,7 @@ def _experts(setting: Setting, rows: int) -> Iterator[Work]:
         mixture.num_experts,
         tensor_cores=not setting.missing_tensor_cores,
         shared_limit=H200_SHARED_BYTES if gpu is None else gpu.shared_bytes,
+        warpgroups=not setting.missing_warpgroups,
         library=mixture.usual and gpu is not None and has_library(setting.element, gpu.compute_capability),
         batch_invariant=setting.batch_invariant,
     )
@@ -301,6 +302,8 @@ def _experts(setting: Setting, rows: int) -> Iterator[Work]:
         yield Launch("experts", "expert_linear", {"TOKEN_TILES": plan.tile_rows // PIECE})
     elif plan.way == "tiles":
         yield Launch("experts", "expert_tiles", {"TILE_ROWS": plan.tile_rows})
+    elif plan.way == "warpgroups":
+        yield Launch("experts", "expert_warpgroups")
     elif plan.way == "library":
         yield Fallback("experts", "torch", "its grouped product is faster with so many pairs of an expert")
         yield Launch("gates", "activate")

@@ -1,7 +1,8 @@
 """The product of each pair of a token and an expert with that expert's weights.
 
 Who has an expert in common reads its weights together, straight from the tensor in which all are stacked. Few pairs
-of an expert meet weights in registers, many are tiles of a product of matrices, and on CUDA cores it is a loop.
+of an expert meet weights in registers, many are tiles of a product of matrices, of warpgroups' where they are very many,
+and on CUDA cores it is a loop.
 """
 
 from typing import Literal, NamedTuple
@@ -15,13 +16,20 @@ from pagedchat.jit.variant import Constant
 from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
 from pagedchat.ops.common.launch import address, can_overlap, ceil_div, element_name, on_cuda, stream_of
 from pagedchat.ops.common.rows import row_by_row
-from pagedchat.ops.experts.expert_plan import TILE_WEIGHTS, ExpertPlan, plan_registers, plan_tiles
+from pagedchat.ops.experts.expert_plan import (
+    TILE_WEIGHTS,
+    WARPGROUP_WEIGHTS,
+    ExpertPlan,
+    WarpgroupsPlan,
+    plan_registers,
+    plan_tiles,
+)
 from pagedchat.ops.experts.gate import SILU, Gate
 from pagedchat.ops.experts.group_pairs import Groups
 from pagedchat.ops.products.invariant_linear import invariant_linear
 from pagedchat.ops.products.small_batch_plan import TILE_ROWS
 
-NAME, TILED, LOOPED = "expert_linear", "expert_tiles", "expert_simt"
+NAME, TILED, LOOPED, BY_WARPGROUPS = "expert_linear", "expert_tiles", "expert_simt", "expert_warpgroups"
 _LOOP_WARPS = 8
 After = Literal["all", "groups", "rows"]
 _Constants = dict[str, Constant]
@@ -74,8 +82,7 @@ def expert_linear(
         raise ValueError(f"{num_pairs} pairs do not share out {len(rows)} rows")
     if plan.way == "torch" or not on_cuda(rows):
         return _looped(rows, weight, bias, groups, gate if paired else None, plan.batch_invariant)
-    way = {"registers": _in_registers, "tiles": _in_tiles, "cuda cores": _on_cuda_cores}[plan.way]
-    launch = way(rows, weight, plan, _constants(rows, paired, gate))
+    launch = _WAYS[plan.way](rows, weight, plan, _constants(rows, paired, gate))
     output = rows.new_empty(num_pairs, weight.shape[1] // (2 if paired else 1))
     tensors = (address(tensor) for tensor in (output, weight, bias, rows, groups.order, groups.tiles))
     sizes = (i32(output.shape[1]), i32(num_pairs // len(rows)), i32(after == "rows"))
@@ -144,6 +151,19 @@ def _on_cuda_cores(rows: torch.Tensor, weight: torch.Tensor, _plan: ExpertPlan, 
     kernel = get_kernel(LOOPED, rows.device.index, LOOPED, **constants)
     columns = ceil_div(weight.shape[1] // (2 if constants["GATE"] else 1), _LOOP_WARPS)
     return _Launch(kernel, columns, 32 * _LOOP_WARPS, (i32(rows.shape[1]),))
+
+
+def _by_warpgroups(rows: torch.Tensor, weight: torch.Tensor, _plan: ExpertPlan, constants: _Constants) -> _Launch:
+    division = WarpgroupsPlan()
+    kernel = get_kernel(BY_WARPGROUPS, rows.device.index, BY_WARPGROUPS, **constants, **division.constants)
+    kernel.allow_shared(division.shared_bytes)
+    columns = ceil_div(weight.shape[1], WARPGROUP_WEIGHTS)
+    return _Launch(kernel, columns, division.num_threads, (i32(rows.shape[1]),), division.shared_bytes)
+
+
+_WAYS = {
+    "registers": _in_registers, "tiles": _in_tiles, "cuda cores": _on_cuda_cores, "warpgroups": _by_warpgroups
+}  # fmt: skip
 
 
 def _constants(rows: torch.Tensor, paired: bool, gate: Gate) -> _Constants:

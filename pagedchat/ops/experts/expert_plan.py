@@ -29,12 +29,16 @@ FEW_INVARIANT, FEWEST_TILED_ROWS = 16, 32
 FROM_LIBRARY = 64
 """Pairs that an expert has on average, from which on a library multiplies where it can. By cuBLAS, expert by
 expert, prompts of 512 tokens and more took half as long as in tiles (bfloat16, one H200)."""
+FROM_WARPGROUPS = 128
+"""Pairs that an expert has on average, from which on warpgroups multiply where there is no library."""
+WARPGROUP_ROWS, WARPGROUP_WEIGHTS = 128, 256
+"""Pairs and rows of the weights of a tile, as in kernels/experts/expert_warpgroups.cu."""
 TILE_WEIGHTS = 128
 """Rows of the weights of a tile, as in kernels/experts/expert_tiles.cu."""
 _CHUNK_BYTES, _STAGES, _FEWEST_STAGES = 128, 3, 2
 _STATIC_BYTES = 1024
 
-Way = Literal["torch", "registers", "tiles", "cuda cores", "library"]
+Way = Literal["torch", "registers", "tiles", "cuda cores", "warpgroups", "library"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,28 @@ class TiledPlan:
         return {"TILE_ROWS": self.tile_rows, "STAGES": self.num_stages}
 
 
+@dataclass(frozen=True, slots=True)
+class WarpgroupsPlan:
+    """Constants of kernels/experts/expert_warpgroups.cu."""
+
+    num_stages: int = 4
+
+    @property
+    def num_threads(self) -> int:
+        """Of a thread block: two warpgroups multiply, one fetches."""
+        return 3 * 128
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic, barriers too."""
+        return self.num_stages * ((WARPGROUP_ROWS + WARPGROUP_WEIGHTS) * _CHUNK_BYTES + 16)
+
+    @property
+    def constants(self) -> Constants:
+        """For the compiler, besides what the product itself is."""
+        return {"STAGES": self.num_stages}
+
+
 @cache
 def plan_experts(
     hidden: int,
@@ -88,6 +114,7 @@ def plan_experts(
     *,
     tensor_cores: bool,
     shared_limit: int,
+    warpgroups: bool = False,
     library: bool = False,
     batch_invariant: bool = False,
 ) -> ExpertPlan:
@@ -103,6 +130,7 @@ def plan_experts(
         num_experts: of the mixture.
         tensor_cores: whether the GPU multiplies the type on them.
         shared_limit: bytes of shared memory that a thread block can have.
+        warpgroups: whether the GPU multiplies the type by warpgroups.
         library: whether there is one that multiplies such rows, and does what the experts do.
         batch_invariant: whether the numbers of a pair are to be the same for any number of pairs.
     """
@@ -116,6 +144,8 @@ def plan_experts(
             return ExpertPlan("registers", rows)
     if library and not batch_invariant and average >= FROM_LIBRARY:
         return ExpertPlan("library", TILED_ROWS)
+    if warpgroups and not batch_invariant and average >= FROM_WARPGROUPS:
+        return ExpertPlan("warpgroups", WARPGROUP_ROWS)
     large = average > FEW_TILED and TiledPlan(2 * TILED_ROWS, _FEWEST_STAGES).fits(shared_limit)
     return ExpertPlan("tiles", 2 * TILED_ROWS if large else TILED_ROWS)
 

@@ -9,7 +9,7 @@ import torch
 
 from pagedchat.jit.driver import gpu
 from pagedchat.ops.common.checks import check_shape
-from pagedchat.ops.common.launch import element_name, has_tensor_cores, on_cuda
+from pagedchat.ops.common.launch import element_name, has_tensor_cores, has_warpgroups, on_cuda
 from pagedchat.ops.experts.expert_linear import expert_linear
 from pagedchat.ops.experts.expert_plan import MOST_EXPERTS, MOST_FEW_PAIRS, ExpertPlan, has_library, plan_experts
 from pagedchat.ops.experts.gate import SILU, Gate
@@ -108,6 +108,7 @@ def _plan(rows: torch.Tensor, weights: Experts, gate: Gate, num_pairs: int, batc
         num_experts,
         tensor_cores=has_tensor_cores(rows),
         shared_limit=device.shared_bytes,
+        warpgroups=has_warpgroups(rows),
         library=is_usual and has_library(element_name(rows.dtype), device.compute_capability),
         batch_invariant=batch_invariant,
     )

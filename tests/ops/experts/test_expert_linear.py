@@ -14,6 +14,7 @@ from tests.ops.products.small_batch_case import DTYPES, allowed, error, normal
 
 IN_REGISTERS = [ExpertPlan("registers", rows) for rows in (8, 16, 32)]
 IN_TILES = [ExpertPlan("tiles", rows) for rows in (32, 64, 128)]
+BY_WARPGROUPS = ExpertPlan("warpgroups", 128)
 ON_CUDA_CORES = ExpertPlan("cuda cores", 8)
 NUM_EXPERTS, PER_TOKEN = 6, 3
 
@@ -44,7 +45,7 @@ def check(
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("plan", [*IN_REGISTERS, *IN_TILES], ids=str)
+@pytest.mark.parametrize("plan", [*IN_REGISTERS, *IN_TILES, BY_WARPGROUPS], ids=str)
 def test_agrees_with_the_definition(plan: ExpertPlan, dtype: torch.dtype, device: str) -> None:
     for num_tokens in (1, 5, 40):
         check(plan, num_tokens, 96, 64, dtype, device)
@@ -58,13 +59,13 @@ def test_on_cuda_cores_rows_may_have_any_length(dtype: torch.dtype, device: str)
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("plan", IN_TILES, ids=str)
+@pytest.mark.parametrize("plan", [*IN_TILES, BY_WARPGROUPS], ids=str)
 def test_what_is_no_whole_tile_is_as_right(plan: ExpertPlan, device: str) -> None:
     check(plan, 30, 72, 136, torch.float16, device)
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("plan", [IN_REGISTERS[0], *IN_TILES, ON_CUDA_CORES], ids=str)
+@pytest.mark.parametrize("plan", [IN_REGISTERS[0], *IN_TILES, BY_WARPGROUPS, ON_CUDA_CORES], ids=str)
 def test_biases_and_gates_with_bounds(plan: ExpertPlan, device: str) -> None:
     """In tiles the last rows of the weights are no whole one."""
     out_features = 144 if plan.way == "registers" else 136
@@ -82,11 +83,18 @@ def test_what_is_no_number_stays_none_beyond_a_bound(device: str) -> None:
     assert found.isnan().all()
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_warpgroups_go_through_their_ring_again_and_again(dtype: torch.dtype, device: str) -> None:
+    """More chunks than stages, more than one tile of an expert, and of its weights."""
+    check(BY_WARPGROUPS, 150, 520, 264, dtype, device, num_experts=3)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("in_features", "out_features"), [(2048, 768), (768, 2048), (1408, 2048), (4096, 1792)])
 def test_widths_of_models(in_features: int, out_features: int, dtype: torch.dtype) -> None:
-    for plan in (*IN_REGISTERS, *IN_TILES):
+    for plan in (*IN_REGISTERS, *IN_TILES, BY_WARPGROUPS):
         for num_tokens in (1, 8, 100):
             check(plan, num_tokens, in_features, out_features, dtype, "cuda", num_experts=16)
 

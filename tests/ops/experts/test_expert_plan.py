@@ -7,9 +7,11 @@ from pagedchat.ops.experts.expert_plan import (
     FEW_INVARIANT,
     FEWEST_TILED_ROWS,
     FROM_LIBRARY,
+    FROM_WARPGROUPS,
     LOOP_ROWS,
     TILED_ROWS,
     ExpertPlan,
+    WarpgroupsPlan,
     distinct_pairs,
     has_library,
     plan_experts,
@@ -56,7 +58,12 @@ def test_a_library_takes_many_pairs_where_there_is_one() -> None:
     assert [way(average, library=True) for average in (1, FROM_LIBRARY - 1, FROM_LIBRARY, 1000)] == [
         "registers", "tiles", "library", "library"
     ]  # fmt: skip
-    assert way(1000) == way(1000, library=True, batch_invariant=True) == "tiles"
+    assert [way(average, warpgroups=True) for average in (1, FROM_WARPGROUPS - 1, FROM_WARPGROUPS, 1000)] == [
+        "registers", "tiles", "warpgroups", "warpgroups"
+    ]  # fmt: skip
+    both = {"library": True, "warpgroups": True}
+    assert way(1000, **both) == "library"
+    assert way(1000) == way(1000, **both, batch_invariant=True) == "tiles"
     assert has_library("bfloat16", (9, 0))
     for element, capability in (("float16", (9, 0)), ("bfloat16", (8, 0)), ("bfloat16", (12, 0))):
         assert not has_library(element, capability)
@@ -78,7 +85,9 @@ def test_where_no_pair_may_depend_on_others_one_kernel_does_all_of_them() -> Non
     assert odd == [ExpertPlan("cuda cores", LOOP_ROWS)] * 2
 
 
-@pytest.mark.parametrize("others", [{}, {"library": True}, {"batch_invariant": True}], ids=str)
+@pytest.mark.parametrize(
+    "others", [{}, {"library": True}, {"warpgroups": True}, {"batch_invariant": True}], ids=str
+)
 @pytest.mark.parametrize("shape", [QWEN3, MIXTRAL, OLMOE, QWEN2], ids=str)
 def test_a_few_sizes_have_all_plans(shape: tuple[int, int, int, int], others: dict[str, bool]) -> None:
     hidden, width, num_experts, per_token = shape
@@ -142,6 +151,10 @@ def test_stages_fit_into_the_shared_memory(shared_limit: int) -> None:
         assert plan.num_stages >= 2
         assert plan.fits(shared_limit)
     assert chosen.tile_rows == (TILED_ROWS if shared_limit == TURING else 2 * TILED_ROWS)
+
+
+def test_the_ring_of_warpgroups_fits_into_the_shared_memory_of_hopper() -> None:
+    assert WarpgroupsPlan().shared_bytes <= H200
 
 
 def test_a_width_that_registers_cannot_share_out_is_named() -> None:

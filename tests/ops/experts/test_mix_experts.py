@@ -90,8 +90,8 @@ def test_many_pairs_go_through_a_library_where_nothing_speaks_against_it(monkeyp
     ("dtype", "options", "way"),
     [
         (torch.bfloat16, {}, "library"),
-        (torch.float16, {}, "tiles"),
-        (torch.bfloat16, {"gate": CLAMPED}, "tiles"),
+        (torch.float16, {}, "warpgroups"),
+        (torch.bfloat16, {"gate": CLAMPED}, "warpgroups"),
         (torch.bfloat16, {"batch_invariant": True}, "tiles"),
     ],
 )
@@ -99,9 +99,9 @@ def test_what_has_no_library(dtype: torch.dtype, options: dict[str, Any], way: s
     gate, exact = options.get("gate", SILU), options.get("batch_invariant", False)
     mixture = make_mixture(1, 5, 2, dtype=dtype, gate=gate)
     with recorded_launches((9, 0)):
-        assert mix._plan(mixture.rows, mixture.experts, gate, 500, exact).way == way
+        assert mix._plan(mixture.rows, mixture.experts, gate, 1000, exact).way == way
     with recorded_launches((8, 0)):
-        assert mix._plan(mixture.rows, mixture.experts, gate, 500, exact).way == "tiles"
+        assert mix._plan(mixture.rows, mixture.experts, gate, 1000, exact).way == "tiles"
 
 
 def test_wrong_shapes_are_named() -> None:

@@ -74,6 +74,7 @@ CASES: list[OpCase] = [
     *in_types("expert_tiles", partial(products, way="tiles", tile_rows=32, width=72), HALF, about="few"),
     *in_types("expert_tiles", partial(products, way="tiles", tile_rows=64, width=72), HALF),
     *in_types("expert_tiles", partial(products, way="tiles", tile_rows=128, width=72), BFLOAT),
+    *in_types("expert_warpgroups", partial(products, way="warpgroups", tile_rows=128, width=72), HALF, BFLOAT),
     *in_types("expert_simt", partial(products, way="cuda cores", tile_rows=8, width=27), *DTYPES),
     *in_types("sum_experts", sums, *DTYPES),
 ]
