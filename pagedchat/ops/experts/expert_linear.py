@@ -1,8 +1,8 @@
 """The product of each pair of a token and an expert with that expert's weights.
 
 Who has an expert in common reads its weights together, straight from the tensor in which all are stacked. Few pairs
-of an expert meet weights in registers, many are tiles of a product of matrices, very many are those of warpgroups, and
-on CUDA cores it is a loop.
+of an expert meet weights in registers, many are tiles of a product of matrices, very many are those of warpgroups,
+and on CUDA cores it is a loop.
 """
 
 from typing import Literal, NamedTuple
