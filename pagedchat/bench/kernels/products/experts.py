@@ -119,6 +119,7 @@ class ExpertInputs:
             shape.num_experts,
             tensor_cores=True,
             shared_limit=gpu(0).shared_bytes,
+            warpgroups=gpu(0).compute_capability == (9, 0),
         )
 
     def _ours(self, rows: torch.Tensor, groups: Groups) -> torch.Tensor:
