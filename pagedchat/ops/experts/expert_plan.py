@@ -29,6 +29,8 @@ FEW_INVARIANT, FEWEST_TILED_ROWS = 16, 32
 FROM_LIBRARY = 64
 """Pairs that an expert has on average, from which on a library multiplies where it can. By cuBLAS, expert by
 expert, prompts of 512 tokens and more took half as long as in tiles (bfloat16, one H200)."""
+MOST_OF_LIBRARY = 1024
+"""Experts, which are too many for torch's grouped product."""
 FROM_WARPGROUPS = 128
 """Pairs that an expert has on average, from which on warpgroups multiply where there is no library."""
 WARPGROUP_ROWS, WARPGROUP_WEIGHTS = 128, 256
@@ -142,7 +144,7 @@ def plan_experts(
     for most, rows in IN_REGISTERS:
         if not batch_invariant and average <= most and _fits_registers(hidden, width, rows):
             return ExpertPlan("registers", rows)
-    if library and not batch_invariant and average >= FROM_LIBRARY:
+    if library and not batch_invariant and average >= FROM_LIBRARY and num_experts < MOST_OF_LIBRARY:
         return ExpertPlan("library", TILED_ROWS)
     if warpgroups and not batch_invariant and average >= FROM_WARPGROUPS:
         return ExpertPlan("warpgroups", WARPGROUP_ROWS)

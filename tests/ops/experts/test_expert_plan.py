@@ -62,6 +62,8 @@ def test_a_library_takes_many_pairs_where_there_is_one() -> None:
         "registers", "tiles", "warpgroups", "warpgroups"
     ]  # fmt: skip
     both = {"library": True, "warpgroups": True}
+    too_many = plan_experts(2048, 768, 1 << 20, 1024, tensor_cores=True, shared_limit=H200, **both)
+    assert too_many.way == "warpgroups"
     assert way(1000, **both) == "library"
     assert way(1000) == way(1000, **both, batch_invariant=True) == "tiles"
     assert has_library("bfloat16", (9, 0))
