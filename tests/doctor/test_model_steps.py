@@ -340,6 +340,27 @@ def test_mixtures_go_through_one_kernel_where_no_company_may_change_a_reply(tmp_
         assert {"route_few", "sum_experts"} <= launched
 
 
+@pytest.mark.parametrize(
+    ("family", "architecture", "dtype", "way"),
+    [
+        ("qwen3_moe_128", "sm_90", "bfloat16", "torch"),
+        ("qwen3_moe_128", "sm_90", "float16", "expert_warpgroups"),
+        ("gpt_oss_64", "sm_90", "bfloat16", "expert_warpgroups"),
+        ("qwen3_moe_128", "sm_80", "bfloat16", "expert_tiles"),
+    ],
+)
+def test_experts_of_a_long_prompt(family: str, architecture: str, dtype: str, way: str, tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path, family)
+    config = folder / "config.json"
+    values = json.loads(config.read_text()) | {"max_position_embeddings": 4096, "dtype": dtype}
+    config.write_text(json.dumps(values))
+    prompt = look_at_model(str(folder), KNOWN_GPUS[architecture]).steps[-1]
+    ways = [
+        work.kernel if isinstance(work, Launch) else work.library for work in prompt.work if work.part == "experts"
+    ]
+    assert ways == [way]
+
+
 # --- what is refused ----------------------------------------------------------------------------------
 
 
