@@ -14,6 +14,7 @@ from transformers import (
     GlmConfig,
     GPT2Config,
     GPTNeoXConfig,
+    GptOssConfig,
     LlamaConfig,
     MistralConfig,
     MixtralConfig,
@@ -80,11 +81,14 @@ _KERNEL_CONFIGS: dict[str, Any] = {
     ),
     "qwen3_moe_128": Qwen3MoeConfig(**{**_WIDE_GROUPED, "head_dim": 128}, **_EXPERTS, norm_topk_prob=True),
     "olmoe_64": OlmoeConfig(**_OWN_HEADS, num_experts=6, num_experts_per_tok=2),
+    "gpt_oss_64": GptOssConfig(
+        **_WIDE_GROUPED, num_local_experts=6, num_experts_per_tok=2, sliding_window=7, swiglu_limit=3.0
+    ),
     "glm_64": GlmConfig(**_WIDE_GROUPED),
 }
 KERNEL_FAMILIES = list(_KERNEL_CONFIGS)
 """With head sizes that the CUDA kernels have; all but the last run on our own decoder."""
-KERNEL_MIXTURES = ("mixtral_64", "qwen2_moe_64", "qwen3_moe_128", "olmoe_64")
+KERNEL_MIXTURES = ("mixtral_64", "qwen2_moe_64", "qwen3_moe_128", "olmoe_64", "gpt_oss_64")
 """Those of them that are mixtures of experts."""
 
 

@@ -1,7 +1,7 @@
 """What `batch_invariant` costs on a GPU: `python -m tools.measure_invariance [SHAPE ...]`.
 
-A token of 1, 8 and 64 chats and a first token of 1,500, with the option and without, on shapes of `bench engine`;
-and how fast its products read their weights. Medians; says nothing of what the replies are.
+A token of 1, 8 and 64 chats and a first token of 1,500, with the option and without, on shapes of `bench engine`
+and of a mixture of experts. Medians; `bench kernels` has its products. Says nothing of what the replies are.
 """
 
 import sys
@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
+from typing import Any
 
 import torch
 
@@ -19,34 +19,27 @@ from pagedchat.bench.engine.measures import Meter
 from pagedchat.bench.engine.shapes import LONG_PROMPT, SHAPES, STEPS
 from pagedchat.bench.engine.workloads import Prompts
 from pagedchat.bench.random_checkpoint import write_checkpoint
-from pagedchat.ops.products.invariant_linear import invariant_linear
 
-_SHAPES = ("qwen2.5-0.5b", "llama-3.2-1b")
+_MIXTURE = "qwen3-30b-a3b-4-layers"
+_SHAPES: dict[str, dict[str, Any]] = {
+    **SHAPES,
+    _MIXTURE: {
+        "model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 151936,
+        "hidden_size": 2048, "intermediate_size": 6144, "moe_intermediate_size": 768, "num_hidden_layers": 4,
+        "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "num_experts": 128,
+        "num_experts_per_tok": 8, "norm_topk_prob": True, "max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
+        "rope_theta": 1e6, "tie_word_embeddings": False,
+    },
+}  # fmt: skip
+_USUAL = ("qwen2.5-0.5b", "llama-3.2-1b", _MIXTURE)
 _ROWS = ("step_1_ms", "step_8_ms", "step_64_ms")
 _REPEATS = 3
 _IN_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of the system; the file's own folder is a private one in it
-_PRODUCTS = (
-    (896, 1152),
-    (896, 896),
-    (896, 9728),
-    (4864, 896),
-    (2048, 3072),
-    (2048, 16384),
-    (8192, 2048),
-    (896, 151936),
-)
-"""Inner and outer widths: those of the two shapes, and a head."""
-_NUM_ROWS = (1, 8, 64)
-_BYTES = 400 << 20
-"""Of weights that take turns, so that none is found in the L2 cache."""
 
 
 def main(names: list[str]) -> int:
     """Print all figures; returns the exit code."""
-    for in_features, out_features in _PRODUCTS:
-        rates = [f"{_rate(in_features, out_features, rows):6,.0f} at {rows}" for rows in _NUM_ROWS]
-        print(f"invariant_linear {in_features} -> {out_features}: GB/s {', '.join(rates)} rows", flush=True)
-    for name in names or _SHAPES:
+    for name in names or _USUAL:
         with _checkpoint(name) as folder:
             for invariant in (False, True):
                 _engine(name, folder, batch_invariant=invariant)
@@ -60,7 +53,7 @@ def _engine(name: str, folder: str, *, batch_invariant: bool) -> None:
         batch_invariant=batch_invariant,
     )  # fmt: skip
     with llm:
-        meter = Meter(OurEngine(llm), Prompts(SHAPES[name]["vocab_size"]), _REPEATS)
+        meter = Meter(OurEngine(llm), Prompts(_SHAPES[name]["vocab_size"]), _REPEATS)
         for row in _ROWS:
             print(f"{name}, {what}: {meter.step(row, STEPS[row])}", flush=True)
         for figure in meter.again(("first_1500_ms", "first_1500_again_ms"), LONG_PROMPT):
@@ -72,32 +65,9 @@ def _checkpoint(name: str) -> Iterator[str]:
     """A folder with random weights."""
     base = _IN_MEMORY if _IN_MEMORY.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="pagedchat-bench-", dir=base) as folder:
-        write_checkpoint(Path(folder), SHAPES[name], torch.bfloat16, torch.device("cuda"))
+        write_checkpoint(Path(folder), _SHAPES[name], torch.bfloat16, torch.device("cuda"))
         torch.cuda.empty_cache()
         yield folder
-
-
-@torch.inference_mode()
-def _rate(in_features: int, out_features: int, num_rows: int) -> float:
-    """Gigabytes of a weight that are read in a second, from launches in a graph."""
-    count = max(2, _BYTES // (2 * in_features * out_features))
-    weights = [torch.randn(out_features, in_features, device="cuda").half() for _ in range(count)]
-    rows = torch.randn(num_rows, in_features, device="cuda").half()
-    invariant_linear(rows, weights[0])
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for weight in weights:
-            invariant_linear(rows, weight, overlap=True)
-    times = []
-    for _ in range(7):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        start.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(float(start.elapsed_time(end)) / 1e3)
-    return 2 * in_features * out_features * count / median(times) / 1e9
 
 
 if __name__ == "__main__":

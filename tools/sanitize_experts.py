@@ -6,14 +6,17 @@ import torch
 
 from pagedchat.ops.experts.expert_linear import expert_linear
 from pagedchat.ops.experts.expert_plan import ExpertPlan
+from pagedchat.ops.experts.gate import Gate
 from pagedchat.ops.experts.group_pairs import group_pairs
-from pagedchat.ops.experts.mix_experts import mix_experts
+from pagedchat.ops.experts.mix_experts import Experts, mix_experts
 from pagedchat.ops.experts.route_tokens import route_tokens
 from tools.sanitize_case import Tensors, on_both, random_tensor
 
 HIDDEN, WIDTH, NUM_EXPERTS, PER_TOKEN = 256, 96, 9, 2
-WAYS = (ExpertPlan("registers", 8), ExpertPlan("registers", 32), ExpertPlan("tiles", 64), ExpertPlan("tiles", 128),
-        ExpertPlan("cuda cores", 8))  # fmt: skip
+WAYS = (ExpertPlan("registers", 8), ExpertPlan("registers", 32), ExpertPlan("tiles", 32), ExpertPlan("tiles", 64),
+        ExpertPlan("tiles", 128), ExpertPlan("warpgroups", 128), ExpertPlan("cuda cores", 8))  # fmt: skip
+
+CLAMPED = Gate(limit=1.0, sharpness=1.702)
 
 
 def expert_cases() -> list[bool]:
@@ -21,21 +24,27 @@ def expert_cases() -> list[bool]:
     results = []
     logits = torch.stack([torch.randperm(NUM_EXPERTS) for _ in range(150)]).half()
     into, out = random_tensor(NUM_EXPERTS, 2 * WIDTH, HIDDEN) / 16, random_tensor(NUM_EXPERTS, HIDDEN, WIDTH) / 10
+    biases = random_tensor(NUM_EXPERTS, 2 * WIDTH), random_tensor(NUM_EXPERTS, HIDDEN)
     for plan in WAYS:
 
         def products(t: Tensors, plan: ExpertPlan = plan) -> Tensors:
             routes = route_tokens(t[1], PER_TOKEN, renormalised=True)
             groups = group_pairs(routes.experts, NUM_EXPERTS, plan)
             middle = expert_linear(t[0], t[2], groups, plan, paired=True)
-            return [middle, expert_linear(middle, t[3], groups, plan, paired=False), routes.weights, groups.tiles]
+            bounded = expert_linear(t[0], t[2], groups, plan, paired=True, bias=t[4], gate=CLAMPED)
+            outs = [expert_linear(middle, t[3], groups, plan, paired=False, bias=bias) for bias in (None, t[5])]
+            return [middle, bounded, *outs, routes.weights, groups.tiles]
 
         name = f"expert_linear {plan.way} {plan.tile_rows}"
-        results.append(on_both(name, [random_tensor(150, HIDDEN), logits, into, out], products))
+        results.append(on_both(name, [random_tensor(150, HIDDEN), logits, into, out, *biases], products))
     for num_tokens in (1, 20, 150):
 
         def mixture(t: Tensors) -> Tensors:
-            sigmoids = {"shared": t[4], "shared_logits": t[5]}
-            return [mix_experts(*t[:4], per_token=PER_TOKEN, renormalised=False, **sigmoids)]
+            mixed = mix_experts(
+                t[0], t[1], Experts(t[2], t[3]), per_token=PER_TOKEN, renormalised=False,
+                shared=t[4], shared_logits=t[5],
+            )  # fmt: skip
+            return [mixed]
 
         rows, shared = random_tensor(num_tokens, HIDDEN), random_tensor(num_tokens, HIDDEN)
         tensors = [rows, logits[:num_tokens], into, out, shared, random_tensor(num_tokens, 1)]

@@ -1,14 +1,15 @@
 // What expert_linear.cu does, where many pairs share an expert, as in prompts: TILE_ROWS pairs of an expert by 128
 // rows of its weights, in chunks of 64 inner elements that are copied while others are multiplied.
+// A pair's sums are made by the sixteen, first to last, whatever the size of its tile and whoever else is in it.
 //
 // A warp has 32 pairs and 64 rows of the weights. With PAIRED rows half of these are gates and half the values that
 // go with them, so that both are in the same lane at the end. Pairs beyond the end of a tile are zeros, and so is
 // what lies beyond the rows of the weights and the inner elements, which need not be whole tiles.
 
-#include "common/activation.cuh"
 #include "common/async_copy.cuh"
 #include "common/mma.cuh"
 #include "experts/expert_tile.cuh"
+#include "experts/gate.cuh"
 
 #ifndef TILE_ROWS
 #define TILE_ROWS 64
@@ -101,18 +102,22 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
     expert_tiles(Element* __restrict__ output,        // [num_pairs, out_features]
                  const Element* __restrict__ weight,  // [num_experts, out_features, in_features], PAIRED: twice the
                                                       // rows, gates and then values
+                 const Element* __restrict__ bias,    // [num_experts, rows of a weight], or null
                  const Element* input,                // [num_pairs / pairs_per_row, in_features]
                  const int* order,                    // [num_pairs]
                  const int4* tiles,                   // [num_tiles]
-                 int in_features, int out_features, int pairs_per_row, int tiles_are_known) {
+                 int in_features, int out_features, int pairs_per_row, int tiles_are_known, float sharpness,
+                 float limit) {
   extern __shared__ __align__(128) unsigned char memory[];
   __shared__ int pairs[TILE_ROWS];
   Stage* stages = reinterpret_cast<Stage*>(memory);
+  const Gate gate = {sharpness, limit};
   wait_for_tiles(tiles_are_known);
   const ExpertTile tile(__ldcg(tiles + blockIdx.x));
   if (tile.count == 0) return;
   const int first_column = blockIdx.y * OUT_COLUMNS;
-  const Element* matrix = tile.weights(weight, PAIRED ? 2 * out_features : out_features, in_features);
+  const int num_rows = PAIRED ? 2 * out_features : out_features;  // of an expert's weights
+  const Element* matrix = tile.weights(weight, num_rows, in_features);
   Copies copies(in_features);
 #pragma unroll
   for (int i = 0; i < ROW_COPIES; i++) {
@@ -145,6 +150,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
   }
   const int g = warp.lane / 4, q = warp.lane % 4;
   constexpr int OUT_TILES = PAIRED ? WEIGHT_TILES / 2 : WEIGHT_TILES;
+  const int64 first_bias = static_cast<int64>(tile.expert) * num_rows;
 #pragma unroll
   for (int m = 0; m < ROW_TILES; m++) {
 #pragma unroll
@@ -155,13 +161,18 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
 #pragma unroll
       for (int n = 0; n < OUT_TILES; n++) {
         const int column = first_column + warp.weight_row(n) + 2 * q;
-        float low = warp.sums[m][n][2 * h], high = warp.sums[m][n][2 * h + 1];
-        if (PAIRED) {
-          const float (&values)[4] = warp.sums[m][n + WEIGHT_TILES / 2];
-          low = activate(rounded(low)) * rounded(values[2 * h]);
-          high = activate(rounded(high)) * rounded(values[2 * h + 1]);
+        if (column >= out_features) continue;
+        float results[2];
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+          const int64 at = first_bias + column + e;
+          results[e] = with_bias(warp.sums[m][n][2 * h + e], bias, at);
+          if (PAIRED) {
+            const float value = warp.sums[m][n + WEIGHT_TILES / 2][2 * h + e];
+            results[e] = gate(results[e], with_bias(value, bias, at + out_features));
+          }
         }
-        if (column < out_features) *reinterpret_cast<uint32*>(to + column) = pack_pair<Element>(low, high);
+        *reinterpret_cast<uint32*>(to + column) = pack_pair<Element>(results[0], results[1]);
       }
     }
   }

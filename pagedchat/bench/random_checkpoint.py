@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from pagedchat.models.checkpoint_layout import Joined
 from pagedchat.models.native import build, read_native
 
 OPT_125M: dict[str, Any] = {
@@ -60,16 +61,26 @@ def write_checkpoint(
     """
     described = read_native(shape).config
     with torch.device("meta"):
-        places = build(described).places()
+        model = build(described)
+    places = model.places()
     generator = torch.Generator(device).manual_seed(seed)
     tensors = {
         name: _values(name, place.shape, std, generator, described.norm.offset).to(dtype).cpu()
         for name, place in sorted(places.items())
     }
+    if described.layout.merged_experts:
+        tensors = _merged(tensors, model.joined())
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     config = {**shape, "dtype": str(dtype).removeprefix("torch.")}
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+
+
+def _merged(tensors: dict[str, torch.Tensor], joined: Joined) -> dict[str, torch.Tensor]:
+    """Experts of a layer as one tensor; gates and values, which take turns, in one dimension."""
+    flat = {name: tensor.flatten(-2) if tensor.dim() == 3 else tensor for name, tensor in tensors.items()}
+    stacked = {name: torch.stack([flat.pop(part) for part in parts]) for name, parts in joined.items()}
+    return flat | stacked
 
 
 def write_byte_tokenizer(folder: Path) -> None:

@@ -33,7 +33,6 @@ from pagedchat.runtime.graphs.which_step import Chosen, which_decode, which_pref
 from pagedchat.runtime.graphs.whole_steps import one_turn_len
 from pagedchat.runtime.loading.check_record import CheckRecord, last_check
 from pagedchat.runtime.loading.device import choose_dtype
-from pagedchat.runtime.loading.invariance import EXPERTS_OF_BATCH
 from pagedchat.runtime.step.sizes import LEAST_GPU_TOKENS, StepSizes
 
 CHATS = (1, 8, 64, 256)
@@ -111,7 +110,7 @@ def look_at_model(
         uncaptured = uncaptured or "none that was captured at the last start gave the model's results"
     native = description.native
     if batch_invariant and not uncaptured:
-        uncaptured = _not_the_same_in_any_company(description, dtype, gpu)
+        uncaptured = _not_the_same_in_any_company(dtype, gpu)
     steps: list[StepReport] = []
     if native is not None and not uncaptured:
         setting = Setting(
@@ -170,9 +169,7 @@ def _missing_kernels(description: ModelDescription, dtype: torch.dtype, gpu: Gpu
     return missing_shape(CacheShape(description.num_layers, CacheConfig().block_size, *heads, dtype))
 
 
-def _not_the_same_in_any_company(description: ModelDescription, dtype: torch.dtype, gpu: Gpu | None) -> str:
-    if description.native is not None and description.native.mixture is not None:
-        return f"--batch-invariant was asked for and it has {EXPERTS_OF_BATCH}"
+def _not_the_same_in_any_company(dtype: torch.dtype, gpu: Gpu | None) -> str:
     if gpu is None or has_tensor_cores(element_name(dtype), gpu.compute_capability):
         return ""
     return f"--batch-invariant takes tensor cores that multiply {element_name(dtype)}"

@@ -11,7 +11,7 @@ from pagedchat.ops.attention import prefill_plan, wgmma_plan
 from pagedchat.ops.attention.prefill import MIN_WGMMA_ROWS
 from pagedchat.ops.common.choices import H200_SHARED_BYTES
 from pagedchat.ops.common.model_sizes import ModelSizes, ProductSizes
-from pagedchat.ops.experts.expert_plan import MOST_FEW_PAIRS, plan_experts
+from pagedchat.ops.experts.expert_plan import MOST_FEW_PAIRS, has_library, plan_experts
 from pagedchat.ops.products.few_rows_plan import plan_few_rows, plan_few_rows_head
 from pagedchat.ops.products.invariant_plan import InvariantPlan, plan_invariant
 from pagedchat.ops.products.library_linear import in_epilogue
@@ -263,7 +263,9 @@ def _same_in_any_company(setting: Setting, rows: int) -> Iterator[Work]:
         yield Launch("norms", "add_norm")
     else:
         yield Fallback("norms", "torch", "they have no weights, and it does each row by itself")
-    if sizes.gated and sizes.activation == "silu":
+    if sizes.mixture is not None:
+        yield from _experts(setting, rows)
+    elif sizes.gated and sizes.activation == "silu":
         yield Launch("gates", "activate")
     else:
         yield Fallback("gates" if sizes.gated else "activation", "torch", "it does each element by itself")
@@ -272,7 +274,9 @@ def _same_in_any_company(setting: Setting, rows: int) -> Iterator[Work]:
     tile = prefill_plan.choose_invariant_tile(sizes.head_dim, setting.block_size, limit)
     constants = {} if tile is None else {"TILE_KEYS": tile.keys, "PART_KEYS": prefill_plan.PART_KEYS}
     yield Launch("attention", "prefill_mma", _heads(sizes) | constants)
-    products = [*sizes.products, ProductSizes(HEAD, sizes.narrow or sizes.hidden, sizes.vocab_size)]
+    fed = ("up", "down") if sizes.mixture is not None else ()
+    products = [product for product in sizes.products if product.name not in fed]
+    products.append(ProductSizes(HEAD, sizes.narrow or sizes.hidden, sizes.vocab_size))
     if sizes.narrow is not None:
         products.append(ProductSizes("narrower rows", sizes.hidden, sizes.narrow))
     for product in products:
@@ -285,7 +289,7 @@ def _tile(plan: InvariantPlan) -> dict[str, int]:
 
 
 def _experts(setting: Setting, rows: int) -> Iterator[Work]:
-    sizes, mixture = setting.sizes, setting.sizes.mixture
+    sizes, mixture, gpu = setting.sizes, setting.sizes.mixture, setting.gpu
     if mixture is None:
         return
     plan = plan_experts(
@@ -294,7 +298,10 @@ def _experts(setting: Setting, rows: int) -> Iterator[Work]:
         rows * mixture.per_token,
         mixture.num_experts,
         tensor_cores=not setting.missing_tensor_cores,
-        shared_limit=H200_SHARED_BYTES if setting.gpu is None else setting.gpu.shared_bytes,
+        shared_limit=H200_SHARED_BYTES if gpu is None else gpu.shared_bytes,
+        warpgroups=not setting.missing_warpgroups,
+        library=mixture.usual and gpu is not None and has_library(setting.element, gpu.compute_capability),
+        batch_invariant=setting.batch_invariant,
     )
     if rows * mixture.per_token <= MOST_FEW_PAIRS:
         yield Launch("routes", "route_few")
@@ -304,6 +311,11 @@ def _experts(setting: Setting, rows: int) -> Iterator[Work]:
         yield Launch("experts", "expert_linear", {"TOKEN_TILES": plan.tile_rows // PIECE})
     elif plan.way == "tiles":
         yield Launch("experts", "expert_tiles", {"TILE_ROWS": plan.tile_rows})
+    elif plan.way == "warpgroups":
+        yield Launch("experts", "expert_warpgroups")
+    elif plan.way == "library":
+        yield Fallback("experts", "torch", "its grouped product is faster with so many pairs of an expert")
+        yield Launch("gates", "activate")
     else:
         yield Launch("experts", "expert_simt")
     yield Launch("their sums", "sum_experts")

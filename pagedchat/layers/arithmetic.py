@@ -3,17 +3,14 @@
 Every layer does them by what it was given; knows no layer and no model.
 """
 
-from collections.abc import Callable
 from typing import Protocol
 
 import torch
 from torch import nn
 from torch.nn import functional
 
+from pagedchat.ops.common.rows import RowFunction, row_by_row
 from pagedchat.ops.products.invariant_linear import invariant_linear
-
-RowFunction = Callable[[torch.Tensor], torch.Tensor]
-"""Rows `[num_rows, ...]` -> as many, each of them out of one."""
 
 
 class Arithmetic(Protocol):
@@ -46,11 +43,7 @@ class FastArithmetic:
 
 
 class InvariantArithmetic:
-    """Each row as if it were alone.
-
-    On a GPU a function of torch does each element, or each row, by itself. On a CPU it does the last elements of a
-    tensor in another way than the others, and what falls to another thread too: rows go one by one.
-    """
+    """Each row as if it were alone."""
 
     batch_invariant = True
 
@@ -60,9 +53,7 @@ class InvariantArithmetic:
 
     def apply(self, function: RowFunction, rows: torch.Tensor) -> torch.Tensor:
         """See `Arithmetic`."""
-        if rows.is_cuda or len(rows) == 0:
-            return function(rows.contiguous())  # of which there is one way, however many rows
-        return torch.cat([function(row.contiguous()) for row in torch.split(rows, 1)])
+        return row_by_row(function, rows)
 
 
 class Calculating(nn.Module):

@@ -5,20 +5,21 @@ feed-forwards a router gives each token a few. Knows nothing of attention or of 
 from dataclasses import dataclass
 
 import torch
-from torch import nn
 
+from pagedchat.layers.arithmetic import Calculating
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.mlp import GatedMlp
 from pagedchat.layers.weights import empty_parameter
 from pagedchat.ops.experts.expert_plan import distinct_pairs
-from pagedchat.ops.experts.mix_experts import MOST_EXPERTS, mix_experts
+from pagedchat.ops.experts.gate import SILU, Gate
+from pagedchat.ops.experts.mix_experts import MOST_EXPERTS, Experts, mix_experts
 
-__all__ = ["MOST_EXPERTS", "MixtureConfig", "SparseMlp"]
+__all__ = ["MOST_EXPERTS", "SILU", "Gate", "MixtureConfig", "SparseMlp"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixtureConfig:
-    """What the mixtures of a model have in common. Experts are gated by SiLU and have no biases."""
+    """What the mixtures of a model have in common."""
 
     num_experts: int
     per_token: int
@@ -28,13 +29,17 @@ class MixtureConfig:
     renormalised: bool
     """The weights of a token's experts sum to one: a softmax over their logits alone. Else they are what a softmax
     over all experts gives them."""
+    biases: bool = False
+    """The router has them, and both products of each expert."""
+    gate: Gate = SILU
+    """What is between these products."""
     shared_width: int | None = None
     """Of the middle of an expert that all tokens have besides; None: there is none."""
     gated_share: bool = False
     """What it gives is multiplied by a sigmoid of the token."""
 
 
-class SparseMlp(nn.Module):
+class SparseMlp(Calculating):
     """The weighted sum of a token's experts.
 
     Args:
@@ -46,9 +51,11 @@ class SparseMlp(nn.Module):
         super().__init__()
         shared = config.shared_width
         self.config = config
-        self.router = Linear(hidden_size, config.num_experts, bias=False)
+        self.router = Linear(hidden_size, config.num_experts, bias=config.biases)
         self.gate_up = empty_parameter(config.num_experts, 2 * config.width, hidden_size)
+        self.gate_up_bias = empty_parameter(config.num_experts, 2 * config.width) if config.biases else None
         self.down = empty_parameter(config.num_experts, hidden_size, config.width)
+        self.down_bias = empty_parameter(config.num_experts, hidden_size) if config.biases else None
         self.shared = None if shared is None else _gated(hidden_size, shared)
         gated = shared is not None and config.gated_share
         self.shared_gate = Linear(hidden_size, 1, bias=False) if gated else None
@@ -58,12 +65,13 @@ class SparseMlp(nn.Module):
         return mix_experts(
             rows,
             self.router(rows),
-            self.gate_up,
-            self.down,
+            Experts(self.gate_up, self.down, self.gate_up_bias, self.down_bias),
             per_token=self.config.per_token,
             renormalised=self.config.renormalised,
+            gate=self.config.gate,
             shared=None if self.shared is None else self.shared(rows),
             shared_logits=None if self.shared_gate is None else self.shared_gate(rows),
+            batch_invariant=self.arithmetic.batch_invariant,
         )
 
     def distinct_sizes(self) -> list[int]:

@@ -83,13 +83,13 @@ def check_room(name: str, files: list[Path], num_parameters: int) -> None:
     Args:
         name: of the model, for messages.
         files: with the weights.
-        num_parameters: of the model that the config describes; each takes a byte at least.
+        num_parameters: of the model that the config describes; each takes half a byte at least.
 
     Raises:
         ModelError: there are too many.
     """
     num_bytes = sum(path.stat().st_size for path in files)
-    if num_parameters > num_bytes:
+    if num_parameters > 2 * num_bytes:
         raise ModelError(
             f"The config.json of {name} describes a model of {num_parameters:,} parameters, "
             f"but its weights are {format_size(num_bytes)}.",

@@ -52,6 +52,9 @@ class CheckpointLayout:
     expert_up: tuple[str, str] = ("gate_proj", "up_proj")
     """Gates and values of an expert."""
     expert_down: str = "down_proj"
+    merged_experts: bool = False
+    """All of a layer are two tensors of three dimensions, named `MERGED`'s, and two of two for their biases: in a
+    row of an expert gates and values take turns, and there is a row for each element of the input."""
     shared: str = "mlp.shared_expert"
     """The expert that all tokens have; its products are named as those of the others."""
     shared_gate: str = "mlp.shared_expert_gate"
@@ -96,8 +99,16 @@ class CheckpointLayout:
         experts = (f"{layer}.{self.experts}.{expert}" for expert in range(num_experts))
         return [tuple(f"{name}.{part}.weight" for part in (gate, up, self.expert_down)) for name in experts]  # type: ignore[misc]
 
+    def merged_names(self, layer: str, num_experts: int) -> list[tuple[str, str]]:
+        """For each expert of a layer what its part of the merged tensors is called here: into it, and out of it."""
+        experts = (f"{layer}.{self.experts}.{expert}" for expert in range(num_experts))
+        return [(f"{name}.gate_up_proj", f"{name}.down_proj") for name in experts]
+
     def joined(self, layer: str, num_experts: int) -> Joined:
         """The experts of a layer as three dimensions each, all of their gates and values in one."""
+        if self.merged_experts:
+            into, out = zip(*self.merged_names(layer, num_experts), strict=True)
+            return {f"{layer}.{MERGED}.gate_up_proj": [*into], f"{layer}.{MERGED}.down_proj": [*out]}
         names = self.expert_names(layer, num_experts)
         return {
             f"{layer}.{MERGED}.gate_up_proj": [name for gate, up, _ in names for name in (gate, up)],

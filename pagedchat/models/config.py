@@ -11,7 +11,8 @@ from pagedchat.bounds import INT32_MAX, Whole, refused
 from pagedchat.config import ModelImplementation
 from pagedchat.errors import InvalidValueError, ModelError
 from pagedchat.models.description import ModelDescription, as_token_ids
-from pagedchat.models.native import read_native
+from pagedchat.models.native import quant_method, read_native
+from pagedchat.models.quantized.mxfp4 import QUANT_METHOD
 from pagedchat.models.raw_config import NotNativeError, check_sizes, read_json
 from pagedchat.ops.common.choices import ScoreParts
 
@@ -121,6 +122,7 @@ def _read_config(name: str, folder: Path) -> dict[str, Any]:
 
 
 def _dtype(values: Mapping[str, Any]) -> torch.dtype | None:
-    """Older files call it `torch_dtype`."""
-    dtype = getattr(torch, str(values.get("dtype") or values.get("torch_dtype")), None)
+    """Older files call it `torch_dtype`; those in MXFP4 say nothing of the rest, which is bfloat16."""
+    other = "bfloat16" if quant_method(values) == QUANT_METHOD else None
+    dtype = getattr(torch, str(values.get("dtype") or values.get("torch_dtype") or other), None)
     return dtype if isinstance(dtype, torch.dtype) else None

@@ -11,7 +11,7 @@ from pagedchat.layers.norms import Norm
 from pagedchat.layers.paged import PagedAttention
 from pagedchat.layers.rotary import Rotation
 from pagedchat.layers.weights import Places
-from pagedchat.models.checkpoint_layout import CheckpointLayout
+from pagedchat.models.checkpoint_layout import MERGED, CheckpointLayout
 from pagedchat.models.decoder_config import DecoderConfig
 
 
@@ -145,6 +145,8 @@ def _mlp_places(mlp: Mlp | GatedMlp | SparseMlp, layer: str, layout: CheckpointL
 
 def _mixture_places(mlp: SparseMlp, layer: str, layout: CheckpointLayout) -> Places:
     places = mlp.router.places(f"{layer}.{layout.router}")
+    if layout.merged_experts:
+        return places | _merged_places(mlp, layer, layout)
     names = layout.expert_names(layer, len(mlp.gate_up))
     for (gate, up, down), gate_up, its_down in zip(names, mlp.gate_up, mlp.down, strict=True):
         places[gate], places[up] = gate_up.chunk(2)
@@ -154,6 +156,23 @@ def _mixture_places(mlp: SparseMlp, layer: str, layout: CheckpointLayout) -> Pla
         places |= mlp.shared.gate_up.part_places(_parts(shared, layout.expert_up, (middle, middle)))
         places |= mlp.shared.down.places(f"{shared}.{layout.expert_down}")
     return places if mlp.shared_gate is None else places | mlp.shared_gate.places(f"{layer}.{layout.shared_gate}")
+
+
+def _merged_places(mlp: SparseMlp, layer: str, layout: CheckpointLayout) -> Places:
+    places: Places = {}
+    for (into, out), gate_up, down in zip(
+        layout.merged_names(layer, len(mlp.down)), mlp.gate_up, mlp.down, strict=True
+    ):
+        places[into], places[out] = _in_turns(gate_up.T), down.T
+    if mlp.gate_up_bias is not None and mlp.down_bias is not None:
+        places[f"{layer}.{MERGED}.gate_up_proj_bias"] = _in_turns(mlp.gate_up_bias)
+        places[f"{layer}.{MERGED}.down_proj_bias"] = mlp.down_bias
+    return places
+
+
+def _in_turns(rows: torch.Tensor) -> torch.Tensor:
+    """Gates and then values in each row -> `[..., width, 2]`, in whose last two dimensions they take turns."""
+    return rows.view(*rows.shape[:-1], 2, -1).transpose(-1, -2)
 
 
 def _parts(layer: str, names: tuple[str, ...], widths: tuple[int, ...]) -> dict[str, int]:

@@ -17,6 +17,7 @@ from pagedchat.models.families import (
     gemma,
     gpt2,
     gpt_neox,
+    gpt_oss,
     llama,
     mixtures,
     mpt,
@@ -28,11 +29,12 @@ from pagedchat.models.families import (
     starcoder2,
 )
 from pagedchat.models.native_model import NativeModel
+from pagedchat.models.quantized import mxfp4
 from pagedchat.models.raw_config import NotNativeError, RawConfig
 
 NativeConfig = DecoderConfig
 
-_NOT_DONE = ("quantization_config", "is_encoder_decoder", "add_cross_attention", "kv_lora_rank", "text_config")
+_NOT_DONE = ("is_encoder_decoder", "add_cross_attention", "kv_lora_rank", "text_config")
 """Whatever sets one of these is more than its family."""
 
 
@@ -46,6 +48,8 @@ class _Family:
     """How the class name goes on with a head."""
     body: str = "Model"
     """And how that of a checkpoint saved without one."""
+    quant_method: str | None = None
+    """In which its weights may be stored besides floating-point numbers."""
 
 
 _FAMILIES = {
@@ -59,6 +63,7 @@ _FAMILIES = {
     "qwen2_moe": _Family("Qwen2Moe", mixtures.read_qwen2_moe, mixtures.QWEN2_MOE_DEFAULTS),
     "qwen3_moe": _Family("Qwen3Moe", mixtures.read_qwen3_moe, mixtures.QWEN3_MOE_DEFAULTS),
     "olmoe": _Family("Olmoe", mixtures.read_olmoe, mixtures.OLMOE_DEFAULTS),
+    "gpt_oss": _Family("GptOss", gpt_oss.read_gpt_oss, gpt_oss.DEFAULTS, quant_method=mxfp4.QUANT_METHOD),
     "smollm3": _Family("SmolLM3", llama.read_smollm3, llama.SMOLLM3_DEFAULTS),
     "granite": _Family("Granite", llama.read_granite, llama.GRANITE_DEFAULTS),
     "gemma": _Family("Gemma", gemma.read_gemma, gemma.GEMMA_DEFAULTS),
@@ -110,11 +115,19 @@ def read_native(values: Mapping[str, Any]) -> NativeDescription:
         raise NotNativeError(f"there is no module for {model_type!r}")
     raw = RawConfig(values, family.defaults)
     raw.refuse(*_NOT_DONE)
+    if family.quant_method is None or quant_method(values) != family.quant_method:
+        raw.refuse("quantization_config")
     architecture = family.name + family.head
     named = raw.get("architectures") or [architecture]
     if named not in ([architecture], [family.name + family.body]):
         raise NotNativeError(f"its architectures are {named!r}")
     return NativeDescription(architecture, _checked(family.read(raw)), raw.get("eos_token_id"))
+
+
+def quant_method(values: Mapping[str, Any]) -> Any:
+    """How a config.json says that weights are stored; None where it does not."""
+    stored = values.get("quantization_config")
+    return stored.get("quant_method") if isinstance(stored, dict) else None
 
 
 def _checked(config: NativeConfig) -> NativeConfig:

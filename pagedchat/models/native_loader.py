@@ -1,5 +1,6 @@
 """A local checkpoint -> a model of our own modules: every tensor goes straight from its file to its place."""
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,11 @@ from pagedchat.models.checkpoint_files import check_room
 from pagedchat.models.checkpoint_tensors import check_complete, read_tensors
 from pagedchat.models.native import NativeConfig, build
 from pagedchat.models.native_model import NativeModel
+from pagedchat.models.quantized.mxfp4 import Packed, with_packed
 from pagedchat.models.staged_copy import StagedCopies
+from pagedchat.units import format_size
+
+log = logging.getLogger(__name__)
 
 
 def load_native(
@@ -95,9 +100,11 @@ class _Filling:
     def fill(self, tensors: Iterator[tuple[str, torch.Tensor]]) -> None:
         """Take what there is a place for; the rest is of no use."""
         tied_head = None
-        for given, tensor in tensors:
+        for given, tensor in with_packed(tensors):
             name = self._full_name(given)
-            if name in self._places:
+            if isinstance(tensor, Packed):
+                self._put_packed(name, tensor)
+            elif name in self._places:
                 self._put(name, tensor)
             elif name in self._joined:
                 self._put_parts(name, tensor)
@@ -124,9 +131,25 @@ class _Filling:
         for part, its_rows in zip(parts, torch.split(rows, heights), strict=True):
             self._put(part, its_rows)
 
+    def _put_packed(self, name: str, tensor: Packed) -> None:
+        """Expert by expert; what places have as columns are rows there."""
+        parts = self._joined.get(name, [])
+        if not parts:
+            return
+        if not tensor.is_whole or len(tensor.blocks) != len(parts):
+            self._missing.difference_update(parts)
+            self._mismatched.append(name)
+            return
+        places = [self._places[part] for part in parts]
+        for part, its_rows in zip(parts, tensor.unpacked(places[0].device), strict=True):
+            self._put(part, its_rows.T)
+        log.info("%s is stored in MXFP4 and takes %s unpacked", name, format_size(sum(map(_num_bytes, places))))
+
     def _put(self, name: str, tensor: torch.Tensor) -> None:
         self._missing.discard(name)
         place = self._places[name]
+        if tensor.shape == _in_turns(place.shape):
+            tensor = tensor.view(place.shape)
         if tensor.shape != place.shape:
             self._mismatched.append(name)
             return
@@ -153,6 +176,16 @@ class _Filling:
             head = tensor.to(model.embedding.weight)
             if not torch.equal(head, model.embedding.weight):
                 model.head.weight = nn.Parameter(head.clone(), requires_grad=False)
+
+
+def _num_bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _in_turns(shape: torch.Size) -> tuple[int, ...] | None:
+    """How a checkpoint has what goes to a place of three dimensions: the last two are one there, in which elements
+    take turns that lie apart here."""
+    return (shape[0], shape[1] * shape[2]) if len(shape) == 3 else None
 
 
 def _ordered(tensor: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:

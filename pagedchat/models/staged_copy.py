@@ -31,9 +31,9 @@ class StagedCopies:
 
         Args:
             place: where it goes.
-            tensor: of the same shape, on the CPU.
+            tensor: of the same shape; on the CPU, or there already.
         """
-        if not (self._on_gpu and place.is_contiguous() and tensor.is_contiguous()):
+        if not (self._on_gpu and tensor.device.type == "cpu" and place.is_contiguous() and tensor.is_contiguous()):
             place.copy_(tensor)
             return
         flat_place, flat = place.view(-1), tensor.view(-1)

@@ -12,6 +12,8 @@ from pagedchat.bench.kernels.decode_inputs import DecodeInputs
 from pagedchat.bench.kernels.figures import OURS, Bench, Figure
 from pagedchat.bench.kernels.merge_inputs import MergeInputs
 from pagedchat.bench.kernels.prefill_inputs import PrefillInputs
+from pagedchat.bench.kernels.products import experts, invariant
+from pagedchat.bench.kernels.products.shapes import ExpertsShape, LinearShape
 from pagedchat.bench.kernels.shapes import (
     BlocksShape,
     DecodeShape,
@@ -30,7 +32,9 @@ GATHER = GatherShape(128, 2, 64)
 DECODED = WriteShape(5, 1, 2, 64)
 PREFILLED = WriteShape(40, 20, 2, 64)
 BLOCKS = BlocksShape(3, 2, 2, 64)
-ROUNDING = 2e-3
+EXPERTS = ExpertsShape(9, 64, 32, 5, 3)
+LINEAR = LinearShape(5, 64, 48)
+ROUNDING, BFLOAT_ROUNDING = 2e-3, 1e-2
 
 
 @pytest.fixture
@@ -44,6 +48,8 @@ def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
         "block_moves",
         "token_moves",
         "shared_prefix",
+        "products.experts",
+        "products.invariant",
     ):
         module = import_module(f"pagedchat.bench.kernels.{name}")
         for attribute, value in (("DEVICE", "cpu"), ("num_rotated_sets", lambda _: 2)):
@@ -98,6 +104,33 @@ def test_cache_operations_are_checked_bit_for_bit() -> None:
     assert swaps.check(swaps.prepare()) == 0.0
 
 
+@pytest.mark.usefixtures("on_cpu")
+def test_products_of_experts() -> None:
+    inputs = experts.ExpertInputs(EXPERTS)
+    assert inputs.experts.shape == (2, 9, 3)
+    ways = [inputs.calls(), inputs.grouped_calls(), inputs.calls_by_expert()]
+    assert [len(calls) for calls in ways] == [2, 2, 2]
+    for calls in ways:
+        assert inputs.check(calls) < BFLOAT_ROUNDING
+        assert not inputs.check(calls[::-1]) < BFLOAT_ROUNDING
+        assert not inputs.check([lambda: None]) < BFLOAT_ROUNDING
+    had = [len(each.unique()) for each in inputs.experts]
+    weights = 3 * 64 * 32 * 2 * sum(had) / 2
+    assert inputs.moved_bytes == int(weights) + 2 * (9 * 64 + 27 * (2 * 32 + 64))
+    assert EXPERTS.flops == 2 * 27 * 3 * 64 * 32
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_products_in_one_order() -> None:
+    inputs = invariant.LinearInputs(LINEAR)
+    for calls in (inputs.calls(), inputs.cublas_calls()):
+        assert len(calls) == 2
+        assert inputs.check(calls) < ROUNDING
+        assert not inputs.check(calls[::-1]) < ROUNDING
+    assert LINEAR.moved_bytes == 2 * (64 * 48 + 5 * (64 + 48))
+    assert LINEAR.flops == 2 * 5 * 64 * 48
+
+
 @pytest.mark.gpu
 def test_every_section_measures_a_tiny_shape() -> None:
     bench = Bench(
@@ -112,8 +145,10 @@ def test_every_section_measures_a_tiny_shape() -> None:
         *token_moves.measure_gather(bench, [GATHER]),
         *block_moves.measure_copies(bench, [BLOCKS]),
         *block_moves.measure_swaps(bench, [BLOCKS]),
+        *experts.measure_experts(bench, [EXPERTS]),
+        *invariant.measure_invariant(bench, [LINEAR]),
     ]
     ours = [figure for figure in figures if figure.name == OURS]
-    assert len(ours) == 10
-    assert [figure.failed for figure in ours] == [None] * 10
+    assert len(ours) == 12
+    assert [figure.failed for figure in ours] == [None] * 12
     assert all(figure.us and figure.host_us for figure in ours)

@@ -328,12 +328,38 @@ def test_steps_of_replies_that_no_company_changes(capsys: pytest.CaptureFixture[
     assert turing.uncaptured == "--batch-invariant takes tensor cores that multiply bfloat16"
 
 
-def test_mixtures_have_no_replies_that_no_company_changes(tmp_path: Path) -> None:
-    folder = make_checkpoint(tmp_path, "mixtral_64")
-    assert look_at_model(str(folder), KNOWN_GPUS["sm_90"]).steps
-    exact = look_at_model(str(folder), KNOWN_GPUS["sm_90"], batch_invariant=True)
-    assert exact.steps == []
-    assert exact.uncaptured.endswith("it has a mixture of experts, whose products go by who else has an expert")
+def test_mixtures_go_through_one_kernel_where_no_company_may_change_a_reply(tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path, "qwen3_moe_128")
+    config = folder / "config.json"
+    config.write_text(config.read_text().replace('"float32"', '"bfloat16"'))
+    for exact, wanted in ((False, {"expert_linear", "expert_tiles"}), (True, {"expert_tiles"})):
+        report = look_at_model(str(folder), KNOWN_GPUS["sm_90"], batch_invariant=exact)
+        assert report.uncaptured == ""
+        launched = {work.kernel for step in report.steps for work in step.work if isinstance(work, Launch)}
+        assert launched & {"expert_linear", "expert_tiles", "expert_simt"} == wanted
+        assert ("invariant_linear" in launched) == exact
+        assert {"route_few", "sum_experts"} <= launched
+
+
+@pytest.mark.parametrize(
+    ("family", "architecture", "dtype", "way"),
+    [
+        ("qwen3_moe_128", "sm_90", "bfloat16", "torch"),
+        ("qwen3_moe_128", "sm_90", "float16", "expert_warpgroups"),
+        ("gpt_oss_64", "sm_90", "bfloat16", "expert_warpgroups"),
+        ("qwen3_moe_128", "sm_80", "bfloat16", "expert_tiles"),
+    ],
+)
+def test_experts_of_a_long_prompt(family: str, architecture: str, dtype: str, way: str, tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path, family)
+    config = folder / "config.json"
+    values = json.loads(config.read_text()) | {"max_position_embeddings": 4096, "dtype": dtype}
+    config.write_text(json.dumps(values))
+    prompt = look_at_model(str(folder), KNOWN_GPUS[architecture]).steps[-1]
+    ways = [
+        work.kernel if isinstance(work, Launch) else work.library for work in prompt.work if work.part == "experts"
+    ]
+    assert ways == [way]
 
 
 # --- what is refused ----------------------------------------------------------------------------------

@@ -27,10 +27,19 @@ from pagedchat.runtime.graphs.captured_runner import CapturedRunner
 from pagedchat.runtime.loading.build import load_model
 from pagedchat.runtime.step.batch_inputs import flatten
 from pagedchat.runtime.step.model_runner import NativeModelRunner
-from tests.helpers_models import make_checkpoint
+from tests.helpers_models import KERNEL_MIXTURES, make_checkpoint
 from tests.integration.test_isolation import FEW_TOKENS, Alone, Mix, requests
 from tests.runtime.drive import eager_of
-from tests.runtime.graphs.case import BLOCK_SIZE, DESCRIBED, batch_of, chunk, make_engine, make_runner, tiny_model
+from tests.runtime.graphs.case import (
+    BLOCK_SIZE,
+    DESCRIBED,
+    MIXTURES,
+    batch_of,
+    chunk,
+    make_engine,
+    make_runner,
+    tiny_model,
+)
 from tests.tools.emulator_case import needs_compiler
 from tools.emulator.ops import kernels_on_cpu
 
@@ -41,10 +50,13 @@ LOADED = [
         pytest.param(("cpu", "llama", dtype), id=f"cpu-llama-{dtype}")
         for dtype in ("bfloat16", "float16", "float32")
     ),
-    pytest.param(("cpu", "gemma2", "bfloat16"), id="cpu-gemma2-bfloat16"),
+    *(
+        pytest.param(("cpu", family, "bfloat16"), id=f"cpu-{family}-bfloat16")
+        for family in ("gemma2", "qwen2_moe_64", "gpt_oss_64")
+    ),
     *(
         pytest.param(("cuda", family, dtype), id=f"cuda-{family}-{dtype}", marks=pytest.mark.gpu)
-        for family in ("llama_64", "opt_64", "qwen3_80")
+        for family in ("llama_64", "opt_64", "qwen3_80", *KERNEL_MIXTURES)
         for dtype in ("float16", "bfloat16")
     ),
 ]
@@ -92,12 +104,13 @@ def test_a_reply_is_the_same_alone_and_in_any_mix(
 
 # --- logits ---------------------------------------------------------------------------------------------
 
-FAMILIES = ["llama", "qwen3", "opt", "biased", "gelu", *(name for name in DESCRIBED if "experts" not in name)]
+FAMILIES = ["llama", "qwen3", "opt", "biased", "gelu", *DESCRIBED, *MIXTURES]
 WHERE = [
     pytest.param("emulated", marks=needs_compiler),
     pytest.param("cuda", marks=pytest.mark.gpu),
 ]
 NUM_BLOCKS = 64
+EMULATED = {("llama", HALVES[0]), ("qwen3", HALVES[1]), ("bounded_experts", HALVES[1])}
 
 
 def invariant_model(family: str, device: str, dtype: torch.dtype) -> NativeModel:
@@ -200,8 +213,8 @@ def device_of(where: str) -> Iterator[str]:
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_are_the_same_on_every_road_of_the_kernels(family: str, dtype: torch.dtype, where: str) -> None:
-    if where == "emulated" and (family, dtype) not in {("llama", HALVES[0]), ("qwen3", HALVES[1])}:
-        pytest.skip("two models are enough of a kernel that runs for seconds")
+    if where == "emulated" and (family, dtype) not in EMULATED:
+        pytest.skip("three models are enough of a kernel that runs for seconds")
     with device_of(where) as device:
         model = invariant_model(family, device, dtype)
         runner = make_runner(model, NUM_BLOCKS, captured=True, max_num_tokens=512, batch_invariant=True)
@@ -227,7 +240,7 @@ def torch_backend(model: NativeModel) -> AttentionBackend:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
-@pytest.mark.parametrize("family", ["llama", "qwen3", "opt"])
+@pytest.mark.parametrize("family", ["llama", "qwen3", "opt", "many_experts"])
 @pytest.mark.parametrize("mode", ["recompute", "swap"])
 def test_replies_of_steps_begun_ahead_are_those_of_eager_ones(mode: str, family: str, dtype: torch.dtype) -> None:
     """Twelve chats, of which some share a beginning, in chunks of several sizes and a pool that is too small."""

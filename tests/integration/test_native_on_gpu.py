@@ -44,6 +44,10 @@ SHAPES: dict[str, dict[str, Any]] = {
     "olmoe": _SMALL | _POSITIONS | {
         "model_type": "olmoe", "intermediate_size": 192, "num_experts": 12, "num_experts_per_tok": 3,
     },
+    "gpt_oss": _SMALL | _POSITIONS | {
+        "model_type": "gpt_oss", "intermediate_size": 192, "num_local_experts": 12, "num_experts_per_tok": 3,
+        "num_key_value_heads": 2, "sliding_window": 40, "swiglu_limit": 2.0,
+    },
     "gpt_neox": _SMALL | _POSITIONS | {"model_type": "gpt_neox", "intermediate_size": 512},
 }  # fmt: skip
 """Heads of 64 and 128, which the kernels have."""

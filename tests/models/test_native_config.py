@@ -85,6 +85,7 @@ OLD_FORMS: list[dict[str, Any]] = [
     {"model_type": "qwen2_moe", "decoder_sparse_step": 2, "mlp_only_layers": [3, 5], "norm_topk_prob": True},
     {"model_type": "qwen3_moe", "num_experts": 60, "head_dim": 128, "rope_theta": 1e6, "mlp_only_layers": [0]},
     {"model_type": "olmoe", "clip_qkv": 8.0, "norm_topk_prob": True, "num_key_value_heads": 4},
+    {"model_type": "gpt_oss", "num_hidden_layers": 3, "sliding_window": 50, "rope_theta": 150000},
 ]  # fmt: skip
 
 
@@ -211,6 +212,8 @@ def test_sinks_have_a_name_and_are_float32(dtype: torch.dtype) -> None:
         ("qwen3_moe", {"num_experts": 4096}, "8 of 4096 experts"),
         ("qwen3_moe", {"mlp_only_layers": 3}, "mlp_only_layers are 3"),
         ("olmoe", {"num_experts": 0}, "num_experts is 0"),
+        ("gpt_oss", {"swiglu_limit": 0}, "swiglu_limit is 0"),
+        ("gpt_oss", {"quantization_config": {"quant_method": "gptq"}}, "quantization_config"),
         ("falcon", {"num_ln_in_parallel_attn": 2}, "a kind that no Falcon has"),
         ("falcon", {"new_decoder_architecture": True, "num_kv_heads": 8}, "71 over 8"),
     ],

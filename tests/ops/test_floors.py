@@ -25,6 +25,7 @@ LAUNCHED_BY_OTHERS = {
     # the op chooses by how many pairs share an expert, and by what multiplies the type
     "expert_tiles": "expert_linear",
     "expert_simt": "expert_linear",
+    "expert_warpgroups": "expert_linear",
 }
 """Kernels without an op of their name, with the module that launches them."""
 DECLARATIONS = "kernels"

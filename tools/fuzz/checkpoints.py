@@ -97,6 +97,13 @@ _QWEN_MOE: dict[str, Any] = {
     "norm_topk_prob": False, "decoder_sparse_step": 1, "mlp_only_layers": [1], "use_sliding_window": False,
     "sliding_window": 8, "max_window_layers": 1,
 }  # fmt: skip
+_GPT_OSS: dict[str, Any] = {
+    **_LLAMA, "architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "num_local_experts": 4,
+    "num_experts_per_tok": 2, "sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"],
+    "swiglu_limit": 7.0, "swiglu_alpha": 1.702, "quantization_config": {"quant_method": "mxfp4"},
+    "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "truncate": False,
+                     "original_max_position_embeddings": 16},
+}  # fmt: skip
 _GENERATION: dict[str, Any] = {
     "do_sample": True, "temperature": 0.6, "top_p": 0.9, "top_k": 50, "min_p": 0.1, "repetition_penalty": 1.1,
     "eos_token_id": [2, 3], "max_new_tokens": 20,
@@ -271,7 +278,20 @@ _TOKENIZERS = st.tuples(
     st.sampled_from(["opt", "llama"]),
 )
 _CONFIGS = _json(
-    _OPT, _LLAMA, _QWEN, _GEMMA, _PHI, _OLMO, _FALCON, _FALCON_RW, _GPTJ, _BLOOM, _MPT, _MIXTRAL, _QWEN_MOE
+    _OPT,
+    _LLAMA,
+    _QWEN,
+    _GEMMA,
+    _PHI,
+    _OLMO,
+    _FALCON,
+    _FALCON_RW,
+    _GPTJ,
+    _BLOOM,
+    _MPT,
+    _MIXTRAL,
+    _QWEN_MOE,
+    _GPT_OSS,
 )
 TARGETS = (
     Target("configs", _CONFIGS, _config),

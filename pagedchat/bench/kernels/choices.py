@@ -6,7 +6,19 @@ from importlib.util import find_spec
 from pagedchat.errors import InvalidValueError
 
 COMPILE = "compile"
-SECTIONS = ("decode", "prefill", "merge", "prefix", "write", "gather", "copy", "swap", COMPILE)
+SECTIONS = (
+    "decode",
+    "prefill",
+    "merge",
+    "prefix",
+    "write",
+    "gather",
+    "copy",
+    "swap",
+    "experts",
+    "invariant",
+    COMPILE,
+)
 PEERS = ("torch", "flashinfer", "vllm")
 
 

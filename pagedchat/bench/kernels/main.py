@@ -15,6 +15,8 @@ from pagedchat.bench.kernels.decode import measure_decode
 from pagedchat.bench.kernels.figures import OURS, Bench, Figure
 from pagedchat.bench.kernels.merge import measure_merge
 from pagedchat.bench.kernels.prefill import measure_prefill
+from pagedchat.bench.kernels.products.experts import measure_experts
+from pagedchat.bench.kernels.products.invariant import measure_invariant
 from pagedchat.bench.kernels.report import make_tables
 from pagedchat.bench.kernels.shared_prefix import measure_shared_prefix
 from pagedchat.bench.kernels.stored import stored_peers
@@ -32,6 +34,8 @@ _MEASURED: dict[str, Callable[[Bench], list[Figure]]] = {
     "gather": measure_gather,
     "copy": measure_copies,
     "swap": measure_swaps,
+    "experts": measure_experts,
+    "invariant": measure_invariant,
 }
 
 
@@ -92,7 +96,7 @@ def _title(limits: Limits) -> str:
     words = [f"{device.name}, {device.multi_processor_count} multiprocessors, copy {limits.copy:.0f} GB/s"]
     if limits.to_host is not None and limits.from_host is not None:
         words.append(f"link {limits.to_host:.1f} GB/s to the host, {limits.from_host:.1f} GB/s from it")
-    return f"{', '.join(words)}; fp16, medians; x: how many times our time a peer takes"
+    return f"{', '.join(words)}; fp16 (experts bf16), medians; x: how many times our time a peer takes"
 
 
 def _as_json(limits: Limits | None, figures: list[Figure], compiled: list[CompileResult]) -> dict[str, object]:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pagedchat.bench.kernels.figures import OURS, Figure
+from pagedchat.bench.kernels.products.experts import GROUPED, ONE_BY_ONE
+from pagedchat.bench.kernels.products.invariant import CUBLAS
 from pagedchat.bench.kernels.shared_prefix import OWN_BLOCKS, SAME_BLOCKS
 from pagedchat.bench.kernels.stored import StoredPeers
 
@@ -87,6 +89,12 @@ SECTIONS = {
     "swap in": Section(
         title="`swap_blocks`, from the host", shape="blocks, layers, KV heads, head size", limit="link"
     ),
+    "experts": Section(
+        title="Both products of a mixture, `expert_linear`",
+        shape="tokens, hidden, width, experts, of a token",
+        rivals=(_named(GROUPED), _named(ONE_BY_ONE)),
+    ),
+    "invariant": Section(title="`invariant_linear`", shape="rows, inner, outer", rivals=(_named(CUBLAS),)),
 }
 
 

@@ -82,7 +82,7 @@ def read_mixtral(raw: RawConfig) -> DecoderConfig:
     """
     raw.refuse("layer_types")
     window = raw.optional_integer("sliding_window")
-    mixture = _mixture(raw, raw.integer("intermediate_size"), renormalised=True)
+    mixture = read_mixture(raw, raw.integer("intermediate_size"), renormalised=True)
     return _read(raw, windows=read_windows(raw, window, lambda _: True), mixture=mixture, layout=_MIXTRAL)
 
 
@@ -94,7 +94,7 @@ def read_qwen2_moe(raw: RawConfig) -> DecoderConfig:
         raw,
         windows=read_windows(raw, window, lambda layer: layer % 2 == 0 and layer < first),
         qkv_bias=raw.flag("qkv_bias"),
-        mixture=_mixture(
+        mixture=read_mixture(
             raw,
             raw.integer("moe_intermediate_size"),
             renormalised=raw.flag("norm_topk_prob"),
@@ -116,7 +116,7 @@ def read_qwen3_moe(raw: RawConfig) -> DecoderConfig:
         qkv_bias=bias,
         out_bias=bias,
         qk_norm=QkNorm(rms_norm(raw)),
-        mixture=_mixture(raw, raw.integer("moe_intermediate_size"), renormalised=raw.flag("norm_topk_prob")),
+        mixture=read_mixture(raw, raw.integer("moe_intermediate_size"), renormalised=raw.flag("norm_topk_prob")),
         sparse=_sparse(raw),
     )
 
@@ -132,7 +132,7 @@ def read_olmoe(raw: RawConfig) -> DecoderConfig:
         out_bias=bias,
         qk_norm=QkNorm(rms_norm(raw), "width"),
         qkv_clip=raw.optional_number("clip_qkv"),
-        mixture=_mixture(raw, raw.integer("intermediate_size"), renormalised=raw.flag("norm_topk_prob")),
+        mixture=read_mixture(raw, raw.integer("intermediate_size"), renormalised=raw.flag("norm_topk_prob")),
     )
 
 
@@ -142,7 +142,7 @@ def _read(raw: RawConfig, **others: Any) -> DecoderConfig:
     return DecoderConfig(**shared | {"sparse": (True,) * raw.integer("num_hidden_layers")} | others)
 
 
-def _mixture(raw: RawConfig, width: int, **others: Any) -> MixtureConfig:
+def read_mixture(raw: RawConfig, width: int, **others: Any) -> MixtureConfig:
     """Its number of experts has had two names."""
     name = "num_local_experts" if raw.get("num_local_experts") is not None else "num_experts"
     num_experts, per_token = raw.integer(name), raw.integer("num_experts_per_tok")

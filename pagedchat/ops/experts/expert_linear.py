@@ -1,7 +1,8 @@
 """The product of each pair of a token and an expert with that expert's weights.
 
 Who has an expert in common reads its weights together, straight from the tensor in which all are stacked. Few pairs
-of an expert meet weights in registers, many are tiles of a product of matrices, and on CUDA cores it is a loop.
+of an expert meet weights in registers, many are tiles of a product of matrices, very many are those of warpgroups,
+and on CUDA cores it is a loop.
 """
 
 from typing import Literal, NamedTuple
@@ -10,18 +11,28 @@ import torch
 from torch.nn import functional
 
 from pagedchat.jit.driver import gpu
-from pagedchat.jit.launch import Kernel, get_kernel, i32
+from pagedchat.jit.launch import Kernel, f32, get_kernel, i32
 from pagedchat.jit.variant import Constant
 from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
-from pagedchat.ops.common.launch import can_overlap, ceil_div, element_name, on_cuda, stream_of
-from pagedchat.ops.experts.expert_plan import TILE_WEIGHTS, ExpertPlan, plan_registers, plan_tiles
+from pagedchat.ops.common.launch import address, can_overlap, ceil_div, element_name, on_cuda, stream_of
+from pagedchat.ops.common.rows import row_by_row
+from pagedchat.ops.experts.expert_plan import (
+    TILE_WEIGHTS,
+    WARPGROUP_WEIGHTS,
+    ExpertPlan,
+    WarpgroupsPlan,
+    plan_registers,
+    plan_tiles,
+)
+from pagedchat.ops.experts.gate import SILU, Gate
 from pagedchat.ops.experts.group_pairs import Groups
+from pagedchat.ops.products.invariant_linear import invariant_linear
 from pagedchat.ops.products.small_batch_plan import TILE_ROWS
 
-NAME, TILED, LOOPED = "expert_linear", "expert_tiles", "expert_simt"
-_SILU = 2
+NAME, TILED, LOOPED, BY_WARPGROUPS = "expert_linear", "expert_tiles", "expert_simt", "expert_warpgroups"
 _LOOP_WARPS = 8
 After = Literal["all", "groups", "rows"]
+_Constants = dict[str, Constant]
 
 
 def expert_linear(
@@ -31,16 +42,20 @@ def expert_linear(
     plan: ExpertPlan,
     *,
     paired: bool,
+    bias: torch.Tensor | None = None,
+    gate: Gate = SILU,
     after: After = "all",
 ) -> torch.Tensor:
-    """`weight[expert of pair] @ rows[pair // pairs_per_row]`, for all pairs.
+    """`weight[expert of pair] @ rows[pair // pairs_per_row] + bias[expert of pair]`, for all pairs.
 
     Args:
         rows: `[num_rows, in_features]`; as many pairs as there are for each, which is `pairs_per_row`.
         weight: `[num_experts, out_features, in_features]`; with `paired` `2 * out_features`, gates first.
         groups: the pairs by expert.
         plan: that they were grouped by.
-        paired: the result is `silu(gate) * value`.
+        paired: of each gate and its value the result has what `gate` makes of them.
+        bias: `[num_experts, rows of a weight]`, contiguous; None adds nothing.
+        gate: for paired rows.
         after: the kernel before has ended when the launch begins, whatever it makes; or it need not have: it makes
             `groups`; or `rows`, in a launch of this op behind the one that makes `groups`.
 
@@ -54,25 +69,28 @@ def expert_linear(
     check_shape("rows", rows, None, None)
     check_shape("weight", weight, None, None, rows.shape[1])
     check_same_type("weight", weight, rows)
+    if bias is not None:
+        check_shape("bias", bias, *weight.shape[:2])
+        check_same_type("bias", bias, rows)
     check_dtype("groups.order", groups.order, torch.int32)
     check_shape("groups.tiles", groups.tiles, None, 4)
     if paired and weight.shape[1] % 2:
         raise ValueError("paired rows come in an even number")
-    if not rows.is_contiguous() or not weight.is_contiguous():
-        raise ValueError("rows or weight is not contiguous")
+    if not (rows.is_contiguous() and weight.is_contiguous() and (bias is None or bias.is_contiguous())):
+        raise ValueError("rows, weight or bias is not contiguous")
     if len(rows) == 0 or num_pairs % len(rows):
         raise ValueError(f"{num_pairs} pairs do not share out {len(rows)} rows")
     if plan.way == "torch" or not on_cuda(rows):
-        return _looped(rows, weight, groups, paired)
-    way = {"registers": _in_registers, "tiles": _in_tiles, "cuda cores": _on_cuda_cores}[plan.way]
-    launch = way(rows, weight, plan, paired)
+        return _looped(rows, weight, bias, groups, gate if paired else None, plan.batch_invariant)
+    launch = _WAYS[plan.way](rows, weight, plan, _constants(rows, paired, gate))
     output = rows.new_empty(num_pairs, weight.shape[1] // (2 if paired else 1))
-    tensors = (tensor.data_ptr() for tensor in (output, weight, rows, groups.order, groups.tiles))
+    tensors = (address(tensor) for tensor in (output, weight, bias, rows, groups.order, groups.tiles))
     sizes = (i32(output.shape[1]), i32(num_pairs // len(rows)), i32(after == "rows"))
+    bounds = (f32(gate.sharpness), f32(gate.limit or 0.0))
     launch.kernel.launch(
         (len(groups.tiles), launch.columns),  # tiles of an expert side by side, so that L2 has its weights
         launch.num_threads,
-        (*tensors, *launch.sizes, *sizes),
+        (*tensors, *launch.sizes, *sizes, *bounds),
         stream=stream_of(rows),
         shared_bytes=launch.shared_bytes,
         overlap=after != "all" and can_overlap(rows.device),
@@ -80,16 +98,26 @@ def expert_linear(
     return output
 
 
-def _looped(rows: torch.Tensor, weight: torch.Tensor, groups: Groups, paired: bool) -> torch.Tensor:
+def _looped(
+    rows: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    groups: Groups,
+    gate: Gate | None,
+    batch_invariant: bool,
+) -> torch.Tensor:
     """Tile after tile; waits for the device to know which there are."""
     pairs_per_row = len(groups.order) // len(rows)
-    output = rows.new_empty(len(groups.order), weight.shape[1] // (2 if paired else 1))
+    output = rows.new_empty(len(groups.order), weight.shape[1] // (1 if gate is None else 2))
+    multiply = invariant_linear if batch_invariant else functional.linear
     for expert, first, count, _ in groups.tiles.tolist():
+        if count == 0:
+            continue
         pairs = groups.order[first : first + count].long()
-        product = functional.linear(rows[pairs // pairs_per_row], weight[expert])
-        if paired:
-            gate, value = product.chunk(2, dim=-1)
-            product = functional.silu(gate) * value
+        its_bias = None if bias is None else bias[expert]
+        product = multiply(rows[pairs // pairs_per_row], weight[expert], its_bias)
+        if gate is not None:
+            product = row_by_row(gate, product) if batch_invariant else gate(product)
         output[pairs] = product
     return output
 
@@ -104,26 +132,40 @@ class _Launch(NamedTuple):
     shared_bytes: int = 0
 
 
-def _in_registers(rows: torch.Tensor, weight: torch.Tensor, plan: ExpertPlan, paired: bool) -> _Launch:
+def _in_registers(rows: torch.Tensor, weight: torch.Tensor, plan: ExpertPlan, constants: _Constants) -> _Launch:
     division = plan_registers(rows.shape[1], plan.tile_rows)
-    constants = {**_constants(rows, paired), "IN_FEATURES": rows.shape[1], **division.constants}
+    constants = {**constants, "IN_FEATURES": rows.shape[1], **division.constants}
     kernel = get_kernel(NAME, rows.device.index, NAME, **constants)
     return _Launch(kernel, weight.shape[1] // TILE_ROWS, division.num_threads, ())
 
 
-def _in_tiles(rows: torch.Tensor, weight: torch.Tensor, plan: ExpertPlan, paired: bool) -> _Launch:
+def _in_tiles(rows: torch.Tensor, weight: torch.Tensor, plan: ExpertPlan, constants: _Constants) -> _Launch:
     division = plan_tiles(plan.tile_rows, gpu(rows.device.index).shared_bytes)
-    kernel = get_kernel(TILED, rows.device.index, TILED, **_constants(rows, paired), **division.constants)
+    kernel = get_kernel(TILED, rows.device.index, TILED, **constants, **division.constants)
     kernel.allow_shared(division.shared_bytes)
     columns = ceil_div(weight.shape[1], TILE_WEIGHTS)
     return _Launch(kernel, columns, division.num_threads, (i32(rows.shape[1]),), division.shared_bytes)
 
 
-def _on_cuda_cores(rows: torch.Tensor, weight: torch.Tensor, _plan: ExpertPlan, paired: bool) -> _Launch:
-    kernel = get_kernel(LOOPED, rows.device.index, ELEMENT=element_name(rows.dtype), PAIRED=int(paired))
-    columns = ceil_div(weight.shape[1] // (2 if paired else 1), _LOOP_WARPS)
+def _on_cuda_cores(rows: torch.Tensor, weight: torch.Tensor, _plan: ExpertPlan, constants: _Constants) -> _Launch:
+    kernel = get_kernel(LOOPED, rows.device.index, LOOPED, **constants)
+    columns = ceil_div(weight.shape[1] // (2 if constants["GATE"] else 1), _LOOP_WARPS)
     return _Launch(kernel, columns, 32 * _LOOP_WARPS, (i32(rows.shape[1]),))
 
 
-def _constants(rows: torch.Tensor, paired: bool) -> dict[str, Constant]:
-    return {"ELEMENT": element_name(rows.dtype), "ACTIVATION": _SILU, "PAIRED": int(paired)}
+def _by_warpgroups(rows: torch.Tensor, weight: torch.Tensor, _plan: ExpertPlan, constants: _Constants) -> _Launch:
+    division = WarpgroupsPlan()
+    kernel = get_kernel(BY_WARPGROUPS, rows.device.index, BY_WARPGROUPS, **constants, **division.constants)
+    kernel.allow_shared(division.shared_bytes)
+    columns = ceil_div(weight.shape[1], WARPGROUP_WEIGHTS)
+    return _Launch(kernel, columns, division.num_threads, (i32(rows.shape[1]),), division.shared_bytes)
+
+
+_WAYS = {
+    "registers": _in_registers, "tiles": _in_tiles, "cuda cores": _on_cuda_cores, "warpgroups": _by_warpgroups
+}  # fmt: skip
+
+
+def _constants(rows: torch.Tensor, paired: bool, gate: Gate) -> _Constants:
+    kind = 0 if not paired else 1 if gate.limit is None else 2
+    return {"ELEMENT": element_name(rows.dtype), "GATE": kind}

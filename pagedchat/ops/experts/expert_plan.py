@@ -24,12 +24,23 @@ IN_REGISTERS = ((4, 8),)
 FEW_TILED = 224
 """The same for tiles of `TILED_ROWS`; from there on they are twice as large."""
 TILED_ROWS = 64
+FEW_INVARIANT, FEWEST_TILED_ROWS = 16, 32
+"""The same where no pair may depend on others, and for tiles of so many, which are taken nowhere else."""
+FROM_LIBRARY = 64
+"""Pairs that an expert has on average, from which on a library multiplies where it can. By cuBLAS, expert by
+expert, prompts of 512 tokens and more took half as long as in tiles (bfloat16, one H200)."""
+MOST_OF_LIBRARY = 1024
+"""Experts, which are too many for torch's grouped product."""
+FROM_WARPGROUPS = 128
+"""Pairs that an expert has on average, from which on warpgroups multiply where there is no library."""
+WARPGROUP_ROWS, WARPGROUP_WEIGHTS = 128, 256
+"""Pairs and rows of the weights of a tile, as in kernels/experts/expert_warpgroups.cu."""
 TILE_WEIGHTS = 128
 """Rows of the weights of a tile, as in kernels/experts/expert_tiles.cu."""
 _CHUNK_BYTES, _STAGES, _FEWEST_STAGES = 128, 3, 2
 _STATIC_BYTES = 1024
 
-Way = Literal["torch", "registers", "tiles", "cuda cores"]
+Way = Literal["torch", "registers", "tiles", "cuda cores", "warpgroups", "library"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +50,8 @@ class ExpertPlan:
     way: Way
     tile_rows: int
     """Pairs of a tile, at most."""
+    batch_invariant: bool = False
+    """By torch no pair's numbers depend on what other pairs there are. Those of one kernel never do."""
 
     def num_tiles(self, num_pairs: int, num_experts: int) -> int:
         """As many as there can be: each expert's last tile may have one pair alone."""
@@ -72,11 +85,45 @@ class TiledPlan:
         return {"TILE_ROWS": self.tile_rows, "STAGES": self.num_stages}
 
 
+@dataclass(frozen=True, slots=True)
+class WarpgroupsPlan:
+    """Constants of kernels/experts/expert_warpgroups.cu."""
+
+    num_stages: int = 4
+
+    @property
+    def num_threads(self) -> int:
+        """Of a thread block: two warpgroups multiply, one fetches."""
+        return 3 * 128
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic, barriers too."""
+        return self.num_stages * ((WARPGROUP_ROWS + WARPGROUP_WEIGHTS) * _CHUNK_BYTES + 16)
+
+    @property
+    def constants(self) -> Constants:
+        """For the compiler, besides what the product itself is."""
+        return {"STAGES": self.num_stages}
+
+
 @cache
 def plan_experts(
-    hidden: int, width: int, num_pairs: int, num_experts: int, *, tensor_cores: bool, shared_limit: int
+    hidden: int,
+    width: int,
+    num_pairs: int,
+    num_experts: int,
+    *,
+    tensor_cores: bool,
+    shared_limit: int,
+    warpgroups: bool = False,
+    library: bool = False,
+    batch_invariant: bool = False,
 ) -> ExpertPlan:
     """The quickest way that there is on a GPU.
+
+    A kernel adds up in an order that follows from the width of the rows alone, in tiles of any size by the sixteen,
+    first to last. So where no pair may depend on others it is always the same kernel.
 
     Args:
         hidden: width of the rows.
@@ -85,20 +132,35 @@ def plan_experts(
         num_experts: of the mixture.
         tensor_cores: whether the GPU multiplies the type on them.
         shared_limit: bytes of shared memory that a thread block can have.
+        warpgroups: whether the GPU multiplies the type by warpgroups.
+        library: whether there is one that multiplies such rows, and does what the experts do.
+        batch_invariant: whether the numbers of a pair are to be the same for any number of pairs.
     """
     if not tensor_cores or hidden % PIECE or width % PIECE:
         return ExpertPlan("cuda cores", LOOP_ROWS)
     average = num_pairs / num_experts
+    if batch_invariant and average <= FEW_INVARIANT:
+        return ExpertPlan("tiles", FEWEST_TILED_ROWS)
     for most, rows in IN_REGISTERS:
-        if average <= most and _fits_registers(hidden, width, rows):
+        if not batch_invariant and average <= most and _fits_registers(hidden, width, rows):
             return ExpertPlan("registers", rows)
+    if library and not batch_invariant and average >= FROM_LIBRARY and num_experts < MOST_OF_LIBRARY:
+        return ExpertPlan("library", TILED_ROWS)
+    if warpgroups and not batch_invariant and average >= FROM_WARPGROUPS:
+        return ExpertPlan("warpgroups", WARPGROUP_ROWS)
     large = average > FEW_TILED and TiledPlan(2 * TILED_ROWS, _FEWEST_STAGES).fits(shared_limit)
     return ExpertPlan("tiles", 2 * TILED_ROWS if large else TILED_ROWS)
 
 
+def has_library(element: str, compute_capability: tuple[int, int]) -> bool:
+    """Whether torch multiplies rows of a type with all experts in one launch: on other GPUs and for other types it
+    may go through the experts one by one, and wait to learn how many pairs they have."""
+    return element == "bfloat16" and compute_capability == (9, 0)
+
+
 def distinct_pairs(num_experts: int) -> list[int]:
     """Numbers of pairs, one at least for each kind of launches that there is, if what is multiplied allows it."""
-    averages = (*(most for most, _ in IN_REGISTERS), FEW_TILED)
+    averages = (*(most for most, _ in IN_REGISTERS), FEW_INVARIANT, FEW_TILED)
     largest = FEW_TILED * num_experts + MOST_PER_TOKEN
     return sorted({1, MOST_FEW_PAIRS + MOST_PER_TOKEN, *(most * num_experts for most in averages), largest})
 

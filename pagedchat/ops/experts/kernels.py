@@ -4,16 +4,30 @@ Sizes are a model's own: those here stand for all of them in tests and in `docto
 """
 
 from pagedchat.jit.kernel_file import Choices, KernelFile, Tuning, Use
-from pagedchat.ops.common.choices import ELEMENTS, FLAG, H200_SHARED_BYTES, NO_BFLOAT16, TENSOR_CORE_ELEMENTS
-from pagedchat.ops.experts.expert_plan import TILED_ROWS, plan_registers, plan_tiles
+from pagedchat.ops.common.choices import (
+    ELEMENTS,
+    FLAG,
+    H200_SHARED_BYTES,
+    HOPPER_ONLY,
+    NO_BFLOAT16,
+    TENSOR_CORE_ELEMENTS,
+)
+from pagedchat.ops.experts.expert_plan import (
+    FEWEST_TILED_ROWS,
+    TILED_ROWS,
+    WarpgroupsPlan,
+    plan_registers,
+    plan_tiles,
+)
 
-_PRODUCT: Choices = {"ELEMENT": TENSOR_CORE_ELEMENTS, "PAIRED": FLAG, "ACTIVATION": (2,)}
+_PRODUCT: Choices = {"ELEMENT": TENSOR_CORE_ELEMENTS, "GATE": (0, 1, 2)}
 _IN_REGISTERS = tuple(
     Tuning({"IN_FEATURES": width, **plan_registers(width, rows).constants})
     for width, rows in ((2048, 8), (768, 32))
 )
 _IN_TILES = tuple(
-    Tuning({**plan_tiles(rows, H200_SHARED_BYTES).constants}) for rows in (TILED_ROWS, 2 * TILED_ROWS)
+    Tuning({**plan_tiles(rows, H200_SHARED_BYTES).constants})
+    for rows in (FEWEST_TILED_ROWS, TILED_ROWS, 2 * TILED_ROWS)
 )
 
 _ROUTES: Choices = {
@@ -26,6 +40,14 @@ KERNELS = (
     KernelFile("group_pairs", ("group_pairs",), Use.CAPTURED_STEPS),
     KernelFile("expert_linear", ("expert_linear",), Use.CAPTURED_STEPS, _PRODUCT, _IN_REGISTERS, (NO_BFLOAT16,)),
     KernelFile("expert_tiles", ("expert_tiles",), Use.CAPTURED_STEPS, _PRODUCT, _IN_TILES, (NO_BFLOAT16,)),
-    KernelFile("expert_simt", ("expert_simt",), Use.CAPTURED_STEPS, {"ELEMENT": ELEMENTS, "PAIRED": FLAG}),
+    KernelFile(
+        "expert_warpgroups",
+        ("expert_warpgroups",),
+        Use.CAPTURED_STEPS,
+        _PRODUCT,
+        (Tuning({**WarpgroupsPlan().constants}),),
+        (HOPPER_ONLY,),
+    ),
+    KernelFile("expert_simt", ("expert_simt",), Use.CAPTURED_STEPS, {"ELEMENT": ELEMENTS, "GATE": (0, 1, 2)}),
     KernelFile("sum_experts", ("sum_experts",), Use.CAPTURED_STEPS, {"ELEMENT": ELEMENTS, "PER_TOKEN": (8, 4, 2)}),
 )

@@ -20,7 +20,7 @@ def route_few(
     Args:
         logits: `[num_tokens, num_experts]`, of a router; no more than `MOST_FEW_PAIRS` pairs come of them.
         per_token: experts of a token.
-        plan: says how large tiles are.
+        plan: says how large tiles are, and whether a token may depend on others.
         renormalised: as `route_tokens` has it.
 
     Raises:
@@ -31,7 +31,7 @@ def route_few(
     if num_pairs > MOST_FEW_PAIRS:
         raise ValueError(f"{num_pairs} pairs are more than {MOST_FEW_PAIRS}")
     if not on_cuda(logits) or num_experts > MOST_EXPERTS or not 1 <= per_token <= min(num_experts, MOST_PER_TOKEN):
-        routes = route_tokens(logits, per_token, renormalised=renormalised)
+        routes = route_tokens(logits, per_token, renormalised=renormalised, batch_invariant=plan.batch_invariant)
         return routes, group_pairs(routes.experts, num_experts, plan)
     device, rows = logits.device, logits.contiguous()
     experts = torch.empty(num_tokens, per_token, dtype=torch.int32, device=device)

@@ -13,6 +13,7 @@ from pagedchat.ops.common.launch import (
     on_cuda,
     stream_of,
 )
+from pagedchat.ops.common.rows import row_by_row
 from pagedchat.ops.experts.expert_plan import MOST_PER_TOKEN
 
 NAME = "sum_experts"
@@ -25,6 +26,7 @@ def sum_experts(
     *,
     shared: torch.Tensor | None = None,
     shared_logits: torch.Tensor | None = None,
+    batch_invariant: bool = False,
     overlap: bool = False,
 ) -> torch.Tensor:
     """Sum in float32, slot after slot, and then what all tokens share.
@@ -34,6 +36,7 @@ def sum_experts(
         weights: `[num_tokens, per_token]`, float32.
         shared: `[num_tokens, width]`, contiguous, added; None adds nothing.
         shared_logits: `[num_tokens, 1]`: `shared` is multiplied by their sigmoid.
+        batch_invariant: a token's numbers do not depend on other tokens, by torch too.
         overlap: the launch may begin before the kernel before it has ended, which makes `products`.
 
     Returns:
@@ -54,7 +57,7 @@ def sum_experts(
         if tensor is not None and not tensor.is_contiguous():
             raise ValueError(f"{name} is not contiguous")
     if not on_cuda(products) or width * products.itemsize % PIECE_BYTES or per_token > MOST_PER_TOKEN:
-        return _summed(products, weights, shared, shared_logits)
+        return _summed(products, weights, shared, shared_logits, batch_invariant)
     output = products.new_empty(num_tokens, width)
     kernel = get_kernel(NAME, output.device.index, ELEMENT=element_name(output.dtype), PER_TOKEN=per_token)
     args = (
@@ -72,10 +75,21 @@ def sum_experts(
 
 
 def _summed(
-    products: torch.Tensor, weights: torch.Tensor, shared: torch.Tensor | None, shared_logits: torch.Tensor | None
+    products: torch.Tensor,
+    weights: torch.Tensor,
+    shared: torch.Tensor | None,
+    shared_logits: torch.Tensor | None,
+    batch_invariant: bool,
 ) -> torch.Tensor:
-    total = (products.view(*weights.shape, -1).float() * weights[:, :, None]).sum(dim=1)
+    """Sums and products of single elements, which are the same wherever these stand; a sigmoid is not."""
+    parts = products.view(*weights.shape, -1).float() * weights[:, :, None]
+    total = parts[:, 0]
+    for slot in range(1, weights.shape[1]):
+        total = total + parts[:, slot]
     if shared is not None:
-        factor = 1.0 if shared_logits is None else torch.sigmoid(shared_logits.float())
+        factor: torch.Tensor | float = 1.0
+        if shared_logits is not None:
+            logits = shared_logits.float()
+            factor = row_by_row(torch.sigmoid, logits) if batch_invariant else torch.sigmoid(logits)
         total = total + factor * shared.float()
     return total.to(products.dtype)

@@ -23,21 +23,16 @@ from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.attention.choice import BackendChoice
 from pagedchat.runtime.attention.kernel_support import uses_tensor_cores
 
-EXPERTS_OF_BATCH = "a mixture of experts, whose products go by who else has an expert"
-"""Why none is had with one, in words that go after "has"."""
-
 
 def refuse_description(description: ModelDescription, shape: CacheShape, device: torch.device) -> None:
     """Refuse what can be told before weights are read.
 
     Raises:
-        InvalidValueError: another's modules run the model; it has a mixture of experts; the GPU's tensor cores do
-            not multiply its type, or have no room for its heads.
+        InvalidValueError: another's modules run the model; the GPU's tensor cores do not multiply its type, or have
+            no room for its heads.
     """
     if description.native is None:
         _refuse(f"transformers runs {description.name}, whose sums have no order of ours", "Leave the option out.")
-    if description.native.mixture is not None:
-        _refuse(f"{description.name} has {EXPERTS_OF_BATCH}", "Leave the option out.")
     if device.type != "cuda":
         return
     dtype = str(shape.dtype).removeprefix("torch.")

@@ -18,6 +18,7 @@ from transformers import (
     GPT2Config,
     GPTJConfig,
     GPTNeoXConfig,
+    GptOssConfig,
     GraniteConfig,
     LlamaConfig,
     MinistralConfig,
@@ -148,6 +149,14 @@ CONFIGS: dict[str, Any] = {
         **_MIXTURE, decoder_sparse_step=2, attention_bias=True, use_sliding_window=True, sliding_window=5
     ),
     "olmoe": OlmoeConfig(**_GROUPED, num_experts=6, num_experts_per_tok=2, clip_qkv=1.5),
+    "gpt_oss": GptOssConfig(
+        **_DEEP, head_dim=8, num_local_experts=6, num_experts_per_tok=3, sliding_window=6, swiglu_limit=1.5,
+        rope_parameters=_YARN | {"truncate": False},
+    ),
+    "gpt_oss_no_biases": GptOssConfig(
+        **_GROUPED, head_dim=8, num_local_experts=4, num_experts_per_tok=2, attention_bias=False,
+        layer_types=["full_attention", "sliding_attention"], sliding_window=5, swiglu_alpha=1.2,
+    ),
 }  # fmt: skip
 SLOPES_TWICE = ("falcon_slopes", "falcon_slopes_parallel")
 """Of these the eager attention of transformers adds the slopes in its mask and once more."""

@@ -4,10 +4,16 @@ import pytest
 import torch
 
 from pagedchat.ops.experts.expert_plan import (
+    FEW_INVARIANT,
+    FEWEST_TILED_ROWS,
+    FROM_LIBRARY,
+    FROM_WARPGROUPS,
     LOOP_ROWS,
     TILED_ROWS,
     ExpertPlan,
+    WarpgroupsPlan,
     distinct_pairs,
+    has_library,
     plan_experts,
     plan_registers,
     plan_tiles,
@@ -44,13 +50,53 @@ def test_larger_tiles_for_more_pairs() -> None:
     assert set(sizes) == {8, TILED_ROWS, 2 * TILED_ROWS}
 
 
+def test_a_library_takes_many_pairs_where_there_is_one() -> None:
+    def way(average: int, **others: bool) -> str:
+        pairs = 128 * average
+        return plan_experts(2048, 768, pairs, 128, tensor_cores=True, shared_limit=H200, **others).way
+
+    assert [way(average, library=True) for average in (1, FROM_LIBRARY - 1, FROM_LIBRARY, 1000)] == [
+        "registers", "tiles", "library", "library"
+    ]  # fmt: skip
+    assert [way(average, warpgroups=True) for average in (1, FROM_WARPGROUPS - 1, FROM_WARPGROUPS, 1000)] == [
+        "registers", "tiles", "warpgroups", "warpgroups"
+    ]  # fmt: skip
+    both = {"library": True, "warpgroups": True}
+    too_many = plan_experts(2048, 768, 1 << 20, 1024, tensor_cores=True, shared_limit=H200, **both)
+    assert too_many.way == "warpgroups"
+    assert way(1000, **both) == "library"
+    assert way(1000) == way(1000, **both, batch_invariant=True) == "tiles"
+    assert has_library("bfloat16", (9, 0))
+    for element, capability in (("float16", (9, 0)), ("bfloat16", (8, 0)), ("bfloat16", (12, 0))):
+        assert not has_library(element, capability)
+
+
+def test_where_no_pair_may_depend_on_others_one_kernel_does_all_of_them() -> None:
+    plans = [
+        plan_experts(2048, 768, pairs, 128, tensor_cores=True, shared_limit=H200, batch_invariant=True)
+        for pairs in (1, 8, 600, 128 * FEW_INVARIANT, 128 * FEW_INVARIANT + 8, 5000, 1 << 16)
+    ]
+    assert {plan.way for plan in plans} == {"tiles"}
+    sizes = [plan.tile_rows for plan in plans]
+    assert sizes == sorted(sizes)
+    assert set(sizes) == {FEWEST_TILED_ROWS, TILED_ROWS, 2 * TILED_ROWS}
+    odd = [
+        plan_experts(2048, 764, pairs, 128, tensor_cores=True, shared_limit=H200, batch_invariant=True)
+        for pairs in (1, 5000)
+    ]
+    assert odd == [ExpertPlan("cuda cores", LOOP_ROWS)] * 2
+
+
+@pytest.mark.parametrize(
+    "others", [{}, {"library": True}, {"warpgroups": True}, {"batch_invariant": True}], ids=str
+)
 @pytest.mark.parametrize("shape", [QWEN3, MIXTRAL, OLMOE, QWEN2], ids=str)
-def test_a_few_sizes_have_all_plans(shape: tuple[int, int, int, int]) -> None:
+def test_a_few_sizes_have_all_plans(shape: tuple[int, int, int, int], others: dict[str, bool]) -> None:
     hidden, width, num_experts, per_token = shape
 
     def plan(num_tokens: int) -> ExpertPlan:
         pairs = num_tokens * per_token
-        return plan_experts(hidden, width, pairs, num_experts, tensor_cores=True, shared_limit=H200)
+        return plan_experts(hidden, width, pairs, num_experts, tensor_cores=True, shared_limit=H200, **others)
 
     few = {plan(-(-pairs // per_token)) for pairs in distinct_pairs(num_experts)}
     assert few == {plan(num_tokens) for num_tokens in range(1, 6000)}
@@ -107,6 +153,10 @@ def test_stages_fit_into_the_shared_memory(shared_limit: int) -> None:
         assert plan.num_stages >= 2
         assert plan.fits(shared_limit)
     assert chosen.tile_rows == (TILED_ROWS if shared_limit == TURING else 2 * TILED_ROWS)
+
+
+def test_the_ring_of_warpgroups_fits_into_the_shared_memory_of_hopper() -> None:
+    assert WarpgroupsPlan().shared_bytes <= H200
 
 
 def test_a_width_that_registers_cannot_share_out_is_named() -> None:

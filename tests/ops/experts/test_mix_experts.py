@@ -1,41 +1,51 @@
 """A whole mixture: every way of its products gives what the definition gives, and can be captured."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
+from pagedchat.ops.experts import mix_experts as mix
+from pagedchat.ops.experts.expert_plan import ExpertPlan
+from pagedchat.ops.experts.gate import SILU, Gate
+from pagedchat.ops.experts.library_experts import library_experts
 from pagedchat.ops.experts.mix_experts import mix_experts
-from tests.ops.experts.mixture_case import Mixture, exact_products, exact_routes, make_mixture
+from tests.ops.experts.mixture_case import CLAMPED, Mixture, exact_products, exact_routes, make_mixture
 from tests.ops.paged_case import DEVICES
 from tests.ops.products.small_batch_case import allowed, error
+from tests.ops.recorder import recorded_launches
 
 
 def mixed(mixture: Mixture, *, renormalised: bool = True) -> torch.Tensor:
     return mix_experts(
         mixture.rows,
         mixture.logits,
-        mixture.gate_up,
-        mixture.down,
+        mixture.experts,
         per_token=mixture.per_token,
         renormalised=renormalised,
+        gate=mixture.gate,
     )
 
 
 def exact(mixture: Mixture, *, renormalised: bool) -> torch.Tensor:
     """In float64."""
     experts, weights = exact_routes(mixture.logits, mixture.per_token, renormalised=renormalised)
-    middle = exact_products(mixture.rows, mixture.gate_up, experts, paired=True)
-    products = exact_products(middle, mixture.down, experts, paired=False)
+    into, out, bias_into, bias_out = mixture.experts
+    middle = exact_products(mixture.rows, into, experts, paired=True, bias=bias_into, gate=mixture.gate)
+    products = exact_products(middle, out, experts, paired=False, bias=bias_out)
     return (products.view(*experts.shape, -1) * weights[:, :, None]).sum(dim=1)
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("renormalised", [False, True])
+@pytest.mark.parametrize("gate", [SILU, CLAMPED], ids=["silu", "clamped"])
 @pytest.mark.parametrize("num_tokens", [1, 9, 120])
-def test_agrees_with_the_definition(num_tokens: int, renormalised: bool, dtype: torch.dtype, device: str) -> None:
-    mixture = make_mixture(num_tokens, 5, 2, dtype=dtype, device=device)
+def test_agrees_with_the_definition(
+    num_tokens: int, gate: Gate, renormalised: bool, dtype: torch.dtype, device: str
+) -> None:
+    mixture = make_mixture(num_tokens, 5, 2, dtype=dtype, device=device, gate=gate)
     # far apart, so that rounding leaves everybody the experts that they have
     spread = (mixture.logits.float().argsort(dim=1).argsort(dim=1) / 4).to(dtype)
     mixture = replace(mixture, logits=spread)
@@ -45,7 +55,7 @@ def test_agrees_with_the_definition(num_tokens: int, renormalised: bool, dtype: 
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("num_tokens", [1, 40, 900])
 def test_a_captured_mixture_follows_its_router(num_tokens: int, dtype: torch.dtype) -> None:
     first, second = (
@@ -61,8 +71,37 @@ def test_a_captured_mixture_follows_its_router(num_tokens: int, dtype: torch.dty
         held.rows.copy_(other.rows)
         held.logits.copy_(other.logits)
         graph.replay()
-        wanted = mixed(replace(other, gate_up=held.gate_up, down=held.down))
+        wanted = mixed(replace(other, experts=held.experts))
         assert torch.equal(output, wanted)
+
+
+def test_many_pairs_go_through_a_library_where_nothing_speaks_against_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr(mix, "_plan", lambda *_: ExpertPlan("library", 64))
+    monkeypatch.setattr(mix, "library_experts", lambda *given: calls.append(1) or library_experts(*given))
+    mixture = make_mixture(120, 5, 2, dtype=torch.bfloat16)
+    spread = (mixture.logits.float().argsort(dim=1).argsort(dim=1) / 4).bfloat16()
+    mixture = replace(mixture, logits=spread)
+    assert error(mixed(mixture), exact(mixture, renormalised=True)) < 2 * allowed(torch.bfloat16)
+    assert calls == [1]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "options", "way"),
+    [
+        (torch.bfloat16, {}, "library"),
+        (torch.float16, {}, "warpgroups"),
+        (torch.bfloat16, {"gate": CLAMPED}, "warpgroups"),
+        (torch.bfloat16, {"batch_invariant": True}, "tiles"),
+    ],
+)
+def test_what_has_no_library(dtype: torch.dtype, options: dict[str, Any], way: str) -> None:
+    gate, exact = options.get("gate", SILU), options.get("batch_invariant", False)
+    mixture = make_mixture(1, 5, 2, dtype=dtype, gate=gate)
+    with recorded_launches((9, 0)):
+        assert mix._plan(mixture.rows, mixture.experts, gate, 1000, exact).way == way
+    with recorded_launches((8, 0)):
+        assert mix._plan(mixture.rows, mixture.experts, gate, 1000, exact).way == "tiles"
 
 
 def test_wrong_shapes_are_named() -> None:
@@ -70,4 +109,4 @@ def test_wrong_shapes_are_named() -> None:
     with pytest.raises(ValueError, match=r"logits has shape \[3, 4\], expected \[3, 5\]"):
         mixed(replace(mixture, logits=mixture.logits[:, :4]))
     with pytest.raises(ValueError, match=r"gate_up has shape \[5, 62, 64\], expected \[5, 64, 64\]"):
-        mixed(replace(mixture, gate_up=mixture.gate_up[:, :62]))
+        mixed(replace(mixture, experts=mixture.experts._replace(gate_up=mixture.experts.gate_up[:, :62])))

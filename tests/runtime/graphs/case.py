@@ -13,7 +13,7 @@ from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.layers.alibi import Alibi
 from pagedchat.layers.attention import Heads
-from pagedchat.layers.experts import MixtureConfig
+from pagedchat.layers.experts import Gate, MixtureConfig
 from pagedchat.layers.norms import NormConfig
 from pagedchat.layers.rotary_frequencies import RotaryConfig, YarnScaling
 from pagedchat.models.decoder import Decoder
@@ -83,6 +83,14 @@ MIXTURES: dict[str, dict[str, Any]] = {
     "many_experts": {
         "mixture": MixtureConfig(num_experts=40, per_token=4, width=64, renormalised=False),
         "sparse": (False, True),
+    },
+    "bounded_experts": {
+        "mixture": MixtureConfig(
+            num_experts=8, per_token=3, width=64, renormalised=True, biases=True,
+            gate=Gate(limit=0.3, sharpness=1.7),
+        ),
+        "sparse": (True, True), "sinks": True, "windows": (20, None), "qkv_bias": True, "out_bias": True,
+        "norm": replace(_RMS, exact=True), "rotaries": (_SCALED, _SCALED),
     },
 }  # fmt: skip
 """The same in float32 alone: in 16 bits rounding gives a token other experts now and then."""

@@ -84,13 +84,14 @@ def test_while_first_kernels_are_waited_for_those_of_a_few_chats_are_looked_for(
 
 
 @pytest.mark.gpu
-def test_kernels_of_mixtures_are_built_for_batches_of_all_sizes() -> None:
-    model = tiny_model("few_experts", "cuda", torch.float16)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_kernels_of_mixtures_are_built_for_batches_of_all_sizes(dtype: torch.dtype) -> None:
+    model = tiny_model("few_experts", "cuda", dtype)
     shape = make_runner(model, 1, captured=False).backend.shape
     for build in build_first_kernels(model, shape, SIZES, torch.device("cuda", 0)):
         build.wait()
     mixture = next(module for module in model.modules() if isinstance(module, SparseMlp))
     with torch.inference_mode(), built_only():
         for num_tokens in (1, 7, 40, SIZES.num_tokens // 2, SIZES.num_tokens):
-            rows = torch.zeros(num_tokens, 256, dtype=torch.float16, device="cuda")
+            rows = torch.zeros(num_tokens, 256, dtype=dtype, device="cuda")
             assert torch.equal(mixture(rows), rows)  # and nothing was compiled

@@ -80,15 +80,6 @@ def test_what_tensor_cores_do_not_do_is_refused(
     refuse_description(description, shape(), GPU)
 
 
-@pytest.mark.parametrize("device", [CPU, GPU], ids=str)
-def test_mixtures_of_experts_are_refused(device: torch.device, tmp_path: Path) -> None:
-    mixture = describe_model("tiny", make_checkpoint(tmp_path, "mixtral_64"), "auto")
-    with pytest.raises(InvalidValueError) as caught:
-        refuse_description(mixture, shape(), device)
-    why = "tiny has a mixture of experts, whose products go by who else has an expert."
-    assert caught.value.message == CANNOT + why
-
-
 def test_attention_of_torch_is_refused_on_a_gpu() -> None:
     with pytest.raises(InvalidValueError) as caught:
         refuse_attention(BackendChoice("torch", "The kernels cannot be built: NVRTC was not found."), GPU)

@@ -6,6 +6,7 @@ import torch
 
 from pagedchat.ops.experts.expert_linear import expert_linear
 from pagedchat.ops.experts.expert_plan import ExpertPlan, Way
+from pagedchat.ops.experts.gate import Gate
 from pagedchat.ops.experts.group_pairs import group_pairs
 from pagedchat.ops.experts.route_few import route_few
 from pagedchat.ops.experts.route_tokens import route_tokens
@@ -40,14 +41,16 @@ def few(dtype: torch.dtype) -> Results:
 
 
 def products(dtype: torch.dtype, *, way: Way, tile_rows: int, width: int) -> Results:
-    """On the way into the experts, and on the way out."""
+    """On the way into the experts, also with biases and bounds, and on the way out."""
     plan = ExpertPlan(way, tile_rows)
     grouped = group_pairs(pairs(), NUM_EXPERTS, plan)
     into = weight_of(NUM_EXPERTS * 2 * width, 96, dtype).view(NUM_EXPERTS, 2 * width, 96)
     out = weight_of(NUM_EXPERTS * 96, width, dtype).view(NUM_EXPERTS, 96, width)
     middle = expert_linear(rows_of(7, 96, dtype), into, grouped, plan, paired=True)
     rows = rows_of(7 * PER_TOKEN, width, dtype)
-    return {"middle": middle, "rows": expert_linear(rows, out, grouped, plan, paired=False)}
+    bias, gate = rows_of(NUM_EXPERTS, 2 * width, dtype), Gate(limit=0.5, sharpness=1.702)
+    bounded = expert_linear(rows_of(7, 96, dtype), into, grouped, plan, paired=True, bias=bias, gate=gate)
+    return {"middle": middle, "bounded": bounded, "rows": expert_linear(rows, out, grouped, plan, paired=False)}
 
 
 def sums(dtype: torch.dtype) -> Results:
@@ -68,8 +71,10 @@ CASES: list[OpCase] = [
     OpCase("group_pairs", "tiles of four", groups),
     *in_types("expert_linear", partial(products, way="registers", tile_rows=8, width=64), HALF),
     *in_types("expert_linear", partial(products, way="registers", tile_rows=16, width=64), BFLOAT, about="sixteen"),
+    *in_types("expert_tiles", partial(products, way="tiles", tile_rows=32, width=72), HALF, about="few"),
     *in_types("expert_tiles", partial(products, way="tiles", tile_rows=64, width=72), HALF),
     *in_types("expert_tiles", partial(products, way="tiles", tile_rows=128, width=72), BFLOAT),
+    *in_types("expert_warpgroups", partial(products, way="warpgroups", tile_rows=128, width=72), HALF, BFLOAT),
     *in_types("expert_simt", partial(products, way="cuda cores", tile_rows=8, width=27), *DTYPES),
     *in_types("sum_experts", sums, *DTYPES),
 ]

@@ -1,0 +1,78 @@
+"""Weights in MXFP4 (OCP Microscaling Formats 1.0): 32 numbers of four bits and the power of two that they are
+multiplied by. They become what they mean, exactly in bfloat16 and float32. Knows no model.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+
+QUANT_METHOD = "mxfp4"
+"""In a config's `quantization_config`."""
+_BLOCKS, _SCALES = "_blocks", "_scales"
+_PER_BLOCK = 32
+_MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+"""Of the lower three bits; the fourth is the sign."""
+_SIGNED = (*_MAGNITUDES, *(-each for each in _MAGNITUDES))
+_NUMBERS = [(_SIGNED[byte & 15], _SIGNED[byte >> 4]) for byte in range(256)]
+"""Of a byte: the first number is in its lower half."""
+_POWERS = [*(2.0 ** (byte - 127) for byte in range(255)), math.nan]
+"""Of a scale."""
+
+
+class Packed(NamedTuple):
+    """A tensor `[num_experts, rows, columns]`."""
+
+    blocks: torch.Tensor
+    """`[num_experts, rows, columns / 32, 16]`, uint8: of two columns the first is in the lower half of a byte."""
+    scales: torch.Tensor
+    """`[num_experts, rows, columns / 32]`, uint8: exponents, 127 more than they are; 255 is no number."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the two have shapes and types that go together."""
+        shape = (*self.scales.shape, _PER_BLOCK // 2)
+        return self.blocks.dtype == self.scales.dtype == torch.uint8 and self.blocks.shape == shape
+
+    def unpacked(self, device: torch.device) -> Iterator[torch.Tensor]:
+        """Each expert's `[rows, columns]`, float32, on `device`; one after the other, as they are large."""
+        for blocks, scales in zip(self.blocks, self.scales, strict=True):
+            yield unpack(blocks.to(device), scales.to(device))
+
+
+def unpack(blocks: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """What they mean.
+
+    Args:
+        blocks: `[..., columns / 32, 16]`, uint8.
+        scales: `[..., columns / 32]`, uint8.
+
+    Returns:
+        `[..., columns]`, float32.
+    """
+    numbers, powers = (torch.tensor(table, device=blocks.device) for table in (_NUMBERS, _POWERS))
+    unscaled = numbers.index_select(0, blocks.flatten().int()).view(*scales.shape, _PER_BLOCK)
+    factors = powers.index_select(0, scales.flatten().int()).view(*scales.shape, 1)
+    return (unscaled * factors).flatten(-2)
+
+
+def with_packed(
+    tensors: Iterator[tuple[str, torch.Tensor]],
+) -> Iterator[tuple[str, torch.Tensor | Packed]]:
+    """The same tensors, but for blocks and their scales: both together, under the name that they have in common.
+
+    Args:
+        tensors: of a checkpoint; blocks and scales may be far apart.
+    """
+    halves: dict[str, dict[str, torch.Tensor]] = {}
+    for name, tensor in tensors:
+        kind = next((kind for kind in (_BLOCKS, _SCALES) if name.endswith(kind)), None)
+        if kind is None:
+            yield name, tensor
+            continue
+        base = name.removesuffix(kind)
+        halves.setdefault(base, {})[kind] = tensor
+        if len(halves[base]) == 2:
+            both = halves.pop(base)
+            yield base, Packed(both[_BLOCKS], both[_SCALES])

@@ -1,0 +1,62 @@
+"""From how many pairs of an expert on which way of its products is the quickest: `python -m tools.measure_experts
+[LAYER ...]`.
+
+Layers of Qwen3-30B-A3B, OLMoE and Mixtral in bfloat16, in every way there is on a GPU, for numbers of tokens that
+give each expert so many pairs on average. What `pagedchat/ops/experts/expert_plan.py` chooses by; changes nothing.
+"""
+
+import sys
+
+import torch
+
+from pagedchat.bench.kernels.products.experts import ExpertInputs
+from pagedchat.bench.kernels.products.shapes import ExpertsShape
+from pagedchat.bench.kernels.timing import time_in_graph
+from pagedchat.ops.experts.expert_plan import ExpertPlan
+
+_LAYERS = {
+    "Qwen3-30B-A3B": (2048, 768, 128, 8),
+    "OLMoE": (2048, 1024, 64, 8),
+    "Mixtral-8x7B": (4096, 14336, 8, 2),
+}
+_AVERAGES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_FEWEST = 8
+"""Pairs on average, from which on the library is measured."""
+_REGISTERS = 16
+"""The same up to which weights in registers are."""
+
+
+def main(names: list[str]) -> int:
+    """Print a line for each number of pairs; returns the exit code."""
+    layers = {name: layer for name, layer in _LAYERS.items() if name in (names or _LAYERS)}
+    with torch.inference_mode():
+        for name, layer in layers.items():
+            for average in _AVERAGES:
+                num_tokens = average * layer[2] // layer[3]
+                times = _times(ExpertsShape(num_tokens, *layer), average)
+                best = min(times, key=times.__getitem__)
+                shown = ", ".join(f"{way} {us:.1f}" for way, us in times.items())
+                print(f"{name}, {num_tokens} tokens, {average} pairs of an expert, us: {shown}; {best}", flush=True)
+                torch.cuda.empty_cache()
+    return 0
+
+
+def _times(shape: ExpertsShape, average: int) -> dict[str, float]:
+    """Microseconds by way."""
+    plans = [ExpertPlan("tiles", rows) for rows in (32, 64, 128)]
+    if average <= _REGISTERS:
+        plans.insert(0, ExpertPlan("registers", 8))
+    else:
+        plans.append(ExpertPlan("warpgroups", 128))
+    inputs = ExpertInputs(shape, plans[0])
+    times = {}
+    for plan in plans:
+        inputs.group_by(plan)
+        times[f"{plan.way} {plan.tile_rows}"] = time_in_graph(inputs.calls()).us
+    if average >= _FEWEST:
+        times["library"] = time_in_graph(inputs.grouped_calls()).us
+    return times
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
