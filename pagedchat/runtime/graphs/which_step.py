@@ -91,7 +91,7 @@ DECODES: tuple[Rule[DecodeFacts], ...] = (
     ),
     Rule(
         LAYERS,
-        (wants.numbers_of_batch, wants.usual_layers, wants.tensor_cores, wants.few_rows(MAX_STREAMED, 0),
+        (wants.numbers_of_batch, wants.usual_layers, wants.tensor_cores, wants.few_rows(MAX_STREAMED, MAX_STREAMED),
          wants.nothing_shared, wants.bulk_copies, wants.whole_pieces, wants.whole_contexts,
          wants.layers_worth_streaming, wants.code_for_layers, wants.room_for_streamed_layers),
         "one chat of Qwen2.5-0.5B's shape takes 432 us a step instead of 525, two 477 and 536",

@@ -19,8 +19,9 @@ from pagedchat.models.decoder import Decoder
 from pagedchat.models.native_model import NativeModel
 from pagedchat.ops.cache.layout import to_token_major
 from pagedchat.runtime.attention.dense import DenseAttention
+from pagedchat.runtime.graphs import step_wants
 from pagedchat.runtime.graphs.captured_runner import CapturedRunner
-from pagedchat.runtime.graphs.which_step import FUSED, LIBRARY, MODULES, WARPGROUPS
+from pagedchat.runtime.graphs.which_step import FUSED, LAYERS, LIBRARY, MODULES, WARPGROUPS
 from pagedchat.runtime.graphs.whole_steps import CLUSTERS, CLUSTERS_SCREENED, ONE_LAUNCH, SCREENED, WHOLE_STEPS
 from pagedchat.runtime.step.batch_inputs import flatten
 from tests.ops.paged_case import DEVICES
@@ -38,6 +39,7 @@ CROWDS = {"cuda": [(1, 40), (2, 40), (4, 30), (8, 30), (16, 30), (64, 60), (1, 2
 ROWS = (1, 2, 4, 8, 16, 64)
 FAMILIES, MODES = ("opt", "llama", "qwen3"), ("swap", "recompute")
 ALL = {"opt", "llama"}
+GATED = {"llama", "qwen3"}
 """Families that every kind of step serves."""
 SLACK = 4.0
 """A fresh pass has its worst rounding error elsewhere; a wrong slot is off a hundred times as much."""
@@ -184,7 +186,12 @@ def forcings(family: str, device: str) -> Iterator[tuple[set[str], set[tuple[str
         yield set(KINDS), alone | {
             (SCREENED, 2), (ONE_LAUNCH, 2), (FUSED, 4), (FUSED, 8), (WARPGROUPS, 16), (WARPGROUPS, 64),
         }  # fmt: skip
-    yield KINDS - set(WHOLE_STEPS), {(FUSED, rows) for rows in (1, 2, 4, 8)} | {(WARPGROUPS, 16), (WARPGROUPS, 64)}
+    if family in GATED:
+        yield KINDS - set(WHOLE_STEPS), {(LAYERS, 1), (LAYERS, 2), (FUSED, 4), (FUSED, 8)}
+    yield (
+        KINDS - {*WHOLE_STEPS, LAYERS},
+        {(FUSED, rows) for rows in (1, 2, 4, 8)} | {(WARPGROUPS, 16), (WARPGROUPS, 64)},
+    )
     for kind in (LIBRARY, MODULES):
         yield {kind}, {(kind, rows) for rows in (1, 2, 4, 8, 16, 64)}
 
@@ -193,6 +200,12 @@ def taken_for_a_gpu(runner: CapturedRunner) -> None:
     """A CPU, as far as there are twins of its kernels."""
     for store in (runner.decodes.store, runner.prefills.store):  # type: ignore[union-attr]
         store._setting = replace(store._setting, gpu=KNOWN_GPUS["sm_90"])
+
+
+@pytest.fixture(autouse=True)
+def small_layers_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One launch for all layers serves them, though others are faster."""
+    monkeypatch.setattr(step_wants, "_FEWEST_STREAMED", 0)
 
 
 @torch.inference_mode()

@@ -17,6 +17,7 @@ from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts
 from pagedchat.runtime.graphs.which_step import (
     DECODES,
     FUSED,
+    LAYERS,
     LIBRARY,
     MERGED,
     MODULES,
@@ -37,7 +38,7 @@ from pagedchat.runtime.graphs.whole_steps import (
 from tests.runtime.graphs.configs import config_of, facts, setting
 
 LETTERS = {
-    CLUSTERS_SCREENED: "C", SCREENED: "S", CLUSTERS: "c", ONE_LAUNCH: "o", FUSED: "f", WARPGROUPS: "w",
+    CLUSTERS_SCREENED: "C", SCREENED: "S", CLUSTERS: "c", ONE_LAUNCH: "o", LAYERS: "a", FUSED: "f", WARPGROUPS: "w",
     LIBRARY: "l", MODULES: "m",
 }  # fmt: skip
 ROWS = (1, 2, 3, 8, 9, 16, 17, 32, 64, 128, 256, 257)
@@ -59,11 +60,11 @@ smollm-135m   sm_90   bfloat16  SSffwwwwwwwl  ooffwwwwwwwl
 smollm-135m   sm_100  bfloat16  SSffffllllll  ooffffllllll
 qwen2.5-0.5b  sm_75   bfloat16  llllllllllll  llllllllllll
 qwen2.5-0.5b  sm_80   bfloat16  ffffffllllll  ffffffllllll
-qwen2.5-0.5b  sm_90   bfloat16  ffffwwwwwwwl  ffffwwwwwwwl
+qwen2.5-0.5b  sm_90   bfloat16  aaffwwwwwwwl  aaffwwwwwwwl
 qwen3-1.7b    -       float16   ffffffllllll  ffffffllllll
 qwen3-1.7b    sm_75   bfloat16  llllllllllll  llllllllllll
 qwen3-1.7b    sm_80   bfloat16  ffffffllllll  ffffffllllll
-qwen3-1.7b    sm_90   bfloat16  ffffwwwwwlll  ffffwwwwwlll
+qwen3-1.7b    sm_90   bfloat16  afffwwwwwlll  afffwwwwwlll
 gemma-2-2b    sm_90   bfloat16  ffffwwwwwlll  ffffwwwwwlll
 gemma-3-1b    sm_90   bfloat16  ffffwwwwwwwl  ffffwwwwwwwl
 gpt2          sm_90   float16   ffffwwwwwwwl  ffffwwwwwwwl
@@ -89,10 +90,24 @@ def test_every_batch_has_its_step(line: str) -> None:
 
 
 def test_the_fastest_steps_are_asked_first_and_the_last_ones_want_nothing() -> None:
-    assert [rule.name for rule in DECODES] == [*WHOLE_STEPS, FUSED, WARPGROUPS, LIBRARY, MODULES]
+    assert [rule.name for rule in DECODES] == [*WHOLE_STEPS, LAYERS, FUSED, WARPGROUPS, LIBRARY, MODULES]
     assert [rule.name for rule in PREFILLS] == [MERGED, MODULES]
     assert DECODES[-1].wants == PREFILLS[-1].wants == ()
     assert all(rule.reason for rule in (*DECODES, *PREFILLS))
+
+
+def test_what_speaks_against_one_launch_for_all_layers() -> None:
+    """The fused chain serves instead."""
+    qwen, llama, gemma = (config_of(name) for name in ("qwen2.5-0.5b", "llama-3.1-8b", "gemma-2-2b"))
+    for asked, words in (
+        (facts(setting(qwen, "sm_90"), 3), "from 3 rows on other products are faster"),
+        (facts(setting(qwen, "sm_80"), 1), "bulk copies exist from sm_90 on"),
+        (facts(setting(llama, "sm_90"), 1), "not faster for 218,103,808 weights of a layer and 1 rows"),
+        (facts(setting(gemma, "sm_90"), 1), "its norms come before and behind each half of a layer"),
+        (facts(setting(OPT, "sm_90"), 1), "has code for RMS norms, gates, and no biases"),
+        (replace(facts(setting(qwen, "sm_90"), 1), context_len=16384), "no room for 1 rows of 16,384 tokens"),
+    ):
+        assert words in against(replace(asked, without_trust=frozenset(WHOLE_STEPS)), LAYERS)
 
 
 def against(asked: DecodeFacts, name: str) -> str:
@@ -268,8 +283,8 @@ def test_a_step_that_was_not_right_makes_way_for_the_next() -> None:
     while (name := which_decode(asked).name) != MODULES:
         names.append(name)
         asked = replace(asked, without_trust=asked.without_trust | {name})
-    assert names == [rule.name for rule in DECODES[:-1]]
-    assert {why for _, why in which_decode(asked).refused} == {
+    assert names == [rule.name for rule in DECODES[:-1] if rule.name != LAYERS]
+    assert {why for name, why in which_decode(asked).refused if name != LAYERS} == {
         "it gave other results than the model when it was tried out"
     }
 

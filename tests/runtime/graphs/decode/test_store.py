@@ -10,8 +10,10 @@ import torch
 
 from pagedchat.doctor.model_steps import KNOWN_GPUS
 from pagedchat.ops.whole_step.persistent_decode import PersistentDecode
+from pagedchat.runtime.graphs import step_wants
 from pagedchat.runtime.graphs.decode.buckets import Bucket
 from pagedchat.runtime.graphs.decode.fused_step import FusedStep
+from pagedchat.runtime.graphs.decode.layers_step import LayersStep
 from pagedchat.runtime.graphs.decode.library_step import LibraryStep
 from pagedchat.runtime.graphs.decode.persistent_step import PersistentStep
 from pagedchat.runtime.graphs.decode.state_buffers import StateBuffers
@@ -19,13 +21,14 @@ from pagedchat.runtime.graphs.decode.steps import DrawnStep, ModuleStep, Step
 from pagedchat.runtime.graphs.decode.store import StepStore
 from pagedchat.runtime.graphs.decode.warpgroup_step import WarpgroupStep
 from pagedchat.runtime.graphs.model_tensors import setting_of, tensors_of
-from pagedchat.runtime.graphs.which_step import FUSED, LIBRARY, MODULES, WARPGROUPS, which_decode
+from pagedchat.runtime.graphs.which_step import FUSED, LAYERS, LIBRARY, MODULES, WARPGROUPS, which_decode
 from pagedchat.runtime.graphs.whole_steps import CLUSTERS, CLUSTERS_SCREENED, ONE_LAUNCH, SCREENED, WHOLE_STEPS
 from pagedchat.runtime.step.sampler import Choice
 from tests.runtime.graphs.case import BLOCK_SIZE, MODEL_LEN, VOCAB_SIZE, make_runner, tiny_model
 
 CLASSES: dict[str, type[object]] = {
     **dict.fromkeys(WHOLE_STEPS, PersistentStep),
+    LAYERS: LayersStep,
     FUSED: FusedStep,
     WARPGROUPS: WarpgroupStep,
     LIBRARY: LibraryStep,
@@ -72,6 +75,15 @@ def test_the_step_that_is_named_is_built(family: str, dtype: torch.dtype, archit
             assert isinstance(step, DrawnStep) == (choice == "drawn")
             used.add(name)
     assert (MODULES in used) == (family == "odd")
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_layers_of_a_size_for_it_are_one_launch(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_wants, "_FEWEST_STREAMED", 0)
+    store = make_store(family, torch.float16, "sm_90")
+    store._without_trust = frozenset(WHOLE_STEPS)
+    for bucket, kind in ((Bucket(1, 512), LayersStep), (Bucket(2, 512), LayersStep), (Bucket(8, 512), FusedStep)):
+        assert type(store._step(bucket, "greedy")) is kind
 
 
 def test_without_room_for_clusters_a_step_without_them_is_built() -> None:
