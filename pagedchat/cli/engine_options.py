@@ -65,7 +65,13 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--tokenizer", metavar="ID|DIR", help="hub id or folder of the tokenizer (the model's own)")
     group.add_argument("--device", metavar="NAME", help="auto, cpu or cuda (auto)")
     group.add_argument(
-        "--dtype", metavar="NAME", help="auto, float32, float16 or bfloat16 (auto: float32 on a CPU)"
+        "--dtype", metavar="NAME", help="auto, float32, float16 or bfloat16 (auto: on a CPU mostly float32)"
+    )
+    group.add_argument(
+        "--quantize",
+        dest="quantization",
+        metavar="FORM",
+        help="weights in int8 or int4 while they are read, on a CPU; none keeps them as they are (auto)",
     )
     group.add_argument(
         "--attention-backend",

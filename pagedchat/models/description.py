@@ -34,6 +34,8 @@ class ModelDescription:
     eos_token_ids: frozenset[int]
     dtype: torch.dtype | None
     """Of the checkpoint, where it says so."""
+    stored_as: str = ""
+    """What the checkpoint calls the form of its weights, where that is one of few bits."""
     scores: ScoreParts
     """What attention does to its scores."""
 
