@@ -16,20 +16,29 @@ import torch
 from safetensors import safe_open
 
 from pagedchat.errors import ModelError, first_line
-from pagedchat.models.checkpoint_files import OTHER_CONFIG, damaged
+from pagedchat.models.checkpoint_files import GGUF, OTHER_CONFIG, damaged
+from pagedchat.models.gguf.tensors import read_gguf
 from pagedchat.models.pickled_names import foreign_names
+from pagedchat.ops.quantized.weight import QuantizedWeight
 
 _PAGE = mmap.PAGESIZE
 
 
-def read_tensors(files: list[Path]) -> Iterator[tuple[str, torch.Tensor]]:
+def read_tensors(files: list[Path]) -> Iterator[tuple[str, torch.Tensor | QuantizedWeight]]:
     """Name and contents of every tensor, on the CPU; its memory is the file's, read when it is used.
 
     Args:
-        files: `.safetensors` or `.bin`.
+        files: `.safetensors`, `.bin` or `.gguf`.
     """
     for path in files:
-        yield from _safe_tensors(path) if path.suffix == ".safetensors" else _pickled(path).items()
+        if path.suffix == ".safetensors":
+            yield from _safe_tensors(path)
+        elif path.suffix == GGUF:
+            for name, tensor, content in read_gguf(path):
+                yield name, tensor
+                forget_pages(content)
+        else:
+            yield from _pickled(path).items()
 
 
 def check_complete(name: str, missing: Collection[str], mismatched: Collection[str]) -> None:

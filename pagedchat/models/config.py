@@ -10,7 +10,9 @@ import torch
 from pagedchat.bounds import INT32_MAX, Whole, refused
 from pagedchat.config import ModelImplementation
 from pagedchat.errors import InvalidValueError, ModelError
+from pagedchat.models.checkpoint_files import GGUF
 from pagedchat.models.description import ModelDescription, as_token_ids
+from pagedchat.models.gguf.describe import describe_gguf
 from pagedchat.models.native import read_native
 from pagedchat.models.raw_config import NotNativeError, check_sizes, read_json
 from pagedchat.ops.common.choices import ScoreParts
@@ -25,12 +27,19 @@ def describe_model(name: str, folder: Path, implementation: ModelImplementation 
 
     Args:
         name: of the model, for messages.
-        folder: a local checkpoint.
+        folder: a local checkpoint, or a GGUF file.
         implementation: whose modules; "auto" takes ours where there are any for the model.
 
     Raises:
         ModelError: no config, a broken one, or a model that the paged engine cannot run.
     """
+    if folder.suffix == GGUF and folder.is_file():
+        if implementation == "transformers":
+            raise ModelError(
+                f"{name} is a GGUF file, which transformers is not asked to run.",
+                "Leave out --model-implementation transformers.",
+            )
+        return describe_gguf(name, folder)
     values = _read_config(name, folder)
     try:
         check_sizes(values)

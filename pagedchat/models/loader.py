@@ -51,6 +51,7 @@ def load_weights(
                 device=device,
                 on_progress=on_progress,
                 quantization=quantization,
+                few_bits=bool(description.stored_as),
             )
         from pagedchat.models.transformers_loader import load_transformers  # noqa: PLC0415 - not always needed
 

@@ -26,6 +26,7 @@ def load_native(
     device: torch.device,
     on_progress: Callable[[int, int], None],
     quantization: Quantization | None = None,
+    few_bits: bool = False,
 ) -> NativeModel:
     """Build the model and read its weights.
 
@@ -36,6 +37,7 @@ def load_native(
         dtype, device: what the weights are turned into, and where they go.
         on_progress: told of `(done, total)` tensors.
         quantization: of the weights, one after the other as they are read; on a CPU.
+        few_bits: whether the files have weights in few bits. A CPU takes them as they are, a GPU as floats.
 
     Raises:
         ModelError: weights missing, quantised or of another shape; what a damaged file raises goes through.
@@ -43,12 +45,13 @@ def load_native(
     """
     copies = StagedCopies(device)
     filling: Filling
-    if quantization is None:
+    if device.type != "cpu" or (quantization is None and not few_bits):
         model = _built(name, config, files, dtype, device)
         filling = Filling(name, model, copies, on_progress)
     else:
         model = quantized_shell(config, dtype)
-        filling = QuantizedFilling(name, model, copies, on_progress, dtype, forms(name, model, quantization))
+        wanted = {} if quantization is None else forms(name, model, quantization)
+        filling = QuantizedFilling(name, model, copies, on_progress, dtype, wanted)
     filling.fill(read_tensors(files))
     copies.finish()
     return model.to(device)  # what is always worked out on the CPU

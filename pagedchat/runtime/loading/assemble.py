@@ -19,6 +19,7 @@ from pagedchat.layers.quantized_linear import num_parameters
 from pagedchat.models.config import describe_model
 from pagedchat.models.cpu_linear import use_cpu_linears
 from pagedchat.models.description import ModelDescription
+from pagedchat.models.gguf.tokenizer import load_gguf_tokenizer
 from pagedchat.models.hub import find_model, find_tokenizer
 from pagedchat.models.loader import load_weights
 from pagedchat.models.native_model import NativeModel
@@ -127,7 +128,10 @@ class _Assembly:
             return None
         folder = find_tokenizer(wanted.tokenizer, self._report_download) if wanted.tokenizer else description.folder
         name = wanted.tokenizer or description.name
-        tokenizer = load_tokenizer(name, folder, description.model_type)
+        in_file = folder.is_file()
+        tokenizer = (
+            load_gguf_tokenizer(name, folder) if in_file else load_tokenizer(name, folder, description.model_type)
+        )
         tokenizer.check_fits(name, description.name, description.vocab_size)
         return tokenizer
 

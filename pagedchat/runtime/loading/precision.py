@@ -48,7 +48,8 @@ def choose_precision(wanted: ModelConfig, device: torch.device, description: Mod
         InvalidValueError: a quantisation that cannot be had.
     """
     native = description.native
-    large = device.type == "cpu" and native is not None and count_parameters(native) > LARGE
+    whole = device.type == "cpu" and native is not None and not description.stored_as
+    large = whole and native is not None and count_parameters(native) > LARGE
     dtype = choose_dtype(wanted.dtype, device, description.dtype, large=large)
     if wanted.quantization in ("int8", "int4"):
         _refuse_if_impossible(wanted.quantization, device, description)
@@ -59,7 +60,7 @@ def choose_precision(wanted: ModelConfig, device: torch.device, description: Mod
         return Precision(
             dtype, None, "bfloat16, since this processor multiplies it; --dtype float32 computes in 32 bits."
         )
-    quantizes = INT8_BY_DEFAULT and wanted.quantization == "auto" and not description.stored_as
+    quantizes = INT8_BY_DEFAULT and wanted.quantization == "auto"
     if quantizes and _objection(device, description) is None:
         return Precision(
             dtype, "int8", "Weights in 8 bits, since the model is large; --quantize none keeps all of theirs."
