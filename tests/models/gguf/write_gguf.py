@@ -1,4 +1,4 @@
-"""Tiny checkpoints of transformers as GGUF files, written by the `gguf` package as llama.cpp's converter writes them."""
+"""Tiny checkpoints of transformers as GGUF files, written by the `gguf` package as llama.cpp's converter does."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,8 @@ _AROUND = {
     "post_feedforward_layernorm": "post_ffw_norm",
 }  # fmt: skip
 _VALUES = {
-    "hidden_size": "embedding_length", "intermediate_size": "feed_forward_length", "num_hidden_layers": "block_count",
+    "hidden_size": "embedding_length", "intermediate_size": "feed_forward_length",
+    "num_hidden_layers": "block_count",
     "num_attention_heads": "attention.head_count", "num_key_value_heads": "attention.head_count_kv",
     "max_position_embeddings": "context_length", "head_dim": "attention.key_length",
     "sliding_window": "attention.sliding_window",
@@ -107,7 +108,7 @@ def quantised(floats: np.ndarray, kind: str) -> np.ndarray:
 
 
 def meant_by(folder: Path, checkpoint: Path, kind: str) -> Path:
-    """The checkpoint with the weights that the blocks stand for, by the package's own account; returns the folder."""
+    """The checkpoint with the weights that the blocks stand for, as the package has it; returns the folder."""
     import gguf
 
     config = json.loads((checkpoint / "config.json").read_text())
