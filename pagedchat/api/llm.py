@@ -54,9 +54,9 @@ class LLM:
     `with`, or letting go of it frees the model, the cache and whatever else was taken for them.
 
     Args:
-        model: a hub id (`facebook/opt-125m`) or a folder with a checkpoint; the toy model in the box by default.
-        device: "auto", "cpu" or "cuda".
-        dtype: "auto" (on a GPU the checkpoint's own type; on a CPU bfloat16 for a large model of 16 bits where the
+        model: a hub id (`facebook/opt-125m`) or a folder with a checkpoint or a GGUF file; the toy model in the box
+        by default. device: "auto", "cpu" or "cuda". dtype: "auto" (on a GPU the checkpoint's own type; on a CPU
+        bfloat16 for a large model of 16 bits where the
             processor multiplies that, else float32), "float32", "float16" or "bfloat16".
         quantization: "int8" or "int4": weights are brought into so many bits while they are read, on a CPU; "none":
             they stay as they are; "auto": whatever suits the machine.

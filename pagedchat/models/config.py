@@ -14,6 +14,7 @@ from pagedchat.models.checkpoint_files import GGUF
 from pagedchat.models.description import ModelDescription, as_token_ids
 from pagedchat.models.gguf.describe import describe_gguf
 from pagedchat.models.native import read_native
+from pagedchat.models.quantized.packing import read_packing
 from pagedchat.models.raw_config import NotNativeError, check_sizes, read_json
 from pagedchat.ops.common.choices import ScoreParts
 
@@ -89,7 +90,8 @@ def _check_description(description: ModelDescription) -> None:
 
 
 def _describe_native(name: str, folder: Path, values: Mapping[str, Any]) -> ModelDescription:
-    described = read_native(values)
+    packing = read_packing(name, values.get("quantization_config"))
+    described = read_native({**values, "quantization_config": None})
     config = described.config
     return ModelDescription(
         name=name,
@@ -106,6 +108,8 @@ def _describe_native(name: str, folder: Path, values: Mapping[str, Any]) -> Mode
         max_model_len=config.max_len,
         eos_token_ids=as_token_ids("eos_token_id", described.eos_token_id),
         dtype=_dtype(values),
+        packing=packing,
+        stored_as=packing.name if packing else "",
         scores=ScoreParts(
             soft_cap=config.score_cap is not None, alibi=config.alibi is not None, sinks=config.sinks
         ),

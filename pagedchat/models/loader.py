@@ -52,6 +52,7 @@ def load_weights(
                 on_progress=on_progress,
                 quantization=quantization,
                 few_bits=bool(description.stored_as),
+                packing=description.packing,
             )
         from pagedchat.models.transformers_loader import load_transformers  # noqa: PLC0415 - not always needed
 

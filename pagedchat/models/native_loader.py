@@ -13,7 +13,9 @@ from pagedchat.models.native import NativeConfig, build, count_parameters
 from pagedchat.models.native_model import NativeModel
 from pagedchat.models.quantized.filling import QuantizedFilling
 from pagedchat.models.quantized.forms import Quantization, forms
+from pagedchat.models.quantized.packing import Packing
 from pagedchat.models.quantized.shell import quantized_shell
+from pagedchat.models.quantized.unpacking import unpacked
 from pagedchat.models.staged_copy import StagedCopies
 
 
@@ -27,6 +29,7 @@ def load_native(
     on_progress: Callable[[int, int], None],
     quantization: Quantization | None = None,
     few_bits: bool = False,
+    packing: Packing | None = None,
 ) -> NativeModel:
     """Build the model and read its weights.
 
@@ -38,6 +41,8 @@ def load_native(
         on_progress: told of `(done, total)` tensors.
         quantization: of the weights, one after the other as they are read; on a CPU.
         few_bits: whether the files have weights in few bits. A CPU takes them as they are, a GPU as floats.
+
+        packing: how they are stored there, if not as GGUF files say themselves.
 
     Raises:
         ModelError: weights missing, quantised or of another shape; what a damaged file raises goes through.
@@ -52,7 +57,8 @@ def load_native(
         model = quantized_shell(config, dtype)
         wanted = {} if quantization is None else forms(name, model, quantization)
         filling = QuantizedFilling(name, model, copies, on_progress, dtype, wanted)
-    filling.fill(read_tensors(files))
+    tensors = read_tensors(files)
+    filling.fill(tensors if packing is None else unpacked(name, packing, tensors, few_bits=device.type == "cpu"))
     copies.finish()
     return model.to(device)  # what is always worked out on the CPU
 
