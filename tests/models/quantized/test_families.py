@@ -46,7 +46,7 @@ def test_tokens_are_those_of_the_dequantised_weights(
     assert llm.info.quantization == quantization
     given_replies = replies(llm, PROMPTS)
     check_greedy(meant, PROMPTS, given_replies)
-    if quantization == "int4" and family not in ("gemma2", "gemma3"):  # whose large norms leave little to chance
+    if quantization == "int4" and family in ("llama", "opt", "gpt2"):
         with pytest.raises(AssertionError):  # the weights as they were say something else
             check_greedy(checkpoint, PROMPTS, given_replies)
 
