@@ -122,14 +122,6 @@ def by_dequantising(model: nn.Module) -> Iterator[None]:
             linear.by_dequantising = False
 
 
-def num_parameters(model: nn.Module) -> int:
-    """Of a model, of few bits or not; what two layers share counts once."""
-    return sum(parameter.numel() for parameter in model.parameters()) + sum(
-        part.out_features * part.in_features if isinstance(part, QuantizedWeight) else part.numel()
-        for part in stored_parts(model)
-    )
-
-
 def stored_parts(model: nn.Module) -> list[Stored]:
     """What its quantised layers hold; what two share comes once."""
     parts: list[Stored] = []

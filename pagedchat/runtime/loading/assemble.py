@@ -15,13 +15,13 @@ from pagedchat.engine.output import ModelRunner
 from pagedchat.errors import DeviceError
 from pagedchat.events import LoadProgress
 from pagedchat.jit.driver import gpu
-from pagedchat.layers.quantized_linear import num_parameters
 from pagedchat.models.config import describe_model
 from pagedchat.models.cpu_linear import use_cpu_linears
 from pagedchat.models.description import ModelDescription
 from pagedchat.models.gguf.tokenizer import load_gguf_tokenizer
 from pagedchat.models.hub import find_model, find_tokenizer
 from pagedchat.models.loader import load_weights
+from pagedchat.models.native import count_parameters
 from pagedchat.models.native_model import NativeModel
 from pagedchat.models.tokenizer import LoadedTokenizer, load_tokenizer
 from pagedchat.ops.common.launch import element_name
@@ -168,7 +168,8 @@ class _Assembly:
             quantization=precision.quantization,
             on_progress=lambda done, total: self._say("weights", "Reading the weights", done, total, "tensors"),
         )
-        counted = num_parameters(model)
+        native = description.native  # of which quantised layers have no parameters
+        counted = count_parameters(native) if native else sum(each.numel() for each in model.parameters())
         if self._config.model.batch_invariant:
             make_invariant(description.name, model)
         elif self._device.type == "cpu" and precision.dtype == torch.float32:

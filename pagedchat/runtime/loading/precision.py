@@ -1,8 +1,9 @@
 """In how many bits a model computes and its weights are kept, and why. Reads no weights.
 
-What is asked for is done or refused. If nothing is, a GPU has the checkpoint's own type. On a CPU a token takes as
-long as its weights take to be read, so a large model of 16 bits has bfloat16 where the processor multiplies that,
-and else 8 bits. A small one is quick enough as it is, and stays exact.
+Rows that are multiplied by weights of few bits have 32 bits on a CPU: nearly all of what is read are weights. What
+is asked for is done or refused. If nothing is, a GPU has the checkpoint's own type. On a CPU a token takes as long
+as its weights take to be read, so a large model of 16 bits has bfloat16 where the processor multiplies that, and
+else 8 bits. A small one is quick enough as it is, and stays exact.
 """
 
 from dataclasses import dataclass
@@ -47,9 +48,9 @@ def choose_precision(wanted: ModelConfig, device: torch.device, description: Mod
     Raises:
         InvalidValueError: a quantisation that cannot be had.
     """
-    native = description.native
-    whole = device.type == "cpu" and native is not None and not description.stored_as
-    large = whole and native is not None and count_parameters(native) > LARGE
+    few_bits = wanted.quantization in ("int8", "int4") or bool(description.stored_as)
+    whole = description.native if device.type == "cpu" and not few_bits else None
+    large = whole is not None and count_parameters(whole) > LARGE
     dtype = choose_dtype(wanted.dtype, device, description.dtype, large=large)
     if wanted.quantization in ("int8", "int4"):
         _refuse_if_impossible(wanted.quantization, device, description)

@@ -6,10 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from transformers import LlamaConfig
 
 from pagedchat import LLM, SamplingParams
+from pagedchat.models.checkpoint_tensors import read_tensors
 from pagedchat.models.config import describe_model
+from pagedchat.models.filling import Filling
+from pagedchat.models.native import build
+from pagedchat.models.staged_copy import StagedCopies
+from pagedchat.runtime.attention.dense import DenseAttention
 from tests.helpers_models import check_greedy
 from tests.models.families.tiny_families import random_model, save, save_tiny
 from tests.models.gguf.write_gguf import meant_by, write_gguf
@@ -83,6 +89,23 @@ def test_kinds(large: Path, kind: str, tmp_path: Path) -> None:
     if kind in ("Q4_0", "Q4_K"):
         with pytest.raises(AssertionError):
             check_greedy(large, PROMPTS, given)
+
+
+def test_a_gpu_has_floats(large: Path, tmp_path: Path) -> None:
+    """What fills the places of a model there, tried on a CPU."""
+    file = write_gguf(tmp_path / "large.gguf", large, "Q4_0")
+    config = describe_model("m", file).native
+    assert config is not None
+    said = []
+    for folder, description in ((file, config), (meant_by(tmp_path / "meant", large, "Q4_0"), None)):
+        model = build(description or describe_model("m", folder).native)
+        Filling("m", model, StagedCopies(torch.device("cpu")), lambda *_: None).fill(
+            read_tensors([folder if folder == file else folder / "model.safetensors"])
+        )
+        places = torch.arange(len(PROMPTS[2]))
+        with torch.inference_mode():
+            said.append(model(torch.tensor(PROMPTS[2]), places, DenseAttention(), places))
+    torch.testing.assert_close(said[0], said[1], rtol=1e-4, atol=1e-4)
 
 
 def test_floats_of_a_file_are_quantised_too(large: Path, tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from pagedchat import LLM, SamplingParams
 from pagedchat.errors import ModelError
 from pagedchat.models.config import describe_model
 from pagedchat.models.loader import load_weights
+from pagedchat.models.quantized.packing import Packing
+from pagedchat.models.quantized.unpacking import unpacked
 from tests.helpers_models import check_greedy
 from tests.models.families.tiny_families import save_tiny
 
@@ -159,6 +161,33 @@ def test_tokens_are_those_of_what_is_meant(kind: str, tmp_path: Path) -> None:
     # 8-bit floats are quantised once more, which costs less than they have cost already.
     allowed = 0.5 * (theirs - whole).norm() if kind.startswith("fp8") else 2e-3 * theirs.norm()
     assert (ours - theirs).norm() <= allowed
+
+
+@pytest.mark.parametrize("kind", ["fp8_row", "fp8_one", "fp8_square"])
+def test_8_bit_floats_are_exact_where_they_become_floats(kind: str) -> None:
+    parts, meant = KINDS[kind][1](torch.randn(48, 32))
+    given = iter([(f"a.{part}", tensor) for part, tensor in parts.items()])
+    [(name, found)] = unpacked("m", Packing("fp8", "floats"), given, few_bits=False)
+    assert name == "a.weight"
+    assert isinstance(found, torch.Tensor)
+    assert torch.equal(found, meant)
+
+
+def test_squares_that_are_cut_off() -> None:
+    digits, scales = torch.ones(200, 300).to(torch.float8_e4m3fn), torch.arange(1.0, 7.0).view(2, 3)
+    given = iter([("a.weight", digits), ("a.weight_scale_inv", scales)])
+    [(_, found)] = unpacked("m", Packing("fp8", "floats"), given, few_bits=False)
+    assert isinstance(found, torch.Tensor)
+    assert found[127::72, 127::86].tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["gptq", "awq", "integers", "fp8_one"])
+def test_on_a_gpu(kind: str, tmp_path: Path) -> None:
+    stored, meant = save_stored(tmp_path, kind)
+    llm = LLM(str(stored), device="cuda", dtype="float32", num_blocks=64, skip_tokenizer_init=True)
+    outputs = llm.generate([{"prompt_token_ids": prompt} for prompt in PROMPTS], GREEDY, use_tqdm=False)
+    check_greedy(meant, PROMPTS, [output.outputs[0].token_ids for output in outputs])
 
 
 def test_a_missing_scale_is_named(tmp_path: Path) -> None:

@@ -50,6 +50,15 @@ def test_a_large_model_has_16_bits_where_they_are_multiplied(
 
 
 @pytest.mark.usefixtures("large")
+def test_rows_of_few_bits_stay_whole(description: ModelDescription, monkeypatch: pytest.MonkeyPatch) -> None:
+    multiplying(monkeypatch, bfloat16=True, int8=True)
+    assert choose(description, quantization="int8") == Precision(torch.float32, "int8")
+    stored = dataclasses.replace(description, stored_as="Q4_K")
+    assert choose(stored) == Precision(torch.float32)
+    assert choose(stored, dtype="bfloat16") == Precision(torch.bfloat16)
+
+
+@pytest.mark.usefixtures("large")
 def test_else_8_which_an_option_turns_off(description: ModelDescription, monkeypatch: pytest.MonkeyPatch) -> None:
     multiplying(monkeypatch, bfloat16=False, int8=True)
     chosen = choose(description)
