@@ -72,6 +72,10 @@ _NAMES = {
 }
 """As config.json has it -> behind the architecture and a dot."""
 _ENDS = ("eos_token_id", "eot_token_id", "eom_token_id")
+_TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>")
+"""Tokens that end a turn of a chat; many files name only the one that ends a text."""
+_CONTROL = 3
+"""Type of tokens that stand for no text."""
 _FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _FACTORS = ("rope_freqs.weight", "rope_factors_short.weight")
 
@@ -87,7 +91,12 @@ def describe_gguf(name: str, path: Path) -> ModelDescription:
         ModelError: no GGUF file, a damaged one, or a model that is not run from one.
     """
     header = read_header(path)
-    architecture = header.values.get("general.architecture")
+    architecture, parts = header.values.get("general.architecture"), header.values.get("split.count")
+    if isinstance(parts, int) and parts > 1:
+        raise ModelError(
+            f"{name} is one of {parts} files of a model, which are not read.",
+            "Put them together with llama-gguf-split --merge.",
+        )
     if not isinstance(architecture, str) or architecture not in _LAYOUTS:
         raise ModelError(
             f"{name} is a model of the architecture {shown(architecture)}, which is not run from GGUF files.",
@@ -127,7 +136,7 @@ def _describe(name: str, path: Path, header: GgufHeader, architecture: str) -> M
         head_dim=config.heads.head_dim,
         vocab_size=config.vocab_size,
         max_model_len=config.max_len,
-        eos_token_ids=frozenset().union(*(_token_id(header, end) for end in _ENDS)),
+        eos_token_ids=frozenset().union(_turn_ends(header), *(_token_id(header, end) for end in _ENDS)),
         dtype=torch.bfloat16 if kinds else _FLOATS[header.kinds()[0]],
         stored_as=kinds[0] if kinds else "",
         scores=ScoreParts(soft_cap=config.score_cap is not None, alibi=False, sinks=False),
@@ -136,6 +145,14 @@ def _describe(name: str, path: Path, header: GgufHeader, architecture: str) -> M
 
 def _token_id(header: GgufHeader, name: str) -> frozenset[int]:
     return as_token_ids(name, header.values.get(f"tokenizer.ggml.{name}"))
+
+
+def _turn_ends(header: GgufHeader) -> frozenset[int]:
+    tokens, types = (header.values.get(f"tokenizer.ggml.{name}") for name in ("tokens", "token_type"))
+    if not isinstance(tokens, list) or not isinstance(types, list):
+        return frozenset()
+    kinds = enumerate(zip(tokens, types, strict=False))
+    return frozenset(number for number, (token, kind) in kinds if kind == _CONTROL and token in _TURN_ENDS)
 
 
 def _as_config(header: GgufHeader, architecture: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pagedchat.models.quantized.packing import OTHER_FILE, Packing
 from pagedchat.ops.quantized.quantize import pack, quantize
 from pagedchat.ops.quantized.weight import ZERO_OF_4_BITS, QuantizedWeight
 
-_PARTS = {
+PARTS = {
     "gptq": ("qweight", "scales", "qzeros", "g_idx"),
     "awq": ("qweight", "scales", "qzeros"),
     "packed": ("weight_packed", "weight_scale", "weight_zero_point", "weight_shape", "weight_g_idx"),
@@ -27,6 +27,7 @@ _PARTS = {
 """What the tensors of one product are called: digits, then scales, then what some lack."""
 _NEEDED = {"gptq": 3, "awq": 3}
 """Of these parts the first so many are always there; of other methods two."""
+_MATRICES = ("qweight", "qzeros", "scales", "weight_packed")
 _DROPPED = ("input_scale", "output_scale", "k_scale", "v_scale", "q_scale", "weight_shape", "input_zero_point")
 """What only those need who quantise rows too."""
 _ORDER_OF_AWQ = (0, 4, 1, 5, 2, 6, 3, 7)
@@ -54,7 +55,7 @@ def unpacked(
         ModelError: parts are missing, of another shape, or such as are not read.
     """
     held: dict[str, dict[str, torch.Tensor]] = {}
-    parts = _PARTS[packing.method]
+    parts = PARTS[packing.method]
     for given, tensor in tensors:
         stem, _, part = given.rpartition(".")
         if isinstance(tensor, QuantizedWeight) or part not in parts or _is_whole(part, tensor):
@@ -79,7 +80,7 @@ def _is_whole(part: str, tensor: torch.Tensor) -> bool:
 
 
 def _put_together(name: str, packing: Packing, stem: str, parts: dict[str, torch.Tensor]) -> Stored:
-    wanted = _PARTS[packing.method][: _NEEDED.get(packing.method, 2)]
+    wanted = PARTS[packing.method][: _NEEDED.get(packing.method, 2)]
     if packing.method == "floats" and "weight_scale_inv" in parts:
         wanted = ("weight", "weight_scale_inv")
     missing = [part for part in wanted if part not in parts]
@@ -87,6 +88,9 @@ def _put_together(name: str, packing: Packing, stem: str, parts: dict[str, torch
         raise ModelError(
             f"The weights of {name} lack {stem}.{missing[0]}, without which its few bits mean nothing.", _AGAIN
         )
+    flat = [part for part in _MATRICES if part in parts and parts[part].dim() != 2]
+    if flat:
+        raise ModelError(f"{stem}.{flat[0]} of {name} is no matrix.", _AGAIN)
     try:
         return _MAKERS[packing.method](packing, parts)
     except _OrderedError:

@@ -97,6 +97,7 @@ def test_every_kind_that_is_read_is_named_where_one_is_not(tmp_path: Path) -> No
         ({"general__architecture": "mamba"}, "of the architecture 'mamba', which is not run"),
         ({"general__architecture": None}, "of the architecture None"),
         ({"llama__expert_count": 8}, "mixture of experts"),
+        ({"split__count": 3}, "is one of 3 files"),
         ({"llama__block_count": 5}, "lack blk.1.attn_k.weight and 35 more"),
         ({"llama__block_count": 2**31}, "num_hidden_layers is 2147483648"),
         ({"llama__block_count": None}, "lack blk.1."),
@@ -150,6 +151,14 @@ def test_scales_that_are_none(tmp_path: Path) -> None:
     data[start : start + 2] = b"\x00\x7c"
     with pytest.raises(ModelError, match=r"damaged: in blk.0.attn_k.weight, it has scales that are not finite"):
         load(written(tmp_path, bytes(data)))
+
+
+def test_what_ends_a_turn_ends_a_reply(tmp_path: Path) -> None:
+    tokens, types = list(VALUES["tokenizer.ggml.tokens"]), list(VALUES["tokenizer.ggml.token_type"])
+    tokens[-1], types[-1], tokens[-2] = "<|im_end|>", 3, "<|end|>"  # the other one is text like any
+    path = file_of(tmp_path, tokenizer__ggml__tokens=tokens, tokenizer__ggml__token_type=types)
+    assert describe_model("m", path).eos_token_ids == {2, len(tokens) - 1}
+    assert load_gguf_tokenizer("m", path).chat_template == "{{ bos_token }}"
 
 
 def test_transformers_is_not_asked(tmp_path: Path) -> None:
