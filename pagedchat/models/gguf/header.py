@@ -1,9 +1,9 @@
 """What a GGUF file says of itself: its values, and where which tensor lies. Reads no tensor, knows no model.
 
-The format is that of llama.cpp (github.com/ggml-org/ggml, docs/gguf.md), versions 2 and 3. Every number of the file is
-held against the size of the file before anything is made of it. The reader of the `gguf` package would believe any
-count, and takes 11 s for a vocabulary of 152,000 tokens with as many merges where this one takes 0.3 s (2 cores that
-other work shared).
+The format is that of llama.cpp (github.com/ggml-org/ggml, docs/gguf.md), versions 2 and 3. Every number of the file
+is held against the size of the file before anything is made of it. The reader of the `gguf` package would believe
+any count, and takes 11 s for a vocabulary of 152,000 tokens with as many merges where this one takes 0.3 s (2 cores
+that other work shared).
 """
 
 import math

@@ -5,8 +5,8 @@ queries they are the ones whose error no softmax takes back; on the model in the
 divergence, and in a model of grouped heads next to nothing of its weights). All else stays: norms, biases and what
 turns positions into rows are next to nothing of a model, an error in an embedding's row goes through all layers,
 and the narrow products around them, which only one old family has, too. The head has 8 bits even where the layers
-have 4: its error is in every logit as it is. A tied head is a copy of its own, and the table stays as it is stored, in
-its file: a step reads one row of that for each token and every row of the head, which in 8 bits is a quarter of
+have 4: its error is in every logit as it is. A tied head is a copy of its own, and the table stays as it is stored,
+in its file: a step reads one row of that for each token and every row of the head, which in 8 bits is a quarter of
 the bytes of float32, and half the memory that a table of 16 bits would take.
 """
 
