@@ -25,6 +25,7 @@ Device = Literal["auto", "cpu", "cuda"]
 DType = Literal["auto", "float32", "float16", "bfloat16"]
 AttentionBackendName = Literal["auto", "cuda", "torch"]
 ModelImplementation = Literal["auto", "native", "transformers"]
+QuantizationName = Literal["auto", "none", "int8", "int4"]
 PreemptionMode = Literal["recompute", "swap"]
 
 DEFAULT_MODEL = bundled.NAME
@@ -72,14 +73,17 @@ class ModelConfig(_Checked):
     """Which model, and what it runs on."""
 
     model: str = DEFAULT_MODEL
-    """A hub id (`facebook/opt-125m`), a folder with a checkpoint, or the model in the box."""
+    """A hub id (`facebook/opt-125m`), a folder with a checkpoint, a GGUF file, or the model in the box."""
     tokenizer: str | None = None
     """Hub id or folder of the tokenizer; the model's own by default."""
     skip_tokenizer_init: bool = False
     """Token ids in and out only; no tokenizer is read."""
     device: Device = "auto"
     dtype: DType = "auto"
-    """"auto": float32 on a CPU, the checkpoint's own type on a GPU."""
+    """"auto": on a GPU the checkpoint's own type; on a CPU bfloat16 for a large model of 16 bits where the
+    processor multiplies that, else float32."""
+    quantization: QuantizationName = "auto"
+    """Of the weights while they are read: in 8 bits, in 4, or as they are; "auto": whatever suits the machine."""
     attention_backend: AttentionBackendName = "auto"
     """"cuda": our kernels; "torch": plain torch; "auto": our kernels wherever they can serve the model."""
     implementation: ModelImplementation = "auto"
@@ -93,6 +97,7 @@ class ModelConfig(_Checked):
         "skip_tokenizer_init": ("skip_tokenizer_init", check_flag),
         "device": ("--device", _one_of("auto", "cpu", "cuda")),
         "dtype": ("--dtype", _one_of("auto", "float32", "float16", "bfloat16")),
+        "quantization": ("--quantize", _one_of("auto", "none", "int8", "int4")),
         "attention_backend": ("--attention-backend", _one_of("auto", "cuda", "torch")),
         "implementation": ("--model-implementation", _one_of("auto", "native", "transformers")),
         "batch_invariant": ("--batch-invariant", check_flag),

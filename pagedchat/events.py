@@ -379,6 +379,11 @@ class EngineReady(Event, frozen=True):
     """Our kernels, or plain torch."""
     attention_reason: str = ""
     """Why torch and not our kernels, in one sentence; empty where that was asked for or goes without saying."""
+    quantization: str = ""
+    """Of the weights: `"int8"`, or what the checkpoint calls it; empty: they are of `dtype`."""
+    precision_reason: str = ""
+    """Why they are in so few bits, in one sentence, with the option that turns it off; empty where that was asked
+    for or goes without saying."""
 
 
 class EngineFailed(Event, frozen=True):

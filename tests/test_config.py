@@ -67,6 +67,8 @@ CHOICES: list[tuple[type, dict[str, Any], str]] = [
     (ModelConfig, {"device": None}, "--device is None."),
     (ModelConfig, {"dtype": "int3"}, "--dtype is 'int3'."),
     (ModelConfig, {"dtype": ["float16"]}, "--dtype is ['float16']."),
+    (ModelConfig, {"quantization": "int5"}, "--quantize is 'int5'."),
+    (ModelConfig, {"quantization": None}, "--quantize is None."),
     (ModelConfig, {"attention_backend": "flash"}, "--attention-backend is 'flash'."),
     (ModelConfig, {"implementation": "jax"}, "--model-implementation is 'jax'."),
     (ModelConfig, {"batch_invariant": "yes"}, "--batch-invariant is 'yes'."),

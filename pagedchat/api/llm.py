@@ -33,6 +33,7 @@ from pagedchat.config import (
     ModelConfig,
     ModelImplementation,
     PreemptionMode,
+    QuantizationName,
     SchedulerConfig,
 )
 from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
@@ -53,9 +54,12 @@ class LLM:
     `with`, or letting go of it frees the model, the cache and whatever else was taken for them.
 
     Args:
-        model: a hub id (`facebook/opt-125m`) or a folder with a checkpoint; the toy model in the box by default.
-        device: "auto", "cpu" or "cuda".
-        dtype: "auto" (float32 on a CPU, the checkpoint's own type on a GPU), "float32", "float16" or "bfloat16".
+        model: a hub id (`facebook/opt-125m`) or a folder with a checkpoint or a GGUF file; the toy model in the box
+        by default. device: "auto", "cpu" or "cuda". dtype: "auto" (on a GPU the checkpoint's own type; on a CPU
+        bfloat16 for a large model of 16 bits where the
+            processor multiplies that, else float32), "float32", "float16" or "bfloat16".
+        quantization: "int8" or "int4": weights are brought into so many bits while they are read, on a CPU; "none":
+            they stay as they are; "auto": whatever suits the machine.
         attention_backend: "cuda" (kernels of our own), "torch", or "auto": "cuda" wherever it can serve the model.
         model_implementation: "native" (modules of our own), "transformers", or "auto": "native" where there is one.
         batch_invariant: whether a reply is the same, bit for bit, alone and in any company, of requests that draw
@@ -90,6 +94,7 @@ class LLM:
         *,
         device: Device = "auto",
         dtype: DType = "auto",
+        quantization: QuantizationName = "auto",
         attention_backend: AttentionBackendName = "auto",
         model_implementation: ModelImplementation = "auto",
         batch_invariant: bool = False,
@@ -112,6 +117,7 @@ class LLM:
             skip_tokenizer_init=skip_tokenizer_init,
             device=device,
             dtype=dtype,
+            quantization=quantization,
             attention_backend=attention_backend,
             implementation=model_implementation,
             batch_invariant=batch_invariant,

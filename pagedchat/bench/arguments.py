@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from pagedchat.bench.engine.arguments import ENGINE_HELP, add_engine_options
 from pagedchat.bench.kernels.arguments import KERNELS_HELP, add_kernels_options
+from pagedchat.bench.quality.arguments import QUALITY_HELP, add_quality_options
 from pagedchat.bench.step.arguments import STEP_HELP, add_step_options
 from pagedchat.bench.ui.arguments import UI_HELP, add_ui_options
 
@@ -15,6 +16,7 @@ _BENCHMARKS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = 
     "engine": (ENGINE_HELP, add_engine_options),
     "step": (STEP_HELP, add_step_options),
     "kernels": (KERNELS_HELP, add_kernels_options),
+    "quality": (QUALITY_HELP, add_quality_options),
     "ui": (UI_HELP, add_ui_options),
 }
 

@@ -60,12 +60,20 @@ def _from_args(cls: type[T], args: argparse.Namespace) -> T:
 def _add_model(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("model")
     group.add_argument(
-        "--model", metavar="ID|DIR", help=f"hub id or folder of a checkpoint ({DEFAULT_MODEL}, in the box)"
+        "--model",
+        metavar="ID|DIR|FILE",
+        help=f"hub id or folder of a checkpoint, or a GGUF file ({DEFAULT_MODEL}, in the box)",
     )
     group.add_argument("--tokenizer", metavar="ID|DIR", help="hub id or folder of the tokenizer (the model's own)")
     group.add_argument("--device", metavar="NAME", help="auto, cpu or cuda (auto)")
     group.add_argument(
-        "--dtype", metavar="NAME", help="auto, float32, float16 or bfloat16 (auto: float32 on a CPU)"
+        "--dtype", metavar="NAME", help="auto, float32, float16 or bfloat16 (auto: on a CPU mostly float32)"
+    )
+    group.add_argument(
+        "--quantize",
+        dest="quantization",
+        metavar="FORM",
+        help="weights in int8 or int4 while they are read, on a CPU; none keeps them as they are (auto)",
     )
     group.add_argument(
         "--attention-backend",

@@ -14,6 +14,8 @@ SINGLE = ("model.safetensors", "pytorch_model.bin")
 """Weights in one file, in the order of preference."""
 INDEX = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 """Weights in several files, listed by one of these."""
+GGUF = ".gguf"
+"""How a file's name ends that is a whole checkpoint by itself."""
 OTHER_CONFIG = "The checkpoint does not belong to its config.json; download the model again."
 """What to do about weights that are not those of the config."""
 
@@ -38,11 +40,13 @@ def weight_files(name: str, folder: Path) -> list[Path]:
 
     Args:
         name: of the model, for messages.
-        folder: of the checkpoint.
+        folder: of the checkpoint, or the GGUF file that it is.
 
     Raises:
         ModelError: no weights, or a part of them is missing.
     """
+    if folder.suffix == GGUF and folder.is_file():
+        return [folder]
     present = {path.name for path in folder.iterdir()}
     names = preferred_weights(present)
     if not names:

@@ -10,9 +10,12 @@ import torch
 from pagedchat.bounds import INT32_MAX, Whole, refused
 from pagedchat.config import ModelImplementation
 from pagedchat.errors import InvalidValueError, ModelError
+from pagedchat.models.checkpoint_files import GGUF
 from pagedchat.models.description import ModelDescription, as_token_ids
+from pagedchat.models.gguf.describe import describe_gguf
 from pagedchat.models.native import quant_method, read_native
 from pagedchat.models.quantized.mxfp4 import QUANT_METHOD
+from pagedchat.models.quantized.packing import read_packing
 from pagedchat.models.raw_config import NotNativeError, check_sizes, read_json
 from pagedchat.ops.common.choices import ScoreParts
 
@@ -26,12 +29,19 @@ def describe_model(name: str, folder: Path, implementation: ModelImplementation 
 
     Args:
         name: of the model, for messages.
-        folder: a local checkpoint.
+        folder: a local checkpoint, or a GGUF file.
         implementation: whose modules; "auto" takes ours where there are any for the model.
 
     Raises:
         ModelError: no config, a broken one, or a model that the paged engine cannot run.
     """
+    if folder.suffix == GGUF and folder.is_file():
+        if implementation == "transformers":
+            raise ModelError(
+                f"{name} is a GGUF file, which transformers is not asked to run.",
+                "Leave out --model-implementation transformers.",
+            )
+        return describe_gguf(name, folder)
     values = _read_config(name, folder)
     try:
         check_sizes(values)
@@ -81,7 +91,9 @@ def _check_description(description: ModelDescription) -> None:
 
 
 def _describe_native(name: str, folder: Path, values: Mapping[str, Any]) -> ModelDescription:
-    described = read_native(values)
+    is_mxfp4 = quant_method(values) == QUANT_METHOD  # which becomes floats as it is read
+    packing = None if is_mxfp4 else read_packing(name, values.get("quantization_config"))
+    described = read_native(values if is_mxfp4 else {**values, "quantization_config": None})
     config = described.config
     return ModelDescription(
         name=name,
@@ -98,6 +110,8 @@ def _describe_native(name: str, folder: Path, values: Mapping[str, Any]) -> Mode
         max_model_len=config.max_len,
         eos_token_ids=as_token_ids("eos_token_id", described.eos_token_id),
         dtype=_dtype(values),
+        packing=packing,
+        stored_as=packing.name if packing else "",
         scores=ScoreParts(
             soft_cap=config.score_cap is not None, alibi=config.alibi is not None, sinks=config.sinks
         ),

@@ -8,6 +8,7 @@ import torch
 
 from pagedchat.bounds import as_whole_numbers, refused
 from pagedchat.models.native import NativeConfig
+from pagedchat.models.quantized.packing import Packing
 from pagedchat.ops.common.choices import ScoreParts
 
 
@@ -34,6 +35,10 @@ class ModelDescription:
     eos_token_ids: frozenset[int]
     dtype: torch.dtype | None
     """Of the checkpoint, where it says so."""
+    stored_as: str = ""
+    """What the checkpoint calls the form of its weights, where that is one of few bits."""
+    packing: Packing | None = None
+    """How its products are stored, where safetensors files have them in few bits."""
     scores: ScoreParts
     """What attention does to its scores."""
 

@@ -5,16 +5,17 @@ from pathlib import Path
 
 from pagedchat import bundled
 from pagedchat.errors import ModelError
+from pagedchat.models.checkpoint_files import GGUF
 
 Report = Callable[[str, int, int], None]
 """Told of `(file, bytes done, bytes in all)`; bytes count over all files."""
 
 
 def find_model(name: str, report: Report = lambda *_: None) -> Path:
-    """The folder with the checkpoint `name`, downloaded if need be.
+    """The folder with the checkpoint `name`, downloaded if need be; or the GGUF file that it is.
 
     Args:
-        name: a folder, a hub id such as `facebook/opt-125m`, or the model in the box.
+        name: a folder, a GGUF file, a hub id such as `facebook/opt-125m`, or the model in the box.
         report: told how a download goes.
 
     Raises:
@@ -54,8 +55,12 @@ def _local_folder(name: str) -> Path | None:
         ) from error
     if found:
         return path
+    if is_file and path.suffix == GGUF:
+        return path
     if is_file:
-        raise ModelError(f"{name} is a file, not a folder.", "Give the folder that the checkpoint lies in.")
+        raise ModelError(
+            f"{name} is a file, not a folder.", "Give the folder that the checkpoint lies in, or a GGUF file."
+        )
     if name.startswith((".", "/", "~")) or "\\" in name or name.count("/") > 1:
         raise ModelError(
             f"There is no folder {name}.", "Give an existing folder, or a hub id like facebook/opt-125m."

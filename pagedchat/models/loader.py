@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import torch
 
-from pagedchat.errors import DeviceError, is_out_of_memory
+from pagedchat.errors import DeviceError, InvalidValueError, is_out_of_memory
 from pagedchat.models.checkpoint_files import check_whole, weight_files
 from pagedchat.models.checkpoint_tensors import explain
 from pagedchat.models.description import ModelDescription
 from pagedchat.models.native_loader import load_native
+from pagedchat.models.quantized.forms import Quantization
 
 
 def load_weights(
@@ -18,6 +19,7 @@ def load_weights(
     dtype: torch.dtype,
     device: torch.device,
     on_progress: Callable[[int, int], None] = lambda *_: None,
+    quantization: Quantization | None = None,
 ) -> torch.nn.Module:
     """Read the weights.
 
@@ -27,6 +29,7 @@ def load_weights(
         dtype: element type that the weights are turned into.
         device: where they go.
         on_progress: told of `(done, total)` tensors.
+        quantization: of the weights of a model of our own modules on a CPU, while they are read.
 
     Returns:
         The model, in evaluation mode, without gradients; a `NativeModel` where the description has a native config.
@@ -34,19 +37,30 @@ def load_weights(
     Raises:
         ModelError: weights missing, damaged or of another model.
         DeviceError: not enough memory.
+        InvalidValueError: a quantisation that this model does not allow.
     """
     files = weight_files(description.name, description.folder)
     check_whole(description.name, files, description.num_layers)
     try:
         if description.native is not None:
             return load_native(
-                description.name, description.native, files, dtype=dtype, device=device, on_progress=on_progress
+                description.name,
+                description.native,
+                files,
+                dtype=dtype,
+                device=device,
+                on_progress=on_progress,
+                quantization=quantization,
+                few_bits=bool(description.stored_as),
+                packing=description.packing,
             )
         from pagedchat.models.transformers_loader import load_transformers  # noqa: PLC0415 - not always needed
 
         return load_transformers(
             description, files, attention=attention, dtype=dtype, device=device, on_progress=on_progress
         )
+    except InvalidValueError:
+        raise
     except Exception as error:  # of many kinds, for the many ways in which a checkpoint can be wrong
         if is_out_of_memory(error):
             raise DeviceError(

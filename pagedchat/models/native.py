@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from pagedchat.layers.rotary_frequencies import PairScaling
 from pagedchat.models.decoder import Decoder
 from pagedchat.models.decoder_config import DecoderConfig
@@ -146,6 +148,12 @@ def _checked(config: NativeConfig) -> NativeConfig:
             if len(rotary.scaling.factors) != turned // 2:
                 raise NotNativeError(f"its short_factor has {len(rotary.scaling.factors)} numbers")
     return replace(config, max_len=max_len)
+
+
+def count_parameters(config: NativeConfig) -> int:
+    """Of a model; what two layers share counts once."""
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in build(config).parameters())
 
 
 def build(config: NativeConfig) -> NativeModel:

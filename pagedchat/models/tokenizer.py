@@ -94,9 +94,9 @@ def load_tokenizer(name: str, folder: Path, model_type: str) -> LoadedTokenizer:
     except Exception as error:  # the library raises plain Exception for a damaged file
         raise ModelError(f"{file} of {name} cannot be read: {first_line(error)}.", _HINT) from error
     try:
-        _bound_memory(tokenizer)
+        bound_memory(tokenizer)
         if settings.get("add_bos_token", model_type == "opt"):
-            _put_in_front(tokenizer, special_tokens.get("bos_token"))
+            put_in_front(tokenizer, special_tokens.get("bos_token"))
         return LoadedTokenizer(tokenizer, _chat_template(folder, settings), special_tokens)
     except Exception as error:  # of many kinds, for the many ways in which values can be wrong
         raise ModelError(
@@ -135,7 +135,7 @@ def _through_transformers(folder: Path) -> Tokenizer:
     return backend
 
 
-def _bound_memory(tokenizer: Tokenizer) -> None:
+def bound_memory(tokenizer: Tokenizer) -> None:
     """Let a BPE remember fewer pieces of text than the library's 10,000.
 
     Where nothing parts a text into words before it (Llama 2, Gemma), a prompt of up to 256 bytes is one piece,
@@ -147,7 +147,7 @@ def _bound_memory(tokenizer: Tokenizer) -> None:
         resize(_MOST_PIECES)
 
 
-def _put_in_front(tokenizer: Tokenizer, bos_token: str | None) -> None:
+def put_in_front(tokenizer: Tokenizer, bos_token: str | None) -> None:
     """Make every text begin with `bos_token`, unless the tokenizer sees to that already."""
     bos_id = None if bos_token is None else tokenizer.token_to_id(bos_token)
     if bos_id is None or tokenizer.encode("a").ids[:1] == [bos_id]:

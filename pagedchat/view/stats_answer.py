@@ -18,8 +18,8 @@ from pagedchat.view.engine_view import EngineView
 from pagedchat.view.state.engine import EngineState
 
 _ENGINE_FIELDS = (
-    "device", "dtype", "attention_backend", "num_blocks", "num_host_blocks", "block_size", "block_bytes",
-    "max_model_len",
+    "device", "dtype", "quantization", "attention_backend", "num_blocks", "num_host_blocks", "block_size",
+    "block_bytes", "max_model_len",
 )  # fmt: skip
 
 

@@ -118,7 +118,7 @@ def test_context_ends_where_positions_begin_to_depend_on_the_batch(tmp_path: Pat
         (BloomConfig(apply_residual_connection_post_layernorm=True), {}, "attention interface"),
         (DeepseekV3Config(), {}, "latent attention"),
         (Qwen2Config(), {"layer_types": ["chunked_attention"] * 32}, "chunked_attention"),
-        (LlamaConfig(), {"quantization_config": {"quant_method": "gptq", "bits": 4}}, "quantised"),
+        (LlamaConfig(), {"quantization_config": {"quant_method": "bitsandbytes"}}, "quantised"),
         (GPT2Config(), {"add_cross_attention": True}, "second input"),
     ],
     ids=["t5", "bert", "classifier", "alibi", "latent", "chunked", "quantised", "cross"],

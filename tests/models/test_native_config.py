@@ -172,7 +172,7 @@ def test_sinks_have_a_name_and_are_float32(dtype: torch.dtype) -> None:
         ("llama", {"rope_parameters": {"full_attention": {"rope_theta": 1.0}}}, "rotary parameters"),
         ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
         ("llama", {"hidden_act": "quick_gelu"}, "hidden_act is 'quick_gelu'"),
-        ("llama", {"quantization_config": {"bits": 4}}, "quantization_config"),
+        ("llama", {"quantization_config": {"quant_method": "quanto"}}, "quantised by 'quanto'"),
         ("llama", {"architectures": ["LlamaForSequenceClassification"]}, "LlamaForSequenceClassification"),
         ("llama", {"num_key_value_heads": 5}, "32 over 5"),
         ("llama", {"vocab_size": "many"}, "vocab_size is 'many'"),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ROUND = 500
 """Examples of a round: hypothesis keeps what it has tried of a round in memory."""
-MODULES = ("wire", "traces", "command_line", "slash_commands", "templates", "checkpoints", "checks")
+MODULES = ("wire", "traces", "command_line", "slash_commands", "templates", "checkpoints", "gguf_files", "checks")
 TERMINAL = "terminal"
 
 

@@ -18,6 +18,8 @@ from pagedchat.models.checkpoint_files import weight_files
 from pagedchat.models.config import describe_model
 from pagedchat.models.generation_config import eos_token_ids, read_generation_config, sampling_values
 from pagedchat.models.loader import load_weights
+from pagedchat.models.quantized.packing import Packing
+from pagedchat.models.quantized.unpacking import PARTS, unpacked
 from pagedchat.models.tokenizer import load_tokenizer
 from tools.fuzz.bent_trees import any_of, bent
 from tools.fuzz.target import Target
@@ -103,6 +105,17 @@ _GPT_OSS: dict[str, Any] = {
     "swiglu_limit": 7.0, "swiglu_alpha": 1.702, "quantization_config": {"quant_method": "mxfp4"},
     "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "truncate": False,
                      "original_max_position_embeddings": 16},
+}  # fmt: skip
+_GPTQ: dict[str, Any] = {
+    **_LLAMA, "rope_scaling": None,
+    "quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 8, "desc_act": False, "sym": True,
+                            "checkpoint_format": "gptq", "version": "gemm", "w_bit": 4},
+}  # fmt: skip
+_COMPRESSED: dict[str, Any] = {
+    **_LLAMA, "rope_scaling": None,
+    "quantization_config": {"quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head"],
+                            "config_groups": {"group_0": {"targets": ["Linear"],
+                                                          "weights": {"num_bits": 4, "type": "int"}}}},
 }  # fmt: skip
 _GENERATION: dict[str, Any] = {
     "do_sample": True, "temperature": 0.6, "top_p": 0.9, "top_k": 50, "min_p": 0.1, "repetition_penalty": 1.1,
@@ -261,6 +274,24 @@ def _load(data: bytes) -> None:
 
 
 @st.composite
+def _packed_parts(draw: st.DrawFn) -> tuple[str, dict[str, tuple[str, list[int]]]]:
+    """A method, and parts of a product in types and shapes that mostly do not go together."""
+    dtypes = st.sampled_from(["int32", "int32", "float16", "float16", "int8", "uint8", "float8_e4m3fn", "float32"])
+    shapes = st.lists(st.sampled_from([0, 1, 2, 4, 8, 16, 32]), max_size=3)
+    names = sorted({part for parts in PARTS.values() for part in parts})
+    parts = draw(st.dictionaries(st.sampled_from(names), st.tuples(dtypes, shapes), min_size=1, max_size=4))
+    return draw(st.sampled_from(sorted(PARTS))), parts
+
+
+def _put_together(example: tuple[str, dict[str, tuple[str, list[int]]]]) -> None:
+    method, parts = example
+    packing = Packing("?", method, 4)  # type: ignore[arg-type]  # one of its keys
+    tensors = ((f"a.{part}", torch.ones(shape).to(getattr(torch, dtype))) for part, (dtype, shape) in parts.items())
+    with _in_words():
+        list(unpacked("m", packing, tensors, few_bits=True))
+
+
+@st.composite
 def _index(draw: st.DrawFn) -> str:
     tree = {"metadata": {"total_size": 1}, "weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
     return draw(_json(tree))
@@ -292,12 +323,15 @@ _CONFIGS = _json(
     _MIXTRAL,
     _QWEN_MOE,
     _GPT_OSS,
+    _GPTQ,
+    _COMPRESSED,
 )
 TARGETS = (
     Target("configs", _CONFIGS, _config),
     Target("generation configs", _json(_GENERATION), _generation_config),
     Target("tokenizers", _TOKENIZERS, _tokenizer),
     Target("weights", _safetensors(), _load),
+    Target("packed weights", _packed_parts(), _put_together),
     Target("weight indexes", _index(), _indexed),
 )
 SLOW_TARGETS = (Target("any configs", _json(_OPT, _LLAMA, _QWEN), _config_of_any, seconds=60.0),)

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import torch
 
+from pagedchat.layers.quantized_linear import Stored
+
 QUANT_METHOD = "mxfp4"
 """In a config's `quantization_config`."""
 _BLOCKS, _SCALES = "_blocks", "_scales"
@@ -58,8 +60,8 @@ def unpack(blocks: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
 
 
 def with_packed(
-    tensors: Iterator[tuple[str, torch.Tensor]],
-) -> Iterator[tuple[str, torch.Tensor | Packed]]:
+    tensors: Iterator[tuple[str, Stored]],
+) -> Iterator[tuple[str, Stored | Packed]]:
     """The same tensors, but for blocks and their scales: both together, under the name that they have in common.
 
     Args:
@@ -68,7 +70,7 @@ def with_packed(
     halves: dict[str, dict[str, torch.Tensor]] = {}
     for name, tensor in tensors:
         kind = next((kind for kind in (_BLOCKS, _SCALES) if name.endswith(kind)), None)
-        if kind is None:
+        if kind is None or not isinstance(tensor, torch.Tensor):
             yield name, tensor
             continue
         base = name.removesuffix(kind)

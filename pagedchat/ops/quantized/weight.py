@@ -65,6 +65,11 @@ class QuantizedWeight:
         parts = (self.digits, self.scales, self.minimums)
         return sum(part.numel() * part.element_size() for part in parts if part is not None)
 
+    def rows(self, chosen: slice | torch.Tensor) -> "QuantizedWeight":
+        """Some of its rows: views for a slice; a copy for their numbers, int64, in their order."""
+        minimums = None if self.minimums is None else self.minimums[chosen]
+        return QuantizedWeight(self.bits, self.group_size, self.digits[chosen], self.scales[chosen], minimums)
+
     def integers(self) -> torch.Tensor:
         """The digits as int8 `[out_features, in_features]`."""
         if self.bits == 8:
@@ -80,3 +85,29 @@ class QuantizedWeight:
         if self.minimums is not None:
             groups += self.minimums.float().unsqueeze(-1)
         return groups.flatten(1).to(dtype)
+
+
+def stacked(weights: list[QuantizedWeight]) -> QuantizedWeight:
+    """Several of one form, one below the other.
+
+    Raises:
+        ValueError: they differ in bits, groups, width or in whether they have minimums.
+    """
+    first = weights[0]
+    if len(weights) == 1:
+        return first
+    if len({form(weight) for weight in weights}) > 1:
+        raise ValueError(f"weights are of the forms {[form(weight) for weight in weights]}, expected one")
+    given = [weight.minimums for weight in weights if weight.minimums is not None]
+    return QuantizedWeight(
+        first.bits,
+        first.group_size,
+        torch.cat([weight.digits for weight in weights]),
+        torch.cat([weight.scales for weight in weights]),
+        torch.cat(given) if given else None,
+    )
+
+
+def form(weight: QuantizedWeight) -> tuple[int, int, int, bool]:
+    """What those have in common that can be stacked: bits, group size, width, and whether there are minimums."""
+    return weight.bits, weight.group_size, weight.in_features, weight.minimums is not None

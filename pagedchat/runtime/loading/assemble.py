@@ -18,8 +18,10 @@ from pagedchat.jit.driver import gpu
 from pagedchat.models.config import describe_model
 from pagedchat.models.cpu_linear import use_cpu_linears
 from pagedchat.models.description import ModelDescription
+from pagedchat.models.gguf.tokenizer import load_gguf_tokenizer
 from pagedchat.models.hub import find_model, find_tokenizer
 from pagedchat.models.loader import load_weights
+from pagedchat.models.native import count_parameters
 from pagedchat.models.native_model import NativeModel
 from pagedchat.models.tokenizer import LoadedTokenizer, load_tokenizer
 from pagedchat.ops.common.launch import element_name
@@ -30,7 +32,6 @@ from pagedchat.runtime.loading.check_record import keep_check
 from pagedchat.runtime.loading.device import (
     available_memory,
     choose_device,
-    choose_dtype,
     default_token_budget,
 )
 from pagedchat.runtime.loading.first_batches import FirstBatches
@@ -38,6 +39,7 @@ from pagedchat.runtime.loading.invariance import make_invariant, refuse_attentio
 from pagedchat.runtime.loading.loaded import LoadedModel, Progress, nothing_more, nothing_wanted
 from pagedchat.runtime.loading.model_wishes import model_wishes
 from pagedchat.runtime.loading.pool_size import PoolSize, measure_pool, peak_memory
+from pagedchat.runtime.loading.precision import Precision, choose_precision
 from pagedchat.runtime.loading.ready_info import Findings, engine_limits, engine_ready
 from pagedchat.runtime.loading.release import release
 from pagedchat.runtime.loading.self_check import SelfCheck, first_passes
@@ -77,7 +79,8 @@ class _Assembly:
     def run(self) -> LoadedModel:
         description = self._describe()
         tokenizer = self._tokenizer(description)
-        shape = self._shape(description)
+        precision = choose_precision(self._config.model, self._device, description)
+        shape = self._shape(description, precision.dtype)
         wanted, invariant = self._config.model, self._config.model.batch_invariant
         if invariant:
             refuse_description(description, shape, self._device)
@@ -85,8 +88,8 @@ class _Assembly:
             wanted.attention_backend, shape, description.scores, self._device, batch_invariant=invariant
         )
         woken = wake_products(self._device, shape.dtype)
-        model, num_parameters = self._weights(description, shape.dtype)
-        sizes = self._sizes(description, num_parameters)
+        model, counted = self._weights(description, precision)
+        sizes = self._sizes(description, counted)
         builds = self._build_ahead(chooser.if_built, model, shape, sizes)
         if woken is not None:
             woken.join()
@@ -109,12 +112,13 @@ class _Assembly:
             config=self._config,
             description=description,
             tokenizer=tokenizer,
-            num_parameters=num_parameters,
+            num_parameters=counted,
             device=self._device,
             shape=shape,
             sizes=sizes,
             attention=attention,
             pool=pool,
+            precision=precision,
             begins_ahead=runner is not eager,
             left_out=tuple(check.left_out),
         )
@@ -132,20 +136,23 @@ class _Assembly:
             return None
         folder = find_tokenizer(wanted.tokenizer, self._report_download) if wanted.tokenizer else description.folder
         name = wanted.tokenizer or description.name
-        tokenizer = load_tokenizer(name, folder, description.model_type)
+        in_file = folder.is_file()
+        tokenizer = (
+            load_gguf_tokenizer(name, folder) if in_file else load_tokenizer(name, folder, description.model_type)
+        )
         tokenizer.check_fits(name, description.name, description.vocab_size)
         return tokenizer
 
     # --- sizes --------------------------------------------------------------------------------------
 
-    def _shape(self, description: ModelDescription) -> CacheShape:
+    def _shape(self, description: ModelDescription, dtype: torch.dtype) -> CacheShape:
         return CacheShape(
             num_layers=description.num_layers,
             block_size=self._config.cache.block_size,
             num_heads=description.num_heads,
             num_kv_heads=description.num_kv_heads,
             head_dim=description.head_dim,
-            dtype=choose_dtype(self._config.model.dtype, self._device, description.dtype),
+            dtype=dtype,
         )
 
     def _sizes(self, description: ModelDescription, num_parameters: int) -> StepSizes:
@@ -157,23 +164,25 @@ class _Assembly:
 
     # --- tensors ------------------------------------------------------------------------------------
 
-    def _weights(self, description: ModelDescription, dtype: torch.dtype) -> tuple[torch.nn.Module, int]:
+    def _weights(self, description: ModelDescription, precision: Precision) -> tuple[torch.nn.Module, int]:
         if description.native is None:
             transformers_attention.register()
         self._say("weights", "Reading the weights")
         model = load_weights(
             description,
             attention=transformers_attention.ATTENTION_NAME,
-            dtype=dtype,
+            dtype=precision.dtype,
             device=self._device,
+            quantization=precision.quantization,
             on_progress=lambda done, total: self._say("weights", "Reading the weights", done, total, "tensors"),
         )
-        num_parameters = sum(parameter.numel() for parameter in model.parameters())
+        native = description.native  # of which quantised layers have no parameters
+        counted = count_parameters(native) if native else sum(each.numel() for each in model.parameters())
         if self._config.model.batch_invariant:
             make_invariant(description.name, model)
-        elif self._device.type == "cpu" and dtype == torch.float32:
+        elif self._device.type == "cpu" and precision.dtype == torch.float32:
             use_cpu_linears(model, available_memory())
-        return model, num_parameters
+        return model, counted
 
     def _eager_runner(
         self, model: torch.nn.Module, shape: CacheShape, make_backend: BackendFactory, sizes: StepSizes

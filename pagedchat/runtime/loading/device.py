@@ -7,6 +7,8 @@ from pagedchat.config import Device, DType
 from pagedchat.errors import DeviceError
 from pagedchat.runtime.step.sizes import CPU_STREAM_TOKENS, CPU_TOKENS, gpu_batch_tokens, gpu_stream_tokens
 
+_OF_16_BITS = (torch.bfloat16, torch.float16)
+
 
 def choose_device(wanted: Device) -> torch.device:
     """The first GPU if there is one ("auto"), or what was asked for.
@@ -26,20 +28,31 @@ def choose_device(wanted: Device) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
 
 
-def choose_dtype(wanted: DType, device: torch.device, checkpoint: torch.dtype | None) -> torch.dtype:
+def choose_dtype(
+    wanted: DType, device: torch.device, checkpoint: torch.dtype | None, *, large: bool = False
+) -> torch.dtype:
     """The element type of weights and cache.
 
     Args:
-        wanted: from the config; "auto" is float32 on a CPU, the checkpoint's own type on a GPU.
+        wanted: from the config; "auto" is the checkpoint's own type on a GPU; on a CPU float32, or bfloat16 for a
+            large model of 16 bits that the processor multiplies.
         device: where the model runs.
         checkpoint: the type that the checkpoint names; None where it names none.
+        large: whether the time of a step is that of reading the weights.
     """
     if wanted != "auto":
         dtype: torch.dtype = getattr(torch, wanted)
         return dtype
     if device.type == "cpu":
-        return torch.float32
+        narrow = large and checkpoint in _OF_16_BITS and multiplies_bfloat16()
+        return torch.bfloat16 if narrow else torch.float32
     return checkpoint or torch.float16
+
+
+def multiplies_bfloat16() -> bool:
+    """Whether the processor has products of bfloat16; elsewhere they take longer than those of float32."""
+    has: bool = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return has
 
 
 def describe_device(device: torch.device) -> str:

@@ -37,7 +37,9 @@ class ModelWishes:
 
 
 def model_wishes(folder: Path) -> ModelWishes:
-    """Read the file in `folder`."""
+    """Read the file in `folder`; beside a GGUF file there is none that counts."""
+    if folder.is_file():
+        return ModelWishes(sampling_values({}), frozenset())
     try:
         config = read_generation_config(folder)
     except (OSError, ValueError) as error:

@@ -14,6 +14,7 @@ from pagedchat.runtime.attention.choice import BackendChoice
 from pagedchat.runtime.loading.check_record import LeftOut
 from pagedchat.runtime.loading.device import describe_device
 from pagedchat.runtime.loading.pool_size import PoolSize
+from pagedchat.runtime.loading.precision import Precision
 from pagedchat.runtime.step.sizes import StepSizes
 
 
@@ -33,6 +34,7 @@ class Findings:
     pool: PoolSize
     begins_ahead: bool
     """Whether the runner begins steps before it is asked for them."""
+    precision: Precision
     left_out: tuple[LeftOut, ...] = ()
     """Captured steps that were not right."""
 
@@ -79,4 +81,6 @@ def engine_ready(found: Findings, sampling_defaults: dict[str, object], load_sec
         load_seconds=load_seconds,
         attention_backend=found.attention.name,
         attention_reason=found.attention.reason,
+        quantization=found.precision.quantization or description.stored_as,
+        precision_reason=found.precision.reason,
     )

@@ -23,6 +23,7 @@ from pagedchat.engine.output import ScheduledSequence, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.errors import ModelError, PagedChatError, is_out_of_memory
+from pagedchat.layers.quantized_linear import by_dequantising
 from pagedchat.models.native_model import NativeModel
 from pagedchat.runtime.attention.dense import DenseAttention
 from pagedchat.runtime.attention.transformers_attention import ATTENTION_NAME
@@ -37,7 +38,9 @@ if TYPE_CHECKING:  # only a GPU has any use for them
 log = logging.getLogger(__name__)
 
 _TOLERANCE = {torch.float64: 1e-2, torch.float32: 1e-2, torch.bfloat16: 0.25, torch.float16: 0.25}
-"""Relative error of the logits, by their type. What is wrong is off by about 1; rounding stays far below these."""
+"""Relative error of the logits, by their type. What is wrong is off by about 1; rounding stays far below these.
+Weights of few bits need no room of their own: what a road says is held against the model with these very weights as
+floats, multiplied by torch, so that what is left is again the rounding of rows and sums."""
 _CAPTURED_TOLERANCE = {**_TOLERANCE, torch.bfloat16: 0.1, torch.float16: 0.1}
 """The same of captured steps, which are models of our own alone: less may be left to chance."""
 
@@ -223,7 +226,8 @@ class SelfCheck:
 
 @torch.inference_mode()
 def logits_without_cache(model: torch.nn.Module, token_ids: list[int], device: torch.device) -> torch.Tensor:
-    """What a model says after the last token of a text: `[vocab_size]`, float32.
+    """What a model says after the last token of a text: `[vocab_size]`, float32; weights of few bits are multiplied
+    as the floats that they stand for.
 
     Args:
         model: of our own modules, or of transformers with our attention.
@@ -231,7 +235,8 @@ def logits_without_cache(model: torch.nn.Module, token_ids: list[int], device: t
         device: where the model is.
     """
     ids = torch.tensor(token_ids, device=device)
-    return (_native(model, ids) if isinstance(model, NativeModel) else _transformers(model, ids)).float()
+    with by_dequantising(model):
+        return (_native(model, ids) if isinstance(model, NativeModel) else _transformers(model, ids)).float()
 
 
 def _native(model: NativeModel, ids: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from pagedchat.chat.prompt_history import PromptHistory
-from pagedchat.chat.sanitize import drawable
+from pagedchat.chat.sanitize import drawable, one_line
 from pagedchat.chat.session import ChatSession, Notice
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.tui.chat.composer import Composer
@@ -93,7 +93,8 @@ class ChatPane(QuietBorder, Vertical):
         """Take over what was written."""
         if self._view.past is None:
             marker = fork_marker(self.session, self._view)
-            self.transcript.refresh_view(to_ascii(marker) if self._ascii_only else marker)
+            found = one_line(self._view.info.precision_reason) if self._view.info else ""
+            self.transcript.refresh_view(to_ascii(marker) if self._ascii_only else marker, found=found)
         else:
             self.transcript.refresh_view(past=past_text(self._view, self.session.session_id) or "")
         if self._lit_block is not None:

@@ -53,7 +53,7 @@ def header_line(view: EngineView, model: str, width: int) -> Content:
         ]
     ]
     if info is not None:
-        groups[0].append(LinePart(6, text(f"{_DTYPES.get(info.dtype, info.dtype)} {info.device}", MUTED)))
+        groups[0].append(LinePart(6, text(f"{_precision(info)} {info.device}", MUTED)))
         if info.attention_backend == "cuda":
             groups[0].append(LinePart(7, text("CUDA kernels", MUTED)))
         groups += [_pool_parts(view, info), _speed_parts(view)]
@@ -62,6 +62,11 @@ def header_line(view: EngineView, model: str, width: int) -> Content:
         if line.cell_length <= width:
             return line
     return line.truncate(max(0, width), ellipsis=True)
+
+
+def _precision(info: EngineReady) -> str:
+    """Of the weights, as `int8` or `bf16`."""
+    return one_line(info.quantization) or _DTYPES.get(info.dtype, info.dtype)
 
 
 def _joined(group: list[LinePart], worst: int) -> Content:

@@ -67,7 +67,7 @@ class Transcript(FollowingView, can_focus=False):
         """`note` is said about the model while the chat is empty."""
         super().__init__()
         self._session = session
-        self._note = note
+        self._note, self._found = note, ""
         self._marker = ""
         self._blocks: list[RowBlock] = []
         self._rows: list[Row] = []
@@ -85,16 +85,17 @@ class Transcript(FollowingView, can_focus=False):
 
     # --- content ------------------------------------------------------------------------------------
 
-    def refresh_view(self, marker: str = "", past: str | None = None) -> None:
-        """Take over what changed in the chat; `marker` is the line that a fork begins with.
+    def refresh_view(self, marker: str = "", past: str | None = None, found: str = "") -> None:
+        """Take over what changed in the chat; `marker` is the line that a fork begins with, and `found` is said
+        beside the note, once the engine is ready.
 
         With `past` this text, all of the chat at an earlier step, is shown instead of the turns.
         """
         # The width belongs to it: Textual sends no Resize for a size that somebody asked for before the layout.
-        shown = (self._session.version, marker, past, self.scrollable_content_region.width)
+        shown = (self._session.version, marker, past, found, self.scrollable_content_region.width)
         if shown == self._shown:
             return
-        self._shown, self._marker, self._past = shown, marker, past
+        self._shown, self._marker, self._past, self._found = shown, marker, past, found
         self._lay_out()
 
     def _lay_out(self) -> None:
@@ -117,7 +118,8 @@ class Transcript(FollowingView, can_focus=False):
     def _make_blocks(self, width: int) -> list[RowBlock]:
         if self._past is not None:
             return past_blocks(self._past, width, self._blocks)
-        return session_blocks(self._session, width, self._marker, self._note, self._blocks)
+        note = f"{self._note} {self._found}".strip()
+        return session_blocks(self._session, width, self._marker, note, self._blocks)
 
     def _redraw_from(self, first: int, width: int, rows_before: int) -> None:
         last = max(len(self._rows), rows_before)

@@ -48,10 +48,16 @@ def context_text(chat: ChatSession, view: EngineView, limit: int) -> str:
     )
 
 
+def _precision(info: EngineReady) -> str:
+    """Of weights and of what is worked out, with the reason where there is one."""
+    kept = f"weights in {one_line(info.quantization)}, {info.dtype}" if info.quantization else info.dtype
+    return f"{kept} ({one_line(info.precision_reason).rstrip('.')})" if info.precision_reason else kept
+
+
 def engine_text(live: EngineState) -> str:
     """The engine's totals since it started."""
     info, last = live.info, live.mirror.last
-    head = f"{one_line(info.model)} · {info.dtype} on {info.device}, {info.attention_backend} attention"
+    head = f"{one_line(info.model)} · {_precision(info)} on {info.device}, {info.attention_backend} attention"
     if last is None:
         return f"{head}\nNothing has run yet; {info.num_blocks} blocks of {info.block_size} tokens are free."
     pool, totals = last.pool, last.counters

@@ -12,6 +12,7 @@ from pagedchat.cli import main as cli
 from pagedchat.config import CacheConfig, EngineConfig, ModelConfig
 from pagedchat.engine.output import ModelRunnerOutput
 from pagedchat.errors import ModelError
+from pagedchat.layers import quantized_linear
 from pagedchat.layers.arithmetic import InvariantArithmetic, use_arithmetic
 from pagedchat.models.native_model import NativeModel
 from pagedchat.runtime.graphs.captured_runner import CapturedRunner
@@ -315,3 +316,17 @@ def test_a_model_that_is_not_is_refused(
     with pytest.raises(ModelError, match="tiny gives other numbers in company than alone"):
         SelfCheck("tiny", exact_runner, VOCAB_SIZE, exact=True).refuse_if_wrong()
     SelfCheck("tiny", exact_runner, VOCAB_SIZE).refuse_if_wrong()
+
+
+def test_products_of_few_bits_are_held_against_their_weights_as_floats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the tolerance of whole weights: a kernel that is off by a hundredth more is found."""
+    config = ModelConfig(
+        model=str(make_checkpoint(tmp_path, "llama")), skip_tokenizer_init=True, device="cpu", quantization="int4"
+    )
+    load_model(EngineConfig(model=config, cache=CacheConfig(num_blocks=4, block_size=4)))
+    right = quantized_linear.quantized_linear
+    monkeypatch.setattr(quantized_linear, "quantized_linear", lambda rows, weight: right(rows, weight) * 1.02)
+    with pytest.raises(ModelError, match="gives other results"):
+        load_model(EngineConfig(model=config, cache=CacheConfig(num_blocks=4, block_size=4)))

@@ -1,0 +1,46 @@
+"""The tensors of a GGUF file, one after the other, mapped and not copied where they are floats. Knows no model."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from pagedchat.errors import ModelError
+from pagedchat.models.gguf.blocks import unpack
+from pagedchat.models.gguf.header import GgufTensor, read_header
+from pagedchat.ops.quantized.weight import QuantizedWeight
+
+
+def read_gguf(path: Path) -> Iterator[tuple[str, torch.Tensor | QuantizedWeight, torch.Tensor]]:
+    """Name and contents of every tensor, on the CPU, and the bytes of the file that it was made from.
+
+    Raises:
+        ModelError: the file is damaged.
+    """
+    tensors = read_header(path).tensors
+    content = _mapped(path)
+    for tensor in tensors:
+        stored = content[tensor.start : tensor.start + tensor.num_bytes]
+        yield tensor.name, _unpacked(path, tensor, stored), stored
+
+
+def read_tensor(path: Path, tensor: GgufTensor) -> torch.Tensor | QuantizedWeight:
+    """One alone.
+
+    Raises:
+        ModelError: it has scales that are none.
+    """
+    return _unpacked(path, tensor, _mapped(path)[tensor.start : tensor.start + tensor.num_bytes])
+
+
+def _mapped(path: Path) -> torch.Tensor:
+    return torch.from_file(str(path), shared=False, size=path.stat().st_size, dtype=torch.uint8)
+
+
+def _unpacked(path: Path, tensor: GgufTensor, content: torch.Tensor) -> torch.Tensor | QuantizedWeight:
+    try:
+        return unpack(tensor.kind, content, tensor.shape)
+    except ValueError as error:
+        raise ModelError(
+            f"{path.name} is damaged: in {tensor.name[:60]}, {error}.", "Download the file again."
+        ) from None

@@ -1,0 +1,156 @@
+"""The tensors of a checkpoint on the way into quantised layers: what comes in few bits stays so, what comes as
+floats is quantised where that is wanted, one tensor after the other. Knows no files.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+
+import torch
+
+from pagedchat.errors import ModelError
+from pagedchat.layers.quantized_linear import QuantizedLinear, Slot, Stored, StoredEmbedding
+from pagedchat.models.checkpoint_tensors import forget_pages
+from pagedchat.models.filling import Filling, as_floats, ordered
+from pagedchat.models.native_model import NativeModel
+from pagedchat.models.quantized.forms import Form
+from pagedchat.models.quantized.mxfp4 import Packed
+from pagedchat.models.staged_copy import StagedCopies
+from pagedchat.ops.quantized.quantize import quantize
+from pagedchat.ops.quantized.weight import QuantizedWeight
+
+_FORGOTTEN_AT_ONCE = 2 << 20
+"""Bytes of a file."""
+
+
+class QuantizedFilling(Filling):
+    """See `Filling`, for a model from `quantized_shell`.
+
+    Args:
+        name, model, copies, on_progress: as there.
+        dtype: of what stays floats.
+        forms: of products that come as floats and are quantised.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: NativeModel,
+        copies: StagedCopies,
+        on_progress: Callable[[int, int], None],
+        dtype: torch.dtype,
+        forms: Mapping[QuantizedLinear, list[Form]],
+    ) -> None:
+        super().__init__(name, model, copies, on_progress)
+        linears = [module for module in model.modules() if isinstance(module, QuantizedLinear)]
+        self._slots: dict[str, Slot] = {name: slot for linear in linears for name, slot in linear.slots.items()}
+        self._dtype = dtype
+        self._forms = forms
+
+    def fill(self, tensors: Iterator[tuple[str, Stored | Packed]]) -> None:
+        """See `Filling`."""
+        super().fill(tensors)
+        for slot in self._slots.values():
+            slot.linear.slots.clear()  # a layer that knows itself would be freed late
+
+    def _put(self, name: str, stored: Stored) -> None:
+        embedding = self._model.embedding
+        if name in self._slots:
+            self._missing.discard(name)
+            self._put_part(name, stored, self._slots[name])
+        elif name == self._model.embedding_name and isinstance(embedding, StoredEmbedding):
+            self._missing.discard(name)
+            if self._fits(name, _shape_of(stored)):
+                embedding.table = self._as_stored(stored)
+                if self._model.tied:
+                    self._put_head(embedding.table)
+                self._tell()
+        else:
+            super()._put(name, stored)
+
+    def _put_part(self, name: str, stored: Stored, slot: Slot) -> None:
+        """A product, or a part of one."""
+        if not self._fits(name, _shape_of(stored)):
+            return
+        order = self._orders.get(name)
+        if isinstance(stored, QuantizedWeight):
+            few = stored if order is None else stored.rows(order)
+            slot.linear.fill(slot.start, few if not slot.transposed else few.dequantized(self._dtype).T)
+        else:
+            rows = ordered(stored, order)
+            self._fill(name, rows.T if slot.transposed else rows, slot.linear, slot.start)
+        self._tell()
+
+    def _fill(self, name: str, rows: torch.Tensor, linear: QuantizedLinear, start: int) -> None:
+        """Floats, from a row of the product on, in the forms of the rows there."""
+        forms = self._forms.get(linear)
+        if forms is None:
+            linear.fill(start, rows.to(self._dtype, copy=True))
+            return
+        first = 0
+        for form in forms:
+            stop = min(form.stop - start, len(rows))
+            if stop > first:
+                linear.fill(start + first, self._quantized(name, rows[first:stop], form))
+                first = stop
+
+    def _quantized(self, name: str, rows: torch.Tensor, form: Form) -> QuantizedWeight:
+        try:
+            return quantize(rows, form.bits, form.group_size, _Forgetting().done)
+        except ValueError as error:
+            raise ModelError(
+                f"The weights of {self._name} cannot be quantised: in {name}, {error}.",
+                "Use --quantize none, or download the model again.",
+            ) from error
+
+    def _as_stored(self, stored: Stored) -> Stored:
+        """A table. Of floats no wider than the model's it stays in the file that it is mapped from: a step reads
+        one row for each token, and so next to nothing of it is ever in memory."""
+        if isinstance(stored, QuantizedWeight) or stored.itemsize <= self._dtype.itemsize:
+            return stored
+        return stored.to(self._dtype)
+
+    def _settle_head(self, stored: Stored | None) -> None:
+        """A tied head is a product of its own, from what the checkpoint calls the head if that is not the table of
+        the tokens once more: where the config is wrong, it is another."""
+        model, embedding = self._model, self._model.embedding
+        if stored is None or not isinstance(embedding, StoredEmbedding):
+            return
+        if model.embedding_name in self._missing:
+            self._put(model.embedding_name, stored)
+        elif _shape_of(stored).shape != model.head.weight.shape:
+            self._mismatched.append(model.head_name)
+        elif not torch.equal(as_floats(stored), as_floats(embedding.table)):
+            self._put_head(stored)
+
+    def _put_head(self, stored: Stored) -> None:
+        head = self._model.head
+        if isinstance(head, QuantizedLinear):
+            if isinstance(stored, QuantizedWeight):
+                head.fill(0, stored)
+            else:
+                self._fill(self._model.head_name, stored, head, 0)
+
+
+class _Forgetting:
+    """Rows of a mapped file that are not needed any more; they are forgotten many at a time."""
+
+    def __init__(self) -> None:
+        self._rows: list[torch.Tensor] = []
+        self._num_bytes = 0
+
+    def done(self, rows: torch.Tensor) -> None:
+        """These are not needed any more."""
+        self._rows.append(rows)
+        self._num_bytes += rows.nbytes
+        if self._num_bytes >= _FORGOTTEN_AT_ONCE:
+            first, last = self._rows[0], self._rows[-1]
+            if first.is_contiguous():
+                length = (last.data_ptr() + last.nbytes - first.data_ptr()) // first.itemsize
+                forget_pages(first.as_strided((length,), (1,)))
+            self._rows, self._num_bytes = [], 0
+
+
+def _shape_of(stored: Stored) -> torch.Tensor:
+    """Something of its shape and, for floats, its type."""
+    if isinstance(stored, QuantizedWeight):
+        return torch.empty(stored.out_features, stored.in_features, device="meta")
+    return stored

@@ -1,0 +1,82 @@
+"""Which weights of a model are brought into how many bits, and in which groups. Knows no values.
+
+Into few bits go the products of the layers and the head. Where that is 4, values have 8 (of keys, values and
+queries they are the ones whose error no softmax takes back; on the model in the box that is a third of the
+divergence, and in a model of grouped heads next to nothing of its weights). All else stays: norms, biases and what
+turns positions into rows are next to nothing of a model, an error in an embedding's row goes through all layers,
+and the narrow products around them, which only one old family has, too. The head has 8 bits even where the layers
+have 4: its error is in every logit as it is. A tied head is a copy of its own, and the table stays as it is stored,
+in its file: a step reads one row of that for each token and every row of the head, which in 8 bits is a quarter of
+the bytes of float32, and half the memory that a table of 16 bits would take.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pagedchat.errors import InvalidValueError
+from pagedchat.layers.attention import Attention
+from pagedchat.layers.linear import Linear
+from pagedchat.layers.quantized_linear import QuantizedLinear
+from pagedchat.models.native_model import NativeModel
+
+Quantization = Literal["int8", "int4"]
+"""Of the layers' products."""
+
+_SMALLEST_GROUP, _LARGEST_GROUP = 32, 128
+_BITS: dict[Quantization, int] = {"int8": 8, "int4": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Of the rows of a weight up to one."""
+
+    stop: int
+    """The first row that is not among them."""
+    bits: int
+    group_size: int
+
+
+def forms(name: str, model: NativeModel, quantization: Quantization) -> dict[QuantizedLinear, list[Form]]:
+    """The products that are quantised, each with the forms of its rows in their order.
+
+    Args:
+        name: of the model, for the message.
+        model: of quantised layers, without values.
+        quantization: of the layers.
+
+    Raises:
+        InvalidValueError: no groups of 4 bits divide the width of a product.
+    """
+    bits = _BITS[quantization]
+    found: dict[QuantizedLinear, list[Form]] = {}
+    for module in model.get_submodule("layers").modules():
+        if isinstance(module, Attention) and bits == 4:
+            _add(found, name, module.qkv, (module.qkv.out_features - module.heads.kv_width, 4))
+            _add(found, name, module.qkv, (module.qkv.out_features, 8))
+        elif isinstance(module, QuantizedLinear) and module not in found:
+            _add(found, name, module, (module.out_features, bits))
+    _add(found, name, model.head, (model.head.out_features, 8))
+    return found
+
+
+def _add(
+    found: dict[QuantizedLinear, list[Form]], name: str, linear: Linear, stop_and_bits: tuple[int, int]
+) -> None:
+    if isinstance(linear, QuantizedLinear):
+        stop, bits = stop_and_bits
+        found.setdefault(linear, []).append(Form(stop, bits, _group_size(name, linear.in_features, bits)))
+
+
+def _group_size(name: str, width: int, bits: int) -> int:
+    """8 bits: groups of 32, or else whole rows. 4 bits: the smallest that divides the width."""
+    if bits == 8:
+        return width if width % _SMALLEST_GROUP else _SMALLEST_GROUP
+    groups = range(_SMALLEST_GROUP, _LARGEST_GROUP + 1)
+    found = next((group for group in groups if width % group == 0), None)
+    if found is None or width % 2:
+        raise InvalidValueError(
+            f"--quantize int4 takes groups of {_SMALLEST_GROUP} to {_LARGEST_GROUP} weights, and {name} has a "
+            f"product of {width} inputs, which none of them divides.",
+            "Use --quantize int8 or none.",
+        )
+    return found

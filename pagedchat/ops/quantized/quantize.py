@@ -1,0 +1,143 @@
+"""A matrix of floats -> digits of 8 or 4 bits with a scale for each group of a row. Knows no file and no layer.
+
+8 bits: the largest element of a group is digit 127 or -127. 4 bits: 16 steps from a minimum on, first over all of
+the group and then over less of it, each time moved to where a least squares fit to the digits puts them, twice; the
+steps that leave the smallest error are taken. Of normally distributed weights in groups of 32 that leaves a root
+mean square error of 7.2 % of theirs. Steps from the least to the largest element leave 7.8 %, and steps around
+zero, without a minimum, 8.1 % at best and 8.6 % by the largest element.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+
+from pagedchat.ops.quantized.weight import ZERO_OF_4_BITS, QuantizedWeight
+
+_LARGEST_8, _STEPS_4 = 127, 15
+_ELEMENTS_AT_ONCE = 1 << 18
+"""Worked on together: with what is worked out beside them they stay in a core's cache."""
+_SHARES = (1.0, 0.92, 0.84)
+"""Of the span of a group, that are tried."""
+_FITS = 2
+
+
+def quantize(
+    weight: torch.Tensor, bits: int, group_size: int, done: Callable[[torch.Tensor], None] = lambda _: None
+) -> QuantizedWeight:
+    """Bring a matrix into few bits, some rows at a time.
+
+    Args:
+        weight: `[out_features, in_features]`, of any floating type.
+        bits: 8 or 4.
+        group_size: elements of a row that have a scale in common; it divides `in_features`.
+        done: told of rows that will not be looked at again.
+
+    Raises:
+        ValueError: a size that does not go with the others, or a number that is not finite or too large.
+    """
+    num_rows, width = weight.shape
+    if bits not in (4, 8):
+        raise ValueError(f"bits is {bits}, expected 4 or 8")
+    if group_size < 1 or width % group_size:
+        raise ValueError(f"group_size is {group_size}, which does not divide rows of {width}")
+    dtype = torch.int8 if bits == 8 else torch.uint8
+    digits = torch.empty(num_rows, width * bits // 8, dtype=dtype, device=weight.device)
+    scales = torch.empty(num_rows, width // group_size, dtype=torch.float16, device=weight.device)
+    minimums = torch.empty_like(scales) if bits == 4 else None
+    at_once = max(1, _ELEMENTS_AT_ONCE // width)
+
+    def bring(start: int) -> None:
+        rows = slice(start, start + at_once)
+        groups = weight[rows].float().reshape(-1, group_size)
+        if minimums is None:
+            scale, found = _in_8_bits(groups)
+        else:
+            scale, minimum, found = _in_4_bits(groups)
+            minimums[rows] = minimum.view(-1, width // group_size)
+        scales[rows] = scale.view(-1, width // group_size)
+        digits[rows] = found.view(-1, width) if bits == 8 else pack(found.view(-1, width))
+
+    _for_each(range(0, num_rows, at_once), bring, lambda start: done(weight[start : start + at_once]))
+    if not all(bool(torch.isfinite(part).all()) for part in (scales, minimums) if part is not None):
+        raise ValueError("it has numbers that are not finite, or too large")
+    return QuantizedWeight(bits, group_size, digits, scales, minimums)
+
+
+def _for_each(starts: range, bring: Callable[[int], None], done: Callable[[int], None]) -> None:
+    """Each by one thread, as many at a time as torch has; to share out every one of some sixty small steps among
+    threads takes longer than the steps."""
+    num_threads = torch.get_num_threads()
+    if len(starts) < 2 or num_threads == 1:
+        for start in starts:
+            bring(start)
+            done(start)
+        return
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(num_threads) as threads:
+            for start, _ in zip(starts, threads.map(bring, starts), strict=True):
+                done(start)
+    finally:
+        torch.set_num_threads(num_threads)
+
+
+def pack(digits: torch.Tensor) -> torch.Tensor:
+    """Digits from -8 to 7, `[num_rows, width]` int8 -> two to a byte as `QuantizedWeight` has them."""
+    stored = (digits + ZERO_OF_4_BITS).to(torch.uint8)
+    return stored[:, ::2] | stored[:, 1::2] << 4
+
+
+def _in_8_bits(groups: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """`[num_groups, group_size]` -> scales `[num_groups, 1]` float16, and digits."""
+    scale = (groups.abs().amax(dim=1, keepdim=True) / _LARGEST_8).half()
+    return scale, _nearest(groups, scale, -_LARGEST_8, _LARGEST_8)
+
+
+def _in_4_bits(groups: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """`[num_groups, group_size]` -> scales and minimums `[num_groups, 1]` float16, and digits.
+
+    The minimum is added to digits from -8 on: it is what digit 0 means.
+    """
+    low, high = groups.amin(dim=1, keepdim=True), groups.amax(dim=1, keepdim=True)
+    middle, half = (low + high) / 2, (high - low) / 2
+    best = torch.full_like(low, -1.0)
+    scale, lowest = torch.zeros_like(low), low
+    for share in _SHARES:
+        step, start = 2 * share / _STEPS_4 * half, middle - share * half
+        for _ in range(_FITS):
+            step, start, gain = _fitted(groups, step, start)
+        better = gain > best
+        scale, lowest = torch.where(better, step, scale), torch.where(better, start, lowest)
+        best = torch.where(better, gain, best)
+    scale, minimum = scale.half(), (lowest + ZERO_OF_4_BITS * scale).half()
+    minimum = torch.where(groups.sum(dim=1, keepdim=True).isfinite(), minimum, torch.nan)
+    digits = _nearest(groups - minimum.float(), scale, -ZERO_OF_4_BITS, _STEPS_4 - ZERO_OF_4_BITS)
+    return scale, minimum, digits
+
+
+def _fitted(
+    groups: torch.Tensor, step: torch.Tensor, start: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Steps moved by least squares to the digits that they give, and how much smaller than the squares of the group
+    the squares of its errors are then; `[num_groups, 1]` each."""
+    digits = (groups - start).mul_(_inverse(step)).round_().clamp_(0, _STEPS_4)
+    count, total = groups.shape[1], groups.sum(dim=1, keepdim=True)
+    of_digits = digits.sum(dim=1, keepdim=True)
+    along = torch.linalg.vecdot(digits, groups).unsqueeze(1)
+    spread = torch.linalg.vecdot(digits, digits).unsqueeze(1) * count - of_digits.square()
+    step = torch.where(spread > 0, (along * count - of_digits * total) / spread, 0)
+    start = (total - step * of_digits) / count
+    return step, start, step * along + start * total
+
+
+def _nearest(groups: torch.Tensor, scale: torch.Tensor, lowest: int, highest: int) -> torch.Tensor:
+    """Digits by a scale as it is stored, int8."""
+    rounded = (groups * _inverse(scale.float())).round_()
+    return rounded.clamp_(lowest, highest).nan_to_num_(0).to(torch.int8)
+
+
+def _inverse(scale: torch.Tensor) -> torch.Tensor:
+    """One by it; zero of what has none."""
+    inverse = 1 / scale
+    return torch.where(inverse.isfinite(), inverse, 0)

@@ -1,0 +1,50 @@
+"""A checkpoint whose weights are those that another has once they are quantised: what transformers is asked."""
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from pagedchat.layers.quantized_linear import QuantizedLinear
+from pagedchat.models.config import describe_model
+from pagedchat.models.quantized.forms import Quantization, forms
+from pagedchat.models.quantized.shell import quantized_shell
+from pagedchat.ops.quantized.quantize import quantize
+
+
+def dequantised_checkpoint(folder: Path, checkpoint: Path, quantization: Quantization) -> Path:
+    """Save it in `folder`; returns that. The head has weights of its own."""
+    config = describe_model("tiny", checkpoint).native
+    assert config is not None
+    model = quantized_shell(config, torch.float32)
+    model.places()
+    slots = {
+        name: slot
+        for module in model.modules()
+        if isinstance(module, QuantizedLinear)
+        for name, slot in module.slots.items()
+    }
+    wanted = forms("tiny", model, quantization)
+    tensors = load_file(checkpoint / "model.safetensors")
+    if model.tied:
+        own = next(name for name in tensors if any(p + name == model.embedding_name for p in model.prefixes))
+        tensors[model.head_name] = tensors[own].clone()
+    for name, tensor in tensors.items():
+        full = next((p + name for p in ("", *model.prefixes) if p + name in slots), None)
+        if full is not None and slots[full].linear in wanted:
+            slot, order = slots[full], model.orders().get(full)
+            rows = tensor.T if slot.transposed else tensor
+            order = torch.arange(len(rows)) if order is None else order
+            floats, first = torch.empty_like(rows), 0
+            for form in wanted[slot.linear]:
+                stop = max(first, min(form.stop - slot.start, len(rows)))
+                chosen = order[first:stop]
+                if len(chosen):
+                    floats[chosen] = quantize(rows[chosen], form.bits, form.group_size).dequantized()
+                first = stop
+            tensors[name] = (floats.T if slot.transposed else floats).contiguous()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    values = json.loads((checkpoint / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(values | {"tie_word_embeddings": False}))
+    return folder

@@ -1,0 +1,46 @@
+"""Loading never has the whole model in floats in memory."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from pagedchat.models.checkpoint_tensors import forget_pages, read_tensors
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel of Linux")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """54 million parameters in bfloat16, 107 MB."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    folder = tmp_path_factory.mktemp("large")
+    config = LlamaConfig(
+        vocab_size=8000, hidden_size=768, intermediate_size=2048, num_hidden_layers=6, num_attention_heads=12,
+        num_key_value_heads=4, tie_word_embeddings=False,
+    )  # fmt: skip
+    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+def test_the_peak_is_that_of_the_few_bits_and_one_layer(checkpoint: Path, quantization: str) -> None:
+    script = Path(__file__).with_name("peak_memory.py")
+    command = [sys.executable, str(script), str(checkpoint), quantization]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    peak, kept, layer = map(int, result.stdout.split())
+    assert kept < (60e6 if quantization == "int8" else 36e6)
+    assert peak <= 1.3 * kept + layer
+
+
+def test_pages_of_a_file_are_read_again_and_others_are_left_alone(checkpoint: Path) -> None:
+    [weights] = checkpoint.glob("*.safetensors")
+    name, mapped = next(read_tensors([weights]))
+    before = mapped.clone()
+    forget_pages(mapped)
+    assert torch.equal(mapped, before), name
+    forget_pages(before)  # memory of our own
+    assert torch.equal(mapped, before)

@@ -1,0 +1,84 @@
+"""In how many bits a model is run, with the sentence on the screen."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from pagedchat.config import ModelConfig
+from pagedchat.errors import InvalidValueError
+from pagedchat.models.config import describe_model
+from pagedchat.models.description import ModelDescription
+from pagedchat.runtime.loading import device, precision
+from pagedchat.runtime.loading.precision import Precision, choose_precision
+from tests.models.families.tiny_families import save_tiny
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
+
+
+@pytest.fixture(scope="module")
+def description(tmp_path_factory: pytest.TempPathFactory) -> ModelDescription:
+    found = describe_model("m", save_tiny(tmp_path_factory.mktemp("llama"), "llama"))
+    return dataclasses.replace(found, dtype=torch.bfloat16)
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision, "LARGE", 1000)
+
+
+def multiplying(monkeypatch: pytest.MonkeyPatch, *, bfloat16: bool, int8: bool) -> None:
+    monkeypatch.setattr(device, "multiplies_bfloat16", lambda: bfloat16)
+    monkeypatch.setattr(precision, "INT8_BY_DEFAULT", int8)
+
+
+def choose(description: ModelDescription, where: torch.device = CPU, **wanted: object) -> Precision:
+    return choose_precision(ModelConfig(**wanted), where, description)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("large")
+def test_a_large_model_has_16_bits_where_they_are_multiplied(
+    description: ModelDescription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    multiplying(monkeypatch, bfloat16=True, int8=True)
+    chosen = choose(description)
+    assert (chosen.dtype, chosen.quantization) == (torch.bfloat16, None)
+    assert "--dtype float32" in chosen.reason
+    exact = dataclasses.replace(description, dtype=torch.float32)
+    assert choose(exact).dtype == torch.float32
+    assert choose(description, dtype="float32") == Precision(torch.float32)
+
+
+@pytest.mark.usefixtures("large")
+def test_rows_of_few_bits_stay_whole(description: ModelDescription, monkeypatch: pytest.MonkeyPatch) -> None:
+    multiplying(monkeypatch, bfloat16=True, int8=True)
+    assert choose(description, quantization="int8") == Precision(torch.float32, "int8")
+    stored = dataclasses.replace(description, stored_as="Q4_K")
+    assert choose(stored) == Precision(torch.float32)
+    assert choose(stored, dtype="bfloat16") == Precision(torch.bfloat16)
+
+
+@pytest.mark.usefixtures("large")
+def test_else_8_which_an_option_turns_off(description: ModelDescription, monkeypatch: pytest.MonkeyPatch) -> None:
+    multiplying(monkeypatch, bfloat16=False, int8=True)
+    chosen = choose(description)
+    assert (chosen.dtype, chosen.quantization) == (torch.float32, "int8")
+    assert "--quantize none" in chosen.reason
+    assert choose(description, quantization="none") == Precision(torch.float32)
+    assert choose(description, dtype="float32") == Precision(torch.float32)
+    multiplying(monkeypatch, bfloat16=False, int8=False)
+    assert choose(description) == Precision(torch.float32)
+
+
+def test_a_small_model_stays_as_it_is(description: ModelDescription, monkeypatch: pytest.MonkeyPatch) -> None:
+    multiplying(monkeypatch, bfloat16=True, int8=True)
+    assert choose(description) == Precision(torch.float32)
+
+
+def test_what_is_asked_for_is_done_or_refused(description: ModelDescription) -> None:
+    assert choose(description, quantization="int4") == Precision(torch.float32, "int4")
+    assert choose(description, CUDA, quantization="none") == Precision(torch.bfloat16)
+    with pytest.raises(
+        InvalidValueError, match="--quantize int8 was asked for, but it cannot be had: it is for CPUs"
+    ):
+        choose(description, CUDA, quantization="int8")
