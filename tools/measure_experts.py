@@ -20,10 +20,8 @@ _LAYERS = {
     "Mixtral-8x7B": (4096, 14336, 8, 2),
 }
 _AVERAGES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-_FEWEST = 8
-"""Pairs on average, from which on the library is measured."""
 _REGISTERS = 16
-"""The same up to which weights in registers are."""
+"""Pairs on average, up to which weights in registers are measured, and beyond which warpgroups are."""
 
 
 def main(names: list[str]) -> int:
@@ -53,8 +51,6 @@ def _times(shape: ExpertsShape, average: int) -> dict[str, float]:
     for plan in plans:
         inputs.group_by(plan)
         times[f"{plan.way} {plan.tile_rows}"] = time_in_graph(inputs.calls()).us
-    if average >= _FEWEST:
-        times["library"] = time_in_graph(inputs.grouped_calls()).us
     return times
 
 

@@ -11,7 +11,7 @@ from pagedchat.ops.attention import prefill_plan, wgmma_plan
 from pagedchat.ops.attention.prefill import MIN_WGMMA_ROWS
 from pagedchat.ops.common.choices import H200_SHARED_BYTES
 from pagedchat.ops.common.model_sizes import ModelSizes, ProductSizes
-from pagedchat.ops.experts.expert_plan import MOST_FEW_PAIRS, has_library, plan_experts
+from pagedchat.ops.experts.expert_plan import MOST_FEW_PAIRS, plan_experts
 from pagedchat.ops.products.few_rows_plan import plan_few_rows, plan_few_rows_head
 from pagedchat.ops.products.invariant_plan import InvariantPlan, plan_invariant
 from pagedchat.ops.products.library_linear import in_epilogue
@@ -300,7 +300,6 @@ def _experts(setting: Setting, rows: int) -> Iterator[Work]:
         tensor_cores=not setting.missing_tensor_cores,
         shared_limit=H200_SHARED_BYTES if gpu is None else gpu.shared_bytes,
         warpgroups=not setting.missing_warpgroups,
-        library=mixture.usual and gpu is not None and has_library(setting.element, gpu.compute_capability),
         batch_invariant=setting.batch_invariant,
     )
     if rows * mixture.per_token <= MOST_FEW_PAIRS:
@@ -313,9 +312,6 @@ def _experts(setting: Setting, rows: int) -> Iterator[Work]:
         yield Launch("experts", "expert_tiles", {"TILE_ROWS": plan.tile_rows})
     elif plan.way == "warpgroups":
         yield Launch("experts", "expert_warpgroups")
-    elif plan.way == "library":
-        yield Fallback("experts", "torch", "its grouped product is faster with so many pairs of an expert")
-        yield Launch("gates", "activate")
     else:
         yield Launch("experts", "expert_simt")
     yield Launch("their sums", "sum_experts")

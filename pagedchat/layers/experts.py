@@ -14,7 +14,7 @@ from pagedchat.ops.experts.expert_plan import distinct_pairs
 from pagedchat.ops.experts.gate import SILU, Gate
 from pagedchat.ops.experts.mix_experts import MOST_EXPERTS, Experts, mix_experts
 
-__all__ = ["MOST_EXPERTS", "SILU", "Gate", "MixtureConfig", "SparseMlp"]
+__all__ = ["MOST_EXPERTS", "Gate", "MixtureConfig", "SparseMlp"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

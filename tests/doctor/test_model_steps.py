@@ -349,7 +349,7 @@ def test_mixtures_go_through_one_kernel_where_no_company_may_change_a_reply(tmp_
 @pytest.mark.parametrize(
     ("family", "architecture", "dtype", "way"),
     [
-        ("qwen3_moe_128", "sm_90", "bfloat16", "torch"),
+        ("qwen3_moe_128", "sm_90", "bfloat16", "expert_warpgroups"),
         ("qwen3_moe_128", "sm_90", "float16", "expert_warpgroups"),
         ("gpt_oss_64", "sm_90", "bfloat16", "expert_warpgroups"),
         ("qwen3_moe_128", "sm_80", "bfloat16", "expert_tiles"),

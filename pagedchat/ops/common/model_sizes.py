@@ -36,8 +36,6 @@ class MixtureSizes(NamedTuple):
     """Experts of a token."""
     width: int
     """Between the two products of an expert."""
-    usual: bool = True
-    """Experts have no biases, and gates go through SiLU alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,21 +18,20 @@ MOST_FEW_PAIRS = 512
 """That are routed and grouped in one launch, as in kernels/experts/route_few.cu."""
 LOOP_ROWS = 8
 """Pairs of a tile on CUDA cores, as in kernels/experts/expert_simt.cu."""
-IN_REGISTERS = ((4, 8),)
-"""Pairs that an expert has on average, up to which tiles of so many meet weights in registers. Tiles of 16 and
-32 pairs in registers were never the quickest (two shapes, 1 to 4,096 tokens, one H200)."""
-FEW_TILED = 224
-"""The same for tiles of `TILED_ROWS`; from there on they are twice as large."""
-TILED_ROWS = 64
-FEW_INVARIANT, FEWEST_TILED_ROWS = 16, 32
-"""The same where no pair may depend on others, and for tiles of so many, which are taken nowhere else."""
-FROM_LIBRARY = 64
-"""Pairs that an expert has on average, from which on a library multiplies where it can. By cuBLAS, expert by
-expert, prompts of 512 tokens and more took half as long as in tiles (bfloat16, one H200)."""
-MOST_OF_LIBRARY = 1024
-"""Experts, which are too many for torch's grouped product."""
-FROM_WARPGROUPS = 128
-"""Pairs that an expert has on average, from which on warpgroups multiply where there is no library."""
+IN_REGISTERS = ((1, 8),)
+"""Pairs that an expert has on average, up to which tiles of so many meet weights in registers. At 2 pairs they took
+276 us and tiles of 32 took 259 (Qwen3-30B-A3B's shape; Mixtral's 696 and 628), at 1 pair 199 and 189 (526 and 532).
+All figures here are in bfloat16 on one H200, see docs/figures.md. Tiles of 16 and 32 pairs in registers were never
+the quickest."""
+FEWEST_TILED, FEWEST_TILED_ROWS = 24, 32
+"""The same for tiles of so many: at 16 pairs 306 us, where tiles of 64 took 319 (701 and 737), at 32 pairs 348 and
+335 (839 and 757)."""
+FEW_TILED, TILED_ROWS = 224, 64
+"""The same for these; from there on they are twice as large."""
+FROM_WARPGROUPS = 64
+"""Pairs that an expert has on average, from which on warpgroups multiply where a GPU has them: at 64 pairs 398 us,
+where tiles of 64 took 430 (747 and 986), at 32 pairs 363 and 335 (729 and 757). Torch's grouped product was behind
+them from 32 to 256 pairs: 467 to 1,032 us against 363 to 891 (976 to 1,727 against 729 to 1,720)."""
 WARPGROUP_ROWS, WARPGROUP_WEIGHTS = 128, 256
 """Pairs and rows of the weights of a tile, as in kernels/experts/expert_warpgroups.cu."""
 TILE_WEIGHTS = 128
@@ -40,7 +39,7 @@ TILE_WEIGHTS = 128
 _CHUNK_BYTES, _STAGES, _FEWEST_STAGES = 128, 3, 2
 _STATIC_BYTES = 1024
 
-Way = Literal["torch", "registers", "tiles", "cuda cores", "warpgroups", "library"]
+Way = Literal["torch", "registers", "tiles", "cuda cores", "warpgroups"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +116,6 @@ def plan_experts(
     tensor_cores: bool,
     shared_limit: int,
     warpgroups: bool = False,
-    library: bool = False,
     batch_invariant: bool = False,
 ) -> ExpertPlan:
     """The quickest way that there is on a GPU.
@@ -133,34 +131,25 @@ def plan_experts(
         tensor_cores: whether the GPU multiplies the type on them.
         shared_limit: bytes of shared memory that a thread block can have.
         warpgroups: whether the GPU multiplies the type by warpgroups.
-        library: whether there is one that multiplies such rows, and does what the experts do.
         batch_invariant: whether the numbers of a pair are to be the same for any number of pairs.
     """
     if not tensor_cores or hidden % PIECE or width % PIECE:
         return ExpertPlan("cuda cores", LOOP_ROWS)
     average = num_pairs / num_experts
-    if batch_invariant and average <= FEW_INVARIANT:
-        return ExpertPlan("tiles", FEWEST_TILED_ROWS)
     for most, rows in IN_REGISTERS:
         if not batch_invariant and average <= most and _fits_registers(hidden, width, rows):
             return ExpertPlan("registers", rows)
-    if library and not batch_invariant and average >= FROM_LIBRARY and num_experts < MOST_OF_LIBRARY:
-        return ExpertPlan("library", TILED_ROWS)
+    if average <= FEWEST_TILED:
+        return ExpertPlan("tiles", FEWEST_TILED_ROWS)
     if warpgroups and not batch_invariant and average >= FROM_WARPGROUPS:
         return ExpertPlan("warpgroups", WARPGROUP_ROWS)
     large = average > FEW_TILED and TiledPlan(2 * TILED_ROWS, _FEWEST_STAGES).fits(shared_limit)
     return ExpertPlan("tiles", 2 * TILED_ROWS if large else TILED_ROWS)
 
 
-def has_library(element: str, compute_capability: tuple[int, int]) -> bool:
-    """Whether torch multiplies rows of a type with all experts in one launch: on other GPUs and for other types it
-    may go through the experts one by one, and wait to learn how many pairs they have."""
-    return element == "bfloat16" and compute_capability == (9, 0)
-
-
 def distinct_pairs(num_experts: int) -> list[int]:
     """Numbers of pairs, one at least for each kind of launches that there is, if what is multiplied allows it."""
-    averages = (*(most for most, _ in IN_REGISTERS), FEW_INVARIANT, FEW_TILED)
+    averages = (*(most for most, _ in IN_REGISTERS), FEWEST_TILED, FROM_WARPGROUPS - 1, FEW_TILED)
     largest = FEW_TILED * num_experts + MOST_PER_TOKEN
     return sorted({1, MOST_FEW_PAIRS + MOST_PER_TOKEN, *(most * num_experts for most in averages), largest})
 

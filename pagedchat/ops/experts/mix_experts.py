@@ -9,12 +9,11 @@ import torch
 
 from pagedchat.jit.driver import gpu
 from pagedchat.ops.common.checks import check_shape
-from pagedchat.ops.common.launch import element_name, has_tensor_cores, has_warpgroups, on_cuda
+from pagedchat.ops.common.launch import has_tensor_cores, has_warpgroups, on_cuda
 from pagedchat.ops.experts.expert_linear import expert_linear
-from pagedchat.ops.experts.expert_plan import MOST_EXPERTS, MOST_FEW_PAIRS, ExpertPlan, has_library, plan_experts
+from pagedchat.ops.experts.expert_plan import MOST_EXPERTS, MOST_FEW_PAIRS, ExpertPlan, plan_experts
 from pagedchat.ops.experts.gate import SILU, Gate
 from pagedchat.ops.experts.group_pairs import group_pairs
-from pagedchat.ops.experts.library_experts import library_experts
 from pagedchat.ops.experts.route_few import route_few
 from pagedchat.ops.experts.route_tokens import route_tokens
 from pagedchat.ops.experts.sum_experts import sum_experts
@@ -72,43 +71,35 @@ def mix_experts(
     check_shape("logits", logits, len(rows), num_experts)
     check_shape("gate_up", gate_up, num_experts, 2 * width, hidden)
     num_pairs = len(rows) * per_token
-    plan = _plan(rows, weights, gate, num_pairs, batch_invariant)
+    plan = _plan(rows, weights, num_pairs, batch_invariant)
     if num_pairs <= MOST_FEW_PAIRS:
         routes, groups = route_few(logits, per_token, plan, renormalised=renormalised)
     else:
         routes = route_tokens(logits, per_token, renormalised=renormalised, batch_invariant=batch_invariant)
         groups = group_pairs(routes.experts, num_experts, plan, overlap=True)
-    if plan.way == "library":
-        products = library_experts(rows, gate_up, down, routes.experts, groups.order)
-    else:
-        middle = expert_linear(
-            rows, gate_up, groups, plan, paired=True, bias=gate_up_bias, gate=gate, after="groups"
-        )
-        products = expert_linear(middle, down, groups, plan, paired=False, bias=down_bias, after="rows")
+    middle = expert_linear(rows, gate_up, groups, plan, paired=True, bias=gate_up_bias, gate=gate, after="groups")
+    products = expert_linear(middle, down, groups, plan, paired=False, bias=down_bias, after="rows")
     return sum_experts(
         products,
         routes.weights,
         shared=shared,
         shared_logits=shared_logits,
         batch_invariant=batch_invariant,
-        overlap=plan.way != "library",
+        overlap=True,
     )
 
 
-def _plan(rows: torch.Tensor, weights: Experts, gate: Gate, num_pairs: int, batch_invariant: bool) -> ExpertPlan:
+def _plan(rows: torch.Tensor, weights: Experts, num_pairs: int, batch_invariant: bool) -> ExpertPlan:
     num_experts, hidden, width = weights.down.shape
-    is_usual = gate == SILU and weights.gate_up_bias is None and weights.down_bias is None
     if not on_cuda(rows):
         return ExpertPlan("torch", num_pairs, batch_invariant)
-    device = gpu(rows.device.index)
     return plan_experts(
         hidden,
         width,
         num_pairs,
         num_experts,
         tensor_cores=has_tensor_cores(rows),
-        shared_limit=device.shared_bytes,
+        shared_limit=gpu(rows.device.index).shared_bytes,
         warpgroups=has_warpgroups(rows),
-        library=is_usual and has_library(element_name(rows.dtype), device.compute_capability),
         batch_invariant=batch_invariant,
     )

@@ -42,7 +42,7 @@ def activate(rows: torch.Tensor, activation: Activation, *, paired: bool, overla
     constants = {"ACTIVATION": ACTIVATIONS[activation], "PAIRED": int(paired)}
     kernel = get_kernel(NAME, output.device.index, ENTRY, ELEMENT=element_name(output.dtype), **constants)
     kernel.launch(
-        (ceil_div(width * output.itemsize, _THREADS * PIECE_BYTES), len(output)),
+        len(output) * ceil_div(width * output.itemsize, _THREADS * PIECE_BYTES),
         _THREADS,
         (output.data_ptr(), rows.data_ptr(), i32(width)),
         stream=stream_of(output),

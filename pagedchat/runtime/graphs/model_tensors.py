@@ -9,7 +9,7 @@ import torch
 
 from pagedchat.jit.driver import gpu
 from pagedchat.layers.attention import Attention
-from pagedchat.layers.experts import SILU, MixtureConfig, SparseMlp
+from pagedchat.layers.experts import SparseMlp
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.mlp import GatedMlp
 from pagedchat.layers.norms import Norm as NormModule
@@ -72,13 +72,8 @@ def sizes_of(config: NativeConfig) -> ModelSizes:
         narrow=None if config.embedding_width == config.hidden_size else config.embedding_width,
         head_bias=config.head_bias,
         finishes_logits=config.logits_scale != 1 or config.logits_cap is not None,
-        mixture=None if mixture is None else _mixture_sizes(mixture),
+        mixture=None if mixture is None else MixtureSizes(mixture.num_experts, mixture.per_token, mixture.width),
     )
-
-
-def _mixture_sizes(mixture: MixtureConfig) -> MixtureSizes:
-    usual = not mixture.biases and mixture.gate == SILU
-    return MixtureSizes(mixture.num_experts, mixture.per_token, mixture.width, usual)
 
 
 # --- from the modules ---------------------------------------------------------------------------------

@@ -7,9 +7,7 @@ import pytest
 import torch
 
 from pagedchat.ops.experts import mix_experts as mix
-from pagedchat.ops.experts.expert_plan import ExpertPlan
 from pagedchat.ops.experts.gate import SILU, Gate
-from pagedchat.ops.experts.library_experts import library_experts
 from pagedchat.ops.experts.mix_experts import mix_experts
 from tests.ops.experts.mixture_case import CLAMPED, Mixture, exact_products, exact_routes, make_mixture
 from tests.ops.paged_case import DEVICES
@@ -75,33 +73,26 @@ def test_a_captured_mixture_follows_its_router(num_tokens: int, dtype: torch.dty
         assert torch.equal(output, wanted)
 
 
-def test_many_pairs_go_through_a_library_where_nothing_speaks_against_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-    monkeypatch.setattr(mix, "_plan", lambda *_: ExpertPlan("library", 64))
-    monkeypatch.setattr(mix, "library_experts", lambda *given: calls.append(1) or library_experts(*given))
-    mixture = make_mixture(120, 5, 2, dtype=torch.bfloat16)
-    spread = (mixture.logits.float().argsort(dim=1).argsort(dim=1) / 4).bfloat16()
-    mixture = replace(mixture, logits=spread)
-    assert error(mixed(mixture), exact(mixture, renormalised=True)) < 2 * allowed(torch.bfloat16)
-    assert calls == [1]
-
-
 @pytest.mark.parametrize(
     ("dtype", "options", "way"),
     [
-        (torch.bfloat16, {}, "library"),
+        (torch.bfloat16, {}, "warpgroups"),
         (torch.float16, {}, "warpgroups"),
         (torch.bfloat16, {"gate": CLAMPED}, "warpgroups"),
         (torch.bfloat16, {"batch_invariant": True}, "tiles"),
+        (torch.float32, {}, "cuda cores"),
     ],
 )
-def test_what_has_no_library(dtype: torch.dtype, options: dict[str, Any], way: str) -> None:
-    gate, exact = options.get("gate", SILU), options.get("batch_invariant", False)
-    mixture = make_mixture(1, 5, 2, dtype=dtype, gate=gate)
+def test_many_pairs_go_by_warpgroups_where_nothing_speaks_against_it(
+    dtype: torch.dtype, options: dict[str, Any], way: str
+) -> None:
+    exact = options.get("batch_invariant", False)
+    mixture = make_mixture(1, 5, 2, dtype=dtype, gate=options.get("gate", SILU))
     with recorded_launches((9, 0)):
-        assert mix._plan(mixture.rows, mixture.experts, gate, 1000, exact).way == way
+        assert mix._plan(mixture.rows, mixture.experts, 1000, exact).way == way
     with recorded_launches((8, 0)):
-        assert mix._plan(mixture.rows, mixture.experts, gate, 1000, exact).way == "tiles"
+        elsewhere = "tiles" if way == "warpgroups" else way
+        assert mix._plan(mixture.rows, mixture.experts, 1000, exact).way == elsewhere
 
 
 def test_wrong_shapes_are_named() -> None:

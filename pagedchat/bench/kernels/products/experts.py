@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional
 
 from pagedchat.bench.kernels.figures import OURS, Bench, Contender, Figure, Work, relative_error
+from pagedchat.bench.kernels.products.grouped_experts import grouped_experts
 from pagedchat.bench.kernels.products.shapes import EXPERTS, ExpertsShape
 from pagedchat.bench.kernels.random_cache import DEVICE, num_rotated_sets
 from pagedchat.bench.kernels.timing import Call
@@ -17,7 +18,6 @@ from pagedchat.ops.experts.expert_linear import expert_linear
 from pagedchat.ops.experts.expert_plan import ExpertPlan, plan_experts
 from pagedchat.ops.experts.gate import SILU
 from pagedchat.ops.experts.group_pairs import Groups, group_pairs
-from pagedchat.ops.experts.library_experts import library_experts
 
 GROUPED, ONE_BY_ONE = "torch grouped_mm", "cuBLAS by expert"
 _MOST_SETS = 8
@@ -86,7 +86,7 @@ class ExpertInputs:
     def grouped_calls(self) -> list[Call]:
         """By torch's grouped product, rows brought into order and back."""
         return [
-            partial(library_experts, rows, self.gate_up, self.down, experts, groups.order)
+            partial(grouped_experts, rows, self.gate_up, self.down, experts, groups.order)
             for rows, experts, groups in zip(self.rows, self.experts, self.groups, strict=True)
         ]
 
@@ -107,7 +107,7 @@ class ExpertInputs:
         return relative_error(found[: len(wanted)], wanted)
 
     def _plan(self) -> ExpertPlan:
-        """That of our kernels, a library or no."""
+        """That of a step."""
         shape = self.shape
         num_pairs = shape.num_tokens * shape.per_token
         if DEVICE == "cpu":
