@@ -1,0 +1,5 @@
+"""LLVM is not everywhere."""
+
+import pytest
+
+pytest.importorskip("llvmlite")
