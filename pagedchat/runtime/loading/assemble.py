@@ -23,9 +23,11 @@ from pagedchat.models.loader import load_weights
 from pagedchat.models.native_model import NativeModel
 from pagedchat.models.tokenizer import LoadedTokenizer, load_tokenizer
 from pagedchat.ops.common.launch import element_name
+from pagedchat.ops.cpu.kernels import prepare_in_background
 from pagedchat.runtime.attention import transformers_attention
 from pagedchat.runtime.attention.backend import AttentionBackend, CacheShape
 from pagedchat.runtime.attention.choice import BackendChoice, BackendChooser, BackendFactory
+from pagedchat.runtime.cpu.runner import CpuModelRunner
 from pagedchat.runtime.loading.check_record import keep_check
 from pagedchat.runtime.loading.device import (
     available_memory,
@@ -70,6 +72,8 @@ class _Assembly:
         self._began = began
         self._streams = streams
         self._device = choose_device(config.model.device)
+        if self._device.type == "cpu":
+            prepare_in_background()
 
     def run(self) -> LoadedModel:
         description = self._describe()
@@ -163,7 +167,7 @@ class _Assembly:
         num_parameters = sum(parameter.numel() for parameter in model.parameters())
         if self._config.model.batch_invariant:
             make_invariant(description.name, model)
-        elif self._device.type == "cpu" and dtype == torch.float32:
+        elif self._device.type == "cpu":
             use_cpu_linears(model, available_memory())
         return model, num_parameters
 
@@ -171,7 +175,10 @@ class _Assembly:
         self, model: torch.nn.Module, shape: CacheShape, make_backend: BackendFactory, sizes: StepSizes
     ) -> tuple[TorchModelRunner, PoolSize]:
         device = self._device
-        runner_class = NativeModelRunner if isinstance(model, NativeModel) else TorchModelRunner
+        runner_class: type[TorchModelRunner] = TorchModelRunner
+        if isinstance(model, NativeModel):
+            by_kernels = device.type == "cpu" and not self._config.model.batch_invariant
+            runner_class = CpuModelRunner if by_kernels else NativeModelRunner
         runner = runner_class(model, make_backend(shape, 0, 0, device), device)
 
         def profile() -> int:
