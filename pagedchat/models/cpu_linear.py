@@ -1,8 +1,8 @@
 """Linear layers that are fast on a CPU for one row and for many. Knows nothing of attention or of the engine.
 
-Where there are kernels of our own (`ops.cpu`) they multiply a few rows, by the weight as checkpoints have it, at the
-speed of memory, and a copy that oneDNN has packed for itself is for long prompts alone. Without them there are two
-more layouts, and one is not best for both. A single row is a matrix-vector product, limited by memory, and quickest
+Where there are kernels of our own (`ops.cpu`) they multiply a few rows, by the weight as checkpoints have it, at
+the speed of memory, and a copy that oneDNN has packed for itself is for long prompts alone. Without them there are
+two more layouts, and one is not best for both. A single row is a matrix-vector product, limited by memory, and quickest
 with the weight stored `[in_features, out_features]`. For several rows (chats decoding together) oneDNN with a
 weight that it has packed for itself is quickest. For a long prompt it makes little difference: some percent in
 favour of the packed one where the output is much wider than the input, as in gate and up of a gated feed-forward,
@@ -92,7 +92,7 @@ class CpuLinear(nn.Module):
 
 
 def use_cpu_linears(model: nn.Module, available: int) -> int:
-    """Replace linear layers of a model on a CPU, in order; those that need copies while these fit into a part of memory.
+    """Replace linear layers of a model on a CPU, in order; copies are made while they fit into a part of memory.
 
     Args:
         model: changed in place; in float32, or in bfloat16 where the processor multiplies it.

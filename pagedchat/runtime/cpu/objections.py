@@ -1,5 +1,5 @@
-"""What whole steps on a CPU have against a model, by its description, and against how it was put together. Everything
-that they do not know goes through torch, layer by layer.
+"""What whole steps on a CPU have against a model, by its description alone. Whatever they do not know goes through
+torch, layer by layer.
 """
 
 import torch

@@ -1,5 +1,5 @@
-"""The runner of a model of our own on a CPU: batches that are nothing but a few decodes go through `CpuStep`, all others
-through the model's modules.
+"""The runner of a model of our own on a CPU: batches that are nothing but a few decodes go through `CpuStep`, all
+others through the model's modules.
 """
 
 import torch

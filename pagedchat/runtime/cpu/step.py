@@ -12,8 +12,10 @@ import torch
 
 from pagedchat.jit.cpu.pool import Job, Program
 from pagedchat.layers.attention import Attention
+from pagedchat.layers.experts import SparseMlp
 from pagedchat.layers.mlp import GatedMlp
 from pagedchat.layers.norms import Norm
+from pagedchat.layers.rotary import RotaryEmbedding
 from pagedchat.models.decoder import Decoder
 from pagedchat.models.decoder_layer import DecoderLayer
 from pagedchat.ops.cpu.kernels import CpuKernels
@@ -75,8 +77,8 @@ class CpuStep:
         self._middle = torch.empty(MOST_ROWS, up)
         self._logits = torch.empty(MOST_ROWS, config.vocab_size)
         self._inputs = ProductInputs.for_rows(MOST_ROWS, widest)
-        turned = [rotary.frequencies.shape[0] for rotary in model.rotaries]  # type: ignore[union-attr]
-        self._turns = [torch.empty(MOST_ROWS * 2 * pairs) for pairs in turned]
+        self._rotaries = [rotary for rotary in model.rotaries if isinstance(rotary, RotaryEmbedding)]
+        self._turns = [torch.empty(MOST_ROWS * 2 * len(rotary.frequencies)) for rotary in self._rotaries]
         self._slots, self._lens = (torch.zeros(MOST_ROWS, dtype=torch.int64) for _ in range(2))
         self._tables = torch.zeros(MOST_ROWS, 64, dtype=torch.int64)
 
@@ -89,8 +91,8 @@ class CpuStep:
         """
         num_rows = len(token_ids)
         self._hidden[:num_rows] = self._model.embed(token_ids, positions)
-        for rotary, turns in zip(self._model.rotaries, self._turns, strict=True):
-            cos, sin = rotary.turns(positions)  # type: ignore[operator]
+        for rotary, turns in zip(self._rotaries, self._turns, strict=True):
+            cos, sin = rotary.turns(positions)
             torch.stack((cos, sin), dim=1, out=turns[: 2 * cos.numel()].view(num_rows, 2, -1))
         self._slots[:num_rows] = batch.slot_mapping
         self._lens[:num_rows] = torch.tensor(batch.seq_lens)
@@ -190,14 +192,16 @@ def product_of(module: torch.nn.Module) -> Product:
 
 
 def _layers(model: Decoder) -> list[DecoderLayer]:
-    return list(model.layers)  # type: ignore[arg-type]
+    return [layer for layer in model.layers if isinstance(layer, DecoderLayer)]
 
 
 def _parts_of(model: Decoder, index: int, layer: DecoderLayer) -> _LayerParts:
     attention, mlp, config = layer.attention, layer.mlp, model.config
     assert layer.attention_norm is not None  # noqa: S101 - norms come before each half
     assert layer.mlp_norm is not None  # noqa: S101
-    up = mlp.gate_up if isinstance(mlp, GatedMlp) else mlp.up  # type: ignore[union-attr]
+    if isinstance(mlp, SparseMlp):
+        raise LookupError("a mixture of experts has no kernels")
+    up = mlp.gate_up if isinstance(mlp, GatedMlp) else mlp.up
     activation = ACTIVATION_NAMES[config.activation]
     window = config.windows[index]
     return _LayerParts(

@@ -200,7 +200,13 @@ class _Assembly:
         check = SelfCheck(
             description.name, runner, description.vocab_size, exact=self._config.model.batch_invariant
         )
+        if not isinstance(runner, CpuModelRunner):
+            check.refuse_if_wrong()
+            return check
+        runner.whole_steps = False
         check.refuse_if_wrong()
+        runner.whole_steps = True
+        runner.whole_steps = runner.step is not None and check.allows_whole_steps()
         return check
 
     def _build_ahead(
