@@ -2,11 +2,11 @@
 
 Where there are kernels of our own (`ops.cpu`) they multiply a few rows, by the weight as checkpoints have it, at
 the speed of memory, and a copy that oneDNN has packed for itself is for long prompts alone. Without them there are
-two more layouts, and one is not best for both. A single row is a matrix-vector product, limited by memory, and quickest
-with the weight stored `[in_features, out_features]`. For several rows (chats decoding together) oneDNN with a
-weight that it has packed for itself is quickest. For a long prompt it makes little difference: some percent in
-favour of the packed one where the output is much wider than the input, as in gate and up of a gated feed-forward,
-and against it elsewhere. So each layer keeps both, as long as memory is plentiful.
+two more layouts, and one is not best for both. A single row is a matrix-vector product, limited by memory, and
+quickest with the weight stored `[in_features, out_features]`. For several rows (chats decoding together) oneDNN
+with a weight that it has packed for itself is quickest. For a long prompt it makes little difference: some percent
+in favour of the packed one where the output is much wider than the input, as in gate and up of a gated feed-
+forward, and against it elsewhere. So each layer keeps both, as long as memory is plentiful.
 Products of an OPT-125m step, 48 + 24 layers without the head, on two cores, in ms:
 
 ======================== ====== ====== ====== ====== ======
@@ -116,6 +116,7 @@ def use_cpu_linears(model: nn.Module, available: int) -> int:
             num_bytes = copies * weight.numel() * weight.element_size()
             fits = num_bytes <= budget and has_packed_linear()
             if kernels is not None and not ops.objection_to(weight):
+                fits = fits and weight.dtype == torch.float32  # 16 bits are for those who are short of memory
                 setattr(parent, name, KernelLinear(child, kernels, packs=fits))
             elif fits and _onednn_multiplies(weight.dtype):
                 setattr(parent, name, CpuLinear(child))

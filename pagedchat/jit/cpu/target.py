@@ -104,6 +104,8 @@ def host_target() -> CpuTarget | str:
         features = frozenset(name for name, there in llvm.get_host_cpu_features().items() if there)
     except (ImportError, OSError, RuntimeError) as error:
         return f"LLVM cannot be had ({error})"
-    version = ".".join(str(part) for part in llvm.llvm_version_info)
-    target = CpuTarget(llvm.get_process_triple(), llvm.get_host_cpu_name(), features, version)
+    triple, version = llvm.get_process_triple(), ".".join(str(part) for part in llvm.llvm_version_info)
+    if sys.platform == "darwin" and triple.startswith(("arm64", "aarch64")):
+        features |= {"neon", "dotprod"}  # all of them have these, whether or not the system says so
+    target = CpuTarget(triple, llvm.get_host_cpu_name(), features, version)
     return target.objection or target

@@ -2,7 +2,9 @@
 with an online softmax (Milakov and Gimelshein 2018, arXiv 1805.02867): 16 tokens at a time, in the order of the
 sequence.
 
-A unit is a KV head of a row, with all query heads that share it, so keys and values are read once.
+A unit is a KV head of a row, with all query heads that share it, so keys and values are read once: 16 tokens' are
+copied side by side, in float32. Of the last tokens there may be fewer; then the last one is there several times,
+and counts once.
 
 Arguments: queries (float32, already scaled), output (float32 [num_rows, num_heads, head_dim]), key cache, value
 cache, block tables (int64), tokens of each sequence (int64), num_heads, num_kv_heads, head_dim, block_size, ids in
@@ -16,6 +18,9 @@ from pagedchat.ops.cpu.vectors import FLOATS, INTS, LANES, exponential
 
 MOST_QUERIES = 64
 """Query heads that may share a KV head."""
+
+WIDEST_HEAD = 256
+"""Elements of a head, at most."""
 
 _LOWEST = -3.0e38
 
@@ -44,6 +49,7 @@ class _Attention:
         self._shared = self._num_heads // self._num_kv_heads
         self._largest, self._total = (self._stack(MOST_QUERIES, FLOAT) for _ in range(2))
         self._weights, self._places = self._stack(LANES, FLOAT), self._stack(LANES, I64)
+        self._near_keys, self._near_values = (self._stack(LANES * WIDEST_HEAD, FLOAT) for _ in range(2))
 
     def _stack(self, count: int, kind: str) -> Value:
         return Value(self._f, PTR, self._f.variable(vector(count, kind)).name)
@@ -58,14 +64,15 @@ class _Attention:
         end = f.load(I64, f.at(self._lens, row, I64), aligned=8)
         start = end - f.choose(end < self._window, end, self._window, I64)
         self._begin(output)
+        with f.loop(0, LANES) as i:
+            f.store(self._place(table, start + i, end, kv_head), f.at(self._places, i, I64), aligned=8)
         with f.loop(start, end, LANES) as token:
             count = end - token
             count = f.choose(count < LANES, count, LANES, I64)
-            self._find(table, token, count, kv_head)
+            self._bring_near(table, token, end, kv_head)
             with f.loop(0, self._shared) as head:
                 offset = head * self._head_dim
-                self._score(f.at(queries, offset, FLOAT), count)
-                self._add(f.at(output, offset, FLOAT), head, count)
+                self._add(f.at(output, offset, FLOAT), head, self._scores(f.at(queries, offset, FLOAT)), count)
         self._finish(output)
 
     def _begin(self, output: Value) -> None:
@@ -76,50 +83,60 @@ class _Attention:
         with f.loop(0, self._shared * self._head_dim, LANES) as k:
             f.store(f.constant(FLOATS, 0.0), f.at(output, k, FLOAT), aligned=4)
 
-    def _find(self, table: Value, token: Value, count: Value, kv_head: Value) -> None:
-        """Where the keys and values of some tokens begin in the cache."""
+    def _bring_near(self, table: Value, token: Value, end: Value, kv_head: Value) -> None:
+        """Keys and values of 16 tokens, `[16, head_dim]`; those of the next 16 are fetched meanwhile."""
         f = self._f
-        with f.loop(0, count) as i:
-            position = token + i
-            block = f.load(I64, f.at(table, position // self._block_size, I64), aligned=8)
-            slot = block * self._block_size + position % self._block_size
-            place = (slot * self._num_kv_heads + kv_head) * self._head_dim
-            f.store(place, f.at(self._places, i, I64), aligned=8)
-
-    def _score(self, query: Value, count: Value) -> None:
-        """Into `_weights`: a query times each key."""
-        f = self._f
-        f.store(f.constant(FLOATS, _LOWEST), self._weights, aligned=4)
-        with f.loop(0, count) as i:
-            place = f.load(I64, f.at(self._places, i, I64), aligned=8)
-            product = f.variable(FLOATS, 0.0)
+        with f.loop(0, LANES) as i:
+            now = f.load(I64, f.at(self._places, i, I64), aligned=8)
+            soon = self._place(table, token + i + LANES, end, kv_head)
+            f.store(soon, f.at(self._places, i, I64), aligned=8)
             with f.loop(0, self._head_dim, LANES) as k:
-                numbers = f.load(FLOATS, f.at(query, k, FLOAT), aligned=4)
-                product.value = f.fma(numbers, self._cached(self._keys, place + k), product.value)
-            f.store(f.folded(product.value, LANES), f.at(self._weights, i, FLOAT), aligned=4)
+                to = i * self._head_dim + k
+                for cache, near in ((self._keys, self._near_keys), (self._values, self._near_values)):
+                    f.fetch_soon(f.at(cache, soon + k, self._size))
+                    f.store(self._cached(cache, now + k), f.at(near, to, FLOAT), aligned=4)
 
-    def _add(self, output: Value, head: Value, count: Value) -> None:
+    def _place(self, table: Value, position: Value, end: Value, kv_head: Value) -> Value:
+        """Where the key and the value of a token begin in the cache, or of the last one."""
+        f = self._f
+        position = f.choose(position < end, position, end - 1, I64)
+        block = f.load(I64, f.at(table, position // self._block_size, I64), aligned=8)
+        slot = block * self._block_size + position % self._block_size
+        return (slot * self._num_kv_heads + kv_head) * self._head_dim
+
+    def _scores(self, query: Value) -> Value:
+        """A query times each of 16 keys."""
+        f = self._f
+        products = [f.variable(FLOATS, 0.0) for _ in range(LANES)]
+        with f.loop(0, self._head_dim, LANES) as k:
+            numbers = f.load(FLOATS, f.at(query, k, FLOAT), aligned=4)
+            for i, product in enumerate(products):
+                key = f.load(FLOATS, f.at(self._near_keys, self._head_dim * i + k, FLOAT), aligned=4)
+                product.value = f.fma(numbers, key, product.value)
+        return _summed_by_lane(f, [product.value for product in products])
+
+    def _add(self, output: Value, head: Value, scores: Value, count: Value) -> None:
         """The values, by how large their scores are beside the largest so far."""
         f = self._f
         largest_at, total_at = f.at(self._largest, head, FLOAT), f.at(self._total, head, FLOAT)
-        scores = f.load(FLOATS, self._weights, aligned=4)
+        mask = f.first_lanes(count, LANES)
+        scores = f.choose(mask, scores, _LOWEST, FLOATS)
         before = f.load(FLOAT, largest_at, aligned=4)
         largest = f.largest(before, f.folded(scores, LANES, "largest"))
-        shrink = f.lane(exponential(f, f.splat(before - largest, LANES)), 0)
-        weights = exponential(f, scores - f.splat(largest, LANES))
-        weights = f.choose(f.first_lanes(count, LANES), weights, 0.0, FLOATS)
+        shrink = exponential(f, f.splat(before - largest, LANES))
+        weights = f.choose(mask, exponential(f, scores - f.splat(largest, LANES)), 0.0, FLOATS)
         f.store(weights, self._weights, aligned=4)
         f.store(largest, largest_at, aligned=4)
-        total = f.load(FLOAT, total_at, aligned=4) * shrink + f.folded(weights, LANES)
+        total = f.load(FLOAT, total_at, aligned=4) * f.lane(shrink, 0) + f.folded(weights, LANES)
         f.store(total, total_at, aligned=4)
         with f.loop(0, self._head_dim, LANES) as k:
             at = f.at(output, k, FLOAT)
-            result = f.variable(FLOATS, f.load(FLOATS, at, aligned=4) * f.splat(shrink, LANES))
-            with f.loop(0, count) as i:
-                place = f.load(I64, f.at(self._places, i, I64), aligned=8)
+            result = f.load(FLOATS, at, aligned=4) * shrink
+            for i in range(LANES):
                 weight = f.splat(f.load(FLOAT, f.at(self._weights, i, FLOAT), aligned=4), LANES)
-                result.value = f.fma(weight, self._cached(self._values, place + k), result.value)
-            f.store(result.value, at, aligned=4)
+                value = f.load(FLOATS, f.at(self._near_values, self._head_dim * i + k, FLOAT), aligned=4)
+                result = f.fma(weight, value, result)
+            f.store(result, at, aligned=4)
 
     def _finish(self, output: Value) -> None:
         f = self._f
@@ -129,9 +146,31 @@ class _Attention:
                 at = f.at(output, head * self._head_dim + k, FLOAT)
                 f.store(f.load(FLOATS, at, aligned=4) / total, at, aligned=4)
 
+    @property
+    def _size(self) -> str:
+        return FLOAT if self._element == "f32" else I16
+
     def _cached(self, cache: Value, place: Value) -> Value:
         f = self._f
         if self._element == "f32":
             return f.load(FLOATS, f.at(cache, place, FLOAT), aligned=4)
         halves = f.load(vector(LANES, I16), f.at(cache, place, I16), aligned=2)
         return f.convert("bitcast", f.convert("zext", halves, INTS) << 16, FLOATS)
+
+
+def _summed_by_lane(f: Function, vectors: list[Value]) -> Value:
+    """16 vectors -> one, whose lane i is the sum of the elements of vector i.
+
+    Two vectors at a time become one, in which their halves are added; then pairs of those by their quarters, and so
+    on: a run of so many lanes is always of one of the first vectors.
+    """
+    width = LANES
+    while width > 1:
+        width //= 2
+        starts = range(0, LANES, 2 * width)
+        low = [side + start + lane for start in starts for side in (0, LANES) for lane in range(width)]
+        high = [index + width for index in low]
+        half = len(vectors) // 2
+        pairs = zip(vectors[:half], vectors[half:], strict=True)
+        vectors = [f.lanes(one, low, other) + f.lanes(one, high, other) for one, other in pairs]
+    return vectors[0]

@@ -6,7 +6,7 @@ import torch
 
 from pagedchat.layers.norms import NormConfig
 from pagedchat.models.decoder_config import DecoderConfig
-from pagedchat.ops.cpu.attention import MOST_QUERIES
+from pagedchat.ops.cpu.attention import MOST_QUERIES, WIDEST_HEAD
 from pagedchat.ops.cpu.vectors import LANES, VECTOR_ACTIVATIONS
 
 ACTIVATION_NAMES = {
@@ -56,6 +56,8 @@ def _against_heads(config: DecoderConfig) -> str:
     heads = config.heads
     if heads.head_dim % LANES:
         return f"its heads are {heads.head_dim} wide, no multiple of {LANES}"
+    if heads.head_dim > WIDEST_HEAD:
+        return f"its heads are {heads.head_dim} wide, more than {WIDEST_HEAD}"
     if heads.num_heads > MOST_QUERIES * heads.num_kv_heads:
         return f"more than {MOST_QUERIES} of its query heads share a KV head"
     if config.qk_norm is not None and (config.qk_norm.over != "head" or not _is_plain(config.qk_norm.norm)):
