@@ -11,13 +11,12 @@ from functools import cached_property
 from pathlib import Path
 
 from pagedchat.jit import own_folder
-from pagedchat.jit.cache import default_folder
+from pagedchat.jit.cache import CPU_SUFFIX, default_folder
 from pagedchat.jit.cpu.target import CpuTarget
 from pagedchat.private_files import make_folder
 
 _MAGIC = b"pagedchat cpu kernel 1\n"
 _DIGEST_BYTES = 32
-_SUFFIX = ".o"
 _log = logging.getLogger(__name__)
 
 
@@ -40,7 +39,7 @@ class ObjectCache:
 
     def get(self, key: str) -> bytes | None:
         """The entry of `key`; None if there is none, a damaged one, which is removed, or another user's."""
-        name = key + _SUFFIX
+        name = key + CPU_SUFFIX
         try:
             with own_folder.opened(self.folder) as folder:
                 content = own_folder.read(folder, name)
@@ -63,7 +62,7 @@ class ObjectCache:
         try:
             make_folder(self.folder)
             with own_folder.opened(self.folder) as folder:
-                own_folder.write(folder, key + _SUFFIX, _MAGIC + _digest(key, body) + body)
+                own_folder.write(folder, key + CPU_SUFFIX, _MAGIC + _digest(key, body) + body)
         except OSError as error:
             _log.warning("Compiled kernels cannot be kept in %s: %s", self.folder, error.strerror or error)
 
