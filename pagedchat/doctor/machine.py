@@ -1,4 +1,4 @@
-"""What of CUDA is on this machine, and which CPU kernels it has. Whatever is missing becomes a sentence, never an error."""
+"""What of CUDA is on this machine, and which CPU kernels. What is missing becomes a sentence, never an error."""
 
 import platform
 import re

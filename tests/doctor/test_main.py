@@ -63,7 +63,8 @@ MACHINE = Machine(
 WITHOUT_CUDA = replace(
     MACHINE,
     cpu="",
-    no_cpu="LLVM cannot be had", driver=None, cuda=None, gpus=(), no_gpu="There is no NVIDIA driver.", toolchain=None,
+    no_cpu="LLVM cannot be had",
+    driver=None, cuda=None, gpus=(), no_gpu="There is no NVIDIA driver.", toolchain=None,
     no_toolchain="NVRTC was not found. Install it.", cache_entries=1,
 )  # fmt: skip
 
