@@ -24,6 +24,10 @@ def run_bench(args: argparse.Namespace) -> int:
 
         return run_step_bench(args)
     tune_for_cpu()
+    if args.benchmark == "cpu":
+        from pagedchat.bench.cpu.main import run_cpu_bench  # noqa: PLC0415 - loads torch, which must come after that
+
+        return run_cpu_bench(args)
     from pagedchat.bench.engine.main import run_engine_bench  # noqa: PLC0415 - loads torch, which must come after that
 
     return run_engine_bench(args)

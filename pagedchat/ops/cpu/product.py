@@ -88,6 +88,13 @@ class Product:
         return "int8" if isinstance(self.weight, PackedWeight) else _DENSE[self.weight.dtype]
 
     @property
+    def nbytes(self) -> int:
+        """Of the weight."""
+        weight = self.weight
+        parts = (weight.digits, weight.scales, weight.minimums) if isinstance(weight, PackedWeight) else (weight,)
+        return sum(part.numel() * part.element_size() for part in parts if part is not None)
+
+    @property
     def input_stride(self) -> int:
         """Elements of a row of its inputs."""
         return self.in_features if self.sink == "int8" else -(-self.in_features // RUN) * RUN

@@ -98,7 +98,7 @@ class CpuStep:
         self._lens[:num_rows] = torch.tensor(batch.seq_lens)
         self._write_tables(batch.block_tables)
         if num_rows not in self._programs:
-            self._programs[num_rows] = Program(self._kernels.pool, self._jobs(num_rows))
+            self._programs[num_rows] = Program(self._kernels.pool, [job for _, job in self.jobs(num_rows)])
         self._programs[num_rows].run()
         return self._logits[:num_rows]
 
@@ -112,31 +112,40 @@ class CpuStep:
 
     # --- jobs ---------------------------------------------------------------------------------------
 
-    def _jobs(self, num_rows: int) -> list[Job]:
-        jobs = []
+    def jobs(self, num_rows: int) -> list[tuple[str, Job]]:
+        """What a step of so many rows does, in order, each with a name for what is done."""
+        jobs: list[tuple[str, Job]] = []
         for layer, caches in zip(self._layers, self._caches, strict=True):
             jobs += self._attention_jobs(layer, caches, num_rows)
             jobs += self._feed_forward_jobs(layer, num_rows)
-        return [*jobs, *self._product_jobs(self._head, self._hidden, self._logits, num_rows, norm=self._final_norm)]
+        norm = self._final_norm
+        return [*jobs, *self._product_jobs("head", self._head, self._hidden, self._logits, num_rows, norm=norm)]
 
-    def _attention_jobs(self, layer: _LayerParts, caches: Caches, num_rows: int) -> list[Job]:
+    def weight_bytes(self) -> int:
+        """That a step reads, the table of the tokens' vectors left out."""
+        products = [each for layer in self._layers for each in (layer.qkv, layer.out, layer.up, layer.down)]
+        return sum(each.nbytes for each in (*products, self._head))
+
+    def _attention_jobs(self, layer: _LayerParts, caches: Caches, num_rows: int) -> list[tuple[str, Job]]:
+        norm = layer.attention_norm
         return [
-            *self._product_jobs(layer.qkv, self._hidden, self._qkv, num_rows, norm=layer.attention_norm),
-            self._heads_job(layer, caches, num_rows),
-            self._attend_job(layer, caches, num_rows),
-            *self._product_jobs(layer.out, self._attended, self._hidden, num_rows, adds=True),
+            *self._product_jobs("queries, keys, values", layer.qkv, self._hidden, self._qkv, num_rows, norm=norm),
+            ("heads into the cache", self._heads_job(layer, caches, num_rows)),
+            ("attention", self._attend_job(layer, caches, num_rows)),
+            *self._product_jobs("way out", layer.out, self._attended, self._hidden, num_rows, adds=True),
         ]
 
-    def _feed_forward_jobs(self, layer: _LayerParts, num_rows: int) -> list[Job]:
+    def _feed_forward_jobs(self, layer: _LayerParts, num_rows: int) -> list[tuple[str, Job]]:
         return [
-            *self._product_jobs(layer.up, self._hidden, self._middle, num_rows, norm=layer.mlp_norm),
+            *self._product_jobs("up", layer.up, self._hidden, self._middle, num_rows, norm=layer.mlp_norm),
             *self._product_jobs(
-                layer.down, self._middle, self._hidden, num_rows, source=layer.activation, adds=True
+                "down", layer.down, self._middle, self._hidden, num_rows, source=layer.activation, adds=True
             ),
         ]
 
     def _product_jobs(
         self,
+        name: str,
         product: Product,
         rows: torch.Tensor,
         output: torch.Tensor,
@@ -145,11 +154,11 @@ class CpuStep:
         source: str = "plain",
         norm: RowNorm | None = None,
         adds: bool = False,
-    ) -> list[Job]:
+    ) -> list[tuple[str, Job]]:
         kernels = self._kernels
         return [
-            product.input_job(kernels, source, _rows(rows), num_rows, self._inputs, norm),
-            product.job(kernels, self._inputs, num_rows, _rows(output), adds=adds),
+            (f"input of {name}", product.input_job(kernels, source, _rows(rows), num_rows, self._inputs, norm)),
+            (name, product.job(kernels, self._inputs, num_rows, _rows(output), adds=adds)),
         ]
 
     def _heads_job(self, layer: _LayerParts, caches: Caches, num_rows: int) -> Job:
