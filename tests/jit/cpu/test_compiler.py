@@ -5,6 +5,8 @@ from pagedchat.jit.cpu.compiler import compile_assembly
 from pagedchat.jit.cpu.ir import FLOAT, I64, PTR, Module, literal, vector
 from tests.jit.cpu.targets import AVX2
 
+pytest.importorskip("llvmlite")
+
 
 def test_what_llvm_refuses_is_one_sentence() -> None:
     with pytest.raises(KernelError, match="LLVM refuses a CPU kernel"):

@@ -1,5 +1,0 @@
-"""LLVM is not everywhere."""
-
-import pytest
-
-pytest.importorskip("llvmlite")
