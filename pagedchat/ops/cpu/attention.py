@@ -14,7 +14,7 @@ a row of the block tables, elements from a row's queries to the next one's, toke
 from pagedchat.jit.cpu.ir import FLOAT, I16, I64, PTR, Function, Module, Value, vector
 from pagedchat.ops.cpu.dense_product import argument
 from pagedchat.ops.cpu.heads import CACHE_ELEMENTS
-from pagedchat.ops.cpu.vectors import FLOATS, INTS, LANES, exponential
+from pagedchat.ops.cpu.vectors import FLOATS, INTS, LANES, exponential, gathered
 
 MOST_QUERIES = 64
 """Query heads that may share a KV head."""
@@ -113,7 +113,7 @@ class _Attention:
             for i, product in enumerate(products):
                 key = f.load(FLOATS, f.at(self._near_keys, self._head_dim * i + k, FLOAT), aligned=4)
                 product.value = f.fma(numbers, key, product.value)
-        return _summed_by_lane(f, [product.value for product in products])
+        return gathered(f, [product.value for product in products])
 
     def _add(self, output: Value, head: Value, scores: Value, count: Value) -> None:
         """The values, by how large their scores are beside the largest so far."""
@@ -156,21 +156,3 @@ class _Attention:
             return f.load(FLOATS, f.at(cache, place, FLOAT), aligned=4)
         halves = f.load(vector(LANES, I16), f.at(cache, place, I16), aligned=2)
         return f.convert("bitcast", f.convert("zext", halves, INTS) << 16, FLOATS)
-
-
-def _summed_by_lane(f: Function, vectors: list[Value]) -> Value:
-    """16 vectors -> one, whose lane i is the sum of the elements of vector i.
-
-    Two vectors at a time become one, in which their halves are added; then pairs of those by their quarters, and so
-    on: a run of so many lanes is always of one of the first vectors.
-    """
-    width = LANES
-    while width > 1:
-        width //= 2
-        starts = range(0, LANES, 2 * width)
-        low = [side + start + lane for start in starts for side in (0, LANES) for lane in range(width)]
-        high = [index + width for index in low]
-        half = len(vectors) // 2
-        pairs = zip(vectors[:half], vectors[half:], strict=True)
-        vectors = [f.lanes(one, low, other) + f.lanes(one, high, other) for one, other in pairs]
-    return vectors[0]

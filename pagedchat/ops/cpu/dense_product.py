@@ -4,8 +4,8 @@ checkpoints have it.
 A unit is a row of the weight, and so a column of the result. 32 of its elements become two vectors of 16 floats:
 of float32 the first and the second half, of bfloat16 the even and the odd ones, which is a shift and a mask. The
 input, in float32, lies in the same order, in runs of 32 that are filled up with zeros. Each column of each row has
-two sums of its own, whatever is computed beside it, which are added in the same order: a row's numbers never
-depend on its company.
+16 sums of its own, one for each lane, which are added in the same order whatever is computed beside them: a row's
+numbers never depend on its company.
 
 Arguments: weight, input, output, bias or 0 (float32), out_features, in_features, num_rows, elements of an input
 row, elements of an output row, 1 to add to what the output holds.
@@ -13,23 +13,27 @@ row, elements of an output row, 1 to add to what the output holds.
 
 from pagedchat.jit.cpu.ir import FLOAT, I16, I32, I64, PTR, Function, Module, Value, Variable, vector
 from pagedchat.jit.cpu.target import CpuTarget
+from pagedchat.ops.cpu.vectors import summed_by_lane
 
 RUN = 32
 """Elements that are taken at a time."""
 ROW_COUNTS = (8, 4, 2, 1)
 """Rows that are computed together, at most."""
 
+_MOST_SUMS, _FEW_SUMS, _MOST_COLUMNS = 24, 4, 8
+"""Sums of 16 floats that registers hold beside what is multiplied: where these are as wide and 32 of them, and
+where not; and the columns that they are of at most. An input that is read serves all columns."""
 _AHEAD_BYTES = 1024
 """How far ahead of a product its weight is fetched."""
 
 
 def write_dense_product(module: Module, target: CpuTarget, element: str) -> None:
     """`dense_bf16` or `dense_f32`."""
-    pairs = 8 if target.num_registers == 32 and target.register_bits == 512 else 2
-    for num_rows in ROW_COUNTS:
-        if num_rows <= pairs:
-            _write_block(module, element, num_rows, pairs // num_rows)
-    write_row_blocks(module, f"dense_{element}", [count for count in ROW_COUNTS if count <= pairs], rows_at=6)
+    sums = _MOST_SUMS if target.num_registers == 32 and target.register_bits == 512 else _FEW_SUMS
+    row_counts = [count for count in ROW_COUNTS if count <= sums // 2]
+    for num_rows in row_counts:
+        _write_block(module, element, num_rows, min(sums // num_rows, _MOST_COLUMNS))
+    write_row_blocks(module, f"dense_{element}", row_counts, rows_at=6)
 
 
 def write_row_blocks(module: Module, name: str, row_counts: list[int], *, rows_at: int) -> None:
@@ -92,32 +96,31 @@ class _Block:
     def write(self, column: Value, num_columns: int) -> None:
         f, size = self._f, self._size
         weights = [f.at(self._weight, (column + j) * self._in_features, size) for j in range(num_columns)]
-        sums = [
-            [(f.variable(_FLOATS, 0.0), f.variable(_FLOATS, 0.0)) for _ in range(self._num_rows)] for _ in weights
-        ]
+        sums = [[f.variable(_FLOATS, 0.0) for _ in range(self._num_rows)] for _ in weights]
         whole = self._in_features - self._in_features % RUN
         with f.loop(0, whole, RUN) as k:
-            for weight, its_sums in zip(weights, sums, strict=True):
+            runs = []
+            for weight in weights:
                 at = f.at(weight, k, size)
                 f.fetch_soon(f.at(at, _AHEAD_BYTES, "i8"))
-                self._add_run(k, self._whole_run(at), its_sums)
+                runs.append(self._whole_run(at))
+            self._add_run(k, runs, sums)
         rest = self._in_features - whole
         with f.when(rest.differs(0)):
-            for weight, its_sums in zip(weights, sums, strict=True):
-                self._add_run(whole, self._part_of_run(f.at(weight, whole, size), rest), its_sums)
-        for j, its_sums in enumerate(sums):
-            self._store(column + j, its_sums)
+            self._add_run(whole, [self._part_of_run(f.at(each, whole, size), rest) for each in weights], sums)
+        self._store(column, sums)
 
     @property
     def _size(self) -> str:
         return I16 if self._element == "bf16" else FLOAT
 
-    def _add_run(self, k: Value, weights: tuple[Value, Value], sums: list[tuple[Variable, Variable]]) -> None:
+    def _add_run(self, k: Value, runs: list[tuple[Value, Value]], sums: list[list[Variable]]) -> None:
         f = self._f
-        for row_input, row_sums in zip(self._inputs, sums, strict=True):
+        for row, row_input in enumerate(self._inputs):
             for half in range(2):
                 numbers = f.load(_FLOATS, f.at(row_input, k + 16 * half, FLOAT), aligned=4)
-                row_sums[half].value = f.fma(weights[half], numbers, row_sums[half].value)
+                for run, its_sums in zip(runs, sums, strict=True):
+                    its_sums[row].value = f.fma(run[half], numbers, its_sums[row].value)
 
     def _whole_run(self, at: Value) -> tuple[Value, Value]:
         f = self._f
@@ -139,17 +142,24 @@ class _Block:
         even, odd = pairs << 16, pairs & -65536
         return f.convert("bitcast", even, _FLOATS), f.convert("bitcast", odd, _FLOATS)
 
-    def _store(self, column: Value, sums: list[tuple[Variable, Variable]]) -> None:
+    def _store(self, column: Value, sums: list[list[Variable]]) -> None:
+        """Sums of the lanes, in the order of `folded` whichever way they are made."""
         f = self._f
-        bias = f.variable(FLOAT, 0.0)
+        flat = [each.value for its_sums in sums for each in its_sums]
+        totals = summed_by_lane(f, flat) if len(flat) > 2 else [f.folded(each, 16) for each in flat]
+        for i, total in enumerate(totals):
+            self._store_one(column + i // self._num_rows, i % self._num_rows, total)
+
+    def _store_one(self, column: Value, row: int, total: Value) -> None:
+        f = self._f
+        place = f.at(self._output, self._y_stride * row + column, FLOAT)
+        result = f.variable(FLOAT, total)
         with f.when(self._bias.differs(0)):
-            bias.value = f.load(FLOAT, f.at(f.convert("inttoptr", self._bias, PTR), column, FLOAT), aligned=4)
-        for i, (even, odd) in enumerate(sums):
-            place = f.at(self._output, self._y_stride * i + column, FLOAT)
-            total = f.variable(FLOAT, f.folded(even.value + odd.value, 16) + bias.value)
-            with f.when(self._adds.differs(0)):
-                total.value = total.value + f.load(FLOAT, place, aligned=4)
-            f.store(total.value, place, aligned=4)
+            bias = f.load(FLOAT, f.at(f.convert("inttoptr", self._bias, PTR), column, FLOAT), aligned=4)
+            result.value = result.value + bias
+        with f.when(self._adds.differs(0)):
+            result.value = result.value + f.load(FLOAT, place, aligned=4)
+        f.store(result.value, place, aligned=4)
 
 
 _FLOATS, _INTS = vector(16, FLOAT), vector(16, I32)

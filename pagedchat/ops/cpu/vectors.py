@@ -30,6 +30,34 @@ def exponential(f: Function, x: Value) -> Value:
     return total * f.convert("bitcast", exponent, FLOATS)
 
 
+def gathered(f: Function, vectors: list[Value]) -> Value:
+    """16 vectors -> one, whose lane i is the sum of the elements of vector i, in the order of `Function.folded`.
+
+    Two vectors at a time become one, in which their halves are added; then pairs of those by their quarters, and so
+    on: a run of so many lanes is always of one of the first vectors.
+    """
+    width = LANES
+    while width > 1:
+        width //= 2
+        starts = range(0, LANES, 2 * width)
+        low = [side + start + lane for start in starts for side in (0, LANES) for lane in range(width)]
+        high = [index + width for index in low]
+        half = len(vectors) // 2
+        pairs = zip(vectors[:half], vectors[half:], strict=True)
+        vectors = [f.lanes(one, low, other) + f.lanes(one, high, other) for one, other in pairs]
+    return vectors[0]
+
+
+def summed_by_lane(f: Function, vectors: list[Value]) -> list[Value]:
+    """The sum of the elements of each vector, of any number of them."""
+    sums: list[Value] = []
+    for start in range(0, len(vectors), LANES):
+        some = vectors[start : start + LANES]
+        together = gathered(f, some + [f.constant(FLOATS, 0.0)] * (LANES - len(some)))
+        sums += [f.lane(together, i) for i in range(len(some))]
+    return sums
+
+
 def _times_sigmoid(f: Function, x: Value, inside: Value) -> Value:
     return x / (exponential(f, inside * -1.0) + 1.0)
 
