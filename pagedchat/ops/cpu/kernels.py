@@ -3,7 +3,7 @@ background. Where there are none, it knows why.
 """
 
 import logging
-from functools import cache
+from functools import cache, cached_property
 from threading import Lock, Thread
 
 from pagedchat.errors import KernelError
@@ -11,6 +11,7 @@ from pagedchat.jit.cpu.cache import ObjectCache
 from pagedchat.jit.cpu.ir import Module
 from pagedchat.jit.cpu.library import Library
 from pagedchat.jit.cpu.pool import Pool
+from pagedchat.jit.cpu.pool_code import pool_module
 from pagedchat.jit.cpu.target import CpuTarget, host_target
 from pagedchat.jit.cpu.threads import num_compute_threads
 from pagedchat.ops.cpu.attention import write_attention
@@ -28,7 +29,7 @@ class CpuKernels:
 
     Args:
         target: this machine's processor.
-        num_threads: that compute.
+        num_threads: that compute, at most.
         cache: of compiled code.
     """
 
@@ -36,7 +37,17 @@ class CpuKernels:
         self.target = target
         self._libraries = [Library(text, target, cache) for text in module_texts(target)]
         self._addresses: dict[str, int] = {}
-        self.pool = Pool(num_threads, target, cache)
+        self._cache, self._num_threads = cache, num_threads
+        Library(str(pool_module(target)), target, cache)  # compiled here, so that whoever needs it finds it
+
+    @cached_property
+    def pool(self) -> Pool:
+        """The threads; they begin when they are first wanted."""
+        return Pool(self._num_threads, self.target, self._cache)
+
+    def limit_threads(self, most: int) -> None:
+        """Have no more of them, unless they are there already."""
+        self._num_threads = min(self._num_threads, max(1, most))
 
     def address(self, name: str) -> int:
         """Of a kernel."""

@@ -23,7 +23,7 @@ from pagedchat.models.loader import load_weights
 from pagedchat.models.native_model import NativeModel
 from pagedchat.models.tokenizer import LoadedTokenizer, load_tokenizer
 from pagedchat.ops.common.launch import element_name
-from pagedchat.ops.cpu.kernels import prepare_in_background
+from pagedchat.ops.cpu.kernels import cpu_kernels, prepare_in_background
 from pagedchat.runtime.attention import transformers_attention
 from pagedchat.runtime.attention.backend import AttentionBackend, CacheShape
 from pagedchat.runtime.attention.choice import BackendChoice, BackendChooser, BackendFactory
@@ -168,6 +168,9 @@ class _Assembly:
         if self._config.model.batch_invariant:
             make_invariant(description.name, model)
         elif self._device.type == "cpu":
+            kernels = cpu_kernels()
+            if kernels is not None:
+                kernels.limit_threads(torch.get_num_threads())  # which whoever calls may have lowered
             use_cpu_linears(model, available_memory())
         return model, num_parameters
 
