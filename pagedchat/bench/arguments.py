@@ -6,6 +6,7 @@ Imports nothing heavy.
 import argparse
 from collections.abc import Callable
 
+from pagedchat.bench.cpu.arguments import CPU_HELP, add_cpu_options
 from pagedchat.bench.engine.arguments import ENGINE_HELP, add_engine_options
 from pagedchat.bench.kernels.arguments import KERNELS_HELP, add_kernels_options
 from pagedchat.bench.quality.arguments import QUALITY_HELP, add_quality_options
@@ -15,6 +16,7 @@ from pagedchat.bench.ui.arguments import UI_HELP, add_ui_options
 _BENCHMARKS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "engine": (ENGINE_HELP, add_engine_options),
     "step": (STEP_HELP, add_step_options),
+    "cpu": (CPU_HELP, add_cpu_options),
     "kernels": (KERNELS_HELP, add_kernels_options),
     "quality": (QUALITY_HELP, add_quality_options),
     "ui": (UI_HELP, add_ui_options),

@@ -28,6 +28,10 @@ def run_bench(args: argparse.Namespace) -> int:
         from pagedchat.bench.quality.main import run_quality_bench  # noqa: PLC0415 - loads torch
 
         return run_quality_bench(args)
+    if args.benchmark == "cpu":
+        from pagedchat.bench.cpu.main import run_cpu_bench  # noqa: PLC0415 - loads torch, which must come after that
+
+        return run_cpu_bench(args)
     from pagedchat.bench.engine.main import run_engine_bench  # noqa: PLC0415 - loads torch, which must come after that
 
     return run_engine_bench(args)

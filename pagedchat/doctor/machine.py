@@ -1,4 +1,4 @@
-"""What of CUDA is on this machine. Whatever is missing becomes a sentence, never an error."""
+"""What of CUDA is on this machine, and which CPU kernels. What is missing becomes a sentence, never an error."""
 
 import platform
 import re
@@ -10,6 +10,8 @@ from pagedchat import __version__
 from pagedchat.errors import KernelError
 from pagedchat.jit import driver
 from pagedchat.jit.cache import KernelCache
+from pagedchat.jit.cpu.target import host_target
+from pagedchat.jit.cpu.threads import num_compute_threads
 from pagedchat.jit.driver import Gpu
 from pagedchat.jit.toolchain import Toolchain, find_toolchain
 
@@ -41,6 +43,10 @@ class Machine:
     cache_bytes: int
     no_cache: str
     """Why the cache folder is not used, to go after "since"; empty where it is."""
+    cpu: str
+    """What CPU kernels are made for; empty where there are none."""
+    no_cpu: str
+    """Why there are none, to go after "since"; empty where there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +82,7 @@ def look_at_machine(cache: KernelCache) -> Machine:
         cache_entries=entries,
         cache_bytes=num_bytes,
         no_cache=cache.objection,
+        **_look_for_cpu_kernels(),
     )
 
 
@@ -101,6 +108,15 @@ def _look_for_gpus() -> tuple[str | None, tuple[Gpu, ...], str]:
     except KernelError as error:
         return None, (), error.message
     return cuda, gpus, "" if gpus else "The driver shows no GPU."
+
+
+def _look_for_cpu_kernels() -> dict[str, str]:
+    target = host_target()
+    if isinstance(target, str):
+        return {"cpu": "", "no_cpu": target}
+    threads = num_compute_threads()
+    count = "1 thread" if threads == 1 else f"{threads} threads"
+    return {"cpu": f"{target.instruction_sets} ({target.name}), LLVM {target.llvm}, {count}", "no_cpu": ""}
 
 
 def _look_for_toolchain() -> tuple[Toolchain | None, str]:

@@ -17,6 +17,7 @@ def machine_text(machine: Machine) -> str:
         *([_line("GPU", f"none. {machine.no_gpu} Chats run on the CPU.")] if machine.no_gpu else []),
         _line("packages", ", ".join(f"{name} {found or _MISSING}" for name, found in machine.packages.items())),
         *_toolchain(machine),
+        _line("CPU kernels", _cpu_kernels(machine)),
         _line("kernel cache", _cache(machine)),
     ]
     return "\n".join(lines)
@@ -52,6 +53,12 @@ def _toolchain(machine: Machine) -> list[str]:
         _line("NVRTC", f"{found.nvrtc_version}, {found.nvrtc_path}"),
         _line("CUDA headers", f"{found.headers_version}, {found.headers}"),
     ]
+
+
+def _cpu_kernels(machine: Machine) -> str:
+    if machine.no_cpu:
+        return f"none, since {machine.no_cpu}; on a CPU torch computes all."
+    return f"{machine.cpu}; float32, bfloat16, int8 and int4"
 
 
 def _cache(machine: Machine) -> str:

@@ -29,6 +29,8 @@ from pagedchat.private_files import make_folder
 _MAGIC = b"pagedchat kernel 2\n"
 _DIGEST_BYTES = 32
 _SUFFIX = ".cubin"
+CPU_SUFFIX = ".o"
+"""Of the entries of `jit.cpu.cache`, in the same folder."""
 _log = logging.getLogger(__name__)
 
 
@@ -115,9 +117,9 @@ class KernelCache:
             return ""
 
     def size(self) -> tuple[int, int]:
-        """Number of entries and their bytes."""
+        """Number of entries and their bytes, those of CPU kernels among them."""
         sizes = []
-        for path in self.folder.glob(f"*{_SUFFIX}"):
+        for path in (path for suffix in (_SUFFIX, CPU_SUFFIX) for path in self.folder.glob(f"*{suffix}")):
             with suppress(OSError):  # another process may have removed it
                 sizes.append(path.stat().st_size)
         return len(sizes), sum(sizes)

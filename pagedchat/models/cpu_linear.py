@@ -1,10 +1,12 @@
 """Linear layers that are fast on a CPU for one row and for many. Knows nothing of attention or of the engine.
 
-One weight layout is not best for both. A single row is a matrix-vector product, limited by memory, and quickest
-with the weight stored `[in_features, out_features]`. For several rows (chats decoding together) oneDNN with a
-weight that it has packed for itself is quickest. For a long prompt it makes little difference: some percent in
-favour of the packed one where the output is much wider than the input, as in gate and up of a gated feed-forward,
-and against it elsewhere. So each layer keeps both, as long as memory is plentiful.
+Where there are kernels of our own (`ops.cpu`) they multiply a few rows, by the weight as checkpoints have it, at
+the speed of memory, and a copy that oneDNN has packed for itself is for long prompts alone. Without them there are
+two more layouts, and one is not best for both. A single row is a matrix-vector product, limited by memory, and
+quickest with the weight stored `[in_features, out_features]`. For several rows (chats decoding together) oneDNN
+with a weight that it has packed for itself is quickest. For a long prompt it makes little difference: some percent
+in favour of the packed one where the output is much wider than the input, as in gate and up of a gated feed-
+forward, and against it elsewhere. So each layer keeps both, as long as memory is plentiful.
 Products of an OPT-125m step, 48 + 24 layers without the head, on two cores, in ms:
 
 ======================== ====== ====== ====== ====== ======
@@ -22,6 +24,8 @@ from torch.nn import functional
 
 from pagedchat.layers.embedding import Embedding
 from pagedchat.layers.linear import Linear
+from pagedchat.ops.cpu import linear as ops
+from pagedchat.ops.cpu.kernels import CpuKernels, cpu_kernels
 
 MEMORY_SHARE = 0.125
 """Part of free memory that second copies of weights may take."""
@@ -31,8 +35,37 @@ _MAX_PACKED_ROWS = 128
 _NO_ACTIVATION: tuple[str, list[float], str] = ("none", [], "")
 
 
+class KernelLinear(nn.Module):
+    """Takes the place of a linear layer for inference: a few rows by kernels, more by a library.
+
+    Args:
+        linear: the layer, in float32 or bfloat16; its weight stays where it is.
+        kernels: of this process.
+        packs: whether oneDNN has a copy of the weight.
+    """
+
+    def __init__(self, linear: nn.Linear | Linear, kernels: CpuKernels, *, packs: bool) -> None:
+        super().__init__()
+        weight = linear.weight.detach()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.weight, self.bias = linear.weight, linear.bias
+        self.by_kernels = ops.CpuLinear(weight, linear.bias, kernels=kernels)
+        """What whole steps take from here."""
+        self._packed = _packed(weight) if packs else None
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """`[..., in_features]` -> `[..., out_features]`."""
+        num_rows = rows.numel() // self.in_features
+        if num_rows <= ops.MOST_ROWS:
+            product = self.by_kernels(rows.reshape(num_rows, self.in_features))
+            return product.view(*rows.shape[:-1], self.out_features)
+        if self._packed is None:
+            return functional.linear(rows, self.weight, self.bias)
+        return _by_onednn(rows, self._packed, self.bias)
+
+
 class CpuLinear(nn.Module):
-    """Takes the place of a linear layer for inference in float32.
+    """The same without kernels.
 
     Args:
         linear: the layer; its weight `[out_features, in_features]` may be shared with an embedding.
@@ -42,31 +75,34 @@ class CpuLinear(nn.Module):
         super().__init__()
         weight = linear.weight.detach()
         self.in_features, self.out_features = linear.in_features, linear.out_features
-        self.weight = nn.Parameter(weight.t().contiguous().t(), requires_grad=False)
+        self._is_float32 = weight.dtype == torch.float32
+        kept = weight.t().contiguous().t() if self._is_float32 else weight
+        self.weight = nn.Parameter(kept, requires_grad=False)
         self.bias = linear.bias
         self._widens = self.out_features >= 2 * self.in_features
-        self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _PACKED_FOR_ROWS)
+        self._packed = _packed(weight)
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """`[..., in_features]` -> `[..., out_features]`."""
         num_rows = rows.numel() // self.in_features
-        if num_rows == 1 or (num_rows > _MAX_PACKED_ROWS and not self._widens):
+        is_long = num_rows > _MAX_PACKED_ROWS and not self._widens
+        if self._is_float32 and (num_rows == 1 or is_long):
             return functional.linear(rows, self.weight, self.bias)
-        product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(rows, self._packed, self.bias, *_NO_ACTIVATION)
-        return product
+        return _by_onednn(rows, self._packed, self.bias)
 
 
 def use_cpu_linears(model: nn.Module, available: int) -> int:
-    """Replace linear layers of a float32 model on a CPU, in order, while the copies fit into a part of memory.
+    """Replace linear layers of a model on a CPU, in order; copies are made while they fit into a part of memory.
 
     Args:
-        model: changed in place.
+        model: changed in place; in float32, or in bfloat16 where the processor multiplies it.
         available: bytes of free main memory.
 
     Returns:
-        How many layers were replaced; 0 where this build of torch has no oneDNN.
+        How many layers were replaced; 0 where this build of torch has no oneDNN, and there are no kernels.
     """
-    if not has_packed_linear():
+    kernels = cpu_kernels()
+    if kernels is None and not has_packed_linear():
         return 0
     budget, replaced = int(available * MEMORY_SHARE), 0
     embeddings = [module for module in model.modules() if isinstance(module, nn.Embedding | Embedding)]
@@ -75,12 +111,19 @@ def use_cpu_linears(model: nn.Module, available: int) -> int:
         for name, child in parent.named_children():
             if not isinstance(child, nn.Linear | Linear) or type(child) not in (nn.Linear, Linear):
                 continue
-            copies = 2 if child.weight.data_ptr() in embedded else 1
-            num_bytes = copies * child.weight.numel() * child.weight.element_size()
-            if num_bytes <= budget:
+            weight = child.weight
+            copies = 2 if kernels is None and weight.data_ptr() in embedded else 1
+            num_bytes = copies * weight.numel() * weight.element_size()
+            fits = num_bytes <= budget and has_packed_linear()
+            if kernels is not None and not ops.objection_to(weight):
+                fits = fits and weight.dtype == torch.float32  # 16 bits are for those who are short of memory
+                setattr(parent, name, KernelLinear(child, kernels, packs=fits))
+            elif fits and _onednn_multiplies(weight.dtype):
                 setattr(parent, name, CpuLinear(child))
-                budget -= num_bytes
-                replaced += 1
+            else:
+                continue
+            budget -= num_bytes if fits else 0
+            replaced += 1
     return replaced
 
 
@@ -88,3 +131,22 @@ def has_packed_linear() -> bool:
     """Whether this build of torch can multiply by weights that oneDNN has packed."""
     available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     return available and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+def _onednn_multiplies(dtype: torch.dtype) -> bool:
+    """Whether that is fast, or there at all, on this processor."""
+    if dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return dtype == torch.float32
+
+
+def _packed(weight: torch.Tensor) -> torch.Tensor | None:
+    if not (has_packed_linear() and _onednn_multiplies(weight.dtype)):
+        return None
+    packed: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _PACKED_FOR_ROWS)
+    return packed
+
+
+def _by_onednn(rows: torch.Tensor, packed: torch.Tensor | None, bias: torch.Tensor | None) -> torch.Tensor:
+    product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(rows, packed, bias, *_NO_ACTIVATION)
+    return product

@@ -39,7 +39,8 @@ class Decoder(NativeModel):
         self.project_in = Linear(narrow, width, bias=False) if narrow != width else None
         kinds = list(dict.fromkeys(rotary for rotary in config.rotaries if rotary is not None))
         self.rotaries = nn.ModuleList(RotaryEmbedding(kind, config.heads.head_dim) for kind in kinds)
-        self._turned_by = [None if rotary is None else kinds.index(rotary) for rotary in config.rotaries]
+        self.turned_by = [None if rotary is None else kinds.index(rotary) for rotary in config.rotaries]
+        """For each layer which of `rotaries` turns its queries and keys."""
         self.layers = nn.ModuleList(DecoderLayer(config, layer_idx) for layer_idx in range(config.num_layers))
         self.norm = Norm(config.norm, width) if config.final_norm else None
         self.project_out = Linear(width, narrow, bias=False) if narrow != width else None
@@ -52,7 +53,7 @@ class Decoder(NativeModel):
         """See `NativeModel`."""
         hidden = self.embed(token_ids, positions)
         rotations = [rotary(positions, hidden.dtype) for rotary in self.rotaries]
-        for layer, turned_by in zip(self.layers, self._turned_by, strict=True):
+        for layer, turned_by in zip(self.layers, self.turned_by, strict=True):
             hidden = layer(hidden, paged, None if turned_by is None else rotations[turned_by])
         return self.logits(hidden[last_rows])
 

@@ -57,9 +57,14 @@ MACHINE = Machine(
     cache_entries=3,
     cache_bytes=3 << 20,
     no_cache="",
+    cpu="AVX2 (haswell), LLVM 22.1.0, 4 threads",
+    no_cpu="",
 )
 WITHOUT_CUDA = replace(
-    MACHINE, driver=None, cuda=None, gpus=(), no_gpu="There is no NVIDIA driver.", toolchain=None,
+    MACHINE,
+    cpu="",
+    no_cpu="LLVM cannot be had",
+    driver=None, cuda=None, gpus=(), no_gpu="There is no NVIDIA driver.", toolchain=None,
     no_toolchain="NVRTC was not found. Install it.", cache_entries=1,
 )  # fmt: skip
 
@@ -100,6 +105,7 @@ def test_everything_about_the_machine_is_shown() -> None:
         "packages      cuda-core 1.2.0, cuda-python not installed",
         "NVRTC         13.0, /lib/libnvrtc.so.13",
         "CUDA headers  13.1, /include",
+        "CPU kernels   AVX2 (haswell), LLVM 22.1.0, 4 threads; float32, bfloat16, int8 and int4",
         "kernel cache  /cache/kernels, 3 entries, 3 MiB",
     ]
 
@@ -110,6 +116,7 @@ def test_machine_without_cuda_is_told_so_plainly() -> None:
         "GPU           none. There is no NVIDIA driver. Chats run on the CPU.",
         "packages      cuda-core 1.2.0, cuda-python not installed",
         "NVRTC         NVRTC was not found. Install it.",
+        "CPU kernels   none, since LLVM cannot be had; on a CPU torch computes all.",
         "kernel cache  /cache/kernels, 1 entry, 3 MiB",
     ]
 

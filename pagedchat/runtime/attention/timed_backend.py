@@ -19,6 +19,11 @@ class TimedBackend:
         self._backend = backend
         self._seconds = 0.0
 
+    @property
+    def inner(self) -> AttentionBackend:
+        """The one that does the work."""
+        return self._backend
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
 

@@ -25,9 +25,11 @@ from pagedchat.models.native import count_parameters
 from pagedchat.models.native_model import NativeModel
 from pagedchat.models.tokenizer import LoadedTokenizer, load_tokenizer
 from pagedchat.ops.common.launch import element_name
+from pagedchat.ops.cpu.kernels import cpu_kernels, prepare_in_background
 from pagedchat.runtime.attention import transformers_attention
 from pagedchat.runtime.attention.backend import AttentionBackend, CacheShape
 from pagedchat.runtime.attention.choice import BackendChoice, BackendChooser, BackendFactory
+from pagedchat.runtime.cpu.runner import CpuModelRunner
 from pagedchat.runtime.loading.check_record import keep_check
 from pagedchat.runtime.loading.device import (
     available_memory,
@@ -75,6 +77,8 @@ class _Assembly:
         self._began = began
         self._streams = streams
         self._device = choose_device(config.model.device)
+        if self._device.type == "cpu":
+            prepare_in_background()
 
     def run(self) -> LoadedModel:
         description = self._describe()
@@ -180,7 +184,10 @@ class _Assembly:
         counted = count_parameters(native) if native else sum(each.numel() for each in model.parameters())
         if self._config.model.batch_invariant:
             make_invariant(description.name, model)
-        elif self._device.type == "cpu" and precision.dtype == torch.float32:
+        elif self._device.type == "cpu":
+            kernels = cpu_kernels()
+            if kernels is not None:
+                kernels.limit_threads(torch.get_num_threads())  # which whoever calls may have lowered
             use_cpu_linears(model, available_memory())
         return model, counted
 
@@ -188,7 +195,10 @@ class _Assembly:
         self, model: torch.nn.Module, shape: CacheShape, make_backend: BackendFactory, sizes: StepSizes
     ) -> tuple[TorchModelRunner, PoolSize]:
         device = self._device
-        runner_class = NativeModelRunner if isinstance(model, NativeModel) else TorchModelRunner
+        runner_class: type[TorchModelRunner] = TorchModelRunner
+        if isinstance(model, NativeModel):
+            by_kernels = device.type == "cpu" and not self._config.model.batch_invariant
+            runner_class = CpuModelRunner if by_kernels else NativeModelRunner
         runner = runner_class(model, make_backend(shape, 0, 0, device), device)
 
         def profile() -> int:
@@ -210,7 +220,13 @@ class _Assembly:
         check = SelfCheck(
             description.name, runner, description.vocab_size, exact=self._config.model.batch_invariant
         )
+        if not isinstance(runner, CpuModelRunner):
+            check.refuse_if_wrong()
+            return check
+        runner.whole_steps = False
         check.refuse_if_wrong()
+        runner.whole_steps = True
+        runner.whole_steps = runner.step is not None and check.allows_whole_steps()
         return check
 
     def _build_ahead(

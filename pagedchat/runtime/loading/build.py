@@ -6,6 +6,7 @@ from pagedchat.config import EngineConfig
 from pagedchat.errors import DeviceError, PagedChatError, is_out_of_memory
 from pagedchat.events import LoadProgress
 from pagedchat.garbage import freeze_once, no_collections
+from pagedchat.ops.cpu.kernels import prepare_in_background
 from pagedchat.runtime.loading.cpu_process import give_back_freed_buffers, models, tune_for_cpu
 from pagedchat.runtime.loading.loaded import LoadedModel, Progress
 from pagedchat.runtime.loading.wake_gpu import wake_gpu
@@ -41,7 +42,8 @@ def _load(config: EngineConfig, progress: Progress, streams: bool) -> LoadedMode
     began = time.perf_counter()
     tune_for_cpu()
     progress(LoadProgress("import", "Loading PyTorch"))
-    wake_gpu(config.model.device)
+    if wake_gpu(config.model.device) is None:  # then it will be the CPU
+        prepare_in_background()
     with no_collections():
         from pagedchat.runtime.loading.assemble import assemble  # noqa: PLC0415 - seconds of imports, after saying so
 

@@ -44,6 +44,7 @@ floats, multiplied by torch, so that what is left is again the rounding of rows 
 _CAPTURED_TOLERANCE = {**_TOLERANCE, torch.bfloat16: 0.1, torch.float16: 0.1}
 """The same of captured steps, which are models of our own alone: less may be left to chance."""
 
+_WHOLE_STEPS = "one call into CPU kernels"
 _SHORT, _LONG = 7, 40
 """Tokens of the texts: for the eager road and for decodes, and for prefills, in two chunks of a common size."""
 _GREEDY, _DRAWN = SamplingParams(temperature=0), SamplingParams(temperature=1.0)
@@ -118,6 +119,21 @@ class SelfCheck:
                 f"{self._name} gives other numbers in company than alone, in spite of --batch-invariant.",
                 "Leave the option out; `pagedchat doctor` says what a report of this should have.",
             )
+
+    @torch.inference_mode()
+    def allows_whole_steps(self) -> bool:
+        """Whether decodes on a CPU are right, each of them one call into compiled code; if not, the log says so."""
+        text = self._text(_SHORT)
+        last = len(text) - 1
+        if last == 0:
+            return True
+        self._forward(text, 0, last)
+        logits = self._forward(text, last, len(text))
+        error = self._error(text, logits)
+        if error <= _TOLERANCE[logits.dtype]:
+            return True
+        self._has_slower("Steps", _WHOLE_STEPS, error)
+        return False
 
     def _is_same_in_company(self) -> bool:
         """Whether the eager road says the same of a text in one chunk, in several and beside another text."""

@@ -141,7 +141,7 @@ while core.has_work:
 print(type(loaded.runner).__name__, [name for name in sys.modules if name.startswith("pagedchat.runtime.graphs")])
 """
     result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert result.stdout == "NativeModelRunner []\n"
+    assert result.stdout == "CpuModelRunner []\n"
 
 
 def test_build_is_light_to_import() -> None:

@@ -1,0 +1,134 @@
+"""Products with a weight on a CPU: by kernels of our own where there are any, else by torch, behind one name.
+
+A row's result follows from the row alone, bit for bit, whatever else is in the batch, as long as kernels compute
+it: weights of few bits always, others up to `MOST_ROWS` rows, behind which a library is faster.
+"""
+
+from threading import Lock
+
+import torch
+from torch.nn import functional
+
+from pagedchat.jit.cpu.pool import Program
+from pagedchat.ops.common.checks import check_shape
+from pagedchat.ops.cpu import packing
+from pagedchat.ops.cpu.kernels import CpuKernels, cpu_kernels
+from pagedchat.ops.cpu.packing import PackedWeight, packed_weight
+from pagedchat.ops.cpu.product import Product, ProductInputs, Rows
+from pagedchat.ops.quantized.weight import QuantizedWeight
+
+MOST_ROWS = 32
+"""Rows up to which a weight that is not quantised is multiplied by kernels."""
+
+_INPUT, _PRODUCT = 0, 1
+"""The two jobs of a program."""
+
+
+class CpuLinear:
+    """`rows @ weight.T + bias`.
+
+    Args:
+        weight: `[out_features, in_features]`, float32, bfloat16 or float16; contiguous ones are used where they
+        are.
+            Or a quantised one, which is rearranged: nothing of it is kept.
+        bias: `[out_features]`, floating.
+        kernels: None: those of this process, if it has any.
+        by_torch: do without kernels.
+    """
+
+    def __init__(
+        self,
+        weight: torch.Tensor | QuantizedWeight,
+        bias: torch.Tensor | None = None,
+        *,
+        kernels: CpuKernels | None = None,
+        by_torch: bool = False,
+    ) -> None:
+        found = None if by_torch or objection_to(weight) else kernels or cpu_kernels()
+        self._kernels = found
+        self._bias = None if bias is None else bias.detach().float().contiguous()
+        self._dense: torch.Tensor | None = None
+        self.product: Product | None = None
+        """What whole steps take; None where torch multiplies."""
+        if isinstance(weight, QuantizedWeight):
+            self.out_features, self.in_features = weight.out_features, weight.in_features
+            if found is None:
+                self._dense = weight.dequantized()
+            else:
+                self.product = Product(packed_weight(weight, found.zero_of_8_bits), self._bias)
+        else:
+            self.out_features, self.in_features = weight.shape
+            self._dense = weight.detach().contiguous()
+            self.product = None if found is None else Product(self._dense, self._bias)
+        self._programs: Program | None = None
+        self._lock = Lock()
+
+    @property
+    def by_kernels(self) -> bool:
+        """Whether kernels of our own multiply by it."""
+        return self.product is not None
+
+    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+        """`[num_rows, in_features]`, float32 or bfloat16 -> `[num_rows, out_features]` of the same type."""
+        check_shape("rows", rows, None, self.in_features)
+        product = self.product
+        if product is None or (self._dense is not None and len(rows) > MOST_ROWS):
+            return self._by_torch(rows)
+        return self._by_kernels(product, rows)
+
+    def _by_torch(self, rows: torch.Tensor) -> torch.Tensor:
+        dense = self._dense
+        if dense is None:
+            raise RuntimeError("a packed weight is multiplied by kernels")
+        bias = self._bias
+        if dense.dtype != rows.dtype:
+            return functional.linear(rows.to(dense.dtype), dense, _like(bias, dense)).to(rows.dtype)
+        return functional.linear(rows, dense, _like(bias, dense))
+
+    def _by_kernels(self, product: Product, rows: torch.Tensor) -> torch.Tensor:
+        floats = rows.float().contiguous()
+        num_rows = len(floats)
+        output = torch.empty(num_rows, self.out_features)
+        if num_rows == 0:
+            return output.to(rows.dtype)
+        inputs = ProductInputs.for_rows(num_rows, self.in_features)
+        with self._lock:
+            program = self._program(product)
+            program.set_units(_INPUT, num_rows * product.input_parts())
+            program.set_argument(_INPUT, 0, floats.data_ptr())
+            program.set_argument(_PRODUCT, 2, output.data_ptr())
+            program.set_argument(_PRODUCT, 6, num_rows)
+            for job, places in ((_INPUT, (1, 9, 10)), (_PRODUCT, (1, 12, 13))):
+                for index, part in zip(places, (inputs.numbers, inputs.scales, inputs.sums), strict=True):
+                    program.set_argument(job, index, part.data_ptr())
+            program.run()
+        return output.to(rows.dtype)
+
+    def _program(self, product: Product) -> Program:
+        """Made once; where its rows and results are is said at each call."""
+        if self._programs is None:
+            if self._kernels is None:
+                raise RuntimeError("there are no kernels")
+            inputs = ProductInputs.for_rows(1, self.in_features)
+            jobs = (
+                product.input_job(self._kernels, "plain", Rows(0, self.in_features), 1, inputs),
+                product.job(self._kernels, inputs, 1, Rows(0, self.out_features)),
+            )
+            self._programs = Program(self._kernels.pool, jobs)
+        return self._programs
+
+
+def objection_to(weight: torch.Tensor | QuantizedWeight) -> str:
+    """Why kernels do not multiply by a weight, to go after "since"; empty where they do."""
+    if isinstance(weight, QuantizedWeight):
+        return packing.objection_to(weight)
+    if weight.device.type != "cpu":
+        return f"it is on {weight.device}"
+    return "" if weight.dtype in (torch.float32, torch.bfloat16) else f"it is {weight.dtype}"
+
+
+def _like(bias: torch.Tensor | None, weight: torch.Tensor) -> torch.Tensor | None:
+    return None if bias is None else bias.to(weight.dtype)
+
+
+__all__ = ["MOST_ROWS", "CpuLinear", "PackedWeight", "objection_to"]

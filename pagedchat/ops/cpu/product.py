@@ -1,0 +1,171 @@
+"""A weight that kernels multiply by, and the two jobs of a product: to bring rows into the order that it wants,
+and to multiply them. Knows no model; whoever makes jobs keeps the tensors whose addresses are in them.
+"""
+
+import struct
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+
+from pagedchat.jit.cpu.pool import Job
+from pagedchat.ops.cpu.dense_product import RUN
+from pagedchat.ops.cpu.kernels import CpuKernels
+from pagedchat.ops.cpu.packing import PackedWeight
+from pagedchat.ops.cpu.quantized_product import TILE
+
+_DENSE = {torch.float32: "f32", torch.bfloat16: "bf16"}
+_MOST_COLUMNS = 64
+"""Columns of a result that a thread takes at a time, at most."""
+_PARTS = 8
+"""Chunks of a product that each thread is to have at least: who is slow then leaves the rest to others."""
+_PIECES = 16
+"""Runs or groups of a row that a thread brings into order at a time."""
+
+
+class Rows(NamedTuple):
+    """Rows in float32, wherever they are."""
+
+    address: int
+    stride: int
+    """Elements from one to the next."""
+
+
+class RowNorm(NamedTuple):
+    """A norm of rows, on its way into a product."""
+
+    kind: str
+    """"rms" or "layer"."""
+    weight: torch.Tensor
+    """float32 `[width]`."""
+    bias: torch.Tensor | None
+    eps: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProductInputs:
+    """Memory for the inputs of one product after the other."""
+
+    numbers: torch.Tensor
+    """uint8: floats in runs, or int8."""
+    scales: torch.Tensor
+    """float32."""
+    sums: torch.Tensor
+    """int32."""
+
+    @classmethod
+    def for_rows(cls, num_rows: int, width: int) -> "ProductInputs":
+        """For any product of rows so wide, or narrower."""
+        padded = -(-width // RUN) * RUN
+        groups = num_rows * -(-width // TILE)
+        return cls(
+            torch.empty(num_rows * padded * 4, dtype=torch.uint8, device="cpu"),
+            torch.empty(groups, device="cpu"),
+            torch.empty(groups, dtype=torch.int32, device="cpu"),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Product:
+    """`rows @ weight.T + bias`, for kernels."""
+
+    weight: torch.Tensor | PackedWeight
+    """Contiguous float32 or bfloat16 `[out_features, in_features]`, or few bits."""
+    bias: torch.Tensor | None
+    """float32 `[out_features]`."""
+    out_features: int = field(init=False)
+    in_features: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        weight = self.weight
+        sizes = (weight.out_features, weight.in_features) if isinstance(weight, PackedWeight) else weight.shape
+        object.__setattr__(self, "out_features", sizes[0])
+        object.__setattr__(self, "in_features", sizes[1])
+
+    @property
+    def sink(self) -> str:
+        """What its inputs are, see `rows.SINKS`."""
+        return "int8" if isinstance(self.weight, PackedWeight) else _DENSE[self.weight.dtype]
+
+    @property
+    def nbytes(self) -> int:
+        """Of the weight."""
+        weight = self.weight
+        parts = (weight.digits, weight.scales, weight.minimums) if isinstance(weight, PackedWeight) else (weight,)
+        return sum(part.numel() * part.element_size() for part in parts if part is not None)
+
+    @property
+    def input_stride(self) -> int:
+        """Elements of a row of its inputs."""
+        return self.in_features if self.sink == "int8" else -(-self.in_features // RUN) * RUN
+
+    def input_parts(self) -> int:
+        """Runs or groups of a row."""
+        if isinstance(self.weight, PackedWeight):
+            return self.in_features // self.weight.group_size
+        return -(-self.in_features // RUN)
+
+    def input_job(
+        self,
+        kernels: CpuKernels,
+        source: str,
+        rows: Rows,
+        num_rows: int,
+        inputs: ProductInputs,
+        norm: RowNorm | None = None,
+    ) -> Job:
+        """Rows into inputs.
+
+        Args:
+            kernels: of this process.
+            source: "plain", or an activation of `rows`, gated or not; with a norm it does not matter.
+            rows: what becomes inputs.
+            num_rows: how many there are.
+            inputs: where they go.
+            norm: of the rows, if there is one.
+        """
+        group = self.weight.group_size if isinstance(self.weight, PackedWeight) else RUN
+        units = num_rows if norm is not None else num_rows * self.input_parts()
+        arguments = (
+            rows.address, inputs.numbers.data_ptr(), self.in_features, rows.stride, self.input_stride,
+            0 if norm is None else norm.weight.data_ptr(),
+            0 if norm is None or norm.bias is None else norm.bias.data_ptr(),
+            float_bits(0.0 if norm is None else norm.eps),
+            group, inputs.scales.data_ptr(), inputs.sums.data_ptr(),
+        )  # fmt: skip
+        name = f"{source if norm is None else norm.kind}_{self.sink}"
+        return Job(kernels.address(name), units, _PIECES if norm is None else 1, arguments)
+
+    def job(
+        self, kernels: CpuKernels, inputs: ProductInputs, num_rows: int, output: Rows, *, adds: bool = False
+    ) -> Job:
+        """Inputs into results.
+
+        Args:
+            kernels: of this process.
+            inputs: of `input_job`.
+            num_rows: how many there are.
+            output: where they go.
+            adds: they are added to what is there.
+        """
+        weight, bias = self.weight, self.bias
+        packed = weight if isinstance(weight, PackedWeight) else None
+        units = -(-self.out_features // TILE) if packed else self.out_features
+        arguments = [
+            packed.digits.data_ptr() if packed else weight.data_ptr(),  # type: ignore[union-attr]
+            inputs.numbers.data_ptr(), output.address, 0 if bias is None else bias.data_ptr(),
+            self.out_features, self.in_features, num_rows, self.input_stride, output.stride, int(adds),
+        ]  # fmt: skip
+        if packed:
+            minimums = 0 if packed.minimums is None else packed.minimums.data_ptr()
+            arguments += [packed.scales.data_ptr(), minimums]
+            arguments += [inputs.scales.data_ptr(), inputs.sums.data_ptr(), packed.group_size]
+        name = packed.name if packed else f"dense_{self.sink}"
+        columns = TILE if packed else 1
+        chunk = min(units // (kernels.pool.num_threads * _PARTS), _MOST_COLUMNS // columns)
+        return Job(kernels.address(name), units, max(chunk, 1), arguments)
+
+
+def float_bits(number: float) -> int:
+    """A float32 as a word."""
+    return int(struct.unpack("I", struct.pack("f", number))[0])

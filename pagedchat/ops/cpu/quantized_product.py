@@ -1,0 +1,162 @@
+"""The kernel of products with weights of 8 and 4 bits, whose inputs are brought to 8 bits too: row by row, and in a
+row group by group, so that no row knows of another.
+
+A unit is a tile: 16 columns of the result. Of each of these rows of the weight four bytes lie side by side, 64
+bytes in all, then the next four of each; of 4 bits the lower halves are the next four elements of each row, and
+the upper halves the four behind them. Sums inside a group are whole numbers; group by group they are scaled and
+added in float32, always in the same order. With weights d·s + m and inputs q·t of a group it is Σ d·q · s·t + m ·
+t·Σ q, and since digits are stored as d + z, Σ (d + z)·q - z·Σ q is Σ d·q.
+
+Arguments: weight, input (int8), output (float32), bias or 0, out_features, in_features, num_rows, elements of an
+input row, elements of an output row, 1 to add to what the output holds, scales (float16 [tiles, groups, 16]),
+minimums (likewise, or 0), scales of the inputs (float32 [num_rows, groups]), sums of the inputs (int32, likewise),
+group_size.
+"""
+
+from pagedchat.jit.cpu.ir import FLOAT, HALF, I32, I64, PTR, Function, Module, Value, Variable, vector
+from pagedchat.jit.cpu.target import CpuTarget
+from pagedchat.ops.cpu.dense_product import ROW_COUNTS, argument, write_row_blocks
+from pagedchat.ops.cpu.dots import add_dots, digits_are_signed
+
+TILE = 16
+"""Columns of a unit."""
+PIECE = 16
+"""Elements of a row that are taken at a time; groups are multiples of it."""
+LONGEST_GROUP = 128
+"""Elements of a row that have a scale in common, at most."""
+
+_FLOATS, _INTS = vector(TILE, FLOAT), vector(TILE, I32)
+_AHEAD_BYTES = 2048
+_LOW = 0x0F0F0F0F
+
+
+def write_quantized_product(module: Module, target: CpuTarget, bits: int, *, minimums: bool) -> None:
+    """`int8`, `int4`, `int8_min` or `int4_min`."""
+    most = 8 if target.num_registers == 32 and target.register_bits == 512 else 2
+    counts = [count for count in ROW_COUNTS if count <= most]
+    name = f"int{bits}_min" if minimums else f"int{bits}"
+    for count in counts:
+        _write_block(module, target, name, bits, count, minimums=minimums)
+    write_row_blocks(module, name, counts, rows_at=6)
+
+
+def zero_of(target: CpuTarget, bits: int) -> int:
+    """What digits in memory are more than the numbers that they stand for."""
+    return 8 if bits == 4 else 0 if digits_are_signed(target) else 128
+
+
+def _write_block(module: Module, target: CpuTarget, name: str, bits: int, num_rows: int, *, minimums: bool) -> None:
+    f = module.function(f"{name}_{num_rows}", [("args", PTR), ("first", I64), ("last", I64), ("row", I64)])
+    args, row = f.parameter("args"), f.parameter("row")
+    block = _Block(f, target, args, row, bits, num_rows, minimums=minimums)
+    with f.loop(f.parameter("first"), f.parameter("last")) as tile:
+        block.write(tile)
+    f.finish()
+
+
+class _Block:
+    """One tile of some rows after the other."""
+
+    def __init__(
+        self, f: Function, target: CpuTarget, args: Value, row: Value, bits: int, num_rows: int, *, minimums: bool
+    ) -> None:
+        self._f, self._target, self._bits, self._num_rows = f, target, bits, num_rows
+        self._digits, self._bias = argument(f, args, 0, PTR), argument(f, args, 3)
+        self._out_features, self._in_features = argument(f, args, 4), argument(f, args, 5)
+        x_stride, self._y_stride, self._adds = argument(f, args, 7), argument(f, args, 8), argument(f, args, 9)
+        self._scales = argument(f, args, 10, PTR)
+        self._minimums = argument(f, args, 11, PTR) if minimums else None
+        self._group = argument(f, args, 14)
+        self._num_groups = self._in_features // self._group
+        self._output = f.at(argument(f, args, 2, PTR), row * self._y_stride, FLOAT)
+        inputs = f.at(argument(f, args, 1, PTR), row * x_stride, "i8")
+        self._inputs = [f.at(inputs, x_stride * i, "i8") for i in range(num_rows)]
+        first_group = row * self._num_groups
+        self._input_scales = f.at(argument(f, args, 12, PTR), first_group, FLOAT)
+        self._input_sums = f.at(argument(f, args, 13, PTR), first_group, I32)
+
+    def write(self, tile: Value) -> None:
+        f = self._f
+        sums = [f.variable(_FLOATS, 0.0) for _ in self._inputs]
+        row_bytes = self._in_features * 16 if self._bits == 8 else self._in_features * 8
+        digits = f.at(self._digits, tile * row_bytes, "i8")
+        first = tile * self._num_groups * TILE
+        scales = f.at(self._scales, first, HALF)
+        minimums = None if self._minimums is None else f.at(self._minimums, first, HALF)
+        with f.loop(0, self._num_groups) as group:
+            whole = self._dots(digits, group)
+            scale = f.convert("fpext", f.load(_HALVES, f.at(scales, group * TILE, HALF), aligned=2), _FLOATS)
+            for i, dots in enumerate(whole):
+                self._add_group(sums[i], dots, scale, minimums, group, i)
+        self._store(tile * TILE, sums)
+
+    def _dots(self, digits: Value, group: Value) -> list[Value]:
+        """Of one group: whole numbers, for each row."""
+        f = self._f
+        start = -zero_of(self._target, self._bits)
+        dots = []
+        for i in range(self._num_rows):
+            its_sum = f.load(I32, f.at(self._input_sums, self._num_groups * i + group, I32), aligned=4)
+            first_dots = f.variable(_INTS, f.splat(its_sum * start, TILE) if start else 0)
+            dots.append([first_dots, *(f.variable(_INTS, 0) for _ in range(self._chains - 1))])
+        first = group * self._group
+        with f.loop(first, first + self._group, PIECE) as k:
+            self._add_piece(f.at(digits, k * (16 if self._bits == 8 else 8), "i8"), k, dots)
+        return [_summed([each.value for each in its_dots]) for its_dots in dots]
+
+    @property
+    def _chains(self) -> int:
+        """Sums that a row's dots of a group are spread over: where rows are few, one would wait for itself."""
+        return {1: 4, 2: 2}.get(self._num_rows, 1)
+
+    def _add_piece(self, digits: Value, k: Value, dots: list[list[Variable]]) -> None:
+        f = self._f
+        lines = PIECE // 4 if self._bits == 8 else PIECE // 8
+        for line in range(lines):
+            at = f.at(digits, 64 * line, "i8")
+            f.fetch_soon(f.at(at, _AHEAD_BYTES, "i8"))
+            both = f.load(_INTS, at, aligned=4)
+            parts = [both] if self._bits == 8 else [both & _LOW, (both >> 4) & _LOW]
+            for part, weights in enumerate(parts):
+                four_idx = line * len(parts) + part
+                for row_input, its_dots in zip(self._inputs, dots, strict=True):
+                    four = f.load(I32, f.at(row_input, k + 4 * four_idx, "i8"))
+                    chain = its_dots[four_idx % self._chains]
+                    chain.value = add_dots(f, self._target, chain.value, weights, four)
+
+    def _add_group(
+        self, total: Variable, dots: Value, scale: Value, minimums: Value | None, group: Value, row: int
+    ) -> None:
+        f = self._f
+        at = self._num_groups * row + group
+        input_scale = f.load(FLOAT, f.at(self._input_scales, at, FLOAT), aligned=4)
+        numbers = f.convert("sitofp", dots, _FLOATS)
+        total.value = f.fma(numbers, scale * f.splat(input_scale, TILE), total.value)
+        if minimums is not None:
+            least = f.load(_HALVES, f.at(minimums, group * TILE, HALF), aligned=2)
+            its_sum = f.convert("sitofp", f.load(I32, f.at(self._input_sums, at, I32), aligned=4), FLOAT)
+            each = f.splat(its_sum * input_scale, TILE)
+            total.value = f.fma(f.convert("fpext", least, _FLOATS), each, total.value)
+
+    def _store(self, column: Value, sums: list[Variable]) -> None:
+        f = self._f
+        mask = f.first_lanes(self._out_features - column, TILE)
+        bias = f.variable(_FLOATS, 0.0)
+        with f.when(self._bias.differs(0)):
+            at = f.at(f.convert("inttoptr", self._bias, PTR), column, FLOAT)
+            bias.value = f.load_some(_FLOATS, at, mask)
+        for i, total in enumerate(sums):
+            place = f.at(self._output, self._y_stride * i + column, FLOAT)
+            result = f.variable(_FLOATS, total.value + bias.value)
+            with f.when(self._adds.differs(0)):
+                result.value = result.value + f.load_some(_FLOATS, place, mask)
+            f.store_some(result.value, place, mask)
+
+
+_HALVES = vector(TILE, HALF)
+
+
+def _summed(parts: list[Value]) -> Value:
+    while len(parts) > 1:
+        parts = [parts[i] + parts[i + 1] for i in range(0, len(parts), 2)]
+    return parts[0]

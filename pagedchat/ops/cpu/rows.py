@@ -1,0 +1,192 @@
+"""Kernels that make the inputs of products: rows as they are, normed, or through an activation, written in the
+order that a product wants. All that a row becomes follows from the row alone.
+
+What they write:
+
+- "f32": floats in runs of 32, filled up with zeros, for products with weights in float32;
+- "bf16": the same with the even elements of each run before its odd ones, for those in bfloat16;
+- "int8": groups of whole numbers from -127 to 127 with a scale and their sum, for weights of few bits.
+
+Arguments: rows (float32), output, width, elements of a row (of `rows`, of the output), weight and bias of a norm
+or 0 (float32), eps (float32 bits), group_size, scales, sums. A unit is a row of norms; else a run or a group of a
+row.
+"""
+
+from collections.abc import Callable
+
+from pagedchat.jit.cpu.ir import FLOAT, I32, I64, PTR, Function, Module, Value, vector
+from pagedchat.ops.cpu.dense_product import RUN, argument
+from pagedchat.ops.cpu.quantized_product import LONGEST_GROUP
+from pagedchat.ops.cpu.vectors import FLOATS, INTS, LANES, VECTOR_ACTIVATIONS
+
+SINKS = ("f32", "bf16", "int8")
+NORMS = ("rms", "layer")
+
+_Source = Callable[[Value, "Value | None"], Value]
+"""Index of an element, and which lanes there are if not all -> 16 of them; zeros where there are none."""
+
+
+def write_rows(module: Module) -> None:
+    """`plain_f32`, `rms_int8`, `silu_bf16`, `silu_gated_int8` and all the others."""
+    for sink in SINKS:
+        _write_parts(module, f"plain_{sink}", sink, _plain)
+        for name in VECTOR_ACTIVATIONS:
+            _write_parts(module, f"{name}_{sink}", sink, _activated(name))
+            _write_parts(module, f"{name}_gated_{sink}", sink, _gated(name))
+        for norm in NORMS:
+            _write_norm(module, f"{norm}_{sink}", sink, norm)
+
+
+class _Rows:
+    """The arguments of these kernels."""
+
+    def __init__(self, f: Function) -> None:
+        args = f.parameter("args")
+        self.f = f
+        self.rows, self.output = argument(f, args, 0, PTR), argument(f, args, 1, PTR)
+        self.width, self.stride, self.output_stride = (argument(f, args, i) for i in (2, 3, 4))
+        self.weight, self.bias = argument(f, args, 5), argument(f, args, 6)
+        self.eps = argument(f, args, 7, FLOAT)
+        self.group = argument(f, args, 8)
+        self.scales, self.sums = argument(f, args, 9, PTR), argument(f, args, 10, PTR)
+
+    def load(self, base: Value, at: Value, mask: Value | None) -> Value:
+        """Of floats."""
+        address = self.f.at(base, at, FLOAT)
+        if mask is None:
+            return self.f.load(FLOATS, address, aligned=4)
+        return self.f.load_some(FLOATS, address, mask)
+
+
+def _plain(rows: _Rows, row: Value) -> _Source:
+    return lambda k, mask: rows.load(row, k, mask)
+
+
+def _activated(name: str) -> Callable[[_Rows, Value], _Source]:
+    function = VECTOR_ACTIVATIONS[name]
+    return lambda rows, row: lambda k, mask: function(rows.f, rows.load(row, k, mask))
+
+
+def _gated(name: str) -> Callable[[_Rows, Value], _Source]:
+    """Gates come first, then what they are multiplied with."""
+    function = VECTOR_ACTIVATIONS[name]
+    return lambda rows, row: (
+        lambda k, mask: function(rows.f, rows.load(row, k, mask)) * rows.load(row, k + rows.width, mask)
+    )
+
+
+def _write_parts(module: Module, name: str, sink: str, source: Callable[[_Rows, Value], _Source]) -> None:
+    f = module.function(name, [("args", PTR), ("first", I64), ("last", I64)])
+    rows = _Rows(f)
+    parts = _num_parts(rows, sink)
+    with f.loop(f.parameter("first"), f.parameter("last")) as unit:
+        row_idx = unit // parts
+        row = f.at(rows.rows, row_idx * rows.stride, FLOAT)
+        _write_part(rows, sink, row_idx, unit % parts, parts, source(rows, row))
+    f.finish()
+
+
+def _write_norm(module: Module, name: str, sink: str, norm: str) -> None:
+    f = module.function(name, [("args", PTR), ("first", I64), ("last", I64)])
+    rows = _Rows(f)
+    parts = _num_parts(rows, sink)
+    with f.loop(f.parameter("first"), f.parameter("last")) as row_idx:
+        row = f.at(rows.rows, row_idx * rows.stride, FLOAT)
+        normed = _normed(rows, row, norm)
+        with f.loop(0, parts) as part:
+            _write_part(rows, sink, row_idx, part, parts, normed)
+    f.finish()
+
+
+def _normed(rows: _Rows, row: Value, norm: str) -> _Source:
+    f = rows.f
+    count = f.convert("sitofp", rows.width, FLOAT)
+    zero = f.constant(FLOATS, 0.0)
+    mean = f.splat(_folded(rows, row, lambda x, _: x) / count, LANES) if norm == "layer" else zero
+
+    def square(x: Value, mask: Value | None) -> Value:
+        off = x - mean
+        off = off if mask is None else f.choose(mask, off, 0.0, FLOATS)
+        return off * off
+
+    spread = _folded(rows, row, square) / count + rows.eps
+    inverse = f.splat(f.constant(FLOAT, 1.0) / f.unary("sqrt", spread), LANES)
+    weight = f.convert("inttoptr", rows.weight, PTR)
+    bias = f.convert("inttoptr", rows.bias, PTR)
+
+    def source(k: Value, mask: Value | None) -> Value:
+        scaled = (rows.load(row, k, mask) - mean) * inverse * rows.load(weight, k, mask)
+        result = f.variable(FLOATS, scaled)
+        with f.when(rows.bias.differs(0)):
+            result.value = result.value + rows.load(bias, k, mask)
+        return result.value
+
+    return source
+
+
+def _folded(rows: _Rows, row: Value, of: Callable[[Value, Value | None], Value]) -> Value:
+    """The sum of something of each element of a row."""
+    f = rows.f
+    total = f.variable(FLOATS, 0.0)
+    whole = rows.width - rows.width % LANES
+    with f.loop(0, whole, LANES) as k:
+        total.value = total.value + of(rows.load(row, k, None), None)
+    with f.when(whole < rows.width):
+        mask = f.first_lanes(rows.width - whole, LANES)
+        total.value = total.value + of(rows.load(row, whole, mask), mask)
+    return f.folded(total.value, LANES)
+
+
+def _num_parts(rows: _Rows, sink: str) -> Value:
+    """Of a row."""
+    return rows.width // rows.group if sink == "int8" else (rows.width + (RUN - 1)) // RUN
+
+
+def _write_part(rows: _Rows, sink: str, row_idx: Value, part: Value, parts: Value, source: _Source) -> None:
+    if sink == "int8":
+        _write_group(rows, row_idx, part, parts, source)
+    else:
+        _write_run(rows, row_idx, part, source, in_pairs=sink == "bf16")
+
+
+def _write_run(rows: _Rows, row_idx: Value, part: Value, source: _Source, *, in_pairs: bool) -> None:
+    f = rows.f
+    k = part * RUN
+    place = f.at(rows.output, row_idx * rows.output_stride + k, FLOAT)
+    first, second = f.variable(FLOATS), f.variable(FLOATS)
+    left = rows.width - k
+    with f.when(left >= RUN):
+        first.value, second.value = source(k, None), source(k + LANES, None)
+    with f.when(left < RUN):
+        first.value = source(k, f.first_lanes(left, LANES))
+        second.value = source(k + LANES, f.first_lanes(left - LANES, LANES))
+    low, high = first.value, second.value
+    if in_pairs:
+        low, high = (f.lanes(first.value, range(i, RUN, 2), second.value) for i in (0, 1))
+    f.store(low, place, aligned=4)
+    f.store(high, f.at(place, LANES, FLOAT), aligned=4)
+
+
+def _write_group(rows: _Rows, row_idx: Value, part: Value, parts: Value, source: _Source) -> None:
+    f = rows.f
+    start = part * rows.group
+    kept = f.variable(vector(LONGEST_GROUP, FLOAT))
+    numbers = Value(f, PTR, kept.name)
+    largest = f.variable(FLOATS, 0.0)
+    with f.loop(0, rows.group, LANES) as k:
+        each = source(start + k, None)
+        f.store(each, f.at(numbers, k, FLOAT), aligned=4)
+        largest.value = f.largest(largest.value, f.unary("fabs", each))
+    most = f.folded(largest.value, LANES, "largest")
+    scale = most / 127.0
+    inverse = f.choose(most.differs(0.0), f.constant(FLOAT, 127.0) / most, 0.0, FLOAT)
+    total = f.variable(INTS, 0)
+    output = f.at(rows.output, row_idx * rows.output_stride + start, "i8")
+    with f.loop(0, rows.group, LANES) as k:
+        scaled = f.load(FLOATS, f.at(numbers, k, FLOAT), aligned=4) * f.splat(inverse, LANES)
+        whole = f.call(INTS, "llvm.fptosi.sat.v16i32.v16f32", [f.unary("rint", scaled)])
+        total.value = total.value + whole
+        f.store(f.convert("trunc", whole, vector(LANES, "i8")), f.at(output, k, "i8"))
+    at = row_idx * parts + part
+    f.store(scale, f.at(rows.scales, at, FLOAT), aligned=4)
+    f.store(f.folded(total.value, LANES), f.at(rows.sums, at, I32), aligned=4)

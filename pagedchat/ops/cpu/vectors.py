@@ -1,0 +1,92 @@
+"""Functions of 16 floats at a time that LLVM does not have: the exponential, and activations made of it."""
+
+from collections.abc import Callable
+from math import log, pi, sqrt
+
+from pagedchat.jit.cpu.ir import FLOAT, I32, Function, Value, vector
+
+LANES = 16
+FLOATS, INTS = vector(LANES, FLOAT), vector(LANES, I32)
+
+_LEAST, _MOST = -87.0, 88.0
+"""Arguments that are still normal numbers, and none above."""
+_LN2_HIGH = 0.693359375
+_LN2_LOW = log(2) - _LN2_HIGH
+_TERMS = (1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0)
+"""Of the series of the exponential, the highest power first; below ln(2) / 2 what is left out is under 2e-7."""
+
+
+def exponential(f: Function, x: Value) -> Value:
+    """e to the power of x; of what is out of range the bound's. Relative error below 4e-7."""
+    x = f.largest(x, f.constant(FLOATS, _LEAST))
+    x = f.call(FLOATS, "llvm.minnum.v16f32", [x, f.constant(FLOATS, _MOST)])
+    power = f.unary("rint", x * (1 / log(2)))
+    rest = f.fma(power, f.constant(FLOATS, -_LN2_HIGH), x)
+    rest = f.fma(power, f.constant(FLOATS, -_LN2_LOW), rest)
+    total = f.constant(FLOATS, _TERMS[0])
+    for term in _TERMS[1:]:
+        total = f.fma(total, rest, f.constant(FLOATS, term))
+    exponent = (f.call(INTS, "llvm.fptosi.sat.v16i32.v16f32", [power]) + 127) << 23
+    return total * f.convert("bitcast", exponent, FLOATS)
+
+
+def gathered(f: Function, vectors: list[Value]) -> Value:
+    """16 vectors -> one, whose lane i is the sum of the elements of vector i, in the order of `Function.folded`.
+
+    Two vectors at a time become one, in which their halves are added; then pairs of those by their quarters, and so
+    on: a run of so many lanes is always of one of the first vectors.
+    """
+    width = LANES
+    while width > 1:
+        width //= 2
+        starts = range(0, LANES, 2 * width)
+        low = [side + start + lane for start in starts for side in (0, LANES) for lane in range(width)]
+        high = [index + width for index in low]
+        half = len(vectors) // 2
+        pairs = zip(vectors[:half], vectors[half:], strict=True)
+        vectors = [f.lanes(one, low, other) + f.lanes(one, high, other) for one, other in pairs]
+    return vectors[0]
+
+
+def summed_by_lane(f: Function, vectors: list[Value]) -> list[Value]:
+    """The sum of the elements of each vector, of any number of them."""
+    sums: list[Value] = []
+    for start in range(0, len(vectors), LANES):
+        some = vectors[start : start + LANES]
+        together = gathered(f, some + [f.constant(FLOATS, 0.0)] * (LANES - len(some)))
+        sums += [f.lane(together, i) for i in range(len(some))]
+    return sums
+
+
+def _times_sigmoid(f: Function, x: Value, inside: Value) -> Value:
+    return x / (exponential(f, inside * -1.0) + 1.0)
+
+
+def silu(f: Function, x: Value) -> Value:
+    """`x * sigmoid(x)`."""
+    return _times_sigmoid(f, x, x)
+
+
+def gelu_tanh(f: Function, x: Value) -> Value:
+    """`x / 2 * (1 + tanh(u))`, which is `x * sigmoid(2 u)`."""
+    cube = x * x * x
+    return _times_sigmoid(f, x, f.fma(cube, f.constant(FLOATS, 0.044715), x) * (2 * sqrt(2 / pi)))
+
+
+def relu(f: Function, x: Value) -> Value:
+    """x where it is above 0; not a number stays so."""
+    return f.choose(x < 0.0, 0.0, x, FLOATS)
+
+
+def relu2(f: Function, x: Value) -> Value:
+    """Its square."""
+    positive = relu(f, x)
+    return positive * positive
+
+
+VECTOR_ACTIVATIONS: dict[str, Callable[[Function, Value], Value]] = {
+    "silu": silu,
+    "gelu_tanh": gelu_tanh,
+    "relu": relu,
+    "relu2": relu2,
+}

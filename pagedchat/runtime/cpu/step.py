@@ -1,0 +1,244 @@
+"""A decode step of a model on a CPU as one call into compiled code: a table of jobs from the tokens' vectors to the
+logits, for each number of rows. Sums are in float32 throughout, whatever the type of weights and cache; a row's
+numbers follow from its own sequence, bit for bit.
+
+Knows the model's modules and the cache by token; knows no scheduler. What it does not know of a model is in
+`objections`.
+"""
+
+from typing import NamedTuple
+
+import torch
+
+from pagedchat.jit.cpu.pool import Job, Program
+from pagedchat.layers.attention import Attention
+from pagedchat.layers.experts import SparseMlp
+from pagedchat.layers.mlp import GatedMlp
+from pagedchat.layers.norms import Norm
+from pagedchat.layers.rotary import RotaryEmbedding
+from pagedchat.models.decoder import Decoder
+from pagedchat.models.decoder_layer import DecoderLayer
+from pagedchat.ops.cpu.kernels import CpuKernels
+from pagedchat.ops.cpu.linear import MOST_ROWS, CpuLinear
+from pagedchat.ops.cpu.product import Product, ProductInputs, RowNorm, Rows, float_bits
+from pagedchat.runtime.attention.backend import AttentionBatch
+from pagedchat.runtime.cpu.objections import ACTIVATION_NAMES
+
+_ALL_TOKENS = 1 << 62
+"""A window that no sequence fills."""
+_CACHES = {torch.float32: "f32", torch.bfloat16: "bf16"}
+
+
+class Caches(NamedTuple):
+    """Keys and values of a layer, `[num_blocks, block_size, num_kv_heads, head_dim]` each."""
+
+    key: torch.Tensor
+    value: torch.Tensor
+
+
+class _LayerParts(NamedTuple):
+    """What a layer multiplies by and norms with."""
+
+    attention_norm: RowNorm
+    qkv: Product
+    head_norms: tuple[RowNorm, RowNorm] | None
+    out: Product
+    mlp_norm: RowNorm
+    up: Product
+    activation: str
+    down: Product
+    turned_by: int | None
+    window: int
+    scale: float
+
+
+class CpuStep:
+    """Decodes of one model over one cache.
+
+    Args:
+        kernels: of this process.
+        model: to which there is no objection, with all its linear layers on kernels (`products_of`).
+        caches: of its layers.
+        block_size: token slots in a block.
+    """
+
+    def __init__(self, kernels: CpuKernels, model: Decoder, caches: list[Caches], block_size: int) -> None:
+        self._kernels, self._model, self._caches, self._block_size = kernels, model, caches, block_size
+        self._layers = [_parts_of(model, index, layer) for index, layer in enumerate(_layers(model))]
+        self._final_norm = None if model.norm is None else _norm_of(model.norm)
+        self._head = product_of(model.head)
+        self._programs: dict[int, Program] = {}
+        config, heads = model.config, model.config.heads
+        up = max(layer.up.out_features for layer in self._layers)
+        widest = max(config.hidden_size, heads.query_width, config.ffn_size)
+        self._hidden = torch.empty(MOST_ROWS, config.hidden_size)
+        self._qkv = torch.empty(MOST_ROWS, heads.query_width + 2 * heads.kv_width)
+        self._attended = torch.empty(MOST_ROWS, heads.query_width)
+        self._middle = torch.empty(MOST_ROWS, up)
+        self._logits = torch.empty(MOST_ROWS, config.vocab_size)
+        self._inputs = ProductInputs.for_rows(MOST_ROWS, widest)
+        self._rotaries = [rotary for rotary in model.rotaries if isinstance(rotary, RotaryEmbedding)]
+        self._turns = [torch.empty(MOST_ROWS * 2 * len(rotary.frequencies)) for rotary in self._rotaries]
+        self._slots, self._lens = (torch.zeros(MOST_ROWS, dtype=torch.int64) for _ in range(2))
+        self._tables = torch.zeros(MOST_ROWS, 64, dtype=torch.int64)
+
+    def run(self, token_ids: torch.Tensor, positions: torch.Tensor, batch: AttentionBatch) -> torch.Tensor:
+        """Logits of all rows, `[num_rows, vocab_size]`, float32, until the next step.
+
+        Args:
+            token_ids, positions: `[num_rows]`, int64; at most `MOST_ROWS`.
+            batch: the sequences, with one token each.
+        """
+        num_rows = len(token_ids)
+        self._hidden[:num_rows] = self._model.embed(token_ids, positions)
+        for rotary, turns in zip(self._rotaries, self._turns, strict=True):
+            cos, sin = rotary.turns(positions)
+            torch.stack((cos, sin), dim=1, out=turns[: 2 * cos.numel()].view(num_rows, 2, -1))
+        self._slots[:num_rows] = batch.slot_mapping
+        self._lens[:num_rows] = torch.tensor(batch.seq_lens)
+        self._write_tables(batch.block_tables)
+        if num_rows not in self._programs:
+            self._programs[num_rows] = Program(self._kernels.pool, [job for _, job in self.jobs(num_rows)])
+        self._programs[num_rows].run()
+        return self._logits[:num_rows]
+
+    def _write_tables(self, block_tables: list[list[int]]) -> None:
+        longest = max(map(len, block_tables))
+        if longest > self._tables.shape[1]:
+            self._tables = torch.zeros(MOST_ROWS, 2 * longest, dtype=torch.int64)
+            self._programs.clear()  # which have its address
+        for row, table in enumerate(block_tables):
+            self._tables[row, : len(table)] = torch.tensor(table)
+
+    # --- jobs ---------------------------------------------------------------------------------------
+
+    def jobs(self, num_rows: int) -> list[tuple[str, Job]]:
+        """What a step of so many rows does, in order, each with a name for what is done."""
+        jobs: list[tuple[str, Job]] = []
+        for layer, caches in zip(self._layers, self._caches, strict=True):
+            jobs += self._attention_jobs(layer, caches, num_rows)
+            jobs += self._feed_forward_jobs(layer, num_rows)
+        norm = self._final_norm
+        return [*jobs, *self._product_jobs("head", self._head, self._hidden, self._logits, num_rows, norm=norm)]
+
+    def weight_bytes(self) -> int:
+        """That a step reads, the table of the tokens' vectors left out."""
+        products = [each for layer in self._layers for each in (layer.qkv, layer.out, layer.up, layer.down)]
+        return sum(each.nbytes for each in (*products, self._head))
+
+    def _attention_jobs(self, layer: _LayerParts, caches: Caches, num_rows: int) -> list[tuple[str, Job]]:
+        norm = layer.attention_norm
+        return [
+            *self._product_jobs("queries, keys, values", layer.qkv, self._hidden, self._qkv, num_rows, norm=norm),
+            ("heads into the cache", self._heads_job(layer, caches, num_rows)),
+            ("attention", self._attend_job(layer, caches, num_rows)),
+            *self._product_jobs("way out", layer.out, self._attended, self._hidden, num_rows, adds=True),
+        ]
+
+    def _feed_forward_jobs(self, layer: _LayerParts, num_rows: int) -> list[tuple[str, Job]]:
+        return [
+            *self._product_jobs("up", layer.up, self._hidden, self._middle, num_rows, norm=layer.mlp_norm),
+            *self._product_jobs(
+                "down", layer.down, self._middle, self._hidden, num_rows, source=layer.activation, adds=True
+            ),
+        ]
+
+    def _product_jobs(
+        self,
+        name: str,
+        product: Product,
+        rows: torch.Tensor,
+        output: torch.Tensor,
+        num_rows: int,
+        *,
+        source: str = "plain",
+        norm: RowNorm | None = None,
+        adds: bool = False,
+    ) -> list[tuple[str, Job]]:
+        kernels = self._kernels
+        return [
+            (f"input of {name}", product.input_job(kernels, source, _rows(rows), num_rows, self._inputs, norm)),
+            (name, product.job(kernels, self._inputs, num_rows, _rows(output), adds=adds)),
+        ]
+
+    def _heads_job(self, layer: _LayerParts, caches: Caches, num_rows: int) -> Job:
+        heads, turned_by = self._model.config.heads, layer.turned_by
+        turns = None if turned_by is None else self._turns[turned_by]
+        query_norm, key_norm = layer.head_norms or (None, None)
+        units = num_rows * (heads.num_heads + 2 * heads.num_kv_heads)
+        arguments = (
+            self._qkv.data_ptr(), caches.key.data_ptr(), caches.value.data_ptr(), self._slots.data_ptr(),
+            0 if turns is None else turns.data_ptr(), heads.num_heads, heads.num_kv_heads, heads.head_dim,
+            0 if turns is None else len(turns) // (2 * MOST_ROWS),
+            0 if query_norm is None else query_norm.weight.data_ptr(),
+            0 if key_norm is None else key_norm.weight.data_ptr(),
+            float_bits(0.0 if query_norm is None else query_norm.eps), float_bits(layer.scale),
+        )  # fmt: skip
+        address = self._kernels.address(f"heads_{_CACHES[caches.key.dtype]}")
+        return Job(address, units, max(1, units // (2 * self._kernels.pool.num_threads)), arguments)
+
+    def _attend_job(self, layer: _LayerParts, caches: Caches, num_rows: int) -> Job:
+        heads = self._model.config.heads
+        arguments = (
+            self._qkv.data_ptr(), self._attended.data_ptr(), caches.key.data_ptr(), caches.value.data_ptr(),
+            self._tables.data_ptr(), self._lens.data_ptr(), heads.num_heads, heads.num_kv_heads, heads.head_dim,
+            self._block_size, self._tables.shape[1], self._qkv.shape[1], layer.window,
+        )  # fmt: skip
+        address = self._kernels.address(f"attention_{_CACHES[caches.key.dtype]}")
+        return Job(address, num_rows * heads.num_kv_heads, 1, arguments)
+
+
+def product_of(module: torch.nn.Module) -> Product:
+    """What a linear layer multiplies by.
+
+    Raises:
+        LookupError: no kernel multiplies by it.
+    """
+    linear = getattr(module, "by_kernels", None)
+    if not isinstance(linear, CpuLinear) or linear.product is None:
+        raise LookupError(f"{type(module).__name__} has no kernel")
+    return linear.product
+
+
+def _layers(model: Decoder) -> list[DecoderLayer]:
+    return [layer for layer in model.layers if isinstance(layer, DecoderLayer)]
+
+
+def _parts_of(model: Decoder, index: int, layer: DecoderLayer) -> _LayerParts:
+    attention, mlp, config = layer.attention, layer.mlp, model.config
+    assert layer.attention_norm is not None  # noqa: S101 - norms come before each half
+    assert layer.mlp_norm is not None  # noqa: S101
+    if isinstance(mlp, SparseMlp):
+        raise LookupError("a mixture of experts has no kernels")
+    up = mlp.gate_up if isinstance(mlp, GatedMlp) else mlp.up
+    activation = ACTIVATION_NAMES[config.activation]
+    window = config.windows[index]
+    return _LayerParts(
+        attention_norm=_norm_of(layer.attention_norm),
+        qkv=product_of(attention.qkv),
+        head_norms=_head_norms(attention),
+        out=product_of(attention.out),
+        mlp_norm=_norm_of(layer.mlp_norm),
+        up=product_of(up),
+        activation=f"{activation}_gated" if isinstance(mlp, GatedMlp) else activation,
+        down=product_of(mlp.down),
+        turned_by=model.turned_by[index],
+        window=_ALL_TOKENS if window is None else window,
+        scale=attention.scores.scale,
+    )
+
+
+def _head_norms(attention: Attention) -> tuple[RowNorm, RowNorm] | None:
+    if attention.q_norm is None or attention.k_norm is None:
+        return None
+    return _norm_of(attention.q_norm), _norm_of(attention.k_norm)
+
+
+def _norm_of(norm: Norm) -> RowNorm:
+    weight = torch.ones(norm.width) if norm.weight is None else norm.weight.detach().float() + norm.config.offset
+    bias = None if norm.bias is None else norm.bias.detach().float().contiguous()
+    return RowNorm(norm.config.kind, weight.contiguous(), bias, norm.config.eps)
+
+
+def _rows(buffer: torch.Tensor) -> Rows:
+    return Rows(buffer.data_ptr(), buffer.shape[1])

@@ -1,0 +1,54 @@
+"""`pagedchat bench cpu` on a model of two layers."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from pagedchat.bench.main import run_bench
+from pagedchat.bench.random_checkpoint import write_checkpoint
+from pagedchat.cli.options import parse_args
+from pagedchat.errors import DeviceError, InvalidValueError
+from pagedchat.ops.cpu.kernels import cpu_kernels
+
+TINY = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 96, "hidden_size": 64,
+    "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "bos_token_id": 1,
+    "eos_token_id": 2,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def need_kernels() -> None:
+    if cpu_kernels() is None:
+        pytest.skip("no CPU kernels")
+
+
+def bench(*options: str) -> int:
+    return run_bench(parse_args(["bench", "cpu", *options]))
+
+
+def test_a_step_is_told_kernel_by_kernel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_checkpoint(tmp_path, TINY, torch.float32, torch.device("cpu"))
+    figures = tmp_path / "figures.json"
+    options = ["--batch", "1,3", "--steps", "2", "--context", "20", "--json", str(figures)]
+    assert bench("--model", str(tmp_path), *options) == 0
+    shown = capsys.readouterr().out
+    steps = json.loads(figures.read_text())["steps"]
+    assert [step["chats"] for step in steps] == [1, 3]
+    for step in steps:
+        assert len(step["kernels"]) == 12  # five products with their inputs, heads and attention
+        assert 0 < step["step"] < 1000
+        assert all(ms > 0 for ms in step["kernels"].values())
+    assert "attention" in shown
+    assert "GB/s" in shown
+
+
+def test_what_cannot_be_measured_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match="--batch is at most 32"):
+        bench("--batch", "33")
+    write_checkpoint(tmp_path, {**TINY, "head_dim": 24}, torch.float32, torch.device("cpu"))
+    with pytest.raises(DeviceError, match="since its heads are 24 wide"):
+        bench("--model", str(tmp_path))
