@@ -20,6 +20,7 @@ void wait_for_copies(const Arguments& arguments);
 void arrive_behind_copies(const Arguments& arguments);
 void copy_bulk_from_global(const Arguments& arguments);
 void copy_bulk_from_shared(const Arguments& arguments);
+void copy_tile(const Arguments& arguments);
 
 // ptx_barriers.cpp
 void initialise_mbarrier(const Arguments& arguments);

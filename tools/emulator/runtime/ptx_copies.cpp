@@ -1,6 +1,8 @@
-// cp.async and cp.async.bulk.
+// cp.async, cp.async.bulk and cp.async.bulk.tensor.
 
 #include <string.h>
+
+#include <algorithm>
 
 #include "failure.h"
 #include "grid.h"
@@ -10,7 +12,7 @@
 namespace emulator {
 namespace {
 
-constexpr uint32_t PIECE = 16;
+constexpr uint32_t PIECE = 16, TILE_ROW = 128;
 
 void check_bulk(uint32_t bytes, uint64_t from) {
   if (bytes % PIECE || from % PIECE) fail("a bulk copy of what is not in pieces of 16 bytes");
@@ -26,6 +28,33 @@ void touch(const char* from, uint32_t bytes) {
 
 // Into the thread block of rank `rank`, at the offset of `address`.
 uint32_t in_rank(uint32_t address, uint32_t rank) { return (address & OFFSET_MASK) | rank << RANK_SHIFT; }
+
+// A tensor map as tools/emulator/tensor_map.py writes it.
+struct TensorMap {
+  const char* matrix;
+  uint64_t num_columns, num_rows, row_bytes, tile_columns, tile_rows, element_bytes;
+
+  // What lies beside the matrix becomes zeros.
+  std::vector<char> tile(int column, int row) const {
+    const size_t width = tile_columns * element_bytes;
+    std::vector<char> result(tile_rows * width);
+    const int64_t inside = std::min<int64_t>(tile_columns, static_cast<int64_t>(num_columns) - column);
+    for (uint64_t i = 0; i < tile_rows && inside > 0; i++) {
+      if (row + static_cast<int64_t>(i) >= static_cast<int64_t>(num_rows)) break;
+      memcpy(&result[i * width], matrix + (row + i) * row_bytes + column * element_bytes, inside * element_bytes);
+    }
+    return result;
+  }
+};
+
+// Rows of 128 bytes, whose pieces change places.
+void land_tile(uint32_t to, const std::vector<char>& tile, uint32_t barrier) {
+  char* memory = at_shared(to, tile.size(), 8 * TILE_ROW, "a tile");
+  for (size_t at = 0; at < tile.size(); at += PIECE) {
+    memcpy(memory + (at ^ (at >> 3 & (TILE_ROW - PIECE))), &tile[at], PIECE);
+  }
+  complete_bytes(barrier, static_cast<uint32_t>(tile.size()));
+}
 
 void land_bulk(uint32_t to, const char* from, uint32_t bytes, uint32_t barrier) {
   memcpy(at_shared(to, bytes, PIECE, "a bulk copy"), from, bytes);
@@ -92,6 +121,28 @@ void copy_bulk_from_shared(const Arguments& arguments) {
   check_bulk(bytes, from);
   at_shared(to, bytes, PIECE, "a bulk copy");
   launch_now->landings.add([=] { land_bulk(to, at_shared(from, bytes, PIECE, "a bulk copy"), bytes, barrier); });
+}
+
+// [to], [map, {column, row}], [mbarrier], and with .multicast the ranks that get it
+void copy_tile(const Arguments& arguments) {
+  const uint32_t to = arguments.word(0), barrier = arguments.word(4);
+  TensorMap map;
+  if (arguments.bits(1) % 64) fail("a tensor map at an address that is not a multiple of 64");
+  memcpy(&map, arguments.address(1), sizeof(map));
+  const int column = static_cast<int>(arguments.word(2)), row = static_cast<int>(arguments.word(3));
+  if (column < 0 || row < 0) fail("a tile that begins before its matrix");
+  if (map.tile_columns * map.element_bytes != TILE_ROW) fail("tiles have rows of 128 bytes here");
+  const std::vector<char> tile = map.tile(column, row);  // read now, so that a fault has its thread
+  at_shared(to, tile.size(), 8 * TILE_ROW, "a tile");
+  if (!arguments.has(".multicast")) {
+    launch_now->landings.add([=] { land_tile(to, tile, barrier); });
+    return;
+  }
+  const uint32_t ranks = arguments.word(5) & 0xffff;
+  for (uint32_t rank = 0; rank < 16; rank++) {
+    if (!(ranks >> rank & 1)) continue;
+    launch_now->landings.add([=] { land_tile(in_rank(to, rank), tile, in_rank(barrier, rank)); });
+  }
 }
 
 }  // namespace emulator

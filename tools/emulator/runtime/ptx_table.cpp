@@ -36,6 +36,7 @@ const Entry TABLE[] = {
     {"cp.async.bulk.prefetch", nothing},
     {"cp.async.bulk.shared::cluster.global", copy_bulk_from_global},
     {"cp.async.bulk.shared::cluster.shared::cta", copy_bulk_from_shared},
+    {"cp.async.bulk.tensor.2d.shared::cluster.global", copy_tile},
     {"mbarrier.init", initialise_mbarrier},
     {"mbarrier.arrive.expect_tx", arrive_expecting_bytes},
     {"mbarrier.expect_tx", expect_bytes_alone},
