@@ -39,6 +39,7 @@ struct Shared {
     unsigned char tokens[2 * TOKEN_HALF], weights[2 * WEIGHT_HALF];
   } stages[STAGES];
   uint64 filled[STAGES], emptied[STAGES];
+  uint32 number;  // of the cluster, in its first thread block
 };
 
 // Chunks `begin` to `end` of a tile.
@@ -276,25 +277,29 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_MULTIPLIERS + GROUP
                 const Element* bias,                        // [out_features], or null; not with PAIRED
                 const Element* residual,                    // [num_tokens, out_features], or null
                 float4* left_sums,                          // [gridDim.x, 64 * PARTS * SUMS], if `streamed`
-                uint32* flags,                              // [gridDim.x], zero before and after
+                uint32* counters,                           // [1 + gridDim.x], zero before and after, if `streamed`
                 float scale, int num_tokens, int in_features, int out_features, int streamed) {
   extern __shared__ __align__(1024) unsigned char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
-  let_next_kernel_start();
   const int group = threadIdx.x / GROUP_THREADS, rank = blockIdx.x % CLUSTER;
+  const uint32 num_clusters = gridDim.x / CLUSTER;
   if (threadIdx.x == 0) {
     for (int i = 0; i < STAGES; i++) {
       init_barrier(address_of(shared.filled[i]), 2);
       init_barrier(address_of(shared.emptied[i]), CLUSTER * NUM_MULTIPLIERS / WARP_SIZE);
     }
     publish_barriers();
+    // Drawn by those that wait for others' sums, so that whoever has a smaller number has started before.
+    if (streamed > 0 && rank == 0) shared.number = atomicInc(counters, num_clusters - 1);
   }
   __syncthreads();
   sync_cluster();
+  let_next_kernel_start();  // which may draw numbers from the same counter, once all of these are drawn
+  const int cluster = streamed > 0 ? load_from(&shared.number, 0) : blockIdx.x / CLUSTER;
   const int num_rows = ceil_div(num_tokens, TOKENS * (SHARED_WEIGHTS ? 2 : 1));
   const int num_columns = ceil_div(out_features, COLUMNS * (SHARED_TOKENS ? 2 : 1));
-  Work work = {num_rows * num_columns, streamed, ceil_div(in_features, TILE_INNER),
-               static_cast<int>(blockIdx.x) / CLUSTER, static_cast<int>(gridDim.x) / CLUSTER};
+  Work work = {num_rows * num_columns, streamed, ceil_div(in_features, TILE_INNER), cluster,
+               static_cast<int>(num_clusters)};
   if (group == FETCHING_GROUP) {
     give_registers<COPY_REGISTERS>();
     const int thread = threadIdx.x % GROUP_THREADS;
@@ -323,7 +328,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_MULTIPLIERS + GROUP
     const Output to = {output, bias, residual, scale, num_tokens, out_features};
     const int slots = rank * work.num_clusters;
     const LeftSums<PARTS * PART_SUMS, NUM_MULTIPLIERS> left = {
-        left_sums + static_cast<int64>(slots) * (PARTS * PART_SUMS / 4) * NUM_MULTIPLIERS, flags + slots};
+        left_sums + static_cast<int64>(slots) * (PARTS * PART_SUMS / 4) * NUM_MULTIPLIERS, counters + 1 + slots};
     Ring<STAGES> ring;
     Piece piece;
 #pragma unroll 1

@@ -55,7 +55,6 @@ def launch_wide(
         **plan.constants,
     )
     left = torch.empty(plan.left_bytes // 4, dtype=torch.float32, device=rows.device)
-    counters = arrival_counters(rows.device, 1 + plan.num_blocks, "products")
     args = (
         output.data_ptr(),
         tensor_map(rows.data_ptr(), num_tokens, in_features, plan.tokens // 2, element),
@@ -63,7 +62,7 @@ def launch_wide(
         address(bias),
         address(residual),
         left.data_ptr(),
-        counters.data_ptr() + counters.itemsize,  # the first one is drawn from by kernels that begin early
+        arrival_counters(rows.device, 1 + plan.num_blocks, "products").data_ptr(),
         f32(residual_scale),
         i32(num_tokens),
         i32(in_features),

@@ -7,6 +7,8 @@ from pagedchat.jit.kernel_file import Constants
 CHUNK = 64
 """Inner elements that are fetched and multiplied at a time, as in kernels/products/wide_linear.cu."""
 _NUM_THREADS = 384
+_NUMBER_BYTES = 16
+"""A cluster's number, and what alignment takes."""
 _SHARED_NOTHING, _SHARED_WEIGHTS, _SHARED_TOKENS = 0, 1, 2
 
 
@@ -40,7 +42,7 @@ class WidePlan:
     @property
     def shared_bytes(self) -> int:
         """Size of `Shared` in kernels/products/wide_linear.cu."""
-        return self.stages * stage_bytes(self.tokens, self.sums)
+        return self.stages * stage_bytes(self.tokens, self.sums) + _NUMBER_BYTES
 
     @property
     def left_bytes(self) -> int:
