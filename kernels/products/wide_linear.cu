@@ -133,19 +133,27 @@ __device__ __forceinline__ void copy_halves(unsigned char* to, const TensorMap& 
   }
 }
 
-// What a warp of those that fetch does; `copy(stage, piece, chunk)` asks for one side of a chunk, by one thread.
+// What a thread of those that fetch does: `copy(stage, place, column)` asks for one side of a chunk. Where a tile
+// is takes divisions, so it is found out before its chunks are.
 template <typename Copy>
-__device__ __forceinline__ void fill_ring(Shared& shared, Work work, Copy copy) {
+__device__ __forceinline__ void fill_ring(Shared& shared, Work work, int num_rows, int num_columns, int rank,
+                                          Copy copy) {
   Ring<STAGES> ring;
   Piece piece;
 #pragma unroll 1
   while (work.next(piece)) {
+    const Place place(piece.tile, num_rows, num_columns, rank);
 #pragma unroll 1
     for (int chunk = piece.begin; chunk < piece.end; chunk++) {
       wait(address_of(shared.emptied[ring.stage]), ring.parity ^ 1);
-      copy(ring.stage, piece, chunk);
+      copy(ring.stage, place, chunk * TILE_INNER);
       ring.advance();
     }
+  }
+#pragma unroll 1
+  for (int i = 0; i < STAGES; i++) {  // until all of the cluster are done with what this thread block has
+    wait(address_of(shared.emptied[ring.stage]), ring.parity ^ 1);
+    ring.advance();
   }
 }
 
@@ -293,7 +301,12 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_MULTIPLIERS + GROUP
     if (streamed > 0 && rank == 0) shared.number = atomicInc(counters, num_clusters - 1);
   }
   __syncthreads();
-  sync_cluster();
+  if (streamed > 0) {
+    sync_cluster();
+  } else {  // without a fence for the whole GPU
+    announce_to_cluster();
+    wait_for_cluster();
+  }
   let_next_kernel_start();  // which may draw numbers from the same counter, once all of these are drawn
   const int cluster = streamed > 0 ? load_from(&shared.number, 0) : blockIdx.x / CLUSTER;
   const int num_rows = ceil_div(num_tokens, TOKENS * (SHARED_WEIGHTS ? 2 : 1));
@@ -304,21 +317,20 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_MULTIPLIERS + GROUP
     give_registers<COPY_REGISTERS>();
     const int thread = threadIdx.x % GROUP_THREADS;
     if (thread == 0) {
-      fill_ring(shared, work, [&](int stage, const Piece& piece, int chunk) {
-        const Place place(piece.tile, num_rows, num_columns, rank);
+      prefetch_map(weights);
+      fill_ring(shared, work, num_rows, num_columns, rank, [&](int stage, const Place& place, int column) {
         const uint32 barrier = address_of(shared.filled[stage]);
         expect_bytes(barrier, 2 * WEIGHT_HALF);
-        copy_halves<SHARED_WEIGHTS, WEIGHT_HALF>(shared.stages[stage].weights, weights, chunk * TILE_INNER,
-                                                 place.column, place.column + (PAIRED ? out_features : SUMS / 2),
-                                                 barrier, rank);
+        copy_halves<SHARED_WEIGHTS, WEIGHT_HALF>(shared.stages[stage].weights, weights, column, place.column,
+                                                 place.column + (PAIRED ? out_features : SUMS / 2), barrier, rank);
       });
     } else if (thread == WARP_SIZE) {
+      prefetch_map(tokens);
       wait_for_previous_kernel();
-      fill_ring(shared, work, [&](int stage, const Piece& piece, int chunk) {
-        const Place place(piece.tile, num_rows, num_columns, rank);
+      fill_ring(shared, work, num_rows, num_columns, rank, [&](int stage, const Place& place, int column) {
         const uint32 barrier = address_of(shared.filled[stage]);
         expect_bytes(barrier, 2 * TOKEN_HALF);
-        copy_halves<SHARED_TOKENS, TOKEN_HALF>(shared.stages[stage].tokens, tokens, chunk * TILE_INNER, place.token,
+        copy_halves<SHARED_TOKENS, TOKEN_HALF>(shared.stages[stage].tokens, tokens, column, place.token,
                                                place.token + TOKENS / 2, barrier, rank);
       });
     }
@@ -345,5 +357,6 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_MULTIPLIERS + GROUP
       to.store(sums, place.token, place.column);
     }
   }
-  sync_cluster();  // others write into this thread block's shared memory until then
+  announce_to_cluster();  // others arrive at this thread block's barriers until then
+  wait_for_cluster();
 }

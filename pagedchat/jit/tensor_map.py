@@ -1,4 +1,4 @@
-"""Tensor maps: how copies of tiles find a matrix in a GPU's memory (sm_90). Knows no kernel and launches nothing."""
+"""Tensor maps: how copies of tiles find a matrix in a GPU's memory (sm_90). Knows no kernel, launches nothing."""
 
 import ctypes
 from functools import cache

@@ -1,11 +1,14 @@
-"""Which kernel makes a product of a decode step of a dozen to 256 rows, one product at a time. Arithmetic only.
+"""Which kernel makes a product of a dozen rows and more, one product at a time. Arithmetic only.
 
 The ops launch what this says, and `pagedchat doctor` says it of models that are not loaded.
 """
 
 from pagedchat.jit.driver import Gpu
-from pagedchat.ops.products.stream_k_plan import StreamKPlan, plan_stream_k
+from pagedchat.ops.products.stream_k_plan import MAX_TOKENS, StreamKPlan, plan_stream_k
 from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan, plan_warpgroups
+from pagedchat.ops.products.wide_plan import WidePlan, plan_wide
+
+ManyRowsPlan = WarpgroupPlan | StreamKPlan | WidePlan
 
 _WARPGROUPS = (9, 0)
 """Compute capability of the only GPUs that multiply by warpgroups."""
@@ -17,7 +20,7 @@ _FEW_TOKENS, _LEAST_BYTES_FOR_MORE = 48, 64 << 20
 
 def plan_many_rows(
     in_features: int, out_features: int, num_tokens: int, *, paired: bool, gpu: Gpu | None
-) -> WarpgroupPlan | StreamKPlan | None:
+) -> ManyRowsPlan | None:
     """The quickest way that there is; None: a library multiplies.
 
     What was measured is in kernels/DECODE_STEPS.md.
@@ -34,6 +37,8 @@ def plan_many_rows(
     sizes = in_features, out_features, num_tokens, paired
     multiprocessors, limit = gpu.num_multiprocessors, gpu.shared_bytes
     resident = plan_warpgroups(*sizes, num_multiprocessors=multiprocessors, shared_limit=limit)
+    if num_tokens > MAX_TOKENS and resident is None:
+        return plan_wide(*sizes, multiprocessors, limit)
     streamed = plan_stream_k(*sizes, multiprocessors, limit)
     weight_bytes = 2 * in_features * out_features * (1 + paired)
     if streamed is None or (resident is not None and weight_bytes < _LEAST_STREAMED_BYTES):

@@ -1,8 +1,8 @@
-"""The linear layers of a decode step for up to 256 tokens, with what comes after them, in one launch.
+"""The linear layers of prompts and of decode steps, with what comes after them, in one launch.
 
 `output = residual + activation(weight @ input + bias)` by Hopper's warpgroup products. The weights are fetched
 while the kernel before still runs: a small one stays in shared memory, a large one streams through it
-(`stream_k_linear`). Gated feed-forwards (Shazeer 2020, arXiv 2002.05202) with `paired`.
+(`stream_k_linear`), and for more rows both sides do (`wide_linear`). Gated feed-forwards (Shazeer 2020, arXiv 2002.05202) with `paired`.
 """
 
 import torch
@@ -13,10 +13,12 @@ from pagedchat.ops.common.checks import check_same_type, check_shape
 from pagedchat.ops.common.choices import ACTIVATIONS, Activation
 from pagedchat.ops.common.launch import address, ceil_div, element_name, has_warpgroups, stream_of
 from pagedchat.ops.products.library_linear import library_linear
-from pagedchat.ops.products.many_rows_plan import plan_many_rows
+from pagedchat.ops.products.many_rows_plan import ManyRowsPlan, plan_many_rows
 from pagedchat.ops.products.stream_k_linear import launch_stream_k
 from pagedchat.ops.products.stream_k_plan import StreamKPlan
 from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan, shared_bytes
+from pagedchat.ops.products.wide_linear import launch_wide
+from pagedchat.ops.products.wide_plan import WidePlan
 
 NAME = "warpgroup_linear"
 
@@ -68,12 +70,14 @@ def warpgroup_linear(
     arguments = target, input_rows, weight, bias, residual, activation, paired
     if isinstance(plan, StreamKPlan):
         launch_stream_k(*arguments, plan, overlap=overlap)
+    elif isinstance(plan, WidePlan):
+        launch_wide(*arguments, plan, overlap=overlap)
     else:
         _launch(*arguments, plan, overlap)
     return target
 
 
-def _plan(weight: torch.Tensor, num_tokens: int, paired: bool) -> WarpgroupPlan | StreamKPlan | None:
+def _plan(weight: torch.Tensor, num_tokens: int, paired: bool) -> ManyRowsPlan | None:
     if not has_warpgroups(weight):
         return None
     out_features = weight.shape[0] // (2 if paired else 1)

@@ -1,7 +1,7 @@
 """A linear layer of 65 rows and more with what comes after it, in one launch on Hopper.
 
-`output = residual + scale * activation(input @ weight.T + bias)` by warpgroup products over tiles that come by tensor
-maps. Gated feed-forwards (Shazeer 2020, arXiv 2002.05202) with `paired`.
+`output = residual + scale * activation(input @ weight.T + bias)` by warpgroup products over tiles that come by
+tensor maps. Gated feed-forwards (Shazeer 2020, arXiv 2002.05202) with `paired`.
 """
 
 import torch
@@ -71,5 +71,10 @@ def launch_wide(
     )
     kernel.allow_shared(plan.shared_bytes)
     kernel.launch(
-        plan.num_blocks, plan.num_threads, args, stream=stream_of(rows), shared_bytes=plan.shared_bytes, overlap=overlap
+        plan.num_blocks,
+        plan.num_threads,
+        args,
+        stream=stream_of(rows),
+        shared_bytes=plan.shared_bytes,
+        overlap=overlap,
     )

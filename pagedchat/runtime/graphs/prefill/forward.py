@@ -10,8 +10,9 @@ from functools import partial
 import torch
 
 from pagedchat.models.native_model import NativeModel
+from pagedchat.ops.common.launch import has_warpgroups
 from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors
-from pagedchat.runtime.graphs.layer_chain import LibraryProducts, through_layers
+from pagedchat.runtime.graphs.layer_chain import LibraryProducts, Products, WarpgroupProducts, through_layers
 from pagedchat.runtime.graphs.prefill.attention import PrefillAttention
 
 Forward = Callable[[torch.Tensor, torch.Tensor, PrefillAttention, torch.Tensor, torch.Tensor], None]
@@ -50,7 +51,7 @@ class MergedForward:
 
     def __init__(self, model: ModelTensors) -> None:
         self._model = model
-        self._products = LibraryProducts()
+        self._products: Products = WarpgroupProducts() if has_warpgroups(model.head) else LibraryProducts()
 
     def __call__(
         self,
