@@ -2,7 +2,8 @@
 
 `output = residual + activation(weight @ input + bias)` by Hopper's warpgroup products. The weights are fetched
 while the kernel before still runs: a small one stays in shared memory, a large one streams through it
-(`stream_k_linear`), and for more rows both sides do (`wide_linear`). Gated feed-forwards (Shazeer 2020, arXiv 2002.05202) with `paired`.
+(`stream_k_linear`), and for more rows both sides do (`wide_linear`). Gated feed-forwards (Shazeer 2020, arXiv
+2002.05202) with `paired`.
 """
 
 import torch
