@@ -32,7 +32,7 @@ constexpr int TOKEN_HALF = TOKENS / 2 * TILE_ROW, WEIGHT_HALF = SUMS / 2 * TILE_
 constexpr bool SHARED_WEIGHTS = SHARED == 1, SHARED_TOKENS = SHARED == 2;
 constexpr int ROWS_TOGETHER = 8;  // tiles of tokens that take turns with the same weights
 constexpr int COMPUTE_REGISTERS = 232, COPY_REGISTERS = 40;
-static_assert(GROUP_ROWS % 64 == 0 && COLUMNS % 32 == 0, "whole products, whole pieces of quads");
+static_assert(GROUP_ROWS % 64 == 0 && COLUMNS % 16 == 0, "whole products, whole pieces of quads");
 
 struct Shared {
   struct {
@@ -202,21 +202,12 @@ __device__ __forceinline__ void multiply(Sums& sums, Shared& shared, Ring<STAGES
   release(shared.emptied[before]);
 }
 
-// Lane q of a quad has columns 2q and 2q + 1 of four groups of eight, as pairs; afterwards it has group q.
-__device__ __forceinline__ void swap_in_quad(uint32 (&pairs)[4]) {
-  const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
-#pragma unroll
-  for (int i = 0; i < 4; i += 2) {
-    const uint32 got = __shfl_xor_sync(FULL_WARP, odd ? pairs[i] : pairs[i + 1], 1);
-    pairs[i] = odd ? got : pairs[i];
-    pairs[i + 1] = odd ? pairs[i + 1] : got;
-  }
-#pragma unroll
-  for (int i = 0; i < 2; i++) {
-    const uint32 got = __shfl_xor_sync(FULL_WARP, high ? pairs[i] : pairs[i + 2], 2);
-    pairs[i] = high ? got : pairs[i];
-    pairs[i + 2] = high ? pairs[i + 2] : got;
-  }
+// Two groups of eight columns, of each of which a lane of a quad has a pair. Afterwards an even lane has four
+// columns of the first group and an odd one of the second, so that the quad writes 32 bytes of a row at once.
+__device__ __forceinline__ uint2 swap_in_pair(uint32 first, uint32 second) {
+  const bool odd = threadIdx.x & 1;
+  const uint32 got = __shfl_xor_sync(FULL_WARP, odd ? first : second, 1);
+  return make_uint2(odd ? got : first, odd ? second : got);
 }
 
 struct Output {
@@ -225,20 +216,19 @@ struct Output {
   float scale;
   int num_tokens, out_features;
 
-  __device__ __forceinline__ void put(int token, int column, uint32 (&pairs)[4]) const {
-    swap_in_quad(pairs);
-    if (token >= num_tokens || column >= out_features) return;
-    uint4 piece = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
-    const int64 place = static_cast<int64>(token) * out_features + column;
+  __device__ __forceinline__ void put(int64 place, uint2 four) const {
     if (residual != nullptr) {
-      float values[PIECE], before[PIECE];
-      unpack(piece, values);
-      unpack(__ldcg(reinterpret_cast<const uint4*>(residual + place)), before);
+      float values[4], before[4];
+      unpack_pair<Element>(four.x, values[0], values[1]);
+      unpack_pair<Element>(four.y, values[2], values[3]);
+      const uint2 old = __ldcg(reinterpret_cast<const uint2*>(residual + place));
+      unpack_pair<Element>(old.x, before[0], before[1]);
+      unpack_pair<Element>(old.y, before[2], before[3]);
 #pragma unroll
-      for (int i = 0; i < PIECE; i++) values[i] = before[i] + rounded(values[i] * scale);
-      piece = pack(values);
+      for (int i = 0; i < 4; i++) values[i] = before[i] + rounded(values[i] * scale);
+      four = make_uint2(pack_pair<Element>(values[0], values[1]), pack_pair<Element>(values[2], values[3]));
     }
-    store_16(output + place, piece);
+    *reinterpret_cast<uint2*>(output + place) = four;
   }
 
   // The sums of a thread; `token` and `column` are where the tile begins.
@@ -246,21 +236,22 @@ struct Output {
     const int lane = threadIdx.x % WARP_SIZE, quad = lane % 4;
     const int row =
         token + threadIdx.x / GROUP_THREADS * GROUP_ROWS + threadIdx.x % GROUP_THREADS / WARP_SIZE * 16 + lane / 4;
+    const int mine = column + quad % 2 * 8 + quad / 2 * 4;
 #pragma unroll
-    for (int at = 0; at < COLUMNS; at += 32) {
-      float2 shifts[4] = {};
+    for (int at = 0; at < COLUMNS; at += 16) {
+      float2 shifts[2] = {};
       if (!PAIRED && bias != nullptr) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-          const int mine = column + at + 8 * i + 2 * quad;
-          if (mine < out_features) shifts[i] = make_float2(to_float(bias[mine]), to_float(bias[mine + 1]));
+        for (int i = 0; i < 2; i++) {
+          const int first = column + at + 8 * i + 2 * quad;
+          if (first < out_features) shifts[i] = make_float2(to_float(bias[first]), to_float(bias[first + 1]));
         }
       }
 #pragma unroll
       for (int half = 0; half < 2 * PARTS; half++) {
-        uint32 pairs[4];
+        uint32 pairs[2];
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 2; i++) {
           const float* d = sums[half / 2] + (at + 8 * i) / 2 + half % 2 * 2;
           if (PAIRED) {
             const float* values = d + COLUMNS / 2;
@@ -270,7 +261,11 @@ struct Output {
             pairs[i] = pack_pair<Element>(activate(d[0] + shifts[i].x), activate(d[1] + shifts[i].y));
           }
         }
-        put(row + half / 2 * 64 + half % 2 * 8, column + at + 8 * quad, pairs);
+        const uint2 four = swap_in_pair(pairs[0], pairs[1]);
+        const int at_row = row + half / 2 * 64 + half % 2 * 8;
+        if (at_row < num_tokens && mine + at < out_features) {
+          put(static_cast<int64>(at_row) * out_features + mine + at, four);
+        }
       }
     }
   }
