@@ -1,6 +1,6 @@
-// Tiles of a matrix in global memory into shared memory (sm_90): one thread asks, and rows of 128 bytes land with
-// their 16-byte pieces changed in places as `swizzled` (wgmma.cuh) says. What lies beside the matrix comes as
-// zeros. The matrix, and how many rows a tile has, are in a tensor map that the host makes (jit/tensor_map.py).
+// Tiles of a matrix between global and shared memory (sm_90): one thread asks, and in shared memory the 16-byte
+// pieces of rows of 128 or 64 bytes change places as `swizzled` (wgmma.cuh) says. What lies beside the matrix comes
+// as zeros. The matrix, and the size of a tile, are in a tensor map that the host makes (jit/tensor_map.py).
 
 #pragma once
 
@@ -35,3 +35,20 @@ __device__ __forceinline__ void copy_tile_to_all(void* to, const TensorMap& map,
       "l"(&map), "r"(column), "r"(row), "r"(barrier), "h"(static_cast<unsigned short>(ranks))
       : "memory");
 }
+
+// A tile the other way, from shared memory into the matrix and not beside it. By one thread, after all who wrote
+// the tile have shown it to copies; it may be written again when `wait_stores_read` says so, and the thread stays
+// until `wait_stores`.
+__device__ __forceinline__ void store_tile(const TensorMap& map, int column, int row, const void* from) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map),
+               "r"(column), "r"(row), "r"(shared_address(from))
+               : "memory");
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// Until at most PENDING tiles are still to be read out of shared memory.
+template <int PENDING>
+__device__ __forceinline__ void wait_stores_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
+}
+__device__ __forceinline__ void wait_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }

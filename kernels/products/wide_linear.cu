@@ -13,8 +13,12 @@
 #define SHARED 0
 #endif
 #define CLUSTER (SHARED ? 2 : 1)
+#ifndef RESIDUAL
+#define RESIDUAL 0
+#endif
 
 #include "common/activation.cuh"
+#include "common/bulk_copy.cuh"
 #include "common/cluster.cuh"
 #include "common/dependent_launch.cuh"
 #include "common/left_sums.cuh"
@@ -30,14 +34,18 @@ constexpr int PART_SUMS = SUMS / 2;             // of a thread, of one of them
 constexpr int COLUMNS = PAIRED ? SUMS / 2 : SUMS;
 constexpr int TOKEN_HALF = TOKENS / 2 * TILE_ROW, WEIGHT_HALF = SUMS / 2 * TILE_ROW;  // bytes
 constexpr bool SHARED_WEIGHTS = SHARED == 1, SHARED_TOKENS = SHARED == 2;
+constexpr int BOX_COLUMNS = 32, BOX_ROWS = 16;  // of the output: what a warp stores at once
+constexpr int BOX_ROW = BOX_COLUMNS * static_cast<int>(sizeof(Element));  // bytes
+constexpr int BOXES = 2;                                                  // of a warp, in shared memory
 constexpr int ROWS_TOGETHER = 8;  // tiles of tokens that take turns with the same weights
 constexpr int COMPUTE_REGISTERS = 232, COPY_REGISTERS = 40;
-static_assert(GROUP_ROWS % 64 == 0 && COLUMNS % 16 == 0, "whole products, whole pieces of quads");
+static_assert(GROUP_ROWS % 64 == 0 && COLUMNS % BOX_COLUMNS == 0, "whole products, whole boxes");
 
 struct Shared {
   struct {
     unsigned char tokens[2 * TOKEN_HALF], weights[2 * WEIGHT_HALF];
   } stages[STAGES];
+  unsigned char boxes[NUM_MULTIPLIERS / WARP_SIZE][BOXES][BOX_ROWS * BOX_ROW];  // not with RESIDUAL
   uint64 filled[STAGES], emptied[STAGES];
   uint32 number;  // of the cluster, in its first thread block
 };
@@ -202,6 +210,28 @@ __device__ __forceinline__ void multiply(Sums& sums, Shared& shared, Ring<STAGES
   release(shared.emptied[before]);
 }
 
+// What becomes of a thread's sums: a pair of columns of a row, `d` being those of the first.
+__device__ __forceinline__ uint32 finish_pair(const float* d, float2 shift) {
+  if (PAIRED) {
+    const float* values = d + COLUMNS / 2;
+    return pack_pair<Element>(activate(rounded(d[0])) * rounded(values[0]),
+                              activate(rounded(d[1])) * rounded(values[1]));
+  }
+  return pack_pair<Element>(activate(d[0] + shift.x), activate(d[1] + shift.y));
+}
+
+// Where the results of a thread go; `row` is its first of those of eight that a warp has in a product.
+struct Results {
+  const Element* bias;
+  int num_tokens, out_features;
+
+  __device__ __forceinline__ float2 shift(int column) const {
+    if (PAIRED || bias == nullptr || column >= out_features) return make_float2(0.0f, 0.0f);
+    return make_float2(to_float(bias[column]), to_float(bias[column + 1]));
+  }
+};
+
+#if RESIDUAL
 // Two groups of eight columns, of each of which a lane of a quad has a pair. Afterwards an even lane has four
 // columns of the first group and an odd one of the second, so that the quad writes 32 bytes of a row at once.
 __device__ __forceinline__ uint2 swap_in_pair(uint32 first, uint32 second) {
@@ -210,75 +240,81 @@ __device__ __forceinline__ uint2 swap_in_pair(uint32 first, uint32 second) {
   return make_uint2(odd ? got : first, odd ? second : got);
 }
 
-struct Output {
-  Element* output;
-  const Element *bias, *residual;
-  float scale;
-  int num_tokens, out_features;
+__device__ __forceinline__ void unpack_four(uint2 packed, float (&values)[4]) {
+  unpack_pair<Element>(packed.x, values[0], values[1]);
+  unpack_pair<Element>(packed.y, values[2], values[3]);
+}
 
-  __device__ __forceinline__ void put(int64 place, uint2 four) const {
-    if (residual != nullptr) {
+// Adds the sums of a thread, scaled, to what was there; `row` is the warp's first, `column` the tile's.
+__device__ __forceinline__ void add_results(const Sums& sums, const Results& to, Element* output,
+                                            const Element* residual, float scale, int row, int column) {
+  const int lane = threadIdx.x % WARP_SIZE, quad = lane % 4;
+  const int mine = column + quad % 2 * 8 + quad / 2 * 4;
+#pragma unroll
+  for (int at = 0; at < COLUMNS; at += 16) {
+    const float2 shifts[2] = {to.shift(column + at + 2 * quad), to.shift(column + at + 8 + 2 * quad)};
+#pragma unroll
+    for (int half = 0; half < 2 * PARTS; half++) {
+      const float* d = sums[half / 2] + at / 2 + half % 2 * 2;
+      const uint2 four = swap_in_pair(finish_pair(d, shifts[0]), finish_pair(d + 4, shifts[1]));
+      const int token = row + lane / 4 + half / 2 * 64 + half % 2 * 8;
+      if (token >= to.num_tokens || mine + at >= to.out_features) continue;
+      const int64 place = static_cast<int64>(token) * to.out_features + mine + at;
       float values[4], before[4];
-      unpack_pair<Element>(four.x, values[0], values[1]);
-      unpack_pair<Element>(four.y, values[2], values[3]);
-      const uint2 old = __ldcg(reinterpret_cast<const uint2*>(residual + place));
-      unpack_pair<Element>(old.x, before[0], before[1]);
-      unpack_pair<Element>(old.y, before[2], before[3]);
+      unpack_four(four, values);
+      unpack_four(__ldcg(reinterpret_cast<const uint2*>(residual + place)), before);
 #pragma unroll
       for (int i = 0; i < 4; i++) values[i] = before[i] + rounded(values[i] * scale);
-      four = make_uint2(pack_pair<Element>(values[0], values[1]), pack_pair<Element>(values[2], values[3]));
-    }
-    *reinterpret_cast<uint2*>(output + place) = four;
-  }
-
-  // The sums of a thread; `token` and `column` are where the tile begins.
-  __device__ __forceinline__ void store(const Sums& sums, int token, int column) const {
-    const int lane = threadIdx.x % WARP_SIZE, quad = lane % 4;
-    const int row =
-        token + threadIdx.x / GROUP_THREADS * GROUP_ROWS + threadIdx.x % GROUP_THREADS / WARP_SIZE * 16 + lane / 4;
-    const int mine = column + quad % 2 * 8 + quad / 2 * 4;
-#pragma unroll
-    for (int at = 0; at < COLUMNS; at += 16) {
-      float2 shifts[2] = {};
-      if (!PAIRED && bias != nullptr) {
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-          const int first = column + at + 8 * i + 2 * quad;
-          if (first < out_features) shifts[i] = make_float2(to_float(bias[first]), to_float(bias[first + 1]));
-        }
-      }
-#pragma unroll
-      for (int half = 0; half < 2 * PARTS; half++) {
-        uint32 pairs[2];
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-          const float* d = sums[half / 2] + (at + 8 * i) / 2 + half % 2 * 2;
-          if (PAIRED) {
-            const float* values = d + COLUMNS / 2;
-            pairs[i] = pack_pair<Element>(activate(rounded(d[0])) * rounded(values[0]),
-                                          activate(rounded(d[1])) * rounded(values[1]));
-          } else {
-            pairs[i] = pack_pair<Element>(activate(d[0] + shifts[i].x), activate(d[1] + shifts[i].y));
-          }
-        }
-        const uint2 four = swap_in_pair(pairs[0], pairs[1]);
-        const int at_row = row + half / 2 * 64 + half % 2 * 8;
-        if (at_row < num_tokens && mine + at < out_features) {
-          put(static_cast<int64>(at_row) * out_features + mine + at, four);
-        }
-      }
+      *reinterpret_cast<uint2*>(output + place) =
+          make_uint2(pack_pair<Element>(values[0], values[1]), pack_pair<Element>(values[2], values[3]));
     }
   }
-};
+}
+#else
+// The sums of a thread to where they go, box by box; each warp stores its own while the next products run.
+__device__ __forceinline__ void store_results(const Sums& sums, const Results& to, const TensorMap& output,
+                                              unsigned char (&boxes)[BOXES][BOX_ROWS * BOX_ROW], int& turn, int row,
+                                              int column) {
+  const int lane = threadIdx.x % WARP_SIZE, quad = lane % 4;
+  // Of a lane's row of four matrices: rows 0 to 7 and 8 to 15 of eight columns, the same of the next eight.
+  const int first = (lane % 16) * BOX_ROW + lane / 16 * 16;
+  const uint32 places[2] = {static_cast<uint32>(swizzled(first, BOX_ROW)),
+                            static_cast<uint32>(swizzled(first + 32, BOX_ROW))};
+#pragma unroll
+  for (int at = 0; at < COLUMNS; at += BOX_COLUMNS) {
+    float2 shifts[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) shifts[i] = to.shift(column + at + 8 * i + 2 * quad);
+#pragma unroll
+    for (int part = 0; part < PARTS; part++) {
+      unsigned char* box = boxes[turn];
+      turn = (turn + 1) % BOXES;
+      if (lane == 0) wait_stores_read<BOXES - 1>();
+      __syncwarp();
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        const float* d = sums[part] + (at + 16 * i) / 2;
+        const uint32 pairs[4] = {finish_pair(d, shifts[2 * i]), finish_pair(d + 2, shifts[2 * i]),
+                                 finish_pair(d + 4, shifts[2 * i + 1]), finish_pair(d + 6, shifts[2 * i + 1])};
+        store_matrices(shared_address(box) + places[i], pairs);
+      }
+      show_to_copies();
+      __syncwarp();
+      if (lane == 0) store_tile(output, column + at, row + part * 64, box);
+    }
+  }
+}
+#endif
 
 // Grid: (thread blocks, no more than run at the same time), 384 threads; Shared is dynamic.
 extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_MULTIPLIERS + GROUP_THREADS, 1)
     wide_linear(Element* output,                            // [num_tokens, out_features]; may be the residual
+                const __grid_constant__ TensorMap results,  // of `output`, BOX_ROWS by BOX_COLUMNS
                 const __grid_constant__ TensorMap tokens,   // [num_tokens, in_features], TOKENS / 2 rows a tile
                 const __grid_constant__ TensorMap weights,  // [out_features, in_features], twice the rows if
                                                             // PAIRED; SUMS / 2 rows a tile
                 const Element* bias,                        // [out_features], or null; not with PAIRED
-                const Element* residual,                    // [num_tokens, out_features], or null
+                const Element* residual,                    // [num_tokens, out_features], with RESIDUAL
                 float4* left_sums,                          // [gridDim.x, 64 * PARTS * SUMS], if `streamed`
                 uint32* counters,                           // [1 + gridDim.x], zero before and after, if `streamed`
                 float scale, int num_tokens, int in_features, int out_features, int streamed) {
@@ -332,12 +368,14 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_MULTIPLIERS + GROUP
   } else {
     take_registers<COMPUTE_REGISTERS>();
     wait_for_previous_kernel();
-    const Output to = {output, bias, residual, scale, num_tokens, out_features};
+    const Results to = {bias, num_tokens, out_features};
+    const int warp = threadIdx.x / WARP_SIZE, first_row = group * GROUP_ROWS + warp % 4 * BOX_ROWS;
     const int slots = rank * work.num_clusters;
     const LeftSums<PARTS * PART_SUMS, NUM_MULTIPLIERS> left = {
         left_sums + static_cast<int64>(slots) * (PARTS * PART_SUMS / 4) * NUM_MULTIPLIERS, counters + 1 + slots};
     Ring<STAGES> ring;
     Piece piece;
+    int turn = 0;  // of the warp's boxes
 #pragma unroll 1
     while (work.next(piece)) {
       Sums sums;
@@ -349,8 +387,16 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_MULTIPLIERS + GROUP
       }
       if (piece.begin > 0) left.add(flat, work.first_with(piece.tile), work.cluster);
       const Place place(piece.tile, num_rows, num_columns, rank);
-      to.store(sums, place.token, place.column);
+#if RESIDUAL
+      add_results(sums, to, output, residual, scale, place.token + first_row, place.column);
+#else
+      store_results(sums, to, results, shared.boxes[warp], turn, place.token + first_row, place.column);
+#endif
     }
+#if !RESIDUAL
+    if (threadIdx.x % WARP_SIZE == 0) wait_stores();
+    __syncwarp();
+#endif
   }
   announce_to_cluster();  // others arrive at this thread block's barriers until then
   wait_for_cluster();

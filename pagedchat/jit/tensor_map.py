@@ -7,25 +7,28 @@ from typing import Any
 from pagedchat.errors import KernelError
 from pagedchat.jit.driver import describe_status
 
-TILE_ROW_BYTES = 128
-"""Of a tile, whose 16-byte pieces then change places as `swizzled` in kernels/common/wgmma.cuh says."""
 _MAP_BYTES, _ALIGNMENT = 128, 64
 _ELEMENT_BYTES = 2
 _ELEMENTS = {"float16": 6, "bfloat16": 9}
 """CU_TENSOR_MAP_DATA_TYPE_FLOAT16 and _BFLOAT16."""
-_SWIZZLE_128, _PROMOTION_256, _PLAIN = 3, 3, 0
-"""CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B; no interleave, zeros beside the matrix."""
+_SWIZZLES = {32: 2, 64: 3}
+"""By elements of a tile's row: CU_TENSOR_MAP_SWIZZLE_64B and _128B, which are `swizzled` of wgmma.cuh."""
+_PROMOTION_256, _PLAIN = 3, 0
+"""CU_TENSOR_MAP_L2_PROMOTION_L2_256B; no interleave, zeros beside the matrix."""
 
 
-def tensor_map(address: int, num_rows: int, width: int, tile_rows: int, element: str) -> bytes:
+def tensor_map(
+    address: int, num_rows: int, width: int, tile_rows: int, element: str, tile_columns: int = 64
+) -> bytes:
     """The map of a matrix, as a kernel takes it by value.
 
     Args:
         address: of the matrix, a multiple of 16.
         num_rows: of the matrix.
         width: of a row in elements, a multiple of 8; rows follow each other.
-        tile_rows: of a tile, at most 256; it is 64 elements wide.
+        tile_rows: of a tile, at most 256.
         element: `"float16"` or `"bfloat16"`.
+        tile_columns: elements of a tile's row, 64 or 32, whose 16-byte pieces change places.
 
     Raises:
         KernelError: the driver cannot make one of that.
@@ -39,10 +42,10 @@ def tensor_map(address: int, num_rows: int, width: int, tile_rows: int, element:
         address,
         (ctypes.c_uint64 * 2)(width, num_rows),
         (ctypes.c_uint64 * 1)(width * _ELEMENT_BYTES),
-        (ctypes.c_uint32 * 2)(TILE_ROW_BYTES // _ELEMENT_BYTES, tile_rows),
+        (ctypes.c_uint32 * 2)(tile_columns, tile_rows),
         (ctypes.c_uint32 * 2)(1, 1),
         _PLAIN,
-        _SWIZZLE_128,
+        _SWIZZLES[tile_columns],
         _PROMOTION_256,
         _PLAIN,
     )

@@ -3,11 +3,11 @@
 import struct
 
 _MAP = struct.Struct("<7Q72x")
-_TILE_BYTES, _ELEMENT_BYTES = 128, 2
+_ELEMENT_BYTES = 2
 
 
-def emulated_tensor_map(address: int, num_rows: int, width: int, tile_rows: int, _element: str) -> bytes:
+def emulated_tensor_map(
+    address: int, num_rows: int, width: int, tile_rows: int, _element: str, tile_columns: int = 64
+) -> bytes:
     """What `tensor_map` makes of the same."""
-    row_bytes = width * _ELEMENT_BYTES
-    columns = _TILE_BYTES // _ELEMENT_BYTES
-    return _MAP.pack(address, width, num_rows, row_bytes, columns, tile_rows, _ELEMENT_BYTES)
+    return _MAP.pack(address, width, num_rows, width * _ELEMENT_BYTES, tile_columns, tile_rows, _ELEMENT_BYTES)

@@ -11,7 +11,7 @@ from pagedchat.jit.tensor_map import tensor_map
 from pagedchat.ops.common.arrivals import arrival_counters
 from pagedchat.ops.common.choices import ACTIVATIONS, Activation
 from pagedchat.ops.common.launch import address, element_name, stream_of
-from pagedchat.ops.products.wide_plan import WidePlan
+from pagedchat.ops.products.wide_plan import BOX_COLUMNS, BOX_ROWS, WidePlan
 
 NAME = "wide_linear"
 
@@ -52,11 +52,13 @@ def launch_wide(
         ELEMENT=element,
         ACTIVATION=ACTIVATIONS[activation],
         PAIRED=int(paired),
+        RESIDUAL=int(residual is not None),
         **plan.constants,
     )
     left = torch.empty(plan.left_bytes // 4, dtype=torch.float32, device=rows.device)
     args = (
         output.data_ptr(),
+        tensor_map(output.data_ptr(), num_tokens, output.shape[1], BOX_ROWS, element, BOX_COLUMNS),
         tensor_map(rows.data_ptr(), num_tokens, in_features, plan.tokens // 2, element),
         tensor_map(weight.data_ptr(), weight.shape[0], in_features, plan.sums // 2, element),
         address(bias),

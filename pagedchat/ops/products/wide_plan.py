@@ -14,8 +14,10 @@ PIECE = 8
 """Columns of the output that are written at a time."""
 _TOKENS, _SUMS = (128, 256), (64, 96, 128, 160, 192, 224, 256)
 """Of a tile."""
-_QUAD_COLUMNS = 32
-"""Of the output, that four lanes finish together."""
+BOX_ROWS, BOX_COLUMNS = 16, 32
+"""Of the output, that a warp stores at once."""
+_BOX_BYTES = 8 * 2 * 2 * BOX_ROWS * BOX_COLUMNS
+"""Of all boxes in shared memory, two for each warp that multiplies."""
 _MOST_SUMS = 256 * 192
 """Of a tile: as many as two warpgroups have registers for."""
 ALONE, SHARED_WEIGHTS, SHARED_TOKENS = 0, 1, 2
@@ -66,7 +68,7 @@ class WidePlan:
     @property
     def shared_bytes(self) -> int:
         """Size of `Shared` in kernels/products/wide_linear.cu."""
-        return self.stages * _stage_bytes(self.tokens, self.sums) + _NUMBER_BYTES
+        return self.stages * _stage_bytes(self.tokens, self.sums) + _NUMBER_BYTES + _BOX_BYTES
 
     @property
     def left_bytes(self) -> int:
@@ -97,7 +99,7 @@ def plan_wide(
         return None
     times: dict[WidePlan, float] = {}
     for tokens, sums, shared in _tiles(paired):
-        stages = min(_MOST_STAGES, (shared_limit - _NUMBER_BYTES) // _stage_bytes(tokens, sums))
+        stages = min(_MOST_STAGES, (shared_limit - _NUMBER_BYTES - _BOX_BYTES) // _stage_bytes(tokens, sums))
         if stages < _FEWEST_STAGES or (tokens == _TOKENS[1] and num_tokens <= _TOKENS[0]):
             continue
         rows = -(-num_tokens // (tokens * (1 + (shared == SHARED_WEIGHTS))))
@@ -116,7 +118,7 @@ def _tiles(paired: bool) -> Iterator[tuple[int, int, int]]:
     """Tokens, sums of each, what is shared."""
     for tokens in _TOKENS:
         for sums in _SUMS:
-            if sums % (_QUAD_COLUMNS * (1 + paired)) == 0 and tokens * sums <= _MOST_SUMS:
+            if sums % (BOX_COLUMNS * (1 + paired)) == 0 and tokens * sums <= _MOST_SUMS:
                 yield from ((tokens, sums, shared) for shared in (SHARED_WEIGHTS, SHARED_TOKENS))
 
 

@@ -12,7 +12,7 @@
 namespace emulator {
 namespace {
 
-constexpr uint32_t PIECE = 16, TILE_ROW = 128;
+constexpr uint32_t PIECE = 16;
 
 void check_bulk(uint32_t bytes, uint64_t from) {
   if (bytes % PIECE || from % PIECE) fail("a bulk copy of what is not in pieces of 16 bytes");
@@ -31,28 +31,51 @@ uint32_t in_rank(uint32_t address, uint32_t rank) { return (address & OFFSET_MAS
 
 // A tensor map as tools/emulator/tensor_map.py writes it.
 struct TensorMap {
-  const char* matrix;
+  char* matrix;
   uint64_t num_columns, num_rows, row_bytes, tile_columns, tile_rows, element_bytes;
+
+  static TensorMap at(const Arguments& arguments, size_t operand) {
+    TensorMap map;
+    if (arguments.bits(operand) % 64) fail("a tensor map at an address that is not a multiple of 64");
+    memcpy(&map, arguments.address(operand), sizeof(map));
+    return map;
+  }
+
+  uint32_t width() const { return static_cast<uint32_t>(tile_columns * element_bytes); }
+  uint32_t bytes() const { return static_cast<uint32_t>(tile_rows) * width(); }
+
+  // Where a piece of a tile is in shared memory: it changes places within 128 bytes, or 64.
+  uint32_t place(uint32_t offset) const { return offset ^ (offset >> 3 & (width() - PIECE)); }
+
+  // Bytes of the piece that are in the matrix, and where they are.
+  uint32_t inside(int column, int row, uint32_t offset, char** where) const {
+    const int64_t at_row = row + offset / width(), at = column * element_bytes + offset % width();
+    const int64_t left = static_cast<int64_t>(num_columns * element_bytes) - at;
+    *where = matrix + at_row * static_cast<int64_t>(row_bytes) + at;
+    if (at_row >= static_cast<int64_t>(num_rows)) return 0;
+    return static_cast<uint32_t>(std::max<int64_t>(0, std::min<int64_t>(PIECE, left)));
+  }
 
   // What lies beside the matrix becomes zeros.
   std::vector<char> tile(int column, int row) const {
-    const size_t width = tile_columns * element_bytes;
-    std::vector<char> result(tile_rows * width);
-    const int64_t inside = std::min<int64_t>(tile_columns, static_cast<int64_t>(num_columns) - column);
-    for (uint64_t i = 0; i < tile_rows && inside > 0; i++) {
-      if (row + static_cast<int64_t>(i) >= static_cast<int64_t>(num_rows)) break;
-      memcpy(&result[i * width], matrix + (row + i) * row_bytes + column * element_bytes, inside * element_bytes);
+    std::vector<char> result(bytes());
+    for (uint32_t at = 0; at < bytes(); at += PIECE) {
+      char* from;
+      const uint32_t count = inside(column, row, at, &from);
+      if (count) memcpy(&result[at], from, count);
     }
     return result;
   }
+
+  void check(int column, int row) const {
+    if (column < 0 || row < 0) fail("a tile that begins before its matrix");
+    if (width() != 128 && width() != 64) fail("tiles have rows of 64 or 128 bytes here");
+  }
 };
 
-// Rows of 128 bytes, whose pieces change places.
-void land_tile(uint32_t to, const std::vector<char>& tile, uint32_t barrier) {
-  char* memory = at_shared(to, tile.size(), 8 * TILE_ROW, "a tile");
-  for (size_t at = 0; at < tile.size(); at += PIECE) {
-    memcpy(memory + (at ^ (at >> 3 & (TILE_ROW - PIECE))), &tile[at], PIECE);
-  }
+void land_tile(uint32_t to, const TensorMap& map, const std::vector<char>& tile, uint32_t barrier) {
+  char* memory = at_shared(to, tile.size(), 8 * map.width(), "a tile");
+  for (uint32_t at = 0; at < tile.size(); at += PIECE) memcpy(memory + map.place(at), &tile[at], PIECE);
   complete_bytes(barrier, static_cast<uint32_t>(tile.size()));
 }
 
@@ -126,23 +149,39 @@ void copy_bulk_from_shared(const Arguments& arguments) {
 // [to], [map, {column, row}], [mbarrier], and with .multicast the ranks that get it
 void copy_tile(const Arguments& arguments) {
   const uint32_t to = arguments.word(0), barrier = arguments.word(4);
-  TensorMap map;
-  if (arguments.bits(1) % 64) fail("a tensor map at an address that is not a multiple of 64");
-  memcpy(&map, arguments.address(1), sizeof(map));
+  const TensorMap map = TensorMap::at(arguments, 1);
   const int column = static_cast<int>(arguments.word(2)), row = static_cast<int>(arguments.word(3));
-  if (column < 0 || row < 0) fail("a tile that begins before its matrix");
-  if (map.tile_columns * map.element_bytes != TILE_ROW) fail("tiles have rows of 128 bytes here");
+  map.check(column, row);
   const std::vector<char> tile = map.tile(column, row);  // read now, so that a fault has its thread
-  at_shared(to, tile.size(), 8 * TILE_ROW, "a tile");
+  at_shared(to, tile.size(), 8 * map.width(), "a tile");
   if (!arguments.has(".multicast")) {
-    launch_now->landings.add([=] { land_tile(to, tile, barrier); });
+    launch_now->landings.add([=] { land_tile(to, map, tile, barrier); });
     return;
   }
   const uint32_t ranks = arguments.word(5) & 0xffff;
   for (uint32_t rank = 0; rank < 16; rank++) {
     if (!(ranks >> rank & 1)) continue;
-    launch_now->landings.add([=] { land_tile(in_rank(to, rank), tile, in_rank(barrier, rank)); });
+    launch_now->landings.add([=] { land_tile(in_rank(to, rank), map, tile, in_rank(barrier, rank)); });
   }
+}
+
+// [map, {column, row}], [from]
+void store_tile(const Arguments& arguments) {
+  const TensorMap map = TensorMap::at(arguments, 0);
+  const int column = static_cast<int>(arguments.word(1)), row = static_cast<int>(arguments.word(2));
+  map.check(column, row);
+  const char* memory = at_shared(arguments.word(3), map.bytes(), 8 * map.width(), "a tile");
+  for (uint32_t at = 0; at < map.bytes(); at += PIECE) {
+    char* to;
+    const uint32_t count = map.inside(column, row, at, &to);
+    if (count) current->stores.add({to, memory + map.place(at), count, 0});
+  }
+}
+
+void close_stores(const Arguments&) { current->stores.close_group(); }
+
+void wait_for_stores(const Arguments& arguments) {
+  current->stores.land_until(arguments.count() ? arguments.word(0) : 0);
 }
 
 }  // namespace emulator
