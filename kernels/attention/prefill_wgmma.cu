@@ -97,18 +97,6 @@ __device__ __forceinline__ void announce(uint32 barrier) {
   arrive(barrier);
 }
 
-#ifndef ASYNC_NEWS
-#define ASYNC_NEWS 0
-#endif
-// The same as soon as this thread's copies have landed, without waiting for them: the fence is the consumers' then.
-__device__ __forceinline__ void announce_later(uint32 barrier) {
-#if ASYNC_NEWS
-  arrive_when_copied(barrier);
-#else
-  announce(barrier);
-#endif
-}
-
 struct Producer {
   const Arguments& a;
   int warp;  // of the two
@@ -134,7 +122,7 @@ struct Producer {
         const int next_entries = tile > range.first ? tile_entries(table, tile - 1, range.end) : 0;
         wait(shared_address(&barriers.key_empty[ring.stage]), ring.parity ^ 1);
         copy.copy_keys(shared_address(tiles) + KEYS_AT + ring.stage * KEY_BYTES, entries, tile, range.end);
-        announce_later(shared_address(&barriers.key_full[ring.stage]));
+        announce(shared_address(&barriers.key_full[ring.stage]));
         ring.advance();
         entries = next_entries;
       }
@@ -155,7 +143,7 @@ struct Producer {
         const int next_entries = tile > range.first ? tile_entries(table, tile - 1, range.end) : 0;
         wait(shared_address(&barriers.value_empty[ring.stage]), ring.parity ^ 1);
         copy.copy_values(shared_address(tiles) + VALUES_AT + ring.stage * VALUE_BYTES, entries, tile, range.end);
-        announce_later(shared_address(&barriers.value_full[ring.stage]));
+        announce(shared_address(&barriers.value_full[ring.stage]));
         ring.advance();
         entries = next_entries;
       }
@@ -220,11 +208,9 @@ struct Consumer {
 
   __device__ __forceinline__ void await_keys() {
     wait(shared_address(&barriers.key_full[key_ring.stage]), key_ring.parity);
-    if (ASYNC_NEWS) show_to_products();
   }
   __device__ __forceinline__ void await_values() {
     wait(shared_address(&barriers.value_full[value_ring.stage]), value_ring.parity);
-    if (ASYNC_NEWS) show_to_products();
   }
 
   // The warp's 16 rows, as A operands. A matrix of ldmatrix is a core matrix.
@@ -473,7 +459,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) prefill_wgmma(
       producer.run_keys();
     else
       producer.run_values();
-    wait_copies<0>();
   } else {
     take_registers<COMPUTE_REGISTERS>();
     Consumer consumer;

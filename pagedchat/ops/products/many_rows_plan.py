@@ -37,8 +37,8 @@ def plan_many_rows(
     sizes = in_features, out_features, num_tokens, paired
     multiprocessors, limit = gpu.num_multiprocessors, gpu.shared_bytes
     resident = plan_warpgroups(*sizes, num_multiprocessors=multiprocessors, shared_limit=limit)
-    if num_tokens > MAX_TOKENS and resident is None:
-        return plan_wide(*sizes, multiprocessors, limit)
+    if num_tokens > MAX_TOKENS and paired and resident is None:
+        return plan_wide(in_features, out_features, num_tokens, multiprocessors, limit)
     streamed = plan_stream_k(*sizes, multiprocessors, limit)
     weight_bytes = 2 * in_features * out_features * (1 + paired)
     if streamed is None or (resident is not None and weight_bytes < _LEAST_STREAMED_BYTES):

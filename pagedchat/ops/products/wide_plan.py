@@ -1,5 +1,6 @@
-"""How a product over more than 64 rows is cut into tiles for clusters of Hopper's multiprocessors. Arithmetic
-only.
+"""How the gates and values of more than 64 rows are cut into tiles for clusters of Hopper's multiprocessors.
+
+Arithmetic only.
 """
 
 from collections.abc import Iterator
@@ -9,33 +10,35 @@ from functools import cache
 from pagedchat.jit.kernel_file import Constants
 
 CHUNK = 64
-"""Inner elements that are fetched and multiplied at a time, as in kernels/products/wide_linear.cu."""
+"""Inner elements that are fetched and multiplied at a time, as in kernels/products/wide_gates.cu."""
 PIECE = 8
-"""Columns of the output that are written at a time."""
-_TOKENS, _SUMS = (128, 256), (64, 96, 128, 160, 192, 224, 256)
-"""Of a tile."""
+"""What widths are a multiple of: 16 bytes."""
 BOX_ROWS, BOX_COLUMNS = 16, 32
 """Of the output, that a warp stores at once."""
-_BOX_BYTES = 8 * 2 * 2 * BOX_ROWS * BOX_COLUMNS
-"""Of all boxes in shared memory, two for each warp that multiplies."""
-_MOST_SUMS = 256 * 192
-"""Of a tile: as many as two warpgroups have registers for."""
-ALONE, SHARED_WEIGHTS, SHARED_TOKENS = 0, 1, 2
+_TILES = ((128, (64, 128, 192, 256)), (256, (64, 128, 192)))
+"""Tokens of a tile, and sums of each of them: gates and values. Two warpgroups have registers for no more."""
+_MOST_SUMS_IN_TURNS = 128 * 192
+"""Of a tile that one warpgroup makes by itself."""
+_SHARED_WEIGHTS, _SHARED_TOKENS = 1, 2
 """What two thread blocks of a cluster fetch together."""
 _FEWEST_STAGES, _MOST_STAGES = 3, 8
 _NUM_THREADS = 384
-_NUMBER_BYTES = 16
-"""A cluster's number, and what alignment takes."""
+_CLUSTER = 2
+_BOX_BYTES = 8 * 2 * 2 * BOX_ROWS * BOX_COLUMNS
+"""Of all boxes in shared memory, two for each warp that multiplies."""
 
-# Of an H200, in cycles of a multiprocessor.
+# Of an H200, in cycles of a multiprocessor: with these the tiles that come out are the quickest of all that were
+# tried, or within a few per cent of them.
 _PRODUCTS = 2048 * 0.85
 """A cycle, of one multiprocessor."""
-_BYTES = 26
-"""A cycle, out of the L2 cache for each multiprocessor while all of them fetch."""
-_BESIDE = 3000
+_L2_BYTES, _OWN_BYTES = 132 * 38, 44
+"""A cycle: out of the L2 cache to all multiprocessors, to one of them."""
+_LEAST_CHUNK = 350
+"""Of a chunk, however small it is."""
+_FIXED = 4000
 """Before the first product of a launch and behind the last."""
-_LEFT_BYTES = 32
-"""A cycle, of sums that thread blocks leave for others and fetch from them."""
+_FINISH = 0.1
+"""To activate and store a sum of a tile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +48,26 @@ class WidePlan:
     tokens: int
     """Of a tile: 128 or 256."""
     sums: int
-    """Of each of them: rows of the weight."""
+    """Of each of them: rows of the weight, gates and values."""
     shared: int
-    """What two thread blocks of a cluster have in common: 0: they are none; 1: weights; 2: tokens."""
+    """What two thread blocks of a cluster have in common: 1: weights; 2: tokens."""
+    in_turns: bool
+    """Whether each warpgroup makes whole tiles, every other one; else both make half of each."""
     stages: int
     """Chunks in shared memory at a time."""
     num_blocks: int
     """Thread blocks: all of them run at the same time."""
-    streamed: int
-    """Tiles, or with a cluster pairs of them, that are cut into equal parts for all clusters."""
 
     @property
     def constants(self) -> Constants:
         """For the compiler, besides what the product itself is."""
-        return {"TOKENS": self.tokens, "SUMS": self.sums, "SHARED": self.shared, "STAGES": self.stages}
+        return {
+            "TOKENS": self.tokens,
+            "SUMS": self.sums,
+            "SHARED": self.shared,
+            "TURNS": int(self.in_turns),
+            "STAGES": self.stages,
+        }
 
     @property
     def num_threads(self) -> int:
@@ -67,76 +76,61 @@ class WidePlan:
 
     @property
     def shared_bytes(self) -> int:
-        """Size of `Shared` in kernels/products/wide_linear.cu."""
-        return self.stages * _stage_bytes(self.tokens, self.sums) + _NUMBER_BYTES + _BOX_BYTES
-
-    @property
-    def left_bytes(self) -> int:
-        """Of sums that thread blocks leave for others."""
-        return 4 * self.num_blocks * self.tokens * self.sums if self.streamed else 0
+        """Size of `Shared` in kernels/products/wide_gates.cu."""
+        return self.stages * _stage_bytes(self.tokens, self.sums) + _BOX_BYTES
 
 
 @cache
 def plan_wide(
-    in_features: int,
-    out_features: int,
-    num_tokens: int,
-    paired: bool,
-    num_multiprocessors: int,
-    shared_limit: int,
+    in_features: int, out_features: int, num_tokens: int, num_multiprocessors: int, shared_limit: int
 ) -> WidePlan | None:
-    """The division with which a product takes the least time by `_cycles`; None where the kernel cannot do it.
+    """The division with which gates and values take the least time by `_cycles`.
 
     Args:
         in_features: the inner dimension.
-        out_features: columns of the output.
+        out_features: columns of the output, each with a gate and a value.
         num_tokens: of the launch.
-        paired: whether the weight has a gate and a value for each column.
         num_multiprocessors: of the GPU.
         shared_limit: bytes of shared memory that a thread block can have.
+
+    Returns:
+        None where the kernel cannot do it.
     """
-    if in_features % PIECE or out_features % PIECE:
+    if in_features % PIECE or out_features % PIECE or num_multiprocessors < _CLUSTER:
         return None
     times: dict[WidePlan, float] = {}
-    for tokens, sums, shared in _tiles(paired):
-        stages = min(_MOST_STAGES, (shared_limit - _NUMBER_BYTES - _BOX_BYTES) // _stage_bytes(tokens, sums))
-        if stages < _FEWEST_STAGES or (tokens == _TOKENS[1] and num_tokens <= _TOKENS[0]):
+    chunks = -(-in_features // CHUNK)
+    for tokens, sums, shared, in_turns in _tiles():
+        stages = min(_MOST_STAGES, (shared_limit - _BOX_BYTES) // _stage_bytes(tokens, sums))
+        if stages < _FEWEST_STAGES:
             continue
-        rows = -(-num_tokens // (tokens * (1 + (shared == SHARED_WEIGHTS))))
-        columns = -(-out_features // (sums // (1 + paired) * (1 + (shared == SHARED_TOKENS))))
-        together = 1 if shared == ALONE else 2
-        clusters, chunks = num_multiprocessors // together, -(-in_features // CHUNK)
-        for streamed in _streamed(rows * columns, clusters):
-            parts = streamed * chunks if streamed else rows * columns
-            used = min(clusters, parts)
-            plan = WidePlan(tokens, sums, shared, stages, used * together, streamed)
-            times[plan] = _cycles(plan, rows * columns, chunks, used)
+        rows = -(-num_tokens // (tokens * (1 + (shared == _SHARED_WEIGHTS))))
+        columns = -(-2 * out_features // (sums * (1 + (shared == _SHARED_TOKENS))))
+        clusters = min(num_multiprocessors // _CLUSTER, rows * columns)
+        plan = WidePlan(tokens, sums, shared, in_turns, stages, clusters * _CLUSTER)
+        times[plan] = _cycles(plan, -(-rows * columns // clusters), chunks)
     return min(times, key=times.__getitem__, default=None)
 
 
-def _tiles(paired: bool) -> Iterator[tuple[int, int, int]]:
-    """Tokens, sums of each, what is shared."""
-    for tokens in _TOKENS:
-        for sums in _SUMS:
-            if sums % (BOX_COLUMNS * (1 + paired)) == 0 and tokens * sums <= _MOST_SUMS:
-                yield from ((tokens, sums, shared) for shared in (SHARED_WEIGHTS, SHARED_TOKENS))
+def _tiles() -> Iterator[tuple[int, int, int, bool]]:
+    """Tokens, sums of each, what is shared, whether warpgroups take turns."""
+    for tokens, all_sums in _TILES:
+        for sums in all_sums:
+            for shared in (_SHARED_WEIGHTS, _SHARED_TOKENS):
+                yield tokens, sums, shared, False
+                if tokens * sums <= _MOST_SUMS_IN_TURNS:
+                    yield tokens, sums, shared, True
 
 
-def _streamed(num_tiles: int, clusters: int) -> tuple[int, ...]:
-    """How many tiles may be cut into parts: none, or those that are left behind whole rounds."""
-    left = num_tiles % clusters
-    return (0,) if left == 0 else (0, left)
-
-
-def _cycles(plan: WidePlan, num_tiles: int, chunks: int, clusters: int) -> float:
+def _cycles(plan: WidePlan, rounds: int, chunks: int) -> float:
     """Of the cluster that has the most to do."""
-    tokens = plan.tokens / (1 + (plan.shared == SHARED_TOKENS))
-    sums = plan.sums / (1 + (plan.shared == SHARED_WEIGHTS))
-    chunk = max(plan.tokens * plan.sums * CHUNK / _PRODUCTS, 2 * CHUNK * (tokens + sums) / _BYTES)
-    whole = num_tiles - plan.streamed
-    rounds = -(-whole // clusters) * chunks + plan.streamed * chunks / clusters
-    left = 2 * 4 * plan.tokens * plan.sums / _LEFT_BYTES if plan.streamed else 0.0
-    return rounds * chunk + left + _BESIDE
+    tokens = plan.tokens / (1 + (plan.shared == _SHARED_TOKENS))
+    sums = plan.sums / (1 + (plan.shared == _SHARED_WEIGHTS))
+    fetch = 2 * CHUNK * (tokens + sums) / min(_OWN_BYTES, _L2_BYTES / plan.num_blocks)
+    chunk = max(plan.tokens * plan.sums * CHUNK / _PRODUCTS, fetch, _LEAST_CHUNK)
+    finish = _FINISH * plan.tokens * plan.sums
+    finishes = 2 if plan.in_turns else rounds  # those of tiles but the last are beside other products
+    return rounds * chunks * chunk + finishes * finish + _FIXED
 
 
 def _stage_bytes(tokens: int, sums: int) -> int:

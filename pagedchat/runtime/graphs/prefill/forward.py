@@ -51,7 +51,7 @@ class MergedForward:
 
     def __init__(self, model: ModelTensors) -> None:
         self._model = model
-        self._products: Products = WarpgroupProducts() if has_warpgroups(model.head) else LibraryProducts()
+        self._products: Products = WarpgroupProducts() if _adds_products(model) else LibraryProducts()
 
     def __call__(
         self,
@@ -68,6 +68,14 @@ class MergedForward:
         hidden = model.embed(token_ids, positions)
         stream = through_layers(model, hidden, self._products, partial(_attend, attention))
         model.logits(stream.select(rows).settle(model.norm), logits)
+
+
+def _adds_products(model: ModelTensors) -> bool:
+    """Whether products go by warpgroups, and those of a library are added to the residual stream in its epilogues,
+    which have no room for a bias then.
+    """
+    biased = any(product.bias is not None for layer in model.layers for product in (layer.out, layer.down))
+    return has_warpgroups(model.head) and not biased
 
 
 def _attend(paged: PrefillAttention, layer: LayerTensors, heads: torch.Tensor) -> torch.Tensor:
