@@ -16,7 +16,7 @@
 #include "common/cluster.cuh"
 #include "common/dependent_launch.cuh"
 #include "common/tensor_map.cuh"
-#include "products/swizzled_tiles.cuh"
+#include "common/swizzled_tiles.cuh"
 
 constexpr int CONSUMERS = 2, FETCHING_GROUP = CONSUMERS;
 constexpr int NUM_MULTIPLIERS = CONSUMERS * GROUP_THREADS;

@@ -95,10 +95,21 @@ def prefill_work(name: str, facts: PrefillFacts, refused: tuple[tuple[str, str],
             attention,
         ]
     else:
-        parts = [*_norms_between(setting.sizes), *_written_chunks(setting.sizes), attention]
-        parts += [Fallback(part, "cuBLAS", "prompts are long enough for it") for part in (_PRODUCTS, HEAD)]
-        parts += _finish(setting.sizes)
+        parts = [*_merged_products(setting, facts.num_tokens), *_written_chunks(setting.sizes), attention]
+        parts += [Fallback(HEAD, "cuBLAS", "prompts are long enough for it"), *_finish(setting.sizes)]
     return [*parts, Launch("next token", "decode_state")]
+
+
+def _merged_products(setting: Setting, num_tokens: int) -> Iterator[Work]:
+    """Of a prompt, with what is before and between them; without biases they are added to the residual stream."""
+    sizes = setting.sizes
+    if setting.missing_warpgroups or sizes.mlp_bias:
+        yield from _norms_between(sizes)
+        yield Fallback(_PRODUCTS, "cuBLAS", "prompts are long enough for it")
+        return
+    yield from (Launch("embedding", "embed_tokens"), Launch("norms", "add_norm"))
+    for product in sizes.products:
+        yield from _warpgroup_product(setting, product, num_tokens)
 
 
 def _written_chunks(sizes: ModelSizes) -> list[Work]:

@@ -101,7 +101,7 @@ def plan_wide(
     times: dict[WidePlan, float] = {}
     chunks = -(-in_features // CHUNK)
     for tokens, sums, shared, in_turns in _tiles():
-        stages = min(_MOST_STAGES, (shared_limit - _BOX_BYTES) // _stage_bytes(tokens, sums))
+        stages = num_wide_stages(tokens, sums, shared_limit)
         if stages < _FEWEST_STAGES:
             continue
         rows = -(-num_tokens // (tokens * (1 + (shared == _SHARED_WEIGHTS))))
@@ -110,6 +110,11 @@ def plan_wide(
         plan = WidePlan(tokens, sums, shared, in_turns, stages, clusters * _CLUSTER)
         times[plan] = _cycles(plan, -(-rows * columns // clusters), chunks)
     return min(times, key=times.__getitem__, default=None)
+
+
+def num_wide_stages(tokens: int, sums: int, shared_limit: int) -> int:
+    """Chunks of a tile that there is room for."""
+    return min(_MOST_STAGES, (shared_limit - _BOX_BYTES) // _stage_bytes(tokens, sums))
 
 
 def _tiles() -> Iterator[tuple[int, int, int, bool]]:

@@ -10,7 +10,6 @@ from functools import partial
 import torch
 
 from pagedchat.models.native_model import NativeModel
-from pagedchat.ops.common.launch import has_warpgroups
 from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors
 from pagedchat.runtime.graphs.layer_chain import LibraryProducts, Products, WarpgroupProducts, through_layers
 from pagedchat.runtime.graphs.prefill.attention import PrefillAttention
@@ -47,11 +46,13 @@ class MergedForward:
 
     Args:
         model: its tensors.
+        by_warpgroups: the GPU multiplies its type by warpgroups.
     """
 
-    def __init__(self, model: ModelTensors) -> None:
+    def __init__(self, model: ModelTensors, *, by_warpgroups: bool) -> None:
         self._model = model
-        self._products: Products = WarpgroupProducts() if _adds_products(model) else LibraryProducts()
+        ours = by_warpgroups and not _is_biased(model)
+        self._products: Products = WarpgroupProducts() if ours else LibraryProducts()
 
     def __call__(
         self,
@@ -70,12 +71,11 @@ class MergedForward:
         model.logits(stream.select(rows).settle(model.norm), logits)
 
 
-def _adds_products(model: ModelTensors) -> bool:
-    """Whether products go by warpgroups, and those of a library are added to the residual stream in its epilogues,
-    which have no room for a bias then.
+def _is_biased(model: ModelTensors) -> bool:
+    """Whether the products that a layer adds to its residual stream have biases. A library has no room for one in an
+    epilogue that adds.
     """
-    biased = any(product.bias is not None for layer in model.layers for product in (layer.out, layer.down))
-    return has_warpgroups(model.head) and not biased
+    return any(product.bias is not None for layer in model.layers for product in (layer.out, layer.down))
 
 
 def _attend(paged: PrefillAttention, layer: LayerTensors, heads: torch.Tensor) -> torch.Tensor:
