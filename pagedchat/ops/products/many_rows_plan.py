@@ -16,6 +16,8 @@ _LEAST_STREAMED_BYTES = 20 << 20
 """Of a weight that streams although it would fit into the shared memory of all multiprocessors."""
 _FEW_TOKENS, _LEAST_BYTES_FOR_MORE = 48, 64 << 20
 """Up to so many tokens what streams is quicker than a library; with more, a weight of so many bytes or of gates."""
+_FEW_ROWS, _LARGE_BYTES = 256, 128 << 20
+"""With more rows a library makes gates and values of a weight of more bytes as quickly, or more so."""
 
 
 def plan_many_rows(
@@ -37,10 +39,11 @@ def plan_many_rows(
     sizes = in_features, out_features, num_tokens, paired
     multiprocessors, limit = gpu.num_multiprocessors, gpu.shared_bytes
     resident = plan_warpgroups(*sizes, num_multiprocessors=multiprocessors, shared_limit=limit)
-    if num_tokens > MAX_TOKENS and paired and resident is None:
-        return plan_wide(in_features, out_features, num_tokens, multiprocessors, limit)
     streamed = plan_stream_k(*sizes, multiprocessors, limit)
     weight_bytes = 2 * in_features * out_features * (1 + paired)
+    if num_tokens > MAX_TOKENS and paired and resident is None:
+        large = weight_bytes > _LARGE_BYTES and num_tokens > _FEW_ROWS
+        return None if large else plan_wide(in_features, out_features, num_tokens, multiprocessors, limit)
     if streamed is None or (resident is not None and weight_bytes < _LEAST_STREAMED_BYTES):
         return resident
     if num_tokens > _FEW_TOKENS and not paired and weight_bytes < _LEAST_BYTES_FOR_MORE:

@@ -105,6 +105,13 @@ def test_what_the_kernel_cannot_do_has_no_plan() -> None:
     assert plan_wide(128, 512, 1536, 1, LIMIT) is None
 
 
+def test_the_tiles_are_those_that_were_quickest() -> None:
+    assert plan_wide(896, 4864, 1536, 132, LIMIT) == WidePlan(128, 128, 1, True, 6, 132)
+    assert plan_wide(2048, 6144, 1536, 132, LIMIT) == WidePlan(128, 192, 1, True, 5, 132)
+    assert plan_wide(2048, 6144, 256, 132, LIMIT) == WidePlan(128, 192, 1, False, 5, 128)
+    assert plan_wide(2048, 8192, 256, 132, LIMIT) == WidePlan(128, 256, 1, False, 4, 128)
+
+
 def test_gates_of_many_rows_are_ours_and_plain_products_a_librarys() -> None:
     def kind(num_tokens: int, paired: bool, gpu: Gpu = H200) -> type:
         return type(plan_many_rows(2048, 6144, num_tokens, paired=paired, gpu=gpu))
@@ -113,4 +120,7 @@ def test_gates_of_many_rows_are_ours_and_plain_products_a_librarys() -> None:
     assert kind(256, True) is WidePlan
     assert kind(64, True) is not WidePlan
     assert kind(1536, False) is type(None)
+    large = 4096, 14_336
+    assert plan_many_rows(*large, 1536, paired=True, gpu=H200) is None
+    assert isinstance(plan_many_rows(*large, 256, paired=True, gpu=H200), WidePlan)
     assert kind(1536, True, replace(H200, compute_capability=(8, 0))) is type(None)

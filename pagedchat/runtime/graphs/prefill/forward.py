@@ -72,8 +72,8 @@ class MergedForward:
 
 
 def _is_biased(model: ModelTensors) -> bool:
-    """Whether the products that a layer adds to its residual stream have biases. A library has no room for one in an
-    epilogue that adds.
+    """Whether the products that a layer adds to its residual stream have biases: a library has no room for one in
+    an epilogue that adds.
     """
     return any(product.bias is not None for layer in model.layers for product in (layer.out, layer.down))
 
