@@ -98,6 +98,9 @@ def _larger_cases() -> list[bool]:
         rows = warpgroup_linear(t[0], t[1][:152], residual=t[2])
         return [rows, warpgroup_linear(t[0], t[1], activation="silu", paired=True)]
 
+    def wide_gates(t: Tensors) -> Tensors:
+        return [warpgroup_linear(rows, t[1], activation="silu", paired=True) for rows in (t[0][:100], t[0])]
+
     def into_cache(t: Tensors) -> Tensors:
         query = heads_to_cache(t[0], t[1], t[2], t[3], t[4], rotations=t[5])
         return [query[LIVE], t[1], t[2]]
@@ -137,6 +140,7 @@ def _larger_cases() -> list[bool]:
             [random_tensor(40, WIDTH), random_tensor(2 * 152, WIDTH) / 30, random_tensor(40, 152)],
             by_stream_k,
         ),
+        on_both("wide_gates", [random_tensor(1300, WIDTH), random_tensor(2 * 1544, WIDTH) / 30], wide_gates),
         on_both("invariant_linear", [rows, weight, random_tensor(320)], invariant),
         on_both("heads_to_cache", into, into_cache),
         on_both("heads_to_cache, each head normed", [*into, of_head, of_head], normed_into_cache),

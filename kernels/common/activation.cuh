@@ -17,7 +17,7 @@ enum Activation { NO_ACTIVATION = 0, RELU = 1, SILU = 2, GELU = 3, GELU_TANH = 4
 
 __device__ __forceinline__ float activate(float x) {
   if (ACTIVATION == RELU) return fmaxf(x, 0.0f);
-  if (ACTIVATION == SILU) return x / (1.0f + (sizeof(Element) == 4 ? expf(-x) : __expf(-x)));
+  if (ACTIVATION == SILU) return sizeof(Element) == 4 ? x / (1.0f + expf(-x)) : __fdividef(x, 1.0f + __expf(-x));
   if (ACTIVATION == GELU) return 0.5f * x * (1.0f + erff(x * 0.70710678f));
   if (ACTIVATION == GELU_TANH) return 0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
   if (ACTIVATION == SQUARED_RELU) return x > 0.0f ? x * x : 0.0f;

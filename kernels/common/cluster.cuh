@@ -38,6 +38,12 @@ __device__ __forceinline__ uint32 address_in(const void* own, int rank) {
   return there;
 }
 
+// At an mbarrier of any thread block of the cluster, at its `address_in`, by who has written nothing that others
+// are to read: with `.release.cluster` each arrival would be behind a fence for the whole GPU.
+__device__ __forceinline__ void arrive_there(uint32 barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
 __device__ __forceinline__ uint32 load_from(const uint32* own, int rank) {
   uint32 value;
   asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(value) : "r"(address_in(own, rank)) : "memory");

@@ -57,6 +57,12 @@ struct Ring {
       parity ^= 1;
     }
   }
+
+  // As many advances.
+  __device__ __forceinline__ void skip(int count) {
+    parity ^= (stage + count) / SIZE % 2;
+    stage = (stage + count) % SIZE;
+  }
 };
 
 // A numbered barrier among `threads` threads, of which some only arrive (barrier 0 is __syncthreads').

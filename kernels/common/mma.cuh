@@ -52,6 +52,13 @@ __device__ __forceinline__ void load_matrices(uint32 (&m)[4], uint32 shared_addr
                : "r"(shared_address));
 }
 
+// The same the other way (sm_90).
+__device__ __forceinline__ void store_matrices(uint32 shared_address, const uint32 (&m)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address), "r"(m[0]),
+               "r"(m[1]), "r"(m[2]), "r"(m[3])
+               : "memory");
+}
+
 __device__ __forceinline__ uint32 shared_address(const void* pointer) {
   return static_cast<uint32>(__cvta_generic_to_shared(pointer));
 }

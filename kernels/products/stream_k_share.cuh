@@ -9,7 +9,7 @@
 
 #pragma once
 
-#include "products/swizzled_tiles.cuh"
+#include "common/swizzled_tiles.cuh"
 
 constexpr int CHUNKS = IN_FEATURES / TILE_INNER;  // of a tile
 static_assert(IN_FEATURES % TILE_INNER == 0, "whole chunks");

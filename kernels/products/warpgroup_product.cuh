@@ -9,7 +9,7 @@
 
 #include "common/activation.cuh"
 #include "common/mbarrier.cuh"
-#include "products/swizzled_tiles.cuh"
+#include "common/swizzled_tiles.cuh"
 
 constexpr int SUMS = PAIRED ? 2 * COLUMNS : COLUMNS;  // of a token: rows of the weight of a thread block
 constexpr bool TOKENS_ARE_64 = TOKENS == 64;

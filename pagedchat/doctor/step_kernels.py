@@ -20,6 +20,8 @@ from pagedchat.ops.products.small_batch_launch import STREAMED
 from pagedchat.ops.products.small_batch_plan import PIECE
 from pagedchat.ops.products.stream_k_plan import StreamKPlan
 from pagedchat.ops.products.streamed_plan import StreamPlan
+from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan
+from pagedchat.ops.products.wide_plan import WidePlan
 from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts, Setting
 from pagedchat.runtime.graphs.which_step import FUSED, LAYERS, LIBRARY, MERGED, WARPGROUPS
 from pagedchat.runtime.graphs.whole_steps import WHOLE_STEPS, layers_plan, whole_step_plan
@@ -27,6 +29,7 @@ from pagedchat.runtime.graphs.whole_steps import WHOLE_STEPS, layers_plan, whole
 HEAD = "vocabulary"
 _HEAD_ALONE = "the head, as large as all layers of a small model, is left to it"
 _PRODUCTS = "products"
+_MANY_ROWS = {WarpgroupPlan: "warpgroup_linear", StreamKPlan: "stream_k_linear", WidePlan: "wide_gates"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +97,21 @@ def prefill_work(name: str, facts: PrefillFacts, refused: tuple[tuple[str, str],
             attention,
         ]
     else:
-        parts = [*_norms_between(setting.sizes), *_written_chunks(setting.sizes), attention]
-        parts += [Fallback(part, "cuBLAS", "prompts are long enough for it") for part in (_PRODUCTS, HEAD)]
-        parts += _finish(setting.sizes)
+        parts = [*_merged_products(setting, facts.num_tokens), *_written_chunks(setting.sizes), attention]
+        parts += [Fallback(HEAD, "cuBLAS", "prompts are long enough for it"), *_finish(setting.sizes)]
     return [*parts, Launch("next token", "decode_state")]
+
+
+def _merged_products(setting: Setting, num_tokens: int) -> Iterator[Work]:
+    """Of a prompt, with what is before and between them; without biases they are added to the residual stream."""
+    sizes = setting.sizes
+    if setting.missing_warpgroups or sizes.mlp_bias:
+        yield from _norms_between(sizes)
+        yield Fallback(_PRODUCTS, "cuBLAS", "prompts are long enough for it")
+        return
+    yield from (Launch("embedding", "embed_tokens"), Launch("norms", "add_norm"))
+    for product in sizes.products:
+        yield from _warpgroup_product(setting, product, num_tokens)
 
 
 def _written_chunks(sizes: ModelSizes) -> list[Work]:
@@ -222,8 +236,7 @@ def _warpgroup_product(setting: Setting, product: ProductSizes, rows: int) -> It
     sizes = product.in_features, product.out_features, rows
     plan = plan_many_rows(*sizes, paired=product.paired, gpu=setting.gpu)
     if plan is not None:
-        name = "stream_k_linear" if isinstance(plan, StreamKPlan) else "warpgroup_linear"
-        yield Launch(product.name, name, plan.constants)
+        yield Launch(product.name, _MANY_ROWS[type(plan)], plan.constants)
         return
     yield Fallback(product.name, "cuBLAS", "a library is faster with so many rows, or it is not whole tiles")
     if product.name == "up":
@@ -345,7 +358,13 @@ def _prefill_attention(setting: Setting, longest: int) -> Launch:
     group_size, limit = sizes.num_heads // sizes.num_kv_heads, 0 if gpu is None else gpu.shared_bytes
     if not setting.missing_warpgroups and longest * group_size >= MIN_WGMMA_ROWS:
         finishes_scores = sizes.score_cap is not None or sizes.sloped
-        tile = wgmma_plan.choose_tile(sizes.head_dim, finishes_scores=finishes_scores)
+        tile = wgmma_plan.choose_tile(
+            sizes.head_dim,
+            finishes_scores=finishes_scores,
+            num_rows=longest * group_size,
+            num_kv_heads=sizes.num_kv_heads,
+            num_multiprocessors=0 if gpu is None else gpu.num_multiprocessors,
+        )
         return Launch("attention", "prefill_wgmma", {**_heads(sizes), **tile.constants})
     fitting = prefill_plan.choose_tile(sizes.head_dim, setting.block_size, longest * group_size, limit)
     if setting.missing_tensor_cores or fitting is None:

@@ -120,7 +120,8 @@ def test_prompts_launch_what_is_said(name: str) -> None:
     bucket = PrefillBucket(256, 1, 512)
     buffers, outputs = PrefillBuffers(bucket, 16, backend.device), PrefillOutputs(1, model.head.weight)
     store = PrefillStore(model, 600, backend, buffers, outputs)
-    facts = PrefillFacts(setting=replace(store._setting, gpu=RECORDED), num_tokens=256, num_blocks=32)
+    store._setting = replace(store._setting, gpu=RECORDED)
+    facts = PrefillFacts(setting=store._setting, num_tokens=256, num_blocks=32)
     chosen = which_prefill(facts)
     assert_all_are_said(recorded(store._pass(bucket)), prefill_work(chosen.name, facts, chosen.refused))
 
@@ -193,7 +194,7 @@ def test_a_family_of_other_parts_has_fast_steps_and_is_told_what_one_launch_lack
     config = json.loads((FOLDER / "gemma-2-2b" / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"torch_dtype": "bfloat16", "dtype": "bfloat16"}))
     text = shown(capsys, str(tmp_path), "--arch", "sm_90")
-    names = ["fused chain", "fused chain", "warpgroup products", "library products", "merged launches"]
+    names = ["fused chain", "fused chain", "warpgroup products", "warpgroup products", "merged launches"]
     endings = tuple(f": {name}" for name in names)
     assert [line.split(": ")[1] for line in text.splitlines() if line.endswith(endings)] == names
     words = (
@@ -214,7 +215,13 @@ def test_a_decoder_that_stays_on_its_modules_is_told_why() -> None:
 
 def test_a_model_that_norms_queries_and_keys_has_fast_steps(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, str(FOLDER / "qwen3-1.7b"), "--arch", "sm_90")
-    names = ["all layers in one launch", "fused chain", "warpgroup products", "library products", "merged launches"]
+    names = [
+        "all layers in one launch",
+        "fused chain",
+        "warpgroup products",
+        "warpgroup products",
+        "merged launches",
+    ]
     endings = tuple(f": {name}" for name in names)
     assert [line.split(": ")[1] for line in text.splitlines() if line.endswith(endings)] == names
     assert text.count("cache:          heads_to_cache") == len(names) - 1

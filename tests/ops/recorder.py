@@ -87,6 +87,7 @@ def recorded_launches(capability: tuple[int, int]) -> Iterator[Launches]:
         "stream_of": lambda _tensor: 0,
         "arrival_counters": lambda _device, count, *_: torch.empty(count, dtype=torch.int32),
         "compute_capability": lambda _device: capability,
+        "tensor_map": lambda *_: bytes(128),
     }
     with pytest.MonkeyPatch.context() as patch:
         for module in pkgutil.walk_packages(pagedchat.ops.__path__, "pagedchat.ops."):

@@ -18,6 +18,7 @@ from pagedchat.jit.driver import Gpu
 from pagedchat.jit.variant import Constant, Variant
 from tools.emulator.errors import KernelFaultError
 from tools.emulator.kernel import SHARED_LIMIT, EmulatedKernel
+from tools.emulator.tensor_map import emulated_tensor_map
 
 _CAPABILITY = (9, 0)
 
@@ -109,6 +110,7 @@ def _answers(kernels: EmulatedKernels, counters: _Counters, num_multiprocessors:
         "can_overlap": lambda _device: True,
         "arrival_counters": counters.get,
         "compute_capability": lambda _device: _CAPABILITY,
+        "tensor_map": emulated_tensor_map,
     }
 
 

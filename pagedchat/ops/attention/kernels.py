@@ -90,8 +90,9 @@ _SMALL_HEADS = [112, 128, 256]
 
 def _wgmma_tunings() -> Iterator[Tuning]:
     for head_size, soft_cap, alibi in product(wgmma_plan.TILES, FLAG, FLAG):
-        tile = wgmma_plan.choose_tile(head_size, finishes_scores=bool(soft_cap or alibi))
-        yield Tuning(tile.constants, {"HEAD_SIZE": [head_size], "SOFT_CAP": [soft_cap], "ALIBI": [alibi]})
+        tiles = wgmma_plan.tiles_of(head_size, finishes_scores=bool(soft_cap or alibi))
+        for tile in sorted(tiles, key=lambda tile: tile.consumers == 2):  # what every head size has comes last
+            yield Tuning(tile.constants, {"HEAD_SIZE": [head_size], "SOFT_CAP": [soft_cap], "ALIBI": [alibi]})
 
 
 _PREFILL = (

@@ -31,7 +31,14 @@ def launch(call: AttentionCall, cu_seqlens_q: torch.Tensor, max_query_len: int, 
     query, output, options = call.query, call.output, call.options
     num_tokens, num_heads, head_size = query.shape
     num_seqs, num_kv_heads, device = len(call.seq_lens), call.key_cache.shape[1], gpu(query.device.index)
-    tile = choose_tile(head_size, options.cap is not None or options.alibi_slopes is not None)
+    rows = min(num_tokens, max_query_len * num_seqs) * (num_heads // num_kv_heads)
+    tile = choose_tile(
+        head_size,
+        finishes_scores=options.cap is not None or options.alibi_slopes is not None,
+        num_rows=rows,
+        num_kv_heads=num_kv_heads,
+        num_multiprocessors=device.num_multiprocessors,
+    )
     kernel = get_kernel(NAME, device.index, NAME, **call.constants, **tile.constants, SINKS=options.has_sinks)
     shared_bytes = tile.shared_bytes(head_size)
     kernel.allow_shared(shared_bytes)
@@ -57,6 +64,5 @@ def launch(call: AttentionCall, cu_seqlens_q: torch.Tensor, max_query_len: int, 
         f32(options.cap or 0.0),
         i32(options.window),
     )
-    rows = min(num_tokens, max_query_len * num_seqs) * (num_heads // num_kv_heads)
     grid = min(max_items(tile, rows, num_seqs) * num_kv_heads, device.num_multiprocessors)
     kernel.launch(grid, tile.threads, args, stream=stream_of(query), shared_bytes=shared_bytes, overlap=overlap)

@@ -39,27 +39,42 @@ class WgmmaTile:
 
 
 TILES = {
-    64: WgmmaTile(consumers=3, keys=128, stages=2),
-    80: WgmmaTile(consumers=2, keys=128),
-    96: WgmmaTile(consumers=2, keys=128),
-    112: WgmmaTile(consumers=2, keys=128),
-    128: WgmmaTile(consumers=2, keys=128),
-    256: WgmmaTile(consumers=2, keys=64),
+    64: (WgmmaTile(consumers=3, keys=128), WgmmaTile(consumers=2, keys=128), WgmmaTile(consumers=1, keys=128)),
+    80: (WgmmaTile(consumers=2, keys=128),),
+    96: (WgmmaTile(consumers=2, keys=128),),
+    112: (WgmmaTile(consumers=2, keys=128),),
+    128: (WgmmaTile(consumers=2, keys=128), WgmmaTile(consumers=1, keys=128)),
+    256: (WgmmaTile(consumers=2, keys=64),),
 }
-"""By head size; the fastest on an H200."""
-TILE_OF_FINISHED_SCORES = {64: WgmmaTile(consumers=2, keys=128)}
-"""With soft cap or ALiBi, where the registers of the other tile do not hold them."""
+"""By head size; the largest is the fastest on an H200 if there is work for all of it."""
 
 
-def choose_tile(head_size: int, finishes_scores: bool) -> WgmmaTile:
-    """The tile for a head size of `TILES`.
+def tiles_of(head_size: int, *, finishes_scores: bool) -> tuple[WgmmaTile, ...]:
+    """The tiles for a head size of `TILES`, the largest first.
 
     Args:
         head_size: of keys and values.
-        finishes_scores: whether something is done to the scores: soft cap or ALiBi.
+        finishes_scores: whether something is done to the scores, soft cap or ALiBi: the registers of three
+            warpgroups do not hold them.
     """
-    tile = TILE_OF_FINISHED_SCORES.get(head_size) if finishes_scores else None
-    return tile or TILES[head_size]
+    return tuple(tile for tile in TILES[head_size] if tile.consumers < 3 or not finishes_scores)
+
+
+def choose_tile(
+    head_size: int, *, finishes_scores: bool, num_rows: int, num_kv_heads: int, num_multiprocessors: int
+) -> WgmmaTile:
+    """The largest tile of which every multiprocessor has one, or else the smallest.
+
+    Args:
+        head_size: of `TILES`.
+        finishes_scores: see `tiles_of`.
+        num_rows: heads of a group times tokens of the batch.
+        num_kv_heads: each has all of them.
+        num_multiprocessors: of the GPU.
+    """
+    tiles = tiles_of(head_size, finishes_scores=finishes_scores)
+    enough = (tile for tile in tiles if num_rows // tile.rows * num_kv_heads >= num_multiprocessors)
+    return next(enough, tiles[-1])
 
 
 def max_items(tile: WgmmaTile, num_rows: int, num_seqs: int) -> int:

@@ -24,6 +24,7 @@ from pagedchat.ops.products.small_batch_plan import ProductPlan, plan_head, plan
 from pagedchat.ops.products.stream_k_plan import plan_stream_k
 from pagedchat.ops.products.streamed_plan import plan_stream
 from pagedchat.ops.products.warpgroup_plan import WARPGROUPS, num_stages
+from pagedchat.ops.products.wide_plan import num_wide_stages
 
 _LINEAR: Choices = {"ACTIVATION": tuple(ACTIVATIONS.values()), "PAIRED": FLAG}
 _QKV: Choices = {"HEAD_SIZE": HEAD_SIZES, "BLOCK_SIZE": BLOCK_SIZES, "ROTARY": FLAG}
@@ -156,11 +157,27 @@ _STREAM_K = KernelFile(
     (HOPPER_ONLY,),
 )
 
+
+def _wide(tokens: int, sums: int, **others: int) -> Tuning:
+    stages = num_wide_stages(tokens, sums, H200_SHARED_BYTES)
+    return Tuning({"TOKENS": tokens, "SUMS": sums, "STAGES": stages, **others})
+
+
+_WIDE = KernelFile(
+    "wide_gates",
+    ("wide_gates",),
+    Use.CAPTURED_STEPS,
+    {"ELEMENT": TENSOR_CORE_ELEMENTS, "ACTIVATION": tuple(ACTIVATIONS.values())},
+    (_wide(128, 192, SHARED=1, TURNS=1), _wide(256, 128, SHARED=2, TURNS=0), _wide(128, 64, SHARED=2, TURNS=1)),
+    (HOPPER_ONLY,),
+)
+
 KERNELS = (
     *_SMALL_BATCH,
     *_STREAMED,
     _WARPGROUP,
     _STREAM_K,
+    _WIDE,
     _INVARIANT,
     KernelFile(
         "add_norm",

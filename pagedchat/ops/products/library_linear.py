@@ -23,31 +23,36 @@ def library_linear(
     norm: Norm | None = None,
     activation: Activation = "none",
     paired: bool = False,
-    output: torch.Tensor,
+    output: torch.Tensor | None = None,
     overlap: bool = False,
 ) -> torch.Tensor:
     """`residual + scale * activation(weight @ norm(input) + bias)`; arguments are those of `small_batch_linear`.
 
     Returns:
-        `output`.
+        `output`, or a new tensor.
     """
     rows = input_rows if norm is None else add_norm(input_rows, None, norm, overlap=overlap)
     if residual is not None and bias is None and activation == "none" and not paired:
         return torch.addmm(residual, rows, weight.T, alpha=residual_scale, out=output)
     if residual is None and bias is None and activation == "none" and not paired:
         return torch.mm(rows, weight.T, out=output)
-    product = functional.linear(rows, weight, bias)
     if paired or activation != "none":
-        product = activate(product, activation, paired=paired, overlap=overlap)
-    return (
-        output.copy_(product)
-        if residual is None
-        else torch.add(residual, product, alpha=residual_scale, out=output)
-    )
+        product = library_middle(rows, weight, bias, activation, paired=paired, overlap=overlap)
+    else:
+        product = functional.linear(rows, weight, bias)
+    if residual is not None:
+        return torch.add(residual, product, alpha=residual_scale, out=output)
+    return product if output is None else output.copy_(product)
 
 
 def library_middle(
-    rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, activation: Activation, *, paired: bool
+    rows: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: Activation,
+    *,
+    paired: bool,
+    overlap: bool = True,
 ) -> torch.Tensor:
     """`activation(rows @ weight.T + bias)`, or with `paired` gates times values, as `activate` has it.
 
@@ -59,6 +64,7 @@ def library_middle(
         bias: one number for each row of `weight`.
         activation: which.
         paired: the product is gates and values.
+        overlap: as in `small_batch_linear`.
 
     Returns:
         `[num_rows, out_features]`.
@@ -68,7 +74,7 @@ def library_middle(
     product = functional.linear(rows, weight, bias)
     if activation == "relu" and not paired:
         return functional.relu_(product)
-    return activate(product, activation, paired=paired, overlap=True)
+    return activate(product, activation, paired=paired, overlap=overlap)
 
 
 def in_epilogue(activation: Activation, *, on_gpu: bool) -> bool:

@@ -1,11 +1,14 @@
-"""Which kernel makes a product of a decode step of a dozen to 256 rows, one product at a time. Arithmetic only.
+"""Which kernel makes a product of a dozen rows and more, one product at a time. Arithmetic only.
 
 The ops launch what this says, and `pagedchat doctor` says it of models that are not loaded.
 """
 
 from pagedchat.jit.driver import Gpu
-from pagedchat.ops.products.stream_k_plan import StreamKPlan, plan_stream_k
+from pagedchat.ops.products.stream_k_plan import MAX_TOKENS, StreamKPlan, plan_stream_k
 from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan, plan_warpgroups
+from pagedchat.ops.products.wide_plan import WidePlan, plan_wide
+
+ManyRowsPlan = WarpgroupPlan | StreamKPlan | WidePlan
 
 _WARPGROUPS = (9, 0)
 """Compute capability of the only GPUs that multiply by warpgroups."""
@@ -13,11 +16,13 @@ _LEAST_STREAMED_BYTES = 20 << 20
 """Of a weight that streams although it would fit into the shared memory of all multiprocessors."""
 _FEW_TOKENS, _LEAST_BYTES_FOR_MORE = 48, 64 << 20
 """Up to so many tokens what streams is quicker than a library; with more, a weight of so many bytes or of gates."""
+_FEW_ROWS, _LARGE_BYTES = 256, 128 << 20
+"""With more rows a library makes gates and values of a weight of more bytes as quickly, or more so."""
 
 
 def plan_many_rows(
     in_features: int, out_features: int, num_tokens: int, *, paired: bool, gpu: Gpu | None
-) -> WarpgroupPlan | StreamKPlan | None:
+) -> ManyRowsPlan | None:
     """The quickest way that there is; None: a library multiplies.
 
     What was measured is in kernels/DECODE_STEPS.md.
@@ -36,6 +41,9 @@ def plan_many_rows(
     resident = plan_warpgroups(*sizes, num_multiprocessors=multiprocessors, shared_limit=limit)
     streamed = plan_stream_k(*sizes, multiprocessors, limit)
     weight_bytes = 2 * in_features * out_features * (1 + paired)
+    if num_tokens > MAX_TOKENS and paired and resident is None:
+        large = weight_bytes > _LARGE_BYTES and num_tokens > _FEW_ROWS
+        return None if large else plan_wide(in_features, out_features, num_tokens, multiprocessors, limit)
     if streamed is None or (resident is not None and weight_bytes < _LEAST_STREAMED_BYTES):
         return resident
     if num_tokens > _FEW_TOKENS and not paired and weight_bytes < _LEAST_BYTES_FOR_MORE:

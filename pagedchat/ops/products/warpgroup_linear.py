@@ -1,8 +1,9 @@
-"""The linear layers of a decode step for up to 256 tokens, with what comes after them, in one launch.
+"""The linear layers of prompts and of decode steps, with what comes after them, in one launch.
 
 `output = residual + activation(weight @ input + bias)` by Hopper's warpgroup products. The weights are fetched
 while the kernel before still runs: a small one stays in shared memory, a large one streams through it
-(`stream_k_linear`). Gated feed-forwards (Shazeer 2020, arXiv 2002.05202) with `paired`.
+(`stream_k_linear`). Gated feed-forwards (Shazeer 2020, arXiv 2002.05202) with `paired`, for any number of rows
+(`wide_gates`).
 """
 
 import torch
@@ -13,10 +14,12 @@ from pagedchat.ops.common.checks import check_same_type, check_shape
 from pagedchat.ops.common.choices import ACTIVATIONS, Activation
 from pagedchat.ops.common.launch import address, ceil_div, element_name, has_warpgroups, stream_of
 from pagedchat.ops.products.library_linear import library_linear
-from pagedchat.ops.products.many_rows_plan import plan_many_rows
+from pagedchat.ops.products.many_rows_plan import ManyRowsPlan, plan_many_rows
 from pagedchat.ops.products.stream_k_linear import launch_stream_k
 from pagedchat.ops.products.stream_k_plan import StreamKPlan
 from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan, shared_bytes
+from pagedchat.ops.products.wide_gates import launch_wide_gates
+from pagedchat.ops.products.wide_plan import WidePlan
 
 NAME = "warpgroup_linear"
 
@@ -51,10 +54,9 @@ def warpgroup_linear(
         ValueError: shapes or types that do not go together.
     """
     out_features = weight.shape[0] // (2 if paired else 1)
-    target = input_rows.new_empty(len(input_rows), out_features) if output is None else output
-    _check(input_rows, weight, bias, residual, paired, target)
+    _check(input_rows, weight, bias, residual, paired, output)
     plan = _plan(weight, len(input_rows), paired)
-    if plan is None:
+    if plan is None or (residual is not None and isinstance(plan, WidePlan)):
         return library_linear(
             input_rows,
             weight,
@@ -62,18 +64,21 @@ def warpgroup_linear(
             residual=residual,
             activation=activation,
             paired=paired,
-            output=target,
+            output=output,
             overlap=overlap,
         )
+    target = input_rows.new_empty(len(input_rows), out_features) if output is None else output
     arguments = target, input_rows, weight, bias, residual, activation, paired
     if isinstance(plan, StreamKPlan):
         launch_stream_k(*arguments, plan, overlap=overlap)
+    elif isinstance(plan, WidePlan):
+        launch_wide_gates(target, input_rows, weight, activation, plan, overlap=overlap)
     else:
         _launch(*arguments, plan, overlap)
     return target
 
 
-def _plan(weight: torch.Tensor, num_tokens: int, paired: bool) -> WarpgroupPlan | StreamKPlan | None:
+def _plan(weight: torch.Tensor, num_tokens: int, paired: bool) -> ManyRowsPlan | None:
     if not has_warpgroups(weight):
         return None
     out_features = weight.shape[0] // (2 if paired else 1)
@@ -130,7 +135,7 @@ def _check(
     bias: torch.Tensor | None,
     residual: torch.Tensor | None,
     paired: bool,
-    output: torch.Tensor,
+    output: torch.Tensor | None,
 ) -> None:
     check_shape("input_rows", rows, None, None)
     check_shape("weight", weight, None, rows.shape[1])

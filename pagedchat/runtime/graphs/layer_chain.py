@@ -12,6 +12,7 @@ from pagedchat.ops.common.norm import Norm
 from pagedchat.ops.products.add_norm import Update, add_norm
 from pagedchat.ops.products.library_linear import library_middle
 from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors, Product
+from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
 
 
 class Products(Protocol):
@@ -73,9 +74,30 @@ def through_layers(model: ModelTensors, hidden: torch.Tensor, products: Products
         attend: reads and writes their caches.
     """
     stream = Stream(model.sizes, hidden)
+    plain_sums = model.sizes.adds_products and model.sizes.residual_scale == 1
     for layer in model.layers:
-        _add_layer(layer, stream, products, attend)
+        if plain_sums and isinstance(products, WarpgroupProducts):
+            _add_by_products(layer, hidden, products, attend)
+        else:
+            _add_layer(layer, stream, products, attend)
     return stream
+
+
+def _add_by_products(
+    layer: LayerTensors, hidden: torch.Tensor, products: "WarpgroupProducts", attend: Attend
+) -> None:
+    """Both halves of a layer, added to `hidden` `[num_rows, hidden]` by the products that end them."""
+    rows = add_norm(hidden, None, layer.attention_norm, overlap=True)
+    attended = attend(layer, clipped(layer, products.linear(rows, layer.qkv)))
+    middle = None
+    if layer.sizes.parallel:  # of the rows that attention has read
+        if layer.mlp_norm is not None:
+            rows = add_norm(hidden, None, layer.mlp_norm, overlap=True)
+        middle = products.middle(rows, layer)
+    products.add(attended, layer.out, hidden)
+    if middle is None:
+        middle = products.middle(add_norm(hidden, None, layer.mlp_norm, overlap=True), layer)
+    products.add(middle, layer.down, hidden)
 
 
 def _add_layer(layer: LayerTensors, stream: Stream, products: Products, attend: Attend) -> None:
@@ -107,3 +129,24 @@ class LibraryProducts:
         """See `Products`."""
         sizes, up = layer.sizes, layer.up
         return library_middle(rows, up.weight, up.bias, sizes.activation, paired=sizes.gated)
+
+
+class WarpgroupProducts:
+    """Those of `warpgroup_linear`, with biases, activations and the residual stream in their epilogues."""
+
+    def linear(self, rows: torch.Tensor, product: Product) -> torch.Tensor:
+        """See `Products`."""
+        return warpgroup_linear(rows, product.weight, bias=product.bias, overlap=True)
+
+    def middle(self, rows: torch.Tensor, layer: LayerTensors) -> torch.Tensor:
+        """See `Products`."""
+        sizes, up = layer.sizes, layer.up
+        if sizes.biased_gates:
+            return library_middle(rows, up.weight, up.bias, sizes.activation, paired=True)
+        return warpgroup_linear(
+            rows, up.weight, bias=up.bias, activation=sizes.activation, paired=sizes.gated, overlap=True
+        )
+
+    def add(self, rows: torch.Tensor, product: Product, hidden: torch.Tensor) -> None:
+        """The product of `[num_rows, in_features]`, added to `hidden` `[num_rows, out_features]`."""
+        warpgroup_linear(rows, product.weight, bias=product.bias, residual=hidden, output=hidden, overlap=True)

@@ -223,15 +223,15 @@ def rows_of_warpgroups(most: int) -> Condition:
 
 
 def warpgroup_products(facts: DecodeFacts) -> str:
-    """Half of the products at least by kernels of ours; others go by a library."""
+    """Half of the products at least by kernels of ours, or of their weights; others go by a library."""
     gpu, rows = facts.setting.gpu, facts.rows
     products = facts.setting.sizes.products
     left = [
-        str(product)
+        product
         for product in products
         if plan_many_rows(product.in_features, product.out_features, rows, paired=product.paired, gpu=gpu) is None
     ]
-    if 2 * len(left) <= len(products):
+    if 2 * len(left) <= len(products) or 2 * sum(map(_weights, left)) <= sum(map(_weights, products)):
         return ""
     return f"a library is faster for {len(left)} of its {len(products)} products, or they are not whole tiles"
 

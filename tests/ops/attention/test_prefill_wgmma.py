@@ -9,7 +9,7 @@ import torch
 from pagedchat.ops.attention import prefill_wgmma
 from pagedchat.ops.attention.call import AttentionOptions
 from pagedchat.ops.attention.prefill_wgmma import launch, supported
-from pagedchat.ops.attention.wgmma_plan import TILES, WgmmaTile, choose_tile, max_items
+from pagedchat.ops.attention.wgmma_plan import TILES, WgmmaTile, choose_tile, max_items, tiles_of
 from pagedchat.ops.common.choices import BLOCK_SIZES
 from tests.ops.cuda_layout_case import LayoutCase, check_attention, make_layout_case, make_sinks, results
 
@@ -110,7 +110,7 @@ def test_thread_blocks_take_several_items_of_many_sequences() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("tile", OTHER_TILES, ids=str)
 def test_every_tile_gives_the_same(tile: WgmmaTile, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefill_wgmma, "choose_tile", lambda *_: tile)
+    monkeypatch.setattr(prefill_wgmma, "choose_tile", lambda *_, **__: tile)
     case = make_layout_case(SEQ_LENS, QUERY_LENS, head_size=64, block_size=8, dtype=torch.float16, device="cuda")
     options = AttentionOptions(scale=0.125, sliding_window=170)
 
@@ -133,9 +133,27 @@ def test_a_launch_repeats_itself_bit_for_bit() -> None:
 @pytest.mark.parametrize("head_size", TILES)
 def test_tiles_fit_into_shared_memory(head_size: int) -> None:
     for finishes_scores in (False, True):
-        tile = choose_tile(head_size, finishes_scores)
-        assert tile.shared_bytes(head_size) <= SHARED_LIMIT
-        assert tile.keys % max(BLOCK_SIZES) == 0
+        for tile in tiles_of(head_size, finishes_scores=finishes_scores):
+            assert tile.shared_bytes(head_size) <= SHARED_LIMIT
+            assert tile.keys % max(BLOCK_SIZES) == 0
+
+
+def test_tiles_are_as_large_as_leaves_every_multiprocessor_one() -> None:
+    def consumers(num_tokens: int, heads: int, kv_heads: int, head_size: int, *, finishes: bool = False) -> int:
+        tile = choose_tile(
+            head_size,
+            finishes_scores=finishes,
+            num_rows=num_tokens * heads // kv_heads,
+            num_kv_heads=kv_heads,
+            num_multiprocessors=132,
+        )
+        return tile.consumers
+
+    assert [consumers(length, 14, 2, 64) for length in (512, 1536, 4096)] == [1, 2, 3]
+    assert [consumers(length, 16, 8, 128) for length in (512, 1536)] == [1, 2]
+    assert consumers(1536, 32, 8, 64) == 3
+    assert consumers(1536, 32, 8, 64, finishes=True) == 2
+    assert consumers(64, 8, 8, 256) == 2
 
 
 def test_items_are_enough_for_any_lengths() -> None:

@@ -15,6 +15,7 @@ from pagedchat.ops.products.many_rows_plan import plan_many_rows
 from pagedchat.ops.products.stream_k_linear import launch_stream_k
 from pagedchat.ops.products.stream_k_plan import ROWS, TOKEN_COUNTS, StreamKPlan, plan_stream_k
 from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan
+from pagedchat.ops.products.wide_plan import WidePlan
 from tests.ops.products.small_batch_case import DTYPES, allowed, error, normal
 from tools.emulator.ops import kernels_on_cpu
 
@@ -138,6 +139,7 @@ def test_large_weights_stream_and_small_ones_stay() -> None:
     assert kind(4096, 4096, 32) is StreamKPlan
     assert kind(4096, 4096, 64) is None
     assert kind(4096, 128256, 64) is StreamKPlan
-    assert kind(4096, 14336, 65, paired=True) is None
+    assert kind(4096, 14336, 65, paired=True) is WidePlan
+    assert kind(4096, 14336, 65) is None
     assert plan_many_rows(896, 1152, 32, paired=False, gpu=replace(H200, compute_capability=(8, 0))) is None
     assert plan_many_rows(896, 1152, 32, paired=False, gpu=None) is None

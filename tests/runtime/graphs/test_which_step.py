@@ -14,6 +14,7 @@ from pagedchat.models.decoder_config import DecoderConfig, QkNorm
 from pagedchat.ops.whole_step.plan import CLUSTER_TURN, ONE_TURN
 from pagedchat.runtime.graphs.objections import objection_to, objection_to_whole_steps
 from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts
+from pagedchat.runtime.graphs.step_wants import code_for_layers
 from pagedchat.runtime.graphs.which_step import (
     DECODES,
     FUSED,
@@ -64,14 +65,14 @@ qwen2.5-0.5b  sm_90   bfloat16  aaffwwwwwwwl  aaffwwwwwwwl
 qwen3-1.7b    -       float16   ffffffllllll  ffffffllllll
 qwen3-1.7b    sm_75   bfloat16  llllllllllll  llllllllllll
 qwen3-1.7b    sm_80   bfloat16  ffffffllllll  ffffffllllll
-qwen3-1.7b    sm_90   bfloat16  afffwwwwwlll  afffwwwwwlll
-gemma-2-2b    sm_90   bfloat16  ffffwwwwwlll  ffffwwwwwlll
+qwen3-1.7b    sm_90   bfloat16  afffwwwwwwwl  afffwwwwwwwl
+gemma-2-2b    sm_90   bfloat16  ffffwwwwwwwl  ffffwwwwwwwl
 gemma-3-1b    sm_90   bfloat16  ffffwwwwwwwl  ffffwwwwwwwl
 gpt2          sm_90   float16   ffffwwwwwwwl  ffffwwwwwwwl
 phi-2         sm_90   float16   ffffwwwwllll  ffffwwwwllll
 pythia-160m   sm_90   float16   ffffwwwwwwwl  ffffwwwwwwwl
 llama-3.1-8b  sm_80   bfloat16  ffffllllllll  ffffllllllll
-llama-3.1-8b  sm_90   bfloat16  ffffwwwwwlll  ffffwwwwwlll
+llama-3.1-8b  sm_90   bfloat16  ffffwwwwwwwl  ffffwwwwwwwl
 llama-3.1-8b  sm_90   float32   llllllllllll  llllllllllll
 """
 """Model, GPU, element type; for each of `ROWS` the step with the most likely tokens, and with drawn ones."""
@@ -104,10 +105,14 @@ def test_what_speaks_against_one_launch_for_all_layers() -> None:
         (facts(setting(qwen, "sm_80"), 1), "bulk copies exist from sm_90 on"),
         (facts(setting(llama, "sm_90"), 1), "not faster for 218,103,808 weights of a layer and 1 rows"),
         (facts(setting(gemma, "sm_90"), 1), "its norms come before and behind each half of a layer"),
-        (facts(setting(OPT, "sm_90"), 1), "has code for RMS norms, gates, and no biases"),
         (replace(facts(setting(qwen, "sm_90"), 1), context_len=16384), "no room for 1 rows of 16,384 tokens"),
     ):
         assert words in against(replace(asked, without_trust=frozenset(WHOLE_STEPS)), LAYERS)
+
+
+def test_layers_without_gates_have_no_code_in_one_launch() -> None:
+    assert "has code for RMS norms, gates, and no biases" in code_for_layers(facts(setting(OPT, "sm_90"), 1))
+    assert code_for_layers(facts(setting(SMOLLM, "sm_90"), 1)) == ""
 
 
 def against(asked: DecodeFacts, name: str) -> str:
@@ -176,7 +181,7 @@ def test_what_a_model_has_too_much_of_is_said() -> None:
         "most of a layer is its product qkv, 5,120 to 7,168 and up, 5,120 to 13,824, "
         "which no kernel for few rows shares out among its warps"
     )
-    tall = config_of("llama-3.1-8b")
+    tall = replace(OPT, hidden_size=4096, embedding_size=4096, ffn_size=16_384, heads=Heads(32, 32, 128))
     assert against(facts(setting(tall, "sm_90"), 96), WARPGROUPS) == (
         "a library is faster for 4 of its 4 products, or they are not whole tiles"
     )
@@ -193,7 +198,7 @@ def test_one_product_that_no_kernel_does_goes_by_a_library_alone() -> None:
     assert by_library == []
     crowded = facts(setting(config_of("qwen2.5-0.5b"), "sm_90"), 65)
     by_library = [part.part for part in decode_work(WARPGROUPS, crowded, ()) if isinstance(part, Fallback)]
-    assert by_library == ["up", "vocabulary"]
+    assert by_library == ["vocabulary"]
 
 
 def test_decoders_that_whole_steps_do_not_do_are_told_why() -> None:

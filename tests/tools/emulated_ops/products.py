@@ -190,6 +190,12 @@ def by_stream_k(dtype: torch.dtype, *, paired: bool) -> Results:
     return {"rows": warpgroup_linear(rows, weight[:136], bias=bias[:136], residual=residual[:, :136].contiguous())}
 
 
+def wide_gates(dtype: torch.dtype, *, num_tokens: int) -> Results:
+    """Rows, columns and an inner dimension that fill neither tile nor chunk."""
+    rows, weight = rows_of(num_tokens, 136, dtype), weight_of(2 * 200, 136, dtype)
+    return {"rows": warpgroup_linear(rows, weight, activation="silu", paired=True)}
+
+
 CASES: list[OpCase] = [
     *in_types("embed_tokens", partial(embed, with_positions=True), *DTYPES),
     *in_types("embed_tokens", partial(embed, with_positions=False), HALF, exact=True, about="tokens alone"),
@@ -225,4 +231,6 @@ CASES: list[OpCase] = [
     *in_types("warpgroup_linear", partial(by_warpgroups, num_tokens=21), HALF),
     *in_types("stream_k_linear", partial(by_stream_k, paired=False), HALF),
     *in_types("stream_k_linear", partial(by_stream_k, paired=True), BFLOAT, about="gates"),
+    *in_types("wide_gates", partial(wide_gates, num_tokens=140), HALF),
+    *in_types("wide_gates", partial(wide_gates, num_tokens=700), BFLOAT, about="several tiles each"),
 ]

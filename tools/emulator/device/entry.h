@@ -16,6 +16,14 @@ struct Shape {
 // Runs `body(data)` as every thread of the grid; what went wrong, or null. The text lives until the next launch.
 const char* run_grid(const Shape& shape, void (*body)(void* data), void* data);
 
+// An argument, at whatever address it is.
+template <typename T>
+T value_at(const void* address) {
+  T value;
+  __builtin_memcpy(&value, address, sizeof(T));
+  return value;
+}
+
 // A kernel, with an address for each of its arguments.
 template <typename... Parameters>
 struct Call {
@@ -24,7 +32,7 @@ struct Call {
 
   template <size_t... INDEX>
   void run(std::index_sequence<INDEX...>) const {
-    kernel(*static_cast<std::remove_reference_t<Parameters>*>(arguments[INDEX])...);
+    kernel(value_at<Parameters>(arguments[INDEX])...);
   }
   static void body(void* data) { static_cast<const Call*>(data)->run(std::index_sequence_for<Parameters...>()); }
 };

@@ -13,7 +13,7 @@ namespace emulator {
 
 struct Thread;
 
-// cp.async: a thread's own copies in groups, which land at the latest when the thread waits for them.
+// A thread's own copies in groups, cp.async or bulk copies to global memory, which land at the latest when the thread waits for them.
 class AsyncCopies {
  public:
   // `bytes` from global memory, then zeros.

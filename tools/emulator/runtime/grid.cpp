@@ -18,6 +18,7 @@ void run_thread(void* argument) {
   Thread& thread = *static_cast<Thread*>(argument);
   launch_now->body(launch_now->data);
   thread.copies.land_all();
+  thread.stores.land_all();
   thread.has_ended = true;
   thread.block.live--;
   settle_thread_block_barrier(thread.block);

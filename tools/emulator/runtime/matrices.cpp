@@ -1,4 +1,4 @@
-// ldmatrix and movmatrix: 8 x 8 matrices of 16-bit elements among the lanes of a warp.
+// ldmatrix, stmatrix and movmatrix: 8 x 8 matrices of 16-bit elements among the lanes of a warp.
 //
 // Lane l holds elements (l / 4, 2 (l % 4)) and its right neighbour in a register.
 
@@ -39,6 +39,20 @@ void load_all(void* const* payloads, uint32_t) {
   }
 }
 
+struct Stored {
+  char* row;  // as of `Loaded`
+  uint32_t pairs[4];
+};
+
+void store_all(void* const* payloads, uint32_t) {
+  for (int m = 0; m < 4; m++) {
+    for (int lane = 0; lane < WARP_SIZE; lane++) {
+      char* row = static_cast<Stored*>(payloads[8 * m + lane / 4])->row;
+      memcpy(row + 4 * (lane % 4), &static_cast<Stored*>(payloads[lane])->pairs[m], 4);
+    }
+  }
+}
+
 struct Moved {
   uint32_t given, taken;
 };
@@ -61,6 +75,13 @@ void load_matrices(const Arguments& arguments) {
   Loaded own = {at_shared(arguments.word(4), 16, 16, "ldmatrix"), arguments.has(".trans"), {}};
   meet(~0u, &own, load_all);
   for (int i = 0; i < 4; i++) arguments.put(i, own.results[i]);
+}
+
+// [to], {four pairs}
+void store_matrices(const Arguments& arguments) {
+  Stored own = {at_shared(arguments.word(0), 16, 16, "stmatrix"), {}};
+  for (int i = 0; i < 4; i++) own.pairs[i] = arguments.word(1 + i);
+  meet(~0u, &own, store_all);
 }
 
 void transpose_matrix(const Arguments& arguments) {

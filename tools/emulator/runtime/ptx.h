@@ -20,6 +20,10 @@ void wait_for_copies(const Arguments& arguments);
 void arrive_behind_copies(const Arguments& arguments);
 void copy_bulk_from_global(const Arguments& arguments);
 void copy_bulk_from_shared(const Arguments& arguments);
+void copy_tile(const Arguments& arguments);
+void store_tile(const Arguments& arguments);
+void close_stores(const Arguments& arguments);
+void wait_for_stores(const Arguments& arguments);
 
 // ptx_barriers.cpp
 void initialise_mbarrier(const Arguments& arguments);
@@ -52,6 +56,7 @@ void multiply_integers_in_warp(const Arguments& arguments);
 
 // matrices.cpp
 void load_matrices(const Arguments& arguments);
+void store_matrices(const Arguments& arguments);
 void transpose_matrix(const Arguments& arguments);
 
 // wgmma.cpp

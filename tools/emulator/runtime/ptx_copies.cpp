@@ -1,6 +1,8 @@
-// cp.async and cp.async.bulk.
+// cp.async, cp.async.bulk and cp.async.bulk.tensor.
 
 #include <string.h>
+
+#include <algorithm>
 
 #include "failure.h"
 #include "grid.h"
@@ -26,6 +28,56 @@ void touch(const char* from, uint32_t bytes) {
 
 // Into the thread block of rank `rank`, at the offset of `address`.
 uint32_t in_rank(uint32_t address, uint32_t rank) { return (address & OFFSET_MASK) | rank << RANK_SHIFT; }
+
+// A tensor map as tools/emulator/tensor_map.py writes it.
+struct TensorMap {
+  char* matrix;
+  uint64_t num_columns, num_rows, row_bytes, tile_columns, tile_rows, element_bytes;
+
+  static TensorMap at(const Arguments& arguments, size_t operand) {
+    TensorMap map;
+    if (arguments.bits(operand) % 64) fail("a tensor map at an address that is not a multiple of 64");
+    memcpy(&map, arguments.address(operand), sizeof(map));
+    return map;
+  }
+
+  uint32_t width() const { return static_cast<uint32_t>(tile_columns * element_bytes); }
+  uint32_t bytes() const { return static_cast<uint32_t>(tile_rows) * width(); }
+
+  // Where a piece of a tile is in shared memory: it changes places within 128 bytes, or 64.
+  uint32_t place(uint32_t offset) const { return offset ^ (offset >> 3 & (width() - PIECE)); }
+
+  // Bytes of the piece that are in the matrix, and where they are.
+  uint32_t inside(int column, int row, uint32_t offset, char** where) const {
+    const int64_t at_row = row + offset / width(), at = column * element_bytes + offset % width();
+    const int64_t left = static_cast<int64_t>(num_columns * element_bytes) - at;
+    *where = matrix + at_row * static_cast<int64_t>(row_bytes) + at;
+    if (at_row >= static_cast<int64_t>(num_rows)) return 0;
+    return static_cast<uint32_t>(std::max<int64_t>(0, std::min<int64_t>(PIECE, left)));
+  }
+
+  // What lies beside the matrix becomes zeros.
+  std::vector<char> tile(int column, int row) const {
+    std::vector<char> result(bytes());
+    for (uint32_t at = 0; at < bytes(); at += PIECE) {
+      char* from;
+      const uint32_t count = inside(column, row, at, &from);
+      if (count) memcpy(&result[at], from, count);
+    }
+    return result;
+  }
+
+  void check(int column, int row) const {
+    if (column < 0 || row < 0) fail("a tile that begins before its matrix");
+    if (width() != 128 && width() != 64) fail("tiles have rows of 64 or 128 bytes here");
+  }
+};
+
+void land_tile(uint32_t to, const TensorMap& map, const std::vector<char>& tile, uint32_t barrier) {
+  char* memory = at_shared(to, tile.size(), 8 * map.width(), "a tile");
+  for (uint32_t at = 0; at < tile.size(); at += PIECE) memcpy(memory + map.place(at), &tile[at], PIECE);
+  complete_bytes(barrier, static_cast<uint32_t>(tile.size()));
+}
 
 void land_bulk(uint32_t to, const char* from, uint32_t bytes, uint32_t barrier) {
   memcpy(at_shared(to, bytes, PIECE, "a bulk copy"), from, bytes);
@@ -92,6 +144,44 @@ void copy_bulk_from_shared(const Arguments& arguments) {
   check_bulk(bytes, from);
   at_shared(to, bytes, PIECE, "a bulk copy");
   launch_now->landings.add([=] { land_bulk(to, at_shared(from, bytes, PIECE, "a bulk copy"), bytes, barrier); });
+}
+
+// [to], [map, {column, row}], [mbarrier], and with .multicast the ranks that get it
+void copy_tile(const Arguments& arguments) {
+  const uint32_t to = arguments.word(0), barrier = arguments.word(4);
+  const TensorMap map = TensorMap::at(arguments, 1);
+  const int column = static_cast<int>(arguments.word(2)), row = static_cast<int>(arguments.word(3));
+  map.check(column, row);
+  const std::vector<char> tile = map.tile(column, row);  // read now, so that a fault has its thread
+  at_shared(to, tile.size(), 8 * map.width(), "a tile");
+  if (!arguments.has(".multicast")) {
+    launch_now->landings.add([=] { land_tile(to, map, tile, barrier); });
+    return;
+  }
+  const uint32_t ranks = arguments.word(5) & 0xffff;
+  for (uint32_t rank = 0; rank < 16; rank++) {
+    if (!(ranks >> rank & 1)) continue;
+    launch_now->landings.add([=] { land_tile(in_rank(to, rank), map, tile, in_rank(barrier, rank)); });
+  }
+}
+
+// [map, {column, row}], [from]
+void store_tile(const Arguments& arguments) {
+  const TensorMap map = TensorMap::at(arguments, 0);
+  const int column = static_cast<int>(arguments.word(1)), row = static_cast<int>(arguments.word(2));
+  map.check(column, row);
+  const char* memory = at_shared(arguments.word(3), map.bytes(), 8 * map.width(), "a tile");
+  for (uint32_t at = 0; at < map.bytes(); at += PIECE) {
+    char* to;
+    const uint32_t count = map.inside(column, row, at, &to);
+    if (count) current->stores.add({to, memory + map.place(at), count, 0});
+  }
+}
+
+void close_stores(const Arguments&) { current->stores.close_group(); }
+
+void wait_for_stores(const Arguments& arguments) {
+  current->stores.land_until(arguments.count() ? arguments.word(0) : 0);
 }
 
 }  // namespace emulator

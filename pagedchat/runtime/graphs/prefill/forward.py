@@ -11,7 +11,7 @@ import torch
 
 from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors
 from pagedchat.runtime.graphs.foreign_model import StepModel
-from pagedchat.runtime.graphs.layer_chain import LibraryProducts, through_layers
+from pagedchat.runtime.graphs.layer_chain import LibraryProducts, Products, WarpgroupProducts, through_layers
 from pagedchat.runtime.graphs.prefill.attention import PrefillAttention
 
 Forward = Callable[[torch.Tensor, torch.Tensor, PrefillAttention, torch.Tensor, torch.Tensor], None]
@@ -46,11 +46,13 @@ class MergedForward:
 
     Args:
         model: its tensors.
+        by_warpgroups: the GPU multiplies its type by warpgroups.
     """
 
-    def __init__(self, model: ModelTensors) -> None:
+    def __init__(self, model: ModelTensors, *, by_warpgroups: bool) -> None:
         self._model = model
-        self._products = LibraryProducts()
+        ours = by_warpgroups and not _is_biased(model)
+        self._products: Products = WarpgroupProducts() if ours else LibraryProducts()
 
     def __call__(
         self,
@@ -67,6 +69,13 @@ class MergedForward:
         hidden = model.embed(token_ids, positions)
         stream = through_layers(model, hidden, self._products, partial(_attend, attention))
         model.logits(stream.select(rows).settle(model.norm), logits)
+
+
+def _is_biased(model: ModelTensors) -> bool:
+    """Whether the products that a layer adds to its residual stream have biases: a library has no room for one in
+    an epilogue that adds.
+    """
+    return any(product.bias is not None for layer in model.layers for product in (layer.out, layer.down))
 
 
 def _attend(paged: PrefillAttention, layer: LayerTensors, heads: torch.Tensor) -> torch.Tensor:

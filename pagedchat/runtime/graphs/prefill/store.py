@@ -45,8 +45,7 @@ class PrefillStore(Shelf[PrefillBucket]):
         self._buffers, self._outputs = buffers, outputs
         self._setting = setting_of(model, backend)
         self._modules = ModuleForward(model)
-        tensors = tensors_of(model, model_len)
-        self._merged = None if tensors is None else MergedForward(tensors)
+        self._tensors = tensors_of(model, model_len)
         self._without_trust: frozenset[str] = frozenset()
 
     def get(self, bucket: PrefillBucket) -> tuple[PrefillBucket, Replayable] | None:
@@ -109,7 +108,9 @@ class PrefillStore(Shelf[PrefillBucket]):
         return PrefillStep(self._forward(bucket), attention, rows, self._outputs)
 
     def _forward(self, bucket: PrefillBucket) -> Forward:
-        return self._merged if self._merged is not None and self._chosen(bucket) == MERGED else self._modules
+        if self._tensors is None or self._chosen(bucket) != MERGED:
+            return self._modules
+        return MergedForward(self._tensors, by_warpgroups=not self._setting.missing_warpgroups)
 
     def _chosen(self, bucket: PrefillBucket) -> str:
         facts = PrefillFacts(

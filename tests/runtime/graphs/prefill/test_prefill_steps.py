@@ -10,11 +10,14 @@ import torch
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.output import ScheduledSequence
 from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.ops.products.model_tensors import Product
 from pagedchat.runtime.graphs import which_step
 from pagedchat.runtime.graphs.captured_runner import CapturedRunner
+from pagedchat.runtime.graphs.layer_chain import WarpgroupProducts
 from pagedchat.runtime.graphs.prefill import attention
 from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket, all_buckets
 from pagedchat.runtime.graphs.prefill.step import PrefillStep
+from pagedchat.runtime.graphs.step_facts import Setting
 from pagedchat.runtime.graphs.step_wants import tables_for_tokens
 from pagedchat.runtime.step.batch_inputs import flatten
 from pagedchat.runtime.step.sampler import rows_of, sample
@@ -103,6 +106,24 @@ def test_logits_are_those_of_the_eager_pass(family: str, device: str) -> None:
             error = (computed - expected).norm() / expected.norm()
             assert float(error) < 16 * torch.finfo(dtype).eps
             assert [tokens[0] for tokens in output.token_ids] == computed.max(dim=-1).indices.tolist()
+
+
+@pytest.mark.parametrize(("family", "adds"), [("llama", True), ("qwen3", True), ("opt", False)])
+def test_products_that_add_to_the_residual_stream_change_nothing(
+    family: str, adds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU that multiplies by warpgroups, without biases."""
+    added: list[torch.Tensor] = []
+    add = WarpgroupProducts.add
+
+    def noted_add(products: WarpgroupProducts, rows: torch.Tensor, product: Product, hidden: torch.Tensor) -> None:
+        added.append(rows)
+        add(products, rows, product, hidden)
+
+    monkeypatch.setattr(WarpgroupProducts, "add", noted_add)
+    monkeypatch.setattr(Setting, "missing_warpgroups", "")
+    test_logits_are_those_of_the_eager_pass(family, "cpu")
+    assert bool(added) == adds
 
 
 def test_heads_are_turned_by_the_modules_where_a_table_for_every_token_is_too_large(
