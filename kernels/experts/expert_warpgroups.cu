@@ -10,7 +10,7 @@
 #include "common/mma.cuh"
 #include "experts/expert_tile.cuh"
 #include "experts/gate.cuh"
-#include "products/swizzled_tiles.cuh"
+#include "common/swizzled_tiles.cuh"
 
 #ifndef STAGES
 #define STAGES 4
