@@ -28,6 +28,8 @@ from transformers import (
     Qwen3MoeConfig,
 )  # fmt: skip
 
+from tests.gpt_oss_bounds import bounds
+
 VOCAB_SIZE, POSITIONS = 96, 128
 _SHAPE = {
     "vocab_size": VOCAB_SIZE, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
@@ -82,7 +84,7 @@ _KERNEL_CONFIGS: dict[str, Any] = {
     "qwen3_moe_128": Qwen3MoeConfig(**{**_WIDE_GROUPED, "head_dim": 128}, **_EXPERTS, norm_topk_prob=True),
     "olmoe_64": OlmoeConfig(**_OWN_HEADS, num_experts=6, num_experts_per_tok=2),
     "gpt_oss_64": GptOssConfig(
-        **_WIDE_GROUPED, num_local_experts=6, num_experts_per_tok=2, sliding_window=7, swiglu_limit=3.0
+        **_WIDE_GROUPED, num_local_experts=6, num_experts_per_tok=2, sliding_window=7, **bounds(swiglu_limit=3.0)
     ),
     "glm_64": GlmConfig(**_WIDE_GROUPED),
 }

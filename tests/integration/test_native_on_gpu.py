@@ -10,7 +10,8 @@ import torch
 from pagedchat import LLM, SamplingParams
 from pagedchat.bench.random_checkpoint import LLAMA_1B, OPT_125M, write_checkpoint
 from pagedchat.config import ModelImplementation
-from tests.helpers_models import reference_replies
+from tests.gpt_oss_bounds import bounds
+from tests.helpers_models import check_greedy, reference_replies
 
 pytestmark = pytest.mark.gpu
 
@@ -46,8 +47,8 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
     "gpt_oss": _SMALL | _POSITIONS | {
         "model_type": "gpt_oss", "intermediate_size": 192, "num_local_experts": 12, "num_experts_per_tok": 3,
-        "num_key_value_heads": 2, "sliding_window": 40, "swiglu_limit": 2.0,
-    },
+        "num_key_value_heads": 2, "sliding_window": 40,
+    } | bounds(swiglu_limit=2.0),
     "gpt_neox": _SMALL | _POSITIONS | {"model_type": "gpt_neox", "intermediate_size": 512},
 }  # fmt: skip
 """Heads of 64 and 128, which the kernels have."""
@@ -110,10 +111,15 @@ def test_own_modules_those_of_transformers_and_its_generate_give_the_same_tokens
     expected = reference_replies(checkpoint, prompts, NUM_TOKENS)
     assert len({token for reply in expected for token in reply}) > 100
     native = load(checkpoint, "native")
-    assert replies(native, prompts, greedy) == expected
-    assert replies(native, prompts, greedy) == expected  # with the prompts cached
-    assert [replies(native, [prompt], greedy)[0] for prompt in prompts[:4]] == expected[:4]
-    assert replies(load(checkpoint, "transformers"), prompts, greedy) == expected
+    found = [
+        replies(native, prompts, greedy),
+        replies(native, prompts, greedy),  # with the prompts cached
+        [replies(native, [prompt], greedy)[0] for prompt in prompts[:4]],
+        replies(load(checkpoint, "transformers"), prompts, greedy),
+    ]
+    for tokens in found:
+        if tokens != expected[: len(tokens)]:  # two may be as likely
+            check_greedy(checkpoint, prompts[: len(tokens)], tokens)
 
 
 @pytest.mark.parametrize("settings", DRAWN)

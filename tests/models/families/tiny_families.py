@@ -42,6 +42,8 @@ from transformers import (
     Starcoder2Config,
 )  # fmt: skip
 
+from tests.gpt_oss_bounds import bounds
+
 VOCAB_SIZE = 96
 _TOKENS: dict[str, Any] = {"vocab_size": VOCAB_SIZE, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 _SHAPE = {
@@ -150,12 +152,12 @@ CONFIGS: dict[str, Any] = {
     ),
     "olmoe": OlmoeConfig(**_GROUPED, num_experts=6, num_experts_per_tok=2, clip_qkv=1.5),
     "gpt_oss": GptOssConfig(
-        **_DEEP, head_dim=8, num_local_experts=6, num_experts_per_tok=3, sliding_window=6, swiglu_limit=1.5,
-        rope_parameters=_YARN | {"truncate": False},
+        **_DEEP, head_dim=8, num_local_experts=6, num_experts_per_tok=3, sliding_window=6,
+        rope_parameters=_YARN | {"truncate": False}, **bounds(swiglu_limit=1.5),
     ),
     "gpt_oss_no_biases": GptOssConfig(
         **_GROUPED, head_dim=8, num_local_experts=4, num_experts_per_tok=2, attention_bias=False,
-        layer_types=["full_attention", "sliding_attention"], sliding_window=5, swiglu_alpha=1.2,
+        layer_types=["full_attention", "sliding_attention"], sliding_window=5, **bounds(swiglu_alpha=1.2),
     ),
 }  # fmt: skip
 SLOPES_TWICE = ("falcon_slopes", "falcon_slopes_parallel")

@@ -222,6 +222,7 @@ def test_no_slot_that_is_stale_or_foreign_is_read(family: str, device: str) -> N
     )  # fmt: skip
     if device == "cpu":
         taken_for_a_gpu(runner)
+    num_swapped_in = 0
     for number, (kinds, needed) in enumerate(forcings(family, device)):
         force(runner, kinds)
         mode = MODES[(number + FAMILIES.index(family)) % 2]  # every kind of step meets both
@@ -241,5 +242,8 @@ def test_no_slot_that_is_stale_or_foreign_is_read(family: str, device: str) -> N
         stats = core.stats()
         assert min(walk.did[what] for what in ("fork", "cut_back", "stop", "close")) > 0
         assert min(stats.preemptions, stats.prefix_hits, stats.copies, runner.decodes.num_ahead - ahead) > 0
-        assert (stats.swaps_out > 0, stats.swaps_in > 0) == (mode == "swap", mode == "swap")
+        assert (stats.swaps_out > 0) == (mode == "swap")
+        assert stats.swaps_in <= stats.swaps_out
+        num_swapped_in += stats.swaps_in  # who was swapped out may be closed before there is room again
         runner.decodes.forget_ahead()
+    assert num_swapped_in > 0
