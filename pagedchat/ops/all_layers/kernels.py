@@ -3,7 +3,7 @@
 Every model takes a variant of its own: these stand for all of them in tests and in `doctor --compile`.
 """
 
-from pagedchat.jit.kernel_file import KernelFile, Tuning, Use
+from pagedchat.jit.kernel_file import KernelFile, Limit, Tuning, Use
 from pagedchat.ops.all_layers.plan import LayersShape, plan_layers
 from pagedchat.ops.common.choices import (
     ACTIVATIONS,
@@ -37,6 +37,6 @@ KERNELS = (
             _tuning(LayersShape(2048, 8192, 32, 8, 64, 16)),  # Llama-3.2-1B
             _tuning(LayersShape(2048, 6144, 16, 8, 128, 16)),  # Qwen3-1.7B
         ),
-        (NO_BULK_COPIES,),
+        (NO_BULK_COPIES, Limit("shared memory has no room for the ring", frozenset({"sm_120"}))),
     ),
 )
