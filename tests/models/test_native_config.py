@@ -213,7 +213,7 @@ def test_sinks_have_a_name_and_are_float32(dtype: torch.dtype) -> None:
         ("qwen3_moe", {"mlp_only_layers": 3}, "mlp_only_layers are 3"),
         ("olmoe", {"num_experts": 0}, "num_experts is 0"),
         ("gpt_oss", {"swiglu_limit": 0}, "swiglu_limit is 0"),
-        ("gpt_oss", {"quantization_config": {"quant_method": "gptq"}}, "quantization_config"),
+        ("gpt_oss", {"quantization_config": {"quant_method": "quanto"}}, "quantised by 'quanto'"),
         ("falcon", {"num_ln_in_parallel_attn": 2}, "a kind that no Falcon has"),
         ("falcon", {"new_decoder_architecture": True, "num_kv_heads": 8}, "71 over 8"),
     ],

@@ -49,7 +49,8 @@ def _linked(compiled: bytes) -> Any:
     llvm = binding()
     with _linking:
         machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+        # Code and constants side by side: apart, one may be out of the other's reach, and LLVM ends the process.
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine, use_lmm=True)
         engine.add_object_file(llvm.ObjectFileRef.from_data(compiled))
         engine.finalize_object()
     return engine
