@@ -124,8 +124,8 @@ def reference_replies(path: Path, prompts: list[list[int]], num_tokens: int) -> 
 
 
 OF_8_BITS = 0.15
-"""What kernels for weights of few bits, which round the inputs of products to 8 bits, may move logits of tiny models
-by, as a part of the largest one."""
+"""What kernels for weights of few bits, which round the inputs of products to 8 bits, may move logits of tiny
+models by, as a part of the largest one."""
 
 
 @torch.inference_mode()

@@ -111,9 +111,9 @@ class QuantizedLinear(Linear):
         return products[0] if len(products) == 1 else torch.cat(products, dim=-1)
 
     def _product(self, rows: torch.Tensor, part: Stored | CpuLinear, bias: torch.Tensor | None) -> torch.Tensor:
-        if isinstance(part, CpuLinear):
-            if not (self.by_dequantising or self.arithmetic.batch_invariant):
-                return part(rows)
+        by_floats = self.by_dequantising or self.arithmetic.batch_invariant
+        if isinstance(part, CpuLinear) and not by_floats:
+            return part(rows)
         weight = part.weight if isinstance(part, CpuLinear) else part
         if isinstance(weight, torch.Tensor):
             product = self.arithmetic.multiply(rows, weight, None)

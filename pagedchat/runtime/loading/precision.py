@@ -22,8 +22,8 @@ from pagedchat.runtime.loading.device import choose_dtype
 LARGE = 300_000_000
 """Parameters from which on a model is large."""
 INT8_BY_DEFAULT = True
-"""Whether a large model has 8 bits on a CPU that multiplies no bfloat16, if nothing is said; where there are kernels
-for it. By torch a step would take longer than with the weights in float32."""
+"""Whether a large model has 8 bits on a CPU that multiplies no bfloat16, if nothing is said; where there are
+kernels. By torch a step would take longer than with the weights in float32."""
 
 
 @dataclass(frozen=True, slots=True)
