@@ -43,11 +43,11 @@ Weights of few bits need no room of their own: what a road says is held against 
 floats, multiplied by torch. Kernels for them, though, bring what they multiply to 8 bits."""
 _OF_8_BITS = 0.25
 """The same where kernels round inputs to 8 bits. A group of 16 to 128 has 127 steps up to its largest number,
-which is 1.8 to 2.6 times the root mean square of normal ones; off by 1 / sqrt(12) of a step each, the inputs are off
-by 0.4 to 0.6 %, and so is their product. Products one behind the other add that up like independent errors: 97 of
-them, in 24 layers, to 0.6 % * sqrt(97) = 6 % (found: 3 %; 1 % in the model in the box). A layer whose attention is
-very sharp multiplies it: of tiny models with large random weights, 9 products, most are off by 1 to 3 %, the worst
-by 11 %. So does bfloat16, which rounds by as much, and it has the same room."""
+which is 1.8 to 2.6 times the root mean square of normal ones; off by 1 / sqrt(12) of a step each, the inputs are
+off by 0.4 to 0.6 %, and so is their product. Products one behind the other add that up like independent errors: 97
+of them, in 24 layers, to 0.6 % * sqrt(97) = 6 % (found: 3 %; 1 % in the model in the box). A layer whose attention
+is very sharp multiplies it: of tiny models with large random weights, 9 products, most are off by 1 to 3 %, the
+worst by 11 %. So does bfloat16, which rounds by as much, and it has the same room."""
 _CAPTURED_TOLERANCE = {**_TOLERANCE, torch.bfloat16: 0.1, torch.float16: 0.1}
 """The same of captured steps, which are models of our own alone: less may be left to chance."""
 
