@@ -125,15 +125,20 @@ def reference_replies(path: Path, prompts: list[list[int]], num_tokens: int) -> 
     return replies
 
 
+OF_8_BITS = 0.15
+"""What kernels for weights of few bits, which round the inputs of products to 8 bits, may move logits of tiny
+models by, as a part of the largest one."""
+
+
 @torch.inference_mode()
-def check_greedy(path: Path, prompts: list[list[int]], replies: list[list[int]]) -> None:
+def check_greedy(path: Path, prompts: list[list[int]], replies: list[list[int]], room: float = 1e-4) -> None:
     """Every token of the replies is the most likely one by transformers in float32, on the same text.
 
     Of two that are alike to a part in ten thousand either is right: which of them is ahead depends on the order in
-    which a processor adds.
+    which a processor adds. `room` is another part.
     """
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
     for prompt, reply in zip(prompts, replies, strict=True):
         logits = model(torch.tensor([prompt + reply]), use_cache=False).logits[0, len(prompt) - 1 : -1].float()
         chosen = logits.gather(1, torch.tensor(reply)[:, None])[:, 0]
-        assert (logits.max(dim=1).values - chosen).max() <= 1e-4 * logits.abs().max(), (prompt, reply)
+        assert (logits.max(dim=1).values - chosen).max() <= room * logits.abs().max(), (prompt, reply)

@@ -1,7 +1,8 @@
-"""A matrix product whose weight has few bits, and a table of rows as it is stored. Knows no file and no kernel.
+"""A matrix product whose weight has few bits, and a table of rows as it is stored. Knows no file.
 
 Both take the place of a layer with floats before a checkpoint is read. Neither has a weight to copy into: what the
 checkpoint brings is kept as it comes, in parts, since it may bring queries, keys and values in different forms.
+Where there are kernels each part is then rearranged for them, once, and nothing is left of what came.
 """
 
 from collections.abc import Iterator
@@ -15,7 +16,11 @@ from torch.nn import functional
 from pagedchat.layers.embedding import Embedding
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.weights import Places, empty_parameter
-from pagedchat.ops.quantized.linear import dequantized_linear, quantized_linear
+from pagedchat.ops.cpu.kernels import CpuKernels
+from pagedchat.ops.cpu.linear import CpuLinear, objection_to
+from pagedchat.ops.cpu.packing import PackedWeight
+from pagedchat.ops.cpu.product import Product
+from pagedchat.ops.quantized.linear import dequantized_linear
 from pagedchat.ops.quantized.weight import QuantizedWeight, form, stacked
 
 Stored = torch.Tensor | QuantizedWeight
@@ -48,8 +53,8 @@ class QuantizedLinear(Linear):
         """By the names that `part_places` was asked for."""
         self.by_dequantising = False
         """Whether torch does it, whatever kernels there are."""
-        self.parts: list[Stored] = []
-        """One below the other."""
+        self.parts: list[Stored | CpuLinear] = []
+        """One below the other; a part that kernels multiply by has its rows of the bias with it."""
         self._given: dict[int, Stored] = {}
 
     def part_places(self, parts: dict[str, int], *, transposed: bool = False) -> Places:
@@ -69,21 +74,56 @@ class QuantizedLinear(Linear):
         """
         self._given[start] = part
         if sum(_num_rows(each) for each in self._given.values()) == self.out_features:
-            self.parts = _joined([self._given[start] for start in sorted(self._given)])
+            self.parts = [*_joined([self._given[start] for start in sorted(self._given)])]
             self._given = {}
+
+    def use_kernels(self, kernels: CpuKernels, tables: "list[StoredEmbedding]") -> None:
+        """Rearrange its parts for kernels of this process, one by one; those that they do not take stay.
+
+        Args:
+            kernels: of this process.
+            tables: which may be the same as a part; they are then what it has become.
+        """
+        start = 0
+        for index, part in enumerate(self.parts):
+            stop = start + _num_rows(part)
+            if not isinstance(part, CpuLinear) and not objection_to(part):
+                linear = CpuLinear(part, self._bias(start, stop), kernels=kernels)
+                self.parts[index] = linear
+                for table in tables:
+                    if table.table is part and linear.product is not None:
+                        table.table = linear.product.weight
+            start = stop
+
+    @property
+    def products(self) -> tuple[Product, ...]:
+        """What whole steps multiply by, side by side; none where torch does a part of it."""
+        found = [part.product if isinstance(part, CpuLinear) else None for part in self.parts]
+        return () if None in found else tuple(each for each in found if each is not None)
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """`[num_rows, in_features]` -> `[num_rows, out_features]`."""
-        products = [self._product(rows, part) for part in self.parts]
-        product = products[0] if len(products) == 1 else torch.cat(products, dim=-1)
-        return product if self.bias is None else product + self.bias
+        products, start = [], 0
+        for part in self.parts:
+            stop = start + _num_rows(part)
+            products.append(self._product(rows, part, self._bias(start, stop)))
+            start = stop
+        return products[0] if len(products) == 1 else torch.cat(products, dim=-1)
 
-    def _product(self, rows: torch.Tensor, part: Stored) -> torch.Tensor:
-        if isinstance(part, torch.Tensor):
-            return self.arithmetic.multiply(rows, part, None)
-        if self.by_dequantising or self.arithmetic.batch_invariant:
-            return dequantized_linear(rows, part, self.arithmetic.multiply)
-        return quantized_linear(rows, part)
+    def _product(self, rows: torch.Tensor, part: Stored | CpuLinear, bias: torch.Tensor | None) -> torch.Tensor:
+        by_floats = self.by_dequantising or self.arithmetic.batch_invariant
+        if isinstance(part, CpuLinear) and not by_floats:
+            return part(rows)
+        weight = part.weight if isinstance(part, CpuLinear) else part
+        if isinstance(weight, torch.Tensor):
+            product = self.arithmetic.multiply(rows, weight, None)
+        else:
+            product = dequantized_linear(rows, weight, self.arithmetic.multiply)
+        return product if bias is None else product + bias
+
+    def _bias(self, start: int, stop: int) -> torch.Tensor | None:
+        """Of some of its rows."""
+        return None if self.bias is None else self.bias[start:stop]
 
 
 class StoredEmbedding(Embedding):
@@ -99,13 +139,15 @@ class StoredEmbedding(Embedding):
         self.offset = embedding.offset
         self.weight = torch.empty(embedding.weight.shape, device="meta")  # type: ignore[assignment]  # no parameter
         self.dtype = dtype
-        self.table: Stored = self.weight
+        self.table: Stored | PackedWeight = self.weight
 
     def forward(self, indices: torch.Tensor) -> torch.Tensor:
         """See `Embedding`."""
         indices = indices + self.offset if self.offset else indices
         if isinstance(self.table, QuantizedWeight):
             return self.table.rows(indices).dequantized(self.dtype)
+        if isinstance(self.table, PackedWeight):
+            return self.table.floats_at(indices, self.dtype)
         return functional.embedding(indices, self.table).to(self.dtype)
 
 
@@ -122,18 +164,18 @@ def by_dequantising(model: nn.Module) -> Iterator[None]:
             linear.by_dequantising = False
 
 
-def stored_parts(model: nn.Module) -> list[Stored]:
+def stored_parts(model: nn.Module) -> list[Stored | PackedWeight]:
     """What its quantised layers hold; what two share comes once."""
-    parts: list[Stored] = []
+    parts: list[Stored | PackedWeight] = []
     for module in model.modules():
         if isinstance(module, QuantizedLinear):
-            parts += module.parts
+            parts += [part.weight if isinstance(part, CpuLinear) else part for part in module.parts]
         elif isinstance(module, StoredEmbedding):
             parts.append(module.table)
     return list({id(part): part for part in parts}.values())
 
 
-def _num_rows(part: Stored) -> int:
+def _num_rows(part: Stored | CpuLinear) -> int:
     return len(part) if isinstance(part, torch.Tensor) else part.out_features
 
 

@@ -24,8 +24,10 @@ from torch.nn import functional
 
 from pagedchat.layers.embedding import Embedding
 from pagedchat.layers.linear import Linear
+from pagedchat.layers.quantized_linear import QuantizedLinear, StoredEmbedding
 from pagedchat.ops.cpu import linear as ops
 from pagedchat.ops.cpu.kernels import CpuKernels, cpu_kernels
+from pagedchat.ops.cpu.product import Product
 
 MEMORY_SHARE = 0.125
 """Part of free memory that second copies of weights may take."""
@@ -49,7 +51,9 @@ class KernelLinear(nn.Module):
         weight = linear.weight.detach()
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.weight, self.bias = linear.weight, linear.bias
-        self.by_kernels = ops.CpuLinear(weight, linear.bias, kernels=kernels)
+        self._by_kernels = ops.CpuLinear(weight, linear.bias, kernels=kernels)
+        product = self._by_kernels.product
+        self.products: tuple[Product, ...] = () if product is None else (product,)
         """What whole steps take from here."""
         self._packed = _packed(weight) if packs else None
 
@@ -57,7 +61,7 @@ class KernelLinear(nn.Module):
         """`[..., in_features]` -> `[..., out_features]`."""
         num_rows = rows.numel() // self.in_features
         if num_rows <= ops.MOST_ROWS:
-            product = self.by_kernels(rows.reshape(num_rows, self.in_features))
+            product = self._by_kernels(rows.reshape(num_rows, self.in_features))
             return product.view(*rows.shape[:-1], self.out_features)
         if self._packed is None:
             return functional.linear(rows, self.weight, self.bias)
@@ -93,16 +97,22 @@ class CpuLinear(nn.Module):
 
 def use_cpu_linears(model: nn.Module, available: int) -> int:
     """Replace linear layers of a model on a CPU, in order; copies are made while they fit into a part of memory.
+    Those with weights of few bits stay, and are given their kernels.
 
     Args:
-        model: changed in place; in float32, or in bfloat16 where the processor multiplies it.
+        model: changed in place; in float32, or in bfloat16 where the processor multiplies it; filled.
         available: bytes of free main memory.
 
     Returns:
         How many layers were replaced; 0 where this build of torch has no oneDNN, and there are no kernels.
     """
     kernels = cpu_kernels()
-    if kernels is None and not has_packed_linear():
+    if kernels is not None:
+        tables = [module for module in model.modules() if isinstance(module, StoredEmbedding)]
+        for module in model.modules():
+            if isinstance(module, QuantizedLinear):
+                module.use_kernels(kernels, tables)
+    elif not has_packed_linear():
         return 0
     budget, replaced = int(available * MEMORY_SHARE), 0
     embeddings = [module for module in model.modules() if isinstance(module, nn.Embedding | Embedding)]

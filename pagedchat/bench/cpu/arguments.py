@@ -12,6 +12,9 @@ def add_cpu_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="DIR", help="a checkpoint (an opt-125m shape with random weights)")
     parser.add_argument("--dtype", default="auto", metavar="NAME", help="auto, float32 or bfloat16 (auto)")
     parser.add_argument(
+        "--quantize", default="none", metavar="FORM", help="bring weights into int8 or int4 first (none)"
+    )
+    parser.add_argument(
         "--batch", type=counts, default=[1, 8], metavar="NUMBERS", help="chats that decode together (1,8)"
     )
     parser.add_argument("--context", type=count, default=128, metavar="N", help="tokens of each chat (128)")

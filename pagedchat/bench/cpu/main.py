@@ -37,12 +37,14 @@ def run_cpu_bench(args: argparse.Namespace) -> int:
     """Do what `args` say; returns the exit code.
 
     Raises:
-        InvalidValueError: more chats than a step takes.
+        InvalidValueError: more chats than a step takes, or weights in a form that there is not.
         DeviceError: there are no kernels, or none for this model.
         ModelError: there is no such model.
     """
     if max(args.batch) > MOST_ROWS:
         raise InvalidValueError(f"--batch is at most {MOST_ROWS} on a CPU.", "More go through the modules.")
+    if args.quantize not in ("none", "int8", "int4"):
+        raise InvalidValueError(f"--quantize is {args.quantize!r}.", "Give none, int8 or int4.")
     if cpu_kernels() is None:
         raise DeviceError(f"There is nothing to measure, since {objection()}.", "Look at pagedchat doctor.")
     with given_or_made_up(args.model, say) as model:
@@ -59,9 +61,10 @@ def _measure(args: argparse.Namespace, name: str) -> list[dict[str, object]]:
         say(f"{num_rows} {'chat' if num_rows == 1 else 'chats'}")
         figures = _figures(runner, _inputs(num_rows, args.context), args.steps)
         results.append({"chats": num_rows, **figures})
-        title = (
-            f"{SHAPE if args.model is None else name}, {num_rows} x {args.context} tokens, medians of {args.steps}"
+        model = (
+            f"{SHAPE if args.model is None else name}{'' if args.quantize == 'none' else f' in {args.quantize}'}"
         )
+        title = f"{model}, {num_rows} x {args.context} tokens, medians of {args.steps}"
         show(render_table(title, _rows(runner, figures)))
     return results
 
@@ -69,7 +72,8 @@ def _measure(args: argparse.Namespace, name: str) -> list[dict[str, object]]:
 def _runner(args: argparse.Namespace, name: str) -> CpuModelRunner:
     description = describe_model(name, find_model(name, lambda *_: None))
     dtype = choose_dtype(args.dtype, _CPU, description.dtype)
-    model = load_weights(description, attention="", dtype=dtype, device=_CPU)
+    quantization = None if args.quantize == "none" else args.quantize
+    model = load_weights(description, attention="", dtype=dtype, device=_CPU, quantization=quantization)
     if not isinstance(model, Decoder) or (words := objection_to(model.config, dtype)):
         raise DeviceError(f"{name} has no whole steps on a CPU, since {words or 'it is not of our own modules'}.")
     use_cpu_linears(model, available_memory())

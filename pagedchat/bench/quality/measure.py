@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from pagedchat.layers.quantized_linear import stored_parts
+from pagedchat.models.cpu_linear import use_cpu_linears
 from pagedchat.models.description import ModelDescription
 from pagedchat.models.loader import load_weights
 from pagedchat.models.native_model import NativeModel
@@ -36,7 +37,7 @@ class Quality:
 def measure(
     description: ModelDescription, quantization: Quantization | None, token_ids: Sequence[int], window: int
 ) -> Quality:
-    """Load the model and read the text in windows, each for itself.
+    """Load the model, with its kernels where there are any, and read the text in windows, each for itself.
 
     Args:
         description: of a model of our own modules.
@@ -47,6 +48,7 @@ def measure(
     model: Any = load_weights(
         description, attention="", dtype=torch.float32, device=torch.device("cpu"), quantization=quantization
     )
+    use_cpu_linears(model, available=0)
     starts = range(0, len(token_ids), window)
     parts = [part for part in (token_ids[start : start + window] for start in starts) if len(part) > 1]
     lost = sum(_lost(model, part) for part in parts)

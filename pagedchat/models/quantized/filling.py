@@ -14,6 +14,7 @@ from pagedchat.models.native_model import NativeModel
 from pagedchat.models.quantized.forms import Form
 from pagedchat.models.quantized.mxfp4 import Packed
 from pagedchat.models.staged_copy import StagedCopies
+from pagedchat.ops.cpu.packing import PackedWeight
 from pagedchat.ops.quantized.quantize import quantize
 from pagedchat.ops.quantized.weight import QuantizedWeight
 
@@ -114,11 +115,12 @@ class QuantizedFilling(Filling):
         model, embedding = self._model, self._model.embedding
         if stored is None or not isinstance(embedding, StoredEmbedding):
             return
+        table = embedding.table
         if model.embedding_name in self._missing:
             self._put(model.embedding_name, stored)
         elif _shape_of(stored).shape != model.head.weight.shape:
             self._mismatched.append(model.head_name)
-        elif not torch.equal(as_floats(stored), as_floats(embedding.table)):
+        elif isinstance(table, PackedWeight) or not torch.equal(as_floats(stored), as_floats(table)):
             self._put_head(stored)
 
     def _put_head(self, stored: Stored) -> None:

@@ -64,6 +64,14 @@ class CpuLinear:
         self._lock = Lock()
 
     @property
+    def weight(self) -> torch.Tensor | PackedWeight:
+        """What is kept of it, whoever multiplies."""
+        if self._dense is not None:
+            return self._dense
+        assert self.product is not None  # noqa: S101 - one of them holds it
+        return self.product.weight
+
+    @property
     def by_kernels(self) -> bool:
         """Whether kernels of our own multiply by it."""
         return self.product is not None

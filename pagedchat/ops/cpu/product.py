@@ -3,6 +3,7 @@ and to multiply them. Knows no model; whoever makes jobs keeps the tensors whose
 """
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -21,6 +22,9 @@ _PARTS = 8
 """Chunks of a product that each thread is to have at least: who is slow then leaves the rest to others."""
 _PIECES = 16
 """Runs or groups of a row that a thread brings into order at a time."""
+
+
+_FLOAT_BYTES = 4
 
 
 class Rows(NamedTuple):
@@ -90,9 +94,12 @@ class Product:
     @property
     def nbytes(self) -> int:
         """Of the weight."""
-        weight = self.weight
-        parts = (weight.digits, weight.scales, weight.minimums) if isinstance(weight, PackedWeight) else (weight,)
-        return sum(part.numel() * part.element_size() for part in parts if part is not None)
+        return self.weight.nbytes
+
+    @property
+    def input_form(self) -> tuple[str, int]:
+        """What its inputs are, and how many elements have a run or a scale: who has the same can share them."""
+        return self.sink, self.weight.group_size if isinstance(self.weight, PackedWeight) else RUN
 
     @property
     def input_stride(self) -> int:
@@ -124,7 +131,7 @@ class Product:
             inputs: where they go.
             norm: of the rows, if there is one.
         """
-        group = self.weight.group_size if isinstance(self.weight, PackedWeight) else RUN
+        sink, group = self.input_form
         units = num_rows if norm is not None else num_rows * self.input_parts()
         arguments = (
             rows.address, inputs.numbers.data_ptr(), self.in_features, rows.stride, self.input_stride,
@@ -133,7 +140,7 @@ class Product:
             float_bits(0.0 if norm is None else norm.eps),
             group, inputs.scales.data_ptr(), inputs.sums.data_ptr(),
         )  # fmt: skip
-        name = f"{source if norm is None else norm.kind}_{self.sink}"
+        name = f"{source if norm is None else norm.kind}_{sink}"
         return Job(kernels.address(name), units, _PIECES if norm is None else 1, arguments)
 
     def job(
@@ -164,6 +171,43 @@ class Product:
         columns = TILE if packed else 1
         chunk = min(units // (kernels.pool.num_threads * _PARTS), _MOST_COLUMNS // columns)
         return Job(kernels.address(name), units, max(chunk, 1), arguments)
+
+
+def product_jobs(
+    kernels: CpuKernels,
+    products: Sequence[Product],
+    rows: Rows,
+    output: Rows,
+    num_rows: int,
+    inputs: ProductInputs,
+    *,
+    source: str = "plain",
+    norm: RowNorm | None = None,
+    adds: bool = False,
+) -> list[tuple[bool, Job]]:
+    """Products of the same rows whose results stand side by side.
+
+    Args:
+        kernels: of this process.
+        products: in the order of their columns; neighbours of one form share their inputs.
+        rows, num_rows: what is multiplied.
+        output: where the first result of the first row goes.
+        inputs: where inputs go on the way.
+        source, norm: as of `Product.input_job`.
+        adds: as of `Product.job`.
+
+    Returns:
+        Jobs in their order, each with whether it makes inputs.
+    """
+    jobs: list[tuple[bool, Job]] = []
+    made: tuple[str, int] | None = None
+    for product in products:
+        if product.input_form != made:
+            made = product.input_form
+            jobs.append((True, product.input_job(kernels, source, rows, num_rows, inputs, norm)))
+        jobs.append((False, product.job(kernels, inputs, num_rows, output, adds=adds)))
+        output = Rows(output.address + _FLOAT_BYTES * product.out_features, output.stride)
+    return jobs
 
 
 def float_bits(number: float) -> int:

@@ -1,28 +1,46 @@
-"""Rows times a matrix of few bits. The one place where kernels for such products come in; until there are any,
-torch does them, and it stays what all of them are held against. Knows no layer.
+"""Rows times a matrix of few bits, by torch: what kernels are held against, and what there is without them. Knows
+neither kernels (`ops.cpu.linear` has those for a CPU) nor layers.
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 from torch.nn import functional
 
 from pagedchat.ops.common.checks import check_shape
-from pagedchat.ops.quantized.weight import QuantizedWeight
 
 Multiply = Callable[[torch.Tensor, torch.Tensor, None], torch.Tensor]
 """`[num_rows, in_features]` and `[num_outputs, in_features]` -> `[num_rows, num_outputs]`."""
 
 _ELEMENTS_AT_ONCE = 1 << 18
 """Of the matrix that are floats at a time: they stay in a core's cache until they are multiplied."""
+_ROWS_TOGETHER = 16
+"""In some orders: pieces begin at a multiple of them."""
 
 
-def quantized_linear(rows: torch.Tensor, weight: QuantizedWeight) -> torch.Tensor:
-    """`rows @ weight.T`, a row's numbers never those of its neighbours: only the weight is quantised.
+class FewBits(Protocol):
+    """A matrix of few bits, in whatever order."""
+
+    @property
+    def out_features(self) -> int:
+        """Rows."""
+
+    @property
+    def in_features(self) -> int:
+        """Elements of a row."""
+
+    def floats(self, rows: slice, dtype: torch.dtype) -> torch.Tensor:
+        """Some rows, the first of them a multiple of 16: `[num_rows, in_features]`."""
+
+
+def dequantized_linear(rows: torch.Tensor, weight: FewBits, multiply: Multiply = functional.linear) -> torch.Tensor:
+    """`rows @ weight.T`: some rows of the matrix at a time become floats and are multiplied.
 
     Args:
         rows: `[..., in_features]`, float32, bfloat16 or float16.
         weight: of as many `in_features`.
+        multiply: by whichever sums.
 
     Returns:
         `[..., out_features]`, of the type of the rows.
@@ -30,26 +48,11 @@ def quantized_linear(rows: torch.Tensor, weight: QuantizedWeight) -> torch.Tenso
     Raises:
         ValueError: widths that differ.
     """
-    return dequantized_linear(rows, weight)
-
-
-def dequantized_linear(
-    rows: torch.Tensor, weight: QuantizedWeight, multiply: Multiply = functional.linear
-) -> torch.Tensor:
-    """The same by torch: some rows of the matrix at a time become floats and are multiplied.
-
-    Args:
-        rows, weight: as for `quantized_linear`.
-        multiply: by whichever sums.
-
-    Raises:
-        ValueError: widths that differ.
-    """
     check_shape("rows", rows, *(None for _ in rows.shape[:-1]), weight.in_features)
     flat = rows.reshape(-1, weight.in_features)
     product = flat.new_empty(len(flat), weight.out_features)
-    at_once = max(1, _ELEMENTS_AT_ONCE // weight.in_features)
+    at_once = max(1, _ELEMENTS_AT_ONCE // (weight.in_features * _ROWS_TOGETHER)) * _ROWS_TOGETHER
     for start in range(0, weight.out_features, at_once):
-        part = weight.rows(slice(start, start + at_once)).dequantized(rows.dtype)
-        product[:, start : start + at_once] = multiply(flat, part, None)
+        some = slice(start, min(start + at_once, weight.out_features))
+        product[:, some] = multiply(flat, weight.floats(some, rows.dtype), None)
     return product.view(*rows.shape[:-1], weight.out_features)

@@ -77,6 +77,10 @@ class QuantizedWeight:
         halves = torch.stack((self.digits & 15, self.digits >> 4), dim=-1).flatten(1)
         return halves.to(torch.int8) - ZERO_OF_4_BITS
 
+    def floats(self, rows: slice, dtype: torch.dtype) -> torch.Tensor:
+        """Some rows, as `dequantized` gives all of them."""
+        return self.rows(rows).dequantized(dtype)
+
     def dequantized(self, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """All elements, `[out_features, in_features]`, worked out in float32 and rounded once."""
         groups = self.integers().float().view(

@@ -15,18 +15,24 @@ from pagedchat.layers.attention import Attention
 from pagedchat.layers.experts import SparseMlp
 from pagedchat.layers.mlp import GatedMlp
 from pagedchat.layers.norms import Norm
+from pagedchat.layers.quantized_linear import QuantizedLinear
 from pagedchat.layers.rotary import RotaryEmbedding
+from pagedchat.models.cpu_linear import KernelLinear
 from pagedchat.models.decoder import Decoder
 from pagedchat.models.decoder_layer import DecoderLayer
 from pagedchat.ops.cpu.kernels import CpuKernels
-from pagedchat.ops.cpu.linear import MOST_ROWS, CpuLinear
-from pagedchat.ops.cpu.product import Product, ProductInputs, RowNorm, Rows, float_bits
+from pagedchat.ops.cpu.linear import MOST_ROWS
+from pagedchat.ops.cpu.product import Product, ProductInputs, RowNorm, Rows, float_bits, product_jobs
 from pagedchat.runtime.attention.backend import AttentionBatch
 from pagedchat.runtime.cpu.objections import ACTIVATION_NAMES
 
 _ALL_TOKENS = 1 << 62
 """A window that no sequence fills."""
 _CACHES = {torch.float32: "f32", torch.bfloat16: "bf16"}
+
+
+Products = tuple[Product, ...]
+"""Whose results stand side by side; more than one where a weight comes in several forms."""
 
 
 class Caches(NamedTuple):
@@ -40,13 +46,13 @@ class _LayerParts(NamedTuple):
     """What a layer multiplies by and norms with."""
 
     attention_norm: RowNorm
-    qkv: Product
+    qkv: "Products"
     head_norms: tuple[RowNorm, RowNorm] | None
-    out: Product
+    out: "Products"
     mlp_norm: RowNorm
-    up: Product
+    up: "Products"
     activation: str
-    down: Product
+    down: "Products"
     turned_by: int | None
     window: int
     scale: float
@@ -66,10 +72,10 @@ class CpuStep:
         self._kernels, self._model, self._caches, self._block_size = kernels, model, caches, block_size
         self._layers = [_parts_of(model, index, layer) for index, layer in enumerate(_layers(model))]
         self._final_norm = None if model.norm is None else _norm_of(model.norm)
-        self._head = product_of(model.head)
+        self._head = products_of(model.head)
         self._programs: dict[int, Program] = {}
         config, heads = model.config, model.config.heads
-        up = max(layer.up.out_features for layer in self._layers)
+        up = max(sum(each.out_features for each in layer.up) for layer in self._layers)
         widest = max(config.hidden_size, heads.query_width, config.ffn_size)
         self._hidden = torch.empty(MOST_ROWS, config.hidden_size)
         self._qkv = torch.empty(MOST_ROWS, heads.query_width + 2 * heads.kv_width)
@@ -123,8 +129,8 @@ class CpuStep:
 
     def weight_bytes(self) -> int:
         """That a step reads, the table of the tokens' vectors left out."""
-        products = [each for layer in self._layers for each in (layer.qkv, layer.out, layer.up, layer.down)]
-        return sum(each.nbytes for each in (*products, self._head))
+        weights = [each for layer in self._layers for each in (layer.qkv, layer.out, layer.up, layer.down)]
+        return sum(product.nbytes for products in (*weights, self._head) for product in products)
 
     def _attention_jobs(self, layer: _LayerParts, caches: Caches, num_rows: int) -> list[tuple[str, Job]]:
         norm = layer.attention_norm
@@ -146,7 +152,7 @@ class CpuStep:
     def _product_jobs(
         self,
         name: str,
-        product: Product,
+        products: Products,
         rows: torch.Tensor,
         output: torch.Tensor,
         num_rows: int,
@@ -155,11 +161,11 @@ class CpuStep:
         norm: RowNorm | None = None,
         adds: bool = False,
     ) -> list[tuple[str, Job]]:
-        kernels = self._kernels
-        return [
-            (f"input of {name}", product.input_job(kernels, source, _rows(rows), num_rows, self._inputs, norm)),
-            (name, product.job(kernels, self._inputs, num_rows, _rows(output), adds=adds)),
-        ]
+        jobs = product_jobs(
+            self._kernels, products, _rows(rows), _rows(output), num_rows, self._inputs,
+            source=source, norm=norm, adds=adds,
+        )  # fmt: skip
+        return [(f"input of {name}" if makes_inputs else name, job) for makes_inputs, job in jobs]
 
     def _heads_job(self, layer: _LayerParts, caches: Caches, num_rows: int) -> Job:
         heads, turned_by = self._model.config.heads, layer.turned_by
@@ -188,16 +194,16 @@ class CpuStep:
         return Job(address, num_rows * heads.num_kv_heads, 1, arguments)
 
 
-def product_of(module: torch.nn.Module) -> Product:
+def products_of(module: torch.nn.Module) -> Products:
     """What a linear layer multiplies by.
 
     Raises:
-        LookupError: no kernel multiplies by it.
+        LookupError: of no kernels, or not of them alone.
     """
-    linear = getattr(module, "by_kernels", None)
-    if not isinstance(linear, CpuLinear) or linear.product is None:
-        raise LookupError(f"{type(module).__name__} has no kernel")
-    return linear.product
+    products = module.products if isinstance(module, KernelLinear | QuantizedLinear) else ()
+    if not products:
+        raise LookupError(f"{type(module).__name__} has no kernels")
+    return products
 
 
 def _layers(model: Decoder) -> list[DecoderLayer]:
@@ -215,13 +221,13 @@ def _parts_of(model: Decoder, index: int, layer: DecoderLayer) -> _LayerParts:
     window = config.windows[index]
     return _LayerParts(
         attention_norm=_norm_of(layer.attention_norm),
-        qkv=product_of(attention.qkv),
+        qkv=products_of(attention.qkv),
         head_norms=_head_norms(attention),
-        out=product_of(attention.out),
+        out=products_of(attention.out),
         mlp_norm=_norm_of(layer.mlp_norm),
-        up=product_of(up),
+        up=products_of(up),
         activation=f"{activation}_gated" if isinstance(mlp, GatedMlp) else activation,
-        down=product_of(mlp.down),
+        down=products_of(mlp.down),
         turned_by=model.turned_by[index],
         window=_ALL_TOKENS if window is None else window,
         scale=attention.scores.scale,

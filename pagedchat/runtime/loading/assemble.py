@@ -31,6 +31,7 @@ from pagedchat.runtime.attention.backend import AttentionBackend, CacheShape
 from pagedchat.runtime.attention.choice import BackendChoice, BackendChooser, BackendFactory
 from pagedchat.runtime.cpu.runner import CpuModelRunner
 from pagedchat.runtime.loading.check_record import keep_check
+from pagedchat.runtime.loading.cpu_process import give_back_now
 from pagedchat.runtime.loading.device import (
     available_memory,
     choose_device,
@@ -189,6 +190,7 @@ class _Assembly:
             if kernels is not None:
                 kernels.limit_threads(torch.get_num_threads())  # which whoever calls may have lowered
             use_cpu_linears(model, available_memory())
+            give_back_now()  # what was rearranged
         return model, counted
 
     def _eager_runner(

@@ -54,6 +54,11 @@ def give_back_freed_buffers() -> None:
     """Return to the system what was kept; where no model is left, keep nothing from now on."""
     if not models:
         _set_thresholds(_USUAL_TRIM_BYTES, _USUAL_MMAP_BYTES)
+    give_back_now()
+
+
+def give_back_now() -> None:
+    """Return what is free at this moment, and go on as before."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -3,7 +3,7 @@
 Rows that are multiplied by weights of few bits have 32 bits on a CPU: nearly all of what is read are weights. What
 is asked for is done or refused. If nothing is, a GPU has the checkpoint's own type. On a CPU a token takes as long
 as its weights take to be read, so a large model of 16 bits has bfloat16 where the processor multiplies that, and
-else 8 bits. A small one is quick enough as it is, and stays exact.
+else 8 bits, if there are kernels for that. A small one is quick enough as it is, and stays exact.
 """
 
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ import torch
 
 from pagedchat.config import ModelConfig
 from pagedchat.errors import InvalidValueError
+from pagedchat.jit.cpu.target import CpuTarget, host_target
 from pagedchat.models.description import ModelDescription
 from pagedchat.models.native import count_parameters
 from pagedchat.models.quantized.forms import Quantization
@@ -20,9 +21,9 @@ from pagedchat.runtime.loading.device import choose_dtype
 
 LARGE = 300_000_000
 """Parameters from which on a model is large."""
-INT8_BY_DEFAULT = False
-"""Whether a large model has 8 bits on a CPU that multiplies no bfloat16, if nothing is said. Not while torch does
-the products: a step would take longer than with the weights in float32."""
+INT8_BY_DEFAULT = True
+"""Whether a large model has 8 bits on a CPU that multiplies no bfloat16, if nothing is said; where there are
+kernels. By torch a step would take longer than with the weights in float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def choose_precision(wanted: ModelConfig, device: torch.device, description: Mod
         return Precision(
             dtype, None, "bfloat16, since this processor multiplies it; --dtype float32 computes in 32 bits."
         )
-    quantizes = INT8_BY_DEFAULT and wanted.quantization == "auto"
+    quantizes = INT8_BY_DEFAULT and wanted.quantization == "auto" and isinstance(host_target(), CpuTarget)
     if quantizes and _objection(device, description) is None:
         return Precision(
             dtype, "int8", "Weights in 8 bits, since the model is large; --quantize none keeps all of theirs."

@@ -121,8 +121,8 @@ def test_packed_weight_is_the_weight(kernels: CpuKernels, bits: int, group: int,
     assert product is not None
     packed = product.weight
     assert not isinstance(packed, torch.Tensor)
-    assert torch.equal(packed.dequantized(slice(0, 37), torch.float32), weight.dequantized())
-    assert torch.equal(packed.dequantized(slice(16, 20), torch.float32), weight.dequantized()[16:20])
+    assert torch.equal(packed.floats(slice(0, 37), torch.float32), weight.dequantized())
+    assert torch.equal(packed.floats(slice(16, 20), torch.float32), weight.dequantized()[16:20])
 
 
 @pytest.mark.parametrize("kind", ["f32", "bf16", "int8", "int4_min"])

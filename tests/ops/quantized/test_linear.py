@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pagedchat.ops.quantized.linear import dequantized_linear, quantized_linear
+from pagedchat.ops.quantized.linear import dequantized_linear
 from pagedchat.ops.quantized.quantize import quantize
 from pagedchat.ops.quantized.weight import QuantizedWeight, stacked
 
@@ -25,7 +25,7 @@ def test_products(width: int, outputs: int, group: int, bits: int, num_rows: int
     rows = torch.randn(num_rows, width, generator=random).to(dtype)
     few = with_minimums(quantize(torch.randn(outputs, width, generator=random), bits, group))
     exact = rows.double() @ few.dequantized().double().T
-    product = quantized_linear(rows, few)
+    product = dequantized_linear(rows, few)
     plain = torch.nn.functional.linear(rows, few.dequantized(dtype))
     assert product.dtype == dtype
     allowed = 2 * (plain.double() - exact).norm() + 1e-12
@@ -35,8 +35,8 @@ def test_products(width: int, outputs: int, group: int, bits: int, num_rows: int
 def test_rows_of_any_shape() -> None:
     few = quantize(torch.randn(6, 32), 8, 32)
     rows = torch.randn(2, 3, 32)
-    assert quantized_linear(rows, few).shape == (2, 3, 6)
-    assert torch.equal(quantized_linear(rows, few)[1], quantized_linear(rows[1], few))
+    assert dequantized_linear(rows, few).shape == (2, 3, 6)
+    assert torch.equal(dequantized_linear(rows, few)[1], dequantized_linear(rows[1], few))
 
 
 def test_sums_are_those_that_were_asked_for() -> None:
@@ -53,7 +53,7 @@ def test_sums_are_those_that_were_asked_for() -> None:
 
 def test_another_width_is_refused() -> None:
     with pytest.raises(ValueError, match="rows has shape"):
-        quantized_linear(torch.ones(1, 33), quantize(torch.randn(6, 32), 8, 32))
+        dequantized_linear(torch.ones(1, 33), quantize(torch.randn(6, 32), 8, 32))
 
 
 def test_those_of_one_form_are_stacked() -> None:

@@ -7,6 +7,7 @@ import torch
 
 from pagedchat.config import ModelConfig
 from pagedchat.errors import InvalidValueError
+from pagedchat.jit.cpu.target import CpuTarget
 from pagedchat.models.config import describe_model
 from pagedchat.models.description import ModelDescription
 from pagedchat.runtime.loading import device, precision
@@ -27,7 +28,9 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precision, "LARGE", 1000)
 
 
-def multiplying(monkeypatch: pytest.MonkeyPatch, *, bfloat16: bool, int8: bool) -> None:
+def multiplying(monkeypatch: pytest.MonkeyPatch, *, bfloat16: bool, int8: bool, llvm: bool = True) -> None:
+    target = CpuTarget("x86_64-unknown-linux-gnu", "some", frozenset(), "20") if llvm else "llvmlite is missing"
+    monkeypatch.setattr(precision, "host_target", lambda: target)
     monkeypatch.setattr(device, "multiplies_bfloat16", lambda: bfloat16)
     monkeypatch.setattr(precision, "INT8_BY_DEFAULT", int8)
 
@@ -66,8 +69,9 @@ def test_else_8_which_an_option_turns_off(description: ModelDescription, monkeyp
     assert "--quantize none" in chosen.reason
     assert choose(description, quantization="none") == Precision(torch.float32)
     assert choose(description, dtype="float32") == Precision(torch.float32)
-    multiplying(monkeypatch, bfloat16=False, int8=False)
-    assert choose(description) == Precision(torch.float32)
+    for off in ({"int8": False}, {"int8": True, "llvm": False}):
+        multiplying(monkeypatch, bfloat16=False, **off)
+        assert choose(description) == Precision(torch.float32)
 
 
 def test_a_small_model_stays_as_it_is(description: ModelDescription, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,134 @@
+"""Weights of few bits by kernels: whole steps are what the modules say, and both are what the weights mean."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from pagedchat.layers.quantized_linear import QuantizedLinear, StoredEmbedding, by_dequantising, stored_parts
+from pagedchat.models.config import describe_model
+from pagedchat.models.cpu_linear import use_cpu_linears
+from pagedchat.models.decoder import Decoder
+from pagedchat.models.loader import load_weights
+from pagedchat.models.quantized.forms import Quantization
+from pagedchat.ops.cpu.kernels import cpu_kernels
+from pagedchat.ops.cpu.packing import PackedWeight
+from pagedchat.ops.quantized.quantize import quantize
+from pagedchat.ops.quantized.weight import QuantizedWeight
+from pagedchat.runtime.attention.dense import DenseAttention
+from pagedchat.runtime.cpu.step import products_of
+from tests.runtime.cpu.test_step import PROMPTS, TOKENS, runner_of, saved
+from tests.runtime.drive import Driver
+
+CPU = torch.device("cpu")
+FORMS: list[Quantization] = ["int8", "int4"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def need_kernels() -> None:
+    if cpu_kernels() is None:
+        pytest.skip("no CPU kernels")
+
+
+def raw(folder: Path, form: Quantization) -> Decoder:
+    description = describe_model("wide", folder)
+    model = load_weights(description, attention="", dtype=torch.float32, device=CPU, quantization=form)
+    assert isinstance(model, Decoder)
+    return model
+
+
+def decoder(folder: Path, form: Quantization) -> Decoder:
+    model = raw(folder, form)
+    use_cpu_linears(model, available=0)
+    return model
+
+
+def said(model: Decoder) -> torch.Tensor:
+    places = torch.arange(len(TOKENS))
+    with torch.inference_mode():
+        logits: torch.Tensor = model(torch.tensor(TOKENS), places, DenseAttention(), places)
+    return logits
+
+
+def last_logits(model: Decoder, prompts: list[list[int]], *, whole: bool) -> torch.Tensor:
+    """Of the fourth step."""
+    runner = runner_of(model, num_blocks=200)
+    runner.whole_steps = whole
+    heard: list[torch.Tensor] = []
+    drive, forward = Driver(runner), runner.forward
+    for prompt in prompts:
+        drive.add(prompt)
+    runner.forward = lambda inputs: heard.append(forward(inputs).clone()) or heard[-1]
+    for _ in range(4):
+        drive.step(1000)
+    assert (runner.step is not None) or not whole
+    return heard[-1]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ["llama", "qwen2", "opt", "gpt2", "gemma"])
+def test_whole_steps_are_what_the_modules_say(name: str, form: Quantization, tmp_path: Path) -> None:
+    model = decoder(saved(tmp_path, name), form)
+    assert len(products_of(model.layers[0].attention.qkv)) == (2 if form == "int4" else 1)
+    whole, modules = (last_logits(model, PROMPTS, whole=each) for each in (True, False))
+    # Sums in another order bring some inputs to the next of 255 steps.
+    assert (whole - modules).norm() < 0.03 * modules.norm()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_text_is_the_same_alone_and_among_seven_others_bit_for_bit(
+    form: Quantization, tmp_path: Path, *, whole: bool
+) -> None:
+    model = decoder(saved(tmp_path, "qwen2"), form)
+    prompts = [TOKENS[i : i + 5 + 3 * i] for i in range(8)]
+    together, alone = (last_logits(model, some, whole=whole) for some in (prompts, prompts[3:4]))
+    if whole:
+        assert torch.equal(together[3], alone[0])
+    else:  # attention by torch adds in an order of its own
+        torch.testing.assert_close(together[3], alone[0], rtol=0.02, atol=0.02 * float(alone.abs().max()))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_kernels_say_what_their_weights_mean(form: Quantization, tmp_path: Path) -> None:
+    folder = saved(tmp_path, "qwen2")
+    plain, model = raw(folder, form), decoder(folder, form)
+    assert not any(isinstance(part, QuantizedWeight) for part in stored_parts(model))
+    assert sum(each.nbytes for each in stored_parts(model)) == sum(each.nbytes for each in stored_parts(plain))
+    with by_dequantising(model):
+        torch.testing.assert_close(said(model), said(plain), rtol=1e-4, atol=1e-4)
+    off = (said(model) - said(plain)).norm() / said(plain).norm()
+    assert 1e-4 < off < 0.05
+
+
+def test_a_table_that_is_the_head_stays_one(tmp_path: Path) -> None:
+    model = raw(saved(tmp_path, "qwen2"), "int8")
+    head, table = model.head, model.embedding
+    assert isinstance(head, QuantizedLinear)
+    assert isinstance(table, StoredEmbedding)
+    few = quantize(torch.randn(head.out_features, head.in_features), 4, 32)
+    head.parts, table.table = [few], few
+    indices = torch.tensor([3, 17, 16, head.out_features - 1])
+    before = table(indices)
+    use_cpu_linears(model, available=0)
+    assert isinstance(table.table, PackedWeight)
+    assert any(part is table.table for part in stored_parts(model))
+    assert torch.equal(table(indices), before)
+
+
+def test_parts_that_kernels_do_not_take_stay_with_torch(tmp_path: Path) -> None:
+    model = raw(saved(tmp_path, "qwen2"), "int8")
+    linear = model.layers[0].attention.qkv
+    assert isinstance(linear, QuantizedLinear)
+    assert linear.bias is not None
+    weight = torch.randn(linear.out_features, linear.in_features)
+    linear.parts = [quantize(weight[:20], 8, 8), quantize(weight[20:], 8, 32)]
+    meant = torch.cat([part.dequantized() for part in linear.parts if isinstance(part, QuantizedWeight)])
+    use_cpu_linears(model, available=0)
+    assert isinstance(linear.parts[0], QuantizedWeight)
+    rows = torch.randn(7, linear.in_features)
+    exact = rows @ meant.T + linear.bias
+    product = linear(rows)
+    torch.testing.assert_close(product[:, :20], exact[:, :20], rtol=1e-5, atol=1e-5)
+    assert 0 < (product - exact).norm() < 0.01 * exact.norm()
+    assert runner_of(model).step is None
