@@ -42,5 +42,6 @@ def _take_memory(model: nn.Module) -> None:
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False):
             if parameter.is_meta:
-                empty = torch.empty_like(parameter, device="cpu")
+                # `empty_like` of a tensor without memory imports sympy, which takes two seconds.
+                empty = torch.empty(parameter.shape, dtype=parameter.dtype, device="cpu")
                 module.register_parameter(name, nn.Parameter(empty, requires_grad=False))

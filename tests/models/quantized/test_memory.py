@@ -45,3 +45,18 @@ def test_pages_of_a_file_are_read_again_and_others_are_left_alone(checkpoint: Pa
     assert torch.equal(mapped, before), name
     forget_pages(before)  # memory of our own
     assert torch.equal(mapped, before)
+
+
+def test_loading_imports_no_algebra(checkpoint: Path) -> None:
+    """Which torch asks for where a tensor without memory is copied, and which takes two seconds."""
+    script = """
+import sys, torch
+from pathlib import Path
+from pagedchat.models.config import describe_model
+from pagedchat.models.loader import load_weights
+description = describe_model("m", Path(sys.argv[1]))
+load_weights(description, attention="", dtype=torch.float32, device=torch.device("cpu"), quantization="int8")
+print("sympy" in sys.modules)
+"""
+    command = [sys.executable, "-c", script, str(checkpoint)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout == "False\n"
