@@ -13,7 +13,8 @@ namespace emulator {
 
 struct Thread;
 
-// A thread's own copies in groups, cp.async or bulk copies to global memory, which land at the latest when the thread waits for them.
+// A thread's own copies in groups, cp.async or bulk copies to global memory, which land at the latest when the
+// thread waits for them.
 class AsyncCopies {
  public:
   // `bytes` from global memory, then zeros.

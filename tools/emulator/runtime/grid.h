@@ -37,8 +37,8 @@ struct Thread {
   Place place;
   Site site = {"", 0};  // where it was last seen in the kernel
   Wait wait;
-  bool polls = false;  // it only looks whether something has come
-  AsyncCopies copies, stores;  // cp.async; bulk copies to global memory
+  bool polls = false;             // it only looks whether something has come
+  AsyncCopies copies, stores;     // cp.async; bulk copies to global memory
   uint64_t last_landing = 0;      // when its copies that tell an mbarrier have landed
   uint32_t cluster_arrivals = 0;  // at the barrier of its cluster
   bool has_ended = false;
