@@ -1,4 +1,4 @@
-"""All layers of a decode step in one launch, of two small models, whose rows are one stage and two of the ring."""
+"""All layers of a decode step in one launch, of a small model, whose rows are one stage of the ring."""
 
 from functools import partial
 
@@ -38,11 +38,5 @@ CASES: list[OpCase] = [
         "streamed_layers",
         partial(layers, kind="small", positions=[20, -1], context_len=256, other=False),
         torch.float16,
-    ),
-    *in_types(
-        "streamed_layers",
-        partial(layers, kind="small, heads of 128", positions=[300], context_len=512, other=True),
-        torch.bfloat16,
-        about="splits",
     ),
 ]
