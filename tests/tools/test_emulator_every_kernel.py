@@ -24,7 +24,7 @@ CASES: list[OpCase] = [
 ]
 FEW_MULTIPROCESSORS = 28
 ON_GPUS_ALONE = {"streamed_layers"}
-"""In some orders of warps the emulator lets its thread blocks look for numbers and gives those who make them no turn."""
+"""In some orders the emulator lets thread blocks look for numbers and gives those who make them no turn."""
 
 
 def test_every_kernel_of_every_file_has_a_case() -> None:
