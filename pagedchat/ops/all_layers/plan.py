@@ -10,7 +10,7 @@ from itertools import product
 from typing import NamedTuple
 
 from pagedchat.jit.kernel_file import Constants
-from pagedchat.ops.common.model_sizes import ModelSizes
+from pagedchat.ops.common.decode_shape import DecodeShape
 
 MAX_LAYERS = 64
 """Whose tensors the kernel has places for."""
@@ -44,42 +44,8 @@ _SLACK_BYTES = 3072
 
 
 @dataclass(frozen=True, slots=True)
-class LayersShape:
-    """A model, as the kernel sees it; every number is a constant of the compiled variant."""
-
-    hidden: int
-    middle: int
-    num_heads: int
-    num_kv_heads: int
-    head_size: int
-    block_size: int
-
-    @classmethod
-    def of(cls, sizes: ModelSizes, block_size: int) -> "LayersShape":
-        """Of a model and the blocks of its cache."""
-        return cls(
-            hidden=sizes.hidden,
-            middle=sizes.middle,
-            num_heads=sizes.num_heads,
-            num_kv_heads=sizes.num_kv_heads,
-            head_size=sizes.head_dim,
-            block_size=block_size,
-        )
-
-    @property
-    def group_size(self) -> int:
-        """Query heads of a KV head."""
-        return self.num_heads // self.num_kv_heads
-
-    @property
-    def attended(self) -> int:
-        """Width of all query heads."""
-        return self.num_heads * self.head_size
-
-    @property
-    def qkv_rows(self) -> int:
-        """Rows of the product that makes queries, keys and values."""
-        return self.attended + 2 * self.num_kv_heads * self.head_size
+class LayersShape(DecodeShape):
+    """A model, as the kernel sees it."""
 
     @property
     def num_weights(self) -> int:
@@ -89,15 +55,8 @@ class LayersShape:
     @property
     def constants(self) -> Constants:
         """For the compiler."""
-        return {
-            "HIDDEN": self.hidden,
-            "MIDDLE": self.middle,
-            "NUM_HEADS": self.num_heads,
-            "GROUP_SIZE": self.group_size,
-            "HEAD_SIZE": self.head_size,
-            "BLOCK_SIZE": self.block_size,
-            "TILE_PARTS": 1 if self.head_size <= 64 else 2,  # keys and values of a tile in registers
-        }
+        tile_parts = 1 if self.head_size <= 64 else 2  # keys and values of a tile in registers
+        return {**self.sizes_as_constants, "TILE_PARTS": tile_parts}
 
 
 class Share(NamedTuple):

@@ -26,7 +26,7 @@ class PersistentModel:
     def shape(self) -> PersistentShape:
         """The sizes of both."""
         _, values = self.caches[0]
-        return PersistentShape.of(self.tensors.sizes, values.shape[-1])
+        return PersistentShape.of(self.tensors.sizes, values.shape[-1], gated=self.tensors.sizes.gated)
 
     @property
     def is_aligned(self) -> bool:

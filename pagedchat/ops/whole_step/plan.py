@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from pagedchat.jit.kernel_file import Constants
-from pagedchat.ops.common.model_sizes import ModelSizes
+from pagedchat.ops.common.decode_shape import DecodeShape
 
 MAX_TOKENS = 2
 """Of a launch: one warp has all results of a tile of the vocabulary."""
@@ -48,57 +48,15 @@ _MAX_CLUSTER_UNITS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class PersistentShape:
-    """A model, as the kernel sees it; every number is a constant of the compiled variant."""
+class PersistentShape(DecodeShape):
+    """A model, as the kernel sees it."""
 
-    hidden: int
-    middle: int
-    num_heads: int
-    num_kv_heads: int
-    head_size: int
-    block_size: int
     gated: bool
-
-    @classmethod
-    def of(cls, sizes: ModelSizes, block_size: int) -> "PersistentShape":
-        """Of a model and the blocks of its cache."""
-        return cls(
-            hidden=sizes.hidden,
-            middle=sizes.middle,
-            num_heads=sizes.num_heads,
-            num_kv_heads=sizes.num_kv_heads,
-            head_size=sizes.head_dim,
-            block_size=block_size,
-            gated=sizes.gated,
-        )
-
-    @property
-    def group_size(self) -> int:
-        """Query heads of a KV head."""
-        return self.num_heads // self.num_kv_heads
-
-    @property
-    def attended(self) -> int:
-        """Width of all query heads."""
-        return self.num_heads * self.head_size
-
-    @property
-    def qkv_rows(self) -> int:
-        """Rows of the product that makes queries, keys and values."""
-        return self.attended + 2 * self.num_kv_heads * self.head_size
 
     @property
     def constants(self) -> Constants:
         """For the compiler."""
-        return {
-            "HIDDEN": self.hidden,
-            "MIDDLE": self.middle,
-            "NUM_HEADS": self.num_heads,
-            "GROUP_SIZE": self.group_size,
-            "HEAD_SIZE": self.head_size,
-            "BLOCK_SIZE": self.block_size,
-            "GATED": int(self.gated),
-        }
+        return {**self.sizes_as_constants, "GATED": int(self.gated)}
 
 
 @dataclass(frozen=True, slots=True)

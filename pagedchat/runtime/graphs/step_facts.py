@@ -35,7 +35,7 @@ class Setting:
     @property
     def shape(self) -> PersistentShape:
         """The model, as the kernel of whole steps sees it."""
-        return PersistentShape.of(self.sizes, self.block_size)
+        return PersistentShape.of(self.sizes, self.block_size, gated=self.sizes.gated)
 
     @property
     def missing_tensor_cores(self) -> str:

@@ -94,8 +94,10 @@ def test_program_may_be_changed_and_dropped_between_runs(pool: Pool, library: Li
 
 
 def test_nothing_to_do_is_done(pool: Pool, library: Library) -> None:
+    numbers = words(1)
     Program(pool, []).run()
-    Program(pool, [Job(library.address("count"), 0, 1, [0])]).run()
+    Program(pool, [Job(library.address("count"), 0, 1, [ctypes.addressof(numbers)])]).run()
+    assert list(numbers) == [0]
 
 
 def test_callers_take_turns(pool: Pool, library: Library) -> None:
