@@ -22,6 +22,7 @@ from transformers import (
     OlmoeConfig,
     OPTConfig,
     PhiConfig,
+    PreTrainedModel,
     Qwen2Config,
     Qwen2MoeConfig,
     Qwen3Config,
@@ -135,10 +136,53 @@ def check_greedy(path: Path, prompts: list[list[int]], replies: list[list[int]],
     """Every token of the replies is the most likely one by transformers in float32, on the same text.
 
     Of two that are alike to a part in ten thousand either is right: which of them is ahead depends on the order in
-    which a processor adds. `room` is another part.
+    which a processor adds. `room` is another part. So do the experts of a token from which on two were as likely.
     """
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+    num_decided = 0
     for prompt, reply in zip(prompts, replies, strict=True):
-        logits = model(torch.tensor([prompt + reply]), use_cache=False).logits[0, len(prompt) - 1 : -1].float()
-        chosen = logits.gather(1, torch.tensor(reply)[:, None])[:, 0]
-        assert (logits.max(dim=1).values - chosen).max() <= room * logits.abs().max(), (prompt, reply)
+        logits, decided = _judged(model, prompt, reply)
+        short_of_best = logits.max(dim=1).values - logits.gather(1, torch.tensor(reply)[:, None])[:, 0]
+        assert (short_of_best[:decided] <= room * logits.abs().max()).all(), (prompt, reply)
+        num_decided += decided
+    assert num_decided > sum(map(len, replies)) / 2
+
+
+_ROUNDING = 1e-5
+"""What the order of additions in float32 may move a number by, as a part of the largest one beside it."""
+
+
+@torch.inference_mode()
+def check_same_draws(
+    path: Path, top_k: int, prompts: list[list[int]], replies: list[list[int]], others: list[list[int]]
+) -> None:
+    """Replies drawn with the same seeds are the same, up to where rounding decides.
+
+    That is where an expert, or the last of the `top_k` tokens that may be drawn, is as likely as the next one.
+    """
+    model = None
+    for prompt, reply, other in zip(prompts, replies, others, strict=True):
+        if reply == other:
+            continue
+        same = next(i for i, (one, another) in enumerate(zip(reply, other, strict=True)) if one != another)
+        model = model or AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+        logits, decided = _judged(model, prompt, reply[: same + 1])
+        best = logits.topk(top_k + 1).values
+        tied = best[:, -2] - best[:, -1] <= _ROUNDING * logits.abs().max()
+        assert decided <= same or tied.any(), (prompt, reply, other)
+
+
+def _judged(model: PreTrainedModel, prompt: list[int], reply: list[int]) -> tuple[torch.Tensor, int]:
+    """What each token of a reply is drawn from, and how many of them come before a tie between two experts."""
+    experts = getattr(model.config, "num_experts_per_tok", None)
+    routed = {} if experts is None else {"output_router_logits": True}
+    output = model(torch.tensor([prompt + reply]), use_cache=False, **routed)
+    logits = output.logits[0, len(prompt) - 1 : -1].float()
+    if experts is None:
+        return logits, len(reply)
+    ties = torch.zeros(len(prompt) + len(reply), dtype=torch.bool)
+    for scores in output.router_logits:
+        best = scores.float().topk(experts + 1).values
+        ties |= best[:, -2] - best[:, -1] <= _ROUNDING * scores.abs().max()
+    tied = ties.nonzero()[:, 0].tolist()
+    return logits, len(reply) if not tied else max(0, tied[0] - len(prompt) + 1)

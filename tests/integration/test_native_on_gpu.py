@@ -1,6 +1,8 @@
 """On a GPU, in float32: our modules give the tokens that transformers gives, and a seed gives its text anywhere."""
 
 import random
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from pagedchat import LLM, SamplingParams
 from pagedchat.bench.random_checkpoint import LLAMA_1B, OPT_125M, write_checkpoint
 from pagedchat.config import ModelImplementation
 from tests.gpt_oss_bounds import bounds
-from tests.helpers_models import check_greedy, reference_replies
+from tests.helpers_models import check_greedy, check_same_draws, reference_replies
 
 pytestmark = pytest.mark.gpu
 
@@ -91,14 +93,20 @@ def load(checkpoint: Path, implementation: ModelImplementation, **arguments: Any
     return llm
 
 
-def replies(llm: LLM, prompts: list[list[int]], params: SamplingParams | list[SamplingParams]) -> list[list[int]]:
+Check = Callable[[list[list[int]], list[list[int]], list[list[int]]], None]
+"""Of prompts and their replies of two kinds: that both are right."""
+
+
+def replies(
+    llm: LLM, prompts: list[list[int]], params: SamplingParams | list[SamplingParams], check: Check
+) -> list[list[int]]:
     """By whatever serves at once, and by the steps that are made for such batches."""
     both = []
     for _ in range(2):
         outputs = llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], params, use_tqdm=False)
         both.append([output.outputs[0].token_ids for output in outputs])
         llm.prepare()
-    assert both[0] == both[1]
+    check(prompts, both[0], both[1])
     return both[1]
 
 
@@ -110,29 +118,36 @@ def test_own_modules_those_of_transformers_and_its_generate_give_the_same_tokens
     prompts = PROMPTS[:32]
     expected = reference_replies(checkpoint, prompts, NUM_TOKENS)
     assert len({token for reply in expected for token in reply}) > 100
+
+    wanted = {tuple(prompt): reply for prompt, reply in zip(prompts, expected, strict=True)}
+
+    def check(given: list[list[int]], *found: list[list[int]]) -> None:
+        for tokens in found:
+            if tokens != [wanted[tuple(prompt)] for prompt in given]:  # two may be as likely
+                check_greedy(checkpoint, given, tokens)
+
     native = load(checkpoint, "native")
-    found = [
-        replies(native, prompts, greedy),
-        replies(native, prompts, greedy),  # with the prompts cached
-        [replies(native, [prompt], greedy)[0] for prompt in prompts[:4]],
-        replies(load(checkpoint, "transformers"), prompts, greedy),
-    ]
-    for tokens in found:
-        if tokens != expected[: len(tokens)]:  # two may be as likely
-            check_greedy(checkpoint, prompts[: len(tokens)], tokens)
+    replies(native, prompts, greedy, check)
+    replies(native, prompts, greedy, check)  # with the prompts cached
+    for prompt in prompts[:4]:
+        replies(native, [prompt], greedy, check)
+    replies(load(checkpoint, "transformers"), prompts, greedy, check)
 
 
 @pytest.mark.parametrize("settings", DRAWN)
 def test_a_seed_gives_the_same_text_alone_and_among_63_others(
     shape: dict[str, Any], settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    llm = load(make(tmp_path, shape, DRAWN_STD), "native", enable_prefix_caching=False)
+    checkpoint = make(tmp_path, shape, DRAWN_STD)
+    llm = load(checkpoint, "native", enable_prefix_caching=False)
     params = [
         SamplingParams(**{"temperature": 0.9, **settings}, max_tokens=NUM_TOKENS, ignore_eos=True, seed=seed)
         for seed in range(64)
     ]
-    together = replies(llm, PROMPTS, params)
+    check = partial(check_same_draws, checkpoint, settings["top_k"])
+    together = replies(llm, PROMPTS, params, check)
     assert len({tuple(reply) for reply in together}) == 64
     for number in (0, 17, 40, 63):
-        assert replies(llm, [PROMPTS[number]], params[number]) == [together[number]]
-    assert replies(llm, PROMPTS[20:30], params[20:30]) == together[20:30]
+        check([PROMPTS[number]], replies(llm, [PROMPTS[number]], params[number], check), [together[number]])
+    some = slice(20, 30)
+    check(PROMPTS[some], replies(llm, PROMPTS[some], params[some], check), together[some])
