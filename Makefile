@@ -34,7 +34,7 @@ LOCKED_TORCH := torch==2.13.0
 COVERED := engine service chat
 
 # What clang-format keeps: kernels, the emulator that runs them on a CPU, its tests' kernels.
-CPP_FILES := kernels/*/*.cu kernels/*/*.cuh tools/emulator/*/*.h tools/emulator/*/*.cpp tests/tools/emulated_kernels/*.cu
+CPP_FILES := kernels/*/*.cu kernels/*/*.cuh tools/*/*.cpp tools/emulator/*/*.h tools/emulator/*/*.cpp tests/tools/emulated_kernels/*.cu
 
 .PHONY: help chat check check-source check-kernels check-oldest check-newest coverage mutants lock audit format clean
 
