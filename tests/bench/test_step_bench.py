@@ -7,13 +7,16 @@ import torch
 
 from pagedchat.bench.random_checkpoint import write_checkpoint
 from pagedchat.bench.step import measure
-from pagedchat.bench.step.host import TimedStep, read_host
+from pagedchat.bench.step.host import HostTimes, TimedStep, read_host
 from pagedchat.bench.step.kinds import OTHERS, kind_of
-from pagedchat.bench.step.measure import StepBench
-from pagedchat.bench.step.report import gpu_table, host_table
+from pagedchat.bench.step.measure import StepBench, StepFigure
+from pagedchat.bench.step.products import DOWN, HEAD, OUT, QKV, UP, places_of, product_bytes
+from pagedchat.bench.step.report import gpu_table, host_table, products_table
 from pagedchat.bench.step.trace import Kernel, read_steps
 from pagedchat.config import CacheConfig, EngineConfig, ModelConfig
 from pagedchat.events import Timings
+from pagedchat.models.config import describe_model
+from pagedchat.models.loader import load_weights
 from tests.bench.engine_fakes import TINY_OPT
 
 
@@ -71,6 +74,56 @@ def test_steps_that_are_not_captured_are_not_told_apart() -> None:
     eager = [Kernel("nvjet_gemm", 10.0 * number, 10.0 * number + 5, number) for number in range(40)]
     assert read_steps(eager, 2) is None
     assert read_steps([], 2) is None
+
+
+LAYER = ["streamed_qkv", "decode_split", "nvjet_tst_out", "nvjet_tst_up", "activate", "nvjet_tst_down"]
+
+
+def test_products_are_known_by_their_place() -> None:
+    halves = ["add_norm", *LAYER[:3], "cublasLt::splitKreduce_kernel", *LAYER[3:]]
+    places = places_of(["embed_tokens", *LAYER, *halves, "streamed_vocabulary", "finish_logits"], 2)
+    first = [QKV, "", OUT, UP, "", DOWN]
+    assert places == ["", *first, "", *first[:3], OUT, *first[3:], HEAD, ""]
+    assert places_of([*LAYER, *LAYER, "nvjet_tst_head"], 2)[-1] == HEAD
+
+
+@pytest.mark.parametrize("names", [LAYER, [*LAYER, *LAYER, "nvjet"], ["streamed_layers", "nvjet"], []])
+def test_steps_in_another_order_have_no_products(names: list[str]) -> None:
+    assert places_of(names, 1 if names != LAYER else 2) == []
+
+
+def test_products_are_charged_and_their_weights_read() -> None:
+    weights = {QKV: 30_000, OUT: 10_000, UP: 40_000, DOWN: 20_000, HEAD: 50_000}
+    kernels = [
+        Kernel(name, 100.0 * step + 10 * i, 100.0 * step + 10 * i + 10, step)
+        for step in range(3)
+        for i, name in enumerate([*LAYER, "streamed_vocabulary"])
+    ]
+    trace = read_steps(kernels, 3, weights, num_layers=1)
+    assert trace is not None
+    assert {share.name: (share.us, share.gb_s) for share in trace.products} == {
+        QKV: (10, 3), OUT: (10, 1), UP: (10, 4), DOWN: (10, 2), HEAD: (10, 5),
+    }  # fmt: skip
+    host = HostTimes(num_steps=1, step_us=1.0, phases_us={})
+    table = products_table([StepFigure(num_chats=1, host=host, gpu=trace)], 10.0)
+    assert table is not None
+    assert dict(table.rows)[UP] == "10.0: 4, 40 %"
+    untold = read_steps(kernels, 3)
+    assert products_table([StepFigure(num_chats=1, host=host, gpu=untold)], 10.0) is None
+
+
+def test_bytes_of_a_models_products(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, TINY_OPT, torch.float32, torch.device("cpu"))
+    model = load_weights(
+        describe_model(str(tmp_path), tmp_path), attention="", dtype=torch.float32, device=torch.device("cpu")
+    )
+    found = product_bytes(model)
+    layers, width, middle = TINY_OPT["num_hidden_layers"], TINY_OPT["hidden_size"], TINY_OPT["ffn_dim"]
+    assert found == {
+        QKV: 4 * layers * 3 * width * width, OUT: 4 * layers * width * width, UP: 4 * layers * width * middle,
+        DOWN: 4 * layers * width * middle, HEAD: 4 * TINY_OPT["vocab_size"] * width,
+    }  # fmt: skip
+    assert product_bytes(torch.nn.Linear(2, 2)) == {}
 
 
 def test_host_phases_of_steps_in_which_all_decode() -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 
+from pagedchat.bench.engine.arguments import SHAPE_NAMES
 from pagedchat.bench.readers import count, counts, new_file
 
 CPU_HELP = "where the time of a decode step on a CPU goes, by kernel, and how long the modules take for the same"
@@ -10,6 +11,9 @@ CPU_HELP = "where the time of a decode step on a CPU goes, by kernel, and how lo
 def add_cpu_options(parser: argparse.ArgumentParser) -> None:
     """Which model, how many chats, how many steps."""
     parser.add_argument("--model", metavar="DIR", help="a checkpoint (an opt-125m shape with random weights)")
+    parser.add_argument(
+        "--shape", choices=SHAPE_NAMES, help="without --model: another shape, with random weights, to be measured"
+    )
     parser.add_argument("--dtype", default="auto", metavar="NAME", help="auto, float32 or bfloat16 (auto)")
     parser.add_argument(
         "--quantize", default="none", metavar="FORM", help="bring weights into int8 or int4 first (none)"

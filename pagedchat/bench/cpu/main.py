@@ -11,7 +11,7 @@ from statistics import median
 
 import torch
 
-from pagedchat.bench.made_up import SHAPE, given_or_made_up
+from pagedchat.bench.made_up import given_or_made_up, model_words
 from pagedchat.bench.table import Row, environment, render_table, say, show
 from pagedchat.errors import DeviceError, InvalidValueError
 from pagedchat.jit.cpu.pool import Program
@@ -47,7 +47,7 @@ def run_cpu_bench(args: argparse.Namespace) -> int:
         raise InvalidValueError(f"--quantize is {args.quantize!r}.", "Give none, int8 or int4.")
     if cpu_kernels() is None:
         raise DeviceError(f"There is nothing to measure, since {objection()}.", "Look at pagedchat doctor.")
-    with given_or_made_up(args.model, say) as model:
+    with given_or_made_up(args.model, say, args.shape) as model:
         results = _measure(args, model)
     if args.json is not None:
         args.json.write_text(json.dumps({"environment": environment(), "steps": results}, indent=2) + "\n", "utf-8")
@@ -61,9 +61,8 @@ def _measure(args: argparse.Namespace, name: str) -> list[dict[str, object]]:
         say(f"{num_rows} {'chat' if num_rows == 1 else 'chats'}")
         figures = _figures(runner, _inputs(num_rows, args.context), args.steps)
         results.append({"chats": num_rows, **figures})
-        model = (
-            f"{SHAPE if args.model is None else name}{'' if args.quantize == 'none' else f' in {args.quantize}'}"
-        )
+        weights = "" if args.quantize == "none" else f" in {args.quantize}"
+        model = model_words(args.model, args.shape) + weights
         title = f"{model}, {num_rows} x {args.context} tokens, medians of {args.steps}"
         show(render_table(title, _rows(runner, figures)))
     return results

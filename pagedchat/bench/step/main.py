@@ -6,9 +6,10 @@ from dataclasses import asdict
 
 import torch
 
-from pagedchat.bench.made_up import SHAPE, given_or_made_up
+from pagedchat.bench.kernels.bandwidth import measure_limits
+from pagedchat.bench.made_up import given_or_made_up, model_words
 from pagedchat.bench.step.measure import StepBench, StepFigure
-from pagedchat.bench.step.report import gpu_table, host_table
+from pagedchat.bench.step.report import gpu_table, host_table, products_table
 from pagedchat.bench.table import environment, say, show
 from pagedchat.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
 from pagedchat.errors import DeviceError
@@ -27,14 +28,18 @@ def run_step_bench(args: argparse.Namespace) -> int:
         raise DeviceError(
             "A step cannot be profiled: torch finds no CUDA GPU here.", "Run this on a machine with one."
         )
-    with given_or_made_up(args.model, say) as folder:
+    say("bandwidth of the memory")
+    copy_gb_s = measure_limits(link=False).copy
+    torch.cuda.empty_cache()
+    with given_or_made_up(args.model, say, args.shape, "cuda") as folder:
         figures = _measure(args, folder)
-    tables = (gpu_table(figures), host_table(figures))
+    products = products_table(figures, copy_gb_s)
+    tables = (gpu_table(figures), *((products,) if products else ()), host_table(figures))
     texts = [table.as_markdown() if args.markdown else table.as_text() for table in tables]
     show("\n\n".join([_title(args), *texts]))
     if args.json is not None:
         values = {
-            "environment": environment() | {"gpu": torch.cuda.get_device_name()},
+            "environment": environment() | {"gpu": torch.cuda.get_device_name(), "copy_gb_s": copy_gb_s},
             "figures": [asdict(figure) for figure in figures],
         }
         args.json.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
@@ -57,6 +62,5 @@ def _measure(args: argparse.Namespace, folder: str) -> list[StepFigure]:
 
 
 def _title(args: argparse.Namespace) -> str:
-    return (
-        f"{torch.cuda.get_device_name()}; {args.model or SHAPE}, {args.dtype}, about {args.context} tokens a chat"
-    )
+    model = model_words(args.model, args.shape)
+    return f"{torch.cuda.get_device_name()}; {model}, {args.dtype}, about {args.context} tokens a chat"

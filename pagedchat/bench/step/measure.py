@@ -6,12 +6,14 @@ from pagedchat.api.engine import LLMEngine
 from pagedchat.api.prompts import TokensPrompt
 from pagedchat.bench.engine.workloads import Prompts, Tokens
 from pagedchat.bench.step.host import HostTimes, TimedCore, read_host
+from pagedchat.bench.step.products import product_bytes
 from pagedchat.bench.step.profile import trace_kernels
 from pagedchat.bench.step.trace import StepTrace, read_steps
 from pagedchat.config import EngineConfig
 from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
 from pagedchat.errors import PagedChatError
 from pagedchat.garbage import rare_collections
+from pagedchat.models.decoder import Decoder
 from pagedchat.runtime.loading.build import load_model
 
 TRACED_STEPS = 20
@@ -44,6 +46,9 @@ class StepBench:
         self._core = TimedCore(loaded.limits, loaded.runner)
         self._engine = LLMEngine.from_loaded(loaded, self._core)
         self._prompts = Prompts(loaded.info.vocab_size)
+        model = getattr(loaded.runner, "model", None)
+        self._weights = product_bytes(model)
+        self._num_layers = len(model.layers) if isinstance(model, Decoder) else 0
 
     def measure(self, num_chats: int, context: int, num_steps: int) -> StepFigure:
         """Decode `num_chats` chats over about `context` tokens each.
@@ -90,7 +95,7 @@ class StepBench:
         kernels = trace_kernels(lambda: self._run(TRACED_STEPS + 1))
         for seq_id in ids:
             core.close(seq_id)
-        return read_steps(kernels, TRACED_STEPS + 1)
+        return read_steps(kernels, TRACED_STEPS + 1, self._weights, self._num_layers)
 
     def _run(self, num_steps: int) -> None:
         for _ in range(num_steps):

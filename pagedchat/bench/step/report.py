@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from pagedchat.bench.kernels.report import Table
 from pagedchat.bench.step.measure import StepFigure
+from pagedchat.bench.step.products import ProductShare
 from pagedchat.bench.step.trace import StepTrace
 
 _NOTHING = "–"
@@ -20,6 +21,30 @@ def gpu_table(figures: Sequence[StepFigure]) -> Table:
     ]
     header = ("us a step, traced (launches)", *_chats(figures))
     return Table("On the GPU, by kind of kernel", header, tuple(rows))
+
+
+def products_table(figures: Sequence[StepFigure], copy_gb_s: float) -> Table | None:
+    """How fast the weights of each product are read; None where no step's products are told apart.
+
+    Args:
+        figures: of steps.
+        copy_gb_s: at which this memory is copied.
+    """
+    found = [
+        {} if figure.gpu is None else {share.name: share for share in figure.gpu.products} for figure in figures
+    ]
+    names = dict.fromkeys(name for shares in found for name in shares)
+    if not names:
+        return None
+    rows = tuple((name, *(_rate(shares.get(name), copy_gb_s) for shares in found)) for name in names)
+    header = ("us a step: GB/s of weights, % of a copy", *_chats(figures))
+    return Table(f"Products, beside a copy of {copy_gb_s:.0f} GB/s", header, rows)
+
+
+def _rate(share: ProductShare | None, copy_gb_s: float) -> str:
+    if share is None:
+        return _NOTHING
+    return f"{share.us:.1f}: {share.gb_s:.0f}, {100 * share.gb_s / copy_gb_s:.0f} %"
 
 
 def host_table(figures: Sequence[StepFigure]) -> Table:

@@ -12,10 +12,12 @@ Charges and gaps add up to the time from the first kernel's start to the last on
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pagedchat.bench.step.kinds import WORK, kind_of
+from pagedchat.bench.step.products import ProductShare, places_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ class StepTrace:
     """Between kernels of a step."""
     idle_us: float
     """Between the last kernel of a step and the first of the next one."""
+    products: tuple[ProductShare, ...] = ()
+    """In the order of a layer; none where they are not told apart."""
 
     @property
     def busy_us(self) -> float:
@@ -65,23 +69,30 @@ class StepTrace:
         return 100 * self.idle_us / self.period_us
 
 
-def read_steps(kernels: Iterable[Kernel], num_steps: int) -> StepTrace | None:
+def read_steps(
+    kernels: Iterable[Kernel], num_steps: int, weights: Mapping[str, int] | None = None, num_layers: int = 0
+) -> StepTrace | None:
     """Sum up the steps of a trace; None if it does not show one launch for each of them.
 
     Args:
         kernels: of all streams, in any order.
         num_steps: that were run.
+        weights: bytes of each product's weights; None: products are not told apart.
+        num_layers: of the model.
     """
     ordered = sorted(kernels, key=lambda kernel: kernel.start)
     firsts = _first_kernels(ordered)
     if not 2 <= len(firsts) <= num_steps + 1:
         return None
     begin, last = firsts[0], firsts[-1]  # the last step serves as the end of the one before
-    sums, begins = _Sums(ordered[begin].start), set(firsts)
-    for index in range(begin, last):
-        sums.add(ordered[index], begins_step=index in begins)
+    sums = _Sums(ordered[begin].start)
+    for start, stop in pairwise(firsts):
+        step = ordered[start:stop]
+        places = places_of([kernel.name for kernel in step], num_layers) if weights else []
+        for number, kernel in enumerate(step):
+            sums.add(kernel, begins_step=number == 0, product=places[number] if places else "")
     sums.idle += sums.gap_before(ordered[last])
-    return sums.per_step(len(firsts) - 1, ordered[last].start - ordered[begin].start)
+    return sums.per_step(len(firsts) - 1, ordered[last].start - ordered[begin].start, weights or {})
 
 
 def _first_kernels(ordered: Sequence[Kernel]) -> list[int]:
@@ -100,6 +111,7 @@ class _Sums:
         self._end = start
         self._charged: defaultdict[str, float] = defaultdict(float)
         self._counts: defaultdict[str, int] = defaultdict(int)
+        self._products: defaultdict[str, float] = defaultdict(float)
         self._gaps = 0.0
         self.idle = 0.0
 
@@ -107,18 +119,21 @@ class _Sums:
         """How long nothing had run when it began."""
         return max(0.0, kernel.start - self._end)
 
-    def add(self, kernel: Kernel, *, begins_step: bool) -> None:
-        """One more."""
+    def add(self, kernel: Kernel, *, begins_step: bool, product: str) -> None:
+        """One more, which makes a product or ""."""
         gap, kind = self.gap_before(kernel), kind_of(kernel.name)
         if begins_step:
             self.idle += gap
         else:
             self._gaps += gap
-        self._charged[kind] += max(0.0, kernel.end - max(self._end, kernel.start))
+        charged = max(0.0, kernel.end - max(self._end, kernel.start))
+        self._charged[kind] += charged
+        if product:
+            self._products[product] += charged
         self._counts[kind] += 1
         self._end = max(self._end, kernel.end)
 
-    def per_step(self, count: int, whole: float) -> StepTrace:
+    def per_step(self, count: int, whole: float, weights: Mapping[str, int]) -> StepTrace:
         """Averages over `count` steps that took `whole` microseconds together."""
         shares = [
             KindShare(kind=kind, us=us / count, count=self._counts[kind] / count)
@@ -130,4 +145,9 @@ class _Sums:
             kinds=sorted(shares, key=lambda share: -share.us),
             gaps_us=self._gaps / count,
             idle_us=self.idle / count,
+            products=tuple(
+                ProductShare(name=name, us=self._products[name] / count, weight_bytes=num_bytes)
+                for name, num_bytes in weights.items()
+                if name in self._products
+            ),
         )

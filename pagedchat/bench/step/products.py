@@ -1,0 +1,91 @@
+"""Which product of a layer a kernel of a step makes, by its place in the step, and what it has to read.
+
+A step of usual layers multiplies in one order: queries, keys and values; behind attention the way out, up and down;
+behind the last layer the head. So kernels need no names of their own for it, whoever wrote them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+from pagedchat.bench.step.kinds import kind_of
+from pagedchat.layers.attention import Attention
+from pagedchat.layers.linear import Linear
+from pagedchat.layers.mlp import GatedMlp, Mlp
+from pagedchat.layers.quantized_linear import QuantizedLinear
+from pagedchat.models.decoder import Decoder
+from pagedchat.ops.cpu.linear import CpuLinear
+
+QKV, OUT, UP, DOWN, HEAD = "queries, keys, values", "way out", "up", "way down", "head"
+_ORDER = (QKV, OUT, UP, DOWN)
+_SECOND_HALF = "splitkreduce"
+"""In the name of a library's second kernel for the same product."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProductShare:
+    """One product of all layers in a step, or the head."""
+
+    name: str
+    us: float
+    """Charged to its kernels."""
+    weight_bytes: int
+    """That have to be read for it; 0: nobody knows."""
+
+    @property
+    def gb_s(self) -> float:
+        """At which its weight was read."""
+        return self.weight_bytes / self.us / 1e3 if self.us else 0.0
+
+
+def product_bytes(model: object) -> dict[str, int]:
+    """Of the weights of each product, all layers together; nothing for a model of other parts."""
+    if not isinstance(model, Decoder):
+        return {}
+    found = dict.fromkeys(_ORDER, 0)
+    for module in model.layers.modules():
+        if isinstance(module, Attention):
+            found[QKV] += _bytes_of(module.qkv)
+            found[OUT] += _bytes_of(module.out)
+        elif isinstance(module, GatedMlp | Mlp):
+            found[UP] += _bytes_of(module.gate_up if isinstance(module, GatedMlp) else module.up)
+            found[DOWN] += _bytes_of(module.down)
+    return found | {HEAD: _bytes_of(model.head)}
+
+
+def _bytes_of(linear: nn.Module) -> int:
+    if isinstance(linear, QuantizedLinear):
+        return sum(part.nbytes for part in linear.parts if not isinstance(part, CpuLinear))  # this is about GPUs
+    if isinstance(linear, Linear):
+        return linear.weight.numel() * linear.weight.element_size()
+    return 0
+
+
+def places_of(names: Sequence[str], num_layers: int) -> list[str]:
+    """The product that each kernel of a step makes, or "" for none; nothing if the step's order is another.
+
+    Args:
+        names: of all kernels of one step, in the order in which they began.
+        num_layers: of the model.
+    """
+    places, turn, last = [], 0, ""
+    for name in names:
+        kind, place = kind_of(name), ""
+        if kind == "attention":
+            turn = _ORDER.index(OUT)
+        elif _SECOND_HALF in name.lower():
+            place = last
+        elif kind == "products" or "vocabulary" in name:
+            place = last = _ORDER[turn % len(_ORDER)]
+            turn += 1
+        places.append(place)
+    if last:  # the last product has no attention behind it
+        end = max(i for i, place in enumerate(places) if place == last and _SECOND_HALF not in names[i].lower())
+        places[end:] = [HEAD if place else "" for place in places[end:]]
+    counts = dict.fromkeys((*_ORDER, HEAD), 0)
+    for name, place in zip(names, places, strict=True):
+        if place and _SECOND_HALF not in name.lower():
+            counts[place] += 1
+    wanted = dict.fromkeys(_ORDER, num_layers) | {HEAD: 1}
+    return places if counts == wanted else []
