@@ -28,6 +28,7 @@ __all__ = [
     "get_kernel",
     "i32",
     "rehearse",
+    "rehearses",
 ]
 
 i32 = int
@@ -103,6 +104,11 @@ class KernelStore:
         finally:
             self._mode.wanted = outer
 
+    @property
+    def rehearses(self) -> bool:
+        """Whether this thread is in a `rehearse`."""
+        return self._mode.wanted is not None
+
     @contextmanager
     def built_only(self) -> Iterator[None]:
         """In the `with` no kernel is built for this thread: `get` raises NotBuiltError where one would be."""
@@ -150,6 +156,12 @@ get_kernel = _store.get
 
 rehearse = _store.rehearse
 """`with rehearse() as wanted: ...` for the package's kernels, see `KernelStore.rehearse`."""
+
+
+def rehearses() -> bool:
+    """Whether this thread rehearses, so that of things that launch the same kernels one will do."""
+    return _store.rehearses
+
 
 built_only = _store.built_only
 """`with built_only(): ...` for the package's kernels, see `KernelStore.built_only`."""

@@ -2,11 +2,13 @@
 and norms. Who multiplies and who attends is given; knows no cache and no kind of step.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import fields, is_dataclass
 from typing import Protocol
 
 import torch
 
+from pagedchat.jit.launch import rehearses
 from pagedchat.ops.common.model_sizes import ModelSizes
 from pagedchat.ops.common.norm import Norm
 from pagedchat.ops.products.add_norm import Update, add_norm
@@ -30,6 +32,26 @@ class Products(Protocol):
 Attend = Callable[[LayerTensors, torch.Tensor], torch.Tensor]
 """From the product for queries, keys and values, `[num_rows, qkv_rows]`, to what the way out multiplies,
 `[num_rows, attended]`; the former may be written."""
+
+
+def layers_to_run(model: ModelTensors) -> Iterable[LayerTensors]:
+    """All layers; in a rehearsal the first one, which has no sum to finish, and of the others one of
+    each kind: those alike launch the same kernels.
+
+    With all of them a rehearsal takes as long as a step's launches do, which is a wait between two tokens.
+    """
+    if not rehearses():
+        return model.layers
+    return [*model.layers[:1], *{_kind(layer): layer for layer in model.layers[1:]}.values()]
+
+
+def _kind(part: object) -> object:
+    """Of a layer, or of a part of one: sizes and types of tensors, and all numbers, but for which layer it is."""
+    if isinstance(part, torch.Tensor):
+        return tuple(part.shape), part.dtype
+    if is_dataclass(part) and not isinstance(part, ModelSizes):
+        return tuple(_kind(getattr(part, field.name)) for field in fields(part) if field.name != "layer_idx")
+    return part
 
 
 class Stream:
@@ -75,7 +97,7 @@ def through_layers(model: ModelTensors, hidden: torch.Tensor, products: Products
     """
     stream = Stream(model.sizes, hidden)
     plain_sums = model.sizes.adds_products and model.sizes.residual_scale == 1
-    for layer in model.layers:
+    for layer in layers_to_run(model):
         if plain_sums and isinstance(products, WarpgroupProducts):
             _add_by_products(layer, hidden, products, attend)
         else:

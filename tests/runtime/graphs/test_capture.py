@@ -1,12 +1,16 @@
 """That the kernels of a step are known before it is captured, all of them."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from pagedchat.jit import launch
 from pagedchat.jit.builder import KernelBuilder
-from pagedchat.jit.launch import KernelStore
+from pagedchat.jit.launch import KernelStore, rehearse
 from pagedchat.runtime.graphs.captured_runner import CapturedRunner
+from pagedchat.runtime.graphs.layer_chain import layers_to_run
+from pagedchat.runtime.graphs.model_tensors import tensors_of
 from tests.runtime.graphs.case import make_runner, tiny_model
 
 
@@ -50,9 +54,31 @@ def missed(fresh: KernelStore, monkeypatch: pytest.MonkeyPatch, runner: Captured
 @pytest.mark.gpu
 @pytest.mark.parametrize("family", ["opt", "llama", "qwen3", "gelu"])
 def test_what_is_captured_was_built_ahead(fresh: KernelStore, monkeypatch: pytest.MonkeyPatch, family: str) -> None:
-    model = tiny_model(family, "cuda", torch.float16)
+    model = tiny_model(family, "cuda", torch.float16, num_layers=4)
     runner = make_runner(model, 200, captured=True, max_num_tokens=2048)
     assert missed(fresh, monkeypatch, runner) == []
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("family", ["gemma2", "gemma3", "cohere2", "phi"])
+def test_what_layers_of_several_kinds_launch_was_built_ahead(
+    fresh: KernelStore, monkeypatch: pytest.MonkeyPatch, family: str
+) -> None:
+    runner = make_runner(tiny_model(family, "cuda", torch.float16), 200, captured=True, max_num_tokens=2048)
+    assert missed(fresh, monkeypatch, runner) == []
+
+
+def test_a_rehearsal_takes_the_first_layer_and_of_the_others_one_of_each_kind() -> None:
+    model = tensors_of(tiny_model("llama", "cpu", torch.float32, num_layers=6), 64)
+    assert model is not None
+    layers = list(model.layers)
+    layers[4] = replace(layers[4], sliding_window=20)
+    layers[5] = replace(layers[5], down=replace(layers[5].down, bias=torch.zeros(256)))
+    model = replace(model, layers=layers)
+    assert list(layers_to_run(model)) == layers
+    with rehearse():
+        ran = [layer.layer_idx for layer in layers_to_run(model)]
+    assert ran == [0, 3, 4, 5]
 
 
 def test_without_kernels_nothing_is_built_ahead() -> None:

@@ -11,7 +11,7 @@ from pagedchat.ops.products.small_batch_linear import small_batch_linear
 from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.decode.attention import DecodeAttention, options_of
-from pagedchat.runtime.graphs.layer_chain import clipped, through_layers
+from pagedchat.runtime.graphs.layer_chain import clipped, layers_to_run, through_layers
 
 
 class FusedStep:
@@ -43,7 +43,7 @@ class FusedStep:
         model, state = self._model, self._state
         rows, norm = model.embed(state.token_ids, state.positions), model.norm
         if model.sizes.adds_products:
-            for layer in model.layers:
+            for layer in layers_to_run(model):
                 self._add_layer(layer, rows)
         else:
             stream = through_layers(model, rows, self._products, self._attention.write_and_read)
