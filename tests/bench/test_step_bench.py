@@ -9,7 +9,7 @@ from pagedchat.bench.random_checkpoint import write_checkpoint
 from pagedchat.bench.step import measure
 from pagedchat.bench.step.host import HostTimes, TimedStep, read_host
 from pagedchat.bench.step.kinds import OTHERS, kind_of
-from pagedchat.bench.step.measure import StepBench, StepFigure
+from pagedchat.bench.step.measure import StepBench, StepFigure, _model_of
 from pagedchat.bench.step.products import DOWN, HEAD, OUT, QKV, UP, places_of, product_bytes
 from pagedchat.bench.step.report import gpu_table, host_table, products_table
 from pagedchat.bench.step.trace import Kernel, read_steps
@@ -17,7 +17,9 @@ from pagedchat.config import CacheConfig, EngineConfig, ModelConfig
 from pagedchat.events import Timings
 from pagedchat.models.config import describe_model
 from pagedchat.models.loader import load_weights
+from pagedchat.runtime.graphs.captured_runner import CapturedRunner
 from tests.bench.engine_fakes import TINY_OPT
+from tests.runtime.graphs.case import make_runner, tiny_model
 
 
 @pytest.mark.parametrize(
@@ -30,6 +32,8 @@ from tests.bench.engine_fakes import TINY_OPT
         ("qkv_to_cache", "products"),
         ("streamed_linear", "products"),
         ("streamed_qkv", "products"),
+        ("wide_gates", "products"),
+        ("streamed_layers", "whole layers"),
         ("streamed_vocabulary", "next token"),
         ("reshape_and_cache", "cache writes and slots"),
         ("add_norm", "norms"),
@@ -124,6 +128,13 @@ def test_bytes_of_a_models_products(tmp_path: Path) -> None:
         DOWN: 4 * layers * width * middle, HEAD: 4 * TINY_OPT["vocab_size"] * width,
     }  # fmt: skip
     assert product_bytes(torch.nn.Linear(2, 2)) == {}
+
+
+def test_the_model_of_a_captured_runner_is_found() -> None:
+    model = tiny_model("llama", "cpu", torch.float32)
+    runner = make_runner(model, 20, captured=True)
+    assert isinstance(runner, CapturedRunner)
+    assert [_model_of(runner), _model_of(runner.eager), _model_of(object())] == [model, model, None]
 
 
 def test_host_phases_of_steps_in_which_all_decode() -> None:

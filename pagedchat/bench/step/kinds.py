@@ -5,7 +5,7 @@ import re
 _KINDS = (
     ("attention", r"attention|decode_s(plit|imt|hared)|prefill_|merge_attn|flash|fmha"),
     ("whole layers", r"decode_chain|persistent_decode|streamed_layers"),
-    ("products", r"qkv_to_cache|streamed_qkv"),
+    ("products", r"qkv_to_cache|streamed_qkv|wide_gates|few_bits"),
     ("next token", r"argmax|sample|logits|advance|next_token|streamed_vocabulary|topk|sort"),
     ("cache writes and slots", r"to_cache|and_cache|slots|copy_blocks|swap_blocks"),
     ("norms", r"norm"),

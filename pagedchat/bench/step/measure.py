@@ -14,7 +14,9 @@ from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
 from pagedchat.errors import PagedChatError
 from pagedchat.garbage import rare_collections
 from pagedchat.models.decoder import Decoder
+from pagedchat.runtime.graphs.captured_runner import CapturedRunner
 from pagedchat.runtime.loading.build import load_model
+from pagedchat.runtime.step.model_runner import NativeModelRunner
 
 TRACED_STEPS = 20
 _SETTLING_STEPS = 8
@@ -46,7 +48,7 @@ class StepBench:
         self._core = TimedCore(loaded.limits, loaded.runner)
         self._engine = LLMEngine.from_loaded(loaded, self._core)
         self._prompts = Prompts(loaded.info.vocab_size)
-        model = getattr(loaded.runner, "model", None)
+        model = _model_of(loaded.runner)
         self._weights = product_bytes(model)
         self._num_layers = len(model.layers) if isinstance(model, Decoder) else 0
 
@@ -100,6 +102,12 @@ class StepBench:
     def _run(self, num_steps: int) -> None:
         for _ in range(num_steps):
             self._core.step()
+
+
+def _model_of(runner: object) -> object:
+    """What a runner runs, captured or not."""
+    eager = runner.eager if isinstance(runner, CapturedRunner) else runner
+    return eager.model if isinstance(eager, NativeModelRunner) else None
 
 
 def _greedy(new_tokens: int | None) -> SamplingParams:
