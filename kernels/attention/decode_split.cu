@@ -14,13 +14,15 @@
 //
 // PagedAttention: Kwon et al. 2023, arXiv 2309.06180. The split: flash-decoding, Dao et al. 2023.
 
+#ifndef WRITES_NEW
+#define WRITES_NEW 0  // 1: behind the query heads of a token lie its key and value heads, which are not cached yet
+#endif
 #if WRITES_NEW
 #undef INPUT_IS_FRESH
 #define INPUT_IS_FRESH 1  // what is written here must not be read as if nobody wrote it
 #endif
 
 #include "attention/decode_merge.cuh"
-#include "attention/new_heads.cuh"
 
 #ifndef EVEN_SPLITS
 #define EVEN_SPLITS \
@@ -43,6 +45,22 @@ constexpr int MIN_THREAD_BLOCKS = NUM_WARPS >= 8 ? 1 : RESIDENT_WARPS / NUM_WARP
 #define FRESH_RESTRICT  // nothing may be read before the wait
 #else
 #define FRESH_RESTRICT __restrict__
+#endif
+
+#if WRITES_NEW
+// By the one warp that is going to read it: the newest token's key and value into the cache.
+__device__ __forceinline__ void write_new(const PagedContext& context, const Element* key, const Element* value,
+                                          int position) {
+  const int lane = threadIdx.x % WARP_SIZE, slot = position % BLOCK_SIZE;
+  const int64 block = __ldg(context.block_table + position / BLOCK_SIZE);
+  Element* keys = const_cast<Element*>(context.key_cache) + block * context.key_stride + slot * 8;
+  Element* values = const_cast<Element*>(context.value_cache) + block * context.value_stride + slot;
+  for (int i = lane; i < KEY_ROWS; i += WARP_SIZE) store_16(keys + i * BLOCK_SIZE * 8, load_in_order(key + 8 * i));
+#pragma unroll
+  for (int i = lane; i < HEAD_SIZE; i += WARP_SIZE) values[i * BLOCK_SIZE] = __ldcg(value + i);
+  __threadfence_block();
+  __syncwarp();
+}
 #endif
 
 // Whether a warp has its first tile under way before the kernel before has ended.
@@ -69,11 +87,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) dec
     int64 value_block_stride,                             // elements
     int64 query_token_stride, int64 query_head_stride,    // elements
     int64 output_token_stride, int64 output_head_stride,  // elements
-    int tiles_per_split, int shared_tiles_per_split, int sliding_window, float scale, float cap,
-    const float2* __restrict__ rotations,  // [max_positions, head_size / 2] cosine and sine, with WRITES_NEW 2, 3
-    const Element* __restrict__ query_weight,  // [head_size], of the queries' norm, with WRITES_NEW 3
-    const Element* __restrict__ key_weight,    // the same of the keys' norm
-    float query_epsilon, float key_epsilon) {
+    int tiles_per_split, int shared_tiles_per_split, int sliding_window, float scale, float cap) {
   __shared__ BlockShared<ROWS_STORED, ROWS> shared;
   const int seq = blockIdx.z, split = blockIdx.x;
   const int kv_head = blockIdx.y / ROW_BLOCKS, row_block = blockIdx.y % ROW_BLOCKS;
@@ -116,11 +130,6 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) dec
                              max_blocks_per_seq,
                              begin,
                              seq_len};
-#if WRITES_NEW
-  const NewHeads heads{rotations + static_cast<int64>(max(seq_len - 1, 0)) * HALF_HEAD, query_weight, key_weight,
-                       query_epsilon, key_epsilon};
-  heads.ask_for();
-#endif
 #if INPUT_IS_FRESH
   // All tiles but the last one lie in the cache since steps before this one.
 #if FETCHES_FIRST
@@ -137,9 +146,6 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) dec
     return query + seq * query_token_stride + (first_head + row) * query_head_stride;
   });
   if (split >= num_splits) return;
-#if WRITES_NEW
-  if (TURNS) change_queries(warp, heads);
-#endif
   const int shared_parts = shared_len > 0 ? ceil_div(ceil_div(shared_len, TILE_TOKENS), shared_tiles_per_split) : 0;
 
 #if ALIBI
@@ -154,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) dec
   const bool has_last_tile = my_first < my_end && my_end == end_tile;
   if (has_last_tile && warp_index == (my_end - 1 - my_first) % NUM_WARPS) {
     const Element* key = query + seq * query_token_stride + (num_heads + kv_head) * HEAD_SIZE;
-    write_new(context, heads, key, key + num_kv_heads * HEAD_SIZE, seq_len - 1);
+    write_new(context, key, key + num_kv_heads * HEAD_SIZE, seq_len - 1);
   }
 #endif
 #if FETCHES_FIRST

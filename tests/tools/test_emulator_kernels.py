@@ -11,7 +11,6 @@ import torch
 
 from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.decode_split import decode_split, launch_split
-from pagedchat.ops.attention.new_heads import NewHeads
 from pagedchat.ops.attention.prefill_wgmma import launch as launch_wgmma
 from pagedchat.ops.products import few_rows_plan, streamed_plan
 from pagedchat.ops.products.add_norm import add_norm
@@ -21,7 +20,7 @@ from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan
 from pagedchat.ops.sampling.decode_state import find_most_likely
 from pagedchat.ops.whole_step.persistent_decode import PersistentDecode
 from pagedchat.ops.whole_step.plan import PersistentShape, plan_persistent
-from tests.ops.attention.changed_case import check_new_heads, without_newest
+from tests.ops.attention.changed_case import without_newest
 from tests.ops.cuda_layout_case import check_attention, make_layout_case, results
 from tests.ops.products.small_batch_case import allowed, error, exact_norm, make_norm, normal
 from tests.ops.whole_step import persistent_case
@@ -149,21 +148,10 @@ def test_newest_keys_and_values_are_written_while_they_are_attended_to(
         case.poisoned_lse(),
     )
     call = AttentionCall(heads[:, :4], *caches, case.block_tables, case.seq_lens, options, output, lse)
-    launch_split(call, 300, None, overlap=True, new_heads=NewHeads())
+    launch_split(call, 300, None, overlap=True, writes_new=True)
     check_attention(case, options, output, lse)
     for cache, wanted in zip(caches, (case.key_cache, case.value_cache), strict=True):
         torch.testing.assert_close(cache, wanted, rtol=0.0, atol=0.0, equal_nan=True)
-
-
-@pytest.mark.parametrize(("num_heads", "head_size"), [(4, 64), (6, 128), (20, 64)])
-@pytest.mark.parametrize("normed", [False, True])
-def test_newest_heads_are_changed_while_they_are_attended_to(
-    num_heads: int, head_size: int, normed: bool, kernels: EmulatedKernels
-) -> None:
-    case = make_layout_case(
-        [1, 16, 17, 0, 300], num_heads=num_heads, num_kv_heads=2, head_size=head_size, dtype=HALF
-    )
-    check_new_heads(case, normed=normed)
 
 
 def test_prefill_by_warpgroups(kernels: EmulatedKernels) -> None:

@@ -6,8 +6,6 @@ from functools import lru_cache
 
 TILE_TOKENS = 32
 """Tokens a warp attends to at a time: `TILE_TOKENS` of kernels/attention/decode_tiles.cuh."""
-TURNED_MULTIPLE = 64
-"""Of elements of a head: then both of a pair that is turned are one lane's; kernels/attention/new_heads.cuh."""
 MAX_TILES = 1 << 30
 PREFIX_WARPS = 4
 """Of a thread block that attends to a shared prefix."""

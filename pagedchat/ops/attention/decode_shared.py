@@ -13,7 +13,6 @@ from pagedchat.ops.attention.decode_plan import SharedPlan, plan_shared
 from pagedchat.ops.attention.decode_simt import decode_simt
 from pagedchat.ops.attention.decode_split import decode_shape, launch_on_splits
 from pagedchat.ops.attention.decode_workspace import partial_states
-from pagedchat.ops.attention.new_heads import NewHeads
 from pagedchat.ops.common.checks import check_dtype, check_shape
 from pagedchat.ops.common.launch import address, can_overlap, on_cuda, stream_of
 
@@ -76,12 +75,12 @@ def launch_shared(
     max_group_size: int,
     any_lengths: bool = False,
     overlap: bool = False,
-    new_heads: NewHeads | None = None,
+    writes_new: bool = False,
 ) -> None:
     """The two kernels alone, arguments as in `decode_shared`, of a call that is known to be right.
 
     Groups without members and sequences that belong to none are allowed here; the latter share nothing.
-    `any_lengths`, `overlap` and `new_heads` as in `decode_split.launch_split`.
+    `any_lengths`, `overlap` and `writes_new` as in `decode_split.launch_split`.
     """
     query, shape = call.query, decode_shape(call)
     sizes = (len(query), max_own_len, max_shared_len, max_group_size, len(group_starts) - 1)
@@ -97,7 +96,7 @@ def launch_shared(
         partial,
         shared_lens=shared_lens,
         shared_plan=plan.shared,
-        new_heads=new_heads,
+        writes_new=writes_new,
     )
 
 

@@ -12,7 +12,6 @@ from pagedchat.ops.attention.call import AttentionCall, check_call
 from pagedchat.ops.attention.decode_plan import MAX_TILES, TILE_TOKENS, DecodeShape, SplitPlan, plan_split
 from pagedchat.ops.attention.decode_simt import decode_simt
 from pagedchat.ops.attention.decode_workspace import partial_states
-from pagedchat.ops.attention.new_heads import NewHeads
 from pagedchat.ops.common.arrivals import arrival_counters
 from pagedchat.ops.common.launch import address, can_overlap, on_cuda, stream_of
 
@@ -47,16 +46,15 @@ def launch_split(
     *,
     any_lengths: bool = False,
     overlap: bool = False,
-    new_heads: NewHeads | None = None,
+    writes_new: bool = False,
 ) -> None:
     """The kernel alone, arguments as in `decode_split`, of a call that is known to be right.
 
     With `any_lengths` the sizes are what they may become, as where a launch is captured.
     With `overlap` the launch may begin before the kernel before it has ended, which writes the query or the newest
-    keys and values; only where that one waits for those before it. With `new_heads` those are not in the cache
+    keys and values; only where that one waits for those before it. With `writes_new` those are not in the cache
     yet: the query is the beginning of `[num_seqs, num_heads + 2 * num_kv_heads, head_size]`, contiguous, with key
-    heads and value heads behind it, and the kernel changes them and puts them into the slot of each sequence's last
-    token.
+    heads and value heads behind it, and the kernel puts them into the slot of each sequence's last token.
     """
     query, shape = call.query, decode_shape(call)
     window, num_seqs = call.options.sliding_window or 0, query.shape[0]
@@ -65,7 +63,7 @@ def launch_split(
     num_multiprocessors = gpu(query.device.index).num_multiprocessors
     plan = plan_split(shape, num_seqs, longest, total, num_multiprocessors, any_lengths=any_lengths)
     partial = partial_states(query, plan.num_splits)
-    launch_on_splits(call, shape, plan, partial, overlap=overlap, new_heads=new_heads)
+    launch_on_splits(call, shape, plan, partial, overlap=overlap, writes_new=writes_new)
 
 
 def decode_shape(call: AttentionCall) -> DecodeShape:
@@ -83,7 +81,7 @@ def launch_on_splits(
     shared_lens: torch.Tensor | None = None,
     shared_plan: SplitPlan | None = None,
     overlap: bool = False,
-    new_heads: NewHeads | None = None,
+    writes_new: bool = False,
 ) -> None:
     """The kernel with a split that is worked out already; see kernels/attention/decode_split.cu.
 
@@ -94,13 +92,13 @@ def launch_on_splits(
         partial: `partial_states` for the splits of both plans.
         shared_lens: `[num_seqs]`, int32: tokens that were attended to by the launch before this one, if any.
         shared_plan: of that launch.
-        overlap, new_heads: as for `launch_split`.
+        overlap, writes_new: as for `launch_split`.
     """
     query, key_cache, value_cache, output, options = (
         call.query, call.key_cache, call.value_cache, call.output, call.options,
     )  # fmt: skip
     num_seqs, grid_heads, num_splits = query.shape[0], shape.num_kv_heads * shape.row_blocks, plan.num_splits
-    early, changes = can_overlap(query.device), new_heads or NewHeads()
+    early = can_overlap(query.device)
     kernel = get_kernel(
         NAME,
         query.device.index,
@@ -109,8 +107,8 @@ def launch_on_splits(
         SINKS=options.has_sinks,
         NUM_WARPS=plan.num_warps,
         WHOLE_CONTEXT=int(shared_lens is None and options.sliding_window is None),
-        INPUT_IS_FRESH=int(new_heads is not None or (overlap and early)),
-        WRITES_NEW=0 if new_heads is None else new_heads.mode,
+        INPUT_IS_FRESH=int(writes_new or (overlap and early)),
+        WRITES_NEW=int(writes_new),
         EVEN_SPLITS=int(plan.is_even),
     )
     arrivals = arrival_counters(query.device, num_seqs * grid_heads).data_ptr() if num_splits > 1 else 0
@@ -142,8 +140,6 @@ def launch_on_splits(
         i32(options.sliding_window or 0),
         f32(options.scale),
         f32(options.cap or 0.0),
-        *changes.arguments,
-        *map(f32, changes.epsilons),
     )
     kernel.launch(
         (num_splits, grid_heads, num_seqs),

@@ -5,7 +5,7 @@ from itertools import product
 
 from pagedchat.jit.kernel_file import KernelFile, Limit, Tuning, Use
 from pagedchat.ops.attention import decode_plan, prefill_plan, simt_plan, wgmma_plan
-from pagedchat.ops.attention.decode_plan import TURNED_MULTIPLE, DecodeShape
+from pagedchat.ops.attention.decode_plan import DecodeShape
 from pagedchat.ops.common.choices import (
     ELEMENTS,
     FINISHED,
@@ -43,13 +43,7 @@ def _largest_group(head_size: int, num_warps: int) -> int | None:
     return largest if largest < most else None
 
 
-_CAPTURED = {"INPUT_IS_FRESH": FLAG, "WRITES_NEW": (0, 1, 2, 3), "EVEN_SPLITS": FLAG}
-_TURNS_ELSEWHERE = Limit(
-    "both of a pair that is turned have to be one lane's",
-    frozenset(),
-    but=True,
-    where={"WRITES_NEW": [2, 3], "HEAD_SIZE": [size for size in HEAD_SIZES if size % TURNED_MULTIPLE]},
-)
+_CAPTURED = {"INPUT_IS_FRESH": FLAG, "WRITES_NEW": FLAG, "EVEN_SPLITS": FLAG}
 
 _DECODE = (
     KernelFile(
@@ -65,7 +59,7 @@ _DECODE = (
         Use.TENSOR_CORES,
         {**ON_TENSOR_CORES, "WHOLE_CONTEXT": FLAG, **_CAPTURED, **FINISHED},
         tuple(_split_tunings()),
-        (NO_BFLOAT16, _TURNS_ELSEWHERE),
+        (NO_BFLOAT16,),
     ),
     KernelFile(
         "decode_shared",

@@ -6,9 +6,7 @@ import torch
 from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.decode_plan import SplitPlan
 from pagedchat.ops.attention.decode_split import launch_split
-from pagedchat.ops.attention.new_heads import NewHeads
-from pagedchat.ops.common.norm import HeadNorms, Norm
-from tests.ops.attention.changed_case import check_new_heads, without_newest
+from tests.ops.attention.changed_case import without_newest
 from tests.ops.cuda_layout_case import check_attention, make_layout_case
 
 SEQ_LENS = [1, 15, 16, 17, 31, 32, 33, 64, 65, 100, 517, 0]
@@ -47,64 +45,7 @@ def test_newest_tokens_are_written_and_read(
     inputs = (heads[:, :num_heads], key_cache, value_cache, case.block_tables, case.seq_lens)
     lse = case.poisoned_lse()
     call = AttentionCall(*inputs, options, output, lse)
-    launch_split(call, 517, None, overlap=True, new_heads=NewHeads())
+    launch_split(call, 517, None, overlap=True, writes_new=True)
     check_attention(case, options, output, lse)
     for ours, wanted in ((key_cache, case.key_cache), (value_cache, case.value_cache)):
         assert torch.equal(ours.nan_to_num(7.0), wanted.nan_to_num(7.0))
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("normed", [False, True])
-@pytest.mark.parametrize("plan", [(2, 1), (4, 3), (1, 2)], ids=str)
-@pytest.mark.parametrize(
-    ("num_heads", "num_kv_heads", "head_size", "block_size"),
-    [(4, 2, 64, 16), (8, 2, 128, 16), (12, 1, 128, 8), (4, 1, 256, 32)],
-)
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_newest_heads_are_normed_and_turned_as_by_a_launch_before(
-    num_heads: int,
-    num_kv_heads: int,
-    head_size: int,
-    block_size: int,
-    plan: tuple[int, int],
-    normed: bool,
-    dtype: torch.dtype,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    case = make_layout_case(
-        SEQ_LENS,
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        head_size=head_size,
-        block_size=block_size,
-        dtype=dtype,
-        device="cuda",
-    )
-    num_warps, num_splits = plan
-    split = SplitPlan(num_warps, -(-17 // num_splits), num_splits)
-    monkeypatch.setattr("pagedchat.ops.attention.decode_split.plan_split", lambda *_sizes, **_: split)
-    check_new_heads(case, normed=normed)
-
-
-@pytest.mark.parametrize(
-    ("new_heads", "head_size", "words"),
-    [
-        (NewHeads(), 80, ""),
-        (NewHeads(None, torch.zeros(4, 64, 2)), 128, ""),
-        (NewHeads(None, torch.zeros(4, 40, 2)), 80, "heads of 80, of which 80 are turned"),
-        (NewHeads(None, torch.zeros(4, 16, 2)), 128, "heads of 128, of which 32 are turned"),
-    ],
-)
-def test_heads_that_the_kernel_does_not_change(new_heads: NewHeads, head_size: int, words: str) -> None:
-    assert new_heads.objection(head_size) == words
-
-
-def test_norms_that_the_kernel_does_not_do() -> None:
-    weight, rotations = torch.ones(64), torch.zeros(4, 32, 2)
-    rms, offset = Norm("rms", weight, None, 1e-6), Norm("rms", weight, None, 1e-6, exact=True, one_more=True)
-    wide = Norm("rms", torch.ones(4 * 64), None, 1e-6)
-    assert NewHeads(HeadNorms(rms, rms), rotations).objection(64) == ""
-    assert NewHeads(HeadNorms(rms, rms)).objection(64) == "heads are normed and not turned"
-    for norm in (offset, wide):
-        words = NewHeads(HeadNorms(norm, norm), rotations).objection(64)
-        assert words == "another norm than an RMS norm of each head"

@@ -6,7 +6,6 @@ from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.decode_shared import launch_shared
 from pagedchat.ops.attention.decode_simt import decode_simt
 from pagedchat.ops.attention.decode_split import launch_split
-from pagedchat.ops.attention.new_heads import NewHeads
 from pagedchat.ops.attention.prefill import paged_prefill
 from pagedchat.ops.cache.heads_to_cache import heads_to_cache
 from pagedchat.ops.cache.heads_to_slots import heads_to_slots
@@ -99,30 +98,16 @@ class DecodeAttention:
         """
         layer_idx, sizes, options = layer.layer_idx, layer.sizes, options_of(layer)
         by_token = heads.view(len(heads), -1, sizes.head_dim)
-        new_heads = NewHeads(layer.head_norms, layer.rotations)
-        if self._takes(new_heads, by_token, options):
+        # The kernel that reads can write the newest keys and values, if nothing happens to them before.
+        if heads.is_cuda and self._backend.on_tensor_cores and not layer.changes_heads:
             query = by_token[:, : sizes.num_heads]
-            return self.read(layer_idx, query, options, overlap=True, new_heads=new_heads).flatten(1)
+            return self.read(layer_idx, query, options, overlap=True, writes_new=True).flatten(1)
         caches, state = self._backend.layer_cache(layer_idx), self._state
         places = (state.block_tables, state.positions)
         query = heads_to_cache(
             by_token, *caches, *places, norms=layer.head_norms, rotations=layer.rotations, overlap=True
         )
         return self.read(layer_idx, query, options, overlap=True).flatten(1)
-
-    def _takes(self, new_heads: NewHeads, heads: torch.Tensor, options: AttentionOptions) -> bool:
-        """Whether the kernel that reads can write the newest keys and values too."""
-        if not (heads.is_cuda and self._backend.on_tensor_cores) or self._backend.batch_invariant:
-            return False
-        if new_heads.objection(heads.shape[2]):
-            return False
-        return new_heads.rotations is None or not self._shares(
-            options
-        )  # what reads a prefix reads queries as they are
-
-    def _shares(self, options: AttentionOptions) -> bool:
-        """Whether a prefix is read once for several sequences."""
-        return self._bucket.num_groups > 0 and options.sliding_window is None
 
     def read(
         self,
@@ -131,9 +116,9 @@ class DecodeAttention:
         options: AttentionOptions,
         *,
         overlap: bool = False,
-        new_heads: NewHeads | None = None,
+        writes_new: bool = False,
     ) -> torch.Tensor:
-        """Attention over what is in the cache; `overlap` and `new_heads` as in `launch_split`."""
+        """Attention over what is in the cache; `overlap` and `writes_new` as in `launch_split`."""
         state, longest = self._state, self._bucket.context_len
         caches = self._backend.layer_cache(layer_idx)
         call = AttentionCall.to_new(query, *caches, state.block_tables, state.seq_lens, options)
@@ -141,14 +126,14 @@ class DecodeAttention:
             return paged_prefill(call, self._starts, max_query_len=1, overlap=overlap, batch_invariant=True)
         if not (query.is_cuda and self._backend.on_tensor_cores):
             return decode_simt(call)
-        if self._shares(options):
-            self._read_shared(call, overlap, new_heads)
+        if self._bucket.num_groups > 0 and options.sliding_window is None:
+            self._read_shared(call, overlap, writes_new)
         else:
             num_tokens = int(len(query) * longest * _FILLED)
-            launch_split(call, longest, num_tokens, any_lengths=True, overlap=overlap, new_heads=new_heads)
+            launch_split(call, longest, num_tokens, any_lengths=True, overlap=overlap, writes_new=writes_new)
         return call.output
 
-    def _read_shared(self, call: AttentionCall, overlap: bool, new_heads: NewHeads | None) -> None:
+    def _read_shared(self, call: AttentionCall, overlap: bool, writes_new: bool) -> None:
         launch_shared(
             call,
             *self._shared,
@@ -157,5 +142,5 @@ class DecodeAttention:
             max_group_size=self._bucket.num_seqs,
             any_lengths=True,
             overlap=overlap,
-            new_heads=new_heads,
+            writes_new=writes_new,
         )
