@@ -30,6 +30,9 @@ LOCKED_VERSIONS := $(VENV)/locked-versions.txt
 # Torch stays where CI finds a build for CPUs.
 LOCKED_TORCH := torch==2.13.0
 
+# Every process of the tests would compile what it imports once more.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Parts whose own tests must take nearly every branch: tools/coverage_floor.py says how many.
 COVERED := engine service chat
 

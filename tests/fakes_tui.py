@@ -3,9 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator
 
+from pagedchat.cache_events import BlockAllocated, CacheEvent, SequenceExtended, SequenceOpened, SequenceScheduled
 from pagedchat.events import (
-    BlockAllocated,
-    CacheEvent,
     Counters,
     EngineEvent,
     EngineReady,
@@ -13,9 +12,6 @@ from pagedchat.events import (
     QueueLengths,
     RequestFinished,
     RequestStarted,
-    SequenceExtended,
-    SequenceOpened,
-    SequenceScheduled,
     StepReport,
     Steps,
     TextDelta,

@@ -23,6 +23,7 @@ WITHOUT_SCREEN = [
     "pagedchat",
     "pagedchat.cli.main",
     "pagedchat.config",
+    "pagedchat.cache_events",
     "pagedchat.events",
     "pagedchat.engine.core",
     "pagedchat.engine.mirror",

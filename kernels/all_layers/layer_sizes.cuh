@@ -6,11 +6,6 @@
 #define INPUT_IS_FRESH 1  // the newest keys and values are written by the same launch that reads them
 #endif
 
-#include "common/mbarrier.cuh"
-#include "common/norm_kinds.cuh"
-#include "common/place.cuh"
-#include "common/row_pieces.cuh"
-
 #ifndef HIDDEN
 #define HIDDEN 896
 #endif
@@ -20,17 +15,8 @@
 #ifndef NUM_HEADS
 #define NUM_HEADS 14
 #endif
-#ifndef NUM_BLOCKS  // one for each multiprocessor: the plan says how many the GPU has
-#define NUM_BLOCKS 132
-#endif
 #ifndef NUM_WARPS
 #define NUM_WARPS 8
-#endif
-#ifndef TOKENS
-#define TOKENS 1
-#endif
-#ifndef SPLITS
-#define SPLITS 1
 #endif
 #ifndef COPIES
 #define COPIES 4
@@ -51,16 +37,13 @@
 #define ROTARY 1
 #endif
 
-constexpr int NUM_THREADS = NUM_WARPS * WARP_SIZE;  // that multiply
-constexpr int OTHER_THREADS = 2 * WARP_SIZE;        // behind them a warp that copies and one that marks
+#include "common/layer_rows.cuh"
+#include "common/norm_kinds.cuh"
+
+constexpr int OTHER_THREADS = 2 * WARP_SIZE;  // behind them a warp that copies and one that marks
 constexpr int MAX_LAYERS = 64;
-constexpr int NUM_KV_HEADS = NUM_HEADS / GROUP_SIZE;
-constexpr int ATTENDED = NUM_HEADS * HEAD_SIZE;
-constexpr int QKV_ROWS = ATTENDED + 2 * NUM_KV_HEADS * HEAD_SIZE;
-constexpr int VECTORS = GROUP_SIZE + 2;  // of a KV head: its queries, its key, its value
-constexpr int UNIT = 8;                  // rows of a weight that are made together; of gates and values 4 each
-constexpr int STEP = 4 * PIECE;          // inner elements that the lanes of a row hold at a time
-constexpr int STAGE_FEATURES = 1024;     // inner elements of a stage of the ring
+constexpr int UNIT = 8;               // rows of a weight that are made together; of gates and values 4 each
+constexpr int STAGE_FEATURES = 1024;  // inner elements of a stage of the ring
 constexpr int STAGE_STEPS = STAGE_FEATURES / STEP / NUM_WARPS;     // of a warp
 constexpr int ROW_STRIDE = STAGE_FEATURES + 64 / sizeof(Element);  // elements; no bank conflicts
 constexpr int MOST_UNITS = TOKENS <= 2 ? 16 : 32 / TOKENS;         // whose sums are finished together
@@ -122,6 +105,5 @@ struct Share {
   }
 };
 
-// All warps that multiply; all warps.
-__device__ __forceinline__ void sync_warps() { sync_named(1, NUM_THREADS); }
+// All warps.
 __device__ __forceinline__ void sync_all() { sync_named(2, NUM_THREADS + OTHER_THREADS); }

@@ -86,6 +86,8 @@ struct Work {
         collect_normed(pieces, shared, published.mine() + Published::HALFWAY_AT, true, scales, epsilon);
         multiply_units<HIDDEN>(shared, reading, pieces, share.num_up,
                                Finish<UP>{shared, share, published, bias, l, nullptr, carried});
+        if (share.num_up == 0)
+          sync_warps();  // no unit had a barrier, and the next norm's squares take these places
         if (place.lane == 0) arrive(shared_address(&shared.collected));
       }
       if (share.num_stream > 0) {

@@ -9,14 +9,14 @@
 #define PER_TOKEN 8
 #endif
 
-// Grid: (ceil(width / x / threads), num_tokens), any number of threads; x elements are 16 bytes.
+// Grid: (num_tokens, ceil(width / x / threads)), any number of threads; x elements are 16 bytes.
 extern "C" __global__ void sum_experts(Element* __restrict__ output,               // [num_tokens, width]
                                        const Element* products,                    // [num_tokens, PER_TOKEN, width]
                                        const float* weights,                       // [num_tokens, PER_TOKEN]
                                        const Element* __restrict__ shared_rows,    // [num_tokens, width], or null
                                        const Element* __restrict__ shared_logits,  // [num_tokens], or null
                                        int width) {
-  const int token = blockIdx.y, at = (blockIdx.x * blockDim.x + threadIdx.x) * ROW_ELEMENTS;
+  const int token = blockIdx.x, at = (blockIdx.y * blockDim.x + threadIdx.x) * ROW_ELEMENTS;
   if (at >= width) return;
   const Element* from = products + static_cast<int64>(token) * PER_TOKEN * width + at;
   float sums[ROW_ELEMENTS] = {};
@@ -24,7 +24,7 @@ extern "C" __global__ void sum_experts(Element* __restrict__ output,            
 #pragma unroll
   for (int slot = 0; slot < PER_TOKEN; slot++) {
     const Row row = load_fresh_row(from + static_cast<int64>(slot) * width);
-    const float weight = __ldcg(weights + token * PER_TOKEN + slot);
+    const float weight = __ldcg(weights + static_cast<int64>(token) * PER_TOKEN + slot);
 #pragma unroll
     for (int i = 0; i < ROW_ELEMENTS; i++) sums[i] += weight * to_float(row.elements[i]);
   }

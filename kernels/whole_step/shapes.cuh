@@ -2,10 +2,6 @@
 
 #pragma once
 
-#include "common/mbarrier.cuh"
-#include "common/place.cuh"
-#include "common/row_pieces.cuh"
-
 #ifndef HIDDEN
 #define HIDDEN 768
 #endif
@@ -15,17 +11,8 @@
 #ifndef NUM_HEADS
 #define NUM_HEADS 12
 #endif
-#ifndef NUM_BLOCKS  // one for each multiprocessor: the plan says how many the GPU has
-#define NUM_BLOCKS 132
-#endif
 #ifndef NUM_WARPS
 #define NUM_WARPS 12
-#endif
-#ifndef TOKENS
-#define TOKENS 1
-#endif
-#ifndef SPLITS
-#define SPLITS 1
 #endif
 #ifndef CLUSTER
 #define CLUSTER 1
@@ -48,16 +35,13 @@
 #define MAX_COPIES 5
 #endif
 
+#include "common/layer_rows.cuh"
+
 enum Norm { LAYER_NORM = 1, RMS_NORM = 2 };
 
-constexpr int NUM_THREADS = NUM_WARPS * WARP_SIZE;  // that compute; one more warp copies weights
 constexpr int NUM_TOKENS = TOKENS;
 constexpr int MAX_LAYERS = 32;
-constexpr int NUM_KV_HEADS = NUM_HEADS / GROUP_SIZE;
-constexpr int ATTENDED = NUM_HEADS * HEAD_SIZE;
-constexpr int QKV_ROWS = ATTENDED + 2 * NUM_KV_HEADS * HEAD_SIZE;
 constexpr int UNIT = 8;          // rows
-constexpr int STEP = 4 * PIECE;  // inner elements that the lanes of a row hold at a time
 constexpr int TILE_TOKENS = 32;  // cached tokens of a warp at a time, one a lane
 constexpr int HEAD_PIECES = HEAD_SIZE / PIECE;
 constexpr int WEIGHT_STRIDE = TILE_TOKENS + 8;      // elements between heads; no bank conflicts
@@ -70,7 +54,6 @@ __host__ __device__ constexpr int smaller(int a, int b) { return a < b ? a : b; 
 // With CLUSTER thread blocks in a cluster, see roles.cuh; 1: without clusters.
 constexpr bool IS_CLUSTERED = CLUSTER > 1;
 constexpr int SHARES = IS_CLUSTERED ? 2 : SPLITS;  // thread blocks that share the context of a token and KV head
-constexpr int VECTORS = GROUP_SIZE + 2;            // of a KV head: its queries, its key, its value
 
 // Thread blocks that have a token and KV head, those that attend in the first half of a layer, and the others. In
 // the second half all of them have rows of the middle.
@@ -143,8 +126,7 @@ struct Layer {
   Element* value_cache;  // [num_blocks, NUM_KV_HEADS, HEAD_SIZE, BLOCK_SIZE]
 };
 
-// All warps that compute; all warps.
-__device__ __forceinline__ void sync_warps() { sync_named(1, NUM_THREADS); }
+// All warps; one more than those that multiply copies weights.
 __device__ __forceinline__ void sync_all() { sync_named(2, NUM_THREADS + WARP_SIZE); }
 
 // The thread has read a slot.

@@ -27,6 +27,7 @@ from pagedchat.api.prompts import Prompt, PromptEncoder, prompt_text
 from pagedchat.api.request import Request
 from pagedchat.api.turns import Turns
 from pagedchat.bounds import refused
+from pagedchat.cache_events import FinishReason, SequenceParked
 from pagedchat.chat.replies import Reply, endings
 from pagedchat.chat.template_process import TemplateProcess
 from pagedchat.config import EngineConfig
@@ -35,7 +36,7 @@ from pagedchat.engine.dump import dump_of
 from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
 from pagedchat.engine.stats import EngineStats
 from pagedchat.errors import IntegrityError, InvalidValueError, is_of_one_request
-from pagedchat.events import EngineReady, FinishReason, LoadProgress, SequenceParked, StepReport
+from pagedchat.events import EngineReady, LoadProgress, StepReport
 from pagedchat.runtime.loading.build import load_model
 from pagedchat.runtime.loading.loaded import LoadedModel
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pagedchat.events import FinishReason
+from pagedchat.cache_events import FinishReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

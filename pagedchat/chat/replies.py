@@ -15,9 +15,10 @@ from collections.abc import Callable, Sequence
 
 from tokenizers import Tokenizer
 
+from pagedchat.cache_events import FinishReason, SequenceParked
 from pagedchat.chat.stop_strings import OutputProcessor
 from pagedchat.engine.sequence import Sequence as EngineSequence
-from pagedchat.events import FinishReason, SequenceParked, StepReport
+from pagedchat.events import StepReport
 
 
 class Reply:

@@ -10,8 +10,9 @@ from typing import Literal
 
 import msgspec
 
+from pagedchat.cache_events import FinishReason
 from pagedchat.engine.sampling_params import SamplingOverrides
-from pagedchat.events import FinishReason, RequestFinished
+from pagedchat.events import RequestFinished
 
 Role = Literal["system", "user", "assistant"]
 

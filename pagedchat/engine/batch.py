@@ -11,9 +11,9 @@ Changes sequences only; queues and blocks are the engine's to change, by what it
 from itertools import repeat
 from typing import NamedTuple
 
+from pagedchat.cache_events import FinishReason
 from pagedchat.engine.output import DecodeRun, ScheduledSequence
 from pagedchat.engine.sequence import Sequence
-from pagedchat.events import FinishReason
 from pagedchat.step_batch import Batch, BatchEntry, DecodeBatch
 
 

@@ -11,7 +11,7 @@ takes blocks back from somebody and asks again.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from pagedchat import events as ev
+from pagedchat import cache_events as ev
 from pagedchat.engine.block_hashes import ROOT, token_hashes
 from pagedchat.engine.block_pool import BlockPool, HostBlocks
 from pagedchat.engine.output import BlockOp

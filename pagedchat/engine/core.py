@@ -8,6 +8,7 @@ happened since the one before.
 import time
 from collections.abc import Callable
 
+from pagedchat import cache_events as ce
 from pagedchat import events as ev
 from pagedchat.engine.batch import commit
 from pagedchat.engine.block_hashes import forget_hashes
@@ -73,7 +74,7 @@ class EngineCore:
         """
         seq = self._new_sequence(seq_id)
         seq.priority = priority
-        self._tell(ev.SequenceOpened(seq.seq_id))
+        self._tell(ce.SequenceOpened(seq.seq_id))
         self.scheduler.queues.park(seq)
         return seq.seq_id
 
@@ -93,7 +94,7 @@ class EngineCore:
         self.failures.pop(seq_id, None)
         self._requests.add(seq, params)
         recomputed = self._uncompute_last_token(seq)
-        self._tell(ev.SequenceExtended(seq_id, list(token_ids), recomputed))
+        self._tell(ce.SequenceExtended(seq_id, list(token_ids), recomputed))
         self.blocks.truncate(seq)
 
     def fork(self, seq_id: int, new_id: int | None = None, params: SamplingParams | None = None) -> int:
@@ -116,7 +117,7 @@ class EngineCore:
             self.scheduler.queues.park(child)
         else:
             self._requests.add_fork(parent, child, params)
-        self._tell(ev.SequenceForked(seq_id, child.seq_id, child.status))
+        self._tell(ce.SequenceForked(seq_id, child.seq_id, child.status))
         return child.seq_id
 
     def rewind(self, seq_id: int, length: int) -> None:
@@ -138,7 +139,7 @@ class EngineCore:
         forget_hashes(seq, length, self.limits.block_size)
         seq.num_computed = min(seq.num_computed, length)
         seq.num_prompt_tokens = min(seq.num_prompt_tokens, length)
-        self._tell(ev.SequenceRewound(seq_id, length))
+        self._tell(ce.SequenceRewound(seq_id, length))
         self.blocks.truncate(seq)
         if not seq.block_table:
             self.scheduler.queues.parked_on_device.pop(seq_id, None)
@@ -154,9 +155,9 @@ class EngineCore:
         self.blocks.free(seq)
         del self.sequences[seq_id]
         self.failures.pop(seq_id, None)
-        self._tell(ev.SequenceClosed(seq_id))
+        self._tell(ce.SequenceClosed(seq_id))
 
-    def stop(self, seq_id: int, reason: ev.FinishReason = "abort") -> None:
+    def stop(self, seq_id: int, reason: ce.FinishReason = "abort") -> None:
         """End generation now and park the sequence; a parked one stays as it is.
 
         Raises:
@@ -296,7 +297,7 @@ class EngineCore:
 
     # --- inside -------------------------------------------------------------------------------------
 
-    def _tell(self, event: ev.CacheEvent) -> None:
+    def _tell(self, event: ce.CacheEvent) -> None:
         self.blocks.events.append(event)
         self.scheduler.wake()
 
@@ -330,12 +331,12 @@ class EngineCore:
         seq.num_computed -= recomputed
         return recomputed
 
-    def _park(self, seq: Sequence, reason: ev.FinishReason) -> None:
+    def _park(self, seq: Sequence, reason: ce.FinishReason) -> None:
         seq.finish_reason = reason
         self._upkeep.cache_of(seq)
         self.blocks.truncate(seq)
         self.scheduler.queues.park(seq)
-        self._tell(ev.SequenceParked(seq.seq_id, reason))
+        self._tell(ce.SequenceParked(seq.seq_id, reason))
 
     def _fail(self, seq: Sequence, error: BaseException) -> None:
         """Its part of a step raises: the request is over."""

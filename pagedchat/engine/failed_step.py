@@ -12,7 +12,7 @@ device that does not answer any more.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from pagedchat import events as ev
+from pagedchat import cache_events as ev
 from pagedchat.engine.block_manager import BlockManager
 from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
 from pagedchat.engine.queues import Queues

@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from pagedchat import cache_events as ce
 from pagedchat import events as ev
 from pagedchat.step_batch import BatchEntry, DecodeBatch
 
@@ -20,7 +21,7 @@ class MirrorSequence(msgspec.Struct, array_like=True):
     """What the reports tell of one sequence; fields as in `engine.sequence.Sequence`."""
 
     seq_id: int
-    status: ev.SequenceStatus = "parked"
+    status: ce.SequenceStatus = "parked"
     token_ids: list[int] = msgspec.field(default_factory=list)
     num_computed: int = 0
     block_table: list[int] = msgspec.field(default_factory=list)
@@ -67,7 +68,7 @@ class CacheMirror:
         """For somebody who looks between the events of a report: they follow, one by one, and then `end_report`."""
         self.num_reports += 1
 
-    def apply_event(self, event: ev.CacheEvent) -> None:
+    def apply_event(self, event: ce.CacheEvent) -> None:
         """Fold the next event of the report that was begun."""
         _FOLDS[type(event)](self, event)
 
@@ -153,15 +154,15 @@ class CacheMirror:
             touched[block_id] = number
 
     @singledispatchmethod
-    def _fold(self, event: ev.CacheEvent) -> None:
+    def _fold(self, event: ce.CacheEvent) -> None:
         raise TypeError(f"not a cache event: {event!r}")
 
     @_fold.register
-    def _(self, event: ev.SequenceOpened) -> None:
+    def _(self, event: ce.SequenceOpened) -> None:
         self.sequences[event.seq_id] = MirrorSequence(event.seq_id)
 
     @_fold.register
-    def _(self, event: ev.SequenceExtended) -> None:
+    def _(self, event: ce.SequenceExtended) -> None:
         seq = self.sequences[event.seq_id]
         seq.token_ids.extend(event.token_ids)
         seq.num_computed -= event.num_recomputed
@@ -169,15 +170,15 @@ class CacheMirror:
         seq.status = "swapped" if seq.host_block_table else "waiting"
 
     @_fold.register
-    def _(self, event: ev.SequenceScheduled) -> None:
+    def _(self, event: ce.SequenceScheduled) -> None:
         self.sequences[event.seq_id].status = "running"
 
     @_fold.register
-    def _(self, event: ev.SequenceParked) -> None:
+    def _(self, event: ce.SequenceParked) -> None:
         self.sequences[event.seq_id].status = "parked"
 
     @_fold.register
-    def _(self, event: ev.SequenceForked) -> None:
+    def _(self, event: ce.SequenceForked) -> None:
         parent = self.sequences[event.seq_id]
         child = MirrorSequence(
             event.child_id,
@@ -193,106 +194,106 @@ class CacheMirror:
             self.host_ref_counts[block_id] += 1
 
     @_fold.register
-    def _(self, event: ev.SequenceRewound) -> None:
+    def _(self, event: ce.SequenceRewound) -> None:
         seq = self.sequences[event.seq_id]
         del seq.token_ids[event.length :]
         seq.num_computed = min(seq.num_computed, event.length)
         self._touch_end(seq)
 
     @_fold.register
-    def _(self, event: ev.SequencePreempted) -> None:
+    def _(self, event: ce.SequencePreempted) -> None:
         seq = self.sequences[event.seq_id]
         seq.status = event.status
         if event.mode == "recompute":
             seq.num_computed = 0
 
     @_fold.register
-    def _(self, event: ev.ContentsLost) -> None:
+    def _(self, event: ce.ContentsLost) -> None:
         seq = self.sequences[event.seq_id]
         seq.status = event.status
         seq.num_computed = 0
 
     @_fold.register
-    def _(self, event: ev.SequenceClosed) -> None:
+    def _(self, event: ce.SequenceClosed) -> None:
         del self.sequences[event.seq_id]
 
     @_fold.register
-    def _(self, event: ev.BlockAllocated) -> None:
+    def _(self, event: ce.BlockAllocated) -> None:
         self._append(self.sequences[event.seq_id], event.block_id)
 
     @_fold.register
-    def _(self, event: ev.PrefixHit) -> None:
+    def _(self, event: ce.PrefixHit) -> None:
         seq = self.sequences[event.seq_id]
         for block_id in event.block_ids:
             self._append(seq, block_id)
         seq.num_computed += event.num_tokens
 
     @_fold.register
-    def _(self, event: ev.BlockCopied) -> None:
+    def _(self, event: ce.BlockCopied) -> None:
         seq = self.sequences[event.seq_id]
         self._hold(seq, event.dst)
         seq.block_table[event.block_idx] = event.dst
         self._release(seq, event.src)
 
     @_fold.register
-    def _(self, event: ev.BlocksFreed) -> None:
+    def _(self, event: ce.BlocksFreed) -> None:
         seq = self.sequences[event.seq_id]
         del seq.block_table[-len(event.block_ids) :]
         for block_id in event.block_ids:
             self._release(seq, block_id)
 
     @_fold.register
-    def _(self, event: ev.BlockEvicted) -> None:
+    def _(self, event: ce.BlockEvicted) -> None:
         del self.cached_blocks[event.block_id]
         self._forget_contents(event.block_id)
         self.free_blocks.append(event.block_id)
         self._touch(event.block_id)
 
     @_fold.register
-    def _(self, event: ev.BlockCached) -> None:
+    def _(self, event: ce.BlockCached) -> None:
         self.block_hashes[event.block_id] = event.block_hash
         self.block_parents[event.block_id] = event.parent
         self.block_tokens[event.block_id] = self._tokens_in(event.block_id)
         self._touch(event.block_id)
 
     @_fold.register
-    def _(self, event: ev.BlockUncached) -> None:
+    def _(self, event: ce.BlockUncached) -> None:
         self._forget_contents(event.block_id)
         self._touch(event.block_id)
 
     @_fold.register
-    def _(self, event: ev.BlockPinned) -> None:
+    def _(self, event: ce.BlockPinned) -> None:
         self.pinned[event.block_id] = None
         self.cached_blocks.pop(event.block_id, None)
         self._touch(event.block_id)
 
     @_fold.register
-    def _(self, event: ev.BlockUnpinned) -> None:
+    def _(self, event: ce.BlockUnpinned) -> None:
         del self.pinned[event.block_id]
         if not self.ref_counts[event.block_id]:
             self.cached_blocks[event.block_id] = None
         self._touch(event.block_id)
 
     @_fold.register
-    def _(self, event: ev.BlocksWithheld) -> None:
+    def _(self, event: ce.BlocksWithheld) -> None:
         for block_id in event.block_ids:
             self._take(block_id)
             self.withheld[block_id] = None
             self._touch(block_id)
 
     @_fold.register
-    def _(self, event: ev.BlocksReturned) -> None:
+    def _(self, event: ce.BlocksReturned) -> None:
         for block_id in event.block_ids:
             del self.withheld[block_id]
             self.free_blocks.append(block_id)
             self._touch(block_id)
 
     @_fold.register
-    def _(self, event: ev.PrefixMissed) -> None:
+    def _(self, event: ce.PrefixMissed) -> None:
         """A lookup changes nothing."""
 
     @_fold.register
-    def _(self, event: ev.SwappedOut) -> None:
+    def _(self, event: ce.SwappedOut) -> None:
         seq = self.sequences[event.seq_id]
         seq.block_table = []
         for block_id in reversed(event.block_ids):
@@ -302,7 +303,7 @@ class CacheMirror:
             self.host_ref_counts[block_id] += 1
 
     @_fold.register
-    def _(self, event: ev.SwappedIn) -> None:
+    def _(self, event: ce.SwappedIn) -> None:
         seq = self.sequences[event.seq_id]
         for block_id in event.block_ids:
             self._append(seq, block_id)
@@ -311,7 +312,7 @@ class CacheMirror:
             self.host_ref_counts[block_id] -= 1
 
     @_fold.register
-    def _(self, event: ev.HostBlocksFreed) -> None:
+    def _(self, event: ce.HostBlocksFreed) -> None:
         seq = self.sequences[event.seq_id]
         del seq.host_block_table[-len(event.host_block_ids) :]
         for block_id in event.host_block_ids:

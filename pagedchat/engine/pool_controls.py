@@ -6,7 +6,7 @@ events like everything else. Knows no session and no screen.
 
 from dataclasses import dataclass
 
-from pagedchat import events as ev
+from pagedchat import cache_events as ev
 from pagedchat.engine.block_manager import BlockManager
 from pagedchat.engine.scheduler import Scheduler
 from pagedchat.errors import RequestError

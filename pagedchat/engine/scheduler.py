@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from heapq import merge
 from typing import Literal
 
-from pagedchat import events as ev
+from pagedchat import cache_events as ev
 from pagedchat.config import PreemptionMode
 from pagedchat.engine.batch import Lockstep, in_lockstep
 from pagedchat.engine.block_manager import NO_MATCH, BlockManager, PrefixMatch

@@ -8,8 +8,8 @@ scheduler change it.
     hashes      [ h0 ][ h1 ][ h2 ]               one per full computed block, with prefix caching on
 """
 
+from pagedchat.cache_events import FinishReason, SequenceStatus
 from pagedchat.engine.sampling_params import SamplingParams
-from pagedchat.events import FinishReason, SequenceStatus
 
 _NO_REQUEST = SamplingParams()
 """Of a sequence that nothing was asked of yet."""

@@ -5,7 +5,7 @@ already: full blocks are found by their hashes on either side. As in the block m
 of blocks changes nothing.
 """
 
-from pagedchat import events as ev
+from pagedchat import cache_events as ev
 from pagedchat.engine.block_manager import BlockManager
 from pagedchat.engine.output import BlockOp
 from pagedchat.engine.sequence import Sequence

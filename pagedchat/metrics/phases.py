@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass, replace
 
-from pagedchat.events import (
+from pagedchat.cache_events import (
     CacheEvent,
     SequenceClosed,
     SequenceExtended,
     SequenceForked,
     SequenceParked,
     SequenceScheduled,
-    StepReport,
 )
+from pagedchat.events import StepReport
 
 
 @dataclass(slots=True)

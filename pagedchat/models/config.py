@@ -11,13 +11,12 @@ from pagedchat.bounds import INT32_MAX, Whole, refused
 from pagedchat.config import ModelImplementation
 from pagedchat.errors import InvalidValueError, ModelError
 from pagedchat.models.checkpoint_files import GGUF
-from pagedchat.models.description import ModelDescription, as_token_ids
+from pagedchat.models.description import ModelDescription, as_token_ids, describe_native
 from pagedchat.models.gguf.describe import describe_gguf
 from pagedchat.models.native import quant_method, read_native
 from pagedchat.models.quantized.mxfp4 import QUANT_METHOD
 from pagedchat.models.quantized.packing import read_packing
 from pagedchat.models.raw_config import NotNativeError, check_sizes, read_json
-from pagedchat.ops.common.choices import ScoreParts
 
 _HINT = "Download the model again, or mend the file."
 
@@ -94,27 +93,15 @@ def _describe_native(name: str, folder: Path, values: Mapping[str, Any]) -> Mode
     is_mxfp4 = quant_method(values) == QUANT_METHOD  # which becomes floats as it is read
     packing = None if is_mxfp4 else read_packing(name, values.get("quantization_config"))
     described = read_native(values if is_mxfp4 else {**values, "quantization_config": None})
-    config = described.config
-    return ModelDescription(
-        name=name,
-        folder=folder,
-        config=None,
-        native=config,
-        architecture=described.architecture,
+    return describe_native(
+        name,
+        folder,
+        described,
         model_type=values["model_type"],
-        num_layers=config.num_layers,
-        num_heads=config.heads.num_heads,
-        num_kv_heads=config.heads.num_kv_heads,
-        head_dim=config.heads.head_dim,
-        vocab_size=config.vocab_size,
-        max_model_len=config.max_len,
         eos_token_ids=as_token_ids("eos_token_id", described.eos_token_id),
         dtype=_dtype(values),
-        packing=packing,
         stored_as=packing.name if packing else "",
-        scores=ScoreParts(
-            soft_cap=config.score_cap is not None, alibi=config.alibi is not None, sinks=config.sinks
-        ),
+        packing=packing,
     )
 
 

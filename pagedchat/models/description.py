@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from pagedchat.bounds import as_whole_numbers, refused
-from pagedchat.models.native import NativeConfig
+from pagedchat.models.native import NativeConfig, NativeDescription
 from pagedchat.models.quantized.packing import Packing
 from pagedchat.ops.common.choices import ScoreParts
 
@@ -41,6 +41,42 @@ class ModelDescription:
     """How its products are stored, where safetensors files have them in few bits."""
     scores: ScoreParts
     """What attention does to its scores."""
+
+
+def describe_native(
+    name: str,
+    folder: Path,
+    described: NativeDescription,
+    *,
+    model_type: str,
+    eos_token_ids: frozenset[int],
+    dtype: torch.dtype | None,
+    stored_as: str = "",
+    packing: Packing | None = None,
+) -> ModelDescription:
+    """Of a model that our own modules run; what is not said in its config is given, see `ModelDescription`."""
+    config = described.config
+    return ModelDescription(
+        name=name,
+        folder=folder,
+        config=None,
+        native=config,
+        architecture=described.architecture,
+        model_type=model_type,
+        num_layers=config.num_layers,
+        num_heads=config.heads.num_heads,
+        num_kv_heads=config.heads.num_kv_heads,
+        head_dim=config.heads.head_dim,
+        vocab_size=config.vocab_size,
+        max_model_len=config.max_len,
+        eos_token_ids=eos_token_ids,
+        dtype=dtype,
+        stored_as=stored_as,
+        packing=packing,
+        scores=ScoreParts(
+            soft_cap=config.score_cap is not None, alibi=config.alibi is not None, sinks=config.sinks
+        ),
+    )
 
 
 def as_token_ids(name: str, value: Any) -> frozenset[int]:

@@ -8,11 +8,12 @@ from collections.abc import Callable
 
 import msgspec
 
+from pagedchat.cache_events import FinishReason
 from pagedchat.chat.conversation import Conversation
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import PagedChatError
-from pagedchat.events import FinishReason, RequestFinished
+from pagedchat.events import RequestFinished
 from pagedchat.service.commands import AnyCommand, Close, Focus, Fork, Generate, Stop
 from pagedchat.service.publisher import Publisher
 from pagedchat.service.rendering import RenderAtOnce, Rendered, Renderer, RenderJob

@@ -10,22 +10,14 @@ from dataclasses import dataclass
 
 from tokenizers import Tokenizer
 
+from pagedchat.cache_events import FinishReason, SequenceExtended
 from pagedchat.chat.conversation import Conversation
 from pagedchat.chat.replies import Reply, endings
 from pagedchat.chat.token_texts import token_bytes
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sequence import Sequence
 from pagedchat.errors import first_line, is_of_one_request
-from pagedchat.events import (
-    FinishReason,
-    RequestFailed,
-    RequestFinished,
-    RequestStarted,
-    SequenceExtended,
-    StepReport,
-    TextDelta,
-    TokenTexts,
-)
+from pagedchat.events import RequestFailed, RequestFinished, RequestStarted, StepReport, TextDelta, TokenTexts
 from pagedchat.service.publisher import Publisher
 from pagedchat.step_batch import DecodeBatch
 

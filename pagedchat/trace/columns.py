@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pagedchat.events import CacheEvent, Counters, PoolCounts, QueueLengths, StepReport, Timings
+from pagedchat.cache_events import CacheEvent
+from pagedchat.events import Counters, PoolCounts, QueueLengths, StepReport, Timings
 from pagedchat.step_batch import Batch, BatchEntry, DecodeBatch
 
 T = TypeVar("T", PoolCounts, QueueLengths, Counters)

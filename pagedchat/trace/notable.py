@@ -4,7 +4,8 @@ Allocating a block and making a full one findable is what every reply does every
 event.
 """
 
-from pagedchat.events import BlockAllocated, BlockCached, BlockUncached, StepReport
+from pagedchat.cache_events import BlockAllocated, BlockCached, BlockUncached
+from pagedchat.events import StepReport
 from pagedchat.trace.recording import Recording
 
 _ROUTINE = (BlockAllocated, BlockCached, BlockUncached)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from pagedchat import cache_events as ce
 from pagedchat import events as ev
 from pagedchat.chat.replies import Reply, endings
 from pagedchat.engine.sequence import Sequence
@@ -24,7 +25,7 @@ def asked(prompt: str = "Hi") -> Sequence:
     return sequence
 
 
-def say(sequence: Sequence, text: str, ends: ev.FinishReason | None = None) -> None:
+def say(sequence: Sequence, text: str, ends: ce.FinishReason | None = None) -> None:
     sequence.token_ids += encode(text)
     sequence.finish_reason = ends
 
@@ -134,9 +135,9 @@ def test_without_a_tokenizer_tokens_are_counted_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("reasons", [[], ["stop"], ["length", "abort"]])
-def test_ends_are_learned_from_a_report(reasons: list[ev.FinishReason]) -> None:
-    parked = [ev.SequenceParked(number, reason) for number, reason in enumerate(reasons)]
-    events = [ev.SequenceOpened(8), *parked, ev.SequenceRewound(9, 3)]
+def test_ends_are_learned_from_a_report(reasons: list[ce.FinishReason]) -> None:
+    parked = [ce.SequenceParked(number, reason) for number, reason in enumerate(reasons)]
+    events = [ce.SequenceOpened(8), *parked, ce.SequenceRewound(9, 3)]
     pool, queues = ev.PoolCounts(1, 1, 0, 0, 0, 0, 0, 0), ev.QueueLengths(0, 0, 0, len(parked))
     report = ev.StepReport(1, 0.0, [], events, pool, queues, ev.Timings(), ev.Counters())
     assert endings(report) == parked

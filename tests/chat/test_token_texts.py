@@ -3,6 +3,7 @@
 import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+from pagedchat import cache_events as ce
 from pagedchat import events as ev
 from pagedchat.chat.token_texts import token_bytes
 from pagedchat.service.reply_feed import TokenTeller
@@ -119,5 +120,5 @@ def test_every_token_is_told_once_before_the_first_report_that_has_it():
 
 
 def token_ids(report: ev.StepReport) -> list[int]:
-    prompts = [event.token_ids for event in report.events if isinstance(event, ev.SequenceExtended)]
+    prompts = [event.token_ids for event in report.events if isinstance(event, ce.SequenceExtended)]
     return [i for ids in [*prompts, *(entry.token_ids for entry in report.batch)] for i in ids]

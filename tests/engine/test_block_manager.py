@@ -2,7 +2,7 @@
 
 import pytest
 
-from pagedchat import events as ev
+from pagedchat import cache_events as ev
 from pagedchat.engine.block_manager import NO_MATCH, BlockManager, PrefixMatch
 from pagedchat.engine.output import BlockOp
 from pagedchat.engine.sequence import Sequence

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pagedchat import events as ev
+from pagedchat import cache_events as ev
 from pagedchat.engine.blocks_ahead import AT_ONCE
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sequence import Sequence

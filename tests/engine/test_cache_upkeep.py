@@ -4,6 +4,7 @@ While a device computes prompts it is the same as it would be afterwards. The bl
 same step become findable over a few steps, and at once when it matters.
 """
 
+from pagedchat import cache_events as ce
 from pagedchat import events as ev
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.limits import EngineLimits
@@ -65,7 +66,7 @@ def test_blocks_of_prompts_are_findable_before_the_step_returns() -> None:
         engine = engine_with(runner)
         ask(engine, tokens(SIZE * 3 + 1))
         report = engine.step()
-        assert len(kinds(report.events, ev.BlockCached)) == 3
+        assert len(kinds(report.events, ce.BlockCached)) == 3
     assert (early.findable, late.findable) == ([3], [0])
 
 
@@ -88,7 +89,7 @@ def test_hashing_goes_on_while_a_single_token_is_left() -> None:
 def test_a_prompt_of_two_tokens_leaves_its_block_findable() -> None:
     engine = make_engine(block_size=2)
     ask(engine, tokens(2), max_tokens=9)
-    assert len(kinds(engine.step().events, ev.BlockCached)) == 1
+    assert len(kinds(engine.step().events, ce.BlockCached)) == 1
 
 
 def test_without_a_prefix_cache_nothing_is_hashed() -> None:
@@ -124,7 +125,7 @@ def engine_about_to_fill() -> EngineCore:
 
 def test_they_become_findable_over_several_steps() -> None:
     engine = engine_about_to_fill()
-    cached = [len(kinds(engine.step().events, ev.BlockCached)) for _ in range(4)]
+    cached = [len(kinds(engine.step().events, ce.BlockCached)) for _ in range(4)]
     assert cached == [16, 16, 16, 12]
     engine.check_integrity()
 
@@ -134,8 +135,8 @@ def test_whoever_asks_for_a_sequence_finds_all_of_them() -> None:
     engine.step()
     newcomer = ask(engine, engine.sequences[NUM_DECODES].token_ids[: SIZE + 1], seq_id=engine.open())
     report = engine.step()
-    assert len(kinds(report.events, ev.BlockCached)) >= NUM_DECODES - 16
-    [hit] = kinds(report.events, ev.PrefixHit)
+    assert len(kinds(report.events, ce.BlockCached)) >= NUM_DECODES - 16
+    [hit] = kinds(report.events, ce.PrefixHit)
     assert (hit.seq_id, hit.num_tokens) == (newcomer, SIZE)
 
 
@@ -145,4 +146,4 @@ def test_a_sequence_that_ends_leaves_its_full_blocks_findable() -> None:
         ask(engine, [i, *tokens(SIZE - 2)], max_tokens=2)
     events = [event for _ in range(2) for event in engine.step().events]
     assert not engine.has_work
-    assert len(kinds(events, ev.BlockCached)) == NUM_DECODES
+    assert len(kinds(events, ce.BlockCached)) == NUM_DECODES

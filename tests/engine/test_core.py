@@ -2,6 +2,7 @@
 
 import pytest
 
+from pagedchat import cache_events as ce
 from pagedchat import events as ev
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.limits import EngineLimits
@@ -31,7 +32,7 @@ def ask(engine: EngineCore, prompt: list[int], max_tokens: int | None = 1, seq_i
     return seq_id
 
 
-def finish(engine: EngineCore) -> list[ev.CacheEvent]:
+def finish(engine: EngineCore) -> list[ce.CacheEvent]:
     events = []
     while engine.has_work:
         events += engine.step().events
@@ -50,11 +51,11 @@ def test_fork_shares_every_block_and_copies_exactly_one_at_the_first_write():
     assert engine.sequences[first].block_table == [0, 1, 2]
     second = engine.fork(first)
     report = engine.flush()
-    assert report.events == [ev.SequenceForked(first, second, "parked")]
+    assert report.events == [ce.SequenceForked(first, second, "parked")]
     assert (report.pool.in_use, report.pool.shared, report.pool.table_entries) == (3, 3, 6)
     ask(engine, [7], max_tokens=1, seq_id=second)
     events = finish(engine)
-    assert kinds(events, ev.BlockCopied) == [ev.BlockCopied(second, 2, 2, 3, 3)]
+    assert kinds(events, ce.BlockCopied) == [ce.BlockCopied(second, 2, 2, 3, 3)]
     assert engine.sequences[first].block_table == [0, 1, 2]
     assert engine.sequences[second].block_table == [0, 1, 3, 4]
     assert engine.blocks.pool.ref_counts[:5] == [2, 2, 1, 1, 1]
@@ -69,7 +70,7 @@ def test_fork_while_generating_goes_on_generating():
     second = engine.fork(first)
     events = finish(engine)
     assert engine.sequences[second].token_ids == engine.sequences[first].token_ids
-    assert len(kinds(events, ev.BlockCopied)) <= 1
+    assert len(kinds(events, ce.BlockCopied)) <= 1
     assert engine.sequences[first].seed != engine.sequences[second].seed
 
 
@@ -89,8 +90,8 @@ def test_prefix_match_is_exact_to_the_token():
     finish(engine)
     second = ask(engine, [*tokens(10), 7, 7], max_tokens=1)
     events = finish(engine)
-    assert kinds(events, ev.PrefixHit) == [ev.PrefixHit(second, [0, 1, 2], 10)]
-    assert kinds(events, ev.BlockCopied) == [ev.BlockCopied(second, 2, 2, 3, 2)]
+    assert kinds(events, ce.PrefixHit) == [ce.PrefixHit(second, [0, 1, 2], 10)]
+    assert kinds(events, ce.BlockCopied) == [ce.BlockCopied(second, 2, 2, 3, 2)]
     assert engine.sequences[second].num_cached_tokens == 10
     assert (engine.stats().prefix_queries, engine.stats().prefix_hits) == (24, 10)
 
@@ -142,10 +143,10 @@ def test_rewind_drops_blocks_past_the_cut_and_keeps_the_old_branch_findable():
     engine = make_engine()
     seq = ask_and_finish(engine, tokens(15), max_tokens=1)
     engine.rewind(seq, 6)
-    assert engine.flush().events == [ev.SequenceRewound(seq, 6), ev.BlocksFreed(seq, [3, 2])]
+    assert engine.flush().events == [ce.SequenceRewound(seq, 6), ce.BlocksFreed(seq, [3, 2])]
     ask(engine, [7], seq_id=seq)
     events = finish(engine)
-    assert kinds(events, ev.BlockCopied) == [ev.BlockCopied(seq, 1, 1, 3, 2)]
+    assert kinds(events, ce.BlockCopied) == [ce.BlockCopied(seq, 1, 1, 3, 2)]
     other = ask_and_finish(engine, tokens(15))
     assert engine.sequences[other].num_cached_tokens == 12
 
@@ -198,7 +199,7 @@ def test_the_newest_running_sequence_is_preempted_and_finishes_right(mode):
     prompts = [tokens(8), tokens(8, 300)]
     first, second = (ask(engine, prompt, max_tokens=12) for prompt in prompts)
     events = finish(engine)
-    preempted = kinds(events, ev.SequencePreempted)
+    preempted = kinds(events, ce.SequencePreempted)
     running = [event for event in preempted if event.status != "parked"]
     assert [(e.seq_id, e.mode, e.for_seq_id) for e in running] == [(second, mode, first)]
     for seq_id, prompt in zip((first, second), prompts, strict=True):
@@ -213,7 +214,7 @@ def test_parked_sequences_give_their_blocks_before_running_ones_do():
     oldest, newer = ask_and_finish(engine, tokens(8)), ask_and_finish(engine, tokens(8, 300))
     ask(engine, tokens(9, 500), max_tokens=1)
     events = finish(engine)
-    assert [e.seq_id for e in kinds(events, ev.SequencePreempted)] == [oldest]
+    assert [e.seq_id for e in kinds(events, ce.SequencePreempted)] == [oldest]
     assert engine.sequences[newer].block_table
     assert engine.sequences[oldest].num_computed == 0
     assert engine.stats().preemptions == 0
@@ -225,7 +226,7 @@ def test_swapped_forks_share_host_blocks_and_share_again_when_back():
     second = engine.fork(first)
     blocker = ask(engine, tokens(28, 300), max_tokens=1)
     events = finish(engine)
-    swaps = kinds(events, ev.SwappedOut)
+    swaps = kinds(events, ce.SwappedOut)
     assert [(s.seq_id, s.copied) for s in swaps] == [(first, [True] * 3), (second, [False] * 3)]
     assert engine.blocks.host.pool.num_in_use == 3
     engine.close(blocker)
@@ -241,7 +242,7 @@ def test_full_host_memory_falls_back_to_recomputation():
     engine = make_engine(num_blocks=6, num_host_blocks=1, preemption_mode="swap")
     for start in (100, 300):
         ask(engine, tokens(8, start), max_tokens=12)
-    preempted = kinds(finish(engine), ev.SequencePreempted)
+    preempted = kinds(finish(engine), ce.SequencePreempted)
     assert {event.mode for event in preempted} == {"recompute"}
 
 
@@ -273,7 +274,7 @@ def test_stop_keeps_tokens_and_the_next_step_leaves_it_out():
     engine.stop(stopped)
     report = engine.step()
     assert [entry.seq_id for entry in report.batch] == [other]
-    assert ev.SequenceParked(stopped, "abort") in report.events
+    assert ce.SequenceParked(stopped, "abort") in report.events
     assert len(engine.sequences[stopped]) == 6
 
 
@@ -415,4 +416,4 @@ def test_a_sequence_cut_inside_its_prompt_has_no_reply_and_one_cut_to_nothing_gi
     engine.rewind(empty, 0)
     engine.flush()
     ask(engine, tokens(22, 500))
-    assert [event.seq_id for event in kinds(finish(engine), ev.SequencePreempted)] == [seq]
+    assert [event.seq_id for event in kinds(finish(engine), ce.SequencePreempted)] == [seq]

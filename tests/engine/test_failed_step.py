@@ -2,7 +2,7 @@
 
 import pytest
 
-from pagedchat import events as ev
+from pagedchat import cache_events as ev
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.mirror import CacheMirror

@@ -4,7 +4,7 @@ from typing import get_args
 import msgspec
 import pytest
 
-from pagedchat import events as ev
+from pagedchat import cache_events as ev
 from pagedchat.engine.mirror import _FOLDS, CacheMirror
 from pagedchat.step_batch import BatchEntry
 from tests.engine.checks import assert_mirror_equals

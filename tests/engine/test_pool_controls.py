@@ -2,7 +2,7 @@
 
 import pytest
 
-from pagedchat import events as ev
+from pagedchat import cache_events as ev
 from pagedchat.errors import RequestError
 from tests.engine.kv_simulator import expected_reply
 from tests.engine.test_core import VOCAB, ask, ask_and_finish, finish, kinds, make_engine, tokens

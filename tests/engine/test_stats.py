@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from pagedchat import cache_events as ce
 from pagedchat import events as ev
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.engine.stats import EngineStats, engine_stats
@@ -38,12 +39,12 @@ def test_totals_are_the_sums_of_what_was_told(mode: str) -> None:
     entries = [entry for report in engine.reports for entry in report.batch]
     stats = engine.core.stats()
     assert stats.preemptions == num_preempted_while_running(engine.reports) > 1
-    assert stats.swaps_out == sum(sum(event.copied) for event in kinds(told, ev.SwappedOut))
-    assert stats.swaps_in == sum(sum(event.copied) for event in kinds(told, ev.SwappedIn))
+    assert stats.swaps_out == sum(sum(event.copied) for event in kinds(told, ce.SwappedOut))
+    assert stats.swaps_in == sum(sum(event.copied) for event in kinds(told, ce.SwappedIn))
     assert (stats.swaps_out > stats.swaps_in > 1) == (mode == "swap")
-    assert stats.copies == len(kinds(told, ev.BlockCopied)) > 1
-    assert stats.evictions == len(kinds(told, ev.BlockEvicted)) > 1
-    assert stats.prefix_hits == sum(event.num_tokens for event in kinds(told, ev.PrefixHit)) > 0
+    assert stats.copies == len(kinds(told, ce.BlockCopied)) > 1
+    assert stats.evictions == len(kinds(told, ce.BlockEvicted)) > 1
+    assert stats.prefix_hits == sum(event.num_tokens for event in kinds(told, ce.PrefixHit)) > 0
     assert stats.prefill_tokens == sum(entry.num_prefill for entry in entries)
     assert stats.decode_tokens == sum(entry.num_decode for entry in entries) > 1
     assert stats.steps == sum(bool(report.batch) for report in engine.reports)
@@ -55,7 +56,7 @@ def num_preempted_while_running(reports: list[ev.StepReport]) -> int:
     for report in reports:
         mirror.begin_report()
         for event in report.events:
-            if isinstance(event, ev.SequencePreempted):
+            if isinstance(event, ce.SequencePreempted):
                 count += mirror.sequences[event.seq_id].status == "running"
             mirror.apply_event(event)
         mirror.end_report(report)

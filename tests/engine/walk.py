@@ -6,13 +6,14 @@ Every read of the cache is checked by the runner, and after every operation the 
 import random
 from collections import Counter
 
+from pagedchat.cache_events import ContentsLost, SequenceParked
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.engine.output import SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import RequestError
-from pagedchat.events import ContentsLost, SequenceParked, StepReport
+from pagedchat.events import StepReport
 from tests.engine.checks import assert_mirror_equals, assert_replies, copied
 from tests.engine.kv_simulator import KVSimulator, expected_reply
 from tests.engine.run_checker import RunChecker

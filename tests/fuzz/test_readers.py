@@ -6,7 +6,7 @@ from tools.fuzz import checkpoints, checks, command_line, gguf_files, slash_comm
 from tools.fuzz.bounds import TooMuchError, bounded
 from tools.fuzz.target import Target
 
-EXAMPLES = {"events": 50, "commands": 50, "traces": 50, "keyframes": 80}
+EXAMPLES = {"events": 20, "commands": 20, "traces": 20, "keyframes": 40}
 """Of those that take longest; the others get more."""
 TARGETS = [
     target
@@ -17,7 +17,7 @@ TARGETS = [
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name.replace(" ", "-"))
 def test_hostile_input_is_read_or_refused(target: Target) -> None:
-    target.hold(EXAMPLES.get(target.name, 150))
+    target.hold(EXAMPLES.get(target.name, 100))
 
 
 def test_an_example_has_bounds_of_time_and_memory() -> None:

@@ -87,7 +87,7 @@ def alone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     st.integers(0, 1 << 30),
 )
 @settings(
-    max_examples=15, deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate],
+    max_examples=8, deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 def test_a_reply_is_the_same_alone_and_in_any_mix(
@@ -110,7 +110,8 @@ WHERE = [
     pytest.param("cuda", marks=pytest.mark.gpu),
 ]
 NUM_BLOCKS = 64
-EMULATED = {("llama", HALVES[0]), ("qwen3", HALVES[1]), ("bounded_experts", HALVES[1])}
+TYPES = [*HALVES, torch.float32]
+EMULATED = {("qwen3", HALVES[1]), ("bounded_experts", HALVES[0])}
 
 
 def invariant_model(family: str, device: str, dtype: torch.dtype) -> NativeModel:
@@ -180,8 +181,9 @@ class CapturedRoad:
 Road = EagerRoad | CapturedRoad
 
 
-def check_all_ways(roads: list[Road], lens: tuple[int, int, int]) -> None:
-    """Whole, in pieces, as a decode, in company, on every road and across them: always the same bits."""
+def check_all_ways(roads: list[Road], lens: tuple[int, int, int], num_cut: int = 3) -> None:
+    """Whole, in pieces (the first `num_cut`), as a decode, in company, on every road and across them: always the
+    same bits."""
     texts = Texts(lens)
     wanted = {}
     for number, table in enumerate(texts.tables):
@@ -190,7 +192,7 @@ def check_all_ways(roads: list[Road], lens: tuple[int, int, int]) -> None:
     for road in roads:
         ends = [(number, length) for number, length in enumerate(lens)]
         found = [road.run(*(texts.part(number) for number, _ in ends))]
-        for number, length in ends:
+        for number, length in ends[:num_cut]:
             for start, end in ((0, 5), (5, length // 2), (length // 2, length - 1), (length - 1, length)):
                 last = road.run(texts.part(number, start, end))
             found.append(last)
@@ -214,16 +216,18 @@ def device_of(where: str) -> Iterator[str]:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_are_the_same_on_every_road_of_the_kernels(family: str, dtype: torch.dtype, where: str) -> None:
     if where == "emulated" and (family, dtype) not in EMULATED:
-        pytest.skip("three models are enough of a kernel that runs for seconds")
+        pytest.skip("two models are enough of a kernel that runs for seconds")
     with device_of(where) as device:
         model = invariant_model(family, device, dtype)
         runner = make_runner(model, NUM_BLOCKS, captured=True, max_num_tokens=512, batch_invariant=True)
         roads: list[Road] = [EagerRoad(eager_of(runner)), CapturedRoad(runner)]  # type: ignore[arg-type]
-        check_all_ways(roads, (40, 20, 14) if where == "emulated" else (280, 33, 90))
+        if where == "emulated":
+            check_all_ways(roads, (26, 18, 14), num_cut=1)
+        else:
+            check_all_ways(roads, (280, 33, 90))
 
 
-@pytest.mark.parametrize("dtype", [*HALVES, torch.float32], ids=str)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "dtype"), [(family, TYPES[i % 3]) for i, family in enumerate(FAMILIES)])
 def test_logits_are_the_same_on_every_road_of_torch(family: str, dtype: torch.dtype) -> None:
     model = invariant_model(family, "cpu", dtype)
     check_all_ways([EagerRoad(NativeModelRunner(model, torch_backend(model), torch.device("cpu")))], (70, 33, 14))

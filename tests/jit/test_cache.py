@@ -15,6 +15,7 @@ from pagedchat.jit.resource_usage import ResourceUsage
 from pagedchat.jit.source import KernelSource
 from pagedchat.jit.toolchain import Toolchain
 from pagedchat.jit.variant import Variant
+from tests.jit.damage import DAMAGES
 
 CUBIN = Cubin(b"\x7fELF\n\0code", (ResourceUsage("k", 32, 48, 8, 4, 4),), 0.25, "a warning\nof two lines")
 SOURCE = KernelSource(Path("/kernels/k.cu"), Path("/kernels"), "code", {"a.cuh": "one"})
@@ -42,21 +43,12 @@ def test_missing_entry_and_missing_folder_are_none(tmp_path: Path) -> None:
     assert KernelCache(tmp_path / "new").size() == (0, 0)
 
 
-@pytest.mark.parametrize("damage", ["empty", "truncated", "one bit", "longer", "text"])
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_entry_is_dropped(damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     cache = KernelCache(tmp_path)
     cache.put("key", CUBIN)
     [path] = tmp_path.iterdir()
-    content = path.read_bytes()
-    path.write_bytes(
-        {
-            "empty": b"",
-            "truncated": content[:-3],
-            "one bit": content[:-1] + bytes([content[-1] ^ 1]),
-            "longer": content + b"x",
-            "text": b"not an entry at all",
-        }[damage]
-    )
+    path.write_bytes(DAMAGES[damage](path.read_bytes()))
     assert cache.get("key") is None
     assert list(tmp_path.iterdir()) == []
     assert "was damaged" in caplog.text

@@ -8,13 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pagedchat.errors import InvalidValueError, PagedChatError
-from pagedchat.events import (
-    EngineDied,
-    PoolCounts,
-    RequestFinished,
-    RequestStarted,
-    Steps,
-)
+from pagedchat.events import EngineDied, PoolCounts, RequestFinished, RequestStarted, Steps
 from pagedchat.metrics.collector import usage
 from pagedchat.metrics.server import MetricsServer
 from tests.scripted_reports import ScriptedEngine, pressed, ready, story

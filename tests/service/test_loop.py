@@ -2,6 +2,7 @@
 
 import pytest
 
+from pagedchat import cache_events as ce
 from pagedchat import events as ev
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.service import commands as cmd
@@ -59,9 +60,9 @@ def test_asking_again_rewinds_to_the_prompt():
     assert rig.text(11) == "Hello!"
     assert rig.finished(11).num_cached_tokens == rig.finished(11).num_prompt_tokens - 1
     rewound = [
-        e for s in rig.of(ev.Steps) for r in s.reports for e in r.events if isinstance(e, ev.SequenceRewound)
+        e for s in rig.of(ev.Steps) for r in s.reports for e in r.events if isinstance(e, ce.SequenceRewound)
     ]
-    assert rewound == [ev.SequenceRewound(1, rig.finished(11).num_prompt_tokens)]
+    assert rewound == [ce.SequenceRewound(1, rig.finished(11).num_prompt_tokens)]
 
 
 def test_stop_keeps_what_was_generated_and_the_next_turn_goes_on_from_it():

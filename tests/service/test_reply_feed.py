@@ -2,6 +2,7 @@
 
 import pytest
 
+from pagedchat import cache_events as ce
 from pagedchat import events as ev
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
@@ -56,7 +57,7 @@ def test_the_end_of_the_last_reply_does_not_end_the_next_one() -> None:
     rig.send(cmd.Stop(1), ask(1, 11, "Hi", rig.text(10), "More", max_tokens=4))
     rig.step()
     parked = [
-        e.seq_id for s in rig.of(ev.Steps) for r in s.reports for e in r.events if isinstance(e, ev.SequenceParked)
+        e.seq_id for s in rig.of(ev.Steps) for r in s.reports for e in r.events if isinstance(e, ce.SequenceParked)
     ]
     assert parked.count(1) == 1
     assert rig.of(ev.RequestFinished, 11) == []

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pagedchat import cache_events as ce
 from pagedchat import events as ev
 from pagedchat.chat.session import Turn
 from pagedchat.config import CacheConfig, EngineConfig, ModelConfig
@@ -49,18 +50,18 @@ REPORT = ev.StepReport(
     0.5,
     [BatchEntry(1, 4, 0, [9])],
     [
-        ev.SequenceOpened(1),
-        ev.SequenceExtended(1, [1, 2], 0),
-        ev.PrefixHit(1, [4], 2),
-        ev.BlockAllocated(1, 5),
-        ev.BlockCached(5, b"\x00\xff", b"\x01"),
-        ev.PrefixMissed(1, 17, 4, 5, 6),
-        ev.BlockPinned(5),
-        ev.BlocksWithheld([7, 8]),
-        ev.BlocksReturned([8, 7]),
-        ev.BlockUnpinned(5),
-        ev.SwappedOut(1, [5], [0], [True]),
-        ev.SequenceParked(1, "length"),
+        ce.SequenceOpened(1),
+        ce.SequenceExtended(1, [1, 2], 0),
+        ce.PrefixHit(1, [4], 2),
+        ce.BlockAllocated(1, 5),
+        ce.BlockCached(5, b"\x00\xff", b"\x01"),
+        ce.PrefixMissed(1, 17, 4, 5, 6),
+        ce.BlockPinned(5),
+        ce.BlocksWithheld([7, 8]),
+        ce.BlocksReturned([8, 7]),
+        ce.BlockUnpinned(5),
+        ce.SwappedOut(1, [5], [0], [True]),
+        ce.SequenceParked(1, "length"),
     ],
     ev.PoolCounts(10, 8, 0, 2, 1, 3, 0, 0),
     ev.QueueLengths(0, 1, 0, 2),

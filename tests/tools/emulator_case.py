@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from pagedchat.errors import KernelError
+from pagedchat.jit.kernel import Size
 from pagedchat.jit.variant import Constant, Variant
 from tools.emulator.compiler import find_compiler
 from tools.emulator.kernel import EmulatedKernel
@@ -35,7 +36,7 @@ class Kernels:
         self._kernels: dict[str, EmulatedKernel] = {}
 
     def run(
-        self, entry: str, *tensors: torch.Tensor, grid: int = 1, threads: int = 64, seed: int = 1, shared: int = 0
+        self, entry: str, *tensors: torch.Tensor, grid: Size = 1, threads: int = 64, seed: int = 1, shared: int = 0
     ) -> None:
         if entry not in self._kernels:
             self._kernels[entry] = EmulatedKernel(self._variant, entry, self._folder)

@@ -59,6 +59,12 @@ def test_a_missing_wait_for_a_bulk_copy_shows(kernels: Kernels) -> None:
     assert not all(torch.equal(result[:64], NUMBERS[:64]) for result in results(kernels, "bulk_too_soon", 64))
 
 
+@pytest.mark.parametrize("grid", [(1, 65_536), (1, 1, 65_536)], ids=str)
+def test_a_grid_that_no_gpu_takes_is_refused(kernels: Kernels, grid: tuple[int, ...]) -> None:
+    with pytest.raises(KernelError, match="which no GPU takes"):
+        kernels.run("trap", torch.zeros(1), grid=grid)
+
+
 FAULTS = {
     "half_of_them_wait": r"deadlock.*\n.*: 32 threads wait for __syncthreads \(faulty.cu:\d+\)"
     r"\n.*: 32 threads wait for an mbarrier \(mbarrier.cuh:\d+\)",

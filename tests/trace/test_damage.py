@@ -9,10 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pagedchat.cache_events import BlocksFreed
 from pagedchat.engine import keyframe
 from pagedchat.engine.mirror import CacheMirror
-from pagedchat.events import BlocksFreed, PoolCounts, QueueLengths, StepReport, Timings
 from pagedchat.events import Counters as ReportCounters
+from pagedchat.events import PoolCounts, QueueLengths, StepReport, Timings
 from pagedchat.trace.bodies import Start, encode_start
 from pagedchat.trace.columns import PackedReports, pack_reports, unpack_reports
 from pagedchat.trace.format import HEADER_SIZE, MAGIC, PREAMBLE, VERSION, Kind, TraceError, pack_chunk

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from textual.message import Message
 
-from pagedchat.events import SequenceOpened, Steps, TokenTexts
+from pagedchat.cache_events import SequenceOpened
+from pagedchat.events import Steps, TokenTexts
 from pagedchat.trace.format import TraceError
 from pagedchat.trace.reader import open_trace
 from pagedchat.trace.recorder import Recorder

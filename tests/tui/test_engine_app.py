@@ -6,14 +6,8 @@ import os
 import tempfile
 from pathlib import Path
 
-from pagedchat.events import (
-    BlockPinned,
-    EngineDied,
-    EngineFailed,
-    EngineNotice,
-    LoadProgress,
-    RunState,
-)
+from pagedchat.cache_events import BlockPinned
+from pagedchat.events import EngineDied, EngineFailed, EngineNotice, LoadProgress, RunState
 from pagedchat.metrics import runtime_folder
 from pagedchat.metrics.stats_socket import ask_stats
 from pagedchat.tui.chat.engine_status import StatusBanner

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
+from pagedchat.cache_events import BlockAllocated, SequenceOpened
 from pagedchat.engine.core import EngineCore
 from pagedchat.events import (
-    BlockAllocated,
     Counters,
     EngineDied,
     EngineFailed,
@@ -14,7 +14,6 @@ from pagedchat.events import (
     PoolCounts,
     QueueLengths,
     RunState,
-    SequenceOpened,
     StepReport,
     Steps,
     TextDelta,

@@ -7,6 +7,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -55,26 +56,60 @@ def build(name: str, text: str, options: list[str]) -> Path:
     Raises:
         KernelCompileError: the compiler refuses.
     """
-    command = [find_compiler(), STANDARD, "-fPIC", "-shared", "-w", *options]
-    key = hashlib.sha256("\0".join([text, *command, _version()]).encode()).hexdigest()[:24]
-    folder = default_folder().with_name("emulator")
-    library = folder / f"{name}_{key}.so"
-    if library.exists():
-        return library
-    folder.mkdir(parents=True, exist_ok=True)
-    with library.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # tests that run side by side want the same kernels
-        if not library.exists():
-            _compile(command, text, library)
+    command = [*_command(options), "-shared"]
+    library = _folder() / f"{name}_{_key(text, *command)}.so"
+
+    def compile_text(made: Path) -> None:
+        source = library.with_suffix(".cpp")
+        source.write_text(text, encoding="utf-8")
+        _run([*command, str(source), "-o", str(made)], library.stem)
+        source.unlink()
+
+    _make_once(library, compile_text)
     return library
 
 
-def _compile(command: list[str], text: str, library: Path) -> None:
-    source, made = library.with_suffix(".cpp"), library.with_suffix(".tmp")
-    source.write_text(text, encoding="utf-8")
-    _run([*command, str(source), "-o", str(made)], library.stem)
-    made.replace(library)
-    source.unlink()
+def read_once(header: Path, digest: str, options: list[str]) -> Path:
+    """A folder to search first: who includes `header` before all else, with the same options, finds it there as the
+    compiler has read it, which is half of the work for a small kernel.
+
+    Args:
+        header: with all that it includes beside it.
+        digest: of all these.
+        options: of the compiler.
+
+    Raises:
+        KernelCompileError: the compiler refuses.
+    """
+    command = [*_command(options), f"-I{header.parent}", "-x", "c++-header", str(header)]
+    folder = _folder() / f"{header.stem}_{_key(digest, *command)}"
+    _make_once(folder / f"{header.name}.gch", lambda made: _run([*command, "-o", str(made)], header.name))
+    return folder
+
+
+def _command(options: list[str]) -> list[str]:
+    return [find_compiler(), STANDARD, "-fPIC", "-w", *options]
+
+
+def _folder() -> Path:
+    return default_folder().with_name("emulator")
+
+
+def _key(*parts: str) -> str:
+    return hashlib.sha256("\0".join([*parts, _version()]).encode()).hexdigest()[:24]
+
+
+def _make_once(path: Path, make: Callable[[Path], object]) -> None:
+    """Let `make` write a file that takes the place of `path`, unless that is there."""
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # tests that run side by side want the same kernels
+        if not path.exists():
+            made = path.with_suffix(".tmp")
+            make(made)
+            made.replace(path)
 
 
 def _run(command: list[str], name: str) -> str:

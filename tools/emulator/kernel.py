@@ -14,6 +14,8 @@ from tools.emulator.library import load_kernel
 
 SHARED_LIMIT = 227 << 10
 """Bytes of shared memory of a thread block on sm_90."""
+_MAX_GRID = (1 << 31) - 1, 65_535, 65_535
+"""Thread blocks in each dimension."""
 _MAX_PARAMETERS = 64
 _one_at_a_time = threading.Lock()
 
@@ -87,11 +89,13 @@ class EmulatedKernel:
 
         Raises:
             KernelFaultError: the kernel did what it may not, or its threads wait for each other for ever.
-            KernelError: the arguments do not fit the kernel's parameters.
+            KernelError: the grid is larger than a GPU's, or the arguments do not fit the kernel's parameters.
         """
         sizes = [(n, 1, 1) if isinstance(n, int) else (*n, 1, 1)[:3] for n in (grid, block)]
         if not all(sizes[0]):
             return
+        if any(size > most for size, most in zip(sizes[0], _MAX_GRID, strict=True)):
+            raise KernelError(f"Kernel {self.entry} has a grid of {sizes[0]}, which no GPU takes.")
         if shared_bytes > self._shared_limit:
             raise KernelError(f"Kernel {self.entry} was not allowed {shared_bytes} bytes of shared memory.")
         frame = Frame(Layout(self.entry, self._parameters, args))

@@ -8,7 +8,7 @@ from pathlib import Path
 from pagedchat.jit.source import kernel_path
 from pagedchat.jit.variant import Variant
 from pagedchat.resources import resource_dir
-from tools.emulator.compiler import HERE, build, preprocess
+from tools.emulator.compiler import HERE, build, preprocess, read_once
 from tools.emulator.entries import find_entries
 from tools.emulator.translate_asm import translate_asm
 from tools.emulator.translate_shared import translate_shared
@@ -33,8 +33,10 @@ def load_kernel(variant: Variant, folder: Path | None = None) -> ctypes.CDLL:
         OSError: there is no such file.
     """
     _runtime()
-    text = translated(variant, folder) + _digest(HERE / "device")
-    return ctypes.CDLL(str(build(variant.stem, text, [*_KERNEL_OPTIONS, f"-I{HERE / 'device'}"])))
+    device, digest = HERE / "device", _digest(HERE / "device")
+    text = translated(variant, folder) + digest
+    headers = [f"-I{read_once(device / 'device.h', digest, _KERNEL_OPTIONS)}", f"-I{device}"]
+    return ctypes.CDLL(str(build(variant.stem, text, [*_KERNEL_OPTIONS, *headers])))
 
 
 def translated(variant: Variant, folder: Path | None = None) -> str:

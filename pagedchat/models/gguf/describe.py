@@ -19,12 +19,11 @@ from pagedchat.layers.norms import NormConfig
 from pagedchat.layers.rotary_frequencies import PairScaling
 from pagedchat.models.checkpoint_layout import CheckpointLayout
 from pagedchat.models.decoder_config import DecoderConfig
-from pagedchat.models.description import ModelDescription, as_token_ids
+from pagedchat.models.description import ModelDescription, as_token_ids, describe_native
 from pagedchat.models.gguf.header import GgufHeader, read_header
 from pagedchat.models.gguf.tensors import read_tensor
 from pagedchat.models.native import read_native
 from pagedchat.models.raw_config import NotNativeError, check_sizes
-from pagedchat.ops.common.choices import ScoreParts
 
 _LAYOUT = CheckpointLayout(
     prefixes=("",),
@@ -121,25 +120,15 @@ def _describe(name: str, path: Path, header: GgufHeader, architecture: str) -> M
     values = _as_config(header, architecture)
     check_sizes(values)
     described = read_native(values)
-    config = _as_stored(described.config, path, header, architecture)
     kinds = [kind for kind in header.kinds() if kind not in _FLOATS]
-    return ModelDescription(
-        name=name,
-        folder=path,
-        config=None,
-        native=config,
-        architecture=described.architecture,
+    return describe_native(
+        name,
+        path,
+        replace(described, config=_as_stored(described.config, path, header, architecture)),
         model_type=values["model_type"],
-        num_layers=config.num_layers,
-        num_heads=config.heads.num_heads,
-        num_kv_heads=config.heads.num_kv_heads,
-        head_dim=config.heads.head_dim,
-        vocab_size=config.vocab_size,
-        max_model_len=config.max_len,
         eos_token_ids=frozenset().union(_turn_ends(header), *(_token_id(header, end) for end in _ENDS)),
         dtype=torch.bfloat16 if kinds else _FLOATS[header.kinds()[0]],
         stored_as=kinds[0] if kinds else "",
-        scores=ScoreParts(soft_cap=config.score_cap is not None, alibi=False, sinks=False),
     )
 
 

@@ -68,7 +68,7 @@ def sum_experts(
         address(shared_logits),
         i32(width),
     )
-    grid = (ceil_div(width * output.itemsize, _THREADS * PIECE_BYTES), num_tokens)
+    grid = (num_tokens, ceil_div(width * output.itemsize, _THREADS * PIECE_BYTES))  # only x goes beyond 65,535
     overlap = overlap and can_overlap(output.device)
     kernel.launch(grid, _THREADS, args, stream=stream_of(output), overlap=overlap)
     return output

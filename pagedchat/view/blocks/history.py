@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from pagedchat import cache_events as ce
 from pagedchat import events as ev
 from pagedchat.engine.mirror import CacheMirror
 
@@ -48,24 +49,24 @@ def block_history(
     return moments
 
 
-def _undo(event: ev.CacheEvent, block_id: int, holders: set[int], name: Name) -> str:  # noqa: PLR0911
+def _undo(event: ce.CacheEvent, block_id: int, holders: set[int], name: Name) -> str:  # noqa: PLR0911
     """Take an event back that changed who holds the block; what it did in words, or nothing."""
     match event:
-        case ev.BlockAllocated(seq_id=seq_id, block_id=taken) if taken == block_id:
+        case ce.BlockAllocated(seq_id=seq_id, block_id=taken) if taken == block_id:
             return _taken(holders, seq_id, f"allocated to {name(seq_id)}")
-        case ev.PrefixHit(seq_id=seq_id, block_ids=block_ids) if block_id in block_ids:
+        case ce.PrefixHit(seq_id=seq_id, block_ids=block_ids) if block_id in block_ids:
             return _taken(holders, seq_id, f"+ref {name(seq_id)} (prefix hit)")
-        case ev.SequenceForked(seq_id=seq_id, child_id=child_id) if child_id in holders:
+        case ce.SequenceForked(seq_id=seq_id, child_id=child_id) if child_id in holders:
             return _taken(holders, child_id, f"+ref {name(child_id)} (fork of {name(seq_id)})")
-        case ev.BlockCopied(seq_id=seq_id, src=src, dst=dst) if block_id == dst:
+        case ce.BlockCopied(seq_id=seq_id, src=src, dst=dst) if block_id == dst:
             return _taken(holders, seq_id, f"copy of {src:03d} for {name(seq_id)}")
-        case ev.BlockCopied(seq_id=seq_id, src=src, dst=dst) if block_id == src:
+        case ce.BlockCopied(seq_id=seq_id, src=src, dst=dst) if block_id == src:
             return _dropped(holders, seq_id, f"−ref {name(seq_id)} (copied → {dst:03d})")
-        case ev.BlocksFreed(seq_id=seq_id, block_ids=block_ids) if block_id in block_ids:
+        case ce.BlocksFreed(seq_id=seq_id, block_ids=block_ids) if block_id in block_ids:
             return _dropped(holders, seq_id, f"−ref {name(seq_id)} (dropped)")
-        case ev.SwappedOut(seq_id=seq_id, block_ids=block_ids) if block_id in block_ids:
+        case ce.SwappedOut(seq_id=seq_id, block_ids=block_ids) if block_id in block_ids:
             return _dropped(holders, seq_id, f"−ref {name(seq_id)} (swapped out)")
-        case ev.SwappedIn(seq_id=seq_id, block_ids=block_ids) if block_id in block_ids:
+        case ce.SwappedIn(seq_id=seq_id, block_ids=block_ids) if block_id in block_ids:
             return _taken(holders, seq_id, f"+ref {name(seq_id)} (swapped in)")
     return ""
 
@@ -80,38 +81,38 @@ def _dropped(holders: set[int], seq_id: int, text: str) -> str:
     return text
 
 
-def _plain(event: ev.CacheEvent, block_id: int, name: Name, block_size: int) -> str:
+def _plain(event: ce.CacheEvent, block_id: int, name: Name, block_size: int) -> str:
     """What an event did that left the holders alone, or nothing."""
     match event:
-        case ev.BlocksWithheld(block_ids=block_ids) if block_id in block_ids:
+        case ce.BlocksWithheld(block_ids=block_ids) if block_id in block_ids:
             return "withheld: the pool was limited"
-        case ev.BlocksReturned(block_ids=block_ids) if block_id in block_ids:
+        case ce.BlocksReturned(block_ids=block_ids) if block_id in block_ids:
             return "given back to the pool"
-        case ev.PrefixMissed(cached_block_id=cached) if cached == block_id:
+        case ce.PrefixMissed(cached_block_id=cached) if cached == block_id:
             # A block that differs from its first slot on has nothing to do with the other text.
             slot = event.position % block_size
             return f"not shared with {name(event.seq_id)}: slot {slot} differs" if slot else ""
-        case ev.BlockEvicted(block_id=about):
+        case ce.BlockEvicted(block_id=about):
             text = "evicted from the prefix cache"
-        case ev.BlockCached(block_id=about):
+        case ce.BlockCached(block_id=about):
             text = "full: findable by its hash"
-        case ev.BlockUncached(block_id=about):
+        case ce.BlockUncached(block_id=about):
             text = "no longer findable: written in place"
-        case ev.BlockPinned(block_id=about):
+        case ce.BlockPinned(block_id=about):
             text = "pinned: not to be evicted"
-        case ev.BlockUnpinned(block_id=about):
+        case ce.BlockUnpinned(block_id=about):
             text = "unpinned"
         case _:
             return ""
     return text if about == block_id else ""
 
 
-def _is_fresh(event: ev.CacheEvent, block_id: int) -> bool:
+def _is_fresh(event: ce.CacheEvent, block_id: int) -> bool:
     match event:
-        case ev.BlockAllocated():
+        case ce.BlockAllocated():
             return True
-        case ev.BlockCopied(dst=dst):
+        case ce.BlockCopied(dst=dst):
             return dst == block_id
-        case ev.SwappedIn(block_ids=block_ids, copied=copied):
+        case ce.SwappedIn(block_ids=block_ids, copied=copied):
             return copied[block_ids.index(block_id)]
     return False

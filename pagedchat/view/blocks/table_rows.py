@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from pagedchat.cache_events import SequenceStatus
 from pagedchat.engine.mirror import CacheMirror, MirrorSequence
-from pagedchat.events import SequenceStatus
 from pagedchat.view.sentences.token_text import quote
 from pagedchat.view.sentences.words import superscript
 

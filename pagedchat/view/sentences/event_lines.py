@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
+from pagedchat.cache_events import ContentsLost, SequencePreempted
 from pagedchat.engine.mirror import CacheMirror
-from pagedchat.events import ContentsLost, SequencePreempted
 from pagedchat.view.sentences.token_text import quote
 
 Group = Literal["sequences", "blocks", "steps"]

@@ -6,6 +6,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from pagedchat import cache_events as ce
 from pagedchat import events as ev
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.step_batch import Batch, DecodeBatch
@@ -42,7 +43,7 @@ class Narrator:
         self.token_texts = token_texts
         self.gained: dict[int, int] = {}
         """Sequence -> device blocks that nobody else had when it was last made to give its own up."""
-        self.lost: dict[int, ev.SequencePreempted | ev.ContentsLost] = {}
+        self.lost: dict[int, ce.SequencePreempted | ce.ContentsLost] = {}
         """Sequences that lost what they had computed and have not run again."""
         self.lines: deque[EventLine] = deque(maxlen=MAX_LINES)
         """The last lines, oldest first."""
@@ -50,7 +51,7 @@ class Narrator:
         """Lines told so far, those forgotten included."""
         self._told: list[Told] = []
         """Of the report that is being folded."""
-        self._allocations: list[ev.BlockAllocated] = []
+        self._allocations: list[ce.BlockAllocated] = []
 
     def copy(self, mirror: CacheMirror) -> "Narrator":
         """The same, to follow a copy of the mirror."""
@@ -61,7 +62,7 @@ class Narrator:
     def hears(self) -> Hears:
         """Everything that is worth a line."""
         told = {kind: partial(self._tell, teller) for kind, teller in _TELLERS.items()}
-        return {**told, ev.BlockAllocated: self._allocated}
+        return {**told, ce.BlockAllocated: self._allocated}
 
     def take(self, report: ev.StepReport) -> None:
         """Add the report's lines, and one for the step."""
@@ -72,12 +73,12 @@ class Narrator:
         self.num_lines += len(self._told)
         self._told.clear()
 
-    def _tell(self, teller: Callable[[Any, Any], Told], event: ev.CacheEvent) -> None:
+    def _tell(self, teller: Callable[[Any, Any], Told], event: ce.CacheEvent) -> None:
         if self._allocations:
             self._tell_allocations()
         self._told.append(teller(self, event))
 
-    def _allocated(self, event: ev.BlockAllocated) -> None:
+    def _allocated(self, event: ce.BlockAllocated) -> None:
         if self._allocations and self._allocations[-1].seq_id != event.seq_id:
             self._tell_allocations()
         self._allocations.append(event)

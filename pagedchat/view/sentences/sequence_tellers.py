@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from pagedchat import events as ev
+from pagedchat import cache_events as ev
 from pagedchat.view.sentences.event_lines import Teller, Told, device_blocks
 from pagedchat.view.sentences.words import count
 

@@ -2,8 +2,9 @@
 
 from typing import get_args
 
+from pagedchat.cache_events import CacheEvent, SequenceExtended, SequenceParked, SequenceScheduled
 from pagedchat.engine.mirror import CacheMirror
-from pagedchat.events import CacheEvent, SequenceExtended, SequenceParked, SequenceScheduled, StepReport
+from pagedchat.events import StepReport
 from pagedchat.view.state.copying import with_own_containers
 from pagedchat.view.state.fold import Hears
 

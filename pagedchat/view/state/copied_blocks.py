@@ -2,8 +2,9 @@
 
 from collections import Counter, deque
 
+from pagedchat.cache_events import BlockCopied, SequenceClosed
 from pagedchat.engine.mirror import CacheMirror
-from pagedchat.events import BlockCopied, SequenceClosed, StepReport
+from pagedchat.events import StepReport
 from pagedchat.view.state.copying import with_own_containers
 from pagedchat.view.state.fold import Hears
 

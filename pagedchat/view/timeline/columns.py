@@ -3,15 +3,9 @@
 from collections import deque
 from dataclasses import dataclass, field, replace
 
+from pagedchat.cache_events import ContentsLost, SequenceClosed, SequenceForked, SequencePreempted, SequenceRewound
 from pagedchat.engine.mirror import CacheMirror
-from pagedchat.events import (
-    ContentsLost,
-    SequenceClosed,
-    SequenceForked,
-    SequencePreempted,
-    SequenceRewound,
-    StepReport,
-)
+from pagedchat.events import StepReport
 from pagedchat.step_batch import Batch, BatchEntry, DecodeBatch
 from pagedchat.view.state.copying import with_own_containers
 from pagedchat.view.state.fold import Hears

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from pagedchat import cache_events as ce
 from pagedchat import events as ev
 from pagedchat.step_batch import BatchEntry
 from pagedchat.view.engine_view import EngineView
@@ -51,14 +52,14 @@ def _entry(view: EngineView, entry: BatchEntry) -> str:
     return f"{fit(view.name(entry.seq_id), LABEL_CELLS)} {work:<7} {tokens:>4} → {sampled}"
 
 
-def _moves(happened: Iterable[ev.CacheEvent]) -> Iterable[str]:
+def _moves(happened: Iterable[ce.CacheEvent]) -> Iterable[str]:
     for event in happened:
         match event:
-            case ev.BlockCopied(src=src, dst=dst, num_slots=num_slots):
+            case ce.BlockCopied(src=src, dst=dst, num_slots=num_slots):
                 yield f"copied {src:03d} → {dst:03d}, {count(num_slots, 'slot')}"
-            case ev.SwappedOut(copied=copied):
+            case ce.SwappedOut(copied=copied):
                 yield f"swapped out {count(len(copied), 'block')}, {sum(copied)} copied to host memory"
-            case ev.SwappedIn(copied=copied):
+            case ce.SwappedIn(copied=copied):
                 yield f"swapped in {count(len(copied), 'block')}, {sum(copied)} copied from host memory"
             case _:
                 pass

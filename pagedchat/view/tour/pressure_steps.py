@@ -1,6 +1,6 @@
 """The second half of the tour: what happens when blocks run out, and how a chat goes back."""
 
-from pagedchat.events import (
+from pagedchat.cache_events import (
     BlockEvicted,
     BlocksFreed,
     PrefixHit,
@@ -8,9 +8,9 @@ from pagedchat.events import (
     SequencePreempted,
     SequenceRewound,
     SequenceScheduled,
-    StepReport,
     SwappedIn,
 )
+from pagedchat.events import StepReport
 from pagedchat.view.sentences.words import count
 from pagedchat.view.tour.script import Script, TourStep, Waiting, first_event, until
 from pagedchat.view.tour.sharing_steps import one_at_rest

@@ -8,7 +8,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from pagedchat.events import Event, StepReport
+from pagedchat.cache_events import Event
+from pagedchat.events import StepReport
 from pagedchat.view.tour.stage import Stage
 
 Found = TypeVar("Found")

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
+from pagedchat.cache_events import BlockAllocated, BlockCopied, PrefixHit, SequenceForked
 from pagedchat.chat.session import ChatSession
-from pagedchat.events import BlockAllocated, BlockCopied, PrefixHit, SequenceForked, StepReport
+from pagedchat.events import StepReport
 from pagedchat.view.sentences.words import count
 from pagedchat.view.tour.script import Script, TourStep, Waiting, first_event, until
 from pagedchat.view.tour.stage import Stage

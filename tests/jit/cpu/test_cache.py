@@ -6,6 +6,7 @@ import pytest
 
 from pagedchat.jit.cpu.cache import ObjectCache, cache_key
 from tests.jit.cpu.targets import AVX2
+from tests.jit.damage import DAMAGES
 
 
 def test_what_is_put_is_got(tmp_path: Path) -> None:
@@ -15,21 +16,12 @@ def test_what_is_put_is_got(tmp_path: Path) -> None:
     assert ObjectCache(tmp_path / "none").get("key") is None
 
 
-@pytest.mark.parametrize("damage", ["empty", "truncated", "one bit", "longer", "text"])
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_entry_is_dropped(damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     cache = ObjectCache(tmp_path)
     cache.put("key", b"code of a kernel")
     [path] = tmp_path.iterdir()
-    content = path.read_bytes()
-    path.write_bytes(
-        {
-            "empty": b"",
-            "truncated": content[:-3],
-            "one bit": content[:-1] + bytes([content[-1] ^ 1]),
-            "longer": content + b"x",
-            "text": b"not an entry at all",
-        }[damage]
-    )
+    path.write_bytes(DAMAGES[damage](path.read_bytes()))
     assert cache.get("key") is None
     assert not path.exists()
     assert "damaged" in caplog.text

@@ -8,6 +8,7 @@ from pagedchat.ops.common.model_sizes import ModelSizes
 from pagedchat.ops.common.norm import HeadNorms, Norm
 from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors, Product
 from pagedchat.ops.sampling.decode_state import DecodeState
+from tests.ops.random_layers import random_cache, random_decodes
 
 VOCAB_SIZE, NUM_BLOCKS, BLOCK_SIZE = 16, 300, 16
 SHAPES = {
@@ -81,8 +82,7 @@ def random_model(
         )
 
     def cache() -> LayerCache:
-        caches = torch.randn(2, NUM_BLOCKS, shape.num_kv_heads, shape.head_size, BLOCK_SIZE).to(dtype)
-        return caches[0].view(NUM_BLOCKS, shape.num_kv_heads, shape.head_size // 8, BLOCK_SIZE, 8), caches[1]
+        return random_cache(NUM_BLOCKS, shape.num_kv_heads, shape.head_size, BLOCK_SIZE, dtype)
 
     tensors = ModelTensors(
         sizes=sizes,
@@ -100,13 +100,4 @@ def random_model(
 def random_state(positions: list[int]) -> DecodeState:
     """On the CPU, always the same; a position of -1 is padding. No two sequences share a block."""
     torch.manual_seed(7)
-
-    def numbers(values: list[int]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.int32)
-
-    width = max(positions) // BLOCK_SIZE + 2
-    tables = torch.randperm(NUM_BLOCKS)[: len(positions) * width].int().view(len(positions), width)
-    token_ids = torch.randint(VOCAB_SIZE, (len(positions),), dtype=torch.int32)
-    lens = [position + 1 for position in positions]
-    history = torch.zeros(4, len(positions), dtype=torch.int32)
-    return DecodeState(token_ids, numbers(positions), numbers(lens), tables, numbers([6]), history, numbers([0]))
+    return random_decodes(positions, VOCAB_SIZE, NUM_BLOCKS, BLOCK_SIZE)

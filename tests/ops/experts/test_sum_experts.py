@@ -25,6 +25,21 @@ def test_agrees_with_the_definition(width: int, dtype: torch.dtype, device: str)
         assert error(sum_experts(products, weights, shared=shared, shared_logits=logits), gated) < eps
 
 
+def test_a_grid_has_room_for_any_number_of_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU takes 65,535 thread blocks in all dimensions but the first."""
+    grids: list[tuple[int, ...]] = []
+
+    class Kernel:
+        def launch(self, grid: tuple[int, ...], *_args: object, **_options: object) -> None:
+            grids.append(grid)
+
+    for name, answer in {"on_cuda": True, "can_overlap": False, "stream_of": 0, "get_kernel": Kernel()}.items():
+        monkeypatch.setattr(f"pagedchat.ops.experts.sum_experts.{name}", lambda *_, given=answer, **__: given)
+    products = torch.zeros(70_000, 8, dtype=torch.float16)
+    sum_experts(products, torch.zeros(70_000, 1))
+    assert grids == [(70_000, 1)]
+
+
 def test_wrong_arguments_are_named() -> None:
     products, weights = torch.zeros(4, 8), torch.zeros(2, 2)
     with pytest.raises(ValueError, match=r"products has shape \[3, 8\], expected \[4, \*\]"):

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from itertools import product
 
 import pytest
 import torch
 
 from pagedchat.ops.products.invariant_linear import _rows_at_a_time, invariant_linear, launch_plan
 from pagedchat.ops.products.invariant_plan import MAX_PARTS, TILES, part_count, plan_invariant, plan_tile
-from tests.ops.paged_case import DEVICES
 from tests.ops.products.small_batch_case import DTYPES, allowed, error, normal
 from tests.tools.emulator_case import needs_compiler
 from tools.emulator.ops import kernels_on_cpu
@@ -18,7 +18,12 @@ SHAPES = [(64, 40), (264, 130), (896, 72), (1032, 48)]
 """Inner and outer widths: of one part, of chunks and tiles that are not full, of seven parts, of eight in which the
 last is shorter."""
 NUM_ROWS = [1, 2, 7, 8, 9, 16, 17, 33, 64, 65, 100, 130]
-WHERE = [pytest.param("emulated", marks=needs_compiler), *DEVICES]
+FEW_NUM_ROWS = [1, 9, 17, 33, 65]
+"""A tile of each size, not full."""
+EMULATED = [pytest.param(*shape, DTYPES[i % 2], "emulated", marks=needs_compiler) for i, shape in enumerate(SHAPES)]
+ON_A_GPU = [pytest.param(*shape, dtype, "cuda", marks=pytest.mark.gpu) for shape, dtype in product(SHAPES, DTYPES)]
+IN_TORCH = [(*shape, dtype, "cpu") for shape, dtype in product(SHAPES, DTYPES)]
+NAMES = ("in_features", "out_features", "dtype", "where")
 
 
 @contextmanager
@@ -28,7 +33,7 @@ def device_of(where: str) -> Iterator[str]:
         yield "cpu" if where == "emulated" else where
 
 
-def product(
+def random_product(
     in_features: int, out_features: int, dtype: torch.dtype, device: str
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Rows, a weight and a bias."""
@@ -39,27 +44,23 @@ def product(
     )
 
 
-@pytest.mark.parametrize("where", WHERE)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize(("in_features", "out_features"), SHAPES)
+@pytest.mark.parametrize(NAMES, [*EMULATED, *IN_TORCH, *ON_A_GPU])
 def test_agrees_with_the_definition(in_features: int, out_features: int, dtype: torch.dtype, where: str) -> None:
     with device_of(where) as device:
-        rows, weight, bias = product(in_features, out_features, dtype, device)
+        rows, weight, bias = random_product(in_features, out_features, dtype, device)
         wanted = rows.cpu().double() @ weight.cpu().double().T
         assert error(invariant_linear(rows, weight), wanted) < allowed(dtype)
         assert error(invariant_linear(rows, weight, bias), wanted + bias.cpu().double()) < allowed(dtype)
 
 
-@pytest.mark.parametrize("where", WHERE)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize(("in_features", "out_features"), SHAPES)
+@pytest.mark.parametrize(NAMES, [*EMULATED, *IN_TORCH, *ON_A_GPU])
 def test_a_row_is_the_same_among_any_number_of_others(
     in_features: int, out_features: int, dtype: torch.dtype, where: str
 ) -> None:
     with device_of(where) as device:
-        rows, weight, bias = product(in_features, out_features, dtype, device)
+        rows, weight, bias = random_product(in_features, out_features, dtype, device)
         among_all = invariant_linear(rows, weight, bias)
-        for num_rows in NUM_ROWS:
+        for num_rows in FEW_NUM_ROWS if where == "emulated" else NUM_ROWS:
             assert torch.equal(invariant_linear(rows[-num_rows:], weight, bias), among_all[-num_rows:]), num_rows
 
 
@@ -77,12 +78,10 @@ def test_widths_of_real_models(in_features: int, out_features: int, dtype: torch
         )
 
 
-@pytest.mark.parametrize("where", [pytest.param("emulated", marks=needs_compiler), DEVICES[-1]])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize(("in_features", "out_features"), SHAPES)
+@pytest.mark.parametrize(NAMES, [*EMULATED, *ON_A_GPU])
 def test_every_tile_gives_the_same(in_features: int, out_features: int, dtype: torch.dtype, where: str) -> None:
     with device_of(where) as device:
-        rows, weight, bias = product(in_features, out_features, dtype, device)
+        rows, weight, bias = random_product(in_features, out_features, dtype, device)
         results = []
         for tile in TILES:
             plan = plan_tile(tile, in_features, SHARED_LIMIT)
@@ -94,7 +93,7 @@ def test_every_tile_gives_the_same(in_features: int, out_features: int, dtype: t
 
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.float32], ids=str)
 def test_torch_is_given_the_same_number_of_rows_each_time(dtype: torch.dtype) -> None:
-    rows, weight, _ = product(896, 72, dtype, "cpu")
+    rows, weight, _ = random_product(896, 72, dtype, "cpu")
     alone = torch.cat([invariant_linear(row[None], weight) for row in rows])
     assert torch.equal(invariant_linear(rows, weight), alone)
     assert torch.equal(invariant_linear(rows.flip(0), weight).flip(0), alone)

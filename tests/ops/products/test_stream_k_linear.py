@@ -22,6 +22,12 @@ from tools.emulator.ops import kernels_on_cpu
 LIMIT = 227 << 10
 H200 = Gpu(0, "NVIDIA H200", (9, 0), 140 << 30, 132, LIMIT)
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+ORDERS = [
+    ("cpu", torch.float16, 1),
+    ("cpu", torch.bfloat16, 4),
+    *(pytest.param("cuda", dtype, 0, marks=pytest.mark.gpu) for dtype in DTYPES),
+]
+"""Devices, types, and on a CPU the order of warps."""
 SHARES = [
     (16, 256, 128, 3),  # one tile, three thread blocks
     (20, 320, 512, 5),  # four tiles and five thread blocks: each begins somewhere in a tile
@@ -45,9 +51,7 @@ def plan_of(in_features: int, out_features: int, num_tokens: int, paired: bool, 
     return replace(plan, num_blocks=num_blocks)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("seed", [1, 4])
+@pytest.mark.parametrize(("device", "dtype", "seed"), ORDERS, ids=str)
 @pytest.mark.parametrize(("num_tokens", "in_features", "out_features", "num_blocks"), SHARES)
 def test_every_way_in_which_tiles_are_shared_out(
     num_tokens: int,

@@ -20,6 +20,12 @@ from tools.emulator.ops import kernels_on_cpu
 LIMIT = 227 << 10
 H200 = Gpu(0, "NVIDIA H200", (9, 0), 140 << 30, 132, LIMIT)
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+ORDERS = [
+    ("cpu", torch.float16, 1),
+    ("cpu", torch.bfloat16, 4),
+    *(pytest.param("cuda", dtype, 0, marks=pytest.mark.gpu) for dtype in DTYPES),
+]
+"""Devices, types, and on a CPU the order of warps."""
 PLANS = [
     ((70, 136, 72), WidePlan(128, 64, 2, False, 3, 4)),  # tiles that are not whole, one that is empty
     ((300, 200, 72), WidePlan(128, 64, 1, False, 3, 4)),  # pairs of tiles of the same weights
@@ -38,9 +44,7 @@ def kernels_on(device: str, seed: int) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("seed", [1, 4])
+@pytest.mark.parametrize(("device", "dtype", "seed"), ORDERS, ids=str)
 @pytest.mark.parametrize(("sizes", "plan"), PLANS, ids=str)
 def test_every_way_in_which_tiles_are_shared_out(
     sizes: tuple[int, int, int], plan: WidePlan, seed: int, dtype: torch.dtype, device: str

@@ -13,6 +13,7 @@ from pagedchat.ops.sampling.decode_state import DecodeState
 from pagedchat.ops.whole_step.model import LayerCache, PersistentModel
 from pagedchat.ops.whole_step.persistent_decode import PersistentDecode
 from pagedchat.ops.whole_step.plan import PersistentPlan, PersistentShape
+from tests.ops.random_layers import random_cache, random_decodes
 
 T = TypeVar("T")
 
@@ -62,8 +63,7 @@ def random_model(family: str, dtype: torch.dtype, shape: PersistentShape | None 
         )
 
     def cache() -> LayerCache:
-        caches = torch.randn(2, NUM_BLOCKS, shape.num_kv_heads, shape.head_size, BLOCK_SIZE).to(dtype)
-        return caches[0].view(NUM_BLOCKS, shape.num_kv_heads, shape.head_size // 8, BLOCK_SIZE, 8), caches[1]
+        return random_cache(NUM_BLOCKS, shape.num_kv_heads, shape.head_size, BLOCK_SIZE, dtype)
 
     angles = torch.arange(2048)[:, None] * torch.logspace(0, -3, shape.head_size // 2)
     tensors = ModelTensors(
@@ -104,16 +104,7 @@ def with_tensors(model: PersistentModel, **changed: Any) -> PersistentModel:
 
 def random_state(positions: list[int]) -> DecodeState:
     """On the CPU; a position of -1 is padding. No two sequences share a block."""
-
-    def numbers(values: list[int]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.int32)
-
-    width = max(positions) // BLOCK_SIZE + 2
-    tables = torch.randperm(NUM_BLOCKS)[: len(positions) * width].int().view(len(positions), width)
-    token_ids = torch.randint(VOCAB_SIZE, (len(positions),), dtype=torch.int32)
-    lens = [position + 1 for position in positions]
-    history = torch.zeros(4, len(positions), dtype=torch.int32)
-    return DecodeState(token_ids, numbers(positions), numbers(lens), tables, numbers([6]), history, numbers([0]))
+    return random_decodes(positions, VOCAB_SIZE, NUM_BLOCKS, BLOCK_SIZE)
 
 
 def some_steps(model: PersistentModel, state: DecodeState, plan: PersistentPlan, count: int) -> list[torch.Tensor]:

@@ -54,9 +54,10 @@ def products(dtype: torch.dtype, *, way: Way, tile_rows: int, width: int) -> Res
 
 
 def sums(dtype: torch.dtype) -> Results:
-    weights = rows_of(3, PER_TOKEN, SINGLE).abs()
-    rows, shared = rows_of(3 * PER_TOKEN, 136, dtype), rows_of(3, 136, dtype)
-    logits = rows_of(3, 1, dtype)
+    """Rows of more pieces than a thread block has threads."""
+    weights = rows_of(4, PER_TOKEN, SINGLE).abs()
+    rows, shared = rows_of(4 * PER_TOKEN, 1032, dtype), rows_of(4, 1032, dtype)
+    logits = rows_of(4, 1, dtype)
     return {
         "alone": sum_experts(rows, weights),
         "with one shared": sum_experts(rows, weights, shared=shared),

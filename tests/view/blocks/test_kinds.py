@@ -5,8 +5,8 @@ import random
 import msgspec
 import pytest
 
+from pagedchat.cache_events import BlockPinned, BlocksReturned, BlocksWithheld, BlockUnpinned, CacheEvent
 from pagedchat.engine.mirror import CacheMirror
-from pagedchat.events import BlockPinned, BlocksReturned, BlocksWithheld, BlockUnpinned, CacheEvent
 from pagedchat.view.blocks.kinds import (
     AGE_LIMITS,
     CODES,

@@ -2,8 +2,8 @@
 
 import msgspec
 
+from pagedchat.cache_events import CacheEvent
 from pagedchat.engine.mirror import CacheMirror
-from pagedchat.events import CacheEvent
 from pagedchat.view.blocks.kinds import (
     ColorMode,
     glyph,

@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from pagedchat.events import (
+from pagedchat.cache_events import (
     BlockPinned,
     BlocksReturned,
     BlocksWithheld,

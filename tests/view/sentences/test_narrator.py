@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from pagedchat import cache_events as ce
 from pagedchat import events as ev
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.step_batch import BatchEntry
@@ -19,13 +20,13 @@ def words(engine: ScriptedEngine, *kinds: str) -> list[str]:
     return [str(line) for line in engine.view.lines if line.kind in kinds]
 
 
-def report(*happened: ev.CacheEvent, timings: ev.Timings | None = None) -> ev.StepReport:
+def report(*happened: ce.CacheEvent, timings: ev.Timings | None = None) -> ev.StepReport:
     pool = ev.PoolCounts(8, 8, 0, 0, 0, 0, 0, 0)
     queues, times = ev.QueueLengths(0, 0, 0, 0), timings or ev.Timings()
     return ev.StepReport(3, 0.1, [], list(happened), pool, queues, times, ev.Counters())
 
 
-def tell(*happened: ev.CacheEvent) -> EventLine:
+def tell(*happened: ce.CacheEvent) -> EventLine:
     """The last line about these events, told to a pool of 8 blocks of 4 by somebody who knows the tokens' texts."""
     return narrated(report(*happened))[-1]
 
@@ -37,11 +38,11 @@ def narrated(told: ev.StepReport) -> list[EventLine]:
     return list(narrator.lines)
 
 
-def opened(tokens: list[int], *blocks: int) -> list[ev.CacheEvent]:
+def opened(tokens: list[int], *blocks: int) -> list[ce.CacheEvent]:
     """Sequence 1 with these tokens and blocks, the first of them findable."""
-    cached = [ev.BlockCached(blocks[0], b"h")] if blocks else []
-    given = [ev.BlockAllocated(1, block) for block in blocks]
-    return [ev.SequenceOpened(1), ev.SequenceExtended(1, tokens, 0), *given, *cached]
+    cached = [ce.BlockCached(blocks[0], b"h")] if blocks else []
+    given = [ce.BlockAllocated(1, block) for block in blocks]
+    return [ce.SequenceOpened(1), ce.SequenceExtended(1, tokens, 0), *given, *cached]
 
 
 # --- what the engine does -----------------------------------------------------------------------------
@@ -136,7 +137,7 @@ def test_milliseconds_are_short(seconds: float, text: str) -> None:
 
 
 def test_a_miss_names_the_first_token_that_differs_and_what_comes_before_it() -> None:
-    happened = [*opened([1, 2, 3, 5], 0), ev.PrefixMissed(1, 2, 3, 4, 6)]
+    happened = [*opened([1, 2, 3, 5], 0), ce.PrefixMissed(1, 2, 3, 4, 6)]
     line = tell(*happened)
     assert str(line) == '3 MISS chat1 differs at token 2: " the" not " a" (block 006), after "You are"'
     assert (line.seq_ids, line.block_ids) == ((1,), (6,))
@@ -147,48 +148,48 @@ def test_a_miss_names_the_first_token_that_differs_and_what_comes_before_it() ->
     [(16, "chat1: nothing cached continues after token 16"), (0, "chat1: nothing cached begins as it does")],
 )
 def test_a_miss_where_nothing_cached_comes_after(position: int, text: str) -> None:
-    assert tell(*opened([1, 2, 3, 5]), ev.PrefixMissed(1, position, 3, -1, -1)).text == text
+    assert tell(*opened([1, 2, 3, 5]), ce.PrefixMissed(1, position, 3, -1, -1)).text == text
 
 
 def test_a_token_whose_text_is_not_known_is_told_by_its_number() -> None:
-    line = tell(*opened([1, 2, 3, 5], 0), ev.PrefixMissed(1, 0, 3, 99, 6))
+    line = tell(*opened([1, 2, 3, 5], 0), ce.PrefixMissed(1, 0, 3, 99, 6))
     assert line.text == 'chat1 differs at token 0: " the" not "#99" (block 006)'
 
 
 def test_text_of_tokens_is_one_line_and_commands_no_terminal() -> None:
-    line = tell(*opened([7, 8, 6, 5], 2), ev.BlocksFreed(1, [2]), ev.BlockEvicted(2))
+    line = tell(*opened([7, 8, 6, 5], 2), ce.BlocksFreed(1, [2]), ce.BlockEvicted(2))
     assert line.text == 'cached block 002, least recently used, held "⏎\ufffd pirate"'
 
 
 def test_pins_are_told_with_what_they_keep() -> None:
-    kept = tell(*opened([1, 2, 3, 5], 2), ev.BlockPinned(2))
+    kept = tell(*opened([1, 2, 3, 5], 2), ce.BlockPinned(2))
     assert (kept.kind, kept.text, kept.block_ids) == ("PIN", 'block 002 stays: "You are the pirate"', (2,))
-    freed = tell(*opened([1, 2, 3, 5], 2), ev.BlockPinned(2), ev.BlockUnpinned(2))
+    freed = tell(*opened([1, 2, 3, 5], 2), ce.BlockPinned(2), ce.BlockUnpinned(2))
     assert (freed.kind, freed.text) == ("UNPIN", "block 002 may be evicted again")
 
 
 def test_a_limit_tells_what_is_left_of_the_pool() -> None:
-    taken = tell(ev.BlocksWithheld([7, 6]), ev.BlocksWithheld([5]))
+    taken = tell(ce.BlocksWithheld([7, 6]), ce.BlocksWithheld([5]))
     assert (taken.kind, taken.text) == ("LIMIT", "5 of 8 blocks in the pool; 1 block withheld: 005")
-    given = tell(ev.BlocksWithheld([7, 6, 5]), ev.BlocksReturned([5, 6]))
+    given = tell(ce.BlocksWithheld([7, 6, 5]), ce.BlocksReturned([5, 6]))
     assert (given.text, given.block_ids) == ("7 of 8 blocks in the pool; 2 blocks returned: 005 006", (5, 6))
 
 
 def test_a_preemption_under_a_limit_says_so() -> None:
     line = tell(
-        ev.BlocksWithheld([7, 6]),
+        ce.BlocksWithheld([7, 6]),
         *opened([1, 2, 3, 5], 0),
-        ev.BlocksFreed(1, [0]),
-        ev.SequencePreempted(1, "recompute", 4, 1, "waiting"),
+        ce.BlocksFreed(1, [0]),
+        ce.SequencePreempted(1, "recompute", 4, 1, "waiting"),
     )
     assert line.text == "chat1: −4 tokens to be computed again, +1 block, limit 6"
 
 
 def test_what_a_failed_step_costs_is_told_and_how_it_goes_on() -> None:
-    lost = [*opened([1, 2, 3, 5], 0), ev.BlocksFreed(1, [0]), ev.ContentsLost(1, 4, "waiting")]
+    lost = [*opened([1, 2, 3, 5], 0), ce.BlocksFreed(1, [0]), ce.ContentsLost(1, 4, "waiting")]
     line = tell(*lost)
     assert (line.kind, line.text) == ("LOST", "chat1: a step failed, −4 tokens to be computed again")
-    line = tell(*lost, ev.SequenceScheduled(1))
+    line = tell(*lost, ce.SequenceScheduled(1))
     assert (line.kind, line.text) == ("RESUME", "chat1: recomputes 4 tokens")
 
 
@@ -202,7 +203,7 @@ def test_lines_know_their_blocks_and_sequences() -> None:
 
 def test_attention_is_told_apart_from_the_products_where_it_was_measured() -> None:
     timings = ev.Timings(schedule=0.0002, launch=0.0001, forward=0.003, attention=0.0009)
-    told = report(ev.SequenceOpened(1), ev.BlockAllocated(1, 0), timings=timings)
+    told = report(ce.SequenceOpened(1), ce.BlockAllocated(1, 0), timings=timings)
     told = msgspec.structs.replace(told, batch=[BatchEntry(1, 1, 0, [])])
     line = narrated(told)[-1]
     assert line.text == "b1 1 tok  schedule .2  launch .1  attention .9  products 2.1 ms"

@@ -2,9 +2,10 @@
 
 import random
 
+from pagedchat.cache_events import BlockCopied, CacheEvent, SequenceForked
 from pagedchat.engine import keyframe
 from pagedchat.engine.mirror import CacheMirror
-from pagedchat.events import BlockCopied, CacheEvent, SequenceForked, StepReport
+from pagedchat.events import StepReport
 from pagedchat.view.state.engine import NO_ENGINE, EngineState
 from pagedchat.view.state.fold import Fold, Hears
 from tests.scripted_reports import ScriptedEngine, pressed, random_workload, story

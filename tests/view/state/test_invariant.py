@@ -5,7 +5,8 @@ import random
 import msgspec
 import pytest
 
-from pagedchat.events import BlockAllocated, IntegrityBroken, RunState, SequenceOpened, Steps
+from pagedchat.cache_events import BlockAllocated, SequenceOpened
+from pagedchat.events import IntegrityBroken, RunState, Steps
 from pagedchat.tui.chat.engine_status import engine_status
 from pagedchat.tui.chat.header import header_line
 from pagedchat.tui.kit.lines import content_to_ascii

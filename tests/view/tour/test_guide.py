@@ -2,9 +2,10 @@
 
 import pytest
 
+from pagedchat.cache_events import SequenceForked
 from pagedchat.chat.session import ChatSession
 from pagedchat.engine.core import EngineCore
-from pagedchat.events import EngineDied, RunState, SequenceForked
+from pagedchat.events import EngineDied, RunState
 from pagedchat.service.commands import AnyCommand, Generate, Pause, Resume, SetLimit, SetPace
 from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.options import UiOptions

@@ -8,7 +8,8 @@ from functools import partial
 import torch
 from torch.nn import functional
 
-from pagedchat.bench.kernels.figures import OURS, Bench, Contender, Figure, Work, relative_error
+from pagedchat.bench.kernels.figures import OURS, Bench, Figure, relative_error
+from pagedchat.bench.kernels.products.beside_torch import measure_beside_torch
 from pagedchat.bench.kernels.products.grouped_experts import grouped_experts
 from pagedchat.bench.kernels.products.shapes import EXPERTS, ExpertsShape
 from pagedchat.bench.kernels.random_cache import DEVICE, num_rotated_sets
@@ -32,20 +33,8 @@ def measure_experts(bench: Bench, shapes: Sequence[ExpertsShape] = EXPERTS) -> l
 
 def _measure(bench: Bench, shape: ExpertsShape) -> list[Figure]:
     inputs = ExpertInputs(shape)
-    work = Work(
-        section="experts",
-        shape=str(shape),
-        moved_bytes=inputs.moved_bytes,
-        limit_gb_s=bench.limits.copy,
-        flops=shape.flops,
-    )
-    contenders = [Contender(name=OURS, prepare=inputs.calls, check=inputs.check)]
-    if "torch" in bench.peers:
-        contenders += [
-            Contender(name=GROUPED, prepare=inputs.grouped_calls, check=inputs.check),
-            Contender(name=ONE_BY_ONE, prepare=inputs.calls_by_expert, check=inputs.check),
-        ]
-    return bench.run(work, contenders)
+    ways = {OURS: inputs.calls, GROUPED: inputs.grouped_calls, ONE_BY_ONE: inputs.calls_by_expert}
+    return measure_beside_torch(bench, "experts", shape, inputs.moved_bytes, inputs.check, ways)
 
 
 class ExpertInputs:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch.nn import functional
 
-from pagedchat.bench.kernels.figures import OURS, Bench, Contender, Figure, Work, relative_error
+from pagedchat.bench.kernels.figures import OURS, Bench, Figure, relative_error
+from pagedchat.bench.kernels.products.beside_torch import measure_beside_torch
 from pagedchat.bench.kernels.products.shapes import INVARIANT, LinearShape
 from pagedchat.bench.kernels.random_cache import num_rotated_sets, random_tensor
 from pagedchat.bench.kernels.timing import Call
@@ -21,17 +22,8 @@ def measure_invariant(bench: Bench, shapes: Sequence[LinearShape] = INVARIANT) -
 
 def _measure(bench: Bench, shape: LinearShape) -> list[Figure]:
     inputs = LinearInputs(shape)
-    work = Work(
-        section="invariant",
-        shape=str(shape),
-        moved_bytes=shape.moved_bytes,
-        limit_gb_s=bench.limits.copy,
-        flops=shape.flops,
-    )
-    contenders = [Contender(name=OURS, prepare=inputs.calls, check=inputs.check)]
-    if "torch" in bench.peers:
-        contenders.append(Contender(name=CUBLAS, prepare=inputs.cublas_calls, check=inputs.check))
-    return bench.run(work, contenders)
+    ways = {OURS: inputs.calls, CUBLAS: inputs.cublas_calls}
+    return measure_beside_torch(bench, "invariant", shape, shape.moved_bytes, inputs.check, ways)
 
 
 class LinearInputs:

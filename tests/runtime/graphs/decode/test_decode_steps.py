@@ -88,9 +88,17 @@ def chats(
         yield seq_id, list(sequence.token_ids)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("family", ["opt", "llama"])
-@pytest.mark.parametrize("preemption_mode", ["recompute", "swap"])
+@pytest.mark.parametrize(
+    ("family", "preemption_mode", "device"),
+    [
+        ("opt", "recompute", "cpu"),
+        ("llama", "swap", "cpu"),
+        *(
+            pytest.param(family, mode, "cuda", marks=pytest.mark.gpu)
+            for family, mode in product(("opt", "llama"), ("recompute", "swap"))
+        ),
+    ],
+)
 def test_chats_that_come_and_go_get_the_same_tokens(family: str, preemption_mode: str, device: str) -> None:
     model = tiny_model(family, device, torch.float32)
     replies, runners = [], []
@@ -120,8 +128,10 @@ def test_steps_of_other_layers_give_the_same_tokens(family: str, device: str) ->
     assert runner.prefills.num_replays > 2
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("family", ["opt", "llama"])
+@pytest.mark.parametrize(
+    ("family", "device"),
+    [("opt", "cpu"), *(pytest.param(family, "cuda", marks=pytest.mark.gpu) for family in ("opt", "llama"))],
+)
 def test_penalties_go_by_the_tokens_of_each_chat_however_they_come_and_go(family: str, device: str) -> None:
     model = tiny_model(family, device, torch.float32)
     replies = []

@@ -7,10 +7,8 @@ from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
-from pagedchat.events import (
-    BlockPinned,
-    EngineDied,
-)
+from pagedchat.cache_events import BlockPinned
+from pagedchat.events import EngineDied
 from pagedchat.tui.inspector.pool.block_detail import BlockDetail
 from pagedchat.view.engine_view import EngineView
 from tests.scripted_reports import ScriptedEngine, story

@@ -8,8 +8,9 @@ from textual.events import MouseScrollDown, MouseScrollUp
 from textual.pilot import Pilot
 from textual.strip import Strip
 
+from pagedchat.cache_events import BlockPinned, BlocksWithheld
 from pagedchat.engine.limits import EngineLimits
-from pagedchat.events import BlockPinned, BlocksWithheld, EngineDied
+from pagedchat.events import EngineDied
 from pagedchat.tui.inspector.pool.block_grid import BlockGrid
 from pagedchat.tui.inspector.pool.block_map import BlockMap
 from pagedchat.tui.messages import BlockChosen, BlockOpened
