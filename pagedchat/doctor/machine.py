@@ -14,6 +14,7 @@ from pagedchat.jit.cpu.target import host_target
 from pagedchat.jit.cpu.threads import num_compute_threads
 from pagedchat.jit.driver import Gpu
 from pagedchat.jit.toolchain import Toolchain, find_toolchain
+from pagedchat.ops.cpu.kernels import objection
 
 _DRIVER_FILE = Path("/proc/driver/nvidia/version")
 _PACKAGES = ("cuda-python", "cuda-bindings", "cuda-core", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime")
@@ -63,7 +64,8 @@ class Torch:
 
 
 def look_at_machine(cache: KernelCache) -> Machine:
-    """Ask the driver, the packages and the cache; takes a fraction of a second."""
+    """Ask the driver, the packages and the cache; takes a fraction of a second, or some where
+    CPU kernels are not compiled yet."""
     cuda, gpus, no_gpu = _look_for_gpus()
     toolchain, no_toolchain = _look_for_toolchain()
     entries, num_bytes = cache.size()
@@ -111,9 +113,9 @@ def _look_for_gpus() -> tuple[str | None, tuple[Gpu, ...], str]:
 
 
 def _look_for_cpu_kernels() -> dict[str, str]:
-    target = host_target()
-    if isinstance(target, str):
-        return {"cpu": "", "no_cpu": target}
+    target, no_kernels = host_target(), objection()
+    if isinstance(target, str) or no_kernels:
+        return {"cpu": "", "no_cpu": no_kernels}
     threads = num_compute_threads()
     count = "1 thread" if threads == 1 else f"{threads} threads"
     return {"cpu": f"{target.instruction_sets} ({target.name}), LLVM {target.llvm}, {count}", "no_cpu": ""}

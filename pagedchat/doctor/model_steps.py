@@ -31,7 +31,7 @@ from pagedchat.runtime.graphs.prefill.buckets import bucket_of as prefill_bucket
 from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts, Setting
 from pagedchat.runtime.graphs.which_step import Chosen, which_decode, which_prefill
 from pagedchat.runtime.graphs.whole_steps import one_turn_len
-from pagedchat.runtime.loading.check_record import CheckRecord, last_check
+from pagedchat.runtime.loading.check_record import ON_A_CPU, CheckRecord, last_check
 from pagedchat.runtime.loading.device import choose_dtype
 from pagedchat.runtime.step.sizes import LEAST_GPU_TOKENS, StepSizes
 
@@ -105,6 +105,8 @@ def look_at_model(
     found = None
     if gpu is not None and is_here:
         found = last_check(name, gpu.name, element, batch_invariant=batch_invariant)
+    elif is_here and not batch_invariant:
+        found = last_check(name, *ON_A_CPU)
     uncaptured = _missing_kernels(description, dtype, gpu)
     if "" in _left_out(found, "Steps"):
         uncaptured = uncaptured or "none that was captured at the last start gave the model's results"

@@ -98,6 +98,8 @@ class QuantizedLinear(Linear):
     @property
     def products(self) -> tuple[Product, ...]:
         """What whole steps multiply by, side by side; none where torch does a part of it."""
+        if self.by_dequantising:
+            return ()
         found = [part.product if isinstance(part, CpuLinear) else None for part in self.parts]
         return () if None in found else tuple(each for each in found if each is not None)
 
@@ -155,13 +157,14 @@ class StoredEmbedding(Embedding):
 def by_dequantising(model: nn.Module) -> Iterator[None]:
     """Inside, all weights of few bits are multiplied by torch, as floats: what their kernels are held against."""
     linears = [module for module in model.modules() if isinstance(module, QuantizedLinear)]
+    before = [linear.by_dequantising for linear in linears]
     for linear in linears:
         linear.by_dequantising = True
     try:
         yield
     finally:
-        for linear in linears:
-            linear.by_dequantising = False
+        for linear, was in zip(linears, before, strict=True):
+            linear.by_dequantising = was
 
 
 def stored_parts(model: nn.Module) -> list[Stored | PackedWeight]:

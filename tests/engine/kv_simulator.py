@@ -57,6 +57,10 @@ class KVSimulator:
         """The token that follows a prefix with this fingerprint."""
         return next_token(prefix, self.vocab)
 
+    def choose_all(self, prefixes: list[int]) -> list[int]:
+        """The same for all that a step chooses for."""
+        return [self.choose(prefix) for prefix in prefixes]
+
     def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         assert batch.num_tokens == sum(item.num_tokens for item in batch.scheduled)
         self.batch_sizes.append(batch.num_tokens)
@@ -75,7 +79,9 @@ class KVSimulator:
         if batch.meanwhile is not None and batch.step % 4 == 2:
             batch.meanwhile()
         self.at("written", batch)
-        return ModelRunnerOutput([self._read(item) for item in batch.scheduled])
+        prefixes = [self._read(item) for item in batch.scheduled]
+        chosen = iter(self.choose_all([prefix for prefix in prefixes if prefix is not None]))
+        return ModelRunnerOutput([[] if prefix is None else [next(chosen)] for prefix in prefixes])
 
     def check(self) -> None:
         """It never breaks for good."""
@@ -98,14 +104,15 @@ class KVSimulator:
             self.device[block_id][offset] = state
         return slots
 
-    def _read(self, item: ScheduledSequence) -> list[int]:
+    def _read(self, item: ScheduledSequence) -> int | None:
+        """The prefix that a token is to be chosen for, if one is."""
         seq, end = item.sequence, item.start + item.num_tokens
         states, size = self._states(seq), self.block_size
         for index in range(-(-end // size)):
             wanted = states[index * size : min(end, (index + 1) * size)]
             found = self.device[seq.block_table[index]][: len(wanted)]
             assert found == wanted, f"{seq} reads another's KV in block {seq.block_table[index]}, entry {index}"
-        return [self.choose(states[end - 1])] if item.samples else []
+        return states[end - 1] if item.samples else None
 
     def _states(self, seq: Sequence) -> list[int]:
         tokens, states = self._known.get(seq.seq_id, ([], []))

@@ -2,7 +2,17 @@
 
 import pytest
 
-from tools.fuzz import checkpoints, checks, command_line, gguf_files, slash_commands, templates, traces, wire
+from tools.fuzz import (
+    checkpoints,
+    checks,
+    command_line,
+    cpu_kernels,
+    gguf_files,
+    slash_commands,
+    templates,
+    traces,
+    wire,
+)
 from tools.fuzz.bounds import TooMuchError, bounded
 from tools.fuzz.target import Target
 
@@ -10,7 +20,17 @@ EXAMPLES = {"events": 20, "commands": 20, "traces": 20, "keyframes": 40}
 """Of those that take longest; the others get more."""
 TARGETS = [
     target
-    for module in (wire, traces, command_line, slash_commands, templates, checkpoints, gguf_files, checks)
+    for module in (
+        wire,
+        traces,
+        command_line,
+        slash_commands,
+        templates,
+        checkpoints,
+        gguf_files,
+        checks,
+        cpu_kernels,
+    )
     for target in module.TARGETS
 ]
 

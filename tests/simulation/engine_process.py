@@ -25,7 +25,7 @@ from pagedchat.service.rendering import Rendered, RenderJob
 from pagedchat.service.text_model import TextModel
 from pagedchat.service.wire import Configure, FrameWriter, Inbound, WireError, command_reader, event_reader
 from tests.simulation.clock import VirtualLoop
-from tests.simulation.model import LetterModel, info_of, template, tokenizer
+from tests.simulation.model import KernelLetters, LetterModel, info_of, template, tokenizer
 from tests.simulation.pipe import Pipe
 
 PLACES = ("begun", "in a move", "moved", "writing", "written")
@@ -67,6 +67,7 @@ class SimulatedEngine:
         limits: of the engine.
         seen: counts what happened.
         tell: hears every event before it is sent, with the engine as it stands then.
+        letters: that choose tokens; None: symbols do.
     """
 
     def __init__(
@@ -76,10 +77,11 @@ class SimulatedEngine:
         limits: EngineLimits,
         seen: Counter[str],
         tell: Callable[[ev.EngineEvent, EngineCore], None],
+        letters: KernelLetters | None,
     ) -> None:
         self._loop, self._random, self._limits, self._seen, self._tell = loop, choose, limits, seen, tell
         self.exit_code: asyncio.Future[int] = loop.create_future()
-        self.runner = LetterModel(limits.num_blocks, limits.block_size, limits.num_host_blocks)
+        self.runner = LetterModel(limits.num_blocks, limits.block_size, limits.num_host_blocks, letters)
         self.runner.at = self._at
         self.core = EngineCore(limits, self.runner, loop.time)
         self.frozen_until = 0.0

@@ -1,12 +1,18 @@
-"""The model of a simulated engine: a symbolic cache that checks every read, and letters made of the prefix."""
+"""The model of a simulated engine: a symbolic cache that checks every read, and letters made of the prefix, in some
+worlds by a product of CPU kernels for all chats of a step at once.
+"""
 
 from functools import cache
 
+import torch
 from tokenizers import Tokenizer
 
 from pagedchat.chat.template import ChatTemplate
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.events import EngineReady
+from pagedchat.ops.cpu.kernels import cpu_kernels
+from pagedchat.ops.cpu.linear import MOST_ROWS, CpuLinear
+from pagedchat.ops.quantized.quantize import quantize
 from tests.engine.kv_simulator import KVSimulator, reply_of
 from tests.fakes import CHAT_TEMPLATE, EOS, byte_tokenizer
 from tests.service.fake_engine import ready_info
@@ -39,16 +45,68 @@ def choose(state: int) -> int:
     return tokens[(state >> 7) % len(tokens)]
 
 
+FORMATS = ("float32", "bfloat16", "int8", "int4")
+"""Of the weights that kernels choose by."""
+_WIDTH = 64
+
+
+class KernelLetters:
+    """Letters by the largest element of a product, whose rows are made of prefixes. What a row gives follows from
+    it alone, bit for bit: whoever asks for one letter gets that which a step with many chats has.
+
+    Args:
+        form: in `FORMATS`.
+    """
+
+    def __init__(self, form: str) -> None:
+        source = torch.Generator().manual_seed(5)
+        weight = torch.randn(len(_alphabet()), _WIDTH, generator=source)
+        if form in ("int8", "int4"):
+            self._multiply = CpuLinear(quantize(weight, int(form[3]), 32))
+        else:
+            self._multiply = CpuLinear(weight.to(getattr(torch, form)))
+
+    def __call__(self, prefixes: list[int]) -> list[int]:
+        """A token for each."""
+        rows = [
+            [((prefix >> place % 57) * (place + 3) & 15) - 7.5 for place in range(_WIDTH)] for prefix in prefixes
+        ]
+        tokens = _alphabet()
+        # More rows than kernels take go to a library, which may add in another order.
+        parts = [self._multiply(part) for part in torch.tensor(rows).split(MOST_ROWS)]
+        return [tokens[place] for part in parts for place in part.argmax(dim=1).tolist()]
+
+
+@cache
+def kernel_letters(form: str) -> KernelLetters | None:
+    """None where this machine has no kernels."""
+    return None if cpu_kernels() is None else KernelLetters(form)
+
+
 class LetterModel(KVSimulator):
-    """Answers with letters."""
+    """Answers with letters.
 
-    def choose(self, prefix: int) -> int:
-        return choose(prefix)
+    Args:
+        num_blocks, block_size, num_host_blocks: of its cache.
+        letters: that choose them; None: symbols do.
+    """
+
+    def __init__(
+        self, num_blocks: int, block_size: int, num_host_blocks: int, letters: KernelLetters | None
+    ) -> None:
+        super().__init__(num_blocks, block_size, num_host_blocks)
+        self._letters = letters
+
+    def choose_all(self, prefixes: list[int]) -> list[int]:
+        if self._letters is None:
+            return [choose(prefix) for prefix in prefixes]
+        return self._letters(prefixes) if prefixes else []
 
 
-def expected_ids(prompt: list[int], max_tokens: int) -> list[int]:
+def expected_ids(prompt: list[int], max_tokens: int, letters: KernelLetters | None) -> list[int]:
     """What the model must answer, however it was scheduled."""
-    return reply_of(prompt, choose, max_tokens, {tokenizer().token_to_id(EOS)})
+    one = choose if letters is None else lambda state: letters([state])[0]
+    return reply_of(prompt, one, max_tokens, {tokenizer().token_to_id(EOS)})
 
 
 def expected_text(token_ids: list[int], stops: list[str]) -> str:

@@ -7,7 +7,7 @@ from pagedchat import events as ev
 from pagedchat.chat.session import ChatSession
 from pagedchat.engine.core import EngineCore
 from tests.fakes import EOS
-from tests.simulation.model import expected_ids, expected_text, tokenizer
+from tests.simulation.model import KernelLetters, expected_ids, expected_text, tokenizer
 
 
 @dataclass
@@ -30,6 +30,8 @@ class Oracle:
     """All requests of one UI process."""
 
     seen: Counter[str]
+    letters: KernelLetters | None
+    """By which tokens are chosen; None: by symbols."""
     promises: dict[int, Promise] = field(default_factory=dict)
     """Those that the engine has begun with."""
     num_engines: int = 0
@@ -69,7 +71,7 @@ class Oracle:
         assert not promise.ended, f"request {event.request_id} ends twice"
         promise.ended = True
         self.seen[f"requests ended: {event.reason}"] += 1
-        wanted = expected_ids(promise.prompt, promise.num_tokens)
+        wanted = expected_ids(promise.prompt, promise.num_tokens, self.letters)
         ids = wanted[: event.num_tokens]
         assert len(ids) == event.num_tokens, f"{event.num_tokens} tokens, where {len(wanted)} were to come"
         end = tokenizer().token_to_id(EOS)

@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from tests.simulation.world import STEPS, World
+from tests.simulation.model import FORMATS, kernel_letters
+from tests.simulation.world import STEPS, World, form_of
 
 NUM_GROUPS = int(os.environ.get("PAGEDCHAT_SIMULATION_GROUPS", "8"))
 SEEDS_IN_A_GROUP, STEPS_OF_A_SEED = 5, 2600
@@ -35,6 +37,16 @@ def test_without_faults_no_engine_dies() -> None:
     seen = World(3, faults=False).run(2000)
     assert seen["engines"] == seen["lives"] == 1
     assert seen["requests failed"] == seen["faults"] == 0
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_letters_by_cpu_kernels_are_the_same_alone_and_in_company(form: str) -> None:
+    if kernel_letters(form) is None:
+        pytest.skip("no CPU kernels")
+    seed = next(seed for seed in count() if form_of(seed) == form)
+    seen = World(seed).run(1500)
+    assert seen[f"worlds by kernels in {form}"] == 1
+    assert seen["requests ended: length"] + seen["requests ended: stop"] > 3
 
 
 def test_a_seed_is_the_same_world_in_every_process() -> None:

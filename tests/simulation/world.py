@@ -23,7 +23,7 @@ from tests.fakes import EOS
 from tests.simulation.clock import VirtualLoop
 from tests.simulation.disk import Disk
 from tests.simulation.engine_process import PLACES, Killed, SimulatedEngine, SimulatedProcess, StepError
-from tests.simulation.model import tokenizer
+from tests.simulation.model import FORMATS, kernel_letters, tokenizer
 from tests.simulation.oracle import Oracle
 from tests.simulation.ui_process import SimulatedUi
 from tests.simulation.user import User
@@ -33,6 +33,11 @@ PATIENCE = 3600.0
 """Seconds in which everything must have come to rest."""
 STEPS = ("turns", "pieces", "actions", "faults")
 """What counts as a step of the simulation."""
+
+
+def form_of(seed: int) -> str | None:
+    """Of the weights by which kernels choose a world's tokens; None: symbols do."""
+    return Random(f"letters {seed}").choice([None, None, *FORMATS])
 
 
 class World:
@@ -53,6 +58,10 @@ class World:
         self.disk = Disk(self.random.choice((1 << 30, 1 << 30, 40_000)), self.loop.time)
         self.limits = self._limits()
         self.whole = self.random.random() < 0.1
+        form = form_of(seed)
+        self.letters = None if form is None else kernel_letters(form)
+        if self.letters is not None:
+            self.seen[f"worlds by kernels in {form}"] += 1
         self._faults = faults
         self.engine: SimulatedEngine | None = None
         self._process: SimulatedProcess | None = None
@@ -117,7 +126,7 @@ class World:
     ) -> SimulatedProcess:
         self.seen["engines"] += 1
         self.oracle.num_engines += 1
-        engine = SimulatedEngine(self.loop, self.random, self.limits, self.seen, self.oracle.told)
+        engine = SimulatedEngine(self.loop, self.random, self.limits, self.seen, self.oracle.told, self.letters)
         process = SimulatedProcess(engine, self.loop, self.random, on_event)
         process.to_engine.watch = process.from_engine.watch = self._watch
         self.engine, self._process = engine, process
@@ -143,7 +152,7 @@ class World:
 
     def _begin_life(self) -> None:
         self.seen["lives"] += 1
-        self.oracle = Oracle(self.seen)
+        self.oracle = Oracle(self.seen, self.letters)
         self.ui = SimulatedUi(self.loop, self.random, self.limits, self.disk, self.oracle, whole=self.whole)
         self.user = User(self.ui, self.random, self.seen)
 

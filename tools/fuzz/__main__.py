@@ -19,7 +19,17 @@ if TYPE_CHECKING:
 
 ROUND = 500
 """Examples of a round: hypothesis keeps what it has tried of a round in memory."""
-MODULES = ("wire", "traces", "command_line", "slash_commands", "templates", "checkpoints", "gguf_files", "checks")
+MODULES = (
+    "wire",
+    "traces",
+    "command_line",
+    "slash_commands",
+    "templates",
+    "checkpoints",
+    "gguf_files",
+    "checks",
+    "cpu_kernels",
+)
 TERMINAL = "terminal"
 
 

@@ -3,9 +3,12 @@ calls they spin for microseconds and then sleep. Knows no kernel; `pool_code` sa
 """
 
 import ctypes
+import logging
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock, Thread
+from weakref import WeakSet
 
 from pagedchat.jit.cpu import pool_code as code
 from pagedchat.jit.cpu.cache import ObjectCache
@@ -19,6 +22,7 @@ _SYSTEM = (
     "pthread_cond_wait",
     "pthread_cond_broadcast",
 )
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,9 @@ class Job:
 
 
 class Pool:
-    """Whoever calls, and `num_threads - 1` workers, who end with the process, or by `close`.
+    """Whoever calls, and `num_threads - 1` workers, who end with the process, or by `close`. Where the system gives
+    fewer threads, or in a process that was forked off, which has none of its parent's, those that there are do it
+    all.
 
     Args:
         num_threads: at least 1.
@@ -44,7 +50,6 @@ class Pool:
     """
 
     def __init__(self, num_threads: int, target: CpuTarget, cache: ObjectCache) -> None:
-        self.num_threads = num_threads
         library = Library(str(code.pool_module(target)), target, cache)
         self._run = library.function("run", ctypes.c_void_p, ctypes.c_void_p)
         self._leave = library.function("leave", ctypes.c_void_p)
@@ -53,12 +58,28 @@ class Pool:
         self._library = library
         self._lock = Lock()
         self._prepare_state()
-        self._workers = [
-            Thread(target=self._work, args=(self._state,), name=f"cpu kernels {i}", daemon=True)
-            for i in range(1, num_threads)
-        ]
-        for worker in self._workers:
-            worker.start()
+        self._workers: list[Thread] = []
+        self._start_workers(num_threads - 1)
+        self.num_threads = 1 + len(self._workers)
+        """That compute."""
+        _pools.add(self)
+
+    def _start_workers(self, wanted: int) -> None:
+        for i in range(wanted):
+            worker = Thread(target=self._work, args=(self._state,), name=f"cpu kernels {i + 1}", daemon=True)
+            try:
+                worker.start()
+            except RuntimeError as error:
+                _log.warning("CPU kernels have %d of %d threads: %s", i + 1, wanted + 1, error)
+                return
+            self._workers.append(worker)
+
+    def begin_alone(self) -> None:
+        """In a process that was forked off: nobody is inside, and nobody will come."""
+        self._workers, self.num_threads = [], 1
+        self._lock = Lock()
+        ctypes.memset(self._state, 0, code.STATE_BYTES)
+        self._prepare_state()
 
     def run(self, program: "Program") -> None:
         """All jobs, one after the other; each is done before the next begins."""
@@ -90,6 +111,18 @@ class Pool:
             self._word(code.ADDRESSES + 8 * i).value = address or 0
         system.pthread_mutex_init(ctypes.c_void_p(self._state + code.MUTEX), None)
         system.pthread_cond_init(ctypes.c_void_p(self._state + code.CONDITION), None)
+
+
+_pools: WeakSet[Pool] = WeakSet()
+
+
+def _begin_alone() -> None:
+    for pool in list(_pools):
+        pool.begin_alone()
+
+
+if hasattr(os, "register_at_fork"):  # where there are forks
+    os.register_at_fork(after_in_child=_begin_alone)
 
 
 class Program:

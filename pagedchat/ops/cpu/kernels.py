@@ -20,6 +20,7 @@ from pagedchat.ops.cpu.heads import write_heads
 from pagedchat.ops.cpu.quantized_product import write_quantized_product, zero_of
 from pagedchat.ops.cpu.rows import write_rows
 
+_WHAT_TO_DO = "pip install llvmlite, if that is missing; else a smaller model is quicker."
 _log = logging.getLogger(__name__)
 _lock = Lock()
 
@@ -93,6 +94,13 @@ def objection() -> str:
     """Why there are none, to go after "since"; empty where there are."""
     made = _made()
     return made if isinstance(made, str) else ""
+
+
+def no_kernels_notice() -> str:
+    """That there are none, why, and what to do, for people."""
+    return (
+        f"There are no CPU kernels here, since {objection()}: torch computes all, and takes longer. {_WHAT_TO_DO}"
+    )
 
 
 def prepare_in_background() -> None:

@@ -20,6 +20,7 @@ _ELEMENTS_AT_ONCE = 1 << 18
 _SHARES = (1.0, 0.92, 0.84)
 """Of the span of a group, that are tried."""
 _FITS = 2
+"""Of the best of them, once more."""
 
 
 def quantize(
@@ -104,12 +105,12 @@ def _in_4_bits(groups: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.
     best = torch.full_like(low, -1.0)
     scale, lowest = torch.zeros_like(low), low
     for share in _SHARES:
-        step, start = 2 * share / _STEPS_4 * half, middle - share * half
-        for _ in range(_FITS):
-            step, start, gain = _fitted(groups, step, start)
+        step, start, gain = _fitted(groups, 2 * share / _STEPS_4 * half, middle - share * half)
         better = gain > best
         scale, lowest = torch.where(better, step, scale), torch.where(better, start, lowest)
         best = torch.where(better, gain, best)
+    for _ in range(_FITS):
+        scale, lowest, _ = _fitted(groups, scale, lowest)
     scale, minimum = scale.half(), (lowest + ZERO_OF_4_BITS * scale).half()
     minimum = torch.where(groups.sum(dim=1, keepdim=True).isfinite(), minimum, torch.nan)
     digits = _nearest(groups - minimum.float(), scale, -ZERO_OF_4_BITS, _STEPS_4 - ZERO_OF_4_BITS)

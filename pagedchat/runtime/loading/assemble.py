@@ -25,12 +25,12 @@ from pagedchat.models.native import count_parameters
 from pagedchat.models.native_model import NativeModel
 from pagedchat.models.tokenizer import LoadedTokenizer, load_tokenizer
 from pagedchat.ops.common.launch import element_name
-from pagedchat.ops.cpu.kernels import cpu_kernels, prepare_in_background
+from pagedchat.ops.cpu.kernels import cpu_kernels, no_kernels_notice, prepare_in_background
 from pagedchat.runtime.attention import transformers_attention
 from pagedchat.runtime.attention.backend import AttentionBackend, CacheShape
 from pagedchat.runtime.attention.choice import BackendChoice, BackendChooser, BackendFactory
 from pagedchat.runtime.cpu.runner import CpuModelRunner
-from pagedchat.runtime.loading.check_record import keep_check
+from pagedchat.runtime.loading.check_record import ON_A_CPU, keep_check
 from pagedchat.runtime.loading.cpu_process import give_back_now
 from pagedchat.runtime.loading.device import (
     available_memory,
@@ -77,6 +77,8 @@ class _Assembly:
         self._progress = progress
         self._began = began
         self._streams = streams
+        self._lacking: tuple[str, ...] = ()
+        """That there are no CPU kernels, where the model would have used them."""
         self._device = choose_device(config.model.device)
         if self._device.type == "cpu":
             prepare_in_background()
@@ -187,7 +189,9 @@ class _Assembly:
             make_invariant(description.name, model)
         elif self._device.type == "cpu":
             kernels = cpu_kernels()
-            if kernels is not None:
+            if kernels is None and native:
+                self._lacking = (no_kernels_notice(),)
+            elif kernels is not None:
                 kernels.limit_threads(torch.get_num_threads())  # which whoever calls may have lowered
             use_cpu_linears(model, available_memory())
             give_back_now()  # what was rearranged
@@ -227,8 +231,9 @@ class _Assembly:
             return check
         runner.whole_steps = False
         check.refuse_if_wrong()
-        runner.whole_steps = True
-        runner.whole_steps = runner.step is not None and check.allows_whole_steps()
+        runner.whole_steps = not check.left_out
+        runner.whole_steps = runner.whole_steps and runner.step is not None and check.allows_whole_steps()
+        keep_check(self._config.model.model, *ON_A_CPU, check.left_out)
         return check
 
     def _build_ahead(
@@ -301,7 +306,12 @@ class _Assembly:
             chat_template=tokenizer.chat_template if tokenizer else None,
             special_tokens=tokenizer.special_tokens if tokenizer else {},
             sampling_defaults=wishes.sampling_params,
-            notices=(*wishes.notices, *(each.sentence for each in found.left_out), *prepare.refusals),
+            notices=(
+                *wishes.notices,
+                *self._lacking,
+                *(each.sentence for each in found.left_out),
+                *prepare.refusals,
+            ),
             prepare_more=prepare.more,
             prepare_wanted=prepare.wanted,
             release=partial(release, self._device, weakref.ref(runner)),

@@ -1,7 +1,9 @@
-"""What the last start of a model found of its captured steps on a GPU, for whoever asks later. Decides nothing.
+"""What the last start of a model found of its captured steps on a GPU, or of its kernels on a CPU, for whoever asks
+later. Decides nothing.
 
 Kept is what was wrong, in one small file for a model, a GPU and an element type, and with `batch_invariant` in
-another; a start that finds nothing wrong takes it away. Nothing here raises: what cannot be kept stands in the log.
+another; for all types on a CPU there is one. A start that finds nothing wrong takes it away. Nothing here raises:
+what cannot be kept stands in the log.
 """
 
 import hashlib
@@ -22,14 +24,16 @@ from pagedchat.private_files import make_folder
 _log = logging.getLogger(__name__)
 _LAST_MOMENT = 253_402_214_400.0
 """Seconds since the epoch up to the last day that has a date, in any time zone."""
+ON_A_CPU = ("CPU", "any")
+"""What stands for its name and for the element type."""
 _Words = Annotated[str, msgspec.Meta(max_length=200)]
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """A kind of captured step that gave other results than the model."""
+    """A kind of captured step, or of work on a CPU, that gave other results than the model."""
 
-    what: Literal["Steps", "Prefills"]
-    """Decodes, or passes over prompts."""
+    what: Literal["Steps", "Prefills", "Products"]
+    """Decodes, passes over prompts, or what both are made of."""
     kind: _Words
     """As `which_step` names it; empty: the last kind there was, so that none is captured."""
     off: _Words

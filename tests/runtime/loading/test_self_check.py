@@ -14,8 +14,6 @@ from pagedchat.engine.output import ModelRunnerOutput
 from pagedchat.errors import ModelError
 from pagedchat.layers.arithmetic import InvariantArithmetic, use_arithmetic
 from pagedchat.models.native_model import NativeModel
-from pagedchat.ops.cpu.kernels import cpu_kernels
-from pagedchat.ops.cpu.linear import CpuLinear
 from pagedchat.runtime.graphs.captured_runner import CapturedRunner
 from pagedchat.runtime.graphs.decode.decode_steps import BegunDecodes, DecodeSteps
 from pagedchat.runtime.graphs.decode.library_step import LibraryStep
@@ -317,19 +315,3 @@ def test_a_model_that_is_not_is_refused(
     with pytest.raises(ModelError, match="tiny gives other numbers in company than alone"):
         SelfCheck("tiny", exact_runner, VOCAB_SIZE, exact=True).refuse_if_wrong()
     SelfCheck("tiny", exact_runner, VOCAB_SIZE).refuse_if_wrong()
-
-
-def test_products_of_few_bits_are_held_against_their_weights_as_floats(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Kernels round inputs to 8 bits; one that is off by much more is found."""
-    if cpu_kernels() is None:
-        pytest.skip("no CPU kernels")
-    config = ModelConfig(
-        model=str(make_checkpoint(tmp_path, "llama")), skip_tokenizer_init=True, device="cpu", quantization="int4"
-    )
-    load_model(EngineConfig(model=config, cache=CacheConfig(num_blocks=4, block_size=4)))
-    right = CpuLinear.__call__
-    monkeypatch.setattr(CpuLinear, "__call__", lambda linear, rows: right(linear, rows) * 1.3)
-    with pytest.raises(ModelError, match="gives other results"):
-        load_model(EngineConfig(model=config, cache=CacheConfig(num_blocks=4, block_size=4)))

@@ -1,0 +1,136 @@
+"""CPU kernels: files of theirs that others wrote are whole or not there, threads do each unit once however work is
+cut up, and numbers of any size in one row are no other row's business.
+"""
+
+import ctypes
+import math
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+
+from pagedchat.errors import KernelError
+from pagedchat.jit.cpu.cache import ObjectCache
+from pagedchat.jit.cpu.ir import I64, PTR, Module
+from pagedchat.jit.cpu.library import Library
+from pagedchat.jit.cpu.pool import Job, Pool, Program
+from pagedchat.jit.cpu.target import host_target
+from pagedchat.ops.cpu.kernels import cpu_kernels
+from pagedchat.ops.cpu.linear import MOST_ROWS, CpuLinear
+from pagedchat.ops.quantized.quantize import quantize
+from pagedchat.private_files import make_folder
+from tools.fuzz.target import Target
+
+_BODY = bytes(range(256)) * 2
+_FLOATS = st.floats(width=32, allow_nan=True, allow_infinity=True)
+_FORMATS = ("float32", "bfloat16", "int8", "int4")
+
+
+@st.composite
+def _damages(draw: st.DrawFn) -> list[tuple[str, int, bytes]]:
+    """Places of a file, and what stands there instead; `"cut"`: it ends there."""
+    kinds = st.sampled_from(["put", "insert", "cut"])
+    return draw(st.lists(st.tuples(kinds, st.integers(0, 600), st.binary(max_size=9)), max_size=4))
+
+
+def _check_file(damages: list[tuple[str, int, bytes]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        cache_of_it = ObjectCache(Path(folder) / "kernels")
+        make_folder(Path(folder) / "kernels")
+        cache_of_it.put("key", _BODY)
+        [path] = (Path(folder) / "kernels").iterdir()
+        whole = content = path.read_bytes()
+        for how, place, piece in damages:
+            rest = {"put": place + len(piece), "insert": place, "cut": len(content)}[how]
+            content = content[:place] + piece + content[rest:]
+        path.write_bytes(content)
+        found = cache_of_it.get("key")
+        assert found == (_BODY if content == whole else None)
+        assert path.exists() == (found is not None)
+
+
+@cache
+def _pools() -> tuple[int, dict[int, Pool]]:
+    """The address of a kernel that adds 1 for each unit, and pools by their number of threads."""
+    target = host_target()
+    if isinstance(target, str):
+        raise KernelError(target)
+    module = Module()
+    f = module.function("count", [("args", PTR), ("first", I64), ("last", I64)])
+    numbers = f.load(PTR, f.parameter("args"), aligned=8)
+    with f.loop(f.parameter("first"), f.parameter("last")) as unit:
+        at = f.at(numbers, unit, I64)
+        f.store(f.load(I64, at, aligned=8) + f.constant(I64, 1), at, aligned=8)
+    f.finish()
+    made = Library(str(module), target, ObjectCache())
+    _kept.append(made)
+    return made.address("count"), {count: Pool(count, target, ObjectCache()) for count in (1, 2, 5)}
+
+
+_kept: list[Library] = []
+"""Whose code is in use."""
+
+
+def _check_pool(example: tuple[int, list[tuple[int, int]], int]) -> None:
+    num_threads, sizes, num_runs = example
+    if isinstance(host_target(), str):
+        return
+    address, pools = _pools()
+    arrays = [(ctypes.c_int64 * max(1, units))() for units, _ in sizes]
+    jobs = [
+        Job(address, units, chunk, [ctypes.addressof(numbers)])
+        for (units, chunk), numbers in zip(sizes, arrays, strict=True)
+    ]
+    program = Program(pools[num_threads], jobs)
+    for _ in range(num_runs):
+        program.run()
+    for (units, _), numbers in zip(sizes, arrays, strict=True):
+        assert list(numbers[:units]) == [num_runs] * units
+
+
+@st.composite
+def _products(draw: st.DrawFn) -> tuple[str, int, int, list[list[float]]]:
+    """Format, width, columns and the beginnings of rows, which go on as they begin."""
+    rows = draw(st.lists(st.lists(_FLOATS, min_size=1, max_size=5), min_size=1, max_size=MOST_ROWS))
+    return draw(st.sampled_from(_FORMATS)), 32 * draw(st.integers(1, 9)), draw(st.integers(1, 70)), rows
+
+
+def _check_product(example: tuple[str, int, int, list[list[float]]]) -> None:
+    form, width, columns, beginnings = example
+    if cpu_kernels() is None:
+        return
+    weight: Any = torch.randn(columns, width, generator=torch.Generator().manual_seed(width + columns))
+    weight = quantize(weight, int(form[3]), 32) if form.startswith("int") else weight.to(getattr(torch, form))
+    linear = CpuLinear(weight)
+    rows = torch.tensor([[row[i % len(row)] for i in range(width)] for row in beginnings])
+    together = linear(rows)
+    for row, result in zip(rows, together, strict=True):
+        alone = linear(row[None])[0]
+        same = (alone == result) | (alone.isnan() & result.isnan())
+        assert bool(same.all()), "a row that others change"
+        largest = float(row.abs().max())
+        if not math.isfinite(largest):
+            assert not bool(result.isfinite().any()), "a row of which something is no number has numbers"
+        elif largest < 1e30:
+            dense = weight.double() if isinstance(weight, torch.Tensor) else weight.dequantized(torch.float64)
+            exact = row.double() @ dense.T
+            room = 0.02 * float(row.double().abs().max()) * dense.abs().sum(dim=1) + 1e-30
+            assert bool(((result - exact).abs() <= room).all()), "numbers that are far off"
+
+
+TARGETS = (
+    Target("kernel files", _damages(), _check_file),
+    Target(
+        "kernel threads",
+        st.tuples(
+            st.sampled_from((1, 2, 5)),
+            st.lists(st.tuples(st.integers(0, 70), st.integers(-3, 99)), max_size=12),
+            st.integers(1, 4),
+        ),
+        _check_pool,
+    ),
+    Target("kernel numbers", _products(), _check_product, seconds=20.0),
+)
