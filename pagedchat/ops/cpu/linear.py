@@ -30,7 +30,7 @@ class CpuLinear:
     Args:
         weight: `[out_features, in_features]`, float32, bfloat16 or float16; contiguous ones are used where they
         are.
-            Or a quantised one, which is rearranged: nothing of it is kept.
+            Or a quantised one, which is rearranged: nothing of it is kept; or what that has become, for kernels.
         bias: `[out_features]`, floating.
         kernels: None: those of this process, if it has any.
         by_torch: do without kernels.
@@ -38,7 +38,7 @@ class CpuLinear:
 
     def __init__(
         self,
-        weight: torch.Tensor | QuantizedWeight,
+        weight: torch.Tensor | QuantizedWeight | PackedWeight,
         bias: torch.Tensor | None = None,
         *,
         kernels: CpuKernels | None = None,
@@ -50,7 +50,12 @@ class CpuLinear:
         self._dense: torch.Tensor | None = None
         self.product: Product | None = None
         """What whole steps take; None where torch multiplies."""
-        if isinstance(weight, QuantizedWeight):
+        if isinstance(weight, PackedWeight):
+            if found is None:
+                raise ValueError("by_torch is True or there are no kernels, expected them for a packed weight")
+            self.out_features, self.in_features = weight.out_features, weight.in_features
+            self.product = Product(weight, self._bias)
+        elif isinstance(weight, QuantizedWeight):
             self.out_features, self.in_features = weight.out_features, weight.in_features
             if found is None:
                 self._dense = weight.dequantized()
@@ -126,8 +131,10 @@ class CpuLinear:
         return self._programs
 
 
-def objection_to(weight: torch.Tensor | QuantizedWeight) -> str:
+def objection_to(weight: torch.Tensor | QuantizedWeight | PackedWeight) -> str:
     """Why kernels do not multiply by a weight, to go after "since"; empty where they do."""
+    if isinstance(weight, PackedWeight):
+        return ""
     if isinstance(weight, QuantizedWeight):
         return packing.objection_to(weight)
     if weight.device.type != "cpu":
