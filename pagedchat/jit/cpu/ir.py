@@ -155,6 +155,12 @@ class Function:
             made.value = start
         return made
 
+    def buffer(self, element: str, count: int) -> Value:
+        """The address of so many elements on the stack, which begin on a cache line and hold anything."""
+        name = self._fresh()
+        self._entry.append(f"  {name} = alloca [{count} x {element}], align 64")
+        return Value(self, PTR, name)
+
     def binary(self, operation: str, left: Value, right: Operand) -> Value:
         """Two operands of the same type."""
         return self.assign(left.kind, f"{operation} {left.kind} {left.name}, {self.text(left.kind, right)}")

@@ -1,7 +1,8 @@
 """Products with a weight on a CPU: by kernels of our own where there are any, else by torch, behind one name.
 
-A row's result follows from the row alone, bit for bit, whatever else is in the batch, as long as kernels compute
-it: weights of few bits always, others up to `MOST_ROWS` rows, behind which a library is faster.
+A row's result follows from the row alone, bit for bit, whatever else is in the batch, as long as kernels of one
+kind compute it: those of few bits always, others up to `MOST_ROWS` rows. Behind that rows and weights in bfloat16
+have others on processors that `long_linear` is for, and everything else a library, which is faster there.
 """
 
 from threading import Lock
@@ -11,8 +12,9 @@ from torch.nn import functional
 
 from pagedchat.jit.cpu.pool import Program
 from pagedchat.ops.common.checks import check_shape
-from pagedchat.ops.cpu import packing
+from pagedchat.ops.cpu import long_linear, packing
 from pagedchat.ops.cpu.kernels import CpuKernels, cpu_kernels
+from pagedchat.ops.cpu.long_linear import LongLinear
 from pagedchat.ops.cpu.packing import PackedWeight, packed_weight
 from pagedchat.ops.cpu.product import Product, ProductInputs, Rows
 from pagedchat.ops.quantized.weight import QuantizedWeight
@@ -48,6 +50,7 @@ class CpuLinear:
         self._kernels = found
         self._bias = None if bias is None else bias.detach().float().contiguous()
         self._dense: torch.Tensor | None = None
+        self._long: LongLinear | None = None
         self.product: Product | None = None
         """What whole steps take; None where torch multiplies."""
         if isinstance(weight, PackedWeight):
@@ -65,6 +68,8 @@ class CpuLinear:
             self.out_features, self.in_features = weight.shape
             self._dense = weight.detach().contiguous()
             self.product = None if found is None else Product(self._dense, self._bias)
+            if found is not None and not long_linear.objection_to(self._dense, found):
+                self._long = LongLinear(self._dense, self._bias, found)
         self._programs: Program | None = None
         self._lock = Lock()
 
@@ -77,6 +82,11 @@ class CpuLinear:
         return self.product.weight
 
     @property
+    def most_rows(self) -> int | None:
+        """Up to which kernels multiply rows of the weight's type; None: any number."""
+        return MOST_ROWS if self._dense is not None and self._long is None else None
+
+    @property
     def by_kernels(self) -> bool:
         """Whether kernels of our own multiply by it."""
         return self.product is not None
@@ -85,6 +95,8 @@ class CpuLinear:
         """`[num_rows, in_features]`, float32 or bfloat16 -> `[num_rows, out_features]` of the same type."""
         check_shape("rows", rows, None, self.in_features)
         product = self.product
+        if self._long is not None and len(rows) > MOST_ROWS and rows.dtype == torch.bfloat16:
+            return self._long(rows)
         if product is None or (self._dense is not None and len(rows) > MOST_ROWS):
             return self._by_torch(rows)
         return self._by_kernels(product, rows)

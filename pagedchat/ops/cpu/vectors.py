@@ -30,6 +30,24 @@ def exponential(f: Function, x: Value) -> Value:
     return total * f.convert("bitcast", exponent, FLOATS)
 
 
+def transposed(f: Function, vectors: list[Value]) -> list[Value]:
+    """Vectors of 16 -> as many, in which the first elements of all stand side by side, then the second ones and so
+    on. Two that lie half of them apart become a pair whose elements take turns, as often as there are to halve.
+
+    Args:
+        vectors: a power of two of them.
+    """
+    half = len(vectors) // 2
+    turns = [lane for pair in zip(range(LANES), range(LANES, 2 * LANES), strict=True) for lane in pair]
+    for _ in range(half.bit_length()):
+        vectors = [
+            f.lanes(vectors[i], some, vectors[i + half])
+            for i in range(half)
+            for some in (turns[:LANES], turns[LANES:])
+        ]
+    return vectors
+
+
 def gathered(f: Function, vectors: list[Value]) -> Value:
     """16 vectors -> one, whose lane i is the sum of the elements of vector i, in the order of `Function.folded`.
 
