@@ -56,14 +56,12 @@ class KernelLinear(nn.Module):
         product = self._by_kernels.product
         self.products: tuple[Product, ...] = () if product is None else (product,)
         """What whole steps take from here."""
-        self._has_kernels_for_many = self._by_kernels.most_rows is None
         self._packed = _packed(weight) if packs else None
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """`[..., in_features]` -> `[..., out_features]`."""
         num_rows = rows.numel() // self.in_features
-        is_for_kernels = self._has_kernels_for_many and rows.dtype == self.weight.dtype
-        if num_rows <= ops.MOST_ROWS or is_for_kernels:
+        if self._by_kernels.takes(num_rows):
             product = self._by_kernels(rows.reshape(num_rows, self.in_features))
             return product.view(*rows.shape[:-1], self.out_features)
         if self._packed is None:

@@ -268,6 +268,10 @@ class Function:
         wanted = self.splat(self.convert("trunc", count, I32), lanes)
         return self.assign(vector(lanes, I1), f"icmp slt {kind} <{numbers}>, {wanted.name}")
 
+    def unlike(self, mask: Value) -> Value:
+        """A mask of the other lanes."""
+        return self.assign(mask.kind, f"xor {mask.kind} {mask.name}, splat (i1 true)")
+
     # --- arithmetic ---
 
     def fma(self, left: Value, right: Value, added: Value) -> Value:

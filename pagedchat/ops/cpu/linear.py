@@ -1,8 +1,8 @@
 """Products with a weight on a CPU: by kernels of our own where there are any, else by torch, behind one name.
 
-A row's result follows from the row alone, bit for bit, whatever else is in the batch, as long as kernels of one
-kind compute it: those of few bits always, others up to `MOST_ROWS` rows. Behind that rows and weights in bfloat16
-have others on processors that `long_linear` is for, and everything else a library, which is faster there.
+A row's result follows from the row alone, bit for bit, whatever else is in the batch, as long as one kernel
+computes it: weights of few bits always, others up to `MOST_ROWS` rows. For more there is another one for
+weights in bfloat16, on processors where that is faster than a library.
 """
 
 from threading import Lock
@@ -12,15 +12,11 @@ from torch.nn import functional
 
 from pagedchat.jit.cpu.pool import Program
 from pagedchat.ops.common.checks import check_shape
-from pagedchat.ops.cpu import long_linear, packing
+from pagedchat.ops.cpu import packing
 from pagedchat.ops.cpu.kernels import CpuKernels, cpu_kernels
-from pagedchat.ops.cpu.long_linear import LongLinear
 from pagedchat.ops.cpu.packing import PackedWeight, packed_weight
-from pagedchat.ops.cpu.product import Product, ProductInputs, Rows
+from pagedchat.ops.cpu.product import MOST_ROWS, Product, ProductInputs, Rows
 from pagedchat.ops.quantized.weight import QuantizedWeight
-
-MOST_ROWS = 32
-"""Rows up to which a weight that is not quantised is multiplied by kernels."""
 
 _INPUT, _PRODUCT = 0, 1
 """The two jobs of a program."""
@@ -50,7 +46,6 @@ class CpuLinear:
         self._kernels = found
         self._bias = None if bias is None else bias.detach().float().contiguous()
         self._dense: torch.Tensor | None = None
-        self._long: LongLinear | None = None
         self.product: Product | None = None
         """What whole steps take; None where torch multiplies."""
         if isinstance(weight, PackedWeight):
@@ -68,9 +63,8 @@ class CpuLinear:
             self.out_features, self.in_features = weight.shape
             self._dense = weight.detach().contiguous()
             self.product = None if found is None else Product(self._dense, self._bias)
-            if found is not None and not long_linear.objection_to(self._dense, found):
-                self._long = LongLinear(self._dense, self._bias, found)
-        self._programs: Program | None = None
+        self._programs: dict[bool, Program] = {}
+        """For few rows, and for many."""
         self._lock = Lock()
 
     @property
@@ -81,10 +75,14 @@ class CpuLinear:
         assert self.product is not None  # noqa: S101 - one of them holds it
         return self.product.weight
 
-    @property
-    def most_rows(self) -> int | None:
-        """Up to which kernels multiply rows of the weight's type; None: any number."""
-        return MOST_ROWS if self._dense is not None and self._long is None else None
+    def takes(self, num_rows: int) -> bool:
+        """Whether kernels multiply so many rows."""
+        product, kernels = self.product, self._kernels
+        return (
+            product is not None
+            and kernels is not None
+            and (num_rows <= MOST_ROWS or not product.objection_to_many(kernels))
+        )
 
     @property
     def by_kernels(self) -> bool:
@@ -95,9 +93,7 @@ class CpuLinear:
         """`[num_rows, in_features]`, float32 or bfloat16 -> `[num_rows, out_features]` of the same type."""
         check_shape("rows", rows, None, self.in_features)
         product = self.product
-        if self._long is not None and len(rows) > MOST_ROWS and rows.dtype == torch.bfloat16:
-            return self._long(rows)
-        if product is None or (self._dense is not None and len(rows) > MOST_ROWS):
+        if product is None or not self.takes(len(rows)):
             return self._by_torch(rows)
         return self._by_kernels(product, rows)
 
@@ -118,8 +114,9 @@ class CpuLinear:
             return output.to(rows.dtype)
         inputs = ProductInputs.for_rows(num_rows, self.in_features)
         with self._lock:
-            program = self._program(product)
+            program = self._program(product, is_many=num_rows > MOST_ROWS)
             program.set_units(_INPUT, num_rows * product.input_parts())
+            program.set_units(_PRODUCT, product.num_units(num_rows))
             program.set_argument(_INPUT, 0, floats.data_ptr())
             program.set_argument(_PRODUCT, 2, output.data_ptr())
             program.set_argument(_PRODUCT, 6, num_rows)
@@ -129,18 +126,18 @@ class CpuLinear:
             program.run()
         return output.to(rows.dtype)
 
-    def _program(self, product: Product) -> Program:
+    def _program(self, product: Product, *, is_many: bool) -> Program:
         """Made once; where its rows and results are is said at each call."""
-        if self._programs is None:
+        if is_many not in self._programs:
             if self._kernels is None:
                 raise RuntimeError("there are no kernels")
-            inputs = ProductInputs.for_rows(1, self.in_features)
+            inputs, num_rows = ProductInputs.for_rows(1, self.in_features), MOST_ROWS + 1 if is_many else 1
             jobs = (
-                product.input_job(self._kernels, "plain", Rows(0, self.in_features), 1, inputs),
-                product.job(self._kernels, inputs, 1, Rows(0, self.out_features)),
+                product.input_job(self._kernels, "plain", Rows(0, self.in_features), num_rows, inputs),
+                product.job(self._kernels, inputs, num_rows, Rows(0, self.out_features)),
             )
-            self._programs = Program(self._kernels.pool, jobs)
-        return self._programs
+            self._programs[is_many] = Program(self._kernels.pool, jobs)
+        return self._programs[is_many]
 
 
 def objection_to(weight: torch.Tensor | QuantizedWeight | PackedWeight) -> str:

@@ -1,21 +1,21 @@
-"""The kernels of products of many rows with a weight in bfloat16, in float32: rows and weight are widened into
-panels that a core's cache holds, and multiplied there.
+"""The kernel of products of many rows with a weight in bfloat16, in float32: the weight is widened into panels
+that a core's cache holds, and multiplied there.
 
-Why not in bfloat16: of the instruction for it (`vdpbf16ps`) processors of Intel start one every other cycle where
-they start four of float32, whose half as many products make twice as much; see `CpuKernels.has_long_products`.
+Why not in bfloat16: of the instruction for it (`vdpbf16ps`) processors of Intel start one every other cycle
+where they start four of float32, whose half as many products make twice as much; see
+`CpuKernels.has_long_products`.
 
-First rows are brought into groups of 8, `[groups, width, 8]` float32, and the last group is filled up with the last
-row. Then a unit is a tile of 48 columns of up to 256 rows. Of its weight 512 elements a row at a time become
-`[512, 48]` float32 (16 rows by 32 elements are a square of pairs, which is turned over), and each group is
-multiplied by that with its 8 times 48 sums in registers. Sums are of one product after the other, in the order of
-the elements and from the bias on, whatever else is computed: a row's numbers never depend on its company.
+A unit is a tile of 48 columns of up to 256 rows. Of its weight 512 elements a row at a time become `[512, 48]`
+float32 (16 rows by 32 elements are a square of pairs, which is turned over), and 8 rows at a time are
+multiplied by that with their 8 times 48 sums in registers; where fewer are left the last one is there several
+times. Sums are of one product after the other, in the order of the elements and from the bias on, whatever else
+is computed: a row's numbers never depend on its company.
 
-Arguments of `grouped_bf16`: rows (bfloat16), output (float32), num_rows, width, elements from a row to the next.
-Of `long_bf16`: weight (bfloat16 [out_features, in_features]), grouped rows, output (bfloat16 [num_rows,
-out_features]), bias or 0 (float32), out_features, in_features, num_rows.
+Arguments: weight (bfloat16 [out_features, in_features]), input, output, bias or 0 (float32), out_features,
+in_features, num_rows, elements of an input row, elements of an output row, 1 to add to what the output holds.
 """
 
-from pagedchat.jit.cpu.ir import FLOAT, I16, I64, PTR, Function, Module, Value, Variable, vector
+from pagedchat.jit.cpu.ir import FLOAT, I16, I64, PTR, Function, Module, Value, Variable
 from pagedchat.ops.cpu.dense_product import argument
 from pagedchat.ops.cpu.vectors import FLOATS, INTS, LANES, transposed
 
@@ -36,28 +36,11 @@ _AHEAD_BYTES = 512
 
 
 def write_long_product(module: Module) -> None:
-    """`grouped_bf16` and `long_bf16`."""
-    _write_grouped(module)
+    """`long_bf16`."""
     f = module.function("long_bf16", [("args", PTR), ("first", I64), ("last", I64)])
     product = _Product(f)
     with f.loop(f.parameter("first"), f.parameter("last")) as unit:
         product.write(unit)
-    f.finish()
-
-
-def _write_grouped(module: Module) -> None:
-    f = module.function("grouped_bf16", [("args", PTR), ("first", I64), ("last", I64)])
-    args = f.parameter("args")
-    rows, output = argument(f, args, 0, PTR), argument(f, args, 1, PTR)
-    num_rows, width, stride = (argument(f, args, i) for i in (2, 3, 4))
-    with f.loop(f.parameter("first"), f.parameter("last")) as group:
-        its_rows = [f.at(rows, _at_most(f, group * GROUP + i, num_rows - 1) * stride, I16) for i in range(GROUP)]
-        place = f.at(output, group * width * GROUP, FLOAT)
-        with f.loop(0, width, LANES) as k:
-            shorts = [f.load(vector(LANES, I16), f.at(row, k, I16), aligned=2) for row in its_rows]
-            floats = [f.convert("bitcast", f.convert("zext", each, INTS) << 16, FLOATS) for each in shorts]
-            for i, each in enumerate(transposed(f, floats)):
-                f.store(each, f.at(place, k * GROUP + i * LANES, FLOAT), aligned=4)
     f.finish()
 
 
@@ -70,6 +53,7 @@ class _Product:
         self._weight, self._rows, self._output = (argument(f, args, i, PTR) for i in range(3))
         self._bias = argument(f, args, 3)
         self._out_features, self._in_features, self._num_rows = (argument(f, args, i) for i in (4, 5, 6))
+        self._x_stride, self._y_stride, self._adds = (argument(f, args, i) for i in (7, 8, 9))
         self._panel = f.buffer(FLOAT, _DEPTH * TILE_COLUMNS)
         self._sums = f.buffer(FLOAT, TILE_ROWS * TILE_COLUMNS)
 
@@ -85,7 +69,8 @@ class _Product:
             for i in range(_VECTORS):
                 self._widen(column + i * LANES, i, first, depth)
             with f.loop(0, groups) as group:
-                rows = f.at(self._rows, (row + group * GROUP) * self._in_features + first * GROUP, FLOAT)
+                numbers = [_at_most(f, row + group * GROUP + i, self._num_rows - 1) for i in range(GROUP)]
+                rows = [f.at(self._rows, number * self._x_stride + first, FLOAT) for number in numbers]
                 self._add(rows, f.at(self._sums, group * (GROUP * TILE_COLUMNS), FLOAT), depth)
         self._finish(row, column, num_rows)
 
@@ -121,7 +106,7 @@ class _Product:
                     place = f.at(self._panel, (k + 2 * i + half) * TILE_COLUMNS + part * LANES, FLOAT)
                     f.store(f.convert("bitcast", widened, FLOATS), place, aligned=64)
 
-    def _add(self, rows: Value, sums: Value, depth: Value) -> None:
+    def _add(self, rows: list[Value], sums: Value, depth: Value) -> None:
         """A group times the panel."""
         f = self._f
         places = [[f.at(sums, i * TILE_COLUMNS + j * LANES, FLOAT) for j in range(_VECTORS)] for i in range(GROUP)]
@@ -130,18 +115,18 @@ class _Product:
         ]
         with f.loop(0, depth, _STEPS) as k:
             for step in range(_STEPS):
-                self._add_one(f.at(rows, (k + step) * GROUP, FLOAT), k + step, totals)
+                self._add_one(rows, k + step, totals)
         for its_places, its_totals in zip(places, totals, strict=True):
             for place, total in zip(its_places, its_totals, strict=True):
                 f.store(total.value, place, aligned=64)
 
-    def _add_one(self, rows: Value, k: Value, totals: list[list[Variable]]) -> None:
+    def _add_one(self, rows: list[Value], k: Value, totals: list[list[Variable]]) -> None:
         """One element of each row."""
         f = self._f
         panel = f.at(self._panel, k * TILE_COLUMNS, FLOAT)
         weights = [f.load(FLOATS, f.at(panel, j * LANES, FLOAT), aligned=64) for j in range(_VECTORS)]
-        for i, its_totals in enumerate(totals):
-            number = f.splat(f.load(FLOAT, f.at(rows, i, FLOAT), aligned=4), LANES)
+        for row, its_totals in zip(rows, totals, strict=True):
+            number = f.splat(f.load(FLOAT, f.at(row, k, FLOAT), aligned=4), LANES)
             for total, weight in zip(its_totals, weights, strict=True):
                 total.value = f.fma(number, weight, total.value)
 
@@ -152,20 +137,12 @@ class _Product:
             for j in range(_VECTORS):
                 at = column + j * LANES
                 sums = f.load(FLOATS, f.at(self._sums, i * TILE_COLUMNS + j * LANES, FLOAT), aligned=64)
-                place = f.at(self._output, (row + i) * self._out_features + at, I16)
-                left = self._out_features - at
-                with f.when(left >= LANES):
-                    f.store(_rounded(f, sums), place, aligned=2)
-                with f.when(left < LANES):
-                    f.store_some(_rounded(f, sums), place, f.first_lanes(left, LANES))
-
-
-def _rounded(f: Function, floats: Value) -> Value:
-    """To the nearest bfloat16, and of two to the even one."""
-    bits = f.convert("bitcast", floats, INTS)
-    rounded = (bits + ((bits >> 16) & 1) + 0x7FFF) >> 16
-    is_no_number = floats.differs(floats)
-    return f.convert("trunc", f.choose(is_no_number, 0x7FC0, rounded, INTS), vector(LANES, I16))
+                place = f.at(self._output, (row + i) * self._y_stride + at, FLOAT)
+                mask = f.first_lanes(self._out_features - at, LANES)
+                result = f.variable(FLOATS, sums)
+                with f.when(self._adds.differs(0)):
+                    result.value = result.value + f.load_some(FLOATS, place, mask)
+                f.store_some(result.value, place, mask)
 
 
 def _at_most(f: Function, number: Value, limit: Value | int) -> Value:
