@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from pagedchat.layers.embedding import Embedding
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.weights import Places, empty_parameter
+from pagedchat.ops.common.pages import FileRows
 from pagedchat.ops.cpu.kernels import CpuKernels
 from pagedchat.ops.cpu.linear import CpuLinear, objection_to
 from pagedchat.ops.cpu.packing import PackedWeight
@@ -53,9 +53,9 @@ class QuantizedLinear(Linear):
         """By the names that `part_places` was asked for."""
         self.by_dequantising = False
         """Whether torch does it, whatever kernels there are."""
-        self.parts: list[Stored | CpuLinear] = []
+        self.parts: list[Stored | PackedWeight | CpuLinear] = []
         """One below the other; a part that kernels multiply by has its rows of the bias with it."""
-        self._given: dict[int, Stored] = {}
+        self._given: dict[int, Stored | PackedWeight] = {}
 
     def part_places(self, parts: dict[str, int], *, transposed: bool = False) -> Places:
         """See `Linear`. The places of weights have shapes alone: what goes there is given to `fill`."""
@@ -65,12 +65,13 @@ class QuantizedLinear(Linear):
             start += width
         return super().part_places(parts, transposed=transposed)
 
-    def fill(self, start: int, part: Stored) -> None:
-        """Take some rows of the weight; with the last ones those of one form become one.
+    def fill(self, start: int, part: Stored | PackedWeight) -> None:
+        """Take some rows of the weight; with the last ones those of one form become one, but for packed ones.
 
         Args:
             start: the first of them.
-            part: `[num_rows, in_features]`, floats of the model's type or few bits.
+            part: `[num_rows, in_features]`, floats of the model's type or few bits, which may be in the order of
+                kernels already.
         """
         self._given[start] = part
         if sum(_num_rows(each) for each in self._given.values()) == self.out_features:
@@ -112,7 +113,9 @@ class QuantizedLinear(Linear):
             start = stop
         return products[0] if len(products) == 1 else torch.cat(products, dim=-1)
 
-    def _product(self, rows: torch.Tensor, part: Stored | CpuLinear, bias: torch.Tensor | None) -> torch.Tensor:
+    def _product(
+        self, rows: torch.Tensor, part: Stored | PackedWeight | CpuLinear, bias: torch.Tensor | None
+    ) -> torch.Tensor:
         by_floats = self.by_dequantising or self.arithmetic.batch_invariant
         if isinstance(part, CpuLinear) and not by_floats:
             return part(rows)
@@ -142,6 +145,7 @@ class StoredEmbedding(Embedding):
         self.weight = torch.empty(embedding.weight.shape, device="meta")  # type: ignore[assignment]  # no parameter
         self.dtype = dtype
         self.table: Stored | PackedWeight = self.weight
+        self._rows: FileRows | None = None
 
     def forward(self, indices: torch.Tensor) -> torch.Tensor:
         """See `Embedding`."""
@@ -150,7 +154,9 @@ class StoredEmbedding(Embedding):
             return self.table.rows(indices).dequantized(self.dtype)
         if isinstance(self.table, PackedWeight):
             return self.table.floats_at(indices, self.dtype)
-        return functional.embedding(indices, self.table).to(self.dtype)
+        if self._rows is None or self._rows.table is not self.table:
+            self._rows = FileRows(self.table)
+        return self._rows.at(indices.flatten()).view(*indices.shape, -1).to(self.dtype)
 
 
 @contextmanager
@@ -178,14 +184,14 @@ def stored_parts(model: nn.Module) -> list[Stored | PackedWeight]:
     return list({id(part): part for part in parts}.values())
 
 
-def _num_rows(part: Stored | CpuLinear) -> int:
+def _num_rows(part: Stored | PackedWeight | CpuLinear) -> int:
     return len(part) if isinstance(part, torch.Tensor) else part.out_features
 
 
-def _joined(parts: list[Stored]) -> list[Stored]:
-    """Neighbours of one form become one part."""
-    joined: list[Stored] = []
-    alike: list[Stored] = []
+def _joined(parts: list[Stored | PackedWeight]) -> list[Stored | PackedWeight]:
+    """Neighbours of one form become one part; packed ones have all of their form."""
+    joined: list[Stored | PackedWeight] = []
+    alike: list[Stored | PackedWeight] = []
     for part in parts:
         if alike and _form(part) != _form(alike[0]):
             joined.append(_one(alike))
@@ -194,11 +200,13 @@ def _joined(parts: list[Stored]) -> list[Stored]:
     return [*joined, _one(alike)]
 
 
-def _form(part: Stored) -> object:
+def _form(part: Stored | PackedWeight) -> object:
+    if isinstance(part, PackedWeight):
+        return id(part)
     return part.dtype if isinstance(part, torch.Tensor) else form(part)
 
 
-def _one(parts: list[Stored]) -> Stored:
+def _one(parts: list[Stored | PackedWeight]) -> Stored | PackedWeight:
     """Of one form each."""
     if len(parts) == 1:
         return parts[0]

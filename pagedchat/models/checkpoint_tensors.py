@@ -4,12 +4,8 @@ And what to say where some are missing, of another shape, or in a file that cann
 files.
 """
 
-import ctypes
-import mmap
-import sys
 import zipfile
 from collections.abc import Collection, Iterator, Mapping
-from functools import cache
 from pathlib import Path
 
 import torch
@@ -19,9 +15,8 @@ from pagedchat.errors import ModelError, first_line
 from pagedchat.models.checkpoint_files import GGUF, OTHER_CONFIG, damaged
 from pagedchat.models.gguf.tensors import read_gguf
 from pagedchat.models.pickled_names import foreign_names
+from pagedchat.ops.common.pages import forget_pages
 from pagedchat.ops.quantized.weight import QuantizedWeight
-
-_PAGE = mmap.PAGESIZE
 
 
 def read_tensors(files: list[Path]) -> Iterator[tuple[str, torch.Tensor | QuantizedWeight]]:
@@ -77,38 +72,6 @@ def _safe_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
             tensor = file.get_tensor(name)
             yield name, tensor
             forget_pages(tensor)
-
-
-def forget_pages(tensor: torch.Tensor) -> None:
-    """Let a mapped file's pages that hold nothing but this tensor count as memory in use no longer; whoever still
-    has the tensor reads them again. Does nothing to memory that is no file's.
-
-    Args:
-        tensor: on the CPU, never written to.
-    """
-    start = -(-tensor.data_ptr() // _PAGE) * _PAGE
-    size = (tensor.data_ptr() + tensor.nbytes) // _PAGE * _PAGE - start
-    if sys.platform == "linux" and size > 0 and tensor.is_contiguous() and _is_of_a_file(start, size):
-        _libc().madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), mmap.MADV_DONTNEED)
-
-
-def _is_of_a_file(start: int, size: int) -> bool:
-    """Whether this memory is mapped from a file, by the kernel's account."""
-    try:
-        lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
-    except OSError:
-        return False
-    for line in lines:
-        span, _, _, _, inode, *_ = line.split()
-        first, last = (int(each, 16) for each in span.split("-"))
-        if first <= start and start + size <= last:
-            return inode != "0"
-    return False
-
-
-@cache
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None)
 
 
 def _pickled(path: Path) -> Mapping[str, torch.Tensor]:

@@ -1,7 +1,8 @@
 """Linear layers that are fast on a CPU for one row and for many. Knows nothing of attention or of the engine.
 
 Where there are kernels of our own (`ops.cpu`) they multiply a few rows, by the weight as checkpoints have it, at
-the speed of memory, and a copy that oneDNN has packed for itself is for long prompts alone. Without them there are
+the speed of memory, and on some processors many rows by one in bfloat16; a copy that oneDNN has packed for itself
+is for long prompts alone. Without them there are
 two more layouts, and one is not best for both. A single row is a matrix-vector product, limited by memory, and
 quickest with the weight stored `[in_features, out_features]`. For several rows (chats decoding together) oneDNN
 with a weight that it has packed for itself is quickest. For a long prompt it makes little difference: some percent
@@ -65,7 +66,7 @@ class KernelLinear(nn.Module):
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """`[..., in_features]` -> `[..., out_features]`."""
         num_rows = rows.numel() // self.in_features
-        if num_rows <= ops.MOST_ROWS and not self.by_torch:
+        if self._by_kernels.takes(num_rows) and not self.by_torch:
             product = self._by_kernels(rows.reshape(num_rows, self.in_features))
             return product.view(*rows.shape[:-1], self.out_features)
         if self._packed is None:

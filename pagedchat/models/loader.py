@@ -10,6 +10,7 @@ from pagedchat.models.checkpoint_tensors import explain
 from pagedchat.models.description import ModelDescription
 from pagedchat.models.native_loader import load_native
 from pagedchat.models.quantized.forms import Quantization
+from pagedchat.ops.cpu.kernels import CpuKernels
 
 
 def load_weights(
@@ -20,6 +21,7 @@ def load_weights(
     device: torch.device,
     on_progress: Callable[[int, int], None] = lambda *_: None,
     quantization: Quantization | None = None,
+    kernels: CpuKernels | None = None,
 ) -> torch.nn.Module:
     """Read the weights.
 
@@ -30,6 +32,7 @@ def load_weights(
         device: where they go.
         on_progress: told of `(done, total)` tensors.
         quantization: of the weights of a model of our own modules on a CPU, while they are read.
+        kernels: that will multiply by what is quantised, and for which it is arranged at once.
 
     Returns:
         The model, in evaluation mode, without gradients; a `NativeModel` where the description has a native config.
@@ -53,6 +56,7 @@ def load_weights(
                 quantization=quantization,
                 few_bits=bool(description.stored_as),
                 packing=description.packing,
+                kernels=kernels,
             )
         from pagedchat.models.transformers_loader import load_transformers  # noqa: PLC0415 - not always needed
 

@@ -18,6 +18,7 @@ from pagedchat.models.quantized.packing import Packing
 from pagedchat.models.quantized.shell import quantized_shell
 from pagedchat.models.quantized.unpacking import unpacked
 from pagedchat.models.staged_copy import StagedCopies
+from pagedchat.ops.cpu.kernels import CpuKernels
 
 
 def load_native(
@@ -31,6 +32,7 @@ def load_native(
     quantization: Quantization | None = None,
     few_bits: bool = False,
     packing: Packing | None = None,
+    kernels: CpuKernels | None = None,
 ) -> NativeModel:
     """Build the model and read its weights.
 
@@ -43,6 +45,7 @@ def load_native(
         quantization: of the weights, one after the other as they are read; on a CPU.
         few_bits: whether the files have weights in few bits. A CPU takes them as they are, a GPU as floats.
         packing: how they are stored there, if not as GGUF files say themselves.
+        kernels: that will multiply by what is quantised, and for which it is arranged at once.
 
     Raises:
         ModelError: weights missing, quantised or of another shape; what a damaged file raises goes through.
@@ -56,7 +59,7 @@ def load_native(
     else:
         model = quantized_shell(config, dtype)
         wanted = {} if quantization is None else forms(name, model, quantization)
-        filling = QuantizedFilling(name, model, copies, on_progress, dtype, wanted)
+        filling = QuantizedFilling(name, model, copies, on_progress, dtype, wanted, kernels)
     tensors = read_tensors(files)
     if packing is None:
         filling.fill(with_packed(tensors))

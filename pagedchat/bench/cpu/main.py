@@ -21,7 +21,7 @@ from pagedchat.models.decoder import Decoder
 from pagedchat.models.hub import find_model
 from pagedchat.models.loader import load_weights
 from pagedchat.ops.cpu.kernels import cpu_kernels, objection
-from pagedchat.ops.cpu.linear import MOST_ROWS
+from pagedchat.ops.cpu.product import MOST_ROWS
 from pagedchat.runtime.attention.backend import AttentionBatch, CacheShape
 from pagedchat.runtime.attention.torch_backend import TorchAttention
 from pagedchat.runtime.cpu.objections import objection_to

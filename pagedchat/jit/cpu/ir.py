@@ -155,6 +155,12 @@ class Function:
             made.value = start
         return made
 
+    def buffer(self, element: str, count: int) -> Value:
+        """The address of so many elements on the stack, which begin on a cache line and hold anything."""
+        name = self._fresh()
+        self._entry.append(f"  {name} = alloca [{count} x {element}], align 64")
+        return Value(self, PTR, name)
+
     def binary(self, operation: str, left: Value, right: Operand) -> Value:
         """Two operands of the same type."""
         return self.assign(left.kind, f"{operation} {left.kind} {left.name}, {self.text(left.kind, right)}")
@@ -261,6 +267,10 @@ class Function:
         numbers = ", ".join(f"i32 {lane}" for lane in range(lanes))
         wanted = self.splat(self.convert("trunc", count, I32), lanes)
         return self.assign(vector(lanes, I1), f"icmp slt {kind} <{numbers}>, {wanted.name}")
+
+    def unlike(self, mask: Value) -> Value:
+        """A mask of the other lanes."""
+        return self.assign(mask.kind, f"xor {mask.kind} {mask.name}, splat (i1 true)")
 
     # --- arithmetic ---
 

@@ -8,18 +8,15 @@ import torch
 
 from pagedchat.errors import ModelError
 from pagedchat.layers.quantized_linear import QuantizedLinear, Slot, Stored, StoredEmbedding
-from pagedchat.models.checkpoint_tensors import forget_pages
 from pagedchat.models.filling import Filling, as_floats, ordered
 from pagedchat.models.native_model import NativeModel
 from pagedchat.models.quantized.forms import Form
 from pagedchat.models.quantized.mxfp4 import Packed
+from pagedchat.models.quantized.quantising import Quantising
 from pagedchat.models.staged_copy import StagedCopies
+from pagedchat.ops.cpu.kernels import CpuKernels
 from pagedchat.ops.cpu.packing import PackedWeight
-from pagedchat.ops.quantized.quantize import quantize
 from pagedchat.ops.quantized.weight import QuantizedWeight
-
-_FORGOTTEN_AT_ONCE = 2 << 20
-"""Bytes of a file."""
 
 
 class QuantizedFilling(Filling):
@@ -29,6 +26,7 @@ class QuantizedFilling(Filling):
         name, model, copies, on_progress: as there.
         dtype: of what stays floats.
         forms: of products that come as floats and are quantised.
+        kernels: that will multiply by them, if there are any.
     """
 
     def __init__(
@@ -39,12 +37,14 @@ class QuantizedFilling(Filling):
         on_progress: Callable[[int, int], None],
         dtype: torch.dtype,
         forms: Mapping[QuantizedLinear, list[Form]],
+        kernels: CpuKernels | None = None,
     ) -> None:
         super().__init__(name, model, copies, on_progress)
         linears = [module for module in model.modules() if isinstance(module, QuantizedLinear)]
         self._slots: dict[str, Slot] = {name: slot for linear in linears for name, slot in linear.slots.items()}
         self._dtype = dtype
-        self._forms = forms
+        starts = {linear: {slot.start for slot in linear.slots.values()} for linear in linears}
+        self._quantising = Quantising(forms, starts, kernels)
 
     def fill(self, tensors: Iterator[tuple[str, Stored | Packed]]) -> None:
         """See `Filling`."""
@@ -81,21 +81,12 @@ class QuantizedFilling(Filling):
         self._tell()
 
     def _fill(self, name: str, rows: torch.Tensor, linear: QuantizedLinear, start: int) -> None:
-        """Floats, from a row of the product on, in the forms of the rows there."""
-        forms = self._forms.get(linear)
-        if forms is None:
+        """Floats, from a row of the product on."""
+        if not self._quantising.takes(linear):
             linear.fill(start, rows.to(self._dtype, copy=True))
             return
-        first = 0
-        for form in forms:
-            stop = min(form.stop - start, len(rows))
-            if stop > first:
-                linear.fill(start + first, self._quantized(name, rows[first:stop], form))
-                first = stop
-
-    def _quantized(self, name: str, rows: torch.Tensor, form: Form) -> QuantizedWeight:
         try:
-            return quantize(rows, form.bits, form.group_size, _Forgetting().done)
+            self._quantising.add(linear, start, rows)
         except ValueError as error:
             raise ModelError(
                 f"The weights of {self._name} cannot be quantised: in {name}, {error}.",
@@ -130,25 +121,6 @@ class QuantizedFilling(Filling):
                 head.fill(0, stored)
             else:
                 self._fill(self._model.head_name, stored, head, 0)
-
-
-class _Forgetting:
-    """Rows of a mapped file that are not needed any more; they are forgotten many at a time."""
-
-    def __init__(self) -> None:
-        self._rows: list[torch.Tensor] = []
-        self._num_bytes = 0
-
-    def done(self, rows: torch.Tensor) -> None:
-        """These are not needed any more."""
-        self._rows.append(rows)
-        self._num_bytes += rows.nbytes
-        if self._num_bytes >= _FORGOTTEN_AT_ONCE:
-            first, last = self._rows[0], self._rows[-1]
-            if first.is_contiguous():
-                length = (last.data_ptr() + last.nbytes - first.data_ptr()) // first.itemsize
-                forget_pages(first.as_strided((length,), (1,)))
-            self._rows, self._num_bytes = [], 0
 
 
 def _shape_of(stored: Stored) -> torch.Tensor:

@@ -12,8 +12,8 @@ import torch
 
 from pagedchat.errors import ModelError
 from pagedchat.layers.quantized_linear import Stored
-from pagedchat.models.checkpoint_tensors import forget_pages
 from pagedchat.models.quantized.packing import OTHER_FILE, Packing
+from pagedchat.ops.common.pages import forget_pages
 from pagedchat.ops.quantized.quantize import pack, quantize
 from pagedchat.ops.quantized.weight import ZERO_OF_4_BITS, QuantizedWeight
 

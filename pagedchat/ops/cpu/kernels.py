@@ -17,6 +17,8 @@ from pagedchat.jit.cpu.threads import num_compute_threads
 from pagedchat.ops.cpu.attention import write_attention
 from pagedchat.ops.cpu.dense_product import write_dense_product
 from pagedchat.ops.cpu.heads import write_heads
+from pagedchat.ops.cpu.long_product import write_long_product
+from pagedchat.ops.cpu.prompt_attention import write_prompt_attention
 from pagedchat.ops.cpu.quantized_product import write_quantized_product, zero_of
 from pagedchat.ops.cpu.rows import write_rows
 
@@ -57,6 +59,16 @@ class CpuKernels:
         return self._addresses[name]
 
     @property
+    def has_prompts(self) -> bool:
+        """Whether there are kernels of attention of many tokens."""
+        return is_wide(self.target)
+
+    @property
+    def has_long_products(self) -> bool:
+        """Whether products of many rows with weights in bfloat16 are for them."""
+        return long_products_are_fast(self.target)
+
+    @property
     def zero_of_8_bits(self) -> int:
         """See `packing.packed_weight`."""
         return zero_of(self.target, 8)
@@ -81,7 +93,28 @@ def module_texts(target: CpuTarget) -> list[str]:
     write_rows(others)
     write_heads(others)
     write_attention(others)
-    return [str(products), str(quantized), str(others)]
+    texts = [str(products), str(quantized), str(others)]
+    if is_wide(target):
+        many = Module()
+        write_long_product(many)
+        write_prompt_attention(many)
+        texts.append(str(many))
+    return texts
+
+
+def is_wide(target: CpuTarget) -> bool:
+    """Whether registers are as wide and as many as kernels of many rows want them."""
+    return target.is_x86 and target.register_bits == 512
+
+
+def long_products_are_fast(target: CpuTarget) -> bool:
+    """Whether products of many rows with weights in bfloat16 are quicker in float32, and by kernels of our own,
+    than what a library makes of the processor's instructions for bfloat16.
+
+    Sapphire Rapids without its matrix units, one core, nothing but registers: 185 GFLOP/s in float32, 93 by
+    `vdpbf16ps`. Processors of AMD start one of those every cycle, and matrix units are faster than either.
+    """
+    return is_wide(target) and "amx-bf16" not in target.features and not target.name.startswith("znver")
 
 
 def cpu_kernels() -> CpuKernels | None:

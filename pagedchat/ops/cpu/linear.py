@@ -1,7 +1,8 @@
 """Products with a weight on a CPU: by kernels of our own where there are any, else by torch, behind one name.
 
-A row's result follows from the row alone, bit for bit, whatever else is in the batch, as long as kernels compute
-it: weights of few bits always, others up to `MOST_ROWS` rows, behind which a library is faster.
+A row's result follows from the row alone, bit for bit, whatever else is in the batch, as long as one kernel
+computes it: weights of few bits always, others up to `MOST_ROWS` rows. For more there is another one for
+weights in bfloat16, on processors where that is faster than a library.
 """
 
 from threading import Lock
@@ -14,11 +15,8 @@ from pagedchat.ops.common.checks import check_shape
 from pagedchat.ops.cpu import packing
 from pagedchat.ops.cpu.kernels import CpuKernels, cpu_kernels
 from pagedchat.ops.cpu.packing import PackedWeight, packed_weight
-from pagedchat.ops.cpu.product import Product, ProductInputs, Rows
+from pagedchat.ops.cpu.product import MOST_ROWS, Product, ProductInputs, Rows
 from pagedchat.ops.quantized.weight import QuantizedWeight
-
-MOST_ROWS = 32
-"""Rows up to which a weight that is not quantised is multiplied by kernels."""
 
 _INPUT, _PRODUCT = 0, 1
 """The two jobs of a program."""
@@ -30,7 +28,7 @@ class CpuLinear:
     Args:
         weight: `[out_features, in_features]`, float32, bfloat16 or float16; contiguous ones are used where they
         are.
-            Or a quantised one, which is rearranged: nothing of it is kept.
+            Or a quantised one, which is rearranged: nothing of it is kept; or what that has become, for kernels.
         bias: `[out_features]`, floating.
         kernels: None: those of this process, if it has any.
         by_torch: do without kernels.
@@ -38,7 +36,7 @@ class CpuLinear:
 
     def __init__(
         self,
-        weight: torch.Tensor | QuantizedWeight,
+        weight: torch.Tensor | QuantizedWeight | PackedWeight,
         bias: torch.Tensor | None = None,
         *,
         kernels: CpuKernels | None = None,
@@ -50,7 +48,12 @@ class CpuLinear:
         self._dense: torch.Tensor | None = None
         self.product: Product | None = None
         """What whole steps take; None where torch multiplies."""
-        if isinstance(weight, QuantizedWeight):
+        if isinstance(weight, PackedWeight):
+            if found is None:
+                raise ValueError("by_torch is True or there are no kernels, expected them for a packed weight")
+            self.out_features, self.in_features = weight.out_features, weight.in_features
+            self.product = Product(weight, self._bias)
+        elif isinstance(weight, QuantizedWeight):
             self.out_features, self.in_features = weight.out_features, weight.in_features
             if found is None:
                 self._dense = weight.dequantized()
@@ -60,7 +63,8 @@ class CpuLinear:
             self.out_features, self.in_features = weight.shape
             self._dense = weight.detach().contiguous()
             self.product = None if found is None else Product(self._dense, self._bias)
-        self._programs: Program | None = None
+        self._programs: dict[bool, Program] = {}
+        """For few rows, and for many."""
         self._lock = Lock()
 
     @property
@@ -71,6 +75,15 @@ class CpuLinear:
         assert self.product is not None  # noqa: S101 - one of them holds it
         return self.product.weight
 
+    def takes(self, num_rows: int) -> bool:
+        """Whether kernels multiply so many rows."""
+        product, kernels = self.product, self._kernels
+        return (
+            product is not None
+            and kernels is not None
+            and (num_rows <= MOST_ROWS or not product.objection_to_many(kernels))
+        )
+
     @property
     def by_kernels(self) -> bool:
         """Whether kernels of our own multiply by it."""
@@ -80,7 +93,7 @@ class CpuLinear:
         """`[num_rows, in_features]`, float32 or bfloat16 -> `[num_rows, out_features]` of the same type."""
         check_shape("rows", rows, None, self.in_features)
         product = self.product
-        if product is None or (self._dense is not None and len(rows) > MOST_ROWS):
+        if product is None or not self.takes(len(rows)):
             return self._by_torch(rows)
         return self._by_kernels(product, rows)
 
@@ -101,8 +114,9 @@ class CpuLinear:
             return output.to(rows.dtype)
         inputs = ProductInputs.for_rows(num_rows, self.in_features)
         with self._lock:
-            program = self._program(product)
+            program = self._program(product, is_many=num_rows > MOST_ROWS)
             program.set_units(_INPUT, num_rows * product.input_parts())
+            program.set_units(_PRODUCT, product.num_units(num_rows))
             program.set_argument(_INPUT, 0, floats.data_ptr())
             program.set_argument(_PRODUCT, 2, output.data_ptr())
             program.set_argument(_PRODUCT, 6, num_rows)
@@ -112,22 +126,24 @@ class CpuLinear:
             program.run()
         return output.to(rows.dtype)
 
-    def _program(self, product: Product) -> Program:
+    def _program(self, product: Product, *, is_many: bool) -> Program:
         """Made once; where its rows and results are is said at each call."""
-        if self._programs is None:
+        if is_many not in self._programs:
             if self._kernels is None:
                 raise RuntimeError("there are no kernels")
-            inputs = ProductInputs.for_rows(1, self.in_features)
+            inputs, num_rows = ProductInputs.for_rows(1, self.in_features), MOST_ROWS + 1 if is_many else 1
             jobs = (
-                product.input_job(self._kernels, "plain", Rows(0, self.in_features), 1, inputs),
-                product.job(self._kernels, inputs, 1, Rows(0, self.out_features)),
+                product.input_job(self._kernels, "plain", Rows(0, self.in_features), num_rows, inputs),
+                product.job(self._kernels, inputs, num_rows, Rows(0, self.out_features)),
             )
-            self._programs = Program(self._kernels.pool, jobs)
-        return self._programs
+            self._programs[is_many] = Program(self._kernels.pool, jobs)
+        return self._programs[is_many]
 
 
-def objection_to(weight: torch.Tensor | QuantizedWeight) -> str:
+def objection_to(weight: torch.Tensor | QuantizedWeight | PackedWeight) -> str:
     """Why kernels do not multiply by a weight, to go after "since"; empty where they do."""
+    if isinstance(weight, PackedWeight):
+        return ""
     if isinstance(weight, QuantizedWeight):
         return packing.objection_to(weight)
     if weight.device.type != "cpu":

@@ -12,8 +12,13 @@ import torch
 from pagedchat.jit.cpu.pool import Job
 from pagedchat.ops.cpu.dense_product import RUN
 from pagedchat.ops.cpu.kernels import CpuKernels
+from pagedchat.ops.cpu.long_product import RUN as LONG_RUN
+from pagedchat.ops.cpu.long_product import TILE_COLUMNS, TILE_ROWS
 from pagedchat.ops.cpu.packing import PackedWeight
 from pagedchat.ops.cpu.quantized_product import TILE
+
+MOST_ROWS = 32
+"""Rows up to which a weight that is not quantised has kernels that read it once."""
 
 _DENSE = {torch.float32: "f32", torch.bfloat16: "bf16"}
 _MOST_COLUMNS = 64
@@ -86,25 +91,25 @@ class Product:
         object.__setattr__(self, "out_features", sizes[0])
         object.__setattr__(self, "in_features", sizes[1])
 
-    @property
-    def sink(self) -> str:
-        """What its inputs are, see `rows.SINKS`."""
-        return "int8" if isinstance(self.weight, PackedWeight) else _DENSE[self.weight.dtype]
+    def sink(self, num_rows: int) -> str:
+        """What its inputs are, see `rows.SINKS`; for many rows floats are in their order."""
+        if isinstance(self.weight, PackedWeight):
+            return "int8"
+        return "f32" if num_rows > MOST_ROWS else _DENSE[self.weight.dtype]
 
     @property
     def nbytes(self) -> int:
         """Of the weight."""
         return self.weight.nbytes
 
-    @property
-    def input_form(self) -> tuple[str, int]:
+    def input_form(self, num_rows: int) -> tuple[str, int]:
         """What its inputs are, and how many elements have a run or a scale: who has the same can share them."""
-        return self.sink, self.weight.group_size if isinstance(self.weight, PackedWeight) else RUN
+        return self.sink(num_rows), self.weight.group_size if isinstance(self.weight, PackedWeight) else RUN
 
     @property
     def input_stride(self) -> int:
         """Elements of a row of its inputs."""
-        return self.in_features if self.sink == "int8" else -(-self.in_features // RUN) * RUN
+        return self.in_features if isinstance(self.weight, PackedWeight) else -(-self.in_features // RUN) * RUN
 
     def input_parts(self) -> int:
         """Runs or groups of a row."""
@@ -131,7 +136,7 @@ class Product:
             inputs: where they go.
             norm: of the rows, if there is one.
         """
-        sink, group = self.input_form
+        sink, group = self.input_form(num_rows)
         units = num_rows if norm is not None else num_rows * self.input_parts()
         arguments = (
             rows.address, inputs.numbers.data_ptr(), self.in_features, rows.stride, self.input_stride,
@@ -142,6 +147,14 @@ class Product:
         )  # fmt: skip
         name = f"{source if norm is None else norm.kind}_{sink}"
         return Job(kernels.address(name), units, _PIECES if norm is None else 1, arguments)
+
+    def num_units(self, num_rows: int) -> int:
+        """Of `job`."""
+        if isinstance(self.weight, PackedWeight):
+            return -(-self.out_features // TILE)
+        if num_rows <= MOST_ROWS:
+            return self.out_features
+        return -(-self.out_features // TILE_COLUMNS) * -(-num_rows // TILE_ROWS)
 
     def job(
         self, kernels: CpuKernels, inputs: ProductInputs, num_rows: int, output: Rows, *, adds: bool = False
@@ -157,7 +170,9 @@ class Product:
         """
         weight, bias = self.weight, self.bias
         packed = weight if isinstance(weight, PackedWeight) else None
-        units = -(-self.out_features // TILE) if packed else self.out_features
+        if packed is None and num_rows > MOST_ROWS:
+            return self._job_of_many(kernels, inputs, num_rows, output, adds=adds)
+        units = self.num_units(num_rows)
         arguments = [
             packed.digits.data_ptr() if packed else weight.data_ptr(),  # type: ignore[union-attr]
             inputs.numbers.data_ptr(), output.address, 0 if bias is None else bias.data_ptr(),
@@ -167,10 +182,32 @@ class Product:
             minimums = 0 if packed.minimums is None else packed.minimums.data_ptr()
             arguments += [packed.scales.data_ptr(), minimums]
             arguments += [inputs.scales.data_ptr(), inputs.sums.data_ptr(), packed.group_size]
-        name = packed.name if packed else f"dense_{self.sink}"
+        name = packed.name if packed else f"dense_{self.sink(num_rows)}"
         columns = TILE if packed else 1
         chunk = min(units // (kernels.pool.num_threads * _PARTS), _MOST_COLUMNS // columns)
         return Job(kernels.address(name), units, max(chunk, 1), arguments)
+
+    def objection_to_many(self, kernels: CpuKernels) -> str:
+        """Why kernels do not multiply more than `MOST_ROWS` rows, to go after "since"; empty where they do."""
+        if isinstance(self.weight, PackedWeight):
+            return ""
+        if self.weight.dtype != torch.bfloat16:
+            return f"it is {self.weight.dtype}"
+        if self.in_features % LONG_RUN:
+            return f"its rows of {self.in_features} are no multiple of {LONG_RUN}"
+        return "" if kernels.has_long_products else "a library is faster on this processor"
+
+    def _job_of_many(
+        self, kernels: CpuKernels, inputs: ProductInputs, num_rows: int, output: Rows, *, adds: bool
+    ) -> Job:
+        """See `long_product`."""
+        weight, bias = self.weight, self.bias
+        assert isinstance(weight, torch.Tensor)  # noqa: S101 - packed weights have one kernel for all
+        arguments = (
+            weight.data_ptr(), inputs.numbers.data_ptr(), output.address, 0 if bias is None else bias.data_ptr(),
+            self.out_features, self.in_features, num_rows, self.input_stride, output.stride, int(adds),
+        )  # fmt: skip
+        return Job(kernels.address("long_bf16"), self.num_units(num_rows), 1, arguments)
 
 
 def product_jobs(
@@ -202,8 +239,8 @@ def product_jobs(
     jobs: list[tuple[bool, Job]] = []
     made: tuple[str, int] | None = None
     for product in products:
-        if product.input_form != made:
-            made = product.input_form
+        if product.input_form(num_rows) != made:
+            made = product.input_form(num_rows)
             jobs.append((True, product.input_job(kernels, source, rows, num_rows, inputs, norm)))
         jobs.append((False, product.job(kernels, inputs, num_rows, output, adds=adds)))
         output = Rows(output.address + _FLOAT_BYTES * product.out_features, output.stride)

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pagedchat.jit.cpu.ir import FLOAT, I32, I64, PTR, Function, Module, Value, vector
 from pagedchat.ops.cpu.dense_product import RUN, argument
 from pagedchat.ops.cpu.quantized_product import LONGEST_GROUP
-from pagedchat.ops.cpu.vectors import FLOATS, INTS, LANES, VECTOR_ACTIVATIONS
+from pagedchat.ops.cpu.vectors import FLOATS, INTS, LANES, VECTOR_ACTIVATIONS, rounded
 
 SINKS = ("f32", "bf16", "int8")
 NORMS = ("rms", "layer")
@@ -184,7 +184,7 @@ def _write_group(rows: _Rows, row_idx: Value, part: Value, parts: Value, source:
     output = f.at(rows.output, row_idx * rows.output_stride + start, "i8")
     with f.loop(0, rows.group, LANES) as k:
         scaled = f.load(FLOATS, f.at(numbers, k, FLOAT), aligned=4) * f.splat(inverse, LANES)
-        whole = f.call(INTS, "llvm.fptosi.sat.v16i32.v16f32", [f.unary("rint", scaled)])
+        whole = rounded(f, scaled)
         total.value = total.value + whole
         f.store(f.convert("trunc", whole, vector(LANES, "i8")), f.at(output, k, "i8"))
     at = row_idx * parts + part

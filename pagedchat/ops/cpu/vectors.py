@@ -12,6 +12,10 @@ _LEAST, _MOST = -87.0, 88.0
 """Arguments that are still normal numbers, and none above."""
 _LN2_HIGH = 0.693359375
 _LN2_LOW = log(2) - _LN2_HIGH
+_WHOLE = 1.5 * 2.0**23
+"""Added to a float, it leaves a whole number in its lower bits."""
+_WHOLE_BITS = 0x4B400000
+"""Its own bits."""
 _TERMS = (1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0)
 """Of the series of the exponential, the highest power first; below ln(2) / 2 what is left out is under 2e-7."""
 
@@ -20,14 +24,40 @@ def exponential(f: Function, x: Value) -> Value:
     """e to the power of x; of what is out of range the bound's. Relative error below 4e-7."""
     x = f.largest(x, f.constant(FLOATS, _LEAST))
     x = f.call(FLOATS, "llvm.minnum.v16f32", [x, f.constant(FLOATS, _MOST)])
-    power = f.unary("rint", x * (1 / log(2)))
+    shifted = x * (1 / log(2)) + _WHOLE
+    power = shifted - _WHOLE
     rest = f.fma(power, f.constant(FLOATS, -_LN2_HIGH), x)
     rest = f.fma(power, f.constant(FLOATS, -_LN2_LOW), rest)
     total = f.constant(FLOATS, _TERMS[0])
     for term in _TERMS[1:]:
         total = f.fma(total, rest, f.constant(FLOATS, term))
-    exponent = (f.call(INTS, "llvm.fptosi.sat.v16i32.v16f32", [power]) + 127) << 23
+    exponent = (f.convert("bitcast", shifted, INTS) + 127) << 23  # of the upper bits nothing is left
     return total * f.convert("bitcast", exponent, FLOATS)
+
+
+def rounded(f: Function, x: Value) -> Value:
+    """To the nearest whole number, and of two to the even one: 16 of them, of floats up to 4 million; 0 of what is
+    no number. LLVM's own conversion that holds for all floats goes lane by lane."""
+    shifted = f.convert("bitcast", x + _WHOLE, INTS)
+    return f.choose(x.differs(x), 0, shifted - _WHOLE_BITS, INTS)
+
+
+def transposed(f: Function, vectors: list[Value]) -> list[Value]:
+    """Vectors of 16 -> as many, in which the first elements of all stand side by side, then the second ones and so
+    on. Two that lie half of them apart become a pair whose elements take turns, as often as there are to halve.
+
+    Args:
+        vectors: a power of two of them.
+    """
+    half = len(vectors) // 2
+    turns = [lane for pair in zip(range(LANES), range(LANES, 2 * LANES), strict=True) for lane in pair]
+    for _ in range(half.bit_length()):
+        vectors = [
+            f.lanes(vectors[i], some, vectors[i + half])
+            for i in range(half)
+            for some in (turns[:LANES], turns[LANES:])
+        ]
+    return vectors
 
 
 def gathered(f: Function, vectors: list[Value]) -> Value:

@@ -8,11 +8,14 @@ zero, without a minimum, 8.1 % at best and 8.6 % by the largest element.
 """
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
+from pagedchat.ops.common.in_threads import in_threads
 from pagedchat.ops.quantized.weight import ZERO_OF_4_BITS, QuantizedWeight
+
+ROWS_TOGETHER = 16
+"""Rows that some orders have side by side: who takes rows is given a multiple of it, but for the last ones."""
 
 _LARGEST_8, _STEPS_4 = 127, 15
 _ELEMENTS_AT_ONCE = 1 << 18
@@ -21,6 +24,10 @@ _SHARES = (1.0, 0.92, 0.84)
 """Of the span of a group, that are tried."""
 _FITS = 2
 """Of the best of them, once more."""
+
+
+Take = Callable[[int, QuantizedWeight], None]
+"""Is given rows in few bits, and the number of the first of them; in several threads, in any order."""
 
 
 def quantize(
@@ -38,49 +45,69 @@ def quantize(
         ValueError: a size that does not go with the others, or a number that is not finite or too large.
     """
     num_rows, width = weight.shape
-    if bits not in (4, 8):
-        raise ValueError(f"bits is {bits}, expected 4 or 8")
-    if group_size < 1 or width % group_size:
-        raise ValueError(f"group_size is {group_size}, which does not divide rows of {width}")
+    _check(bits, group_size, width)
     dtype = torch.int8 if bits == 8 else torch.uint8
     digits = torch.empty(num_rows, width * bits // 8, dtype=dtype, device=weight.device)
     scales = torch.empty(num_rows, width // group_size, dtype=torch.float16, device=weight.device)
     minimums = torch.empty_like(scales) if bits == 4 else None
-    at_once = max(1, _ELEMENTS_AT_ONCE // width)
 
-    def bring(start: int) -> None:
-        rows = slice(start, start + at_once)
-        groups = weight[rows].float().reshape(-1, group_size)
-        if minimums is None:
-            scale, found = _in_8_bits(groups)
-        else:
-            scale, minimum, found = _in_4_bits(groups)
-            minimums[rows] = minimum.view(-1, width // group_size)
-        scales[rows] = scale.view(-1, width // group_size)
-        digits[rows] = found.view(-1, width) if bits == 8 else pack(found.view(-1, width))
+    def take(start: int, few: QuantizedWeight) -> None:
+        rows = slice(start, start + few.out_features)
+        digits[rows], scales[rows] = few.digits, few.scales
+        if minimums is not None and few.minimums is not None:
+            minimums[rows] = few.minimums
 
-    _for_each(range(0, num_rows, at_once), bring, lambda start: done(weight[start : start + at_once]))
-    if not all(bool(torch.isfinite(part).all()) for part in (scales, minimums) if part is not None):
-        raise ValueError("it has numbers that are not finite, or too large")
+    quantize_rows(weight, bits, group_size, take, done)
     return QuantizedWeight(bits, group_size, digits, scales, minimums)
 
 
-def _for_each(starts: range, bring: Callable[[int], None], done: Callable[[int], None]) -> None:
-    """Each by one thread, as many at a time as torch has; to share out every one of some sixty small steps among
-    threads takes longer than the steps."""
-    num_threads = torch.get_num_threads()
-    if len(starts) < 2 or num_threads == 1:
-        for start in starts:
-            bring(start)
-            done(start)
-        return
-    torch.set_num_threads(1)
-    try:
-        with ThreadPoolExecutor(num_threads) as threads:
-            for start, _ in zip(starts, threads.map(bring, starts), strict=True):
-                done(start)
-    finally:
-        torch.set_num_threads(num_threads)
+def quantize_rows(
+    weight: torch.Tensor,
+    bits: int,
+    group_size: int,
+    take: Take,
+    done: Callable[[torch.Tensor], None] = lambda _: None,
+) -> None:
+    """The same for who wants the rows elsewhere than in a matrix: some at a time, from a multiple of 16 on.
+
+    Args:
+        weight, bits, group_size, done: as of `quantize`.
+        take: is given them.
+
+    Raises:
+        ValueError: as `quantize` does.
+    """
+    num_rows, width = weight.shape
+    _check(bits, group_size, width)
+    at_once = max(1, _ELEMENTS_AT_ONCE // (width * ROWS_TOGETHER)) * ROWS_TOGETHER
+
+    def bring(start: int) -> None:
+        rows = weight[start : start + at_once]
+        groups = rows.float().reshape(-1, group_size)
+        few = _few_bits(groups, len(rows), bits)
+        if not all(bool(torch.isfinite(part).all()) for part in (few.scales, few.minimums) if part is not None):
+            raise ValueError("it has numbers that are not finite, or too large")
+        take(start, few)
+
+    in_threads(range(0, num_rows, at_once), bring, lambda start: done(weight[start : start + at_once]))
+
+
+def _check(bits: int, group_size: int, width: int) -> None:
+    if bits not in (4, 8):
+        raise ValueError(f"bits is {bits}, expected 4 or 8")
+    if group_size < 1 or width % group_size:
+        raise ValueError(f"group_size is {group_size}, which does not divide rows of {width}")
+
+
+def _few_bits(groups: torch.Tensor, num_rows: int, bits: int) -> QuantizedWeight:
+    """`[num_rows * groups of a row, group_size]`."""
+    group_size = groups.shape[1]
+    if bits == 8:
+        scale, found = _in_8_bits(groups)
+        return QuantizedWeight(8, group_size, found.view(num_rows, -1), scale.view(num_rows, -1))
+    scale, minimum, found = _in_4_bits(groups)
+    digits = pack(found.view(num_rows, -1))
+    return QuantizedWeight(4, group_size, digits, scale.view(num_rows, -1), minimum.view(num_rows, -1))
 
 
 def pack(digits: torch.Tensor) -> torch.Tensor:

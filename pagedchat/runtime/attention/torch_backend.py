@@ -14,6 +14,7 @@ from pagedchat.ops.attention.torch_prefill import TorchPrefillPlan, plan_torch_p
 from pagedchat.ops.cache.copy_blocks import copy_blocks
 from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
 from pagedchat.ops.cache.swap_blocks import swap_blocks
+from pagedchat.ops.common.pages import prefer_small_pages
 from pagedchat.runtime.attention.backend import AttentionBatch, CacheShape
 from pagedchat.runtime.attention.prefix_groups import SharingRule
 
@@ -63,10 +64,16 @@ class TorchAttention:
         """See `AttentionBackend`; nothing is to be done."""
 
     def _allocate(self, num_blocks: int, device: torch.device) -> torch.Tensor:
-        """Memory not yet written: on a CPU the system hands out a page when a block is first used."""
+        """Memory not yet written: on a CPU the system hands out a page when a block is first used.
+
+        Pages of 2 MiB would be one for the keys and one for the values of every layer as soon as there is a single
+        block, a hundred megabytes of which next to nothing is used.
+        """
         s = self.shape
         size = (s.num_layers, 2, num_blocks, s.block_size, s.num_kv_heads, s.head_dim)
-        return torch.empty(size, dtype=s.dtype, device=device)
+        cache = torch.empty(size, dtype=s.dtype, device=device)
+        prefer_small_pages(cache)
+        return cache
 
     def begin(self, batch: AttentionBatch) -> None:
         """See `AttentionBackend`."""

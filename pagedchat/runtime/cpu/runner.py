@@ -1,16 +1,19 @@
-"""The runner of a model of our own on a CPU: batches that are nothing but a few decodes go through `CpuStep`, all
-others through the model's modules.
+"""The runner of a model of our own on a CPU: batches that are nothing but a few decodes go through `CpuStep`, those
+with prompts through `CpuPrompts`, and what neither knows through the model's modules.
 """
+
+from contextlib import suppress
 
 import torch
 
 from pagedchat.models.decoder import Decoder
-from pagedchat.ops.cpu.kernels import CpuKernels, cpu_kernels
-from pagedchat.ops.cpu.linear import MOST_ROWS
+from pagedchat.ops.cpu.kernels import cpu_kernels
+from pagedchat.ops.cpu.product import MOST_ROWS
 from pagedchat.runtime.attention.backend import AttentionBackend
 from pagedchat.runtime.attention.timed_backend import TimedBackend
 from pagedchat.runtime.attention.torch_backend import TorchAttention
 from pagedchat.runtime.cpu.objections import objection_to
+from pagedchat.runtime.cpu.prompts import CpuPrompts
 from pagedchat.runtime.cpu.step import Caches, CpuStep
 from pagedchat.runtime.step.batch_inputs import BatchInputs
 from pagedchat.runtime.step.model_runner import NativeModelRunner
@@ -22,45 +25,50 @@ class CpuModelRunner(NativeModelRunner):
     def __init__(self, model: torch.nn.Module, backend: AttentionBackend, device: torch.device) -> None:
         super().__init__(model, backend, device)
         self._step: CpuStep | None = None
+        self._prompts: CpuPrompts | None = None
         self._tried = False
         self.whole_steps = True
-        """Whether decodes go through whole steps, where the model has them."""
+        """Whether batches go through whole steps, where the model has them."""
 
     @torch.inference_mode()
     def forward(self, inputs: BatchInputs) -> torch.Tensor:
         """See `NativeModelRunner`."""
-        step = self.step if self.whole_steps and self._is_for_steps(inputs) else None
-        if step is None:
-            return super().forward(inputs)
-        logits = step.run(inputs.token_ids[0], inputs.positions[0], inputs.attention)
-        if len(inputs.last_rows) < len(logits):
-            logits = logits[inputs.last_rows]
-        return logits.to(self.backend.shape.dtype)
+        logits = self._whole_step(inputs) if self.whole_steps else None
+        return super().forward(inputs) if logits is None else logits.to(self.backend.shape.dtype)
+
+    def _whole_step(self, inputs: BatchInputs) -> torch.Tensor | None:
+        """Logits of the rows that are sampled; None where there is no such step."""
+        token_ids, positions, batch = inputs.token_ids[0], inputs.positions[0], inputs.attention
+        if self.step is None or batch.num_decodes > MOST_ROWS:
+            return None
+        if batch.num_decodes < len(batch.seq_lens):
+            prompts = self._prompts
+            return None if prompts is None else prompts.run_prompts(token_ids, positions, batch, inputs.last_rows)
+        logits = self.step.run(token_ids, positions, batch)
+        return logits[inputs.last_rows] if len(inputs.last_rows) < len(logits) else logits
 
     @property
     def step(self) -> CpuStep | None:
         """Whole steps of this model over this cache; None where there are none."""
         if not self._tried:
             self._tried = True
-            self._step = _step_of(self.model, self.backend)
+            self._make_steps()
         return self._step
 
-    @staticmethod
-    def _is_for_steps(inputs: BatchInputs) -> bool:
-        """Nothing but decodes, and no more than kernels are faster for."""
-        num_rows = inputs.attention.num_decodes
-        return num_rows == len(inputs.attention.seq_lens) and 0 < num_rows <= MOST_ROWS
+    @property
+    def prompts(self) -> CpuPrompts | None:
+        """The same with prompts in them; None where there are none."""
+        return None if self.step is None else self._prompts
 
-
-def _step_of(model: torch.nn.Module, backend: AttentionBackend) -> CpuStep | None:
-    kernels: CpuKernels | None = cpu_kernels()
-    cache = backend.inner if isinstance(backend, TimedBackend) else backend
-    if kernels is None or not isinstance(model, Decoder) or not isinstance(cache, TorchAttention):
-        return None
-    if cache.num_blocks == 0 or objection_to(model.config, cache.shape.dtype):
-        return None
-    caches = [Caches(layer[0], layer[1]) for layer in cache.cache]
-    try:
-        return CpuStep(kernels, model, caches, cache.shape.block_size)
-    except LookupError:  # a layer that no kernel multiplies by
-        return None
+    def _make_steps(self) -> None:
+        kernels, cache = cpu_kernels(), self.backend
+        cache = cache.inner if isinstance(cache, TimedBackend) else cache
+        model = self.model
+        if kernels is None or not isinstance(model, Decoder) or not isinstance(cache, TorchAttention):
+            return
+        if cache.num_blocks == 0 or objection_to(model.config, cache.shape.dtype):
+            return
+        caches = [Caches(layer[0], layer[1]) for layer in cache.cache]
+        with suppress(LookupError):  # a layer that no kernel multiplies by, or not many rows
+            self._step = CpuStep(kernels, model, caches, cache.shape.block_size)
+            self._prompts = CpuPrompts(kernels, model, caches, cache.shape.block_size)

@@ -6,6 +6,7 @@ Knows the model's modules and the cache by token; knows no scheduler. What it do
 `objections`.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -21,8 +22,7 @@ from pagedchat.models.cpu_linear import KernelLinear
 from pagedchat.models.decoder import Decoder
 from pagedchat.models.decoder_layer import DecoderLayer
 from pagedchat.ops.cpu.kernels import CpuKernels
-from pagedchat.ops.cpu.linear import MOST_ROWS
-from pagedchat.ops.cpu.product import Product, ProductInputs, RowNorm, Rows, float_bits, product_jobs
+from pagedchat.ops.cpu.product import MOST_ROWS, Product, ProductInputs, RowNorm, Rows, float_bits, product_jobs
 from pagedchat.runtime.attention.backend import AttentionBatch
 from pagedchat.runtime.cpu.objections import ACTIVATION_NAMES
 
@@ -73,20 +73,27 @@ class CpuStep:
         self._layers = [_parts_of(model, index, layer) for index, layer in enumerate(_layers(model))]
         self._final_norm = None if model.norm is None else _norm_of(model.norm)
         self._head = products_of(model.head)
-        self._programs: dict[int, Program] = {}
-        config, heads = model.config, model.config.heads
+        self._programs: dict[tuple[int, ...], Program] = {}
+        self._rotaries = [rotary for rotary in model.rotaries if isinstance(rotary, RotaryEmbedding)]
+        self._take_memory(MOST_ROWS)
+        self._lens = torch.zeros(MOST_ROWS, dtype=torch.int64)
+        self._tables = torch.zeros(MOST_ROWS, 64, dtype=torch.int64)
+
+    def _take_memory(self, most_rows: int) -> None:
+        """For as many rows, at least as many as have logits; programs have its addresses."""
+        config, heads = self._model.config, self._model.config.heads
+        self._most_rows = most_rows
         up = max(sum(each.out_features for each in layer.up) for layer in self._layers)
         widest = max(config.hidden_size, heads.query_width, config.ffn_size)
-        self._hidden = torch.empty(MOST_ROWS, config.hidden_size)
-        self._qkv = torch.empty(MOST_ROWS, heads.query_width + 2 * heads.kv_width)
-        self._attended = torch.empty(MOST_ROWS, heads.query_width)
-        self._middle = torch.empty(MOST_ROWS, up)
+        self._hidden = torch.empty(most_rows, config.hidden_size)
+        self._qkv = torch.empty(most_rows, heads.query_width + 2 * heads.kv_width)
+        self._attended = torch.empty(most_rows, heads.query_width)
+        self._middle = torch.empty(most_rows, up)
         self._logits = torch.empty(MOST_ROWS, config.vocab_size)
-        self._inputs = ProductInputs.for_rows(MOST_ROWS, widest)
-        self._rotaries = [rotary for rotary in model.rotaries if isinstance(rotary, RotaryEmbedding)]
-        self._turns = [torch.empty(MOST_ROWS * 2 * len(rotary.frequencies)) for rotary in self._rotaries]
-        self._slots, self._lens = (torch.zeros(MOST_ROWS, dtype=torch.int64) for _ in range(2))
-        self._tables = torch.zeros(MOST_ROWS, 64, dtype=torch.int64)
+        self._inputs = ProductInputs.for_rows(most_rows, widest)
+        self._turns = [torch.empty(most_rows * 2 * len(rotary.frequencies)) for rotary in self._rotaries]
+        self._slots = torch.zeros(most_rows, dtype=torch.int64)
+        self._programs.clear()
 
     def run(self, token_ids: torch.Tensor, positions: torch.Tensor, batch: AttentionBatch) -> torch.Tensor:
         """Logits of all rows, `[num_rows, vocab_size]`, float32, until the next step.
@@ -96,17 +103,25 @@ class CpuStep:
             batch: the sequences, with one token each.
         """
         num_rows = len(token_ids)
+        self._write_rows(token_ids, positions, batch.slot_mapping)
+        self._lens[:num_rows] = torch.tensor(batch.seq_lens)
+        self._write_tables(batch.block_tables)
+        self._program((num_rows,), lambda: self.jobs(num_rows)).run()
+        return self._logits[:num_rows]
+
+    def _program(self, key: tuple[int, ...], jobs: Callable[[], list[tuple[str, Job]]]) -> Program:
+        """Of what does not change while the memory stays, made once."""
+        if key not in self._programs:
+            self._programs[key] = Program(self._kernels.pool, [job for _, job in jobs()])
+        return self._programs[key]
+
+    def _write_rows(self, token_ids: torch.Tensor, positions: torch.Tensor, slots: torch.Tensor) -> None:
+        num_rows = len(token_ids)
         self._hidden[:num_rows] = self._model.embed(token_ids, positions)
         for rotary, turns in zip(self._rotaries, self._turns, strict=True):
             cos, sin = rotary.turns(positions)
             torch.stack((cos, sin), dim=1, out=turns[: 2 * cos.numel()].view(num_rows, 2, -1))
-        self._slots[:num_rows] = batch.slot_mapping
-        self._lens[:num_rows] = torch.tensor(batch.seq_lens)
-        self._write_tables(batch.block_tables)
-        if num_rows not in self._programs:
-            self._programs[num_rows] = Program(self._kernels.pool, [job for _, job in self.jobs(num_rows)])
-        self._programs[num_rows].run()
-        return self._logits[:num_rows]
+        self._slots[:num_rows] = slots
 
     def _write_tables(self, block_tables: list[list[int]]) -> None:
         longest = max(map(len, block_tables))
@@ -120,12 +135,17 @@ class CpuStep:
 
     def jobs(self, num_rows: int) -> list[tuple[str, Job]]:
         """What a step of so many rows does, in order, each with a name for what is done."""
+        return [*self._layers_jobs(num_rows), *self._head_jobs(num_rows)]
+
+    def _layers_jobs(self, num_rows: int) -> list[tuple[str, Job]]:
         jobs: list[tuple[str, Job]] = []
         for layer, caches in zip(self._layers, self._caches, strict=True):
             jobs += self._attention_jobs(layer, caches, num_rows)
             jobs += self._feed_forward_jobs(layer, num_rows)
-        norm = self._final_norm
-        return [*jobs, *self._product_jobs("head", self._head, self._hidden, self._logits, num_rows, norm=norm)]
+        return jobs
+
+    def _head_jobs(self, num_rows: int) -> list[tuple[str, Job]]:
+        return self._product_jobs("head", self._head, self._hidden, self._logits, num_rows, norm=self._final_norm)
 
     def weight_bytes(self) -> int:
         """That a step reads, the table of the tokens' vectors left out."""
@@ -137,7 +157,7 @@ class CpuStep:
         return [
             *self._product_jobs("queries, keys, values", layer.qkv, self._hidden, self._qkv, num_rows, norm=norm),
             ("heads into the cache", self._heads_job(layer, caches, num_rows)),
-            ("attention", self._attend_job(layer, caches, num_rows)),
+            ("attention", self._attention_job(layer, caches, num_rows)),
             *self._product_jobs("way out", layer.out, self._attended, self._hidden, num_rows, adds=True),
         ]
 
@@ -175,23 +195,31 @@ class CpuStep:
         arguments = (
             self._qkv.data_ptr(), caches.key.data_ptr(), caches.value.data_ptr(), self._slots.data_ptr(),
             0 if turns is None else turns.data_ptr(), heads.num_heads, heads.num_kv_heads, heads.head_dim,
-            0 if turns is None else len(turns) // (2 * MOST_ROWS),
+            0 if turns is None else len(turns) // (2 * self._most_rows),
             0 if query_norm is None else query_norm.weight.data_ptr(),
             0 if key_norm is None else key_norm.weight.data_ptr(),
             float_bits(0.0 if query_norm is None else query_norm.eps), float_bits(layer.scale),
         )  # fmt: skip
-        address = self._kernels.address(f"heads_{_CACHES[caches.key.dtype]}")
+        address = self._kernels.address(f"heads_{cache_name(caches.key)}")
         return Job(address, units, max(1, units // (2 * self._kernels.pool.num_threads)), arguments)
 
-    def _attend_job(self, layer: _LayerParts, caches: Caches, num_rows: int) -> Job:
+    def _attention_job(self, layer: _LayerParts, caches: Caches, num_rows: int) -> Job:
         heads = self._model.config.heads
         arguments = (
             self._qkv.data_ptr(), self._attended.data_ptr(), caches.key.data_ptr(), caches.value.data_ptr(),
             self._tables.data_ptr(), self._lens.data_ptr(), heads.num_heads, heads.num_kv_heads, heads.head_dim,
             self._block_size, self._tables.shape[1], self._qkv.shape[1], layer.window,
         )  # fmt: skip
-        address = self._kernels.address(f"attention_{_CACHES[caches.key.dtype]}")
-        return Job(address, num_rows * heads.num_kv_heads, 1, arguments)
+        return self._attend_job(arguments, num_rows, caches.key)
+
+    def _attend_job(self, arguments: tuple[int, ...], num_rows: int, cache: torch.Tensor) -> Job:
+        address = self._kernels.address(f"attention_{cache_name(cache)}")
+        return Job(address, num_rows * self._model.config.heads.num_kv_heads, 1, arguments)
+
+
+def cache_name(cache: torch.Tensor) -> str:
+    """What kernels call its type."""
+    return _CACHES[cache.dtype]
 
 
 def products_of(module: torch.nn.Module) -> Products:

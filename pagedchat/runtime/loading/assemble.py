@@ -181,6 +181,7 @@ class _Assembly:
             dtype=precision.dtype,
             device=self._device,
             quantization=precision.quantization,
+            kernels=None if precision.quantization is None or self._config.model.batch_invariant else cpu_kernels(),
             on_progress=lambda done, total: self._say("weights", "Reading the weights", done, total, "tensors"),
         )
         native = description.native  # of which quantised layers have no parameters

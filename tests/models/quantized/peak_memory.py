@@ -48,8 +48,9 @@ def main(folder: str, quantization: str) -> None:
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     before = in_use("VmRSS")
     model = load_weights(
-        description, attention="", dtype=torch.float32, device=torch.device("cpu"), quantization=quantization
-    )
+        description, attention="", dtype=torch.float32, device=torch.device("cpu"), quantization=quantization,
+        kernels=cpu_kernels(),
+    )  # fmt: skip
     use_cpu_linears(model, available=0)
     peak = in_use("VmHWM") - before
     give_back_now()

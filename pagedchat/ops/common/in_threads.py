@@ -1,0 +1,31 @@
+"""Work of many small steps on a CPU, piece by piece, each by one thread: to share out every single step among
+threads takes longer than the steps, and beside a busy program many times as long.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+
+
+def in_threads(starts: range, work: Callable[[int], None], done: Callable[[int], None] = lambda _: None) -> None:
+    """Do all pieces, as many at a time as torch has threads.
+
+    Args:
+        starts: what each piece is known by.
+        work: does one; in any thread. What it raises goes through.
+        done: told of each in their order, when it and all before it are done; in this thread.
+    """
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        if len(starts) < 2 or num_threads == 1:
+            for start in starts:
+                work(start)
+                done(start)
+            return
+        with ThreadPoolExecutor(num_threads) as threads:
+            for start, _ in zip(starts, threads.map(work, starts), strict=True):
+                done(start)
+    finally:
+        torch.set_num_threads(num_threads)

@@ -1,0 +1,119 @@
+"""A step with prompts in it as a few calls into compiled code: what `CpuStep` does for decodes, for any number of
+tokens of any number of sequences. Rows go through all layers some hundred at a time; logits are worked out of the
+last ones alone. A row's numbers follow from its own sequence; with weights in bfloat16 a few rows have other
+kernels than many, and so another last bit.
+
+Knows the model's modules and the cache by token; knows no scheduler.
+"""
+
+from itertools import accumulate
+
+import torch
+
+from pagedchat.jit.cpu.pool import Job
+from pagedchat.models.decoder import Decoder
+from pagedchat.ops.cpu.kernels import CpuKernels
+from pagedchat.ops.cpu.product import MOST_ROWS
+from pagedchat.ops.cpu.prompt_attention import QUERIES
+from pagedchat.runtime.attention.backend import AttentionBatch
+from pagedchat.runtime.cpu.step import Caches, CpuStep, cache_name
+
+ROWS_AT_ONCE = 512
+"""That go through the layers together: weights are read once for them, and what is between layers stays small."""
+
+_ROWS_OF_MEMORY = 64
+"""Memory is for a multiple of so many rows."""
+_PROGRAMS_KEPT = 8
+
+
+class CpuPrompts(CpuStep):
+    """Steps of one model over one cache; the arguments are those of `CpuStep`.
+
+    Raises:
+        LookupError: a product has no kernels for many rows.
+    """
+
+    def __init__(self, kernels: CpuKernels, model: Decoder, caches: list[Caches], block_size: int) -> None:
+        super().__init__(kernels, model, caches, block_size)
+        if not kernels.has_prompts:
+            raise LookupError("this processor has no kernels for attention of prompts")
+        for layer in self._layers:
+            for product in (*layer.qkv, *layer.out, *layer.up, *layer.down):
+                if words := product.objection_to_many(kernels):
+                    raise LookupError(f"a weight is not for many rows, since {words}")
+        heads = model.config.heads
+        self._rows_of_tile = QUERIES // (heads.num_heads // heads.num_kv_heads)
+        self._tiles = torch.empty(MOST_ROWS, 4, dtype=torch.int64)
+        self._num_tiles = 0
+
+    def run_prompts(
+        self, token_ids: torch.Tensor, positions: torch.Tensor, batch: AttentionBatch, last_rows: torch.Tensor
+    ) -> torch.Tensor:
+        """Logits of some rows, `[num_wanted, vocab_size]`, float32.
+
+        Args:
+            token_ids, positions: `[num_rows]`, int64.
+            batch: the sequences.
+            last_rows: `[num_wanted]`, int64: whose logits are wanted, in rising order.
+        """
+        num_rows = len(token_ids)
+        self._make_room(min(num_rows, ROWS_AT_ONCE), batch)
+        self._write_tables(batch.block_tables)
+        kept = torch.empty(len(last_rows), self._hidden.shape[1])
+        for start in range(0, num_rows, ROWS_AT_ONCE):
+            rows = range(start, min(start + ROWS_AT_ONCE, num_rows))
+            self._run_layers(token_ids, positions, batch, rows)
+            is_here = (last_rows >= rows.start) & (last_rows < rows.stop)
+            kept[is_here] = self._hidden[last_rows[is_here] - rows.start]
+        return torch.cat([self._logits_of(some) for some in torch.split(kept, MOST_ROWS)])
+
+    def _run_layers(
+        self, token_ids: torch.Tensor, positions: torch.Tensor, batch: AttentionBatch, rows: range
+    ) -> None:
+        some = slice(rows.start, rows.stop)
+        self._write_rows(token_ids[some], positions[some], batch.slot_mapping[some])
+        tiles = _tiles(batch, rows, self._rows_of_tile)
+        self._num_tiles = len(tiles)
+        self._tiles[: len(tiles)] = torch.tensor(tiles)
+        if len(self._programs) > _PROGRAMS_KEPT:
+            self._programs.clear()
+        self._program((len(rows), len(tiles)), lambda: self._layers_jobs(len(rows))).run()
+
+    def _logits_of(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Of at most `MOST_ROWS`."""
+        num_rows = len(hidden)
+        self._hidden[:num_rows] = hidden
+        self._program((num_rows,), lambda: self._head_jobs(num_rows)).run()
+        return self._logits[:num_rows].clone()
+
+    def _make_room(self, num_rows: int, batch: AttentionBatch) -> None:
+        """For a step so large; addresses in programs change with it."""
+        if num_rows > self._most_rows:
+            self._take_memory(-(-num_rows // _ROWS_OF_MEMORY) * _ROWS_OF_MEMORY)
+            self._tiles = torch.empty(self._most_rows, 4, dtype=torch.int64)
+        num_tables, longest = len(batch.block_tables), max(map(len, batch.block_tables))
+        if num_tables > self._tables.shape[0] or longest > self._tables.shape[1]:
+            num_tables = max(num_tables, self._tables.shape[0])
+            self._tables = torch.zeros(num_tables, max(2 * longest, self._tables.shape[1]), dtype=torch.int64)
+            self._programs.clear()
+
+    def _attend_job(self, arguments: tuple[int, ...], num_rows: int, cache: torch.Tensor) -> Job:
+        """Tiles take the place of lengths."""
+        queries, output, keys, values, tables, _, *sizes = arguments
+        address = self._kernels.address(f"prompt_attention_{cache_name(cache)}")
+        num_units = self._num_tiles * self._model.config.heads.num_kv_heads
+        return Job(address, num_units, 1, (queries, output, keys, values, tables, self._tiles.data_ptr(), *sizes))
+
+
+def _tiles(batch: AttentionBatch, rows: range, height: int) -> list[tuple[int, int, int, int]]:
+    """Some rows of a batch in runs of one sequence: first row, counted from theirs on, how many there are, which
+    sequence, and the position of the first token."""
+    tiles: list[tuple[int, int, int, int]] = []
+    ends = accumulate(batch.query_lens)
+    for sequence, (end, num_queries, length) in enumerate(zip(ends, batch.query_lens, batch.seq_lens, strict=True)):
+        first, last = max(end - num_queries, rows.start), min(end, rows.stop)
+        tiles += [
+            (row - rows.start, min(height, last - row), sequence, length - end + row)
+            for row in range(first, last, height)
+        ]
+    return tiles

@@ -1,0 +1,113 @@
+"""Whole steps with prompts on a CPU: what the modules say, in any company and in any pieces."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from pagedchat.models.config import describe_model
+from pagedchat.models.cpu_linear import use_cpu_linears
+from pagedchat.models.decoder import Decoder
+from pagedchat.models.loader import load_weights
+from pagedchat.ops.cpu.kernels import cpu_kernels
+from pagedchat.runtime.cpu import prompts as prompts_module
+from pagedchat.runtime.cpu.runner import CpuModelRunner
+from pagedchat.runtime.step.batch_inputs import BatchInputs
+from tests.runtime.cpu.test_step import TOKENS, runner_of, saved
+from tests.runtime.drive import Driver
+
+CPU = torch.device("cpu")
+FORMS = ["bf16", "int8", "int4"]
+TEXT = [(7 * i) % 290 + 3 for i in range(90)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def need_kernels() -> None:
+    kernels = cpu_kernels()
+    if kernels is None or not kernels.has_prompts:
+        pytest.skip("no CPU kernels for prompts")
+
+
+def type_of(form: str) -> torch.dtype:
+    return torch.bfloat16 if form == "bf16" else torch.float32
+
+
+def decoder(folder: Path, form: str) -> Decoder:
+    kernels = cpu_kernels()
+    if form == "bf16" and kernels is not None and not kernels.has_long_products:
+        pytest.skip("a library multiplies prompts")
+    model = load_weights(
+        describe_model("wide", folder), attention="", dtype=type_of(form), device=CPU,
+        quantization=None if form == "bf16" else form, kernels=kernels,
+    )  # fmt: skip
+    assert isinstance(model, Decoder)
+    use_cpu_linears(model, available=0)
+    return model
+
+
+def heard(
+    runner: CpuModelRunner, texts: list[list[int]], *, whole: bool = True, chunk: int = 1000, steps: int = 1
+) -> list[torch.Tensor]:
+    """Logits of every step."""
+    runner.whole_steps = whole
+    logits: list[torch.Tensor] = []
+    drive, forward = Driver(runner, chunk), runner.forward
+
+    def forwarded(inputs: BatchInputs) -> torch.Tensor:
+        logits.append(forward(inputs).clone())
+        return logits[-1]
+
+    runner.forward = forwarded  # type: ignore[method-assign]
+    for text in texts:
+        drive.add(text)
+    for _ in range(steps):
+        drive.step(1000)
+    return logits
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ["llama", "qwen2", "opt", "mistral", "qwen3"])
+def test_prompts_are_what_the_modules_say(name: str, form: str, tmp_path: Path) -> None:
+    model = decoder(saved(tmp_path, name), form)
+    texts = [TEXT, TOKENS[:1], TOKENS[:20], TOKENS[7:45]]
+    said = {}
+    for whole in (True, False):
+        runner = runner_of(model, num_blocks=200, dtype=type_of(form))
+        assert runner.prompts is not None
+        said[whole] = heard(runner, texts, whole=whole)[0]
+    assert said[True].dtype == type_of(form)
+    off = (said[True].float() - said[False].float()).norm(dim=1)
+    # Modules round each result to bfloat16; of few bits some inputs are brought to the next of 255 steps.
+    assert (off < (0.05 if form == "bf16" else 0.03) * said[False].float().norm(dim=1)).all()
+
+
+@pytest.mark.parametrize("form", ["int8", "int4"])
+def test_pieces_and_company_change_no_bit(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = decoder(saved(tmp_path, "qwen2"), form)
+    whole = heard(runner_of(model, num_blocks=200), [TEXT])[0]
+    monkeypatch.setattr(prompts_module, "ROWS_AT_ONCE", 37)
+    others = [TEXT[5:40], TEXT[3:9], TEXT]
+    together = heard(runner_of(model, num_blocks=200), others)[0]
+    assert torch.equal(together[-1], whole[0])
+    pieces = heard(runner_of(model, num_blocks=200), [TEXT], chunk=40, steps=3)
+    assert torch.equal(pieces[-1][-1], whole[0])
+
+
+def test_memory_grows_with_the_largest_step_and_small_ones_go_on(tmp_path: Path) -> None:
+    model = decoder(saved(tmp_path, "qwen2"), "int8")
+    long = [TEXT[i % 90] for i in range(300)]
+    runner = runner_of(model, num_blocks=400)
+    first = heard(runner, [TEXT])[0]
+    heard(runner, [long])
+    assert torch.equal(heard(runner, [TEXT])[0], first)
+
+
+def test_models_in_float32_leave_prompts_to_the_library(tmp_path: Path) -> None:
+    model = load_weights(
+        describe_model("wide", saved(tmp_path, "llama")), attention="", dtype=torch.float32, device=CPU
+    )
+    assert isinstance(model, Decoder)
+    use_cpu_linears(model, available=0)
+    runner = runner_of(model)
+    assert runner.step is not None
+    assert runner.prompts is None
