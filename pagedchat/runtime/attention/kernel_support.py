@@ -27,6 +27,8 @@ def missing_shape(shape: CacheShape) -> str:
         return f"the cache is {_name(shape.dtype)} and they are for {_listed(ELEMENTS)}"
     if shape.head_dim not in HEAD_SIZES:
         return f"the head size is {shape.head_dim} and they are for {_listed(HEAD_SIZES)}"
+    if shape.kind is not None:
+        return f"the cache is {shape.kind}"
     if shape.block_size not in BLOCK_SIZES:
         return f"the block size is {shape.block_size} and they are for {_listed(BLOCK_SIZES)}"
     return ""

@@ -59,7 +59,7 @@ def _step_of(model: torch.nn.Module, backend: AttentionBackend) -> CpuStep | Non
         return None
     if cache.num_blocks == 0 or objection_to(model.config, cache.shape.dtype):
         return None
-    caches = [Caches(layer[0], layer[1]) for layer in cache.cache]
+    caches = [Caches(*layer) for layer in cache.layers]
     try:
         return CpuStep(kernels, model, caches, cache.shape.block_size)
     except LookupError:  # a layer that no kernel multiplies by

@@ -151,6 +151,7 @@ class _Assembly:
     # --- sizes --------------------------------------------------------------------------------------
 
     def _shape(self, description: ModelDescription, dtype: torch.dtype) -> CacheShape:
+        kind = self._config.cache.kv_cache_dtype
         return CacheShape(
             num_layers=description.num_layers,
             block_size=self._config.cache.block_size,
@@ -158,6 +159,7 @@ class _Assembly:
             num_kv_heads=description.num_kv_heads,
             head_dim=description.head_dim,
             dtype=dtype,
+            kind=None if kind == "auto" else kind,
         )
 
     def _sizes(self, description: ModelDescription, num_parameters: int) -> StepSizes:
