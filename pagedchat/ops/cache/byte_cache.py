@@ -13,11 +13,11 @@ the largest that its type has. Knows neither kernels nor sequences.
 
 import torch
 
-from pagedchat.ops.cache.byte_kinds import LARGEST_OF, LEAST_SCALE, CacheKind
+from pagedchat.ops.cache.byte_kinds import CACHE_KIND_OF, LARGEST_OF, LEAST_SCALE, CacheKind
 
 DTYPES: dict[CacheKind, torch.dtype] = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
-CACHE_KINDS = {torch.int8: 1, torch.float8_e4m3fn: 2}
-"""The `CACHE_KIND` constant of the kernels (byte_elements.cuh); 0 for any other type."""
+CACHE_KINDS = {DTYPES[kind]: number for kind, number in CACHE_KIND_OF.items()}
+"""The `CACHE_KIND` constant of the kernels."""
 LARGEST: dict[torch.dtype, float] = {DTYPES[kind]: largest for kind, largest in LARGEST_OF.items()}
 SCALE = torch.bfloat16
 _ALIGNED = 16

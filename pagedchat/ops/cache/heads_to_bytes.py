@@ -90,5 +90,5 @@ def launch_heads_to_bytes(
     )
     grid = (len(heads), ceil_div(heads.shape[1] - first_head, NUM_WARPS))
     overlap = overlap and can_overlap(heads.device)
-    kernel = get_kernel(NAME, heads.device.index, **constants)
+    kernel = get_kernel(NAME, heads.device.index, None, **constants)
     kernel.launch(grid, 32 * NUM_WARPS, args, stream=stream_of(heads), overlap=overlap)
