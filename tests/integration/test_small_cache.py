@@ -111,3 +111,31 @@ def test_half_precision_has_nearly_twice_the_blocks(tmp_path: Path) -> None:
 def test_another_type_is_refused_in_one_sentence() -> None:
     with pytest.raises(InvalidValueError, match="--kv-cache-dtype is 'int4'"):
         LLM(kv_cache_dtype="int4")  # type: ignore[arg-type]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("family", ["llama_64", "opt_64", "qwen3_80"])
+def test_captured_steps_on_a_gpu_are_trusted_and_go_on_after_swaps(family: str, kind: str, tmp_path: Path) -> None:
+    folder = str(make_checkpoint(tmp_path, family))
+    arguments = {"device": "cuda", "dtype": "float16", "skip_tokenizer_init": True, "kv_cache_dtype": kind}
+    few = LLM(folder, num_blocks=20, block_size=8, preemption_mode="swap", swap_space="1MiB", **arguments)
+    assert (few.info.attention_backend, few.info.kv_cache_dtype) == ("cuda", kind)
+    assert few.notices == ()  # no kind of step was found to be wrong
+    found = replies(few)
+    assert few.stats().swaps_in > 0
+    by_torch = LLM(folder, num_blocks=200, attention_backend="torch", **arguments)
+    same = [ours == theirs for ours, theirs in zip(found, replies(by_torch), strict=True)]
+    assert sum(same) >= 6  # of random weights two tokens may be as likely as each other, but for rounding
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_bits_alone_and_among_seven_others_on_a_gpu(kind: str, tmp_path: Path) -> None:
+    llm = LLM(
+        str(make_checkpoint(tmp_path, "llama_64")), device="cuda", dtype="float16", skip_tokenizer_init=True,
+        kv_cache_dtype=kind, num_blocks=200, batch_invariant=True, enable_prefix_caching=False,
+        max_num_batched_tokens=23,
+    )  # fmt: skip
+    together = replies(llm)
+    assert [replies(llm, [prompt])[0] for prompt in PROMPTS] == together

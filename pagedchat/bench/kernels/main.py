@@ -9,6 +9,7 @@ import torch
 
 from pagedchat.bench.kernels.bandwidth import Limits, measure_limits
 from pagedchat.bench.kernels.block_moves import measure_copies, measure_swaps
+from pagedchat.bench.kernels.byte_decode import measure_byte_decode
 from pagedchat.bench.kernels.choices import COMPILE, choose_peers, choose_sections
 from pagedchat.bench.kernels.cold_compile import CompileResult, measure_compile
 from pagedchat.bench.kernels.decode import measure_decode
@@ -27,6 +28,7 @@ from pagedchat.jit.architecture import architecture_of
 
 _MEASURED: dict[str, Callable[[Bench], list[Figure]]] = {
     "decode": measure_decode,
+    "bytes": measure_byte_decode,
     "prefill": measure_prefill,
     "merge": measure_merge,
     "prefix": measure_shared_prefix,
