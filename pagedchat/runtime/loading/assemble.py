@@ -266,7 +266,8 @@ class _Assembly:
         self._wait_for(builds, lambda: first.build_likely() or batches.run_one())
         batches.run_some()
         captured = first.capture(check)
-        element = element_name(eager.backend.shape.dtype)
+        shape = eager.backend.shape
+        element = element_name(shape.dtype) + (f" over {shape.kind}" if shape.kind else "")
         keep_check(
             self._config.model.model,
             gpu(self._device.index).name,
