@@ -6,7 +6,7 @@ A peer that was not run beside ours is there with its stored figure, if it has o
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pagedchat.bench.kernels.byte_decode import FP8, SIXTEEN_BITS
+from pagedchat.bench.kernels.decode import FP8, SIXTEEN_BITS
 from pagedchat.bench.kernels.figures import OURS, Figure
 from pagedchat.bench.kernels.products.experts import GROUPED, ONE_BY_ONE
 from pagedchat.bench.kernels.products.invariant import CUBLAS
