@@ -26,6 +26,7 @@ DType = Literal["auto", "float32", "float16", "bfloat16"]
 AttentionBackendName = Literal["auto", "cuda", "torch"]
 ModelImplementation = Literal["auto", "native", "transformers"]
 QuantizationName = Literal["auto", "none", "int8", "int4"]
+KVCacheDType = Literal["auto", "fp8", "int8"]
 PreemptionMode = Literal["recompute", "swap"]
 
 DEFAULT_MODEL = bundled.NAME
@@ -119,6 +120,9 @@ class CacheConfig(_Checked):
     swap_space: int = 4 * GIB
     """Bytes of host memory for blocks swapped out."""
     enable_prefix_caching: bool = True
+    kv_cache_dtype: KVCacheDType = "auto"
+    """"fp8" or "int8": one byte for each element of keys and values, with a scale for each token and head; "auto":
+    the type that the model computes in."""
 
     _checks: ClassVar[dict[str, tuple[str, Check]]] = {
         "block_size": ("--block-size", _one_of(1, 2, 4, 8, 16, 32, 64, 128, 256)),
@@ -127,6 +131,7 @@ class CacheConfig(_Checked):
         "gpu_memory_utilization": ("--gpu-memory-utilization", Number(0, 1, above=True).check),
         "swap_space": ("--swap-space", Whole(0, MOST_BYTES).check),
         "enable_prefix_caching": ("enable_prefix_caching", check_flag),
+        "kv_cache_dtype": ("--kv-cache-dtype", _one_of("auto", "fp8", "int8")),
     }
 
 

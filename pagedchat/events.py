@@ -140,6 +140,9 @@ class EngineReady(Event, frozen=True):
     precision_reason: str = ""
     """Why they are in so few bits, in one sentence, with the option that turns it off; empty where that was asked
     for or goes without saying."""
+    kv_cache_dtype: str = ""
+    """Of keys and values: `"fp8"` or `"int8"`, one byte an element and a scale for each token and head, which
+    `block_bytes` has in it; empty: they are of `dtype`."""
 
 
 class EngineFailed(Event, frozen=True):

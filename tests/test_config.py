@@ -62,6 +62,7 @@ CHOICES: list[tuple[type, dict[str, Any], str]] = [
     (CacheConfig, {"block_size": 7}, "--block-size is 7."),
     (CacheConfig, {"block_size": 16.0}, "--block-size is 16.0."),
     (CacheConfig, {"block_size": True}, "--block-size is True."),
+    (CacheConfig, {"kv_cache_dtype": "fp4"}, "--kv-cache-dtype is 'fp4'."),
     (SchedulerConfig, {"preemption_mode": "drop"}, "--preemption-mode is 'drop'."),
     (ModelConfig, {"device": "tpu"}, "--device is 'tpu'."),
     (ModelConfig, {"device": None}, "--device is None."),

@@ -25,6 +25,7 @@ from pagedchat.ops.cache.copy_blocks import copy_blocks
 from pagedchat.ops.cache.gather_cached_kv import gather_cached_kv
 from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
 from pagedchat.ops.cache.swap_blocks import swap_blocks
+from tools.sanitize_bytes import byte_cases
 from tools.sanitize_case import (
     NUM_KV_HEADS,
     SHARED,
@@ -189,7 +190,7 @@ def swap_case() -> bool:
 def main() -> int:
     """Returns 1 if any kernel is wrong."""
     torch.manual_seed(0)
-    results = [*decode_cases(), *prefill_cases(), *cache_cases(), *expert_cases(), *step_cases()]
+    results = [*decode_cases(), *prefill_cases(), *cache_cases(), *byte_cases(), *expert_cases(), *step_cases()]
     print(f"{sum(results)} of {len(results)} right")
     return 0 if all(results) else 1
 

@@ -23,6 +23,9 @@
 #endif
 
 #include "attention/decode_merge.cuh"
+#if CACHE_KIND
+#include "cache/byte_heads.cuh"
+#endif
 
 #ifndef EVEN_SPLITS
 #define EVEN_SPLITS \
@@ -38,7 +41,9 @@ constexpr int ROWS_STORED = GROUP_SIZE < ROWS ? GROUP_SIZE : ROWS;
 
 // NOTE: thread blocks on a multiprocessor at a time, which bounds the registers. Large thread blocks are for
 // batches too small to fill the GPU, where all that counts is how soon one is done.
-constexpr int RESIDENT_WARPS = HEAD_SIZE <= 64 && ROWS == 8 ? 16 : 8;
+constexpr int RESIDENT_WARPS = HEAD_SIZE <= 64 && ROWS == 8                  ? 16
+                               : CACHE_KIND && HEAD_SIZE <= 128 && ROWS == 8 ? 12
+                                                                             : 8;
 constexpr int MIN_THREAD_BLOCKS = NUM_WARPS >= 8 ? 1 : RESIDENT_WARPS / NUM_WARPS;
 
 #if INPUT_IS_FRESH
@@ -51,13 +56,24 @@ constexpr int MIN_THREAD_BLOCKS = NUM_WARPS >= 8 ? 1 : RESIDENT_WARPS / NUM_WARP
 // By the one warp that is going to read it: the newest token's key and value into the cache.
 __device__ __forceinline__ void write_new(const PagedContext& context, const Element* key, const Element* value,
                                           int position) {
-  const int lane = threadIdx.x % WARP_SIZE, slot = position % BLOCK_SIZE;
+  const int slot = position % BLOCK_SIZE;
   const int64 block = __ldg(context.block_table + position / BLOCK_SIZE);
-  Element* keys = const_cast<Element*>(context.key_cache) + block * context.key_stride + slot * 8;
-  Element* values = const_cast<Element*>(context.value_cache) + block * context.value_stride + slot;
-  for (int i = lane; i < KEY_ROWS; i += WARP_SIZE) store_16(keys + i * BLOCK_SIZE * 8, load_in_order(key + 8 * i));
+  Cached* keys = const_cast<Cached*>(context.key_cache) + block * context.key_stride;
+  Cached* values = const_cast<Cached*>(context.value_cache) + block * context.value_stride;
+#if CACHE_KIND
+  Head head;
+  head.load(key);
+  head.keep(keys, keys + context.scales_from_head, slot, true);
+  head.load(value);
+  head.keep(values, values + context.scales_from_head, slot, false);
+#else
+  const int lane = threadIdx.x % WARP_SIZE;
+  for (int i = lane; i < KEY_ROWS; i += WARP_SIZE) {
+    store_16(keys + (i * BLOCK_SIZE + slot) * 8, load_in_order(key + 8 * i));
+  }
 #pragma unroll
-  for (int i = lane; i < HEAD_SIZE; i += WARP_SIZE) values[i * BLOCK_SIZE] = __ldcg(value + i);
+  for (int i = lane; i < HEAD_SIZE; i += WARP_SIZE) values[i * BLOCK_SIZE + slot] = __ldcg(value + i);
+#endif
   __threadfence_block();
   __syncwarp();
 }
@@ -70,19 +86,19 @@ static_assert(!FETCHES_FIRST || PIPELINED, "a whole tile fits into the registers
 // With INPUT_IS_FRESH the kernel before writes the query and the newest keys and values, and this one waits for it.
 // Grid: (max_splits, num_kv_heads * ROW_BLOCKS, num_seqs), NUM_WARPS * 32 threads
 extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) decode_split(
-    Element* __restrict__ output,               // [num_seqs, num_heads, head_size], strided
-    float* __restrict__ lse,                    // [num_seqs, num_heads], or null
-    float* __restrict__ partial_output,         // [num_seqs, num_heads, max_parts, head_size]
-    float2* __restrict__ partial_state,         // [num_seqs, num_heads, max_parts]
-    uint32* __restrict__ arrivals,              // [num_seqs, num_kv_heads * ROW_BLOCKS], zero before and after
-    const Element* FRESH_RESTRICT query,        // [num_seqs, num_heads, head_size], strided
-    const Element* FRESH_RESTRICT key_cache,    // [num_blocks, num_kv_heads, head_size / 8, block_size, 8]
-    const Element* FRESH_RESTRICT value_cache,  // [num_blocks, num_kv_heads, head_size, block_size]
-    const int* __restrict__ block_tables,       // [num_seqs, max_blocks_per_seq]
-    const int* __restrict__ seq_lens,           // [num_seqs]
-    const int* __restrict__ shared_lens,        // [num_seqs] tokens done by decode_shared, or null
-    const float* __restrict__ alibi_slopes,     // [num_heads], or null
-    const float* __restrict__ sinks,            // [num_heads], or null
+    Element* __restrict__ output,              // [num_seqs, num_heads, head_size], strided
+    float* __restrict__ lse,                   // [num_seqs, num_heads], or null
+    float* __restrict__ partial_output,        // [num_seqs, num_heads, max_parts, head_size]
+    float2* __restrict__ partial_state,        // [num_seqs, num_heads, max_parts]
+    uint32* __restrict__ arrivals,             // [num_seqs, num_kv_heads * ROW_BLOCKS], zero before and after
+    const Element* FRESH_RESTRICT query,       // [num_seqs, num_heads, head_size], strided
+    const Cached* FRESH_RESTRICT key_cache,    // [num_blocks, num_kv_heads, head_size / x, block_size, x]
+    const Cached* FRESH_RESTRICT value_cache,  // [num_blocks, num_kv_heads, head_size, block_size]
+    const int* __restrict__ block_tables,      // [num_seqs, max_blocks_per_seq]
+    const int* __restrict__ seq_lens,          // [num_seqs]
+    const int* __restrict__ shared_lens,       // [num_seqs] tokens done by decode_shared, or null
+    const float* __restrict__ alibi_slopes,    // [num_heads], or null
+    const float* __restrict__ sinks,           // [num_heads], or null
     int max_blocks_per_seq, int num_kv_heads, int max_parts, int64 key_block_stride,
     int64 value_block_stride,                             // elements
     int64 query_token_stride, int64 query_head_stride,    // elements
@@ -122,14 +138,16 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) dec
   const int my_end = min(my_first + split_tiles, end_tile);
   const int num_splits = max(1, ceil_div(end_tile - first_tile, split_tiles));
   const int64 head_offset = static_cast<int64>(kv_head) * HEAD_SIZE * BLOCK_SIZE;
-  const PagedContext context{key_cache + head_offset,
-                             value_cache + head_offset,
-                             key_block_stride,
-                             value_block_stride,
-                             block_table,
-                             max_blocks_per_seq,
-                             begin,
-                             seq_len};
+  const PagedContext context{
+      key_cache + head_offset,
+      value_cache + head_offset,
+      key_block_stride,
+      value_block_stride,
+      block_table,
+      max_blocks_per_seq,
+      begin,
+      seq_len,
+      (num_kv_heads - kv_head) * HEAD_SIZE * BLOCK_SIZE + kv_head * BLOCK_SIZE * static_cast<int64>(sizeof(Scale))};
 #if INPUT_IS_FRESH
   // All tiles but the last one lie in the cache since steps before this one.
 #if FETCHES_FIRST

@@ -12,11 +12,17 @@
 //   O^T = V^T P^T A = V^T, 16 dimensions x 16 tokens. Lane (g, q) reads 16 bytes of dimension rows g and g + 8:
 //                 eight tokens 8q to 8q + 7, again for two products. P goes through shared memory into that order.
 //
+// In a cache of bytes (byte_elements.cuh) a 16-byte row of K is sixteen dimensions, for four products, and of V a
+// lane reads eight bytes. They become 16 bits right before their products, in pairs whose places Q and P take over.
+// The scale of a key multiplies its scores, that of a value its weights; so that those stay below one, in 16 bits,
+// O is in units of the largest scale of values so far, and goes down with each that is larger.
+//
 // The softmax is online (Milakov & Gimelshein 2018, arXiv 1805.02867), scores in units of log2.
 
 #pragma once
 
 #include "attention/scores.cuh"
+#include "common/byte_elements.cuh"
 #include "common/mma.cuh"
 #include "common/online_softmax.cuh"
 
@@ -29,41 +35,81 @@
 
 constexpr int TILE_TOKENS = 32;
 constexpr int TILE_BLOCKS = TILE_TOKENS / BLOCK_SIZE;
-constexpr int KEY_ROWS = HEAD_SIZE / 8;           // 16-byte rows of one token's key
-constexpr int KEY_STEPS = ceil_div(KEY_ROWS, 4);  // 32 dimensions each
+constexpr int KEY_ROWS = HEAD_SIZE / CACHED_ROW;  // 16-byte rows of one token's key
+constexpr int KEY_STEPS = ceil_div(KEY_ROWS, 4);  // four of them each
+constexpr int ROW_PIECES_OF_QUERY = CACHED_ROW / 8;
+constexpr int KEY_PRODUCTS = CACHED_ROW / 4;  // of 16 dimensions, in a step
 constexpr int DIM_TILES = HEAD_SIZE / 16;
 constexpr int PARTS = TILE_PARTS;  // K and V of a tile go through the registers in so many parts
 constexpr int PART_STEPS = ceil_div(KEY_STEPS, PARTS);
 constexpr int PART_DIMS = ceil_div(DIM_TILES, PARTS);
 static_assert(PARTS * PART_STEPS == KEY_STEPS && PARTS * PART_DIMS == DIM_TILES, "parts cover a tile exactly");
 constexpr bool PIPELINED = PREFETCH_KEYS && PARTS == 1;
+#if CACHE_KIND
+using EightTokens = uint2;  // of a dimension of V
+#else
+using EightTokens = uint4;
+#endif
 constexpr int WEIGHT_STRIDE = TILE_TOKENS + 8;  // elements between rows of P in shared memory; no bank conflicts
 
 // Where a sequence's keys and values lie.
 struct PagedContext {
-  const Element* key_cache;    // [num_blocks, num_kv_heads, head_size / 8, block_size, 8], moved to the KV head
-  const Element* value_cache;  // [num_blocks, num_kv_heads, head_size, block_size], moved to the KV head
-  int64 key_stride;            // elements between blocks
+  const Cached* key_cache;    // [num_blocks, num_kv_heads, head_size / x, block_size, x], moved to the KV head
+  const Cached* value_cache;  // [num_blocks, num_kv_heads, head_size, block_size], moved to the KV head
+  int64 key_stride;           // elements between blocks
   int64 value_stride;
   const int* block_table;  // [max_blocks]; blocks of tokens at `end` and beyond may have any id
   int max_blocks;
-  int begin, end;  // tokens that may be looked at: begin <= position < end
+  int begin, end;          // tokens that may be looked at: begin <= position < end
+  int64 scales_from_head;  // bytes, of a cache of bytes: from the head's elements to its scales
 };
+
+constexpr float LEAST_UNIT = 1e-30f;  // below every scale
+
+// Right after `wait_for_previous_kernel`, or before it of what was there before.
+__device__ __forceinline__ uint32 load_scale(const Cached* address) {
+  unsigned short bits;
+#if INPUT_IS_FRESH
+  asm volatile("ld.global.u16 %0, [%1];" : "=h"(bits) : "l"(address) : "memory");
+#else
+  asm volatile("ld.global.nc.u16 %0, [%1];" : "=h"(bits) : "l"(address));
+#endif
+  return bits;
+}
+
+// The tokens of a dimension of V that a lane has in a tile.
+__device__ __forceinline__ void load_tokens(uint4& tokens, const Cached* address) { tokens = load_once(address); }
+__device__ __forceinline__ void load_tokens(uint2& tokens, const Cached* address) {
+#if INPUT_IS_FRESH
+  asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
+               : "=r"(tokens.x), "=r"(tokens.y)
+               : "l"(address)
+               : "memory");
+#else
+  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
+               : "=r"(tokens.x), "=r"(tokens.y)
+               : "l"(address));
+#endif
+}
 
 template <int ROW_TILES>
 struct DecodeWarp {
   static constexpr int ROWS = 8 * ROW_TILES;
 
-  uint4 query[ROW_TILES][KEY_STEPS];      // B operands of S^T
-  float output[DIM_TILES][ROW_TILES][4];  // O^T: dimensions g, g + 8; rows 2q, 2q + 1
-  float top[ROW_TILES][2];                // largest score of rows 2q, 2q + 1; the same in all g
-  float total[ROW_TILES][2];              // sum of weights, of this lane's tokens until `finish`
+  uint4 query[ROW_TILES][KEY_STEPS][ROW_PIECES_OF_QUERY];  // B operands of S^T
+  float output[DIM_TILES][ROW_TILES][4];                   // O^T: dimensions g, g + 8; rows 2q, 2q + 1
+  float top[ROW_TILES][2];                                 // largest score of rows 2q, 2q + 1; the same in all g
+  float total[ROW_TILES][2];                               // sum of weights, of this lane's tokens until `finish`
 #if ALIBI
   float slope[ROW_TILES][2];
   int query_position[ROW_TILES][2];
 #endif
-  uint4 key[PART_STEPS][4];      // A operands of S^T: 16-byte row x tokens g + 8 r
-  uint4 value[PART_DIMS][2];     // A operands of O^T: dimensions g and g + 8
+  uint4 key[PART_STEPS][4];         // A operands of S^T: 16-byte row x tokens g + 8 r
+  EightTokens value[PART_DIMS][2];  // A operands of O^T: dimensions g and g + 8
+#if CACHE_KIND
+  uint32 scales;  // of token `lane` of the tile, the key's above the value's; 0 where there is no token
+  float unit;     // of `output`
+#endif
   int next_blocks[TILE_BLOCKS];  // block ids of the next tile, as they stand in the table
   int g, q;
 
@@ -72,6 +118,9 @@ struct DecodeWarp {
     for (int t = 0; t < ROW_TILES; t++) {
       top[t][0] = top[t][1] = NEGATIVE_INFINITY;
       total[t][0] = total[t][1] = 0.0f;
+#if CACHE_KIND
+      unit = LEAST_UNIT;
+#endif
 #pragma unroll
       for (int d = 0; d < DIM_TILES; d++)
         output[d][t][0] = output[d][t][1] = output[d][t][2] = output[d][t][3] = 0.0f;
@@ -87,7 +136,11 @@ struct DecodeWarp {
 #pragma unroll
       for (int j = 0; j < KEY_STEPS; j++) {
         const int chunk = q + 4 * j;
-        query[t][j] = row != nullptr && chunk < KEY_ROWS ? load_16(row + 8 * chunk) : make_uint4(0, 0, 0, 0);
+#pragma unroll
+        for (int i = 0; i < ROW_PIECES_OF_QUERY; i++) {
+          const bool there = row != nullptr && chunk < KEY_ROWS;
+          query[t][j][i] = there ? in_pairs(load_16(row + CACHED_ROW * chunk + 8 * i)) : make_uint4(0, 0, 0, 0);
+        }
       }
     }
   }
@@ -109,6 +162,7 @@ struct DecodeWarp {
     for (int i = 0; i < TILE_BLOCKS; i++) blocks[i] = next_blocks[i];
     load_keys(context, blocks, 0);
     load_values(context, blocks, 0);
+    load_scales(context, blocks, tile);
   }
 
   // Attends over tiles `first_tile`, `first_tile + step`, ... below `end_tile`; `read_table` has been called for
@@ -120,7 +174,10 @@ struct DecodeWarp {
     int blocks[TILE_BLOCKS];
     if (!FETCHED) {
       drop_foreign_blocks(context, first_tile);
-      if (PIPELINED) load_keys(context, next_blocks, 0);
+      if (PIPELINED) {
+        load_keys(context, next_blocks, 0);
+        load_scales(context, next_blocks, first_tile);
+      }
     }
     for (int tile = first_tile; tile < end_tile; tile += step) {
 #pragma unroll
@@ -129,12 +186,15 @@ struct DecodeWarp {
       const bool more = next < end_tile;
       if (more) read_table(context.block_table, context.max_blocks, next);
       float scores[2][ROW_TILES][4] = {};
+      if (!PIPELINED) load_scales(context, blocks, tile);
+      const TileScales tile_scales = take_scales();
       if (PIPELINED) {
         if (!FETCHED || tile != first_tile) load_values(context, blocks, 0);
         multiply_keys(scores, 0);
         if (more) {
           drop_foreign_blocks(context, next);
           load_keys(context, next_blocks, 0);
+          load_scales(context, next_blocks, next);
         }
       } else {
         if (more) drop_foreign_blocks(context, next);
@@ -147,7 +207,7 @@ struct DecodeWarp {
       }
       const int position = tile * TILE_TOKENS;
       const bool at_edge = position < context.begin || position + TILE_TOKENS > context.end;
-      weigh(scores, scale, context, position, at_edge, weights);
+      weigh(scores, scale, tile_scales, context, position, at_edge, weights);
       __syncwarp();
       uint4 weight[ROW_TILES];
 #pragma unroll
@@ -167,10 +227,97 @@ struct DecodeWarp {
     for (int t = 0; t < ROW_TILES; t++) {
       total[t][0] = warp_sum<16, 4>(total[t][0]);
       total[t][1] = warp_sum<16, 4>(total[t][1]);
+#if CACHE_KIND
+#pragma unroll
+      for (int d = 0; d < DIM_TILES; d++) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) output[d][t][e] *= unit * WIDE_UNIT<Element>;
+      }
+#endif
     }
   }
 
  private:
+  // Of a cache of bytes, the scales of this lane's tokens g, g + 8, ...: of keys, and of values in the unit of
+  // `output`, which has to shrink by a factor for that.
+  struct TileScales {
+#if CACHE_KIND
+    float keys[4], values[4], shrink;
+#endif
+  };
+
+  // Eight elements in the order in which `widen_four` gives four bytes.
+  __device__ __forceinline__ static uint4 in_pairs(uint4 elements) {
+#if CACHE_KIND
+    const auto low = [](uint32 a, uint32 b) { return (a & 0xffffu) | b << 16; };
+    const auto high = [](uint32 a, uint32 b) { return a >> 16 | (b & 0xffff0000u); };
+    return make_uint4(low(elements.x, elements.y), high(elements.x, elements.y), low(elements.z, elements.w),
+                      high(elements.z, elements.w));
+#else
+    return elements;
+#endif
+  }
+
+  // Where token `g` of eight has its weight, in the same order.
+  __device__ __forceinline__ int weight_place() const {
+    return CACHE_KIND ? (g & 4) | (g & 1) << 1 | (g >> 1 & 1) : g;
+  }
+
+  // The `product`-th A operand of two rows of a tile.
+  template <typename Words>
+  __device__ __forceinline__ static void operand(uint32 (&a)[4], const Words& low, const Words& high, int product) {
+    const uint32* first = reinterpret_cast<const uint32*>(&low);
+    const uint32* second = reinterpret_cast<const uint32*>(&high);
+#if CACHE_KIND
+    widen_four<Element>(first[product], a[0], a[2]);
+    widen_four<Element>(second[product], a[1], a[3]);
+#else
+    a[0] = first[2 * product], a[1] = second[2 * product];
+    a[2] = first[2 * product + 1], a[3] = second[2 * product + 1];
+#endif
+  }
+
+  // The block of the token in place `token` of a tile.
+  __device__ __forceinline__ static int block_of(const int (&blocks)[TILE_BLOCKS], int token) {
+    int block = blocks[0];
+#pragma unroll
+    for (int i = 1; i < TILE_BLOCKS; i++) {
+      const int later = blocks[i];  // read in any case: a choice of address would put the array into local memory
+      block = token / BLOCK_SIZE == i ? later : block;
+    }
+    return block;
+  }
+
+  __device__ __forceinline__ void load_scales(const PagedContext& context, const int (&blocks)[TILE_BLOCKS],
+                                              int tile) {
+#if CACHE_KIND
+    const int lane = threadIdx.x % WARP_SIZE, token = tile * TILE_TOKENS + lane;
+    const int64 block = block_of(blocks, lane);
+    const int64 at = context.scales_from_head + lane % BLOCK_SIZE * static_cast<int>(sizeof(Scale));
+    const uint32 of_key = load_scale(context.key_cache + block * context.key_stride + at);
+    const uint32 of_value = load_scale(context.value_cache + block * context.value_stride + at);
+    scales = token >= context.begin && token < context.end ? of_key << 16 | of_value : 0;
+#endif
+  }
+
+  // Of the tile whose scales are there; the next one's may be loaded then.
+  __device__ __forceinline__ TileScales take_scales() {
+    TileScales taken;
+#if CACHE_KIND
+    const float before = unit;
+    unit = fmaxf(unit, warp_max(scale_of(scales & 0xffffu)));
+    const float inverse = __fdividef(1.0f, unit);
+    taken.shrink = before * inverse;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const uint32 both = __shfl_sync(FULL_WARP, scales, 8 * i + g);
+      taken.keys[i] = scale_of(both >> 16) * WIDE_UNIT<Element>;
+      taken.values[i] = scale_of(both & 0xffffu) * inverse;
+    }
+#endif
+    return taken;
+  }
+
   // A tile's first block is the sequence's; it stands in for those past the end.
   __device__ __forceinline__ void drop_foreign_blocks(const PagedContext& context, int tile) {
 #pragma unroll
@@ -183,31 +330,26 @@ struct DecodeWarp {
                                             int part) {
 #pragma unroll
     for (int r = 0; r < 4; r++) {
-      const Element* tokens = context.key_cache + blocks[8 * r / BLOCK_SIZE] * context.key_stride +
-                              (q * BLOCK_SIZE + 8 * r % BLOCK_SIZE + g) * 8;
+      const Cached* tokens = context.key_cache + blocks[8 * r / BLOCK_SIZE] * context.key_stride +
+                             (q * BLOCK_SIZE + 8 * r % BLOCK_SIZE + g) * CACHED_ROW;
 #pragma unroll
       for (int j = 0; j < PART_STEPS; j++) {
         const int step = part * PART_STEPS + j;
         const bool inside = (step + 1) * 4 <= KEY_ROWS || q + 4 * step < KEY_ROWS;
-        key[j][r] = inside ? load_once(tokens + step * 4 * BLOCK_SIZE * 8) : make_uint4(0, 0, 0, 0);
+        key[j][r] = inside ? load_once(tokens + step * 4 * BLOCK_SIZE * CACHED_ROW) : make_uint4(0, 0, 0, 0);
       }
     }
   }
 
   __device__ __forceinline__ void load_values(const PagedContext& context, const int (&blocks)[TILE_BLOCKS],
                                               int part) {
-    int block = blocks[0];  // of this lane's eight tokens
-#pragma unroll
-    for (int i = 1; i < TILE_BLOCKS; i++) {
-      const int later = blocks[i];  // read in any case: a choice of address would put the array into local memory
-      block = 8 * q / BLOCK_SIZE == i ? later : block;
-    }
-    const Element* rows = context.value_cache + block * context.value_stride + g * BLOCK_SIZE + 8 * q % BLOCK_SIZE;
+    const int block = block_of(blocks, 8 * q);  // of this lane's eight tokens
+    const Cached* rows = context.value_cache + block * context.value_stride + g * BLOCK_SIZE + 8 * q % BLOCK_SIZE;
 #pragma unroll
     for (int d = 0; d < PART_DIMS; d++) {
       const int dims = 16 * (part * PART_DIMS + d);
-      value[d][0] = load_once(rows + dims * BLOCK_SIZE);
-      value[d][1] = load_once(rows + (dims + 8) * BLOCK_SIZE);
+      load_tokens(value[d][0], rows + dims * BLOCK_SIZE);
+      load_tokens(value[d][1], rows + (dims + 8) * BLOCK_SIZE);
     }
   }
 
@@ -216,14 +358,16 @@ struct DecodeWarp {
     for (int j = 0; j < PART_STEPS; j++) {
 #pragma unroll
       for (int m = 0; m < 2; m++) {
-        const uint4 low = key[j][2 * m], high = key[j][2 * m + 1];
-        const uint32 first[4] = {low.x, high.x, low.y, high.y};
-        const uint32 second[4] = {low.z, high.z, low.w, high.w};
 #pragma unroll
-        for (int t = 0; t < ROW_TILES; t++) {
-          const uint4 b = query[t][part * PART_STEPS + j];
-          mma_16x8x16<Element>(scores[m][t], first, {b.x, b.y});
-          mma_16x8x16<Element>(scores[m][t], second, {b.z, b.w});
+        for (int i = 0; i < KEY_PRODUCTS; i++) {
+          uint32 a[4];
+          operand(a, key[j][2 * m], key[j][2 * m + 1], i);
+#pragma unroll
+          for (int t = 0; t < ROW_TILES; t++) {
+            const uint4 b = query[t][part * PART_STEPS + j][i / 2];
+            if (i % 2 == 0) mma_16x8x16<Element>(scores[m][t], a, {b.x, b.y});
+            if (i % 2 == 1) mma_16x8x16<Element>(scores[m][t], a, {b.z, b.w});
+          }
         }
       }
     }
@@ -231,7 +375,9 @@ struct DecodeWarp {
 
   // Scores -> weights, in shared memory as elements; `top`, `total` and `output` follow.
   __device__ __forceinline__ void weigh(float (&scores)[2][ROW_TILES][4], const ScoreScale& scale,
-                                        const PagedContext& context, int position, bool at_edge, Element* weights) {
+                                        const TileScales& tile_scales, const PagedContext& context, int position,
+                                        bool at_edge, Element* weights) {
+    const int place = weight_place();
 #pragma unroll
     for (int t = 0; t < ROW_TILES; t++) {
 #pragma unroll
@@ -240,6 +386,9 @@ struct DecodeWarp {
 #pragma unroll
         for (int i = 0; i < 4; i++) {  // tokens g + 8 i
           float& score = scores[i / 2][t][2 * (i % 2) + e];
+#if CACHE_KIND
+          score *= tile_scales.keys[i];
+#endif
           const int token = position + 8 * i + g;
 #if ALIBI
           score = scale.score(score, slope[t][e], token - query_position[t][e]);
@@ -251,19 +400,29 @@ struct DecodeWarp {
         }
         highest = fmaxf(warp_max<16, 4>(highest), top[t][e]);
         const float keep = exp2_below(top[t][e], highest);
+#if CACHE_KIND
+        const float keep_output = keep * tile_scales.shrink;
+#else
+        const float keep_output = keep;
+#endif
         top[t][e] = highest;
         float sum = 0.0f;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
           const float weight = exp2_below(scores[i / 2][t][2 * (i % 2) + e], highest);
           sum += weight;
-          weights[(8 * t + 2 * q + e) * WEIGHT_STRIDE + 8 * i + g] = from_float<Element>(weight);
+#if CACHE_KIND
+          const float in_unit = weight * tile_scales.values[i];
+#else
+          const float in_unit = weight;
+#endif
+          weights[(8 * t + 2 * q + e) * WEIGHT_STRIDE + 8 * i + place] = from_float<Element>(in_unit);
         }
         total[t][e] = total[t][e] * keep + sum;
 #pragma unroll
         for (int d = 0; d < DIM_TILES; d++) {
-          output[d][t][e] *= keep;
-          output[d][t][e + 2] *= keep;
+          output[d][t][e] *= keep_output;
+          output[d][t][e + 2] *= keep_output;
         }
       }
     }
@@ -271,9 +430,9 @@ struct DecodeWarp {
 
   __device__ __forceinline__ void multiply_values(const uint4 (&weight)[ROW_TILES], const PagedContext& context,
                                                   int position, bool at_edge, int part) {
-    // What lies outside the context may be anything, NaN too, and zero times NaN is NaN.
+    // What lies outside the context may be anything, NaN too, and zero times NaN is NaN. Bytes are always numbers.
     uint32 keep[4];
-    if (at_edge) {
+    if (!CACHE_KIND && at_edge) {
 #pragma unroll
       for (int i = 0; i < 4; i++) {
         const int token = position + 8 * q + 2 * i;
@@ -283,13 +442,16 @@ struct DecodeWarp {
     }
 #pragma unroll
     for (int d = 0; d < PART_DIMS; d++) {
-      uint4 low = value[d][0], high = value[d][1];
-      if (at_edge) {
-        low = make_uint4(low.x & keep[0], low.y & keep[1], low.z & keep[2], low.w & keep[3]);
-        high = make_uint4(high.x & keep[0], high.y & keep[1], high.z & keep[2], high.w & keep[3]);
+      uint32 first[4], second[4];
+      operand(first, value[d][0], value[d][1], 0);
+      operand(second, value[d][0], value[d][1], 1);
+      if (!CACHE_KIND && at_edge) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          first[i] &= keep[i / 2];
+          second[i] &= keep[2 + i / 2];
+        }
       }
-      const uint32 first[4] = {low.x, high.x, low.y, high.y};
-      const uint32 second[4] = {low.z, high.z, low.w, high.w};
 #pragma unroll
       for (int t = 0; t < ROW_TILES; t++) {
         mma_16x8x16<Element>(output[part * PART_DIMS + d][t], first, {weight[t].x, weight[t].y});

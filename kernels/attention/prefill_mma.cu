@@ -347,17 +347,17 @@ struct WarpFold {
 // Grid: (num_kv_heads * (num_tokens * GROUP_SIZE / TILE_ROWS + num_seqs), num_splits), NUM_WARPS * 32 threads
 // Shared memory: QUERY_TILE_BYTES + STAGES * STAGE_BYTES
 extern "C" __global__ void __launch_bounds__(NUM_WARPS* WARP_SIZE, MIN_THREAD_BLOCKS) prefill_mma(
-    Element* __restrict__ output,             // [num_tokens, num_heads, head_size], strided; unused with SPLIT_KEYS
-    float* __restrict__ lse,                  // [num_tokens, num_heads] or null; [num_splits, ..] with SPLIT_KEYS
-    float* __restrict__ partial_output,       // [num_splits, num_tokens, num_heads, head_size] with SPLIT_KEYS
-    const Element* __restrict__ query,        // [num_tokens, num_heads, head_size], strided
-    const Element* __restrict__ key_cache,    // [num_blocks, num_kv_heads, head_size / 8, block_size, 8]
-    const Element* __restrict__ value_cache,  // [num_blocks, num_kv_heads, head_size, block_size]
-    const int* __restrict__ block_tables,     // [num_seqs, max_blocks_per_seq]
-    const int* __restrict__ seq_lens,         // [num_seqs]
-    const int* __restrict__ cu_seqlens_q,     // [num_seqs + 1]
-    const float* __restrict__ alibi_slopes,   // [num_heads], or null
-    const float* __restrict__ sinks,          // [num_heads], or null
+    Element* __restrict__ output,            // [num_tokens, num_heads, head_size], strided; unused with SPLIT_KEYS
+    float* __restrict__ lse,                 // [num_tokens, num_heads] or null; [num_splits, ..] with SPLIT_KEYS
+    float* __restrict__ partial_output,      // [num_splits, num_tokens, num_heads, head_size] with SPLIT_KEYS
+    const Element* __restrict__ query,       // [num_tokens, num_heads, head_size], strided
+    const Cached* __restrict__ key_cache,    // [num_blocks, num_kv_heads, head_size / x, block_size, x]
+    const Cached* __restrict__ value_cache,  // [num_blocks, num_kv_heads, head_size, block_size]
+    const int* __restrict__ block_tables,    // [num_seqs, max_blocks_per_seq]
+    const int* __restrict__ seq_lens,        // [num_seqs]
+    const int* __restrict__ cu_seqlens_q,    // [num_seqs + 1]
+    const float* __restrict__ alibi_slopes,  // [num_heads], or null
+    const float* __restrict__ sinks,         // [num_heads], or null
     int num_tokens, int num_seqs, int num_kv_heads, int max_blocks_per_seq, int64 query_token_stride,
     int64 query_head_stride, int64 output_token_stride, int64 output_head_stride,  // elements
     int sliding_window, float softmax_scale, float cap) {

@@ -30,6 +30,7 @@ from pagedchat.config import (
     Device,
     DType,
     EngineConfig,
+    KVCacheDType,
     ModelConfig,
     ModelImplementation,
     PreemptionMode,
@@ -73,6 +74,8 @@ class LLM:
         max_num_batched_tokens: tokens in one step; by default 2,048 on a CPU, 8,192 on a GPU, or 32,768 where the
             model is small and the GPU's memory is not.
         enable_prefix_caching: whether a prompt's beginning is looked for in the cache.
+        kv_cache_dtype: "fp8" or "int8": keys and values are kept in one byte an element, with a scale for each
+            token and head, which makes about twice the blocks of 16 bits; "auto": in the type of the model's rows.
         preemption_mode: "recompute" or "swap", for when blocks run out.
         seed: seeds every request that has no seed of its own.
         tokenizer: hub id or folder of the tokenizer; the model's own by default.
@@ -106,6 +109,7 @@ class LLM:
         max_num_seqs: int = 256,
         max_num_batched_tokens: int | None = None,
         enable_prefix_caching: bool = True,
+        kv_cache_dtype: KVCacheDType = "auto",
         preemption_mode: PreemptionMode = "recompute",
         seed: int = 0,
         tokenizer: str | None = None,
@@ -129,6 +133,7 @@ class LLM:
             gpu_memory_utilization=gpu_memory_utilization,
             swap_space=parse_size(swap_space),
             enable_prefix_caching=enable_prefix_caching,
+            kv_cache_dtype=kv_cache_dtype,
         )
         scheduler_config = SchedulerConfig(
             max_num_seqs=max_num_seqs,

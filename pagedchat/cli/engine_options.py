@@ -131,6 +131,11 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--swap-space", type=_size, metavar="SIZE", help="host memory for blocks swapped out (4GiB)")
     group.add_argument(
+        "--kv-cache-dtype",
+        metavar="TYPE",
+        help="fp8 or int8: keys and values in a byte an element, about twice the blocks (auto: the model's type)",
+    )
+    group.add_argument(
         "--no-prefix-caching",
         dest="enable_prefix_caching",
         action="store_false",

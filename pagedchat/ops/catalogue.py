@@ -19,6 +19,11 @@ from pagedchat.ops.whole_step.kernels import KERNELS as WHOLE_STEP
 CATALOGUE = (*CACHE, *ATTENTION, *PRODUCTS, *EXPERTS, *ALL_LAYERS, *WHOLE_STEP, *SAMPLING)
 
 
+_OVER_BYTES_ALONE = frozenset({"rows_to_bytes"})
+_NOT_OVER_BYTES = frozenset({"reshape_and_cache", "decode_shared", "prefill_wgmma"})
+"""Kernels of eager steps that one kind of cache has, and the other not."""
+
+
 def covering_set(architecture: str) -> list[Variant]:
     """The variants that stand for all of them in tests and in `doctor --compile`."""
     return [variant for file in CATALOGUE for variant in file.covering(architecture)]
@@ -35,6 +40,7 @@ def variants_for_model(
     alibi: bool = False,
     sinks: bool = False,
     batch_invariant: bool = False,
+    cache_kind: int = 0,
 ) -> list[Variant]:
     """The variants that a model's eager steps launch, and no more; captured ones find theirs by a rehearsal.
 
@@ -48,6 +54,7 @@ def variants_for_model(
         alibi: whether scores get a slope over the distance.
         sinks: whether heads have a score that belongs to no key.
         batch_invariant: whether attention goes by the kernels whose rows nothing else may change.
+        cache_kind: of the kernels, other than 0 for a cache of bytes.
     """
     known: dict[str, Constant] = {
         "ELEMENT": element,
@@ -62,8 +69,10 @@ def variants_for_model(
         "EVEN_SPLITS": 0,
         "PART_KEYS": PART_KEYS if batch_invariant else 0,
         "IN_ORDER": int(batch_invariant),
+        "CACHE_KIND": cache_kind,
     }
-    files = _launched(element, head_size, architecture)
+    left_out = _NOT_OVER_BYTES if cache_kind else _OVER_BYTES_ALONE
+    files = [file for file in _launched(element, head_size, architecture) if file.stem not in left_out]
     return [variant for file in files for variant in file.variants(architecture, **known)]
 
 

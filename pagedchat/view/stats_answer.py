@@ -19,7 +19,7 @@ from pagedchat.view.state.engine import EngineState
 
 _ENGINE_FIELDS = (
     "device", "dtype", "quantization", "attention_backend", "num_blocks", "num_host_blocks", "block_size",
-    "block_bytes", "max_model_len",
+    "block_bytes", "max_model_len", "kv_cache_dtype",
 )  # fmt: skip
 
 

@@ -24,10 +24,13 @@ from tests.backends import Setup, kernels_on_cpu
 from tests.helpers_models import make_checkpoint
 
 SETUPS = [
-    pytest.param(Setup("llama", "cpu", "torch"), id="llama-cpu"),
-    pytest.param(Setup("llama_64", "cuda", "cuda"), id="llama_64-cuda", marks=pytest.mark.gpu),
-    pytest.param(Setup("qwen3_80", "cuda", "cuda"), id="qwen3_80-cuda", marks=pytest.mark.gpu),
+    pytest.param((Setup("llama", "cpu", "torch"), "auto"), id="llama-cpu"),
+    pytest.param((Setup("llama_64", "cpu", "torch"), "int8"), id="llama_64-cpu-int8"),
+    pytest.param((Setup("llama_64", "cpu", "torch"), "fp8"), id="llama_64-cpu-fp8"),
+    pytest.param((Setup("llama_64", "cuda", "cuda"), "auto"), id="llama_64-cuda", marks=pytest.mark.gpu),
+    pytest.param((Setup("qwen3_80", "cuda", "cuda"), "auto"), id="qwen3_80-cuda", marks=pytest.mark.gpu),
 ]
+"""On what, and what the cache holds."""
 FEW_TOKENS = 96
 """A pool of so many slots: two or three of the longest chats fill it."""
 SYSTEM = [(13 * i) % 90 + 3 for i in range(24)]
@@ -82,7 +85,7 @@ class Alone:
 
 @pytest.fixture(scope="module", params=SETUPS)
 def alone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Alone:
-    setup: Setup = request.param
+    setup, kind = request.param
     checkpoint: Path = make_checkpoint(tmp_path_factory.mktemp(setup.family), setup.family)
     config = EngineConfig(
         model=ModelConfig(
@@ -90,7 +93,8 @@ def alone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             attention_backend=setup.backend,  # type: ignore[arg-type]
         ),
         cache=CacheConfig(
-            block_size=setup.block_size, num_blocks=FEW_TOKENS // setup.block_size, swap_space=1 << 18
+            block_size=setup.block_size, num_blocks=FEW_TOKENS // setup.block_size, swap_space=1 << 18,
+            kv_cache_dtype=kind,
         ),
         scheduler=SchedulerConfig(max_num_batched_tokens=40),
     )  # fmt: skip

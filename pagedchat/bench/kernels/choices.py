@@ -8,6 +8,7 @@ from pagedchat.errors import InvalidValueError
 COMPILE = "compile"
 SECTIONS = (
     "decode",
+    "bytes",
     "prefill",
     "merge",
     "prefix",

@@ -11,7 +11,7 @@ from pagedchat.bench.kernels.bandwidth import Limits, measure_limits
 from pagedchat.bench.kernels.block_moves import measure_copies, measure_swaps
 from pagedchat.bench.kernels.choices import COMPILE, choose_peers, choose_sections
 from pagedchat.bench.kernels.cold_compile import CompileResult, measure_compile
-from pagedchat.bench.kernels.decode import measure_decode
+from pagedchat.bench.kernels.decode import measure_byte_decode, measure_decode
 from pagedchat.bench.kernels.figures import OURS, Bench, Figure
 from pagedchat.bench.kernels.merge import measure_merge
 from pagedchat.bench.kernels.prefill import measure_prefill
@@ -27,6 +27,7 @@ from pagedchat.jit.architecture import architecture_of
 
 _MEASURED: dict[str, Callable[[Bench], list[Figure]]] = {
     "decode": measure_decode,
+    "bytes": measure_byte_decode,
     "prefill": measure_prefill,
     "merge": measure_merge,
     "prefix": measure_shared_prefix,

@@ -6,6 +6,7 @@ A peer that was not run beside ours is there with its stored figure, if it has o
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pagedchat.bench.kernels.decode import FP8, SIXTEEN_BITS
 from pagedchat.bench.kernels.figures import OURS, Figure
 from pagedchat.bench.kernels.products.experts import GROUPED, ONE_BY_ONE
 from pagedchat.bench.kernels.products.invariant import CUBLAS
@@ -59,6 +60,11 @@ SECTIONS = {
         title="Decode, `decode_split`",
         shape="batch, heads, KV heads, head size, context",
         rivals=(Rivals(title="best paged", are=lambda name: "dense" not in name, several=True), _DENSE_CUDNN),
+    ),
+    "bytes": Section(
+        title="Decode over a cache of int8, `decode_split`",
+        shape="batch, heads, KV heads, head size, context",
+        rivals=(_named(SIXTEEN_BITS), _named(FP8)),
     ),
     "prefill": Section(
         title="Causal prefill, `paged_prefill`",

@@ -145,6 +145,14 @@ DECODE = (
     DecodeShape(64, 32, 8, 128, 4096),
     DecodeShape(256, 32, 8, 128, 1024),
 )
+BYTE_DECODE = (
+    DecodeShape(1, 32, 8, 128, 32768),
+    DecodeShape(8, 32, 8, 128, 32768),
+    DecodeShape(64, 32, 8, 128, 4096),
+    DecodeShape(1, 32, 8, 64, 8192),
+    DecodeShape(8, 12, 12, 64, 1024),
+)
+"""Over a cache of one byte an element too: long contexts, where it pays, and some that are not."""
 PREFILL = (
     PrefillShape(2048, 12, 12, 64),
     PrefillShape(8192, 12, 12, 64),

@@ -5,7 +5,7 @@ import argparse
 from pagedchat.bench.readers import count, new_file
 from pagedchat.config import DEFAULT_MODEL
 
-QUALITY_HELP = "what weights of few bits cost: the perplexity of a text with and without them, on a CPU"
+QUALITY_HELP = "what weights and caches of few bits cost: the perplexity of a text with and without them, on a CPU"
 
 
 def add_quality_options(parser: argparse.ArgumentParser) -> None:
@@ -17,6 +17,7 @@ def add_quality_options(parser: argparse.ArgumentParser) -> None:
         help=f"hub id, folder or GGUF file ({DEFAULT_MODEL}, in the box)",
     )
     parser.add_argument("--quantize", metavar="FORM", help="int8 or int4 beside none (both)")
+    parser.add_argument("--kv-cache-dtype", metavar="TYPE", help="keys and values in fp8 or int8 too (as they are)")
     parser.add_argument(
         "--text", metavar="FILE", help="a text in UTF-8 (one that the model in the box has not seen)"
     )

@@ -1,11 +1,14 @@
-"""`pagedchat bench quality`: one row for each form of the weights, beside the text's perplexity without."""
+"""`pagedchat bench quality`: one row for each form of the weights and of the cache, beside the text's perplexity
+without.
+"""
 
 import argparse
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import TypeVar
 
-from pagedchat.bench.quality.measure import Quality, measure
+from pagedchat.bench.quality.measure import Quality, form_name, measure
 from pagedchat.bench.table import Row, environment, render_table, say, show
 from pagedchat.errors import InvalidValueError, ModelError
 from pagedchat.models.config import describe_model
@@ -14,10 +17,16 @@ from pagedchat.models.gguf.tokenizer import load_gguf_tokenizer
 from pagedchat.models.hub import find_model
 from pagedchat.models.quantized.forms import Quantization
 from pagedchat.models.tokenizer import load_tokenizer
+from pagedchat.ops.cache.byte_kinds import CacheKind
 from pagedchat.resources import resource_dir
 from pagedchat.units import format_size
 
+T = TypeVar("T", Quantization, CacheKind)
+
 _FORMS: tuple[Quantization, ...] = ("int8", "int4")
+_CACHES: tuple[CacheKind, ...] = ("fp8", "int8")
+_Form = tuple[Quantization | None, CacheKind | None]
+"""Of weights and of the cache."""
 
 
 def run_quality_bench(args: argparse.Namespace) -> int:
@@ -27,7 +36,7 @@ def run_quality_bench(args: argparse.Namespace) -> int:
         InvalidValueError: an option, or a text that cannot be read or is too short.
         ModelError: a model that cannot be read, or that our own modules do not run.
     """
-    wanted = _wanted(args.quantize)
+    forms = _forms(args.quantize, args.kv_cache_dtype)
     text = _text(args.text)
     description = _described(args.model)
     token_ids = _token_ids(description, text)[: args.tokens]
@@ -35,9 +44,10 @@ def run_quality_bench(args: argparse.Namespace) -> int:
         raise InvalidValueError("There is nothing to foretell in fewer than two tokens.", "Give a longer --text.")
     window = min(args.window, description.max_model_len)
     found: list[Quality] = []
-    for quantization in (None, *wanted):
-        say(f"{quantization or 'none'} of {', '.join(map(str, ('none', *wanted)))}")
-        found.append(measure(description, quantization, token_ids, window))
+    names = [form_name(*form) for form in forms]
+    for name, (quantization, cache) in zip(names, forms, strict=True):
+        say(f"{name} of {'; '.join(names)}")
+        found.append(measure(description, quantization, token_ids, window, cache))
     show(render_table(_title(description, found[0], window), [_row(each, found[0]) for each in found]))
     if args.json is not None:
         values = {"environment": environment(), "window": window, "forms": [asdict(each) for each in found]}
@@ -45,12 +55,19 @@ def run_quality_bench(args: argparse.Namespace) -> int:
     return 0
 
 
-def _wanted(given: str | None) -> tuple[Quantization, ...]:
+def _forms(quantize: str | None, cache: str | None) -> list[_Form]:
+    """What is asked for beside neither; a cache by itself where only that is named."""
+    weights = () if quantize is None and cache is not None else _wanted("--quantize", quantize, _FORMS)
+    caches = () if cache is None else _wanted("--kv-cache-dtype", cache, _CACHES)
+    return [(each, kind) for kind in (None, *caches) for each in (None, *weights)]
+
+
+def _wanted(option: str, given: str | None, known: tuple[T, ...]) -> tuple[T, ...]:
     if given is None:
-        return _FORMS
-    forms = tuple(form for form in _FORMS if form == given)
+        return known
+    forms = tuple(form for form in known if form == given)
     if not forms:
-        raise InvalidValueError(f"--quantize is {given!r:.60}.", f"Choose one of {', '.join(_FORMS)}.")
+        raise InvalidValueError(f"{option} is {given!r:.60}.", f"Choose one of {', '.join(map(str, known))}.")
     return forms
 
 

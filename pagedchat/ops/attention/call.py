@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from pagedchat.jit.variant import Constant
+from pagedchat.ops.cache.byte_cache import CACHE_KINDS, is_byte_cache
 from pagedchat.ops.common.checks import check_dtype, check_of_heads, check_same_type, check_shape
 from pagedchat.ops.common.launch import element_name, with_whole_rows
 
@@ -52,7 +53,8 @@ class AttentionCall:
     query: torch.Tensor
     """`[num_tokens, num_heads, head_size]`, any token and head stride."""
     key_cache: torch.Tensor
-    """`[num_blocks, num_kv_heads, head_size / x, block_size, x]`; `x` elements are 16 bytes."""
+    """`[num_blocks, num_kv_heads, head_size / x, block_size, x]`; `x` elements are 16 bytes. Of the query's type,
+    or of bytes with scales (`ops.cache.byte_cache`)."""
     value_cache: torch.Tensor
     """`[num_blocks, num_kv_heads, head_size, block_size]`."""
     block_tables: torch.Tensor
@@ -92,6 +94,11 @@ class AttentionCall:
             "SOFT_CAP": int(options.cap is not None),
             "ALIBI": int(options.alibi_slopes is not None),
         }
+
+    @property
+    def cache_kind(self) -> int:
+        """`CACHE_KIND` of the kernels that read a cache of bytes too."""
+        return CACHE_KINDS.get(self.key_cache.dtype, 0)
 
     def readable(self) -> "AttentionCall":
         """The same with queries that kernels can read, 16 bytes at a time."""
@@ -152,7 +159,8 @@ def _check_inputs(call: AttentionCall, cu_seqlens_q: torch.Tensor | None) -> Non
     if cu_seqlens_q is not None:
         check_shape("cu_seqlens_q", cu_seqlens_q, num_seqs + 1)
         check_dtype("cu_seqlens_q", cu_seqlens_q, torch.int32)
-    check_same_type("query", call.query, call.key_cache)
+    if not is_byte_cache(call.key_cache):
+        check_same_type("query", call.query, call.key_cache)
     check_same_type("value_cache", call.value_cache, call.key_cache)
     if call.query.shape[1] % num_kv_heads:
         raise ValueError(f"query has {call.query.shape[1]} heads, expected a multiple of {num_kv_heads} KV heads")

@@ -28,6 +28,8 @@ class DecodeShape:
     num_kv_heads: int
     group_size: int
     head_size: int
+    element_bytes: int = 2
+    """Of the cache."""
 
     @property
     def max_rows(self) -> int:
@@ -43,7 +45,8 @@ class DecodeShape:
         """Thread blocks that a multiprocessor holds, as the kernel asks for them; 0: they do not fit."""
         if num_warps * self.rows * (self.head_size + 4) * 4 > MAX_SHARED_BYTES:
             return 0
-        resident_warps = 16 if self.head_size <= 64 and self.rows <= 8 else 8
+        of_wide_heads = 12 if self.element_bytes == 1 and self.head_size <= 128 and self.rows <= 8 else 8
+        resident_warps = 16 if self.head_size <= 64 and self.rows <= 8 else of_wide_heads
         return max(1, resident_warps // num_warps) if num_warps < 8 else 1
 
     @property
@@ -110,7 +113,7 @@ def split_for(
     """See `plan_split`: the plan that is estimated to take the least time."""
     tiles = max(1, -(-max_len // TILE_TOKENS))
     columns = num_seqs * shape.num_kv_heads * shape.row_blocks
-    num_bytes = 4 * num_tokens * shape.num_kv_heads * shape.row_blocks * shape.head_size
+    num_bytes = 2 * shape.element_bytes * num_tokens * shape.num_kv_heads * shape.row_blocks * shape.head_size
     best, least = SplitPlan(NUM_WARPS[0], tiles, 1), float("inf")
     for num_warps in NUM_WARPS:
         resident = shape.resident_thread_blocks(num_warps)
@@ -149,7 +152,7 @@ def _estimate(
     waves = -(-num_thread_blocks // (resident * num_multiprocessors))
     turns = -(-plan.tiles_per_split // plan.num_warps)
     busy_warps = min(resident, -(-num_thread_blocks // num_multiprocessors)) * plan.num_warps
-    turn = 0.897 * (1 + 0.0863 * busy_warps * shape.head_size / 64)
+    turn = 0.897 * (1 + 0.0863 * busy_warps * shape.head_size * shape.element_bytes / 128)
     waiting = waves * (1.247 + turn * turns)
     reading = num_bytes / 4.5e6
     merging = 1.603 + 0.0243 * plan.num_splits if plan.num_splits > 1 else 0.0

@@ -54,6 +54,8 @@ def decode_shared(
         raise ValueError("sliding_window cannot be combined with a shared prefix")
     if not on_cuda(call.query, call.key_cache):
         return decode_simt(call)
+    if call.cache_kind:
+        raise ValueError(f"no kernel reads a shared prefix from a cache of {call.key_cache.dtype}")
     launch_shared(
         call.readable(),
         shared_lens,

@@ -33,6 +33,8 @@ def decode_simt(call: AttentionCall) -> torch.Tensor:
     check_call(call)
     if not on_cuda(call.query, call.key_cache):
         attend_texts(call, [1] * len(call.query))
+    elif call.cache_kind:
+        raise ValueError(f"no kernel on CUDA cores reads a cache of {call.key_cache.dtype}")
     elif len(call.query):
         _launch(call.readable())
     return call.output

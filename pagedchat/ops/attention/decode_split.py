@@ -22,7 +22,7 @@ def decode_split(call: AttentionCall, *, max_seq_len: int, num_tokens: int | Non
     """Attend with one query token per sequence.
 
     Args:
-        call: float16 or bfloat16; as many query tokens as sequences.
+        call: float16 or bfloat16, over such a cache or one of bytes; as many query tokens as sequences.
         max_seq_len: no length is above this one.
         num_tokens: sum of the lengths, if known; the better the split fits.
 
@@ -69,7 +69,7 @@ def launch_split(
 def decode_shape(call: AttentionCall) -> DecodeShape:
     """What plans are made for."""
     num_kv_heads, (_, num_heads, head_size) = call.key_cache.shape[1], call.query.shape
-    return DecodeShape(num_kv_heads, num_heads // num_kv_heads, head_size)
+    return DecodeShape(num_kv_heads, num_heads // num_kv_heads, head_size, call.key_cache.itemsize)
 
 
 def launch_on_splits(
@@ -105,6 +105,7 @@ def launch_on_splits(
         NAME,
         **call.constants,
         SINKS=options.has_sinks,
+        CACHE_KIND=call.cache_kind,
         NUM_WARPS=plan.num_warps,
         WHOLE_CONTEXT=int(shared_lens is None and options.sliding_window is None),
         INPUT_IS_FRESH=int(writes_new or (overlap and early)),

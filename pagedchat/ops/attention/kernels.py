@@ -7,6 +7,7 @@ from pagedchat.jit.kernel_file import KernelFile, Limit, Tuning, Use
 from pagedchat.ops.attention import decode_plan, prefill_plan, simt_plan, wgmma_plan
 from pagedchat.ops.attention.decode_plan import DecodeShape
 from pagedchat.ops.common.choices import (
+    CACHE_KINDS,
     ELEMENTS,
     FINISHED,
     FLAG,
@@ -57,7 +58,7 @@ _DECODE = (
         "decode_split",
         ("decode_split",),
         Use.TENSOR_CORES,
-        {**ON_TENSOR_CORES, "WHOLE_CONTEXT": FLAG, **_CAPTURED, **FINISHED},
+        {**ON_TENSOR_CORES, "WHOLE_CONTEXT": FLAG, **_CAPTURED, **FINISHED, **CACHE_KINDS},
         tuple(_split_tunings()),
         (NO_BFLOAT16,),
     ),
@@ -100,7 +101,13 @@ _PREFILL = (
         "prefill_mma",
         ("prefill_mma",),
         Use.TENSOR_CORES,
-        {**ON_TENSOR_CORES, "SPLIT_KEYS": FLAG, "PART_KEYS": (0, prefill_plan.PART_KEYS), **FINISHED},
+        {
+            **ON_TENSOR_CORES,
+            "SPLIT_KEYS": FLAG,
+            "PART_KEYS": (0, prefill_plan.PART_KEYS),
+            **FINISHED,
+            **CACHE_KINDS,
+        },
         (
             Tuning(
                 prefill_plan.WIDE.constants,

@@ -5,7 +5,7 @@ and values, those of the chunk included, are read from the cache layout of Paged
 2309.06180) where they lie. Chunks of one token are decode; `decode_split` is made for a batch of those.
 
 Three kernels, the first that can do it: `wgmma` (Hopper, chunks that fill its tiles), `mma` (tensor cores since
-Turing), CUDA cores (any type). Without a GPU, plain torch.
+Turing; the only one over a cache of bytes), CUDA cores (any type). Without a GPU, plain torch.
 """
 
 from typing import Protocol
@@ -82,7 +82,15 @@ def _launch(
         call.output.copy_(writable)
 
 
+def _over_bytes(call: AttentionCall) -> Launch:
+    if not prefill_mma.supported(call):
+        raise ValueError(f"no kernel reads a cache of {call.key_cache.dtype} for {call.query.dtype} and such heads")
+    return prefill_mma.launch
+
+
 def _choose(call: AttentionCall, max_query_len: int) -> Launch:
+    if call.cache_kind:
+        return _over_bytes(call)
     num_rows = max_query_len * call.query.shape[1] // call.key_cache.shape[1]
     if num_rows >= MIN_WGMMA_ROWS and prefill_wgmma.supported(call):
         return prefill_wgmma.launch

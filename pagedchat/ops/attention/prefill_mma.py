@@ -19,6 +19,7 @@ from pagedchat.ops.attention.prefill_plan import (
     choose_tile,
     max_thread_blocks,
 )
+from pagedchat.ops.cache.byte_cache import is_byte_cache
 from pagedchat.ops.common.choices import BLOCK_SIZES, HEAD_SIZES
 from pagedchat.ops.common.launch import address, ceil_div, element_name, has_tensor_cores, stream_of
 
@@ -29,11 +30,16 @@ MERGE = "prefill_merge"
 def supported(call: AttentionCall) -> bool:
     """Whether the kernel can do it: 16-bit elements on tensor cores, a cache without gaps, a scale above 0."""
     head_size, block_size = call.query.shape[2], call.key_cache.shape[3]
-    if not has_tensor_cores(call.query) or call.options.scale <= 0.0 or not call.key_cache.is_contiguous():
+    if not has_tensor_cores(call.query) or call.options.scale <= 0.0 or not _is_whole(call.key_cache):
         return False
     if head_size not in HEAD_SIZES or block_size not in BLOCK_SIZES:
         return False
     return choose_tile(head_size, block_size, 1, gpu(call.query.device.index).shared_bytes) is not None
+
+
+def _is_whole(cache: torch.Tensor) -> bool:
+    """Whether blocks follow each other without gaps; those of bytes with nothing but their scales behind them."""
+    return is_byte_cache(cache) or cache.is_contiguous()
 
 
 def launch(
@@ -71,6 +77,7 @@ def launch(
         SPLIT_KEYS=int(num_splits > 1),
         PART_KEYS=PART_KEYS if batch_invariant else 0,
         SINKS=options.has_sinks,
+        CACHE_KIND=call.cache_kind,
     )
     shared_bytes = tile.shared_bytes(head_size, block_size)
     kernel.allow_shared(shared_bytes)

@@ -4,7 +4,7 @@ import torch
 
 from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.dense_attention import soft_cap
-from pagedchat.ops.cache.layout import to_token_major
+from pagedchat.ops.cache.layout import tokens_of
 
 
 def attend_texts(call: AttentionCall, query_lens: list[int]) -> None:
@@ -18,10 +18,8 @@ def attend_texts(call: AttentionCall, query_lens: list[int]) -> None:
     lens = zip(call.block_tables.long(), call.seq_lens.tolist(), query_lens, strict=True)
     for table, seq_len, query_len in lens:
         blocks = table[: -(-seq_len // block_size)]
-        tokens = to_token_major(
-            call.key_cache[blocks], call.value_cache[blocks]
-        )  # [blocks, block_size, num_kv_heads, head_size]
-        key, value = (cache.flatten(0, 1)[:seq_len].float() for cache in tokens)
+        tokens = tokens_of(call.key_cache, call.value_cache, blocks, torch.float32)
+        key, value = (cache.flatten(0, 1)[:seq_len] for cache in tokens)  # [seq_len, num_kv_heads, head_size]
         rows = slice(row, row + query_len)
         attended, log_sums = _attend(call.query[rows].float(), key, value, call.options)
         call.output[rows] = attended.to(call.output.dtype)

@@ -3,7 +3,8 @@
 import torch
 
 from pagedchat.jit.launch import get_kernel, i32
-from pagedchat.ops.cache.layout import CacheSizes, check_paged_cache, row_elements, to_token_major
+from pagedchat.ops.cache.byte_cache import is_byte_cache
+from pagedchat.ops.cache.layout import CacheSizes, check_paged_cache, row_elements, tokens_of
 from pagedchat.ops.common.checks import check_dtype, check_shape
 from pagedchat.ops.common.launch import ceil_div, element_name, on_cuda, stream_of
 
@@ -29,7 +30,7 @@ def gather_cached_kv(
         num_tokens: `cu_seq_lens[-1]`, known to the host.
 
     Returns:
-        Keys and values, `[num_tokens, num_kv_heads, head_size]` each.
+        Keys and values, `[num_tokens, num_kv_heads, head_size]` each, float32 where the cache is of bytes.
 
     Raises:
         ValueError: shapes or types that do not go together.
@@ -39,7 +40,7 @@ def gather_cached_kv(
     check_shape("cu_seq_lens", cu_seq_lens, block_tables.shape[0] + 1)
     for name, tensor in (("block_tables", block_tables), ("cu_seq_lens", cu_seq_lens)):
         check_dtype(name, tensor, torch.int32)
-    if on_cuda(key_cache, block_tables, cu_seq_lens):
+    if on_cuda(key_cache, block_tables, cu_seq_lens) and not is_byte_cache(key_cache):
         return _launch(key_cache, value_cache, block_tables, cu_seq_lens, num_tokens, sizes)
     return _gather(key_cache, value_cache, block_tables, cu_seq_lens, sizes.block_size)
 
@@ -51,10 +52,10 @@ def _gather(
     cu_seq_lens: torch.Tensor,
     block_size: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    keys, values = [], []
+    keys, values, dtype = [], [], torch.float32 if is_byte_cache(key_cache) else key_cache.dtype
     for table, length in zip(block_tables, cu_seq_lens.diff().tolist(), strict=True):
         blocks = table[: ceil_div(length, block_size)].long()
-        key, value = to_token_major(key_cache[blocks], value_cache[blocks])
+        key, value = tokens_of(key_cache, value_cache, blocks, dtype)
         keys.append(key.flatten(0, 1)[:length])
         values.append(value.flatten(0, 1)[:length])
     return torch.cat(keys), torch.cat(values)

@@ -8,6 +8,8 @@ import torch
 
 from pagedchat.jit.launch import f32, get_kernel, i32
 from pagedchat.jit.variant import Constant
+from pagedchat.ops.cache.byte_cache import is_byte_cache
+from pagedchat.ops.cache.heads_to_bytes import can_launch, launch_heads_to_bytes
 from pagedchat.ops.cache.layout import CacheSizes, check_paged_cache, row_elements
 from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
 from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
@@ -57,7 +59,11 @@ def heads_to_cache(
     """
     sizes = check_paged_cache(key_cache, value_cache)
     _check(heads, key_cache, block_tables, positions, norms, rotations, sizes)
-    if on_cuda(heads) and has_kernel(heads, norms, rotations):
+    if is_byte_cache(key_cache) and can_launch(heads, norms):
+        launch_heads_to_bytes(
+            heads, key_cache, value_cache, block_tables, positions, rotations, norms, sizes, overlap=overlap
+        )
+    elif on_cuda(heads) and not is_byte_cache(key_cache) and has_kernel(heads, norms, rotations):
         _launch(heads, key_cache, value_cache, block_tables, positions, norms, rotations, sizes, overlap)
     else:
         _write_heads(heads, key_cache, value_cache, block_tables, positions, rotations, sizes, norms)
@@ -82,7 +88,8 @@ def _check(
     sizes: CacheSizes,
 ) -> None:
     check_shape("heads", heads, None, None, sizes.head_size)
-    check_same_type("key_cache", key_cache, heads)
+    if not is_byte_cache(key_cache):
+        check_same_type("key_cache", key_cache, heads)
     check_shape("block_tables", block_tables, len(heads), None)
     check_shape("positions", positions, len(heads))
     for name, tensor in (("block_tables", block_tables), ("positions", positions)):

@@ -6,6 +6,8 @@ The same kernel, which does each token by itself.
 import torch
 
 from pagedchat.jit.launch import f32, get_kernel, i32
+from pagedchat.ops.cache.byte_cache import is_byte_cache
+from pagedchat.ops.cache.heads_to_bytes import can_launch, launch_heads_to_bytes
 from pagedchat.ops.cache.heads_to_cache import NAME, has_kernel, heads_constants, rotate_heads
 from pagedchat.ops.cache.layout import CacheSizes, check_paged_cache
 from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
@@ -57,7 +59,11 @@ def heads_to_slots(
     _check(heads, key_cache, slots, turns, sizes)
     if norms is not None:
         check_head_norms(norms, query, key)
-    if can_place(heads, norms, turns):
+    if is_byte_cache(key_cache):
+        if can_launch(heads, norms):
+            launch_heads_to_bytes(heads, key_cache, value_cache, slots, None, turns, norms, sizes)
+            return query
+    elif can_place(heads, norms, turns):
         _launch(heads, key_cache, value_cache, slots, norms, turns, sizes)
         return query
     if norms is not None:
@@ -78,7 +84,8 @@ def _check(
     sizes: CacheSizes,
 ) -> None:
     check_shape("heads", heads, None, None, sizes.head_size)
-    check_same_type("key_cache", key_cache, heads)
+    if not is_byte_cache(key_cache):
+        check_same_type("key_cache", key_cache, heads)
     check_shape("slots", slots, len(heads))
     check_dtype("slots", slots, torch.int64)
     if turns is not None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import torch
 
+from pagedchat.ops.cache.byte_cache import dequantised, is_byte_cache, page_bytes, scales_of
 from pagedchat.ops.common.checks import check_same_type, check_shape
 
 ROW_BYTES = 16
@@ -65,6 +66,31 @@ def from_token_major(key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tens
     return rows.permute(0, 2, 3, 1, 4).contiguous(), value.permute(0, 2, 3, 1).contiguous()
 
 
+def tokens_of(
+    key_cache: torch.Tensor, value_cache: torch.Tensor, blocks: torch.Tensor, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values of some blocks as numbers, whatever the cache holds.
+
+    Args:
+        key_cache: `[num_blocks, num_kv_heads, head_size / x, block_size, x]`.
+        value_cache: `[num_blocks, num_kv_heads, head_size, block_size]`.
+        blocks: `[num_read]`, int64.
+        dtype: of the result.
+
+    Returns:
+        Two tensors `[num_read, block_size, num_kv_heads, head_size]`.
+    """
+    if not is_byte_cache(key_cache):
+        key, value = to_token_major(key_cache[blocks], value_cache[blocks])
+        return key.to(dtype), value.to(dtype)
+    of_heads = (value_cache.shape[1], value_cache.shape[3])
+    scales = [scales_of(cache, *of_heads)[blocks].transpose(1, 2) for cache in (key_cache, value_cache)]
+    near = (cache.view(torch.uint8)[blocks] for cache in (key_cache, value_cache))
+    elements = (part.view(key_cache.dtype) for part in to_token_major(*near))
+    key, value = (dequantised(*both, dtype) for both in zip(elements, scales, strict=True))
+    return key, value
+
+
 def context_slots(block_table: list[int], start: int, end: int, block_size: int) -> torch.Tensor:
     """Slots of the tokens `start` to `end - 1` of a sequence.
 
@@ -112,4 +138,12 @@ def check_paged_cache(key_cache: torch.Tensor, value_cache: torch.Tensor) -> Cac
     for name, cache in (("key_cache", key_cache), ("value_cache", value_cache)):
         if cache.shape[0] > 0 and not cache[0].is_contiguous():
             raise ValueError(f"{name} has strides {list(cache.stride())}, expected contiguous blocks")
+        if is_byte_cache(cache):
+            _check_scales(name, cache, sizes)
     return sizes
+
+
+def _check_scales(name: str, cache: torch.Tensor, sizes: CacheSizes) -> None:
+    page = page_bytes(sizes.block_size, sizes.num_kv_heads, sizes.head_size)
+    if cache.shape[0] > 0 and cache.stride(0) != page:
+        raise ValueError(f"{name} has {cache.stride(0)} bytes from block to block, expected {page}, with scales")

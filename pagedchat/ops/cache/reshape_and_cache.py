@@ -3,7 +3,9 @@
 import torch
 
 from pagedchat.jit.launch import get_kernel, i32
+from pagedchat.ops.cache.byte_cache import is_byte_cache
 from pagedchat.ops.cache.layout import CacheSizes, check_paged_cache, row_elements
+from pagedchat.ops.cache.rows_to_bytes import rows_to_bytes
 from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
 from pagedchat.ops.common.launch import can_overlap, ceil_div, element_name, on_cuda, stream_of, with_whole_rows
 
@@ -31,7 +33,8 @@ def reshape_and_cache(
         key_cache, value_cache: written in place; either the layout of `ops.cache.layout`,
             `[num_blocks, num_kv_heads, head_size / x, block_size, x]` and
             `[num_blocks, num_kv_heads, head_size, block_size]`,
-            or both token-major, `[num_blocks, block_size, num_kv_heads, head_size]`, contiguous.
+            or both token-major, `[num_blocks, block_size, num_kv_heads, head_size]`, contiguous. The former may be
+            of bytes with scales (`ops.cache.byte_cache`).
         slot_mapping: `[num_tokens]`, int64: `block_id * block_size + block_offset`; no slot twice. In the layout of
             `ops.cache.layout`, -1 skips a token.
         overlap: the launch may begin before the kernel before it has ended, which makes `key` and `value`; the
@@ -44,6 +47,10 @@ def reshape_and_cache(
         _write_token_major(key, value, key_cache, value_cache, slot_mapping)
         return
     sizes = check_paged_cache(key_cache, value_cache)
+    if is_byte_cache(key_cache):
+        _check_tokens(key, value, key, slot_mapping, sizes.num_kv_heads, sizes.head_size)
+        rows_to_bytes(key, value, key_cache, value_cache, slot_mapping, sizes, overlap=overlap)
+        return
     _check_tokens(key, value, key_cache, slot_mapping, sizes.num_kv_heads, sizes.head_size)
     if on_cuda(key, slot_mapping):
         _launch(key, value, key_cache, value_cache, slot_mapping, sizes, overlap)

@@ -28,6 +28,10 @@ _SCORES: Choices = {"GROUP_SIZE": GROUP_SIZES, "SOFT_CAP": FLAG, "ALIBI": FLAG}
 ON_CUDA_CORES: Choices = {**CACHE, **_SCORES}
 ON_TENSOR_CORES: Choices = {**ON_CUDA_CORES, "ELEMENT": TENSOR_CORE_ELEMENTS}
 """What attention over the cache is compiled for."""
+CACHE_KINDS: Choices = {"CACHE_KIND": (0, 1, 2)}
+"""What the cache holds, where a kernel reads one of bytes too: its elements, whole numbers, or floats of 8 bits."""
+BYTES: Choices = {**CACHE, "ELEMENT": TENSOR_CORE_ELEMENTS, "CACHE_KIND": (1, 2)}
+"""Of kernels that write such a cache."""
 FINISHED: Choices = {"SINKS": FLAG}
 """What else, where rows are finished."""
 

@@ -1,6 +1,6 @@
-"""The kernel of attention of single tokens over a paged cache by token, `[num_slots, num_kv_heads, head_dim]`,
-with an online softmax (Milakov and Gimelshein 2018, arXiv 1805.02867): 16 tokens at a time, in the order of the
-sequence.
+"""The kernel of attention of single tokens over a paged cache by token, `[num_slots, num_kv_heads, head_dim]`, of
+floats or of bytes with scales (`ops.cache.byte_cache`), with an online softmax (Milakov and Gimelshein 2018, arXiv
+1805.02867): 16 tokens at a time, in the order of the sequence.
 
 A unit is a KV head of a row, with all query heads that share it, so keys and values are read once: 16 tokens' are
 copied side by side, in float32. Of the last tokens there may be fewer; then the last one is there several times,
@@ -8,10 +8,12 @@ and counts once.
 
 Arguments: queries (float32, already scaled), output (float32 [num_rows, num_heads, head_dim]), key cache, value
 cache, block tables (int64), tokens of each sequence (int64), num_heads, num_kv_heads, head_dim, block_size, ids in
-a row of the block tables, elements from a row's queries to the next one's, tokens that a token sees.
+a row of the block tables, elements from a row's queries to the next one's, tokens that a token sees, and for a
+cache of bytes those of a page and where its scales begin.
 """
 
-from pagedchat.jit.cpu.ir import FLOAT, I16, I64, PTR, Function, Module, Value, vector
+from pagedchat.jit.cpu.ir import FLOAT, I8, I16, I64, PTR, Function, Module, Value, vector
+from pagedchat.ops.cpu.byte_elements import BYTE_ELEMENTS, BYTES, BytePages, floats_of, load_scale
 from pagedchat.ops.cpu.dense_product import argument
 from pagedchat.ops.cpu.heads import CACHE_ELEMENTS
 from pagedchat.ops.cpu.vectors import FLOATS, INTS, LANES, exponential, gathered
@@ -26,7 +28,7 @@ _LOWEST = -3.0e38
 
 
 def write_attention(module: Module) -> None:
-    """`attention_f32` and `attention_bf16`."""
+    """`attention_f32`, `attention_bf16`, `attention_int8` and `attention_fp8`."""
     for element in CACHE_ELEMENTS:
         f = module.function(f"attention_{element}", [("args", PTR), ("first", I64), ("last", I64)])
         attention = _Attention(f, element)
@@ -46,6 +48,10 @@ class _Attention:
             argument(f, args, i) for i in (6, 7, 8, 9)
         )
         self._table_stride, self._query_stride, self._window = (argument(f, args, i) for i in (10, 11, 12))
+        if element in BYTE_ELEMENTS:
+            sizes = (self._block_size, self._num_kv_heads, self._head_dim)
+            self._pages = BytePages(*sizes, argument(f, args, 13), argument(f, args, 14))
+            self._scale_places = self._stack(LANES, I64)
         self._shared = self._num_heads // self._num_kv_heads
         self._largest, self._total = (self._stack(MOST_QUERIES, FLOAT) for _ in range(2))
         self._weights, self._places = self._stack(LANES, FLOAT), self._stack(LANES, I64)
@@ -65,7 +71,7 @@ class _Attention:
         start = end - f.choose(end < self._window, end, self._window, I64)
         self._begin(output)
         with f.loop(0, LANES) as i:
-            f.store(self._place(table, start + i, end, kv_head), f.at(self._places, i, I64), aligned=8)
+            self._note_place(table, start + i, end, kv_head, i)
         with f.loop(start, end, LANES) as token:
             count = end - token
             count = f.choose(count < LANES, count, LANES, I64)
@@ -88,21 +94,37 @@ class _Attention:
         f = self._f
         with f.loop(0, LANES) as i:
             now = f.load(I64, f.at(self._places, i, I64), aligned=8)
-            soon = self._place(table, token + i + LANES, end, kv_head)
-            f.store(soon, f.at(self._places, i, I64), aligned=8)
+            scales = self._scales(i)
+            soon = self._note_place(table, token + i + LANES, end, kv_head, i)
             with f.loop(0, self._head_dim, LANES) as k:
                 to = i * self._head_dim + k
-                for cache, near in ((self._keys, self._near_keys), (self._values, self._near_values)):
+                sides = ((self._keys, self._near_keys), (self._values, self._near_values))
+                for (cache, near), scale in zip(sides, scales, strict=True):
                     f.fetch_soon(f.at(cache, soon + k, self._size))
-                    f.store(self._cached(cache, now + k), f.at(near, to, FLOAT), aligned=4)
+                    f.store(self._cached(cache, now + k, scale), f.at(near, to, FLOAT), aligned=4)
 
-    def _place(self, table: Value, position: Value, end: Value, kv_head: Value) -> Value:
-        """Where the key and the value of a token begin in the cache, or of the last one."""
+    def _note_place(self, table: Value, position: Value, end: Value, kv_head: Value, lane: Value) -> Value:
+        """Where the key and the value of a token begin in the cache, or of the last one, noted with its scales."""
         f = self._f
         position = f.choose(position < end, position, end - 1, I64)
         block = f.load(I64, f.at(table, position // self._block_size, I64), aligned=8)
-        slot = block * self._block_size + position % self._block_size
-        return (slot * self._num_kv_heads + kv_head) * self._head_dim
+        offset = position % self._block_size
+        if self._element in BYTE_ELEMENTS:
+            place, scale = self._pages.place(block, offset, kv_head)
+            f.store(scale, f.at(self._scale_places, lane, I64), aligned=8)
+        else:
+            place = ((block * self._block_size + offset) * self._num_kv_heads + kv_head) * self._head_dim
+        f.store(place, f.at(self._places, lane, I64), aligned=8)
+        return place
+
+    def _scales(self, lane: Value) -> tuple[Value | None, Value | None]:
+        """Of the key and the value whose place was noted, in all lanes; None where they have none."""
+        if self._element not in BYTE_ELEMENTS:
+            return None, None
+        f = self._f
+        at = f.load(I64, f.at(self._scale_places, lane, I64), aligned=8)
+        key, value = (f.splat(load_scale(f, f.at(cache, at, I8)), LANES) for cache in (self._keys, self._values))
+        return key, value
 
     def _scores(self, query: Value) -> Value:
         """A query times each of 16 keys."""
@@ -148,10 +170,12 @@ class _Attention:
 
     @property
     def _size(self) -> str:
-        return FLOAT if self._element == "f32" else I16
+        return FLOAT if self._element == "f32" else I16 if self._element == "bf16" else I8
 
-    def _cached(self, cache: Value, place: Value) -> Value:
+    def _cached(self, cache: Value, place: Value, scale: Value | None) -> Value:
         f = self._f
+        if scale is not None:
+            return floats_of(f, self._element, f.load(BYTES, f.at(cache, place, I8))) * scale
         if self._element == "f32":
             return f.load(FLOATS, f.at(cache, place, FLOAT), aligned=4)
         halves = f.load(vector(LANES, I16), f.at(cache, place, I16), aligned=2)

@@ -1,22 +1,23 @@
 """The kernel between the product of queries, keys and values and attention: norms heads, turns them by their
 angles, scales queries where they are and writes keys and values into the cache, which is by token: `[num_slots,
-num_kv_heads, head_dim]`, float32 or bfloat16.
+num_kv_heads, head_dim]`, float32, bfloat16 or bytes with scales (`ops.cache.byte_cache`).
 
 Arguments: rows (float32 [num_rows, heads of all three, head_dim]), key cache, value cache, slots (int64
 [num_rows]), turns or 0 (float32 [num_rows, 2, pairs]: cosines, sines), num_heads, num_kv_heads, head_dim, pairs,
 weights of the norms of queries and of keys or 0 (float32 [head_dim]), their eps, the factor of the scores (float32
-bits). A unit is a head of a row.
+bits), and for a cache of bytes block_size, bytes of a page, where its scales begin. A unit is a head of a row.
 """
 
-from pagedchat.jit.cpu.ir import FLOAT, I16, I64, PTR, Function, Module, Value, vector
+from pagedchat.jit.cpu.ir import FLOAT, I8, I16, I64, PTR, Function, Module, Value, vector
+from pagedchat.ops.cpu.byte_elements import BYTE_ELEMENTS, BytePages, keep_bytes
 from pagedchat.ops.cpu.dense_product import argument
 from pagedchat.ops.cpu.vectors import FLOATS, INTS, LANES
 
-CACHE_ELEMENTS = ("f32", "bf16")
+CACHE_ELEMENTS = ("f32", "bf16", *BYTE_ELEMENTS)
 
 
 def write_heads(module: Module) -> None:
-    """`heads_f32` and `heads_bf16`."""
+    """`heads_f32`, `heads_bf16`, `heads_int8` and `heads_fp8`."""
     for element in CACHE_ELEMENTS:
         _write(module, element)
 
@@ -46,8 +47,14 @@ def _write(module: Module, element: str) -> None:
             cache = f.choose(is_key, argument(f, args, 1), argument(f, args, 2), I64)
             kv_head = head - f.choose(is_key, num_heads, both, I64)
             slot = f.load(I64, f.at(slots, row, I64), aligned=8)
-            at = (slot * num_kv_heads + kv_head) * head_dim
-            _keep(f, element, place, f.convert("inttoptr", cache, PTR), at, head_dim)
+            cache = f.convert("inttoptr", cache, PTR)
+            if element in BYTE_ELEMENTS:
+                block_size, page, scales = (argument(f, args, i) for i in (13, 14, 15))
+                pages = BytePages(block_size, num_kv_heads, head_dim, page, scales)
+                at, scale_at = pages.of_slot(slot, kv_head)
+                keep_bytes(f, element, place, f.at(cache, at, I8), f.at(cache, scale_at, I8), head_dim)
+            else:
+                _keep(f, element, place, cache, (slot * num_kv_heads + kv_head) * head_dim, head_dim)
     f.finish()
 
 

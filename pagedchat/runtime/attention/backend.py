@@ -5,6 +5,8 @@ from typing import Protocol
 
 import torch
 
+from pagedchat.ops.cache.byte_cache import page_bytes
+from pagedchat.ops.cache.byte_kinds import CacheKind
 from pagedchat.runtime.attention.prefix_groups import PrefixGroup, SharingRule
 
 
@@ -19,10 +21,15 @@ class CacheShape:
     num_kv_heads: int
     head_dim: int
     dtype: torch.dtype
+    """Of rows, and of what the cache holds where nothing else is said."""
+    kind: CacheKind | None = None
+    """What the cache holds instead: one byte an element, with scales."""
 
     @property
     def page_bytes(self) -> int:
-        """Bytes of one block in one layer: K and V."""
+        """Bytes of one block in one layer: K and V, scales included."""
+        if self.kind is not None:
+            return 2 * page_bytes(self.block_size, self.num_kv_heads, self.head_dim)
         return 2 * self.block_size * self.num_kv_heads * self.head_dim * self.dtype.itemsize
 
     @property

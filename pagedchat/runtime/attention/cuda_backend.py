@@ -1,8 +1,9 @@
 """The attention backend of our own kernels.
 
 Cache: one tensor `[num_layers, 2, num_blocks, page_elements]`, a page being the keys or the values of a block in
-one layer, in the order that `ops.cache.layout` describes. Every op has a torch version on the same order, so this
-backend runs on a CPU too; tests use that, nobody else does.
+one layer, in the order that `ops.cache.layout` describes; of bytes with scales behind them, where an element is a
+byte (`ops.cache.byte_cache`). Every op has a torch version on the same order, so this backend runs on a CPU too;
+tests use that, nobody else does.
 """
 
 from functools import cached_property
@@ -14,6 +15,7 @@ from pagedchat.ops.attention.decode_shared import decode_shared
 from pagedchat.ops.attention.decode_simt import decode_simt
 from pagedchat.ops.attention.decode_split import decode_split
 from pagedchat.ops.attention.prefill import paged_prefill
+from pagedchat.ops.cache.byte_cache import DTYPES, elements_of
 from pagedchat.ops.cache.copy_blocks import copy_blocks
 from pagedchat.ops.cache.heads_to_slots import heads_to_slots
 from pagedchat.ops.cache.layout import key_cache_shape, value_cache_shape
@@ -62,9 +64,9 @@ class CudaAttention:
         """As it was made."""
         self.num_blocks = num_blocks
         self.device = device
-        page_elements = shape.block_size * shape.num_kv_heads * shape.head_dim
-        size = (shape.num_layers, 2, num_blocks, page_elements)
-        self.cache = torch.empty(size, dtype=shape.dtype, device=device)
+        dtype = shape.dtype if shape.kind is None else torch.uint8
+        size = (shape.num_layers, 2, num_blocks, shape.page_bytes // 2 // dtype.itemsize)
+        self.cache = torch.empty(size, dtype=dtype, device=device)
         self._layers = [self._views(layer) for layer in self.cache]
         self.on_tensor_cores = uses_tensor_cores(shape.dtype, device)
         """Whether decodes go through tensor cores."""
@@ -76,6 +78,10 @@ class CudaAttention:
 
     def _views(self, layer: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         s = self.shape
+        if s.kind is not None:
+            in_rows = key_cache_shape(1, s.num_kv_heads, s.head_dim, s.block_size, DTYPES[s.kind])[1:]
+            of_values = (s.num_kv_heads, s.head_dim, s.block_size)
+            return elements_of(layer[0], s.kind, *in_rows), elements_of(layer[1], s.kind, *of_values)
         keys = key_cache_shape(self.num_blocks, s.num_kv_heads, s.head_dim, s.block_size, s.dtype)
         values = value_cache_shape(self.num_blocks, s.num_kv_heads, s.head_dim, s.block_size)
         return layer[0].view(keys), layer[1].view(values)
@@ -83,7 +89,7 @@ class CudaAttention:
     @cached_property
     def sharing(self) -> SharingRule | None:
         """See `AttentionBackend`."""
-        if not self.on_tensor_cores or self.batch_invariant:
+        if not self.on_tensor_cores or self.batch_invariant or self.shape.kind is not None:
             return None
         token_bytes = self.shape.page_bytes // self.shape.block_size
         return SharingRule(MIN_SHARED_TOKENS, MIN_SAVED_BYTES // token_bytes)

@@ -6,10 +6,19 @@ What the paged attention is held against.
 import torch
 
 from pagedchat.ops.attention.dense_attention import bias_of, dense_attention
+from pagedchat.ops.cache.byte_cache import DTYPES, dequantised, quantised
+from pagedchat.ops.cache.byte_kinds import CacheKind
 
 
 class DenseAttention:
-    """`PagedAttention` for one sequence that is there in whole: keeps nothing, needs no pages."""
+    """`PagedAttention` for one sequence that is there in whole: keeps nothing, needs no pages.
+
+    Args:
+        kind: keys and values are what a cache of one byte an element would give back; None: as they are.
+    """
+
+    def __init__(self, kind: CacheKind | None = None) -> None:
+        self._bytes = None if kind is None else DTYPES[kind]
 
     def write(self, layer_idx: int, key: torch.Tensor, value: torch.Tensor) -> None:
         """Nothing is to be kept: `attend` is given the same K and V."""
@@ -28,6 +37,8 @@ class DenseAttention:
         sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See `PagedAttention`."""
+        if self._bytes is not None:
+            key, value = (dequantised(*quantised(rows, self._bytes), rows.dtype) for rows in (key, value))
         heads_first = [rows.transpose(0, 1)[None] for rows in (query, key, value)]
         mask = _causal_mask(query, sliding_window)
         bias, column = (

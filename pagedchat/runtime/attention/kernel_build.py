@@ -10,6 +10,7 @@ import torch
 
 from pagedchat.jit.architecture import architecture_of
 from pagedchat.jit.builder import Build, compile_all
+from pagedchat.ops.cache.byte_kinds import CACHE_KIND_OF
 from pagedchat.ops.catalogue import variants_for_model
 from pagedchat.ops.common.choices import ScoreParts
 from pagedchat.ops.common.launch import element_name
@@ -36,6 +37,7 @@ class KernelBuild:
             block_size=shape.block_size,
             group_size=shape.num_heads // shape.num_kv_heads,
             batch_invariant=batch_invariant,
+            cache_kind=0 if shape.kind is None else CACHE_KIND_OF[shape.kind],
             architecture=self._architecture,
             **asdict(scores),
         )

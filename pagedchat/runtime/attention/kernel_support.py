@@ -18,7 +18,18 @@ def missing_support(shape: CacheShape, device: torch.device) -> str:
     capability = torch.cuda.get_device_capability(device)
     if capability < OLDEST_GPU:
         return f"the GPU has compute capability {_dotted(capability)} and they need {_dotted(OLDEST_GPU)}"
-    return missing_shape(shape)
+    return missing_shape(shape) or _missing_for_bytes(shape, capability)
+
+
+def _missing_for_bytes(shape: CacheShape, capability: tuple[int, int]) -> str:
+    """What is read from a cache of bytes goes through tensor cores."""
+    if shape.kind is None:
+        return ""
+    if not has_tensor_cores(_name(shape.dtype), capability):
+        return f"the cache is {shape.kind} and tensor cores do not multiply {_name(shape.dtype)}"
+    if capability < (8, 0) and shape.head_dim == max(HEAD_SIZES):
+        return f"the cache is {shape.kind} and heads of {shape.head_dim} find no room on tensor cores before 8.0"
+    return ""
 
 
 def missing_shape(shape: CacheShape) -> str:

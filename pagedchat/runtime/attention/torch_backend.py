@@ -1,7 +1,10 @@
 """The attention backend of plain torch: any device, and the reference for every other.
 
 Cache: `[num_layers, 2, num_blocks, block_size, num_kv_heads, head_dim]`, K and V of a layer each contiguous, so
-that a token's row is `slot * num_kv_heads + head`.
+that a token's row is `slot * num_kv_heads + head`. One of one byte an element is `[num_layers, 2, num_blocks,
+page_bytes]`, with its scales in the pages (`ops.cache.byte_cache`); the blocks that a step looks into are brought
+into the type of the rows first, once in each layer (`byte_blocks`), and what is new is read from there too, as
+every step after this one will read it.
 """
 
 from functools import partial
@@ -11,11 +14,13 @@ import torch
 from pagedchat.ops.attention.torch_decode import TorchDecodePlan, plan_torch_decode, torch_decode
 from pagedchat.ops.attention.torch_invariant import TorchInvariantPlan, plan_torch_invariant, torch_invariant
 from pagedchat.ops.attention.torch_prefill import TorchPrefillPlan, plan_torch_prefill, torch_prefill
+from pagedchat.ops.cache.byte_cache import elements_of
 from pagedchat.ops.cache.copy_blocks import copy_blocks
 from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
 from pagedchat.ops.cache.swap_blocks import swap_blocks
 from pagedchat.ops.common.pages import prefer_small_pages
 from pagedchat.runtime.attention.backend import AttentionBatch, CacheShape
+from pagedchat.runtime.attention.byte_blocks import ByteBlocks
 from pagedchat.runtime.attention.prefix_groups import SharingRule
 
 
@@ -44,12 +49,15 @@ class TorchAttention:
         self.device = device
         self.cache = self._allocate(num_blocks, device)
         self.host_cache = self._allocate(num_host_blocks, torch.device("cpu"))
-        self._layers = [(layer[0], layer[1]) for layer in self.cache]
+        self.layers = [self._views(layer) for layer in self.cache]
+        """Key cache and value cache of each layer, `[num_blocks, block_size, num_kv_heads, head_dim]`."""
         if device.type == "cuda":
             # cuDNN's attention makes a plan for every new shape, tens of milliseconds each, and every decode step
             # has a new one, as contexts grow by a token.
             torch.backends.cuda.enable_cudnn_sdp(False)
         self._batch: AttentionBatch | None = None
+        """The step; where the cache is of bytes, as the blocks that were brought into rows' type have it."""
+        self._bytes: ByteBlocks | None = None
         self._decode_plans: dict[int | None, TorchDecodePlan] = {}
         self._prefill_plans: dict[int | None, TorchPrefillPlan] = {}
         self._batch_invariant = batch_invariant
@@ -70,21 +78,34 @@ class TorchAttention:
         block, a hundred megabytes of which next to nothing is used.
         """
         s = self.shape
+        if s.kind is not None:
+            return torch.empty((s.num_layers, 2, num_blocks, s.page_bytes // 2), dtype=torch.uint8, device=device)
         size = (s.num_layers, 2, num_blocks, s.block_size, s.num_kv_heads, s.head_dim)
         cache = torch.empty(size, dtype=s.dtype, device=device)
         prefer_small_pages(cache)
         return cache
 
+    def _views(self, layer: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        s = self.shape
+        if s.kind is None:
+            return layer[0], layer[1]
+        sizes = (s.block_size, s.num_kv_heads, s.head_dim)
+        return elements_of(layer[0], s.kind, *sizes), elements_of(layer[1], s.kind, *sizes)
+
     def begin(self, batch: AttentionBatch) -> None:
         """See `AttentionBackend`."""
-        self._batch = batch
+        self._bytes = None if self.shape.kind is None else ByteBlocks.of(batch, self.shape, self.device)
+        self._batch = batch if self._bytes is None else self._bytes.batch
         self._decode_plans.clear()
         self._prefill_plans.clear()
         self._invariant_plans.clear()
 
     def write(self, layer_idx: int, key: torch.Tensor, value: torch.Tensor) -> None:
         """See `AttentionBackend`."""
-        key_cache, value_cache = self._layers[layer_idx]
+        if self._bytes is not None:
+            self._bytes.write(self.layers[layer_idx], key, value)
+            return
+        key_cache, value_cache = self.layers[layer_idx]
         reshape_and_cache(key, value, key_cache, value_cache, self._begun.slot_mapping)
 
     def attend(
@@ -101,7 +122,10 @@ class TorchAttention:
         sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See `AttentionBackend`."""
-        caches = self._layers[layer_idx]
+        caches = self.layers[layer_idx]
+        if self._bytes is not None:
+            caches = self._bytes.read(caches)
+            key, value = self._bytes.newest(caches)
         if self._batch_invariant:
             return torch_invariant(
                 query,

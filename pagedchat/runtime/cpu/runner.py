@@ -68,7 +68,8 @@ class CpuModelRunner(NativeModelRunner):
             return
         if cache.num_blocks == 0 or objection_to(model.config, cache.shape.dtype):
             return
-        caches = [Caches(layer[0], layer[1]) for layer in cache.cache]
+        caches = [Caches(*layer) for layer in cache.layers]
         with suppress(LookupError):  # a layer that no kernel multiplies by, or not many rows
             self._step = CpuStep(kernels, model, caches, cache.shape.block_size)
-            self._prompts = CpuPrompts(kernels, model, caches, cache.shape.block_size)
+            if cache.shape.kind is None:
+                self._prompts = CpuPrompts(kernels, model, caches, cache.shape.block_size)

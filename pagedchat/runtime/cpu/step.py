@@ -21,6 +21,7 @@ from pagedchat.layers.rotary import RotaryEmbedding
 from pagedchat.models.cpu_linear import KernelLinear
 from pagedchat.models.decoder import Decoder
 from pagedchat.models.decoder_layer import DecoderLayer
+from pagedchat.ops.cache.byte_cache import elements_bytes, is_byte_cache
 from pagedchat.ops.cpu.kernels import CpuKernels
 from pagedchat.ops.cpu.product import MOST_ROWS, Product, ProductInputs, RowNorm, Rows, float_bits, product_jobs
 from pagedchat.runtime.attention.backend import AttentionBatch
@@ -28,7 +29,7 @@ from pagedchat.runtime.cpu.objections import ACTIVATION_NAMES
 
 _ALL_TOKENS = 1 << 62
 """A window that no sequence fills."""
-_CACHES = {torch.float32: "f32", torch.bfloat16: "bf16"}
+_CACHES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.int8: "int8", torch.float8_e4m3fn: "fp8"}
 
 
 Products = tuple[Product, ...]
@@ -40,6 +41,11 @@ class Caches(NamedTuple):
 
     key: torch.Tensor
     value: torch.Tensor
+
+    @property
+    def page_arguments(self) -> tuple[int, ...]:
+        """Of kernels: bytes of a page, and where its scales begin; none where there are no scales."""
+        return (self.key.stride(0), elements_bytes(*self.key.shape[1:])) if is_byte_cache(self.key) else ()
 
 
 class _LayerParts(NamedTuple):
@@ -198,7 +204,8 @@ class CpuStep:
             0 if turns is None else len(turns) // (2 * self._most_rows),
             0 if query_norm is None else query_norm.weight.data_ptr(),
             0 if key_norm is None else key_norm.weight.data_ptr(),
-            float_bits(0.0 if query_norm is None else query_norm.eps), float_bits(layer.scale),
+            float_bits(0.0 if query_norm is None else query_norm.eps), float_bits(layer.scale), self._block_size,
+            *caches.page_arguments,
         )  # fmt: skip
         address = self._kernels.address(f"heads_{cache_name(caches.key)}")
         return Job(address, units, max(1, units // (2 * self._kernels.pool.num_threads)), arguments)
@@ -209,6 +216,7 @@ class CpuStep:
             self._qkv.data_ptr(), self._attended.data_ptr(), caches.key.data_ptr(), caches.value.data_ptr(),
             self._tables.data_ptr(), self._lens.data_ptr(), heads.num_heads, heads.num_kv_heads, heads.head_dim,
             self._block_size, self._tables.shape[1], self._qkv.shape[1], layer.window,
+            *caches.page_arguments,
         )  # fmt: skip
         return self._attend_job(arguments, num_rows, caches.key)
 

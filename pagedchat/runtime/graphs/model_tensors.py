@@ -96,6 +96,8 @@ def setting_of(model: StepModel, backend: CudaAttention) -> Setting:
         config = _config(model)
         sizes, objection = sizes_of(config), objection_to(config)
         whole_objection = objection_to_whole_steps(config)
+    if backend.shape.kind is not None:
+        whole_objection = whole_objection or f"its cache is {backend.shape.kind} and one launch reads 16 bits"
     return Setting(
         sizes=sizes,
         objection=objection,

@@ -153,6 +153,7 @@ class _Assembly:
     # --- sizes --------------------------------------------------------------------------------------
 
     def _shape(self, description: ModelDescription, dtype: torch.dtype) -> CacheShape:
+        kind = self._config.cache.kv_cache_dtype
         return CacheShape(
             num_layers=description.num_layers,
             block_size=self._config.cache.block_size,
@@ -160,6 +161,7 @@ class _Assembly:
             num_kv_heads=description.num_kv_heads,
             head_dim=description.head_dim,
             dtype=dtype,
+            kind=None if kind == "auto" else kind,
         )
 
     def _sizes(self, description: ModelDescription, num_parameters: int) -> StepSizes:
@@ -270,7 +272,8 @@ class _Assembly:
         self._wait_for(builds, lambda: first.build_likely() or batches.run_one())
         batches.run_some()
         captured = first.capture(check)
-        element = element_name(eager.backend.shape.dtype)
+        shape = eager.backend.shape
+        element = element_name(shape.dtype) + (f" over {shape.kind}" if shape.kind else "")
         keep_check(
             self._config.model.model,
             gpu(self._device.index).name,

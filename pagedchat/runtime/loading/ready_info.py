@@ -83,4 +83,5 @@ def engine_ready(found: Findings, sampling_defaults: dict[str, object], load_sec
         attention_reason=found.attention.reason,
         quantization=found.precision.quantization or description.stored_as,
         precision_reason=found.precision.reason,
+        kv_cache_dtype=shape.kind or "",
     )

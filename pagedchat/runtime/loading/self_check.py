@@ -49,6 +49,12 @@ off by 0.4 to 0.6 %, and so is their product. Products one behind the other add 
 of them, in 24 layers, to 0.6 % * sqrt(97) = 6 % (found: 3 %; 1 % in the model in the box). A layer whose attention
 is very sharp multiplies it: of tiny models with large random weights, 9 products, most are off by 1 to 3 %, the
 worst by 11 %. So does bfloat16, which rounds by as much, and it has the same room."""
+_OF_BYTES = 0.25
+"""The same where keys and values are kept in one byte an element. Whole numbers, 127 up to the largest of a head,
+are off by 0.6 % of a normal head's root mean square, as above; floats with 3 bits behind the first by 1/16 at most,
+which is 2.6 % in the mean. What attention adds is off by both of keys and values, sqrt(2) as much, 3.7 %; the
+halves of layers add that up as they add up what it is a part of, so that the logits are off by about as much (found
+in the model in the box: 0.6 and 2.2 %). A layer whose attention is very sharp multiplies it, as above."""
 _CAPTURED_TOLERANCE = {**_TOLERANCE, torch.bfloat16: 0.1, torch.float16: 0.1}
 """The same of captured steps, which are models of our own alone: less may be left to chance."""
 
@@ -165,7 +171,13 @@ class SelfCheck:
     def _room(self, dtype: torch.dtype) -> float:
         """How far logits of this type may be off."""
         layers = (module for module in self._runner.model.modules() if isinstance(module, QuantizedLinear))
-        return max(_TOLERANCE[dtype], _OF_8_BITS) if any(layer.products for layer in layers) else _TOLERANCE[dtype]
+        inputs = _OF_8_BITS if any(layer.products for layer in layers) else 0.0
+        return max(_TOLERANCE[dtype], inputs, self._room_of_cache)
+
+    @property
+    def _room_of_cache(self) -> float:
+        """How far logits may be off since keys and values are."""
+        return 0.0 if self._runner.backend.shape.kind is None else _OF_BYTES
 
     def _is_same_in_company(self) -> bool:
         """Whether the eager road says the same of a text in one chunk, in several and beside another text."""
@@ -229,7 +241,7 @@ class SelfCheck:
             return None
         logits = decodes.last_logits[:1].clone()
         errors = (self._error(text, logits), drawn[0]), (_shortfall(logits[0], greedy[1]), greedy[0])
-        limit = _CAPTURED_TOLERANCE[logits.dtype]
+        limit = max(_CAPTURED_TOLERANCE[logits.dtype], self._room_of_cache)
         return next(((begun, error) for error, begun in errors if not error <= limit), None)
 
     def _wrong_prefill(self, prefills: "PrefillSteps") -> float | None:
@@ -245,7 +257,7 @@ class SelfCheck:
             prefills.finish(begun)
         logits = prefills.logits[:1].clone()
         error = self._error(text, logits)
-        return None if error <= _CAPTURED_TOLERANCE[logits.dtype] else error
+        return None if error <= max(_CAPTURED_TOLERANCE[logits.dtype], self._room_of_cache) else error
 
     def _text(self, length: int) -> Sequence:
         """A sequence of so many tokens, or as many as the cache holds, in its first blocks, the last one first."""

@@ -54,6 +54,8 @@ def header_line(view: EngineView, model: str, width: int) -> Content:
     ]
     if info is not None:
         groups[0].append(LinePart(6, text(f"{_precision(info)} {info.device}", MUTED)))
+        if info.kv_cache_dtype:
+            groups[0].append(LinePart(6, text(f"{one_line(info.kv_cache_dtype)} cache", MUTED)))
         if info.attention_backend == "cuda":
             groups[0].append(LinePart(7, text("CUDA kernels", MUTED)))
         groups += [_pool_parts(view, info), _speed_parts(view)]

@@ -7,6 +7,7 @@ import msgspec
 from pagedchat.engine.mirror import BlockState, CacheMirror
 from pagedchat.view.blocks.history import Moment, block_history
 from pagedchat.view.engine_view import EngineView
+from pagedchat.view.sentences.cache_type import block_bytes_text
 from pagedchat.view.sentences.token_text import quote_token
 
 MAX_MOMENTS = 64
@@ -52,6 +53,8 @@ class BlockFacts:
     """The block before it; None for the first block of a text, and where that one is gone."""
     parent_hash: str
     num_bytes: int
+    size: str
+    """The same for people, with the type of the cache and what that saves where it is not the model's own."""
     offset: int
     """Where it lies in the slab of all blocks, in bytes."""
     owners: list[Owner]
@@ -85,6 +88,7 @@ def block_facts(view: EngineView, mirror: CacheMirror, block_id: int) -> BlockFa
         parent=_parent(mirror, block_id),
         parent_hash=mirror.block_parents[block_id].hex(),
         num_bytes=num_bytes,
+        size=block_bytes_text(view.shown.info),
         offset=block_id * num_bytes,
         owners=[_owner(view, mirror, seq_id, block_id) for seq_id in mirror.holders[block_id]],
         slots=[_slot(view, token_id) for token_id in tokens_of(mirror, block_id)],

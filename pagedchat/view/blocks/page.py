@@ -3,7 +3,6 @@
 from rich.cells import cell_len, set_cell_size
 
 from pagedchat.engine.mirror import CacheMirror
-from pagedchat.units import format_size
 from pagedchat.view.blocks.facts import BlockFacts, Owner, Slot
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sentences.words import cut
@@ -28,7 +27,7 @@ def page_lines(facts: BlockFacts, width: int) -> list[str]:
         *_labelled("fill", [_fill(facts)]),
         *_labelled("hash", [facts.hash or "none until it is full and findable"]),
         *_labelled("parent", [_parent(facts)]),
-        *_labelled("slab", [f"{format_size(facts.num_bytes)} at {facts.offset:#x}"]),
+        *_labelled("slab", [f"{facts.size} at {facts.offset:#x}"]),
         *_labelled("owners", [_owner(owner, facts.block_size) for owner in facts.owners] or ["nobody"]),
         *_labelled("tokens", _slots(facts, max(1, width - _LABEL))),
         *_labelled("history", moments or ["nothing that is remembered"]),

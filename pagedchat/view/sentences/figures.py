@@ -7,6 +7,7 @@ from pagedchat.chat.session import ChatSession
 from pagedchat.events import EngineReady
 from pagedchat.units import format_size
 from pagedchat.view.engine_view import EngineView
+from pagedchat.view.sentences.cache_type import block_bytes_text
 from pagedchat.view.state.engine import EngineState
 
 _SYSTEM_CELLS = 60
@@ -51,6 +52,8 @@ def context_text(chat: ChatSession, view: EngineView, limit: int) -> str:
 def _precision(info: EngineReady) -> str:
     """Of weights and of what is worked out, with the reason where there is one."""
     kept = f"weights in {one_line(info.quantization)}, {info.dtype}" if info.quantization else info.dtype
+    if info.kv_cache_dtype:
+        kept += f", cache in {one_line(info.kv_cache_dtype)}"
     return f"{kept} ({one_line(info.precision_reason).rstrip('.')})" if info.precision_reason else kept
 
 
@@ -68,6 +71,7 @@ def engine_text(live: EngineState) -> str:
         f"{totals.decode_tokens} decoded · prefix cache found {found:.0%}",
         f"blocks: {pool.free} free, {pool.cached} cached, {pool.in_use} in use ({pool.shared} shared), "
         f"{pool.withheld} withheld, {pool.pinned} pinned of {pool.total}",
+        f"a block of {info.block_size} tokens takes {block_bytes_text(info)}",
         f"{totals.preemptions} preemptions · {totals.copies} copies on write · {totals.evictions} evictions · "
         f"{totals.swaps_out} blocks swapped out, {totals.swaps_in} in",
     ])  # fmt: skip

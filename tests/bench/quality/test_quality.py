@@ -61,6 +61,28 @@ def test_so_it_does_by_conversations(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert four["perplexity"] <= 1.03 * whole["perplexity"]
 
 
+@pytest.mark.parametrize("cache", ["fp8", "int8"])
+def test_a_small_cache_costs_half_a_percent_at_most(
+    cache: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, _ = run(capsys, "--kv-cache-dtype", cache, "--json", str(tmp_path / "figures.json"))
+    whole, small = json.loads((tmp_path / "figures.json").read_text())["forms"]
+    assert status == 0
+    assert (whole["form"], small["form"]) == ("none", f"none, {cache} cache")
+    assert small["perplexity"] != whole["perplexity"]
+    assert small["perplexity"] <= 1.005 * whole["perplexity"]
+    assert f"none, {cache} cache" in out
+
+
+def test_weights_and_cache_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT)
+    options = ["--quantize", "int8", "--kv-cache-dtype", "fp8", "--text", str(text), "--json", str(tmp_path / "f")]
+    assert run(capsys, *options)[0] == 0
+    forms = [each["form"] for each in json.loads((tmp_path / "f").read_text())["forms"]]
+    assert forms == ["none", "int8", "none, fp8 cache", "int8, fp8 cache"]
+
+
 def test_perplexity_is_that_of_transformers(tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 
@@ -84,13 +106,14 @@ def test_one_form_and_a_text_of_ones_own(tmp_path: Path, capsys: pytest.CaptureF
     assert status == 0
     assert "37 tokens in windows of 16" in out
     assert [line.split()[0] for line in out.splitlines()[1:]] == ["none", "int8"]
-    assert "int8 of none, int8" in err
+    assert "int8 of none; int8" in err
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         (["--quantize", "int3"], "--quantize is 'int3'"),
+        (["--kv-cache-dtype", "fp4"], "--kv-cache-dtype is 'fp4'"),
         (["--text", "/no/such/text"], "cannot be read"),
         (["--tokens", "1"], "nothing to foretell"),
         (["--model", "{mixture}"], "is a mixture of experts"),

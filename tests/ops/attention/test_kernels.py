@@ -10,7 +10,7 @@ from pagedchat.ops.common.choices import BLOCK_SIZES, HEAD_SIZES
 from tests.ops.recorder import SHARED_BYTES
 
 FILES = {file.stem: file for file in KERNELS}
-KNOWN = {"ELEMENT": "float16", "SOFT_CAP": 0, "ALIBI": 0, "SINKS": 0}
+KNOWN = {"ELEMENT": "float16", "SOFT_CAP": 0, "ALIBI": 0, "SINKS": 0, "CACHE_KIND": 0}
 
 
 @pytest.mark.parametrize("capability", SHARED_BYTES, ids=lambda pair: architecture_of(*pair))

@@ -20,6 +20,7 @@ from pagedchat.models.decoder import Decoder
 from pagedchat.models.decoder_config import DecoderConfig, QkNorm
 from pagedchat.models.families.opt import POSITION_OFFSET
 from pagedchat.models.native_model import NativeModel
+from pagedchat.ops.cache.byte_kinds import CacheKind
 from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.captured_runner import CapturedRunner
@@ -151,6 +152,7 @@ def make_runner(
     max_num_tokens: int = 0,
     clock: Callable[[], float] | None = None,
     batch_invariant: bool = False,
+    kind: CacheKind | None = None,
 ) -> Any:
     """A `NativeModelRunner`, or a `CapturedRunner` over one; prefills are captured too if they may have tokens.
 
@@ -165,6 +167,7 @@ def make_runner(
         heads.num_kv_heads,
         heads.head_dim,
         weight.dtype,  # type: ignore[arg-type]
+        kind,
     )
     device = torch.device("cuda", 0) if weight.is_cuda else weight.device
     backend = CudaAttention(shape, num_blocks, num_host_blocks, device, batch_invariant=batch_invariant)

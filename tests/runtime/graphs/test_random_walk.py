@@ -17,13 +17,15 @@ from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.models.decoder import Decoder
 from pagedchat.models.native_model import NativeModel
-from pagedchat.ops.cache.layout import to_token_major
+from pagedchat.ops.cache.byte_kinds import CacheKind
+from pagedchat.ops.cache.layout import tokens_of
 from pagedchat.runtime.attention.dense import DenseAttention
 from pagedchat.runtime.graphs import step_wants
 from pagedchat.runtime.graphs.captured_runner import CapturedRunner
 from pagedchat.runtime.graphs.which_step import FUSED, LAYERS, LIBRARY, MODULES, WARPGROUPS
 from pagedchat.runtime.graphs.whole_steps import CLUSTERS, CLUSTERS_SCREENED, ONE_LAUNCH, SCREENED, WHOLE_STEPS
 from pagedchat.runtime.step.batch_inputs import flatten
+from tests.ops.byte_case import as_bytes
 from tests.runtime.graphs.case import BLOCK_SIZE, VOCAB_SIZE, make_engine, make_runner, tiny_model
 from tests.runtime.graphs.random_walk import RandomWalk
 from tests.runtime.graphs.truth import KINDS, force, kinds_noted
@@ -55,19 +57,24 @@ class Pass:
 
 
 class Remembering(DenseAttention):
-    """Has the keys and values of all layers afterwards."""
+    """Has the keys and values of all layers afterwards, as a cache of that kind has them."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: CacheKind | None) -> None:
+        super().__init__(kind)
+        self._kind = kind
         self.rows: list[torch.Tensor] = []
 
     def write(self, layer_idx: int, key: torch.Tensor, value: torch.Tensor) -> None:
         """Layer by layer."""
         assert 2 * layer_idx == len(self.rows)
-        self.rows += [key.flatten(1).float(), value.flatten(1).float()]
+        kept = (part if self._kind is None else as_bytes(part, self._kind) for part in (key, value))
+        self.rows += [part.flatten(1).float() for part in kept]
 
 
-def fresh_pass(model: NativeModel, token_ids: list[int], device: torch.device) -> Pass:
-    ids, attention = torch.tensor(token_ids, device=device), Remembering()
+def fresh_pass(
+    model: NativeModel, token_ids: list[int], device: torch.device, kind: CacheKind | None = None
+) -> Pass:
+    ids, attention = torch.tensor(token_ids, device=device), Remembering(kind)
     positions = torch.arange(len(ids), device=device)
     logits = model(ids, positions, attention, positions)
     return Pass(logits.float(), torch.cat(attention.rows, dim=1))
@@ -80,6 +87,7 @@ class Judge:
         self._rounded, self._exact = model, copy.deepcopy(model).float()
         self._runner, self._walk = runner, walk
         self._device = runner.eager.device  # type: ignore[attr-defined]
+        self._backend = runner.eager.backend  # type: ignore[attr-defined]
         self._passes: dict[tuple[int, ...], tuple[Pass, Pass]] = {}
         """By text: rounded, exact."""
 
@@ -99,7 +107,8 @@ class Judge:
         text = tuple(sequence.token_ids)
         if text not in self._passes:
             rounded, exact = (
-                fresh_pass(model, sequence.token_ids, self._device) for model in (self._rounded, self._exact)
+                fresh_pass(model, sequence.token_ids, self._device, self._backend.shape.kind)
+                for model in (self._rounded, self._exact)
             )
             self._passes[text] = rounded, exact
         return self._passes[text]
@@ -115,15 +124,17 @@ class Judge:
         most = SLACK * (rounded.kv - exact.kv).norm(dim=1).max()
         wrong = (error > most).nonzero().flatten().tolist()
         assert wrong == [], f"{sequence}: slots are off by {error.max():.3g}, rounding by {most:.3g}"
-        assert 20 * most < exact.kv.norm(dim=1).min()  # so a wrong slot would be seen
+        assert 20 * most < exact.kv.norm(dim=1).min() * (1 if self._backend.shape.kind is None else 4)
+        # so a wrong slot would be seen
 
     def _cached(self, slots: torch.Tensor) -> torch.Tensor:
         """`[len(slots), elements]` as in `Pass.kv`."""
-        backend = self._runner.eager.backend  # type: ignore[attr-defined]
+        backend = self._backend
+        blocks = torch.arange(backend.num_blocks, device=self._device)
         parts = [
-            part.flatten(0, 1)[slots].flatten(1).float()
+            part.flatten(0, 1)[slots].flatten(1)
             for layer_idx in range(backend.shape.num_layers)
-            for part in to_token_major(*backend.layer_cache(layer_idx))
+            for part in tokens_of(*backend.layer_cache(layer_idx), blocks, torch.float32)
         ]
         return torch.cat(parts, dim=1)
 
@@ -171,28 +182,28 @@ def last_computed(sequence: Sequence) -> ScheduledSequence:
     return ScheduledSequence(same, sequence.num_computed - 1, 1, True)
 
 
-def forcings(family: str, device: str) -> Iterator[tuple[set[str], set[tuple[str, int]]]]:
+def forcings(family: str, device: str, kind: CacheKind | None) -> Iterator[tuple[set[str], set[tuple[str, int]]]]:
     """Kinds that may serve, and what has to have been used at least, with its rows."""
     if device == "cpu":
         chains = {FUSED, WARPGROUPS, LIBRARY}
         yield chains, {(FUSED, 1), (FUSED, 4), (FUSED, 8), (WARPGROUPS, 16)}
         yield {LIBRARY}, {(LIBRARY, 1), (LIBRARY, 16)}
         return
-    if family in ALL:
+    if family in ALL and kind is None:
         alone = (
             {(CLUSTERS_SCREENED, 1), (CLUSTERS, 1)} if family == "opt" else set()
         )  # not with two heads to a KV head
         yield set(KINDS), alone | {
             (SCREENED, 2), (ONE_LAUNCH, 2), (FUSED, 4), (FUSED, 8), (WARPGROUPS, 16), (WARPGROUPS, 64),
         }  # fmt: skip
-    if family in GATED:
+    if family in GATED and kind is None:
         yield KINDS - set(WHOLE_STEPS), {(LAYERS, 1), (LAYERS, 2), (FUSED, 4), (FUSED, 8)}
     yield (
         KINDS - {*WHOLE_STEPS, LAYERS},
         {(FUSED, rows) for rows in (1, 2, 4, 8)} | {(WARPGROUPS, 16), (WARPGROUPS, 64)},
     )
-    for kind in (LIBRARY, MODULES):
-        yield {kind}, {(kind, rows) for rows in (1, 2, 4, 8, 16, 64)}
+    for name in (LIBRARY, MODULES):
+        yield {name}, {(name, rows) for rows in (1, 2, 4, 8, 16, 64)}
 
 
 def taken_for_a_gpu(runner: CapturedRunner) -> None:
@@ -209,25 +220,30 @@ def small_layers_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @torch.inference_mode()
 @pytest.mark.parametrize(
-    ("family", "device"),
+    ("family", "kind", "device"),
     [
-        *((family, "cpu") for family in ("opt", "qwen3")),
-        *(pytest.param(family, "cuda", marks=pytest.mark.gpu) for family in FAMILIES),
+        *((family, None, "cpu") for family in ("opt", "qwen3")),
+        pytest.param("llama", "fp8", "cpu"),
+        *(pytest.param(family, None, "cuda", marks=pytest.mark.gpu) for family in FAMILIES),
+        *(
+            pytest.param(family, kind, "cuda", marks=pytest.mark.gpu)
+            for family, kind in (("opt", "int8"), ("llama", "fp8"), ("qwen3", "int8"))
+        ),
     ],
 )
-def test_no_slot_that_is_stale_or_foreign_is_read(family: str, device: str) -> None:
+def test_no_slot_that_is_stale_or_foreign_is_read(family: str, kind: CacheKind | None, device: str) -> None:
     model = tiny_model(family, device, torch.float16, ffn_size=1536)
     assert isinstance(model, Decoder)
     crowds = CROWDS[device]
     most = max(size for size, _ in crowds)
     runner: CapturedRunner = make_runner(
         model, NUM_BLOCKS[device], captured=True, num_host_blocks=NUM_HOST_BLOCKS, max_num_seqs=most,
-        max_num_tokens=MAX_NUM_TOKENS,
+        max_num_tokens=MAX_NUM_TOKENS, kind=kind,
     )  # fmt: skip
     if device == "cpu":
         taken_for_a_gpu(runner)
     num_swapped_in = 0
-    for number, (kinds, needed) in enumerate(forcings(family, device)):
+    for number, (kinds, needed) in enumerate(forcings(family, device, kind)):
         force(runner, kinds)
         mode = MODES[(number + FAMILIES.index(family)) % 2]  # every kind of step meets both
         core = make_engine(

@@ -11,7 +11,9 @@ from pagedchat.ops.attention.decode_simt import decode_simt
 from pagedchat.ops.attention.decode_split import decode_split
 from pagedchat.ops.attention.merge_attn_states import merge_attn_states
 from pagedchat.ops.attention.prefill import paged_prefill
+from pagedchat.ops.cache.byte_kinds import CacheKind
 from tests.ops.attention.changed_case import share
+from tests.ops.byte_case import in_bytes
 from tests.ops.cuda_layout_case import make_layout_case
 from tests.ops.products.small_batch_case import normal
 from tests.tools.emulated_ops.op_case import BFLOAT, DTYPES, HALF, NOTHING, SINGLE, Results, in_types
@@ -72,6 +74,20 @@ def prefill(
     return {"output": output, "lse": call.lse}
 
 
+def decode_over_bytes(kind: CacheKind, head_size: int, dtype: torch.dtype, *, finished: bool) -> Results:
+    case = in_bytes(make_layout_case(DECODED, dtype=dtype, head_size=head_size), kind)
+    call = case.call(options(finished=finished))
+    return {"output": decode_split(call, max_seq_len=max(DECODED)), "lse": call.lse}
+
+
+def prefill_over_bytes(kind: CacheKind, dtype: torch.dtype, *, finished: bool = False) -> Results:
+    case = in_bytes(make_layout_case([40, 9, 70], [3, 9, 1], num_kv_heads=2, dtype=dtype), kind)
+    call = case.call(options(finished=finished))
+    return {
+        "output": paged_prefill(call, case.cu_seqlens_q, max_query_len=case.max_query_len), "lse": call.lse
+    }  # fmt: skip
+
+
 def merge(dtype: torch.dtype) -> Results:
     """Queries without keys on one side, whose output may be anything, or on both."""
     prefix, suffix = (normal(5, 3, 80, device="cpu", dtype=dtype, seed=seed) for seed in (1, 2))
@@ -93,6 +109,11 @@ CASES = [
     *in_types("decode_simt", partial(decode_on_cuda_cores, finished=True), BFLOAT, about="all options"),
     *in_types("decode_split", partial(decode_on_tensor_cores, finished=False), HALF),
     *in_types("decode_split", partial(decode_on_tensor_cores, finished=True), BFLOAT, about="all options"),
+    *in_types("decode_split", partial(decode_over_bytes, "int8", 64, finished=False), HALF, BFLOAT, about="int8"),
+    *in_types("decode_split", partial(decode_over_bytes, "fp8", 80, finished=False), HALF, BFLOAT, about="fp8"),
+    *in_types("decode_split", partial(decode_over_bytes, "fp8", 64, finished=True), HALF, about="fp8, all options"),
+    *in_types("prefill_mma", partial(prefill_over_bytes, "int8"), HALF, BFLOAT, about="int8"),
+    *in_types("prefill_mma", partial(prefill_over_bytes, "fp8", finished=True), HALF, BFLOAT, about="fp8"),
     *in_types("decode_shared", partial(decode_over_prefixes, finished=False), HALF),
     *in_types("decode_shared", partial(decode_over_prefixes, finished=True), BFLOAT, about="all but a window"),
     *in_types("prefill_simt", SHORT_CHUNKS, SINGLE),

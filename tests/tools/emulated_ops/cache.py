@@ -8,13 +8,16 @@ from functools import partial
 
 import torch
 
+from pagedchat.ops.cache.byte_kinds import CacheKind
 from pagedchat.ops.cache.copy_blocks import copy_blocks
 from pagedchat.ops.cache.gather_cached_kv import gather_cached_kv
 from pagedchat.ops.cache.heads_to_cache import heads_to_cache
+from pagedchat.ops.cache.heads_to_slots import heads_to_slots
 from pagedchat.ops.cache.layout import from_token_major, key_cache_shape, value_cache_shape
 from pagedchat.ops.cache.reshape_and_cache import FEW_TOKENS, reshape_and_cache
 from pagedchat.ops.cache.swap_blocks import swap_blocks
 from pagedchat.ops.common.norm import HeadNorms, Norm
+from tests.ops.byte_case import empty_pages, whole_cache
 from tests.ops.products.small_batch_case import make_norm, normal
 from tests.tools.emulated_ops.op_case import (
     BFLOAT,
@@ -119,6 +122,33 @@ def norm_of_each(kind: str, count: int, dtype: torch.dtype) -> Norm:
     return replace(norm, weight=norm.weight.view(count, HEAD_SIZE), bias=bias)
 
 
+def write_bytes(kind: CacheKind, slots: list[int], dtype: torch.dtype) -> Results:
+    heads = normal(len(slots), 3 * KV_HEADS, HEAD_SIZE, device="cpu", dtype=dtype)
+    key, value = heads[:, KV_HEADS:].chunk(2, dim=1)
+    caches = empty_pages(max(slots) // BLOCK_SIZE + 2, KV_HEADS, HEAD_SIZE, BLOCK_SIZE, kind)
+    reshape_and_cache(key, value, *caches, numbers(*slots, dtype=torch.int64))
+    keys, values = whole_cache(caches)
+    return {"keys": keys, "values": values}
+
+
+def place_bytes(
+    kind: CacheKind, dtype: torch.dtype, *, turned: int = HEAD_SIZE, norm: str = "", by_slot: bool = False
+) -> Results:
+    """As `place_heads`; of bytes, in which a rounding more or less is a whole step, only scales are compared."""
+    heads = normal(4, 3 + 2 * KV_HEADS, HEAD_SIZE, device="cpu", dtype=dtype)
+    caches = empty_pages(7, KV_HEADS, HEAD_SIZE, BLOCK_SIZE, kind)
+    tables = torch.tensor([[6, FAR_AWAY], [FAR_AWAY, FAR_AWAY], [1, 5], [3, 2]], dtype=torch.int32)
+    turns, positions = rotations(2 * BLOCK_SIZE, turned), numbers(0, -1, 2 * BLOCK_SIZE - 1, 7)
+    norms = HeadNorms(*(norm_of_each(norm, count, dtype) for count in (3, KV_HEADS))) if norm else None
+    if by_slot:
+        slots = numbers(6 * BLOCK_SIZE, -1, 6 * BLOCK_SIZE - 1, 3 * BLOCK_SIZE + 7, dtype=torch.int64)
+        queries = heads_to_slots(heads, *caches, slots, norms=norms, turns=turns[[0, 0, 31, 7]].contiguous())
+    else:
+        queries = heads_to_cache(heads, *caches, tables, positions, norms=norms, rotations=turns)
+    largest = [side.abs().amax(dim=-1) for side in whole_cache(caches)]
+    return {"queries": queries[[0, 2, 3]], "keys": largest[0], "values": largest[1]}
+
+
 PAGE, CHAIN = (8, 2, 20), [(0, 5), (3, 0), (4, 3)]
 CASES = [
     *in_types("reshape_and_cache", partial(write, FEW_SLOTS), *DTYPES, exact=True),
@@ -128,6 +158,12 @@ CASES = [
     OpCase("copy_blocks", "large pages", partial(copy, [(2, 1)], (16, 4, 36), disjoint=True, dtype=HALF)),
     *in_types("swap_blocks", swap, HALF, exact=True),
     *in_types("gather_cached_kv", gather, *DTYPES, exact=True),
+    *in_types("rows_to_bytes", partial(write_bytes, "int8", FEW_SLOTS), HALF, BFLOAT, exact=True, about="int8"),
+    *in_types("rows_to_bytes", partial(write_bytes, "fp8", LONG_CHUNK), HALF, BFLOAT, exact=True, about="fp8"),
+    *in_types("heads_to_bytes", partial(place_bytes, "int8"), HALF, BFLOAT, about="turned"),
+    *in_types("heads_to_bytes", partial(place_bytes, "fp8", by_slot=True), HALF, about="turned, by slot"),
+    *in_types("heads_to_bytes", partial(place_bytes, "fp8", norm="rms", turned=32), HALF, BFLOAT, about="normed"),
+    *in_types("heads_to_bytes", partial(place_bytes, "int8", norm="layer"), HALF, about="each normed its own way"),
     *in_types("heads_to_cache", partial(place_heads, rotary=False), torch.float32, exact=True),
     *in_types("heads_to_cache", partial(place_heads, rotary=True), *DTYPES, about="turned"),
     *in_types("heads_to_cache", partial(place_heads, rotary=True, normed=1), *DTYPES, about="normed and turned"),

@@ -79,3 +79,11 @@ inline __nv_bfloat162 __hmul2(__nv_bfloat162 a, __nv_bfloat162 b) {
   return __floats2bfloat162_rn(__bfloat162float(a.x) * __bfloat162float(b.x),
                                __bfloat162float(a.y) * __bfloat162float(b.y));
 }
+// The same of a difference of numbers that are not too far apart, as whole numbers below 2048 are.
+inline __half2 __hsub2(__half2 a, __half2 b) {
+  return __floats2half2_rn(__half2float(a.x) - __half2float(b.x), __half2float(a.y) - __half2float(b.y));
+}
+inline __nv_bfloat162 __hsub2(__nv_bfloat162 a, __nv_bfloat162 b) {
+  return __floats2bfloat162_rn(__bfloat162float(a.x) - __bfloat162float(b.x),
+                               __bfloat162float(a.y) - __bfloat162float(b.y));
+}

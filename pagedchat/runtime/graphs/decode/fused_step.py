@@ -17,9 +17,9 @@ from pagedchat.runtime.graphs.layer_chain import clipped, layers_to_run, through
 class FusedStep:
     """A chain of launches, five a layer, each of which begins while the one before still runs.
 
-    There are six where queries and keys are normed or bounded: in the kernel that makes them no thread block has a
-    whole head. Where norms stand behind the halves of a layer, there are seven or eight: adding is a launch of its
-    own then.
+    There are six where queries and keys are normed or bounded, or the cache is of bytes: in the kernel that makes
+    them no thread block has a whole head. Where norms stand behind the halves of a layer, there are seven or eight:
+    adding is a launch of its own then.
 
     Args:
         model: its tensors.
@@ -68,7 +68,7 @@ class FusedStep:
     def _attended(self, layer: LayerTensors, hidden: torch.Tensor) -> torch.Tensor:
         """What the way out multiplies, `[num_seqs, num_heads * head_dim]`."""
         sizes, qkv = layer.sizes, layer.qkv
-        if sizes.heads_apart:
+        if sizes.heads_apart or self._backend.shape.kind is not None:  # a scale follows from a whole head
             heads = small_batch_linear(hidden, qkv.weight, bias=qkv.bias, norm=layer.attention_norm, overlap=True)
             return self._attention.write_and_read(layer, clipped(layer, heads))
         query = hidden.new_empty(len(hidden), sizes.num_heads, sizes.head_dim)

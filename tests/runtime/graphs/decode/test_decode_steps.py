@@ -19,6 +19,7 @@ from pagedchat.engine.output import (
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.models.native_model import NativeModel
+from pagedchat.ops.cache.byte_kinds import CacheKind
 from pagedchat.ops.sampling.decode_state import DecodeState
 from pagedchat.runtime.graphs import which_step
 from pagedchat.runtime.graphs.decode.ahead import RunningStep
@@ -113,6 +114,22 @@ def test_chats_that_come_and_go_get_the_same_tokens(family: str, preemption_mode
     decodes = runners[1].decodes
     assert decodes.num_replays > 200
     assert decodes.num_ahead > 20
+
+
+@pytest.mark.parametrize("family", ["opt", "llama", "qwen3"])
+@pytest.mark.parametrize("kind", ["int8", "fp8"])
+@pytest.mark.parametrize("preemption_mode", ["recompute", "swap"])
+def test_chats_over_a_small_cache_get_the_same_tokens(family: str, kind: CacheKind, preemption_mode: str) -> None:
+    model = tiny_model(family, "cpu", torch.float32)
+    replies = []
+    for captured in (False, True):
+        runner = make_runner(model, 48, captured=captured, num_host_blocks=64, max_num_tokens=64, kind=kind)
+        core = make_engine(runner, preemption_mode=preemption_mode, num_host_blocks=64)
+        replies.append(list(chats(core, 1, 150)))
+        core.check_integrity()
+    assert replies[0] == replies[1]
+    assert runner.decodes.num_replays > 50
+    assert runner.prefills.num_replays > 2
 
 
 @pytest.mark.parametrize("device", DEVICES)

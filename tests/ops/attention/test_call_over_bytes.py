@@ -1,0 +1,159 @@
+"""Attention over a cache of one byte an element against float64 over what the bytes stand for: decode and prefill,
+with all that is done to scores, and values whose heads are of very different sizes.
+"""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from pagedchat.ops.attention.call import AttentionOptions
+from pagedchat.ops.attention.decode_plan import DecodeShape
+from pagedchat.ops.attention.decode_shared import decode_shared
+from pagedchat.ops.attention.decode_split import decode_split, launch_split
+from pagedchat.ops.attention.prefill import paged_prefill
+from pagedchat.ops.cache.byte_cache import DTYPES, dequantised, quantised
+from pagedchat.ops.cache.byte_kinds import CacheKind
+from pagedchat.ops.cache.layout import tokens_of
+from tests.ops.byte_case import KINDS, in_bytes
+from tests.ops.cuda_layout_case import (
+    BLOCK_SIZES,
+    HEAD_SIZES,
+    LayoutCase,
+    check_attention,
+    make_layout_case,
+    make_options,
+    results,
+)
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+TYPES = [torch.float16, torch.bfloat16]
+LENS = [1, 15, 16, 17, 31, 32, 33, 100, 517, 0]
+CHUNK_LENS, QUERY_LENS = [5, 1, 140, 33, 700, 300], [5, 1, 140, 33, 1, 200]
+RULES: list[dict[str, float]] = [
+    {}, {"cap": 2.0}, {"sliding_window": 20}, {"sliding_window": 1}, {"alibi": True},
+    {"cap": 2.0, "sliding_window": 20, "alibi": True, "sinks": True},
+]  # fmt: skip
+GROUPS = [(4, 4), (3, 1), (8, 1), (40, 1)]
+
+
+def check_decode(case: LayoutCase, options: AttentionOptions, max_seq_len: int = 3000) -> None:
+    call = case.call(options)
+    decode_split(call, max_seq_len=max_seq_len)
+    check_attention(case, options, *results(call))
+
+
+def check_prefill(case: LayoutCase, options: AttentionOptions, *, batch_invariant: bool = False) -> None:
+    """Its kernel rounds what the bytes stand for to the type of the queries."""
+    call = case.call(options)
+    paged_prefill(call, case.cu_seqlens_q, max_query_len=case.max_query_len, batch_invariant=batch_invariant)
+    output, lse = results(call)
+    check_attention(case, options, output)
+    rounding = 8 * torch.finfo(case.query.dtype).eps
+    torch.testing.assert_close(lse.double(), case.attend(options, torch.float64)[1], atol=rounding, rtol=1e-5)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("block_size", BLOCK_SIZES)
+@pytest.mark.parametrize("head_size", HEAD_SIZES)
+def test_every_shape_of_head_and_block(
+    head_size: int, block_size: int, kind: CacheKind, dtype: torch.dtype, device: str
+) -> None:
+    shape = {"head_size": head_size, "block_size": block_size, "dtype": dtype, "device": device}
+    options = AttentionOptions(scale=head_size**-0.5)
+    check_decode(in_bytes(make_layout_case(LENS, **shape), kind), options)  # type: ignore[arg-type]
+    case = in_bytes(make_layout_case(CHUNK_LENS, QUERY_LENS, **shape), kind)  # type: ignore[arg-type]
+    check_prefill(case, options)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("batch_invariant", [False, True])
+def test_every_rule_of_scores(
+    rule: dict[str, float], kind: CacheKind, device: str, *, batch_invariant: bool
+) -> None:
+    options = make_options(rule, device)
+    shape = {"head_size": 128, "dtype": torch.float16, "device": device}
+    case = in_bytes(make_layout_case(CHUNK_LENS, QUERY_LENS, **shape), kind)  # type: ignore[arg-type]
+    check_prefill(case, options, batch_invariant=batch_invariant)
+    if not batch_invariant:
+        check_decode(in_bytes(make_layout_case(LENS, **shape), kind), options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("num_heads", "num_kv_heads"), GROUPS)
+def test_every_size_of_group(num_heads: int, num_kv_heads: int, kind: CacheKind, device: str) -> None:
+    heads = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "dtype": torch.float16, "device": device}
+    options = AttentionOptions(scale=0.125)
+    check_decode(in_bytes(make_layout_case(LENS, **heads), kind), options)  # type: ignore[arg-type]
+    case = in_bytes(make_layout_case(CHUNK_LENS, QUERY_LENS, **heads), kind)  # type: ignore[arg-type]
+    check_prefill(case, options)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("grows", [False, True])
+def test_values_of_very_different_sizes_leave_no_trace_of_each_other(
+    kind: CacheKind, device: str, *, grows: bool
+) -> None:
+    """From a hundred thousandth to ten, up or down: the small ones come to nothing beside the large, but are
+    themselves where nothing else is."""
+    case = make_layout_case([64, 300, 900], dtype=torch.bfloat16, device=device)
+    values = []
+    for value in case.values:
+        powers = torch.linspace(-5, 1, len(value), device=device)[:, None, None]
+        values.append((value.float() * 10 ** (powers if grows else powers.flip(0))).to(value.dtype))
+    case = in_bytes(replace(case, values=values), kind)
+    check_decode(case, AttentionOptions(scale=0.02))
+    check_decode(case, AttentionOptions(scale=0.02, sliding_window=40))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_small_values_keep_their_precision_in_half_floats(kind: CacheKind, device: str) -> None:
+    """A weight times a scale would be a number that a half float has no digits for."""
+    case = make_layout_case([900, 40], dtype=torch.float16, device=device)
+    values = [value * 1e-3 for value in case.values]
+    check_decode(in_bytes(replace(case, values=values), kind), AttentionOptions(scale=0.02))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("head_size", [64, 128, 256])
+def test_the_newest_token_is_written_on_the_way(kind: CacheKind, head_size: int) -> None:
+    """Of a step whose heads nothing happens to."""
+    lens = [1, 17, 40, 64, 500]
+    case = in_bytes(make_layout_case(lens, dtype=torch.float16, device="cuda", head_size=head_size), kind)
+    heads = torch.randn(len(lens), 4 + 2 * 2, head_size, device="cuda").half()
+    call = replace(case.call(AttentionOptions(scale=0.1)), query=heads[:, :4])
+    launch_split(call, 500, None, any_lengths=True, overlap=True, writes_new=True)
+    kept = dequantised(*quantised(heads[:, 4:], DTYPES[kind]), torch.float32)
+    for seq, length in enumerate(lens):
+        case.keys[seq][-1], case.values[seq][-1] = kept[seq, :2], kept[seq, 2:]
+        block = case.block_tables[seq, (length - 1) // 16].long()[None]
+        written = tokens_of(call.key_cache, call.value_cache, block, torch.float32)
+        for part, expected in zip(written, (kept[seq, :2], kept[seq, 2:]), strict=True):
+            assert torch.equal(part[0, (length - 1) % 16], expected)
+    check_attention(replace(case, query=heads[:, :4]), AttentionOptions(scale=0.1), *results(call))
+
+
+@pytest.mark.gpu
+def test_no_kernel_reads_a_shared_beginning_of_bytes() -> None:
+    call = in_bytes(make_layout_case([40, 40], dtype=torch.float16, device="cuda"), "int8").call(
+        AttentionOptions(scale=0.1)
+    )
+    lens, starts = (torch.tensor(each, dtype=torch.int32, device="cuda") for each in ([16, 16], [0, 2]))
+    with pytest.raises(ValueError, match="shared prefix"):
+        decode_shared(call, lens, starts, max_own_len=40, max_shared_len=16, max_group_size=2)
+
+
+def test_half_the_bytes_let_more_warps_stay() -> None:
+    whole, half = (DecodeShape(8, 4, 128, element_bytes) for element_bytes in (2, 1))
+    assert half.resident_thread_blocks(4) > whole.resident_thread_blocks(4)
+    assert half.resident_thread_blocks(8) == whole.resident_thread_blocks(8)
+    wide = DecodeShape(8, 4, 256, 1)
+    assert wide.resident_thread_blocks(4) == DecodeShape(8, 4, 256).resident_thread_blocks(4)
