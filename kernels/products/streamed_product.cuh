@@ -8,32 +8,119 @@
 
 #pragma once
 
-#include "common/unit_sums.cuh"
 #include "products/streamed_norm.cuh"
 
-// This warp's part of the stage that comes next.
-__device__ __forceinline__ void multiply_stage(UnitSums& sums, StreamShared& shared, const StreamPlace& place,
-                                               Ring<STAGES>& at, const StreamInput& input, int stage) {
-  const Element* from = shared.ring[at.stage] + place.g * ROW_STRIDE + place.first;
+#if SCALE_GROUP
+// The product of tokens with a unit's rows, each group of inner elements multiplied by its scale.
+struct StreamSums {
+  float sums[2] = {};
+
+  __device__ __forceinline__ float of(int i) const { return sums[i]; }
+};
+
+// Scales, and minimums if there are, of a warp's parts of a stage: of rows 2q and 2q + 1 of the unit.
+struct StageScales {
+  __half scales[PARTS][2], minimums[MINIMUMS ? PARTS : 1][2];
+
+  __device__ __forceinline__ StageScales(const StreamShared& shared, const StreamPlace& place, int index,
+                                         int stage) {
+    const auto& from = shared.group_scales[index % SCALE_PLACES];
+#pragma unroll
+    for (int part = 0; part < PARTS; part++) {
+      const int first = stage * STAGE_FEATURES + place.warp * STAGE_SEGMENT + part * PART;
+      const int group = min(first / SCALE_GROUP, ROW_GROUPS - 1);  // behind the end of a row there is no input
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        const int at = (2 * place.q + i) * ROW_GROUPS + group;
+        scales[part][i] = from[0][at];
+        if (MINIMUMS) minimums[part][i] = from[MINIMUMS][at];
+      }
+    }
+  }
+  // Something of all of them.
+  __device__ __forceinline__ uint32 bits() const {
+    uint32 bits = 0;
+#pragma unroll
+    for (int part = 0; part < PARTS; part++) {
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        bits |= __half_as_ushort(scales[part][i]);
+        if (MINIMUMS) bits |= __half_as_ushort(minimums[part][i]);
+      }
+    }
+    return bits;
+  }
+};
+
+__device__ __forceinline__ void add_stage(StreamSums& sums, const StreamInput& input, int stage,
+                                          const StoredPiece (&weights)[STAGE_STEPS], const StageScales& scales) {
+#pragma unroll
+  for (int part = 0; part < PARTS; part++) {
+    UnitSums of_part;
+#pragma unroll
+    for (int i = 0; i < PART_STEPS; i++) {
+      const int s = part * PART_STEPS + i;
+      of_part.add(input.piece(stage, s), as_elements(weights[s]));
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const float scale = to_float(scales.scales[part][i]) * WEIGHT_FACTOR;
+      sums.sums[i] += of_part.of(i) * scale;
+      if (MINIMUMS) sums.sums[i] += input.sum(stage, part) * to_float(scales.minimums[part][i]);
+    }
+  }
+}
+#else
+using StreamSums = UnitSums;
+
+struct StageScales {
+  __device__ __forceinline__ StageScales(const StreamShared&, const StreamPlace&, int, int) {}
+  __device__ __forceinline__ uint32 bits() const { return 0; }
+};
+
+__device__ __forceinline__ void add_stage(StreamSums& sums, const StreamInput& input, int stage,
+                                          const StoredPiece (&weights)[STAGE_STEPS], const StageScales&) {
+#pragma unroll
+  for (int s = 0; s < STAGE_STEPS; s++) sums.add(input.piece(stage, s), as_elements(weights[s]));
+}
+#endif
+
+// This warp's part of the stage that comes next, of the thread block's unit number `index`.
+__device__ __forceinline__ void multiply_stage(StreamSums& sums, StreamShared& shared, const StreamPlace& place,
+                                               Ring<STAGES>& at, const StreamInput& input, int index, int stage) {
+  const unsigned char* from = shared.ring[at.stage] + place.g * ROW_STRIDE + place.first * WEIGHT_BITS / 8;
   wait(shared_address(&shared.filled[at.stage]), at.parity);
-  uint4 weights[STAGE_STEPS];
+  StoredPiece weights[STAGE_STEPS];
 #pragma unroll
   for (int s = 0; s < STAGE_STEPS; s++) {
     // What lies behind the end of a row may be no number.
-    weights[s] = place.exists(stage, s) ? load_16(from + s * STEP) : make_uint4(0, 0, 0, 0);
+    weights[s] = StoredPiece();
+    if (place.exists(stage, s)) weights[s] = *reinterpret_cast<const StoredPiece*>(from + s * 4 * STORED_BYTES);
   }
-  const bool there = all_are_there(weights);
+  const StageScales scales(shared, place, index, stage);
+  const bool there = all_are_there(weights, scales.bits());
   __syncwarp();  // the order that one lane arrives for
   if (there && place.lane == 0) arrive(shared_address(&shared.read[at.stage]));
   at.advance();
-#pragma unroll
-  for (int s = 0; s < STAGE_STEPS; s++) sums.add(input.piece(stage, s), weights[s]);
+  add_stage(sums, input, stage, weights, scales);
 }
 
 // Lays the warps' sums side by side; `total` reads them from then on.
-__device__ __forceinline__ void share_sums(float* to, const UnitSums& sums, const StreamPlace& place) {
+__device__ __forceinline__ void share_sums(float* to, const StreamSums& sums, const StreamPlace& place) {
   *reinterpret_cast<float2*>(to + place.g * UNIT + 2 * place.q) = make_float2(sums.of(0), sums.of(1));
 }
+
+// What the sums of one or two rows are multiplied by, asked for before they are there; 1 where sums have been
+// scaled.
+struct RowScales {
+  float of[2] = {1.0f, 1.0f};
+
+  __device__ __forceinline__ void fetch(const __half* scales, int row, int other) {
+    if (!FEW_BITS || SCALE_GROUP > 0) return;
+    of[0] = to_float(scales[row]) * WEIGHT_FACTOR;
+    of[1] = to_float(scales[other]) * WEIGHT_FACTOR;
+  }
+};
 
 // The result of a group that is this thread's; `ROWS` of a unit's rows are results.
 template <int ROWS>
@@ -65,13 +152,15 @@ __device__ __forceinline__ void multiply_units(StreamShared& shared, const Strea
   Ring<STAGES> at;
 #pragma unroll 1
   for (int group = 0; unit_here(group * GROUP) < num_units; group++) {
-    UnitSums sums[GROUP];
+    StreamSums sums[GROUP];
     input.begin_group();
 #pragma unroll UNROLLED
     for (int stage = 0; stage < ROW_STAGES; stage++) {
+      input.begin_stage();
 #pragma unroll
       for (int u = 0; u < GROUP; u++) {
-        if (unit_here(group * GROUP + u) < num_units) multiply_stage(sums[u], shared, place, at, input, stage);
+        const int index = group * GROUP + u;
+        if (unit_here(index) < num_units) multiply_stage(sums[u], shared, place, at, input, index, stage);
       }
       input.end_stage(stage);
     }
