@@ -20,6 +20,7 @@ def load_weights(
     device: torch.device,
     on_progress: Callable[[int, int], None] = lambda *_: None,
     quantization: Quantization | None = None,
+    keeps_bits: bool = True,
 ) -> torch.nn.Module:
     """Read the weights.
 
@@ -29,7 +30,8 @@ def load_weights(
         dtype: element type that the weights are turned into.
         device: where they go.
         on_progress: told of `(done, total)` tensors.
-        quantization: of the weights of a model of our own modules on a CPU, while they are read.
+        quantization: of the weights of a model of our own modules, while they are read.
+        keeps_bits: whether weights that are stored in few bits are kept so; else they become floats.
 
     Returns:
         The model, in evaluation mode, without gradients; a `NativeModel` where the description has a native config.
@@ -52,6 +54,7 @@ def load_weights(
                 on_progress=on_progress,
                 quantization=quantization,
                 few_bits=bool(description.stored_as),
+                keeps_bits=keeps_bits,
                 packing=description.packing,
             )
         from pagedchat.models.transformers_loader import load_transformers  # noqa: PLC0415 - not always needed

@@ -118,7 +118,10 @@ def test_decodes_launch_what_is_said(name: str, rows: int, choice: Any) -> None:
 def test_prompts_launch_what_is_said(name: str) -> None:
     model, backend = empty_model(MODELS[name])
     bucket = PrefillBucket(256, 1, 512)
-    buffers, outputs = PrefillBuffers(bucket, 16, backend.device), PrefillOutputs(1, model.head.weight)
+    buffers, outputs = (
+        PrefillBuffers(bucket, 16, backend.device),
+        PrefillOutputs(1, len(model.head.weight), backend.shape.dtype, backend.device),
+    )
     store = PrefillStore(model, 600, backend, buffers, outputs)
     store._setting = replace(store._setting, gpu=RECORDED)
     facts = PrefillFacts(setting=store._setting, num_tokens=256, num_blocks=32)

@@ -13,6 +13,7 @@ from pagedchat.models.filling import Filling, as_floats, ordered
 from pagedchat.models.native_model import NativeModel
 from pagedchat.models.quantized.forms import Form
 from pagedchat.models.quantized.mxfp4 import Packed
+from pagedchat.models.quantized.shell import CPU
 from pagedchat.models.staged_copy import StagedCopies
 from pagedchat.ops.cpu.packing import PackedWeight
 from pagedchat.ops.quantized.quantize import quantize
@@ -29,6 +30,7 @@ class QuantizedFilling(Filling):
         name, model, copies, on_progress: as there.
         dtype: of what stays floats.
         forms: of products that come as floats and are quantised.
+        device: where weights go, and where they are quantised.
     """
 
     def __init__(
@@ -39,12 +41,14 @@ class QuantizedFilling(Filling):
         on_progress: Callable[[int, int], None],
         dtype: torch.dtype,
         forms: Mapping[QuantizedLinear, list[Form]],
+        device: torch.device = CPU,
     ) -> None:
         super().__init__(name, model, copies, on_progress)
         linears = [module for module in model.modules() if isinstance(module, QuantizedLinear)]
         self._slots: dict[str, Slot] = {name: slot for linear in linears for name, slot in linear.slots.items()}
         self._dtype = dtype
         self._forms = forms
+        self._device = device
 
     def fill(self, tensors: Iterator[tuple[str, Stored | Packed]]) -> None:
         """See `Filling`."""
@@ -66,6 +70,8 @@ class QuantizedFilling(Filling):
                 self._tell()
         else:
             super()._put(name, stored)
+            if name == self._model.embedding_name and self._model.tied:
+                self._put_head(stored)
 
     def _put_part(self, name: str, stored: Stored, slot: Slot) -> None:
         """A product, or a part of one."""
@@ -73,7 +79,7 @@ class QuantizedFilling(Filling):
             return
         order = self._orders.get(name)
         if isinstance(stored, QuantizedWeight):
-            few = stored if order is None else stored.rows(order)
+            few = (stored if order is None else stored.rows(order)).to(self._device)
             slot.linear.fill(slot.start, few if not slot.transposed else few.dequantized(self._dtype).T)
         else:
             rows = ordered(stored, order)
@@ -84,8 +90,9 @@ class QuantizedFilling(Filling):
         """Floats, from a row of the product on, in the forms of the rows there."""
         forms = self._forms.get(linear)
         if forms is None:
-            linear.fill(start, rows.to(self._dtype, copy=True))
+            linear.fill(start, rows.to(self._device, self._dtype, copy=True))
             return
+        rows = self._on_device(rows)
         first = 0
         for form in forms:
             stop = min(form.stop - start, len(rows))
@@ -95,12 +102,21 @@ class QuantizedFilling(Filling):
 
     def _quantized(self, name: str, rows: torch.Tensor, form: Form) -> QuantizedWeight:
         try:
-            return quantize(rows, form.bits, form.group_size, _Forgetting().done)
+            return quantize(rows, form.bits, form.group_size, _Forgetting().done, floats=form.floats)
         except ValueError as error:
             raise ModelError(
                 f"The weights of {self._name} cannot be quantised: in {name}, {error}.",
                 "Use --quantize none, or download the model again.",
             ) from error
+
+    def _on_device(self, rows: torch.Tensor) -> torch.Tensor:
+        """Where they are quantised, of the type that they have."""
+        if rows.device == self._device or self._device.type == "cpu":
+            return rows
+        place = torch.empty(rows.shape, dtype=rows.dtype, device=self._device)
+        self._copies.copy(place, rows)
+        forget_pages(rows)
+        return place
 
     def _as_stored(self, stored: Stored) -> Stored:
         """A table. Of floats no wider than the model's it stays in the file that it is mapped from: a step reads
@@ -113,7 +129,10 @@ class QuantizedFilling(Filling):
         """A tied head is a product of its own, from what the checkpoint calls the head if that is not the table of
         the tokens once more: where the config is wrong, it is another."""
         model, embedding = self._model, self._model.embedding
-        if stored is None or not isinstance(embedding, StoredEmbedding):
+        if stored is None:
+            return
+        if not isinstance(embedding, StoredEmbedding):
+            self._settle_head_on_gpu(stored)
             return
         table = embedding.table
         if model.embedding_name in self._missing:
@@ -123,11 +142,23 @@ class QuantizedFilling(Filling):
         elif isinstance(table, PackedWeight) or not torch.equal(as_floats(stored), as_floats(table)):
             self._put_head(stored)
 
+    def _settle_head_on_gpu(self, stored: Stored) -> None:
+        """The same where the table is a layer like others."""
+        model = self._model
+        if model.embedding_name in self._missing:
+            self._put(model.embedding_name, stored)
+            return
+        table = model.embedding.weight
+        if _shape_of(stored).shape != table.shape:
+            self._mismatched.append(model.head_name)
+        elif not torch.equal(as_floats(stored).to(table), table):
+            self._put_head(stored)
+
     def _put_head(self, stored: Stored) -> None:
         head = self._model.head
         if isinstance(head, QuantizedLinear):
             if isinstance(stored, QuantizedWeight):
-                head.fill(0, stored)
+                head.fill(0, stored.to(self._device))
             else:
                 self._fill(self._model.head_name, stored, head, 0)
 

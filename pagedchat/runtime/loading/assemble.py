@@ -179,6 +179,7 @@ class _Assembly:
             dtype=precision.dtype,
             device=self._device,
             quantization=precision.quantization,
+            keeps_bits=precision.keeps_bits,
             on_progress=lambda done, total: self._say("weights", "Reading the weights", done, total, "tensors"),
         )
         native = description.native  # of which quantised layers have no parameters
