@@ -97,7 +97,7 @@ def _of_stored(
     dtype: torch.dtype, device: torch.device, description: ModelDescription, *, invariant: bool
 ) -> Precision:
     """Of a checkpoint in few bits, on a GPU."""
-    objection = _objection_of_gpu(dtype, device, invariant=invariant) or _objection_to_model(description)
+    objection = _objection_to_model(description) or _objection_of_gpu(dtype, device, invariant=invariant)
     if objection is None:
         return Precision(dtype)
     reason = f"Weights that are stored in {description.stored_as} became floats, since {objection[0]}."
@@ -115,8 +115,10 @@ def _objection(
     """Why there is no quantising, and what to do instead; None: there is."""
     if device.type == "cpu" and quantization == "fp8":
         return "processors multiply no 8-bit floats", "Use --quantize int8."
-    of_gpu = None if device.type == "cpu" else _objection_of_gpu(dtype, device, invariant=invariant)
-    return of_gpu or _objection_to_model(description)
+    to_model = _objection_to_model(description)
+    if to_model is not None or device.type == "cpu":
+        return to_model
+    return _objection_of_gpu(dtype, device, invariant=invariant)
 
 
 def _objection_of_gpu(dtype: torch.dtype, device: torch.device, *, invariant: bool) -> tuple[str, str] | None:

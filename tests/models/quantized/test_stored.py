@@ -118,10 +118,10 @@ KINDS: dict[str, tuple[dict[str, Any], Callable[[torch.Tensor], Packed], str]] =
 }  # fmt: skip
 
 
-def save_stored(folder: Path, kind: str) -> tuple[Path, Path]:
-    """The checkpoint in few bits, and the one with the weights that they stand for."""
+def save_stored(folder: Path, kind: str, plain: Path | None = None) -> tuple[Path, Path]:
+    """The checkpoint in few bits, and the one with the weights that they stand for; of `plain` or a tiny one."""
     config, make, _ = KINDS[kind]
-    plain = save_tiny(folder / "plain", "llama")
+    plain = save_tiny(folder / "plain", "llama") if plain is None else plain
     stored, meant = {}, {}
     for name, tensor in load_file(plain / "model.safetensors").items():
         if name.endswith("_proj.weight"):
