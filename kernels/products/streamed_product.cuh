@@ -10,7 +10,7 @@
 
 #include "products/streamed_norm.cuh"
 
-#if SCALE_GROUP
+#if WEIGHT_KIND != WHOLE_WEIGHTS
 // The product of tokens with a unit's rows, each group of inner elements multiplied by its scale.
 struct StreamSums {
   float sums[2] = {};
@@ -18,56 +18,110 @@ struct StreamSums {
   __device__ __forceinline__ float of(int i) const { return sums[i]; }
 };
 
-// Scales, and minimums if there are, of a warp's parts of a stage: of rows 2q and 2q + 1 of the unit.
-struct StageScales {
-  __half scales[PARTS][2], minimums[MINIMUMS ? PARTS : 1][2];
+// Some scales that follow each other, as bits.
+template <int COUNT>
+struct ScaleWords {
+  uint32 words[ceil_div(COUNT, 2)];
 
-  __device__ __forceinline__ StageScales(const StreamShared& shared, const StreamPlace& place, int index,
-                                         int stage) {
-    const auto& from = shared.group_scales[index % SCALE_PLACES];
+  __device__ __forceinline__ void load(const __half* from) {
+    if constexpr (COUNT % 4 == 0 && ROW_GROUPS % 4 == 0) {
 #pragma unroll
-    for (int part = 0; part < PARTS; part++) {
-      const int first = stage * STAGE_FEATURES + place.warp * STAGE_SEGMENT + part * PART;
-      const int group = min(first / SCALE_GROUP, ROW_GROUPS - 1);  // behind the end of a row there is no input
+      for (int i = 0; i < COUNT / 4; i++) {
+        const uint2 pair = reinterpret_cast<const uint2*>(from)[i];
+        words[2 * i] = pair.x, words[2 * i + 1] = pair.y;
+      }
+    } else if constexpr (COUNT % 2 == 0 && ROW_GROUPS % 2 == 0) {
 #pragma unroll
-      for (int i = 0; i < 2; i++) {
-        const int at = (2 * place.q + i) * ROW_GROUPS + group;
-        scales[part][i] = from[0][at];
-        if (MINIMUMS) minimums[part][i] = from[MINIMUMS][at];
+      for (int i = 0; i < COUNT / 2; i++) words[i] = reinterpret_cast<const uint32*>(from)[i];
+    } else {
+#pragma unroll
+      for (int i = 0; i < COUNT; i++) {
+        const uint32 bits = __half_as_ushort(from[i]);
+        words[i / 2] = i % 2 == 0 ? bits : words[i / 2] | bits << 16;
       }
     }
+  }
+  __device__ __forceinline__ float of(int i) const {
+    return to_float(__ushort_as_half(static_cast<unsigned short>(words[i / 2] >> 16 * (i % 2))));
   }
   // Something of all of them.
   __device__ __forceinline__ uint32 bits() const {
     uint32 bits = 0;
 #pragma unroll
-    for (int part = 0; part < PARTS; part++) {
-#pragma unroll
-      for (int i = 0; i < 2; i++) {
-        bits |= __half_as_ushort(scales[part][i]);
-        if (MINIMUMS) bits |= __half_as_ushort(minimums[part][i]);
-      }
-    }
+    for (int i = 0; i < ceil_div(COUNT, 2); i++) bits |= words[i];
     return bits;
   }
 };
 
-__device__ __forceinline__ void add_stage(StreamSums& sums, const StreamInput& input, int stage,
-                                          const StoredPiece (&weights)[STAGE_STEPS], const StageScales& scales) {
-#pragma unroll
-  for (int part = 0; part < PARTS; part++) {
-    UnitSums of_part;
-#pragma unroll
-    for (int i = 0; i < PART_STEPS; i++) {
-      const int s = part * PART_STEPS + i;
-      of_part.add(input.piece(stage, s), as_elements(weights[s]));
-    }
+// Scales, and minimums if there are, of a warp's parts of a stage: of rows 2q and 2q + 1 of the unit.
+struct StageScales {
+#if SCALE_GROUP
+  ScaleWords<PARTS> scales[2], minimums[MINIMUMS ? 2 : 1];
+#endif
+
+  __device__ __forceinline__ StageScales(const StreamShared& shared, const StreamPlace& place, int index,
+                                         int stage) {
+#if SCALE_GROUP
+    const auto& from = shared.group_scales[index % SCALE_PLACES];
+    const int first = (stage * STAGE_FEATURES + place.warp * STAGE_SEGMENT) / SCALE_GROUP;
+    const int group = min(first, ROW_GROUPS - PARTS);  // behind the end of a row there is no input
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-      const float scale = to_float(scales.scales[part][i]) * WEIGHT_FACTOR;
-      sums.sums[i] += of_part.of(i) * scale;
-      if (MINIMUMS) sums.sums[i] += input.sum(stage, part) * to_float(scales.minimums[part][i]);
+      const int at = (2 * place.q + i) * ROW_GROUPS + group;
+      scales[i].load(from[0] + at);
+      if (MINIMUMS) minimums[i].load(from[MINIMUMS] + at);
     }
+#endif
+  }
+  __device__ __forceinline__ uint32 bits() const {
+#if SCALE_GROUP
+    return scales[0].bits() | scales[1].bits() | (MINIMUMS ? minimums[0].bits() | minimums[MINIMUMS].bits() : 0);
+#else
+    return 0;
+#endif
+  }
+  __device__ __forceinline__ void add(float (&sums)[2], const float (&of_part)[2], InputSums input,
+                                      int part) const {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const float product = of_part[i] - (Raw::SHIFTED ? input.excess : 0.0f);
+#if SCALE_GROUP
+      sums[i] += product * scales[i].of(part);
+      if (MINIMUMS) sums[i] += input.sum * minimums[MINIMUMS * i].of(part);
+#else
+      sums[i] += product;
+#endif
+    }
+  }
+};
+
+// Chains of products that do not wait for each other: all parts, or of a single one several.
+constexpr int CHAINS = PARTS > 1 || STAGE_STEPS == 1 ? PARTS
+                       : STAGE_STEPS % 4 == 0        ? 4
+                       : STAGE_STEPS % 2 == 0        ? 2
+                                                     : 1;
+constexpr int CHAIN_STEPS = STAGE_STEPS / CHAINS;
+
+__device__ __forceinline__ void add_stage(StreamSums& sums, const StreamInput& input, int stage,
+                                          const StoredPiece (&weights)[STAGE_STEPS], const StageScales& scales) {
+  UnitSums chains[CHAINS];
+#pragma unroll
+  for (int i = 0; i < CHAIN_STEPS; i++) {
+#pragma unroll
+    for (int chain = 0; chain < CHAINS; chain++) {
+      const int s = chain * CHAIN_STEPS + i;
+      chains[chain].add(input.piece(stage, s), Raw::piece(weights[s]));
+    }
+  }
+#pragma unroll
+  for (int part = 0; part < PARTS; part++) {
+    float of_part[2] = {};
+#pragma unroll
+    for (int chain = 0; chain < CHAINS / PARTS; chain++) {
+#pragma unroll
+      for (int i = 0; i < 2; i++) of_part[i] += raw_sum(chains[part * (CHAINS / PARTS) + chain], i);
+    }
+    scales.add(sums.sums, of_part, input.sum(stage, part), part);
   }
 }
 #else
@@ -81,7 +135,7 @@ struct StageScales {
 __device__ __forceinline__ void add_stage(StreamSums& sums, const StreamInput& input, int stage,
                                           const StoredPiece (&weights)[STAGE_STEPS], const StageScales&) {
 #pragma unroll
-  for (int s = 0; s < STAGE_STEPS; s++) sums.add(input.piece(stage, s), as_elements(weights[s]));
+  for (int s = 0; s < STAGE_STEPS; s++) sums.add(input.piece(stage, s), weights[s]);
 }
 #endif
 
@@ -117,8 +171,8 @@ struct RowScales {
 
   __device__ __forceinline__ void fetch(const __half* scales, int row, int other) {
     if (!FEW_BITS || SCALE_GROUP > 0) return;
-    of[0] = to_float(scales[row]) * WEIGHT_FACTOR;
-    of[1] = to_float(scales[other]) * WEIGHT_FACTOR;
+    of[0] = to_float(scales[row]);
+    of[1] = to_float(scales[other]);
   }
 };
 

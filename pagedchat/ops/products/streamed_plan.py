@@ -157,11 +157,14 @@ def _stage_features(in_features: int, form: WeightForm) -> int:
 
 def _fewest_stages(in_features: int, form: WeightForm, most: int) -> int:
     """Of few bits: so that a row has as few stages as can be, no longer than they have to be, and each warp whole
-    groups of a stage, or a part of one."""
+    groups of a stage, or a part of one, and none beyond the end of a row."""
 
     def fits(features: int) -> bool:
         segment, group = features // _NUM_WARPS, form.scale_group
-        return not group or group % segment == 0 or (segment % group == 0 and segment // group <= _MOST_PARTS)
+        parts = segment // group if group else 1
+        if group and (in_features % segment or (group % segment and segment % group)):
+            return False
+        return parts <= _MOST_PARTS
 
     candidates = [features for features in range(_ROUND, most + 1, _ROUND) if fits(features)]
     return min(candidates, key=lambda features: (-(-in_features // features), features))

@@ -94,3 +94,4 @@ inline __half2 __hfma2(__half2 a, __half2 b, __half2 c) {
                            __half2float(a.y) * __half2float(b.y) + __half2float(c.y));
 }
 inline unsigned short __half_as_ushort(__half x) { return x.bits; }
+inline __half __ushort_as_half(unsigned short bits) { return {bits}; }
