@@ -88,7 +88,8 @@ def test_what_is_asked_for_is_done_or_refused(description: ModelDescription) -> 
 
 
 def on(monkeypatch: pytest.MonkeyPatch, *capability: int) -> None:
-    monkeypatch.setattr(precision, "gpu", lambda _: Gpu(0, "some", capability, 80 << 30, 100, 99 << 10))  # type: ignore[arg-type]
+    there = Gpu(0, "some", capability, 80 << 30, 100, 99 << 10)  # type: ignore[arg-type]
+    monkeypatch.setattr(precision, "gpu", lambda _: there)
 
 
 @pytest.mark.parametrize("quantization", ["int8", "int4", "fp8"])
@@ -120,6 +121,6 @@ def test_stored_few_bits_become_floats_where_kernels_are_missing(
     chosen = choose(stored, CUDA)
     assert not chosen.keeps_bits
     assert chosen.reason == (
-        "Weights that are stored in GPTQ int4 became floats, since GPUs have kernels for it from sm_90 on, and this "
-        "one is sm_86."
+        "Weights that are stored in GPTQ int4 became floats, since GPUs have kernels for it from sm_90 on, and "
+        "this one is sm_86."
     )
