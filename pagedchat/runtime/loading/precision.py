@@ -62,13 +62,13 @@ def choose_precision(wanted: ModelConfig, device: torch.device, description: Mod
     whole = description.native if device.type == "cpu" and not few_bits else None
     large = whole is not None and count_parameters(whole) > LARGE
     dtype = choose_dtype(wanted.dtype, device, description.dtype, large=large)
-    if device.type == "cuda" and few_bits and wanted.dtype == "auto" and dtype == torch.float32:
-        dtype = torch.bfloat16
+    if device.type == "cuda" and few_bits and wanted.dtype == "auto":
+        dtype = dtype_beside_few_bits(dtype)
     asked = _asked(wanted)
     if asked is not None:
         objection = _objection(asked, dtype, device, description, invariant=wanted.batch_invariant)
         if objection is not None:
-            _refuse(asked, *objection)
+            refuse(asked, *objection)
         return Precision(dtype, asked)
     if device.type == "cuda" and description.stored_as:
         return _of_stored(dtype, device, description, invariant=wanted.batch_invariant)
@@ -88,6 +88,11 @@ def choose_precision(wanted: ModelConfig, device: torch.device, description: Mod
     return Precision(dtype)
 
 
+def dtype_beside_few_bits(dtype: torch.dtype) -> torch.dtype:
+    """Of rows on a GPU, if nothing is said: the checkpoint's, or one that tensor cores multiply."""
+    return torch.bfloat16 if dtype == torch.float32 else dtype
+
+
 def _asked(wanted: ModelConfig) -> Quantization | None:
     name = wanted.quantization
     return None if name == "auto" or name == "none" else name  # noqa: PLR1714 - mypy follows these
@@ -97,7 +102,8 @@ def _of_stored(
     dtype: torch.dtype, device: torch.device, description: ModelDescription, *, invariant: bool
 ) -> Precision:
     """Of a checkpoint in few bits, on a GPU."""
-    objection = _objection_to_model(description) or _objection_of_gpu(dtype, device, invariant=invariant)
+    capability = gpu(device.index or 0).compute_capability
+    objection = objection_to_model(description) or objection_of_gpu(dtype, capability, invariant=invariant)
     if objection is None:
         return Precision(dtype)
     reason = f"Weights that are stored in {description.stored_as} became floats, since {objection[0]}."
@@ -115,15 +121,20 @@ def _objection(
     """Why there is no quantising, and what to do instead; None: there is."""
     if device.type == "cpu" and quantization == "fp8":
         return "processors multiply no 8-bit floats", "Use --quantize int8."
-    to_model = _objection_to_model(description)
+    to_model = objection_to_model(description)
     if to_model is not None or device.type == "cpu":
         return to_model
-    return _objection_of_gpu(dtype, device, invariant=invariant)
+    return objection_of_gpu(dtype, gpu(device.index or 0).compute_capability, invariant=invariant)
 
 
-def _objection_of_gpu(dtype: torch.dtype, device: torch.device, *, invariant: bool) -> tuple[str, str] | None:
-    """The same of kernels for few bits, whatever the model."""
-    capability = gpu(device.index or 0).compute_capability
+def objection_of_gpu(dtype: torch.dtype, capability: tuple[int, int], *, invariant: bool) -> tuple[str, str] | None:
+    """What a GPU's kernels for few bits have against it, whatever the model, and what to do instead.
+
+    Args:
+        dtype: of rows.
+        capability: of the GPU.
+        invariant: whether replies are to be the same in any company.
+    """
     if capability < _FIRST_GPU:
         there, first = architecture_of(*capability), architecture_of(*_FIRST_GPU)
         return f"GPUs have kernels for it from {first} on, and this one is {there}", "Leave the option out."
@@ -135,8 +146,8 @@ def _objection_of_gpu(dtype: torch.dtype, device: torch.device, *, invariant: bo
     return None
 
 
-def _objection_to_model(description: ModelDescription) -> tuple[str, str] | None:
-    """The same of layers."""
+def objection_to_model(description: ModelDescription) -> tuple[str, str] | None:
+    """What speaks against quantising a model, wherever it runs, and what to do instead."""
     if description.native is None:
         return f"transformers runs {description.name}, whose layers are not ours", "Leave the option out."
     if description.native.mixture is not None:
@@ -144,5 +155,10 @@ def _objection_to_model(description: ModelDescription) -> tuple[str, str] | None
     return None
 
 
-def _refuse(quantization: Quantization, why: str, hint: str) -> NoReturn:
+def refuse(quantization: Quantization, why: str, hint: str) -> NoReturn:
+    """Say that a quantisation cannot be had.
+
+    Raises:
+        InvalidValueError: always.
+    """
     raise InvalidValueError(f"--quantize {quantization} was asked for, but it cannot be had: {why}.", hint)
