@@ -70,13 +70,20 @@ def settle(model: nn.Module, head: nn.Module, dtype: torch.dtype) -> list[str]:
     return made_whole
 
 
+def use_kernels(model: nn.Module) -> None:
+    """Have its layers multiply a few rows by kernels from now on: where no fast step takes their weights."""
+    for module in model.modules():
+        if isinstance(module, FewBitsLinear):
+            module.by_kernels = True
+
+
 @contextmanager
-def by_kernels(model: nn.Module, wanted: bool) -> Iterator[None]:
-    """Inside, layers of few bits multiply a few rows by kernels, or do not."""
+def without_kernels(model: nn.Module) -> Iterator[None]:
+    """Inside, all weights of few bits on a GPU are multiplied as floats: what their kernels are held against."""
     linears = [module for module in model.modules() if isinstance(module, FewBitsLinear)]
     before = [linear.by_kernels for linear in linears]
     for linear in linears:
-        linear.by_kernels = wanted
+        linear.by_kernels = False
     try:
         yield
     finally:

@@ -15,6 +15,7 @@ from pagedchat.engine.output import ModelRunner
 from pagedchat.errors import DeviceError, ModelError, first_line, is_out_of_memory
 from pagedchat.events import LoadProgress
 from pagedchat.jit.driver import gpu
+from pagedchat.layers.few_bits_linear import use_kernels
 from pagedchat.models.config import describe_model
 from pagedchat.models.cpu_linear import use_cpu_linears
 from pagedchat.models.description import ModelDescription
@@ -184,6 +185,11 @@ class _Assembly:
         )
         native = description.native  # of which quantised layers have no parameters
         counted = count_parameters(native) if native else sum(each.numel() for each in model.parameters())
+        if native is not None and self._device.type == "cuda":
+            from pagedchat.runtime.graphs.objections import objection_to  # noqa: PLC0415 - a GPU's business
+
+            if objection_to(native):
+                use_kernels(model)
         if self._config.model.batch_invariant:
             make_invariant(description.name, model)
         elif self._device.type == "cpu":
