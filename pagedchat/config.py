@@ -25,7 +25,7 @@ Device = Literal["auto", "cpu", "cuda"]
 DType = Literal["auto", "float32", "float16", "bfloat16"]
 AttentionBackendName = Literal["auto", "cuda", "torch"]
 ModelImplementation = Literal["auto", "native", "transformers"]
-QuantizationName = Literal["auto", "none", "int8", "int4"]
+QuantizationName = Literal["auto", "none", "int8", "int4", "fp8"]
 KVCacheDType = Literal["auto", "fp8", "int8"]
 PreemptionMode = Literal["recompute", "swap"]
 
@@ -84,7 +84,8 @@ class ModelConfig(_Checked):
     """"auto": on a GPU the checkpoint's own type; on a CPU bfloat16 for a large model of 16 bits where the
     processor multiplies that, else float32."""
     quantization: QuantizationName = "auto"
-    """Of the weights while they are read: in 8 bits, in 4, or as they are; "auto": whatever suits the machine."""
+    """Of the weights while they are read: in 8 bits, in 4, in 8-bit floats (on a GPU), or as they are; "auto":
+    whatever suits the machine."""
     attention_backend: AttentionBackendName = "auto"
     """"cuda": our kernels; "torch": plain torch; "auto": our kernels wherever they can serve the model."""
     implementation: ModelImplementation = "auto"
@@ -98,7 +99,7 @@ class ModelConfig(_Checked):
         "skip_tokenizer_init": ("skip_tokenizer_init", check_flag),
         "device": ("--device", _one_of("auto", "cpu", "cuda")),
         "dtype": ("--dtype", _one_of("auto", "float32", "float16", "bfloat16")),
-        "quantization": ("--quantize", _one_of("auto", "none", "int8", "int4")),
+        "quantization": ("--quantize", _one_of("auto", "none", "int8", "int4", "fp8")),
         "attention_backend": ("--attention-backend", _one_of("auto", "cuda", "torch")),
         "implementation": ("--model-implementation", _one_of("auto", "native", "transformers")),
         "batch_invariant": ("--batch-invariant", check_flag),

@@ -8,6 +8,8 @@ from pagedchat.ops.common.norm import Norm
 from pagedchat.ops.products.next_token import logits_argmax
 from pagedchat.ops.products.qkv_to_cache import qkv_to_cache
 from pagedchat.ops.products.small_batch_linear import small_batch_linear
+from pagedchat.ops.quantized.quantize import quantize
+from pagedchat.ops.quantized.weight import QuantizedWeight
 from pagedchat.ops.sampling.decode_state import DecodeState
 from tools.sanitize_case import Tensors, index, on_both, paged_inputs, random_tensor
 
@@ -31,7 +33,13 @@ def _linear_cases(rows: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor)
     def gated(t: Tensors) -> Tensors:
         return [small_batch_linear(t[0], t[1], norm=Norm("rms", t[2], None, 1e-5), activation="silu", paired=True)]
 
+    def few_bits(t: Tensors) -> Tensors:
+        rows = small_batch_linear(t[0], QuantizedWeight(8, WIDTH, t[1], t[2]), bias=t[3])
+        return [rows, small_batch_linear(rows, QuantizedWeight(4, 128, t[4], t[5], t[6]))]
+
     bias, residual = random_tensor(WIDTH), random_tensor(NUM_TOKENS, WIDTH)
+    in_8, in_4 = quantize(weight.float(), 8, WIDTH), quantize(weight.float(), 4, 128)
+    minimums = torch.zeros_like(in_4.scales) if in_4.minimums is None else in_4.minimums
     long_rows, long_weight = random_tensor(NUM_TOKENS, 4 * WIDTH), random_tensor(WIDTH, 4 * WIDTH) / 90
     short_rows, short_weight = (
         random_tensor(NUM_TOKENS, 2 * WIDTH + 776),
@@ -42,6 +50,11 @@ def _linear_cases(rows: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor)
         on_both("streamed_linear, long rows", [long_rows, long_weight, bias, residual], plain),
         on_both("streamed_linear, a short last stage", [short_rows, short_weight, bias, residual], plain),
         on_both("streamed_linear, paired", [rows, weight, scale], gated),
+        on_both(
+            "streamed_linear, few bits",
+            [rows, in_8.digits, in_8.scales, bias, in_4.digits, in_4.scales, minimums],
+            few_bits,
+        ),
     ]
 
 

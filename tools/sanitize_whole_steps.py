@@ -59,14 +59,17 @@ def _all_layers_case(kind: str, positions: list[int], *, normed_heads: bool) -> 
 def _whole_step_case(family: str, positions: list[int], plan: PersistentPlan | None) -> bool:
     """Logits are those of the CPU; a step that screens the vocabulary chooses the same tokens."""
     model, state = random_model(family, torch.float16), random_state(positions)
-    screened = plan and plan.screened(model.shape, len(positions), len(model.tensors.head), SHARED_LIMIT)
+    screened = plan and plan.screened(model.shape, len(positions), len(model.tensors.whole_head), SHARED_LIMIT)
     if plan is None or screened is None:
         raise RuntimeError(f"no plan for {family} {positions}")
-    there, quantized = moved(model, "cuda"), moved(screen_head(model.tensors.head, model.tensors.last_norm), "cuda")
+    there, quantized = (
+        moved(model, "cuda"),
+        moved(screen_head(model.tensors.whole_head, model.tensors.last_norm), "cuda"),
+    )
     states = moved([state, state], "cuda")
-    found = _two_steps(PersistentDecode(there, len(positions), plan), states[0], len(model.tensors.head))
+    found = _two_steps(PersistentDecode(there, len(positions), plan), states[0], len(model.tensors.whole_head))
     _two_steps(PersistentDecode(there, len(positions), screened, quantized), states[1], 0)
-    expected = _two_steps(PersistentDecode(model, len(positions), plan), state, len(model.tensors.head))
+    expected = _two_steps(PersistentDecode(model, len(positions), plan), state, len(model.tensors.whole_head))
     error = float((found - expected).norm() / expected.norm())
     right = error < TOLERANCE and torch.equal(*(each.token_ids.cpu() for each in states))
     name = f"persistent_decode, {family} {positions}" + (", clusters" if plan.cluster > 1 else "")

@@ -1,11 +1,19 @@
 // The few tokens' input of a product whose weights stream: which lane holds what of it. It stays in registers where
-// it fits.
+// it fits. Once it is there it is brought into the order of the weights, and where groups of those have minimums,
+// its sum over each group is made, which is what a minimum is multiplied by.
 
 #pragma once
 
+#include "common/raw_weights.cuh"
 #include "products/streamed_ring.cuh"
 
-constexpr int LOOKAHEAD = 3;  // stages of input that are under way, where it does not stay in registers
+// Stages of input that are under way, where it does not stay in registers; those of few bits are longer.
+constexpr int LOOKAHEAD = FEW_BITS ? 2 : 3;
+// A warp's inner elements of a stage have one scale, or several: one for each part of them.
+constexpr int PART = SCALE_GROUP > 0 && SCALE_GROUP < STAGE_SEGMENT ? SCALE_GROUP : STAGE_SEGMENT;
+constexpr int PARTS = STAGE_SEGMENT / PART, PART_STEPS = PART / STEP;
+static_assert(STAGE_SEGMENT % PART == 0 && SCALE_GROUP % PART == 0, "a part is in one group");
+static_assert(SCALE_GROUP == 0 || IN_FEATURES % STAGE_SEGMENT == 0, "all of a warp's parts are there, or none");
 
 // Where a lane stands: which pieces of the inner dimension it holds.
 struct StreamPlace {
@@ -31,9 +39,31 @@ __device__ __forceinline__ uint4 input_piece(const Element* input, int token, in
   return load_fresh_16(input + static_cast<int64>(token) * IN_FEATURES + inner);
 }
 
+constexpr bool SUMS_INPUT = FEW_BITS && (MINIMUMS || Raw::SHIFTED);
+
+// A stage of a lane's pieces, in the order of the weights; `sums` of its parts over all lanes of token g.
+__device__ __forceinline__ void prepare_stage(uint4* pieces, InputSums* sums) {
+#pragma unroll
+  for (int s = 0; s < STAGE_STEPS; s++) pieces[s] = in_order_of_weights(pieces[s]);
+  if (!SUMS_INPUT) return;
+  constexpr uint32 ONES[2] = {Pairs<Element>::ONES, Pairs<Element>::ONES};
+#pragma unroll
+  for (int part = 0; part < PARTS; part++) {
+    float both[4] = {};  // of x and z in row g of `mma`, of y and w in row g + 8
+#pragma unroll
+    for (int i = 0; i < PART_STEPS; i++) {
+      const uint4 piece = pieces[part * PART_STEPS + i];
+      const uint32 words[4] = {piece.x, piece.y, piece.z, piece.w};
+      mma_16x8x16<Element>(both, words, ONES);
+    }
+    sums[part] = InputSums(both[0], both[2]);
+  }
+}
+
 // Input [num_tokens, IN_FEATURES] of which a lane holds all that it multiplies.
 struct ResidentInput {
   uint4 pieces[STEPS];
+  InputSums sums[SUMS_INPUT ? ROW_STAGES * PARTS : 1];
 
   __device__ __forceinline__ void load(const StreamPlace& place, const Element* input, int num_tokens) {
 #pragma unroll
@@ -41,14 +71,25 @@ struct ResidentInput {
       pieces[s] = input_piece(input, place.g, num_tokens, place.first + place.offset(s));
     }
   }
+  // When all of it is there.
+  __device__ __forceinline__ void prepare() {
+#pragma unroll
+    for (int i = 0; i < ROW_STAGES; i++)
+      prepare_stage(pieces + i * STAGE_STEPS, sums + (SUMS_INPUT ? i * PARTS : 0));
+  }
   __device__ __forceinline__ void begin_group() {}
+  __device__ __forceinline__ void begin_stage() {}
   __device__ __forceinline__ uint4 piece(int stage, int s) const { return pieces[stage * STAGE_STEPS + s]; }
+  __device__ __forceinline__ InputSums sum(int stage, int part) const {
+    return sums[SUMS_INPUT ? stage * PARTS + part : 0];
+  }
   __device__ __forceinline__ void end_stage(int) {}
 };
 
 // The same of which a lane holds what the next LOOKAHEAD stages multiply.
 struct PassingInput {
   uint4 pieces[LOOKAHEAD][STAGE_STEPS];
+  InputSums sums[SUMS_INPUT ? PARTS : 1];
   const Element* input;
   int token, num_tokens, first;
 
@@ -62,7 +103,10 @@ struct PassingInput {
 #pragma unroll
     for (int i = 0; i < LOOKAHEAD; i++) fetch(i, i);
   }
+  __device__ __forceinline__ void prepare() {}
+  __device__ __forceinline__ void begin_stage() { prepare_stage(pieces[0], sums); }
   __device__ __forceinline__ uint4 piece(int, int s) const { return pieces[0][s]; }
+  __device__ __forceinline__ InputSums sum(int, int part) const { return sums[SUMS_INPUT ? part : 0]; }
   __device__ __forceinline__ void end_stage(int stage) {
 #pragma unroll
     for (int i = 0; i + 1 < LOOKAHEAD; i++) {

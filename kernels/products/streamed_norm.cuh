@@ -164,4 +164,5 @@ __device__ __forceinline__ void take_input(StreamInput& input, StreamShared& sha
 #else
   input.load(place, rows, num_tokens);
 #endif
+  input.prepare();
 }

@@ -35,6 +35,7 @@ struct ResultRows {
 struct Changes {
   float shift[2] = {};
   float2 turn = {};  // cosine and sine
+  RowScales scales;
 
   __device__ __forceinline__ void fetch(const Element* bias, const float2* rotations, int position,
                                         ResultRows rows) {
@@ -54,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1) streame
     Element* __restrict__ query,              // [num_tokens, num_heads, HEAD_SIZE]
     Element* __restrict__ key_cache,          // [num_blocks, num_kv_heads, HEAD_SIZE / 8, BLOCK_SIZE, 8]
     Element* __restrict__ value_cache,        // [num_blocks, num_kv_heads, HEAD_SIZE, BLOCK_SIZE]
-    const Element* __restrict__ weight,       // [(num_heads + 2 * num_kv_heads) * HEAD_SIZE, IN_FEATURES]
+    const void* __restrict__ weight,          // [(num_heads + 2 * num_kv_heads) * HEAD_SIZE, IN_FEATURES]
     const Element* __restrict__ bias,         // one for each row of `weight`, or null
     const Element* __restrict__ input_rows,   // [num_tokens, IN_FEATURES]
     const Element* __restrict__ norm_weight,  // [IN_FEATURES], with NORM
@@ -64,7 +65,9 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1) streame
     const float2* __restrict__ rotations,     // [max_positions, TURNED / 2] cosine and sine, with ROTARY
     int num_tokens, int num_heads, int num_kv_heads, int max_blocks_per_seq, int64 key_block_stride,
     int64 value_block_stride,  // elements
-    float epsilon) {
+    float epsilon,
+    const __half* __restrict__ scales,      // of few bits: [rows of the weight, ROW_GROUPS]
+    const __half* __restrict__ minimums) {  // the same, with MINIMUMS
   extern __shared__ __align__(128) unsigned char memory[];
   StreamShared& shared = *reinterpret_cast<StreamShared*>(memory);
   const int num_units = (num_heads + 2 * num_kv_heads) * HEAD_SIZE / UNIT;
@@ -73,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1) streame
 #if NORM
     fill_norm(shared, norm_weight, norm_bias);
 #endif
-    fill_ring<ROTARY + 1>(shared, weight, num_units, [](int unit, int run) {
+    fill_ring<ROTARY + 1>(shared, {weight, scales, minimums}, num_units, [](int unit, int run) {
       const ResultRows rows(unit * OUT_ROWS);
       return rows.first + run * rows.below;
     });
@@ -85,9 +88,10 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1) streame
   if (own.token < num_tokens) slot = slot_of(positions, block_tables, own.token, max_blocks_per_seq);
   Changes changes;
   const auto fetch_changes = [&](int group) {
-    if (own.exists(group, num_units, num_tokens)) {
-      changes.fetch(bias, rotations, slot.position, ResultRows(own.feature(group)));
-    }
+    if (!own.exists(group, num_units, num_tokens)) return;
+    const ResultRows rows(own.feature(group));
+    changes.fetch(bias, rotations, slot.position, rows);
+    changes.scales.fetch(scales, rows.first, rows.first + rows.below);
   };
   fetch_changes(threadIdx.x / TEAM);
   StreamInput input;
@@ -98,9 +102,9 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1) streame
     if (!own.exists(group, num_units, num_tokens)) return;
     const ResultRows rows(own.feature(group));
     const int head = rows.first / HEAD_SIZE, dim = rows.first % HEAD_SIZE;
-    float values[2] = {own.total(shared, group) + changes.shift[0]};
+    float values[2] = {own.total(shared, group) * changes.scales.of[0] + changes.shift[0]};
 #if ROTARY
-    values[1] = own.total(shared, group, OUT_ROWS) + changes.shift[1];
+    values[1] = own.total(shared, group, OUT_ROWS) * changes.scales.of[1] + changes.shift[1];
     if (rows.are_turned && places.is_turned(head) && slot.position >= 0) turn_pair(values, changes.turn);
     places.put(own.token, slot, head, dim + rows.below, values[1]);
 #endif

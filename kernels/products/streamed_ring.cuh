@@ -10,10 +10,16 @@
 // as one copy, as they lie in the matrix. Longer ones come in stages of 8 rows by STAGE_FEATURES, a copy each, the
 // last of which is short where stages do not share out a row; these lie 64 bytes further apart than they are long,
 // so that the 16-byte pieces of two rows and four lanes fall into different banks.
+//
+// Weights of few bits (weight_kinds.cuh) come as they are stored, always a copy each row, further apart by as much
+// as keeps their smaller pieces apart. Scales of groups within a row, and their minimums, come with the first stage
+// of a unit, all of its rows at once, and stay until it is done: there is a place for each unit that a ring can be
+// at.
 
 #pragma once
 
 #include "common/bulk_copy.cuh"
+#include "common/weight_kinds.cuh"
 #include "products/product_shape.cuh"
 
 #ifndef STAGE_FEATURES
@@ -25,6 +31,13 @@
 #ifndef GROUP
 #define GROUP 1  // units that are made at a time, where the input does not stay in registers
 #endif
+#ifndef SCALE_GROUP
+#define SCALE_GROUP \
+  0  // inner elements that have a scale in common; 0: all of a row, whose sum is scaled at the end
+#endif
+#ifndef MINIMUMS
+#define MINIMUMS 0  // whether groups have one too
+#endif
 
 constexpr int UNIT = 8;                                    // rows of the weight that are made together
 constexpr int STAGE_SEGMENT = STAGE_FEATURES / NUM_WARPS;  // inner elements of a warp in a stage
@@ -33,7 +46,12 @@ constexpr int ROW_STAGES = ceil_div(IN_FEATURES, STAGE_FEATURES);  // of a unit
 constexpr int STEPS = ROW_STAGES * STAGE_STEPS;  // of a warp; the last ones may lie behind the end of a row
 constexpr bool SHARES_OUT = IN_FEATURES % STAGE_FEATURES == 0;                  // whether there are no such
 constexpr int LAST_FEATURES = IN_FEATURES - (ROW_STAGES - 1) * STAGE_FEATURES;  // of a row's last stage
-constexpr int ROW_STRIDE = ROW_STAGES == 1 ? IN_FEATURES : STAGE_FEATURES + 64 / sizeof(Element);
+constexpr bool ROWS_TOGETHER = !FEW_BITS && ROW_STAGES == 1;  // whether rows are copied several at a time
+constexpr int STAGE_BYTES = (ROW_STAGES == 1 ? IN_FEATURES : STAGE_FEATURES) * WEIGHT_BITS / 8;  // of a row
+constexpr int ODD_BYTES = (STAGE_BYTES / (4 * STORED_BYTES) | 1) * 4 * STORED_BYTES;
+constexpr int ROW_STRIDE = ROWS_TOGETHER ? STAGE_BYTES : FEW_BITS ? ODD_BYTES : STAGE_BYTES + 64;  // bytes
+constexpr int ROW_GROUPS = SCALE_GROUP > 0 ? IN_FEATURES / SCALE_GROUP : 1;
+constexpr int SCALE_PLACES = GROUP * (1 + ceil_div(STAGES, GROUP* ROW_STAGES));  // units
 constexpr bool RESIDENT = STEPS <= 16;           // whether the input stays in registers
 constexpr int TEAM = UNIT * GROUP * MAX_TOKENS;  // threads that finish a group, one a result
 constexpr int NUM_TEAMS = NUM_THREADS / TEAM;
@@ -44,9 +62,14 @@ static_assert(TOKEN_TILES == 1, "mma has room for 8 tokens and two parts of the 
 static_assert(NUM_TEAMS > 0, "a group has a thread for each result");
 static_assert(GROUP == 1 || !RESIDENT, "what stays in registers need not be shared by units");
 static_assert(NORM == NO_NORM || RESIDENT, "what is normed stays in registers");
+static_assert(!FEW_BITS || IN_FEATURES % STEP == 0, "rows of few bits are whole steps");
+static_assert(SCALE_GROUP % STEP == 0 && (SCALE_GROUP == 0 || IN_FEATURES % SCALE_GROUP == 0), "whole groups");
 
 struct StreamShared {
-  alignas(128) Element ring[STAGES][UNIT * ROW_STRIDE];
+  alignas(128) unsigned char ring[STAGES][UNIT * ROW_STRIDE];
+#if SCALE_GROUP
+  alignas(16) __half group_scales[SCALE_PLACES][1 + MINIMUMS][UNIT * ROW_GROUPS];
+#endif
   float sums[2][NUM_WARPS][GROUP][MAX_TOKENS * UNIT];
 #if NORM
   alignas(16) Element scales[IN_FEATURES], shifts[NORM == LAYER_NORM ? IN_FEATURES : PIECE];
@@ -55,6 +78,18 @@ struct StreamShared {
   uint64 norm_filled;
 #endif
   uint64 filled[STAGES], read[STAGES];
+};
+
+// A weight as it is stored.
+struct StreamedWeight {
+  const void* digits;      // [rows, IN_FEATURES] as WEIGHT_KIND has them
+  const __half* scales;    // [rows, ROW_GROUPS], or null
+  const __half* minimums;  // the same, with MINIMUMS
+
+  __device__ __forceinline__ const unsigned char* at(int row, int stage) const {
+    const int64 first = static_cast<int64>(row) * IN_FEATURES + stage * STAGE_FEATURES;
+    return static_cast<const unsigned char*>(digits) + first * WEIGHT_BITS / 8;
+  }
 };
 
 // The units of a thread block are every gridDim.x-th.
@@ -80,37 +115,56 @@ __device__ __forceinline__ void prepare_ring(StreamShared& shared) {
 }
 
 // One stage of a unit, whose rows lie in RUNS runs of rows that follow each other; `run_of(i)` is run i, from the
-// stage's first inner element on.
+// stage's first inner element on. `more` bytes come along.
 // NOTE: by one thread, in whose code everything is the same for all lanes: a copy is an instruction of the whole
 // warp, and with an address of its own for every lane there are three times as many instructions between two
 // copies.
 template <int RUNS, typename RunOf>
-__device__ __forceinline__ void fill_stage(StreamShared& shared, int stage, int num_features, RunOf run_of) {
-  constexpr int RUN_ROWS = UNIT / RUNS, AT_ONCE = ROW_STAGES == 1 ? RUN_ROWS : 1;  // rows of a run, of a copy
+__device__ __forceinline__ void fill_stage(StreamShared& shared, int stage, int num_features, int more,
+                                           RunOf run_of) {
+  constexpr int RUN_ROWS = UNIT / RUNS, AT_ONCE = ROWS_TOGETHER ? RUN_ROWS : 1;  // rows of a run, of a copy
+  constexpr int ROW_BYTES = IN_FEATURES * WEIGHT_BITS / 8;
   const uint32 barrier = shared_address(&shared.filled[stage]);
-  const int row_bytes = num_features * sizeof(Element);
-  expect_bytes(barrier, UNIT * row_bytes);
+  const int row_bytes = num_features * WEIGHT_BITS / 8;
+  expect_bytes(barrier, UNIT * row_bytes + more);
 #pragma unroll
   for (int i = 0; i < RUNS; i++) {
-    const Element* run = run_of(i);
-    Element* to = shared.ring[stage] + i * RUN_ROWS * ROW_STRIDE;
+    const unsigned char* run = run_of(i);
+    unsigned char* to = shared.ring[stage] + i * RUN_ROWS * ROW_STRIDE;
 #pragma unroll
     for (int row = 0; row < RUN_ROWS; row += AT_ONCE) {
-      copy_bulk(to + row * ROW_STRIDE, run + row * IN_FEATURES, AT_ONCE * row_bytes, barrier);
+      copy_bulk(to + row * ROW_STRIDE, run + row * ROW_BYTES, AT_ONCE * row_bytes, barrier);
     }
   }
 }
 
-// The units' rows of `weight` [.., IN_FEATURES], stage by stage; `row_of(unit, i)` is the first row of run i of a
-// unit.
+#if SCALE_GROUP
+constexpr int UNIT_SCALE_BYTES = (1 + MINIMUMS) * UNIT * ROW_GROUPS * sizeof(__half);
+
+// Scales and minimums of a unit, told to the barrier of its first stage.
+template <int RUNS, typename RowOfRun>
+__device__ __forceinline__ void fill_scales(StreamShared& shared, const StreamedWeight& weight, int index,
+                                            int stage, RowOfRun row_of_run) {
+  constexpr int COUNT = UNIT / RUNS * ROW_GROUPS;  // of a run
+  const uint32 barrier = shared_address(&shared.filled[stage]);
+  auto& place = shared.group_scales[index % SCALE_PLACES];
+#pragma unroll
+  for (int i = 0; i < RUNS; i++) {
+    const int64 first = static_cast<int64>(row_of_run(i)) * ROW_GROUPS;
+    copy_bulk(place[0] + i * COUNT, weight.scales + first, COUNT * sizeof(__half), barrier);
+#if MINIMUMS
+    copy_bulk(place[1] + i * COUNT, weight.minimums + first, COUNT * sizeof(__half), barrier);
+#endif
+  }
+}
+#endif
+
+// The units' rows of `weight`, stage by stage; `row_of(unit, i)` is the first row of run i of a unit.
 template <int RUNS, typename RowOf>
-__device__ __forceinline__ void fill_ring(StreamShared& shared, const Element* weight, int num_units,
+__device__ __forceinline__ void fill_ring(StreamShared& shared, const StreamedWeight& weight, int num_units,
                                           RowOf row_of) {
   if (threadIdx.x != NUM_THREADS) return;
   const int own = ceil_div(num_units - static_cast<int>(blockIdx.x), gridDim.x);  // units
-  const auto run_at = [&](int index, int stage, int run) {
-    return weight + static_cast<int64>(row_of(unit_here(index), run)) * IN_FEATURES + stage * STAGE_FEATURES;
-  };
   int filled = 0;
   Ring<STAGES> at;
 #pragma unroll 1
@@ -121,7 +175,16 @@ __device__ __forceinline__ void fill_ring(StreamShared& shared, const Element* w
       if (index >= own) continue;
       if (filled >= STAGES) wait(shared_address(&shared.read[at.stage]), at.parity ^ 1);
       const int num_features = SHARES_OUT || stage + 1 < ROW_STAGES ? STAGE_FEATURES : LAST_FEATURES;
-      fill_stage<RUNS>(shared, at.stage, num_features, [&](int run) { return run_at(index, stage, run); });
+      const auto row_of_run = [&](int run) { return row_of(unit_here(index), run); };
+      int more = 0;
+#if SCALE_GROUP
+      if (stage == 0) more = UNIT_SCALE_BYTES;
+#endif
+      fill_stage<RUNS>(shared, at.stage, num_features, more,
+                       [&](int run) { return weight.at(row_of_run(run), stage); });
+#if SCALE_GROUP
+      if (stage == 0) fill_scales<RUNS>(shared, weight, index, at.stage, row_of_run);
+#endif
       at.advance();
       filled++;
     }

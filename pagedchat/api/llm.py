@@ -59,8 +59,8 @@ class LLM:
         by default. device: "auto", "cpu" or "cuda". dtype: "auto" (on a GPU the checkpoint's own type; on a CPU
         bfloat16 for a large model of 16 bits where the
             processor multiplies that, else float32), "float32", "float16" or "bfloat16".
-        quantization: "int8" or "int4": weights are brought into so many bits while they are read, on a CPU; "none":
-            they stay as they are; "auto": whatever suits the machine.
+        quantization: "int8" or "int4", or on a GPU "fp8": weights are brought into so many bits while they are
+            read; "none": they stay as they are; "auto": whatever suits the machine.
         attention_backend: "cuda" (kernels of our own), "torch", or "auto": "cuda" wherever it can serve the model.
         model_implementation: "native" (modules of our own), "transformers", or "auto": "native" where there is one.
         batch_invariant: whether a reply is the same, bit for bit, alone and in any company, of requests that draw

@@ -73,7 +73,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         "--quantize",
         dest="quantization",
         metavar="FORM",
-        help="weights in int8 or int4 while they are read, on a CPU; none keeps them as they are (auto)",
+        help="weights in int8, int4 or, on a GPU, fp8 while they are read; none keeps them as they are (auto)",
     )
     group.add_argument(
         "--attention-backend",

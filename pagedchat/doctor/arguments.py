@@ -27,4 +27,7 @@ def add_doctor_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch-invariant", action="store_true", help="with --model, the steps of replies that no company changes"
     )
+    parser.add_argument(
+        "--quantize", metavar="FORM", help="with --model, the steps of weights in int8, int4 or fp8 on a GPU"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")

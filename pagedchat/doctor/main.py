@@ -77,7 +77,13 @@ def _show_model(args: argparse.Namespace) -> int:
     from pagedchat.doctor.model_text import model_text, model_values  # noqa: PLC0415
 
     gpu = KNOWN_GPUS[architectures[0]] if architectures else first_gpu()
-    report = look_at_model(args.model, gpu, is_here=not architectures, batch_invariant=args.batch_invariant)
+    report = look_at_model(
+        args.model,
+        gpu,
+        is_here=not architectures,
+        batch_invariant=args.batch_invariant,
+        quantization=args.quantize or "",
+    )
     print(json.dumps(model_values(report), indent=2) if args.json else sanitize(model_text(report)))
     return 0
 

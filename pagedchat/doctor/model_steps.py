@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from pagedchat.config import CacheConfig, SchedulerConfig
+from pagedchat.doctor.few_bits import forms_if_quantised
 from pagedchat.doctor.step_kernels import Work, decode_work, prefill_work
 from pagedchat.errors import ModelError
 from pagedchat.jit.architecture import architecture_of
@@ -33,6 +34,7 @@ from pagedchat.runtime.graphs.which_step import Chosen, which_decode, which_pref
 from pagedchat.runtime.graphs.whole_steps import one_turn_len
 from pagedchat.runtime.loading.check_record import ON_A_CPU, CheckRecord, last_check
 from pagedchat.runtime.loading.device import choose_dtype
+from pagedchat.runtime.loading.precision import dtype_beside_few_bits
 from pagedchat.runtime.step.sizes import LEAST_GPU_TOKENS, StepSizes
 
 CHATS = (1, 8, 64, 256)
@@ -85,7 +87,7 @@ class ModelReport:
 
 
 def look_at_model(
-    name: str, gpu: Gpu | None, *, is_here: bool = False, batch_invariant: bool = False
+    name: str, gpu: Gpu | None, *, is_here: bool = False, batch_invariant: bool = False, quantization: str = ""
 ) -> ModelReport:
     """Read a model's config and ask the tables.
 
@@ -94,13 +96,17 @@ def look_at_model(
         gpu: where it would run; None for a CPU.
         is_here: whether that is a GPU of this machine, of which something may be known.
         batch_invariant: whether replies are to be the same in any company.
+        quantization: of the weights, while they would be read; empty: none.
 
     Raises:
         ModelError: there is no such model, or none that the engine can run.
+        InvalidValueError: a quantisation that cannot be had.
     """
     description, foreign = _describe(name, find_config(name))
     device = torch.device("cpu" if gpu is None else "cuda")
     dtype = choose_dtype("auto", device, description.dtype)
+    if quantization and gpu is not None:
+        dtype = dtype_beside_few_bits(dtype)
     element = str(dtype).removeprefix("torch.")
     found = None
     if gpu is not None and is_here:
@@ -110,7 +116,9 @@ def look_at_model(
     uncaptured = _missing_kernels(description, dtype, gpu)
     if "" in _left_out(found, "Steps"):
         uncaptured = uncaptured or "none that was captured at the last start gave the model's results"
-    native = description.native
+    native, forms = description.native, {}
+    if quantization:
+        forms = forms_if_quantised(description, quantization, dtype, gpu, invariant=batch_invariant)
     if batch_invariant and not uncaptured:
         uncaptured = _not_the_same_in_any_company(dtype, gpu)
     steps: list[StepReport] = []
@@ -123,6 +131,7 @@ def look_at_model(
             block_size=CacheConfig().block_size,
             gpu=gpu,
             batch_invariant=batch_invariant,
+            forms=forms,
         )
         steps = _decodes(setting, description.max_model_len, _left_out(found, "Steps"))
         if "" not in (without := _left_out(found, "Prefills")):

@@ -22,6 +22,8 @@ from pagedchat.ops.products.stream_k_plan import StreamKPlan
 from pagedchat.ops.products.streamed_plan import StreamPlan
 from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan
 from pagedchat.ops.products.wide_plan import WidePlan
+from pagedchat.ops.quantized.weight_form import WeightForm
+from pagedchat.runtime.graphs.step_facts import HEAD as HEAD_NAME
 from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts, Setting
 from pagedchat.runtime.graphs.which_step import FUSED, LAYERS, LIBRARY, MERGED, WARPGROUPS
 from pagedchat.runtime.graphs.whole_steps import WHOLE_STEPS, layers_plan, whole_step_plan
@@ -105,7 +107,7 @@ def prefill_work(name: str, facts: PrefillFacts, refused: tuple[tuple[str, str],
 def _merged_products(setting: Setting, num_tokens: int) -> Iterator[Work]:
     """Of a prompt, with what is before and between them; without biases they are added to the residual stream."""
     sizes = setting.sizes
-    if setting.missing_warpgroups or sizes.mlp_bias:
+    if setting.missing_warpgroups or sizes.mlp_bias or setting.forms:
         yield from _norms_between(sizes)
         yield Fallback(_PRODUCTS, "cuBLAS", "prompts are long enough for it")
         return
@@ -168,18 +170,25 @@ def _fused_chain(facts: DecodeFacts) -> Iterator[Work]:
 
 def _few_rows_product(setting: Setting, product: ProductSizes, rows: int, stem: str) -> Iterator[Work]:
     sizes = product.in_features, product.num_rows
-    found = plan_few_rows(*sizes, rows, normed=product.normed, gpu=setting.gpu)
+    form = setting.form(HEAD_NAME if product.name == HEAD else product.name)
+    found = plan_few_rows(*sizes, rows, normed=product.normed, gpu=setting.gpu, form=form)
     if found.norm_apart:
         yield Launch("norms", "add_norm")
     if found.plan is not None:
         streams = isinstance(found.plan, StreamPlan)
         yield Launch(product.name, STREAMED[stem] if streams else stem, found.plan.constants)
         return
-    yield Fallback(product.name, "cuBLAS", f"no number of warps shares out its rows of {product.in_features:,}")
+    yield Fallback(product.name, "cuBLAS", _no_kernel(form, product.in_features))
     if product.name == "qkv":
         yield Launch("cache", "heads_to_cache")
     elif product.name == "up" and setting.sizes.activation != "none":
         yield Launch("gates" if product.paired else "activation", "activate")
+
+
+def _no_kernel(form: WeightForm, in_features: int) -> str:
+    if form.few:
+        return f"no kernel takes {form} of {in_features:,}, which become floats first"
+    return f"no number of warps shares out its rows of {in_features:,}"
 
 
 def _few_rows_head(setting: Setting, rows: int) -> Iterator[Work]:
@@ -188,14 +197,15 @@ def _few_rows_head(setting: Setting, rows: int) -> Iterator[Work]:
         yield from _finished_logits(setting, rows)
         return
     normed = sizes.adds_products and sizes.final_norm
-    found = plan_few_rows_head(sizes.hidden, sizes.vocab_size, rows, normed=normed, gpu=setting.gpu)
+    form = setting.form(HEAD_NAME)
+    found = plan_few_rows_head(sizes.hidden, sizes.vocab_size, rows, normed=normed, gpu=setting.gpu, form=form)
     if found.norm_apart:
         yield Launch("norms", "add_norm")
     if found.plan is not None:
         streams = isinstance(found.plan, StreamPlan)
         yield Launch(HEAD, "streamed_vocabulary" if streams else "next_token", found.plan.constants)
     else:
-        yield Fallback(HEAD, "cuBLAS", f"no number of warps shares out its rows of {sizes.hidden:,}")
+        yield Fallback(HEAD, "cuBLAS", _no_kernel(form, sizes.hidden))
         yield Launch("next token", "decode_state")
 
 

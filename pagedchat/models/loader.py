@@ -22,6 +22,7 @@ def load_weights(
     on_progress: Callable[[int, int], None] = lambda *_: None,
     quantization: Quantization | None = None,
     kernels: CpuKernels | None = None,
+    keeps_bits: bool = True,
 ) -> torch.nn.Module:
     """Read the weights.
 
@@ -31,8 +32,9 @@ def load_weights(
         dtype: element type that the weights are turned into.
         device: where they go.
         on_progress: told of `(done, total)` tensors.
-        quantization: of the weights of a model of our own modules on a CPU, while they are read.
-        kernels: that will multiply by what is quantised, and for which it is arranged at once.
+        quantization: of the weights of a model of our own modules, while they are read.
+        kernels: of this CPU, that will multiply by what is quantised, and for which it is arranged at once.
+        keeps_bits: whether weights that are stored in few bits are kept so; else they become floats.
 
     Returns:
         The model, in evaluation mode, without gradients; a `NativeModel` where the description has a native config.
@@ -55,6 +57,7 @@ def load_weights(
                 on_progress=on_progress,
                 quantization=quantization,
                 few_bits=bool(description.stored_as),
+                keeps_bits=keeps_bits,
                 packing=description.packing,
                 kernels=kernels,
             )

@@ -14,6 +14,7 @@ from pagedchat.doctor import main
 from pagedchat.doctor.model_steps import CHATS, KNOWN_GPUS, look_at_model
 from pagedchat.doctor.model_text import model_text, model_values
 from pagedchat.doctor.step_kernels import Fallback, Launch, decode_work, prefill_work
+from pagedchat.errors import InvalidValueError
 from pagedchat.jit.architecture import ARCHITECTURES
 from pagedchat.jit.driver import Gpu
 from pagedchat.layers.alibi import Alibi
@@ -114,11 +115,26 @@ def test_decodes_launch_what_is_said(name: str, rows: int, choice: Any) -> None:
     assert_all_are_said(recorded(store._step(bucket, choice)), work, *writer)
 
 
+def test_it_says_which_kernels_serve_weights_of_few_bits(tmp_path: Path) -> None:
+    folder, hopper = make_checkpoint(tmp_path, "llama_64"), KNOWN_GPUS["sm_90"]
+    report = look_at_model(str(folder), hopper, quantization="int4")
+    eight = next(step for step in report.steps if step.batch == f"{CHATS[1]} chats")
+    kinds = {work.part: work.constants.get("WEIGHT_KIND") for work in eight.work if isinstance(work, Launch)}
+    assert [kinds[part] for part in ("qkv", "out", "up", "down", "vocabulary")] == [1, 3, 3, None, 1]
+    with pytest.raises(InvalidValueError, match="from sm_90 on, and this one is sm_80"):
+        look_at_model(str(folder), KNOWN_GPUS["sm_80"], quantization="int4")
+    with pytest.raises(InvalidValueError, match="--quantize is 'int3'"):
+        look_at_model(str(folder), hopper, quantization="int3")
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_prompts_launch_what_is_said(name: str) -> None:
     model, backend = empty_model(MODELS[name])
     bucket = PrefillBucket(256, 1, 512)
-    buffers, outputs = PrefillBuffers(bucket, 16, backend.device), PrefillOutputs(1, model.head.weight)
+    buffers, outputs = (
+        PrefillBuffers(bucket, 16, backend.device),
+        PrefillOutputs(1, len(model.head.weight), backend.shape.dtype, backend.device),
+    )
     store = PrefillStore(model, 600, backend, buffers, outputs)
     store._setting = replace(store._setting, gpu=RECORDED)
     facts = PrefillFacts(setting=store._setting, num_tokens=256, num_blocks=32)

@@ -288,7 +288,7 @@ def _put_together(example: tuple[str, dict[str, tuple[str, list[int]]]]) -> None
     packing = Packing("?", method, 4)  # type: ignore[arg-type]  # one of its keys
     tensors = ((f"a.{part}", torch.ones(shape).to(getattr(torch, dtype))) for part, (dtype, shape) in parts.items())
     with _in_words():
-        list(unpacked("m", packing, tensors, few_bits=True))
+        list(unpacked("m", packing, tensors, floats_as="int8"))
 
 
 @st.composite

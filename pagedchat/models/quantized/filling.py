@@ -13,7 +13,9 @@ from pagedchat.models.native_model import NativeModel
 from pagedchat.models.quantized.forms import Form
 from pagedchat.models.quantized.mxfp4 import Packed
 from pagedchat.models.quantized.quantising import Quantising
+from pagedchat.models.quantized.shell import CPU
 from pagedchat.models.staged_copy import StagedCopies
+from pagedchat.ops.common.pages import forget_pages
 from pagedchat.ops.cpu.kernels import CpuKernels
 from pagedchat.ops.cpu.packing import PackedWeight
 from pagedchat.ops.quantized.weight import QuantizedWeight
@@ -26,7 +28,8 @@ class QuantizedFilling(Filling):
         name, model, copies, on_progress: as there.
         dtype: of what stays floats.
         forms: of products that come as floats and are quantised.
-        kernels: that will multiply by them, if there are any.
+        device: where weights go, and where they are quantised.
+        kernels: of a CPU, that will multiply by them, if there are any.
     """
 
     def __init__(
@@ -37,12 +40,14 @@ class QuantizedFilling(Filling):
         on_progress: Callable[[int, int], None],
         dtype: torch.dtype,
         forms: Mapping[QuantizedLinear, list[Form]],
+        device: torch.device = CPU,
         kernels: CpuKernels | None = None,
     ) -> None:
         super().__init__(name, model, copies, on_progress)
         linears = [module for module in model.modules() if isinstance(module, QuantizedLinear)]
         self._slots: dict[str, Slot] = {name: slot for linear in linears for name, slot in linear.slots.items()}
         self._dtype = dtype
+        self._device = device
         starts = {linear: {slot.start for slot in linear.slots.values()} for linear in linears}
         self._quantising = Quantising(forms, starts, kernels)
 
@@ -66,6 +71,8 @@ class QuantizedFilling(Filling):
                 self._tell()
         else:
             super()._put(name, stored)
+            if name == self._model.embedding_name and self._model.tied:
+                self._put_head(stored)
 
     def _put_part(self, name: str, stored: Stored, slot: Slot) -> None:
         """A product, or a part of one."""
@@ -73,7 +80,7 @@ class QuantizedFilling(Filling):
             return
         order = self._orders.get(name)
         if isinstance(stored, QuantizedWeight):
-            few = stored if order is None else stored.rows(order)
+            few = (stored if order is None else stored.rows(order)).to(self._device)
             slot.linear.fill(slot.start, few if not slot.transposed else few.dequantized(self._dtype).T)
         else:
             rows = ordered(stored, order)
@@ -83,15 +90,24 @@ class QuantizedFilling(Filling):
     def _fill(self, name: str, rows: torch.Tensor, linear: QuantizedLinear, start: int) -> None:
         """Floats, from a row of the product on."""
         if not self._quantising.takes(linear):
-            linear.fill(start, rows.to(self._dtype, copy=True))
+            linear.fill(start, rows.to(self._device, self._dtype, copy=True))
             return
         try:
-            self._quantising.add(linear, start, rows)
+            self._quantising.add(linear, start, self._on_device(rows))
         except ValueError as error:
             raise ModelError(
                 f"The weights of {self._name} cannot be quantised: in {name}, {error}.",
                 "Use --quantize none, or download the model again.",
             ) from error
+
+    def _on_device(self, rows: torch.Tensor) -> torch.Tensor:
+        """Where they are quantised, of the type that they have."""
+        if rows.device == self._device or self._device.type == "cpu":
+            return rows
+        place = torch.empty(rows.shape, dtype=rows.dtype, device=self._device)
+        self._copies.copy(place, rows)
+        forget_pages(rows)
+        return place
 
     def _as_stored(self, stored: Stored) -> Stored:
         """A table. Of floats no wider than the model's it stays in the file that it is mapped from: a step reads
@@ -104,7 +120,10 @@ class QuantizedFilling(Filling):
         """A tied head is a product of its own, from what the checkpoint calls the head if that is not the table of
         the tokens once more: where the config is wrong, it is another."""
         model, embedding = self._model, self._model.embedding
-        if stored is None or not isinstance(embedding, StoredEmbedding):
+        if stored is None:
+            return
+        if not isinstance(embedding, StoredEmbedding):
+            self._settle_head_on_gpu(stored)
             return
         table = embedding.table
         if model.embedding_name in self._missing:
@@ -114,11 +133,23 @@ class QuantizedFilling(Filling):
         elif isinstance(table, PackedWeight) or not torch.equal(as_floats(stored), as_floats(table)):
             self._put_head(stored)
 
+    def _settle_head_on_gpu(self, stored: Stored) -> None:
+        """The same where the table is a layer like others."""
+        model = self._model
+        if model.embedding_name in self._missing:
+            self._put(model.embedding_name, stored)
+            return
+        table = model.embedding.weight
+        if _shape_of(stored).shape != table.shape:
+            self._mismatched.append(model.head_name)
+        elif not torch.equal(as_floats(stored).to(table), table):
+            self._put_head(stored)
+
     def _put_head(self, stored: Stored) -> None:
         head = self._model.head
         if isinstance(head, QuantizedLinear):
             if isinstance(stored, QuantizedWeight):
-                head.fill(0, stored)
+                head.fill(0, stored.to(self._device))
             else:
                 self._fill(self._model.head_name, stored, head, 0)
 

@@ -13,6 +13,9 @@ The head has 8 bits even where the layers have 4: its error is in every logit as
 own, and the table stays as it is stored, in its file: a step reads one row of that for each token and every row of
 the head, which in 8 bits is a quarter of the bytes of float32, and half the memory that a table of 16 bits would
 take.
+
+On a GPU bytes are time and products are launches: 8 bits have a scale a row, groups of 4 bits are as large as can
+be, and queries, keys and values have one form, 8 bits where the layers have 4. What no kernel takes stays whole.
 """
 
 from dataclasses import dataclass
@@ -24,14 +27,17 @@ from pagedchat.layers.linear import Linear
 from pagedchat.layers.mlp import Mlp
 from pagedchat.layers.quantized_linear import QuantizedLinear
 from pagedchat.models.native_model import NativeModel
+from pagedchat.ops.products.streamed_plan import UNIT, takes
+from pagedchat.ops.quantized.weight_form import WeightForm
 
-Quantization = Literal["int8", "int4"]
+Quantization = Literal["int8", "int4", "fp8"]
 """Of the layers' products."""
 
 _SMALLEST_GROUP, _LARGEST_GROUP = 32, 128
 _NARROW = 1024
 """Inputs of a product, up to which a model is narrow."""
-_BITS: dict[Quantization, int] = {"int8": 8, "int4": 4}
+_BITS: dict[Quantization, int] = {"int8": 8, "int4": 4, "fp8": 8}
+_GROUPS_ON_GPU = (128, 64, 32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,8 @@ class Form:
     """The first row that is not among them."""
     bits: int
     group_size: int
+    floats: bool = False
+    """8-bit floats instead of integers."""
 
 
 def forms(name: str, model: NativeModel, quantization: Quantization) -> dict[QuantizedLinear, list[Form]]:
@@ -67,6 +75,30 @@ def forms(name: str, model: NativeModel, quantization: Quantization) -> dict[Qua
             _add(found, name, module, (module.out_features, bits))
     _add(found, name, model.head, (model.head.out_features, 8))
     return found
+
+
+def forms_on_gpu(model: NativeModel, quantization: Quantization) -> dict[QuantizedLinear, list[Form]]:
+    """The same for kernels of a GPU: one form for all rows of a product."""
+    layers = model.get_submodule("layers")
+    in_8 = {module.qkv for module in layers.modules() if isinstance(module, Attention)} | {model.head}
+    found: dict[QuantizedLinear, list[Form]] = {}
+    for module in (*layers.modules(), model.head):
+        if isinstance(module, QuantizedLinear) and module not in found:
+            form = _form_on_gpu(module, quantization, in_8=module in in_8)
+            whole_units = module is model.head or module.out_features % UNIT == 0
+            if form is not None and whole_units:
+                found[module] = [form]
+    return found
+
+
+def _form_on_gpu(linear: QuantizedLinear, quantization: Quantization, *, in_8: bool) -> Form | None:
+    width, num_rows = linear.in_features, linear.out_features
+    if quantization == "int4" and not in_8:
+        for group in _GROUPS_ON_GPU:
+            if width % group == 0 and takes(WeightForm("int4", group, has_minimums=True), width, num_rows):
+                return Form(num_rows, 4, group)
+    floats = quantization == "fp8"
+    return Form(num_rows, 8, width, floats) if takes(WeightForm("int8"), width, num_rows) else None
 
 
 def _add(

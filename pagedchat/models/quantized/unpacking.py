@@ -2,11 +2,12 @@
 
 A product that is stored in few bits comes as several tensors: digits, scales, zeros. They are held until all are
 there. Zeros become minimums (`scale * (8 - zero)`, rounded to float16 once), unless they are all in the middle.
-8-bit floats have exponents of their own, and so are quantised anew in 8 bits with a scale for every 32: next to
-their own error, of a sixteenth of the element, that is small.
+8-bit floats have exponents of their own. Kernels of a GPU take them as they are; for those of a CPU they are
+quantised anew in 8 bits with a scale for every 32: next to their own error, of a sixteenth, that is small.
 """
 
 from collections.abc import Iterator
+from typing import Literal
 
 import torch
 
@@ -15,7 +16,10 @@ from pagedchat.layers.quantized_linear import Stored
 from pagedchat.models.quantized.packing import OTHER_FILE, Packing
 from pagedchat.ops.common.pages import forget_pages
 from pagedchat.ops.quantized.quantize import pack, quantize
-from pagedchat.ops.quantized.weight import ZERO_OF_4_BITS, QuantizedWeight
+from pagedchat.ops.quantized.weight import FP8, ZERO_OF_4_BITS, QuantizedWeight
+
+FloatsAs = Literal["floats", "int8", "fp8"]
+"""What 8-bit floats become: floats, 8-bit integers, or what they are."""
 
 PARTS = {
     "gptq": ("qweight", "scales", "qzeros", "g_idx"),
@@ -33,6 +37,8 @@ _DROPPED = ("input_scale", "output_scale", "k_scale", "v_scale", "q_scale", "wei
 _ORDER_OF_AWQ = (0, 4, 1, 5, 2, 6, 3, 7)
 """Which four bits of 32 have the first of eight columns, the second, and so on."""
 _GROUP_OF_FLOATS = 32
+_MOST_ERROR_OF_SCALES = 2**-9
+"""Of 8-bit floats that are kept, when scales become float16: theirs is a sixteenth."""
 _AGAIN = "Download the model again."
 
 
@@ -41,7 +47,7 @@ class _OrderedError(Exception):
 
 
 def unpacked(
-    name: str, packing: Packing, tensors: Iterator[tuple[str, Stored]], *, few_bits: bool
+    name: str, packing: Packing, tensors: Iterator[tuple[str, Stored]], *, floats_as: FloatsAs
 ) -> Iterator[tuple[str, Stored]]:
     """The tensors of a checkpoint with its products put together.
 
@@ -49,7 +55,7 @@ def unpacked(
         name: of the model, for messages.
         packing: of the checkpoint.
         tensors: as they are stored.
-        few_bits: whether 8-bit floats are to be quantised anew; else they become floats.
+        floats_as: what 8-bit floats become; where they cannot stay what they are, floats.
 
     Raises:
         ModelError: parts are missing, of another shape, or such as are not read.
@@ -66,7 +72,9 @@ def unpacked(
     for stem in list(held):
         its_parts = held.pop(stem)
         weight = _put_together(name, packing, stem, its_parts)
-        if few_bits and isinstance(weight, torch.Tensor):
+        if floats_as == "fp8" and isinstance(weight, torch.Tensor):
+            weight = _kept(its_parts) or weight
+        if floats_as == "int8" and isinstance(weight, torch.Tensor):
             width = weight.shape[1]
             weight = quantize(weight, 8, width if width % _GROUP_OF_FLOATS else _GROUP_OF_FLOATS)
         yield f"{stem}.weight", weight
@@ -210,6 +218,29 @@ def _floats(_packing: Packing, parts: dict[str, torch.Tensor]) -> Stored:
     if not bool(torch.isfinite(floats).all()):
         raise ValueError("it has numbers that are not finite")
     return floats
+
+
+def _kept(parts: dict[str, torch.Tensor]) -> QuantizedWeight | None:
+    """As they are, which `_floats` has found to be in order; None where their scales are no groups of rows, or too
+    small for float16."""
+    digits = parts["weight"]
+    scales = (parts["weight_scale_inv"] if "weight_scale_inv" in parts else parts["weight_scale"]).float()
+    if digits.dtype != FP8:
+        return None
+    num_rows, width = digits.shape
+    if scales.dim() == 2 and scales.shape[1] > 1:
+        heights, groups = -(-num_rows // len(scales)), scales.shape[1]
+        if width % groups:
+            return None
+        height = 1 << (heights - 1).bit_length()
+        by_row = scales.repeat_interleave(height, 0)[:num_rows]
+    else:
+        by_row = _by_row(scales.reshape(-1, 1) if scales.numel() > 1 else scales, num_rows)
+    halves = by_row.to(torch.float16).contiguous()
+    error = (halves.float() - by_row).abs() / by_row.abs().clamp_min(1e-30)
+    if not bool(torch.isfinite(halves).all()) or float(error.max()) > _MOST_ERROR_OF_SCALES:
+        return None
+    return QuantizedWeight(8, width // halves.shape[1], digits.contiguous(), halves)
 
 
 def _spread(scales: torch.Tensor, shape: torch.Size) -> torch.Tensor:

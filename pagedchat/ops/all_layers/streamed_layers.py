@@ -48,7 +48,7 @@ class StreamedLayers:
         self._plan = plan
         _, values = caches[0]
         self._shape = LayersShape.of(model.sizes, values.shape[-1])
-        device = model.head.device
+        device = model.whole_head.device
         rows = [_addresses(layer, cache) for layer, cache in zip(model.layers, caches, strict=True)]
         self._layers = torch.tensor(list(chain.from_iterable(rows)), dtype=torch.int64, device=device)
         shares = shares_of(self._shape, plan.num_thread_blocks)
@@ -73,7 +73,7 @@ class StreamedLayers:
         state.check()
         check_shape("hidden", hidden, plan.num_tokens, model.sizes.hidden)
         check_shape("token_ids", state.token_ids, plan.num_tokens)
-        check_same_type("hidden", hidden, model.head)
+        check_same_type("hidden", hidden, model.whole_head)
         if not on_cuda(hidden):
             for layer, cache in zip(model.layers, self._caches, strict=True):
                 _add_layer(layer, cache, state, hidden)
@@ -128,7 +128,7 @@ def _addresses(layer: LayerTensors, cache: LayerCache) -> list[int]:
     first, second = layer.norms_before
     heads = layer.head_norms
     tensors = (
-        first.weight, second.weight, layer.qkv.weight, layer.out.weight, layer.up.weight, layer.down.weight,
+        first.weight, second.weight, layer.qkv.whole, layer.out.whole, layer.up.whole, layer.down.whole,
         layer.qkv.bias, None if heads is None else heads.query.weight, None if heads is None else heads.key.weight,
         *cache,
     )  # fmt: skip
@@ -146,6 +146,6 @@ def _add_layer(layer: LayerTensors, cache: LayerCache, state: DecodeState, hidde
     options = AttentionOptions(scale=sizes.scale)
     call = AttentionCall.to_new(query, *cache, state.block_tables, state.seq_lens, options)
     attended = decode_split(call, max_seq_len=longest).flatten(1)
-    small_batch_linear(attended, layer.out.weight, residual=hidden, output=hidden)
-    middle = small_batch_linear(hidden, layer.up.weight, norm=second, activation=sizes.activation, paired=True)
-    small_batch_linear(middle, layer.down.weight, residual=hidden, output=hidden)
+    small_batch_linear(attended, layer.out.whole, residual=hidden, output=hidden)
+    middle = small_batch_linear(hidden, layer.up.whole, norm=second, activation=sizes.activation, paired=True)
+    small_batch_linear(middle, layer.down.whole, residual=hidden, output=hidden)

@@ -1,21 +1,32 @@
 """Argument checks shared by the ops: each message names the argument, what was expected and what came."""
 
+from typing import Protocol
+
 import torch
 
 
-def check_shape(name: str, tensor: torch.Tensor, *expected: int | None) -> None:
+class Shaped(Protocol):
+    """A tensor, or what stands for one."""
+
+    @property
+    def shape(self) -> torch.Size:
+        """Its sizes."""
+
+
+def check_shape(name: str, tensor: Shaped, *expected: int | None) -> None:
     """Refuse a tensor whose shape is not `expected`; `None` stands for any size.
 
     Raises:
         ValueError: wrong number of dimensions, or a wrong size.
     """
-    fits = tensor.dim() == len(expected)
-    for size, wanted in zip(tensor.shape, expected, strict=False):  # a plain loop: this runs in every layer
+    shape = tensor.shape
+    fits = len(shape) == len(expected)
+    for size, wanted in zip(shape, expected, strict=False):  # a plain loop: this runs in every layer
         if wanted is not None and size != wanted:
             fits = False
     if not fits:
         shown = ", ".join("*" if wanted is None else str(wanted) for wanted in expected)
-        raise ValueError(f"{name} has shape {list(tensor.shape)}, expected [{shown}]")
+        raise ValueError(f"{name} has shape {list(shape)}, expected [{shown}]")
 
 
 def check_dtype(name: str, tensor: torch.Tensor, expected: torch.dtype) -> None:

@@ -25,6 +25,7 @@ from pagedchat.ops.products.stream_k_plan import plan_stream_k
 from pagedchat.ops.products.streamed_plan import plan_stream
 from pagedchat.ops.products.warpgroup_plan import WARPGROUPS, num_stages
 from pagedchat.ops.products.wide_plan import num_wide_stages
+from pagedchat.ops.quantized.weight_form import WHOLE, WeightForm
 
 _LINEAR: Choices = {"ACTIVATION": tuple(ACTIVATIONS.values()), "PAIRED": FLAG}
 _QKV: Choices = {"HEAD_SIZE": HEAD_SIZES, "BLOCK_SIZE": BLOCK_SIZES, "ROTARY": FLAG}
@@ -77,7 +78,7 @@ _MANY_ROWS = 50_000
 """Of a weight: as many as a ring can have under way."""
 
 
-def _ring(in_features: int, **where: tuple[int]) -> Tuning:
+def _ring(in_features: int, form: WeightForm = WHOLE, **where: tuple[int]) -> Tuning:
     plan = plan_stream(
         in_features,
         _MANY_ROWS,
@@ -85,6 +86,7 @@ def _ring(in_features: int, **where: tuple[int]) -> Tuning:
         normed=False,
         num_multiprocessors=H200_MULTIPROCESSORS,
         shared_limit=H200_SHARED_BYTES,
+        form=form,
     )
     assert plan is not None  # noqa: S101 - these widths have one
     return Tuning({"IN_FEATURES": in_features, **plan.constants}, where)
@@ -92,13 +94,15 @@ def _ring(in_features: int, **where: tuple[int]) -> Tuning:
 
 _STREAM_TUNINGS = (_ring(14336, NORM=(0,)), _ring(2560), _ring(896))
 """Long rows whose units are made together, rows with a last stage that is short, rows of one stage."""
+_FEW_BITS_TUNINGS = (_ring(2048, WeightForm("fp8", 128)), _ring(4096, WeightForm("int4", 128, has_minimums=True)))
+"""One and several stages a row; groups without and with minimums."""
 _STREAMED = tuple(
     KernelFile(
         stem,
         (stem,),
         Use.CAPTURED_STEPS,
         {**_STREAM, **of_its_own},
-        _STREAM_TUNINGS + ((_in_part(_STREAM_TUNINGS[-1]),) if of_its_own is _QKV else ()),
+        _STREAM_TUNINGS + _FEW_BITS_TUNINGS + ((_in_part(_STREAM_TUNINGS[-1]),) if of_its_own is _QKV else ()),
         (NO_BULK_COPIES,),
     )
     for stem, of_its_own in (("streamed_linear", _LINEAR), ("streamed_qkv", _QKV), ("streamed_vocabulary", {}))

@@ -1,6 +1,7 @@
 """A linear layer with what comes before and after it where no kernel of ours does the product.
 
-A library multiplies, and its neighbours are launches of our own. On a CPU all of it is torch.
+A library multiplies, and its neighbours are launches of our own. On a CPU all of it is torch. Weights of few bits
+go by `multiply`, which knows how.
 """
 
 import torch
@@ -11,11 +12,13 @@ from pagedchat.ops.common.launch import on_cuda
 from pagedchat.ops.common.norm import Norm
 from pagedchat.ops.products.activate import activate
 from pagedchat.ops.products.add_norm import add_norm
+from pagedchat.ops.quantized.multiply import multiply
+from pagedchat.ops.quantized.weight import Weight
 
 
 def library_linear(
     input_rows: torch.Tensor,
-    weight: torch.Tensor,
+    weight: Weight,
     *,
     bias: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
@@ -32,14 +35,20 @@ def library_linear(
         `output`, or a new tensor.
     """
     rows = input_rows if norm is None else add_norm(input_rows, None, norm, overlap=overlap)
-    if residual is not None and bias is None and activation == "none" and not paired:
+    if (
+        isinstance(weight, torch.Tensor)
+        and residual is not None
+        and bias is None
+        and activation == "none"
+        and not paired
+    ):
         return torch.addmm(residual, rows, weight.T, alpha=residual_scale, out=output)
     if residual is None and bias is None and activation == "none" and not paired:
-        return torch.mm(rows, weight.T, out=output)
+        return multiply(rows, weight, out=output)
     if paired or activation != "none":
         product = library_middle(rows, weight, bias, activation, paired=paired, overlap=overlap)
     else:
-        product = functional.linear(rows, weight, bias)
+        product = multiply(rows, weight, bias)
     if residual is not None:
         return torch.add(residual, product, alpha=residual_scale, out=output)
     return product if output is None else output.copy_(product)
@@ -47,7 +56,7 @@ def library_linear(
 
 def library_middle(
     rows: torch.Tensor,
-    weight: torch.Tensor,
+    weight: Weight,
     bias: torch.Tensor | None,
     activation: Activation,
     *,
@@ -69,9 +78,10 @@ def library_middle(
     Returns:
         `[num_rows, out_features]`.
     """
-    if not paired and bias is not None and in_epilogue(activation, on_gpu=on_cuda(rows)):
+    fused = not paired and in_epilogue(activation, on_gpu=on_cuda(rows))
+    if fused and bias is not None and isinstance(weight, torch.Tensor):
         return torch._addmm_activation(bias, rows, weight.T, use_gelu=activation == "gelu_tanh")
-    product = functional.linear(rows, weight, bias)
+    product = multiply(rows, weight, bias)
     if activation == "relu" and not paired:
         return functional.relu_(product)
     return activate(product, activation, paired=paired, overlap=overlap)

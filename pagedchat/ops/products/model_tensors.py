@@ -12,8 +12,10 @@ from pagedchat.ops.common.model_sizes import ModelSizes
 from pagedchat.ops.common.norm import HeadNorms, Norm
 from pagedchat.ops.products.embed_tokens import embed_tokens
 from pagedchat.ops.products.finish_logits import finish_logits
+from pagedchat.ops.quantized.multiply import multiply
+from pagedchat.ops.quantized.weight import QuantizedWeight, Weight
 
-Linear = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
+Linear = Callable[[torch.Tensor, Weight, torch.Tensor | None], torch.Tensor]
 """`rows @ weight.T + bias`: `[num_rows, in_features]`, `[out_features, in_features]`, `[out_features]`."""
 
 
@@ -21,19 +23,24 @@ Linear = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tenso
 class Product:
     """`rows @ weight.T + bias`."""
 
-    weight: torch.Tensor
+    weight: Weight
     """`[out_features, in_features]`."""
     bias: torch.Tensor | None = None
     """`[out_features]`."""
 
+    @property
+    def whole(self) -> torch.Tensor:
+        """The weight, which launches that are whole steps take in 16 bits."""
+        return _whole(self.weight)
+
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
         """`[num_rows, in_features]` -> `[num_rows, out_features]`, by a library."""
-        return functional.linear(rows, self.weight, self.bias)
+        return multiply(rows, self.weight, self.bias)
 
 
 @dataclass(frozen=True, slots=True)
 class LayerTensors:
-    """The tensors of a layer, of one type."""
+    """The tensors of a layer, of one type but for weights of few bits."""
 
     layer_idx: int
     sizes: ModelSizes
@@ -94,19 +101,24 @@ class ModelTensors:
     layers: list[LayerTensors]
     norm: Norm | None
     """The last one."""
-    head: torch.Tensor
+    head: Weight
     """`[vocab_size, hidden]`; with `project_out` as wide as that makes."""
     head_bias: torch.Tensor | None = None
     """`[vocab_size]`."""
     embedding_scale: float = 1.0
     """Of tokens' vectors."""
-    project_in: torch.Tensor | None = None
+    project_in: Weight | None = None
     """`[hidden, narrower]`: what tokens' vectors go through."""
-    project_out: torch.Tensor | None = None
+    project_out: Weight | None = None
     """`[narrower, hidden]`: what rows go through before the head."""
     logits_scale: float = 1.0
     logits_cap: float | None = None
     """Soft cap of the logits, once they are scaled."""
+
+    @property
+    def whole_head(self) -> torch.Tensor:
+        """`head`, as `Product.whole`."""
+        return _whole(self.head)
 
     @property
     def last_norm(self) -> Norm:
@@ -132,22 +144,26 @@ class ModelTensors:
                 scale=scale,
             )
         narrow = embed_tokens(self.token_vectors, token_ids, positions, scale=scale)
-        rows = functional.linear(narrow, self.project_in)
+        rows = multiply(narrow, self.project_in)
         if vectors is not None:
             rows += functional.embedding(positions.clamp(min=0) + offset, vectors)
         return rows
 
     def logits(
-        self, rows: torch.Tensor, output: torch.Tensor | None = None, *, linear: Linear = functional.linear
+        self, rows: torch.Tensor, output: torch.Tensor | None = None, *, linear: Linear = multiply
     ) -> torch.Tensor:
         """`[num_rows, hidden]`, normed -> `[num_rows, vocab_size]`; `output` is written if given, by a library."""
         if self.project_out is not None:
-            rows = functional.linear(rows, self.project_out)
+            rows = multiply(rows, self.project_out)
         if output is None:
             logits = linear(rows, self.head, self.head_bias)
-        elif self.head_bias is None:
-            logits = torch.mm(rows, self.head.T, out=output)
         else:
-            logits = torch.addmm(self.head_bias, rows, self.head.T, out=output)
+            logits = multiply(rows, self.head, self.head_bias, out=output)
         finish_logits(logits, scale=self.logits_scale, cap=self.logits_cap, overlap=True)
         return logits
+
+
+def _whole(weight: Weight) -> torch.Tensor:
+    if isinstance(weight, QuantizedWeight):
+        raise ValueError("a weight of few bits, where one of 16 is wanted")
+    return weight

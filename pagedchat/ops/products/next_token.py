@@ -9,10 +9,12 @@ from pagedchat.ops.common.launch import address, on_cuda
 from pagedchat.ops.common.norm import Norm, check_norm
 from pagedchat.ops.products.add_norm import add_norm
 from pagedchat.ops.products.few_rows_plan import FewRowsPlan, plan_few_rows_head
-from pagedchat.ops.products.small_batch_launch import ProductLaunch, product_constants, streamed_launch
+from pagedchat.ops.products.small_batch_launch import ProductLaunch, digits_of, product_constants, streamed_launch
 from pagedchat.ops.products.small_batch_linear import has_kernels_for
 from pagedchat.ops.products.small_batch_plan import head_shared_bytes
 from pagedchat.ops.products.streamed_plan import StreamPlan
+from pagedchat.ops.quantized.multiply import multiply
+from pagedchat.ops.quantized.weight import Weight, check_weight, form_of
 from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax, state_addresses
 
 NAME = "next_token"
@@ -25,7 +27,7 @@ def logits_argmax(
     state: DecodeState,
     logits: torch.Tensor,
     input_rows: torch.Tensor,
-    weight: torch.Tensor,
+    weight: Weight,
     *,
     norm: Norm | None = None,
     best: torch.Tensor,
@@ -37,7 +39,7 @@ def logits_argmax(
         state: written.
         logits: `[num_tokens, vocab_size]`, written.
         input_rows: `[num_tokens, in_features]`.
-        weight: `[vocab_size, in_features]`.
+        weight: `[vocab_size, in_features]`, of few bits or of the rows' type.
         norm: of the input rows.
         best: `[num_tokens]` or more, int64, zero between launches.
         overlap: as in `small_batch_linear`.
@@ -50,8 +52,8 @@ def logits_argmax(
     check_shape("input_rows", input_rows, num_tokens, weight.shape[1])
     check_shape("logits", logits, num_tokens, weight.shape[0])
     check_dtype("best", best, torch.int64)
-    for name, tensor in (("weight", weight), ("logits", logits)):
-        check_same_type(name, tensor, input_rows)
+    check_weight("weight", weight, input_rows)
+    check_same_type("logits", logits, input_rows)
     if norm is not None:
         check_norm(norm, input_rows)
     rows, launch = input_rows, None
@@ -63,18 +65,17 @@ def logits_argmax(
     if launch is not None:
         _launch_head(launch, state, logits, rows, weight, norm, best, overlap)
         return
-    torch.mm(rows if norm is None else add_norm(rows, None, norm, overlap=overlap), weight.T, out=logits)
+    multiply(rows if norm is None else add_norm(rows, None, norm, overlap=overlap), weight, out=logits)
     advance_by_argmax(state, logits, overlap=overlap)
 
 
-def _plan(rows: torch.Tensor, weight: torch.Tensor, norm: Norm | None) -> FewRowsPlan:
+def _plan(rows: torch.Tensor, weight: Weight, norm: Norm | None) -> FewRowsPlan:
     of_gpu = gpu(rows.device.index)
-    return plan_few_rows_head(rows.shape[1], len(weight), len(rows), normed=norm is not None, gpu=of_gpu)
+    form = form_of(weight)
+    return plan_few_rows_head(rows.shape[1], len(weight), len(rows), normed=norm is not None, gpu=of_gpu, form=form)
 
 
-def _head_launch(
-    plan: FewRowsPlan, rows: torch.Tensor, weight: torch.Tensor, norm: Norm | None
-) -> ProductLaunch | None:
+def _head_launch(plan: FewRowsPlan, rows: torch.Tensor, weight: Weight, norm: Norm | None) -> ProductLaunch | None:
     if isinstance(plan.plan, StreamPlan):
         return streamed_launch(STREAMED, plan.plan, rows, weight, norm)
     if plan.plan is None:
@@ -92,7 +93,7 @@ def _launch_head(
     state: DecodeState,
     logits: torch.Tensor,
     rows: torch.Tensor,
-    weight: torch.Tensor,
+    weight: Weight,
     norm: Norm | None,
     best: torch.Tensor,
     overlap: bool,
@@ -102,7 +103,7 @@ def _launch_head(
         logits.data_ptr(),
         best.data_ptr(),
         state.arrivals.data_ptr(),
-        weight.data_ptr(),
+        digits_of(weight),
         rows.data_ptr(),
         address(norm.weight if norm else None),
         address(norm.bias if norm else None),

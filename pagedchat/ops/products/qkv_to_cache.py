@@ -5,7 +5,6 @@ write into the paged cache, in one launch.
 """
 
 import torch
-from torch.nn import functional
 
 from pagedchat.jit.launch import f32, i32
 from pagedchat.jit.variant import Constant
@@ -15,8 +14,10 @@ from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shap
 from pagedchat.ops.common.launch import address, on_cuda
 from pagedchat.ops.common.norm import Norm, check_norm
 from pagedchat.ops.products.add_norm import add_norm
-from pagedchat.ops.products.small_batch_launch import ProductLaunch, plan_few, product_launch
+from pagedchat.ops.products.small_batch_launch import ProductLaunch, digits_of, plan_few, product_launch
 from pagedchat.ops.products.small_batch_linear import has_kernels_for
+from pagedchat.ops.quantized.multiply import multiply
+from pagedchat.ops.quantized.weight import Weight, check_weight
 
 NAME = "qkv_to_cache"
 
@@ -26,7 +27,7 @@ def qkv_to_cache(
     key_cache: torch.Tensor,
     value_cache: torch.Tensor,
     input_rows: torch.Tensor,
-    weight: torch.Tensor,
+    weight: Weight,
     block_tables: torch.Tensor,
     positions: torch.Tensor,
     *,
@@ -42,7 +43,8 @@ def qkv_to_cache(
         key_cache: `[num_blocks, num_kv_heads, head_size / x, block_size, x]`, written.
         value_cache: `[num_blocks, num_kv_heads, head_size, block_size]`, written.
         input_rows: `[num_tokens, in_features]`.
-        weight: `[(num_heads + 2 * num_kv_heads) * head_size, in_features]`: query heads, key heads, value heads.
+        weight: `[(num_heads + 2 * num_kv_heads) * head_size, in_features]`, of few bits or of the rows' type: query
+            heads, key heads, value heads.
         block_tables: `[num_tokens, max_blocks_per_seq]`, int32.
         positions: `[num_tokens]`, int32; below 0 the token is padding: nothing of it is written but its query.
         bias: one number for each row of `weight`.
@@ -71,7 +73,7 @@ def qkv_to_cache(
         launch = product_launch(NAME, plan, rows, weight, norm, **constants)
     if launch is None:
         rows = rows if norm is None else add_norm(rows, None, norm, overlap=overlap)
-        heads = functional.linear(rows, weight, bias).view(len(rows), -1, sizes.head_size)
+        heads = multiply(rows, weight, bias).view(len(rows), -1, sizes.head_size)
         heads_to_cache(heads, key_cache, value_cache, block_tables, positions, rotations=rotations, overlap=overlap)
         query.copy_(heads[:, : query.shape[1]])
     else:
@@ -89,7 +91,7 @@ def _check(
     query: torch.Tensor,
     key_cache: torch.Tensor,
     rows: torch.Tensor,
-    weight: torch.Tensor,
+    weight: Weight,
     block_tables: torch.Tensor,
     positions: torch.Tensor,
     bias: torch.Tensor | None,
@@ -103,7 +105,8 @@ def _check(
     check_shape("weight", weight, num_rows, rows.shape[1])
     check_shape("block_tables", block_tables, rows.shape[0], None)
     check_shape("positions", positions, rows.shape[0])
-    for name, tensor in (("query", query), ("weight", weight), ("key_cache", key_cache)):
+    check_weight("weight", weight, rows)
+    for name, tensor in (("query", query), ("key_cache", key_cache)):
         check_same_type(name, tensor, rows)
     for name, tensor in (("block_tables", block_tables), ("positions", positions)):
         check_dtype(name, tensor, torch.int32)
@@ -117,7 +120,6 @@ def _check(
     for name, tensor in (
         ("query", query),
         ("input_rows", rows),
-        ("weight", weight),
         ("block_tables", block_tables),
     ):
         if not tensor.is_contiguous():
@@ -129,7 +131,7 @@ def _launch(
     query: torch.Tensor,
     caches: tuple[torch.Tensor, torch.Tensor],
     rows: torch.Tensor,
-    weight: torch.Tensor,
+    weight: Weight,
     block_tables: torch.Tensor,
     positions: torch.Tensor,
     bias: torch.Tensor | None,
@@ -142,7 +144,7 @@ def _launch(
         query.data_ptr(),
         caches[0].data_ptr(),
         caches[1].data_ptr(),
-        weight.data_ptr(),
+        digits_of(weight),
         address(bias),
         rows.data_ptr(),
         address(norm.weight if norm else None),

@@ -1,7 +1,8 @@
 """Which kernel makes a product over a few tokens of a decode step, and how it is launched.
 
 There are two of each: one whose thread blocks take their weights into registers, and one that streams large weights
-through shared memory. Both take the same arguments, which only the op knows.
+through shared memory, and those of few bits. Both take the same arguments, which only the op knows; the second one
+scales besides.
 """
 
 from collections.abc import Sequence
@@ -13,11 +14,12 @@ from pagedchat.jit.arguments import Argument
 from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import Kernel, get_kernel
 from pagedchat.jit.variant import Constant
-from pagedchat.ops.common.launch import can_overlap, element_name, stream_of
+from pagedchat.ops.common.launch import address, can_overlap, element_name, stream_of
 from pagedchat.ops.common.norm import Norm
 from pagedchat.ops.products.few_rows_plan import FewRowsPlan, plan_few_rows
 from pagedchat.ops.products.small_batch_plan import TILE_ROWS
 from pagedchat.ops.products.streamed_plan import UNIT, StreamPlan
+from pagedchat.ops.quantized.weight import QuantizedWeight, Weight, form_of
 
 STREAMED = {"small_batch_linear": "streamed_linear", "qkv_to_cache": "streamed_qkv"}
 """Kernels that take their weights into registers, with those that stream them."""
@@ -31,35 +33,43 @@ class ProductLaunch:
     grid: int
     num_threads: int
     shared_bytes: int = 0
+    scales: tuple[Argument, ...] = ()
+    """The last arguments of kernels that stream."""
 
     def run(self, args: Sequence[Argument], rows: torch.Tensor, overlap: bool) -> None:
         """Queue it.
 
         Args:
-            args: of the kernel.
+            args: of the kernel, but for `scales`.
             rows: on its GPU.
             overlap: it may begin before the kernel before it has ended, where the GPU can do that.
         """
         self.kernel.launch(
             self.grid,
             self.num_threads,
-            args,
+            (*args, *self.scales),
             stream=stream_of(rows),
             shared_bytes=self.shared_bytes,
             overlap=overlap and can_overlap(rows.device),
         )
 
 
-def plan_few(rows: torch.Tensor, weight: torch.Tensor, norm: Norm | None) -> FewRowsPlan:
+def plan_few(rows: torch.Tensor, weight: Weight, norm: Norm | None) -> FewRowsPlan:
     """What is to make the product of `rows` `[num_tokens, in_features]` and `weight` `[num_rows, in_features]`."""
-    return plan_few_rows(rows.shape[1], len(weight), len(rows), normed=norm is not None, gpu=gpu(rows.device.index))
+    on, form = gpu(rows.device.index), form_of(weight)
+    return plan_few_rows(rows.shape[1], len(weight), len(rows), normed=norm is not None, gpu=on, form=form)
+
+
+def digits_of(weight: Weight) -> int:
+    """Where the numbers of a weight are."""
+    return weight.digits.data_ptr() if isinstance(weight, QuantizedWeight) else weight.data_ptr()
 
 
 def product_launch(
     stem: str,
     plan: FewRowsPlan,
     rows: torch.Tensor,
-    weight: torch.Tensor,
+    weight: Weight,
     norm: Norm | None,
     **constants: Constant,
 ) -> ProductLaunch | None:
@@ -83,7 +93,7 @@ def product_launch(
 
 
 def streamed_launch(
-    stem: str, plan: StreamPlan, rows: torch.Tensor, weight: torch.Tensor, norm: Norm | None, **constants: Constant
+    stem: str, plan: StreamPlan, rows: torch.Tensor, weight: Weight, norm: Norm | None, **constants: Constant
 ) -> ProductLaunch:
     """The launch of the kernel `stem`, which streams; arguments as of `product_launch`."""
     known = product_constants(rows, norm)
@@ -92,7 +102,9 @@ def streamed_launch(
     kernel.allow_shared(shared)
     kernel.prefer_shared()
     grid = min(-(-len(weight) // UNIT), gpu(rows.device.index).num_multiprocessors)
-    return ProductLaunch(kernel, grid, plan.num_threads, shared)
+    few = weight if isinstance(weight, QuantizedWeight) else None
+    scales = (address(few.scales), address(few.minimums)) if few is not None else (0, 0)
+    return ProductLaunch(kernel, grid, plan.num_threads, shared, scales)
 
 
 def product_constants(rows: torch.Tensor, norm: Norm | None) -> dict[str, Constant]:

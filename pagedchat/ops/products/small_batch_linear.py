@@ -13,14 +13,15 @@ from pagedchat.ops.common.launch import address, has_tensor_cores, on_cuda
 from pagedchat.ops.common.norm import Norm, check_norm
 from pagedchat.ops.products.add_norm import add_norm
 from pagedchat.ops.products.library_linear import library_linear
-from pagedchat.ops.products.small_batch_launch import ProductLaunch, plan_few, product_launch
+from pagedchat.ops.products.small_batch_launch import ProductLaunch, digits_of, plan_few, product_launch
+from pagedchat.ops.quantized.weight import Weight, check_weight
 
 NAME = "small_batch_linear"
 
 
 def small_batch_linear(
     input_rows: torch.Tensor,
-    weight: torch.Tensor,
+    weight: Weight,
     *,
     bias: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
@@ -35,7 +36,8 @@ def small_batch_linear(
 
     Args:
         input_rows: `[num_tokens, in_features]`.
-        weight: `[out_features, in_features]`; with `paired` `[2 * out_features, in_features]`, gates first.
+        weight: `[out_features, in_features]`, of few bits or of the rows' type; with `paired`
+            `[2 * out_features, in_features]`, gates first.
         bias: `[out_features]`; not with `paired`.
         residual: `[num_tokens, out_features]`, added at the end; may be `output`.
         residual_scale: of what it is added to.
@@ -86,7 +88,7 @@ def has_kernels_for(rows: torch.Tensor) -> bool:
 
 def _check(
     rows: torch.Tensor,
-    weight: torch.Tensor,
+    weight: Weight,
     bias: torch.Tensor | None,
     residual: torch.Tensor | None,
     norm: Norm | None,
@@ -95,7 +97,7 @@ def _check(
 ) -> None:
     check_shape("input_rows", rows, None, None)
     check_shape("weight", weight, None, rows.shape[1])
-    check_same_type("weight", weight, rows)
+    check_weight("weight", weight, rows)
     if paired and (bias is not None or weight.shape[0] % 2):
         raise ValueError("paired rows come without a bias and in an even number")
     out_features = weight.shape[0] // (2 if paired else 1)
@@ -108,7 +110,7 @@ def _check(
             check_same_type(name, tensor, rows)
     if norm is not None:
         check_norm(norm, rows)
-    for name, tensor in (("input_rows", rows), ("weight", weight), ("residual", residual), ("output", output)):
+    for name, tensor in (("input_rows", rows), ("residual", residual), ("output", output)):
         if tensor is not None and not tensor.is_contiguous():
             raise ValueError(f"{name} is not contiguous")
 
@@ -117,7 +119,7 @@ def _launch(
     launch: ProductLaunch,
     output: torch.Tensor,
     rows: torch.Tensor,
-    weight: torch.Tensor,
+    weight: Weight,
     bias: torch.Tensor | None,
     residual: torch.Tensor | None,
     residual_scale: float,
@@ -126,7 +128,7 @@ def _launch(
 ) -> None:
     args = (
         output.data_ptr(),
-        weight.data_ptr(),
+        digits_of(weight),
         address(bias),
         rows.data_ptr(),
         address(residual),

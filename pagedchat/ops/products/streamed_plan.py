@@ -1,10 +1,11 @@
 """How a weight streams through shared memory. Arithmetic only."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from pagedchat.jit.kernel_file import Constants
 from pagedchat.ops.products.small_batch_plan import PIECE, STEP
+from pagedchat.ops.quantized.weight_form import WHOLE, WeightForm
 
 UNIT = 8
 """Rows of the weight that a thread block makes at a time, as in kernels/products/streamed_product.cuh."""
@@ -18,6 +19,11 @@ _ROUND = _NUM_WARPS * STEP
 """Inner elements of which every warp has whole steps."""
 _STAGE_FEATURES = 1024
 """Inner elements of a stage, at most. With fewer there is too much to copy, more leave a ring too few stages."""
+_FEW_BITS_ROW_BYTES, _FEW_BITS_PASSING = 2048, 2048
+"""The same of weights of few bits: bytes of a row of a stage, so that there are as many copies, and inner elements
+where the input does not stay in registers."""
+_MOST_PARTS = 4
+"""Of a warp's elements of a stage that have scales of their own, which it has in registers beside the input."""
 _FEWEST_STAGES = 3
 _MOST_RESIDENT = 16
 """Steps of a warp up to which the input stays in registers, as one that is normed has to."""
@@ -39,6 +45,7 @@ class StreamPlan:
     stages: int
     group: int = 1
     """Units that are made at a time."""
+    form: WeightForm = WHOLE
 
     @property
     def num_threads(self) -> int:
@@ -58,19 +65,33 @@ class StreamPlan:
             "STAGE_FEATURES": self.stage_features,
             "STAGES": self.stages,
             "GROUP": self.group,
+            **self.form.constants,
         }
 
     @property
     def stage_bytes(self) -> int:
         """Of shared memory, for each stage."""
-        row = 2 * self.in_features if self.row_stages == 1 else 2 * self.stage_features + _GAP_BYTES
+        row = (self.in_features if self.row_stages == 1 else self.stage_features) * self.form.bits // 8
+        if self.form.few:
+            pieces = STEP * self.form.bits // 8  # of four lanes, an odd number of times
+            row = (row // pieces | 1) * pieces
+        elif self.row_stages > 1:
+            row += _GAP_BYTES
         return UNIT * row + 16
+
+    @property
+    def scale_bytes(self) -> int:
+        """Of scales and minimums that are there besides: of as many units as a ring can be at."""
+        if not self.form.scale_group:
+            return 0
+        places = self.group * (1 + -(-self.stages // (self.group * self.row_stages)))
+        return 2 * places * (1 + self.form.has_minimums) * UNIT * self.form.num_groups(self.in_features)
 
     def shared_bytes(self, normed: bool) -> int:
         """Size of `StreamShared` in kernels/products/streamed_ring.cuh, at least."""
         sums = 4 * 2 * _NUM_WARPS * self.group * PIECE * UNIT
         norm = 2 * 2 * self.in_features + (8 * PIECE + 16 * 32) * _NUM_WARPS if normed else 0
-        return self.stages * self.stage_bytes + sums + norm + _SLACK_BYTES
+        return self.stages * self.stage_bytes + self.scale_bytes + sums + norm + _SLACK_BYTES
 
 
 @cache
@@ -82,6 +103,7 @@ def plan_stream(
     normed: bool,
     num_multiprocessors: int,
     shared_limit: int,
+    form: WeightForm = WHOLE,
 ) -> StreamPlan | None:
     """A ring for a weight; None where the kernel cannot do the product.
 
@@ -92,19 +114,57 @@ def plan_stream(
         normed: whether the input is normed on its way in.
         num_multiprocessors: of the GPU.
         shared_limit: bytes of shared memory that a thread block may have.
+        form: of the weight.
     """
     if not 1 <= num_tokens <= MAX_TOKENS or in_features % PIECE:
         return None
-    features = min(_STAGE_FEATURES, -(-in_features // _ROUND) * _ROUND)
-    bare = StreamPlan(in_features, features, 0)
+    if form.few and not takes(form, in_features, num_rows):
+        return None
+    features = _stage_features(in_features, form)
+    bare = StreamPlan(in_features, features, 0, form=form)
     resident = bare.row_stages * features <= _MOST_RESIDENT * _ROUND
     if normed and not resident:
         return None
     units = -(-num_rows // (UNIT * num_multiprocessors))
     group = 1 if resident else -(-units // -(-units // _MOST_GROUP))
-    bare = StreamPlan(in_features, features, 0, group)
     most = LARGE_RING_BYTES if min(in_features, num_rows) >= _LARGE else RING_BYTES
-    stages = min(most, shared_limit - bare.shared_bytes(normed)) // bare.stage_bytes
-    if stages < _FEWEST_STAGES:
-        return None
-    return StreamPlan(in_features, features, min(stages, units * bare.row_stages), group)
+    stages = min(most // bare.stage_bytes, units * bare.row_stages)
+    plan = StreamPlan(in_features, features, stages, group, form)
+    while plan.shared_bytes(normed) > shared_limit:
+        plan = replace(plan, stages=plan.stages - 1)
+    return plan if plan.stages >= min(_FEWEST_STAGES, units * bare.row_stages) else None
+
+
+def takes(form: WeightForm, in_features: int, num_rows: int) -> bool:
+    """Whether a kernel reads weights of this form and these sizes: copies begin at 16 bytes."""
+    if in_features % STEP or form.scale_group % STEP:
+        return False
+    groups = form.num_groups(in_features)
+    if not form.scale_group:
+        return not form.has_minimums
+    return in_features % form.scale_group == 0 and groups % 2 == 0 and groups * num_rows % PIECE == 0
+
+
+def _stage_features(in_features: int, form: WeightForm) -> int:
+    """Inner elements of a stage."""
+    if not form.few:
+        return min(_STAGE_FEATURES, -(-in_features // _ROUND) * _ROUND)
+    features = _fewest_stages(in_features, form, 8 * _FEW_BITS_ROW_BYTES // form.bits)
+    if -(-in_features // features) * features <= _MOST_RESIDENT * _ROUND:
+        return features
+    return _fewest_stages(in_features, form, _FEW_BITS_PASSING)
+
+
+def _fewest_stages(in_features: int, form: WeightForm, most: int) -> int:
+    """Of few bits: so that a row has as few stages as can be, no longer than they have to be, and each warp whole
+    groups of a stage, or a part of one, and none beyond the end of a row."""
+
+    def fits(features: int) -> bool:
+        segment, group = features // _NUM_WARPS, form.scale_group
+        parts = segment // group if group else 1
+        if group and (in_features % segment or (group % segment and segment % group)):
+            return False
+        return parts <= _MOST_PARTS
+
+    candidates = [features for features in range(_ROUND, most + 1, _ROUND) if fits(features)]
+    return min(candidates, key=lambda features: (-(-in_features // features), features))

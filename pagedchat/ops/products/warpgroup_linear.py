@@ -20,13 +20,14 @@ from pagedchat.ops.products.stream_k_plan import StreamKPlan
 from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan, shared_bytes
 from pagedchat.ops.products.wide_gates import launch_wide_gates
 from pagedchat.ops.products.wide_plan import WidePlan
+from pagedchat.ops.quantized.weight import QuantizedWeight, Weight, check_weight
 
 NAME = "warpgroup_linear"
 
 
 def warpgroup_linear(
     input_rows: torch.Tensor,
-    weight: torch.Tensor,
+    weight: Weight,
     *,
     bias: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
@@ -35,7 +36,8 @@ def warpgroup_linear(
     output: torch.Tensor | None = None,
     overlap: bool = False,
 ) -> torch.Tensor:
-    """A product with what follows it, by the kernel that `many_rows_plan` names; where it names none, by a library.
+    """A product with what follows it, by the kernel that `many_rows_plan` names; where it names none, and of few
+    bits, by a library.
 
     Args:
         input_rows: `[num_tokens, in_features]`, float16 or bfloat16.
@@ -55,8 +57,8 @@ def warpgroup_linear(
     """
     out_features = weight.shape[0] // (2 if paired else 1)
     _check(input_rows, weight, bias, residual, paired, output)
-    plan = _plan(weight, len(input_rows), paired)
-    if plan is None or (residual is not None and isinstance(plan, WidePlan)):
+    plan = None if isinstance(weight, QuantizedWeight) else _plan(weight, len(input_rows), paired)
+    if isinstance(weight, QuantizedWeight) or plan is None or (residual is not None and isinstance(plan, WidePlan)):
         return library_linear(
             input_rows,
             weight,
@@ -131,7 +133,7 @@ def _launch(
 
 def _check(
     rows: torch.Tensor,
-    weight: torch.Tensor,
+    weight: Weight,
     bias: torch.Tensor | None,
     residual: torch.Tensor | None,
     paired: bool,
@@ -147,7 +149,8 @@ def _check(
     for name, tensor in (("residual", residual), ("output", output)):
         if tensor is not None:
             check_shape(name, tensor, len(rows), out_features)
-    tensors = (("input_rows", rows), ("weight", weight), ("bias", bias), ("residual", residual), ("output", output))
+    check_weight("weight", weight, rows)
+    tensors = (("input_rows", rows), ("bias", bias), ("residual", residual), ("output", output))
     for name, tensor in tensors:
         if tensor is not None:
             check_same_type(name, tensor, rows)

@@ -32,19 +32,19 @@ class PersistentModel:
     def is_aligned(self) -> bool:
         """Whether all that the kernel reads 16 bytes at a time starts at 16 bytes."""
         tensors = self.tensors
-        read = [tensors.token_vectors, tensors.position_vectors, tensors.head]
+        read = [tensors.token_vectors, tensors.position_vectors, tensors.whole_head]
         for layer, cache in zip(tensors.layers, self.caches, strict=True):
             first, second = layer.norms_before
             read += [
-                first.weight, layer.qkv.weight, layer.out.weight, layer.out.bias,
-                second.weight, layer.up.weight, layer.down.weight, layer.down.bias, *cache,
+                first.weight, layer.qkv.whole, layer.out.whole, layer.out.bias,
+                second.weight, layer.up.whole, layer.down.whole, layer.down.bias, *cache,
             ]  # fmt: skip
         return all(address(tensor) % 16 == 0 for tensor in read)
 
     def constants(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """Of the products behind both norms of each layer, as `fold_norm` makes them."""
         return [
-            (fold_norm(first, layer.qkv.weight, layer.qkv.bias), fold_norm(second, layer.up.weight, layer.up.bias))
+            (fold_norm(first, layer.qkv.whole, layer.qkv.bias), fold_norm(second, layer.up.whole, layer.up.bias))
             for layer in self.tensors.layers
             for first, second in [layer.norms_before]
         ]
@@ -60,8 +60,8 @@ def _addresses(
 ) -> list[int]:
     first, second = layer.norms_before
     tensors = (
-        first.weight, layer.qkv.weight, qkv_constants, layer.out.weight, layer.out.bias,
-        second.weight, layer.up.weight, up_constants, layer.down.weight, layer.down.bias, *cache,
+        first.weight, layer.qkv.whole, qkv_constants, layer.out.whole, layer.out.bias,
+        second.weight, layer.up.whole, up_constants, layer.down.whole, layer.down.bias, *cache,
     )  # fmt: skip
     return [address(tensor) for tensor in tensors]
 

@@ -51,7 +51,7 @@ class PersistentDecode:
         self._num_tokens = num_tokens
         self._plan = plan
         self._quantized = quantized
-        device = model.tensors.head.device
+        device = model.tensors.whole_head.device
         self._folded = model.constants()  # kept: the kernel knows their addresses
         rows = model.addresses(self._folded)
         self._first = rows[0][:3]
@@ -77,9 +77,9 @@ class PersistentDecode:
         if (logits is None) != (self._quantized is not None):
             raise ValueError("logits are missing" if logits is None else "a screened step makes no logits")
         if logits is not None:
-            check_shape("logits", logits, self._num_tokens, len(model.head))
-            check_same_type("logits", logits, model.head)
-        if not on_cuda(model.head):
+            check_shape("logits", logits, self._num_tokens, len(model.whole_head))
+            check_same_type("logits", logits, model.whole_head)
+        if not on_cuda(model.whole_head):
             self._run_parts(state, logits)
             return
         args = (
@@ -95,10 +95,10 @@ class PersistentDecode:
             address(model.rotations),
             model.last_norm.weight.data_ptr(),
             address(model.last_norm.bias),
-            model.head.data_ptr(),
+            model.whole_head.data_ptr(),
             state.block_tables.data_ptr(),
             i32(len(model.layers)),
-            i32(len(model.head)),
+            i32(len(model.whole_head)),
             i32(state.block_tables.shape[1]),
             i32(model.position_offset),
             i32(len(state.history)),
@@ -112,7 +112,7 @@ class PersistentDecode:
             plan.num_thread_blocks,
             plan.num_threads + 32,
             args,
-            stream=stream_of(model.head),
+            stream=stream_of(model.whole_head),
             shared_bytes=shared,
             cooperative=True,
         )
@@ -128,7 +128,7 @@ class PersistentDecode:
 
     def _kernel(self) -> tuple[Kernel, int]:
         """And how much shared memory a thread block of it has."""
-        head = self._model.tensors.head
+        head = self._model.tensors.whole_head
         kernel = get_kernel(NAME, head.device.index, **self._constants(head.dtype))
         shared = self._plan.shared_bytes(self._model.shape, self._num_tokens)
         kernel.allow_shared(shared)
@@ -137,11 +137,11 @@ class PersistentDecode:
     def _run_parts(self, state: DecodeState, logits: torch.Tensor | None) -> None:
         model = self._model.tensors
         if logits is None:
-            logits = model.head.new_empty(self._num_tokens, len(model.head))
+            logits = model.whole_head.new_empty(self._num_tokens, len(model.whole_head))
         hidden = model.embed(state.token_ids, state.positions)
         for layer, cache in zip(model.layers, self._model.caches, strict=True):
             _add_layer(layer, cache, model.rotations, state, hidden)
-        logits_argmax(state, logits, hidden, model.head, norm=model.norm, best=self._best[: self._num_tokens])
+        logits_argmax(state, logits, hidden, model.whole_head, norm=model.norm, best=self._best[: self._num_tokens])
 
     def _constants(self, dtype: torch.dtype) -> dict[str, Any]:
         return {

@@ -3,6 +3,7 @@
 Knows the decoder of `models`; what the kernels have against one is in `objections`.
 """
 
+from collections import Counter, defaultdict
 from weakref import WeakKeyDictionary
 
 import torch
@@ -10,6 +11,7 @@ import torch
 from pagedchat.jit.driver import gpu
 from pagedchat.layers.attention import Attention
 from pagedchat.layers.experts import SparseMlp
+from pagedchat.layers.few_bits_linear import weight_of
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.mlp import GatedMlp
 from pagedchat.layers.norms import Norm as NormModule
@@ -23,10 +25,12 @@ from pagedchat.ops.common.launch import element_name
 from pagedchat.ops.common.model_sizes import MixtureSizes, ModelSizes
 from pagedchat.ops.common.norm import HeadNorms, Norm
 from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors, Product
+from pagedchat.ops.quantized.weight import form_of
+from pagedchat.ops.quantized.weight_form import WeightForm
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.foreign_model import OBJECTION, ForeignModel, StepModel, foreign_sizes
 from pagedchat.runtime.graphs.objections import objection_to, objection_to_whole_steps
-from pagedchat.runtime.graphs.step_facts import Setting
+from pagedchat.runtime.graphs.step_facts import HEAD, Setting
 
 # --- from a config, without tensors -------------------------------------------------------------------
 
@@ -106,7 +110,27 @@ def setting_of(model: StepModel, backend: CudaAttention) -> Setting:
         block_size=backend.shape.block_size,
         gpu=gpu(device.index) if device.type == "cuda" else None,
         batch_invariant=backend.batch_invariant,
+        forms=forms_of(model),
     )
+
+
+def forms_of(model: StepModel) -> dict[str, WeightForm]:
+    """In which forms the weights of few bits are, by the names of products and `HEAD`; of products those of most
+    layers. Empty: all are whole."""
+    if isinstance(model, ForeignModel):
+        return {}
+    decoder = _decoder(model)
+    found: dict[str, Counter[WeightForm]] = defaultdict(Counter)
+    found[HEAD][form_of(weight_of(decoder.head))] += 1
+    for layer in decoder.layers:
+        if isinstance(layer, DecoderLayer) and not isinstance(layer.mlp, SparseMlp):
+            attention, mlp = layer.attention, layer.mlp
+            up = mlp.gate_up if isinstance(mlp, GatedMlp) else mlp.up
+            for name, linear in (("qkv", attention.qkv), ("out", attention.out), ("up", up), ("down", mlp.down)):
+                found[name][form_of(weight_of(linear))] += 1
+    if not any(form.few for counted in found.values() for form in counted):
+        return {}
+    return {name: counted.most_common(1)[0][0] for name, counted in found.items()}
 
 
 def tensors_of(model: StepModel, model_len: int) -> ModelTensors | None:
@@ -151,23 +175,25 @@ def _find(native: NativeModel, model_len: int) -> ModelTensors | None:
         position_vectors=None if positions is None else positions.weight,
         position_offset=0 if positions is None else positions.offset,
         rotations=next((table for table in of_layers if table is not None), None),
-        layers=[_layer(sizes, layer, table) for layer, table in zip(layers, of_layers, strict=True)],
+        layers=[_layer(sizes, layer, table, weight) for layer, table in zip(layers, of_layers, strict=True)],
         norm=_norm(model.norm, weight),
-        head=model.head.weight,
+        head=weight_of(model.head),
         head_bias=model.head.bias,
         embedding_scale=scale_in_type(config, weight.dtype),
-        project_in=None if model.project_in is None else model.project_in.weight,
-        project_out=None if model.project_out is None else model.project_out.weight,
+        project_in=None if model.project_in is None else weight_of(model.project_in),
+        project_out=None if model.project_out is None else weight_of(model.project_out),
         logits_scale=config.logits_scale,
         logits_cap=config.logits_cap,
     )
 
 
-def _layer(sizes: ModelSizes, layer: DecoderLayer, rotations: torch.Tensor | None) -> LayerTensors:
+def _layer(
+    sizes: ModelSizes, layer: DecoderLayer, rotations: torch.Tensor | None, like: torch.Tensor
+) -> LayerTensors:
+    """`like`: of the type and on the device of what has no weights."""
     attention, mlp = layer.attention, layer.mlp
     if isinstance(mlp, SparseMlp):
         raise ValueError("a mixture of experts, which the model's config does not say")
-    like = attention.qkv.weight
     return LayerTensors(
         layer_idx=attention.layer_idx,
         sizes=sizes,
@@ -178,7 +204,7 @@ def _layer(sizes: ModelSizes, layer: DecoderLayer, rotations: torch.Tensor | Non
         mlp_norm=_norm(layer.mlp_norm, like),
         up=_product(mlp.gate_up if isinstance(mlp, GatedMlp) else mlp.up),
         down=_product(mlp.down),
-        head_norms=_head_norms(attention),
+        head_norms=_head_norms(attention, like),
         rotations=rotations,
         attention_end_norm=_norm(layer.attention_end_norm, like),
         mlp_end_norm=_norm(layer.mlp_end_norm, like),
@@ -186,11 +212,10 @@ def _layer(sizes: ModelSizes, layer: DecoderLayer, rotations: torch.Tensor | Non
 
 
 def _product(linear: Linear) -> Product:
-    return Product(linear.weight, linear.bias)
+    return Product(weight_of(linear), linear.bias)
 
 
-def _head_norms(attention: Attention) -> HeadNorms | None:
-    like = attention.qkv.weight
+def _head_norms(attention: Attention, like: torch.Tensor) -> HeadNorms | None:
     query, key = _norm(attention.q_norm, like), _norm(attention.k_norm, like)
     return None if query is None or key is None else HeadNorms(query, key)
 

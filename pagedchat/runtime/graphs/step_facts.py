@@ -1,12 +1,17 @@
 """What a captured step is chosen by: a model, a GPU, a batch. Plain values; knows no tensor, and no rule."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from pagedchat.jit.architecture import architecture_of
 from pagedchat.jit.driver import Gpu
 from pagedchat.ops.common.model_sizes import ModelSizes
+from pagedchat.ops.quantized.weight_form import WHOLE, WeightForm
 from pagedchat.ops.whole_step.plan import PersistentShape
+
+HEAD = "head"
+"""The product with the vocabulary, beside those of a layer."""
 
 _TENSOR_CORE_ELEMENTS = {"float16": (7, 5), "bfloat16": (8, 0)}
 """With the compute capability of the first GPU whose tensor cores multiply them."""
@@ -31,6 +36,12 @@ class Setting:
     """Whether all tensors start at 16 bytes; see `PersistentModel.is_aligned`."""
     batch_invariant: bool = False
     """Whether a token's numbers are to follow from its own sequence alone."""
+    forms: Mapping[str, WeightForm] = field(default_factory=dict)
+    """In which forms weights are, by the names of products and `HEAD`; empty: all of them are whole."""
+
+    def form(self, name: str) -> WeightForm:
+        """Of the weight of a product, or of `HEAD`."""
+        return self.forms.get(name, WHOLE)
 
     @property
     def shape(self) -> PersistentShape:

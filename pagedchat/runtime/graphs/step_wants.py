@@ -37,6 +37,11 @@ def numbers_of_batch(facts: DecodeFacts | PrefillFacts) -> str:
     return "a reply is to be the same in any company, bit for bit" if facts.setting.batch_invariant else ""
 
 
+def whole_weights(facts: DecodeFacts) -> str:
+    """Weights of the type of the rows."""
+    return "its weights have few bits, which products one by one take" if facts.setting.forms else ""
+
+
 # --- one launch ---------------------------------------------------------------------------------------
 
 
@@ -184,7 +189,15 @@ def fused_products(facts: DecodeFacts) -> str:
     return _most_by_library(
         facts,
         lambda product: (
-            plan_few_rows(product.in_features, product.num_rows, rows, normed=product.normed, gpu=gpu).plan is None
+            plan_few_rows(
+                product.in_features,
+                product.num_rows,
+                rows,
+                normed=product.normed,
+                gpu=gpu,
+                form=facts.setting.form(product.name),
+            ).plan
+            is None
         ),
         "which no kernel for few rows shares out among its warps",
     )

@@ -57,7 +57,8 @@ class Chosen:
 
 
 _WHOLE = (
-    wants.numbers_of_batch, wants.usual_layers, wants.tensor_cores, wants.rows_of_one_launch, wants.nothing_shared,
+    wants.numbers_of_batch, wants.whole_weights, wants.usual_layers, wants.tensor_cores,
+    wants.rows_of_one_launch, wants.nothing_shared,
     wants.bulk_copies, wants.plain_gates, wants.places_for_layers, wants.code_for_sizes, wants.multiprocessors,
     wants.whole_pieces,
 )  # fmt: skip
@@ -91,7 +92,8 @@ DECODES: tuple[Rule[DecodeFacts], ...] = (
     ),
     Rule(
         LAYERS,
-        (wants.numbers_of_batch, wants.usual_layers, wants.tensor_cores, wants.few_rows(MAX_STREAMED, MAX_STREAMED),
+        (wants.numbers_of_batch, wants.whole_weights, wants.usual_layers, wants.tensor_cores,
+         wants.few_rows(MAX_STREAMED, MAX_STREAMED),
          wants.nothing_shared, wants.bulk_copies, wants.whole_pieces, wants.whole_contexts,
          wants.layers_worth_streaming, wants.code_for_layers, wants.room_for_streamed_layers),
         "one chat of Qwen2.5-0.5B's shape takes 432 us a step instead of 525, two 477 and 536",
@@ -104,7 +106,7 @@ DECODES: tuple[Rule[DecodeFacts], ...] = (
     ),
     Rule(
         WARPGROUPS,
-        (wants.numbers_of_batch, wants.plain_layers, wants.warpgroups,
+        (wants.numbers_of_batch, wants.whole_weights, wants.plain_layers, wants.warpgroups,
          wants.rows_of_warpgroups(MAX_WARPGROUPED), wants.plain_gates, wants.warpgroup_products),
         "64 rows take 437 us a step, with cuBLAS 620; 256 rows 1,189 and 1,253",
     ),

@@ -15,6 +15,7 @@ from pagedchat.engine.output import ModelRunner
 from pagedchat.errors import DeviceError, ModelError, first_line, is_out_of_memory
 from pagedchat.events import LoadProgress
 from pagedchat.jit.driver import gpu
+from pagedchat.layers.few_bits_linear import use_kernels
 from pagedchat.models.config import describe_model
 from pagedchat.models.cpu_linear import use_cpu_linears
 from pagedchat.models.description import ModelDescription
@@ -25,7 +26,7 @@ from pagedchat.models.native import count_parameters
 from pagedchat.models.native_model import NativeModel
 from pagedchat.models.tokenizer import LoadedTokenizer, load_tokenizer
 from pagedchat.ops.common.launch import element_name
-from pagedchat.ops.cpu.kernels import cpu_kernels, no_kernels_notice, prepare_in_background
+from pagedchat.ops.cpu.kernels import CpuKernels, cpu_kernels, no_kernels_notice, prepare_in_background
 from pagedchat.runtime.attention import transformers_attention
 from pagedchat.runtime.attention.backend import AttentionBackend, CacheShape
 from pagedchat.runtime.attention.choice import BackendChoice, BackendChooser, BackendFactory
@@ -173,6 +174,12 @@ class _Assembly:
 
     # --- tensors ------------------------------------------------------------------------------------
 
+    def _cpu_kernels(self, precision: Precision) -> CpuKernels | None:
+        """By which what is quantised while it is read will be multiplied; None: not by any, or on a GPU."""
+        if precision.quantization is None or self._config.model.batch_invariant or self._device.type != "cpu":
+            return None
+        return cpu_kernels()
+
     def _weights(self, description: ModelDescription, precision: Precision) -> tuple[torch.nn.Module, int]:
         if description.native is None:
             transformers_attention.register()
@@ -183,11 +190,17 @@ class _Assembly:
             dtype=precision.dtype,
             device=self._device,
             quantization=precision.quantization,
-            kernels=None if precision.quantization is None or self._config.model.batch_invariant else cpu_kernels(),
+            kernels=self._cpu_kernels(precision),
+            keeps_bits=precision.keeps_bits,
             on_progress=lambda done, total: self._say("weights", "Reading the weights", done, total, "tensors"),
         )
         native = description.native  # of which quantised layers have no parameters
         counted = count_parameters(native) if native else sum(each.numel() for each in model.parameters())
+        if native is not None and self._device.type == "cuda":
+            from pagedchat.runtime.graphs.objections import objection_to  # noqa: PLC0415 - a GPU's business
+
+            if objection_to(native):
+                use_kernels(model)
         if self._config.model.batch_invariant:
             make_invariant(description.name, model)
         elif self._device.type == "cpu":

@@ -81,7 +81,7 @@ def engine_ready(found: Findings, sampling_defaults: dict[str, object], load_sec
         load_seconds=load_seconds,
         attention_backend=found.attention.name,
         attention_reason=found.attention.reason,
-        quantization=found.precision.quantization or description.stored_as,
+        quantization=found.precision.quantization or (description.stored_as if found.precision.keeps_bits else ""),
         precision_reason=found.precision.reason,
         kv_cache_dtype=shape.kind or "",
     )

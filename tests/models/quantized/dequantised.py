@@ -8,13 +8,15 @@ from safetensors.torch import load_file, save_file
 
 from pagedchat.layers.quantized_linear import QuantizedLinear
 from pagedchat.models.config import describe_model
-from pagedchat.models.quantized.forms import Quantization, forms
+from pagedchat.models.quantized.forms import Quantization, forms, forms_on_gpu
 from pagedchat.models.quantized.shell import quantized_shell
 from pagedchat.ops.quantized.quantize import quantize
 
 
-def dequantised_checkpoint(folder: Path, checkpoint: Path, quantization: Quantization) -> Path:
-    """Save it in `folder`; returns that. The head has weights of its own."""
+def dequantised_checkpoint(
+    folder: Path, checkpoint: Path, quantization: Quantization, *, on_gpu: bool = False
+) -> Path:
+    """Save it in `folder`; returns that. The head has weights of its own. `on_gpu`: in the forms that a GPU has."""
     config = describe_model("tiny", checkpoint).native
     assert config is not None
     model = quantized_shell(config, torch.float32)
@@ -25,7 +27,7 @@ def dequantised_checkpoint(folder: Path, checkpoint: Path, quantization: Quantiz
         if isinstance(module, QuantizedLinear)
         for name, slot in module.slots.items()
     }
-    wanted = forms("tiny", model, quantization)
+    wanted = forms_on_gpu(model, quantization) if on_gpu else forms("tiny", model, quantization)
     tensors = load_file(checkpoint / "model.safetensors")
     if model.tied:
         own = next(name for name in tensors if any(p + name == model.embedding_name for p in model.prefixes))
@@ -41,7 +43,8 @@ def dequantised_checkpoint(folder: Path, checkpoint: Path, quantization: Quantiz
                 stop = max(first, min(form.stop - slot.start, len(rows)))
                 chosen = order[first:stop]
                 if len(chosen):
-                    floats[chosen] = quantize(rows[chosen], form.bits, form.group_size).dequantized()
+                    few = quantize(rows[chosen], form.bits, form.group_size, floats=form.floats)
+                    floats[chosen] = few.dequantized()
                 first = stop
             tensors[name] = (floats.T if slot.transposed else floats).contiguous()
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})

@@ -118,10 +118,10 @@ KINDS: dict[str, tuple[dict[str, Any], Callable[[torch.Tensor], Packed], str]] =
 }  # fmt: skip
 
 
-def save_stored(folder: Path, kind: str) -> tuple[Path, Path]:
-    """The checkpoint in few bits, and the one with the weights that they stand for."""
+def save_stored(folder: Path, kind: str, plain: Path | None = None) -> tuple[Path, Path]:
+    """The checkpoint in few bits, and the one with the weights that they stand for; of `plain` or a tiny one."""
     config, make, _ = KINDS[kind]
-    plain = save_tiny(folder / "plain", "llama")
+    plain = save_tiny(folder / "plain", "llama") if plain is None else plain
     stored, meant = {}, {}
     for name, tensor in load_file(plain / "model.safetensors").items():
         if name.endswith("_proj.weight"):
@@ -167,7 +167,7 @@ def test_tokens_are_those_of_what_is_meant(kind: str, tmp_path: Path) -> None:
 def test_8_bit_floats_are_exact_where_they_become_floats(kind: str) -> None:
     parts, meant = KINDS[kind][1](torch.randn(48, 32))
     given = iter([(f"a.{part}", tensor) for part, tensor in parts.items()])
-    [(name, found)] = unpacked("m", Packing("fp8", "floats"), given, few_bits=False)
+    [(name, found)] = unpacked("m", Packing("fp8", "floats"), given, floats_as="floats")
     assert name == "a.weight"
     assert isinstance(found, torch.Tensor)
     assert torch.equal(found, meant)
@@ -176,7 +176,7 @@ def test_8_bit_floats_are_exact_where_they_become_floats(kind: str) -> None:
 def test_squares_that_are_cut_off() -> None:
     digits, scales = torch.ones(200, 300).to(torch.float8_e4m3fn), torch.arange(1.0, 7.0).view(2, 3)
     given = iter([("a.weight", digits), ("a.weight_scale_inv", scales)])
-    [(_, found)] = unpacked("m", Packing("fp8", "floats"), given, few_bits=False)
+    [(_, found)] = unpacked("m", Packing("fp8", "floats"), given, floats_as="floats")
     assert isinstance(found, torch.Tensor)
     assert found[127::72, 127::86].tolist() == [[1, 2, 3], [4, 5, 6]]
 

@@ -33,7 +33,7 @@ def stepped(model, positions, shape, steps, limits, device):  # type: ignore[no-
     results = []
     torch.manual_seed(9)
     for _ in range(steps):
-        hidden = torch.randn(len(positions), shape.hidden).to(tensors.head.dtype).to(device)
+        hidden = torch.randn(len(positions), shape.hidden).to(tensors.whole_head.dtype).to(device)
         layers(hidden, state)
         results.append(hidden.cpu())
         live = state.positions >= 0

@@ -4,6 +4,7 @@ import torch
 from pagedchat.ops.cache.layout import key_cache_shape, to_token_major, value_cache_shape
 from pagedchat.ops.products.qkv_to_cache import qkv_to_cache
 from tests.ops.paged_case import DEVICES
+from tests.ops.products.few_bits_case import FORMS, exact_weight, in_form
 from tests.ops.products.small_batch_case import DTYPES, WIDTHS, allowed, error, exact_norm, make_norm, normal
 
 HEADS = [(12, 12, 64), (4, 2, 80), (8, 2, 128), (2, 1, 256)]  # num_heads, num_kv_heads, head_size
@@ -28,11 +29,12 @@ def check(
     device: str,
     *,
     share: float = 1.0,
+    form: str | None = None,
 ) -> None:
     num_heads, num_kv_heads, head_size = heads
     rows = normal(num_tokens, width, device=device, dtype=dtype)
     num_rows = (num_heads + 2 * num_kv_heads) * head_size
-    weight = normal(num_rows, width, device=device, dtype=dtype, scale=width**-0.5)
+    weight = in_form(normal(num_rows, width, device=device, dtype=dtype, scale=width**-0.5), form)
     bias = normal(num_rows, device=device, dtype=dtype)
     norm = make_norm(norm_kind, width, device, dtype)
     positions = [(i * 37) % (2 * block_size) for i in range(num_tokens)]
@@ -61,7 +63,7 @@ def check(
         norm=norm,
         rotations=turns if rotary else None,
     )
-    product = exact_norm(norm, rows.cpu().double()) @ weight.cpu().double().T + bias.cpu().double()
+    product = exact_norm(norm, rows.cpu().double()) @ exact_weight(weight).T + bias.cpu().double()
     wanted = product.view(num_tokens, -1, head_size)
     if rotary:
         turned = exact_rotation(wanted[:, : num_heads + num_kv_heads], angles[[max(p, 0) for p in positions]])
@@ -112,6 +114,17 @@ def test_large_weights_stream_through_shared_memory(
     for num_tokens in (1, 3, 8):
         for norm_kind in ("rms", "layer", None):
             check(num_tokens, 2048, heads, norm_kind, rotary, 16, dtype, "cuda")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("rotary", [False, True])
+def test_weights_of_few_bits(rotary: bool, form: str, device: str) -> None:
+    for dtype in DTYPES:
+        check(3, 256, (4, 2, 64), "rms", rotary, 16, dtype, device, form=form)
+        if device == "cuda":
+            check(8, 2048, (32, 8, 64), "rms", rotary, 16, dtype, device, form=form)
+            check(1, 896, (14, 2, 64), "layer", rotary, 16, dtype, device, form=form, share=0.5)
 
 
 @pytest.mark.gpu

@@ -4,6 +4,7 @@ import torch
 from pagedchat.ops.common.choices import Activation
 from pagedchat.ops.products.small_batch_linear import small_batch_linear
 from tests.ops.paged_case import DEVICES
+from tests.ops.products.few_bits_case import FORMS, exact_weight, in_form
 from tests.ops.products.small_batch_case import (
     DTYPES,
     NORMS,
@@ -38,15 +39,16 @@ def check(
     dtype: torch.dtype,
     device: str,
     out_features: int = OUT_FEATURES,
+    form: str | None = None,
 ) -> None:
     activation, paired, has_bias, has_residual = variation
     num_rows = out_features * (2 if paired else 1)
     rows = normal(num_tokens, width, device=device, dtype=dtype)
-    weight = normal(num_rows, width, device=device, dtype=dtype, scale=width**-0.5)
+    weight = in_form(normal(num_rows, width, device=device, dtype=dtype, scale=width**-0.5), form)
     bias = normal(num_rows, device=device, dtype=dtype) if has_bias else None
     residual = normal(num_tokens, out_features, device=device, dtype=dtype) if has_residual else None
     norm = make_norm(norm_kind, width, device, dtype)
-    product = exact_norm(norm, rows.cpu().double()) @ weight.cpu().double().T
+    product = exact_norm(norm, rows.cpu().double()) @ exact_weight(weight).T
     if bias is not None:
         product = product + bias.cpu().double()
     gate, value = product.chunk(2, dim=1) if paired else (product, None)
@@ -106,6 +108,28 @@ def test_rows_of_any_length_stream(width: int, num_tokens: int) -> None:
     for norm_kind in ("rms", "layer", None):
         check(num_tokens, width, norm_kind, VARIATIONS[0], torch.float16, "cuda", out_features=1000)
     check(num_tokens, width, "rms", VARIATIONS[2], torch.bfloat16, "cuda", out_features=904)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("variation", VARIATIONS[:3], ids=str)
+def test_weights_of_few_bits(
+    variation: tuple[Activation, bool, bool, bool], form: str, dtype: torch.dtype, device: str
+) -> None:
+    check(3, 256, "rms", variation, dtype, device, form=form)
+    if device == "cuda":
+        for num_tokens in (1, 3, 8):
+            check(num_tokens, 4096, "rms", variation, dtype, device, out_features=8200, form=form)
+        check(5, 2048, "layer", VARIATIONS[0], dtype, device, out_features=2080, form=form)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("width", [768, 896, 1536, 4864, 11008, 14336])
+def test_rows_of_few_bits_of_any_length(width: int, form: str) -> None:
+    for num_tokens in (1, 5, 8, 11):
+        check(num_tokens, width, "rms", VARIATIONS[2], torch.float16, "cuda", out_features=4104, form=form)
 
 
 @pytest.mark.gpu

@@ -110,7 +110,7 @@ def random_state(positions: list[int]) -> DecodeState:
 def some_steps(model: PersistentModel, state: DecodeState, plan: PersistentPlan, count: int) -> list[torch.Tensor]:
     """Logits of steps that choose their own tokens, `[num_tokens, vocab_size]` each."""
     decode = PersistentDecode(model, len(state.token_ids), plan)
-    head = model.tensors.head
+    head = model.tensors.whole_head
     logits = torch.empty(len(state.token_ids), len(head), dtype=head.dtype, device=head.device)
     results = []
     for _ in range(count):

@@ -102,7 +102,7 @@ def test_a_screened_step_chooses_the_same_tokens(
         pytest.skip("this GPU has no room for it")
     model, state = moved(random_model(family, dtype), "cuda:0"), moved(random_state(positions), "cuda:0")
     decode = PersistentDecode(
-        moved(model, "cuda:0"), num_tokens, screened, screen_head(model.tensors.head, model.tensors.last_norm)
+        moved(model, "cuda:0"), num_tokens, screened, screen_head(model.tensors.whole_head, model.tensors.last_norm)
     )
     twin = moved(state, "cuda:0")
     for _ in range(16):  # within the blocks of the shortest
@@ -200,9 +200,9 @@ def test_a_screened_step_on_a_cpu_chooses_the_same_token() -> None:
     model, state, plan = random_model("opt", torch.float16), random_state([40]), plan_for("opt", 1, 256)
     screened, twin = plan.screened(SHAPES["opt"], 1, VOCAB_SIZE, H200[1]), moved(state, "cpu")
     assert screened is not None
-    PersistentDecode(moved(model, "cpu"), 1, screened, screen_head(model.tensors.head, model.tensors.last_norm))(
-        twin
-    )
+    PersistentDecode(
+        moved(model, "cpu"), 1, screened, screen_head(model.tensors.whole_head, model.tensors.last_norm)
+    )(twin)
     some_steps(model, state, plan, 1)
     assert torch.equal(twin.token_ids, state.token_ids)
 
@@ -212,7 +212,7 @@ def test_a_quantized_head_and_logits_exclude_each_other() -> None:
     screened = plan.screened(SHAPES["opt"], 1, VOCAB_SIZE, H200[1])
     assert screened is not None
     quantized, logits = (
-        screen_head(model.tensors.head, model.tensors.last_norm),
+        screen_head(model.tensors.whole_head, model.tensors.last_norm),
         torch.empty(1, VOCAB_SIZE, dtype=torch.float16),
     )
     with pytest.raises(ValueError, match="plan has 1 tiles of a quantized head, and there is none"):

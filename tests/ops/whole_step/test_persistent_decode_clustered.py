@@ -56,10 +56,10 @@ def make_model(name: str, dtype: torch.dtype) -> tuple[PersistentModel, Persiste
 
 
 def screened_steps(model: PersistentModel, plan: PersistentPlan) -> PersistentDecode:
-    screened = plan.screened(model.shape, 1, len(model.tensors.head), gpu_limits()[1])
+    screened = plan.screened(model.shape, 1, len(model.tensors.whole_head), gpu_limits()[1])
     assert screened is not None
     return PersistentDecode(
-        moved(model, "cuda:0"), 1, screened, screen_head(model.tensors.head, model.tensors.last_norm)
+        moved(model, "cuda:0"), 1, screened, screen_head(model.tensors.whole_head, model.tensors.last_norm)
     )
 
 

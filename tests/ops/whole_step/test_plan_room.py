@@ -67,8 +67,8 @@ def launch_of(
     patch.setattr("pagedchat.ops.whole_step.persistent_decode.on_cuda", lambda *_tensors: True)
     patch.setattr("pagedchat.ops.whole_step.persistent_decode.stream_of", lambda _tensor: 0)
     model, screens = random_model(family, torch.float16, shape), plan.screened_tiles > 0
-    logits = None if screens else torch.empty(num_tokens, len(model.tensors.head), dtype=torch.float16)
-    quantized = screen_head(model.tensors.head, model.tensors.last_norm) if screens else None
+    logits = None if screens else torch.empty(num_tokens, len(model.tensors.whole_head), dtype=torch.float16)
+    quantized = screen_head(model.tensors.whole_head, model.tensors.last_norm) if screens else None
     PersistentDecode(model, num_tokens, plan, quantized)(random_state([5] * num_tokens), logits)
     return launches[0]
 

@@ -158,7 +158,7 @@ def make_runner(
 
     With a clock nothing is captured at first use, but beside what serves meanwhile, as time allows.
     """
-    weight = model.head.weight
+    weight = next(model.parameters())
     heads = model.layers[0].attention.heads  # type: ignore[index,union-attr]
     shape = CacheShape(
         len(model.layers),

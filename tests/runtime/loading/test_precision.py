@@ -8,6 +8,7 @@ import torch
 from pagedchat.config import ModelConfig
 from pagedchat.errors import InvalidValueError
 from pagedchat.jit.cpu.target import CpuTarget
+from pagedchat.jit.driver import Gpu
 from pagedchat.models.config import describe_model
 from pagedchat.models.description import ModelDescription
 from pagedchat.runtime.loading import device, precision
@@ -82,7 +83,44 @@ def test_a_small_model_stays_as_it_is(description: ModelDescription, monkeypatch
 def test_what_is_asked_for_is_done_or_refused(description: ModelDescription) -> None:
     assert choose(description, quantization="int4") == Precision(torch.float32, "int4")
     assert choose(description, CUDA, quantization="none") == Precision(torch.bfloat16)
-    with pytest.raises(
-        InvalidValueError, match="--quantize int8 was asked for, but it cannot be had: it is for CPUs"
+    with pytest.raises(InvalidValueError, match="fp8 was asked for, but it cannot be had: processors multiply no"):
+        choose(description, quantization="fp8")
+
+
+def on(monkeypatch: pytest.MonkeyPatch, *capability: int) -> None:
+    there = Gpu(0, "some", capability, 80 << 30, 100, 99 << 10)  # type: ignore[arg-type]
+    monkeypatch.setattr(precision, "gpu", lambda _: there)
+
+
+@pytest.mark.parametrize("quantization", ["int8", "int4", "fp8"])
+def test_few_bits_on_a_gpu(
+    description: ModelDescription, quantization: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on(monkeypatch, 9, 0)
+    exact = dataclasses.replace(description, dtype=torch.float32)
+    assert choose(description, CUDA, quantization=quantization) == Precision(torch.bfloat16, quantization)  # type: ignore[arg-type]
+    assert choose(exact, CUDA, quantization=quantization).dtype == torch.bfloat16
+    for wanted, why in (
+        ({"dtype": "float32"}, "tensor cores do not multiply float32"),
+        ({"batch_invariant": True}, "replies that are the same in any company take weights of 16 bits"),
     ):
-        choose(description, CUDA, quantization="int8")
+        with pytest.raises(InvalidValueError, match=f"{quantization} was asked for, but it cannot be had: {why}"):
+            choose(description, CUDA, quantization=quantization, **wanted)
+    on(monkeypatch, 8, 0)
+    with pytest.raises(InvalidValueError, match="GPUs have kernels for it from sm_90 on, and this one is sm_80"):
+        choose(description, CUDA, quantization=quantization)
+
+
+def test_stored_few_bits_become_floats_where_kernels_are_missing(
+    description: ModelDescription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = dataclasses.replace(description, stored_as="GPTQ int4")
+    on(monkeypatch, 9, 0)
+    assert choose(stored, CUDA) == Precision(torch.bfloat16)
+    on(monkeypatch, 8, 6)
+    chosen = choose(stored, CUDA)
+    assert not chosen.keeps_bits
+    assert chosen.reason == (
+        "Weights that are stored in GPTQ int4 became floats, since GPUs have kernels for it from sm_90 on, and "
+        "this one is sm_86."
+    )

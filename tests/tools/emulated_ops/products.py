@@ -19,6 +19,7 @@ from pagedchat.ops.products.next_token import logits_argmax
 from pagedchat.ops.products.qkv_to_cache import qkv_to_cache
 from pagedchat.ops.products.small_batch_linear import small_batch_linear
 from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
+from tests.ops.products.few_bits_case import in_form
 from tests.ops.products.small_batch_case import make_norm, normal
 from tests.ops.sampling.decode_state_case import make_state
 from tests.tools.emulated_ops.op_case import (
@@ -36,6 +37,7 @@ from tests.tools.emulated_ops.op_case import (
 
 HEAD_SIZE, BLOCK_SIZE, NUM_HEADS, KV_HEADS = 64, 16, 2, 1
 STREAMED_WIDTH = 1024
+MINIMUMS = "int4, 128, minimums"
 
 
 @contextmanager
@@ -98,10 +100,10 @@ def finished(dtype: torch.dtype, *, cap: float | None) -> Results:
     return {"logits": logits}
 
 
-def linear(dtype: torch.dtype, *, num_tokens: int, width: int) -> Results:
+def linear(dtype: torch.dtype, *, num_tokens: int, width: int, form: str | None = None) -> Results:
     """A bias and a residual, and another one with gates."""
     rows, residual = rows_of(num_tokens, width, dtype), rows_of(num_tokens, 32, dtype)
-    weight, bias = weight_of(32, width, dtype), rows_of(1, 32, dtype)[0]
+    weight, bias = in_form(weight_of(32, width, dtype), form), rows_of(1, 32, dtype)[0]
     plain = small_batch_linear(rows, weight, bias=bias, residual=residual, residual_scale=0.7, activation="relu")
     norm, others = make_norm("rms", width, "cpu", dtype), make_norm("offset rms", width, "cpu", dtype)
     gated = small_batch_linear(rows, weight, norm=norm, activation="silu", paired=True)
@@ -112,12 +114,16 @@ def linear(dtype: torch.dtype, *, num_tokens: int, width: int) -> Results:
     }
 
 
-def streamed_linear(dtype: torch.dtype, *, num_tokens: int = 3, width: int = STREAMED_WIDTH) -> Results:
+def streamed_linear(
+    dtype: torch.dtype, *, num_tokens: int = 3, width: int = STREAMED_WIDTH, form: str | None = None
+) -> Results:
     with small_weights_stream():
-        return linear(dtype, num_tokens=num_tokens, width=width)
+        return linear(dtype, num_tokens=num_tokens, width=width, form=form)
 
 
-def place_heads(dtype: torch.dtype, *, width: int, rotary: bool, turned: int = HEAD_SIZE) -> Results:
+def place_heads(
+    dtype: torch.dtype, *, width: int, rotary: bool, turned: int = HEAD_SIZE, form: str | None = None
+) -> Results:
     """One token of each of three sequences, one of them padding, into caches that are NaN."""
     rows = rows_of(3, width, dtype)
     num_rows = (NUM_HEADS + 2 * KV_HEADS) * HEAD_SIZE
@@ -129,7 +135,7 @@ def place_heads(dtype: torch.dtype, *, width: int, rotary: bool, turned: int = H
         key_cache,
         value_cache,
         rows,
-        weight_of(num_rows, width, dtype),
+        in_form(weight_of(num_rows, width, dtype), form),
         torch.tensor([[4, 2], [1 << 30, 1 << 30], [0, 3]], dtype=torch.int32),
         numbers(15, -1, 16),
         bias=None if rotary else rows_of(1, num_rows, dtype)[0],
@@ -139,18 +145,20 @@ def place_heads(dtype: torch.dtype, *, width: int, rotary: bool, turned: int = H
     return {"query": query, "keys": key_cache, "values": value_cache}
 
 
-def streamed_heads(dtype: torch.dtype, *, rotary: bool, turned: int = HEAD_SIZE) -> Results:
+def streamed_heads(
+    dtype: torch.dtype, *, rotary: bool, turned: int = HEAD_SIZE, form: str | None = None
+) -> Results:
     with small_weights_stream():
-        return place_heads(dtype, width=STREAMED_WIDTH, rotary=rotary, turned=turned)
+        return place_heads(dtype, width=STREAMED_WIDTH, rotary=rotary, turned=turned, form=form)
 
 
-def next_token(dtype: torch.dtype, *, width: int) -> Results:
+def next_token(dtype: torch.dtype, *, width: int, form: str | None = None) -> Results:
     """Of sequences one of which is padding; the most likely token is the first of two that are equal."""
     state, rows, weight = make_state([3, -1, 15], "cpu"), rows_of(3, width, dtype), weight_of(203, width, dtype)
     weight[[7, 202]] = 3 * rows[0].sign() * width**-0.5
     logits, best = torch.empty(3, 203, dtype=dtype), torch.zeros(3, dtype=torch.int64)
     norm = make_norm("layer", width, "cpu", dtype)
-    logits_argmax(state, logits, rows, weight, norm=norm, best=best)
+    logits_argmax(state, logits, rows, in_form(weight, form), norm=norm, best=best)
     assert not bool(best.any())
     assert int(state.token_ids[0]) == 7
     assert state.arrivals.tolist() == [0]
@@ -163,9 +171,9 @@ def next_token(dtype: torch.dtype, *, width: int) -> Results:
     }
 
 
-def streamed_next_token(dtype: torch.dtype) -> Results:
+def streamed_next_token(dtype: torch.dtype, *, form: str | None = None) -> Results:
     with small_weights_stream():
-        return next_token(dtype, width=STREAMED_WIDTH)
+        return next_token(dtype, width=STREAMED_WIDTH, form=form)
 
 
 def by_warpgroups(dtype: torch.dtype, *, num_tokens: int) -> Results:
@@ -226,6 +234,16 @@ CASES: list[OpCase] = [
     *in_types("streamed_qkv", partial(streamed_heads, rotary=False), BFLOAT),
     *in_types("streamed_qkv", partial(streamed_heads, rotary=True, turned=32), BFLOAT, about="turned in part"),
     *in_types("streamed_vocabulary", streamed_next_token, HALF),
+    *in_types("streamed_linear", partial(streamed_linear, form="int8"), HALF, BFLOAT, about="int8"),
+    *in_types(
+        "streamed_linear", partial(streamed_linear, form="int8, 64", width=896), HALF, about="int8 in groups"
+    ),
+    *in_types("streamed_linear", partial(streamed_linear, form="fp8"), HALF, BFLOAT, about="fp8"),
+    *in_types("streamed_linear", partial(streamed_linear, form="int4, 64", width=4864), HALF, about="int4, long"),
+    *in_types("streamed_linear", partial(streamed_linear, form=MINIMUMS), HALF, BFLOAT, about="int4, minimums"),
+    *in_types("streamed_qkv", partial(streamed_heads, rotary=True, form=MINIMUMS), HALF, about="int4, turned"),
+    *in_types("streamed_qkv", partial(streamed_heads, rotary=False, form="int8"), BFLOAT, about="int8"),
+    *in_types("streamed_vocabulary", partial(streamed_next_token, form="int8"), HALF, about="int8"),
     *in_types("invariant_linear", partial(invariant, num_rows=3), HALF, BFLOAT),
     *in_types("invariant_linear", partial(invariant, num_rows=70), HALF, about="large tiles"),
     *in_types("warpgroup_linear", partial(by_warpgroups, num_tokens=21), HALF),

@@ -42,6 +42,7 @@ void nothing(const Arguments& arguments);
 void make_policy(const Arguments& arguments);
 void exponential(const Arguments& arguments);
 void unpack_float16(const Arguments& arguments);
+void unpack_e4m3(const Arguments& arguments);
 void unpack_bfloat16(const Arguments& arguments);
 void trap_below_zero(const Arguments& arguments);
 void read_thread_index(const Arguments& arguments);

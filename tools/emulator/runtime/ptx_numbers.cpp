@@ -20,6 +20,21 @@ void unpack_float16(const Arguments& arguments) {
   arguments.put(2, bits_of(half_to_float(half_of(pair, 1))));
 }
 
+// Four of a word: sign, 4 bits of exponent, 3 of fraction; the exponent is put right by a multiplication.
+void unpack_e4m3(const Arguments& arguments) {
+  const uint32_t word = arguments.word(0);
+  for (int pair = 0; pair < 2; pair++) {
+    uint32_t halves = 0;
+    for (int i = 0; i < 2; i++) {
+      const uint32_t byte = word >> 8 * (2 * pair + i) & 255;
+      const float small = half_to_float(static_cast<uint16_t>((byte & 128) << 8 | (byte & 127) << 7));
+      const uint16_t half = (byte & 127) == 127 ? 0x7fff : float_to_half(small * 256.0f);
+      halves |= static_cast<uint32_t>(half) << 16 * i;
+    }
+    arguments.put(1 + pair, halves);
+  }
+}
+
 void unpack_bfloat16(const Arguments& arguments) {
   const uint32_t pair = arguments.word(1);
   arguments.put(0, bits_of(bfloat_to_float(half_of(pair, 0))));

@@ -72,7 +72,7 @@ class StepStore(Shelf[Key]):
         self._buffers = buffers
         self._tensors = tensors_of(model, model_len)
         self._setting = setting_of(model, backend)
-        whole = self._tensors is not None and not self._setting.whole_objection
+        whole = self._tensors is not None and not self._setting.whole_objection and not self._setting.forms
         self._whole = _whole_model(self._tensors, backend) if whole and self._tensors else None
         if self._whole is not None:
             self._setting = replace(self._setting, is_aligned=self._whole.is_aligned)
@@ -195,12 +195,12 @@ class StepStore(Shelf[Key]):
         )
         if not decode.fits_at_once():
             return None
-        return PersistentStep(decode, state, whole.tensors.head, screened=screened)
+        return PersistentStep(decode, state, whole.tensors.whole_head, screened=screened)
 
     def _quantized_head(self, whole: PersistentModel) -> ScreenedHead:
         """Of all steps, made for the first one."""
         if self._made_quantized is None:
-            self._made_quantized = screen_head(whole.tensors.head, whole.tensors.last_norm)
+            self._made_quantized = screen_head(whole.tensors.whole_head, whole.tensors.last_norm)
         return self._made_quantized
 
 

@@ -8,6 +8,7 @@ import torch
 
 from pagedchat.ops.products.model_tensors import ModelTensors
 from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
+from pagedchat.ops.quantized.weight import Weight
 from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax
 from pagedchat.runtime.graphs.decode.attention import DecodeAttention
 from pagedchat.runtime.graphs.layer_chain import WarpgroupProducts, through_layers
@@ -39,5 +40,5 @@ class WarpgroupStep:
         return logits
 
 
-def _linear(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+def _linear(rows: torch.Tensor, weight: Weight, bias: torch.Tensor | None) -> torch.Tensor:
     return warpgroup_linear(rows, weight, bias=bias, overlap=True)

@@ -10,6 +10,7 @@ from functools import partial
 import torch
 
 from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors
+from pagedchat.ops.quantized.weight import QuantizedWeight
 from pagedchat.runtime.graphs.foreign_model import StepModel
 from pagedchat.runtime.graphs.layer_chain import LibraryProducts, Products, WarpgroupProducts, through_layers
 from pagedchat.runtime.graphs.prefill.attention import PrefillAttention
@@ -51,7 +52,7 @@ class MergedForward:
 
     def __init__(self, model: ModelTensors, *, by_warpgroups: bool) -> None:
         self._model = model
-        ours = by_warpgroups and not _is_biased(model)
+        ours = by_warpgroups and not _is_biased(model) and not _has_few_bits(model)
         self._products: Products = WarpgroupProducts() if ours else LibraryProducts()
 
     def __call__(
@@ -76,6 +77,12 @@ def _is_biased(model: ModelTensors) -> bool:
     an epilogue that adds.
     """
     return any(product.bias is not None for layer in model.layers for product in (layer.out, layer.down))
+
+
+def _has_few_bits(model: ModelTensors) -> bool:
+    """Whether products are of few bits, which go by a library, and what follows them apart."""
+    products = (each for layer in model.layers for each in (layer.qkv, layer.out, layer.up, layer.down))
+    return any(isinstance(each.weight, QuantizedWeight) for each in products)
 
 
 def _attend(paged: PrefillAttention, layer: LayerTensors, heads: torch.Tensor) -> torch.Tensor:

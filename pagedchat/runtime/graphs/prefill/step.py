@@ -13,13 +13,14 @@ class PrefillOutputs:
 
     Args:
         max_num_seqs: chunks in a step, at most.
-        head: `[vocab_size, any width]`, the model's: logits are of its type, on its device.
+        vocab_size: of the model.
+        dtype, device: of logits.
     """
 
-    def __init__(self, max_num_seqs: int, head: torch.Tensor) -> None:
-        self._logits = torch.empty(max_num_seqs * len(head), dtype=head.dtype, device=head.device)
-        self._vocab_size = len(head)
-        self.tokens = torch.zeros(max_num_seqs, dtype=torch.int32, pin_memory=head.is_cuda)
+    def __init__(self, max_num_seqs: int, vocab_size: int, dtype: torch.dtype, device: torch.device) -> None:
+        self._logits = torch.empty(max_num_seqs * vocab_size, dtype=dtype, device=device)
+        self._vocab_size = vocab_size
+        self.tokens = torch.zeros(max_num_seqs, dtype=torch.int32, pin_memory=device.type == "cuda")
         """In memory that the host reads, once the step is done."""
 
     def logits(self, num_seqs: int) -> torch.Tensor:

@@ -1,0 +1,106 @@
+"""Captured steps of models whose weights have few bits: what their modules do, and in 16 bits no further off than
+the floats that the bits stand for.
+"""
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+
+from pagedchat.jit.driver import Gpu
+from pagedchat.models.native_model import NativeModel
+from pagedchat.runtime.graphs import which_step
+from pagedchat.runtime.graphs.model_tensors import forms_of, setting_of
+from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts
+from pagedchat.runtime.graphs.which_step import FUSED, LIBRARY, MERGED, which_decode, which_prefill
+from tests.ops.paged_case import DEVICES
+from tests.ops.products.few_bits_case import FORMS
+from tests.runtime.graphs.case import batch_of, make_runner, tiny_model
+from tests.runtime.graphs.decode.test_decode_steps import assert_chain_is_right, one_token_each, prefilled
+from tests.runtime.graphs.families import KINDS, family_model
+from tests.runtime.graphs.few_bits import as_floats, bring_to_few_bits
+from tests.runtime.graphs.test_families import _logits, _prompts
+
+H200 = Gpu(0, "NVIDIA H200", (9, 0), 140 << 30, 132, 227 << 10)
+OLDER = Gpu(0, "NVIDIA A100", (8, 0), 80 << 30, 108, 163 << 10)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", [FUSED, LIBRARY])
+def test_decodes_are_those_of_the_modules(
+    name: str, form: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert_chain_is_right(name, bring_to_few_bits(tiny_model("llama", device, torch.float32), form), monkeypatch)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_family(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (FUSED, LIBRARY):
+        if name == LIBRARY or kind != "llama_biases":  # its gates have biases
+            model = bring_to_few_bits(family_model(kind, "cpu", torch.float32), "int4, 32, minimums")
+            with monkeypatch.context() as patch:
+                assert_chain_is_right(name, model, patch)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("form", FORMS[:1])
+def test_prompts_are_those_of_the_modules(form: str, device: str) -> None:
+    model = bring_to_few_bits(tiny_model("llama", device, torch.float32), form)
+    plain, merged = _prompts(model, captured=False), _prompts(model, captured=True)
+    torch.testing.assert_close(merged, plain, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("family", ["llama", "qwen3", "opt", "gpt_neox", "gemma2"])
+def test_decodes_round_no_worse(
+    family: str, form: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Than the same weights as floats, rounded to the type; each step takes the tokens of float32."""
+    rule = next(rule for rule in which_step.DECODES if rule.name == FUSED)
+    monkeypatch.setattr(which_step, "DECODES", (replace(rule, wants=()),))
+    few = bring_to_few_bits(tiny_model(family, "cuda", dtype), form)
+    exact, plain, chain = (
+        make_runner(of, 200, captured=captured)
+        for of, captured in ((_meant(few, torch.float32), False), (_meant(few, dtype), False), (few, True))
+    )
+    sequences = [prefilled(runner, [5, 16, 90]) for runner in (exact, plain, chain)]
+    errors = torch.zeros(2)
+    for _ in range(4):
+        of_exact, of_plain, of_chain = (one_token_each(of_runner) for of_runner in sequences)
+        wanted, ours = (_logits(*pair) for pair in ((exact, of_exact), (plain, of_plain)))
+        begun = chain.decodes.begin(batch_of(*of_chain), goes_on=False)
+        assert begun is not None
+        chain.decodes.finish(begun)
+        of_steps = chain.decodes.last_logits[: len(wanted)].float()
+        errors += torch.stack([(found - wanted).square().sum().cpu() for found in (ours, of_steps)])
+        for of_runner in sequences:
+            for sequence, token in zip(of_runner, wanted.argmax(dim=-1).tolist(), strict=True):
+                sequence.token_ids.append(token)
+    assert 0 < errors[1].sqrt() <= 1.5 * errors[0].sqrt()
+
+
+def test_steps_of_one_launch_are_for_whole_weights() -> None:
+    model = bring_to_few_bits(tiny_model("llama", "cpu", torch.float16), "int8")
+    setting = replace(setting_of(model, make_runner(model, 20, captured=False).backend), gpu=H200)
+    for rows, name in ((1, FUSED), (2, FUSED), (8, FUSED), (9, LIBRARY), (64, LIBRARY)):
+        chosen = which_decode(DecodeFacts(setting=setting, rows=rows, context_len=300, choice="greedy"))
+        assert chosen.name == name
+        assert "few bits" in chosen.refused[0][1]
+    assert which_prefill(PrefillFacts(setting=setting, num_tokens=64, num_blocks=8)).name == MERGED
+    older = DecodeFacts(setting=replace(setting, gpu=OLDER), rows=1, context_len=300, choice="greedy")
+    assert which_decode(older).name == LIBRARY
+
+
+def test_whole_models_have_no_forms() -> None:
+    assert forms_of(tiny_model("llama", "cpu", torch.float16)) == {}
+    found = forms_of(bring_to_few_bits(tiny_model("llama", "cpu", torch.float16), "int4, 64"))
+    assert {str(form) for form in found.values()} == {"int4, groups of 64"}
+    assert set(found) == {"qkv", "out", "up", "down", "head"}
+
+
+def _meant(model: NativeModel, dtype: torch.dtype) -> NativeModel:
+    return as_floats(copy.deepcopy(model), dtype)
