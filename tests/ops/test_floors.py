@@ -13,7 +13,7 @@ from pagedchat.resources import resource_dir
 KERNELS = resource_dir("kernels")
 OPS = Path(catalogue.__file__).parent
 TESTS = Path(__file__).parent
-WITHOUT_KERNELS = {"cpu", "quantized"}
+WITHOUT_KERNELS = {"cpu"}
 """Folders of ops that are none for a GPU."""
 FLOORS = sorted(folder.name for folder in KERNELS.iterdir() if folder.is_dir())
 LAUNCHED_BY_OTHERS = {

@@ -10,6 +10,8 @@ from pagedchat.ops.common.checks import check_shape
 
 ZERO_OF_4_BITS = 8
 """What is taken off a digit of 4 bits, which is stored as 0 to 15."""
+FP8 = torch.float8_e4m3fn
+_DIGITS: dict[int, tuple[torch.dtype, ...]] = {8: (torch.int8, FP8), 4: (torch.uint8,)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,20 +27,22 @@ class QuantizedWeight:
     group_size: int
     """Elements of a row that have a scale in common; it divides `in_features`."""
     digits: torch.Tensor
-    """8 bits: int8 `[out_features, in_features]`. 4 bits: uint8 `[out_features, in_features / 2]`; of two elements
-    the first is in the lower half of a byte, and each is `ZERO_OF_4_BITS` more than its digit."""
+    """8 bits: int8 or float8_e4m3fn, `[out_features, in_features]`. 4 bits: uint8
+    `[out_features, in_features / 2]`; of two elements the first is in the lower half of a byte, and each is
+    `ZERO_OF_4_BITS` more than its digit."""
     scales: torch.Tensor
     """float16 `[out_features, in_features / group_size]`."""
     minimums: torch.Tensor | None = None
     """float16, as `scales`; None: zeros."""
 
     def __post_init__(self) -> None:
-        wanted = {8: torch.int8, 4: torch.uint8}.get(self.bits)
+        wanted = _DIGITS.get(self.bits)
         if wanted is None:
             raise ValueError(f"bits is {self.bits}, expected 4 or 8")
-        if self.digits.dim() != 2 or self.digits.dtype != wanted:
+        if self.digits.dim() != 2 or self.digits.dtype not in wanted:
+            names = " or ".join(map(str, wanted))
             raise ValueError(
-                f"digits is {self.digits.dim()}-dimensional {self.digits.dtype}, expected 2 and {wanted}"
+                f"digits is {self.digits.dim()}-dimensional {self.digits.dtype}, expected 2 and {names}"
             )
         if self.group_size < 1 or self.in_features % self.group_size:
             raise ValueError(f"group_size is {self.group_size}, which does not divide rows of {self.in_features}")
@@ -71,7 +75,7 @@ class QuantizedWeight:
         return QuantizedWeight(self.bits, self.group_size, self.digits[chosen], self.scales[chosen], minimums)
 
     def integers(self) -> torch.Tensor:
-        """The digits as int8 `[out_features, in_features]`."""
+        """The digits as int8 `[out_features, in_features]`; those that are 8-bit floats as they are."""
         if self.bits == 8:
             return self.digits
         halves = torch.stack((self.digits & 15, self.digits >> 4), dim=-1).flatten(1)

@@ -21,6 +21,16 @@ inline float __uint_as_float(uint32_t x) { return emulator::float_of(x); }
 inline float __int_as_float(int x) { return emulator::float_of(static_cast<uint32_t>(x)); }
 inline uint32_t __float_as_uint(float x) { return emulator::bits_of(x); }
 inline int __popc(uint32_t x) { return __builtin_popcount(x); }
+inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t selector) {
+  const uint64_t bytes = static_cast<uint64_t>(y) << 32 | x;
+  uint32_t chosen = 0;
+  for (int i = 0; i < 4; i++) {
+    const uint32_t nibble = selector >> 4 * i & 15;
+    const uint32_t byte = bytes >> 8 * (nibble & 7) & 255;
+    chosen |= (nibble < 8 ? byte : byte < 128 ? 0 : 255) << 8 * i;
+  }
+  return chosen;
+}
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline uint32_t __umulhi(uint32_t a, uint32_t b) { return static_cast<uint64_t>(a) * b >> 32; }
 inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {

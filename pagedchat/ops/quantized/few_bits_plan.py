@@ -1,0 +1,151 @@
+"""How a product with a weight of few bits is cut for a GPU. Arithmetic only."""
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from functools import cache
+
+from pagedchat.jit.kernel_file import Constants
+
+WEIGHT_KINDS = {"int8": 1, "fp8": 2, "int4": 3}
+"""The `WEIGHT_KIND` constant (kernels/common/weight_kinds.cuh)."""
+MAX_TOKENS = 64
+"""Rows of a launch; more go by rounds, or by a library."""
+TOKEN_COUNTS = tuple(range(8, MAX_TOKENS + 1, 8))
+"""That there are launches of: one has the next larger number."""
+MOST_ROWS = 256
+"""By rounds of launches; for more of them a weight is brought into 16 bits, and a library multiplies."""
+_ROW_BYTES = 128
+"""Of a row of the weight, of a chunk, as in kernels/quantized/few_bits_linear.cu."""
+_NUM_THREADS = 256
+_TILE_ROWS = 64
+"""Of the weight, for each row tile of a warp."""
+_MOST_STAGES, _FEWEST_STAGES = 6, 2
+_KEPT_BYTES = 1024
+"""Of shared memory, that a multiprocessor keeps for each thread block."""
+_NUMBER_BYTES = 128
+"""A thread block's number, and what alignment takes."""
+_MANY_OUTPUTS = 64
+"""Of the weight for each multiprocessor, from which on large tiles are enough for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class FewBitsPlan:
+    """A launch's variant and grid."""
+
+    kind: str
+    """Of `WEIGHT_KINDS`."""
+    tokens: int
+    """Rows of the input, padding included."""
+    row_tiles: int
+    """16 rows of the weight each, of a warp."""
+    per_multiprocessor: int
+    """Thread blocks that run there at the same time."""
+    stages: int
+    """Chunks in shared memory at a time."""
+    num_blocks: int
+    """Thread blocks of the launch."""
+
+    @property
+    def constants(self) -> Constants:
+        """For the compiler, besides the types of elements and scales."""
+        return {
+            "WEIGHT_KIND": WEIGHT_KINDS[self.kind],
+            "TOKENS": self.tokens,
+            "ROW_TILES": self.row_tiles,
+            "STAGES": self.stages,
+            "BLOCKS": self.per_multiprocessor,
+        }
+
+    @property
+    def num_threads(self) -> int:
+        """Of a thread block."""
+        return _NUM_THREADS
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of a thread block: the size of `Shared`."""
+        stage = _stage_bytes(self.kind, self.tokens, self.row_tiles)
+        return self.stages * stage + _sum_bytes(self.row_tiles)
+
+    @property
+    def left_sums(self) -> int:
+        """Floats that thread blocks leave for each other."""
+        return self.num_blocks * self.tokens * self.row_tiles * _TILE_ROWS
+
+
+@cache
+def plan_few_bits(
+    kind: str, in_features: int, out_features: int, num_rows: int, num_multiprocessors: int, shared_limit: int
+) -> FewBitsPlan | None:
+    """How a launch is cut; None where a multiprocessor has no room for it.
+
+    Args:
+        kind: of `WEIGHT_KINDS`.
+        in_features: elements of a row of the weight.
+        out_features: its rows.
+        num_rows: of the input, at most `MAX_TOKENS`.
+        num_multiprocessors: of the GPU.
+        shared_limit: bytes of shared memory that a thread block can have.
+    """
+    tokens = TOKEN_COUNTS[bisect_left(TOKEN_COUNTS, num_rows)]
+    for row_tiles, per_multiprocessor in _tiles_for(out_features, tokens, num_multiprocessors):
+        cut = cut_as(
+            kind,
+            in_features,
+            out_features,
+            tokens,
+            row_tiles,
+            per_multiprocessor,
+            num_multiprocessors,
+            shared_limit,
+        )
+        if cut is not None:
+            return cut
+    return None
+
+
+def cut_as(
+    kind: str,
+    in_features: int,
+    out_features: int,
+    tokens: int,
+    row_tiles: int,
+    per_multiprocessor: int,
+    num_multiprocessors: int,
+    shared_limit: int,
+) -> FewBitsPlan | None:
+    """The launch with tiles of a size; None where there is no room for it. Arguments as of `plan_few_bits`."""
+    room = (shared_limit + _KEPT_BYTES) // per_multiprocessor - _KEPT_BYTES - _sum_bytes(row_tiles)
+    stages = min(_MOST_STAGES, room // _stage_bytes(kind, tokens, row_tiles))
+    if stages < _FEWEST_STAGES:
+        return None
+    tiles, chunks = -(-out_features // (_TILE_ROWS * row_tiles)), -(-in_features // chunk_of(kind))
+    most = min(tiles * min(chunks, _most_parts(tokens)), num_multiprocessors * per_multiprocessor)
+    return FewBitsPlan(kind, tokens, row_tiles, per_multiprocessor, stages, most)
+
+
+def chunk_of(kind: str) -> int:
+    """Inner elements that are brought at a time."""
+    return _ROW_BYTES * (2 if kind == "int4" else 1)
+
+
+def _tiles_for(out_features: int, tokens: int, num_multiprocessors: int) -> tuple[tuple[int, int], ...]:
+    """Row tiles of a warp, and thread blocks on a multiprocessor, the best first; the last ones need least room."""
+    if tokens <= 32:
+        return (2, 2), (1, 2), (1, 1)
+    if out_features >= _MANY_OUTPUTS * num_multiprocessors:
+        return (4, 1), (2, 1), (1, 1)
+    return (2, 1), (1, 1)
+
+
+def _most_parts(tokens: int) -> int:
+    """Thread blocks of a tile: with more of them putting their sums together takes longer than they save."""
+    return 8 if tokens <= 16 else 4
+
+
+def _stage_bytes(kind: str, tokens: int, row_tiles: int) -> int:
+    return _TILE_ROWS * row_tiles * _ROW_BYTES + 2 * tokens * chunk_of(kind)
+
+
+def _sum_bytes(row_tiles: int) -> int:
+    return 2 * 8 * (_TILE_ROWS * row_tiles + 4) * 4 + _NUMBER_BYTES
