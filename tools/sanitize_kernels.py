@@ -35,6 +35,7 @@ from tools.sanitize_case import (
     random_tensor,
 )
 from tools.sanitize_experts import expert_cases
+from tools.sanitize_quantized import quantized_cases
 from tools.sanitize_steps import step_cases
 
 
@@ -189,7 +190,14 @@ def swap_case() -> bool:
 def main() -> int:
     """Returns 1 if any kernel is wrong."""
     torch.manual_seed(0)
-    results = [*decode_cases(), *prefill_cases(), *cache_cases(), *expert_cases(), *step_cases()]
+    results = [
+        *decode_cases(),
+        *prefill_cases(),
+        *cache_cases(),
+        *expert_cases(),
+        *quantized_cases(),
+        *step_cases(),
+    ]
     print(f"{sum(results)} of {len(results)} right")
     return 0 if all(results) else 1
 

@@ -17,6 +17,7 @@ SECTIONS = (
     "swap",
     "experts",
     "invariant",
+    "quantized",
     COMPILE,
 )
 PEERS = ("torch", "flashinfer", "vllm")

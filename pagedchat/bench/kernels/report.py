@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pagedchat.bench.kernels.figures import OURS, Figure
 from pagedchat.bench.kernels.products.experts import GROUPED, ONE_BY_ONE
 from pagedchat.bench.kernels.products.invariant import CUBLAS
+from pagedchat.bench.kernels.products.quantized import PACKED
 from pagedchat.bench.kernels.shared_prefix import OWN_BLOCKS, SAME_BLOCKS
 from pagedchat.bench.kernels.stored import StoredPeers
 
@@ -95,6 +96,11 @@ SECTIONS = {
         rivals=(_named(GROUPED), _named(ONE_BY_ONE)),
     ),
     "invariant": Section(title="`invariant_linear`", shape="rows, inner, outer", rivals=(_named(CUBLAS),)),
+    "quantized": Section(
+        title="`few_bits_linear`",
+        shape="digits, group, rows, inner, outer",
+        rivals=(_named(CUBLAS), _named(PACKED)),
+    ),
 }
 
 

@@ -1,10 +1,9 @@
-"""Rows times a matrix of few bits on a GPU: up to 64 rows at a time by a kernel that reads the matrix as it is stored.
+"""Rows times a matrix of few bits on a GPU: 64 rows at a time, by a kernel that reads the matrix as it is stored.
 
 For many rows the matrix is brought into 16 bits, a piece at a time, which a library multiplies. Knows no layers.
 """
 
 import torch
-from torch.nn import functional
 
 from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import get_kernel, i32
@@ -19,7 +18,9 @@ from pagedchat.ops.common.launch import (
     on_cuda,
     stream_of,
 )
-from pagedchat.ops.quantized.few_bits_plan import MAX_TOKENS, MOST_ROWS, FewBitsPlan, plan_few_bits
+from pagedchat.ops.quantized.dequantize import dequantize
+from pagedchat.ops.quantized.few_bits_form import elements_of_piece, kind_of, scales_of
+from pagedchat.ops.quantized.few_bits_plan import MAX_TOKENS, MOST_ROWS, FewBitsPlan, plan_few_bits, rows_of_piece
 from pagedchat.ops.quantized.linear import dequantized_linear
 from pagedchat.ops.quantized.weight import QuantizedWeight
 
@@ -80,25 +81,6 @@ def missing_kernel(weight: QuantizedWeight, dtype: torch.dtype) -> str:
     return ""
 
 
-def elements_of_piece(weight: QuantizedWeight) -> int:
-    """Of the 16 bytes that a thread widens, which have a scale in common."""
-    return _PIECE_BYTES * 8 // weight.bits
-
-
-def kind_of(weight: QuantizedWeight) -> str:
-    """How its digits are stored, of `WEIGHT_KINDS`."""
-    if weight.bits == 4:
-        return "int4"
-    return "int8" if weight.digits.dtype == torch.int8 else "fp8"
-
-
-def scales_of(weight: QuantizedWeight) -> int:
-    """The `SCALES` constant of the kernel: 0 a scale a row, 1 one for each group, 2 with minimums."""
-    if weight.minimums is not None:
-        return 2
-    return int(weight.group_size < weight.in_features)
-
-
 def launch_plan(
     plan: FewBitsPlan,
     output: torch.Tensor,
@@ -156,4 +138,16 @@ def _capability(weight: QuantizedWeight) -> tuple[int, int]:
 
 
 def _by_library(rows: torch.Tensor, weight: QuantizedWeight, bias: torch.Tensor | None) -> torch.Tensor:
-    return functional.linear(rows, weight.dequantized(rows.dtype), bias)
+    """Some rows of the weight at a time, which are still in the L2 cache when the library reads them."""
+    output = rows.new_empty(len(rows), weight.out_features)
+    at_once = rows_of_piece(weight.in_features, weight.out_features)
+    place = rows.new_empty(at_once, weight.in_features)
+    for start in range(0, weight.out_features, at_once):
+        part = weight.rows(slice(start, start + at_once))
+        columns = slice(start, start + part.out_features)
+        floats = dequantize(part, place[: part.out_features]).T
+        if bias is None:
+            torch.mm(rows, floats, out=output[:, columns])
+        else:
+            torch.addmm(bias[columns], rows, floats, out=output[:, columns])
+    return output

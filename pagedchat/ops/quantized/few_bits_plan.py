@@ -14,6 +14,8 @@ TOKEN_COUNTS = tuple(range(8, MAX_TOKENS + 1, 8))
 """That there are launches of: one has the next larger number."""
 MOST_ROWS = 256
 """By rounds of launches; for more of them a weight is brought into 16 bits, and a library multiplies."""
+_PIECE_BYTES = 16 << 20
+"""Of a weight in 16 bits, that lie in the L2 cache beside rows and results."""
 _ROW_BYTES = 128
 """Of a row of the weight, of a chunk, as in kernels/quantized/few_bits_linear.cu."""
 _NUM_THREADS = 256
@@ -122,6 +124,13 @@ def cut_as(
     tiles, chunks = -(-out_features // (_TILE_ROWS * row_tiles)), -(-in_features // chunk_of(kind))
     most = min(tiles * min(chunks, _most_parts(tokens)), num_multiprocessors * per_multiprocessor)
     return FewBitsPlan(kind, tokens, row_tiles, per_multiprocessor, stages, most)
+
+
+def rows_of_piece(in_features: int, out_features: int) -> int:
+    """Of the weight, that are in 16 bits at a time while a library multiplies: all alike, or nearly."""
+    most = max(1, _PIECE_BYTES // (2 * in_features))
+    pieces = -(-out_features // most)
+    return -(-out_features // pieces) if pieces > 1 else out_features
 
 
 def chunk_of(kind: str) -> int:

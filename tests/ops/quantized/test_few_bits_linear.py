@@ -1,57 +1,20 @@
 """Products with weights of few bits against float64: on a GPU, through the kernel on a CPU, in torch."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-
 import pytest
 import torch
 
-from pagedchat.ops.quantized.few_bits_linear import few_bits_linear, kind_of, launch_plan
+from pagedchat.ops.quantized.few_bits_linear import few_bits_linear, launch_plan
 from pagedchat.ops.quantized.few_bits_plan import MOST_ROWS, chunk_of, cut_as, plan_few_bits
-from pagedchat.ops.quantized.quantize import quantize
-from pagedchat.ops.quantized.weight import FP8, QuantizedWeight
-from tests.ops.paged_case import DEVICES
+from pagedchat.ops.quantized.weight import QuantizedWeight
 from tests.ops.products.small_batch_case import DTYPES, error, normal
+from tests.ops.quantized.few_bits_case import FORMATS, WHERE, device_of, weight_of
 from tests.tools.emulator_case import needs_compiler
 from tools.emulator.ops import kernels_on_cpu
 
 SHARED_LIMIT = 227 << 10
-FORMATS = {
-    "int8": ("int8", 0),
-    "int8 in groups": ("int8", 32),
-    "fp8": ("fp8", 0),
-    "fp8 in groups": ("fp8", 64),
-    "int4": ("int4", 32),
-    "int4 in large groups": ("int4", 128),
-    "int4 without minimums": ("int4 without minimums", 64),
-}
-"""Kind, and elements of a group; 0: a whole row."""
 SHAPES = [(128, 33), (384, 70), (640, 131), (896, 300)]
 """Inner and outer widths: rows of the weight that are no whole tile, chunks that are not full, an odd number."""
 NUM_ROWS = [1, 8, 9, 20, 64]
-WHERE = [pytest.param("emulated", marks=needs_compiler), *DEVICES]
-
-
-@contextmanager
-def device_of(where: str) -> Iterator[str]:
-    """`"emulated"`: the kernel on tensors of the CPU, by a few thread blocks; `"cpu"`: torch."""
-    with kernels_on_cpu(seed=1, num_multiprocessors=5) if where == "emulated" else nullcontext():
-        yield "cpu" if where == "emulated" else where
-
-
-def weight_of(kind: str, group: int, out_features: int, in_features: int, device: str) -> QuantizedWeight:
-    """Random, so that products are around one."""
-    group = group or in_features
-    values = normal(out_features, in_features, device="cpu", dtype=torch.float32, scale=in_features**-0.5)
-    if kind == "fp8":
-        groups = values.view(out_features, -1, group)
-        scales = (groups.abs().amax(-1) / 448).half()
-        digits = (groups / scales.float().unsqueeze(-1)).flatten(1).to(FP8)
-        few = QuantizedWeight(8, group, digits, scales)
-    else:
-        few = quantize(values, 8 if kind == "int8" else 4, group)
-    minimums = None if few.minimums is None or "without" in kind else few.minimums.to(device)
-    return QuantizedWeight(few.bits, group, few.digits.to(device), few.scales.to(device), minimums)
 
 
 def exact(rows: torch.Tensor, weight: QuantizedWeight) -> torch.Tensor:
@@ -190,9 +153,3 @@ def test_a_kernel_that_is_missing_is_said() -> None:
         half = torch.zeros(2, 96, dtype=torch.float16)
         with pytest.raises(ValueError, match="groups of 24 are no multiple of 16"):
             few_bits_linear(half, weight_of("int8", 24, 7, 96, "cpu"))
-
-
-def test_kinds_are_told_apart() -> None:
-    assert [kind_of(weight_of(*FORMATS[form], 3, 128, "cpu")) for form in ("int8", "fp8", "int4")] == [
-        "int8", "fp8", "int4",
-    ]  # fmt: skip
