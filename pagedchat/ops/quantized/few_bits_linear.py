@@ -24,7 +24,7 @@ from pagedchat.ops.quantized.few_bits_plan import MAX_TOKENS, MOST_ROWS, FewBits
 from pagedchat.ops.quantized.linear import dequantized_linear
 from pagedchat.ops.quantized.weight import QuantizedWeight
 
-NAME = "few_bits_linear"
+NAME, ON_HOPPER = "few_bits_linear", "few_bits_warpgroups"
 _PIECE_BYTES = 16
 
 
@@ -91,10 +91,11 @@ def launch_plan(
     overlap: bool = False,
 ) -> None:
     """Launch the kernel as a plan says; arguments as in `few_bits_linear`, contiguous, with the result's place."""
+    name = ON_HOPPER if plan.warpgroups else NAME
     kernel = get_kernel(
-        NAME,
+        name,
         rows.device.index,
-        NAME,
+        name,
         ELEMENT=element_name(rows.dtype),
         SCALES=scales_of(weight),
         **plan.constants,
@@ -113,7 +114,8 @@ def launch_plan(
         i32(len(rows)),
         i32(weight.in_features),
         i32(weight.out_features),
-        i32(weight.group_size),
+        i32(weight.scales.shape[1]),
+        i32((1 << 32) // weight.group_size + 1),
     )
     kernel.launch(
         (plan.num_blocks,),
@@ -128,7 +130,7 @@ def launch_plan(
 def _plan(weight: QuantizedWeight, num_rows: int) -> FewBitsPlan:
     device = gpu(weight.digits.device.index)
     sizes = weight.in_features, weight.out_features, num_rows, device.num_multiprocessors, device.shared_bytes
-    plan = plan_few_bits(kind_of(weight), *sizes)
+    plan = plan_few_bits(kind_of(weight), *sizes, warpgroups=_capability(weight) == (9, 0))
     assert plan is not None  # noqa: S101 - every GPU from sm_80 on has room for the smallest tile
     return plan
 

@@ -10,8 +10,8 @@ WEIGHT_KINDS = {"int8": 1, "fp8": 2, "int4": 3}
 """The `WEIGHT_KIND` constant (kernels/common/weight_kinds.cuh)."""
 MAX_TOKENS = 64
 """Rows of a launch; more go by rounds, or by a library."""
-TOKEN_COUNTS = tuple(range(8, MAX_TOKENS + 1, 8))
-"""That there are launches of: one has the next larger number."""
+TOKEN_COUNTS = {False: tuple(range(8, MAX_TOKENS + 1, 8)), True: (16, 32, 48, 64)}
+"""That there are launches of, without and with products of warpgroups: one has the next larger number."""
 MOST_ROWS = 256
 """By rounds of launches; for more of them a weight is brought into 16 bits, and a library multiplies."""
 _PIECE_BYTES = 16 << 20
@@ -21,11 +21,15 @@ _ROW_BYTES = 128
 _NUM_THREADS = 256
 _TILE_ROWS = 64
 """Of the weight, for each row tile of a warp."""
-_MOST_STAGES, _FEWEST_STAGES = 6, 2
+_MOST_STAGES, _FEWEST_STAGES = 8, 2
 _KEPT_BYTES = 1024
 """Of shared memory, that a multiprocessor keeps for each thread block."""
-_NUMBER_BYTES = 128
+_NUMBER_BYTES = 1024
 """A thread block's number, and what alignment takes."""
+_INPUT_STAGES = 2
+"""Of products of warpgroups, as in kernels/quantized/few_bits_warpgroups.cu."""
+_FEW_ROWS = 32
+"""Of the input, up to which two thread blocks have room on a multiprocessor."""
 _MANY_OUTPUTS = 64
 """Of the weight for each multiprocessor, from which on large tiles are enough for all."""
 
@@ -36,6 +40,8 @@ class FewBitsPlan:
 
     kind: str
     """Of `WEIGHT_KINDS`."""
+    warpgroups: bool
+    """Whether by Hopper's products of warpgroups."""
     tokens: int
     """Rows of the input, padding included."""
     row_tiles: int
@@ -66,8 +72,8 @@ class FewBitsPlan:
     @property
     def shared_bytes(self) -> int:
         """Of a thread block: the size of `Shared`."""
-        stage = _stage_bytes(self.kind, self.tokens, self.row_tiles)
-        return self.stages * stage + _sum_bytes(self.row_tiles)
+        stage, others = _stage_bytes(self.kind, self.warpgroups, self.tokens, self.row_tiles)
+        return self.stages * stage + others
 
     @property
     def left_sums(self) -> int:
@@ -77,7 +83,14 @@ class FewBitsPlan:
 
 @cache
 def plan_few_bits(
-    kind: str, in_features: int, out_features: int, num_rows: int, num_multiprocessors: int, shared_limit: int
+    kind: str,
+    in_features: int,
+    out_features: int,
+    num_rows: int,
+    num_multiprocessors: int,
+    shared_limit: int,
+    *,
+    warpgroups: bool,
 ) -> FewBitsPlan | None:
     """How a launch is cut; None where a multiprocessor has no room for it.
 
@@ -88,42 +101,49 @@ def plan_few_bits(
         num_rows: of the input, at most `MAX_TOKENS`.
         num_multiprocessors: of the GPU.
         shared_limit: bytes of shared memory that a thread block can have.
+        warpgroups: whether the GPU has products of warpgroups.
     """
-    tokens = TOKEN_COUNTS[bisect_left(TOKEN_COUNTS, num_rows)]
-    for row_tiles, per_multiprocessor in _tiles_for(out_features, tokens, num_multiprocessors):
-        cut = cut_as(
-            kind,
-            in_features,
-            out_features,
-            tokens,
-            row_tiles,
-            per_multiprocessor,
-            num_multiprocessors,
-            shared_limit,
-        )
+    for tile in _tiles_for(out_features, num_rows, num_multiprocessors, warpgroups=warpgroups):
+        cut = cut_as(tile, kind, in_features, out_features, num_rows, num_multiprocessors, shared_limit)
         if cut is not None:
             return cut
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class FewBitsTile:
+    """How thread blocks share the work."""
+
+    warpgroups: bool
+    """Whether they multiply by warpgroups."""
+    row_tiles: int
+    """16 rows of the weight each, of a warp."""
+    per_multiprocessor: int
+    """Thread blocks that run there at the same time."""
+    most_parts: int = 4
+    """Thread blocks for a tile: with more of them putting their sums together takes longer than they save."""
+
+
 def cut_as(
+    tile: FewBitsTile,
     kind: str,
     in_features: int,
     out_features: int,
-    tokens: int,
-    row_tiles: int,
-    per_multiprocessor: int,
+    num_rows: int,
     num_multiprocessors: int,
     shared_limit: int,
 ) -> FewBitsPlan | None:
     """The launch with tiles of a size; None where there is no room for it. Arguments as of `plan_few_bits`."""
-    room = (shared_limit + _KEPT_BYTES) // per_multiprocessor - _KEPT_BYTES - _sum_bytes(row_tiles)
-    stages = min(_MOST_STAGES, room // _stage_bytes(kind, tokens, row_tiles))
+    counts = TOKEN_COUNTS[tile.warpgroups]
+    tokens = counts[bisect_left(counts, num_rows)]
+    stage, others = _stage_bytes(kind, tile.warpgroups, tokens, tile.row_tiles)
+    room = (shared_limit + _KEPT_BYTES) // tile.per_multiprocessor - _KEPT_BYTES - others
+    stages = min(_MOST_STAGES, room // stage)
     if stages < _FEWEST_STAGES:
         return None
-    tiles, chunks = -(-out_features // (_TILE_ROWS * row_tiles)), -(-in_features // chunk_of(kind))
-    most = min(tiles * min(chunks, _most_parts(tokens)), num_multiprocessors * per_multiprocessor)
-    return FewBitsPlan(kind, tokens, row_tiles, per_multiprocessor, stages, most)
+    tiles, chunks = -(-out_features // (_TILE_ROWS * tile.row_tiles)), -(-in_features // chunk_of(kind))
+    num_blocks = min(tiles * min(chunks, tile.most_parts), num_multiprocessors * tile.per_multiprocessor)
+    return FewBitsPlan(kind, tile.warpgroups, tokens, tile.row_tiles, tile.per_multiprocessor, stages, num_blocks)
 
 
 def rows_of_piece(in_features: int, out_features: int) -> int:
@@ -138,23 +158,22 @@ def chunk_of(kind: str) -> int:
     return _ROW_BYTES * (2 if kind == "int4" else 1)
 
 
-def _tiles_for(out_features: int, tokens: int, num_multiprocessors: int) -> tuple[tuple[int, int], ...]:
-    """Row tiles of a warp, and thread blocks on a multiprocessor, the best first; the last ones need least room."""
-    if tokens <= 32:
-        return (2, 2), (1, 2), (1, 1)
+def _tiles_for(
+    out_features: int, num_rows: int, num_multiprocessors: int, *, warpgroups: bool
+) -> tuple[FewBitsTile, ...]:
+    """The best first; the last one needs least room."""
+    smallest = FewBitsTile(False, 1, 1)
+    if warpgroups:
+        return FewBitsTile(True, 2, 1), smallest
+    if num_rows <= _FEW_ROWS:
+        return FewBitsTile(False, 2, 2), FewBitsTile(False, 1, 2), smallest
     if out_features >= _MANY_OUTPUTS * num_multiprocessors:
-        return (4, 1), (2, 1), (1, 1)
-    return (2, 1), (1, 1)
+        return FewBitsTile(False, 4, 1), FewBitsTile(False, 2, 1), smallest
+    return FewBitsTile(False, 2, 1), smallest
 
 
-def _most_parts(tokens: int) -> int:
-    """Thread blocks of a tile: with more of them putting their sums together takes longer than they save."""
-    return 8 if tokens <= 16 else 4
-
-
-def _stage_bytes(kind: str, tokens: int, row_tiles: int) -> int:
-    return _TILE_ROWS * row_tiles * _ROW_BYTES + 2 * tokens * chunk_of(kind)
-
-
-def _sum_bytes(row_tiles: int) -> int:
-    return 2 * 8 * (_TILE_ROWS * row_tiles + 4) * 4 + _NUMBER_BYTES
+def _stage_bytes(kind: str, warpgroups: bool, tokens: int, row_tiles: int) -> tuple[int, int]:
+    """Of a stage of the ring, and of what is besides it."""
+    weights, inputs = _TILE_ROWS * row_tiles * _ROW_BYTES, 2 * tokens * chunk_of(kind)
+    sums = 2 * 8 * (_TILE_ROWS * row_tiles + 4) * 4 + _NUMBER_BYTES
+    return (weights, _INPUT_STAGES * inputs + sums) if warpgroups else (weights + inputs, sums)

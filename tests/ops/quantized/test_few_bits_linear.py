@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pagedchat.ops.quantized.few_bits_linear import few_bits_linear, launch_plan
-from pagedchat.ops.quantized.few_bits_plan import MOST_ROWS, chunk_of, cut_as, plan_few_bits
+from pagedchat.ops.quantized.few_bits_plan import MOST_ROWS, FewBitsTile, chunk_of, cut_as, plan_few_bits
 from pagedchat.ops.quantized.weight import QuantizedWeight
 from tests.ops.products.small_batch_case import DTYPES, error, normal
 from tests.ops.quantized.few_bits_case import FORMATS, WHERE, device_of, weight_of
@@ -15,6 +15,8 @@ SHARED_LIMIT = 227 << 10
 SHAPES = [(128, 33), (384, 70), (640, 131), (896, 300)]
 """Inner and outer widths: rows of the weight that are no whole tile, chunks that are not full, an odd number."""
 NUM_ROWS = [1, 8, 9, 20, 64]
+TILES = [FewBitsTile(*sizes) for sizes in ((False, 1, 1), (False, 2, 2), (False, 4, 1), (True, 1, 2), (True, 2, 1))]
+ON_HOPPER = not torch.cuda.is_available() or torch.cuda.get_device_capability() == (9, 0)
 
 
 def exact(rows: torch.Tensor, weight: QuantizedWeight) -> torch.Tensor:
@@ -65,18 +67,17 @@ def test_a_row_is_the_same_among_any_others_of_its_launch(form: str, where: str)
 @pytest.mark.parametrize("kind", ["int8", "int4"])
 @pytest.mark.parametrize("num_rows", NUM_ROWS)
 def test_every_way_to_cut_it_gives_the_product(num_rows: int, kind: str, where: str) -> None:
-    tokens = -(-num_rows // 8) * 8
     with device_of(where) as device:
         weight = weight_of(kind, 32, 300, 896, device)
         rows = normal(num_rows, 896, device=device, dtype=torch.float16)
         wanted, most = exact(rows, weight), allowed(rows, weight)
-        for row_tiles, per_multiprocessor in ((1, 1), (2, 2), (4, 1)):
-            plan = cut_as(kind, 896, 300, tokens, row_tiles, per_multiprocessor, 6, SHARED_LIMIT)
-            if plan is None:
+        for tile in TILES:
+            plan = cut_as(tile, kind, 896, 300, num_rows, 6, SHARED_LIMIT)
+            if plan is None or (tile.warpgroups and not ON_HOPPER):
                 continue
             output = rows.new_full((num_rows, 300), float("nan"))
             launch_plan(plan, output, rows, weight, None)
-            assert error(output, wanted) < most, (row_tiles, per_multiprocessor)
+            assert error(output, wanted) < most, tile
 
 
 @pytest.mark.parametrize("where", WHERE)
@@ -115,15 +116,20 @@ def test_widths_of_real_models(form: str, in_features: int, out_features: int, d
 # --- plans ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shared_limit", [99 << 10, 163 << 10, 227 << 10])
+@pytest.mark.parametrize(
+    ("shared_limit", "warpgroups"), [(99 << 10, False), (163 << 10, False), (227 << 10, False), (227 << 10, True)]
+)
 @pytest.mark.parametrize("kind", ["int8", "fp8", "int4"])
-def test_every_product_has_a_plan_that_fits_into_shared_memory(kind: str, shared_limit: int) -> None:
+def test_every_product_has_a_plan_that_fits_into_shared_memory(
+    kind: str, shared_limit: int, warpgroups: bool
+) -> None:
     for in_features in (32, 896, 4864, 14336):
         for out_features in (1, 896, 28672, 128256):
             for num_rows in range(1, 65):
-                plan = plan_few_bits(kind, in_features, out_features, num_rows, 132, shared_limit)
+                sizes = in_features, out_features, num_rows, 132, shared_limit
+                plan = plan_few_bits(kind, *sizes, warpgroups=warpgroups)
                 assert plan is not None
-                assert num_rows <= plan.tokens < num_rows + 8
+                assert num_rows <= plan.tokens < num_rows + (16 if plan.warpgroups else 8)
                 assert plan.per_multiprocessor * (plan.shared_bytes + 1024) <= shared_limit + 1024
                 tiles = -(-out_features // (64 * plan.row_tiles))
                 assert 1 <= plan.num_blocks <= tiles * -(-in_features // chunk_of(kind))
