@@ -103,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, BLOCKS)
                     const __half* __restrict__ minimums,       // the same, or null
                     const Element* __restrict__ bias,          // [out_features], or null
                     const Element* input,                      // [num_tokens, in_features]
-                    float4* left_sums,                         // [gridDim.x, TOKENS * ROWS / 4]
+                    float2* left_sums,                         // [gridDim.x, ROW_TILES * TOKENS / 8, NUM_THREADS]
                     uint32* counters,                          // [1 + gridDim.x], zero before and after
                     int num_tokens, int in_features, int out_features, int num_groups, uint32 inverse) {
   extern __shared__ __align__(128) unsigned char memory[];
@@ -134,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, BLOCKS)
 
   Walk here(share);
   const Lane lane;
-  const Ending ending = {left_sums, of.flags, number};
+  Ending ending(of, number);
   WarpSums warp;
   warp.clear();
   GroupScales groups, next_groups;

@@ -37,15 +37,12 @@ static_assert(FEW_BITS, "a kind of weight is named");
 
 constexpr int WARPS_OF_ROWS = 4, WARPS_OF_CHUNK = 2;
 constexpr int NUM_THREADS = WARPS_OF_ROWS * WARPS_OF_CHUNK * WARP_SIZE;
-constexpr int ROWS = WARPS_OF_ROWS * 16 * ROW_TILES;         // of the weight, of a tile
-constexpr int CHUNK_BYTES = 128, CHUNK_PIECES = 8;           // of a row of the weight
-constexpr int PIECE_DIGITS = 128 / WEIGHT_BITS;              // of 16 bytes
-constexpr int CHUNK = CHUNK_PIECES * PIECE_DIGITS;           // inner elements
-constexpr int STEPS = PIECE_DIGITS / PIECE;                  // of a lane in a chunk, 8 elements each
-constexpr int TOKEN_TILES = TOKENS / 8;                      // 8 input rows each
-constexpr int SUM_PITCH = ROWS + 4;                          // floats between input rows; no bank conflicts
-constexpr int QUADS = ROWS / 4;                              // of an input row's sums
-constexpr int OWN_QUADS = ceil_div(8 * QUADS, NUM_THREADS);  // of a thread, of 8 input rows
+constexpr int ROWS = WARPS_OF_ROWS * 16 * ROW_TILES;  // of the weight, of a tile
+constexpr int CHUNK_BYTES = 128, CHUNK_PIECES = 8;    // of a row of the weight
+constexpr int PIECE_DIGITS = 128 / WEIGHT_BITS;       // of 16 bytes
+constexpr int CHUNK = CHUNK_PIECES * PIECE_DIGITS;    // inner elements
+constexpr int STEPS = PIECE_DIGITS / PIECE;           // of a lane in a chunk, 8 elements each
+constexpr int TOKEN_TILES = TOKENS / 8;               // 8 input rows each
 
 struct WeightStage {
   alignas(128) unsigned char bytes[ROWS * CHUNK_BYTES];
@@ -65,7 +62,7 @@ struct Task {
   const __half* minimums;       // the same, or null
   const Element* bias;          // [out_features], or null
   const Element* input;         // [num_tokens, in_features]
-  float4* left_sums;            // [gridDim.x, TOKEN_TILES, 8 * QUADS]
+  float2* left_sums;            // [gridDim.x, ROW_TILES * TOKEN_TILES, NUM_THREADS]
   uint32* flags;                // [gridDim.x], zero before and after
   int num_tokens, in_features, out_features, num_groups;
   uint32 inverse;  // 2^32 / group_size, rounded up
@@ -241,137 +238,153 @@ struct WarpSums {
       for (int i = 0; i < 4 * TOKEN_TILES; i++) sums[m][i] = 0.0f;
     }
   }
-
-  // Of token tile n, to [8][SUM_PITCH].
-  __device__ __forceinline__ void store(float* to, int n, const Lane& lane) const {
-#pragma unroll
-    for (int m = 0; m < ROW_TILES; m++) {
-#pragma unroll
-      for (int e = 0; e < 4; e++) {
-        to[(2 * lane.q + e % 2) * SUM_PITCH + m * 64 + e / 2 * 8 + lane.row] = sums[m][4 * n + e];
-      }
-    }
-  }
 };
 
 // --- the end of a tile ------------------------------------------------------------------------------------------
 
-__device__ __forceinline__ float4 operator+(float4 a, float4 b) {
-  return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
-}
-
-// Four columns of an input row.
-__device__ __forceinline__ void write_quad(const Task& of, float4 sums, int token, int column) {
-  float values[4] = {sums.x, sums.y, sums.z, sums.w};
-  const int count = of.out_features - column;
-#pragma unroll
-  for (int e = 0; e < 4; e++) {
-    if (e >= count) break;
-    if (SCALES == 0) values[e] *= WEIGHT_FACTOR * __half2float(__ldg(of.scales + column + e));
-    if (of.bias != nullptr) values[e] += to_float(of.bias[column + e]);
-  }
-  Element* to = of.output + static_cast<int64>(token) * of.out_features + column;
-  if (of.out_features % 4 == 0) {
-    *reinterpret_cast<uint2*>(to) =
-        make_uint2(pack_pair<Element>(values[0], values[1]), pack_pair<Element>(values[2], values[3]));
-    return;
-  }
-#pragma unroll
-  for (int e = 0; e < 4; e++) {
-    if (e < count) to[e] = from_float<Element>(values[e]);
-  }
-}
-
-// Where the sums of warps meet.
+// Where the two warps that have shared a chunk meet, and then the results.
 struct Meeting {
-  alignas(16) float sums[WARPS_OF_CHUNK][8 * SUM_PITCH];
+  static constexpr int PAIRS = ROW_TILES * TOKEN_TILES, PITCH = ROWS + PIECE;  // the latter without bank conflicts
+  static constexpr int PAIR_BYTES = PAIRS * NUM_THREADS * 8, RESULT_BYTES = TOKENS * PITCH * 2;
+  alignas(16) unsigned char bytes[PAIR_BYTES > RESULT_BYTES ? PAIR_BYTES : RESULT_BYTES];
+
+  __device__ __forceinline__ float2* pair(int i, int thread) {
+    return reinterpret_cast<float2*>(bytes) + i * NUM_THREADS + thread;
+  }
+  __device__ __forceinline__ Element* result(int token, int row) {
+    return reinterpret_cast<Element*>(bytes) + token * PITCH + row;
+  }
 };
 
-// Puts the sums of a tile together, 8 input rows at a time: those of the warps that shared its chunks, and those of
-// other thread blocks; by all threads.
+__device__ __forceinline__ float2 operator+(float2 a, float2 b) { return make_float2(a.x + b.x, a.y + b.y); }
+
+// Puts the sums of a tile together: those of the warps that shared its chunks, and those of other thread blocks.
+// Of the two warps the first finishes rows g of each row tile, the second rows g + 8; for all token tiles.
 struct Ending {
-  float4* left_sums;
-  uint32* flags;
-  int number;  // of the thread block
+  float2* left_sums;  // [gridDim.x, Meeting::PAIRS, NUM_THREADS]
+  uint32* flags;      // [gridDim.x], zero before and after
+  int number;         // of the thread block
+  float2 sums[ROW_TILES][TOKEN_TILES];
 
-  __device__ __forceinline__ float4* left_by(int thread_block, int n, int quad) const {
-    return left_sums + (static_cast<int64>(thread_block) * TOKEN_TILES + n) * (8 * QUADS) + quad;
+  __device__ __forceinline__ Ending(const Task& of, int its_number)
+      : left_sums(of.left_sums), flags(of.flags), number(its_number) {}
+
+  __device__ __forceinline__ float2* left_by(int thread_block, int i) const {
+    return left_sums + (static_cast<int64>(thread_block) * Meeting::PAIRS + i) * NUM_THREADS + threadIdx.x;
   }
 
-  // Number i of the thread's quads; there may be none.
-  static __device__ __forceinline__ int own_quad(int i) { return threadIdx.x + i * NUM_THREADS; }
-  static __device__ __forceinline__ bool exists(int quad) {
-    return 8 * QUADS % NUM_THREADS == 0 || quad < 8 * QUADS;
+  // Of the chunks of a tile from `first` to before `end`; by all threads.
+  __device__ __forceinline__ void end_run(Meeting& meeting, const WarpSums& warp, const Lane& lane, const Task& of,
+                                          const Share& share, int tile, int first, int end) {
+    meet(meeting, warp, lane);
+    if (end < share.chunks) {
+      leave();
+      return;
+    }
+    if (first > 0) add_others(share.first_with(tile * share.chunks));
+    finish(lane, of, tile);
+    __syncthreads();  // the pairs are read
+    store(meeting, lane);
+    __syncthreads();
+    write(meeting, of, tile);
   }
 
-  // Calls `use(n, i, sums)` for all quads of this thread.
-  template <typename Use>
-  __device__ __forceinline__ void for_each(Meeting& meeting, const WarpSums& warp, const Lane& lane,
-                                           Use use) const {
+  __device__ __forceinline__ void meet(Meeting& meeting, const WarpSums& warp, const Lane& lane) {
+    const bool upper = lane.part == 0;
+    __syncthreads();  // the results before are written
 #pragma unroll
-    for (int n = 0; n < TOKEN_TILES; n++) {
-      __syncthreads();  // the sums before are read
-      warp.store(meeting.sums[lane.part], n, lane);
-      __syncthreads();
+    for (int m = 0; m < ROW_TILES; m++) {
 #pragma unroll
-      for (int i = 0; i < OWN_QUADS; i++) {
-        const int quad = own_quad(i);
-        if (!exists(quad)) continue;
-        const int at = quad / QUADS * SUM_PITCH + quad % QUADS * 4;
-        use(n, i,
-            *reinterpret_cast<const float4*>(meeting.sums[0] + at) +
-                *reinterpret_cast<const float4*>(meeting.sums[1] + at));
+      for (int n = 0; n < TOKEN_TILES; n++) {
+        const float* d = warp.sums[m] + 4 * n;
+        sums[m][n] = upper ? make_float2(d[0], d[1]) : make_float2(d[2], d[3]);
+        *meeting.pair(m * TOKEN_TILES + n, threadIdx.x ^ NUM_THREADS / 2) =
+            upper ? make_float2(d[2], d[3]) : make_float2(d[0], d[1]);
+      }
+    }
+    __syncthreads();
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; m++) {
+#pragma unroll
+      for (int n = 0; n < TOKEN_TILES; n++) {
+        sums[m][n] = sums[m][n] + *meeting.pair(m * TOKEN_TILES + n, threadIdx.x);
       }
     }
   }
 
-  __device__ __forceinline__ void leave(Meeting& meeting, const WarpSums& warp, const Lane& lane) const {
-    for_each(meeting, warp, lane,
-             [&](int n, int i, float4 sums) { __stcg(left_by(number, n, own_quad(i)), sums); });
+  __device__ __forceinline__ void leave() const {
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; m++) {
+#pragma unroll
+      for (int n = 0; n < TOKEN_TILES; n++) __stcg(left_by(number, m * TOKEN_TILES + n), sums[m][n]);
+    }
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) raise_flag(flags + number);
   }
 
   // `first`: the thread block that has begun the tile.
-  __device__ __forceinline__ void finish(Meeting& meeting, const WarpSums& warp, const Lane& lane, const Task& of,
-                                         int tile, int first) const {
-    float4 others[TOKEN_TILES][OWN_QUADS];
-#pragma unroll
-    for (int n = 0; n < TOKEN_TILES; n++) {
-#pragma unroll
-      for (int i = 0; i < OWN_QUADS; i++) others[n][i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  __device__ __forceinline__ void add_others(int first) {
+    for (int from = first + threadIdx.x; from < number; from += NUM_THREADS) {
+      await_flag(flags + from);
+      flags[from] = 0;
     }
-    if (first < number) {
-      for (int from = first + threadIdx.x; from < number; from += NUM_THREADS) {
-        await_flag(flags + from);
-        flags[from] = 0;
-      }
-      __syncthreads();
+    __syncthreads();
 #pragma unroll 1
-      for (int from = first; from < number; from++) {
+    for (int from = first; from < number; from++) {
+#pragma unroll
+      for (int m = 0; m < ROW_TILES; m++) {
 #pragma unroll
         for (int n = 0; n < TOKEN_TILES; n++) {
-#pragma unroll
-          for (int i = 0; i < OWN_QUADS; i++) {
-            if (exists(own_quad(i))) others[n][i] = others[n][i] + __ldcg(left_by(from, n, own_quad(i)));
-          }
+          sums[m][n] = sums[m][n] + __ldcg(left_by(from, m * TOKEN_TILES + n));
         }
       }
     }
-    for_each(meeting, warp, lane, [&](int n, int i, float4 sums) {
-      const int quad = own_quad(i), token = n * 8 + quad / QUADS, column = tile * ROWS + quad % QUADS * 4;
-      if (token < of.num_tokens && column < of.out_features) write_quad(of, others[n][i] + sums, token, column);
-    });
   }
 
-  // Of the chunks of a tile from `first` to before `end`.
-  __device__ __forceinline__ void end_run(Meeting& meeting, const WarpSums& warp, const Lane& lane, const Task& of,
-                                          const Share& share, int tile, int first, int end) const {
-    if (end < share.chunks) {
-      leave(meeting, warp, lane);
-    } else {
-      finish(meeting, warp, lane, of, tile, first > 0 ? share.first_with(tile * share.chunks) : number);
+  static __device__ __forceinline__ int row_of(const Lane& lane, int m) {
+    return m * 64 + lane.part * 8 + lane.row;
+  }
+
+  // Scales of whole rows, and the bias.
+  __device__ __forceinline__ void finish(const Lane& lane, const Task& of, int tile) {
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; m++) {
+      const int column = min(tile * ROWS + row_of(lane, m), of.out_features - 1);
+      const float scale = SCALES == 0 ? WEIGHT_FACTOR * __half2float(__ldg(of.scales + column)) : 1.0f;
+      const float shift = of.bias == nullptr ? 0.0f : to_float(of.bias[column]);
+#pragma unroll
+      for (int n = 0; n < TOKEN_TILES; n++) {
+        sums[m][n] = make_float2(sums[m][n].x * scale + shift, sums[m][n].y * scale + shift);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void store(Meeting& meeting, const Lane& lane) const {
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; m++) {
+#pragma unroll
+      for (int n = 0; n < TOKEN_TILES; n++) {
+        *meeting.result(8 * n + 2 * lane.q, row_of(lane, m)) = from_float<Element>(sums[m][n].x);
+        *meeting.result(8 * n + 2 * lane.q + 1, row_of(lane, m)) = from_float<Element>(sums[m][n].y);
+      }
+    }
+  }
+
+  // To the output, whole pieces of a token's columns where they are aligned.
+  static __device__ __forceinline__ void write(Meeting& meeting, const Task& of, int tile) {
+    constexpr int PIECES = ROWS / PIECE;
+#pragma unroll 4
+    for (int i = threadIdx.x; i < TOKENS * PIECES; i += NUM_THREADS) {
+      const int token = i / PIECES, row = i % PIECES * PIECE, column = tile * ROWS + row;
+      if (token >= of.num_tokens || column >= of.out_features) continue;
+      const Element* from = meeting.result(token, row);
+      Element* to = of.output + static_cast<int64>(token) * of.out_features + column;
+      if (of.out_features % PIECE == 0) {
+        store_16(to, load_16(from));
+      } else {
+        for (int j = 0; j < min(PIECE, of.out_features - column); j++) to[j] = from[j];
+      }
     }
   }
 };

@@ -70,7 +70,10 @@ def few_bits_linear(
 
 def missing_kernel(weight: QuantizedWeight, dtype: torch.dtype) -> str:
     """Why the kernel does not multiply by a weight on its GPU, in words that go after "since"; empty if it does."""
-    if not has_tensor_cores(weight.digits.new_empty(0, dtype=dtype)) or _capability(weight) < (8, 0):
+    if not has_tensor_cores(weight.digits.new_empty(0, dtype=dtype)) or compute_capability(weight.digits.device) < (
+        8,
+        0,
+    ):
         return f"this GPU's tensor cores do not multiply {str(dtype).removeprefix('torch.')} with few bits"
     if weight.digits.shape[1] * weight.digits.itemsize % _PIECE_BYTES:
         return f"rows of {weight.digits.shape[1]} bytes are no multiple of {_PIECE_BYTES}"
@@ -130,13 +133,14 @@ def launch_plan(
 def _plan(weight: QuantizedWeight, num_rows: int) -> FewBitsPlan:
     device = gpu(weight.digits.device.index)
     sizes = weight.in_features, weight.out_features, num_rows, device.num_multiprocessors, device.shared_bytes
-    plan = plan_few_bits(kind_of(weight), *sizes, warpgroups=_capability(weight) == (9, 0))
+    plan = plan_few_bits(kind_of(weight), *sizes, warpgroups=has_warpgroup_products(weight))
     assert plan is not None  # noqa: S101 - every GPU from sm_80 on has room for the smallest tile
     return plan
 
 
-def _capability(weight: QuantizedWeight) -> tuple[int, int]:
-    return compute_capability(weight.digits.device)
+def has_warpgroup_products(weight: QuantizedWeight) -> bool:
+    """Whether its GPU has them, as Hopper does and nothing before or since."""
+    return compute_capability(weight.digits.device) == (9, 0)
 
 
 def _by_library(rows: torch.Tensor, weight: QuantizedWeight, bias: torch.Tensor | None) -> torch.Tensor:

@@ -175,5 +175,6 @@ def _tiles_for(
 def _stage_bytes(kind: str, warpgroups: bool, tokens: int, row_tiles: int) -> tuple[int, int]:
     """Of a stage of the ring, and of what is besides it."""
     weights, inputs = _TILE_ROWS * row_tiles * _ROW_BYTES, 2 * tokens * chunk_of(kind)
-    sums = 2 * 8 * (_TILE_ROWS * row_tiles + 4) * 4 + _NUMBER_BYTES
+    pairs, results = 256 * row_tiles * tokens, 2 * tokens * (_TILE_ROWS * row_tiles + 8)
+    sums = max(pairs, results) + _NUMBER_BYTES
     return (weights, _INPUT_STAGES * inputs + sums) if warpgroups else (weights + inputs, sums)
