@@ -36,6 +36,7 @@ from tools.sanitize_case import (
     random_tensor,
 )
 from tools.sanitize_experts import expert_cases
+from tools.sanitize_quantized import quantized_cases
 from tools.sanitize_steps import step_cases
 
 
@@ -190,7 +191,15 @@ def swap_case() -> bool:
 def main() -> int:
     """Returns 1 if any kernel is wrong."""
     torch.manual_seed(0)
-    results = [*decode_cases(), *prefill_cases(), *cache_cases(), *byte_cases(), *expert_cases(), *step_cases()]
+    results = [
+        *decode_cases(),
+        *prefill_cases(),
+        *cache_cases(),
+        *byte_cases(),
+        *expert_cases(),
+        *quantized_cases(),
+        *step_cases(),
+    ]
     print(f"{sum(results)} of {len(results)} right")
     return 0 if all(results) else 1
 

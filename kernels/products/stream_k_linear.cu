@@ -3,17 +3,20 @@
 //
 // Weights stream through a ring of shared memory, tiles of 128 rows in chunks of 64 inner elements with all
 // tokens' same elements beside them; one thread block on every multiprocessor, each with equally many chunks
-// (stream_k_share.cuh). Two warpgroups multiply, weights on the side that has 64 rows; of the third two warps fetch
-// weights and two fetch tokens, so that the first tokens do not wait for all weights of the ring, which are on
-// their way before the kernel before has ended (programmatic dependent launch). Every tile reads all tokens again,
-// through the L2 cache: with 64 tokens half as many bytes again as the weights.
+// (common/stream_k.cuh). Two warpgroups multiply, weights on the side that has 64 rows; of the third two warps
+// fetch weights and two fetch tokens, so that the first tokens do not wait for all weights of the ring, which are
+// on their way before the kernel before has ended (programmatic dependent launch). Every tile reads all tokens
+// again, through the L2 cache: with 64 tokens half as many bytes again as the weights.
 
 #include "common/activation.cuh"
 #include "common/dependent_launch.cuh"
 #include "common/mbarrier.cuh"
 #include "common/row_pieces.cuh"
-#include "products/stream_k_share.cuh"
+#include "common/swizzled_tiles.cuh"
+#include "products/left_sums.cuh"
 
+constexpr int CHUNKS = IN_FEATURES / TILE_INNER;  // of a tile
+static_assert(IN_FEATURES % TILE_INNER == 0, "whole chunks");
 constexpr int WARPGROUPS = 2, FETCHING_GROUP = WARPGROUPS;
 constexpr int NUM_MULTIPLIERS = WARPGROUPS * GROUP_THREADS;
 constexpr int ROWS = 64 * WARPGROUPS;                // of the weight, of a tile
@@ -162,19 +165,19 @@ extern "C" __global__ void __launch_bounds__(NUM_MULTIPLIERS + GROUP_THREADS, 1)
   }
   __syncthreads();
   let_next_kernel_start();  // which may draw numbers from the same counter, once all of these are drawn
-  const Share share(ceil_div(out_features, COLUMNS), shared.number);
+  const Share share(ceil_div(out_features, COLUMNS), CHUNKS, shared.number);
   if (group == FETCHING_GROUP) {
     give_registers<56>();
     if (threadIdx.x % GROUP_THREADS < FETCHERS) {
       const PieceCopy piece(weight);
       fill_ring(shared, share, [&](int stage, const Walk& walk) {
-        piece.weights(shared.stages[stage].weights, walk.tile() * COLUMNS, walk.chunk(), out_features);
+        piece.weights(shared.stages[stage].weights, walk.tile * COLUMNS, walk.chunk, out_features);
       });
     } else {
       const PieceCopy piece(input);
       wait_for_previous_kernel();
       fill_ring(shared, share, [&](int stage, const Walk& walk) {
-        piece.tokens(shared.stages[stage].tokens, walk.chunk(), num_tokens);
+        piece.tokens(shared.stages[stage].tokens, walk.chunk, num_tokens);
       });
     }
     return;
@@ -185,7 +188,7 @@ extern "C" __global__ void __launch_bounds__(NUM_MULTIPLIERS + GROUP_THREADS, 1)
   Ring<STAGES> ring;
 #pragma unroll 1
   for (Walk walk(share); walk.range.begin < walk.range.end;) {
-    const int first = walk.chunk(), index = walk.tile();
+    const int first = walk.chunk, index = walk.tile;
     const int count = min(CHUNKS - first, walk.range.end - walk.range.begin);
     float sums[TOKENS / 2] = {};
     int before = 0;
@@ -206,8 +209,7 @@ extern "C" __global__ void __launch_bounds__(NUM_MULTIPLIERS + GROUP_THREADS, 1)
     wait_products<0>();
     settle(sums);
     if (threadIdx.x % WARP_SIZE == 0) arrive(address_of(shared.emptied[before]));
-    walk.range.begin += count - 1;
-    walk.advance();
+    walk.advance(count);
     if (first + count < CHUNKS) {
       left.leave(sums, share.number);
       continue;

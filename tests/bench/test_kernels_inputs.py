@@ -12,8 +12,8 @@ from pagedchat.bench.kernels.decode_inputs import DecodeInputs
 from pagedchat.bench.kernels.figures import OURS, Bench, Figure
 from pagedchat.bench.kernels.merge_inputs import MergeInputs
 from pagedchat.bench.kernels.prefill_inputs import PrefillInputs
-from pagedchat.bench.kernels.products import experts, invariant
-from pagedchat.bench.kernels.products.shapes import ExpertsShape, LinearShape
+from pagedchat.bench.kernels.products import experts, invariant, quantized
+from pagedchat.bench.kernels.products.shapes import ExpertsShape, LinearShape, QuantizedShape
 from pagedchat.bench.kernels.shapes import (
     BlocksShape,
     DecodeShape,
@@ -34,6 +34,7 @@ PREFILLED = WriteShape(40, 20, 2, 64)
 BLOCKS = BlocksShape(3, 2, 2, 64)
 EXPERTS = ExpertsShape(9, 64, 32, 5, 3)
 LINEAR = LinearShape(5, 64, 48)
+QUANTIZED = [QuantizedShape(kind, group, 5, 64, 48) for kind, group in (("int8", 0), ("fp8", 0), ("int4", 32))]
 ROUNDING, BFLOAT_ROUNDING = 2e-3, 1e-2
 
 
@@ -50,6 +51,7 @@ def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
         "shared_prefix",
         "products.experts",
         "products.invariant",
+        "products.quantized",
     ):
         module = import_module(f"pagedchat.bench.kernels.{name}")
         for attribute, value in (("DEVICE", "cpu"), ("num_rotated_sets", lambda _: 2)):
@@ -131,6 +133,18 @@ def test_products_in_one_order() -> None:
     assert LINEAR.flops == 2 * 5 * 64 * 48
 
 
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("shape", QUANTIZED, ids=str)
+def test_products_with_few_bits(shape: QuantizedShape) -> None:
+    inputs = quantized.QuantizedInputs(shape)
+    for calls in (inputs.calls(), inputs.cublas_calls()):
+        assert len(calls) == 2
+        assert inputs.check(calls) < ROUNDING
+        assert not inputs.check(calls[::-1]) < ROUNDING
+    assert shape.weight_bytes == inputs.weights[0].nbytes
+    assert shape.moved_bytes == shape.weight_bytes + 2 * 5 * (64 + 48)
+
+
 @pytest.mark.gpu
 def test_every_section_measures_a_tiny_shape() -> None:
     bench = Bench(
@@ -147,8 +161,9 @@ def test_every_section_measures_a_tiny_shape() -> None:
         *block_moves.measure_swaps(bench, [BLOCKS]),
         *experts.measure_experts(bench, [EXPERTS]),
         *invariant.measure_invariant(bench, [LINEAR]),
+        *quantized.measure_quantized(bench, QUANTIZED),
     ]
     ours = [figure for figure in figures if figure.name == OURS]
-    assert len(ours) == 12
-    assert [figure.failed for figure in ours] == [None] * 12
+    assert len(ours) == 15
+    assert [figure.failed for figure in ours] == [None] * 15
     assert all(figure.us and figure.host_us for figure in ours)

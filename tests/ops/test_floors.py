@@ -13,7 +13,7 @@ from pagedchat.resources import resource_dir
 KERNELS = resource_dir("kernels")
 OPS = Path(catalogue.__file__).parent
 TESTS = Path(__file__).parent
-WITHOUT_KERNELS = {"cpu", "quantized"}
+WITHOUT_KERNELS = {"cpu"}
 """Folders of ops that are none for a GPU."""
 FLOORS = sorted(folder.name for folder in KERNELS.iterdir() if folder.is_dir())
 LAUNCHED_BY_OTHERS = {
@@ -26,6 +26,7 @@ LAUNCHED_BY_OTHERS = {
     "expert_tiles": "expert_linear",
     "expert_simt": "expert_linear",
     "expert_warpgroups": "expert_linear",
+    "few_bits_warpgroups": "few_bits_linear",  # the op chooses by the GPU
 }
 """Kernels without an op of their name, with the module that launches them."""
 DECLARATIONS = "kernels"

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pagedchat.resources import resource_dir
-from tests.tools.emulated_ops import attention, cache, experts, products, sampling, whole_step
+from tests.tools.emulated_ops import attention, cache, experts, products, quantized, sampling, whole_step
 from tests.tools.emulated_ops.op_case import OpCase
 from tests.tools.emulator_case import needs_compiler
 from tools.emulator.entries import find_entries
@@ -19,6 +19,7 @@ CASES: list[OpCase] = [
     *cache.CASES,
     *products.CASES,
     *experts.CASES,
+    *quantized.CASES,
     *sampling.CASES,
     *whole_step.CASES,
 ]

@@ -18,6 +18,7 @@ SECTIONS = (
     "swap",
     "experts",
     "invariant",
+    "quantized",
     COMPILE,
 )
 PEERS = ("torch", "flashinfer", "vllm")

@@ -17,6 +17,7 @@ from pagedchat.bench.kernels.merge import measure_merge
 from pagedchat.bench.kernels.prefill import measure_prefill
 from pagedchat.bench.kernels.products.experts import measure_experts
 from pagedchat.bench.kernels.products.invariant import measure_invariant
+from pagedchat.bench.kernels.products.quantized import measure_quantized
 from pagedchat.bench.kernels.report import make_tables
 from pagedchat.bench.kernels.shared_prefix import measure_shared_prefix
 from pagedchat.bench.kernels.stored import stored_peers
@@ -37,6 +38,7 @@ _MEASURED: dict[str, Callable[[Bench], list[Figure]]] = {
     "swap": measure_swaps,
     "experts": measure_experts,
     "invariant": measure_invariant,
+    "quantized": measure_quantized,
 }
 
 

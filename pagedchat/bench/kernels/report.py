@@ -10,6 +10,7 @@ from pagedchat.bench.kernels.decode import FP8, SIXTEEN_BITS
 from pagedchat.bench.kernels.figures import OURS, Figure
 from pagedchat.bench.kernels.products.experts import GROUPED, ONE_BY_ONE
 from pagedchat.bench.kernels.products.invariant import CUBLAS
+from pagedchat.bench.kernels.products.quantized import PACKED
 from pagedchat.bench.kernels.shared_prefix import OWN_BLOCKS, SAME_BLOCKS
 from pagedchat.bench.kernels.stored import StoredPeers
 
@@ -101,6 +102,11 @@ SECTIONS = {
         rivals=(_named(GROUPED), _named(ONE_BY_ONE)),
     ),
     "invariant": Section(title="`invariant_linear`", shape="rows, inner, outer", rivals=(_named(CUBLAS),)),
+    "quantized": Section(
+        title="`few_bits_linear`",
+        shape="digits, group, rows, inner, outer",
+        rivals=(_named(CUBLAS), _named(PACKED)),
+    ),
 }
 
 

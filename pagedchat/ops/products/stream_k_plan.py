@@ -11,7 +11,7 @@ MAX_TOKENS = 64
 ROWS = 128
 """Of the weight, of a tile; with 256 all of 22 products took longer."""
 CHUNK = 64
-"""Inner elements that are multiplied at a time, as in kernels/products/stream_k_share.cuh."""
+"""Inner elements that are multiplied at a time, as in kernels/products/stream_k_linear.cu."""
 PIECE = 8
 """Columns of the output that are written at a time."""
 TOKEN_COUNTS = (16, 32, 48, 64)

@@ -95,3 +95,7 @@ inline __half2 __hfma2(__half2 a, __half2 b, __half2 c) {
 }
 inline unsigned short __half_as_ushort(__half x) { return x.bits; }
 inline __half __ushort_as_half(unsigned short bits) { return {bits}; }
+inline __nv_bfloat162 __hfma2(__nv_bfloat162 a, __nv_bfloat162 b, __nv_bfloat162 c) {
+  return __floats2bfloat162_rn(__bfloat162float(a.x) * __bfloat162float(b.x) + __bfloat162float(c.x),
+                               __bfloat162float(a.y) * __bfloat162float(b.y) + __bfloat162float(c.y));
+}

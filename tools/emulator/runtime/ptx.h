@@ -44,6 +44,7 @@ void exponential(const Arguments& arguments);
 void unpack_float16(const Arguments& arguments);
 void unpack_e4m3(const Arguments& arguments);
 void unpack_bfloat16(const Arguments& arguments);
+void and_or(const Arguments& arguments);
 void trap_below_zero(const Arguments& arguments);
 void read_thread_index(const Arguments& arguments);
 void read_multiprocessor(const Arguments& arguments);

@@ -41,6 +41,10 @@ void unpack_bfloat16(const Arguments& arguments) {
   arguments.put(2, bits_of(bfloat_to_float(half_of(pair, 1))));
 }
 
+void and_or(const Arguments& arguments) {
+  arguments.put(0, (arguments.word(1) & arguments.word(2)) | arguments.word(3));
+}
+
 void trap_below_zero(const Arguments& arguments) {
   if (arguments.number(0) < 0.0f) fail("trap");
 }

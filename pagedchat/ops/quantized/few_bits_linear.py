@@ -1,0 +1,159 @@
+"""Rows times a matrix of few bits on a GPU: 64 rows at a time, by a kernel that reads the matrix as it is stored.
+
+For many rows the matrix is brought into 16 bits, a piece at a time, which a library multiplies. Knows no layers.
+"""
+
+import torch
+
+from pagedchat.jit.driver import gpu
+from pagedchat.jit.launch import get_kernel, i32
+from pagedchat.ops.common.arrivals import arrival_counters
+from pagedchat.ops.common.checks import check_same_type, check_shape
+from pagedchat.ops.common.launch import (
+    address,
+    can_overlap,
+    compute_capability,
+    element_name,
+    has_tensor_cores,
+    on_cuda,
+    stream_of,
+)
+from pagedchat.ops.quantized.dequantize import dequantize
+from pagedchat.ops.quantized.few_bits_form import elements_of_piece, kind_of, scales_of
+from pagedchat.ops.quantized.few_bits_plan import MAX_TOKENS, MOST_ROWS, FewBitsPlan, plan_few_bits, rows_of_piece
+from pagedchat.ops.quantized.linear import dequantized_linear
+from pagedchat.ops.quantized.weight import QuantizedWeight
+
+NAME, ON_HOPPER = "few_bits_linear", "few_bits_warpgroups"
+_PIECE_BYTES = 16
+
+
+def few_bits_linear(
+    rows: torch.Tensor, weight: QuantizedWeight, bias: torch.Tensor | None = None, *, overlap: bool = False
+) -> torch.Tensor:
+    """`rows @ weight.T + bias`.
+
+    A row's numbers do not depend on the others of its launch, and are the same every time.
+
+    Args:
+        rows: `[num_rows, in_features]`; on a GPU float16 or bfloat16.
+        weight: of as many `in_features`.
+        bias: `[out_features]`, of the rows' type.
+        overlap: the launch may begin before the kernel before it has ended, which makes the rows and waits for
+            those before it.
+
+    Returns:
+        `[num_rows, out_features]`, of the rows' type.
+
+    Raises:
+        ValueError: shapes or types that do not go together; on a GPU, none that the kernel has.
+    """
+    check_shape("rows", rows, None, weight.in_features)
+    if bias is not None:
+        check_shape("bias", bias, weight.out_features)
+        check_same_type("bias", bias, rows)
+    if not on_cuda(rows, weight.digits):
+        product = dequantized_linear(rows, weight)
+        return product if bias is None else product.add_(bias)
+    missing = missing_kernel(weight, rows.dtype)
+    if missing:
+        raise ValueError(f"there is no kernel for this weight: {missing}")
+    if len(rows) > MOST_ROWS:
+        return _by_library(rows, weight, bias)
+    rows = rows.contiguous()
+    output = rows.new_empty(len(rows), weight.out_features)
+    for start in range(0, len(rows), MAX_TOKENS):
+        part = slice(start, start + MAX_TOKENS)
+        launch_plan(_plan(weight, len(rows[part])), output[part], rows[part], weight, bias, overlap=overlap)
+    return output
+
+
+def missing_kernel(weight: QuantizedWeight, dtype: torch.dtype) -> str:
+    """Why the kernel does not multiply by a weight on its GPU, in words that go after "since"; empty if it does."""
+    if not has_tensor_cores(weight.digits.new_empty(0, dtype=dtype)) or compute_capability(weight.digits.device) < (
+        8,
+        0,
+    ):
+        return f"this GPU's tensor cores do not multiply {str(dtype).removeprefix('torch.')} with few bits"
+    if weight.digits.shape[1] * weight.digits.itemsize % _PIECE_BYTES:
+        return f"rows of {weight.digits.shape[1]} bytes are no multiple of {_PIECE_BYTES}"
+    if weight.group_size % elements_of_piece(weight) and weight.group_size != weight.in_features:
+        return f"groups of {weight.group_size} are no multiple of {elements_of_piece(weight)}"
+    if not all(part.is_contiguous() for part in (weight.digits, weight.scales)) or weight.digits.data_ptr() % 16:
+        return "a weight is not laid out in whole pieces of 16 bytes"
+    return ""
+
+
+def launch_plan(
+    plan: FewBitsPlan,
+    output: torch.Tensor,
+    rows: torch.Tensor,
+    weight: QuantizedWeight,
+    bias: torch.Tensor | None,
+    *,
+    overlap: bool = False,
+) -> None:
+    """Launch the kernel as a plan says; arguments as in `few_bits_linear`, contiguous, with the result's place."""
+    name = ON_HOPPER if plan.warpgroups else NAME
+    kernel = get_kernel(
+        name,
+        rows.device.index,
+        name,
+        ELEMENT=element_name(rows.dtype),
+        SCALES=scales_of(weight),
+        **plan.constants,
+    )
+    kernel.allow_shared(plan.shared_bytes)
+    sums = torch.empty(plan.left_sums, dtype=torch.float32, device=rows.device)
+    args = (
+        output.data_ptr(),
+        weight.digits.data_ptr(),
+        weight.scales.data_ptr(),
+        address(weight.minimums),
+        address(bias),
+        rows.data_ptr(),
+        sums.data_ptr(),
+        arrival_counters(rows.device, 1 + plan.num_blocks, "products").data_ptr(),
+        i32(len(rows)),
+        i32(weight.in_features),
+        i32(weight.out_features),
+        i32(weight.scales.shape[1]),
+        i32((1 << 32) // weight.group_size + 1),
+    )
+    kernel.launch(
+        (plan.num_blocks,),
+        plan.num_threads,
+        args,
+        stream=stream_of(rows),
+        shared_bytes=plan.shared_bytes,
+        overlap=overlap and can_overlap(rows.device),
+    )
+
+
+def _plan(weight: QuantizedWeight, num_rows: int) -> FewBitsPlan:
+    device = gpu(weight.digits.device.index)
+    sizes = weight.in_features, weight.out_features, num_rows, device.num_multiprocessors, device.shared_bytes
+    plan = plan_few_bits(kind_of(weight), *sizes, warpgroups=has_warpgroup_products(weight))
+    assert plan is not None  # noqa: S101 - every GPU from sm_80 on has room for the smallest tile
+    return plan
+
+
+def has_warpgroup_products(weight: QuantizedWeight) -> bool:
+    """Whether its GPU has them, as Hopper does and nothing before or since."""
+    return compute_capability(weight.digits.device) == (9, 0)
+
+
+def _by_library(rows: torch.Tensor, weight: QuantizedWeight, bias: torch.Tensor | None) -> torch.Tensor:
+    """Some rows of the weight at a time, which are still in the L2 cache when the library reads them."""
+    output = rows.new_empty(len(rows), weight.out_features)
+    at_once = rows_of_piece(weight.in_features, weight.out_features)
+    place = rows.new_empty(at_once, weight.in_features)
+    for start in range(0, weight.out_features, at_once):
+        part = weight.rows(slice(start, start + at_once))
+        columns = slice(start, start + part.out_features)
+        floats = dequantize(part, place[: part.out_features]).T
+        if bias is None:
+            torch.mm(rows, floats, out=output[:, columns])
+        else:
+            torch.addmm(bias[columns], rows, floats, out=output[:, columns])
+    return output

@@ -1,0 +1,180 @@
+"""How a product with a weight of few bits is cut for a GPU. Arithmetic only."""
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from functools import cache
+
+from pagedchat.jit.kernel_file import Constants
+
+WEIGHT_KINDS = {"int8": 1, "fp8": 2, "int4": 3}
+"""The `WEIGHT_KIND` constant (kernels/common/weight_kinds.cuh)."""
+MAX_TOKENS = 64
+"""Rows of a launch; more go by rounds, or by a library."""
+TOKEN_COUNTS = {False: tuple(range(8, MAX_TOKENS + 1, 8)), True: (16, 32, 48, 64)}
+"""That there are launches of, without and with products of warpgroups: one has the next larger number."""
+MOST_ROWS = 256
+"""By rounds of launches; for more of them a weight is brought into 16 bits, and a library multiplies."""
+_PIECE_BYTES = 16 << 20
+"""Of a weight in 16 bits, that lie in the L2 cache beside rows and results."""
+_ROW_BYTES = 128
+"""Of a row of the weight, of a chunk, as in kernels/quantized/few_bits_linear.cu."""
+_NUM_THREADS = 256
+_TILE_ROWS = 64
+"""Of the weight, for each row tile of a warp."""
+_MOST_STAGES, _FEWEST_STAGES = 8, 2
+_KEPT_BYTES = 1024
+"""Of shared memory, that a multiprocessor keeps for each thread block."""
+_NUMBER_BYTES = 1024
+"""A thread block's number, and what alignment takes."""
+_INPUT_STAGES = 2
+"""Of products of warpgroups, as in kernels/quantized/few_bits_warpgroups.cu."""
+_FEW_ROWS = 32
+"""Of the input, up to which two thread blocks have room on a multiprocessor."""
+_MANY_OUTPUTS = 64
+"""Of the weight for each multiprocessor, from which on large tiles are enough for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class FewBitsPlan:
+    """A launch's variant and grid."""
+
+    kind: str
+    """Of `WEIGHT_KINDS`."""
+    warpgroups: bool
+    """Whether by Hopper's products of warpgroups."""
+    tokens: int
+    """Rows of the input, padding included."""
+    row_tiles: int
+    """16 rows of the weight each, of a warp."""
+    per_multiprocessor: int
+    """Thread blocks that run there at the same time."""
+    stages: int
+    """Chunks in shared memory at a time."""
+    num_blocks: int
+    """Thread blocks of the launch."""
+
+    @property
+    def constants(self) -> Constants:
+        """For the compiler, besides the types of elements and scales."""
+        return {
+            "WEIGHT_KIND": WEIGHT_KINDS[self.kind],
+            "TOKENS": self.tokens,
+            "ROW_TILES": self.row_tiles,
+            "STAGES": self.stages,
+            "BLOCKS": self.per_multiprocessor,
+        }
+
+    @property
+    def num_threads(self) -> int:
+        """Of a thread block."""
+        return _NUM_THREADS
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of a thread block: the size of `Shared`."""
+        stage, others = _stage_bytes(self.kind, self.warpgroups, self.tokens, self.row_tiles)
+        return self.stages * stage + others
+
+    @property
+    def left_sums(self) -> int:
+        """Floats that thread blocks leave for each other."""
+        return self.num_blocks * self.tokens * self.row_tiles * _TILE_ROWS
+
+
+@cache
+def plan_few_bits(
+    kind: str,
+    in_features: int,
+    out_features: int,
+    num_rows: int,
+    num_multiprocessors: int,
+    shared_limit: int,
+    *,
+    warpgroups: bool,
+) -> FewBitsPlan | None:
+    """How a launch is cut; None where a multiprocessor has no room for it.
+
+    Args:
+        kind: of `WEIGHT_KINDS`.
+        in_features: elements of a row of the weight.
+        out_features: its rows.
+        num_rows: of the input, at most `MAX_TOKENS`.
+        num_multiprocessors: of the GPU.
+        shared_limit: bytes of shared memory that a thread block can have.
+        warpgroups: whether the GPU has products of warpgroups.
+    """
+    for tile in _tiles_for(out_features, num_rows, num_multiprocessors, warpgroups=warpgroups):
+        cut = cut_as(tile, kind, in_features, out_features, num_rows, num_multiprocessors, shared_limit)
+        if cut is not None:
+            return cut
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class FewBitsTile:
+    """How thread blocks share the work."""
+
+    warpgroups: bool
+    """Whether they multiply by warpgroups."""
+    row_tiles: int
+    """16 rows of the weight each, of a warp."""
+    per_multiprocessor: int
+    """Thread blocks that run there at the same time."""
+    most_parts: int = 4
+    """Thread blocks for a tile: with more of them putting their sums together takes longer than they save."""
+
+
+def cut_as(
+    tile: FewBitsTile,
+    kind: str,
+    in_features: int,
+    out_features: int,
+    num_rows: int,
+    num_multiprocessors: int,
+    shared_limit: int,
+) -> FewBitsPlan | None:
+    """The launch with tiles of a size; None where there is no room for it. Arguments as of `plan_few_bits`."""
+    counts = TOKEN_COUNTS[tile.warpgroups]
+    tokens = counts[bisect_left(counts, num_rows)]
+    stage, others = _stage_bytes(kind, tile.warpgroups, tokens, tile.row_tiles)
+    room = (shared_limit + _KEPT_BYTES) // tile.per_multiprocessor - _KEPT_BYTES - others
+    stages = min(_MOST_STAGES, room // stage)
+    if stages < _FEWEST_STAGES:
+        return None
+    tiles, chunks = -(-out_features // (_TILE_ROWS * tile.row_tiles)), -(-in_features // chunk_of(kind))
+    num_blocks = min(tiles * min(chunks, tile.most_parts), num_multiprocessors * tile.per_multiprocessor)
+    return FewBitsPlan(kind, tile.warpgroups, tokens, tile.row_tiles, tile.per_multiprocessor, stages, num_blocks)
+
+
+def rows_of_piece(in_features: int, out_features: int) -> int:
+    """Of the weight, that are in 16 bits at a time while a library multiplies: all alike, or nearly."""
+    most = max(1, _PIECE_BYTES // (2 * in_features))
+    pieces = -(-out_features // most)
+    return -(-out_features // pieces) if pieces > 1 else out_features
+
+
+def chunk_of(kind: str) -> int:
+    """Inner elements that are brought at a time."""
+    return _ROW_BYTES * (2 if kind == "int4" else 1)
+
+
+def _tiles_for(
+    out_features: int, num_rows: int, num_multiprocessors: int, *, warpgroups: bool
+) -> tuple[FewBitsTile, ...]:
+    """The best first; the last one needs least room."""
+    smallest = FewBitsTile(False, 1, 1)
+    if warpgroups:
+        return FewBitsTile(True, 2, 1), smallest
+    if num_rows <= _FEW_ROWS:
+        return FewBitsTile(False, 2, 2), FewBitsTile(False, 1, 2), smallest
+    if out_features >= _MANY_OUTPUTS * num_multiprocessors:
+        return FewBitsTile(False, 4, 1), FewBitsTile(False, 2, 1), smallest
+    return FewBitsTile(False, 2, 1), smallest
+
+
+def _stage_bytes(kind: str, warpgroups: bool, tokens: int, row_tiles: int) -> tuple[int, int]:
+    """Of a stage of the ring, and of what is besides it."""
+    weights, inputs = _TILE_ROWS * row_tiles * _ROW_BYTES, 2 * tokens * chunk_of(kind)
+    pairs, results = 256 * row_tiles * tokens, 2 * tokens * (_TILE_ROWS * row_tiles + 8)
+    sums = max(pairs, results) + _NUMBER_BYTES
+    return (weights, _INPUT_STAGES * inputs + sums) if warpgroups else (weights + inputs, sums)
