@@ -1,11 +1,15 @@
-"""For every test: no model hub, and GPU tests only where there is a GPU."""
+"""For every test: no model hub, GPU tests only where there is a GPU, and little search for garbage."""
 
+import gc
 import os
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from pagedchat.garbage import no_collections
 
 # Before anything imports huggingface_hub, which reads them once.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -18,17 +22,43 @@ settings.register_profile("untimed", deadline=None)  # machines are busy; what m
 settings.load_profile("untimed")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests marked `gpu` on a machine without one; torch is asked only if there are such tests."""
-    for item in items:
-        if item.get_closest_marker("gpu") and not _has_gpu():
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What it makes stays, modules above all: nobody looks through it for garbage, then or later."""
+    with no_collections():
+        result = yield
+    gc.freeze()
+    return result
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out tests marked `gpu` on a machine without one, which are thousands; who asks for them sees them
+    skipped. Torch is asked only if there are such tests."""
+    of_gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if not of_gpu or _has_gpu():
+        return
+    if "gpu" in config.option.markexpr:
+        for item in of_gpu:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA GPU"))
+        return
+    config.hook.pytest_deselected(items=of_gpu)
+    items[:] = [item for item in items if not item.get_closest_marker("gpu")]
+
+
+def pytest_report_header() -> str:
+    """Says so, since processes that share the tests out do not."""
+    return "" if _has_device() else "no CUDA GPU: tests marked gpu are left out"
 
 
 @cache
 def _has_gpu() -> bool:
-    if not Path("/dev/nvidiactl").exists():
+    if not _has_device():
         return False
     import torch
 
     return torch.cuda.is_available()
+
+
+def _has_device() -> bool:
+    return Path("/dev/nvidiactl").exists()

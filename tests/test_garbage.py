@@ -143,7 +143,7 @@ def test_everything_is_searched_once_when_the_last_reply_has_ended() -> None:
     assert looking.look()
     frozen = gc.get_freeze_count()
     assert not looking.look()
-    assert gc.get_freeze_count() == frozen
+    assert gc.get_freeze_count() <= frozen  # what was dropped meanwhile is not counted any more
 
 
 @pytest.mark.usefixtures("unfrozen")

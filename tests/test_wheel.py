@@ -54,9 +54,10 @@ def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`bin` of a new virtual environment in which pip has installed the wheel. What it depends on is that of these
     tests: installing it again would need a network, and minutes."""
     home = tmp_path_factory.mktemp("home")
-    run(home, sys.executable, "-m", "venv", str(home / "venv"))
+    run(home, sys.executable, "-m", "venv", "--without-pip", str(home / "venv"))
     programs = home / "venv" / "bin"
-    run(home, str(programs / "python"), "-m", "pip", "install", "--no-index", "--no-deps", str(wheel))
+    pip = [sys.executable, "-m", "pip", "--python", str(programs / "python")]
+    run(home, *pip, "install", "--no-index", "--no-deps", str(wheel))
     site = run(home, str(programs / "python"), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")
     (Path(site.strip()) / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
     return programs

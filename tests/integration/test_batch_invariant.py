@@ -46,13 +46,10 @@ from tools.emulator.ops import kernels_on_cpu
 HALVES = [torch.float16, torch.bfloat16]
 BLOCK_SIZES = {"cpu": 4, "cuda": 8}
 LOADED = [
+    *(pytest.param(("cpu", "llama", dtype), id=f"cpu-llama-{dtype}") for dtype in ("bfloat16", "float32")),
     *(
-        pytest.param(("cpu", "llama", dtype), id=f"cpu-llama-{dtype}")
-        for dtype in ("bfloat16", "float16", "float32")
-    ),
-    *(
-        pytest.param(("cpu", family, "bfloat16"), id=f"cpu-{family}-bfloat16")
-        for family in ("gemma2", "qwen2_moe_64", "gpt_oss_64")
+        pytest.param(("cpu", family, dtype), id=f"cpu-{family}-{dtype}")
+        for family, dtype in (("gemma2", "float16"), ("qwen2_moe_64", "bfloat16"), ("gpt_oss_64", "bfloat16"))
     ),
     *(
         pytest.param(("cuda", family, dtype), id=f"cuda-{family}-{dtype}", marks=pytest.mark.gpu)

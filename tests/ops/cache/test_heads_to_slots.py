@@ -1,6 +1,7 @@
 """The same as `heads_to_cache` for tokens that bring slots and angles, and each token by itself."""
 
 from contextlib import nullcontext
+from itertools import product
 
 import pytest
 import torch
@@ -17,6 +18,26 @@ from tools.emulator.ops import kernels_on_cpu
 
 NUM_BLOCKS, BLOCK_SIZE = 20, 16
 WHERE = [pytest.param("emulated", marks=needs_compiler), *DEVICES]
+KINDS, OF = ["none", "each head", "all heads", "by weights of its own"], ["layer", "exact rms", "offset rms"]
+SIZES = [
+    pytest.param(*case, where, marks=marks)
+    for where, marks in (("cpu", ()), ("cuda", pytest.mark.gpu))
+    for case in product(HEADS[:3], (False, True), KINDS[:3])
+]
+EMULATED_SIZES = [
+    pytest.param(HEADS[(i + rotary) % 3], rotary, kind, "emulated", marks=needs_compiler)
+    for (i, kind), rotary in product(enumerate(KINDS[:3]), (False, True))
+]
+"""Each size with and without a rotation, each kind too."""
+NORMS = [
+    pytest.param(*case, where, marks=marks)
+    for where, marks in (("cpu", ()), ("cuda", pytest.mark.gpu))
+    for case in product(OF, KINDS)
+]
+EMULATED_NORMS = [
+    pytest.param(OF[i % 3], kind, "emulated", marks=needs_compiler) for i, kind in enumerate((*KINDS, *KINDS[1:3]))
+]
+"""Each norm twice, each kind once or twice."""
 
 
 def caches(sizes: tuple[int, int, int], dtype: torch.dtype, device: str) -> tuple[torch.Tensor, torch.Tensor]:
@@ -55,18 +76,13 @@ def check(
     assert any(cache.any() for cache in found)
 
 
-@pytest.mark.parametrize("where", WHERE)
-@pytest.mark.parametrize("kind", ["none", "each head", "all heads"])
-@pytest.mark.parametrize("rotary", [False, True])
-@pytest.mark.parametrize("sizes", HEADS[:3], ids=str)
+@pytest.mark.parametrize(("sizes", "rotary", "kind", "where"), [*EMULATED_SIZES, *SIZES], ids=str)
 def test_does_what_heads_to_cache_does(sizes: tuple[int, int, int], rotary: bool, kind: str, where: str) -> None:
     norms = make_norms(kind, sizes, torch.float16, "cuda" if where == "cuda" else "cpu")
     check([0, 17, -1, 40, 15], [3, 7, 0, 1, 11], sizes, norms, float(rotary), where)
 
 
-@pytest.mark.parametrize("where", WHERE)
-@pytest.mark.parametrize("kind", ["none", "each head", "all heads", "by weights of its own"])
-@pytest.mark.parametrize("of", ["layer", "exact rms", "offset rms"])
+@pytest.mark.parametrize(("of", "kind", "where"), [*EMULATED_NORMS, *NORMS])
 def test_other_norms_and_heads_of_which_a_part_is_turned(of: str, kind: str, where: str) -> None:
     norms = make_norms(kind, HEADS[0], torch.float16, "cuda" if where == "cuda" else "cpu", of)
     check([0, 17, -1, 40, 15], [3, 7, 0, 1, 11], HEADS[0], norms, 0.5, where)

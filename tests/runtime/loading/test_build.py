@@ -9,6 +9,7 @@ import pytest
 from pagedchat.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
 from pagedchat.errors import DeviceError, ModelError
 from pagedchat.events import LoadProgress
+from pagedchat.garbage import freeze_once
 from pagedchat.runtime.loading import pool_size
 from pagedchat.runtime.loading.assemble import _Assembly
 from pagedchat.runtime.loading.build import LoadedModel, load_model
@@ -92,6 +93,8 @@ def test_steps_hold_more_where_nobody_reads_along(checkpoint: Path) -> None:
 
 
 def test_what_is_there_after_the_first_loading_is_left_out_of_collections(checkpoint: Path) -> None:
+    gc.unfreeze()
+    freeze_once.cache_clear()
     load(checkpoint)
     frozen = gc.get_freeze_count()
     assert gc.isenabled()
