@@ -64,8 +64,8 @@ def _measure(args: argparse.Namespace) -> UiFigures:
         frames = measure_frames(args.num_blocks, args.chats, args.rate, args.frames)
     if "keys" in sections:
         _begin("keys", f"{args.keys} keys while {args.chats} chats stream", load)
-        engine = args.model or "", args.quantize
-        keys = measure_keys(args.chats, args.num_blocks, args.rate, args.keys, *engine)
+        sizes = args.chats, args.num_blocks, args.rate, args.keys
+        keys = measure_keys(*sizes, args.model or "", args.quantize)
     if "slowdown" in sections:
         _begin("slowdown", "the engine with and without a screen", load)
         if on_gpu:
