@@ -9,9 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from tokenizers import Tokenizer
 
-from pagedchat.bench.random_checkpoint import OPT_125M, write_word_tokenizer
+from pagedchat.bench.random_checkpoint import LARGE_STD, OPT_125M, write_checkpoint, write_word_tokenizer
 from pagedchat.bench.ui import main
 from pagedchat.bench.ui.arguments import add_ui_options
 from pagedchat.bench.ui.gpu_speed import measure_gpu_speed
@@ -133,6 +134,13 @@ def test_wrong_arguments_are_refused(argv: list[str]) -> None:
         options(*argv)
 
 
+@pytest.mark.parametrize("argv", [["--device", "cuda"], ["--only", "keys,frames"]])
+def test_a_model_is_for_keys_on_a_cpu(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main, "finds_gpu", lambda: True)
+    with pytest.raises(InvalidValueError, match="--model is for keys, on the CPU"):
+        run_ui_bench(options("--model", "m", *argv))
+
+
 def test_without_a_gpu_nothing_is_measured_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(main, "finds_gpu", lambda: False)
     with pytest.raises(DeviceError, match="bench ui finds no GPU"):
@@ -174,6 +182,17 @@ def test_run_from_end_to_end_writes_its_figures(tmp_path: Path, capsys: pytest.C
 
 TINY = OPT_125M | {"vocab_size": 1000, "hidden_size": 64, "num_hidden_layers": 2, "ffn_dim": 128,
                    "num_attention_heads": 2, "word_embed_proj_dim": 64}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_keys_are_echoed_while_a_real_model_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_checkpoint(tmp_path, TINY, torch.float32, torch.device("cpu"), std=LARGE_STD)
+    write_word_tokenizer(tmp_path, TINY["vocab_size"])
+    sizes = ["--chats", "2", "--num-blocks", "400", "--keys", "3"]
+    assert run_ui_bench(options("--model", str(tmp_path), "--quantize", "int8", *sizes)) == 0
+    title, echo, *_ = capsys.readouterr().out.splitlines()
+    assert f"2 chats, 400 blocks, {tmp_path} in int8" in title
+    assert "3 keys" in echo
 
 
 @pytest.mark.slow

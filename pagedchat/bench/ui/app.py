@@ -41,7 +41,7 @@ def main() -> int:
 def _config(script: Script) -> EngineConfig:
     if not script.model:
         return EngineConfig()
-    model = ModelConfig(model=script.model, device=script.device)
+    model = ModelConfig(model=script.model, device=script.device, quantization=script.quantization)
     return EngineConfig(model=model, cache=CacheConfig(num_blocks=script.num_blocks, swap_space=0))
 
 

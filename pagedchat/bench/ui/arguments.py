@@ -7,10 +7,13 @@ from pagedchat.bench.readers import count, new_file, some_of
 SECTIONS = ("frames", "keys", "slowdown")
 UI_HELP = (
     "what a frame costs, how soon a key is on the screen, how much the inspector slows the engine; "
-    "needs no GPU and no model; with --device cuda how much it slows a model of opt-125m's shape there"
+    "needs no GPU and no model; with --device cuda how much it slows a model of opt-125m's shape there, with "
+    "--model how soon a key is on the screen while that one answers on the CPU"
 )
 GPU_SECTIONS = ("slowdown",)
 """With a GPU, if nothing is said: the others have no use for one."""
+MODEL_SECTIONS = ("keys",)
+"""Those that a model on the CPU may answer in."""
 
 
 def add_ui_options(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +29,12 @@ def add_ui_options(parser: argparse.ArgumentParser) -> None:
         choices=("cpu", "cuda"),
         default="cpu",
         help="for the slowdown: cpu, where a sleep stands for the model, or cuda, where a real one runs (cpu)",
+    )
+    parser.add_argument(
+        "--model", metavar="ID|DIR|FILE", help="for keys: on a CPU, as fast as it can (an engine that recites)"
+    )
+    parser.add_argument(
+        "--quantize", choices=("auto", "none", "int8", "int4"), default="auto", help="of that model (auto)"
     )
     parser.add_argument(
         "--steps", type=count, default=4000, metavar="N", help="of each run for the slowdown with cuda (4000)"

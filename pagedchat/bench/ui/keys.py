@@ -11,6 +11,7 @@ from statistics import median
 
 from pagedchat.bench.table import percentile
 from pagedchat.bench.ui.running_app import RunningApp, Sample, running_app
+from pagedchat.config import QuantizationName
 from pagedchat.errors import PagedChatError
 
 _LETTERS = [chr(code) for code in range(0x410, 0x450)]
@@ -48,11 +49,20 @@ class KeysResult:
     """Processor time for each frame, all that lies between two frames included."""
 
 
-def measure_keys(num_chats: int, num_blocks: int, rate: int, num_keys: int) -> KeysResult:
-    """Press `num_keys` keys while each of `num_chats` chats gets `rate` tokens a second."""
-    with running_app(num_chats, num_blocks, 1 / rate, _REPLY_TOKENS) as app:
+def measure_keys(
+    num_chats: int,
+    num_blocks: int,
+    rate: int,
+    num_keys: int,
+    model: str = "",
+    quantization: QuantizationName = "auto",
+) -> KeysResult:
+    """Press `num_keys` keys while each of `num_chats` chats gets `rate` tokens a second, or as many as a model of
+    these weights makes on the CPU."""
+    with running_app(num_chats, num_blocks, 1 / rate, _REPLY_TOKENS, model=model, quantization=quantization) as app:
         app.terminal.wait_for("╭")
         app.wait_for_steps()
+        app.go()
         app.open_inspector()
         app.terminal.read_for(_SETTLE)
         _press_until_heard(app)

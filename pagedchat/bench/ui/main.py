@@ -10,13 +10,13 @@ from pagedchat.bench.engine.gpu import finds_gpu
 from pagedchat.bench.made_up import SHAPE
 from pagedchat.bench.random_checkpoint import OPT_125M
 from pagedchat.bench.table import Row, environment, render_table, say, show
-from pagedchat.bench.ui.arguments import GPU_SECTIONS, SECTIONS
+from pagedchat.bench.ui.arguments import GPU_SECTIONS, MODEL_SECTIONS, SECTIONS
 from pagedchat.bench.ui.frames import FramesResult, measure_frames
 from pagedchat.bench.ui.gpu_speed import measure_gpu_speed
 from pagedchat.bench.ui.keys import KeysResult, measure_keys
 from pagedchat.bench.ui.slowdown import KINDS, STEP_SECONDS, SlowdownResult, measure_slowdown
 from pagedchat.bench.ui.terminal import COLUMNS, LINES
-from pagedchat.errors import DeviceError, PagedChatError
+from pagedchat.errors import DeviceError, InvalidValueError, PagedChatError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +42,10 @@ def run_ui_bench(args: argparse.Namespace) -> int:
         raise PagedChatError("bench ui needs a pseudo-terminal.", "Run it on Linux or macOS.")
     if args.device == "cuda" and not finds_gpu():
         raise DeviceError("bench ui finds no GPU.", "Run it on a machine with one, or without --device cuda.")
+    if args.model and (args.device == "cuda" or set(args.only or MODEL_SECTIONS) - set(MODEL_SECTIONS)):
+        raise InvalidValueError(
+            "--model is for keys, on the CPU.", "Write: pagedchat bench ui --only keys --model X"
+        )
     figures = _measure(args)
     show(render_table(_title(args), _rows(figures)))
     if args.json is not None:
@@ -54,13 +58,14 @@ def _measure(args: argparse.Namespace) -> UiFigures:
     load: dict[str, float] = {}
     frames, keys, slowdown = None, None, None
     on_gpu = args.device == "cuda"
-    sections = args.only or (GPU_SECTIONS if on_gpu else SECTIONS)
+    sections = args.only or (GPU_SECTIONS if on_gpu else MODEL_SECTIONS if args.model else SECTIONS)
     if "frames" in sections:
         _begin("frames", f"{args.frames} frames of each kind", load)
         frames = measure_frames(args.num_blocks, args.chats, args.rate, args.frames)
     if "keys" in sections:
         _begin("keys", f"{args.keys} keys while {args.chats} chats stream", load)
-        keys = measure_keys(args.chats, args.num_blocks, args.rate, args.keys)
+        sizes = args.chats, args.num_blocks, args.rate, args.keys
+        keys = measure_keys(*sizes, args.model or "", args.quantize)
     if "slowdown" in sections:
         _begin("slowdown", "the engine with and without a screen", load)
         if on_gpu:
@@ -78,10 +83,8 @@ def _begin(section: str, what: str, load: dict[str, float]) -> None:
 
 
 def _title(args: argparse.Namespace) -> str:
-    return (
-        f"{args.chats} chats, {args.num_blocks} blocks, {args.rate} tokens a second each, "
-        f"a terminal of {COLUMNS} by {LINES}"
-    )
+    speed = f"{args.model} in {args.quantize}" if args.model else f"{args.rate} tokens a second each"
+    return f"{args.chats} chats, {args.num_blocks} blocks, {speed}, a terminal of {COLUMNS} by {LINES}"
 
 
 def _rows(figures: UiFigures) -> list[Row]:

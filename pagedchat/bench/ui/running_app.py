@@ -11,7 +11,7 @@ import psutil
 
 from pagedchat.bench.ui.script import Script, StepCounter
 from pagedchat.bench.ui.terminal import Terminal
-from pagedchat.config import Device
+from pagedchat.config import Device, QuantizationName
 from pagedchat.errors import PagedChatError
 
 F3 = "\x1b[13~"
@@ -20,7 +20,8 @@ _INSPECTOR = "Pool"
 """In the title of the inspector's first panel, and nowhere else."""
 _STREAMING = 10
 """Steps after which the chats are taken to be streaming."""
-_PATIENCE = 60.0
+_PATIENCE = 120.0
+"""Seconds, in which a model is loaded, too."""
 _PAUSE = 0.15
 """Seconds between two looks at the step count."""
 
@@ -89,6 +90,7 @@ def running_app(
     screen: bool = True,
     model: str = "",
     device: Device = "cpu",
+    quantization: QuantizationName = "auto",
 ) -> Iterator[RunningApp]:
     """A program of its own, with nothing of it left behind afterwards. See the fields of `Script`."""
     with ExitStack() as stack:
@@ -102,6 +104,7 @@ def running_app(
             screen=screen,
             model=model,
             device=device,
+            quantization=quantization,
         )
         counter, go = StepCounter(script.step_count), StepCounter(script.go)
         stack.callback(counter.close)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from pagedchat.config import Device
+from pagedchat.config import Device, QuantizationName
 
 _NUMBER = struct.Struct("=Q")
 
@@ -38,6 +38,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     """Folder of a model that the engine is to load and run; empty: it recites, and a step is a sleep."""
     device: Device = "cpu"
     """Where that model runs."""
+    quantization: QuantizationName = "auto"
+    """Of its weights."""
 
     @property
     def go(self) -> Path:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.ops.sampling import sample_torch
 from pagedchat.ops.sampling.sample_rows import pack_rows, unpack_rows
+from pagedchat.runtime.step import sampler
 from pagedchat.runtime.step.sampler import SamplingRow, op_rows, sample
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -215,3 +216,19 @@ def test_every_allowed_setting_is_a_row_of_finite_numbers(params: SamplingParams
     assert all(math.isfinite(number) for number in numbers)
     assert min(packed.repetition_penalty, packed.reciprocal_penalty) > 0
     assert (packed.scale == 0) == params.greedy
+
+
+def test_on_a_cpu_one_thread_draws_and_the_others_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would wait for each other longer than each of them works."""
+    before, seen, draw = torch.get_num_threads(), [], sampler.op.sample
+    monkeypatch.setattr(sampler.op, "sample", lambda *args: (seen.append(torch.get_num_threads()), draw(*args))[1])
+    torch.set_num_threads(3)
+    try:
+        sample(torch.randn(2, 50), rows(SamplingParams(temperature=1.0), 2))
+        assert (seen, torch.get_num_threads()) == ([1], 3)
+        monkeypatch.setattr(sampler.op, "sample", lambda *_: seen[9])
+        with pytest.raises(IndexError):
+            sample(torch.randn(2, 50), rows(SamplingParams(temperature=1.0), 2))
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
