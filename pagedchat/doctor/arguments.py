@@ -27,4 +27,7 @@ def add_doctor_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch-invariant", action="store_true", help="with --model, the steps of replies that no company changes"
     )
+    parser.add_argument(
+        "--kv-cache-dtype", metavar="TYPE", help="with --model, the steps over a cache of fp8 or int8"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
