@@ -101,8 +101,14 @@ def _engine(answer: Mapping[str, Any]) -> list[str]:
         return []
     return [
         f"engine   {one_line(engine['device'])} {engine['dtype']}, {engine['attention_backend']} attention, "
-        f"{engine['num_blocks']} blocks of {engine['block_size']} tokens"
+        f"{engine['num_blocks']} blocks of {engine['block_size']} tokens{_kept_in(engine)}"
     ]
+
+
+def _kept_in(engine: Mapping[str, Any]) -> str:
+    """Of a cache of another type than the model's."""
+    kind = engine.get("kv_cache_dtype")  # which older programs do not tell
+    return f" in {one_line(kind)}" if kind else ""
 
 
 def _work(answer: Mapping[str, Any]) -> list[str]:

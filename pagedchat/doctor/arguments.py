@@ -30,4 +30,7 @@ def add_doctor_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quantize", metavar="FORM", help="with --model, the steps of weights in int8, int4 or fp8 on a GPU"
     )
+    parser.add_argument(
+        "--kv-cache-dtype", metavar="TYPE", help="with --model, the steps over a cache of fp8 or int8"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")

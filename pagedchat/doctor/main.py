@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from pagedchat.chat.sanitize import sanitize
+from pagedchat.config import CacheConfig
 from pagedchat.doctor.compile_plan import plan_compiling
 from pagedchat.doctor.kernel_text import (
     build_values,
@@ -37,6 +38,8 @@ def run_doctor(args: argparse.Namespace, builder: KernelBuilder | None = None) -
     """
     if args.model is not None:
         return _show_model(args)
+    if args.kv_cache_dtype is not None:
+        raise InvalidValueError("--kv-cache-dtype needs --model.", "Write: pagedchat doctor --model ID|DIR")
     if args.batch_invariant:
         raise InvalidValueError("--batch-invariant needs --model.", "Write: pagedchat doctor --model ID|DIR")
     if args.arch and not args.compile:
@@ -77,12 +80,14 @@ def _show_model(args: argparse.Namespace) -> int:
     from pagedchat.doctor.model_text import model_text, model_values  # noqa: PLC0415
 
     gpu = KNOWN_GPUS[architectures[0]] if architectures else first_gpu()
+    wanted = CacheConfig(kv_cache_dtype=args.kv_cache_dtype or "auto").kv_cache_dtype
     report = look_at_model(
         args.model,
         gpu,
         is_here=not architectures,
         batch_invariant=args.batch_invariant,
         quantization=args.quantize or "",
+        cache_kind=None if wanted == "auto" else wanted,
     )
     print(json.dumps(model_values(report), indent=2) if args.json else sanitize(model_text(report)))
     return 0

@@ -19,14 +19,15 @@ from pagedchat.models.config import describe_model
 from pagedchat.models.description import ModelDescription
 from pagedchat.models.hub import find_config
 from pagedchat.models.raw_config import NotNativeError
+from pagedchat.ops.cache.byte_kinds import CacheKind
 from pagedchat.ops.common.choices import has_tensor_cores
 from pagedchat.ops.common.launch import element_name
 from pagedchat.ops.whole_step.plan import MAX_TOKENS
 from pagedchat.runtime.attention.backend import CacheShape
-from pagedchat.runtime.attention.kernel_support import OLDEST_GPU, missing_shape
+from pagedchat.runtime.attention.kernel_support import OLDEST_GPU, missing_for_bytes, missing_shape
 from pagedchat.runtime.graphs.decode.buckets import Bucket, bucket_of
 from pagedchat.runtime.graphs.model_tensors import sizes_of
-from pagedchat.runtime.graphs.objections import objection_to, objection_to_whole_steps
+from pagedchat.runtime.graphs.objections import objection_to, objection_to_cache, objection_to_whole_steps
 from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket
 from pagedchat.runtime.graphs.prefill.buckets import bucket_of as prefill_bucket_of
 from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts, Setting
@@ -87,7 +88,13 @@ class ModelReport:
 
 
 def look_at_model(
-    name: str, gpu: Gpu | None, *, is_here: bool = False, batch_invariant: bool = False, quantization: str = ""
+    name: str,
+    gpu: Gpu | None,
+    *,
+    is_here: bool = False,
+    batch_invariant: bool = False,
+    quantization: str = "",
+    cache_kind: CacheKind | None = None,
 ) -> ModelReport:
     """Read a model's config and ask the tables.
 
@@ -97,6 +104,7 @@ def look_at_model(
         is_here: whether that is a GPU of this machine, of which something may be known.
         batch_invariant: whether replies are to be the same in any company.
         quantization: of the weights, while they would be read; empty: none.
+        cache_kind: of a cache of one byte an element.
 
     Raises:
         ModelError: there is no such model, or none that the engine can run.
@@ -107,13 +115,13 @@ def look_at_model(
     dtype = choose_dtype("auto", device, description.dtype)
     if quantization and gpu is not None:
         dtype = dtype_beside_few_bits(dtype)
-    element = str(dtype).removeprefix("torch.")
+    element = str(dtype).removeprefix("torch.") + (f" over {cache_kind}" if cache_kind else "")
     found = None
     if gpu is not None and is_here:
         found = last_check(name, gpu.name, element, batch_invariant=batch_invariant)
     elif is_here and not batch_invariant:
         found = last_check(name, *ON_A_CPU)
-    uncaptured = _missing_kernels(description, dtype, gpu)
+    uncaptured = _missing_kernels(description, dtype, gpu, cache_kind)
     if "" in _left_out(found, "Steps"):
         uncaptured = uncaptured or "none that was captured at the last start gave the model's results"
     native, forms = description.native, {}
@@ -126,10 +134,11 @@ def look_at_model(
         setting = Setting(
             sizes=sizes_of(native),
             objection=objection_to(native),
-            whole_objection=objection_to_whole_steps(native),
+            whole_objection=objection_to_whole_steps(native) or objection_to_cache(cache_kind or ""),
             element=element_name(dtype),
             block_size=CacheConfig().block_size,
             gpu=gpu,
+            cache_kind=cache_kind or "",
             batch_invariant=batch_invariant,
             forms=forms,
         )
@@ -171,13 +180,16 @@ def _describe(name: str, folder: Path) -> tuple[ModelDescription, str]:
     return describe_model(name, folder), why
 
 
-def _missing_kernels(description: ModelDescription, dtype: torch.dtype, gpu: Gpu | None) -> str:
+def _missing_kernels(
+    description: ModelDescription, dtype: torch.dtype, gpu: Gpu | None, cache_kind: CacheKind | None
+) -> str:
     if gpu is None:
         return "there is no GPU"
     if gpu.compute_capability < OLDEST_GPU:
         return f"the kernels need a GPU from {architecture_of(*OLDEST_GPU)} on"
     heads = description.num_heads, description.num_kv_heads, description.head_dim
-    return missing_shape(CacheShape(description.num_layers, CacheConfig().block_size, *heads, dtype))
+    shape = CacheShape(description.num_layers, CacheConfig().block_size, *heads, dtype, cache_kind)
+    return missing_shape(shape) or missing_for_bytes(shape, gpu.compute_capability)
 
 
 def _not_the_same_in_any_company(dtype: torch.dtype, gpu: Gpu | None) -> str:

@@ -4,7 +4,7 @@ Knows in which order each step does its work; which step it is says `runtime.gra
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pagedchat.jit.variant import Constant
 from pagedchat.ops.attention import prefill_plan, wgmma_plan
@@ -83,11 +83,16 @@ def decode_work(name: str, facts: DecodeFacts, refused: tuple[tuple[str, str], .
         work = list(_library_products(facts, why) if name == LIBRARY else _modules_decode(facts, why))
     if facts.choice == "drawn":
         work.append(Launch("drawing", "sample"))
-    return work
+    return list(_over_bytes(facts.setting.sizes, work)) if facts.setting.cache_kind else work
 
 
 def prefill_work(name: str, facts: PrefillFacts, refused: tuple[tuple[str, str], ...]) -> list[Work]:
     """The same for the pass `name` over a prompt."""
+    work = _prefill_work(name, facts, refused)
+    return list(_over_bytes(facts.setting.sizes, work)) if facts.setting.cache_kind else work
+
+
+def _prefill_work(name: str, facts: PrefillFacts, refused: tuple[tuple[str, str], ...]) -> list[Work]:
     setting = facts.setting
     if setting.batch_invariant:
         return [*_same_in_any_company(setting, facts.num_tokens), Launch("next token", "decode_state")]
@@ -102,6 +107,21 @@ def prefill_work(name: str, facts: PrefillFacts, refused: tuple[tuple[str, str],
         parts = [*_merged_products(setting, facts.num_tokens), *_written_chunks(setting.sizes), attention]
         parts += [Fallback(HEAD, "cuBLAS", "prompts are long enough for it"), *_finish(setting.sizes)]
     return [*parts, Launch("next token", "decode_state")]
+
+
+def _over_bytes(sizes: ModelSizes, works: list[Work]) -> Iterator[Work]:
+    """The same where the cache is of one byte an element, which others write."""
+    writers = {"reshape_and_cache": "rows_to_bytes", "heads_to_cache": "heads_to_bytes"}
+    if sizes.normed_together:
+        writers["heads_to_cache"] = "rows_to_bytes"
+    for work in works:
+        if isinstance(work, Fallback):
+            yield work
+            continue
+        if work.kernel == "heads_to_cache" and sizes.normed_together:
+            yield Fallback("norms and turns of heads", "torch", "a norm goes over all heads of a token")
+            yield Launch("slots", "decode_state")
+        yield replace(work, kernel=writers.get(work.kernel, work.kernel))
 
 
 def _merged_products(setting: Setting, num_tokens: int) -> Iterator[Work]:
@@ -152,7 +172,7 @@ def _fused_chain(facts: DecodeFacts) -> Iterator[Work]:
     yield Launch("embedding", "embed_tokens")
     if not sizes.adds_products:
         yield Launch("norms", "add_norm")
-    if sizes.heads_apart or not sizes.adds_products:
+    if sizes.heads_apart or not sizes.adds_products or setting.cache_kind:
         works = _few_rows_product(setting, qkv, rows, "small_batch_linear")
         yield from (work for work in works if work.part != "cache")
         yield from _written_and_read(setting)
@@ -366,7 +386,7 @@ def _prefill_attention(setting: Setting, longest: int) -> Launch:
     """The kernel that `ops.attention.prefill` takes for chunks of so many tokens."""
     sizes, gpu = setting.sizes, setting.gpu
     group_size, limit = sizes.num_heads // sizes.num_kv_heads, 0 if gpu is None else gpu.shared_bytes
-    if not setting.missing_warpgroups and longest * group_size >= MIN_WGMMA_ROWS:
+    if not setting.missing_warpgroups and not setting.cache_kind and longest * group_size >= MIN_WGMMA_ROWS:
         finishes_scores = sizes.score_cap is not None or sizes.sloped
         tile = wgmma_plan.choose_tile(
             sizes.head_dim,

@@ -154,6 +154,14 @@ def test_withheld_blocks_are_told_when_there_are_any() -> None:
     assert "7 withheld" in stats_text(told)
 
 
+def test_a_small_cache_is_named() -> None:
+    told = answer_of_a_story()()
+    assert told["engine"]["kv_cache_dtype"] == ""
+    assert "tokens in fp8" not in stats_text(told)
+    told["engine"]["kv_cache_dtype"] = "fp8"
+    assert "tokens in fp8" in stats_text(told)
+
+
 def test_names_never_reach_the_terminal_as_escapes() -> None:
     told = answer_of_a_story()()
     told["model"] = "evil\x1b[2J"

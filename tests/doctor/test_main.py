@@ -296,6 +296,10 @@ def test_compile_without_a_compiler_says_what_to_install(
 def test_a_step_that_no_company_changes_is_one_of_a_model(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["doctor", "--batch-invariant"]) == 2
     assert "--batch-invariant needs --model." in capsys.readouterr().err
+    assert cli.main(["doctor", "--kv-cache-dtype", "fp8"]) == 2
+    assert "--kv-cache-dtype needs --model." in capsys.readouterr().err
+    assert cli.main(["doctor", "--model", "m", "--kv-cache-dtype", "fp4"]) == 2
+    assert "--kv-cache-dtype is 'fp4'" in capsys.readouterr().err
 
 
 def test_architecture_alone_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

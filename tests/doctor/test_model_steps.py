@@ -24,6 +24,7 @@ from pagedchat.models.decoder_config import QkNorm
 from pagedchat.models.native import NativeConfig
 from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.prefill import paged_prefill
+from pagedchat.ops.cache.byte_kinds import CacheKind
 from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.decode.buckets import Bucket
@@ -72,13 +73,14 @@ MODELS: dict[str, NativeConfig] = {
 # --- what is said is what is launched -----------------------------------------------------------------
 
 
-def empty_model(config: NativeConfig) -> tuple[Any, CudaAttention]:
+def empty_model(config: NativeConfig, kind: CacheKind | None = None) -> tuple[Any, CudaAttention]:
     """Whatever is in memory: nothing is computed with it."""
     torch.set_default_dtype(torch.float16)
     model = Decoder(config)
     torch.set_default_dtype(torch.float32)
     heads = config.heads
-    shape = CacheShape(config.num_layers, 16, heads.num_heads, heads.num_kv_heads, heads.head_dim, torch.float16)
+    sizes = (config.num_layers, 16, heads.num_heads, heads.num_kv_heads, heads.head_dim)
+    shape = CacheShape(*sizes, torch.float16, kind)
     return model, CudaAttention(shape, 8, 0, torch.device("cpu"))
 
 
@@ -100,9 +102,10 @@ def assert_all_are_said(launches: Launches, work: list[Launch | Fallback], *unse
 
 @pytest.mark.parametrize("choice", ["greedy", "drawn"])
 @pytest.mark.parametrize("rows", [3, 8, 16, 64, 300])
+@pytest.mark.parametrize("kind", [None, "fp8"])
 @pytest.mark.parametrize("name", MODELS)
-def test_decodes_launch_what_is_said(name: str, rows: int, choice: Any) -> None:
-    model, backend = empty_model(MODELS[name])
+def test_decodes_launch_what_is_said(name: str, kind: CacheKind | None, rows: int, choice: Any) -> None:
+    model, backend = empty_model(MODELS[name], kind)
     bucket = Bucket(rows, 64)
     buffers = StateBuffers(bucket, 16, backend.device, model.config.vocab_size)
     store = StepStore(model, backend, buffers, 600)
@@ -111,7 +114,7 @@ def test_decodes_launch_what_is_said(name: str, rows: int, choice: Any) -> None:
     chosen = which_decode(facts)
     work = decode_work(chosen.name, facts, chosen.refused)
     # Keys that are not turned are written by the attention of a tensor on a GPU.
-    writer = () if facts.setting.sizes.rotary else ("heads_to_cache",)
+    writer = () if facts.setting.sizes.rotary else ("heads_to_cache", "heads_to_bytes")
     assert_all_are_said(recorded(store._step(bucket, choice)), work, *writer)
 
 
@@ -127,9 +130,10 @@ def test_it_says_which_kernels_serve_weights_of_few_bits(tmp_path: Path) -> None
         look_at_model(str(folder), hopper, quantization="int3")
 
 
+@pytest.mark.parametrize("kind", [None, "int8"])
 @pytest.mark.parametrize("name", MODELS)
-def test_prompts_launch_what_is_said(name: str) -> None:
-    model, backend = empty_model(MODELS[name])
+def test_prompts_launch_what_is_said(name: str, kind: CacheKind | None) -> None:
+    model, backend = empty_model(MODELS[name], kind)
     bucket = PrefillBucket(256, 1, 512)
     buffers, outputs = (
         PrefillBuffers(bucket, 16, backend.device),
@@ -417,3 +421,17 @@ def test_an_architecture_that_nobody_knows_is_named(tmp_path: Path, capsys: pyte
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "nonsense"}))
     assert cli.main(["doctor", "--model", str(tmp_path), "--arch", "sm_90"]) == 1
     assert "does not know how to read a model of type 'nonsense'" in capsys.readouterr().err
+
+
+def test_a_small_cache_has_its_own_kernels_and_no_whole_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, str(FOLDER / "opt-125m"), "--arch", "sm_90", "--kv-cache-dtype", "fp8")
+    assert "float16 over fp8" in text
+    assert "one launch of any kind; all layers in one launch: its cache is fp8 and one launch reads 16 bits" in text
+    assert "persistent_decode" not in text
+    assert "prefill_wgmma" not in text
+    assert "rows_to_bytes" in text
+    plain = shown(capsys, str(FOLDER / "opt-125m"), "--arch", "sm_90")
+    assert "persistent_decode" in plain
+    assert "rows_to_bytes" not in plain
+    report = look_at_model(str(FOLDER / "qwen3-1.7b"), KNOWN_GPUS["sm_75"], cache_kind="int8")
+    assert report.uncaptured == "the cache is int8 and tensor cores do not multiply bfloat16"

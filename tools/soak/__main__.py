@@ -83,6 +83,7 @@ def _engine(args: argparse.Namespace, model: str) -> list[str]:
         num_blocks=args.blocks,
         num_chats=args.chats,
         mode=args.mode,
+        kind=args.kv_cache_dtype,
     )
     print("\n".join(outcome.lines()))
     memory.show(outcome.courses)
@@ -117,6 +118,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     engine.add_argument("--chats", type=int, default=4)
     engine.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     engine.add_argument("--mode", choices=queued.MODES, default="recompute")
+    engine.add_argument("--kv-cache-dtype", choices=("auto", "fp8", "int8"), default="auto")
     return parser.parse_args(argv)
 
 

@@ -9,7 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pagedchat.chat.replies import endings
-from pagedchat.config import CacheConfig, Device, EngineConfig, ModelConfig, PreemptionMode, SchedulerConfig
+from pagedchat.config import (
+    CacheConfig,
+    Device,
+    EngineConfig,
+    KVCacheDType,
+    ModelConfig,
+    PreemptionMode,
+    SchedulerConfig,
+)
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.stats import EngineStats
@@ -128,6 +136,7 @@ def run_engine(
     num_blocks: int,
     num_chats: int,
     mode: PreemptionMode,
+    kind: KVCacheDType = "auto",
 ) -> EngineOutcome:
     """A mix of chats for so many steps, or so many seconds at most.
 
@@ -136,7 +145,7 @@ def run_engine(
     """
     config = EngineConfig(
         model=ModelConfig(model=model, device=device, skip_tokenizer_init=True),
-        cache=CacheConfig(num_blocks=num_blocks, swap_space=1 << 28 if mode == "swap" else 0),
+        cache=CacheConfig(num_blocks=num_blocks, swap_space=1 << 28 if mode == "swap" else 0, kv_cache_dtype=kind),
         scheduler=SchedulerConfig(preemption_mode=mode),
     )
     loaded = load_model(config)

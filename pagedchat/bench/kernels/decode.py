@@ -1,4 +1,4 @@
-"""Decode attention: one token for each sequence over a paged cache, of 16 bits and of a byte an element."""
+"""Decode attention: one token for each sequence of a batch over a paged cache, of 16 bits and of bytes."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -44,15 +44,15 @@ def elements_of(pages: torch.Tensor, kind: CacheKind, *sizes: int) -> torch.Tens
     """The elements of pages.
 
     Args:
-        pages: `[num_blocks, page_bytes]`, uint8.
+        pages: `[num_blocks, page_bytes]`, uint8, contiguous.
         kind: what they are.
         sizes: of a page's elements, in any order.
 
     Returns:
         `[num_blocks, *sizes]`, a view.
     """
-    count = torch.Size(sizes).numel()
-    return pages[:, :count].view(DTYPES[kind]).view(len(pages), *sizes)
+    strides = [torch.Size(sizes[i + 1 :]).numel() for i in range(len(sizes))]
+    return pages.view(DTYPES[kind]).as_strided((len(pages), *sizes), (pages.shape[1], *strides))
 
 
 def scales_of(cache: torch.Tensor, *sizes: int) -> torch.Tensor:
@@ -82,7 +82,9 @@ def quantised(rows: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, tor
         Elements like `rows`, of that type, and scales `[...]`, bfloat16.
     """
     rows = rows.float()
-    scales = _rounded_up((rows.abs().amax(dim=-1) / LARGEST[dtype]).clamp_min(LEAST_SCALE))
+    largest = rows.abs().amax(dim=-1)
+    # By a tensor: a GPU multiplies by one divided by a number instead, which is not the same.
+    scales = _rounded_up((largest / torch.full_like(largest, LARGEST[dtype])).clamp_min(LEAST_SCALE))
     numbers = rows * (1.0 / scales.float())[..., None]
     if dtype == torch.int8:
         numbers = numbers.round()

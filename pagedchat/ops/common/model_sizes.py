@@ -66,6 +66,8 @@ class ModelSizes:
     """Elements of a head that are turned, the first ones; None: all."""
     normed_heads: bool = False
     """Queries and keys are normed before they are turned."""
+    normed_together: bool = False
+    """All heads of a token by one norm."""
     out_bias: bool = False
     """The way out of attention has biases."""
     mlp_bias: bool = False

@@ -18,11 +18,11 @@ def missing_support(shape: CacheShape, device: torch.device) -> str:
     capability = torch.cuda.get_device_capability(device)
     if capability < OLDEST_GPU:
         return f"the GPU has compute capability {_dotted(capability)} and they need {_dotted(OLDEST_GPU)}"
-    return missing_shape(shape) or _missing_for_bytes(shape, capability)
+    return missing_shape(shape) or missing_for_bytes(shape, capability)
 
 
-def _missing_for_bytes(shape: CacheShape, capability: tuple[int, int]) -> str:
-    """What is read from a cache of bytes goes through tensor cores."""
+def missing_for_bytes(shape: CacheShape, capability: tuple[int, int]) -> str:
+    """The same of a cache of bytes, which is read through tensor cores."""
     if shape.kind is None:
         return ""
     if not has_tensor_cores(_name(shape.dtype), capability):

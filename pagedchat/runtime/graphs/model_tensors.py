@@ -29,7 +29,7 @@ from pagedchat.ops.quantized.weight import form_of
 from pagedchat.ops.quantized.weight_form import WeightForm
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.foreign_model import OBJECTION, ForeignModel, StepModel, foreign_sizes
-from pagedchat.runtime.graphs.objections import objection_to, objection_to_whole_steps
+from pagedchat.runtime.graphs.objections import objection_to, objection_to_cache, objection_to_whole_steps
 from pagedchat.runtime.graphs.step_facts import HEAD, Setting
 
 # --- from a config, without tensors -------------------------------------------------------------------
@@ -61,6 +61,7 @@ def sizes_of(config: NativeConfig) -> ModelSizes:
         all_turn=None not in config.rotaries or rotary is None,
         part_turned=None if turned == head_dim else turned,
         normed_heads=config.qk_norm is not None,
+        normed_together=config.qk_norm is not None and config.qk_norm.over == "width",
         out_bias=config.out_bias,
         mlp_bias=config.mlp_bias,
         num_windowed=sum(window is not None for window in config.windows),
@@ -100,15 +101,15 @@ def setting_of(model: StepModel, backend: CudaAttention) -> Setting:
         config = _config(model)
         sizes, objection = sizes_of(config), objection_to(config)
         whole_objection = objection_to_whole_steps(config)
-    if backend.shape.kind is not None:
-        whole_objection = whole_objection or f"its cache is {backend.shape.kind} and one launch reads 16 bits"
+    kind = backend.shape.kind or ""
     return Setting(
         sizes=sizes,
         objection=objection,
-        whole_objection=whole_objection,
+        whole_objection=whole_objection or objection_to_cache(kind),
         element=element_name(backend.shape.dtype),
         block_size=backend.shape.block_size,
         gpu=gpu(device.index) if device.type == "cuda" else None,
+        cache_kind=kind,
         batch_invariant=backend.batch_invariant,
         forms=forms_of(model),
     )

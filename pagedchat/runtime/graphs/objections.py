@@ -45,6 +45,11 @@ def _against_bound_of_norms(config: NativeConfig) -> str:
     return "its queries and keys are normed and then have a bound"
 
 
+def objection_to_cache(kind: str) -> str:
+    """What whole steps have against a cache of one byte an element; empty where it is none."""
+    return f"its cache is {kind} and one launch reads 16 bits" if kind else ""
+
+
 def objection_to_whole_steps(config: NativeConfig) -> str:
     """What launches that are whole steps do not do of a model; likewise."""
     parts = (

@@ -27,13 +27,15 @@ class Setting:
     whole_objection: str
     """What launches that are whole steps do not do of it, likewise."""
     element: str
-    """Of weights and cache: `"float16"`."""
+    """Of weights, and of the cache where nothing else is said: `"float16"`."""
     block_size: int
     """Token slots in a block of the cache."""
     gpu: Gpu | None
     """None: the ops run on a CPU, as tests have it."""
     is_aligned: bool = True
     """Whether all tensors start at 16 bytes; see `PersistentModel.is_aligned`."""
+    cache_kind: str = ""
+    """Of a cache of one byte an element: `"fp8"`; empty: it is of `element`."""
     batch_invariant: bool = False
     """Whether a token's numbers are to follow from its own sequence alone."""
     forms: Mapping[str, WeightForm] = field(default_factory=dict)

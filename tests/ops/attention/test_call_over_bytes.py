@@ -2,15 +2,17 @@
 with all that is done to scores, and values whose heads are of very different sizes.
 """
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 import torch
 
 from pagedchat.ops.attention.call import AttentionOptions
-from pagedchat.ops.attention.decode_plan import DecodeShape
+from pagedchat.ops.attention.decode_plan import MAX_TILES, DecodeShape, SplitPlan
 from pagedchat.ops.attention.decode_shared import decode_shared
-from pagedchat.ops.attention.decode_split import decode_split, launch_split
+from pagedchat.ops.attention.decode_split import decode_shape, decode_split, launch_on_splits, launch_split
+from pagedchat.ops.attention.decode_workspace import partial_states
 from pagedchat.ops.attention.prefill import paged_prefill
 from pagedchat.ops.cache.byte_cache import DTYPES, dequantised, quantised
 from pagedchat.ops.cache.byte_kinds import CacheKind
@@ -25,6 +27,7 @@ from tests.ops.cuda_layout_case import (
     make_options,
     results,
 )
+from tools.emulator.ops import kernels_on_cpu
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 TYPES = [torch.float16, torch.bfloat16]
@@ -95,21 +98,27 @@ def test_every_size_of_group(num_heads: int, num_kv_heads: int, kind: CacheKind,
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("num_warps", "head_size"), [(2, 64), (12, 80)])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("grows", [False, True])
 def test_values_of_very_different_sizes_leave_no_trace_of_each_other(
-    kind: CacheKind, device: str, *, grows: bool
+    kind: CacheKind, num_warps: int, head_size: int, device: str, *, grows: bool
 ) -> None:
-    """From a hundred thousandth to ten, up or down: the small ones come to nothing beside the large, but are
-    themselves where nothing else is."""
-    case = make_layout_case([64, 300, 900], dtype=torch.bfloat16, device=device)
+    """From a hundred thousandth to ten, up or down, one tile of a warp after the other: the small ones come to
+    nothing beside the large, but are themselves where nothing else is."""
+    case = make_layout_case([64, 300, 900], dtype=torch.bfloat16, device=device, head_size=head_size)
     values = []
     for value in case.values:
         powers = torch.linspace(-5, 1, len(value), device=device)[:, None, None]
         values.append((value.float() * 10 ** (powers if grows else powers.flip(0))).to(value.dtype))
     case = in_bytes(replace(case, values=values), kind)
-    check_decode(case, AttentionOptions(scale=0.02))
-    check_decode(case, AttentionOptions(scale=0.02, sliding_window=40))
+    options = [AttentionOptions(scale=0.02, sliding_window=window) for window in (None, 40)]
+    for each in options:
+        call = case.call(each)
+        plan = SplitPlan(num_warps, MAX_TILES, 1)
+        with kernels_on_cpu(seed=3) if device == "cpu" else nullcontext():
+            launch_on_splits(call, decode_shape(call), plan, partial_states(case.query, 1))
+        check_attention(case, each, *results(call))
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -5,7 +5,7 @@ import torch
 from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.decode_shared import launch_shared
 from pagedchat.ops.attention.decode_simt import decode_simt
-from pagedchat.ops.attention.decode_split import launch_split
+from pagedchat.ops.attention.decode_split import decode_split, launch_split
 from pagedchat.ops.attention.prefill import paged_prefill
 from pagedchat.ops.cache.heads_to_cache import heads_to_cache
 from pagedchat.ops.cache.heads_to_slots import heads_to_slots
@@ -125,7 +125,7 @@ class DecodeAttention:
         if self._backend.batch_invariant:  # as chunks of one token
             return paged_prefill(call, self._starts, max_query_len=1, overlap=overlap, batch_invariant=True)
         if not (query.is_cuda and self._backend.on_tensor_cores):
-            return decode_simt(call)
+            return decode_split(call, max_seq_len=longest) if call.cache_kind else decode_simt(call)
         if self._bucket.num_groups > 0 and options.sliding_window is None:
             self._read_shared(call, overlap, writes_new)
         else:
