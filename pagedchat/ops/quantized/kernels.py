@@ -37,7 +37,7 @@ KERNELS = (
     ),
     KernelFile(
         "few_bits_warpgroups",
-        ("few_bits_warpgroups",),
+        ("few_bits_warpgroups", "lay_out_rows"),
         Use.CAPTURED_STEPS,
         _PRODUCT,
         tuple(_product(*sizes, warpgroups=True) for sizes in (("int8", 8), ("fp8", 24), ("int4", 64))),
