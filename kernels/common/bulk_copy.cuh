@@ -3,7 +3,6 @@
 
 #pragma once
 
-#include "common/cache_policy.cuh"
 #include "common/mbarrier.cuh"
 #include "common/mma.cuh"
 

@@ -8,7 +8,7 @@
 
 #pragma once
 
-#include "common/cache_policy.cuh"
+#include "common/common.cuh"
 
 constexpr uint32 NOT_THERE = 0xffffffffu;
 constexpr int MAX_LOOKS = 1 << 26;  // some ten seconds
