@@ -6,22 +6,16 @@
 #include "common/mbarrier.cuh"
 #include "common/mma.cuh"
 
-// What is read once leaves the L2 cache first.
-__device__ __forceinline__ uint64 pass_through_cache() {
-  uint64 policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-
 // What the thread has written to shared memory and which barriers it has initialised, before copies get there.
 __device__ __forceinline__ void show_to_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // 16 bytes or a multiple, told to `barrier`.
-__device__ __forceinline__ void copy_bulk(void* to, const void* from, uint32 bytes, uint32 barrier) {
+__device__ __forceinline__ void copy_bulk(void* to, const void* from, uint32 bytes, uint32 barrier,
+                                          uint64 policy = pass_through_cache()) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], "
       "%4;" ::"r"(shared_address(to)),
-      "l"(from), "r"(bytes), "r"(barrier), "l"(pass_through_cache())
+      "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
       : "memory");
 }
 

@@ -103,6 +103,22 @@ __device__ __forceinline__ uint4 load_once(const void* address) {
 __device__ __forceinline__ uint4 load_16(const void* address) { return *static_cast<const uint4*>(address); }
 __device__ __forceinline__ void store_16(void* address, uint4 v) { *static_cast<uint4*>(address) = v; }
 
+// --- the L2 cache -----------------------------------------------------------------------------------------------
+
+// What is read once leaves first.
+__device__ __forceinline__ uint64 pass_through_cache() {
+  uint64 policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+// What all thread blocks read, or tell each other, and weights that pass once would push out to the memory.
+__device__ __forceinline__ uint64 keep_in_cache() {
+  uint64 policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
 // --- warp reductions --------------------------------------------------------------------------------------------
 
 // Over lanes that differ in the bits of the mask's steps: `warp_max<16>(x)` over all 32 lanes, all of them get it.

@@ -13,14 +13,6 @@
 constexpr uint32 NOT_THERE = 0xffffffffu;
 constexpr int MAX_LOOKS = 1 << 26;  // some ten seconds
 
-// Who is kept in the L2 cache longer: what thread blocks tell each other is read a few microseconds later by all of
-// them, while weights pass once. Without a hint the weights of a step push these numbers out to the memory.
-__device__ __forceinline__ uint64 keep_in_cache() {
-  uint64 policy;
-  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-
 // `WORDS` words of 32 bits, 1, 2 or 4, at an address that their size divides.
 template <int WORDS>
 __device__ __forceinline__ void look(uint32 (&words)[WORDS], const void* address) {

@@ -3,7 +3,7 @@
 //
 // Weights stream through a ring of shared memory, tiles of 128 rows in chunks of 64 inner elements with all
 // tokens' same elements beside them; one thread block on every multiprocessor, each with equally many chunks
-// (common/stream_k.cuh). Two warpgroups multiply, weights on the side that has 64 rows; of the third two warps
+// (stream_k_share.cuh). Two warpgroups multiply, weights on the side that has 64 rows; of the third two warps
 // fetch weights and two fetch tokens, so that the first tokens do not wait for all weights of the ring, which are
 // on their way before the kernel before has ended (programmatic dependent launch). Every tile reads all tokens
 // again, through the L2 cache: with 64 tokens half as many bytes again as the weights.
@@ -13,7 +13,7 @@
 #include "common/mbarrier.cuh"
 #include "common/row_pieces.cuh"
 #include "common/swizzled_tiles.cuh"
-#include "products/left_sums.cuh"
+#include "products/stream_k_share.cuh"
 
 constexpr int CHUNKS = IN_FEATURES / TILE_INNER;  // of a tile
 static_assert(IN_FEATURES % TILE_INNER == 0, "whole chunks");

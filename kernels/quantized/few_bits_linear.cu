@@ -2,7 +2,7 @@
 //
 // The weight streams through a ring in shared memory as it is stored, in chunks of 128 bytes of the rows of a tile
 // (few_bits_tile.cuh) with all input rows' same elements beside them, every thread block with equally many chunks
-// (common/stream_k.cuh). On Hopper few_bits_warpgroups.cu does the same by products of warpgroups.
+// (products/stream_k_share.cuh). On Hopper few_bits_warpgroups.cu does the same by products of warpgroups.
 //
 // Idea of 4-bit weights that are widened in registers, from a ring, for batches: Marlin (Frantar et al. 2024, arXiv
 // 2408.11743).

@@ -14,8 +14,8 @@
 
 #include "common/async_copy.cuh"
 #include "common/dependent_launch.cuh"
-#include "common/stream_k.cuh"
 #include "common/weight_kinds.cuh"
+#include "products/stream_k_share.cuh"
 
 #ifndef SCALES
 #define SCALES 0  // 0: one a row; 1: one for each group of a row; 2: and a minimum

@@ -1,20 +1,17 @@
 // few_bits_linear.cu by Hopper's products of warpgroups, weights as the operand that comes from registers.
 //
-// The input's rows are the operand in shared memory, which has to have the order of inner elements in which a lane
-// gets its weights: it is in registers on its way there, and words change places between the four pieces that a
-// thread has. So it is read from the L2 cache a chunk ahead, into a ring of its own. A step's products run while
-// the next step's weights are widened, also from one chunk to the next.
+// The input's rows are the operand in shared memory, in the order of inner elements in which a lane gets its
+// weights. `lay_out_rows` brings them into this order, chunk by chunk as they will lie in shared memory, so that a
+// chunk of all rows is one bulk copy. A step's products run while the next step's weights are widened.
 
+#include "common/bulk_copy.cuh"
 #include "common/wgmma.cuh"
 #include "quantized/few_bits_tile.cuh"
 
-static_assert(STAGES >= 2, "copies run ahead");
-
 constexpr int TILE_ROW = 128;  // bytes: 64 elements of an input row
 constexpr int INPUT_TILES = CHUNK / 64, PART_TILES = INPUT_TILES / WARPS_OF_CHUNK;
-constexpr int INPUT_STAGES = 2;                  // that is multiplied, and that is written
-constexpr int UNITS = 2 * TOKENS * INPUT_TILES;  // four pieces each
-constexpr int OWN_UNITS = ceil_div(UNITS, NUM_THREADS);
+constexpr int INPUT_STAGES = 3;                  // one is multiplied, two are on their way
+constexpr int UNITS = 2 * TOKENS * INPUT_TILES;  // of a chunk, four pieces of 16 bytes each
 
 struct InputStage {
   alignas(1024) unsigned char tiles[INPUT_TILES][TOKENS * TILE_ROW];
@@ -24,85 +21,42 @@ struct Shared {
   InputStage inputs[INPUT_STAGES];
   WeightStage stages[STAGES];
   Meeting meeting;
+  uint64 filled[INPUT_STAGES];
   int number;
 };
 
-// The part of a chunk of the input that a thread brings: of an input row, the four pieces that lanes q = 0 to 3
-// multiply in one step, which become four pieces with a word for each lane. In place of rows that do not exist it
-// brings the last one again, as nobody looks at what becomes of it.
-struct InputUnits {
-  const Element* from[OWN_UNITS];
-  int inner[OWN_UNITS];  // of the first piece, in a chunk
-  int in_features;
-  uint4 pieces[OWN_UNITS][4];
-
-  // Unit i of the thread: its input row, its tile, and which half of it.
-  struct Place {
-    int half, token, tile;
-    __device__ __forceinline__ explicit Place(int i) {
-      const int unit = threadIdx.x + i * NUM_THREADS;
-      half = unit % 2, token = unit / 2 % TOKENS, tile = unit / (2 * TOKENS);
-    }
-    __device__ __forceinline__ bool exists() const { return UNITS % NUM_THREADS == 0 || tile < INPUT_TILES; }
-  };
-
-  __device__ __forceinline__ explicit InputUnits(const Task& of) : in_features(of.in_features) {
+// A unit: of an input row, the four pieces that lanes q = 0 to 3 multiply in one step. They become four pieces with
+// a word for each lane. What does not exist is zeros.
+// Grid: (ceil(num_chunks * UNITS / NUM_THREADS)), NUM_THREADS threads
+extern "C" __global__ void __launch_bounds__(NUM_THREADS)
+    lay_out_rows(InputStage* laid_out,  // [num_chunks]
+                 const Element* input,  // [num_tokens, in_features]
+                 int num_tokens, int in_features) {
+  let_next_kernel_start();
+  const int number = blockIdx.x * NUM_THREADS + threadIdx.x, chunk = number / UNITS, unit = number % UNITS;
+  if (chunk >= ceil_div(in_features, CHUNK)) return;
+  const int half = unit % 2, token = unit / 2 % TOKENS, tile = unit / (2 * TOKENS);
+  const int step = tile % PART_TILES * 2 + half;
+  const int first = chunk * CHUNK + tile / PART_TILES * (CHUNK / WARPS_OF_CHUNK) + step * PIECE;
+  const Element* from = input + static_cast<int64>(token) * in_features;
+  wait_for_previous_kernel();
+  uint4 lanes[4];
 #pragma unroll
-    for (int i = 0; i < OWN_UNITS; i++) {
-      const Place place(i);
-      const int part = min(place.tile / PART_TILES, WARPS_OF_CHUNK - 1);
-      inner[i] = settled(part * (CHUNK / WARPS_OF_CHUNK) + (place.tile % PART_TILES * 2 + place.half) * PIECE);
-      from[i] =
-          settled(of.input + static_cast<int64>(min(place.token, of.num_tokens - 1)) * in_features + inner[i]);
-    }
+  for (int q = 0; q < 4; q++) {
+    const int inner = first + q * PIECE_DIGITS;
+    const bool exists = token < num_tokens && inner < in_features;
+    lanes[q] = in_order_of_weights(exists ? load_in_order(from + inner) : make_uint4(0, 0, 0, 0));
   }
-
-  __device__ __forceinline__ void load(int chunk) {
-    if (chunk * CHUNK + CHUNK <= in_features) {
-      load_below(chunk, CHUNK);
-    } else {
-      load_below(chunk, in_features - chunk * CHUNK);
-    }
-  }
-
-  // Elements of the chunk from `end` on are zeros.
-  __device__ __forceinline__ void load_below(int chunk, int end) {
-#pragma unroll
-    for (int i = 0; i < OWN_UNITS; i++) {
-      const Element* first = from[i] + chunk * CHUNK;
-#pragma unroll
-      for (int q = 0; q < 4; q++) {
-        const bool valid = end >= CHUNK || inner[i] + q * PIECE_DIGITS < end;
-        pieces[i][q] = valid ? load_in_order(first + q * PIECE_DIGITS) : make_uint4(0, 0, 0, 0);
-      }
-    }
-  }
-
-  __device__ __forceinline__ void store(InputStage& stage) const {
-#pragma unroll
-    for (int i = 0; i < OWN_UNITS; i++) {
-      const Place place(i);
-      if (!place.exists()) break;
-      uint4 of_lane[4];
-#pragma unroll
-      for (int q = 0; q < 4; q++) of_lane[q] = in_order_of_weights(pieces[i][q]);
-      unsigned char* tile = stage.tiles[place.tile];
-      const int at = place.token * TILE_ROW + place.half * 64;
-      store_16(tile + swizzled(at, TILE_ROW), make_uint4(of_lane[0].x, of_lane[1].x, of_lane[2].x, of_lane[3].x));
-      store_16(tile + swizzled(at + 16, TILE_ROW),
-               make_uint4(of_lane[0].y, of_lane[1].y, of_lane[2].y, of_lane[3].y));
-      store_16(tile + swizzled(at + 32, TILE_ROW),
-               make_uint4(of_lane[0].z, of_lane[1].z, of_lane[2].z, of_lane[3].z));
-      store_16(tile + swizzled(at + 48, TILE_ROW),
-               make_uint4(of_lane[0].w, of_lane[1].w, of_lane[2].w, of_lane[3].w));
-    }
-    show_to_products();
-  }
-};
+  unsigned char* to = laid_out[chunk].tiles[tile];
+  const int at = token * TILE_ROW + half * 64;
+  store_16(to + swizzled(at, TILE_ROW), make_uint4(lanes[0].x, lanes[1].x, lanes[2].x, lanes[3].x));
+  store_16(to + swizzled(at + 16, TILE_ROW), make_uint4(lanes[0].y, lanes[1].y, lanes[2].y, lanes[3].y));
+  store_16(to + swizzled(at + 32, TILE_ROW), make_uint4(lanes[0].z, lanes[1].z, lanes[2].z, lanes[3].z));
+  store_16(to + swizzled(at + 48, TILE_ROW), make_uint4(lanes[0].w, lanes[1].w, lanes[2].w, lanes[3].w));
+}
 
 __device__ __forceinline__ uint64 input_descriptor(const InputStage& stage, int tile) {
-  const uint32 address = static_cast<uint32>(__cvta_generic_to_shared(stage.tiles[tile]));
-  return matrix_descriptor(address, 16, 8 * TILE_ROW, TILE_ROW);
+  return matrix_descriptor(shared_address(stage.tiles[tile]), 16, 8 * TILE_ROW, TILE_ROW);
 }
 
 // The products of a chunk are added; those of its last two steps may still be under way.
@@ -134,18 +88,27 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, BLOCKS)
                         const __half* __restrict__ scales,         // [out_features, num_groups]
                         const __half* __restrict__ minimums,       // the same, or null
                         const Element* __restrict__ bias,          // [out_features], or null
-                        const Element* input,                      // [num_tokens, in_features]
+                        const InputStage* laid_out,                // [ceil(in_features / CHUNK)]
                         float2* left_sums,  // [gridDim.x, ROW_TILES * TOKENS / 8, NUM_THREADS]
                         uint32* counters,   // [1 + gridDim.x], zero before and after
                         int num_tokens, int in_features, int out_features, int num_groups, uint32 inverse) {
   extern __shared__ __align__(1024) unsigned char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < INPUT_STAGES; i++) init_barrier(shared_address(&shared.filled[i]), 1);
+    publish_barriers();
+  }
   const int number = draw_number(&shared.number, counters);
-  const Task of = {output,       digits,     scales,      minimums,     bias,       input,  left_sums,
+  const Task of = {output,       digits,     scales,      minimums,     bias,       nullptr, left_sums,
                    counters + 1, num_tokens, in_features, out_features, num_groups, inverse};
   const Share share(of.num_tiles(), of.num_chunks(), number);
   const int count = share.end - share.begin;
   const WeightCopy weight_copy(of);
+  const auto bring_input = [&](int stage, int chunk) {
+    const uint32 barrier = shared_address(&shared.filled[stage]);
+    expect_bytes(barrier, sizeof(InputStage));
+    copy_bulk(&shared.inputs[stage], laid_out + chunk, sizeof(InputStage), barrier, keep_in_cache());
+  };
 
   // The weight is there from the beginning; the input may still be in the making.
   Walk ahead(share);
@@ -156,23 +119,29 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, BLOCKS)
     ahead.advance();
   }
   wait_for_previous_kernel();
+  Walk beside(share);  // of the input
+#pragma unroll 1
+  for (int i = 0; i < INPUT_STAGES - 1; i++) {
+    if (i < count && threadIdx.x == 0) bring_input(i, beside.chunk);
+    beside.advance();
+  }
   Walk here(share);
   const Lane lane;
   Ending ending(of, number);
   WarpSums warp;
   warp.clear();
   GroupScales next_groups;
-  InputUnits units(of);
-  if (count > 0) {
-    next_groups.load(of, lane, here.tile, here.chunk);
-    units.load(here.chunk);
-    units.store(shared.inputs[0]);
-  }
-  int stage = 0, beside = 0, first_chunk = here.chunk;
+  if (count > 0) next_groups.load(of, lane, here.tile, here.chunk);
+  int stage = 0, first_chunk = here.chunk;
+  Ring<INPUT_STAGES> input;
 #pragma unroll 1
   for (int i = 0; i < count; i++) {
     wait_copies<STAGES - 2>();
-    __syncthreads();  // everybody's copies and stores are here, and nobody reads what is filled next
+    __syncthreads();  // everybody's copies of weights are here, and nobody reads what is filled next
+    if (i + INPUT_STAGES - 1 < count && threadIdx.x == 0) {
+      bring_input(input.stage == 0 ? INPUT_STAGES - 1 : input.stage - 1, beside.chunk);
+    }
+    beside.advance();
     if (i + STAGES - 1 < count) {
       weight_copy.copy(shared.stages[stage == 0 ? STAGES - 1 : stage - 1], ahead.tile, ahead.chunk);
       ahead.advance();
@@ -181,16 +150,13 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, BLOCKS)
     const int tile = here.tile, chunk = here.chunk;
     here.advance();
     const PairScales by(next_groups);
-    if (i + 1 < count) {
-      next_groups.load(of, lane, here.tile, here.chunk);
-      units.load(here.chunk);
-    }
+    if (i + 1 < count) next_groups.load(of, lane, here.tile, here.chunk);
     const Weights weights(shared.stages[stage], lane);
-    multiply(warp, shared.inputs[beside], weights, by, lane);
+    wait(shared_address(&shared.filled[input.stage]), input.parity);
+    multiply(warp, shared.inputs[input.stage], weights, by, lane);
     stage = stage + 1 == STAGES ? 0 : stage + 1;
-    beside = beside + 1 == INPUT_STAGES ? 0 : beside + 1;
-    units.store(shared.inputs[beside]);  // of the last chunk once more, which nobody reads
-    wait_products<0>();  // NOTE: with any under way over a branch the compiler has each wait for the one before
+    input.advance();
+    wait_products<0>();  // NOTE: over a branch the compiler would have each product wait for the one before
     if (i + 1 < count && here.tile == tile) continue;
 #pragma unroll
     for (int m = 0; m < ROW_TILES; m++) settle(warp.sums[m]);

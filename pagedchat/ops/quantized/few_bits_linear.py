@@ -6,12 +6,14 @@ For many rows the matrix is brought into 16 bits, a piece at a time, which a lib
 import torch
 
 from pagedchat.jit.driver import gpu
+from pagedchat.jit.kernel_file import Constants
 from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.ops.common.arrivals import arrival_counters
 from pagedchat.ops.common.checks import check_same_type, check_shape
 from pagedchat.ops.common.launch import (
     address,
     can_overlap,
+    ceil_div,
     compute_capability,
     element_name,
     has_tensor_cores,
@@ -26,6 +28,8 @@ from pagedchat.ops.quantized.weight import QuantizedWeight
 
 NAME, ON_HOPPER = "few_bits_linear", "few_bits_warpgroups"
 _PIECE_BYTES = 16
+_UNIT = 32
+"""Elements that a thread lays out."""
 
 
 def few_bits_linear(
@@ -95,15 +99,11 @@ def launch_plan(
 ) -> None:
     """Launch the kernel as a plan says; arguments as in `few_bits_linear`, contiguous, with the result's place."""
     name = ON_HOPPER if plan.warpgroups else NAME
-    kernel = get_kernel(
-        name,
-        rows.device.index,
-        name,
-        ELEMENT=element_name(rows.dtype),
-        SCALES=scales_of(weight),
-        **plan.constants,
-    )
+    constants = {"ELEMENT": element_name(rows.dtype), "SCALES": scales_of(weight), **plan.constants}
+    kernel = get_kernel(name, rows.device.index, name, **constants)
     kernel.allow_shared(plan.shared_bytes)
+    overlap = overlap and can_overlap(rows.device)
+    inputs = _laid_out(plan, rows, constants, overlap) if plan.warpgroups else rows
     sums = torch.empty(plan.left_sums, dtype=torch.float32, device=rows.device)
     args = (
         output.data_ptr(),
@@ -111,7 +111,7 @@ def launch_plan(
         weight.scales.data_ptr(),
         address(weight.minimums),
         address(bias),
-        rows.data_ptr(),
+        inputs.data_ptr(),
         sums.data_ptr(),
         arrival_counters(rows.device, 1 + plan.num_blocks, "products").data_ptr(),
         i32(len(rows)),
@@ -126,8 +126,23 @@ def launch_plan(
         args,
         stream=stream_of(rows),
         shared_bytes=plan.shared_bytes,
-        overlap=overlap and can_overlap(rows.device),
+        overlap=overlap or (plan.warpgroups and can_overlap(rows.device)),
     )
+
+
+def _laid_out(plan: FewBitsPlan, rows: torch.Tensor, constants: Constants, overlap: bool) -> torch.Tensor:
+    """Rows as products of warpgroups take them; the launch that follows waits for this one."""
+    kernel = get_kernel(ON_HOPPER, rows.device.index, "lay_out_rows", **constants)
+    laid_out = rows.new_empty(plan.laid_out(rows.shape[1]))
+    num_units = len(laid_out) // _UNIT
+    kernel.launch(
+        (ceil_div(num_units, plan.num_threads),),
+        plan.num_threads,
+        (laid_out.data_ptr(), rows.data_ptr(), i32(len(rows)), i32(rows.shape[1])),
+        stream=stream_of(rows),
+        overlap=overlap,
+    )
+    return laid_out
 
 
 def _plan(weight: QuantizedWeight, num_rows: int) -> FewBitsPlan:

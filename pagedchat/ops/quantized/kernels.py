@@ -20,7 +20,7 @@ _NEEDS_AMPERE = Limit("a ring in shared memory needs asynchronous copies, from s
 def _product(kind: str, num_rows: int, *, warpgroups: bool) -> Tuning:
     sizes = 4096, 28672, num_rows, H200_MULTIPROCESSORS, H200_SHARED_BYTES
     plan = plan_few_bits(kind, *sizes, warpgroups=warpgroups)
-    assert plan is not None  # noqa: S101 - these sizes have one
+    assert plan is not None and plan.warpgroups == warpgroups  # noqa: S101, PT018 - these sizes have one
     return Tuning(plan.constants)
 
 
@@ -37,10 +37,10 @@ KERNELS = (
     ),
     KernelFile(
         "few_bits_warpgroups",
-        ("few_bits_warpgroups",),
+        ("few_bits_warpgroups", "lay_out_rows"),
         Use.CAPTURED_STEPS,
         _PRODUCT,
-        tuple(_product(*sizes, warpgroups=True) for sizes in (("int8", 8), ("fp8", 24), ("int4", 64))),
+        tuple(_product(*sizes, warpgroups=True) for sizes in (("int8", 32), ("fp8", 48), ("int4", 64))),
         (HOPPER_ONLY,),
     ),
     KernelFile(

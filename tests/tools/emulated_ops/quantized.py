@@ -42,13 +42,14 @@ PRODUCTS = (
     ("few_bits_linear", "int4", 40),
     ("few_bits_warpgroups", "fp8", 20),
     ("few_bits_warpgroups", "int4 in large groups", 70),
+    ("lay_out_rows", "int8 in groups", 33),
 )
 CASES: list[OpCase] = [
     case
     for entry, form, num_rows in PRODUCTS
     for case in in_types(
         entry,
-        partial(product, form=form, num_rows=num_rows, warpgroups=entry == "few_bits_warpgroups"),
+        partial(product, form=form, num_rows=num_rows, warpgroups=entry != "few_bits_linear"),
         HALF,
         BFLOAT,
         about=f"{form}, {num_rows} rows",
