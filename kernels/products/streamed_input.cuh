@@ -49,14 +49,14 @@ __device__ __forceinline__ void prepare_stage(uint4* pieces, InputSums* sums) {
   constexpr uint32 ONES[2] = {Pairs<Element>::ONES, Pairs<Element>::ONES};
 #pragma unroll
   for (int part = 0; part < PARTS; part++) {
-    float both[4] = {};  // of x and z in row g of `mma`, of y and w in row g + 8
+    float both[2][4] = {};  // of x and z in row g of `mma`, of y and w in row g + 8; steps take turns
 #pragma unroll
     for (int i = 0; i < PART_STEPS; i++) {
       const uint4 piece = pieces[part * PART_STEPS + i];
       const uint32 words[4] = {piece.x, piece.y, piece.z, piece.w};
-      mma_16x8x16<Element>(both, words, ONES);
+      mma_16x8x16<Element>(both[i % 2], words, ONES);
     }
-    sums[part] = InputSums(both[0], both[2]);
+    sums[part] = InputSums(both[0][0] + both[1][0], both[0][2] + both[1][2]);
   }
 }
 

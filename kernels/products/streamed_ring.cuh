@@ -29,7 +29,7 @@
 #define STAGES 6
 #endif
 #ifndef GROUP
-#define GROUP 1  // units that are made at a time, where the input does not stay in registers
+#define GROUP 1  // units that are made at a time, so that they share an input, or the end of their sums
 #endif
 #ifndef SCALE_GROUP
 #define SCALE_GROUP \
@@ -60,7 +60,7 @@ static_assert(IN_FEATURES % PIECE == 0, "rows begin at whole pieces");
 static_assert(STAGE_FEATURES % (NUM_WARPS * STEP) == 0, "every warp gets whole steps of a stage");
 static_assert(TOKEN_TILES == 1, "mma has room for 8 tokens and two parts of the inner dimension");
 static_assert(NUM_TEAMS > 0, "a group has a thread for each result");
-static_assert(GROUP == 1 || !RESIDENT, "what stays in registers need not be shared by units");
+static_assert(GROUP == 1 || !RESIDENT || FEW_BITS, "what stays in registers need not be shared by units");
 static_assert(NORM == NO_NORM || RESIDENT, "what is normed stays in registers");
 static_assert(!FEW_BITS || IN_FEATURES % STEP == 0, "rows of few bits are whole steps");
 static_assert(SCALE_GROUP % STEP == 0 && (SCALE_GROUP == 0 || IN_FEATURES % SCALE_GROUP == 0), "whole groups");

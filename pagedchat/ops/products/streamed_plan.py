@@ -13,6 +13,10 @@ MAX_TOKENS = 8
 """Of a launch; from there on the input takes the registers."""
 RING_BYTES, LARGE_RING_BYTES = 120 << 10, 171 << 10
 """Of a ring, at most; of one for a weight both of whose sides are `_LARGE`. What a ring leaves others may have."""
+FEW_BITS_RING_BYTES = 100 << 10
+"""The same of weights of few bits."""
+FETCH_AHEAD = 1
+"""Whether weights of few bits are brought into registers while those of another unit are multiplied."""
 _LARGE = 4096
 _NUM_WARPS = 8
 _ROUND = _NUM_WARPS * STEP
@@ -28,7 +32,7 @@ _FEWEST_STAGES = 3
 _MOST_RESIDENT = 16
 """Steps of a warp up to which the input stays in registers, as one that is normed has to."""
 _MOST_GROUP = 4
-"""Units that read an input together which does not stay in registers."""
+"""Units that read an input together which does not stay in registers; of few bits, that end their sums together."""
 _GAP_BYTES = 64
 _SLACK_BYTES = 512
 """What alignment takes, and what some kernels have besides."""
@@ -66,6 +70,7 @@ class StreamPlan:
             "STAGES": self.stages,
             "GROUP": self.group,
             **self.form.constants,
+            **({"FETCH_AHEAD": FETCH_AHEAD} if self.form.few else {}),
         }
 
     @property
@@ -126,8 +131,9 @@ def plan_stream(
     if normed and not resident:
         return None
     units = -(-num_rows // (UNIT * num_multiprocessors))
-    group = 1 if resident else -(-units // -(-units // _MOST_GROUP))
+    group = 1 if resident and not form.few else -(-units // -(-units // _MOST_GROUP))
     most = LARGE_RING_BYTES if min(in_features, num_rows) >= _LARGE else RING_BYTES
+    most = FEW_BITS_RING_BYTES if form.few else most
     stages = min(most // bare.stage_bytes, units * bare.row_stages)
     plan = StreamPlan(in_features, features, stages, group, form)
     while plan.shared_bytes(normed) > shared_limit:

@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagedchat.ops.products.small_batch_plan import PIECE, STEP
-from pagedchat.ops.products.streamed_plan import UNIT, StreamPlan, plan_stream
+from pagedchat.ops.products.streamed_plan import UNIT, StreamPlan, plan_stream, takes
+from pagedchat.ops.quantized.weight_form import WeightForm
 
 H200 = {"num_multiprocessors": 132, "shared_limit": 227 << 10}
 WIDTHS = (896, 960, 1024, 1536, 2048, 2560, 3072, 4096, 4864, 5120, 8192, 8960, 11008, 14336)
@@ -79,3 +80,51 @@ def test_every_row_and_every_element_has_its_place_once(
         for lane in range(4)
     ]
     assert sorted(begin for begin in begins if begin < in_features) == list(range(0, in_features, PIECE))
+
+
+FORMS = (
+    WeightForm("int8"), WeightForm("fp8", 128), WeightForm("int8", 32), WeightForm("int4", 128, has_minimums=True),
+    WeightForm("int4", 64), WeightForm("int4", 32, has_minimums=True),
+)  # fmt: skip
+
+
+@given(
+    steps=st.integers(1, 900),
+    num_rows=rows,
+    normed=st.booleans(),
+    form=st.sampled_from(FORMS),
+    shared_limit=st.sampled_from([99 << 10, 227 << 10]),
+)
+def test_warps_have_whole_groups_of_few_bits_or_a_part_of_one(
+    steps: int, num_rows: int, normed: bool, form: WeightForm, shared_limit: int
+) -> None:
+    in_features = STEP * steps
+    plan = plan_stream(
+        in_features, num_rows, 1, normed=normed, num_multiprocessors=132, shared_limit=shared_limit, form=form
+    )
+    if plan is None:
+        return
+    assert plan.shared_bytes(normed) <= shared_limit
+    assert plan.row_stages * plan.stage_features >= in_features > (plan.row_stages - 1) * plan.stage_features
+    segment, group = plan.stage_features // plan.constants["NUM_WARPS"], form.scale_group  # type: ignore[operator]
+    assert segment % STEP == 0
+    if group:
+        assert group % segment == 0 or segment % group == 0
+        assert in_features % segment == 0
+        assert in_features // group % 2 == 0
+
+
+def test_forms_that_no_ring_takes() -> None:
+    assert takes(WeightForm("int8"), 4096, 1000)
+    assert not takes(WeightForm("int8"), 4104, 1000)  # rows are no whole steps
+    assert not takes(WeightForm("int8", 16), 4096, 1000)
+    assert not takes(WeightForm("int4", 128), 896, 1000)  # 7 groups: scales of 4 rows are no whole pieces
+    assert takes(WeightForm("int4", 64), 896, 1000)
+    assert not takes(WeightForm("int4", 0, has_minimums=True), 4096, 1000)
+
+
+def test_few_bits_are_made_several_units_at_a_time() -> None:
+    plan = plan_stream(4096, 28672, 1, normed=True, form=WeightForm("int4", 128, has_minimums=True), **H200)
+    assert plan is not None
+    assert (plan.stage_features, plan.row_stages, plan.group) == (4096, 1, 4)
+    assert plan.stage_bytes == 8 * (2048 + 16) + 16

@@ -46,6 +46,7 @@ def small_weights_stream() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(few_rows_plan, "LEAST_SIDE", 16)
         patch.setattr(streamed_plan, "RING_BYTES", 50 << 10)
+        patch.setattr(streamed_plan, "FEW_BITS_RING_BYTES", 50 << 10)
         streamed_plan.plan_stream.cache_clear()
         yield
     streamed_plan.plan_stream.cache_clear()

@@ -35,6 +35,11 @@ void unpack_e4m3(const Arguments& arguments) {
   }
 }
 
+// The truth table 0xEA: (a & b) | c.
+void mask_and_add_bits(const Arguments& arguments) {
+  arguments.put(0, (arguments.word(1) & arguments.word(2)) | arguments.word(3));
+}
+
 void unpack_bfloat16(const Arguments& arguments) {
   const uint32_t pair = arguments.word(1);
   arguments.put(0, bits_of(bfloat_to_float(half_of(pair, 0))));
