@@ -15,7 +15,7 @@ from pagedchat.layers.quantized_linear import QuantizedLinear, Stored
 from pagedchat.layers.weights import new_tensors
 from pagedchat.ops.products.small_batch_linear import small_batch_linear
 from pagedchat.ops.products.streamed_plan import MAX_TOKENS, UNIT, takes
-from pagedchat.ops.quantized.multiply import multiply
+from pagedchat.ops.quantized.multiply import multiply, multiply_floats
 from pagedchat.ops.quantized.weight import QuantizedWeight, Weight
 
 
@@ -35,9 +35,13 @@ class FewBitsLinear(Linear):
         self.few = few
         self.by_kernels = False
         """Whether a few rows are multiplied by kernels here: where no fast step does that, which asks for `few`."""
+        self.by_floats = False
+        """Whether a library multiplies by the weight as floats, whatever kernels there are."""
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """`[num_rows, in_features]` -> `[num_rows, out_features]`."""
+        if self.by_floats:
+            return multiply_floats(rows, self.few, self.bias)
         if self.by_kernels and rows.dim() == 2 and 1 <= len(rows) <= MAX_TOKENS:
             return small_batch_linear(rows.contiguous(), self.few, bias=self.bias)
         return multiply(rows, self.few, self.bias)
@@ -81,14 +85,14 @@ def use_kernels(model: nn.Module) -> None:
 def without_kernels(model: nn.Module) -> Iterator[None]:
     """Inside, all weights of few bits on a GPU are multiplied as floats: what their kernels are held against."""
     linears = [module for module in model.modules() if isinstance(module, FewBitsLinear)]
-    before = [linear.by_kernels for linear in linears]
+    before = [linear.by_floats for linear in linears]
     for linear in linears:
-        linear.by_kernels = False
+        linear.by_floats = True
     try:
         yield
     finally:
         for linear, by in zip(linears, before, strict=True):
-            linear.by_kernels = by
+            linear.by_floats = by
 
 
 def _few(linear: QuantizedLinear, *, is_head: bool) -> QuantizedWeight | None:

@@ -33,7 +33,12 @@ _UNIT = 32
 
 
 def few_bits_linear(
-    rows: torch.Tensor, weight: QuantizedWeight, bias: torch.Tensor | None = None, *, overlap: bool = False
+    rows: torch.Tensor,
+    weight: QuantizedWeight,
+    bias: torch.Tensor | None = None,
+    *,
+    out: torch.Tensor | None = None,
+    overlap: bool = False,
 ) -> torch.Tensor:
     """`rows @ weight.T + bias`.
 
@@ -43,11 +48,12 @@ def few_bits_linear(
         rows: `[num_rows, in_features]`; on a GPU float16 or bfloat16.
         weight: of as many `in_features`.
         bias: `[out_features]`, of the rows' type.
+        out: `[num_rows, out_features]`, contiguous, written; a new one by default.
         overlap: the launch may begin before the kernel before it has ended, which makes the rows and waits for
             those before it.
 
     Returns:
-        `[num_rows, out_features]`, of the rows' type.
+        `out`, of the rows' type.
 
     Raises:
         ValueError: shapes or types that do not go together; on a GPU, none that the kernel has.
@@ -58,14 +64,15 @@ def few_bits_linear(
         check_same_type("bias", bias, rows)
     if not on_cuda(rows, weight.digits):
         product = dequantized_linear(rows, weight)
-        return product if bias is None else product.add_(bias)
+        product = product if bias is None else product.add_(bias)
+        return product if out is None else out.copy_(product)
     missing = missing_kernel(weight, rows.dtype)
     if missing:
         raise ValueError(f"there is no kernel for this weight: {missing}")
+    output = rows.new_empty(len(rows), weight.out_features) if out is None else out
     if len(rows) > MOST_ROWS:
-        return _by_library(rows, weight, bias)
+        return _by_library(rows, weight, bias, output)
     rows = rows.contiguous()
-    output = rows.new_empty(len(rows), weight.out_features)
     for start in range(0, len(rows), MAX_TOKENS):
         part = slice(start, start + MAX_TOKENS)
         launch_plan(_plan(weight, len(rows[part])), output[part], rows[part], weight, bias, overlap=overlap)
@@ -158,9 +165,10 @@ def has_warpgroup_products(weight: QuantizedWeight) -> bool:
     return compute_capability(weight.digits.device) == (9, 0)
 
 
-def _by_library(rows: torch.Tensor, weight: QuantizedWeight, bias: torch.Tensor | None) -> torch.Tensor:
+def _by_library(
+    rows: torch.Tensor, weight: QuantizedWeight, bias: torch.Tensor | None, output: torch.Tensor
+) -> torch.Tensor:
     """Some rows of the weight at a time, which are still in the L2 cache when the library reads them."""
-    output = rows.new_empty(len(rows), weight.out_features)
     at_once = rows_of_piece(weight.in_features, weight.out_features)
     place = rows.new_empty(at_once, weight.in_features)
     for start in range(0, weight.out_features, at_once):

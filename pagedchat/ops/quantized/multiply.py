@@ -1,12 +1,15 @@
 """Rows times a matrix, of few bits or whole, where no kernel for a few rows takes it: prompts and larger batches.
 
-A whole matrix is a library's. One of few bits becomes floats of the rows' type first, some rows of it at a time,
-each digit times its scale rounded once, and then it is a library's too. Knows neither layers nor steps.
+A whole matrix is a library's. One of few bits goes through `few_bits_linear`, where that has a kernel for it; else it
+becomes floats of the rows' type first, some rows of it at a time, each digit times its scale rounded once, and then it
+is a library's too. Knows neither layers nor steps.
 """
 
 import torch
 from torch.nn import functional
 
+from pagedchat.ops.common.launch import on_cuda
+from pagedchat.ops.quantized.few_bits_linear import few_bits_linear, missing_kernel
 from pagedchat.ops.quantized.weight import ZERO_OF_4_BITS, QuantizedWeight, Weight
 
 _ELEMENTS_AT_ONCE = 1 << 27
@@ -28,7 +31,9 @@ def multiply(
         `out`.
     """
     if isinstance(weight, QuantizedWeight):
-        return _of_few_bits(rows, weight, bias, out)
+        if on_cuda(rows) and len(rows) > 0 and not missing_kernel(weight, rows.dtype):
+            return few_bits_linear(rows, weight, bias, out=out)
+        return multiply_floats(rows, weight, bias, out=out)
     if out is None:
         return functional.linear(rows, weight, bias)
     if bias is None:
@@ -36,9 +41,14 @@ def multiply(
     return torch.addmm(bias, rows, weight.T, out=out)
 
 
-def _of_few_bits(
-    rows: torch.Tensor, weight: QuantizedWeight, bias: torch.Tensor | None, out: torch.Tensor | None
+def multiply_floats(
+    rows: torch.Tensor,
+    weight: QuantizedWeight,
+    bias: torch.Tensor | None = None,
+    *,
+    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
+    """The same by a library alone; arguments as of `multiply`. What kernels are held against."""
     if out is None:
         out = rows.new_empty(len(rows), weight.out_features)
     at_once = max(1, _ELEMENTS_AT_ONCE // weight.in_features)
