@@ -81,7 +81,7 @@ def test_decodes_are_whole_steps_where_there_are_kernels(
     monkeypatch.setattr(CpuStep, "run", lambda *args: (steps.append(len(args[1])), run(*args))[1])
     by_kernels = replies(load(checkpoint, kind, num_blocks=200))
     assert max(steps) == len(PROMPTS)
-    monkeypatch.setattr("pagedchat.runtime.cpu.runner._step_of", lambda *_: None)
+    monkeypatch.setattr("pagedchat.runtime.cpu.runner.CpuModelRunner._make_steps", lambda _: None)
     count = len(steps)
     by_modules = replies(load(checkpoint, kind, num_blocks=200))
     assert len(steps) == count

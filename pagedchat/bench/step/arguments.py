@@ -15,6 +15,10 @@ def add_step_options(parser: argparse.ArgumentParser) -> None:
         "--shape", choices=SHAPE_NAMES, help="without --model: another shape, with random weights, to be measured"
     )
     parser.add_argument("--dtype", default="float16", metavar="NAME", help="float16, bfloat16 or float32 (float16)")
+    parser.add_argument("--quantize", default="none", metavar="FORM", help="weights in int8, int4 or fp8 (none)")
+    parser.add_argument(
+        "--kv-cache-dtype", default="auto", metavar="TYPE", help="keys and values in fp8 or int8 (auto)"
+    )
     parser.add_argument(
         "--batch",
         type=counts,

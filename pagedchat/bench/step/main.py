@@ -49,8 +49,10 @@ def run_step_bench(args: argparse.Namespace) -> int:
 def _measure(args: argparse.Namespace, folder: str) -> list[StepFigure]:
     bench = StepBench(
         EngineConfig(
-            model=ModelConfig(model=folder, device="cuda", dtype=args.dtype, skip_tokenizer_init=True),
-            cache=CacheConfig(gpu_memory_utilization=_MEMORY_SHARE),
+            model=ModelConfig(
+                model=folder, device="cuda", dtype=args.dtype, quantization=args.quantize, skip_tokenizer_init=True
+            ),
+            cache=CacheConfig(gpu_memory_utilization=_MEMORY_SHARE, kv_cache_dtype=args.kv_cache_dtype),
             scheduler=SchedulerConfig(max_num_seqs=max(256, *args.batch)),
         )
     )
@@ -63,4 +65,6 @@ def _measure(args: argparse.Namespace, folder: str) -> list[StepFigure]:
 
 def _title(args: argparse.Namespace) -> str:
     model = model_words(args.model, args.shape)
-    return f"{torch.cuda.get_device_name()}; {model}, {args.dtype}, about {args.context} tokens a chat"
+    few = "" if args.quantize == "none" else f", weights in {args.quantize}"
+    cache = "" if args.kv_cache_dtype == "auto" else f", cache of {args.kv_cache_dtype}"
+    return f"{torch.cuda.get_device_name()}; {model}, {args.dtype}{few}{cache}, about {args.context} tokens a chat"

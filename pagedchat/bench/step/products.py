@@ -11,11 +11,10 @@ from torch import nn
 
 from pagedchat.bench.step.kinds import kind_of
 from pagedchat.layers.attention import Attention
+from pagedchat.layers.few_bits_linear import FewBitsLinear
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.mlp import GatedMlp, Mlp
-from pagedchat.layers.quantized_linear import QuantizedLinear
 from pagedchat.models.decoder import Decoder
-from pagedchat.ops.cpu.linear import CpuLinear
 
 QKV, OUT, UP, DOWN, HEAD = "queries, keys, values", "way out", "up", "way down", "head"
 _ORDER = (QKV, OUT, UP, DOWN)
@@ -55,8 +54,8 @@ def product_bytes(model: object) -> dict[str, int]:
 
 
 def _bytes_of(linear: nn.Module) -> int:
-    if isinstance(linear, QuantizedLinear):
-        return sum(part.nbytes for part in linear.parts if not isinstance(part, CpuLinear))  # this is about GPUs
+    if isinstance(linear, FewBitsLinear):
+        return linear.few.nbytes
     if isinstance(linear, Linear):
         return linear.weight.numel() * linear.weight.element_size()
     return 0

@@ -1,8 +1,8 @@
 """Rows times a matrix, of few bits or whole, where no kernel for a few rows takes it: prompts and larger batches.
 
-A whole matrix is a library's. One of few bits goes through `few_bits_linear`, where that has a kernel for it; else it
-becomes floats of the rows' type first, some rows of it at a time, each digit times its scale rounded once, and then it
-is a library's too. Knows neither layers nor steps.
+A whole matrix is a library's. One of few bits goes through `few_bits_linear`, where that has a kernel for it; else
+it becomes floats of the rows' type first, some rows of it at a time, each digit times its scale rounded once, and
+then it is a library's too. Knows neither layers nor steps.
 """
 
 import torch
