@@ -46,7 +46,7 @@ def small_weights_stream() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(few_rows_plan, "LEAST_SIDE", 16)
         patch.setattr(streamed_plan, "RING_BYTES", 50 << 10)
-        patch.setattr(streamed_plan, "FEW_BITS_RING_BYTES", 50 << 10)
+        patch.setattr(streamed_plan, "FEW_BITS_RING_BYTES", 26 << 10)
         streamed_plan.plan_stream.cache_clear()
         yield
     streamed_plan.plan_stream.cache_clear()
@@ -240,7 +240,7 @@ CASES: list[OpCase] = [
         "streamed_linear", partial(streamed_linear, form="int8, 64", width=896), HALF, about="int8 in groups"
     ),
     *in_types("streamed_linear", partial(streamed_linear, form="fp8"), HALF, BFLOAT, about="fp8"),
-    *in_types("streamed_linear", partial(streamed_linear, form="int4, 64", width=4864), HALF, about="int4, long"),
+    *in_types("streamed_linear", partial(streamed_linear, form="int4, 64", width=9728), HALF, about="int4, long"),
     *in_types("streamed_linear", partial(streamed_linear, form=MINIMUMS), HALF, BFLOAT, about="int4, minimums"),
     *in_types("streamed_qkv", partial(streamed_heads, rotary=True, form=MINIMUMS), HALF, about="int4, turned"),
     *in_types("streamed_qkv", partial(streamed_heads, rotary=False, form="int8"), BFLOAT, about="int8"),
