@@ -4,7 +4,7 @@
 
 #pragma once
 
-#include "common/raw_weights.cuh"
+#include "quantized/raw_weights.cuh"
 #include "products/streamed_ring.cuh"
 
 // Stages of input that are under way, where it does not stay in registers; those of few bits are longer.

@@ -19,7 +19,7 @@
 #pragma once
 
 #include "common/bulk_copy.cuh"
-#include "common/weight_kinds.cuh"
+#include "quantized/weight_kinds.cuh"
 #include "products/product_shape.cuh"
 
 #ifndef STAGE_FEATURES

@@ -2,7 +2,7 @@
 //
 // A thread has 8 elements: 4 or 8 bytes to read, 16 to write, so that a warp reads and writes whole lines.
 
-#include "common/weight_kinds.cuh"
+#include "quantized/weight_kinds.cuh"
 
 static_assert(FEW_BITS, "a kind of weight is named");
 

@@ -3,8 +3,8 @@
 //
 // A tile is 64 rows of the weight for each ROW_TILES, a chunk 128 bytes of each; eight warps: four share the rows,
 // and two the inner elements. A lane makes 16-bit numbers of what it needs just before a product
-// (common/weight_kinds.cuh, which says why the order of inner elements does not matter); the weight is the operand
-// of 16 rows, and the input's rows are the columns, so that 8 of them waste nothing.
+// (quantized/weight_kinds.cuh, which says why the order of inner elements does not matter); the weight is the
+// operand of 16 rows, and the input's rows are the columns, so that 8 of them waste nothing.
 //
 // Scales of whole rows are applied to sums, as digits are exact. Scales of groups are applied to the 16-bit
 // numbers: that takes four instructions for each operand of 256 weights, whereas on sums it takes half as many as
@@ -14,7 +14,7 @@
 
 #include "common/async_copy.cuh"
 #include "common/dependent_launch.cuh"
-#include "common/weight_kinds.cuh"
+#include "quantized/weight_kinds.cuh"
 #include "products/stream_k_share.cuh"
 
 #ifndef SCALES

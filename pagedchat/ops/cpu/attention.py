@@ -2,14 +2,29 @@
 floats or of bytes with scales (`ops.cache.byte_cache`), with an online softmax (Milakov and Gimelshein 2018, arXiv
 1805.02867): 16 tokens at a time, in the order of the sequence.
 
-A unit is a KV head of a row, with all query heads that share it, so keys and values are read once: 16 tokens' are
-copied side by side, in float32. Of the last tokens there may be fewer; then the last one is there several times,
-and counts once.
+A unit is a part of the tokens for a KV head of a row, with all query heads that share it, so keys and values
+are read once: 16 tokens' are copied side by side, in float32. Of the last tokens there may be fewer; then the
+last one is there several times, and counts once. Where rows have one part the output is the result. Where they
+have more it holds each part's sum of values, not yet divided, and `merge_attention` brings them together: parts
+begin at the same tokens of every sequence, and one that a row does not have adds zeros, so that a row's numbers
+do not depend on others.
 
+<<<<<<< HEAD
 Arguments: queries (float32, already scaled), output (float32 [num_rows, num_heads, head_dim]), key cache, value
 cache, block tables (int64), tokens of each sequence (int64), num_heads, num_kv_heads, head_dim, block_size, ids in
 a row of the block tables, elements from a row's queries to the next one's, tokens that a token sees, and for a
 cache of bytes those of a page and where its scales begin.
+=======
+Arguments of `merge_attention`: the output of parts, what was largest and the sums of the weights, result
+(float32 [num_rows, num_heads, head_dim]), parts, num_rows times num_heads, head_dim. A unit is a head of a row.
+
+Arguments of `attention`: queries (float32, already scaled), output (float32 [num_rows, num_heads, head_dim]),
+key cache, value cache, block tables (int64), tokens of each sequence (int64), num_heads, num_kv_heads,
+head_dim, block_size, ids in a row of the block tables, elements from a row's queries to the next one's, tokens
+that a token sees, parts, tokens of a part, num_rows, what was largest and the sums of the weights of parts
+(float32 [2, parts, num_rows, num_heads], written where there are several; the output is then [parts, num_rows,
+num_heads, head_dim]).
+>>>>>>> h-cpu
 """
 
 from pagedchat.jit.cpu.ir import FLOAT, I8, I16, I64, PTR, Function, Module, Value, vector
@@ -28,13 +43,47 @@ _LOWEST = -3.0e38
 
 
 def write_attention(module: Module) -> None:
+<<<<<<< HEAD
     """`attention_f32`, `attention_bf16`, `attention_int8` and `attention_fp8`."""
+=======
+    """`attention_f32`, `attention_bf16` and `merge_attention`."""
+>>>>>>> h-cpu
     for element in CACHE_ELEMENTS:
         f = module.function(f"attention_{element}", [("args", PTR), ("first", I64), ("last", I64)])
         attention = _Attention(f, element)
         with f.loop(f.parameter("first"), f.parameter("last")) as unit:
             attention.write(unit)
         f.finish()
+    _write_merge(module)
+
+
+def _write_merge(module: Module) -> None:
+    f = module.function("merge_attention", [("args", PTR), ("first", I64), ("last", I64)])
+    args = f.parameter("args")
+    outputs, statistics, result = (argument(f, args, i, PTR) for i in range(3))
+    parts, num_heads, head_dim = (argument(f, args, i) for i in (3, 4, 5))
+    totals = f.at(statistics, parts * num_heads, FLOAT)
+    with f.loop(f.parameter("first"), f.parameter("last")) as head:
+        largest, total = f.variable(FLOAT, _LOWEST), f.variable(FLOAT, 0.0)
+        with f.loop(0, parts) as part:
+            at = f.at(statistics, part * num_heads + head, FLOAT)
+            largest.value = f.largest(largest.value, f.load(FLOAT, at, aligned=4))
+
+        def share(part: Value) -> Value:
+            its_largest = f.load(FLOAT, f.at(statistics, part * num_heads + head, FLOAT), aligned=4)
+            return exponential(f, f.splat(its_largest - largest.value, LANES))
+
+        with f.loop(0, parts) as part:
+            its_total = f.load(FLOAT, f.at(totals, part * num_heads + head, FLOAT), aligned=4)
+            total.value = total.value + f.lane(share(part), 0) * its_total
+        with f.loop(0, head_dim, LANES) as k:
+            values = f.variable(FLOATS, 0.0)
+            with f.loop(0, parts) as part:
+                at = f.at(outputs, (part * num_heads + head) * head_dim + k, FLOAT)
+                values.value = f.fma(share(part), f.load(FLOATS, at, aligned=4), values.value)
+            divided = values.value / f.splat(total.value, LANES)
+            f.store(divided, f.at(result, head * head_dim + k, FLOAT), aligned=4)
+    f.finish()
 
 
 class _Attention:
@@ -48,10 +97,15 @@ class _Attention:
             argument(f, args, i) for i in (6, 7, 8, 9)
         )
         self._table_stride, self._query_stride, self._window = (argument(f, args, i) for i in (10, 11, 12))
+<<<<<<< HEAD
         if element in BYTE_ELEMENTS:
             sizes = (self._block_size, self._num_kv_heads, self._head_dim)
             self._pages = BytePages(*sizes, argument(f, args, 13), argument(f, args, 14))
             self._scale_places = self._stack(LANES, I64)
+=======
+        self._parts, self._part_tokens, self._num_rows = (argument(f, args, i) for i in (13, 14, 15))
+        self._statistics = argument(f, args, 16, PTR)
+>>>>>>> h-cpu
         self._shared = self._num_heads // self._num_kv_heads
         self._largest, self._total = (self._stack(MOST_QUERIES, FLOAT) for _ in range(2))
         self._weights, self._places = self._stack(LANES, FLOAT), self._stack(LANES, I64)
@@ -62,13 +116,17 @@ class _Attention:
 
     def write(self, unit: Value) -> None:
         f = self._f
-        row, kv_head = unit // self._num_kv_heads, unit % self._num_kv_heads
+        part, head_of_row = unit % self._parts, unit // self._parts
+        row, kv_head = head_of_row // self._num_kv_heads, head_of_row % self._num_kv_heads
         first_head = kv_head * self._shared
+        place = (part * self._num_rows + row) * self._num_heads + first_head
         queries = f.at(self._queries, row * self._query_stride + first_head * self._head_dim, FLOAT)
-        output = f.at(self._output, (row * self._num_heads + first_head) * self._head_dim, FLOAT)
+        output = f.at(self._output, place * self._head_dim, FLOAT)
         table = f.at(self._tables, row * self._table_stride, I64)
-        end = f.load(I64, f.at(self._lens, row, I64), aligned=8)
-        start = end - f.choose(end < self._window, end, self._window, I64)
+        length = f.load(I64, f.at(self._lens, row, I64), aligned=8)
+        seen = length - f.choose(length < self._window, length, self._window, I64)
+        begins, ends = part * self._part_tokens, (part + 1) * self._part_tokens
+        start, end = f.choose(begins < seen, seen, begins, I64), f.choose(ends < length, ends, length, I64)
         self._begin(output)
         with f.loop(0, LANES) as i:
             self._note_place(table, start + i, end, kv_head, i)
@@ -79,7 +137,10 @@ class _Attention:
             with f.loop(0, self._shared) as head:
                 offset = head * self._head_dim
                 self._add(f.at(output, offset, FLOAT), head, self._scores(f.at(queries, offset, FLOAT)), count)
-        self._finish(output)
+        with f.when(self._parts.equals(1)):
+            self._finish(output)
+        with f.when(self._parts.differs(1)):
+            self._keep_statistics(place)
 
     def _begin(self, output: Value) -> None:
         f = self._f
@@ -159,6 +220,14 @@ class _Attention:
                 value = f.load(FLOATS, f.at(self._near_values, self._head_dim * i + k, FLOAT), aligned=4)
                 result = f.fma(weight, value, result)
             f.store(result, at, aligned=4)
+
+    def _keep_statistics(self, place: Value) -> None:
+        f = self._f
+        totals = self._parts * self._num_rows * self._num_heads
+        with f.loop(0, self._shared) as head:
+            for kept, offset in ((self._largest, f.constant(I64, 0)), (self._total, totals)):
+                number = f.load(FLOAT, f.at(kept, head, FLOAT), aligned=4)
+                f.store(number, f.at(self._statistics, place + head + offset, FLOAT), aligned=4)
 
     def _finish(self, output: Value) -> None:
         f = self._f

@@ -7,7 +7,7 @@ from functools import cache
 from pagedchat.jit.kernel_file import Constants
 
 WEIGHT_KINDS = {"int8": 1, "fp8": 2, "int4": 3}
-"""The `WEIGHT_KIND` constant (kernels/common/weight_kinds.cuh)."""
+"""The `WEIGHT_KIND` constant (kernels/quantized/weight_kinds.cuh)."""
 MAX_TOKENS = 64
 """Rows of a launch; more go by rounds, or by a library."""
 TOKEN_COUNTS = {False: tuple(range(8, MAX_TOKENS + 1, 8)), True: (16, 32, 48, 64)}

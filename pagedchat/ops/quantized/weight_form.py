@@ -8,7 +8,7 @@ from pagedchat.jit.kernel_file import Constants
 Kind = Literal["whole", "int8", "fp8", "int4"]
 
 _KINDS: dict[Kind, tuple[int, int]] = {"whole": (0, 16), "int8": (1, 8), "fp8": (2, 8), "int4": (3, 4)}
-"""Numbers and bits in kernels/common/weight_kinds.cuh."""
+"""Numbers and bits in kernels/quantized/weight_kinds.cuh."""
 
 
 @dataclass(frozen=True, slots=True)

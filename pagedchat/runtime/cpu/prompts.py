@@ -16,7 +16,7 @@ from pagedchat.ops.cpu.kernels import CpuKernels
 from pagedchat.ops.cpu.product import MOST_ROWS
 from pagedchat.ops.cpu.prompt_attention import QUERIES
 from pagedchat.runtime.attention.backend import AttentionBatch
-from pagedchat.runtime.cpu.step import Caches, CpuStep, cache_name
+from pagedchat.runtime.cpu.step import Caches, CpuStep, LayerParts, cache_name
 
 ROWS_AT_ONCE = 512
 """That go through the layers together: weights are read once for them, and what is between layers stays small."""
@@ -97,12 +97,11 @@ class CpuPrompts(CpuStep):
             self._tables = torch.zeros(num_tables, max(2 * longest, self._tables.shape[1]), dtype=torch.int64)
             self._programs.clear()
 
-    def _attend_job(self, arguments: tuple[int, ...], num_rows: int, cache: torch.Tensor) -> Job:
+    def _attend_jobs(self, layer: LayerParts, caches: Caches, num_rows: int) -> list[Job]:
         """Tiles take the place of lengths."""
-        queries, output, keys, values, tables, _, *sizes = arguments
-        address = self._kernels.address(f"prompt_attention_{cache_name(cache)}")
-        num_units = self._num_tiles * self._model.config.heads.num_kv_heads
-        return Job(address, num_units, 1, (queries, output, keys, values, tables, self._tiles.data_ptr(), *sizes))
+        address = self._kernels.address(f"prompt_attention_{cache_name(caches.key)}")
+        arguments = self._attention_arguments(layer, caches, self._attended, self._tiles)
+        return [Job(address, self._num_tiles * self._model.config.heads.num_kv_heads, 1, arguments)]
 
 
 def _tiles(batch: AttentionBatch, rows: range, height: int) -> list[tuple[int, int, int, int]]:

@@ -23,9 +23,20 @@ from pagedchat.models.decoder import Decoder
 from pagedchat.models.decoder_layer import DecoderLayer
 from pagedchat.ops.cache.byte_cache import elements_bytes, is_byte_cache
 from pagedchat.ops.cpu.kernels import CpuKernels
-from pagedchat.ops.cpu.product import MOST_ROWS, Product, ProductInputs, RowNorm, Rows, float_bits, product_jobs
+from pagedchat.ops.cpu.product import (
+    MOST_ROWS,
+    Product,
+    ProductInputs,
+    RowNorm,
+    Rows,
+    float_bits,
+    product_jobs,
+)
 from pagedchat.runtime.attention.backend import AttentionBatch
 from pagedchat.runtime.cpu.objections import ACTIVATION_NAMES
+
+PART_TOKENS = 1024
+"""Of a sequence, that a thread attends to at a time: of one long chat all threads have some."""
 
 _ALL_TOKENS = 1 << 62
 """A window that no sequence fills."""
@@ -48,7 +59,7 @@ class Caches(NamedTuple):
         return (self.key.stride(0), elements_bytes(*self.key.shape[1:])) if is_byte_cache(self.key) else ()
 
 
-class _LayerParts(NamedTuple):
+class LayerParts(NamedTuple):
     """What a layer multiplies by and norms with."""
 
     attention_norm: RowNorm
@@ -81,6 +92,8 @@ class CpuStep:
         self._head = products_of(model.head)
         self._programs: dict[tuple[int, ...], Program] = {}
         self._rotaries = [rotary for rotary in model.rotaries if isinstance(rotary, RotaryEmbedding)]
+        self._parts = 1
+        self._of_parts, self._statistics = torch.empty(0), torch.empty(0)
         self._take_memory(MOST_ROWS)
         self._lens = torch.zeros(MOST_ROWS, dtype=torch.int64)
         self._tables = torch.zeros(MOST_ROWS, 64, dtype=torch.int64)
@@ -112,7 +125,8 @@ class CpuStep:
         self._write_rows(token_ids, positions, batch.slot_mapping)
         self._lens[:num_rows] = torch.tensor(batch.seq_lens)
         self._write_tables(batch.block_tables)
-        self._program((num_rows,), lambda: self.jobs(num_rows)).run()
+        self._take_parts(num_rows, max(batch.seq_lens))
+        self._program((num_rows, self._parts), lambda: self.jobs(num_rows)).run()
         return self._logits[:num_rows]
 
     def _program(self, key: tuple[int, ...], jobs: Callable[[], list[tuple[str, Job]]]) -> Program:
@@ -128,6 +142,15 @@ class CpuStep:
             cos, sin = rotary.turns(positions)
             torch.stack((cos, sin), dim=1, out=turns[: 2 * cos.numel()].view(num_rows, 2, -1))
         self._slots[:num_rows] = slots
+
+    def _take_parts(self, num_rows: int, longest: int) -> None:
+        """So many are the parts of the longest sequence; there is memory for what becomes of them."""
+        self._parts = -(-longest // PART_TOKENS)
+        heads, num_parts = self._model.config.heads, num_rows * self._parts
+        if self._parts > 1 and num_parts * heads.query_width > len(self._of_parts):
+            self._of_parts = torch.empty(2 * num_parts * heads.query_width)
+            self._statistics = torch.empty(4 * num_parts * heads.num_heads)
+            self._programs.clear()  # which have their addresses
 
     def _write_tables(self, block_tables: list[list[int]]) -> None:
         longest = max(map(len, block_tables))
@@ -158,16 +181,16 @@ class CpuStep:
         weights = [each for layer in self._layers for each in (layer.qkv, layer.out, layer.up, layer.down)]
         return sum(product.nbytes for products in (*weights, self._head) for product in products)
 
-    def _attention_jobs(self, layer: _LayerParts, caches: Caches, num_rows: int) -> list[tuple[str, Job]]:
+    def _attention_jobs(self, layer: LayerParts, caches: Caches, num_rows: int) -> list[tuple[str, Job]]:
         norm = layer.attention_norm
         return [
             *self._product_jobs("queries, keys, values", layer.qkv, self._hidden, self._qkv, num_rows, norm=norm),
             ("heads into the cache", self._heads_job(layer, caches, num_rows)),
-            ("attention", self._attention_job(layer, caches, num_rows)),
+            *(("attention", job) for job in self._attend_jobs(layer, caches, num_rows)),
             *self._product_jobs("way out", layer.out, self._attended, self._hidden, num_rows, adds=True),
         ]
 
-    def _feed_forward_jobs(self, layer: _LayerParts, num_rows: int) -> list[tuple[str, Job]]:
+    def _feed_forward_jobs(self, layer: LayerParts, num_rows: int) -> list[tuple[str, Job]]:
         return [
             *self._product_jobs("up", layer.up, self._hidden, self._middle, num_rows, norm=layer.mlp_norm),
             *self._product_jobs(
@@ -193,7 +216,7 @@ class CpuStep:
         )  # fmt: skip
         return [(f"input of {name}" if makes_inputs else name, job) for makes_inputs, job in jobs]
 
-    def _heads_job(self, layer: _LayerParts, caches: Caches, num_rows: int) -> Job:
+    def _heads_job(self, layer: LayerParts, caches: Caches, num_rows: int) -> Job:
         heads, turned_by = self._model.config.heads, layer.turned_by
         turns = None if turned_by is None else self._turns[turned_by]
         query_norm, key_norm = layer.head_norms or (None, None)
@@ -210,19 +233,34 @@ class CpuStep:
         address = self._kernels.address(f"heads_{cache_name(caches.key)}")
         return Job(address, units, max(1, units // (2 * self._kernels.pool.num_threads)), arguments)
 
-    def _attention_job(self, layer: _LayerParts, caches: Caches, num_rows: int) -> Job:
-        heads = self._model.config.heads
+    def _attend_jobs(self, layer: LayerParts, caches: Caches, num_rows: int) -> list[Job]:
+        heads, parts = self._model.config.heads, self._parts
+        output = self._attended if parts == 1 else self._of_parts
         arguments = (
-            self._qkv.data_ptr(), self._attended.data_ptr(), caches.key.data_ptr(), caches.value.data_ptr(),
-            self._tables.data_ptr(), self._lens.data_ptr(), heads.num_heads, heads.num_kv_heads, heads.head_dim,
+            *self._attention_arguments(layer, caches, output, self._lens),
+            parts, _ALL_TOKENS if parts == 1 else PART_TOKENS, num_rows, self._statistics.data_ptr(),
+        )  # fmt: skip
+        address = self._kernels.address(f"attention_{cache_name(caches.key)}")
+        attend = Job(address, num_rows * heads.num_kv_heads * parts, 1, arguments)
+        if parts == 1:
+            return [attend]
+        units = num_rows * heads.num_heads
+        arguments = (
+            output.data_ptr(), self._statistics.data_ptr(), self._attended.data_ptr(), parts, units, heads.head_dim,
+        )  # fmt: skip
+        return [attend, Job(self._kernels.address("merge_attention"), units, 1, arguments)]
+
+    def _attention_arguments(
+        self, layer: LayerParts, caches: Caches, output: torch.Tensor, rows: torch.Tensor
+    ) -> tuple[int, ...]:
+        """What kernels of attention have in common; `rows` is what they know of each row."""
+        heads = self._model.config.heads
+        return (
+            self._qkv.data_ptr(), output.data_ptr(), caches.key.data_ptr(), caches.value.data_ptr(),
+            self._tables.data_ptr(), rows.data_ptr(), heads.num_heads, heads.num_kv_heads, heads.head_dim,
             self._block_size, self._tables.shape[1], self._qkv.shape[1], layer.window,
             *caches.page_arguments,
         )  # fmt: skip
-        return self._attend_job(arguments, num_rows, caches.key)
-
-    def _attend_job(self, arguments: tuple[int, ...], num_rows: int, cache: torch.Tensor) -> Job:
-        address = self._kernels.address(f"attention_{cache_name(cache)}")
-        return Job(address, num_rows * self._model.config.heads.num_kv_heads, 1, arguments)
 
 
 def cache_name(cache: torch.Tensor) -> str:
@@ -246,7 +284,7 @@ def _layers(model: Decoder) -> list[DecoderLayer]:
     return [layer for layer in model.layers if isinstance(layer, DecoderLayer)]
 
 
-def _parts_of(model: Decoder, index: int, layer: DecoderLayer) -> _LayerParts:
+def _parts_of(model: Decoder, index: int, layer: DecoderLayer) -> LayerParts:
     attention, mlp, config = layer.attention, layer.mlp, model.config
     assert layer.attention_norm is not None  # noqa: S101 - norms come before each half
     assert layer.mlp_norm is not None  # noqa: S101
@@ -255,7 +293,7 @@ def _parts_of(model: Decoder, index: int, layer: DecoderLayer) -> _LayerParts:
     up = mlp.gate_up if isinstance(mlp, GatedMlp) else mlp.up
     activation = ACTIVATION_NAMES[config.activation]
     window = config.windows[index]
-    return _LayerParts(
+    return LayerParts(
         attention_norm=_norm_of(layer.attention_norm),
         qkv=products_of(attention.qkv),
         head_norms=_head_norms(attention),

@@ -25,7 +25,7 @@ def elements(dtype: torch.dtype) -> str:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("block_size", [4, 16])
+@pytest.mark.parametrize(("block_size", "part"), [(4, None), (16, None), (4, 32), (16, 10)])
 @pytest.mark.parametrize(("num_heads", "num_kv_heads", "head_dim", "lens", "window"), CASES)
 def test_attention_over_blocks(
     kernels: CpuKernels,
@@ -35,6 +35,7 @@ def test_attention_over_blocks(
     lens: list[int],
     window: int | None,
     block_size: int,
+    part: int | None,
     dtype: torch.dtype,
 ) -> None:
     torch.manual_seed(sum(lens))
@@ -49,23 +50,28 @@ def test_attention_over_blocks(
         blocks = ids[first : first + num_blocks[row]]
         tables[row, : len(blocks)] = blocks
         keys, values = (torch.randn(length, num_kv_heads, head_dim).to(dtype) * 2 for _ in range(2))
-        for part, tokens in zip(cache, (keys, values), strict=True):
+        for side, tokens in zip(cache, (keys, values), strict=True):
             positions = torch.arange(length)
-            part[blocks[positions // block_size], positions % block_size] = tokens
+            side[blocks[positions // block_size], positions % block_size] = tokens
         seen = slice(max(0, length - (window or length)), None)
         keys, values = (
-            part[seen].double().repeat_interleave(num_heads // num_kv_heads, dim=1) for part in (keys, values)
+            side[seen].double().repeat_interleave(num_heads // num_kv_heads, dim=1) for side in (keys, values)
         )
         scores = torch.einsum("hd,thd->ht", query[row, :num_heads].double(), keys)
         expected.append(torch.einsum("ht,thd->hd", scores.softmax(dim=1), values))
     lengths = torch.tensor(lens)
+    parts, num_units = 1 if part is None else -(-max(lens) // part), len(lens) * num_heads
+    of_parts, statistics = torch.full((parts, *output.shape), float("nan")), torch.empty(2, parts, num_units)
     arguments = [
-        query.data_ptr(), output.data_ptr(), cache[0].data_ptr(), cache[1].data_ptr(), tables.data_ptr(),
-        lengths.data_ptr(), num_heads, num_kv_heads, head_dim, block_size, tables.shape[1], query[0].numel(),
-        window or 1 << 62,
+        query.data_ptr(), (output if parts == 1 else of_parts).data_ptr(), cache[0].data_ptr(), cache[1].data_ptr(),
+        tables.data_ptr(), lengths.data_ptr(), num_heads, num_kv_heads, head_dim, block_size, tables.shape[1],
+        query[0].numel(), window or 1 << 62, parts, part or 1 << 62, len(lens), statistics.data_ptr(),
     ]  # fmt: skip
-    job = Job(kernels.address(f"attention_{elements(dtype)}"), len(lens) * num_kv_heads, 1, arguments)
-    Program(kernels.pool, [job]).run()
+    jobs = [Job(kernels.address(f"attention_{elements(dtype)}"), len(lens) * num_kv_heads * parts, 1, arguments)]
+    if parts > 1:
+        arguments = [of_parts.data_ptr(), statistics.data_ptr(), output.data_ptr(), parts, num_units, head_dim]
+        jobs.append(Job(kernels.address("merge_attention"), num_units, 1, arguments))
+    Program(kernels.pool, jobs).run()
     # A score is off by its roundings, and the exponential takes that and its own; sums of weights add theirs.
     largest = float(query.norm(dim=2).max() * cache[0].nan_to_num().float().norm(dim=3).max())
     off = (head_dim / 16 + 5) * ROUNDING * largest + 8e-7 + max(lens) * 2 * ROUNDING
@@ -125,7 +131,7 @@ def test_scores_far_apart_leave_no_trace_of_the_lower_ones(kernels: CpuKernels) 
     tables, lens = torch.tensor([[0, 1]]), torch.tensor([20])
     arguments = [
         query.data_ptr(), output.data_ptr(), cache[0].data_ptr(), cache[1].data_ptr(), tables.data_ptr(),
-        lens.data_ptr(), 1, 1, 16, 16, 2, 16, 1 << 62,
+        lens.data_ptr(), 1, 1, 16, 16, 2, 16, 1 << 62, 1, 1 << 62, 1, 0,
     ]  # fmt: skip
     Program(kernels.pool, [Job(kernels.address("attention_f32"), 1, 1, arguments)]).run()
     assert output[0, 0] == pytest.approx(7.0, rel=1e-5)

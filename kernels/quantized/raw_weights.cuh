@@ -10,7 +10,7 @@
 #pragma once
 
 #include "common/unit_sums.cuh"
-#include "common/weight_kinds.cuh"
+#include "quantized/weight_kinds.cuh"
 
 // Bits of a mask, and others. NOTE: in one instruction, of which the compiler makes two where it knows both
 // constants.
