@@ -9,12 +9,6 @@ have more it holds each part's sum of values, not yet divided, and `merge_attent
 begin at the same tokens of every sequence, and one that a row does not have adds zeros, so that a row's numbers
 do not depend on others.
 
-<<<<<<< HEAD
-Arguments: queries (float32, already scaled), output (float32 [num_rows, num_heads, head_dim]), key cache, value
-cache, block tables (int64), tokens of each sequence (int64), num_heads, num_kv_heads, head_dim, block_size, ids in
-a row of the block tables, elements from a row's queries to the next one's, tokens that a token sees, and for a
-cache of bytes those of a page and where its scales begin.
-=======
 Arguments of `merge_attention`: the output of parts, what was largest and the sums of the weights, result
 (float32 [num_rows, num_heads, head_dim]), parts, num_rows times num_heads, head_dim. A unit is a head of a row.
 
@@ -23,8 +17,7 @@ key cache, value cache, block tables (int64), tokens of each sequence (int64), n
 head_dim, block_size, ids in a row of the block tables, elements from a row's queries to the next one's, tokens
 that a token sees, parts, tokens of a part, num_rows, what was largest and the sums of the weights of parts
 (float32 [2, parts, num_rows, num_heads], written where there are several; the output is then [parts, num_rows,
-num_heads, head_dim]).
->>>>>>> h-cpu
+num_heads, head_dim]), and for a cache of bytes those of a page and where its scales begin.
 """
 
 from pagedchat.jit.cpu.ir import FLOAT, I8, I16, I64, PTR, Function, Module, Value, vector
@@ -43,11 +36,7 @@ _LOWEST = -3.0e38
 
 
 def write_attention(module: Module) -> None:
-<<<<<<< HEAD
-    """`attention_f32`, `attention_bf16`, `attention_int8` and `attention_fp8`."""
-=======
-    """`attention_f32`, `attention_bf16` and `merge_attention`."""
->>>>>>> h-cpu
+    """`attention_f32`, `attention_bf16`, `attention_int8`, `attention_fp8` and `merge_attention`."""
     for element in CACHE_ELEMENTS:
         f = module.function(f"attention_{element}", [("args", PTR), ("first", I64), ("last", I64)])
         attention = _Attention(f, element)
@@ -97,15 +86,12 @@ class _Attention:
             argument(f, args, i) for i in (6, 7, 8, 9)
         )
         self._table_stride, self._query_stride, self._window = (argument(f, args, i) for i in (10, 11, 12))
-<<<<<<< HEAD
-        if element in BYTE_ELEMENTS:
-            sizes = (self._block_size, self._num_kv_heads, self._head_dim)
-            self._pages = BytePages(*sizes, argument(f, args, 13), argument(f, args, 14))
-            self._scale_places = self._stack(LANES, I64)
-=======
         self._parts, self._part_tokens, self._num_rows = (argument(f, args, i) for i in (13, 14, 15))
         self._statistics = argument(f, args, 16, PTR)
->>>>>>> h-cpu
+        if element in BYTE_ELEMENTS:
+            sizes = (self._block_size, self._num_kv_heads, self._head_dim)
+            self._pages = BytePages(*sizes, argument(f, args, 17), argument(f, args, 18))
+            self._scale_places = self._stack(LANES, I64)
         self._shared = self._num_heads // self._num_kv_heads
         self._largest, self._total = (self._stack(MOST_QUERIES, FLOAT) for _ in range(2))
         self._weights, self._places = self._stack(LANES, FLOAT), self._stack(LANES, I64)

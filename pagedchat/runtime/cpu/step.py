@@ -239,6 +239,7 @@ class CpuStep:
         arguments = (
             *self._attention_arguments(layer, caches, output, self._lens),
             parts, _ALL_TOKENS if parts == 1 else PART_TOKENS, num_rows, self._statistics.data_ptr(),
+            *caches.page_arguments,
         )  # fmt: skip
         address = self._kernels.address(f"attention_{cache_name(caches.key)}")
         attend = Job(address, num_rows * heads.num_kv_heads * parts, 1, arguments)
@@ -259,7 +260,6 @@ class CpuStep:
             self._qkv.data_ptr(), output.data_ptr(), caches.key.data_ptr(), caches.value.data_ptr(),
             self._tables.data_ptr(), rows.data_ptr(), heads.num_heads, heads.num_kv_heads, heads.head_dim,
             self._block_size, self._tables.shape[1], self._qkv.shape[1], layer.window,
-            *caches.page_arguments,
         )  # fmt: skip
 
 

@@ -107,7 +107,7 @@ def test_attention_over_bytes(
     arguments = [
         query.data_ptr(), output.data_ptr(), pages.caches[0].data_ptr(), pages.caches[1].data_ptr(),
         tables.data_ptr(), lengths.data_ptr(), num_heads, num_kv_heads, head_dim, block_size, tables.shape[1],
-        query[0].numel(), window or 1 << 62, *pages.arguments,
+        query[0].numel(), window or 1 << 62, 1, 1 << 62, len(lens), 0, *pages.arguments,
     ]  # fmt: skip
     Program(kernels.pool, [Job(kernels.address(f"attention_{kind}"), len(lens) * num_kv_heads, 1, arguments)]).run()
     # As in test_attention.py; a dequantised key or value is rounded once more.
