@@ -18,8 +18,9 @@ from pagedchat.units import format_size
 
 _TOKENS = {"greedy": "likeliest tokens", "drawn": "drawn tokens"}
 _NO_GPU = """\
-There is no GPU here: every step runs through the model's modules in torch, one operation after another, and so does
-attention over the paged cache. Add --arch sm_90 to see which steps an H200 would take."""
+There is no GPU here. Where `pagedchat doctor` finds CPU kernels, and they know all that the model has, decodes of
+up to 32 chats are one call into them; all else runs through the model's modules in torch, one operation after
+another. Add --arch sm_90 to see which steps an H200 would take."""
 _NOTE = """\
 Reasons are times on an H200 with a model of opt-125m's shape; kernels/DECODE_STEPS.md has more. Drawn tokens take
 one launch more behind a step: sample."""

@@ -281,7 +281,7 @@ def test_without_a_gpu_it_says_what_runs(
     monkeypatch.setattr(main, "first_gpu", lambda: None)
     text = shown(capsys, str(FOLDER / "opt-125m"))
     assert "50,272 tokens, float32" in text
-    assert "There is no GPU here: every step runs through the model's modules in torch" in text
+    assert "There is no GPU here. Where `pagedchat doctor` finds CPU kernels" in text
     assert "--arch sm_90" in text
     values = json.loads(shown(capsys, str(FOLDER / "opt-125m"), "--json"))
     assert (values["gpu"], values["uncaptured"], values["steps"]) == (None, "there is no GPU", [])
