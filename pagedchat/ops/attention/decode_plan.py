@@ -13,9 +13,8 @@ SHORT_TILES, OWN_WARPS = 2, 1
 """Own parts of so many tiles have one warp each where there are many of them: nothing to merge inside."""
 NUM_WARPS = (2, 4, 8)
 """Sizes of thread blocks: many small ones for large batches, few large ones for small batches."""
-BYTE_WARPS, BYTE_WARP_HEADS, BYTE_WARP_ROWS = 12, (80, 96, 112, 128), 7
-"""The largest thread blocks over a cache of bytes, and heads and rows for which there are registers and shared
-memory for so many warps: nearly as many bytes are under way then as with fewer warps and 16 bits."""
+BYTE_WARPS = 12
+"""Of a multiprocessor that attends to bytes, with heads of 80 to 128: their tiles take fewer registers."""
 _UNEVEN_LEN = 1024
 """Tokens of the longest from which on a batch of unknown lengths is split evenly."""
 _UNEVEN_SPLITS, _UNEVEN_TILES = 4, 16
@@ -48,19 +47,9 @@ class DecodeShape:
         """Thread blocks that a multiprocessor holds, as the kernel asks for them; 0: they do not fit."""
         if num_warps * self.rows * (self.head_size + 4) * 4 > MAX_SHARED_BYTES:
             return 0
-        of_wide_heads = BYTE_WARPS if self.is_light else 8
+        of_wide_heads = BYTE_WARPS if self.element_bytes == 1 and self.head_size <= 128 and self.rows <= 8 else 8
         resident_warps = 16 if self.head_size <= 64 and self.rows <= 8 else of_wide_heads
         return max(1, resident_warps // num_warps) if num_warps < 8 else 1
-
-    @property
-    def is_light(self) -> bool:
-        """Whether tiles of bytes leave registers for more warps than those of 16 bits."""
-        return self.element_bytes == 1 and self.head_size in BYTE_WARP_HEADS and self.rows <= 8
-
-    @property
-    def warp_counts(self) -> tuple[int, ...]:
-        """Sizes of thread blocks."""
-        return (*NUM_WARPS, BYTE_WARPS) if self.is_light and self.rows <= BYTE_WARP_ROWS else NUM_WARPS
 
     @property
     def row_blocks(self) -> int:
@@ -128,7 +117,7 @@ def split_for(
     columns = num_seqs * shape.num_kv_heads * shape.row_blocks
     num_bytes = 2 * shape.element_bytes * num_tokens * shape.num_kv_heads * shape.row_blocks * shape.head_size
     best, least = SplitPlan(NUM_WARPS[0], tiles, 1), float("inf")
-    for num_warps in shape.warp_counts:
+    for num_warps in NUM_WARPS:
         resident = shape.resident_thread_blocks(num_warps)
         if resident == 0:
             continue

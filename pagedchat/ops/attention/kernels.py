@@ -46,16 +46,6 @@ def _largest_group(head_size: int, num_warps: int) -> int | None:
 
 _CAPTURED = {"INPUT_IS_FRESH": FLAG, "WRITES_NEW": FLAG, "EVEN_SPLITS": FLAG}
 
-_OVER_BYTES = Tuning(
-    {"NUM_WARPS": decode_plan.BYTE_WARPS},
-    {
-        "HEAD_SIZE": decode_plan.BYTE_WARP_HEADS,
-        "GROUP_SIZE": range(1, decode_plan.BYTE_WARP_ROWS + 1),
-        "CACHE_KIND": [1, 2],
-    },
-)
-"""Thread blocks of more warps than there are registers for over 16 bits."""
-
 _DECODE = (
     KernelFile(
         "decode_simt",
@@ -69,7 +59,7 @@ _DECODE = (
         ("decode_split",),
         Use.TENSOR_CORES,
         {**ON_TENSOR_CORES, "WHOLE_CONTEXT": FLAG, **_CAPTURED, **FINISHED, **CACHE_KINDS},
-        (_OVER_BYTES, *_split_tunings()),
+        tuple(_split_tunings()),
         (NO_BFLOAT16,),
     ),
     KernelFile(

@@ -35,14 +35,3 @@ def test_warps_that_decode_are_those_that_fit(head_size: int, group_size: int) -
     flags = {"WHOLE_CONTEXT": 1, "INPUT_IS_FRESH": 0, "WRITES_NEW": 0}
     listed = {int(v.constants["NUM_WARPS"]) for v in FILES["decode_split"].variants("sm_90", **known, **flags)}
     assert listed == {count for count in NUM_WARPS if shape.resident_thread_blocks(count)}
-
-
-@pytest.mark.parametrize("head_size", HEAD_SIZES)
-@pytest.mark.parametrize("group_size", [1, 4, 6, 7, 8, 9, 40])
-def test_warps_that_decode_over_bytes_are_those_that_fit(head_size: int, group_size: int) -> None:
-    shape = DecodeShape(1, group_size, head_size, 1)
-    known = {**KNOWN, "HEAD_SIZE": head_size, "BLOCK_SIZE": 16, "GROUP_SIZE": group_size, "CACHE_KIND": 2}
-    flags = {"WHOLE_CONTEXT": 1, "INPUT_IS_FRESH": 0, "WRITES_NEW": 0}
-    listed = {int(v.constants["NUM_WARPS"]) for v in FILES["decode_split"].variants("sm_90", **known, **flags)}
-    assert listed == {count for count in shape.warp_counts if shape.resident_thread_blocks(count)}
-    assert (12 in listed) == (head_size in (80, 96, 112, 128) and group_size <= 7)
