@@ -22,7 +22,13 @@ from pagedchat.ops.common.launch import (
 )
 from pagedchat.ops.quantized.dequantize import dequantize
 from pagedchat.ops.quantized.few_bits_form import elements_of_piece, kind_of, scales_of
-from pagedchat.ops.quantized.few_bits_plan import MAX_TOKENS, MOST_ROWS, FewBitsPlan, plan_few_bits, rows_of_piece
+from pagedchat.ops.quantized.few_bits_plan import (
+    MAX_TOKENS,
+    FewBitsPlan,
+    most_rows,
+    plan_few_bits,
+    rows_of_piece,
+)
 from pagedchat.ops.quantized.linear import dequantized_linear
 from pagedchat.ops.quantized.weight import QuantizedWeight
 
@@ -70,7 +76,7 @@ def few_bits_linear(
     if missing:
         raise ValueError(f"there is no kernel for this weight: {missing}")
     output = rows.new_empty(len(rows), weight.out_features) if out is None else out
-    if len(rows) > MOST_ROWS:
+    if len(rows) > most_rows(weight.in_features, weight.out_features, gpu(rows.device.index).num_multiprocessors):
         return _by_library(rows, weight, bias, output)
     rows = rows.contiguous()
     for start in range(0, len(rows), MAX_TOKENS):

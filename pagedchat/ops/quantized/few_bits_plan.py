@@ -9,11 +9,9 @@ from pagedchat.jit.kernel_file import Constants
 WEIGHT_KINDS = {"int8": 1, "fp8": 2, "int4": 3}
 """The `WEIGHT_KIND` constant (kernels/quantized/weight_kinds.cuh)."""
 MAX_TOKENS = 64
-"""Rows of a launch; more go by rounds, or by a library."""
+"""Rows of a launch."""
 TOKEN_COUNTS = {False: tuple(range(8, MAX_TOKENS + 1, 8)), True: (16, 32, 48, 64)}
 """That there are launches of, without and with products of warpgroups: one has the next larger number."""
-MOST_ROWS = 256
-"""By rounds of launches; for more of them a weight is brought into 16 bits, and a library multiplies."""
 _PIECE_BYTES = 256 << 20
 """Of a weight in 16 bits, at a time. Pieces that stay in the L2 cache were slower: 192 us of 32 MiB,
 258 of 16, instead of 163 for 28672 times 4096 elements and 128 rows on one H200."""
@@ -29,12 +27,14 @@ _NUMBER_BYTES = 1024
 """A thread block's number, and what alignment takes."""
 _INPUT_STAGES = 3
 """Of products of warpgroups, as in kernels/quantized/few_bits_warpgroups.cu."""
-_FEW_ROWS = 16
-"""Of the input, up to which products of warps are as fast as those of warpgroups."""
-_MOST_TWICE = 32
-"""Of the input, up to which two thread blocks have room on a multiprocessor."""
-_MANY_CHUNKS = 16
-"""For each multiprocessor, from which on two thread blocks there are faster than one."""
+_MANY_ELEMENTS = 150_000
+"""Of a weight, for each multiprocessor, from which on it is large."""
+_FEW_ROWS = {False: 32, True: 16}
+"""Of the input, up to which products of warps are as fast as those of warpgroups, with 8 bits and with 4."""
+_MANY_CHUNKS = 12
+"""Of tiles of 128 rows, for each multiprocessor, from which on two thread blocks there are faster than one."""
+_ROWS_OF_TWO_BLOCKS, _ROWS_OF_LARGE_TILES = 32, 8
+"""Of the input, up to which two thread blocks have room on a multiprocessor, with tiles of 128 rows and of 256."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +111,9 @@ def plan_few_bits(
         shared_limit: bytes of shared memory that a thread block can have.
         warpgroups: whether the GPU has products of warpgroups.
     """
-    num_chunks = -(-out_features // (2 * _TILE_ROWS)) * -(-in_features // chunk_of(kind))
-    for tile in _tiles_for(num_chunks, num_rows, num_multiprocessors, warpgroups=warpgroups):
-        cut = cut_as(tile, kind, in_features, out_features, num_rows, num_multiprocessors, shared_limit)
+    sizes = in_features, out_features, num_rows, num_multiprocessors
+    for tile in _tiles_for(kind, *sizes, warpgroups=warpgroups):
+        cut = cut_as(tile, kind, *sizes, shared_limit)
         if cut is not None:
             return cut
     return None
@@ -159,6 +159,12 @@ def cut_as(
     return FewBitsPlan(kind, tile.warpgroups, tokens, tile.row_tiles, tile.per_multiprocessor, stages, num_blocks)
 
 
+def most_rows(in_features: int, out_features: int, num_multiprocessors: int) -> int:
+    """That go by launches of `MAX_TOKENS` each; for more of them a weight is brought into 16 bits for a library."""
+    is_large = in_features * out_features >= _MANY_ELEMENTS * num_multiprocessors
+    return 2 * MAX_TOKENS if is_large else MAX_TOKENS
+
+
 def rows_of_piece(in_features: int, out_features: int) -> int:
     """Of the weight, that are in 16 bits at a time while a library multiplies: all alike, or nearly."""
     most = max(1, _PIECE_BYTES // (2 * in_features))
@@ -172,13 +178,17 @@ def chunk_of(kind: str) -> int:
 
 
 def _tiles_for(
-    num_chunks: int, num_rows: int, num_multiprocessors: int, *, warpgroups: bool
+    kind: str, in_features: int, out_features: int, num_rows: int, num_multiprocessors: int, *, warpgroups: bool
 ) -> tuple[FewBitsTile, ...]:
-    """The best first, by how many chunks all tiles have; the last one needs least room."""
+    """The best first; the last one needs least room."""
     smallest = FewBitsTile(False, 1, 1)
-    if warpgroups and num_rows > _FEW_ROWS:
-        return FewBitsTile(True, 2, 1), smallest
-    twice = num_rows <= _MOST_TWICE and num_chunks >= _MANY_CHUNKS * num_multiprocessors
+    is_large = in_features * out_features >= _MANY_ELEMENTS * num_multiprocessors
+    if warpgroups and is_large and num_rows > _FEW_ROWS[kind == "int4"]:
+        return FewBitsTile(True, 2, 1, most_parts=8), smallest
+    chunks = -(-out_features // (2 * _TILE_ROWS)) * -(-in_features // chunk_of(kind)) / num_multiprocessors
+    if kind == "int4" and num_rows <= _ROWS_OF_LARGE_TILES and chunks >= 2 * _MANY_CHUNKS:
+        return FewBitsTile(False, 4, 2), FewBitsTile(False, 2, 2), smallest
+    twice = num_rows <= _ROWS_OF_TWO_BLOCKS and chunks >= _MANY_CHUNKS
     return FewBitsTile(False, 2, 2) if twice else FewBitsTile(False, 2, 1), smallest
 
 

@@ -40,7 +40,7 @@ KERNELS = (
         ("few_bits_warpgroups", "lay_out_rows"),
         Use.CAPTURED_STEPS,
         _PRODUCT,
-        tuple(_product(*sizes, warpgroups=True) for sizes in (("int8", 32), ("fp8", 48), ("int4", 64))),
+        tuple(_product(*sizes, warpgroups=True) for sizes in (("int8", 64), ("fp8", 48), ("int4", 32))),
         (HOPPER_ONLY,),
     ),
     KernelFile(

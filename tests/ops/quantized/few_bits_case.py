@@ -6,6 +6,7 @@ from contextlib import contextmanager, nullcontext
 import pytest
 import torch
 
+from pagedchat.ops.quantized import few_bits_linear, few_bits_plan
 from pagedchat.ops.quantized.quantize import quantize
 from pagedchat.ops.quantized.weight import FP8, QuantizedWeight
 from tests.ops.paged_case import DEVICES
@@ -46,3 +47,15 @@ def weight_of(kind: str, group: int, out_features: int, in_features: int, device
         few = quantize(values, 8 if kind == "int8" else 4, group)
     minimums = None if few.minimums is None or "without" in kind else few.minimums.to(device)
     return QuantizedWeight(few.bits, group, few.digits.to(device), few.scales.to(device), minimums)
+
+
+@contextmanager
+def small_weights_like_large(*, warpgroups: bool, most_rows: int = 64) -> Iterator[None]:
+    """By products of warpgroups or never, and up to so many rows by launches."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(few_bits_plan, "_MANY_ELEMENTS", 0 if warpgroups else 1 << 40)
+        patch.setattr(few_bits_plan, "_FEW_ROWS", {False: 0, True: 0})
+        patch.setattr(few_bits_linear, "most_rows", lambda *_: most_rows)
+        few_bits_plan.plan_few_bits.cache_clear()
+        yield
+    few_bits_plan.plan_few_bits.cache_clear()

@@ -3,18 +3,26 @@
 import pytest
 import torch
 
+from pagedchat.ops.quantized import few_bits_plan
 from pagedchat.ops.quantized.few_bits_linear import few_bits_linear, launch_plan
-from pagedchat.ops.quantized.few_bits_plan import MOST_ROWS, FewBitsTile, chunk_of, cut_as, plan_few_bits
+from pagedchat.ops.quantized.few_bits_plan import (
+    FewBitsTile,
+    chunk_of,
+    cut_as,
+    most_rows,
+    plan_few_bits,
+    rows_of_piece,
+)
 from pagedchat.ops.quantized.weight import QuantizedWeight
 from tests.ops.products.small_batch_case import DTYPES, error, normal
-from tests.ops.quantized.few_bits_case import FORMATS, WHERE, device_of, weight_of
+from tests.ops.quantized.few_bits_case import FORMATS, WHERE, device_of, small_weights_like_large, weight_of
 from tests.tools.emulator_case import needs_compiler
 from tools.emulator.ops import kernels_on_cpu
 
 SHARED_LIMIT = 227 << 10
-SHAPES = [(128, 33), (384, 70), (640, 131), (896, 300)]
+SHAPES = [(128, 33), (640, 131), (896, 300)]
 """Inner and outer widths: rows of the weight that are no whole tile, chunks that are not full, an odd number."""
-NUM_ROWS = [1, 8, 9, 20, 64]
+NUM_ROWS = [1, 20, 64]
 TILES = [FewBitsTile(*sizes) for sizes in ((False, 1, 1), (False, 2, 2), (False, 4, 1), (True, 1, 2), (True, 2, 1))]
 ON_HOPPER = not torch.cuda.is_available() or torch.cuda.get_device_capability() == (9, 0)
 
@@ -89,8 +97,9 @@ def test_one_output(where: str) -> None:
 
 
 @pytest.mark.parametrize("where", WHERE)
-def test_more_rows_than_a_launch_takes_go_by_rounds(where: str) -> None:
-    with device_of(where) as device:
+@pytest.mark.parametrize("warpgroups", [False, True])
+def test_more_rows_than_a_launch_takes_go_by_rounds(warpgroups: bool, where: str) -> None:
+    with device_of(where) as device, small_weights_like_large(warpgroups=warpgroups and ON_HOPPER, most_rows=150):
         weight = weight_of("int8", 0, 70, 128, device)
         rows = normal(150, 128, device=device, dtype=torch.float16)
         together = few_bits_linear(rows, weight)
@@ -99,14 +108,29 @@ def test_more_rows_than_a_launch_takes_go_by_rounds(where: str) -> None:
             assert torch.equal(together[64:128], few_bits_linear(rows[64:128], weight))
 
 
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_many_rows_go_by_a_library_that_gets_some_rows_of_the_weight_at_a_time(
+    dtype: torch.dtype, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(few_bits_plan, "_PIECE_BYTES", 2 * 128 * 30)
+    with device_of(where) as device:
+        weight = weight_of("int4", 32, 70, 128, device)
+        rows = normal(100, 128, device=device, dtype=dtype)
+        bias = normal(70, device=device, dtype=dtype)
+        wanted, most = exact(rows, weight), allowed(rows, weight)
+        assert error(few_bits_linear(rows, weight), wanted) < most
+        assert error(few_bits_linear(rows, weight, bias), wanted + bias.cpu().double()) < most
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("in_features", "out_features"), [(896, 9728), (4864, 896), (4096, 4096), (4096, 28672)])
 @pytest.mark.parametrize("form", FORMATS)
 def test_widths_of_real_models(form: str, in_features: int, out_features: int, dtype: torch.dtype) -> None:
     weight = weight_of(*FORMATS[form], out_features, in_features, "cuda")
-    rows = normal(MOST_ROWS + 1, in_features, device="cuda", dtype=dtype)
-    for num_rows in (1, 16, 64, 200, MOST_ROWS + 1):
+    rows = normal(130, in_features, device="cuda", dtype=dtype)
+    for num_rows in (1, 16, 64, 128, 130):
         part = rows[:num_rows]
         results = [few_bits_linear(part, weight, overlap=overlap) for overlap in (False, True, True, True)]
         assert error(results[0], exact(part, weight)) < allowed(part, weight), num_rows
@@ -133,6 +157,35 @@ def test_every_product_has_a_plan_that_fits_into_shared_memory(
                 assert plan.per_multiprocessor * (plan.shared_bytes + 1024) <= shared_limit + 1024
                 tiles = -(-out_features // (64 * plan.row_tiles))
                 assert 1 <= plan.num_blocks <= tiles * -(-in_features // chunk_of(kind))
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "wanted"),
+    [
+        ("int8", (4096, 28672, 8), FewBitsTile(False, 2, 2)),
+        ("int4", (4096, 28672, 8), FewBitsTile(False, 4, 2)),
+        ("int4", (4096, 28672, 16), FewBitsTile(False, 2, 2)),
+        ("int8", (4096, 28672, 32), FewBitsTile(False, 2, 2)),
+        ("int4", (4096, 28672, 32), FewBitsTile(True, 2, 1)),
+        ("int8", (4096, 28672, 33), FewBitsTile(True, 2, 1)),
+        ("int8", (4096, 4096, 8), FewBitsTile(False, 2, 1)),
+        ("int4", (4096, 4096, 64), FewBitsTile(False, 2, 1)),
+    ],
+)
+def test_what_was_fastest_is_taken(kind: str, sizes: tuple[int, int, int], wanted: FewBitsTile) -> None:
+    plan = plan_few_bits(kind, *sizes, 132, SHARED_LIMIT, warpgroups=True)
+    assert plan is not None
+    found = FewBitsTile(plan.warpgroups, plan.row_tiles, plan.per_multiprocessor)
+    assert found == wanted
+    without = plan_few_bits(kind, *sizes, 132, SHARED_LIMIT, warpgroups=False)
+    assert without is not None
+    assert not without.warpgroups
+
+
+def test_large_weights_are_read_twice_rather_than_widened() -> None:
+    assert [most_rows(4096, width, 132) for width in (4096, 6144, 28672)] == [64, 128, 128]
+    assert rows_of_piece(4096, 4096) == 4096
+    assert rows_of_piece(4096, 128256) == 32064
 
 
 # --- mistakes -------------------------------------------------------------------------------------------

@@ -1,26 +1,14 @@
 """Products with weights of few bits, and such weights in 16 bits."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from functools import partial
 
-import pytest
 import torch
 
-from pagedchat.ops.quantized import few_bits_linear as few_bits_linear_module
 from pagedchat.ops.quantized.dequantize import dequantize
 from pagedchat.ops.quantized.few_bits_linear import few_bits_linear
-from tests.ops.quantized.few_bits_case import FORMATS, weight_of
+from tests.ops.quantized.few_bits_case import FORMATS, small_weights_like_large, weight_of
 from tests.tools.emulated_ops.op_case import BFLOAT, HALF, NOTHING, OpCase, Results, in_types
 from tests.tools.emulated_ops.products import rows_of
-
-
-@contextmanager
-def without_warpgroups() -> Iterator[None]:
-    """As on other GPUs than Hopper."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(few_bits_linear_module, "has_warpgroup_products", lambda _: False)
-        yield
 
 
 def product(dtype: torch.dtype, *, form: str, num_rows: int, warpgroups: bool) -> Results:
@@ -28,7 +16,7 @@ def product(dtype: torch.dtype, *, form: str, num_rows: int, warpgroups: bool) -
     weight = weight_of(*FORMATS[form], 131, 640, "cpu")
     rows = rows_of(num_rows, 640, dtype)
     bias = rows_of(1, 131, dtype)[0]
-    with nullcontext() if warpgroups else without_warpgroups():
+    with small_weights_like_large(warpgroups=warpgroups, most_rows=128):
         return {"rows": few_bits_linear(rows, weight), "shifted": few_bits_linear(rows, weight, bias)}
 
 
