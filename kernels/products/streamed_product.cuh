@@ -10,11 +10,6 @@
 
 #include "products/streamed_norm.cuh"
 
-#ifndef FETCH_AHEAD
-#define FETCH_AHEAD \
-  0  // 1: weights of the next unit of a group are in registers before those of a unit are multiplied
-#endif
-
 #if WEIGHT_KIND != WHOLE_WEIGHTS
 // The product of tokens with a unit's rows, each group of inner elements multiplied by its scale.
 struct StreamSums {
@@ -64,7 +59,8 @@ struct StageScales {
   ScaleWords<PARTS> scales[2], minimums[MINIMUMS ? 2 : 1];
 #endif
 
-  __device__ __forceinline__ void load(const StreamShared& shared, const StreamPlace& place, int index, int stage) {
+  __device__ __forceinline__ StageScales(const StreamShared& shared, const StreamPlace& place, int index,
+                                         int stage) {
 #if SCALE_GROUP
     const auto& from = shared.group_scales[index % SCALE_PLACES];
     const int first = (stage * STAGE_FEATURES + place.warp * STAGE_SEGMENT) / SCALE_GROUP;
@@ -132,7 +128,7 @@ __device__ __forceinline__ void add_stage(StreamSums& sums, const StreamInput& i
 using StreamSums = UnitSums;
 
 struct StageScales {
-  __device__ __forceinline__ void load(const StreamShared&, const StreamPlace&, int, int) {}
+  __device__ __forceinline__ StageScales(const StreamShared&, const StreamPlace&, int, int) {}
   __device__ __forceinline__ uint32 bits() const { return 0; }
 };
 
@@ -143,35 +139,25 @@ __device__ __forceinline__ void add_stage(StreamSums& sums, const StreamInput& i
 }
 #endif
 
-// This warp's part of a stage of the thread block's unit number `index`, in registers.
-struct StageWeights {
-  StoredPiece pieces[STAGE_STEPS];
-  StageScales scales;
-  uint32 read;  // barrier
-
-  // Of the stage that comes next.
-  __device__ __forceinline__ void fetch(StreamShared& shared, const StreamPlace& place, Ring<STAGES>& at, int index,
-                                        int stage) {
-    const unsigned char* from = shared.ring[at.stage] + place.g * ROW_STRIDE + place.first * WEIGHT_BITS / 8;
-    wait(shared_address(&shared.filled[at.stage]), at.parity);
+// This warp's part of the stage that comes next, of the thread block's unit number `index`.
+__device__ __forceinline__ void multiply_stage(StreamSums& sums, StreamShared& shared, const StreamPlace& place,
+                                               Ring<STAGES>& at, const StreamInput& input, int index, int stage) {
+  const unsigned char* from = shared.ring[at.stage] + place.g * ROW_STRIDE + place.first * WEIGHT_BITS / 8;
+  wait(shared_address(&shared.filled[at.stage]), at.parity);
+  StoredPiece weights[STAGE_STEPS];
 #pragma unroll
-    for (int s = 0; s < STAGE_STEPS; s++) {
-      // What lies behind the end of a row may be no number.
-      pieces[s] = StoredPiece();
-      if (place.exists(stage, s)) pieces[s] = *reinterpret_cast<const StoredPiece*>(from + s * 4 * STORED_BYTES);
-    }
-    scales.load(shared, place, index, stage);
-    read = shared_address(&shared.read[at.stage]);
-    at.advance();
+  for (int s = 0; s < STAGE_STEPS; s++) {
+    // What lies behind the end of a row may be no number.
+    weights[s] = StoredPiece();
+    if (place.exists(stage, s)) weights[s] = *reinterpret_cast<const StoredPiece*>(from + s * 4 * STORED_BYTES);
   }
-  __device__ __forceinline__ void multiply(StreamSums& sums, const StreamPlace& place, const StreamInput& input,
-                                           int stage) const {
-    const bool there = all_are_there(pieces, scales.bits());
-    __syncwarp();  // the order that one lane arrives for
-    if (there && place.lane == 0) arrive(read);
-    add_stage(sums, input, stage, pieces, scales);
-  }
-};
+  const StageScales scales(shared, place, index, stage);
+  const bool there = all_are_there(weights, scales.bits());
+  __syncwarp();  // the order that one lane arrives for
+  if (there && place.lane == 0) arrive(shared_address(&shared.read[at.stage]));
+  at.advance();
+  add_stage(sums, input, stage, weights, scales);
+}
 
 // Lays the warps' sums side by side; `total` reads them from then on.
 __device__ __forceinline__ void share_sums(float* to, const StreamSums& sums, const StreamPlace& place) {
@@ -217,24 +203,18 @@ template <typename Finish>
 __device__ __forceinline__ void multiply_units(StreamShared& shared, const StreamPlace& place, StreamInput& input,
                                                int num_units, Finish finish) {
   constexpr int UNROLLED = RESIDENT ? ROW_STAGES : 1;
-  const auto exists = [&](int index) { return unit_here(index) < num_units; };
   Ring<STAGES> at;
 #pragma unroll 1
-  for (int group = 0; exists(group * GROUP); group++) {
+  for (int group = 0; unit_here(group * GROUP) < num_units; group++) {
     StreamSums sums[GROUP];
     input.begin_group();
 #pragma unroll UNROLLED
     for (int stage = 0; stage < ROW_STAGES; stage++) {
       input.begin_stage();
-      StageWeights weights[2];  // of a unit, and with FETCH_AHEAD of the next one
-      if (FETCH_AHEAD) weights[0].fetch(shared, place, at, group * GROUP, stage);
 #pragma unroll
       for (int u = 0; u < GROUP; u++) {
-        const int index = group * GROUP + u, next = u + FETCH_AHEAD;
-        if (next < GROUP && exists(group * GROUP + next)) {
-          weights[next % 2].fetch(shared, place, at, group * GROUP + next, stage);
-        }
-        if (exists(index)) weights[u % 2].multiply(sums[u], place, input, stage);
+        const int index = group * GROUP + u;
+        if (unit_here(index) < num_units) multiply_stage(sums[u], shared, place, at, input, index, stage);
       }
       input.end_stage(stage);
     }

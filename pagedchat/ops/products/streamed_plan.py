@@ -15,8 +15,6 @@ RING_BYTES, LARGE_RING_BYTES = 120 << 10, 171 << 10
 """Of a ring, at most; of one for a weight both of whose sides are `_LARGE`. What a ring leaves others may have."""
 FEW_BITS_RING_BYTES = 100 << 10
 """The same of weights of few bits."""
-FETCH_AHEAD = 1
-"""Whether weights of few bits are brought into registers while those of another unit are multiplied."""
 _LARGE = 4096
 _NUM_WARPS = 8
 _ROUND = _NUM_WARPS * STEP
@@ -70,7 +68,6 @@ class StreamPlan:
             "STAGES": self.stages,
             "GROUP": self.group,
             **self.form.constants,
-            **({"FETCH_AHEAD": FETCH_AHEAD} if self.form.few else {}),
         }
 
     @property
