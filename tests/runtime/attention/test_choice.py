@@ -1,4 +1,5 @@
 from concurrent.futures import Future
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from pagedchat.runtime.attention import choice, kernel_build
 from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.attention.choice import BackendChooser
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
-from pagedchat.runtime.attention.kernel_support import missing_support, uses_tensor_cores
+from pagedchat.runtime.attention.kernel_support import missing_for_bytes, missing_support, uses_tensor_cores
 from pagedchat.runtime.attention.torch_backend import TorchAttention
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
@@ -116,3 +117,21 @@ def test_torch_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "KernelBuild", None)
     chosen = BackendChooser("torch", shape(), ScoreParts(), GPU).choose(lambda *_: None)
     assert (chosen.name, chosen.reason) == ("torch", "")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "head_dim", "capability", "words"),
+    [
+        (torch.float32, 64, (9, 0), "the cache is int8 and tensor cores do not multiply float32"),
+        (torch.bfloat16, 64, (7, 5), "the cache is int8 and tensor cores do not multiply bfloat16"),
+        (torch.float16, 256, (7, 5), "the cache is int8 and heads of 256 find no room on tensor cores before 8.0"),
+        (torch.float16, 256, (8, 0), ""),
+        (torch.float16, 128, (7, 5), ""),
+    ],
+)
+def test_a_cache_of_bytes_is_read_through_tensor_cores_alone(
+    dtype: torch.dtype, head_dim: int, capability: tuple[int, int], words: str
+) -> None:
+    of_bytes = CacheShape(2, 16, 8, 2, head_dim, dtype, "int8")
+    assert missing_for_bytes(of_bytes, capability) == words
+    assert missing_for_bytes(replace(of_bytes, kind=None), capability) == ""
