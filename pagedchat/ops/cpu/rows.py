@@ -173,12 +173,14 @@ def _write_group(rows: _Rows, row_idx: Value, part: Value, parts: Value, source:
     kept = f.variable(vector(LONGEST_GROUP, FLOAT))
     numbers = Value(f, PTR, kept.name)
     largest = f.variable(FLOATS, 0.0)
+    nothing = f.variable(FLOATS, 0.0)  # unless some number is none, which the largest one passes over
     with f.loop(0, rows.group, LANES) as k:
         each = source(start + k, None)
         f.store(each, f.at(numbers, k, FLOAT), aligned=4)
         largest.value = f.largest(largest.value, f.unary("fabs", each))
+        nothing.value = f.fma(each, f.constant(FLOATS, 0.0), nothing.value)
     most = f.folded(largest.value, LANES, "largest")
-    scale = most / 127.0
+    scale = most / 127.0 + f.folded(nothing.value, LANES)
     inverse = f.choose(most.differs(0.0), f.constant(FLOAT, 127.0) / most, 0.0, FLOAT)
     total = f.variable(INTS, 0)
     output = f.at(rows.output, row_idx * rows.output_stride + start, "i8")

@@ -164,6 +164,8 @@ def test_rows_of_another_width_are_refused(kernels: CpuKernels) -> None:
 def test_what_is_no_number_stays_none(kernels: CpuKernels) -> None:
     rows = torch.zeros(2, 32)
     rows[0, 3], rows[1, 5] = float("nan"), float("inf")
-    for weight in (torch.ones(4, 32), quantized(8, 32, 4, 32, minimums=False)):
-        assert not CpuLinear(weight, kernels=kernels)(rows)[1].isfinite().any()
-    assert CpuLinear(torch.ones(4, 32), kernels=kernels)(rows)[0].isnan().all()
+    few = [quantized(bits, 32, 4, 32, minimums=minimums) for bits, minimums in FORMATS]
+    for weight in (torch.ones(4, 32), torch.ones(4, 32).bfloat16(), *few):
+        result = CpuLinear(weight, kernels=kernels)(rows)
+        assert not result.isfinite().any()
+        assert result[0].isnan().all()

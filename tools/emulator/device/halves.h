@@ -80,8 +80,8 @@ inline __nv_bfloat162 __hmul2(__nv_bfloat162 a, __nv_bfloat162 b) {
                                __bfloat162float(a.y) * __bfloat162float(b.y));
 }
 
-// The same of differences, as of whole numbers below 2048. NOTE: of a sum of three it holds for the numbers that kernels
-// have here, none of which needs more than 24 bits before it is rounded.
+// The same of differences, as of whole numbers below 2048. NOTE: of a sum of three it holds for the numbers that
+// kernels have here, none of which needs more than 24 bits before it is rounded.
 inline __half2 __hsub2(__half2 a, __half2 b) {
   return __floats2half2_rn(__half2float(a.x) - __half2float(b.x), __half2float(a.y) - __half2float(b.y));
 }
