@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from pagedchat import LLM, SamplingParams
-from pagedchat.errors import InvalidValueError
+from pagedchat.errors import InvalidValueError, ModelError
 from pagedchat.ops.cpu.kernels import cpu_kernels
+from pagedchat.runtime.attention import byte_blocks
 from pagedchat.runtime.cpu.step import CpuStep
 from tests.helpers_models import make_checkpoint
 
@@ -106,6 +107,16 @@ def test_half_precision_has_nearly_twice_the_blocks(tmp_path: Path) -> None:
         for kind in ("auto", "int8")
     ]  # fmt: skip
     assert found[1] / found[0] > 1.9
+
+
+def test_a_cache_that_gives_back_other_numbers_is_found_out(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounding has its room in the check; a scale that is another token's has none."""
+    read = byte_blocks.dequantised
+    monkeypatch.setattr(byte_blocks, "dequantised", lambda e, s, dtype: read(e.flip(1), s, dtype))
+    with pytest.raises(ModelError, match="gives other results with the paged cache"):
+        load(checkpoint, "fp8", num_blocks=40)
 
 
 def test_another_type_is_refused_in_one_sentence() -> None:
