@@ -33,7 +33,7 @@ from pagedchat.runtime.graphs.prefill.buckets import bucket_of as prefill_bucket
 from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts, Setting
 from pagedchat.runtime.graphs.which_step import Chosen, which_decode, which_prefill
 from pagedchat.runtime.graphs.whole_steps import one_turn_len
-from pagedchat.runtime.loading.check_record import ON_A_CPU, CheckRecord, last_check
+from pagedchat.runtime.loading.check_record import ON_A_CPU, CheckRecord, last_check, types_of
 from pagedchat.runtime.loading.device import choose_dtype
 from pagedchat.runtime.loading.precision import dtype_beside_few_bits
 from pagedchat.runtime.step.sizes import LEAST_GPU_TOKENS, StepSizes
@@ -115,7 +115,7 @@ def look_at_model(
     dtype = choose_dtype("auto", device, description.dtype)
     if quantization and gpu is not None:
         dtype = dtype_beside_few_bits(dtype)
-    element = str(dtype).removeprefix("torch.") + (f" over {cache_kind}" if cache_kind else "")
+    element = types_of(str(dtype).removeprefix("torch."), quantization if gpu is not None else "", cache_kind)
     found = None
     if gpu is not None and is_here:
         found = last_check(name, gpu.name, element, batch_invariant=batch_invariant)

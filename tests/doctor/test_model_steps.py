@@ -36,7 +36,7 @@ from pagedchat.runtime.graphs.prefill.step import PrefillOutputs
 from pagedchat.runtime.graphs.prefill.store import PrefillStore
 from pagedchat.runtime.graphs.step_facts import PrefillFacts, Setting
 from pagedchat.runtime.graphs.which_step import MODULES, which_decode, which_prefill
-from pagedchat.runtime.loading.check_record import LeftOut, keep_check
+from pagedchat.runtime.loading.check_record import LeftOut, keep_check, types_of
 from tests.helpers_models import make_checkpoint
 from tests.ops.recorder import Launches, recorded_launches
 from tests.runtime.graphs.configs import FOLDER, config_of, facts, setting
@@ -306,6 +306,21 @@ def remember(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *left_out: LeftOut
     monkeypatch.setenv("PAGEDCHAT_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(main, "first_gpu", lambda: KNOWN_GPUS["sm_80"])
     keep_check(OPT_FOLDER, KNOWN_GPUS["sm_80"].name, "float16", left_out)
+
+
+def test_what_a_start_found_of_few_bits_says_nothing_of_16(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PAGEDCHAT_CACHE_DIR", str(tmp_path))
+    hopper = KNOWN_GPUS["sm_90"]
+    keep_check(OPT_FOLDER, hopper.name, types_of("float16", "int8", "fp8"), [STEP])
+    assert types_of("float16", "int8", "fp8") == "float16, weights in int8, over fp8"
+
+    def found(**options: Any) -> bool:
+        return look_at_model(OPT_FOLDER, hopper, is_here=True, **options).found is not None
+
+    assert found(quantization="int8", cache_kind="fp8")
+    assert not found()
+    assert not found(quantization="int8")
+    assert not found(cache_kind="fp8")
 
 
 def test_steps_that_the_last_start_left_out_are_left_out_and_named(

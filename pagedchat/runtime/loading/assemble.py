@@ -31,7 +31,7 @@ from pagedchat.runtime.attention import transformers_attention
 from pagedchat.runtime.attention.backend import AttentionBackend, CacheShape
 from pagedchat.runtime.attention.choice import BackendChoice, BackendChooser, BackendFactory
 from pagedchat.runtime.cpu.runner import CpuModelRunner
-from pagedchat.runtime.loading.check_record import ON_A_CPU, keep_check
+from pagedchat.runtime.loading.check_record import ON_A_CPU, keep_check, types_of
 from pagedchat.runtime.loading.cpu_process import give_back_now
 from pagedchat.runtime.loading.device import (
     available_memory,
@@ -286,7 +286,9 @@ class _Assembly:
         batches.run_some()
         captured = first.capture(check)
         shape = eager.backend.shape
-        element = element_name(shape.dtype) + (f" over {shape.kind}" if shape.kind else "")
+        asked = self._config.model.quantization  # a GPU quantises nothing unasked
+        quantization = None if asked in ("auto", "none") else asked
+        element = types_of(element_name(shape.dtype), quantization, shape.kind)
         keep_check(
             self._config.model.model,
             gpu(self._device.index).name,

@@ -59,6 +59,18 @@ class CheckRecord(msgspec.Struct, frozen=True):
     """In the order in which they were found."""
 
 
+def types_of(element: str, quantization: str | None = None, cache_kind: str | None = None) -> str:
+    """In what a model computes, in one line: `"float16, weights in int8, over fp8"`.
+
+    Args:
+        element: of rows.
+        quantization: of weights that are quantised while they are read; None or empty: none are.
+        cache_kind: of a cache of one byte an element, if it is one.
+    """
+    weights = f", weights in {quantization}" if quantization else ""
+    return element + weights + (f", over {cache_kind}" if cache_kind else "")
+
+
 def keep_check(
     model: str, gpu: str, element: str, left_out: Sequence[LeftOut], *, batch_invariant: bool = False
 ) -> None:
@@ -67,7 +79,7 @@ def keep_check(
     Args:
         model: hub id or folder, as it was asked for.
         gpu: its name.
-        element: of weights and cache: `"float16"`.
+        element: of weights and cache, from `types_of`.
         left_out: nothing, if all was right.
         batch_invariant: whether replies were to be the same in any company, which is kept apart.
     """
