@@ -440,7 +440,7 @@ def test_an_architecture_that_nobody_knows_is_named(tmp_path: Path, capsys: pyte
 
 def test_a_small_cache_has_its_own_kernels_and_no_whole_steps(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, str(FOLDER / "opt-125m"), "--arch", "sm_90", "--kv-cache-dtype", "fp8")
-    assert "float16 over fp8" in text
+    assert "float16, over fp8" in text
     assert "one launch of any kind; all layers in one launch: its cache is fp8 and one launch reads 16 bits" in text
     assert "persistent_decode" not in text
     assert "prefill_wgmma" not in text
