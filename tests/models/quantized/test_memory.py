@@ -85,7 +85,8 @@ def test_chats_hold_little_more_than_weights_and_what_libraries_take(deep_checkp
     """Neither the table of the tokens in its file nor 2 MiB for the keys and the values of each layer."""
     script = Path(__file__).with_name("resident_memory.py")
     command = [sys.executable, str(script), str(deep_checkpoint), "int8"]
-    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    for _ in ("a start that has to compile kernels, and holds what that took", "one that finds them"):
+        result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     held, kept = map(int, result.stdout.split())
     assert kept > 40e6
     assert held < kept + 180e6
