@@ -5,9 +5,8 @@ import torch
 from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.ops.common.checks import check_shape
 from pagedchat.ops.common.launch import address, ceil_div, element_name, on_cuda, stream_of
-from pagedchat.ops.quantized.few_bits_form import kind_of
-from pagedchat.ops.quantized.few_bits_plan import WEIGHT_KINDS
 from pagedchat.ops.quantized.weight import QuantizedWeight
+from pagedchat.ops.quantized.weight_form import NUMBERS
 
 NAME = "dequantize"
 _NUM_THREADS = 256
@@ -48,7 +47,7 @@ def dequantize(weight: QuantizedWeight, output: torch.Tensor) -> torch.Tensor:
         i32(weight.in_features // _PIECE),
         i32(weight.group_size),
     )
-    element, kind = element_name(output.dtype), WEIGHT_KINDS[kind_of(weight)]
+    element, kind = element_name(output.dtype), NUMBERS[weight.form.kind]
     kernel = get_kernel(NAME, output.device.index, NAME, ELEMENT=element, WEIGHT_KIND=kind)
     kernel.launch((ceil_div(num_pieces, _NUM_THREADS),), _NUM_THREADS, args, stream=stream_of(output))
     return output

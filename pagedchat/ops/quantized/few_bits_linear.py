@@ -21,7 +21,6 @@ from pagedchat.ops.common.launch import (
     stream_of,
 )
 from pagedchat.ops.quantized.dequantize import dequantize
-from pagedchat.ops.quantized.few_bits_form import elements_of_piece, kind_of, scales_of
 from pagedchat.ops.quantized.few_bits_plan import (
     MAX_TOKENS,
     FewBitsPlan,
@@ -94,8 +93,9 @@ def missing_kernel(weight: QuantizedWeight, dtype: torch.dtype) -> str:
         return f"this GPU's tensor cores do not multiply {str(dtype).removeprefix('torch.')} with few bits"
     if weight.digits.shape[1] * weight.digits.itemsize % _PIECE_BYTES:
         return f"rows of {weight.digits.shape[1]} bytes are no multiple of {_PIECE_BYTES}"
-    if weight.group_size % elements_of_piece(weight) and weight.group_size != weight.in_features:
-        return f"groups of {weight.group_size} are no multiple of {elements_of_piece(weight)}"
+    elements = 8 * _PIECE_BYTES // weight.bits
+    if weight.group_size % elements and weight.group_size != weight.in_features:
+        return f"groups of {weight.group_size} are no multiple of {elements}"
     if not all(part.is_contiguous() for part in (weight.digits, weight.scales)) or weight.digits.data_ptr() % 16:
         return "a weight is not laid out in whole pieces of 16 bytes"
     return ""
@@ -112,7 +112,7 @@ def launch_plan(
 ) -> None:
     """Launch the kernel as a plan says; arguments as in `few_bits_linear`, contiguous, with the result's place."""
     name = ON_HOPPER if plan.warpgroups else NAME
-    constants = {"ELEMENT": element_name(rows.dtype), "SCALES": scales_of(weight), **plan.constants}
+    constants = {"ELEMENT": element_name(rows.dtype), "SCALES": weight.form.scales, **plan.constants}
     kernel = get_kernel(name, rows.device.index, name, **constants)
     kernel.allow_shared(plan.shared_bytes)
     overlap = overlap and can_overlap(rows.device)
@@ -161,7 +161,7 @@ def _laid_out(plan: FewBitsPlan, rows: torch.Tensor, constants: Constants, overl
 def _plan(weight: QuantizedWeight, num_rows: int) -> FewBitsPlan:
     device = gpu(weight.digits.device.index)
     sizes = weight.in_features, weight.out_features, num_rows, device.num_multiprocessors, device.shared_bytes
-    plan = plan_few_bits(kind_of(weight), *sizes, warpgroups=has_warpgroup_products(weight))
+    plan = plan_few_bits(weight.form.kind, *sizes, warpgroups=has_warpgroup_products(weight))
     assert plan is not None  # noqa: S101 - every GPU from sm_80 on has room for the smallest tile
     return plan
 

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from pagedchat.jit.kernel_file import Constants
+from pagedchat.ops.quantized.weight_form import NUMBERS, Kind
 
-WEIGHT_KINDS = {"int8": 1, "fp8": 2, "int4": 3}
-"""The `WEIGHT_KIND` constant (kernels/quantized/weight_kinds.cuh)."""
 MAX_TOKENS = 64
 """Rows of a launch."""
 TOKEN_COUNTS = {False: tuple(range(8, MAX_TOKENS + 1, 8)), True: (16, 32, 48, 64)}
@@ -41,8 +40,8 @@ _ROWS_OF_TWO_BLOCKS, _ROWS_OF_LARGE_TILES = 32, 8
 class FewBitsPlan:
     """A launch's variant and grid."""
 
-    kind: str
-    """Of `WEIGHT_KINDS`."""
+    kind: Kind
+    """Not whole."""
     warpgroups: bool
     """Whether by Hopper's products of warpgroups."""
     tokens: int
@@ -60,7 +59,7 @@ class FewBitsPlan:
     def constants(self) -> Constants:
         """For the compiler, besides the types of elements and scales."""
         return {
-            "WEIGHT_KIND": WEIGHT_KINDS[self.kind],
+            "WEIGHT_KIND": NUMBERS[self.kind],
             "TOKENS": self.tokens,
             "ROW_TILES": self.row_tiles,
             "STAGES": self.stages,
@@ -91,7 +90,7 @@ class FewBitsPlan:
 
 @cache
 def plan_few_bits(
-    kind: str,
+    kind: Kind,
     in_features: int,
     out_features: int,
     num_rows: int,
@@ -103,7 +102,7 @@ def plan_few_bits(
     """How a launch is cut; None where a multiprocessor has no room for it.
 
     Args:
-        kind: of `WEIGHT_KINDS`.
+        kind: not whole.
         in_features: elements of a row of the weight.
         out_features: its rows.
         num_rows: of the input, at most `MAX_TOKENS`.
@@ -136,7 +135,7 @@ class FewBitsTile:
 
 def cut_as(
     tile: FewBitsTile,
-    kind: str,
+    kind: Kind,
     in_features: int,
     out_features: int,
     num_rows: int,
@@ -172,13 +171,13 @@ def rows_of_piece(in_features: int, out_features: int) -> int:
     return -(-out_features // pieces) if pieces > 1 else out_features
 
 
-def chunk_of(kind: str) -> int:
+def chunk_of(kind: Kind) -> int:
     """Inner elements that are brought at a time."""
     return _ROW_BYTES * (2 if kind == "int4" else 1)
 
 
 def _tiles_for(
-    kind: str, in_features: int, out_features: int, num_rows: int, num_multiprocessors: int, *, warpgroups: bool
+    kind: Kind, in_features: int, out_features: int, num_rows: int, num_multiprocessors: int, *, warpgroups: bool
 ) -> tuple[FewBitsTile, ...]:
     """The best first; the last one needs least room."""
     smallest = FewBitsTile(False, 1, 1)
@@ -192,7 +191,7 @@ def _tiles_for(
     return FewBitsTile(False, 2, 2) if twice else FewBitsTile(False, 2, 1), smallest
 
 
-def _stage_bytes(kind: str, warpgroups: bool, tokens: int, row_tiles: int) -> tuple[int, int]:
+def _stage_bytes(kind: Kind, warpgroups: bool, tokens: int, row_tiles: int) -> tuple[int, int]:
     """Of a stage of the ring, and of what is besides it."""
     weights, inputs = _TILE_ROWS * row_tiles * _ROW_BYTES, 2 * tokens * chunk_of(kind)
     pairs, results = 256 * row_tiles * tokens, 2 * tokens * (_TILE_ROWS * row_tiles + 8)

@@ -12,12 +12,13 @@ from pagedchat.ops.common.choices import (
     TENSOR_CORE_ELEMENTS,
     TURING,
 )
-from pagedchat.ops.quantized.few_bits_plan import WEIGHT_KINDS, plan_few_bits
+from pagedchat.ops.quantized.few_bits_plan import plan_few_bits
+from pagedchat.ops.quantized.weight_form import FEW_BITS, NUMBERS, Kind
 
 _NEEDS_AMPERE = Limit("a ring in shared memory needs asynchronous copies, from sm_80 on", TURING)
 
 
-def _product(kind: str, num_rows: int, *, warpgroups: bool) -> Tuning:
+def _product(kind: Kind, num_rows: int, *, warpgroups: bool) -> Tuning:
     sizes = 4096, 28672, num_rows, H200_MULTIPROCESSORS, H200_SHARED_BYTES
     plan = plan_few_bits(kind, *sizes, warpgroups=warpgroups)
     assert plan is not None and plan.warpgroups == warpgroups  # noqa: S101, PT018 - these sizes have one
@@ -47,7 +48,7 @@ KERNELS = (
         "dequantize",
         ("dequantize",),
         Use.CAPTURED_STEPS,
-        {"ELEMENT": TENSOR_CORE_ELEMENTS, "WEIGHT_KIND": tuple(WEIGHT_KINDS.values())},
+        {"ELEMENT": TENSOR_CORE_ELEMENTS, "WEIGHT_KIND": tuple(NUMBERS[kind] for kind in FEW_BITS)},
         limits=(NO_BFLOAT16,),
     ),
 )

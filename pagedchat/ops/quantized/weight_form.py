@@ -9,6 +9,9 @@ Kind = Literal["whole", "int8", "fp8", "int4"]
 
 _KINDS: dict[Kind, tuple[int, int]] = {"whole": (0, 16), "int8": (1, 8), "fp8": (2, 8), "int4": (3, 4)}
 """Numbers and bits in kernels/quantized/weight_kinds.cuh."""
+NUMBERS = {kind: number for kind, (number, _) in _KINDS.items()}
+"""The `WEIGHT_KIND` constant of kernels."""
+FEW_BITS: tuple[Kind, ...] = ("int8", "fp8", "int4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,12 @@ class WeightForm:
         """Whether it has fewer bits than the input."""
         return self.kind != "whole"
 
+    @property
+    def scales(self) -> int:
+        """The `SCALES` constant of kernels that take groups as an argument: 0 a scale a row, 1 one for each group,
+        2 with minimums."""
+        return 2 if self.has_minimums else int(self.scale_group > 0)
+
     def num_groups(self, in_features: int) -> int:
         """Of a row."""
         return in_features // self.scale_group if self.scale_group else 1
@@ -42,7 +51,7 @@ class WeightForm:
         if not self.few:
             return {}
         return {
-            "WEIGHT_KIND": _KINDS[self.kind][0],
+            "WEIGHT_KIND": NUMBERS[self.kind],
             "SCALE_GROUP": self.scale_group,
             "MINIMUMS": int(self.has_minimums),
         }
