@@ -13,7 +13,7 @@ from pagedchat.jit.architecture import ARCHITECTURES
 from pagedchat.jit.variant import Variant
 from pagedchat.ops.catalogue import covering_set
 
-_TURNS = {"sm_86": (0, 3), "sm_89": (1, 3), "sm_120": (2, 3), "sm_100": (0, 2)}
+_TURNS = {"sm_86": (0, 3), "sm_89": (1, 3), "sm_120": (2, 3), "sm_100": (0, 4)}
 """Which variant is a relative's first, and every how many-th it takes from there."""
 
 

@@ -198,9 +198,9 @@ def test_keys_are_echoed_while_a_real_model_answers(tmp_path: Path, capsys: pyte
 @pytest.mark.slow
 def test_a_real_model_takes_the_same_steps_with_and_without_a_screen() -> None:
     told: list[str] = []
-    result = measure_gpu_speed(TINY, "cpu", 2, 400, 1, 150, told.append)
+    result = measure_gpu_speed(TINY, "cpu", 2, 800, 1, 300, told.append)
     assert told == ["steps a second, round 1 of 1"]
-    assert (result.num_chats, result.num_steps, result.seconds) == (2, 150, None)
+    assert (result.num_chats, result.num_steps, result.seconds) == (2, 300, None)
     assert set(result.runs) == {"no screen", "chats", "chats and inspector"}
     assert all(speed > 60 for speed in result.steps_per_second.values())  # held they take 20 ms and more
     assert result.cpu_share["chats"] > 0
