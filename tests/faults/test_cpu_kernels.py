@@ -148,7 +148,7 @@ def add_too_much_to_eight_rows(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("breaks", "quantization"),
-    [(drop_a_bit, "int4"), (add_too_much, "int8"), (add_too_much, "none"), (add_too_much_to_eight_rows, "none")],
+    [(drop_a_bit, "int4"), (add_too_much, "int8"), (add_too_much_to_eight_rows, "none")],
 )
 def test_a_cpu_kernel_that_is_wrong_makes_way_for_torch(
     breaks: Callable[[pytest.MonkeyPatch], None],

@@ -55,7 +55,7 @@ def tokens_of_both(
 
 @pytest.mark.parametrize(
     ("family", "dtype", "positions", "seed"),
-    [("opt", HALF, [40], 0), ("opt", BFLOAT, [40, 7], 1), ("llama", HALF, [20, -1], 2)],
+    [("opt", BFLOAT, [40, 7], 1), ("llama", HALF, [20, -1], 2)],
 )
 def test_the_token_is_the_best_one(
     family: str, dtype: torch.dtype, positions: list[int], seed: int, monkeypatch: pytest.MonkeyPatch
@@ -66,7 +66,7 @@ def test_the_token_is_the_best_one(
     assert found[0] == logits.argmax(dim=1)[0]
 
 
-@pytest.mark.parametrize(("vocab_size", "num_tiles"), [(17, None), (993, None), (9003, 4)])
+@pytest.mark.parametrize(("vocab_size", "num_tiles"), [(17, None), (9003, 4)])
 def test_fewer_rows_than_thread_blocks_and_more_tiles_than_room(
     vocab_size: int, num_tiles: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
