@@ -3,7 +3,7 @@
 The kernels' sources look different to sm_75, to sm_80 and to sm_90, and to no other architecture: what compiles for
 one of these does so for its relatives, but for what their assembler and their shared memory may have against it. So
 relatives take turns: each compiles a part of every kernel's variants, those with the same memory together all of
-them, and sm_80 every second one of what they compile together.
+them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from pagedchat.jit.architecture import ARCHITECTURES
 from pagedchat.jit.variant import Variant
 from pagedchat.ops.catalogue import covering_set
 
-_TURNS = {"sm_80": (0, 2), "sm_86": (0, 3), "sm_89": (1, 3), "sm_120": (2, 3), "sm_100": (0, 4)}
+_TURNS = {"sm_86": (0, 3), "sm_89": (1, 3), "sm_120": (2, 3), "sm_100": (0, 4)}
 """Which variant is a relative's first, and every how many-th it takes from there."""
 
 
