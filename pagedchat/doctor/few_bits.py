@@ -7,7 +7,6 @@ import torch
 from pagedchat.errors import InvalidValueError
 from pagedchat.jit.driver import Gpu
 from pagedchat.layers.linear import Linear
-from pagedchat.layers.mlp import GatedMlp, Mlp
 from pagedchat.layers.quantized_linear import QuantizedLinear
 from pagedchat.models.decoder import Decoder
 from pagedchat.models.decoder_layer import DecoderLayer
@@ -51,10 +50,8 @@ def forms_if_quantised(
     found = forms_on_gpu(shell, quantization)
     named: dict[str, Linear] = {HEAD: shell.head}
     layer = shell.layers[0]
-    if isinstance(layer, DecoderLayer) and isinstance(layer.mlp, Mlp | GatedMlp):
-        mlp = layer.mlp
-        up = mlp.gate_up if isinstance(mlp, GatedMlp) else mlp.up
-        named |= {"qkv": layer.attention.qkv, "out": layer.attention.out, "up": up, "down": mlp.down}
+    assert isinstance(layer, DecoderLayer)  # noqa: S101 - a decoder has no others
+    named |= layer.products
     chosen = {name: found.get(linear) for name, linear in named.items() if isinstance(linear, QuantizedLinear)}
     return {name: _as_weight_form(named[name], form[0]) for name, form in chosen.items() if form}
 

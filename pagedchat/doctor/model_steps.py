@@ -11,7 +11,8 @@ import torch
 
 from pagedchat.config import CacheConfig, SchedulerConfig
 from pagedchat.doctor.few_bits import forms_if_quantised
-from pagedchat.doctor.step_kernels import Work, decode_work, prefill_work
+from pagedchat.doctor.step_kernels import decode_work, prefill_work
+from pagedchat.doctor.step_work import Work
 from pagedchat.errors import ModelError
 from pagedchat.jit.architecture import architecture_of
 from pagedchat.jit.driver import Gpu

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from pagedchat.doctor.model_steps import ModelReport, StepReport
-from pagedchat.doctor.step_kernels import Fallback, Launch, Work
+from pagedchat.doctor.step_work import Fallback, Launch, Work
 from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket
 from pagedchat.runtime.graphs.whole_steps import WHOLE_STEPS
 from pagedchat.runtime.loading.check_record import CheckRecord

@@ -3,9 +3,11 @@
 Knows in which order each step does its work; which step it is says `runtime.graphs.which_step`.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
+from pagedchat.doctor.products import form_of, multiplied
+from pagedchat.doctor.step_work import HEAD, Fallback, Launch, Work
 from pagedchat.jit.variant import Constant
 from pagedchat.ops.attention import prefill_plan, wgmma_plan
 from pagedchat.ops.attention.prefill import MIN_WGMMA_ROWS
@@ -22,42 +24,14 @@ from pagedchat.ops.products.stream_k_plan import StreamKPlan
 from pagedchat.ops.products.streamed_plan import StreamPlan
 from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan
 from pagedchat.ops.products.wide_plan import WidePlan
-from pagedchat.ops.quantized.weight_form import WeightForm
-from pagedchat.runtime.graphs.step_facts import HEAD as HEAD_NAME
 from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts, Setting
 from pagedchat.runtime.graphs.which_step import FUSED, LAYERS, LIBRARY, MERGED, WARPGROUPS
 from pagedchat.runtime.graphs.whole_steps import WHOLE_STEPS, layers_plan, whole_step_plan
 
-HEAD = "vocabulary"
+_LONG_PROMPTS = "prompts are long enough for it"
 _HEAD_ALONE = "the head, as large as all layers of a small model, is left to it"
 _PRODUCTS = "products"
 _MANY_ROWS = {WarpgroupPlan: "warpgroup_linear", StreamKPlan: "stream_k_linear", WidePlan: "wide_gates"}
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """A kernel of ours."""
-
-    part: str
-    """What of a step it does."""
-    kernel: str
-    """Its file's name below `kernels/`, without `.cu`."""
-    constants: Mapping[str, Constant] = field(default_factory=dict)
-    """Those that its speed depends on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fallback:
-    """What a library does."""
-
-    part: str
-    library: str
-    """`"cuBLAS"`, `"torch"` or both."""
-    why: str
-    """In words that go after "since"."""
-
-
-Work = Launch | Fallback
 
 
 def decode_work(name: str, facts: DecodeFacts, refused: tuple[tuple[str, str], ...]) -> list[Work]:
@@ -105,7 +79,7 @@ def _prefill_work(name: str, facts: PrefillFacts, refused: tuple[tuple[str, str]
         ]
     else:
         parts = [*_merged_products(setting, facts.num_tokens), *_written_chunks(setting.sizes), attention]
-        parts += [Fallback(HEAD, "cuBLAS", "prompts are long enough for it"), *_finish(setting.sizes)]
+        parts += [*multiplied(setting, _head(setting.sizes), 1, _LONG_PROMPTS), *_finish(setting.sizes)]
     return [*parts, Launch("next token", "decode_state")]
 
 
@@ -129,7 +103,7 @@ def _merged_products(setting: Setting, num_tokens: int) -> Iterator[Work]:
     sizes = setting.sizes
     if setting.missing_warpgroups or sizes.mlp_bias or setting.forms:
         yield from _norms_between(sizes)
-        yield Fallback(_PRODUCTS, "cuBLAS", "prompts are long enough for it")
+        yield from _all_products(setting, num_tokens, _LONG_PROMPTS)
         return
     yield from (Launch("embedding", "embed_tokens"), Launch("norms", "add_norm"))
     for product in sizes.products:
@@ -178,7 +152,7 @@ def _fused_chain(facts: DecodeFacts) -> Iterator[Work]:
         yield from _written_and_read(setting)
     elif sizes.rotary and sizes.head_dim % 16:
         yield Launch("norms", "add_norm")
-        yield Fallback(qkv.name, "cuBLAS", "the kernel turns heads by 16 elements at a time")
+        yield from multiplied(setting, qkv, rows, "the kernel turns heads by 16 elements at a time")
         yield from (Launch("cache", "heads_to_cache"), _decode_attention(setting))
     else:
         yield from _few_rows_product(setting, qkv, rows, "qkv_to_cache")
@@ -190,7 +164,7 @@ def _fused_chain(facts: DecodeFacts) -> Iterator[Work]:
 
 def _few_rows_product(setting: Setting, product: ProductSizes, rows: int, stem: str) -> Iterator[Work]:
     sizes = product.in_features, product.num_rows
-    form = setting.form(HEAD_NAME if product.name == HEAD else product.name)
+    form = form_of(setting, product)
     found = plan_few_rows(*sizes, rows, normed=product.normed, gpu=setting.gpu, form=form)
     if found.norm_apart:
         yield Launch("norms", "add_norm")
@@ -198,16 +172,14 @@ def _few_rows_product(setting: Setting, product: ProductSizes, rows: int, stem: 
         streams = isinstance(found.plan, StreamPlan)
         yield Launch(product.name, STREAMED[stem] if streams else stem, found.plan.constants)
         return
-    yield Fallback(product.name, "cuBLAS", _no_kernel(form, product.in_features))
+    yield from multiplied(setting, product, rows, _no_kernel(product.in_features))
     if product.name == "qkv":
         yield Launch("cache", "heads_to_cache")
     elif product.name == "up" and setting.sizes.activation != "none":
         yield Launch("gates" if product.paired else "activation", "activate")
 
 
-def _no_kernel(form: WeightForm, in_features: int) -> str:
-    if form.few:
-        return f"no kernel takes {form} of {in_features:,}, which become floats first"
+def _no_kernel(in_features: int) -> str:
     return f"no number of warps shares out its rows of {in_features:,}"
 
 
@@ -217,7 +189,7 @@ def _few_rows_head(setting: Setting, rows: int) -> Iterator[Work]:
         yield from _finished_logits(setting, rows)
         return
     normed = sizes.adds_products and sizes.final_norm
-    form = setting.form(HEAD_NAME)
+    form = form_of(setting, _head(sizes))
     found = plan_few_rows_head(sizes.hidden, sizes.vocab_size, rows, normed=normed, gpu=setting.gpu, form=form)
     if found.norm_apart:
         yield Launch("norms", "add_norm")
@@ -225,7 +197,7 @@ def _few_rows_head(setting: Setting, rows: int) -> Iterator[Work]:
         streams = isinstance(found.plan, StreamPlan)
         yield Launch(HEAD, "streamed_vocabulary" if streams else "next_token", found.plan.constants)
     else:
-        yield Fallback(HEAD, "cuBLAS", _no_kernel(form, sizes.hidden))
+        yield from multiplied(setting, _head(sizes), rows, _no_kernel(sizes.hidden))
         yield Launch("next token", "decode_state")
 
 
@@ -234,9 +206,7 @@ def _finished_logits(setting: Setting, rows: int) -> Iterator[Work]:
     sizes = setting.sizes
     if sizes.adds_products and sizes.final_norm:
         yield Launch("norms", "add_norm")
-    width = sizes.narrow or sizes.hidden
-    head = ProductSizes(HEAD, width, sizes.vocab_size)
-    yield from _few_rows_product(setting, head, rows, "small_batch_linear")
+    yield from _few_rows_product(setting, _head(sizes), rows, "small_batch_linear")
     if sizes.narrow is not None:
         inner = ProductSizes("narrower rows", sizes.hidden, sizes.narrow)
         yield from _few_rows_product(setting, inner, rows, "small_batch_linear")
@@ -256,9 +226,7 @@ def _warpgroup_products(facts: DecodeFacts) -> Iterator[Work]:
     yield from _written_and_read(setting)
     for product in others:
         yield from _warpgroup_product(setting, product, rows)
-    sizes = setting.sizes
-    width = sizes.narrow or sizes.hidden
-    yield from _warpgroup_product(setting, ProductSizes(HEAD, width, sizes.vocab_size), rows)
+    yield from _warpgroup_product(setting, _head(setting.sizes), rows)
     yield from (*_finish(setting.sizes), Launch("next token", "decode_state"))
 
 
@@ -274,9 +242,11 @@ def _warpgroup_product(setting: Setting, product: ProductSizes, rows: int) -> It
 
 
 def _library_products(facts: DecodeFacts, why: str) -> Iterator[Work]:
-    yield from _norms_between(facts.setting.sizes)
+    sizes = facts.setting.sizes
+    yield from _norms_between(sizes)
     yield from _written_and_read(facts.setting)
-    yield from (Fallback(part, "cuBLAS", why) for part in (_PRODUCTS, HEAD))
+    yield from _all_products(facts.setting, facts.rows, why)
+    yield from multiplied(facts.setting, _head(sizes), facts.rows, why)
     yield from (*_finish(facts.setting.sizes), Launch("next token", "decode_state"))
 
 
@@ -293,9 +263,23 @@ def _modules(setting: Setting, rows: int, why: str) -> list[Work]:
     turns = "norms, turns, activations" if setting.sizes.rotary else "norms, activations"
     return [
         Fallback(turns, "torch", why),
-        *(Fallback(part, "cuBLAS", why) for part in (_PRODUCTS, HEAD)),
+        *_all_products(setting, rows, why),
+        *multiplied(setting, _head(setting.sizes), rows, why),
         *_experts(setting, rows),
     ]
+
+
+def _head(sizes: ModelSizes) -> ProductSizes:
+    return ProductSizes(HEAD, sizes.narrow or sizes.hidden, sizes.vocab_size)
+
+
+def _all_products(setting: Setting, rows: int, why: str) -> Iterator[Work]:
+    """Of layers: a library takes whole weights all alike."""
+    if setting.forms:
+        for product in setting.sizes.products:
+            yield from multiplied(setting, product, rows, why)
+    else:
+        yield Fallback(_PRODUCTS, "cuBLAS", why)
 
 
 def _same_in_any_company(setting: Setting, rows: int) -> Iterator[Work]:
@@ -319,7 +303,7 @@ def _same_in_any_company(setting: Setting, rows: int) -> Iterator[Work]:
     yield Launch("attention", "prefill_mma", _heads(sizes) | constants)
     fed = ("up", "down") if sizes.mixture is not None else ()
     products = [product for product in sizes.products if product.name not in fed]
-    products.append(ProductSizes(HEAD, sizes.narrow or sizes.hidden, sizes.vocab_size))
+    products.append(_head(sizes))
     if sizes.narrow is not None:
         products.append(ProductSizes("narrower rows", sizes.hidden, sizes.narrow))
     for product in products:

@@ -4,22 +4,21 @@ It is what a `QuantizedLinear` becomes once its weight is there, where kernels t
 they do not, a layer of floats takes its place.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 from torch import nn
 
+from pagedchat.layers.by_torch import HasKernels
 from pagedchat.layers.linear import Linear
-from pagedchat.layers.quantized_linear import QuantizedLinear, Stored
+from pagedchat.layers.quantized_linear import QuantizedLinear
 from pagedchat.layers.weights import new_tensors
 from pagedchat.ops.products.small_batch_linear import small_batch_linear
 from pagedchat.ops.products.streamed_plan import MAX_TOKENS, UNIT, takes
-from pagedchat.ops.quantized.multiply import multiply, multiply_floats
+from pagedchat.ops.quantized.linear import dequantized_linear
+from pagedchat.ops.quantized.multiply import multiply
 from pagedchat.ops.quantized.weight import QuantizedWeight, Weight
 
 
-class FewBitsLinear(Linear):
+class FewBitsLinear(Linear, HasKernels):
     """`rows @ weight.T + bias`.
 
     Args:
@@ -35,14 +34,12 @@ class FewBitsLinear(Linear):
         self.few = few
         self.by_kernels = False
         """Whether a few rows are multiplied by kernels here: where no fast step does that, which asks for `few`."""
-        self.by_floats = False
-        """Whether a library multiplies by the weight as floats, whatever kernels there are."""
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """`[num_rows, in_features]` -> `[num_rows, out_features]`."""
-        if self.by_floats:
-            return multiply_floats(rows, self.few, self.bias)
-        if self.by_kernels and rows.dim() == 2 and 1 <= len(rows) <= MAX_TOKENS:
+        if self.by_torch:
+            return dequantized_linear(rows, self.few, bias=self.bias)
+        if self.by_kernels and 1 <= len(rows) <= MAX_TOKENS:
             return small_batch_linear(rows.contiguous(), self.few, bias=self.bias)
         return multiply(rows, self.few, self.bias)
 
@@ -81,20 +78,6 @@ def use_kernels(model: nn.Module) -> None:
             module.by_kernels = True
 
 
-@contextmanager
-def without_kernels(model: nn.Module) -> Iterator[None]:
-    """Inside, all weights of few bits on a GPU are multiplied as floats: what their kernels are held against."""
-    linears = [module for module in model.modules() if isinstance(module, FewBitsLinear)]
-    before = [linear.by_floats for linear in linears]
-    for linear in linears:
-        linear.by_floats = True
-    try:
-        yield
-    finally:
-        for linear, by in zip(linears, before, strict=True):
-            linear.by_floats = by
-
-
 def _few(linear: QuantizedLinear, *, is_head: bool) -> QuantizedWeight | None:
     """Its whole weight in one form that kernels take."""
     parts = linear.parts
@@ -107,20 +90,14 @@ def _few(linear: QuantizedLinear, *, is_head: bool) -> QuantizedWeight | None:
 
 def _whole(linear: QuantizedLinear, dtype: torch.dtype) -> Linear:
     """The same with floats; the parts are gone."""
-    parts, linear.parts = linear.parts, []
-    first = parts[0]
-    assert isinstance(first, torch.Tensor | QuantizedWeight)  # noqa: S101 - on a GPU no kernel of a CPU
-    with new_tensors(dtype, first.device):
+    parts = [part for part in linear.parts if isinstance(part, torch.Tensor | QuantizedWeight)]  # no CPU's kernels
+    linear.parts = []
+    with new_tensors(dtype, parts[0].device):
         whole = Linear(linear.in_features, linear.out_features, bias=False)
     whole.bias = linear.bias
     start = 0
     for part in parts:
-        floats = _floats(part, dtype) if isinstance(part, torch.Tensor | QuantizedWeight) else None
-        assert floats is not None  # noqa: S101
+        floats = part.dequantized(dtype) if isinstance(part, QuantizedWeight) else part.to(dtype)
         whole.weight[start : start + len(floats)] = floats
         start += len(floats)
     return whole
-
-
-def _floats(part: Stored, dtype: torch.dtype) -> torch.Tensor:
-    return part.dequantized(dtype) if isinstance(part, QuantizedWeight) else part.to(dtype)

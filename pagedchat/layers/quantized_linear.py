@@ -5,13 +5,12 @@ checkpoint brings is kept as it comes, in parts, since it may bring queries, key
 Where there are kernels each part is then rearranged for them, once, and nothing is left of what came.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
 from torch import nn
 
+from pagedchat.layers.by_torch import HasKernels
 from pagedchat.layers.embedding import Embedding
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.weights import Places, empty_parameter
@@ -37,7 +36,7 @@ class Slot(NamedTuple):
     """The checkpoint has it as `[in_features, rows]`."""
 
 
-class QuantizedLinear(Linear):
+class QuantizedLinear(Linear, HasKernels):
     """`rows @ weight.T + bias`; the weight comes in parts.
 
     Args:
@@ -51,8 +50,6 @@ class QuantizedLinear(Linear):
         self.bias = None if linear.bias is None else empty_parameter(self.out_features)
         self.slots: dict[str, Slot] = {}
         """By the names that `part_places` was asked for."""
-        self.by_dequantising = False
-        """Whether torch does it, whatever kernels there are."""
         self.parts: list[Stored | PackedWeight | CpuLinear] = []
         """One below the other; a part that kernels multiply by has its rows of the bias with it."""
         self._given: dict[int, Stored | PackedWeight] = {}
@@ -99,7 +96,7 @@ class QuantizedLinear(Linear):
     @property
     def products(self) -> tuple[Product, ...]:
         """What whole steps multiply by, side by side; none where torch does a part of it."""
-        if self.by_dequantising:
+        if self.by_torch:
             return ()
         found = [part.product if isinstance(part, CpuLinear) else None for part in self.parts]
         return () if None in found else tuple(each for each in found if each is not None)
@@ -116,14 +113,13 @@ class QuantizedLinear(Linear):
     def _product(
         self, rows: torch.Tensor, part: Stored | PackedWeight | CpuLinear, bias: torch.Tensor | None
     ) -> torch.Tensor:
-        by_floats = self.by_dequantising or self.arithmetic.batch_invariant
+        by_floats = self.by_torch or self.arithmetic.batch_invariant
         if isinstance(part, CpuLinear) and not by_floats:
             return part(rows)
         weight = part.weight if isinstance(part, CpuLinear) else part
-        if isinstance(weight, torch.Tensor):
-            product = self.arithmetic.multiply(rows, weight, None)
-        else:
-            product = dequantized_linear(rows, weight, self.arithmetic.multiply)
+        if not isinstance(weight, torch.Tensor):
+            return dequantized_linear(rows, weight, self.arithmetic.multiply, bias=bias)
+        product = self.arithmetic.multiply(rows, weight, None)
         return product if bias is None else product + bias
 
     def _bias(self, start: int, stop: int) -> torch.Tensor | None:
@@ -157,20 +153,6 @@ class StoredEmbedding(Embedding):
         if self._rows is None or self._rows.table is not self.table:
             self._rows = FileRows(self.table)
         return self._rows.at(indices.flatten()).view(*indices.shape, -1).to(self.dtype)
-
-
-@contextmanager
-def by_dequantising(model: nn.Module) -> Iterator[None]:
-    """Inside, all weights of few bits are multiplied by torch, as floats: what their kernels are held against."""
-    linears = [module for module in model.modules() if isinstance(module, QuantizedLinear)]
-    before = [linear.by_dequantising for linear in linears]
-    for linear in linears:
-        linear.by_dequantising = True
-    try:
-        yield
-    finally:
-        for linear, was in zip(linears, before, strict=True):
-            linear.by_dequantising = was
 
 
 def stored_parts(model: nn.Module) -> list[Stored | PackedWeight]:

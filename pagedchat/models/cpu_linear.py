@@ -19,16 +19,14 @@ packed by oneDNN           13.9   14.4   16.9   27.4   63.8
 ======================== ====== ====== ====== ====== ======
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 from torch import nn
 from torch.nn import functional
 
+from pagedchat.layers.by_torch import HasKernels
 from pagedchat.layers.embedding import Embedding
 from pagedchat.layers.linear import Linear
-from pagedchat.layers.quantized_linear import QuantizedLinear, StoredEmbedding, by_dequantising
+from pagedchat.layers.quantized_linear import QuantizedLinear, StoredEmbedding
 from pagedchat.ops.cpu import linear as ops
 from pagedchat.ops.cpu.kernels import CpuKernels, cpu_kernels
 from pagedchat.ops.cpu.product import Product
@@ -41,7 +39,7 @@ _MAX_PACKED_ROWS = 128
 _NO_ACTIVATION: tuple[str, list[float], str] = ("none", [], "")
 
 
-class KernelLinear(nn.Module):
+class KernelLinear(nn.Module, HasKernels):
     """Takes the place of a linear layer for inference: a few rows by kernels, more by a library.
 
     Args:
@@ -57,11 +55,13 @@ class KernelLinear(nn.Module):
         self.weight, self.bias = linear.weight, linear.bias
         self._by_kernels = ops.CpuLinear(weight, linear.bias, kernels=kernels)
         product = self._by_kernels.product
-        self.products: tuple[Product, ...] = () if product is None else (product,)
-        """What whole steps take from here."""
-        self.by_torch = False
-        """Whether the library does it, however few rows there are."""
+        self._products: tuple[Product, ...] = () if product is None else (product,)
         self._packed = _packed(weight) if packs else None
+
+    @property
+    def products(self) -> tuple[Product, ...]:
+        """What whole steps take from here; none where torch multiplies."""
+        return () if self.by_torch else self._products
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """`[..., in_features]` -> `[..., out_features]`."""
@@ -141,30 +141,6 @@ def use_cpu_linears(model: nn.Module, available: int) -> int:
             budget -= num_bytes if fits else 0
             replaced += 1
     return replaced
-
-
-@contextmanager
-def by_torch(model: nn.Module) -> Iterator[None]:
-    """Inside, torch multiplies, by weights of few bits as floats: what our kernels are held against."""
-    linears = [module for module in model.modules() if isinstance(module, KernelLinear)]
-    before = [linear.by_torch for linear in linears]
-    for linear in linears:
-        linear.by_torch = True
-    try:
-        with by_dequantising(model):
-            yield
-    finally:
-        for linear, was in zip(linears, before, strict=True):
-            linear.by_torch = was
-
-
-def do_without_kernels(model: nn.Module) -> None:
-    """Have torch multiply from now on, weights of few bits as floats: slower, and right where kernels are not."""
-    for module in model.modules():
-        if isinstance(module, KernelLinear):
-            module.by_torch, module.products = True, ()
-        elif isinstance(module, QuantizedLinear):
-            module.by_dequantising = True
 
 
 def has_packed_linear() -> bool:

@@ -63,6 +63,14 @@ class DecoderLayer(nn.Module):
         scale = self.config.residual_scale
         return hidden + update if scale == 1 else hidden + update * scale
 
+    @property
+    def products(self) -> dict[str, Linear]:
+        """By the names that fast steps have for them; a mixture's are not among them."""
+        found, mlp = {"qkv": self.attention.qkv, "out": self.attention.out}, self.mlp
+        if isinstance(mlp, SparseMlp):
+            return found
+        return found | {"up": mlp.gate_up if isinstance(mlp, GatedMlp) else mlp.up, "down": mlp.down}
+
     def places(self, name: str) -> Places:
         """For a checkpoint that has this layer as `name`."""
         layout, heads, attention = self.config.layout, self.attention.heads, self.attention

@@ -13,7 +13,8 @@ from pagedchat.cli import main as cli
 from pagedchat.doctor import main
 from pagedchat.doctor.model_steps import CHATS, KNOWN_GPUS, look_at_model
 from pagedchat.doctor.model_text import model_text, model_values
-from pagedchat.doctor.step_kernels import Fallback, Launch, decode_work, prefill_work
+from pagedchat.doctor.step_kernels import decode_work, prefill_work
+from pagedchat.doctor.step_work import Fallback, Launch
 from pagedchat.errors import InvalidValueError
 from pagedchat.jit.architecture import ARCHITECTURES
 from pagedchat.jit.driver import Gpu
@@ -41,6 +42,7 @@ from tests.helpers_models import make_checkpoint
 from tests.ops.recorder import Launches, recorded_launches
 from tests.runtime.graphs.configs import FOLDER, config_of, facts, setting
 from tests.runtime.graphs.families import family_config
+from tests.runtime.graphs.few_bits import bring_to_few_bits
 
 CAPABILITY = (9, 0)
 RECORDED = Gpu(0, "NVIDIA Test", CAPABILITY, 1 << 34, 40, 227 << 10)
@@ -116,6 +118,24 @@ def test_decodes_launch_what_is_said(name: str, kind: CacheKind | None, rows: in
     # Keys that are not turned are written by the attention of a tensor on a GPU.
     writer = () if facts.setting.sizes.rotary else ("heads_to_cache", "heads_to_bytes")
     assert_all_are_said(recorded(store._step(bucket, choice)), work, *writer)
+
+
+@pytest.mark.parametrize("rows", [3, 16, 64, 300])
+@pytest.mark.parametrize("form", ["int8", "int4, 32, minimums"])
+@pytest.mark.parametrize("name", ["llama", "opt"])
+def test_decodes_with_weights_of_few_bits_launch_what_is_said(name: str, form: str, rows: int) -> None:
+    model, backend = empty_model(MODELS[name])
+    for parameter in model.parameters():
+        parameter.data.fill_(0.01)
+    model = bring_to_few_bits(model, form)
+    bucket = Bucket(rows, 64)
+    store = StepStore(model, backend, StateBuffers(bucket, 16, backend.device, model.config.vocab_size), 600)
+    store._setting = replace(store._setting, gpu=RECORDED)
+    facts = store._facts(bucket, "greedy")
+    chosen = which_decode(facts)
+    work = decode_work(chosen.name, facts, chosen.refused)
+    writer = () if facts.setting.sizes.rotary else ("heads_to_cache",)
+    assert_all_are_said(recorded(store._step(bucket, "greedy")), work, *writer)
 
 
 def test_it_says_which_kernels_serve_weights_of_few_bits(tmp_path: Path) -> None:

@@ -8,53 +8,49 @@ import sys
 import time
 from statistics import median
 
-from pagedchat import LLM, SamplingParams
+from pagedchat.api.engine import LLMEngine
 from pagedchat.api.prompts import TokensPrompt
-from pagedchat.engine.core import EngineCore
+from pagedchat.config import DType, EngineConfig, ModelConfig, QuantizationName
+from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.garbage import rare_collections
 
 
-def main(folder: str, dtype: str, quantization: str) -> None:
+def main(folder: str, dtype: DType, quantization: QuantizationName) -> None:
     """Load and answer until there are no more lines.
 
     Args:
         folder: of the checkpoint.
-        dtype: as `LLM` takes it.
-        quantization: as `LLM` takes it.
+        dtype, quantization: as `ModelConfig` takes them.
     """
-    llm = LLM(
-        folder, device="cpu", dtype=dtype, quantization=quantization,  # type: ignore[arg-type]
-        skip_tokenizer_init=True,
-    )  # fmt: skip
-    steps = _timed_steps()
+    model = ModelConfig(
+        model=folder, device="cpu", dtype=dtype, quantization=quantization, skip_tokenizer_init=True
+    )
+    engine = LLMEngine(EngineConfig(model=model), streams=False)
     source = random.Random(1)  # noqa: S311 - to be repeated
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     for line in sys.stdin:
         num_chats, length, num_new = map(int, line.split())
-        prompts = [
-            TokensPrompt(prompt_token_ids=source.choices(range(llm.info.vocab_size), k=length))
-            for _ in range(num_chats)
-        ]
-        steps.clear()
-        llm.generate(prompts, SamplingParams(temperature=0, max_tokens=num_new, ignore_eos=True), use_tqdm=False)
-        prefill, decodes = steps[: len(steps) - num_new + 1], steps[len(steps) - num_new + 1 :]
-        sys.stdout.write(f"{sum(prefill):.3f} {median(decodes) if decodes else 0.0:.3f}\n")
+        params = SamplingParams(temperature=0, max_tokens=num_new, ignore_eos=True)
+        for number in range(num_chats):
+            ids = source.choices(range(engine.info.vocab_size), k=length)
+            engine.add_request(str(number), TokensPrompt(prompt_token_ids=ids), params)
+        steps = _steps(engine)
+        prompts, decodes = steps[: len(steps) - num_new + 1], steps[len(steps) - num_new + 1 :]
+        sys.stdout.write(f"{sum(prompts):.3f} {median(decodes) if decodes else 0.0:.3f}\n")
         sys.stdout.flush()
 
 
-def _timed_steps() -> list[float]:
-    """Milliseconds of every step of any engine from now on, the latest last."""
-    step, milliseconds = EngineCore.step, list[float]()
-
-    def timed(core: EngineCore) -> object:
-        started = time.perf_counter()
-        report = step(core)
-        milliseconds.append(1e3 * (time.perf_counter() - started))
-        return report
-
-    EngineCore.step = timed  # type: ignore[assignment, method-assign]
+def _steps(engine: LLMEngine) -> list[float]:
+    """Milliseconds of each, until all requests are answered."""
+    milliseconds = []
+    with rare_collections():
+        while engine.has_unfinished_requests():
+            started = time.perf_counter()
+            engine.step()
+            milliseconds.append(1e3 * (time.perf_counter() - started))
     return milliseconds
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1], sys.argv[2], sys.argv[3])  # type: ignore[arg-type]  # the config checks them

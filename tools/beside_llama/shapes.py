@@ -2,15 +2,14 @@
 
 from typing import Any
 
-_COMMON = {"hidden_act": "silu", "tie_word_embeddings": True, "torch_dtype": "bfloat16"}
+from pagedchat.bench.engine import shapes
+
+_FOR_TRANSFORMERS = {"hidden_act": "silu", "tie_word_embeddings": True, "torch_dtype": "bfloat16"}
 SHAPES: dict[str, dict[str, Any]] = {
-    "Qwen2.5-0.5B": _COMMON | {
-        "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "vocab_size": 151936, "hidden_size": 896,
-        "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2,
-        "max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "bos_token_id": 151643,
-        "eos_token_id": 151645,
+    "Qwen2.5-0.5B": shapes.SHAPES["qwen2.5-0.5b"] | _FOR_TRANSFORMERS | {
+        "bos_token_id": 151643, "eos_token_id": 151645,
     },
-    "SmolLM2-135M": _COMMON | {
+    "SmolLM2-135M": _FOR_TRANSFORMERS | {
         "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 49152, "hidden_size": 576,
         "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3,
         "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "rope_theta": 100000.0, "bos_token_id": 1,

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from pagedchat.errors import KernelError
 from pagedchat.jit.cpu.cache import ObjectCache
-from pagedchat.jit.cpu.ir import I64, PTR, Module
 from pagedchat.jit.cpu.library import Library
 from pagedchat.jit.cpu.pool import Job, Pool, Program
 from pagedchat.jit.cpu.target import host_target
@@ -22,6 +21,7 @@ from pagedchat.ops.cpu.kernels import cpu_kernels
 from pagedchat.ops.cpu.linear import MOST_ROWS, CpuLinear
 from pagedchat.ops.quantized.quantize import quantize
 from pagedchat.private_files import make_folder
+from tests.faults.counting import module_that_counts
 from tools.fuzz.target import Target
 
 _BODY = bytes(range(256)) * 2
@@ -58,14 +58,7 @@ def _pools() -> tuple[int, dict[int, Pool]]:
     target = host_target()
     if isinstance(target, str):
         raise KernelError(target)
-    module = Module()
-    f = module.function("count", [("args", PTR), ("first", I64), ("last", I64)])
-    numbers = f.load(PTR, f.parameter("args"), aligned=8)
-    with f.loop(f.parameter("first"), f.parameter("last")) as unit:
-        at = f.at(numbers, unit, I64)
-        f.store(f.load(I64, at, aligned=8) + f.constant(I64, 1), at, aligned=8)
-    f.finish()
-    made = Library(str(module), target, ObjectCache())
+    made = Library(module_that_counts(), target, ObjectCache())
     _kept.append(made)
     return made.address("count"), {count: Pool(count, target, ObjectCache()) for count in (1, 2, 5)}
 

@@ -7,17 +7,15 @@ behind the last layer the head. So kernels need no names of their own for it, wh
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torch import nn
-
 from pagedchat.bench.step.kinds import kind_of
-from pagedchat.layers.attention import Attention
-from pagedchat.layers.few_bits_linear import FewBitsLinear
-from pagedchat.layers.linear import Linear
-from pagedchat.layers.mlp import GatedMlp, Mlp
+from pagedchat.layers.few_bits_linear import weight_of
 from pagedchat.models.decoder import Decoder
+from pagedchat.models.decoder_layer import DecoderLayer
 
 QKV, OUT, UP, DOWN, HEAD = "queries, keys, values", "way out", "up", "way down", "head"
 _ORDER = (QKV, OUT, UP, DOWN)
+_NAMES = {"qkv": QKV, "out": OUT, "up": UP, "down": DOWN}
+"""By the names that a layer has for them."""
 _SECOND_HALF = "splitkreduce"
 """In the name of a library's second kernel for the same product."""
 
@@ -43,22 +41,11 @@ def product_bytes(model: object) -> dict[str, int]:
     if not isinstance(model, Decoder):
         return {}
     found = dict.fromkeys(_ORDER, 0)
-    for module in model.layers.modules():
-        if isinstance(module, Attention):
-            found[QKV] += _bytes_of(module.qkv)
-            found[OUT] += _bytes_of(module.out)
-        elif isinstance(module, GatedMlp | Mlp):
-            found[UP] += _bytes_of(module.gate_up if isinstance(module, GatedMlp) else module.up)
-            found[DOWN] += _bytes_of(module.down)
-    return found | {HEAD: _bytes_of(model.head)}
-
-
-def _bytes_of(linear: nn.Module) -> int:
-    if isinstance(linear, FewBitsLinear):
-        return linear.few.nbytes
-    if isinstance(linear, Linear):
-        return linear.weight.numel() * linear.weight.element_size()
-    return 0
+    for layer in model.layers:
+        assert isinstance(layer, DecoderLayer)  # noqa: S101 - a decoder has no others
+        for name, linear in layer.products.items():
+            found[_NAMES[name]] += weight_of(linear).nbytes
+    return found | {HEAD: weight_of(model.head).nbytes}
 
 
 def places_of(names: Sequence[str], num_layers: int) -> list[str]:

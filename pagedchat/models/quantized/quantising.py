@@ -57,8 +57,7 @@ class Quantising:
         """Rows of one form, which is that of a span of rows."""
         kernels, forgetting = self._kernels, _Forgetting()
         if kernels is None or not self._is_of_tiles(linear, span, form):
-            done = forgetting.done if rows.device.type == "cpu" else _keep
-            linear.fill(first, quantize(rows, form.bits, form.group_size, done, floats=form.floats))
+            linear.fill(first, quantize(rows, form.bits, form.group_size, forgetting.done, floats=form.floats))
             return
         packed, missing = self._begun.pop((linear, span.start), (None, len(span)))
         if packed is None:
@@ -79,10 +78,6 @@ class Quantising:
         """Whether every part of the product that begins in a span begins a tile there, too."""
         begins = [start - span.start for start in self._starts.get(linear, ()) if start in span]
         return takes_groups_of(form.group_size) and all(each % ROWS_TOGETHER == 0 for each in begins)
-
-
-def _keep(_rows: torch.Tensor) -> None:
-    """What a GPU has is of no file."""
 
 
 class _Forgetting:

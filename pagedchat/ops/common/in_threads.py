@@ -2,10 +2,26 @@
 threads takes longer than the steps, and beside a busy program many times as long.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import torch
+
+
+@contextmanager
+def one_thread() -> Iterator[int]:
+    """Inside, torch shares no operation among threads.
+
+    Yields:
+        How many it had.
+    """
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield num_threads
+    finally:
+        torch.set_num_threads(num_threads)
 
 
 def in_threads(starts: range, work: Callable[[int], None], done: Callable[[int], None] = lambda _: None) -> None:
@@ -16,9 +32,7 @@ def in_threads(starts: range, work: Callable[[int], None], done: Callable[[int],
         work: does one; in any thread. What it raises goes through.
         done: told of each in their order, when it and all before it are done; in this thread.
     """
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread() as num_threads:
         if len(starts) < 2 or num_threads == 1:
             for start in starts:
                 work(start)
@@ -27,5 +41,3 @@ def in_threads(starts: range, work: Callable[[int], None], done: Callable[[int],
         with ThreadPoolExecutor(num_threads) as threads:
             for start, _ in zip(starts, threads.map(work, starts), strict=True):
                 done(start)
-    finally:
-        torch.set_num_threads(num_threads)

@@ -61,10 +61,10 @@ class _Mapping(NamedTuple):
 
 def forget_pages(tensor: torch.Tensor) -> None:
     """Let a mapped file's pages that hold nothing but this tensor count as memory in use no longer; whoever still
-    has the tensor reads them again. Does nothing to memory that is no file's.
+    has the tensor reads them again. Does nothing to memory that is no file's, or a GPU's.
 
     Args:
-        tensor: on the CPU, never written to.
+        tensor: never written to.
     """
     if _mapping_of(tensor) is not None:
         _advise(tensor, mmap.MADV_DONTNEED)
@@ -73,7 +73,7 @@ def forget_pages(tensor: torch.Tensor) -> None:
 def _mapping_of(tensor: torch.Tensor) -> _Mapping | None:
     """The file that a tensor is mapped from, by the kernel's account; None if there is none."""
     start, stop = tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
-    if sys.platform != "linux" or start == stop or not tensor.is_contiguous():
+    if sys.platform != "linux" or tensor.device.type != "cpu" or start == stop or not tensor.is_contiguous():
         return None
     try:
         lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()

@@ -22,9 +22,11 @@ from pagedchat.ops.common.launch import (
 )
 from pagedchat.ops.quantized.dequantize import dequantize
 from pagedchat.ops.quantized.few_bits_plan import (
+    FIRST_GPU,
     MAX_TOKENS,
     FewBitsPlan,
     most_rows,
+    objection_to_form,
     plan_few_bits,
     rows_of_piece,
 )
@@ -32,7 +34,6 @@ from pagedchat.ops.quantized.linear import dequantized_linear
 from pagedchat.ops.quantized.weight import QuantizedWeight
 
 NAME, ON_HOPPER = "few_bits_linear", "few_bits_warpgroups"
-_PIECE_BYTES = 16
 _UNIT = 32
 """Elements that a thread lays out."""
 
@@ -68,8 +69,7 @@ def few_bits_linear(
         check_shape("bias", bias, weight.out_features)
         check_same_type("bias", bias, rows)
     if not on_cuda(rows, weight.digits):
-        product = dequantized_linear(rows, weight)
-        product = product if bias is None else product.add_(bias)
+        product = dequantized_linear(rows, weight, bias=bias)
         return product if out is None else out.copy_(product)
     missing = missing_kernel(weight, rows.dtype)
     if missing:
@@ -86,16 +86,11 @@ def few_bits_linear(
 
 def missing_kernel(weight: QuantizedWeight, dtype: torch.dtype) -> str:
     """Why the kernel does not multiply by a weight on its GPU, in words that go after "since"; empty if it does."""
-    if not has_tensor_cores(weight.digits.new_empty(0, dtype=dtype)) or compute_capability(weight.digits.device) < (
-        8,
-        0,
-    ):
+    capability = compute_capability(weight.digits.device)
+    if not has_tensor_cores(weight.digits.new_empty(0, dtype=dtype)) or capability < FIRST_GPU:
         return f"this GPU's tensor cores do not multiply {str(dtype).removeprefix('torch.')} with few bits"
-    if weight.digits.shape[1] * weight.digits.itemsize % _PIECE_BYTES:
-        return f"rows of {weight.digits.shape[1]} bytes are no multiple of {_PIECE_BYTES}"
-    elements = 8 * _PIECE_BYTES // weight.bits
-    if weight.group_size % elements and weight.group_size != weight.in_features:
-        return f"groups of {weight.group_size} are no multiple of {elements}"
+    if objection := objection_to_form(weight.form, weight.in_features):
+        return objection
     if not all(part.is_contiguous() for part in (weight.digits, weight.scales)) or weight.digits.data_ptr() % 16:
         return "a weight is not laid out in whole pieces of 16 bytes"
     return ""

@@ -5,10 +5,14 @@ from dataclasses import dataclass
 from functools import cache
 
 from pagedchat.jit.kernel_file import Constants
-from pagedchat.ops.quantized.weight_form import NUMBERS, Kind
+from pagedchat.ops.quantized.weight_form import NUMBERS, Kind, WeightForm
 
 MAX_TOKENS = 64
 """Rows of a launch."""
+FIRST_GPU = (8, 0)
+"""Compute capability from which on the kernels run."""
+_PIECE_BITS = 128
+"""That a thread reads at a time."""
 TOKEN_COUNTS = {False: tuple(range(8, MAX_TOKENS + 1, 8)), True: (16, 32, 48, 64)}
 """That there are launches of, without and with products of warpgroups: one has the next larger number."""
 _PIECE_BYTES = 256 << 20
@@ -86,6 +90,16 @@ class FewBitsPlan:
     def left_sums(self) -> int:
         """Floats that thread blocks leave for each other."""
         return self.num_blocks * self.tokens * self.row_tiles * _TILE_ROWS
+
+
+def objection_to_form(form: WeightForm, in_features: int) -> str:
+    """What the kernels have against weights of a form, in words that go after "since"; empty if nothing."""
+    elements = _PIECE_BITS // form.bits
+    if in_features % elements:
+        return f"rows of {in_features * form.bits // 8} bytes are no multiple of {_PIECE_BITS // 8}"
+    if form.scale_group % elements:
+        return f"groups of {form.scale_group} are no multiple of {elements}"
+    return ""
 
 
 @cache

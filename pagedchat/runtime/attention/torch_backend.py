@@ -78,10 +78,9 @@ class TorchAttention:
         block, a hundred megabytes of which next to nothing is used.
         """
         s = self.shape
-        if s.kind is not None:
-            return torch.empty((s.num_layers, 2, num_blocks, s.page_bytes // 2), dtype=torch.uint8, device=device)
-        size = (s.num_layers, 2, num_blocks, s.block_size, s.num_kv_heads, s.head_dim)
-        cache = torch.empty(size, dtype=s.dtype, device=device)
+        page = (s.block_size, s.num_kv_heads, s.head_dim) if s.kind is None else (s.page_bytes // 2,)
+        dtype = s.dtype if s.kind is None else torch.uint8
+        cache = torch.empty((s.num_layers, 2, num_blocks, *page), dtype=dtype, device=device)
         prefer_small_pages(cache)
         return cache
 

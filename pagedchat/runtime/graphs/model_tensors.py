@@ -13,7 +13,6 @@ from pagedchat.layers.attention import Attention
 from pagedchat.layers.experts import SparseMlp
 from pagedchat.layers.few_bits_linear import weight_of
 from pagedchat.layers.linear import Linear
-from pagedchat.layers.mlp import GatedMlp
 from pagedchat.layers.norms import Norm as NormModule
 from pagedchat.layers.rotary import RotaryEmbedding
 from pagedchat.models.decoder import Decoder, scale_in_type
@@ -124,11 +123,9 @@ def forms_of(model: StepModel) -> dict[str, WeightForm]:
     found: dict[str, Counter[WeightForm]] = defaultdict(Counter)
     found[HEAD][form_of(weight_of(decoder.head))] += 1
     for layer in decoder.layers:
-        if isinstance(layer, DecoderLayer) and not isinstance(layer.mlp, SparseMlp):
-            attention, mlp = layer.attention, layer.mlp
-            up = mlp.gate_up if isinstance(mlp, GatedMlp) else mlp.up
-            for name, linear in (("qkv", attention.qkv), ("out", attention.out), ("up", up), ("down", mlp.down)):
-                found[name][form_of(weight_of(linear))] += 1
+        assert isinstance(layer, DecoderLayer)  # noqa: S101 - a decoder has no others
+        for name, linear in layer.products.items():
+            found[name][form_of(weight_of(linear))] += 1
     if not any(form.few for counted in found.values() for form in counted):
         return {}
     return {name: counted.most_common(1)[0][0] for name, counted in found.items()}
@@ -192,19 +189,19 @@ def _layer(
     sizes: ModelSizes, layer: DecoderLayer, rotations: torch.Tensor | None, like: torch.Tensor
 ) -> LayerTensors:
     """`like`: of the type and on the device of what has no weights."""
-    attention, mlp = layer.attention, layer.mlp
-    if isinstance(mlp, SparseMlp):
+    attention, products = layer.attention, layer.products
+    if isinstance(layer.mlp, SparseMlp):
         raise ValueError("a mixture of experts, which the model's config does not say")
     return LayerTensors(
         layer_idx=attention.layer_idx,
         sizes=sizes,
         sliding_window=attention.scores.sliding_window,
         attention_norm=_norm(layer.attention_norm, like),
-        qkv=_product(attention.qkv),
-        out=_product(attention.out),
+        qkv=_product(products["qkv"]),
+        out=_product(products["out"]),
         mlp_norm=_norm(layer.mlp_norm, like),
-        up=_product(mlp.gate_up if isinstance(mlp, GatedMlp) else mlp.up),
-        down=_product(mlp.down),
+        up=_product(products["up"]),
+        down=_product(products["down"]),
         head_norms=_head_norms(attention, like),
         rotations=rotations,
         attention_end_norm=_norm(layer.attention_end_norm, like),

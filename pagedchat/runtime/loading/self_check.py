@@ -23,9 +23,8 @@ from pagedchat.engine.output import ScheduledSequence, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.errors import ModelError, PagedChatError, is_out_of_memory
-from pagedchat.layers.few_bits_linear import without_kernels
+from pagedchat.layers.by_torch import by_torch, do_without_kernels
 from pagedchat.layers.quantized_linear import QuantizedLinear
-from pagedchat.models.cpu_linear import by_torch, do_without_kernels
 from pagedchat.models.native_model import NativeModel
 from pagedchat.runtime.attention.dense import DenseAttention
 from pagedchat.runtime.attention.transformers_attention import ATTENTION_NAME
@@ -300,7 +299,7 @@ def logits_without_cache(model: torch.nn.Module, token_ids: list[int], device: t
         device: where the model is.
     """
     ids = torch.tensor(token_ids, device=device)
-    with by_torch(model), without_kernels(model):
+    with by_torch(model):
         return (_native(model, ids) if isinstance(model, NativeModel) else _transformers(model, ids)).float()
 
 

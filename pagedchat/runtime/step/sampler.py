@@ -4,9 +4,9 @@ A row's result depends on its own logits, parameters, seed and position only, ne
 same logits a GPU draws the same token as a CPU; see `ops.sampling.sample`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from collections.abc import Sequence as Rows
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,6 +14,7 @@ import torch
 
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
+from pagedchat.ops.common.in_threads import one_thread
 from pagedchat.ops.sampling import sample as op
 from pagedchat.ops.sampling.sample_rows import SampleRow, pack_rows
 from pagedchat.runtime.step.token_counts import Counted, write_counts
@@ -63,26 +64,10 @@ def sample(logits: torch.Tensor, rows: Rows[SamplingRow]) -> list[int]:
     Returns:
         The token ids.
     """
-    with _one_thread(logits.device):
+    # To draw is some twenty short operations for each row, and threads would wait for each other longer than they
+    # work: beside other programs, four rows of 151,936 tokens took 75 ms by two of them and 11 by one (2 cores).
+    with one_thread() if logits.device.type == "cpu" else nullcontext():
         return _sample(logits, rows)
-
-
-@contextmanager
-def _one_thread(device: torch.device) -> Iterator[None]:
-    """On a CPU inside, torch shares no operation among threads.
-
-    To draw is some twenty short ones for each row, and threads would wait for each other longer than they work:
-    beside other programs, four rows of 151,936 tokens took 75 ms by two of them and 11 by one (medians, 2 cores).
-    """
-    num_threads = torch.get_num_threads()
-    if device.type != "cpu" or num_threads == 1:
-        yield
-        return
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(num_threads)
 
 
 def _sample(logits: torch.Tensor, rows: Rows[SamplingRow]) -> list[int]:

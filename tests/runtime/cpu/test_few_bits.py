@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from pagedchat.layers.quantized_linear import QuantizedLinear, StoredEmbedding, by_dequantising, stored_parts
+from pagedchat.layers.by_torch import by_torch
+from pagedchat.layers.quantized_linear import QuantizedLinear, StoredEmbedding, stored_parts
 from pagedchat.models.config import describe_model
 from pagedchat.models.cpu_linear import use_cpu_linears
 from pagedchat.models.decoder import Decoder
@@ -95,7 +96,7 @@ def test_kernels_say_what_their_weights_mean(form: Quantization, tmp_path: Path)
     plain, model = raw(folder, form), decoder(folder, form)
     assert not any(isinstance(part, QuantizedWeight) for part in stored_parts(model))
     assert sum(each.nbytes for each in stored_parts(model)) == sum(each.nbytes for each in stored_parts(plain))
-    with by_dequantising(model):
+    with by_torch(model):
         torch.testing.assert_close(said(model), said(plain), rtol=1e-4, atol=1e-4)
     off = (said(model) - said(plain)).norm() / said(plain).norm()
     assert 1e-4 < off < 0.05

@@ -15,8 +15,9 @@ from pagedchat.engine.limits import EngineLimits, PreemptionMode
 from pagedchat.engine.output import ScheduledSequence
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
+from pagedchat.layers.by_torch import by_torch
 from pagedchat.models.config import describe_model
-from pagedchat.models.cpu_linear import by_torch, use_cpu_linears
+from pagedchat.models.cpu_linear import use_cpu_linears
 from pagedchat.models.decoder import Decoder
 from pagedchat.models.loader import load_weights
 from pagedchat.models.quantized.forms import Quantization

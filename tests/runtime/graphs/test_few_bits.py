@@ -16,11 +16,11 @@ from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts
 from pagedchat.runtime.graphs.which_step import FUSED, LIBRARY, MERGED, which_decode, which_prefill
 from tests.ops.paged_case import DEVICES
 from tests.ops.products.few_bits_case import FORMS
-from tests.runtime.graphs.case import batch_of, make_runner, tiny_model
-from tests.runtime.graphs.decode.test_decode_steps import assert_chain_is_right, one_token_each, prefilled
+from tests.runtime.graphs.case import make_runner, tiny_model
+from tests.runtime.graphs.decode.test_decode_steps import assert_chain_is_right
 from tests.runtime.graphs.families import KINDS, family_model
 from tests.runtime.graphs.few_bits import as_floats, bring_to_few_bits
-from tests.runtime.graphs.test_families import _logits, _prompts
+from tests.runtime.graphs.rounding import assert_decodes_round_no_worse, prompt_logits
 
 H200 = Gpu(0, "NVIDIA H200", (9, 0), 140 << 30, 132, 227 << 10)
 OLDER = Gpu(0, "NVIDIA A100", (8, 0), 80 << 30, 108, 163 << 10)
@@ -48,7 +48,7 @@ def test_every_family(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("form", FORMS[:1])
 def test_prompts_are_those_of_the_modules(form: str, device: str) -> None:
     model = bring_to_few_bits(tiny_model("llama", device, torch.float32), form)
-    plain, merged = _prompts(model, captured=False), _prompts(model, captured=True)
+    plain, merged = prompt_logits(model, captured=False), prompt_logits(model, captured=True)
     torch.testing.assert_close(merged, plain, rtol=1e-4, atol=1e-3)
 
 
@@ -63,24 +63,7 @@ def test_decodes_round_no_worse(
     rule = next(rule for rule in which_step.DECODES if rule.name == FUSED)
     monkeypatch.setattr(which_step, "DECODES", (replace(rule, wants=()),))
     few = bring_to_few_bits(tiny_model(family, "cuda", dtype), form)
-    exact, plain, chain = (
-        make_runner(of, 200, captured=captured)
-        for of, captured in ((_meant(few, torch.float32), False), (_meant(few, dtype), False), (few, True))
-    )
-    sequences = [prefilled(runner, [5, 16, 90]) for runner in (exact, plain, chain)]
-    errors = torch.zeros(2)
-    for _ in range(4):
-        of_exact, of_plain, of_chain = (one_token_each(of_runner) for of_runner in sequences)
-        wanted, ours = (_logits(*pair) for pair in ((exact, of_exact), (plain, of_plain)))
-        begun = chain.decodes.begin(batch_of(*of_chain), goes_on=False)
-        assert begun is not None
-        chain.decodes.finish(begun)
-        of_steps = chain.decodes.last_logits[: len(wanted)].float()
-        errors += torch.stack([(found - wanted).square().sum().cpu() for found in (ours, of_steps)])
-        for of_runner in sequences:
-            for sequence, token in zip(of_runner, wanted.argmax(dim=-1).tolist(), strict=True):
-                sequence.token_ids.append(token)
-    assert 0 < errors[1].sqrt() <= 1.5 * errors[0].sqrt()
+    assert_decodes_round_no_worse(_meant(few, torch.float32), _meant(few, dtype), few, [5, 16, 90])
 
 
 def test_steps_of_one_launch_are_for_whole_weights() -> None:

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from pagedchat.doctor.step_kernels import Fallback, decode_work
+from pagedchat.doctor.step_kernels import decode_work
+from pagedchat.doctor.step_work import Fallback
 from pagedchat.layers.alibi import Alibi
 from pagedchat.layers.attention import Heads
 from pagedchat.layers.experts import MixtureConfig
