@@ -21,6 +21,8 @@ from pagedchat.ops.cpu.vectors import FLOATS, INTS, LANES, VECTOR_ACTIVATIONS, r
 
 SINKS = ("f32", "bf16", "int8")
 NORMS = ("rms", "layer")
+_LEAST = 1e-36
+"""Largest number of a group, below which all are taken for zero: 127 divided by it would be no float."""
 
 _Source = Callable[[Value, "Value | None"], Value]
 """Index of an element, and which lanes there are if not all -> 16 of them; zeros where there are none."""
@@ -181,7 +183,7 @@ def _write_group(rows: _Rows, row_idx: Value, part: Value, parts: Value, source:
         nothing.value = f.fma(each, f.constant(FLOATS, 0.0), nothing.value)
     most = f.folded(largest.value, LANES, "largest")
     scale = most / 127.0 + f.folded(nothing.value, LANES)
-    inverse = f.choose(most.differs(0.0), f.constant(FLOAT, 127.0) / most, 0.0, FLOAT)
+    inverse = f.choose(most >= _LEAST, f.constant(FLOAT, 127.0) / most, 0.0, FLOAT)
     total = f.variable(INTS, 0)
     output = f.at(rows.output, row_idx * rows.output_stride + start, "i8")
     with f.loop(0, rows.group, LANES) as k:

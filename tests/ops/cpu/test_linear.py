@@ -169,3 +169,16 @@ def test_what_is_no_number_stays_none(kernels: CpuKernels) -> None:
         result = CpuLinear(weight, kernels=kernels)(rows)
         assert not result.isfinite().any()
         assert result[0].isnan().all()
+
+
+@pytest.mark.parametrize(("bits", "minimums"), FORMATS)
+def test_numbers_near_the_smallest_do_not_become_large(bits: int, minimums: bool, kernels: CpuKernels) -> None:
+    weight = quantized(bits, 32, 4, 32, minimums=minimums)
+    sums = weight.dequantized().abs().sum(dim=1)
+    for largest in (1e-30, 1e-35, 3e-36, 9e-37, 3e-37, 1e-38, 1e-42):
+        rows = torch.full((2, 32), largest)
+        rows[1, 5:] = 0
+        off = (
+            CpuLinear(weight, kernels=kernels)(rows).double() - rows.double() @ weight.dequantized(torch.float64).T
+        )
+        assert bool((off.abs() <= (0.01 * largest + 1e-36) * sums).all()), largest
