@@ -81,6 +81,8 @@ class ChatSession:
         """By which the history knows it; numbers of closed chats are given away again, this one is not."""
         self.tree_id = self.chat_id
         """The same in all chats that were forked from one another: their turns are one tree."""
+        self.kept = True
+        """Whether it belongs into the history; what the program itself shows with it does not."""
         self.name = name
         """Given by the user or taken from the first prompt; empty before."""
         self.overrides = overrides or SamplingOverrides()
@@ -212,7 +214,7 @@ class ChatSession:
         """A second chat with the same turns; while a reply is being written it is written on in both."""
         child = ChatSession(session_id, name=self.name, overrides=self.overrides, system=self.system)
         child.entries = list(self.entries)
-        child.tree_id = self.tree_id
+        child.tree_id, child.kept = self.tree_id, self.kept
         child.origin = ForkOrigin(self.session_id, self.label, len(self.entries), self._num_prompts(), self.chat_id)
         if self.busy:
             child._begin(request_id)

@@ -30,6 +30,11 @@ class HistoryError(PagedChatError):
         super().__init__(message, hint)
         self.trouble = trouble
 
+    @property
+    def may_pass(self) -> bool:
+        """Whether it is worth while to wait."""
+        return self.trouble in ("locked", "full")
+
     def __reduce__(self) -> tuple[type["HistoryError"], tuple[str, ...]]:
         return type(self), (self.trouble, self.message, self.hint)
 

@@ -60,7 +60,7 @@ class OpenHistory:
         process = self.windows.elsewhere()
         if process is not None:
             raise PagedChatError(f"What was open last is open in another pagedchat, process {process}.")
-        raise PagedChatError("There is no earlier chat to go on with.", "Leave out --continue.")
+        raise PagedChatError("There is no earlier chat to go on with.")
 
     def chat(self, chat_id: int) -> tuple[ChatRecord, str] | None:
         """A chat to go on with, and what is to be said about that; None if it is gone.

@@ -20,10 +20,9 @@ def record_of(session: ChatSession, draft: str, model: str) -> ChatRecord:
 
     Args:
         session: the chat.
-        draft: what is written in its composer.
+        draft: what is written in its composer and not sent, prompts that go back there included.
         model: which one answers it.
     """
-    drafted = (session.returned, draft)
     return ChatRecord(
         session.chat_id,
         session.tree_id,
@@ -32,7 +31,7 @@ def record_of(session: ChatSession, draft: str, model: str) -> ChatRecord:
         open_turn_id=session.open_turn_id if session.open_text else 0,
         open_text=session.open_text,
         queue=tuple(session.queue),
-        draft="\n\n".join(part for part in drafted if part),
+        draft=draft,
         system=session.system,
         settings=msgspec.json.encode(session.overrides).decode(),
         model=model,
@@ -94,9 +93,10 @@ def _notice(session: ChatSession) -> Notice | None:
     """What is to be known before the next prompt."""
     said = []
     if session.entries:
-        said.append("Reopened: no block holds this chat yet, so its next prompt computes its turns anew,"
-                    " but for a beginning that the prefix cache has by then.")  # fmt: skip
+        said.append(
+            "Reopened: its next prompt computes these turns anew, but for a beginning that the cache has by then."
+        )
     if waiting := len(session.queue):
         prompts = "A prompt waits" if waiting == 1 else f"{waiting} prompts wait"
-        said.append(f"{prompts} from last time: sent before the next one that you send; ↑ takes the last one back.")
+        said.append(f"{prompts} from last time, to be sent before your next one; ↑ takes back the last.")
     return Notice(" ".join(said), error=False) if said else None

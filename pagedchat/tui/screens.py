@@ -27,7 +27,18 @@ from pagedchat.view.sentences.words import count
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pagedchat.history.run import Reopened
     from pagedchat.tui.inspector.panel import InspectorPanel
+
+
+def _reopen(desk: ChatDesk, reopened: "Reopened") -> None:
+    """The chats of an earlier run, in their places and by their numbers."""
+    sessions = {session.session_id: session for session in reopened.sessions}
+    for pane in reopened.layout.panes:
+        if pane.number in sessions:
+            desk.add(sessions[pane.number])
+        else:
+            desk.new(session_id=pane.number)
 
 
 class ScreensApp(TerminalApp):
@@ -50,6 +61,8 @@ class ScreensApp(TerminalApp):
         self.view = view
         self.engine = engine
         self.desk = ChatDesk(engine.send, options)
+        if options.history is not None:
+            _reopen(self.desk, options.history.reopened)
         self.metrics_url = options.metrics_url
         """Where Prometheus finds the engine's metrics; empty if nowhere."""
         self.ascii = options.ascii

@@ -150,7 +150,7 @@ def test_a_reopened_chat_goes_on_where_it_was_left(history):
     assert (again.overrides, again.system) == (session.overrides, session.system)
     assert again.take_returned() == "half a"
     assert list(again.queue) == ["waits"]
-    assert "computes its turns anew" in again.notice.message
+    assert "computes these turns anew" in again.notice.message
     assert "A prompt waits from last time" in again.notice.message
 
 
