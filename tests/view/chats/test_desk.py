@@ -1,6 +1,6 @@
 import pytest
 
-from pagedchat.chat.session import Turn
+from pagedchat.chat.turns import Turn
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.events import EngineDied, RequestFailed, RequestFinished, RequestStarted, TextDelta
 from pagedchat.service.commands import Close, Focus, Fork, Generate, Stop
