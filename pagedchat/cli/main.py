@@ -45,22 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(args: argparse.Namespace) -> int:
-    if args.command == "bench":
-        from pagedchat.bench.main import run_bench  # noqa: PLC0415 - loads torch
-
-        return run_bench(args)
-    if args.command == "doctor":
-        from pagedchat.doctor.main import run_doctor  # noqa: PLC0415 - loads what compiles kernels
-
-        return run_doctor(args)
-    if args.command == "replay":
-        from pagedchat.cli.replay import run_replay  # noqa: PLC0415 - reads traces
-
-        return run_replay(args)
-    if args.command == "stats":
-        from pagedchat.cli.stats import run_stats  # noqa: PLC0415 - opens sockets
-
-        return run_stats(args)
+    if args.command != "chat":
+        return _run_command(args)
     config = engine_config(args)
     prompt = _prompt(args)
     if prompt is None:
@@ -71,6 +57,22 @@ def _dispatch(args: argparse.Namespace) -> int:
     return run_oneshot(
         prompt, config, sampling_overrides(args), system=args.system, raw=args.raw, as_json=args.json
     )
+
+
+def _run_command(args: argparse.Namespace) -> int:
+    """One of those that are named by a word."""
+    match args.command:
+        case "bench":
+            from pagedchat.bench.main import run_bench as run  # noqa: PLC0415 - loads torch
+        case "doctor":
+            from pagedchat.doctor.main import run_doctor as run  # noqa: PLC0415 - loads what compiles kernels
+        case "models":
+            from pagedchat.cli.models import run_models as run  # noqa: PLC0415 - only what is wanted
+        case "replay":
+            from pagedchat.cli.replay import run_replay as run  # noqa: PLC0415 - reads traces
+        case _:
+            from pagedchat.cli.stats import run_stats as run  # noqa: PLC0415 - opens sockets
+    return run(args)
 
 
 def _prompt(args: argparse.Namespace) -> str | None:

@@ -24,12 +24,14 @@ pagedchat [OPTIONS]
        pagedchat -p TEXT [OPTIONS]
        pagedchat replay FILE [OPTIONS]
        pagedchat stats [OPTIONS]
+       pagedchat models [--json]
        pagedchat bench NAME [OPTIONS]
        pagedchat doctor [OPTIONS]"""
 _EPILOG = """\
 commands:
   replay FILE             the inspector over a recording, without a model or a GPU; --summary prints what is in it
   stats                   figures of the pagedchat that is running
+  models                  the models that this machine has: the hub's cache, folders, GGUF files
   bench engine            tokens a second, first tokens and start-up, against transformers and vLLM
   bench step              where the time of a decode step goes, on the GPU and on the host
   bench kernels           the CUDA kernels against the memory's bandwidth and against their peers
@@ -50,6 +52,7 @@ examples:
 _COMMANDS = {
     "replay": "Show a recording: every step of the engine, its blocks, its batches and the chats' text.",
     "stats": "Print figures of the pagedchat that is running on this machine.",
+    "models": "Print the models that this machine has, as --model takes them.",
     "bench": "Measure pagedchat on this machine.",
     "doctor": "Show what of CUDA is on this machine, and what every kernel takes of its GPU; or how a model "
     "would run on it.",
@@ -67,7 +70,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse_args(argv: Sequence[str]) -> argparse.Namespace:
-    """Read a command line; `command` in the result is "chat", "replay", "stats", "bench" or "doctor".
+    """Read a command line; `command` in the result is "chat" or one of `_COMMANDS`.
 
     Raises:
         InvalidValueError: an option that does not exist, or a value that cannot be read.
@@ -89,6 +92,10 @@ def _command_parser(command: str) -> Parser:
         from pagedchat.cli.stats import add_stats_options  # noqa: PLC0415 - opens sockets
 
         add_stats_options(parser)
+    elif command == "models":
+        from pagedchat.cli.models import add_models_options  # noqa: PLC0415 - only what is wanted
+
+        add_models_options(parser)
     elif command == "bench":
         from pagedchat.bench.arguments import add_bench_options  # noqa: PLC0415 - only what is wanted
 

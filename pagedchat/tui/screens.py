@@ -68,6 +68,14 @@ class ScreensApp(TerminalApp):
         """Start the engine again; asks first where one runs."""
         raise NotImplementedError
 
+    async def action_model(self) -> None:
+        """Choose another model from a list."""
+        raise NotImplementedError
+
+    async def switch_model(self, name: str) -> None:
+        """Load another model in place of this one."""
+        raise NotImplementedError
+
     # --- saying -------------------------------------------------------------------------------------
 
     def say(self, message: str) -> None:

@@ -64,7 +64,7 @@ def engine_status(view: EngineView, died: EngineDied | None, elapsed: float, wid
     """The status to show; `elapsed` seconds since the engine was started, or started again."""
     if view.failure is not None:
         return Status("failed", _failed(view.failure))
-    if died is not None:
+    if died is not None and not died.next_model:
         return Status("died", _died(died, view.loading, width))
     if view.info is None:
         return Status("loading", loading_line(view.loading, elapsed, width))
@@ -95,7 +95,7 @@ def _failed(failure: EngineFailed) -> Content:
         ("The engine could not start\n", "bold $text-error"),
         drawable(failure.message),
         (f"\n{drawable(failure.hint)}" if failure.hint else "", MUTED),
-        ("\nF12 tries again · ^Q quits", FAINT),
+        ("\nF12 tries again · ^L loads another model · ^Q quits", FAINT),
     )
 
 

@@ -28,6 +28,11 @@ class HeaderBar(Widget):
         self._model = model
         self._drawn: Content | None = None
 
+    def show_model(self, model: str) -> None:
+        """What is shown until the engine says what it found."""
+        self._model = model
+        self.refresh()
+
     def refresh_view(self) -> None:
         """Take over what changed in the engine."""
         if self._drawn is None or not self._line().is_same(self._drawn):

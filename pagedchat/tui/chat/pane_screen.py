@@ -78,6 +78,11 @@ class PaneScreen(SparseScreen):
 
     # --- drawing ------------------------------------------------------------------------------------
 
+    def show_model(self, model: str) -> None:
+        """What is being loaded, until the engine says what it found."""
+        self._header.show_model(model)
+        self._grid.say_of_the_model(bundled.note(model))
+
     def show_status(self, status: Status) -> None:
         """Say that the engine is not simply running, or that it is."""
         self._banner.show(status)

@@ -98,6 +98,10 @@ class Transcript(FollowingView, can_focus=False):
         self._shown, self._marker, self._past, self._found = shown, marker, past, found
         self._lay_out()
 
+    def say_of_the_model(self, note: str) -> None:
+        """Said while the chat is empty, from the next `refresh_view` on."""
+        self._note, self._shown = note, None
+
     def _lay_out(self) -> None:
         width = self.scrollable_content_region.width
         if width <= GUTTER:

@@ -92,6 +92,12 @@ class Program(Protocol):
     def action_change_theme(self) -> None:
         """A list of all colours to choose from."""
 
+    async def action_model(self) -> None:
+        """Choose another model from a list."""
+
+    async def switch_model(self, name: str) -> None:
+        """Load another model; asks first where replies are being written."""
+
     async def action_tour(self) -> None:
         """Begin the tour, or end the one that is being given."""
 
