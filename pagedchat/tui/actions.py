@@ -98,6 +98,9 @@ PALETTE = KeyAction(
 )
 
 
+_SIGNS = {"full_stop": ".", "comma": ",", "plus": "+", "minus": "-", "equals_sign": "=", "slash": "/"}
+
+
 def key_display(key: str) -> str:
     """A Textual key name as people write it."""
     names = {"escape": "Esc", "enter": "Enter", "tab": "Tab", "shift+tab": "Shift+Tab", "comma": ","}
@@ -107,6 +110,8 @@ def key_display(key: str) -> str:
         return key
     if key.startswith("ctrl+"):
         return "^" + key.removeprefix("ctrl+").upper()
+    if key.startswith("alt+") and (sign := _SIGNS.get(key.removeprefix("alt+"))):
+        return f"Alt+{sign}"
     return "+".join(part.capitalize() for part in key.split("+"))
 
 

@@ -16,6 +16,7 @@ from pagedchat.errors import PagedChatError
 from pagedchat.service.commands import EngineLink
 from pagedchat.tui.actions import APP_ACTIONS, bindings
 from pagedchat.tui.engine_app import EngineApp
+from pagedchat.tui.inspector.inspector_keys import ALT_KEYS
 from pagedchat.tui.kit.terminal_app import run_on_terminal
 from pagedchat.tui.kit.textual_quirks import teach_terminal_keys
 from pagedchat.view.options import UiOptions
@@ -50,7 +51,7 @@ class PagedChatApp(EngineApp):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(link, options, PromptHistory(default_path()) if history is None else history, clock)
-        teach_terminal_keys()
+        teach_terminal_keys(ALT_KEYS)
         self.tour: Tour | None = None
         """The tour, while one is being given."""
 

@@ -123,6 +123,7 @@ class ScreensApp(TerminalApp):
         """Back to the chats from wherever one is."""
         while self.screen is not self.chats and not isinstance(self.screen, TooSmallScreen):
             self.pop_screen()
+        self.chats.to_the_chat()
 
     async def action_inspector(self) -> None:
         """Open or close the inspector: beside the chats on a wide terminal, else in front of them."""

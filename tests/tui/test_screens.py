@@ -62,7 +62,7 @@ async def test_inspector_beside_the_chats_or_in_front_of_them(make_app, link):
         assert len(app.screen.query("InspectorPanel")) == 1
         await pilot.press("tab", "tab")
         assert not isinstance(app.focused, TextArea)
-        await pilot.press("space", "full_stop")
+        await pilot.press("f4", "alt+full_stop")
         await settle(pilot)
         assert Pause() in link.sent
         await pilot.resize_terminal(*WIDE)

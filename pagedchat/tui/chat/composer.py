@@ -36,6 +36,7 @@ class Composer(TextArea):
         background: transparent;
         scrollbar-size-vertical: 1;
     }
+    Composer .text-area--selection, Composer:focus .text-area--selection { color: auto; }
     """
 
     class Sent(Message):

@@ -10,7 +10,7 @@ from textual.widget import Widget
 
 from pagedchat.tui.actions import bindings
 from pagedchat.tui.inspector.events.event_log import EventLog
-from pagedchat.tui.inspector.inspector_keys import PANEL_ACTIONS
+from pagedchat.tui.inspector.inspector_keys import PANEL_ACTIONS, with_alt
 from pagedchat.tui.inspector.pool.block_map import BlockMap
 from pagedchat.tui.inspector.sharing.sharing_panel import SharingPanel
 from pagedchat.tui.inspector.tables.block_tables import BlockTables
@@ -54,6 +54,7 @@ class Panels(Container):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings(PANEL_ACTIONS),
+        *bindings(with_alt(PANEL_ACTIONS)),
         Binding("escape", "leave_full", "All panels", show=False),
     ]
 
