@@ -55,10 +55,26 @@ class ScreensApp(TerminalApp):
         self.ascii = options.ascii
         """Whether only ASCII characters may be drawn."""
         self.chats = ChatScreen(self, options, history)
+        self._early: list[events.Event] = []
+        """What was typed before there was a composer to type in."""
 
     def get_default_screen(self) -> Screen[None]:
         """The chats."""
         return self.chats
+
+    async def on_event(self, event: events.Event) -> None:
+        """What is typed while the screen is still being made is kept, and comes first once it is there."""
+        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            if not self.chats.takes_keys:
+                self._early.append(event)
+                return
+            await self.on_pane_screen_can_be_typed_in()
+        await super().on_event(event)
+
+    async def on_pane_screen_can_be_typed_in(self) -> None:
+        """What was typed too early arrives now, in its order."""
+        while self._early:
+            await super().on_event(self._early.pop(0))
 
     async def action_tour(self) -> None:
         """Begin the tour, or end the one that is being given."""

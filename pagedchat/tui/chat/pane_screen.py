@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Horizontal
+from textual.message import Message
 from textual.widgets import Input
 
 from pagedchat import bundled
@@ -53,6 +54,9 @@ class PaneScreen(SparseScreen):
 
     AUTO_FOCUS = ""
 
+    class CanBeTypedIn(Message):
+        """There is a composer, and it has the keyboard."""
+
     def __init__(self, desk: ChatDesk, view: EngineView, options: UiOptions, history: PromptHistory) -> None:
         super().__init__()
         self._desk = desk
@@ -60,6 +64,8 @@ class PaneScreen(SparseScreen):
         for _ in range(max(1, options.sessions)):
             desk.new()
         self._focused_id = desk.chats[0].session_id
+        self.takes_keys = False
+        """Whether there is a composer already."""
         self._panel: InspectorPanel | None = None
         """The inspector beside the chats, while it is open."""
         self._header = HeaderBar(view, options.model)
@@ -82,8 +88,10 @@ class PaneScreen(SparseScreen):
         yield self._keys
 
     def on_mount(self) -> None:
-        """Begin in the first chat."""
+        """Begin in the first chat, with what was typed into it already."""
         self.focus_chat(self._desk.chats[0])
+        self.takes_keys = True
+        self.post_message(self.CanBeTypedIn())
 
     # --- drawing ------------------------------------------------------------------------------------
 

@@ -95,7 +95,7 @@ async def test_a_sentence_typed_beside_a_panel_is_for_the_chat(make_app, link):
 
 
 async def test_a_paste_beside_a_panel_is_for_the_chat(make_app, link):
-    from textual import events  # noqa: PLC0415 - only here
+    from textual import events
 
     app = make_app(sessions=2)
     async with app.run_test(size=BESIDE) as pilot:
