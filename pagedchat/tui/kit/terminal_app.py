@@ -3,11 +3,11 @@
 import asyncio
 import logging
 import os
-import select
 import signal
 import sys
 import termios
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -24,6 +24,8 @@ from pagedchat.tui.kit.terminal_driver import TerminalDriver
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 GRACE = 5.0
 """Seconds for ending in order; after that the program ends anyhow."""
+LAST_WORDS = 0.5
+"""Seconds that a terminal has for taking what gives it back."""
 EXIT_SIGNALLED = 128
 """Plus the signal's number, as shells have it."""
 _ALL_OFF = "".join(f"\x1b[?{mode}l" for mode in (1000, 1003, 1015, 1016, 1006, 2004, 2048, 1004))
@@ -119,10 +121,30 @@ class _Run:
         """The app does not end by itself: it hangs, or its terminal takes nothing any more."""
         with suppress(OSError, ValueError):
             terminal = sys.__stderr__.fileno() if sys.__stderr__ is not None else -1
-            if select.select([], [terminal], [], 0)[1]:
-                os.write(terminal, _LEAVE)
+            _give_back(terminal)
         _set_attributes(self._found)
         os._exit(self.exit_code or 1)
+
+
+def _give_back(terminal: int) -> None:
+    """Undo all modes, though a thread may be in the middle of writing what the terminal does not read.
+
+    That thread has the terminal until its text is through: what is underway is thrown away again and again, and no
+    more comes, for it must not wait any longer.
+    """
+    threading.excepthook = lambda _: None  # its error is no news
+    rest, deadline = _LEAVE, time.monotonic() + LAST_WORDS
+    os.set_blocking(terminal, False)
+    try:
+        while rest and time.monotonic() < deadline:
+            try:
+                rest = rest[os.write(terminal, rest) :]
+            except BlockingIOError:
+                with suppress(termios.error):
+                    termios.tcflush(terminal, termios.TCOFLUSH)
+                time.sleep(0.005)
+    finally:
+        os.set_blocking(terminal, True)  # a shell has the same terminal
 
 
 def _attributes() -> list[Any] | None:

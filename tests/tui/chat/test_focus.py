@@ -1,4 +1,4 @@
-"""Which part has the keyboard: it is given once and never fought for; what is typed beside a panel is for the chat."""
+"""Which part has the keyboard: it is given once, never fought for; what is typed beside a panel is for the chat."""
 
 import asyncio
 
