@@ -9,7 +9,7 @@ from pagedchat.cli.standard_streams import say_error
 from pagedchat.errors import InvalidValueError
 
 PATIENCE = 2.0
-"""Seconds until the first byte, where there is a prompt already: whoever starts programs often leaves a pipe open."""
+"""Seconds until the first byte, where there is a prompt already: many who start programs leave a pipe open."""
 _NO_TEXT = "Give text, in UTF-8."
 
 

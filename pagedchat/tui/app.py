@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import SystemCommand
 from textual.binding import BindingType
+from textual.command import Provider
 from textual.screen import Screen
 
 from pagedchat.chat.prompt_history import PromptHistory, default_path
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
 __all__ = ["PagedChatApp", "UiOptions", "run_app"]
 
 
+def _palette_provider() -> "type[Provider]":
+    from pagedchat.tui.palette import PaletteCommands  # noqa: PLC0415 - not needed for the first frame
+
+    return PaletteCommands
+
+
 class PagedChatApp(EngineApp):
     """Chats side by side on one engine.
 
@@ -42,6 +49,7 @@ class PagedChatApp(EngineApp):
     CSS_PATH = "app.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(APP_ACTIONS)]
     ENABLE_COMMAND_PALETTE = True
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {_palette_provider}
 
     def __init__(
         self,

@@ -46,14 +46,12 @@ class ScreensApp(TerminalApp):
     def __init__(
         self, view: EngineView, engine: EngineControls, options: UiOptions, history: PromptHistory
     ) -> None:
-        super().__init__()
+        super().__init__(ascii_only=options.ascii)
         self.view = view
         self.engine = engine
         self.desk = ChatDesk(engine.send, options)
         self.metrics_url = options.metrics_url
         """Where Prometheus finds the engine's metrics; empty if nowhere."""
-        self.ascii = options.ascii
-        """Whether only ASCII characters may be drawn."""
         self.chats = ChatScreen(self, options, history)
         self._early: list[events.Event] = []
         """What was typed before there was a composer to type in."""

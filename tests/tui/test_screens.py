@@ -37,7 +37,7 @@ async def test_pause_and_step(make_app, link):
         assert link.sent[-1] == Pause()
         link.say(RunState(True))
         await settle(pilot)
-        assert "‖ paused" in drawn(app.chats._header)
+        assert "║ paused" in drawn(app.chats._header)
         await pilot.press("f5", "f4")
         assert link.sent[-2:] == [StepOnce(1), Resume()]
 

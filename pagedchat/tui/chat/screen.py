@@ -152,10 +152,11 @@ class ChatScreen(PromptScreen):
         """
         if not source.entries:
             raise PagedChatError("There is nothing to fork yet.", "Send a prompt first.")
+        child = source
         for _ in range(count):
-            child = self._desk.fork(source)
-            await self.add_pane(child, after=source)
-            self.focus_chat(child)
+            before, child = child, self._desk.fork(source, after=child)
+            await self.add_pane(child, after=before)
+        self.focus_chat(child)
 
     async def action_fork(self) -> None:
         """A second chat over the same blocks as this one."""

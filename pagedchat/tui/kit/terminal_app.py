@@ -8,16 +8,18 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
+from textual.filter import LineFilter
 
 from pagedchat.errors import PagedChatError
 from pagedchat.service.log_file import LogFile
+from pagedchat.tui.kit.glyph_filter import GlyphFilter
 from pagedchat.tui.kit.plain_toasts import PlainToasts
 from pagedchat.tui.kit.terminal_driver import TerminalDriver
 
@@ -34,7 +36,21 @@ _LEAVE = f"{_ALL_OFF}\x1b[?7h\x1b[<u\x1b[?1049l\x1b[?25h".encode()
 
 
 class TerminalApp(PlainToasts):
-    """An app that is run by `run_on_terminal`."""
+    """An app that is run by `run_on_terminal`.
+
+    Args:
+        ascii_only: whether only ASCII characters may be drawn, of the signs that are not anybody's text.
+    """
+
+    def __init__(self, *, ascii_only: bool = False) -> None:
+        super().__init__()
+        self.ascii = ascii_only
+        """As above."""
+        self._glyphs = GlyphFilter(ascii_only=ascii_only)
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Textual's own, and the signs that terminals have."""
+        return [*super().get_line_filters(), self._glyphs]
 
     def get_driver_class(self) -> type[Driver]:
         """Our own in the place of Textual's for a terminal; tests and browsers have others."""

@@ -19,7 +19,7 @@ from pagedchat.view.blocks.map_layout import BlockLayout, gutter_width
 from pagedchat.view.blocks.map_picture import Look
 from pagedchat.view.blocks.pool_kinds import SHARES
 from pagedchat.view.owners import GLYPHS
-from pagedchat.view.sentences.words import superscript
+from pagedchat.view.sentences.words import MANY, superscript
 
 CURSOR, LIT, EMPTY = "cursor", "lit", "none"
 COLORS = (
@@ -29,7 +29,7 @@ COLORS = (
 """Colours that a theme gives by name."""
 _RAMPS = (("age", len(AGE_LIMITS), "newest", "oldest"), ("fill", FULL, "empty", "full"))
 """Kinds with a number at the end: the highest one, and between which two colours they lie."""
-_SHADES = frozenset("░▓▒█ ▁▂▃▄▅▆▇")
+_SHADES = frozenset("░▓▒█ ▄")
 """Signs that fill their cell by themselves; others stand on the colour of a block that is in use."""
 _FAINTEST = 0.45
 """How much of its colour a cell of several blocks has when hardly any of them are taken."""
@@ -114,7 +114,7 @@ class BlockPaint:
             return glyph(look.mark or look.kind, self.ascii_only)
         if refs < 2:
             return " "
-        return glyph("shared", self.ascii_only) if self.ascii_only else superscript(refs)[-1]
+        return glyph("shared", self.ascii_only) if self.ascii_only else (superscript(refs) if refs <= MANY else "+")
 
     def _tint(self, look: Look) -> tuple[str, int]:
         """What a half block is coloured by."""

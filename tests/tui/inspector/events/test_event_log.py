@@ -250,7 +250,7 @@ async def test_another_moment_shows_its_own_lines() -> None:
         app.log_panel.refresh_view()
         await pilot.pause()
         assert app.lines.chosen is None
-        assert drawn(app.lines)[-1] == "   15 ALLOC   3 tale⑂ +1: 010"
+        assert drawn(app.lines)[-1] == "   15 ALLOC   3 tale» +1: 010"
 
 
 async def test_another_engine_begins_an_empty_log() -> None:
