@@ -73,7 +73,14 @@ CHAT_ACTIONS = (
     KeyAction("view.layout", "f6", "next_layout", "layout", "Next layout", "1, 2, 4, 6 or 9 panes", True),
     KeyAction("chat.next", "tab", "focus_chat(1)", "next", "Next chat", "To the next pane"),
     KeyAction("chat.previous", "shift+tab", "focus_chat(-1)", "", "Previous chat", "To the pane before"),
-    KeyAction("chat.copy", "ctrl+c", "copy_or_stop", "", "Copy or stop", "Copy selected text, else stop"),
+    KeyAction(
+        "chat.copy",
+        "ctrl+c",
+        "copy_or_stop",
+        "",
+        "Copy, stop or clear",
+        "Copy selected text, else stop, else empty the prompt",
+    ),
     KeyAction("chat.copy_reply", "ctrl+t", "copy_reply", "copy", "Copy last reply", "Copy the newest reply"),
     KeyAction("chat.close", "ctrl+d", "close_chat", "close", "Close chat", "On an empty prompt: drop this chat"),
 )

@@ -121,7 +121,8 @@ class ChatScreen(PromptScreen):
             self.copy_reply(self.focused_chat)
 
     def action_copy_or_stop(self) -> None:
-        """Copy the selected text; with none, stop the reply; with none, say how to quit."""
+        """Copy the selected text; with none, stop the reply; with none, empty the prompt; then say how to quit."""
+        pane = self._grid.pane(self._focused_id)
         selected = self.get_selected_text()
         if selected:
             self.app.copy_to_clipboard(selected)
@@ -129,6 +130,8 @@ class ChatScreen(PromptScreen):
             self._program.say("Copied.")
         elif self.stop_replies([self.focused_chat]):
             self.refresh_view()
+        elif pane is not None and pane.composer.empty():
+            self._program.say("^Z brings it back.")
         else:
             self._program.say("^Q quits.")
 

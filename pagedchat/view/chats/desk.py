@@ -29,9 +29,9 @@ _FORK_MARKS = "abcdefghijklmnopqrstuvwxyz"
 
 _PUNCTUATION = "!\"'()*,-.:;?[]`{}“”"
 _COMMON = """
-    a about an and are as at be can could describe did do does explain few for from give has have how i in is it its let
-    like make me my name of on one or out please say short should some tell that the them then there they this to up us
-    was we were what when where which who why will with would write you your
+    a about an and are as at be can could describe did do does explain few for from give has have how i in is it its
+    let like make me my name of on one or out please say short should some tell that the them then there they
+    this to up us was we were what when where which who why will with would write you your
 """
 _SAY_NOTHING = frozenset(_COMMON.split())
 """Words of English that tell no chat from another."""
