@@ -112,6 +112,7 @@ class Panels(Container):
             shown = (self.alone,)
         for panel in self.every:
             panel.display = panel in shown
+        self.event_log.lines.show_whole(self.alone is self.event_log)
         self.set_class(stacked or self.alone is not None, "-single")
         self.call_after_refresh(self.refresh_view)
 

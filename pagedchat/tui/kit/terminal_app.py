@@ -26,7 +26,7 @@ from pagedchat.tui.kit.terminal_driver import TerminalDriver
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 GRACE = 5.0
 """Seconds for ending in order; after that the program ends anyhow."""
-LAST_WORDS = 0.5
+LAST_WORDS = 2.0
 """Seconds that a terminal has for taking what gives it back."""
 EXIT_SIGNALLED = 128
 """Plus the signal's number, as shells have it."""

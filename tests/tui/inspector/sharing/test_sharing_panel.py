@@ -119,4 +119,4 @@ async def test_ascii_only() -> None:
         panel_of(app).refresh_view()
         lines = drawn(panel_of(app).lines)
     assert all(line.isascii() for line in lines)
-    assert lines[2].startswith("2 taleYa")
+    assert lines[2].startswith("2 tale>a")

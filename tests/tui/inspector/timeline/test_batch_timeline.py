@@ -61,9 +61,9 @@ async def test_marks_stand_under_each_other_with_figures_below() -> None:
             "4 notes" + " " * 20 + "p" + "•" * 11,
         ]
         assert app.foot() == [
-            "tok/step ██▇▁▁▁▁▁▁▁▁▁▆▁▁▁▁▁▆▁▁▁▁▁▁▁▁▁▁▁",
-            "free     ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▆▆▆▆▆▆▆▆▆▆▆▆",
-            "ms/step  " + "▇" * 18 + "█" + "▇" * 11,
+            "tok/step ██▓░░░░░░░░░▓░░░░░▓░░░░░░░░░░░",
+            "free     ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓",
+            "ms/step  " + "▓" * 18 + "█" + "▓" * 11,
             "P prefill  p its last part  • decode  f fork",
             "step 30 · batch 3 · 3 tok · 1 tale 1 · 2 tale»a 1 · 4 notes",
         ]
