@@ -41,6 +41,14 @@ PANEL_ACTIONS = (
     KeyAction("inspector.colors", "c", "cycle_colors", "colours", "Map colours", "What the map's colours mean"),
     KeyAction("inspector.zoom_in", "+,=", "zoom(1)", "larger", "Larger cells", "Fewer blocks in sight"),
     KeyAction("inspector.zoom_out", "-", "zoom(-1)", "smaller", "Smaller cells", "More blocks in sight"),
+    KeyAction(
+        "inspector.lens",
+        "z",
+        "toggle_lens",
+        "lens",
+        "Lens on what is in use",
+        "Blocks in use, large; or the whole pool",
+    ),
     KeyAction("inspector.left", "h", "move_cursor(-1, 0)", "", "Block left", "Move the map's cursor"),
     KeyAction("inspector.down", "j", "move_cursor(0, 1)", "", "Block down", "Move the map's cursor"),
     KeyAction("inspector.up", "k", "move_cursor(0, -1)", "", "Block up", "Move the map's cursor"),
@@ -68,7 +76,7 @@ PANEL_ACTIONS = (
 
 INSPECTOR_ACTIONS = (*TIME_ACTIONS, *PANEL_ACTIONS)
 
-WITH_ALT = "cwghjklstey"
+WITH_ALT = "cwzghjklstey"
 """Letters whose keys also work with Alt; beside the chats only so, since letters alone are typed into a chat.
 
 Alt+F, as plain terminals send it, is a word to the right in a text; Alt+1..9 are the chats; Alt+[ and Alt+] begin

@@ -166,6 +166,10 @@ class Panels(Container):
         """Larger or smaller cells."""
         self.block_map.grid.zoom_by(steps)
 
+    def action_toggle_lens(self) -> None:
+        """What is in use as large as can be, or all of the pool."""
+        self.block_map.toggle_lens()
+
     def action_move_cursor(self, cells: int, rows: int) -> None:
         """Move the map's cursor, wherever the focus is."""
         self.block_map.grid.action_move(cells, rows)

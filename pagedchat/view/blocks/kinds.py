@@ -42,11 +42,11 @@ CODES = {kind: code for code, kind in enumerate(KINDS)}
 
 _GLYPHS = {
     "free": "░", "withheld": "×", "cached": "·", "pinned": "◊", "shared": "▓", "partial": "▒", "findable": "█",
-    "ref4": "+", "next": "▼", "copied": "*",
+    "ref4": "+", "next": "▼", "copied": "*", "skips": "»",
 }  # fmt: skip
 _ASCII = {
     "free": ".", "withheld": "-", "cached": ":", "pinned": "!", "shared": "#", "partial": "=", "findable": "%",
-    "ref4": "+", "next": "x", "copied": "*",
+    "ref4": "+", "next": "x", "copied": "*", "skips": ">",
 }  # fmt: skip
 _LEVELS = " ▄▄▄▄▓▓▓█"
 

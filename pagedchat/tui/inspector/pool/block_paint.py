@@ -69,11 +69,16 @@ class BlockPaint:
         """A kind or a mark as in a legend."""
         return Segment(glyph(name, self.ascii_only), self._style(name, self.colors[name]))
 
-    def gutter(self, layout: BlockLayout, cell: int) -> Segment:
-        """The id of a line's first block."""
+    def gutter(self, layout: BlockLayout, cell: int, *, skips: bool = False) -> Segment:
+        """The id of a line's first block; with `skips` a sign that lines are left out above it."""
         width = gutter_width(layout.num_blocks) - 1
-        style = self._style("gutter", self.colors["gutter"])
-        return Segment(f"{cell * layout.blocks_per_cell:0{width}d} ", style)
+        return self.words(
+            f"{cell * layout.blocks_per_cell:0{width}d}{glyph('skips', self.ascii_only) if skips else ' '}"
+        )
+
+    def words(self, text: str) -> Segment:
+        """What stands in the gutter."""
+        return Segment(text, self._style("gutter", self.colors["gutter"]))
 
     def halves(self, looks: Sequence[Look], per_row: int, cursor: int) -> Iterable[Segment]:
         """Two rows of cells in one line of half blocks; the cursor takes its cell's colour."""

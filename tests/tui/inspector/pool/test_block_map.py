@@ -26,8 +26,9 @@ SnapCompare = Callable[..., bool]
 class MapApp(WidgetApp):
     ascii = False
 
-    def __init__(self, view: EngineView) -> None:
+    def __init__(self, view: EngineView, *, lens: bool = False) -> None:
         super().__init__(BlockMap(view))
+        self.map.grid.follows_use = lens
         self.opened: list[int] = []
         self.chosen: list[int] = []
 
@@ -147,7 +148,7 @@ async def test_a_smaller_pool_after_a_hover_is_told_about() -> None:
         assert app.map.grid.inspected > 100
         engine.view.apply(ready(EngineLimits(num_blocks=5)))
         await show(app, pilot)
-        assert drawn(app.map.query("LineBar").first()) == ["004 free"]
+        assert drawn(app.map._detail) == ["004 free"]
 
 
 async def test_just_copied_fades_after_some_reports() -> None:
@@ -198,7 +199,7 @@ async def test_the_cursor_moves_by_cells_and_rows_and_tells_about_its_block() ->
     async with app.run_test(size=(76, 15)) as pilot:
         await show(app, pilot)
         app.map.grid.focus()
-        detail = app.map.query("LineBar").first()
+        detail = app.map._detail
         assert drawn(detail)[0].startswith("000 in use · ref 2 · 1 tale[0] 2 tale»a[0] · 16/16 · #")
         await pilot.press("down", "right", "right", "left", "down", "up")
         assert app.map.grid.cursor == 33
@@ -260,7 +261,7 @@ async def test_the_legend_names_owners_and_another_theme_keeps_the_text() -> Non
     app = MapApp(story().view)
     async with app.run_test(size=(60, 15)) as pilot:
         before = await show(app, pilot)
-        legend = list(app.map.query("LineBar"))[1]
+        legend = app.map._legend
         assert drawn(legend)[0] == "▓ ×24  1 ×1  2 ×1  3 ×7  4 ×7  ░ ×216  * copied  ▼ next out"
         app.theme = "textual-light"
         await pilot.pause()
