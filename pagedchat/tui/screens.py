@@ -61,12 +61,18 @@ class ScreensApp(TerminalApp):
         return self.chats
 
     async def on_event(self, event: events.Event) -> None:
-        """What is typed while the screen is still being made is kept, and comes first once it is there."""
+        """What is typed while the screen is still being made is kept, and comes first once it is there.
+
+        Text goes to the active chat from a panel beside it, too. The chat gets the keyboard here, not on the way of
+        the key through the panel: of keys in quick succession one would overtake the other.
+        """
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             if not self.chats.takes_keys:
                 self._early.append(event)
                 return
             await self.on_pane_screen_can_be_typed_in()
+            if self.screen is self.chats and self.chats.is_typing(event):
+                self.chats.to_the_chat()
         await super().on_event(event)
 
     async def on_pane_screen_can_be_typed_in(self) -> None:

@@ -14,7 +14,6 @@ from textual.widgets import Input
 
 from pagedchat import bundled
 from pagedchat.chat.prompt_history import PromptHistory
-from pagedchat.chat.sanitize import sanitize
 from pagedchat.chat.session import ChatSession
 from pagedchat.tui.actions import APP_ACTIONS, CHAT_ACTIONS, COMPOSER_ACTIONS, PALETTE
 from pagedchat.tui.chat.chat_grid import ChatGrid
@@ -197,26 +196,11 @@ class PaneScreen(SparseScreen):
         """The footer shows the keys of the part that has the keyboard."""
         self._keys.show(PANEL_KEYS if self.in_panel else CHAT_KEYS)
 
-    async def on_key(self, event: events.Key) -> None:
-        """What is typed while nothing has the keyboard, or a panel has it, belongs to the active chat."""
-        if event.is_printable and event.character and not event.key.startswith("alt+") and self._takes_typing():
-            event.stop()
-            self._type(event.character)
-
-    def on_paste(self, event: events.Paste) -> None:
-        """As for keys."""
-        if self._takes_typing():
-            event.stop()
-            self._type(sanitize(event.text))
-
-    def _takes_typing(self) -> bool:
+    def is_typing(self, event: events.Event) -> bool:
+        """Whether this is text for the active chat, though a panel beside it, or nothing, has the keyboard."""
+        if isinstance(event, events.Key) and (not event.is_printable or event.key.startswith("alt+")):
+            return False
         return self.focused is None or (self.in_panel and not isinstance(self.focused, Input))
-
-    def _type(self, text: str) -> None:
-        pane = self._grid.pane(self._focused_id)
-        if pane is not None:
-            pane.take_focus()
-            pane.composer.insert(text)
 
     # --- inspector ----------------------------------------------------------------------------------
 

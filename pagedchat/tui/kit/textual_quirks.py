@@ -21,8 +21,8 @@ def teach_terminal_keys(more: Mapping[str, str] = MappingProxyType({})) -> None:
     would write into the prompt, and Alt+Enter would send it.
     """
     table: dict[str, Any] = ANSI_SEQUENCES_KEYS  # type: ignore[assignment]
-    names = {"\r": "alt+enter", "\n": "alt+enter"} | {digit: f"alt+{digit}" for digit in "123456789"} | more
-    for character, name in names.items():
+    names = {"\r": "alt+enter", "\n": "alt+enter"} | {digit: f"alt+{digit}" for digit in "123456789"}
+    for character, name in (*names.items(), *more.items()):
         table[f"\x1b{character}"] = (SimpleNamespace(value=name),)
 
 

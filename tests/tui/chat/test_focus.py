@@ -2,6 +2,8 @@
 
 import asyncio
 
+from textual import events
+
 from pagedchat.tui.inspector.pool.block_grid import BlockGrid
 from tests.fakes_tui import READY, prefill
 from tests.tui.whole_app import WIDE, drawn, pane, settle
@@ -94,9 +96,18 @@ async def test_a_sentence_typed_beside_a_panel_is_for_the_chat(make_app, link):
         assert not app.clipboard
 
 
-async def test_a_paste_beside_a_panel_is_for_the_chat(make_app, link):
-    from textual import events
+async def test_a_burst_of_keys_beside_a_panel_stays_in_order(make_app, link):
+    app = make_app(sessions=2)
+    async with app.run_test(size=BESIDE) as pilot:
+        await with_the_map_focused(app, pilot, link)
+        text = "every letter in its place"
+        for letter in text:
+            app.post_message(events.Key("space" if letter == " " else letter, letter))
+        await settle(pilot)
+        assert pane(app, app.chats.focused_chat.session_id).composer.text == text
 
+
+async def test_a_paste_beside_a_panel_is_for_the_chat(make_app, link):
     app = make_app(sessions=2)
     async with app.run_test(size=BESIDE) as pilot:
         await with_the_map_focused(app, pilot, link)
