@@ -80,6 +80,8 @@ class EventLines(LineView):
         self.whole = False
         """Whether long lines go on in the row below."""
         self._rows = LineRows()
+        self._room = 0
+        """Cells for the words, when the rows were laid out; a line may be drawn in a new width before that."""
         self._at_end = True
         """Whether the newest line was in sight when somebody last scrolled."""
         self._mirror: CacheMirror | None = None
@@ -116,6 +118,7 @@ class EventLines(LineView):
             self._lay_out()
 
     def _lay_out(self) -> None:
+        self._room = max(8, self.size.width - _HEAD)
         self._rows = LineRows(map(self._height, self.shown))
         self.set_lines(len(self._rows))
 
@@ -124,7 +127,7 @@ class EventLines(LineView):
 
     def _parts(self, line: EventLine) -> list[str]:
         """The words, as they stand in the line's rows."""
-        text, room = line.text, max(8, self.size.width - _HEAD)
+        text, room = line.text, max(8, self._room)
         if cell_len(text) <= room:
             return [self._plain(text)]
         parts = [row.text for row in wrap(text, room)] if self.whole else [fit(text, room)]

@@ -66,11 +66,9 @@ class BlockCursor(LineView):
         """Move the cursor by cells, or by rows of cells."""
         if self.cell_layout is not None:
             cell = self.cell_layout.cell_of(self.cursor) + cells + rows * self.cell_layout.cells_per_row
-            if (
-                0 <= cell < self.cell_layout.num_cells
-                and (cell := self._shown_cell(cell, cells or rows)) is not None
-            ):
-                self.choose(cell * self.cell_layout.blocks_per_cell)
+            inside = 0 <= cell < self.cell_layout.num_cells
+            if inside and (shown := self._shown_cell(cell, cells or rows)) is not None:
+                self.choose(shown * self.cell_layout.blocks_per_cell)
 
     def _shown_cell(self, cell: int, direction: int) -> int | None:
         """The cell, or where it is not shown the one in its column on the next line that is."""

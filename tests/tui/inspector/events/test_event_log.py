@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import pytest
+from textual.geometry import Size
 from textual.pilot import Pilot
 from textual.widgets import Input, SelectionList
 
@@ -370,3 +372,13 @@ async def test_a_line_cut_in_ascii_ends_with_an_ascii_sign() -> None:
         await opened(app, pilot)
         assert any(row.endswith("~") for row in drawn(app.lines))
         assert all(row.isascii() for row in drawn(app.lines))
+
+
+async def test_a_line_can_be_drawn_in_another_width_before_it_is_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = LogApp(story().view)
+    async with app.run_test(size=(44, 20)) as pilot:
+        await opened(app, pilot)
+        app.lines.show_whole(True)
+        num_rows = app.lines.num_lines
+        monkeypatch.setattr(EventLines, "size", property(lambda _: Size(200, 20)))
+        assert all(app.lines.build_line(row).text for row in range(num_rows))
