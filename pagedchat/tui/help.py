@@ -36,6 +36,9 @@ _MORE_KEYS = (
     ("PgUp PgDn End", "Scroll the chat; to its newest text"),
     ("Alt+1 … Alt+9", "To the chat of this number"),
     ("drag, ^C", "Select text in a chat and copy it"),
+    ("^Z ^Y", "Undo and redo: a paste, an emptied prompt"),
+    ("Esc, F2", "From a panel beside the chats: back to the chat"),
+    ("Alt+C …", "A panel's key beside the chats; letters are typed"),
 )
 
 _SIGNS = (
@@ -47,6 +50,7 @@ _SIGNS = (
     ("ctx 395/2048", "tokens held, of those that fit"),
     ("25 blk, 24 shr", "blocks of a chat, of them shared"),
     ("023² 041*", "a block two chats hold; one just copied"),
+    ("all ░1▓░", "under the map: the whole pool in a line; » rows left out"),
     ("░ ▼ next out", "a free block; one of those that are taken next"),
     ("P p • r", "timeline: prefill and its tail, decode, recompute"),
     ("f w s ▼", "timeline: forked, waiting, swapped out, preempted"),

@@ -81,7 +81,8 @@ class EventLines(LineView):
         """Whether long lines go on in the row below."""
         self._rows = LineRows()
         self._room = 0
-        """Cells for the words, when the rows were laid out; a line may be drawn in a new width before that."""
+        """Cells for the words, when the rows were laid out; a line may be drawn in a new width before that. The
+        scroll bar's column is left free, whether it is there already or not."""
         self._at_end = True
         """Whether the newest line was in sight when somebody last scrolled."""
         self._mirror: CacheMirror | None = None
@@ -118,7 +119,7 @@ class EventLines(LineView):
             self._lay_out()
 
     def _lay_out(self) -> None:
-        self._room = max(8, self.size.width - _HEAD)
+        self._room = max(8, self.size.width - _HEAD - self.styles.scrollbar_size_vertical)
         self._rows = LineRows(map(self._height, self.shown))
         self.set_lines(len(self._rows))
 

@@ -354,6 +354,8 @@ async def test_long_lines_end_with_an_ellipsis_or_go_on_below() -> None:
         rows = drawn(app.lines)
         cut = [row for row in rows if row.endswith("…")]
         assert cut
+        room = app.lines.scrollable_content_region.width  # without the scroll bar's column
+        assert all(app.lines.build_line(row).cell_length <= room for row in range(app.lines.num_lines))
         app.lines.show_whole(True)
         await pilot.pause()
         everything = [app.lines.build_line(row).text for row in range(app.lines.num_lines)]
