@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING
 from pagedchat.cli.engine_options import engine_config, sampling_overrides
 from pagedchat.cli.options import parse_args
 from pagedchat.cli.signals import ended_in_order
-from pagedchat.cli.standard_streams import OutputError, checked_output, give_up_output, say_error
+from pagedchat.cli.standard_input import whole_prompt
+from pagedchat.cli.standard_streams import (
+    OutputError,
+    check_terminal_type,
+    checked_output,
+    give_up_output,
+    say_error,
+)
 from pagedchat.config import EngineConfig
 from pagedchat.errors import InvalidValueError, PagedChatError
 
@@ -81,10 +88,7 @@ def _prompt(args: argparse.Namespace) -> str | None:
         if args.json:
             raise InvalidValueError("--json needs a prompt.", 'Give one with -p "TEXT" or on standard input.')
         return None
-    text: str = sys.stdin.read() if args.prompt in (None, "-") else args.prompt
-    if not text.strip():
-        raise InvalidValueError("The prompt is empty.", 'Give one with -p "TEXT" or on standard input.')
-    return text
+    return whole_prompt(args.prompt)
 
 
 def _refuse_screen_options(args: argparse.Namespace) -> None:
@@ -101,6 +105,7 @@ def _run_terminal(args: argparse.Namespace, config: EngineConfig) -> int:
         raise InvalidValueError(
             "Standard output is not a terminal, so the chats cannot be shown.", 'For one reply use -p "TEXT".'
         )
+    check_terminal_type()
     from pagedchat.tui.app import UiOptions, run_app  # noqa: PLC0415 - loads Textual
 
     link, metrics_url = _engine_link(config, args.metrics_port)

@@ -47,6 +47,7 @@ examples:
   pagedchat --model ./checkpoint --sessions 4    four chats with a checkpoint in a folder
   pagedchat --trace run.trace                    record every step, to be looked at again with replay
   pagedchat -p "Tell me a sea story."            one reply, no screen
+  pagedchat -p "Sum this up." <notes.txt         a prompt about a file
   echo "And then?" | pagedchat --json            the prompt from standard input, the reply as JSON
 """
 _COMMANDS = {
@@ -135,7 +136,10 @@ def _add_general(parser: Parser) -> None:
 def _add_one_shot(parser: Parser) -> None:
     group = parser.add_argument_group("one reply without a screen")
     group.add_argument(
-        "-p", "--prompt", metavar="TEXT", help="print the reply to TEXT and exit; - reads standard input"
+        "-p",
+        "--prompt",
+        metavar="TEXT",
+        help="print the reply to TEXT and exit; what standard input has is appended; - reads that alone",
     )
     group.add_argument(
         "--json", action="store_true", help="print one JSON object: text, token ids, timings, cache counters"

@@ -73,7 +73,14 @@ CHAT_ACTIONS = (
     KeyAction("view.layout", "f6", "next_layout", "layout", "Next layout", "1, 2, 4, 6 or 9 panes", True),
     KeyAction("chat.next", "tab", "focus_chat(1)", "next", "Next chat", "To the next pane"),
     KeyAction("chat.previous", "shift+tab", "focus_chat(-1)", "", "Previous chat", "To the pane before"),
-    KeyAction("chat.copy", "ctrl+c", "copy_or_stop", "", "Copy or stop", "Copy selected text, else stop"),
+    KeyAction(
+        "chat.copy",
+        "ctrl+c",
+        "copy_or_stop",
+        "",
+        "Copy, stop or clear",
+        "Copy selected text, else stop, else empty the prompt",
+    ),
     KeyAction("chat.copy_reply", "ctrl+t", "copy_reply", "copy", "Copy last reply", "Copy the newest reply"),
     KeyAction("chat.close", "ctrl+d", "close_chat", "close", "Close chat", "On an empty prompt: drop this chat"),
 )
@@ -99,6 +106,9 @@ PALETTE = KeyAction(
 )
 
 
+_SIGNS = {"full_stop": ".", "comma": ",", "plus": "+", "minus": "-", "equals_sign": "=", "slash": "/"}
+
+
 def key_display(key: str) -> str:
     """A Textual key name as people write it."""
     names = {"escape": "Esc", "enter": "Enter", "tab": "Tab", "shift+tab": "Shift+Tab", "comma": ","}
@@ -108,6 +118,8 @@ def key_display(key: str) -> str:
         return key
     if key.startswith("ctrl+"):
         return "^" + key.removeprefix("ctrl+").upper()
+    if key.startswith("alt+") and (sign := _SIGNS.get(key.removeprefix("alt+"))):
+        return f"Alt+{sign}"
     return "+".join(part.capitalize() for part in key.split("+"))
 
 

@@ -72,7 +72,7 @@ def engine_status(view: EngineView, died: EngineDied | None, elapsed: float, wid
         return Status("broken", _broken(view.broken, width))
     if not picture_holds(view):
         return Status(
-            "broken", text("✗ The cache as it is drawn here does not agree with the engine's own counts.")
+            "broken", text("‼ The cache as it is drawn here does not agree with the engine's own counts.")
         )
     return Status("none", Content(""))
 
@@ -115,7 +115,7 @@ def _died(died: EngineDied, progress: LoadProgress | None, width: int) -> Conten
 
 def _broken(broken: IntegrityBroken, width: int) -> Content:
     parts = [
-        LinePart(0, text(f"✗ The engine's books disagree since step {broken.step}", "bold")),
+        LinePart(0, text(f"‼ The engine's books disagree since step {broken.step}", "bold")),
         LinePart(1, text(one_line(broken.message))),
         LinePart(
             2, text(f"all that is known: {one_line(broken.dump)}" if broken.dump else "no dump was written", MUTED)
