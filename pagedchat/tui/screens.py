@@ -12,6 +12,7 @@ from textual.screen import Screen
 
 from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.chat.sanitize import sanitize
+from pagedchat.chat.session import ChatSession
 from pagedchat.errors import PagedChatError
 from pagedchat.tui.chat.screen import ChatScreen
 from pagedchat.tui.engine_controls import EngineControls
@@ -80,6 +81,19 @@ class ScreensApp(TerminalApp):
     def action_restart(self) -> None:
         """Start the engine again; asks first where one runs."""
         raise NotImplementedError
+
+    def show_history(self, words: str = "") -> None:
+        """A list of all chats that are kept."""
+        raise NotImplementedError
+
+    async def delete_chat(self, chat: ChatSession) -> None:
+        """Take a chat off the screen and off the lists."""
+        raise NotImplementedError
+
+    @property
+    def keeps_chats(self) -> bool:
+        """Whether closed chats can be reopened."""
+        return False
 
     # --- saying -------------------------------------------------------------------------------------
 
