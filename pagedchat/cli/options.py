@@ -46,6 +46,7 @@ examples:
   pagedchat --model Qwen/Qwen2.5-0.5B-Instruct   a real model of the Hugging Face hub
   pagedchat --model ./checkpoint --sessions 4    four chats with a checkpoint in a folder
   pagedchat --trace run.trace                    record every step, to be looked at again with replay
+  pagedchat --continue                           what was open last, with its drafts
   pagedchat -p "Tell me a sea story."            one reply, no screen
   echo "And then?" | pagedchat --json            the prompt from standard input, the reply as JSON
 """

@@ -36,6 +36,7 @@ _MORE_KEYS = (
     ("PgUp PgDn End", "Scroll the chat; to its newest text"),
     ("Alt+1 … Alt+9", "To the chat of this number"),
     ("drag, ^C", "Select text in a chat and copy it"),
+    ("^R ^D ^Z", "In the history (^S): rename, delete, undo"),
 )
 
 _SIGNS = (
