@@ -2,6 +2,7 @@
 
 import gc
 import os
+import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,9 @@ from pagedchat.garbage import no_collections
 # Before anything imports huggingface_hub, which reads them once.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+# Whatever a test runs, it reads and writes no history of whoever runs it.
+_DATA_HOME = tempfile.TemporaryDirectory(prefix="pagedchat-tests-")
+os.environ["XDG_DATA_HOME"] = _DATA_HOME.name
 # Before anything imports torch: tests run side by side, one to a core.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

@@ -29,6 +29,7 @@ WITHOUT_SCREEN = [
     "pagedchat.engine.mirror",
     "pagedchat.api.engine",
     "pagedchat.api.llm",
+    "pagedchat.history.thread",
     "pagedchat.cli.oneshot",
     "pagedchat.cli.replay",
     "pagedchat.service.client",

@@ -5,12 +5,13 @@ the result is not known here. Invariant: user and assistant turns alternate, so 
 """
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
 
 from pagedchat.cache_events import FinishReason
+from pagedchat.chat.identity import new_id
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.events import RequestFinished
 
@@ -36,6 +37,8 @@ class Entry:
 
     turn: Turn
     ending: Ending = "complete"
+    turn_id: int = field(default_factory=new_id, compare=False)
+    """By which the history knows it. Forks share their entries, and so the turns that it keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,8 @@ class ForkOrigin:
     """Entries taken over from the parent."""
     num_prompts: int
     """Of those, the user's: "at turn 2"."""
+    chat_id: int = 0
+    """The parent's `chat_id`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,12 @@ class ChatSession:
         system: str | None = None,
     ) -> None:
         self.session_id = session_id
+        self.chat_id = new_id()
+        """By which the history knows it; numbers of closed chats are given away again, this one is not."""
+        self.tree_id = self.chat_id
+        """The same in all chats that were forked from one another: their turns are one tree."""
+        self.kept = True
+        """Whether it belongs into the history; what the program itself shows with it does not."""
         self.name = name
         """Given by the user or taken from the first prompt; empty before."""
         self.overrides = overrides or SamplingOverrides()
@@ -81,6 +92,8 @@ class ChatSession:
         self.open_text = ""
         """What the running request has written so far."""
         self.num_open_tokens = 0
+        self.open_turn_id = 0
+        """The `turn_id` of the reply that is being written."""
         self.request_id: int | None = None
         """The running request; `None` when there is none."""
         self.stop_requested = False
@@ -121,6 +134,11 @@ class ChatSession:
         replies = (entry.turn.text for entry in reversed(self.entries) if entry.turn.role == "assistant")
         return next(replies, None)
 
+    @property
+    def returned(self) -> str:
+        """What `take_returned` will give."""
+        return self._returned
+
     def take_returned(self) -> str:
         """Prompts that were not answered and go back to be edited, once; empty if there are none."""
         text, self._returned = self._returned, ""
@@ -144,6 +162,11 @@ class ChatSession:
             return None
         self.version += 1
         return self.queue.pop()
+
+    def return_prompt(self, prompt: str) -> None:
+        """Give a prompt, or what was begun of one, back to be edited."""
+        self._give_back(prompt)
+        self.version += 1
 
     def return_queue(self) -> None:
         """Give all queued prompts back to be edited."""
@@ -191,7 +214,8 @@ class ChatSession:
         """A second chat with the same turns; while a reply is being written it is written on in both."""
         child = ChatSession(session_id, name=self.name, overrides=self.overrides, system=self.system)
         child.entries = list(self.entries)
-        child.origin = ForkOrigin(self.session_id, self.label, len(self.entries), self._num_prompts())
+        child.tree_id, child.kept = self.tree_id, self.kept
+        child.origin = ForkOrigin(self.session_id, self.label, len(self.entries), self._num_prompts(), self.chat_id)
         if self.busy:
             child._begin(request_id)
             child._replaced = self._replaced
@@ -254,6 +278,7 @@ class ChatSession:
         self.request_id = request_id
         self.state = "queued"
         self.open_text, self.num_open_tokens = "", 0
+        self.open_turn_id = new_id()
         self.stop_requested = self._restarted = False
         self.notice = None
         self.version += 1
@@ -261,7 +286,7 @@ class ChatSession:
     def _end(self, ending: Ending) -> None:
         """Close the request. One that wrote nothing and was cut short leaves no trace but its prompt."""
         if self.open_text or ending in ("complete", "length"):
-            self.entries.append(Entry(Turn("assistant", self.open_text), ending))
+            self.entries.append(Entry(Turn("assistant", self.open_text), ending, self.open_turn_id))
         elif self._replaced is not None:
             self.entries.append(self._replaced)
         elif self.entries and self.entries[-1].turn.role == "user":

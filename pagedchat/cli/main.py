@@ -25,6 +25,8 @@ from pagedchat.config import EngineConfig
 from pagedchat.errors import InvalidValueError, PagedChatError
 
 if TYPE_CHECKING:
+    from pagedchat.history.one_reply import KeptReply
+    from pagedchat.history.run import RunHistory
     from pagedchat.service.commands import EngineLink
 
 EXIT_FAILURE = 1
@@ -54,15 +56,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _dispatch(args: argparse.Namespace) -> int:
     if args.command != "chat":
         return _run_command(args)
+    _check_history_options(args)
     config = engine_config(args)
     prompt = _prompt(args)
     if prompt is None:
         return _run_terminal(args, config)
     _refuse_screen_options(args)
+    kept = _kept_reply(args)
     from pagedchat.cli.oneshot import run_oneshot  # noqa: PLC0415 - loads the engine
 
     return run_oneshot(
-        prompt, config, sampling_overrides(args), system=args.system, raw=args.raw, as_json=args.json
+        prompt, config, sampling_overrides(args), system=args.system, raw=args.raw, as_json=args.json, kept=kept
     )
 
 
@@ -91,6 +95,15 @@ def _prompt(args: argparse.Namespace) -> str | None:
     return whole_prompt(args.prompt)
 
 
+def _check_history_options(args: argparse.Namespace) -> None:
+    if args.go_on and args.resume is not None:
+        raise InvalidValueError("--continue and --resume name different chats.", "Leave out one of them.")
+    if args.ephemeral and (args.go_on or args.resume is not None):
+        raise InvalidValueError(
+            "--ephemeral keeps nothing, and what it goes on with would be kept.", "Leave out --ephemeral."
+        )
+
+
 def _refuse_screen_options(args: argparse.Namespace) -> None:
     """What only the chats on the screen do."""
     for name, value in (("--trace", args.trace), ("--metrics-port", args.metrics_port)):
@@ -108,6 +121,7 @@ def _run_terminal(args: argparse.Namespace, config: EngineConfig) -> int:
     check_terminal_type()
     from pagedchat.tui.app import UiOptions, run_app  # noqa: PLC0415 - loads Textual
 
+    history = _history(args)
     link, metrics_url = _engine_link(config, args.metrics_port)
     options = UiOptions(
         model=config.model.model,
@@ -115,12 +129,35 @@ def _run_terminal(args: argparse.Namespace, config: EngineConfig) -> int:
         overrides=sampling_overrides(args),
         system=args.system,
         raw=args.raw,
+        history=history,
+        ephemeral=args.ephemeral,
         ascii=args.ascii,
         trace=args.trace,
         metrics_port=args.metrics_port,
         metrics_url=metrics_url,
     )
     return run_app(link, options)
+
+
+def _history(args: argparse.Namespace) -> "RunHistory | None":
+    """Where the chats are kept, and those to go on with."""
+    if args.ephemeral:
+        return None
+    from pagedchat.history.run import begin  # noqa: PLC0415 - loads SQLite
+
+    return begin(go_on=args.go_on, number=args.resume)
+
+
+def _kept_reply(args: argparse.Namespace) -> "KeptReply | None":
+    """The chat that a prompt without a screen belongs to."""
+    going_on = args.go_on or args.resume is not None
+    if args.raw and going_on:
+        raise InvalidValueError("--raw continues a text, not a chat.", "Leave out one of them.")
+    if args.raw or args.ephemeral:
+        return None
+    from pagedchat.history.one_reply import keep_reply  # noqa: PLC0415 - loads SQLite
+
+    return keep_reply(go_on=args.go_on, number=args.resume)
 
 
 def _engine_link(config: EngineConfig, metrics_port: int | None) -> "tuple[EngineLink, str]":

@@ -16,6 +16,8 @@ from pagedchat.errors import InvalidValueError
 
 MAX_SESSIONS = 9
 MAX_PORT = 65535
+_MOST_DIGITS = 15
+"""Of a chat's number."""
 _MOST_SAID = 300
 """Characters of what argparse says, which repeats the argument."""
 _DESCRIPTION = "Several chats side by side in the terminal, on one local engine whose paged KV cache you can watch."
@@ -46,6 +48,7 @@ examples:
   pagedchat --model Qwen/Qwen2.5-0.5B-Instruct   a real model of the Hugging Face hub
   pagedchat --model ./checkpoint --sessions 4    four chats with a checkpoint in a folder
   pagedchat --trace run.trace                    record every step, to be looked at again with replay
+  pagedchat --continue                           what was open last, with its drafts
   pagedchat -p "Tell me a sea story."            one reply, no screen
   pagedchat -p "Sum this up." <notes.txt         a prompt about a file
   echo "And then?" | pagedchat --json            the prompt from standard input, the reply as JSON
@@ -122,6 +125,7 @@ def _chat_parser() -> Parser:
     _add_general(parser)
     _add_one_shot(parser)
     _add_chats(parser)
+    _add_history(parser)
     _add_inspector(parser)
     add_engine_options(parser)
     return parser
@@ -155,6 +159,26 @@ def _add_chats(parser: Parser) -> None:
     group.add_argument(
         "--raw", action="store_true", help="text completion: the prompt goes to the model without a chat template"
     )
+
+
+def _add_history(parser: Parser) -> None:
+    group = parser.add_argument_group("history")
+    group.add_argument(
+        "--continue",
+        dest="go_on",
+        action="store_true",
+        help="go on with what was open last: chats, forks, drafts, queues; with -p with the last chat",
+    )
+    group.add_argument(
+        "--resume", type=_chat_number, metavar="N", help="go on with chat N, as ^S lists them; with -p too"
+    )
+    group.add_argument("--ephemeral", action="store_true", help="keep nothing of this run")
+
+
+def _chat_number(text: str) -> int:
+    if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text[:40]!r} is not the number of a chat")
 
 
 def _add_inspector(parser: Parser) -> None:

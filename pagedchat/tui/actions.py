@@ -92,6 +92,7 @@ APP_ACTIONS = (
     KeyAction("engine.pause", "f4", "app.pause", "pause", "Pause or run", "Hold the scheduler, or let it run"),
     KeyAction("engine.step", "f5", "app.step", "step", "Single step", "One step of the paused scheduler"),
     KeyAction("engine.restart", "f12", "app.restart", "", "Restart the engine", "End the engine, start it again"),
+    KeyAction("app.history", "ctrl+s", "app.history", "", "History", "All chats that are kept: search, open"),
     KeyAction("app.quit", "ctrl+q", "app.quit", "quit", "Quit", "End pagedchat and its engine", priority=True),
     KeyAction("app.help", "f1", "app.help", "help", "Help", "This page"),
 )

@@ -16,8 +16,8 @@ from pagedchat.chat.prompt_history import PromptHistory, default_path
 from pagedchat.errors import PagedChatError
 from pagedchat.service.commands import EngineLink
 from pagedchat.tui.actions import APP_ACTIONS, bindings
-from pagedchat.tui.engine_app import EngineApp
 from pagedchat.tui.inspector.inspector_keys import ALT_KEYS
+from pagedchat.tui.keeping_app import KeepingApp
 from pagedchat.tui.kit.terminal_app import run_on_terminal
 from pagedchat.tui.kit.textual_quirks import teach_terminal_keys
 from pagedchat.view.options import UiOptions
@@ -35,7 +35,7 @@ def _palette_provider() -> "type[Provider]":
     return PaletteCommands
 
 
-class PagedChatApp(EngineApp):
+class PagedChatApp(KeepingApp):
     """Chats side by side on one engine.
 
     Args:
@@ -59,6 +59,7 @@ class PagedChatApp(EngineApp):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(link, options, PromptHistory(default_path()) if history is None else history, clock)
+        self.keep_in(options.history)
         teach_terminal_keys(ALT_KEYS)
         self.tour: Tour | None = None
         """The tour, while one is being given."""
@@ -125,8 +126,11 @@ def run_app(link: EngineLink, options: UiOptions) -> int:
         PagedChatError: the engine could not start; what the screen said is then said on the way out too. Or the
             screen failed.
     """
-    app = PagedChatApp(link, options)
-    exit_code = run_on_terminal(app)
+    app = PagedChatApp(link, options, PromptHistory() if options.ephemeral else None)
+    try:
+        exit_code = run_on_terminal(app)
+    finally:
+        app.end_keeping()
     if app.failure is not None and not app.ended_from_outside:
         raise PagedChatError(app.failure.message, app.failure.hint)
     return exit_code

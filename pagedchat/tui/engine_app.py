@@ -199,13 +199,18 @@ class EngineApp(InspectorListener):
         busy = self.desk.num_busy
         if self._quitting:
             self._leave()
-        elif busy and self.view.failure is None and not isinstance(self.screen, ConfirmScreen):
-            replies = "A reply is" if busy == 1 else f"{busy} replies are"
-            self.push_screen(
-                ConfirmScreen("Quit pagedchat?", f"{replies} still being written.", "quit"), self._quit_if
-            )
+        elif isinstance(self.screen, ConfirmScreen):
+            self._quit_if(True)
+        elif lost := self.lost_by_leaving(busy if self.view.failure is None else 0):
+            self.push_screen(ConfirmScreen("Quit pagedchat?", lost, "quit"), self._quit_if)
         else:
             self._quit_if(True)
+
+    def lost_by_leaving(self, num_busy: int) -> str:
+        """What is said before the program is left while so many replies are being written; empty: nothing is."""
+        if not num_busy:
+            return ""
+        return f"{'A reply is' if num_busy == 1 else f'{num_busy} replies are'} still being written."
 
     def _quit_if(self, sure: bool | None) -> None:
         if sure:
@@ -225,7 +230,11 @@ class EngineApp(InspectorListener):
     async def _close_engine(self) -> None:
         """The engine process ends before the screen goes, so that nothing is left behind."""
         await self._link.close()
+        await self.before_leaving()
         self._leave()
+
+    async def before_leaving(self) -> None:
+        """What is to be done between the engine's end and the program's."""
 
     def _leave(self) -> None:
         failed = 1 if self.failure is not None else 0

@@ -12,6 +12,7 @@ from textual.screen import Screen
 
 from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.chat.sanitize import sanitize
+from pagedchat.chat.session import ChatSession
 from pagedchat.errors import PagedChatError
 from pagedchat.tui.chat.screen import ChatScreen
 from pagedchat.tui.engine_controls import EngineControls
@@ -27,7 +28,18 @@ from pagedchat.view.sentences.words import count
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pagedchat.history.run import Reopened
     from pagedchat.tui.inspector.panel import InspectorPanel
+
+
+def _reopen(desk: ChatDesk, reopened: "Reopened") -> None:
+    """The chats of an earlier run, in their places and by their numbers."""
+    sessions = {session.session_id: session for session in reopened.sessions}
+    for pane in reopened.layout.panes:
+        if pane.number in sessions:
+            desk.add(sessions[pane.number])
+        else:
+            desk.new(session_id=pane.number)
 
 
 class ScreensApp(TerminalApp):
@@ -50,6 +62,8 @@ class ScreensApp(TerminalApp):
         self.view = view
         self.engine = engine
         self.desk = ChatDesk(engine.send, options)
+        if options.history is not None:
+            _reopen(self.desk, options.history.reopened)
         self.metrics_url = options.metrics_url
         """Where Prometheus finds the engine's metrics; empty if nowhere."""
         self.chats = ChatScreen(self, options, history)
@@ -95,6 +109,19 @@ class ScreensApp(TerminalApp):
     async def switch_model(self, name: str) -> None:
         """Load another model in place of this one."""
         raise NotImplementedError
+
+    def show_history(self, words: str = "") -> None:
+        """A list of all chats that are kept."""
+        raise NotImplementedError
+
+    async def delete_chat(self, chat: ChatSession) -> None:
+        """Take a chat off the screen and off the lists."""
+        raise NotImplementedError
+
+    @property
+    def keeps_chats(self) -> bool:
+        """Whether closed chats can be reopened."""
+        return False
 
     # --- saying -------------------------------------------------------------------------------------
 

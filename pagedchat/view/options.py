@@ -2,9 +2,13 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pagedchat.config import DEFAULT_MODEL
 from pagedchat.engine.sampling_params import SamplingOverrides
+
+if TYPE_CHECKING:
+    from pagedchat.history.run import RunHistory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +25,10 @@ class UiOptions:
     """System prompt of every new chat."""
     raw: bool = False
     """Complete text as it stands; no chat template."""
+    history: "RunHistory | None" = None
+    """Where the chats are kept, and those of earlier runs; None keeps nothing."""
+    ephemeral: bool = False
+    """Keep nothing at all, prompts for the arrow keys neither."""
     ascii: bool = False
     """Draw with ASCII characters only."""
     trace: Path | None = None

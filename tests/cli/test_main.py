@@ -71,11 +71,27 @@ def test_terminal_gets_the_chats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "run_app", lambda _link, options: shown.append(options) or 3)
     monkeypatch.setattr(sys, "stdin", Terminal())
     monkeypatch.setattr(sys, "stdout", Terminal())
-    argv = words("--model m --sessions 4 --system Brief --raw --top-k 3")
+    argv = words("--model m --sessions 4 --system Brief --raw --top-k 3 --ephemeral")
     assert cli.main(argv) == 3
     assert shown == [
-        app.UiOptions(model="m", sessions=4, overrides=SamplingOverrides(top_k=3), system="Brief", raw=True)
+        app.UiOptions(
+            model="m", sessions=4, overrides=SamplingOverrides(top_k=3), system="Brief", raw=True, ephemeral=True
+        )
     ]
+    cli.main([])
+    assert shown[1].history.thread.close()
+
+
+def test_what_is_gone_on_with_is_handed_to_the_chats(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pagedchat.history import run
+    from pagedchat.tui import app
+
+    monkeypatch.setattr(app, "run_app", lambda _link, options: options.history)
+    monkeypatch.setattr(run, "begin", lambda **asked: asked)
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert cli.main(["--continue"]) == {"go_on": True, "number": None}
+    assert cli.main(["--resume", "12"]) == {"go_on": False, "number": 12}
 
 
 def test_standard_input_is_appended_to_the_prompt_option(
@@ -101,6 +117,10 @@ def test_standard_input_is_appended_to_the_prompt_option(
         (["--temperature", "-1", "-p", "x"], "temperature is -1.0."),
         (["--top-p", "0", "-p", "x"], "top_p is 0.0."),
         (["-p", "  "], "The prompt is empty."),
+        (["--resume", "one"], "--resume: 'one' is not the number of a chat."),
+        (["--resume", "1", "--continue"], "--continue and --resume name different chats."),
+        (["--ephemeral", "--continue"], "--ephemeral keeps nothing, and what it goes on with would be kept."),
+        (["-p", "x", "--raw", "--continue"], "--raw continues a text, not a chat."),
         (["--nonsense"], "Unrecognized arguments: --nonsense."),
         (["hello"], "Unrecognized arguments: hello."),
         (["bench"], "The following arguments are required: NAME."),

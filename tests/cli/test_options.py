@@ -124,6 +124,7 @@ NUMBERS = {
     "--block-size": "1, 2, 4",
     "--sessions": "1 to 9",
     "--metrics-port": "0 to 65535",
+    "--resume": "is not the number of a chat",
     "--kv-cache-memory": "1 to 1152921504606846976",
     "--swap-space": "0 to 1152921504606846976",
     "--temperature": "0 to 1000",
@@ -134,7 +135,7 @@ NUMBERS = {
     "--frequency-penalty": "-2 to 2",
     "--gpu-memory-utilization": "0, up to 1",
 }
-UNREADABLE = ("invalid", "is not a size", "is not a number", "is not a port")
+UNREADABLE = ("invalid", "is not a size", "is not a number", "is not a port", "is not the number")
 
 
 @pytest.mark.parametrize("option", NUMBERS)

@@ -33,6 +33,7 @@ from pagedchat.view.engine_view import EngineView
 from pagedchat.view.options import UiOptions
 
 if TYPE_CHECKING:
+    from pagedchat.history.records import LayoutRecord
     from pagedchat.tui.inspector.panel import InspectorPanel
 
 CHAT_KEYS = (*COMPOSER_ACTIONS, *CHAT_ACTIONS, *APP_ACTIONS, PALETTE)
@@ -60,9 +61,10 @@ class PaneScreen(SparseScreen):
         super().__init__()
         self._desk = desk
         self._view = view
-        for _ in range(max(1, options.sessions)):
+        for _ in range(len(desk), max(1, options.sessions)):
             desk.new()
-        self._focused_id = desk.chats[0].session_id
+        before = options.history.reopened.layout if options.history is not None else None
+        self._focused_id = before.focused if before and desk.get(before.focused) else desk.chats[0].session_id
         self.takes_keys = False
         """Whether there is a composer already."""
         self._panel: InspectorPanel | None = None
@@ -71,6 +73,8 @@ class PaneScreen(SparseScreen):
         self._banner = StatusBanner()
         self._tabs = ChatTabs()
         self._grid = ChatGrid(desk, view, history, bundled.note(options.model))
+        if before is not None:
+            self._grid.wanted, self._grid.zoomed = before.wanted, before.zoomed
         self._ticker = EventTicker(view)
         self._hints = CommandHints()
         self._keys = KeyBar(CHAT_KEYS, num_always=2)
@@ -87,8 +91,8 @@ class PaneScreen(SparseScreen):
         yield self._keys
 
     def on_mount(self) -> None:
-        """Begin in the first chat, with what was typed into it already."""
-        self.focus_chat(self._desk.chats[0])
+        """Begin in the first chat, or where it was left, with what was typed into it already."""
+        self.focus_chat(self.focused_chat)
         self.takes_keys = True
         self.post_message(self.CanBeTypedIn())
 
@@ -164,6 +168,20 @@ class PaneScreen(SparseScreen):
         """Bring a chat into sight; the keyboard stays where it is."""
         self._focused_id = chat.session_id
         self.place_panes()
+
+    # --- what is kept of it -------------------------------------------------------------------------
+
+    @property
+    def drafts(self) -> dict[int, str]:
+        """What is written in each composer, by the numbers of the chats."""
+        return {pane.session.session_id: pane.composer.text for pane in self._grid.panes}
+
+    @property
+    def standing(self) -> "LayoutRecord":
+        """How the panes stand, without their chats."""
+        from pagedchat.history.records import LayoutRecord  # noqa: PLC0415 - not for the first frame
+
+        return LayoutRecord(focused=self._focused_id, wanted=self._grid.wanted, zoomed=self._grid.zoomed)
 
     # --- the active chat ----------------------------------------------------------------------------
 

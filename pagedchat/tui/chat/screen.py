@@ -172,8 +172,9 @@ class ChatScreen(PromptScreen):
             await self._program.action_quit()
         elif chat.entries:
             question = f"Close {one_line(chat.label)}?"
+            kept = "Its turns stay in the history (^S)" if self._program.keeps_chats else "Its turns are not kept"
             self.app.push_screen(
-                ConfirmScreen(question, "Its turns are not kept; its blocks are freed.", "close"),
+                ConfirmScreen(question, f"{kept}; its blocks are freed.", "close"),
                 lambda sure: self.close_chat(chat) if sure else None,
             )
         else:

@@ -27,7 +27,12 @@ def teach_terminal_keys(more: Mapping[str, str] = MappingProxyType({})) -> None:
 
 
 def start_work(
-    node: DOMNode, work: Callable[[], Coroutine[Any, Any, None]], group: str, *, exit_on_error: bool = True
+    node: DOMNode,
+    work: Callable[[], Coroutine[Any, Any, None]],
+    group: str,
+    *,
+    exit_on_error: bool = True,
+    exclusive: bool = False,
 ) -> Worker[None]:
     """Run `work` beside the screen until it ends, or `node` goes, or the program is left.
 
@@ -39,8 +44,9 @@ def start_work(
         work: an async function without arguments.
         group: whose work it is, for Textual's log.
         exit_on_error: whether an exception in it ends the program.
+        exclusive: whether earlier work of this group is dropped.
     """
-    return node.run_worker(work, name=group, group=group, exit_on_error=exit_on_error)
+    return node.run_worker(work, name=group, group=group, exit_on_error=exit_on_error, exclusive=exclusive)
 
 
 def forget_listener(node: DOMNode, screen: Screen[Any]) -> None:

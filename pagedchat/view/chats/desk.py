@@ -48,6 +48,8 @@ class ChatDesk:
         self.context_limit = 0
         """Tokens one chat may hold; 0 until the engine is ready."""
         self.focused_id = 0
+        self.on_change: Callable[[], None] = _nobody_listens
+        """Called after everything that is more than another piece of text."""
 
     # --- reading ------------------------------------------------------------------------------------
 
@@ -73,24 +75,38 @@ class ChatDesk:
 
     # --- what the user does -------------------------------------------------------------------------
 
-    def new(self, name: str = "") -> ChatSession:
-        """A new, empty chat at the end; without a name it gets one from its first prompt."""
+    def new(self, name: str = "", session_id: int = 0) -> ChatSession:
+        """A new, empty chat at the end; without a name it gets one from its first prompt, without a number a free
+        one."""
         chat = ChatSession(
-            self._free_id(), name=name, overrides=self._options.overrides, system=self._options.system
+            session_id or self.free_id(), name=name, overrides=self._options.overrides, system=self._options.system
         )
-        self.chats.append(chat)
+        self.add(chat)
         return chat
+
+    def add(self, chat: ChatSession) -> None:
+        """A chat that was there before, at the end; nobody has its number."""
+        self.chats.append(chat)
+        self.on_change()
 
     def rename(self, chat: ChatSession, name: str) -> None:
         """Call a chat something else."""
         chat.name = one_line(name)
         chat.version += 1
+        self.on_change()
 
     def submit(self, chat: ChatSession, prompt: str) -> None:
-        """Send a prompt, or queue it while the chat is busy."""
-        if chat.busy:
+        """Send a prompt, or queue it while the chat is busy.
+
+        Those that wait from an earlier run of the program are sent before it.
+        """
+        if chat.busy or chat.queue:
             chat.enqueue(prompt)
-            return
+        if not chat.busy:
+            self._submit(chat, chat.queue.popleft() if chat.queue else prompt)
+        self.on_change()
+
+    def _submit(self, chat: ChatSession, prompt: str) -> None:
         if not chat.name:
             chat.name = _name_from(prompt)
         request_id = self._new_request()
@@ -102,6 +118,7 @@ class ChatDesk:
         stopped = chat.stop()
         if stopped:
             self._send(Stop(chat.session_id))
+            self.on_change()
         return stopped
 
     def regenerate(self, chat: ChatSession) -> bool:
@@ -110,21 +127,24 @@ class ChatDesk:
         if not chat.regenerate(request_id):
             return False
         self._generate(chat, request_id)
+        self.on_change()
         return True
 
     def fork(self, chat: ChatSession, after: ChatSession | None = None) -> ChatSession:
         """A second chat over the same blocks, shown right after its source, or after an earlier fork of it."""
         request_id = self._new_request()
-        child = chat.fork(self._free_id(), request_id)
+        child = chat.fork(self.free_id(), request_id)
         child.name = self._fork_name(chat.name)
         self.chats.insert(self.chats.index(after or chat) + 1, child)
         self._send(Fork(chat.session_id, child.session_id, request_id))
+        self.on_change()
         return child
 
     def close(self, chat: ChatSession) -> None:
         """Drop a chat and its blocks."""
         self.chats.remove(chat)
         self._send(Close(chat.session_id))
+        self.on_change()
 
     def focus(self, chat: ChatSession) -> None:
         """This chat goes first where the engine has a choice."""
@@ -145,6 +165,8 @@ class ChatDesk:
                 self._interrupt_all(keep_queued=event.restarting)
             case EngineFailed():
                 self._interrupt_all(keep_queued=False)
+        if isinstance(event, RequestFinished | RequestFailed | EngineDied | EngineFailed):
+            self.on_change()
 
     def _apply_to_chat(self, event: RequestEvent) -> None:
         chat = next((chat for chat in self.chats if chat.request_id == event.request_id), None)
@@ -173,7 +195,7 @@ class ChatDesk:
             ))  # fmt: skip
             chat.return_queue()
         elif chat.queue:
-            self.submit(chat, chat.queue.popleft())
+            self._submit(chat, chat.queue.popleft())
 
     def _interrupt_all(self, *, keep_queued: bool) -> None:
         """Replies end where they are; what the engine had not begun with may wait, to be sent to the next one."""
@@ -190,7 +212,7 @@ class ChatDesk:
         self._next_request += 1
         return self._next_request
 
-    def _free_id(self) -> int:
+    def free_id(self) -> int:
         """The lowest free number, so that Alt+1..9 go on reaching the chats of a long run."""
         taken = {chat.session_id for chat in self.chats}
         return next(number for number in range(1, len(taken) + 2) if number not in taken)
@@ -199,6 +221,10 @@ class ChatDesk:
         base = name.partition("»")[0] or "new chat"
         taken = {chat.name for chat in self.chats}
         return next((f"{base}»{mark}" for mark in _FORK_MARKS if f"{base}»{mark}" not in taken), f"{base}»")
+
+
+def _nobody_listens() -> None:
+    """Until somebody does."""
 
 
 def _name_from(prompt: str) -> str:

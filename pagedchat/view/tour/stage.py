@@ -126,6 +126,7 @@ class Stage:
     def open(self) -> ChatSession:
         """A new chat that writes replies of a fixed length."""
         chat = self._desk.new(NAME)
+        chat.kept = False
         chat.overrides = SamplingOverrides(
             max_tokens=self._reply_tokens(), ignore_eos=True, temperature=0.8, seed=1
         )
