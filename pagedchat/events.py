@@ -243,7 +243,7 @@ class IntegrityBroken(Event, frozen=True):
 
 
 class EngineDied(Event, frozen=True):
-    """Made by the client: the engine process ended without being asked to."""
+    """Made by the client: the engine process ended, without being asked to or to make room for another model."""
 
     exit_code: int | None
     """Negative: the signal that ended it."""
@@ -253,6 +253,8 @@ class EngineDied(Event, frozen=True):
     """Whether another one is being started."""
     log_file: str = ""
     """Where all of its lines are; empty where no log is kept."""
+    next_model: str = ""
+    """The model that the next one is started with, where it was ended for that."""
 
 
 EngineEvent = (

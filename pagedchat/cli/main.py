@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING
 from pagedchat.cli.engine_options import engine_config, sampling_overrides
 from pagedchat.cli.options import parse_args
 from pagedchat.cli.signals import ended_in_order
-from pagedchat.cli.standard_streams import OutputError, checked_output, give_up_output, say_error
+from pagedchat.cli.standard_input import whole_prompt
+from pagedchat.cli.standard_streams import (
+    OutputError,
+    check_terminal_type,
+    checked_output,
+    give_up_output,
+    say_error,
+)
 from pagedchat.config import EngineConfig
 from pagedchat.errors import InvalidValueError, PagedChatError
 
@@ -47,22 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(args: argparse.Namespace) -> int:
-    if args.command == "bench":
-        from pagedchat.bench.main import run_bench  # noqa: PLC0415 - loads torch
-
-        return run_bench(args)
-    if args.command == "doctor":
-        from pagedchat.doctor.main import run_doctor  # noqa: PLC0415 - loads what compiles kernels
-
-        return run_doctor(args)
-    if args.command == "replay":
-        from pagedchat.cli.replay import run_replay  # noqa: PLC0415 - reads traces
-
-        return run_replay(args)
-    if args.command == "stats":
-        from pagedchat.cli.stats import run_stats  # noqa: PLC0415 - opens sockets
-
-        return run_stats(args)
+    if args.command != "chat":
+        return _run_command(args)
     _check_history_options(args)
     config = engine_config(args)
     prompt = _prompt(args)
@@ -77,16 +70,29 @@ def _dispatch(args: argparse.Namespace) -> int:
     )
 
 
+def _run_command(args: argparse.Namespace) -> int:
+    """One of those that are named by a word."""
+    match args.command:
+        case "bench":
+            from pagedchat.bench.main import run_bench as run  # noqa: PLC0415 - loads torch
+        case "doctor":
+            from pagedchat.doctor.main import run_doctor as run  # noqa: PLC0415 - loads what compiles kernels
+        case "models":
+            from pagedchat.cli.models import run_models as run  # noqa: PLC0415 - only what is wanted
+        case "replay":
+            from pagedchat.cli.replay import run_replay as run  # noqa: PLC0415 - reads traces
+        case _:
+            from pagedchat.cli.stats import run_stats as run  # noqa: PLC0415 - opens sockets
+    return run(args)
+
+
 def _prompt(args: argparse.Namespace) -> str | None:
     """The text to reply to and exit, or None for the terminal."""
     if args.prompt is None and sys.stdin.isatty():
         if args.json:
             raise InvalidValueError("--json needs a prompt.", 'Give one with -p "TEXT" or on standard input.')
         return None
-    text: str = sys.stdin.read() if args.prompt in (None, "-") else args.prompt
-    if not text.strip():
-        raise InvalidValueError("The prompt is empty.", 'Give one with -p "TEXT" or on standard input.')
-    return text
+    return whole_prompt(args.prompt)
 
 
 def _check_history_options(args: argparse.Namespace) -> None:
@@ -112,6 +118,7 @@ def _run_terminal(args: argparse.Namespace, config: EngineConfig) -> int:
         raise InvalidValueError(
             "Standard output is not a terminal, so the chats cannot be shown.", 'For one reply use -p "TEXT".'
         )
+    check_terminal_type()
     from pagedchat.tui.app import UiOptions, run_app  # noqa: PLC0415 - loads Textual
 
     history = _history(args)

@@ -26,12 +26,14 @@ pagedchat [OPTIONS]
        pagedchat -p TEXT [OPTIONS]
        pagedchat replay FILE [OPTIONS]
        pagedchat stats [OPTIONS]
+       pagedchat models [--json]
        pagedchat bench NAME [OPTIONS]
        pagedchat doctor [OPTIONS]"""
 _EPILOG = """\
 commands:
   replay FILE             the inspector over a recording, without a model or a GPU; --summary prints what is in it
   stats                   figures of the pagedchat that is running
+  models                  the models that this machine has: the hub's cache, folders, GGUF files
   bench engine            tokens a second, first tokens and start-up, against transformers and vLLM
   bench step              where the time of a decode step goes, on the GPU and on the host
   bench kernels           the CUDA kernels against the memory's bandwidth and against their peers
@@ -46,12 +48,15 @@ examples:
   pagedchat --model Qwen/Qwen2.5-0.5B-Instruct   a real model of the Hugging Face hub
   pagedchat --model ./checkpoint --sessions 4    four chats with a checkpoint in a folder
   pagedchat --trace run.trace                    record every step, to be looked at again with replay
+  pagedchat --continue                           what was open last, with its drafts
   pagedchat -p "Tell me a sea story."            one reply, no screen
+  pagedchat -p "Sum this up." <notes.txt         a prompt about a file
   echo "And then?" | pagedchat --json            the prompt from standard input, the reply as JSON
 """
 _COMMANDS = {
     "replay": "Show a recording: every step of the engine, its blocks, its batches and the chats' text.",
     "stats": "Print figures of the pagedchat that is running on this machine.",
+    "models": "Print the models that this machine has, as --model takes them.",
     "bench": "Measure pagedchat on this machine.",
     "doctor": "Show what of CUDA is on this machine, and what every kernel takes of its GPU; or how a model "
     "would run on it.",
@@ -69,7 +74,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse_args(argv: Sequence[str]) -> argparse.Namespace:
-    """Read a command line; `command` in the result is "chat", "replay", "stats", "bench" or "doctor".
+    """Read a command line; `command` in the result is "chat" or one of `_COMMANDS`.
 
     Raises:
         InvalidValueError: an option that does not exist, or a value that cannot be read.
@@ -91,6 +96,10 @@ def _command_parser(command: str) -> Parser:
         from pagedchat.cli.stats import add_stats_options  # noqa: PLC0415 - opens sockets
 
         add_stats_options(parser)
+    elif command == "models":
+        from pagedchat.cli.models import add_models_options  # noqa: PLC0415 - only what is wanted
+
+        add_models_options(parser)
     elif command == "bench":
         from pagedchat.bench.arguments import add_bench_options  # noqa: PLC0415 - only what is wanted
 
@@ -131,7 +140,10 @@ def _add_general(parser: Parser) -> None:
 def _add_one_shot(parser: Parser) -> None:
     group = parser.add_argument_group("one reply without a screen")
     group.add_argument(
-        "-p", "--prompt", metavar="TEXT", help="print the reply to TEXT and exit; - reads standard input"
+        "-p",
+        "--prompt",
+        metavar="TEXT",
+        help="print the reply to TEXT and exit; what standard input has is appended; - reads that alone",
     )
     group.add_argument(
         "--json", action="store_true", help="print one JSON object: text, token ids, timings, cache counters"

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pagedchat.chat.sanitize import one_line, sanitize, terminal_json
+from pagedchat.cli.standard_streams import check_terminal_type
 from pagedchat.errors import InvalidValueError
 from pagedchat.trace.format import MAX_STEP
 from pagedchat.trace.reader import open_trace
@@ -45,6 +46,7 @@ def _show(recording: Recording, args: argparse.Namespace) -> int:
         raise InvalidValueError(
             "Standard output is not a terminal, so the recording cannot be shown.", "For its figures use --summary."
         )
+    check_terminal_type()
     from pagedchat.tui.kit.terminal_app import run_on_terminal  # noqa: PLC0415 - loads Textual
     from pagedchat.tui.replay.app import ReplayApp  # noqa: PLC0415 - as above
 

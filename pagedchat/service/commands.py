@@ -137,6 +137,11 @@ class EngineLink(Protocol):
         """Start it anew, be it running, hanging, given up or not able to start before."""
         ...
 
+    async def switch(self, model: str) -> None:
+        """Start it anew with another model: a hub id, a folder or a GGUF file. All other options stay; a tokenizer
+        that was chosen for the old model does not."""
+        ...
+
     def send(self, command: AnyCommand) -> None:
         """Queue a command; never blocks. Commands sent before the engine is ready wait for it."""
         ...

@@ -73,7 +73,14 @@ CHAT_ACTIONS = (
     KeyAction("view.layout", "f6", "next_layout", "layout", "Next layout", "1, 2, 4, 6 or 9 panes", True),
     KeyAction("chat.next", "tab", "focus_chat(1)", "next", "Next chat", "To the next pane"),
     KeyAction("chat.previous", "shift+tab", "focus_chat(-1)", "", "Previous chat", "To the pane before"),
-    KeyAction("chat.copy", "ctrl+c", "copy_or_stop", "", "Copy or stop", "Copy selected text, else stop"),
+    KeyAction(
+        "chat.copy",
+        "ctrl+c",
+        "copy_or_stop",
+        "",
+        "Copy, stop or clear",
+        "Copy selected text, else stop, else empty the prompt",
+    ),
     KeyAction("chat.copy_reply", "ctrl+t", "copy_reply", "copy", "Copy last reply", "Copy the newest reply"),
     KeyAction("chat.close", "ctrl+d", "close_chat", "close", "Close chat", "On an empty prompt: drop this chat"),
 )
@@ -81,9 +88,11 @@ CHAT_ACTIONS = (
 APP_ACTIONS = (
     KeyAction("app.inspector", "f3", "app.inspector", "inspector", "Inspector", "Blocks, tables, batches, events"),
     KeyAction("app.chats", "f2", "app.chats", "", "Chats", "Back to the chats"),
+    KeyAction("engine.model", "ctrl+l", "app.model", "", "Model", "Choose another model; the chats stay"),
     KeyAction("engine.pause", "f4", "app.pause", "pause", "Pause or run", "Hold the scheduler, or let it run"),
     KeyAction("engine.step", "f5", "app.step", "step", "Single step", "One step of the paused scheduler"),
     KeyAction("engine.restart", "f12", "app.restart", "", "Restart the engine", "End the engine, start it again"),
+    KeyAction("app.history", "ctrl+s", "app.history", "", "History", "All chats that are kept: search, open"),
     KeyAction("app.quit", "ctrl+q", "app.quit", "quit", "Quit", "End pagedchat and its engine", priority=True),
     KeyAction("app.help", "f1", "app.help", "help", "Help", "This page"),
 )
@@ -98,6 +107,9 @@ PALETTE = KeyAction(
 )
 
 
+_SIGNS = {"full_stop": ".", "comma": ",", "plus": "+", "minus": "-", "equals_sign": "=", "slash": "/"}
+
+
 def key_display(key: str) -> str:
     """A Textual key name as people write it."""
     names = {"escape": "Esc", "enter": "Enter", "tab": "Tab", "shift+tab": "Shift+Tab", "comma": ","}
@@ -107,6 +119,8 @@ def key_display(key: str) -> str:
         return key
     if key.startswith("ctrl+"):
         return "^" + key.removeprefix("ctrl+").upper()
+    if key.startswith("alt+") and (sign := _SIGNS.get(key.removeprefix("alt+"))):
+        return f"Alt+{sign}"
     return "+".join(part.capitalize() for part in key.split("+"))
 
 

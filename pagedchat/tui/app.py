@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import SystemCommand
 from textual.binding import BindingType
+from textual.command import Provider
 from textual.screen import Screen
 
 from pagedchat.chat.prompt_history import PromptHistory, default_path
 from pagedchat.errors import PagedChatError
 from pagedchat.service.commands import EngineLink
 from pagedchat.tui.actions import APP_ACTIONS, bindings
+from pagedchat.tui.inspector.inspector_keys import ALT_KEYS
 from pagedchat.tui.keeping_app import KeepingApp
 from pagedchat.tui.kit.terminal_app import run_on_terminal
 from pagedchat.tui.kit.textual_quirks import teach_terminal_keys
@@ -25,6 +27,12 @@ if TYPE_CHECKING:
     from pagedchat.tui.tour.tour_box import TourBox
 
 __all__ = ["PagedChatApp", "UiOptions", "run_app"]
+
+
+def _palette_provider() -> "type[Provider]":
+    from pagedchat.tui.palette import PaletteCommands  # noqa: PLC0415 - not needed for the first frame
+
+    return PaletteCommands
 
 
 class PagedChatApp(KeepingApp):
@@ -41,6 +49,7 @@ class PagedChatApp(KeepingApp):
     CSS_PATH = "app.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(APP_ACTIONS)]
     ENABLE_COMMAND_PALETTE = True
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {_palette_provider}
 
     def __init__(
         self,
@@ -51,7 +60,7 @@ class PagedChatApp(KeepingApp):
     ) -> None:
         super().__init__(link, options, PromptHistory(default_path()) if history is None else history, clock)
         self.keep_in(options.history)
-        teach_terminal_keys()
+        teach_terminal_keys(ALT_KEYS)
         self.tour: Tour | None = None
         """The tour, while one is being given."""
 

@@ -36,20 +36,25 @@ _MORE_KEYS = (
     ("PgUp PgDn End", "Scroll the chat; to its newest text"),
     ("Alt+1 … Alt+9", "To the chat of this number"),
     ("drag, ^C", "Select text in a chat and copy it"),
+    ("^Z ^Y", "Undo and redo: a paste, an emptied prompt"),
+    ("Esc, F2", "From a panel beside the chats: back to the chat"),
+    ("Alt+C …", "A panel's key beside the chats; letters are typed"),
+    ("^R ^D ^Z", "In the history (^S): rename, delete, undo"),
 )
 
 _SIGNS = (
-    ("○ ◌ ●", "idle, waiting for the engine, writing"),
-    ("■ ✕", "stopped by you, or by a dead engine"),
-    ("▶ ‖ ◀", "the scheduler runs, is paused; you look at the past"),
-    ("✓ ✗", "the engine's books agree; they do not, do not trust it"),
-    ("⑂", "a fork, and what it still shares"),
+    ("○ ◦ ●", "idle, waiting for the engine, writing"),
+    ("■ □", "stopped by you, or by a dead engine"),
+    ("► ║ ◄", "the scheduler runs, is paused; you look at the past"),
+    ("√ ‼", "the engine's books agree; they do not, do not trust it"),
+    ("»", "a fork, and what it still shares"),
     ("ctx 395/2048", "tokens held, of those that fit"),
     ("25 blk, 24 shr", "blocks of a chat, of them shared"),
     ("023² 041*", "a block two chats hold; one just copied"),
-    ("░ ✕ next out", "a free block; one of those that are taken next"),
+    ("all ░1▓░", "under the map: the whole pool in a line; » rows left out"),
+    ("░ ▼ next out", "a free block; one of those that are taken next"),
     ("P p • r", "timeline: prefill and its tail, decode, recompute"),
-    ("f w s ✕", "timeline: forked, waiting, swapped out, preempted"),
+    ("f w s ▼", "timeline: forked, waiting, swapped out, preempted"),
 )
 
 _WORDS = (

@@ -8,11 +8,14 @@ import sys
 from typing import TYPE_CHECKING
 
 from pagedchat.chat.sanitize import one_line
+from pagedchat.chat.session import ChatSession
+from pagedchat.errors import PagedChatError
 from pagedchat.tui.engine_app import EngineApp
 
 if TYPE_CHECKING:
     from pagedchat.history.keeper import HistoryKeeper
     from pagedchat.history.run import RunHistory
+    from pagedchat.tui.history.past_chats import PastChats
 
 LOOK_SECONDS = 0.5
 """Between two looks at what grows: replies, drafts, how the panes stand."""
@@ -26,6 +29,7 @@ class KeepingApp(EngineApp):
     kept: "RunHistory | None" = None
     """The history of this run; None where nothing is kept."""
     _keeper: "HistoryKeeper | None" = None
+    _past: "PastChats | None" = None
 
     def keep_in(self, history: "RunHistory | None") -> None:
         """Before the program runs: where its chats are kept."""
@@ -44,6 +48,9 @@ class KeepingApp(EngineApp):
         for sentence in history.reopened.said:
             self.notify(one_line(sentence), timeout=_NEWS_SECONDS)
         self.desk.on_change = self.look_at_chats
+        from pagedchat.tui.history.past_chats import PastChats  # noqa: PLC0415 - as above
+
+        self._past = PastChats(self, history.thread, self._keeper)
         self.set_interval(LOOK_SECONDS, self._look_again)
 
     def _look_again(self) -> None:
@@ -58,6 +65,49 @@ class KeepingApp(EngineApp):
         if self._keeper is not None:
             model = self.view.live.info.model if self.view.live is not None else self._model
             self._keeper.look(self.desk, self.chats.drafts, self.chats.standing, model, all_of_it=all_of_it)
+
+    # --- past chats ---------------------------------------------------------------------------------
+
+    @property
+    def past_chats(self) -> "PastChats":
+        """What can be done with the chats that are kept.
+
+        Raises:
+            PagedChatError: none are.
+        """
+        if self._past is None:
+            raise PagedChatError("This run keeps no history.", "Start pagedchat without --ephemeral.")
+        return self._past
+
+    @property
+    def keeps_chats(self) -> bool:
+        """Unless what is written cannot be kept now."""
+        return self.kept is not None and self.kept.thread.problem is None
+
+    def show_history(self, words: str = "") -> None:
+        """A list of all chats, of those that have these words.
+
+        Raises:
+            PagedChatError: none are kept.
+        """
+        from pagedchat.tui.history.screen import HistoryScreen  # noqa: PLC0415 - not for the first frame
+
+        self.push_screen(HistoryScreen(self.past_chats, words))
+
+    def action_history(self) -> None:
+        """A list of all chats."""
+        if not self.screen.is_modal:
+            with self.complaining():
+                self.show_history()
+
+    async def delete_chat(self, chat: ChatSession) -> None:
+        """Take a chat off the screen and off the lists; for a day it can be had back.
+
+        Raises:
+            PagedChatError: it cannot be deleted.
+        """
+        name = one_line(await self.past_chats.delete_open(chat))
+        self.say(f"Deleted “{name}”. ^S, then ^Z brings it back.")
 
     # --- leaving ------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from textual.screen import Screen
 
 from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.chat.sanitize import sanitize
+from pagedchat.chat.session import ChatSession
 from pagedchat.errors import PagedChatError
 from pagedchat.tui.chat.screen import ChatScreen
 from pagedchat.tui.engine_controls import EngineControls
@@ -57,7 +58,7 @@ class ScreensApp(TerminalApp):
     def __init__(
         self, view: EngineView, engine: EngineControls, options: UiOptions, history: PromptHistory
     ) -> None:
-        super().__init__()
+        super().__init__(ascii_only=options.ascii)
         self.view = view
         self.engine = engine
         self.desk = ChatDesk(engine.send, options)
@@ -65,13 +66,33 @@ class ScreensApp(TerminalApp):
             _reopen(self.desk, options.history.reopened)
         self.metrics_url = options.metrics_url
         """Where Prometheus finds the engine's metrics; empty if nowhere."""
-        self.ascii = options.ascii
-        """Whether only ASCII characters may be drawn."""
         self.chats = ChatScreen(self, options, history)
+        self._early: list[events.Event] = []
+        """What was typed before there was a composer to type in."""
 
     def get_default_screen(self) -> Screen[None]:
         """The chats."""
         return self.chats
+
+    async def on_event(self, event: events.Event) -> None:
+        """What is typed while the screen is still being made is kept, and comes first once it is there.
+
+        Text goes to the active chat from a panel beside it, too. The chat gets the keyboard here, not on the way of
+        the key through the panel: of keys in quick succession one would overtake the other.
+        """
+        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            if not self.chats.takes_keys:
+                self._early.append(event)
+                return
+            await self.on_pane_screen_can_be_typed_in()
+            if self.screen is self.chats and self.chats.is_typing(event):
+                self.chats.to_the_chat()
+        await super().on_event(event)
+
+    async def on_pane_screen_can_be_typed_in(self) -> None:
+        """What was typed too early arrives now, in its order."""
+        while self._early:
+            await super().on_event(self._early.pop(0))
 
     async def action_tour(self) -> None:
         """Begin the tour, or end the one that is being given."""
@@ -80,6 +101,27 @@ class ScreensApp(TerminalApp):
     def action_restart(self) -> None:
         """Start the engine again; asks first where one runs."""
         raise NotImplementedError
+
+    async def action_model(self) -> None:
+        """Choose another model from a list."""
+        raise NotImplementedError
+
+    async def switch_model(self, name: str) -> None:
+        """Load another model in place of this one."""
+        raise NotImplementedError
+
+    def show_history(self, words: str = "") -> None:
+        """A list of all chats that are kept."""
+        raise NotImplementedError
+
+    async def delete_chat(self, chat: ChatSession) -> None:
+        """Take a chat off the screen and off the lists."""
+        raise NotImplementedError
+
+    @property
+    def keeps_chats(self) -> bool:
+        """Whether closed chats can be reopened."""
+        return False
 
     # --- saying -------------------------------------------------------------------------------------
 
@@ -136,6 +178,7 @@ class ScreensApp(TerminalApp):
         """Back to the chats from wherever one is."""
         while self.screen is not self.chats and not isinstance(self.screen, TooSmallScreen):
             self.pop_screen()
+        self.chats.to_the_chat()
 
     async def action_inspector(self) -> None:
         """Open or close the inspector: beside the chats on a wide terminal, else in front of them."""

@@ -6,6 +6,7 @@ panel) has no part in it.
 
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -29,11 +30,11 @@ class StatsAnswer:
     Args:
         view: the engine.
         desk: the chats.
-        model: what was asked for, until the engine says what it found.
+        model: says what was asked for, until the engine says what it found.
         metrics_url: where Prometheus can ask; empty if nowhere.
     """
 
-    def __init__(self, view: EngineView, desk: ChatDesk, model: str, metrics_url: str = "") -> None:
+    def __init__(self, view: EngineView, desk: ChatDesk, model: Callable[[], str], metrics_url: str = "") -> None:
         self._view = view
         self._desk = desk
         self._model = model
@@ -46,7 +47,7 @@ class StatsAnswer:
         return {
             "version": __version__,
             "pid": os.getpid(),
-            "model": live.info.model if live else self._model,
+            "model": live.info.model if live else self._model(),
             "uptime": round(time.monotonic() - self._started, 3),
             "state": self._state(),
             "engine": _engine(live.info) if live else None,

@@ -11,6 +11,7 @@ from pagedchat.cli import oneshot
 from pagedchat.config import EngineConfig
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.errors import ModelError, PagedChatError
+from tests.trace.recorded import RecordedEngine
 
 
 class Terminal(io.StringIO):
@@ -93,13 +94,12 @@ def test_what_is_gone_on_with_is_handed_to_the_chats(monkeypatch: pytest.MonkeyP
     assert cli.main(["--resume", "12"]) == {"go_on": False, "number": 12}
 
 
-def test_prompt_option_leaves_standard_input_alone(
+def test_standard_input_is_appended_to_the_prompt_option(
     replies: list[tuple[str, dict[str, object]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stdin = io.StringIO("not read")
-    monkeypatch.setattr(sys, "stdin", stdin)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("From a pipe.\n"))
     assert cli.main(["-p", "Hello"]) == 0
-    assert (replies[0][0], stdin.tell()) == ("Hello", 0)
+    assert replies[0][0] == "Hello\n\nFrom a pipe."
 
 
 # --- what is wrong, in one sentence -------------------------------------------------------------------
@@ -176,6 +176,21 @@ def test_chats_need_a_terminal_to_be_drawn_in(
     monkeypatch.setattr(sys, "stdin", Terminal())
     assert cli.main([]) == 2
     assert "Standard output is not a terminal" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["dumb", "unknown"])
+@pytest.mark.parametrize("argv", [[], ["replay"]])
+def test_a_terminal_that_cannot_place_a_cursor_is_refused(
+    kind: str, argv: list[str], tmp_path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TERM", kind)
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    if argv:
+        RecordedEngine(tmp_path / "run.trace", num_blocks=64).recorder.close()
+        argv = [*argv, str(tmp_path / "run.trace")]
+    assert cli.main(argv) == 2
+    assert f"This terminal cannot show screens (TERM={kind})." in capsys.readouterr().err
 
 
 def test_error_meant_for_people_ends_with_exit_code_1(

@@ -69,11 +69,12 @@ def test_what_is_wrong_with_recording_options(line: str, message: str, capsys) -
     assert (out, err.splitlines()[0]) == ("", f"pagedchat: {message}")
 
 
-@pytest.mark.parametrize("command", ["", "replay x", "stats", "bench engine", "doctor"])
+@pytest.mark.parametrize("command", ["", "replay x", "stats", "models", "bench engine", "doctor"])
 def test_a_command_loads_the_options_of_no_other(command: str) -> None:
     homes = {
         "replay": "pagedchat.cli.replay",
         "stats": "pagedchat.cli.stats",
+        "models": "pagedchat.cli.models",
         "bench": "pagedchat.bench.arguments",
         "doctor": "pagedchat.doctor.arguments",
     }

@@ -45,7 +45,7 @@ def answer_of_a_story(num_chats: int = 2) -> StatsAnswer:
     desk = ChatDesk(lambda command: None, UiOptions())
     for _ in range(num_chats):
         desk.new()
-    return StatsAnswer(engine.view, desk, "asked/for", URL)
+    return StatsAnswer(engine.view, desk, lambda: "asked/for", URL)
 
 
 @contextmanager
@@ -126,14 +126,14 @@ def test_every_chat_has_its_tokens_and_blocks() -> None:
 
 def test_a_look_at_the_past_changes_nothing() -> None:
     engine = story()
-    answer = StatsAnswer(engine.view, ChatDesk(lambda command: None, UiOptions()), "asked/for")
+    answer = StatsAnswer(engine.view, ChatDesk(lambda command: None, UiOptions()), lambda: "asked/for")
     before = answer()["pool"]
     engine.view.show_past(story(64).view.live)
     assert answer()["pool"] == before
 
 
 def test_before_the_engine_is_ready_there_are_no_figures() -> None:
-    told = StatsAnswer(EngineView(), ChatDesk(lambda command: None, UiOptions()), "asked/for")()
+    told = StatsAnswer(EngineView(), ChatDesk(lambda command: None, UiOptions()), lambda: "asked/for")()
     assert told["state"] == "loading"
     assert told["model"] == "asked/for"
     assert told["engine"] is told["pool"] is told["counters"] is None

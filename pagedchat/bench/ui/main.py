@@ -13,6 +13,7 @@ from pagedchat.bench.table import Row, environment, render_table, say, show
 from pagedchat.bench.ui.arguments import GPU_SECTIONS, MODEL_SECTIONS, SECTIONS
 from pagedchat.bench.ui.frames import FramesResult, measure_frames
 from pagedchat.bench.ui.gpu_speed import measure_gpu_speed
+from pagedchat.bench.ui.history import NUM_TURNS, HistoryResult, measure_history
 from pagedchat.bench.ui.keys import KeysResult, measure_keys
 from pagedchat.bench.ui.slowdown import KINDS, STEP_SECONDS, SlowdownResult, measure_slowdown
 from pagedchat.bench.ui.terminal import COLUMNS, LINES
@@ -26,6 +27,7 @@ class UiFigures:
     frames: FramesResult | None
     keys: KeysResult | None
     slowdown: SlowdownResult | None
+    history: HistoryResult | None
     engine: str
     """What ran in it for the slowdown, for people."""
     load: dict[str, float]
@@ -56,7 +58,7 @@ def run_ui_bench(args: argparse.Namespace) -> int:
 
 def _measure(args: argparse.Namespace) -> UiFigures:
     load: dict[str, float] = {}
-    frames, keys, slowdown = None, None, None
+    frames, keys, slowdown, history = None, None, None, None
     on_gpu = args.device == "cuda"
     sections = args.only or (GPU_SECTIONS if on_gpu else MODEL_SECTIONS if args.model else SECTIONS)
     if "frames" in sections:
@@ -73,8 +75,11 @@ def _measure(args: argparse.Namespace) -> UiFigures:
             slowdown = measure_gpu_speed(OPT_125M, "cuda", *sizes, say)
         else:
             slowdown = measure_slowdown(args.chats, args.num_blocks, args.rounds, args.seconds, say)
+    if "history" in sections:
+        _begin("history", f"a history of {args.history_chats} chats", load)
+        history = measure_history(args.history_chats)
     engine = f"{SHAPE}, on a GPU" if on_gpu else f"{STEP_SECONDS * 1000:.0f} ms a step"
-    return UiFigures(frames=frames, keys=keys, slowdown=slowdown, engine=engine, load=load)
+    return UiFigures(frames=frames, keys=keys, slowdown=slowdown, history=history, engine=engine, load=load)
 
 
 def _begin(section: str, what: str, load: dict[str, float]) -> None:
@@ -95,6 +100,8 @@ def _rows(figures: UiFigures) -> list[Row]:
         rows += _keys_rows(figures.keys)
     if figures.slowdown is not None:
         rows += _slowdown_rows(figures.slowdown, figures.engine)
+    if figures.history is not None:
+        rows += _history_rows(figures.history)
     return rows
 
 
@@ -142,6 +149,17 @@ def _slowdown_rows(result: SlowdownResult, engine: str) -> list[Row]:
         speed = f"{result.steps_per_second[kind]:.1f} steps/s"
         rows.append(Row(f"engine, {kind}", speed, f"{slower}, program {result.cpu_share[kind]:.0%} of a core"))
     return rows
+
+
+def _history_rows(history: HistoryResult) -> list[Row]:
+    size = f"{history.num_chats} chats of {NUM_TURNS} turns, {history.megabytes:.0f} MB"
+    both = history.open_ms + history.common_ms
+    return [
+        Row("history, opened and listed", f"{history.open_ms + history.list_ms:.1f} ms", size),
+        Row("history, opened and searched", f"{both:.1f} ms", f"a rare word {history.rare_ms:.1f} ms"),
+        Row("history, searched without an index", f"{history.plain_ms:.1f} ms", "a script without spaces"),
+        Row("history, a chat written", f"{history.write_ms:.1f} ms", f"{NUM_TURNS} turns, on its thread"),
+    ]
 
 
 def _as_json(figures: UiFigures) -> dict[str, object]:

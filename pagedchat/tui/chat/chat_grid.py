@@ -67,6 +67,12 @@ class ChatGrid(Container):
         neighbour = self.pane(after.session_id) if after is not None else None
         await self.mount(self._new_pane(session), after=neighbour)
 
+    def say_of_the_model(self, note: str) -> None:
+        """Said in every empty chat."""
+        self._note = note
+        for pane in self.panes:
+            pane.transcript.say_of_the_model(note)
+
     def _new_pane(self, session: ChatSession) -> ChatPane:
         return ChatPane(session, self._view, self._history, self._note)
 

@@ -178,8 +178,8 @@ class ChatPane(QuietBorder, Vertical):
     # --- input --------------------------------------------------------------------------------------
 
     def take_focus(self) -> None:
-        """Give the keyboard to this pane's composer."""
-        self.composer.focus(scroll_visible=False)
+        """Give the keyboard to this pane's composer, at once: of two in a row the last one wins."""
+        self.screen.set_focus(self.composer, scroll_visible=False)
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """The composer has the keyboard."""

@@ -36,6 +36,7 @@ class Composer(TextArea):
         background: transparent;
         scrollbar-size-vertical: 1;
     }
+    Composer .text-area--selection, Composer:focus .text-area--selection { color: auto; }
     """
 
     class Sent(Message):
@@ -114,6 +115,14 @@ class Composer(TextArea):
         self.load_text("")
         return prompt
 
+    def empty(self) -> bool:
+        """Drop what was written; ^Z brings it back. False if there is nothing."""
+        if not self.text:
+            return False
+        self._recalled, self._draft = None, ""
+        self._show("")
+        return True
+
     def put_before(self, prompt: str) -> None:
         """Bring a prompt back for editing, ahead of what is being written."""
         self._show("\n\n".join(part for part in (prompt, self.text) if part))
@@ -121,9 +130,11 @@ class Composer(TextArea):
     async def _on_paste(self, event: events.Paste) -> None:
         event.prevent_default()
         event.stop()
+        self.history.checkpoint()  # ^Z takes back the paste, and nothing that was typed around it
         result = self._replace_via_keyboard(sanitize(event.text), *self.selection)
         if result is not None:
             self.move_cursor(result.end_location)
+        self.history.checkpoint()
 
     # --- commands -----------------------------------------------------------------------------------
 
@@ -210,5 +221,8 @@ class Composer(TextArea):
             self._show(self._prompts[index])
 
     def _show(self, text: str) -> None:
-        self.load_text(text)
+        """Another text in the place of the one that is there, which ^Z brings back."""
+        self.history.checkpoint()
+        self.replace(text, (0, 0), self.document.end)
         self.move_cursor(self.document.end)
+        self.history.checkpoint()

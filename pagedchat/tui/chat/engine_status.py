@@ -64,7 +64,7 @@ def engine_status(view: EngineView, died: EngineDied | None, elapsed: float, wid
     """The status to show; `elapsed` seconds since the engine was started, or started again."""
     if view.failure is not None:
         return Status("failed", _failed(view.failure))
-    if died is not None:
+    if died is not None and not died.next_model:
         return Status("died", _died(died, view.loading, width))
     if view.info is None:
         return Status("loading", loading_line(view.loading, elapsed, width))
@@ -72,7 +72,7 @@ def engine_status(view: EngineView, died: EngineDied | None, elapsed: float, wid
         return Status("broken", _broken(view.broken, width))
     if not picture_holds(view):
         return Status(
-            "broken", text("✗ The cache as it is drawn here does not agree with the engine's own counts.")
+            "broken", text("‼ The cache as it is drawn here does not agree with the engine's own counts.")
         )
     return Status("none", Content(""))
 
@@ -95,7 +95,7 @@ def _failed(failure: EngineFailed) -> Content:
         ("The engine could not start\n", "bold $text-error"),
         drawable(failure.message),
         (f"\n{drawable(failure.hint)}" if failure.hint else "", MUTED),
-        ("\nF12 tries again · ^Q quits", FAINT),
+        ("\nF12 tries again · ^L loads another model · ^Q quits", FAINT),
     )
 
 
@@ -115,7 +115,7 @@ def _died(died: EngineDied, progress: LoadProgress | None, width: int) -> Conten
 
 def _broken(broken: IntegrityBroken, width: int) -> Content:
     parts = [
-        LinePart(0, text(f"✗ The engine's books disagree since step {broken.step}", "bold")),
+        LinePart(0, text(f"‼ The engine's books disagree since step {broken.step}", "bold")),
         LinePart(1, text(one_line(broken.message))),
         LinePart(
             2, text(f"all that is known: {one_line(broken.dump)}" if broken.dump else "no dump was written", MUTED)

@@ -28,6 +28,11 @@ class HeaderBar(Widget):
         self._model = model
         self._drawn: Content | None = None
 
+    def show_model(self, model: str) -> None:
+        """What is shown until the engine says what it found."""
+        self._model = model
+        self.refresh()
+
     def refresh_view(self) -> None:
         """Take over what changed in the engine."""
         if self._drawn is None or not self._line().is_same(self._drawn):
@@ -87,7 +92,7 @@ def _pool_parts(view: EngineView, info: EngineReady) -> list[LinePart]:
     color = "$text-error" if used > 0.95 else "$text-warning" if used > 0.8 else "$text-success"
     parts = [
         LinePart(0, Content.assemble(("free ", MUTED), f"{pool.free}/{pool.total}")),
-        LinePart(3, Content.assemble(("▕", FAINT), bar(used, _BAR_CELLS, color), (f"▏{used:.0%}", MUTED))),
+        LinePart(3, Content.assemble(("[", FAINT), bar(used, _BAR_CELLS, color), (f"]{used:.0%}", MUTED))),
     ]
     if pool.cached:
         parts.append(LinePart(5, Content.assemble(("cached ", MUTED), f"{pool.cached}")))
@@ -110,18 +115,18 @@ def _step_part(view: EngineView) -> LinePart:
     """The step, and that it lies in the past."""
     if view.past is None or view.live is None:
         return LinePart(5, Content.assemble(("step ", MUTED), f"{view.step}"))
-    return LinePart(0, text(f"◀ step {view.past.step} of {view.live.step}", "bold $text-warning"))
+    return LinePart(0, text(f"◄ step {view.past.step} of {view.live.step}", "bold $text-warning"))
 
 
 def _run_sign(view: EngineView) -> Content:
     if view.paused:
-        return text("‖ paused", "bold $text-warning")
+        return text("║ paused", "bold $text-warning")
     if view.pace > 0:
-        return text(f"▶ {1 / view.pace:.3g}/s", "$text-warning")
-    return text("▶", "$text-success")
+        return text(f"► {1 / view.pace:.3g}/s", "$text-warning")
+    return text("►", "$text-success")
 
 
 def _light(view: EngineView) -> Content:
     """Green while the engine's own check holds and the screen's counts are the engine's."""
     holds = view.broken is None and picture_holds(view)
-    return text("✓", "$text-success") if holds else text("✗", "bold $text-error")
+    return text("√", "$text-success") if holds else text("‼", "bold $text-error")

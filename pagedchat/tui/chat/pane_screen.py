@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Horizontal
+from textual.message import Message
+from textual.widgets import Input
 
 from pagedchat import bundled
 from pagedchat.chat.prompt_history import PromptHistory
@@ -20,6 +22,7 @@ from pagedchat.tui.chat.composer import Composer
 from pagedchat.tui.chat.engine_status import Status, StatusBanner
 from pagedchat.tui.chat.foot_line import CommandHints, EventTicker
 from pagedchat.tui.chat.header import HeaderBar
+from pagedchat.tui.inspector.inspector_keys import MOVE, OPEN, PANEL_ACTIONS, TIME_ACTIONS, TO_THE_CHAT, with_alt
 from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, ScreenPart
 from pagedchat.tui.kit.key_bar import KeyBar
 from pagedchat.tui.kit.sparse_painting import SparseScreen
@@ -32,6 +35,11 @@ from pagedchat.view.options import UiOptions
 if TYPE_CHECKING:
     from pagedchat.history.records import LayoutRecord
     from pagedchat.tui.inspector.panel import InspectorPanel
+
+CHAT_KEYS = (*COMPOSER_ACTIONS, *CHAT_ACTIONS, *APP_ACTIONS, PALETTE)
+"""In the footer while a chat has the keyboard."""
+PANEL_KEYS = (OPEN, MOVE, *with_alt((*TIME_ACTIONS, *PANEL_ACTIONS)), *APP_ACTIONS, TO_THE_CHAT, PALETTE)
+"""In the footer while a panel beside the chats has it."""
 
 
 class PaneScreen(SparseScreen):
@@ -46,6 +54,9 @@ class PaneScreen(SparseScreen):
 
     AUTO_FOCUS = ""
 
+    class CanBeTypedIn(Message):
+        """There is a composer, and it has the keyboard."""
+
     def __init__(self, desk: ChatDesk, view: EngineView, options: UiOptions, history: PromptHistory) -> None:
         super().__init__()
         self._desk = desk
@@ -54,6 +65,8 @@ class PaneScreen(SparseScreen):
             desk.new()
         before = options.history.reopened.layout if options.history is not None else None
         self._focused_id = before.focused if before and desk.get(before.focused) else desk.chats[0].session_id
+        self.takes_keys = False
+        """Whether there is a composer already."""
         self._panel: InspectorPanel | None = None
         """The inspector beside the chats, while it is open."""
         self._header = HeaderBar(view, options.model)
@@ -64,6 +77,7 @@ class PaneScreen(SparseScreen):
             self._grid.wanted, self._grid.zoomed = before.wanted, before.zoomed
         self._ticker = EventTicker(view)
         self._hints = CommandHints()
+        self._keys = KeyBar(CHAT_KEYS, num_always=2)
 
     def compose(self) -> ComposeResult:
         """From the top to the bottom."""
@@ -74,13 +88,20 @@ class PaneScreen(SparseScreen):
             yield self._grid
         yield self._ticker
         yield self._hints
-        yield KeyBar([*COMPOSER_ACTIONS, *CHAT_ACTIONS, *APP_ACTIONS, PALETTE], num_always=2)
+        yield self._keys
 
     def on_mount(self) -> None:
-        """Begin in the first chat, or where it was left."""
+        """Begin in the first chat, or where it was left, with what was typed into it already."""
         self.focus_chat(self.focused_chat)
+        self.takes_keys = True
+        self.post_message(self.CanBeTypedIn())
 
     # --- drawing ------------------------------------------------------------------------------------
+
+    def show_model(self, model: str) -> None:
+        """What is being loaded, until the engine says what it found."""
+        self._header.show_model(model)
+        self._grid.say_of_the_model(bundled.note(model))
 
     def show_status(self, status: Status) -> None:
         """Say that the engine is not simply running, or that it is."""
@@ -183,16 +204,26 @@ class PaneScreen(SparseScreen):
 
     @on(ChatFocused)
     def _chat_focused(self, event: ChatFocused) -> None:
-        chat = self._desk.get(event.session_id)
-        if chat is not None and chat.session_id != self._focused_id:
-            self.focus_chat(chat)
+        """A click may have chosen another chat. The message may be old: what has the keyboard now, counts."""
+        chat, pane = self._desk.get(event.session_id), self._grid.pane(event.session_id)
+        if chat is not None and pane is not None and self.focused is pane.composer:
+            self._show_focus(chat)
 
-    def on_key(self, event: events.Key) -> None:
-        """What is typed while nothing has the keyboard belongs to the active chat."""
-        pane = self._grid.pane(self._focused_id)
-        if self.focused is None and pane is not None and event.is_printable and event.character:
-            pane.composer.insert(event.character)
-            pane.take_focus()
+    def _show_focus(self, chat: ChatSession) -> None:
+        if chat.session_id != self._focused_id:
+            self._focused_id = chat.session_id
+            self._desk.focus(chat)
+            self.place_panes()
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        """The footer shows the keys of the part that has the keyboard."""
+        self._keys.show(PANEL_KEYS if self.in_panel else CHAT_KEYS)
+
+    def is_typing(self, event: events.Event) -> bool:
+        """Whether this is text for the active chat, though a panel beside it, or nothing, has the keyboard."""
+        if isinstance(event, events.Key) and (not event.is_printable or event.key.startswith("alt+")):
+            return False
+        return self.focused is None or (self.in_panel and not isinstance(self.focused, Input))
 
     # --- inspector ----------------------------------------------------------------------------------
 
@@ -200,6 +231,15 @@ class PaneScreen(SparseScreen):
     def panel(self) -> "InspectorPanel | None":
         """The inspector, while it stands beside the chats."""
         return self._panel
+
+    @property
+    def in_panel(self) -> bool:
+        """Whether the inspector beside the chats has the keyboard."""
+        return self._panel is not None and self.focused is not None and self._panel in self.focused.ancestors
+
+    def to_the_chat(self) -> None:
+        """The active chat has the keyboard again."""
+        self._refocus()
 
     async def toggle_panel(self) -> None:
         """Open the inspector beside the chats, or close it."""

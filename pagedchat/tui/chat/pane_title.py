@@ -9,10 +9,10 @@ from pagedchat.view.engine_view import EngineView
 
 _STATES = {
     "idle": ("○", MUTED),
-    "queued": ("◌", "$text-warning"),
+    "queued": ("◦", "$text-warning"),
     "running": ("●", "$text-success"),
     "stopped": ("■", MUTED),
-    "interrupted": ("✕", "$text-error"),
+    "interrupted": ("□", "$text-error"),
 }
 
 

@@ -20,7 +20,7 @@ from pagedchat.tui.kit.front_screens import ConfirmScreen
 from pagedchat.view.chats.layout import next_layout
 
 if TYPE_CHECKING:
-    from pagedchat.tui.inspector.panel import InspectorPanel
+    from pagedchat.tui.inspector.panels import Panel
 
 
 class ChatScreen(PromptScreen):
@@ -58,17 +58,16 @@ class ChatScreen(PromptScreen):
             self.focus_chat(chat)
 
     def action_focus_chat(self, step: int) -> None:
-        """To the next chat or the one before; the inspector, when it is open, comes after the last."""
-        stops: list[ChatSession | InspectorPanel] = [*self._desk.chats]
-        if self._panel is not None:
-            stops.append(self._panel)
-        inside = self._panel is not None and self.focused is not None and self._panel in self.focused.ancestors
-        here = len(self._desk) if inside else self._desk.chats.index(self.focused_chat)
+        """To the next chat or the one before; the inspector's panels, when it is open, come after the last."""
+        places = [place for place in self._panel.panels.places if place.display] if self._panel is not None else []
+        stops: list[ChatSession | Panel] = [*self._desk.chats, *places]
+        inside = self._panel.panels.focused_panel() if self._panel is not None and self.in_panel else None
+        here = stops.index(inside if inside is not None else self.focused_chat)
         there = stops[(here + step) % len(stops)]
         if isinstance(there, ChatSession):
             self.focus_chat(there)
-        else:
-            there.block_map.grid.focus()
+        elif self._panel is not None:
+            self._panel.panels.give_focus(there)
 
     # --- replies ------------------------------------------------------------------------------------
 
@@ -77,9 +76,11 @@ class ChatScreen(PromptScreen):
         return sum(self._desk.stop(chat) for chat in chats) > 0
 
     def action_stop(self) -> None:
-        """End this chat's reply. With none, put away what is said or selected."""
+        """End this chat's reply. With none, put away what is said or selected. From a panel: back to the chat."""
         chat = self.focused_chat
-        if not self.stop_replies([chat]):
+        if self.in_panel:
+            self.to_the_chat()
+        elif not self.stop_replies([chat]):
             self.clear_selection()
             self.light_block(None)
             if chat.notice is not None:
@@ -120,7 +121,8 @@ class ChatScreen(PromptScreen):
             self.copy_reply(self.focused_chat)
 
     def action_copy_or_stop(self) -> None:
-        """Copy the selected text; with none, stop the reply; with none, say how to quit."""
+        """Copy the selected text; with none, stop the reply; with none, empty the prompt; then say how to quit."""
+        pane = self._grid.pane(self._focused_id)
         selected = self.get_selected_text()
         if selected:
             self.app.copy_to_clipboard(selected)
@@ -128,6 +130,8 @@ class ChatScreen(PromptScreen):
             self._program.say("Copied.")
         elif self.stop_replies([self.focused_chat]):
             self.refresh_view()
+        elif pane is not None and pane.composer.empty():
+            self._program.say("^Z brings it back.")
         else:
             self._program.say("^Q quits.")
 
@@ -151,10 +155,11 @@ class ChatScreen(PromptScreen):
         """
         if not source.entries:
             raise PagedChatError("There is nothing to fork yet.", "Send a prompt first.")
+        child = source
         for _ in range(count):
-            child = self._desk.fork(source)
-            await self.add_pane(child, after=source)
-            self.focus_chat(child)
+            before, child = child, self._desk.fork(source, after=child)
+            await self.add_pane(child, after=before)
+        self.focus_chat(child)
 
     async def action_fork(self) -> None:
         """A second chat over the same blocks as this one."""
@@ -167,8 +172,9 @@ class ChatScreen(PromptScreen):
             await self._program.action_quit()
         elif chat.entries:
             question = f"Close {one_line(chat.label)}?"
+            kept = "Its turns stay in the history (^S)" if self._program.keeps_chats else "Its turns are not kept"
             self.app.push_screen(
-                ConfirmScreen(question, "Its turns are not kept; its blocks are freed.", "close"),
+                ConfirmScreen(question, f"{kept}; its blocks are freed.", "close"),
                 lambda sure: self.close_chat(chat) if sure else None,
             )
         else:

@@ -14,6 +14,7 @@ from textual.strip import Strip
 from pagedchat.chat.session import ChatSession
 from pagedchat.tui.chat.following_view import FollowingView
 from pagedchat.tui.chat.transcript_paint import TranscriptPaint
+from pagedchat.tui.kit.selected_text import selection_style
 from pagedchat.view.chats.chat_tokens import Passage
 from pagedchat.view.chats.row_spans import Span, first_difference, num_same, passages, spans_by_row, text_span
 from pagedchat.view.chats.transcript_rows import GUTTER, Row, RowBlock, past_blocks, session_blocks
@@ -98,6 +99,10 @@ class Transcript(FollowingView, can_focus=False):
         self._shown, self._marker, self._past, self._found = shown, marker, past, found
         self._lay_out()
 
+    def say_of_the_model(self, note: str) -> None:
+        """Said while the chat is empty, from the next `refresh_view` on."""
+        self._note, self._shown = note, None
+
     def _lay_out(self) -> None:
         width = self.scrollable_content_region.width
         if width <= GUTTER:
@@ -153,7 +158,7 @@ class Transcript(FollowingView, can_focus=False):
     def _row_strip(self, index: int) -> Strip:
         selection = self.text_selection
         if selection is not None and (span := selection.get_span(index)) is not None:
-            row, chosen = self._rows[index], self.screen.get_component_rich_style("screen--selection")
+            row, chosen = self._rows[index], selection_style(self.screen)
             return self._paint.row(row, [text_span(row, span)], chosen, self.size.width, cursor=False)
         strip = self._strips[index]
         if strip is None:

@@ -9,7 +9,7 @@ from textual.strip import Strip
 from pagedchat.view.chats.row_spans import Span
 from pagedchat.view.chats.transcript_rows import NO_GUTTER, Row
 
-_RULE, _CURSOR = ("▏ ", "| "), ("▌", "_")
+_RULE, _CURSOR = ("│ ", "| "), ("▌", "_")
 """With all signs, and in ASCII."""
 _OWN_STYLE = frozenset({"user", "remark", "marker", "hint", "past"})
 """Kinds of rows that do not look like a reply."""

@@ -38,6 +38,20 @@ async def _close(context: CommandContext, argument: str) -> None:
     await context.chats.leave_chat(context.chat)
 
 
+async def _delete(context: CommandContext, argument: str) -> None:
+    no_argument(argument, "/delete")
+    await context.program.delete_chat(context.chat)
+
+
+def _sessions(context: CommandContext, argument: str) -> None:
+    no_argument(argument, "/sessions")
+    context.program.show_history()
+
+
+def _search(context: CommandContext, words: str) -> None:
+    context.program.show_history(one_line(words))
+
+
 def _rename(context: CommandContext, name: str) -> None:
     if not one_line(name):
         raise CommandError("A chat needs a name of at least one character.", "Type /rename NAME")
@@ -106,7 +120,11 @@ COMMANDS = (
     SlashCommand("fork", "[n]", "That many more chats over the same blocks", _fork),
     SlashCommand("regen", "", "Another reply to the last prompt", _regenerate),
     SlashCommand("stop", "[all]", "End this chat's reply, or every chat's", _stop, choices=("all",)),
-    SlashCommand("close", "", "Drop this chat and its blocks", _close),
+    SlashCommand("close", "", "Close this chat, free its blocks", _close),
+    SlashCommand("sessions", "", "All chats that are kept: search, open, rename, delete", _sessions),
+    SlashCommand("search", "TEXT", "The chats in which this was said", _search, title="Search all chats"),
+    SlashCommand("delete", "", "Close this chat, take it out of the history; ^S ^Z undoes it", _delete,
+                 title="Delete chat"),
     SlashCommand("rename", "NAME", "Call this chat something else", _rename, title="Rename chat"),
     SlashCommand("system", "[TEXT|off]", "This chat's system prompt from the next turn on", _system,
                  choices=("off",), title="System prompt"),

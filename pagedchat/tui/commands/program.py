@@ -66,6 +66,10 @@ class Program(Protocol):
     def available_themes(self) -> Mapping[str, object]:
         """By their names."""
 
+    @property
+    def keeps_chats(self) -> bool:
+        """Whether closed chats can be reopened."""
+
     def say(self, message: str) -> None:
         """One short sentence that goes away by itself."""
 
@@ -81,6 +85,12 @@ class Program(Protocol):
     def go_to_step(self, step: int | None) -> None:
         """Show the engine as it was after a recorded step, or as it is."""
 
+    def show_history(self, words: str = "") -> None:
+        """A list of all chats that are kept, or of those that have these words."""
+
+    async def delete_chat(self, chat: ChatSession) -> None:
+        """Take a chat off the screen and off the lists; for a day it can be had back."""
+
     def open_trace(self, path: Path) -> None:
         """Replay a recording, in front of the chats."""
 
@@ -91,6 +101,12 @@ class Program(Protocol):
 
     def action_change_theme(self) -> None:
         """A list of all colours to choose from."""
+
+    async def action_model(self) -> None:
+        """Choose another model from a list."""
+
+    async def switch_model(self, name: str) -> None:
+        """Load another model; asks first where replies are being written."""
 
     async def action_tour(self) -> None:
         """Begin the tour, or end the one that is being given."""

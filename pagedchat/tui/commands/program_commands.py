@@ -58,6 +58,13 @@ async def _tour(context: CommandContext, argument: str) -> None:
     await context.program.action_tour()
 
 
+async def _model(context: CommandContext, argument: str) -> None:
+    if argument:
+        await context.program.switch_model(argument)
+    else:
+        await context.program.action_model()
+
+
 def _restart(context: CommandContext, argument: str) -> None:
     no_argument(argument, "/restart")
     context.program.action_restart()
@@ -79,6 +86,7 @@ COMMANDS = (
     SlashCommand("trace", "save|load FILE", "Keep what was recorded; replay a file", _trace,
                  choices=("save", "load"), title="Trace"),
     SlashCommand("metrics", "", "Where the Prometheus metrics are served", _metrics, title="Metrics"),
+    SlashCommand("model", "[ID|DIR|FILE]", "Another model, from a list or by name; the chats stay", _model),
     SlashCommand("restart", "", "End the engine, start it again", _restart),
     SlashCommand("quit", "", "End pagedchat and its engine", _quit, aliases=("bye", "exit")),
 )  # fmt: skip

@@ -1,5 +1,7 @@
 """Commands that set something: how this chat's tokens are chosen, the layout, the colours."""
 
+from textual.theme import BUILTIN_THEMES
+
 from pagedchat.bounds import shown
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.errors import InvalidValueError
@@ -83,5 +85,5 @@ COMMANDS = (
     SlashCommand("show", "", "This chat's sampling and system prompt", _show, title="Show settings"),
     SlashCommand("layout", "N|auto", "Show 1, 2, 4, 6 or 9 panes", _layout,
                  choices=(*map(str, LAYOUTS), "auto")),
-    SlashCommand("theme", "[NAME]", "Change the colours", _theme),
+    SlashCommand("theme", "[NAME]", "Change the colours", _theme, choices=tuple(sorted(BUILTIN_THEMES))),
 )  # fmt: skip

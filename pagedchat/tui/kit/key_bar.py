@@ -36,6 +36,13 @@ class KeyBar(Widget):
         self._num_always = num_always
         self._placed: list[_Placed] = []
 
+    def show(self, actions: Sequence[KeyAction]) -> None:
+        """Show these keys from now on; the rows stay as many as they are."""
+        shown = [action for action in actions if action.label]
+        if shown != self._actions:
+            self._actions = shown
+            self.refresh()
+
     def on_resize(self, event: events.Resize) -> None:
         """A second row where the first has no room for all, and the terminal has room for it."""
         allowed = _MAX_ROWS if self.app.size.height >= _ROOM_FOR_TWO_ROWS else 1

@@ -29,9 +29,8 @@ class ReplayApp(TerminalApp):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+q", "quit", "Quit", show=False, priority=True)]
 
     def __init__(self, recording: Recording, step: int | None = None, *, ascii_only: bool = False) -> None:
-        super().__init__()
+        super().__init__(ascii_only=ascii_only)
         teach_terminal_keys()
-        self.ascii = ascii_only
         self._replay = ReplayScreen(recording, step)
 
     def get_default_screen(self) -> Screen[None]:

@@ -27,6 +27,15 @@ RequestEvent = RequestStarted | TextDelta | RequestFinished | RequestFailed
 MAX_NAME = 14
 _FORK_MARKS = "abcdefghijklmnopqrstuvwxyz"
 
+_PUNCTUATION = "!\"'()*,-.:;?[]`{}“”"
+_COMMON = """
+    a about an and are as at be can could describe did do does explain few for from give has have how i in is it its
+    let like make me my name of on one or out please say short should some tell that the them then there they
+    this to up us was we were what when where which who why will with would write you your
+"""
+_SAY_NOTHING = frozenset(_COMMON.split())
+"""Words of English that tell no chat from another."""
+
 
 class ChatDesk:
     """The chats in the order in which they are shown."""
@@ -121,12 +130,12 @@ class ChatDesk:
         self.on_change()
         return True
 
-    def fork(self, chat: ChatSession) -> ChatSession:
-        """A second chat over the same blocks, shown right after its source."""
+    def fork(self, chat: ChatSession, after: ChatSession | None = None) -> ChatSession:
+        """A second chat over the same blocks, shown right after its source, or after an earlier fork of it."""
         request_id = self._new_request()
         child = chat.fork(self.free_id(), request_id)
         child.name = self._fork_name(chat.name)
-        self.chats.insert(self.chats.index(chat) + 1, child)
+        self.chats.insert(self.chats.index(after or chat) + 1, child)
         self._send(Fork(chat.session_id, child.session_id, request_id))
         self.on_change()
         return child
@@ -209,9 +218,9 @@ class ChatDesk:
         return next(number for number in range(1, len(taken) + 2) if number not in taken)
 
     def _fork_name(self, name: str) -> str:
-        base = name.partition("⑂")[0] or "new chat"
+        base = name.partition("»")[0] or "new chat"
         taken = {chat.name for chat in self.chats}
-        return next((f"{base}⑂{mark}" for mark in _FORK_MARKS if f"{base}⑂{mark}" not in taken), f"{base}⑂")
+        return next((f"{base}»{mark}" for mark in _FORK_MARKS if f"{base}»{mark}" not in taken), f"{base}»")
 
 
 def _nobody_listens() -> None:
@@ -219,10 +228,12 @@ def _nobody_listens() -> None:
 
 
 def _name_from(prompt: str) -> str:
-    """The first words of a prompt, as many as make a short name."""
-    words = one_line(prompt).split(" ")
-    name = words[0]
-    for word in words[1:]:
+    """What a prompt is about, as many words as make a short name: "Tell me a story about a fox" is `story fox`."""
+    words = one_line(prompt).split()
+    about = [bare for word in words if (bare := word.strip(_PUNCTUATION)) and bare.lower() not in _SAY_NOTHING]
+    about = about or words
+    name = about[0] if about else ""
+    for word in about[1:]:
         if len(name) + 1 + len(word) > MAX_NAME:
             break
         name += " " + word

@@ -13,7 +13,7 @@ from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sentences.words import count
 
 GUTTER = 6
-"""Cells before the text: `"you ▏ "`."""
+"""Cells before the text: `"you │ "`."""
 NO_GUTTER = frozenset({"marker", "hint", "blank", "past"})
 _NO_TEXT = frozenset({"marker", "hint", "blank", "remark"})
 
@@ -91,7 +91,7 @@ def fork_marker(session: ChatSession, view: EngineView) -> str:
     origin = session.origin
     if origin is None:
         return ""
-    line = f"⑂ from {one_line(origin.label)} at turn {origin.num_prompts}"
+    line = f"» from {one_line(origin.label)} at turn {origin.num_prompts}"
     shared = view.shared_with(session.session_id).get(origin.session_id, 0)
     if shared:
         line += f" · {count(shared, 'block')} shared"

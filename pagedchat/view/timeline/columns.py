@@ -14,7 +14,7 @@ MAX_COLUMNS = 512
 """More than any terminal is wide."""
 
 PREFILL, LAST_PREFILL, DECODE, FORK, WAITING = "P", "p", "•", "f", "w"
-PREEMPTED, RECOMPUTE, SWAPPED, PAUSE = "✕", "r", "s", "‖"
+PREEMPTED, RECOMPUTE, SWAPPED, PAUSE = "▼", "r", "s", "║"
 MARK_MEANINGS = (
     (PREFILL, "prefill"), (LAST_PREFILL, "its last part"), (DECODE, "decode"), (FORK, "fork"), (WAITING, "waiting"),
     (PREEMPTED, "preempted"), (RECOMPUTE, "recomputed"), (SWAPPED, "swapped"), (PAUSE, "paused"),

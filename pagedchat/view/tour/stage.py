@@ -18,6 +18,10 @@ from pagedchat.view.engine_view import EngineView
 NAME = "tour"
 PACE = 0.08
 """Seconds a step takes while the tour is given: slow enough to be watched."""
+POOL = 256
+"""Blocks of the tour's own pool, by the limit: of many thousand nobody would see the few that it is about."""
+SPARE = 64
+"""Blocks over what the user's chats hold: they must not give way to a tour."""
 GO_ON = "And what happened after that?"
 _STORY = (
     "The boat left the harbour before dawn with nine people and one lantern on board. Nobody on the quay looked "
@@ -57,6 +61,8 @@ class Stage:
         self._closing = closing
         self._chats: list[ChatSession] = []
         self._before = (view.limit, view.pace, view.paused)
+        self._pool = self._before[0]
+        """The limit while nothing is squeezed."""
 
     # --- reading ------------------------------------------------------------------------------------
 
@@ -109,7 +115,11 @@ class Stage:
     # --- acting -------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Let the engine run, slowly."""
+        """Let the engine run, slowly, and with no more blocks than can be watched."""
+        small = max(POOL, self.in_use + SPARE)
+        if small < (self._pool or self.info.num_blocks):
+            self._pool = small
+            self._send(SetLimit(small))
         self._send(Resume())
         self._send(SetPace(max(PACE, self._before[1])))
 
@@ -144,9 +154,8 @@ class Stage:
         self._closing(chat)
 
     def limit(self, num_blocks: int | None) -> None:
-        """The pool uses at most so many blocks; None is what was so before the tour."""
-        before = self._before[0]
-        self._send(SetLimit(before if num_blocks is None else min(max(1, num_blocks), self.info.num_blocks)))
+        """The pool uses at most so many blocks; None is as many as the tour's own pool has."""
+        self._send(SetLimit(self._pool if num_blocks is None else min(max(1, num_blocks), self.info.num_blocks)))
 
     def restore(self) -> None:
         """Everything as it was: the tour's chats are gone, limit and pace are what they were."""

@@ -19,8 +19,8 @@ async def test_enter_sends_and_the_reply_streams(make_app, link):
         link.reply(generate, "good morning", finish=False)
         await settle(pilot)
         text = drawn(pane(app, 1).transcript)
-        assert "you ▏ hello there" in text
-        assert "ai  ▏ good morning▌" in text
+        assert "you │ hello there" in text
+        assert "ai  │ good morning▌" in text
         link.say(TextDelta(1, 1, " to you", 4), finished(generate))
         await settle(pilot)
         assert "good morning to you " in drawn(pane(app, 1).transcript)

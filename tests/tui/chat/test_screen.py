@@ -39,7 +39,7 @@ async def test_fork_opens_a_pane_to_the_right_with_the_same_turns(make_app, link
         assert link.sent[-2] == Fork(1, 3, 2)
         assert [item.session.session_id for item in panes(app)] == [1, 3, 2]
         text = drawn(pane(app, 3).transcript)
-        assert "⑂ from 1 a at turn 1" in text
+        assert "» from 1 a at turn 1" in text
         assert "the boat left" in text
         link.say(TextDelta(3, 2, " and came back", 6))
         await settle(pilot)

@@ -457,7 +457,7 @@ async def test_goto_shows_the_past_and_comes_back(make_app, link):
         await settle(pilot)
         await command(pilot, "/goto 1")
         assert (app.view.past.step, list(app.view.mirror.sequences)) == (1, [1])
-        assert "◀ step 1 of 2" in header_line(app.view, "", 160).plain
+        assert "◄ step 1 of 2" in header_line(app.view, "", 160).plain
         await command(pilot, "/goto 9")
         assert complaint(app) == "Step 9 is beyond the end. Steps 0 to 2 are recorded."
         await command(pilot, "/goto live")
@@ -499,3 +499,25 @@ async def test_text_of_a_chat_does_not_run_commands(make_app, link):
         link.say(TextDelta(1, 1, "\n/quit", 2))
         await settle(pilot)
         assert app.is_running
+
+
+@pytest.mark.parametrize(
+    ("line", "bounds"),
+    [
+        ("temp 9", "from 0 to 2"), ("temp -1", "from 0 to 2"), ("temp nan", "from 0 to 2"),
+        ("rep 9", "from 0.1 to 2"), ("rep 0", "from 0.1 to 2"), ("top_p 1.1", "up to 1"),
+        ("min_p 2", "from 0 to 1"),
+        ("presence 3", "from -2 to 2"), ("frequency -3", "from -2 to 2"), ("top_k -2", "from -1"),
+        ("max 0", "from 1"), ("seed 1e3", "a whole number"),
+    ],
+)  # fmt: skip
+async def test_every_setting_has_bounds(line, bounds, make_app, link):
+    app = make_app(sessions=1)
+    async with app.run_test() as pilot:
+        link.say(READY)
+        await settle(pilot)
+        chat = app.desk.chats[0]
+        await app.chats.run_command(chat, f"/set {line}")
+        assert chat.notice is not None
+        assert bounds in f"{chat.notice.message} {chat.notice.hint}"
+        assert chat.overrides.set_values() == {}

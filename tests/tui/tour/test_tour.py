@@ -74,7 +74,7 @@ async def test_all_steps_are_shown_and_everything_is_put_back(make_app, loader, 
         wanted = [
             r"There it is: block \d{3} has all 4 of its slots filled, with tokens \d+ to \d+ of 2 tour",
             r"There it is: 3 tour took \d+ tokens in blocks \d{3} \d{3} .* The ref count is 2 now",
-            r"There it is: 4 tour⑂a lists the same \d+ blocks as 2 tour\.",
+            r"There it is: 4 tour»a lists the same \d+ blocks as 2 tour\.",
             r"There it is: .* the first to write into block \d{3}, so it got a copy, block \d{3}, with [123] slot",
             r"There it is: block \d{3}, the least recently used of \d+ cached blocks?, .* The limit is \d+ of 120",
             r"There it is: \d tour.* gave its (blocks|own).* It .* values of \d+ tokens",

@@ -32,7 +32,7 @@ def test_submit_sends_all_turns(desk, sent):
     desk.submit(chat, "Tell me a sea story.")
     turns = [Turn("system", "Be brief."), Turn("user", "Tell me a sea story.")]
     assert sent == [Generate(1, 1, turns, SamplingOverrides(temperature=0.5), False)]
-    assert chat.label == "1 Tell me a sea"
+    assert chat.label == "1 sea story"
 
 
 def test_queued_prompt_is_sent_after_the_reply(desk, sent):
@@ -71,8 +71,40 @@ def test_fork_stands_to_the_right_and_has_a_name_of_its_own(desk, sent):
     child = desk.fork(chat)
     grandchild = desk.fork(child)
     assert desk.chats == [chat, child, grandchild, other]
-    assert [item.name for item in desk] == ["tale", "tale⑂a", "tale⑂b", ""]
+    assert [item.name for item in desk] == ["tale", "tale»a", "tale»b", ""]
     assert sent[1:] == [Fork(1, 3, 2), Fork(3, 4, 3)]
+
+
+def test_many_forks_stand_in_the_order_of_their_numbers(desk):
+    chat, other = desk.new(), desk.new()
+    desk.submit(chat, "tale")
+    last = chat
+    for _ in range(3):
+        last = desk.fork(chat, after=last)
+    assert [item.session_id for item in desk] == [1, 3, 4, 5, 2]
+    assert other is desk.chats[-1]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "name"),
+    [
+        ("Tell me a story about a fox.", "story fox"),
+        ("Tell me a story about the sea", "story sea"),
+        ("Please write a poem of autumn", "poem autumn"),
+        ("What is a KV cache?", "KV cache"),
+        ("And then?", "And then?"),
+        ("Erzähl mir vom Meer", "Erzähl mir vom"),
+        ("Donaudampfschifffahrt", "Donaudampfsch…"),
+        ("(why) [do] cats purr?!", "cats purr"),
+        ("  Hello,\n world!  ", "Hello world"),
+        ("what is it", "what is it"),
+        ("!?", "!?"),
+    ],
+)
+def test_a_chat_is_named_by_what_its_first_prompt_is_about(desk, prompt, name):
+    chat = desk.new()
+    desk.submit(chat, prompt)
+    assert chat.name == name
 
 
 def test_fork_in_mid_reply_takes_the_engine_s_word_for_its_text(desk, sent):

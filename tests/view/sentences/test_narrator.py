@@ -50,7 +50,7 @@ def opened(tokens: list[int], *blocks: int) -> list[ce.CacheEvent]:
 
 def test_a_fork_copies_nothing_and_the_first_write_copies_one_block() -> None:
     assert words(story(), "FORK", "COW") == [
-        "19 FORK 1 tale → 2 tale⑂a: 25 blocks shared, 0 copied",
+        "19 FORK 1 tale → 2 tale»a: 25 blocks shared, 0 copied",
         "19 COW 1 tale wrote 031 (ref 2) → 032, 1 slot",
     ]
 
@@ -66,19 +66,19 @@ def test_allocations_of_one_sequence_share_a_line() -> None:
 
 def test_preemption_by_swap_is_told_with_its_cost_its_gain_and_who_needed_the_room() -> None:
     assert words(pressed("swap"), "SWAP", "PREEMPT", "RESUME", "EVICT") == [
-        "14 SWAP 3 tale⑂ 5 blocks out, 5 copied: h000 h001 h002 h003 …",
-        "14 PREEMPT 3 tale⑂: −20 tokens to host memory, +2 blocks for 1 tale",
-        "15 SWAP 3 tale⑂ 5 blocks in, 0 copied: 000 001 002 007 …",
-        "15 RESUME 3 tale⑂: back from host memory with 5 blocks, nothing to recompute",
+        "14 SWAP 3 tale» 5 blocks out, 5 copied: h000 h001 h002 h003 …",
+        "14 PREEMPT 3 tale»: −20 tokens to host memory, +2 blocks for 1 tale",
+        "15 SWAP 3 tale» 5 blocks in, 0 copied: 000 001 002 007 …",
+        "15 RESUME 3 tale»: back from host memory with 5 blocks, nothing to recompute",
     ]
 
 
 def test_preemption_by_recomputation_finds_again_what_is_still_there() -> None:
     assert words(pressed("recompute"), "FREE", "PREEMPT", "HIT", "RESUME") == [
-        "14 FREE 3 tale⑂ −5: 010 005 002 001 …",
-        "14 PREEMPT 3 tale⑂: −20 tokens to be computed again, +2 blocks for 1 tale",
-        "15 HIT 3 tale⑂ found 20 tokens in 5 blocks: 000 001 002 007 …",
-        "15 RESUME 3 tale⑂: recomputes 0 tokens, 20 found in the cache",
+        "14 FREE 3 tale» −5: 010 005 002 001 …",
+        "14 PREEMPT 3 tale»: −20 tokens to be computed again, +2 blocks for 1 tale",
+        "15 HIT 3 tale» found 20 tokens in 5 blocks: 000 001 002 007 …",
+        "15 RESUME 3 tale»: recomputes 0 tokens, 20 found in the cache",
     ]
 
 
@@ -158,7 +158,7 @@ def test_a_token_whose_text_is_not_known_is_told_by_its_number() -> None:
 
 def test_text_of_tokens_is_one_line_and_commands_no_terminal() -> None:
     line = tell(*opened([7, 8, 6, 5], 2), ce.BlocksFreed(1, [2]), ce.BlockEvicted(2))
-    assert line.text == 'cached block 002, least recently used, held "⏎\ufffd pirate"'
+    assert line.text == 'cached block 002, least recently used, held "¶\ufffd pirate"'
 
 
 def test_pins_are_told_with_what_they_keep() -> None:

@@ -11,7 +11,7 @@ from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.options import UiOptions
 from pagedchat.view.tour.guide import PATIENCE, STEPS, TourGuide
 from pagedchat.view.tour.script import Script, TourStep, first_event, until
-from pagedchat.view.tour.stage import PACE, Stage
+from pagedchat.view.tour.stage import PACE, POOL, SPARE, Stage
 from tests.scripted_reports import ScriptedEngine
 
 
@@ -111,3 +111,27 @@ def test_a_stage_asks_in_chats_of_its_own_and_puts_everything_back() -> None:
 def test_the_tour_runs_the_engine_slowly(tour: Tour) -> None:
     assert tour.sent[:2] == [Resume(), SetPace(PACE)]
     assert len({step.title for step in STEPS}) == len(STEPS) == 8
+
+
+def test_the_tour_brings_a_small_pool_of_its_own_and_puts_the_large_one_back() -> None:
+    sent: list[AnyCommand] = []
+    engine = ScriptedEngine(num_blocks=14_563)
+    stage = Stage(engine.view, ChatDesk(sent.append, UiOptions()), sent.append, lambda *_: None, lambda _: None)
+    stage.begin()
+    assert sent[0] == SetLimit(POOL)
+    stage.limit(7)
+    stage.limit(None)
+    assert sent[-2:] == [SetLimit(7), SetLimit(POOL)]
+    stage.restore()
+    assert sent[-2] == SetLimit(None)
+
+
+def test_the_tour_s_pool_leaves_the_user_s_chats_their_blocks() -> None:
+    sent: list[AnyCommand] = []
+    engine = ScriptedEngine(num_blocks=14_563, model_len=20_000)
+    engine.ask(1, 16 * 300)
+    engine.run(4)
+    stage = Stage(engine.view, ChatDesk(sent.append, UiOptions()), sent.append, lambda *_: None, lambda _: None)
+    stage.begin()
+    assert sent[0] == SetLimit(stage.in_use + SPARE)
+    assert stage.in_use >= 300
