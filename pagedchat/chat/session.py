@@ -109,6 +109,11 @@ class ChatSession:
         return system + [entry.turn for entry in self.entries]
 
     @property
+    def num_prompts(self) -> int:
+        """Prompts that were asked on the way to here."""
+        return sum(entry.turn.role == "user" for entry in self.entries)
+
+    @property
     def last_reply(self) -> str | None:
         """Text of the newest reply, the one being written included."""
         if self.open_text:
@@ -194,15 +199,20 @@ class ChatSession:
 
     def fork(self, session_id: int, request_id: int) -> "ChatSession":
         """A second chat with the same turns; while a reply is being written it is written on in both."""
-        child = ChatSession(session_id, name=self.name, overrides=self.overrides, system=self.system)
-        child.entries = list(self.entries)
-        child.tree_id, child.tree, child.kept = self.tree_id, self.tree, self.kept
-        child.origin = ForkOrigin(self.session_id, self.label, len(self.entries), self._num_prompts(), self.chat_id)
+        child = self.fork_at(session_id, len(self.entries))
         if self.busy:
             child._begin(request_id)
             child._replaced = self._replaced
             child.state, child.open_text = self.state, self.open_text
             child.num_open_tokens = self.num_open_tokens
+        return child
+
+    def fork_at(self, session_id: int, num_entries: int) -> "ChatSession":
+        """A second chat with the first so many turns, in which nothing is being written."""
+        child = ChatSession(session_id, name=self.name, overrides=self.overrides, system=self.system)
+        child.entries = self.entries[:num_entries]
+        child.tree_id, child.tree, child.kept = self.tree_id, self.tree, self.kept
+        child.origin = ForkOrigin(self.session_id, self.label, len(child.entries), child.num_prompts, self.chat_id)
         return child
 
     # --- what the engine says -----------------------------------------------------------------------
@@ -267,10 +277,13 @@ class ChatSession:
         return 1, 1
 
     def go_to(self, turn_id: int) -> bool:
-        """Stand on another branch: through this turn, and on to where it was left; `ROOT` is before all. False
-        while a reply is being written, or if nothing changes by it."""
-        path = self.tree.path_through(turn_id) if turn_id != ROOT else []
-        return self._stand_on(path)
+        """Stand on a reply of the tree, or on the one to a prompt. False while a reply is being written, or if
+        nothing changes by it."""
+        return self._stand_on(self.tree.path_to_reply(turn_id))
+
+    def go_through(self, turn_id: int) -> bool:
+        """Stand where the branch through this turn was left."""
+        return self._stand_on(self.tree.path_through(turn_id))
 
     def go_back(self, num_entries: int) -> bool:
         """Stand behind the first so many turns, of which the last is a reply; the others stay in the tree."""
@@ -326,6 +339,3 @@ class ChatSession:
         """Unanswered prompts stand in the order in which they were asked."""
         asked_before = [prompt for prompt in (*prompts, self._returned) if prompt]
         self._returned = "\n\n".join(asked_before)
-
-    def _num_prompts(self) -> int:
-        return sum(entry.turn.role == "user" for entry in self.entries)

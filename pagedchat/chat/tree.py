@@ -73,9 +73,9 @@ class ConversationTree:
         """Whether it is a reply, or a prompt with one."""
         return self._entries[turn_id].turn.role == "assistant" or bool(self._children[turn_id])
 
-    def children(self, turn_id: int) -> list[Entry]:
-        """What was said behind it, oldest first, without prompts that were taken back."""
-        return [self._entries[one] for one in self._children[turn_id] if self.is_answered(one)]
+    def behind(self, turn_id: int) -> list[Entry]:
+        """What was said behind it, oldest first, prompts that were taken back among it."""
+        return [self._entries[one] for one in self._children[turn_id]]
 
     def path_to(self, turn_id: int) -> list[Entry]:
         """From the first prompt to this turn; empty for `ROOT`."""
@@ -84,6 +84,14 @@ class ConversationTree:
             path.append(self._entries[turn_id])
             turn_id = self._parents[turn_id]
         return path[::-1]
+
+    def path_to_reply(self, turn_id: int) -> list[Entry]:
+        """To this reply, or the one that a prompt was gone on with last; a prompt without one is left out."""
+        path = self.path_to(turn_id)
+        if path and path[-1].turn.role == "user":
+            children = self._children[turn_id]
+            path = [*path, self._entries[self._chosen.get(turn_id, children[-1])]] if children else path[:-1]
+        return path
 
     def path_through(self, turn_id: int) -> list[Entry]:
         """To this turn, and on as somebody went on last, to a reply: a prompt that has none yet is no end."""
