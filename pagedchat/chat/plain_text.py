@@ -2,7 +2,8 @@
 
 import re
 
-from pagedchat.chat.session import ChatSession, Turn
+from pagedchat.chat.session import ChatSession
+from pagedchat.chat.turns import Turn
 
 _FENCED = re.compile(
     r"^(?P<fence>```+|~~~+)[^\n]*\n(?P<code>.*?)(?:^(?P=fence)[ \t]*$|\Z)", re.MULTILINE | re.DOTALL

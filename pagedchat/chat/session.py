@@ -5,40 +5,20 @@ the result is not known here. Invariant: user and assistant turns alternate, so 
 """
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
 
 from pagedchat.cache_events import FinishReason
 from pagedchat.chat.identity import new_id
+from pagedchat.chat.tree import ROOT, ConversationTree, shared_length
+from pagedchat.chat.turns import Ending, Entry, Turn
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.events import RequestFinished
 
-Role = Literal["system", "user", "assistant"]
-
-
-class Turn(msgspec.Struct, frozen=True, array_like=True):
-    """One entry of a chat."""
-
-    role: Role
-    text: str
-
-
 SessionState = Literal["idle", "queued", "running", "stopped", "interrupted"]
 """queued: asked, not begun. stopped, interrupted: how the last reply ended, until the next prompt."""
-
-Ending = Literal["complete", "stopped", "interrupted", "length"]
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A turn and how it ended (a user's turn is always complete)."""
-
-    turn: Turn
-    ending: Ending = "complete"
-    turn_id: int = field(default_factory=new_id, compare=False)
-    """By which the history knows it. Forks share their entries, and so the turns that it keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +61,8 @@ class ChatSession:
         """By which the history knows it; numbers of closed chats are given away again, this one is not."""
         self.tree_id = self.chat_id
         """The same in all chats that were forked from one another: their turns are one tree."""
+        self.tree = ConversationTree()
+        """That tree; `entries` is a path in it."""
         self.kept = True
         """Whether it belongs into the history; what the program itself shows with it does not."""
         self.name = name
@@ -127,6 +109,11 @@ class ChatSession:
         return system + [entry.turn for entry in self.entries]
 
     @property
+    def num_prompts(self) -> int:
+        """Prompts that were asked on the way to here."""
+        return sum(entry.turn.role == "user" for entry in self.entries)
+
+    @property
     def last_reply(self) -> str | None:
         """Text of the newest reply, the one being written included."""
         if self.open_text:
@@ -148,7 +135,7 @@ class ChatSession:
 
     def ask(self, prompt: str, request_id: int) -> None:
         """A prompt is sent. The session must not be busy."""
-        self.entries.append(Entry(Turn("user", prompt)))
+        self._add(Entry(Turn("user", prompt)))
         self._begin(request_id)
 
     def enqueue(self, prompt: str) -> None:
@@ -212,15 +199,20 @@ class ChatSession:
 
     def fork(self, session_id: int, request_id: int) -> "ChatSession":
         """A second chat with the same turns; while a reply is being written it is written on in both."""
-        child = ChatSession(session_id, name=self.name, overrides=self.overrides, system=self.system)
-        child.entries = list(self.entries)
-        child.tree_id, child.kept = self.tree_id, self.kept
-        child.origin = ForkOrigin(self.session_id, self.label, len(self.entries), self._num_prompts(), self.chat_id)
+        child = self.fork_at(session_id, len(self.entries))
         if self.busy:
             child._begin(request_id)
             child._replaced = self._replaced
             child.state, child.open_text = self.state, self.open_text
             child.num_open_tokens = self.num_open_tokens
+        return child
+
+    def fork_at(self, session_id: int, num_entries: int) -> "ChatSession":
+        """A second chat with the first so many turns, in which nothing is being written."""
+        child = ChatSession(session_id, name=self.name, overrides=self.overrides, system=self.system)
+        child.entries = self.entries[:num_entries]
+        child.tree_id, child.tree, child.kept = self.tree_id, self.tree, self.kept
+        child.origin = ForkOrigin(self.session_id, self.label, len(child.entries), child.num_prompts, self.chat_id)
         return child
 
     # --- what the engine says -----------------------------------------------------------------------
@@ -272,7 +264,54 @@ class ChatSession:
         self.notice = None
         self.version += 1
 
+    # --- branches -----------------------------------------------------------------------------------
+
+    @property
+    def branch(self) -> tuple[int, int]:
+        """Where the last turn that has siblings stands among them, from 1 on, and how many they are; (1, 1) if
+        there is none."""
+        for entry in reversed(self.entries):
+            siblings = self.tree.siblings(entry.turn_id)
+            if len(siblings) > 1:
+                return siblings.index(entry.turn_id) + 1, len(siblings)
+        return 1, 1
+
+    def go_to(self, turn_id: int) -> bool:
+        """Stand on a reply of the tree, or on the one to a prompt. False while a reply is being written, or if
+        nothing changes by it."""
+        return self._stand_on(self.tree.path_to_reply(turn_id))
+
+    def go_through(self, turn_id: int) -> bool:
+        """Stand where the branch through this turn was left."""
+        return self._stand_on(self.tree.path_through(turn_id))
+
+    def go_back(self, num_entries: int) -> bool:
+        """Stand behind the first so many turns, of which the last is a reply; the others stay in the tree."""
+        return self._stand_on(self.entries[:num_entries])
+
+    def sibling(self, step: int) -> int | None:
+        """The neighbour of the last turn that has siblings: the one before (-1) or behind (1); None at the end."""
+        for entry in reversed(self.entries):
+            siblings = self.tree.siblings(entry.turn_id)
+            if len(siblings) > 1:
+                place = siblings.index(entry.turn_id) + step
+                return siblings[place] if 0 <= place < len(siblings) else None
+        return None
+
+    def _stand_on(self, path: list[Entry]) -> bool:
+        if self.busy or shared_length(path, self.entries) == max(len(path), len(self.entries)):
+            return False
+        self.entries = path
+        self.tree.add_path(path)  # which is how it was gone last
+        self.state, self.last_finished, self.notice = "idle", None, None
+        self.version += 1
+        return True
+
     # --- parts --------------------------------------------------------------------------------------
+
+    def _add(self, entry: Entry) -> None:
+        self.tree.add(entry, self.entries[-1].turn_id if self.entries else ROOT)
+        self.entries.append(entry)
 
     def _begin(self, request_id: int) -> None:
         self.request_id = request_id
@@ -286,9 +325,9 @@ class ChatSession:
     def _end(self, ending: Ending) -> None:
         """Close the request. One that wrote nothing and was cut short leaves no trace but its prompt."""
         if self.open_text or ending in ("complete", "length"):
-            self.entries.append(Entry(Turn("assistant", self.open_text), ending, self.open_turn_id))
+            self._add(Entry(Turn("assistant", self.open_text), ending, self.open_turn_id))
         elif self._replaced is not None:
-            self.entries.append(self._replaced)
+            self._add(self._replaced)
         elif self.entries and self.entries[-1].turn.role == "user":
             self._give_back(self.entries.pop().turn.text)
         self.state = ending if ending in ("stopped", "interrupted") else "idle"
@@ -300,6 +339,3 @@ class ChatSession:
         """Unanswered prompts stand in the order in which they were asked."""
         asked_before = [prompt for prompt in (*prompts, self._returned) if prompt]
         self._returned = "\n\n".join(asked_before)
-
-    def _num_prompts(self) -> int:
-        return sum(entry.turn.role == "user" for entry in self.entries)

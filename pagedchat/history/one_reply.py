@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
 from pagedchat.cache_events import FinishReason
-from pagedchat.chat.session import ChatSession, Turn
+from pagedchat.chat.session import ChatSession
+from pagedchat.chat.turns import Turn
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.errors import PagedChatError
 from pagedchat.history.keeper import HistoryKeeper

@@ -1,8 +1,9 @@
 """What the history keeps and gives back, as plain values. Knows no database."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from pagedchat.chat.session import Entry, ForkOrigin
+from pagedchat.chat.session import ForkOrigin
+from pagedchat.chat.turns import Entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,9 @@ class ChatRecord:
     model: str = ""
     """Which one answered last."""
     origin: ForkOrigin | None = None
+    branches: tuple[tuple[Entry, int], ...] = field(default=(), compare=False)
+    """Of what is read: every turn of the tree and its parent, 0 where it has none, parents first. They are written
+    as turns of the chats that said them."""
 
     @property
     def is_empty(self) -> bool:

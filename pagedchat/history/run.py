@@ -86,6 +86,7 @@ def reopen_last(history: OpenHistory) -> Reopened:
         if found is not None or pane.chat_id is None:
             panes.append(pane)
     set_origins(sessions)
+    share_trees(sessions)
     return Reopened(replace(layout, panes=tuple(panes)), tuple(sessions), tuple(said))
 
 
@@ -102,6 +103,16 @@ def reopen_chat(history: OpenHistory, number: int) -> Reopened:
     record, about = found
     layout = LayoutRecord((PaneRecord(1, record.chat_id),), 1)
     return Reopened(layout, (session_of(record, 1),), (about,) if about else ())
+
+
+def share_trees(sessions: Iterable[ChatSession], others: Iterable[ChatSession] = ()) -> None:
+    """Chats of one conversation have one tree, those that are open already among them."""
+    trees = {session.tree_id: session.tree for session in others}
+    for session in sessions:
+        tree = trees.setdefault(session.tree_id, session.tree)
+        if tree is not session.tree:
+            tree.take_over(session.tree)
+            session.tree = tree
 
 
 def set_origins(sessions: Iterable[ChatSession], others: Iterable[ChatSession] = ()) -> None:

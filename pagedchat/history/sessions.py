@@ -9,7 +9,9 @@ from dataclasses import replace
 
 import msgspec
 
-from pagedchat.chat.session import ChatSession, Entry, ForkOrigin, Notice
+from pagedchat.chat.session import ChatSession, ForkOrigin, Notice
+from pagedchat.chat.tree import ROOT
+from pagedchat.chat.turns import Entry
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.errors import PagedChatError
 from pagedchat.history.records import ChatRecord
@@ -48,6 +50,10 @@ def session_of(record: ChatRecord, session_id: int) -> ChatSession:
     if record.draft:
         session.return_prompt(record.draft)
     session.entries = list(alternating(record.turns))
+    for entry, parent in record.branches:
+        if parent == ROOT or parent in session.tree:
+            session.tree.add(entry, parent)
+    session.tree.add_path(session.entries)
     for prompt in _unanswered(session):
         session.return_prompt(prompt)
     if session.entries and session.entries[-1].ending in ("stopped", "interrupted"):

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from typing import get_args
 
 from pagedchat.chat.sanitize import one_line
-from pagedchat.chat.session import Ending, Entry, ForkOrigin, Role, Turn
+from pagedchat.chat.session import ForkOrigin
+from pagedchat.chat.turns import Ending, Entry, Role, Turn
 from pagedchat.history.database import Database
 from pagedchat.history.records import ChatRecord
 
@@ -51,6 +52,15 @@ WITH RECURSIVE path (id, parent, role, text, ending, depth) AS (
     FROM path JOIN turns ON turns.id = path.parent
 )
 SELECT id, role, text, ending FROM path ORDER BY depth DESC
+"""
+_TREE = """
+WITH RECURSIVE tree (id, parent, depth) AS (
+    SELECT id, 0, 0 FROM turns WHERE tree = ?1 AND parent IS NULL
+    UNION ALL
+    SELECT turns.id, turns.parent, depth + 1 FROM tree JOIN turns ON turns.parent = tree.id
+)
+SELECT tree.id, tree.parent, turns.role, turns.text, turns.ending FROM tree JOIN turns ON turns.id = tree.id
+ORDER BY depth, tree.id
 """
 _UNREACHED = """
 WITH RECURSIVE kept (id) AS (
@@ -225,8 +235,12 @@ class HistoryStore:
         return ChatRecord(
             chat_id, tree, title,
             turns=tuple(self._path(tip)), queue=tuple(text for (text,) in queue), draft=draft, system=system,
-            settings=settings, model=model, origin=_origin(*origin),
+            settings=settings, model=model, origin=_origin(*origin), branches=tuple(self._tree(tree)),
         )  # fmt: skip
+
+    def _tree(self, tree: int) -> Iterator[tuple[Entry, int]]:
+        for turn_id, parent, role, text, ending in self._sql.execute(_TREE, (tree,)).fetchall():
+            yield Entry(Turn(_role(role), text), _ending(ending), turn_id), parent
 
     def _path(self, tip: int | None) -> Iterator[Entry]:
         for turn_id, role, text, ending in self._sql.execute(_PATH, (tip,)).fetchall():

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from pagedchat.chat.session import Turn
+from pagedchat.chat.turns import Turn
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.events import EngineEvent
 

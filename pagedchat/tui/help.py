@@ -39,6 +39,7 @@ _MORE_KEYS = (
     ("^Z ^Y", "Undo and redo: a paste, an emptied prompt"),
     ("Esc, F2", "From a panel beside the chats: back to the chat"),
     ("Alt+C …", "A panel's key beside the chats; letters are typed"),
+    ("Alt+↑ ↓ ← →", "Edit the last prompt; the tree; other branches"),
     ("^R ^D ^Z", "In the history (^S): rename, delete, undo"),
 )
 

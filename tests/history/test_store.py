@@ -2,7 +2,7 @@ import stat
 
 import pytest
 
-from pagedchat.chat.session import Entry, Turn
+from pagedchat.chat.turns import Entry, Turn
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.history.place import FILE_NAME
 from pagedchat.history.sessions import session_of

@@ -85,7 +85,7 @@ async def test_chats_forks_drafts_and_queue_are_there_again(start):
     async with again.run_test(size=WIDE) as pilot:
         await settle(pilot)
         after = shown(again)
-        assert [chat[0] for chat in after] == ["1 Tell me a", "4 Tell me a⑂a", "2 new chat", "3 new chat"]
+        assert [chat[0] for chat in after] == ["1 tale", "4 tale»a", "2 new chat", "3 new chat"]
         assert after[0] == before[0]
         fork = again.desk.get(4)
         assert [entry.turn.text for entry in fork.entries][-2:] == ["And then?", "It went"]

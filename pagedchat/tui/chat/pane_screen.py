@@ -34,8 +34,11 @@ from pagedchat.view.options import UiOptions
 
 if TYPE_CHECKING:
     from pagedchat.history.records import LayoutRecord
+    from pagedchat.tui.branches.tree_panel import TreePanel
     from pagedchat.tui.inspector.panel import InspectorPanel
 
+TREE_CELLS = 48
+"""Columns of the tree of branches, or as much of the width as `tree_panel.py` says."""
 CHAT_KEYS = (*COMPOSER_ACTIONS, *CHAT_ACTIONS, *APP_ACTIONS, PALETTE)
 """In the footer while a chat has the keyboard."""
 PANEL_KEYS = (OPEN, MOVE, *with_alt((*TIME_ACTIONS, *PANEL_ACTIONS)), *APP_ACTIONS, TO_THE_CHAT, PALETTE)
@@ -69,6 +72,8 @@ class PaneScreen(SparseScreen):
         """Whether there is a composer already."""
         self._panel: InspectorPanel | None = None
         """The inspector beside the chats, while it is open."""
+        self._tree: TreePanel | None = None
+        """The tree of branches beside the chats, while it is open."""
         self._header = HeaderBar(view, options.model)
         self._banner = StatusBanner()
         self._tabs = ChatTabs()
@@ -120,6 +125,8 @@ class PaneScreen(SparseScreen):
         yield from self._grid.parts()
         if self._panel is not None:
             yield from self._panel.parts()
+        if self._tree is not None:
+            yield ScreenPart(self._tree, self._tree.refresh_view, FIGURES_SECONDS)
         yield ScreenPart(self._ticker, self._ticker.refresh_view, FIGURES_SECONDS)
 
     def _show_tabs(self) -> None:
@@ -150,6 +157,8 @@ class PaneScreen(SparseScreen):
     def place_panes(self) -> None:
         """Give every pane its place; the keyboard stays where it is."""
         width = self.size.width // 2 if self._panel is not None else self.size.width
+        if self._tree is not None:
+            width -= min(TREE_CELLS, width * 45 // 100)
         tour_rows = sum(box.outer_size.height for box in self.query("TourBox"))
         self._grid.arrange_panes(self._focused_id, width, self.size.height - CHROME_ROWS - tour_rows)
         self._tabs.display = self._grid.hides_some
@@ -224,6 +233,22 @@ class PaneScreen(SparseScreen):
         if isinstance(event, events.Key) and (not event.is_printable or event.key.startswith("alt+")):
             return False
         return self.focused is None or (self.in_panel and not isinstance(self.focused, Input))
+
+    # --- tree of branches ---------------------------------------------------------------------------
+
+    async def toggle_tree(self) -> None:
+        """Show the tree of the active chat's branches beside the chats and go into it, or put it away."""
+        if self._tree is not None:
+            self._tree.remove()
+            self._tree = None
+            self._arrange()
+            return
+        from pagedchat.tui.branches.tree_panel import TreePanel  # noqa: PLC0415 - not for the first frame
+
+        self._tree = TreePanel(self._desk, self._view, lambda: self.focused_chat)
+        await self.query_one("#body").mount(self._tree, before=0)
+        self.place_panes()
+        self._tree.take_focus()
 
     # --- inspector ----------------------------------------------------------------------------------
 

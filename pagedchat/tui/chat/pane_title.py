@@ -30,6 +30,7 @@ def pane_title(
         [
             LinePart(0, text(one_line(session.label), name_style)),
             LinePart(0, state_sign(session)),
+            *_branch_parts(session),
             *_sampling_parts(session, view),
         ],
         width,
@@ -49,6 +50,11 @@ def past_title(session: ChatSession, view: EngineView, width: int) -> Content:
         LinePart(0, text(f"as of step {view.step:,}", FAINT)),
     ]
     return join(parts, width)
+
+
+def _branch_parts(session: ChatSession) -> list[LinePart]:
+    place, count = session.branch
+    return [LinePart(2, text(f"branch {place}/{count}", MUTED))] if count > 1 else []
 
 
 def _sampling_parts(session: ChatSession, view: EngineView) -> list[LinePart]:

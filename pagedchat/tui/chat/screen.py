@@ -18,8 +18,10 @@ from pagedchat.tui.chat.chat_tabs import ChatTabs
 from pagedchat.tui.chat.prompt_screen import PromptScreen
 from pagedchat.tui.kit.front_screens import ConfirmScreen
 from pagedchat.view.chats.layout import next_layout
+from pagedchat.view.sentences.words import count
 
 if TYPE_CHECKING:
+    from pagedchat.tui.branches.tree_panel import TreePanel
     from pagedchat.tui.inspector.panels import Panel
 
 
@@ -147,8 +149,9 @@ class ChatScreen(PromptScreen):
         """Another chat, in a pane of its own."""
         await self.open_chat()
 
-    async def fork_chat(self, source: ChatSession, count: int = 1) -> None:
-        """So many more chats over the same blocks, each to the right of its source.
+    async def fork_chat(self, source: ChatSession, count: int = 1, num_prompts: int | None = None) -> None:
+        """So many more chats over the same blocks, each to the right of its source; with the first so many prompts
+        of it, or all.
 
         Raises:
             PagedChatError: the chat is empty.
@@ -157,7 +160,8 @@ class ChatScreen(PromptScreen):
             raise PagedChatError("There is nothing to fork yet.", "Send a prompt first.")
         child = source
         for _ in range(count):
-            before, child = child, self._desk.fork(source, after=child)
+            at = source.num_prompts if num_prompts is None else num_prompts
+            before, child = child, self._desk.fork_at(source, at, after=child)
             await self.add_pane(child, after=before)
         self.focus_chat(child)
 
@@ -165,6 +169,123 @@ class ChatScreen(PromptScreen):
         """A second chat over the same blocks as this one."""
         with self.saying():
             await self.fork_chat(self.focused_chat)
+
+    # --- branches -----------------------------------------------------------------------------------
+
+    async def reply_besides(self, chat: ChatSession, count: int) -> None:
+        """So many other replies to the last prompt, each in a fork to the right.
+
+        Raises:
+            PagedChatError: a reply is being written, or there was no prompt.
+        """
+        self._check_idle(chat)
+        before = chat
+        for _ in range(count):
+            child = self._desk.reply_besides(chat, after=before)
+            if child is None:
+                raise PagedChatError("There is no prompt to ask again.", "Send a prompt first.")
+            await self.add_pane(child, after=before)
+            before = child
+        self.refresh_view()
+
+    def edit_prompt(self, chat: ChatSession, number: int | None = None) -> None:
+        """Go back before a prompt, which is put into the composer.
+
+        Raises:
+            PagedChatError: a reply is being written, nothing was asked, or something else is being written.
+        """
+        self._check_idle(chat)
+        pane = self._grid.pane(chat.session_id)
+        if pane is not None and pane.composer.text.strip():
+            raise PagedChatError("Something is written here already.", "Send it or empty it first.")
+        prompts = self._desk.take_back(chat, (number or chat.num_prompts) - 1)
+        if not prompts:
+            raise PagedChatError("There is no prompt to edit yet.", "Send one first.")
+        chat.return_prompt(prompts[0])
+        self.refresh_view()
+
+    def action_edit_prompt(self) -> None:
+        """Write the last prompt of this chat anew."""
+        with self.saying():
+            self.edit_prompt(self.focused_chat)
+
+    def take_back(self, chat: ChatSession, count: int) -> None:
+        """Go back behind the reply before so many prompts.
+
+        Raises:
+            PagedChatError: a reply is being written, or nothing was asked.
+        """
+        self._check_idle(chat)
+        if not self._desk.take_back(chat, chat.num_prompts - count):
+            raise PagedChatError("There is nothing to take back yet.", "Send a prompt first.")
+        self._program.say("Taken back; it is still a branch of the tree (Alt+Down).")
+        self.refresh_view()
+
+    def go_to_sibling(self, chat: ChatSession, step: int) -> None:
+        """To the branch before or behind this one.
+
+        Raises:
+            PagedChatError: a reply is being written, or there is none.
+        """
+        self._check_idle(chat)
+        there = chat.sibling(step)
+        if there is None:
+            place, count = chat.branch
+            which = "There is no other branch" if count == 1 else f"This is branch {place} of {count}"
+            raise PagedChatError(f"{which}.", "^G asks again, Alt+Up edits the last prompt; both make one.")
+        self._desk.go_through(chat, there)
+        self.refresh_view()
+
+    def action_go_to_sibling(self, step: int) -> None:
+        """To the branch before or behind this one."""
+        with self.saying():
+            self.go_to_sibling(self.focused_chat, step)
+
+    def promote(self, chat: ChatSession) -> None:
+        """Close the chats that answer the same prompt otherwise; their replies stay in the tree.
+
+        Raises:
+            PagedChatError: a reply is being written, or there are none.
+        """
+        self._check_idle(chat)
+        rivals = self._desk.rivals(chat)
+        if not rivals:
+            raise PagedChatError("No other chat answers this prompt.", "/regen 3 makes three that do.")
+        for rival in rivals:
+            self.close_chat(rival)
+        self._program.say(f"Closed {count(len(rivals), 'chat')}; what they say is in the tree (Alt+Down).")
+        self.focus_chat(chat)
+
+    async def on_tree_panel_chosen(self, message: "TreePanel.Chosen") -> None:
+        """The active chat stands on another branch."""
+        with self.saying():
+            chat = self.focused_chat
+            self._check_idle(chat)
+            self._desk.go_to(chat, message.turn_id)
+        self.refresh_view()
+
+    async def on_tree_panel_fork_wanted(self, message: "TreePanel.ForkWanted") -> None:
+        """A new chat on another branch."""
+        with self.saying():
+            await self.fork_to(self.focused_chat, message.turn_id)
+
+    def on_tree_panel_left(self, message: "TreePanel.Left") -> None:
+        """The keyboard goes back."""
+        self.to_the_chat()
+
+    async def fork_to(self, source: ChatSession, turn_id: int) -> None:
+        """A new chat that stands on a turn of the source's tree: on the reply, if it is a prompt."""
+        child = self._desk.fork_to(source, turn_id)
+        await self.add_pane(child, after=source)
+        self.focus_chat(child)
+
+    def _check_idle(self, chat: ChatSession) -> None:
+        if chat.busy:
+            raise PagedChatError("A reply is being written.", "/stop or Esc ends it.")
+
+    async def action_toggle_tree(self) -> None:
+        """Show the tree of the active chat's branches beside the chats, or put it away."""
+        await self.toggle_tree()
 
     async def leave_chat(self, chat: ChatSession) -> None:
         """Drop a chat; asks first if something would be lost. Leaving the last one leaves the program."""

@@ -20,11 +20,29 @@ class Chats(Protocol):
     async def open_chat(self, name: str = "") -> None:
         """Another chat, in a pane of its own."""
 
-    async def fork_chat(self, source: ChatSession, count: int = 1) -> None:
-        """So many more chats over the same blocks, each to the right of its source."""
+    async def fork_chat(self, source: ChatSession, count: int = 1, num_prompts: int | None = None) -> None:
+        """So many more chats over the same blocks, each to the right of its source; with its first prompts."""
 
     def regenerate(self, chat: ChatSession) -> None:
         """Another reply to the last prompt."""
+
+    async def reply_besides(self, chat: ChatSession, count: int) -> None:
+        """So many other replies to the last prompt, each in a chat of its own."""
+
+    def edit_prompt(self, chat: ChatSession, number: int | None = None) -> None:
+        """Go back before a prompt, the last one, and write it anew."""
+
+    def take_back(self, chat: ChatSession, count: int) -> None:
+        """Go back behind the reply before so many prompts."""
+
+    def go_to_sibling(self, chat: ChatSession, step: int) -> None:
+        """To the branch before or behind this one."""
+
+    def promote(self, chat: ChatSession) -> None:
+        """Close the chats that answer the same prompt otherwise."""
+
+    async def toggle_tree(self) -> None:
+        """Show the tree of the active chat's branches beside the chats, or put it away."""
 
     def stop_replies(self, chats: Iterable[ChatSession]) -> bool:
         """End the replies of these chats; false if none is being written."""

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from pagedchat.chat.sanitize import drawable
-from pagedchat.chat.session import ChatSession, Turn
+from pagedchat.chat.session import ChatSession
+from pagedchat.chat.turns import Turn
 from pagedchat.engine.mirror import MirrorSequence
 from pagedchat.view.chats.turn_spans import Place, find_turns
 from pagedchat.view.engine_view import EngineView

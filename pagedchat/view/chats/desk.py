@@ -7,8 +7,11 @@ change nothing.
 
 from collections.abc import Callable, Iterator
 
+import msgspec
+
 from pagedchat.chat.sanitize import one_line
 from pagedchat.chat.session import ChatSession, Notice
+from pagedchat.chat.tree import shared_length
 from pagedchat.events import (
     EngineDied,
     EngineEvent,
@@ -139,6 +142,70 @@ class ChatDesk:
         self._send(Fork(chat.session_id, child.session_id, request_id))
         self.on_change()
         return child
+
+    # --- branches -----------------------------------------------------------------------------------
+
+    def fork_at(self, chat: ChatSession, num_prompts: int, after: ChatSession | None = None) -> ChatSession:
+        """A second chat that has only the first so many prompts and their replies. The engine goes back in it when
+        it is asked for more; until then it holds what the source holds, or nothing if that is being written on."""
+        if num_prompts == chat.num_prompts:
+            return self.fork(chat, after)
+        child = chat.fork_at(self.free_id(), 2 * num_prompts)
+        child.name = self._fork_name(chat.name)
+        self.chats.insert(self.chats.index(after or chat) + 1, child)
+        if num_prompts and not chat.busy:
+            self._send(Fork(chat.session_id, child.session_id, self._new_request()))
+        self.on_change()
+        return child
+
+    def fork_to(self, chat: ChatSession, turn_id: int) -> ChatSession:
+        """A second chat that stands on a turn of the chat's tree, on a reply to it if it is a prompt."""
+        path = chat.tree.path_to_reply(turn_id)
+        child = self.fork_at(chat, shared_length(path, chat.entries) // 2)
+        child.go_to(turn_id)
+        self.on_change()
+        return child
+
+    def reply_besides(self, chat: ChatSession, after: ChatSession | None = None) -> ChatSession | None:
+        """Another reply to the last prompt in a fork, drawn by chance of its own; None if there was no prompt, or a
+        reply is being written."""
+        if chat.busy or not chat.entries:
+            return None
+        child = self.fork(chat, after)
+        child.overrides = msgspec.structs.replace(child.overrides, seed=None)
+        self.regenerate(child)
+        return child
+
+    def go_to(self, chat: ChatSession, turn_id: int) -> None:
+        """Stand on another turn of the chat's tree."""
+        if chat.go_to(turn_id):
+            self.on_change()
+
+    def go_through(self, chat: ChatSession, turn_id: int) -> None:
+        """Stand where the branch through a turn was left."""
+        if chat.go_through(turn_id):
+            self.on_change()
+
+    def take_back(self, chat: ChatSession, num_prompts: int) -> list[str]:
+        """Go back behind the first so many prompts and replies; returns the prompts that came then. The branch that
+        is left stays in the tree."""
+        left = [entry.turn.text for entry in chat.entries[2 * num_prompts :] if entry.turn.role == "user"]
+        if not chat.go_back(2 * num_prompts):
+            return []
+        self.on_change()
+        return left
+
+    def rivals(self, chat: ChatSession) -> list[ChatSession]:
+        """Other chats of the same tree that answer the same last prompt otherwise and have gone no further."""
+        if not chat.entries or chat.busy:
+            return []
+        mine = len(chat.entries) - 1
+        return [
+            other
+            for other in self.chats
+            if other is not chat and other.tree is chat.tree
+            and len(other.entries) <= mine + 1 and shared_length(other.entries, chat.entries) >= mine
+        ]  # fmt: skip
 
     def close(self, chat: ChatSession) -> None:
         """Drop a chat and its blocks."""

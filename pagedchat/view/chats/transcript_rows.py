@@ -5,7 +5,8 @@ from functools import partial
 from typing import NamedTuple
 
 from pagedchat.chat.sanitize import one_line
-from pagedchat.chat.session import ChatSession, Entry, Role
+from pagedchat.chat.session import ChatSession
+from pagedchat.chat.turns import Entry, Role
 from pagedchat.view.chats.chat_tokens import drawn_text
 from pagedchat.view.chats.wrap import wrap
 from pagedchat.view.engine_view import EngineView

@@ -1,6 +1,6 @@
 import pytest
 
-from pagedchat.chat.session import Turn
+from pagedchat.chat.turns import Turn
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.events import EngineDied, RequestFailed, RequestFinished, RequestStarted, TextDelta
 from pagedchat.service.commands import Close, Focus, Fork, Generate, Stop
@@ -183,3 +183,58 @@ def test_prompts_queued_behind_a_fork_of_a_refused_request_are_given_back(desk):
     desk.apply(RequestFinished(fork.session_id, fork.request_id, "stop", 0, 0, 0, 0.0, 0.0))
     assert not fork.queue
     assert fork.take_returned() == "much too long\n\nand then?"
+
+
+def test_a_fork_at_an_earlier_turn_shares_blocks_and_has_the_turns_up_to_there(desk, sent):
+    chat = desk.new()
+    for prompt in ("a", "b"):
+        desk.submit(chat, prompt)
+        reply(desk, sent[-1], prompt.upper())
+        desk.apply(finished(sent[-1]))
+    sent.clear()
+    child = desk.fork_at(chat, 1)
+    assert [entry.turn.text for entry in child.entries] == ["a", "A"]
+    assert sent == [Fork(1, 2, 3)]
+    desk.submit(child, "c")
+    assert [turn.text for turn in sent[-1].turns[1:]] == ["a", "A", "c"]
+    desk.submit(chat, "d")
+    sent.clear()
+    desk.fork_at(chat, 1)
+    assert sent == []  # a fork of what is being written would go on with it
+
+
+def test_other_replies_to_a_prompt_are_asked_for_in_forks_and_one_is_kept(desk, sent):
+    chat = desk.new()
+    assert desk.reply_besides(chat) is None
+    chat.set_sampling("seed", 7)
+    desk.submit(chat, "a")
+    assert desk.reply_besides(chat) is None
+    reply(desk, sent[-1], "A")
+    desk.apply(finished(sent[-1]))
+    first = desk.reply_besides(chat)
+    second = desk.reply_besides(chat, after=first)
+    assert [item.session_id for item in desk] == [1, 2, 3]
+    assert [command.overrides.seed for command in sent if isinstance(command, Generate)] == [7, None, None]
+    for number, command in enumerate(sent[-3::2]):
+        reply(desk, command, f"other {number}")
+        desk.apply(finished(command))
+    assert {other.session_id for other in desk.rivals(first)} == {1, 3}
+    assert chat.branch == (1, 3)
+    desk.submit(second, "on")  # who has gone on is no rival any more
+    assert {other.session_id for other in desk.rivals(first)} == {1}
+
+
+def test_what_is_taken_back_is_still_a_branch(desk, sent):
+    chat = desk.new()
+    for prompt in ("a", "b", "c"):
+        desk.submit(chat, prompt)
+        reply(desk, sent[-1], prompt.upper())
+        desk.apply(finished(sent[-1]))
+    assert desk.take_back(chat, 1) == ["b", "c"]
+    desk.submit(chat, "d")
+    assert [turn.text for turn in sent[-1].turns[1:]] == ["a", "A", "d"]
+    assert desk.take_back(chat, 0) == []  # a reply is being written
+    reply(desk, sent[-1], "D")
+    desk.apply(finished(sent[-1]))
+    desk.go_through(chat, chat.sibling(-1))
+    assert [turn.text for turn in chat.turns[1:]] == ["a", "A", "b", "B", "c", "C"]
