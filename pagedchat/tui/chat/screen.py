@@ -132,7 +132,7 @@ class ChatScreen(PromptScreen):
             self._program.say("Copied.")
         elif self.stop_replies([self.focused_chat]):
             self.refresh_view()
-        elif pane is not None and pane.composer.empty():
+        elif pane is not None and self.focused is pane.composer and pane.composer.empty():
             self._program.say("^Z brings it back.")
         else:
             self._program.say("^Q quits.")

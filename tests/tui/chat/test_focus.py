@@ -148,3 +148,13 @@ async def test_a_click_in_another_pane_chooses_it(make_app):
         await settle(pilot)
         assert app.chats.focused_chat.session_id == 2
         assert pane(app, 2).composer.has_focus
+
+
+async def test_control_c_in_a_panel_leaves_the_prompt_alone(make_app, link):
+    app = make_app(sessions=2)
+    async with app.run_test(size=BESIDE) as pilot:
+        await with_the_map_focused(app, pilot, link)
+        composer = pane(app, app.chats.focused_chat.session_id).composer
+        composer.insert("a draft")
+        await pilot.press("ctrl+c")
+        assert composer.text == "a draft"

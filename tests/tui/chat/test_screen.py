@@ -140,7 +140,7 @@ async def test_copy_selection_else_stop_else_hint(make_app, link):
         await pilot.press("ctrl+c")
         assert app.clipboard.startswith("word word")
         assert len(app.clipboard) > 100, "more than a row"
-        assert not {"\n", "▏"} & set(app.clipboard), "no gutter, no line end where the text was only wrapped"
+        assert not {"\n", "│"} & set(app.clipboard), "no gutter, no line end where the text was only wrapped"
         assert not any(isinstance(command, Stop) for command in link.sent)
         await pilot.press("ctrl+c")
         assert link.sent[-1] == Stop(1)

@@ -147,7 +147,14 @@ class BlockCursor(LineView):
         self.post_message(self.Inspected())
 
     def on_focus(self) -> None:
-        """Show the cursor."""
+        """Show the cursor; one that is on no line of the lens goes to the first that is."""
+        layout = self.cell_layout
+        if (
+            layout is not None
+            and len(self.lens)
+            and self.lens.row_of(layout.line_of(layout.cell_of(self.cursor))) is None
+        ):
+            self.cursor = self.lens.lines[0] * layout.cells_per_line * layout.blocks_per_cell
         self.lines_changed([self._cursor_row])
 
     def on_blur(self) -> None:

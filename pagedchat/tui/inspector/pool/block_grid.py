@@ -135,7 +135,7 @@ class BlockGrid(BlockCursor):
         if self._zoom is not None or not self.follows_use:
             return False
         mirror, layout = picture.mirror, picture.layout
-        in_use = mirror.last.pool.in_use if mirror.last is not None else 0
+        in_use = mirror.last.pool.in_use if mirror.last is not None else self._num_in_use
         if self._level and 2 * in_use < self._num_in_use:
             return True
         return self.lens.hides_some and any(

@@ -46,6 +46,25 @@ async def test_a_block_far_away_is_shown_as_soon_as_it_is_looked_at() -> None:
         assert app.map.grid.lens.row_of(app.map.grid.cell_layout.line_of(app.map.grid.cursor)) is not None
 
 
+async def test_the_cursor_begins_where_something_is_shown() -> None:
+    engine = story(POOL)
+    engine.core.fork(4, 9)
+    for seq_id in (1, 2, 3):
+        engine.core.close(seq_id)
+    engine.flush()
+    app = MapApp(engine.view, lens=True)
+    async with app.run_test(size=(58, 4)) as pilot:
+        app.screen.set_focus(None)
+        await show(app, pilot)
+        grid = app.map.grid
+        grid.toggle_lens()
+        grid.toggle_lens()
+        assert grid.lens.row_of(0) is None
+        grid.focus()
+        await pilot.pause()
+        assert grid.lens.row_of(grid.cell_layout.line_of(grid.cell_layout.cell_of(grid.cursor))) == 0
+
+
 async def test_moves_jump_over_what_is_left_out() -> None:
     app = large_pool()
     async with app.run_test(size=(58, 16)) as pilot:
