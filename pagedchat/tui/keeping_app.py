@@ -44,7 +44,7 @@ class KeepingApp(EngineApp):
         from pagedchat.history.keeper import HistoryKeeper  # noqa: PLC0415 - not for the first frame
 
         self._keeper = HistoryKeeper(history.thread)
-        self._keeper.know(history.reopened.sessions)
+        self._keeper.know(history.reopened.unchanged)
         for sentence in history.reopened.said:
             self.notify(one_line(sentence), timeout=_NEWS_SECONDS)
         self.desk.on_change = self.look_at_chats
