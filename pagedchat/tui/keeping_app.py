@@ -47,7 +47,6 @@ class KeepingApp(EngineApp):
     def _start_keeping(self) -> None:
         from pagedchat.history.keeper import HistoryKeeper  # noqa: PLC0415 - not for the first frame
         from pagedchat.history.run import begin  # noqa: PLC0415 - as above
-
         from pagedchat.tui.history.past_chats import PastChats  # noqa: PLC0415 - as above
 
         self.kept = history = self.kept or begin()
