@@ -130,6 +130,7 @@ def _run_terminal(args: argparse.Namespace, config: EngineConfig) -> int:
         system=args.system,
         raw=args.raw,
         history=history,
+        keeps=not args.ephemeral,
         ephemeral=args.ephemeral,
         ascii=args.ascii,
         trace=args.trace,
@@ -140,8 +141,8 @@ def _run_terminal(args: argparse.Namespace, config: EngineConfig) -> int:
 
 
 def _history(args: argparse.Namespace) -> "RunHistory | None":
-    """Where the chats are kept, and those to go on with."""
-    if args.ephemeral:
+    """The chats to go on with; None where there are none, and the history can wait until the first frame is out."""
+    if not args.go_on and args.resume is None:
         return None
     from pagedchat.history.run import begin  # noqa: PLC0415 - loads SQLite
 

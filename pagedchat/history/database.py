@@ -81,6 +81,7 @@ def open_database(path: Path, *, read_only: bool = False) -> Database:
 def _opened(path: Path, uri: str, *, read_only: bool) -> Database:
     inode = _inode(path)
     connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    connection.text_factory = _text
     try:
         if version_of(connection) > VERSION:
             raise NewerSchemaError(version_of(connection))
@@ -92,6 +93,11 @@ def _opened(path: Path, uri: str, *, read_only: bool) -> Database:
     except BaseException:
         connection.close()
         raise
+
+
+def _text(data: bytes) -> str:
+    """A damaged text is read as far as it can be."""
+    return data.decode("utf-8", "replace")
 
 
 def _open_to_read(path: Path) -> Database:

@@ -6,6 +6,7 @@ Knows no threads. Everything that is done here may raise what SQLite raises.
 from pathlib import Path
 
 from pagedchat.chat.identity import new_id
+from pagedchat.chat.sanitize import one_line
 from pagedchat.errors import PagedChatError
 from pagedchat.history.database import open_database
 from pagedchat.history.presence import Presence
@@ -71,7 +72,7 @@ class OpenHistory:
         process = self.search.open_elsewhere().get(chat_id)
         if record is None or process is None:
             return None if record is None else (record, "")
-        label = record.title or "new chat"
+        label = one_line(record.title) or "new chat"
         return forked(record, new_id(), label), (
             f"“{label}” is open in another pagedchat, process {process}: this is a fork of it."
         )

@@ -31,6 +31,12 @@ class Reopened:
     said: tuple[str, ...] = ()
     """What there is to say about them."""
 
+    @property
+    def unchanged(self) -> list[ChatSession]:
+        """The chats that are in the history as they are; the others are forks of those that another program has."""
+        kept = {pane.chat_id for pane in self.layout.panes}
+        return [session for session in self.sessions if session.chat_id in kept]
+
 
 @dataclass(frozen=True, slots=True)
 class RunHistory:
@@ -101,7 +107,7 @@ def reopen_chat(history: OpenHistory, number: int) -> Reopened:
     if found is None:
         raise InvalidValueError(f"There is no chat {number} in the history.", "^S in the program lists them all.")
     record, about = found
-    layout = LayoutRecord((PaneRecord(1, record.chat_id),), 1)
+    layout = LayoutRecord((PaneRecord(1, chat_id),), 1)
     return Reopened(layout, (session_of(record, 1),), (about,) if about else ())
 
 

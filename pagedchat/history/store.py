@@ -49,10 +49,11 @@ WITH RECURSIVE path (id, parent, role, text, ending, depth) AS (
     SELECT id, parent, role, text, ending, 0 FROM turns WHERE id = ?
     UNION ALL
     SELECT turns.id, turns.parent, turns.role, turns.text, turns.ending, depth + 1
-    FROM path JOIN turns ON turns.id = path.parent
+    FROM path JOIN turns ON turns.id = path.parent WHERE depth < 100000
 )
 SELECT id, role, text, ending FROM path ORDER BY depth DESC
 """
+"""From the first turn to the last; in a file that somebody else has written it may go round."""
 _TREE = """
 WITH RECURSIVE tree (id, parent, depth) AS (
     SELECT id, 0, 0 FROM turns WHERE tree = ?1 AND parent IS NULL
@@ -250,6 +251,14 @@ class HistoryStore:
         """The id of the chat that people name so."""
         row = self._sql.execute("SELECT id FROM chats WHERE number = ? AND deleted IS NULL", (number,)).fetchone()
         return None if row is None else int(row[0])
+
+    def last_deleted(self) -> tuple[int, str] | None:
+        """The chat that was deleted last and is not swept away yet, and its title."""
+        row = self._sql.execute(
+            "SELECT id, title, opening FROM chats WHERE deleted IS NOT NULL"
+            " ORDER BY deleted DESC, number DESC LIMIT 1"
+        ).fetchone()
+        return None if row is None else (int(row[0]), one_line(row[1]) or one_line(row[2]) or "new chat")
 
     def last_chat(self) -> int | None:
         """The chat in which something was said last."""

@@ -59,7 +59,7 @@ class PagedChatApp(KeepingApp):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(link, options, PromptHistory(default_path()) if history is None else history, clock)
-        self.keep_in(options.history)
+        self.keep(options)
         teach_terminal_keys(ALT_KEYS)
         self.tour: Tour | None = None
         """The tour, while one is being given."""

@@ -11,6 +11,7 @@ from pagedchat.chat.sanitize import one_line
 from pagedchat.chat.session import ChatSession
 from pagedchat.errors import PagedChatError
 from pagedchat.tui.engine_app import EngineApp
+from pagedchat.view.options import UiOptions
 
 if TYPE_CHECKING:
     from pagedchat.history.keeper import HistoryKeeper
@@ -30,27 +31,32 @@ class KeepingApp(EngineApp):
     """The history of this run; None where nothing is kept."""
     _keeper: "HistoryKeeper | None" = None
     _past: "PastChats | None" = None
+    _keeps = False
+    """Whether there is to be one."""
 
-    def keep_in(self, history: "RunHistory | None") -> None:
-        """Before the program runs: where its chats are kept."""
-        self.kept = history
+    def keep(self, options: UiOptions) -> None:
+        """Before the program runs: whether its chats are kept, and what was reopened."""
+        self.kept = options.history
+        self._keeps = options.keeps or options.history is not None
 
     def on_mount(self) -> None:
         """Nothing of this is needed for the first frame."""
-        if self.kept is not None:
-            self.call_after_refresh(self._start_keeping, self.kept)
+        if self._keeps:
+            self.call_after_refresh(self._start_keeping)
 
-    def _start_keeping(self, history: "RunHistory") -> None:
+    def _start_keeping(self) -> None:
         from pagedchat.history.keeper import HistoryKeeper  # noqa: PLC0415 - not for the first frame
+        from pagedchat.history.run import begin  # noqa: PLC0415 - as above
+        from pagedchat.tui.history.past_chats import PastChats  # noqa: PLC0415 - as above
 
+        self.kept = history = self.kept or begin()
         self._keeper = HistoryKeeper(history.thread)
-        self._keeper.know(history.reopened.sessions)
+        self._keeper.know(history.reopened.unchanged)
         for sentence in history.reopened.said:
             self.notify(one_line(sentence), timeout=_NEWS_SECONDS)
         self.desk.on_change = self.look_at_chats
-        from pagedchat.tui.history.past_chats import PastChats  # noqa: PLC0415 - as above
-
         self._past = PastChats(self, history.thread, self._keeper)
+        self.look_at_chats()  # something may have been typed already
         self.set_interval(LOOK_SECONDS, self._look_again)
 
     def _look_again(self) -> None:

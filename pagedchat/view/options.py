@@ -26,7 +26,9 @@ class UiOptions:
     raw: bool = False
     """Complete text as it stands; no chat template."""
     history: "RunHistory | None" = None
-    """Where the chats are kept, and those of earlier runs; None keeps nothing."""
+    """What was reopened, and where the chats are kept."""
+    keeps: bool = False
+    """Begin to keep the chats when the first frame is out, where nothing is reopened."""
     ephemeral: bool = False
     """Keep nothing at all, prompts for the arrow keys neither."""
     ascii: bool = False

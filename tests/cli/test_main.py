@@ -79,7 +79,7 @@ def test_terminal_gets_the_chats(monkeypatch: pytest.MonkeyPatch) -> None:
         )
     ]
     cli.main([])
-    assert shown[1].history.thread.close()
+    assert (shown[1].keeps, shown[1].history, shown[0].keeps) == (True, None, False)
 
 
 def test_what_is_gone_on_with_is_handed_to_the_chats(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,3 +90,14 @@ def test_a_history_that_cannot_be_read_is_said_by_the_thread_alone(begin, tale, 
     assert found.reopened.said == ("There is no earlier chat to go on with.",)
     [sentence] = found.thread.take_news()
     assert "was damaged" in sentence
+
+
+def test_a_fork_of_what_another_program_has_open_is_new_to_the_history(begin, tale):
+    begin(go_on=True).thread.ask(lambda history: None).result()
+    reopened = begin(number=1).reopened
+    [fork] = reopened.sessions
+    assert fork.chat_id != tale.chat_id
+    assert fork.tree_id == tale.tree_id
+    assert reopened.unchanged == []
+    assert "this is a fork of it" in reopened.said[0]
+    assert [session.session_id for session in begin(number=2).reopened.unchanged] == []

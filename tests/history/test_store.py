@@ -167,3 +167,21 @@ def test_settings_that_nobody_understands_are_passed_over(history, settings):
     history.store.write(record(session))
     history.database.connection.execute("UPDATE chats SET settings = ?", (settings,))
     assert session_of(history.store.read(session.chat_id), 1).overrides == SamplingOverrides()
+
+
+def test_a_history_that_somebody_else_has_written_is_read_as_far_as_it_makes_sense(history):
+    session = said("one", "two", "three")
+    session.append("four", 1)
+    session.finish("stop")
+    history.store.write(record(session))
+    sql = history.database.connection
+    first, second, third, _ = (entry.turn_id for entry in session.entries)
+    sql.execute("UPDATE turns SET text = CAST(x'ff61' AS TEXT), ending = 'no such' WHERE id = ?", (second,))
+    sql.execute("UPDATE turns SET role = 'assistant' WHERE id = ?", (third,))
+    again = session_of(history.store.read(session.chat_id), 1)
+    assert [(entry.turn.text, entry.ending) for entry in again.entries] == [
+        ("one", "complete"),
+        ("\ufffda", "interrupted"),
+    ]
+    sql.execute("UPDATE turns SET parent = ? WHERE id = ?", (third, first))  # round and round
+    assert history.store.read(session.chat_id).turns

@@ -50,8 +50,6 @@ class PastChats:
         self._app = app
         self._thread = thread
         self._keeper = keeper
-        self._deleted: list[tuple[int, str]] = []
-        """Ids and names, in order."""
 
     @property
     def problem(self) -> str:
@@ -126,7 +124,7 @@ class PastChats:
         session = self.opened(chat.chat_id)
         if session is not None:
             await self._close(session)
-        await self._delete(chat.chat_id, name_of(chat))
+        await self._ask(lambda history: history.store.delete(chat.chat_id))
 
     async def delete_open(self, session: ChatSession) -> str:
         """Delete a chat that is open here; returns what it was called.
@@ -137,7 +135,7 @@ class PastChats:
         label = session.label
         self._app.look_at_chats()
         await self._close(session)
-        await self._delete(session.chat_id, label)
+        await self._ask(lambda history: history.store.delete(session.chat_id))
         return label
 
     async def _close(self, session: ChatSession) -> None:
@@ -146,21 +144,17 @@ class PastChats:
             await self._app.chats.open_chat()
         self._app.chats.close_chat(session)
 
-    async def _delete(self, chat_id: int, name: str) -> None:
-        await self._ask(lambda history: history.store.delete(chat_id))
-        self._deleted.append((chat_id, name))
-
     async def undo(self) -> str:
         """Have the chat back that was deleted last; returns its name.
 
         Raises:
             PagedChatError: none was, or it cannot be written.
         """
-        if not self._deleted:
-            raise PagedChatError("No chat was deleted in this run.")
-        chat_id, name = self._deleted[-1]
+        deleted = await self._ask(lambda history: history.store.last_deleted())
+        if deleted is None:
+            raise PagedChatError("There is no deleted chat to have back.")
+        chat_id, name = deleted
         await self._ask(lambda history: history.store.restore(chat_id))
-        self._deleted.pop()
         return name
 
     async def _ask(self, question: Callable[[OpenHistory], T]) -> T:

@@ -22,7 +22,7 @@ from pagedchat.view.chats.past_chats import how_many, name_of
 from pagedchat.view.sentences.words import to_ascii
 
 _SEARCH = "Search all that was said, and titles"
-_KEYS = "Enter opens · ^R renames · ^D deletes · ^Z undoes · Esc closes"
+_KEYS = "Esc closes · Enter opens · ^R renames · ^D deletes · ^Z undoes"
 _NAME_KEYS = "Enter renames · Esc leaves the name as it is"
 MAX_NAME = 80
 

@@ -124,7 +124,7 @@ async def test_a_deleted_chat_is_gone_and_back(pilot):
     await pilot.press("ctrl+z")
     await until(pilot, lambda: "land" in listed(pilot))
     await pilot.press("ctrl+z")
-    await until(pilot, lambda: "No chat was deleted in this run." in drawn(pilot.app.screen))
+    await until(pilot, lambda: "There is no deleted chat to have back." in drawn(pilot.app.screen))
 
 
 async def test_a_chat_that_is_open_is_deleted_by_a_command_and_had_back_by_a_key(pilot):
