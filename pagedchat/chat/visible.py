@@ -1,4 +1,4 @@
-"""A model's text as a transcript draws it: nothing in it can command the terminal, and nothing in it is out of sight.
+"""A model's text as a transcript draws it: nothing in it commands the terminal, nothing in it is out of sight.
 
 What a terminal could obey (escapes, controls) or hide behind (direction marks, invisible tags) is spelled out, as
 `\\x1b` or `\\u202e`. What only changes the width of other characters is not drawn, as in `sanitize`. Every drawn

@@ -2,8 +2,6 @@
 changed is wrapped and drawn again, so a long chat costs no more than a short one.
 """
 
-from itertools import chain
-
 from rich.style import Style
 from textual import events
 from textual.geometry import Region, Size
@@ -14,9 +12,11 @@ from textual.strip import Strip
 from pagedchat.chat.session import ChatSession
 from pagedchat.tui.chat.following_view import FollowingView
 from pagedchat.tui.chat.transcript_paint import TranscriptPaint
+from pagedchat.view.chats.chat_rows import ChatRows
 from pagedchat.view.chats.chat_tokens import Passage
-from pagedchat.view.chats.row_spans import Span, first_difference, num_same, passages, spans_by_row, text_span
-from pagedchat.view.chats.transcript_rows import GUTTER, Row, RowBlock, past_blocks, session_blocks
+from pagedchat.view.chats.row_spans import Span, passages, spans_by_row, text_span
+from pagedchat.view.chats.transcript_rows import GUTTER, Reading, Row
+from pagedchat.view.markdown.pieces import copied
 
 
 class Transcript(FollowingView, can_focus=False):
@@ -35,6 +35,30 @@ class Transcript(FollowingView, can_focus=False):
         "transcript--badge",
         "transcript--past",
         "transcript--lit",
+        "transcript--strong",
+        "transcript--emphasis",
+        "transcript--strike",
+        "transcript--code",
+        "transcript--codeblock",
+        "transcript--label",
+        "transcript--heading1",
+        "transcript--heading",
+        "transcript--link",
+        "transcript--url",
+        "transcript--bullet",
+        "transcript--frame",
+        "transcript--column",
+        "transcript--pad",
+        "transcript--indent",
+        "transcript--thought",
+        "transcript--escape",
+        "transcript--keyword",
+        "transcript--name",
+        "transcript--string",
+        "transcript--number",
+        "transcript--comment",
+        "transcript--inserted",
+        "transcript--deleted",
     }
     DEFAULT_CSS = """
     Transcript {
@@ -56,6 +80,28 @@ class Transcript(FollowingView, can_focus=False):
         & > .transcript--hint { color: $foreground 40%; }
         & > .transcript--badge { color: $background; background: $accent; }
         & > .transcript--past { color: $foreground 75%; }
+        & > .transcript--strong { text-style: bold; }
+        & > .transcript--emphasis { text-style: italic; }
+        & > .transcript--strike { text-style: strike; }
+        & > .transcript--code { color: $text-accent; background: $foreground 8%; }
+        & > .transcript--codeblock { background: $foreground 6%; }
+        & > .transcript--label { color: $foreground 45%; }
+        & > .transcript--heading1 { color: $text-primary; text-style: bold underline; }
+        & > .transcript--heading { color: $text-primary; text-style: bold; }
+        & > .transcript--link { color: $text-accent; text-style: underline; }
+        & > .transcript--url { color: $foreground 50%; }
+        & > .transcript--bullet { color: $text-accent; }
+        & > .transcript--frame { color: $foreground 35%; }
+        & > .transcript--column { color: $foreground 35%; }
+        & > .transcript--thought { color: $foreground 50%; text-style: italic; }
+        & > .transcript--escape { color: $text-warning; background: $warning 15%; }
+        & > .transcript--keyword { color: $text-primary; text-style: bold; }
+        & > .transcript--name { color: $text-accent; }
+        & > .transcript--string { color: $text-success; }
+        & > .transcript--number { color: $text-warning; }
+        & > .transcript--comment { color: $foreground 50%; text-style: italic; }
+        & > .transcript--inserted { color: $text-success; }
+        & > .transcript--deleted { color: $text-error; }
         & > .transcript--lit { background: $accent 35%; text-style: underline; }
     }
     """
@@ -69,8 +115,8 @@ class Transcript(FollowingView, can_focus=False):
         self._session = session
         self._note, self._found = note, ""
         self._marker = ""
-        self._blocks: list[RowBlock] = []
-        self._rows: list[Row] = []
+        self._reading = Reading()
+        self._chat = ChatRows()
         self._strips: list[Strip | None] = []
         self._styles: dict[str, Style] = {}
         """Styles that are dear to work out: the transcript's own, and those of its components."""
@@ -85,41 +131,46 @@ class Transcript(FollowingView, can_focus=False):
 
     # --- content ------------------------------------------------------------------------------------
 
-    def refresh_view(self, marker: str = "", past: str | None = None, found: str = "") -> None:
-        """Take over what changed in the chat; `marker` is the line that a fork begins with, and `found` is said
-        beside the note, once the engine is ready.
+    def refresh_view(
+        self, marker: str = "", past: str | None = None, found: str = "", reading: Reading | None = None
+    ) -> None:
+        """Take over what changed in the chat; `marker` is the line that a fork begins with, `found` is said
+        beside the note, once the engine is ready, and `reading` says how replies are drawn.
 
         With `past` this text, all of the chat at an earlier step, is shown instead of the turns.
         """
         # The width belongs to it: Textual sends no Resize for a size that somebody asked for before the layout.
-        shown = (self._session.version, marker, past, found, self.scrollable_content_region.width)
+        reading = reading or self._reading
+        shown = (self._session.version, marker, past, found, reading, self.scrollable_content_region.width)
         if shown == self._shown:
             return
         self._shown, self._marker, self._past, self._found = shown, marker, past, found
+        self._reading = reading
         self._lay_out()
 
     def _lay_out(self) -> None:
         width = self.scrollable_content_region.width
         if width <= GUTTER:
             return
-        known, self._blocks = self._blocks, self._make_blocks(width)
-        kept = num_same(known, self._blocks)
-        start = sum(len(block.rows) for block in known[:kept])
-        tail = list(chain.from_iterable(block.rows for block in self._blocks[kept:]))
+        before = len(self._strips)
+        first = self._update_rows(width)
         same_width, self._width = width == self._width, width
-        first = start + first_difference(self._rows[start:], tail) if same_width else 0
-        before = len(self._rows)
-        self._rows[start:] = tail
+        first = min(first, before) if same_width else 0
         self._strips[first:] = [None] * (len(self._rows) - first)
         self._redraw_from(first, width, before)
         if self._lit:
             self._place_lit()
 
-    def _make_blocks(self, width: int) -> list[RowBlock]:
+    def _update_rows(self, width: int) -> int:
+        """Take over what changed; returns the first row that is another one."""
         if self._past is not None:
-            return past_blocks(self._past, width, self._blocks)
+            return self._chat.show_past(self._past, width)
         note = f"{self._note} {self._found}".strip()
-        return session_blocks(self._session, width, self._marker, note, self._blocks)
+        return self._chat.update(self._session, width, self._marker, note, self._reading)
+
+    @property
+    def _rows(self) -> list[Row]:
+        return self._chat.rows
 
     def _redraw_from(self, first: int, width: int, rows_before: int) -> None:
         last = max(len(self._rows), rows_before)
@@ -192,8 +243,7 @@ class Transcript(FollowingView, can_focus=False):
             span = selection.get_span(index)
             if span is None:
                 continue
-            start, end = text_span(row, span)
-            pieces.append((row.joiner if pieces else "") + row.text[start:end])
+            pieces.append((row.joiner if pieces else "") + copied(row.pieces, *text_span(row, span)))
         return ("".join(pieces), "\n") if pieces else None
 
     def selection_updated(self, selection: Selection | None) -> None:
@@ -211,7 +261,7 @@ class Transcript(FollowingView, can_focus=False):
             span = selection.get_span(index)
             return None if span is None else text_span(row, span)
 
-        return list(passages(self._blocks, chosen))
+        return list(passages(self._chat, chosen))
 
     # --- light --------------------------------------------------------------------------------------
 
@@ -225,7 +275,7 @@ class Transcript(FollowingView, can_focus=False):
 
     def _place_lit(self) -> None:
         """Draw the rows again whose light changed."""
-        before, self._lit_spans = self._lit_spans, spans_by_row(self._blocks, self._lit)
+        before, self._lit_spans = self._lit_spans, spans_by_row(self._chat, self._lit)
         for index in before.keys() | self._lit_spans.keys():
             if before.get(index) != self._lit_spans.get(index) and index < len(self._strips):
                 self._strips[index] = None

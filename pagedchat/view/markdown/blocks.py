@@ -7,7 +7,7 @@ letter and no digit of a model is ever left out.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from markdown_it.token import Token
 from pagedchat.chat.visible import VisibleText
 from pagedchat.view.chats.wrap import chopped, wrap
 from pagedchat.view.markdown.code import Colored, colored_code
-from pagedchat.view.markdown.inline import InlineText, as_written, inline_lines
+from pagedchat.view.markdown.inline import InlineText, inline_lines
 from pagedchat.view.markdown.pieces import FRAME, INDENT, PAD, Piece, Pieces, cut, in_source, text_of
 from pagedchat.view.markdown.tables import Cell, Table, table_rows
 
@@ -136,7 +136,9 @@ def label_rows(info: str, place: int, drawn: VisibleText, base: int, width: int)
     if info:
         pieces = in_source((Piece(info, "label", place, place + len(info)),), drawn, base)
     rows = wrapped(pieces, max(2, width - 2))
-    return [row._replace(pieces=(Piece(" ", PAD), *row.pieces) if width > 2 else row.pieces, fill=CODE) for row in rows]
+    return [
+        row._replace(pieces=(Piece(" ", PAD), *row.pieces) if width > 2 else row.pieces, fill=CODE) for row in rows
+    ]
 
 
 def wrapped(pieces: Pieces, width: int) -> list[MarkdownRow]:
@@ -270,39 +272,37 @@ class _Walk:
 
     def _code(self, token: Token) -> None:
         first, last = _line_range(token)
-        lines = token.content.split("\n")
-        if token.content.endswith("\n") or not token.content:
-            lines.pop()
-        at = first
+        lines = token.content.removesuffix("\n").split("\n") if token.content else []
+        closed = self._finished or last - first > len(lines)
         self._gap(first)
+        language = ""
         if token.type == "fence":
-            place = self._lines[first].find(token.info) if token.info else 0
-            info = token.info.strip()
-            if info:
-                place = self._lines[first].find(info, self._lines[first].find(token.markup) + len(token.markup))
-                self._shown.append((self._starts[first] + place, self._starts[first] + place + len(info)))
-            self._emit_made(lambda width: label_rows(info, self._starts[first] + place, self._drawn, self._base, width))
-            at += 1
-        else:
-            info = ""
-        closed = self._finished or last - first + 1 > len(lines) + 1
-        for offset, colored in enumerate(colored_code(info.partition(" ")[0], lines, finished=closed)):
-            start = self._starts[at + offset] + len(self._lines[at + offset]) - len(lines[offset])
-            self._shown.append((start, start + len(lines[offset])))
-            self._emit_made(
-                lambda width, colored=colored, start=start: code_rows(
-                    colored, start, self._drawn, self._base, width
-                )
-            )
+            language = self._label(token, first)
+            first += 1
+        for number, (line, colored) in enumerate(
+            zip(lines, colored_code(language, lines, finished=closed), strict=True), first
+        ):
+            start = self._line_end(number) - len(line)
+            self._shown.append((start, start + len(line)))
+            self._emit(code_rows(colored, start, self._drawn, self._base, self._room))
         self._last_line = last
+
+    def _label(self, token: Token, line: int) -> str:
+        """The row above a fence; returns the language that it names."""
+        info = token.info.strip()
+        opening = self._lines[line].find(token.markup, self._columns.get(line, 0))
+        place = self._starts[line] + max(0, self._lines[line].find(info, opening + len(token.markup)))
+        if info:
+            self._shown.append((place, place + len(info)))
+        self._emit(label_rows(info, place, self._drawn, self._base, self._room))
+        return info.partition(" ")[0]
 
     def _line(self, token: Token) -> None:
         first, last = _line_range(token)
         start, end = self._starts[first], self._starts[first] + len(self._lines[first])
         self._gap(first)
-        self._emit_made(lambda width: [MarkdownRow(
-            in_source((Piece("─" * width, FRAME, start, end),), self._drawn, self._base)
-        )])  # fmt: skip
+        line = in_source((Piece("─" * self._room, FRAME, start, end),), self._drawn, self._base)
+        self._emit([MarkdownRow(line)])
         self._last_line = last
 
     def _table(self, tokens: Sequence[Token], index: int) -> int:
@@ -327,7 +327,7 @@ class _Walk:
         rule = Piece("", FRAME, self._starts[first + 1], self._starts[first + 1] + len(self._lines[first + 1]))
         self._shown.append((rule.start, rule.end))
         (rule,) = in_source((rule,), self._drawn, self._base)[:1] or (rule,)
-        self._emit_made(lambda width: [MarkdownRow(pieces) for pieces in table_rows(table, rule, width)])
+        self._emit([MarkdownRow(pieces) for pieces in table_rows(table, rule, self._room)])
         self._last_line = last
         return index
 
@@ -360,9 +360,7 @@ class _Walk:
         text = "•" if marker in "-+*" else marker
         piece = in_source((Piece(text, "bullet", start, start + len(marker)),), self._drawn, self._base)
         self._shown.append((start, start + len(marker)))
-        self._containers.append(
-            _Container((*piece, Piece(" ", INDENT)), Piece(" " * (len(marker) + 1), INDENT))
-        )
+        self._containers.append(_Container((*piece, Piece(" ", INDENT)), Piece(" " * (len(marker) + 1), INDENT)))
 
     def _emit_first(self, token: Token, line: int) -> None:
         """An item without anything in it."""
@@ -398,12 +396,11 @@ class _Walk:
         self._gap(first)
         self._account(lines)
         for line in lines:
-            pieces = in_source(line, self._drawn, self._base)
-            self._emit_made(lambda width, pieces=pieces: wrapped(pieces, width))
+            self._emit(wrapped(in_source(line, self._drawn, self._base), self._room))
         self._last_line = last
 
-    def _emit_made(self, make) -> None:
-        for row in make(self._room):
+    def _emit(self, rows: Sequence[MarkdownRow]) -> None:
+        for row in rows:
             self.rows.append(row._replace(pieces=(*self._prefix(), *row.pieces)))
 
     def _account(self, lines: Sequence[Pieces]) -> None:

@@ -36,7 +36,7 @@ _STYLES: dict[Any, str] = {
 def colored_code(language: str, lines: Sequence[str], *, finished: bool) -> list[Colored]:
     """The lines of a block of code."""
     lexer = _lexer(language)
-    if lexer is None:
+    if lexer is None or not lines:
         return [_plain(line) for line in lines]
     code = "\n".join(lines)
     if finished and len(code) <= MAX_CODE and all(len(line) <= MAX_LINE for line in lines):
@@ -93,7 +93,7 @@ def _pieces(text: str, tokens: Iterable[tuple[int, Any, str]]) -> Colored:
             if end > done:
                 styles.append((end, _style(kind)))
             done = max(done, at, end)
-    except Exception:  # noqa: BLE001 - lexers of five hundred languages, and text that nobody has tried with them
+    except Exception:
         return _plain(text)
     found: list[tuple[str, str]] = []
     done = 0

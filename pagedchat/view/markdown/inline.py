@@ -1,7 +1,7 @@
-"""The text of a paragraph, a heading or a cell as pieces: emphasis, code and links, each with the place it stands at.
+"""The text of a paragraph, a heading or a cell as pieces: emphasis, code and links, each with where it stands.
 
 The parser says what it found, in order, and not where. So its tokens are laid along the text again, one after the
-other: whatever lies between what two of them show is markup of a known form, or the text is shown as it was written.
+other: whatever lies between two of them is markup of a known form, or the text is shown as it was written.
 """
 
 import re

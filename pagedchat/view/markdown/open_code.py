@@ -1,4 +1,4 @@
-"""A block of code that is being written: a line is drawn once, when it is whole. Knows fences, no other Markdown."""
+"""A block of code that is being written: a line is drawn once, when it is whole. Knows only fences of Markdown."""
 
 import re
 

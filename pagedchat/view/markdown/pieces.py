@@ -22,7 +22,7 @@ class Piece(NamedTuple):
     start: int = -1
     """First source character that it shows; -1: it stands for none."""
     end: int = -1
-    """The one after the last. Of as many source characters as drawn ones each shows its own, of others all show all."""
+    """The one after the last. Of as many characters as are drawn each shows its own; of others all show all."""
 
     @property
     def exact(self) -> bool:
@@ -69,7 +69,7 @@ def copied(pieces: Pieces, start: int, end: int) -> str:
 
 
 def source_span(pieces: Pieces, start: int, end: int) -> tuple[int, int] | None:
-    """From the first to the last source character that drawn characters `start` to `end` show; None: they show none."""
+    """From the first to the last source character that drawn characters `start` to `end` show, if they show any."""
     spans = [(piece.start, piece.end) for piece in cut(pieces, start, end) if piece.start >= 0]
     return (min(low for low, _ in spans), max(high for _, high in spans)) if spans else None
 

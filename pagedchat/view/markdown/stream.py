@@ -1,7 +1,7 @@
 """A reply as rows while it is being written: what is finished is made once, only its open end again and again.
 
-A block of Markdown is finished when another has begun on a whole line: nothing that comes later can change it. However
-a text arrives, its rows are those of the whole text. Very long blocks are cut, so that their ends stay cheap.
+A block of Markdown is finished when another has begun on a whole line: nothing that comes later can change it.
+However a text arrives, its rows are those of the whole text. Very long blocks are cut, so that ends stay cheap.
 """
 
 import re
@@ -315,9 +315,7 @@ class _Thought:
         if not self.opened:
             line = thought_line(self._num_words(text), self.tag.start, len(text), finished=False, opened=False)
             return _line_rows(line, width)
-        head = _line_rows(
-            thought_line(0, self.tag.start, self.tag.end, finished=False, opened=True), width
-        )
+        head = _line_rows(thought_line(0, self.tag.start, self.tag.end, finished=False, opened=True), width)
         body = text[self.tag.end :]
         if self._body is None and body.strip("\r\n"):
             self._body_start = self.tag.end + len(body) - len(body.lstrip("\r\n"))

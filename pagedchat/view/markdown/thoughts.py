@@ -11,9 +11,7 @@ from pagedchat.view.markdown.pieces import Piece
 from pagedchat.view.sentences.words import count
 
 _NAMES = "think|thinking|thought|reasoning"
-_TAG = re.compile(
-    rf"^[ ]{{0,3}}(?:<(?P<opens>{_NAMES})>|</(?P<closes>{_NAMES})>[ \t]*(?=[\r\n]|\Z))", re.MULTILINE
-)
+_TAG = re.compile(rf"^[ ]{{0,3}}(?:<(?P<opens>{_NAMES})>|</(?P<closes>{_NAMES})>[ \t]*(?=[\r\n]|\Z))", re.MULTILINE)
 _WORD = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]|[^\s\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
 _OPENING_TAGS = tuple(f"<{name}>" for name in _NAMES.split("|"))
 FOLDED, OPENED = "►", "▼"

@@ -1,5 +1,5 @@
-"""Whatever a model writes, in whatever pieces it comes: the rows are those of the whole text, they fit into the pane,
-and every character of the source is drawn or accounted for.
+"""Whatever a model writes, in whatever pieces it comes: the rows are those of the whole text, they fit into the
+pane, and every character of the source is drawn or accounted for.
 """
 
 from hypothesis import given, settings
@@ -11,13 +11,14 @@ from pagedchat.view.markdown.pieces import drawn_spans, source_span
 from pagedchat.view.markdown.stream import MarkdownDocument, PlainDocument
 
 MARKS = [
-    "\n", "\n\n", "\n\n\n", " ", "    ", "\t", "# ", "## ", "- ", "* ", "+ ", "1. ", "23) ", "> ", "```", "````", "```py\n",
-    "~~~", "|", "|-|-|\n", "| a | b |\n", ":-:", "---", "===", "***", "**", "*", "_", "__", "~~", "`", "``", "\\", "[", "](",
-    ")", "![", "<http://a.b>", "<", ">", "&amp;", "&#27;", "<b>", "\"", "[a]: b\n", "[x](y \"z\")", "  \n", "- [ ] ",
-    "<think>", "</think>", "<think>\n", "\n</think>\n", "<thinking>", "\n# a", "\n- b", "\n> c",
-    "\r\n", "\r", "\u2028", "\x1b[31m", "\x9b2J", "\u202e", "\U000e0041", "\ufeff", "\u200d", "\ufe0f", "\ud800", "\x00",
-    "海", "の上", "🌊", "e\u0301", "\u0301", "\u0301" * 7, "न्दी", "ก\u0e33", "\u00ad", "\xa0", "\u3000",
-    "word", "a", "b2", "def f(x): return 'y'\n", "/* c", "*/", "'''", "x" * 40,
+    "\n", "\n\n", "\n\n\n", " ", "    ", "\t", "# ", "## ", "- ", "* ", "+ ", "1. ", "23) ", "> ", "```",
+    "````", "```py\n", "~~~", "|", "|-|-|\n", "| a | b |\n", ":-:", "---", "===", "***", "**", "*", "_", "__",
+    "~~", "`", "``", "\\", "[", "](", ")", "![", "<http://a.b>", "<", ">", "&amp;", "&#27;", "<b>", "\"",
+    "[a]: b\n", "[x](y \"z\")", "  \n", "- [ ] ", "<think>", "</think>", "<think>\n", "\n</think>\n",
+    "<thinking>", "\n# a", "\n- b", "\n> c", "\r\n", "\r", "\u2028", "\x1b[31m", "\x9b2J", "\u202e",
+    "\U000e0041", "\ufeff", "\u200d", "\ufe0f", "\ud800", "\x00", "海", "の上", "🌊", "e\u0301", "\u0301",
+    "\u0301" * 7, "न्दी", "ก\u0e33", "\u00ad", "\xa0", "\u3000", "word", "a", "b2", "def f(x): return 'y'\n",
+    "/* c", "*/", "'''", "x" * 40,
 ]  # fmt: skip
 TEXTS = st.lists(st.sampled_from(MARKS) | st.characters() | st.text(max_size=4), max_size=40).map("".join)
 WIDTHS = st.integers(2, 90)
@@ -75,7 +76,9 @@ def test_pieces_show_the_source_that_they_name(text, width):
 def test_nothing_that_a_terminal_obeys_is_drawn(text, width):
     for row in rows_of(text, width, finished=True, keep_open=True):
         assert all(char.isprintable() or char in "\u3000\xa0" or ord(char) > 0x9F for char in row.text)
-        assert not any(ord(char) < 32 or 0x7F <= ord(char) <= 0x9F or char in "\u202e\u2066\ufeff" for char in row.text)
+        assert not any(
+            ord(char) < 32 or 0x7F <= ord(char) <= 0x9F or char in "\u202e\u2066\ufeff" for char in row.text
+        )
 
 
 @given(st.data(), TEXTS, WIDTHS)
@@ -92,7 +95,9 @@ def test_plain_text_is_drawn_alike_however_it_comes(data, text, width):
     assert shown == whole.rows
     assert all(cell_len(row.text) <= width for row in shown)
     covered = {at for piece in pieces_of(shown) for at in range(piece.start, piece.end)}
-    assert not [char for at, char in enumerate(text) if not char.isspace() and char.isprintable() and at not in covered]
+    assert not [
+        char for at, char in enumerate(text) if not char.isspace() and char.isprintable() and at not in covered
+    ]
 
 
 @given(st.data(), TEXTS, WIDTHS)
