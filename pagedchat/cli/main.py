@@ -108,6 +108,8 @@ def _run_terminal(args: argparse.Namespace, config: EngineConfig) -> int:
         overrides=sampling_overrides(args),
         system=args.system,
         raw=args.raw,
+        markdown=args.markdown,
+        thoughts=args.thoughts,
         ascii=args.ascii,
         trace=args.trace,
         metrics_port=args.metrics_port,

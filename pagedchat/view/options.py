@@ -2,9 +2,13 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from pagedchat.config import DEFAULT_MODEL
 from pagedchat.engine.sampling_params import SamplingOverrides
+
+MarkdownChoice = Literal["auto", "on", "off"]
+ThoughtsChoice = Literal["fold", "open"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +25,10 @@ class UiOptions:
     """System prompt of every new chat."""
     raw: bool = False
     """Complete text as it stands; no chat template."""
+    markdown: MarkdownChoice = "auto"
+    """Whether replies are drawn as Markdown; auto: where the model has a chat template."""
+    thoughts: ThoughtsChoice = "fold"
+    """Whether what a model thinks before it answers is one row or all of it."""
     ascii: bool = False
     """Draw with ASCII characters only."""
     trace: Path | None = None

@@ -14,8 +14,9 @@ from pagedchat.tui.chat.following_view import FollowingView
 from pagedchat.tui.chat.transcript_paint import TranscriptPaint
 from pagedchat.view.chats.chat_rows import ChatRows
 from pagedchat.view.chats.chat_tokens import Passage
+from pagedchat.view.chats.reading import Reading
 from pagedchat.view.chats.row_spans import Span, passages, spans_by_row, text_span
-from pagedchat.view.chats.transcript_rows import GUTTER, Reading, Row
+from pagedchat.view.chats.transcript_rows import GUTTER, Row
 from pagedchat.view.markdown.pieces import copied
 
 
@@ -187,6 +188,21 @@ class Transcript(FollowingView, can_focus=False):
         super().notify_style_update()
         self._styles.clear()
         self._strips = [None] * len(self._rows)
+
+    # --- thoughts -----------------------------------------------------------------------------------
+
+    def toggle_thought(self, row: int | None = None) -> bool:
+        """Open or fold the thought of this row, or the newest one; false if there is none."""
+        row = self._chat.last_thought() if row is None else row
+        if row is None or not self._chat.toggle_thought(row):
+            return False
+        self._lay_out()
+        return True
+
+    def on_click(self, event: events.Click) -> None:
+        """The row of a thought is a button."""
+        if not self.text_selection and not self.has_badge(event.y):
+            self.toggle_thought(round(self.scroll_y) + event.y)
 
     # --- drawing ------------------------------------------------------------------------------------
 

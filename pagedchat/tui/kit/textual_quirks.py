@@ -12,14 +12,15 @@ from textual.worker import Worker
 
 
 def teach_terminal_keys() -> None:
-    """Teach the key parser what plain terminals send for Alt+1..9 and Alt+Enter; again changes nothing.
+    """Teach the key parser what plain terminals send for Alt+Enter and Alt with digits and letters that mean
+    something here; again changes nothing.
 
     Terminals with the kitty keyboard protocol report these keys by name. All others send Esc and the character,
     which Textual 8.2 reads as what a Mac keyboard writes with Option (`¡` for 1) and as a mere Enter; then Alt+1
     would write into the prompt, and Alt+Enter would send it.
     """
     table: dict[str, Any] = ANSI_SEQUENCES_KEYS  # type: ignore[assignment]
-    names = {"\r": "alt+enter", "\n": "alt+enter"} | {digit: f"alt+{digit}" for digit in "123456789"}
+    names = {"\r": "alt+enter", "\n": "alt+enter"} | {key: f"alt+{key}" for key in "123456789acmt"}
     for character, name in names.items():
         table[f"\x1b{character}"] = (SimpleNamespace(value=name),)
 

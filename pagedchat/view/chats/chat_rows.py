@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pagedchat.chat.session import ChatSession, Entry
+from pagedchat.view.chats.reading import Reading
 from pagedchat.view.chats.transcript_rows import (
     BLANK,
     EMPTY_REPLY,
     Document,
-    Reading,
     Row,
     document,
     hint_rows,

@@ -20,6 +20,7 @@ from pagedchat.events import (
     TextDelta,
 )
 from pagedchat.service.commands import AnyCommand, Close, Focus, Fork, Generate, Stop
+from pagedchat.view.chats.reading import reading_settings
 from pagedchat.view.options import UiOptions
 
 RequestEvent = RequestStarted | TextDelta | RequestFinished | RequestFailed
@@ -39,6 +40,8 @@ class ChatDesk:
         self.context_limit = 0
         """Tokens one chat may hold; 0 until the engine is ready."""
         self.focused_id = 0
+        self.reading = reading_settings(options)
+        """How their replies are drawn."""
 
     # --- reading ------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from typing import NamedTuple, Protocol
 
 from pagedchat.chat.sanitize import one_line
 from pagedchat.chat.session import ChatSession, Entry, Role
+from pagedchat.view.chats.reading import Reading
 from pagedchat.view.chats.wrap import wrap
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.markdown.blocks import MarkdownRow
@@ -24,15 +25,6 @@ _REMARKS = {
     "interrupted": "interrupted: the engine ended",
     "length": "cut at the token limit",
 }
-
-
-class Reading(NamedTuple):
-    """How replies are to be read."""
-
-    markdown: bool = False
-    """Whether a reply is drawn as the Markdown that it is, not as it was written."""
-    thoughts_open: bool = False
-    """Whether thoughts are drawn whole."""
 
 
 class Row(NamedTuple):

@@ -20,7 +20,8 @@ from pagedchat.tui.chat.chat_pane import notice_content
 from pagedchat.tui.chat.pane_title import pane_title
 from pagedchat.tui.chat.transcript_paint import TranscriptPaint
 from pagedchat.view.chats.chat_rows import ChatRows
-from pagedchat.view.chats.transcript_rows import Reading, Row
+from pagedchat.view.chats.reading import Reading
+from pagedchat.view.chats.transcript_rows import Row
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.past.chat_texts import PastChat, past_rows, text_of
 from pagedchat.view.sentences.token_text import quote, quote_token
