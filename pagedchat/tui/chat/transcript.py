@@ -12,6 +12,7 @@ from textual.strip import Strip
 from pagedchat.chat.session import ChatSession
 from pagedchat.tui.chat.following_view import FollowingView
 from pagedchat.tui.chat.transcript_paint import TranscriptPaint
+from pagedchat.tui.kit.line_view import laid_over
 from pagedchat.view.chats.chat_rows import ChatRows
 from pagedchat.view.chats.chat_tokens import Passage
 from pagedchat.view.chats.reading import Reading
@@ -240,7 +241,7 @@ class Transcript(FollowingView, can_focus=False):
     def _component(self, name: str) -> Style:
         style = self._styles.get(name)
         if style is None:
-            style = self._styles[name] = self.get_component_rich_style(f"transcript--{name}", partial=True)
+            style = self._styles[name] = laid_over(self, f"transcript--{name}")
         return style
 
     @property

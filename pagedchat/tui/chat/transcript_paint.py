@@ -38,10 +38,12 @@ class TranscriptPaint:
     def row(self, row: Row, spans: Iterable[Span], chosen: Style, width: int, *, cursor: bool = True) -> Strip:
         """The row with these spans of its text (in order) in the style `chosen`; the gutter never is."""
         style = self._base + self._component(row.kind if row.kind in _OWN_STYLE else "assistant")
+        behind = self._base
+        if row.fill:
+            style, behind = style + self._component(row.fill), behind + self._component(row.fill)
         segments = [*self._gutter(row), *_joined(self._marked(row.pieces, spans, style, chosen))]
         if row.kind == "open" and cursor:
             segments.append(Segment(self._cursor, self._base + self._component("rule")))
-        behind = self._base + self._component(row.fill) if row.fill else self._base
         return Strip(segments).extend_cell_length(width, behind)
 
     def _gutter(self, row: Row) -> Iterator[Segment]:

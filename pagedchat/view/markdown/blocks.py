@@ -115,7 +115,7 @@ def code_rows(colored: Colored, place: int, drawn: VisibleText, base: int, width
     """Rows of one line of code, which begins at `place`."""
     pieces: list[Piece] = []
     for text, style in colored:
-        pieces.append(Piece(text, f"{CODE} {style}".strip(), place, place + len(text)))
+        pieces.append(Piece(text, style, place, place + len(text)))
         place += len(text)
     if not pieces:
         return [MarkdownRow((Piece(" ", PAD),), fill=CODE)]
