@@ -13,7 +13,7 @@ from pagedchat.chat.session import ChatSession
 from pagedchat.tui.chat.following_view import FollowingView
 from pagedchat.tui.chat.transcript_paint import TranscriptPaint
 from pagedchat.tui.kit.line_view import laid_over
-from pagedchat.view.chats.chat_rows import ChatRows
+from pagedchat.view.chats.chat_rows import ChatRows, Splice
 from pagedchat.view.chats.chat_tokens import Passage
 from pagedchat.view.chats.reading import Reading
 from pagedchat.view.chats.row_spans import Span, passages, spans_by_row, text_span
@@ -160,6 +160,7 @@ class Transcript(FollowingView, can_focus=False):
         first = min(first, before) if same_width else 0
         self._strips[first:] = [None] * (len(self._rows) - first)
         self._redraw_from(first, width, before)
+        self._make_visible()
         if self._lit:
             self._place_lit()
 
@@ -169,6 +170,32 @@ class Transcript(FollowingView, can_focus=False):
             return self._chat.show_past(self._past, width)
         note = f"{self._note} {self._found}".strip()
         return self._chat.update(self._session, width, self._marker, note, self._reading)
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """What comes into sight is made."""
+        super().watch_scroll_y(old_value, new_value)
+        if round(old_value) != round(new_value):
+            self._make_visible()
+
+    def _make_visible(self) -> None:
+        """Make the turns in sight; what was in sight already stays where it is."""
+        top = round(self.scroll_y)
+        made = self._chat.make(top, top + self.size.height)
+        if not self._take_over(made):
+            return
+        self.set_virtual_size(Size(self._width, len(self._rows)))
+        if self._follows:
+            self.scroll_to_end()
+        elif above := sum(splice.num_rows - splice.num_before for splice in made if splice.first < top):
+            self.scroll_to(y=max(0, top + above), animate=False, force=True, immediate=True)
+        self.refresh()
+        self._make_visible()
+
+    def _take_over(self, made: list[Splice]) -> bool:
+        """Rows took the place of guessed ones; false if none did."""
+        for splice in made:
+            self._strips[splice.first : splice.first + splice.num_before] = [None] * splice.num_rows
+        return bool(made)
 
     @property
     def _rows(self) -> list[Row]:
@@ -256,12 +283,19 @@ class Transcript(FollowingView, can_focus=False):
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         """The selected text as it was written: no gutter, and lines that were only wrapped are whole again."""
         pieces: list[str] = []
-        for index, row in enumerate(self._rows):
-            span = selection.get_span(index)
-            if span is None:
-                continue
-            pieces.append((row.joiner if pieces else "") + copied(row.pieces, *text_span(row, span)))
+        for index in range(*self._selected_rows(selection)):
+            row, span = self._rows[index], selection.get_span(index)
+            if span is not None:
+                pieces.append((row.joiner if pieces else "") + copied(row.pieces, *text_span(row, span)))
         return ("".join(pieces), "\n") if pieces else None
+
+    def _selected_rows(self, selection: Selection) -> tuple[int, int]:
+        """The first and the one after the last; they are made, if nobody has looked at them yet."""
+        first = selection.start.y if selection.start is not None else 0
+        while True:
+            last = len(self._rows) if selection.end is None else min(len(self._rows), selection.end.y + 1)
+            if not self._take_over(self._chat.make(first, last)):
+                return first, last
 
     def selection_updated(self, selection: Selection | None) -> None:
         """Called by Textual while the mouse selects."""
@@ -278,7 +312,7 @@ class Transcript(FollowingView, can_focus=False):
             span = selection.get_span(index)
             return None if span is None else text_span(row, span)
 
-        return list(passages(self._chat, chosen))
+        return list(passages(self._chat, *self._selected_rows(selection), chosen))
 
     # --- light --------------------------------------------------------------------------------------
 
@@ -292,6 +326,9 @@ class Transcript(FollowingView, can_focus=False):
 
     def _place_lit(self) -> None:
         """Draw the rows again whose light changed."""
+        if self._take_over(self._chat.make_turns([passage.turn for passage in self._lit])):
+            self.set_virtual_size(Size(self._width, len(self._rows)))
+            self.refresh()
         before, self._lit_spans = self._lit_spans, spans_by_row(self._chat, self._lit)
         for index in before.keys() | self._lit_spans.keys():
             if before.get(index) != self._lit_spans.get(index) and index < len(self._strips):

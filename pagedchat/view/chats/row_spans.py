@@ -11,16 +11,16 @@ Span = tuple[int, int]
 """First character, and the one after the last."""
 
 
-def passages(chat: ChatRows, spans: Callable[[int, Row], Span | None]) -> Iterator[Passage]:
-    """The parts of turns that `spans` chooses: a row's index and the row -> a span of its text.
+def passages(chat: ChatRows, first: int, last: int, spans: Callable[[int, Row], Span | None]) -> Iterator[Passage]:
+    """The parts of turns that `spans` chooses of rows `first` to `last`: a row's index and the row -> a span.
 
     What is chosen of neighbouring rows is one part, with the line ends and the markup between them.
     """
     for part in chat.parts:
-        if part.turn < 0:
+        if part.turn < 0 or part.first >= last or part.first + part.num_rows <= first:
             continue
         found: Span | None = None
-        for index in range(part.first, part.first + part.num_rows):
+        for index in range(max(first, part.first), min(last, part.first + part.num_rows)):
             row = chat.rows[index]
             span = spans(index, row)
             source = source_span(row.pieces, *span) if span is not None and span[0] < span[1] else None

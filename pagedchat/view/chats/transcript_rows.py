@@ -87,6 +87,13 @@ def remarks(entry: Entry) -> list[Row]:
 
 EMPTY_REPLY = Row("remark", _NO_SPEAKER, (Piece("an empty reply"),))
 BLANK = Row("blank", _NO_SPEAKER, ())
+PENDING = Row("pending", _NO_SPEAKER, ())
+"""Stands for a row of a turn that nobody has looked at yet."""
+
+
+def guessed_rows(text: str, width: int) -> int:
+    """About how many rows a turn will have."""
+    return 1 + text.count("\n") + len(text) // max(8, 2 * (width - GUTTER))
 
 
 def marker_rows(text: str, width: int, kind: str = "marker") -> list[Row]:
