@@ -16,6 +16,7 @@ from pagedchat.bench.ui.gpu_speed import measure_gpu_speed
 from pagedchat.bench.ui.keys import KeysResult, measure_keys
 from pagedchat.bench.ui.slowdown import KINDS, STEP_SECONDS, SlowdownResult, measure_slowdown
 from pagedchat.bench.ui.terminal import COLUMNS, LINES
+from pagedchat.bench.ui.transcripts import LONG, OLD_MESSAGES, SHORT, TranscriptResult, measure_transcripts
 from pagedchat.errors import DeviceError, InvalidValueError, PagedChatError
 
 
@@ -25,6 +26,7 @@ class UiFigures:
 
     frames: FramesResult | None
     keys: KeysResult | None
+    transcripts: TranscriptResult | None
     slowdown: SlowdownResult | None
     engine: str
     """What ran in it for the slowdown, for people."""
@@ -56,7 +58,7 @@ def run_ui_bench(args: argparse.Namespace) -> int:
 
 def _measure(args: argparse.Namespace) -> UiFigures:
     load: dict[str, float] = {}
-    frames, keys, slowdown = None, None, None
+    frames, keys, transcripts, slowdown = None, None, None, None
     on_gpu = args.device == "cuda"
     sections = args.only or (GPU_SECTIONS if on_gpu else MODEL_SECTIONS if args.model else SECTIONS)
     if "frames" in sections:
@@ -66,6 +68,9 @@ def _measure(args: argparse.Namespace) -> UiFigures:
         _begin("keys", f"{args.keys} keys while {args.chats} chats stream", load)
         sizes = args.chats, args.num_blocks, args.rate, args.keys
         keys = measure_keys(*sizes, args.model or "", args.quantize)
+    if "transcripts" in sections:
+        _begin("transcripts", f"{args.chats} chats of {OLD_MESSAGES} messages, one of {LONG:,} lines", load)
+        transcripts = measure_transcripts(args.chats, args.num_blocks, args.rate, args.keys, args.seconds)
     if "slowdown" in sections:
         _begin("slowdown", "the engine with and without a screen", load)
         if on_gpu:
@@ -74,7 +79,7 @@ def _measure(args: argparse.Namespace) -> UiFigures:
         else:
             slowdown = measure_slowdown(args.chats, args.num_blocks, args.rounds, args.seconds, say)
     engine = f"{SHAPE}, on a GPU" if on_gpu else f"{STEP_SECONDS * 1000:.0f} ms a step"
-    return UiFigures(frames=frames, keys=keys, slowdown=slowdown, engine=engine, load=load)
+    return UiFigures(frames=frames, keys=keys, transcripts=transcripts, slowdown=slowdown, engine=engine, load=load)
 
 
 def _begin(section: str, what: str, load: dict[str, float]) -> None:
@@ -93,6 +98,8 @@ def _rows(figures: UiFigures) -> list[Row]:
         rows += _frames_rows(figures.frames)
     if figures.keys is not None:
         rows += _keys_rows(figures.keys)
+    if figures.transcripts is not None:
+        rows += _transcript_rows(figures.transcripts)
     if figures.slowdown is not None:
         rows += _slowdown_rows(figures.slowdown, figures.engine)
     return rows
@@ -125,6 +132,23 @@ def _keys_rows(keys: KeysResult) -> list[Row]:
             "processor time of the program",
             f"{keys.cpu_share:.0%}",
             f"of one core, {keys.cpu_ms_per_frame:.1f} ms a frame",
+        ),
+    ]
+
+
+def _transcript_rows(result: TranscriptResult) -> list[Row]:
+    keys = result.keys
+    chats = f"{result.num_chats} chats of {OLD_MESSAGES} messages, Markdown streaming"
+    return [
+        Row(chats, f"{result.chats_share:.0%} of a core", f"{keys.cpu_share:.0%} with somebody typing"),
+        Row("key to its echo there", f"{keys.p50_ms:.1f} ms", f"p99 {keys.p99_ms:.1f} ms, {keys.num_keys} keys"),
+        Row(
+            f"one chat of {LONG:,} lines, Markdown streaming",
+            f"{result.long_share:.1%} of a core",
+            f"{result.short_share:.1%} with {SHORT} lines",
+        ),
+        Row(
+            "a page up there", f"{result.long_page_ms:.1f} ms", f"{result.short_page_ms:.1f} ms with {SHORT} lines"
         ),
     ]
 

@@ -182,10 +182,12 @@ class ChatRows:
     def _replace(self, common: int, keys: list[object], session: ChatSession) -> int:
         """Make the parts behind the first `common` ones."""
         gone, gone_keys = self.parts[common:], self._keys[common:]
+        if not gone and common == len(keys):
+            return len(self.rows)
         first = gone[0].first if gone else len(self.rows)
         before = self.rows[first:]
         del self.rows[first:], self.parts[common:]
-        turn = sum(isinstance(key, Entry) for key in keys[:common])
+        turn = 1 + next((part.turn for part in reversed(self.parts) if part.turn >= 0), -1)
         at_once = sum(len(key.turn.text) for key in keys[common:] if isinstance(key, Entry)) <= MAX_AT_ONCE
         for index, key in enumerate(keys[common:]):
             old, old_key = (gone[index], gone_keys[index]) if index < len(gone) else (None, None)
