@@ -358,9 +358,8 @@ class _Walk:
         self._columns[line] = found.end()
         marker, start = found[1], self._starts[line] + found.start(1)
         text = "•" if marker in "-+*" else marker
-        piece = in_source((Piece(text, "bullet", start, start + len(marker)),), self._drawn, self._base)
-        self._shown.append((start, start + len(marker)))
-        self._containers.append(_Container((*piece, Piece(" ", INDENT)), Piece(" " * (len(marker) + 1), INDENT)))
+        piece = Piece(text, "bullet", start, start + len(marker))
+        self._containers.append(_Container((piece, Piece(" ", INDENT)), Piece(" " * (len(marker) + 1), INDENT)))
 
     def _emit_first(self, token: Token, line: int) -> None:
         """An item without anything in it."""
@@ -371,7 +370,11 @@ class _Walk:
     def _prefix(self) -> Pieces:
         """What stands before the next row, with room left for its text."""
         pieces = tuple(piece for container in self._containers for piece in container.take())
-        return cut(pieces, 0, self._room_before) if pieces else ()
+        if not pieces:
+            return ()
+        kept = cut(pieces, 0, self._room_before)
+        self._account([kept])
+        return in_source(kept, self._drawn, self._base)
 
     @property
     def _room_before(self) -> int:

@@ -60,8 +60,8 @@ def colored_line(language: str, line: str, state: tuple[str, ...]) -> tuple[Colo
         return _plain(line), state
     after = list(state)
     if not isinstance(lexer, RegexLexer) or isinstance(lexer, ExtendedRegexLexer):
-        return _pieces(line, lexer.get_tokens_unprocessed(line + "\n")), state
-    return _pieces(line, _lex(lexer, line + "\n", after)), tuple(after[-_MAX_DEPTH:])
+        return _pieces(line, lambda: lexer.get_tokens_unprocessed(line + "\n")), state
+    return _pieces(line, lambda: _lex(lexer, line + "\n", after)), tuple(after[-_MAX_DEPTH:])
 
 
 @lru_cache(64)
@@ -69,7 +69,7 @@ def _together(language: str, code: str) -> tuple[Colored, ...]:
     lexer = _lexer(language)
     assert lexer is not None  # noqa: S101 - asked before
     lines: list[list[tuple[str, str]]] = [[]]
-    for text, style in _pieces(code, lexer.get_tokens_unprocessed(code + "\n")):
+    for text, style in _pieces(code, lambda: lexer.get_tokens_unprocessed(code + "\n")):
         first, *others = text.split("\n")
         lines[-1].append((first, style))
         lines += [[(part, style)] for part in others]
@@ -80,13 +80,13 @@ def _plain(line: str) -> Colored:
     return ((line, ""),) if line else ()
 
 
-def _pieces(text: str, tokens: Iterable[tuple[int, Any, str]]) -> Colored:
+def _pieces(text: str, tokens: Callable[[], Iterable[tuple[int, Any, str]]]) -> Colored:
     """All of `text`, whatever the lexer makes of it; neighbours of one style are one."""
     styles: list[tuple[int, str]] = []
     """Where each style ends."""
     done = 0
     try:
-        for at, kind, value in tokens:
+        for at, kind, value in tokens():
             end = min(len(text), at + len(value))
             if at > done:
                 styles.append((at, ""))
