@@ -17,7 +17,7 @@ from pagedchat.view.chats.chat_rows import ChatRows, Splice
 from pagedchat.view.chats.chat_tokens import Passage
 from pagedchat.view.chats.reading import Reading
 from pagedchat.view.chats.row_spans import Span, passages, spans_by_row, text_span
-from pagedchat.view.chats.transcript_rows import GUTTER, Row
+from pagedchat.view.chats.transcript_rows import GUTTER, PENDING, Row
 from pagedchat.view.markdown.pieces import copied
 
 
@@ -180,13 +180,15 @@ class Transcript(FollowingView, can_focus=False):
     def _make_visible(self) -> None:
         """Make the turns in sight; what was in sight already stays where it is."""
         top = round(self.scroll_y)
+        in_sight = range(top, min(len(self._rows), top + self.size.height))
+        known = next((index for index in in_sight if self._rows[index] is not PENDING), top)
         made = self._chat.make(top, top + self.size.height)
         if not self._take_over(made):
             return
         self.set_virtual_size(Size(self._width, len(self._rows)))
         if self._follows:
             self.scroll_to_end()
-        elif above := sum(splice.num_rows - splice.num_before for splice in made if splice.first < top):
+        elif above := sum(splice.num_rows - splice.num_before for splice in made if splice.first < known):
             self.scroll_to(y=max(0, top + above), animate=False, force=True, immediate=True)
         self.refresh()
         self._make_visible()

@@ -18,7 +18,7 @@ from pagedchat.chat.visible import VisibleText
 from pagedchat.view.chats.wrap import chopped, wrap
 from pagedchat.view.markdown.code import Colored, colored_code
 from pagedchat.view.markdown.inline import InlineText, inline_lines
-from pagedchat.view.markdown.pieces import FRAME, INDENT, PAD, Piece, Pieces, cut, in_source, text_of
+from pagedchat.view.markdown.pieces import FRAME, INDENT, LABEL, PAD, Piece, Pieces, cut, in_source, text_of
 from pagedchat.view.markdown.tables import Cell, Table, table_rows
 
 CODE = "codeblock"
@@ -134,7 +134,7 @@ def label_rows(info: str, place: int, drawn: VisibleText, base: int, width: int)
     """The row above code: its language as it was written at `place`, or the word that says what it is."""
     pieces: Pieces = (Piece("code", FRAME),)
     if info:
-        pieces = in_source((Piece(info, "label", place, place + len(info)),), drawn, base)
+        pieces = in_source((Piece(info, LABEL, place, place + len(info)),), drawn, base)
     rows = wrapped(pieces, max(2, width - 2))
     return [
         row._replace(pieces=(Piece(" ", PAD), *row.pieces) if width > 2 else row.pieces, fill=CODE) for row in rows

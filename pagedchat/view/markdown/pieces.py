@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from pagedchat.chat.visible import VisibleText
 
-FRAME, PAD, COLUMN, INDENT = "frame", "pad", "column", "indent"
+FRAME, PAD, COLUMN, INDENT, LABEL = "frame", "pad", "column", "indent", "label"
 """Styles of what is drawn and stands for no text: lines, room inside a table or a code block, the line between two
-columns, the room before what is nested."""
-_COPIED = {FRAME: "", PAD: "", COLUMN: "\t"}
+columns, the room before what is nested; and of the word above a block of code."""
+_COPIED = {FRAME: "", PAD: "", COLUMN: "\t", LABEL: ""}
 """What is copied of them; of all else what is drawn."""
 
 

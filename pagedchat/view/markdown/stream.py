@@ -136,21 +136,23 @@ class MarkdownDocument:
     def _settle_blocks(self) -> bool:
         end, num_lines = self._whole_lines()
         tag = self._next_tag(end if num_lines == MAX_LINES else len(self._text))
-        if tag is not None and not tag.opens:
-            text, finished = self._text, self._finished
-            self._begin(tag.name)
-            self._text, self._finished = text, finished
-            return True
         end = tag.start if tag else end
         if end > self._done and (tag or end > self._tried):
-            return self._settle_lines(end, cut=tag is not None or num_lines == MAX_LINES)
-        if tag is None:
-            return False
-        self._open_thought(tag)
+            return self._settle_lines(end, tag, cut=tag is not None or num_lines == MAX_LINES)
+        return tag is not None and self._take_tag(tag)
+
+    def _take_tag(self, tag: Tag) -> bool:
+        """A thought begins here, or all so far was one."""
+        if tag.opens:
+            self._open_thought(tag)
+            return True
+        text, finished = self._text, self._finished
+        self._begin(tag.name)
+        self._text, self._finished = text, finished
         return True
 
-    def _settle_lines(self, end: int, *, cut: bool) -> bool:
-        """Finish all blocks but the last of some whole lines; with `cut` the last, too."""
+    def _settle_lines(self, end: int, tag: Tag | None, *, cut: bool) -> bool:
+        """Finish all blocks but the last of some whole lines before `tag`; with `cut` the last, too."""
         drawn = visible(self._text[self._done : end])
         blocks = top_blocks(drawn)
         lines = drawn.text.split("\n")
@@ -161,6 +163,8 @@ class MarkdownDocument:
                 self._append(self._text[self._done : code_start], code_start)
             self._open_code(OpenCode(last.tokens[0], lines[last.first], code_start))
             return True
+        if tag is not None and not tag.opens:
+            return self._take_tag(tag)
         if len(blocks) > 1 and not cut:
             last = blocks.pop()
             end = self._done + drawn.source(sum(len(line) + 1 for line in lines[: last.first]))
