@@ -23,8 +23,8 @@ def code_blocks(text: str) -> list[str]:
 
 
 def whole_chat(session: ChatSession) -> str:
-    """Every turn under the name of its speaker."""
+    """Every turn under the name of its speaker, as Markdown."""
     turns = [entry.turn for entry in session.entries]
     if session.open_text:
         turns.append(Turn("assistant", session.open_text))
-    return "\n\n".join(f"{_SPEAKERS[turn.role]}: {turn.text}" for turn in turns)
+    return "\n\n".join(f"### {_SPEAKERS[turn.role]}\n\n{turn.text}" for turn in turns)

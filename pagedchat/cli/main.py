@@ -132,6 +132,8 @@ def _run_terminal(args: argparse.Namespace, config: EngineConfig) -> int:
         history=history,
         keeps=not args.ephemeral,
         ephemeral=args.ephemeral,
+        markdown=args.markdown,
+        thoughts=args.thoughts,
         ascii=args.ascii,
         trace=args.trace,
         metrics_port=args.metrics_port,

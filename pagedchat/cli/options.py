@@ -186,6 +186,18 @@ def _add_inspector(parser: Parser) -> None:
     group.add_argument(
         "--trace", type=new_file, metavar="FILE", help="record every step in a new file, to be shown by replay"
     )
+    group.add_argument(
+        "--markdown",
+        choices=("auto", "on", "off"),
+        default="auto",
+        help="draw replies as Markdown, or as written; auto: as Markdown those of a model with a chat template",
+    )
+    group.add_argument(
+        "--thoughts",
+        choices=("fold", "open"),
+        default="fold",
+        help="show what a model thinks before it answers as one line, or whole (fold)",
+    )
     group.add_argument("--ascii", action="store_true", help="draw with ASCII characters only")
     group.add_argument(
         "--metrics-port",

@@ -86,6 +86,14 @@ CHAT_ACTIONS = (
         "Copy selected text, else stop, else empty the prompt",
     ),
     KeyAction("chat.copy_reply", "ctrl+t", "copy_reply", "copy", "Copy last reply", "Copy the newest reply"),
+    KeyAction("chat.copy_code", "alt+c", "copy_code", "", "Copy code", "Copy the last block of code"),
+    KeyAction("chat.copy_all", "alt+a", "copy_chat", "", "Copy chat", "Copy the whole chat as Markdown"),
+    KeyAction(
+        "view.thought", "alt+t", "toggle_thought", "", "Open or fold thought", "What the model thought before"
+    ),
+    KeyAction(
+        "view.markdown", "alt+m", "toggle_markdown", "", "Markdown or source", "Replies drawn, or as written"
+    ),
     KeyAction("chat.close", "ctrl+d", "close_chat", "close", "Close chat", "On an empty prompt: drop this chat"),
 )
 

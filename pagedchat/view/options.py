@@ -2,13 +2,16 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pagedchat.config import DEFAULT_MODEL
 from pagedchat.engine.sampling_params import SamplingOverrides
 
 if TYPE_CHECKING:
     from pagedchat.history.run import RunHistory
+
+MarkdownChoice = Literal["auto", "on", "off"]
+ThoughtsChoice = Literal["fold", "open"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +34,10 @@ class UiOptions:
     """Begin to keep the chats when the first frame is out, where nothing is reopened."""
     ephemeral: bool = False
     """Keep nothing at all, prompts for the arrow keys neither."""
+    markdown: MarkdownChoice = "auto"
+    """Whether replies are drawn as Markdown; auto: where the model has a chat template."""
+    thoughts: ThoughtsChoice = "fold"
+    """Whether what a model thinks before it answers is one row or all of it."""
     ascii: bool = False
     """Draw with ASCII characters only."""
     trace: Path | None = None

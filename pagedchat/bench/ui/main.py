@@ -17,6 +17,7 @@ from pagedchat.bench.ui.history import NUM_TURNS, HistoryResult, measure_history
 from pagedchat.bench.ui.keys import KeysResult, measure_keys
 from pagedchat.bench.ui.slowdown import KINDS, STEP_SECONDS, SlowdownResult, measure_slowdown
 from pagedchat.bench.ui.terminal import COLUMNS, LINES
+from pagedchat.bench.ui.transcripts import LONG, OLD_MESSAGES, SHORT, TranscriptResult, measure_transcripts
 from pagedchat.errors import DeviceError, InvalidValueError, PagedChatError
 
 
@@ -26,6 +27,7 @@ class UiFigures:
 
     frames: FramesResult | None
     keys: KeysResult | None
+    transcripts: TranscriptResult | None
     slowdown: SlowdownResult | None
     history: HistoryResult | None
     engine: str
@@ -58,7 +60,7 @@ def run_ui_bench(args: argparse.Namespace) -> int:
 
 def _measure(args: argparse.Namespace) -> UiFigures:
     load: dict[str, float] = {}
-    frames, keys, slowdown, history = None, None, None, None
+    frames, keys, transcripts, slowdown, history = None, None, None, None, None
     on_gpu = args.device == "cuda"
     sections = args.only or (GPU_SECTIONS if on_gpu else MODEL_SECTIONS if args.model else SECTIONS)
     if "frames" in sections:
@@ -68,6 +70,9 @@ def _measure(args: argparse.Namespace) -> UiFigures:
         _begin("keys", f"{args.keys} keys while {args.chats} chats stream", load)
         sizes = args.chats, args.num_blocks, args.rate, args.keys
         keys = measure_keys(*sizes, args.model or "", args.quantize)
+    if "transcripts" in sections:
+        _begin("transcripts", f"{args.chats} chats of {OLD_MESSAGES} messages, one of {LONG:,} lines", load)
+        transcripts = measure_transcripts(args.chats, args.num_blocks, args.rate, args.keys, args.seconds)
     if "slowdown" in sections:
         _begin("slowdown", "the engine with and without a screen", load)
         if on_gpu:
@@ -79,7 +84,15 @@ def _measure(args: argparse.Namespace) -> UiFigures:
         _begin("history", f"a history of {args.history_chats} chats", load)
         history = measure_history(args.history_chats)
     engine = f"{SHAPE}, on a GPU" if on_gpu else f"{STEP_SECONDS * 1000:.0f} ms a step"
-    return UiFigures(frames=frames, keys=keys, slowdown=slowdown, history=history, engine=engine, load=load)
+    return UiFigures(
+        frames=frames,
+        keys=keys,
+        transcripts=transcripts,
+        slowdown=slowdown,
+        history=history,
+        engine=engine,
+        load=load,
+    )
 
 
 def _begin(section: str, what: str, load: dict[str, float]) -> None:
@@ -98,6 +111,8 @@ def _rows(figures: UiFigures) -> list[Row]:
         rows += _frames_rows(figures.frames)
     if figures.keys is not None:
         rows += _keys_rows(figures.keys)
+    if figures.transcripts is not None:
+        rows += _transcript_rows(figures.transcripts)
     if figures.slowdown is not None:
         rows += _slowdown_rows(figures.slowdown, figures.engine)
     if figures.history is not None:
@@ -132,6 +147,23 @@ def _keys_rows(keys: KeysResult) -> list[Row]:
             "processor time of the program",
             f"{keys.cpu_share:.0%}",
             f"of one core, {keys.cpu_ms_per_frame:.1f} ms a frame",
+        ),
+    ]
+
+
+def _transcript_rows(result: TranscriptResult) -> list[Row]:
+    keys = result.keys
+    chats = f"{result.num_chats} chats of {OLD_MESSAGES} messages, Markdown streaming"
+    return [
+        Row(chats, f"{result.chats_share:.0%} of a core", f"{keys.cpu_share:.0%} with somebody typing"),
+        Row("key to its echo there", f"{keys.p50_ms:.1f} ms", f"p99 {keys.p99_ms:.1f} ms, {keys.num_keys} keys"),
+        Row(
+            f"one chat of {LONG:,} lines, Markdown streaming",
+            f"{result.long_share:.1%} of a core",
+            f"{result.short_share:.1%} with {SHORT} lines",
+        ),
+        Row(
+            "a page up there", f"{result.long_page_ms:.1f} ms", f"{result.short_page_ms:.1f} ms with {SHORT} lines"
         ),
     ]
 

@@ -11,7 +11,7 @@ from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.chat.session import ChatSession
 from pagedchat.tui.chat.chat_pane import ChatPane
 from pagedchat.tui.chat.transcript import Transcript
-from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, ScreenPart
+from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, TEXT_SECONDS, ScreenPart
 from pagedchat.tui.messages import EngineStateChanged
 from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.chats.layout import GRIDS, choose_layout, visible_page
@@ -74,7 +74,7 @@ class ChatGrid(Container):
             pane.transcript.say_of_the_model(note)
 
     def _new_pane(self, session: ChatSession) -> ChatPane:
-        return ChatPane(session, self._view, self._history, self._note)
+        return ChatPane(session, self._view, self._history, self._note, self._desk.reading)
 
     def arrange_panes(self, active_id: int, width: int, height: int) -> None:
         """Show the page of panes that holds the active one, in a room of `width` by `height` cells."""
@@ -101,7 +101,7 @@ class ChatGrid(Container):
         """The same piece by piece."""
         for pane in self.panes:
             if pane.display:
-                yield ScreenPart(pane.transcript, pane.refresh_text)
+                yield ScreenPart(pane.transcript, pane.refresh_text, TEXT_SECONDS)
                 yield ScreenPart(pane, partial(pane.refresh_figures, self._desk.context_limit), FIGURES_SECONDS)
         if self._selected:
             yield ScreenPart(self, self._follow_selection)

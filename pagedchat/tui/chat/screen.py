@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import on
 from textual.binding import BindingType
 
+from pagedchat.chat.plain_text import code_blocks, whole_chat
 from pagedchat.chat.sanitize import one_line
 from pagedchat.chat.session import ChatSession
 from pagedchat.errors import PagedChatError
@@ -116,6 +117,51 @@ class ChatScreen(PromptScreen):
         if not reply:
             raise PagedChatError("There is no reply to copy yet.", "Send a prompt first.")
         self._program.copy(reply)
+
+    def copy_code(self, chat: ChatSession) -> None:
+        """The last block of code of the newest reply to the clipboard.
+
+        Raises:
+            PagedChatError: there is none.
+        """
+        code = code_blocks(chat.last_reply or "")
+        if not code:
+            raise PagedChatError("The last reply has no code block.", "/copy takes all of it.")
+        self._program.copy(code[-1])
+
+    def action_copy_code(self) -> None:
+        """The last block of code of this chat."""
+        with self.saying():
+            self.copy_code(self.focused_chat)
+
+    def copy_chat(self, chat: ChatSession) -> None:
+        """All of a chat to the clipboard, as Markdown.
+
+        Raises:
+            PagedChatError: nothing was said yet.
+        """
+        if not chat.entries:
+            raise PagedChatError("There is nothing to copy yet.", "Send a prompt first.")
+        self._program.copy(whole_chat(chat))
+
+    def action_copy_chat(self) -> None:
+        """All of this chat."""
+        with self.saying():
+            self.copy_chat(self.focused_chat)
+
+    def action_toggle_thought(self) -> None:
+        """Open or fold what the model thought last in this chat."""
+        pane = self._grid.pane(self._focused_id)
+        if pane is None or not pane.transcript.toggle_thought():
+            self._program.say("There is no thought in this chat.")
+
+    def action_toggle_markdown(self) -> None:
+        """Replies as Markdown, or as they were written."""
+        reading = self._desk.reading
+        reading.markdown = "off" if reading.reading(self._view.info).markdown else "on"
+        drawn = reading.markdown == "on"
+        self._program.say("Replies are drawn as Markdown." if drawn else "Replies are drawn as they were written.")
+        self.refresh_view()
 
     def action_copy_reply(self) -> None:
         """The newest reply of this chat as plain text."""

@@ -1,6 +1,6 @@
 """Commands about chats: open, fork, stop, name, send, copy."""
 
-from pagedchat.chat.plain_text import code_blocks, replies, whole_chat
+from pagedchat.chat.plain_text import replies
 from pagedchat.chat.sanitize import one_line
 from pagedchat.tui.commands.slash_command import CommandContext, SlashCommand
 from pagedchat.tui.commands.syntax import CommandError, first_word, no_argument, whole_number
@@ -134,22 +134,16 @@ def _send(context: CommandContext, argument: str) -> None:
 
 
 def _copy(context: CommandContext, what: str) -> None:
-    if what and (written := replies(context.chat)):
-        context.program.copy(_wanted_text(context, what, written))
+    if what == "all":
+        context.chats.copy_chat(context.chat)
+    elif what and (written := replies(context.chat)):
+        if what == "code":
+            context.chats.copy_code(context.chat)
+            return
+        number = whole_number(what, "A reply's number", "/copy [n|code|all]", low=1, high=len(written))
+        context.program.copy(written[number - 1])
     else:
         context.chats.copy_reply(context.chat)
-
-
-def _wanted_text(context: CommandContext, what: str, written: list[str]) -> str:
-    if what == "all":
-        return whole_chat(context.chat)
-    if what == "code":
-        code = code_blocks(written[-1])
-        if not code:
-            raise CommandError("The last reply has no code block.", "/copy takes all of it.")
-        return code[-1]
-    number = whole_number(what, "A reply's number", "/copy [n|code|all]", low=1, high=len(written))
-    return written[number - 1]
 
 
 def _context(context: CommandContext, argument: str) -> None:

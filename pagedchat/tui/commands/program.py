@@ -56,6 +56,12 @@ class Chats(Protocol):
     def copy_reply(self, chat: ChatSession) -> None:
         """The newest reply to the clipboard."""
 
+    def copy_code(self, chat: ChatSession) -> None:
+        """The last block of code of the newest reply to the clipboard."""
+
+    def copy_chat(self, chat: ChatSession) -> None:
+        """All of a chat to the clipboard, as Markdown."""
+
     def set_layout(self, panes: int | None) -> None:
         """Show this many panes; None: as many as there are chats."""
 

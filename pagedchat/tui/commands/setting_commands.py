@@ -8,6 +8,7 @@ from pagedchat.errors import InvalidValueError
 from pagedchat.tui.commands.slash_command import CommandContext, SlashCommand
 from pagedchat.tui.commands.syntax import CommandError, first_word, no_argument, whole_number
 from pagedchat.view.chats.layout import LAYOUTS
+from pagedchat.view.options import MarkdownChoice, ThoughtsChoice
 from pagedchat.view.sentences.figures import settings_text
 
 SETTINGS = {
@@ -69,6 +70,23 @@ def _layout(context: CommandContext, argument: str) -> None:
     context.chats.set_layout(panes)
 
 
+def _markdown(context: CommandContext, choice: str) -> None:
+    choices: dict[str, MarkdownChoice] = {"on": "on", "off": "off", "auto": "auto"}
+    if choice not in choices:
+        raise CommandError(f"/markdown is on, off or auto, not {shown(choice)}.", "Type /markdown on|off|auto")
+    context.desk.reading.markdown = choices[choice]
+    drawn = context.desk.reading.reading(context.view.info).markdown
+    context.say("Replies are drawn as Markdown." if drawn else "Replies are drawn as they were written.")
+
+
+def _thoughts(context: CommandContext, choice: str) -> None:
+    choices: dict[str, ThoughtsChoice] = {"open": "open", "fold": "fold"}
+    if choice not in choices:
+        raise CommandError(f"/thoughts are open or fold, not {shown(choice)}.", "Type /thoughts open|fold")
+    context.desk.reading.thoughts = choices[choice]
+    context.say("Thoughts are shown whole." if choice == "open" else "A thought is shown as one line.")
+
+
 def _theme(context: CommandContext, name: str) -> None:
     if not name:
         context.program.action_change_theme()
@@ -85,5 +103,9 @@ COMMANDS = (
     SlashCommand("show", "", "This chat's sampling and system prompt", _show, title="Show settings"),
     SlashCommand("layout", "N|auto", "Show 1, 2, 4, 6 or 9 panes", _layout,
                  choices=(*map(str, LAYOUTS), "auto")),
+    SlashCommand("markdown", "on|off|auto", "Draw replies as Markdown, or as written", _markdown,
+                 choices=("on", "off", "auto"), title="Markdown on or off"),
+    SlashCommand("thoughts", "open|fold", "Show what a model thinks, or one line of it", _thoughts,
+                 choices=("open", "fold"), title="Thoughts open or folded"),
     SlashCommand("theme", "[NAME]", "Change the colours", _theme, choices=tuple(sorted(BUILTIN_THEMES))),
 )  # fmt: skip

@@ -12,7 +12,8 @@ from textual.worker import Worker
 
 
 def teach_terminal_keys(more: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Teach the key parser what plain terminals send for Alt+1..9 and Alt+Enter; again changes nothing.
+    """Teach the key parser what plain terminals send for Alt+Enter and Alt with digits and letters that mean
+    something in a chat; again changes nothing.
 
     `more` is taught, too: a character after Esc -> what Textual calls the key.
 
@@ -21,7 +22,7 @@ def teach_terminal_keys(more: Mapping[str, str] = MappingProxyType({})) -> None:
     would write into the prompt, and Alt+Enter would send it.
     """
     table: dict[str, Any] = ANSI_SEQUENCES_KEYS  # type: ignore[assignment]
-    names = {"\r": "alt+enter", "\n": "alt+enter"} | {digit: f"alt+{digit}" for digit in "123456789"}
+    names = {"\r": "alt+enter", "\n": "alt+enter"} | {key: f"alt+{key}" for key in "123456789acmt"}
     for character, name in (*names.items(), *more.items()):
         table[f"\x1b{character}"] = (SimpleNamespace(value=name),)
 

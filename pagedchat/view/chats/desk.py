@@ -23,6 +23,7 @@ from pagedchat.events import (
     TextDelta,
 )
 from pagedchat.service.commands import AnyCommand, Close, Focus, Fork, Generate, Stop
+from pagedchat.view.chats.reading import reading_settings
 from pagedchat.view.options import UiOptions
 
 RequestEvent = RequestStarted | TextDelta | RequestFinished | RequestFailed
@@ -53,6 +54,8 @@ class ChatDesk:
         self.focused_id = 0
         self.on_change: Callable[[], None] = _nobody_listens
         """Called after everything that is more than another piece of text."""
+        self.reading = reading_settings(options)
+        """How their replies are drawn."""
 
     # --- reading ------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ async def test_text_is_neither_markup_nor_escape(make_app, link):
         await pilot.press("enter")
         link.reply(link.generates()[0], "[bold]x[/bold] [@click=app.quit]y[/] \x1b[2J\x1b]0;t\x07z")
         await settle(pilot)
-        assert "[bold]x[/bold] [@click=app.quit]y[/] z" in drawn(pane(app, 1).transcript)
+        assert r"[bold]x[/bold] [@click=app.quit]y[/] \x1b[2J\x1b]0;t\x07z" in drawn(pane(app, 1).transcript)
 
 
 async def test_prompt_sent_while_writing_is_queued_and_sent_after(make_app, link):

@@ -261,7 +261,7 @@ async def test_copy_a_reply_its_code_or_all(make_app, link):
         await command(pilot, "/copy code")
         assert app.clipboard == "print(1)"
         await command(pilot, "/copy all")
-        assert app.clipboard.startswith("you: a\n\nai: first\n\nyou: b\n\nai: see")
+        assert app.clipboard.startswith("### you\n\na\n\n### ai\n\nfirst\n\n### you\n\nb\n\n### ai\n\nsee")
 
 
 async def test_layout_and_theme(make_app):

@@ -203,7 +203,7 @@ def test_names_and_text_as_they_were() -> None:
     assert past_text(run.view, 1) is None
     travel.goto(2)
     assert run.view.name(1) == "1 new chat"
-    assert past_text(run.view, 1) == "Naïve [b] [b]"
+    assert past_text(run.view, 1) == "Naïve [b]\x1b[2J [b]\x1b[2J"
     assert past_text(run.view, 2) is None
     assert any("1 new chat" in str(line) for line in run.view.lines)
     travel.goto(20)
