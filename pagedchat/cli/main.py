@@ -6,6 +6,7 @@ also the place where errors meant for people become one sentence on standard err
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -14,8 +15,11 @@ from pagedchat.cli.engine_options import engine_config, sampling_overrides
 from pagedchat.cli.options import parse_args
 from pagedchat.cli.signals import ended_in_order
 from pagedchat.cli.standard_streams import OutputError, checked_output, give_up_output, say_error
+from pagedchat.cli.themes import chosen_theme
 from pagedchat.config import EngineConfig
 from pagedchat.errors import InvalidValueError, PagedChatError
+from pagedchat.settings.places import remembered_path
+from pagedchat.settings.remembered import remembered_theme
 
 if TYPE_CHECKING:
     from pagedchat.service.commands import EngineLink
@@ -76,7 +80,7 @@ def _dispatch(args: argparse.Namespace) -> int:
 def _prompt(args: argparse.Namespace) -> str | None:
     """The text to reply to and exit, or None for the terminal."""
     if args.prompt is None and sys.stdin.isatty():
-        if args.json:
+        if args.json and "json" in args.given:
             raise InvalidValueError("--json needs a prompt.", 'Give one with -p "TEXT" or on standard input.')
         return None
     text: str = sys.stdin.read() if args.prompt in (None, "-") else args.prompt
@@ -86,9 +90,9 @@ def _prompt(args: argparse.Namespace) -> str | None:
 
 
 def _refuse_screen_options(args: argparse.Namespace) -> None:
-    """What only the chats on the screen do."""
-    for name, value in (("--trace", args.trace), ("--metrics-port", args.metrics_port)):
-        if value is not None:
+    """What only the chats on the screen do, where it was asked for in this very command."""
+    for name in ("--trace", "--metrics-port"):
+        if name.lstrip("-").replace("-", "_") in args.given:
             raise InvalidValueError(
                 f"{name} goes with the chats on the screen, not with one reply.", f"Leave out {name} or -p."
             )
@@ -101,6 +105,7 @@ def _run_terminal(args: argparse.Namespace, config: EngineConfig) -> int:
         )
     from pagedchat.tui.app import UiOptions, run_app  # noqa: PLC0415 - loads Textual
 
+    remembered = remembered_path()
     link, metrics_url = _engine_link(config, args.metrics_port)
     options = UiOptions(
         model=config.model.model,
@@ -112,6 +117,9 @@ def _run_terminal(args: argparse.Namespace, config: EngineConfig) -> int:
         trace=args.trace,
         metrics_port=args.metrics_port,
         metrics_url=metrics_url,
+        theme=chosen_theme(args.theme, remembered_theme(remembered), os.environ),
+        remember_in=remembered,
+        keymap=args.keymap,
     )
     return run_app(link, options)
 

@@ -14,13 +14,16 @@ from textual.screen import Screen
 from pagedchat.chat.prompt_history import PromptHistory, default_path
 from pagedchat.errors import PagedChatError
 from pagedchat.service.commands import EngineLink
-from pagedchat.tui.actions import APP_ACTIONS, bindings
+from pagedchat.settings.remembered import remember_theme
+from pagedchat.tui.actions import APP_ACTIONS, PALETTE, bindings
 from pagedchat.tui.engine_app import EngineApp
 from pagedchat.tui.kit.terminal_app import run_on_terminal
 from pagedchat.tui.kit.textual_quirks import teach_terminal_keys
 from pagedchat.view.options import UiOptions
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pagedchat.tui.tour.start import Tour
     from pagedchat.tui.tour.tour_box import TourBox
 
@@ -39,7 +42,7 @@ class PagedChatApp(EngineApp):
 
     TITLE = "pagedchat"
     CSS_PATH = "app.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(APP_ACTIONS)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings((*APP_ACTIONS, PALETTE))]
     ENABLE_COMMAND_PALETTE = True
 
     def __init__(
@@ -51,6 +54,10 @@ class PagedChatApp(EngineApp):
     ) -> None:
         super().__init__(link, options, PromptHistory(default_path()) if history is None else history, clock)
         teach_terminal_keys()
+        self._remember_in: Path | None = None
+        if options.theme:
+            self.theme = options.theme
+        self._remember_in = options.remember_in
         self.tour: Tour | None = None
         """The tour, while one is being given."""
 
@@ -59,6 +66,11 @@ class PagedChatApp(EngineApp):
         from pagedchat.tui.palette import palette_commands  # noqa: PLC0415 - not needed for the first frame
 
         return palette_commands(self)
+
+    def watch_theme(self, old: str, new: str) -> None:
+        """Colours that were chosen are those of the next run, too."""
+        if self._remember_in is not None and old != new:
+            remember_theme(self._remember_in, new)
 
     # --- the tour -----------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from functools import partial
 
 from textual.app import SystemCommand
 
-from pagedchat.tui.actions import APP_ACTIONS, CHAT_ACTIONS, KeyAction
+from pagedchat.tui.actions import APP_ACTIONS, CHAT_ACTIONS, KeyAction, remapped
 from pagedchat.tui.commands.registry import COMMANDS
 from pagedchat.tui.commands.slash_command import SlashCommand
 from pagedchat.tui.screens import ScreensApp
@@ -16,7 +16,7 @@ from pagedchat.view.sentences.words import count
 def palette_commands(app: ScreensApp) -> Iterator[SystemCommand]:
     """All of it, by name."""
     for action in (*CHAT_ACTIONS, *APP_ACTIONS):
-        text = f"{action.help} ({action.key_display})"
+        text = f"{action.help} ({remapped(action, app.keys).key_display})"
         yield SystemCommand(action.title, text, partial(_run_action, app, action))
     yield from _layouts(app)
     for command in COMMANDS:

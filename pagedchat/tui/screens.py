@@ -54,7 +54,10 @@ class ScreensApp(TerminalApp):
         """Where Prometheus finds the engine's metrics; empty if nowhere."""
         self.ascii = options.ascii
         """Whether only ASCII characters may be drawn."""
+        self.keys = options.keymap
+        """Action -> keys, where the user gave it others."""
         self.chats = ChatScreen(self, options, history)
+        self.set_keymap(dict(options.keymap))
 
     def get_default_screen(self) -> Screen[None]:
         """The chats."""

@@ -1,5 +1,6 @@
 """What the command line says about the screens; the engine has its own configuration."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,3 +30,9 @@ class UiOptions:
     """Serve metrics for Prometheus there; 0 takes any free port."""
     metrics_url: str = ""
     """Where they are served now; empty if nowhere."""
+    theme: str = ""
+    """Colours to start with; empty: the library's own."""
+    remember_in: Path | None = None
+    """Where a theme that is chosen is kept for the next run."""
+    keymap: Mapping[str, str] = field(default_factory=dict)
+    """Action -> keys, where a user gave it others."""

@@ -14,7 +14,14 @@ from textual.widgets import TextArea
 
 from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.chat.sanitize import sanitize
-from pagedchat.tui.actions import COMPOSER_ACTIONS, COMPOSER_KEYS, OVER_TEXT_BINDINGS, bindings
+from pagedchat.tui.actions import (
+    APP_ACTIONS,
+    CHAT_ACTIONS,
+    COMPOSER_ACTIONS,
+    OVER_TEXT_BINDINGS,
+    bindings,
+    composer_keys,
+)
 from pagedchat.tui.kit.sparse_painting import SparseScreen
 from pagedchat.tui.kit.textual_quirks import forget_listener
 
@@ -70,10 +77,16 @@ class Composer(TextArea):
         self._draft = ""
         """What was being written when the walk began."""
         self._candidates: list[Candidate] = []
+        self._keys: dict[str, str] = {}
 
     def on_mount(self) -> None:
         """See `forget_listener`; by the time its chat is closed it has no screen any more."""
         self._forget = partial(forget_listener, self, self.screen)
+        keys = getattr(self.app, "keys", {})
+        self._keys = composer_keys(keys)
+        for action in (*CHAT_ACTIONS, *APP_ACTIONS):
+            for key in keys.get(action.id, "").split(","):  # a text area may take it for something else
+                self._bindings.key_to_bindings.pop(key, None)
 
     def on_unmount(self) -> None:
         """Its chat is closed."""
@@ -85,7 +98,7 @@ class Composer(TextArea):
         """A text area would insert Enter. Its bindings run later than the keys typed after it, so act here."""
         if isinstance(self.screen, SparseScreen):
             self.screen.hurry(self)
-        action = COMPOSER_KEYS.get(event.key)
+        action = self._keys.get(event.key)
         if action is not None:
             event.stop()
             event.prevent_default()
