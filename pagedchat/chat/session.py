@@ -5,6 +5,7 @@ the result is not known here. Invariant: user and assistant turns alternate, so 
 """
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -198,6 +199,12 @@ class ChatSession:
             child.state, child.open_text = self.state, self.open_text
             child.num_open_tokens = self.num_open_tokens
         return child
+
+    def fill(self, entries: Iterable[Entry], unanswered: str = "") -> None:
+        """Turns of before, as a file has them, in a chat that is new; a prompt without a reply is to be edited."""
+        self.entries = list(entries)
+        self._give_back(unanswered)
+        self.version += 1
 
     # --- what the engine says -----------------------------------------------------------------------
 

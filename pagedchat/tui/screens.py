@@ -3,7 +3,7 @@
 How the engine runs, and how often what it does is drawn, is not known here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from pagedchat.chat.sanitize import sanitize
 from pagedchat.errors import PagedChatError
 from pagedchat.tui.chat.screen import ChatScreen
 from pagedchat.tui.engine_controls import EngineControls
-from pagedchat.tui.kit.front_screens import TooSmallScreen
+from pagedchat.tui.kit.front_screens import ConfirmScreen, TooSmallScreen
 from pagedchat.tui.kit.terminal_app import TerminalApp
 from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.chats.layout import MIN_SIZE, WIDE_ENOUGH_FOR_PANEL
@@ -94,6 +94,16 @@ class ScreensApp(TerminalApp):
         clean = sanitize(text)
         self.copy_to_clipboard(clean)
         self.say(f"Copied {count(clean.count(chr(10)) + 1, 'line')}.")
+
+    def confirm(self, question: str, detail: str, verb: str, then: Callable[[], None]) -> None:
+        """Ask before something is done that cannot be undone."""
+
+        def answered(sure: bool | None) -> None:
+            if sure:
+                with self.complaining():
+                    then()
+
+        self.push_screen(ConfirmScreen(question, detail, verb), answered)
 
     # --- drawing ------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from pagedchat.tui.kit.front_screens import ConfirmScreen
 from pagedchat.view.chats.layout import next_layout
 
 if TYPE_CHECKING:
+    from pagedchat.chat.formats.saved_chat import SavedChat
     from pagedchat.tui.inspector.panel import InspectorPanel
 
 
@@ -136,6 +137,12 @@ class ChatScreen(PromptScreen):
     async def open_chat(self, name: str = "") -> None:
         """Another chat, in a pane of its own."""
         chat = self._desk.new(name)
+        await self.add_pane(chat)
+        self.focus_chat(chat)
+
+    async def open_saved(self, saved: "SavedChat") -> None:
+        """A chat of a file, in a pane of its own."""
+        chat = self._desk.take_in(saved)
         await self.add_pane(chat)
         self.focus_chat(chat)
 

@@ -3,10 +3,11 @@
 The app and the screen of the chats are made so. Keys call the same methods.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from pagedchat.chat.formats.saved_chat import SavedChat
 from pagedchat.chat.session import ChatSession
 from pagedchat.tui.engine_controls import EngineControls
 from pagedchat.view.chats.desk import ChatDesk
@@ -19,6 +20,9 @@ class Chats(Protocol):
 
     async def open_chat(self, name: str = "") -> None:
         """Another chat, in a pane of its own."""
+
+    async def open_saved(self, saved: SavedChat) -> None:
+        """A chat of a file, in a pane of its own."""
 
     async def fork_chat(self, source: ChatSession, count: int = 1) -> None:
         """So many more chats over the same blocks, each to the right of its source."""
@@ -71,6 +75,9 @@ class Program(Protocol):
 
     def copy(self, text: str) -> None:
         """Text to the clipboard, without anything that a terminal could take for a command."""
+
+    def confirm(self, question: str, detail: str, verb: str, then: Callable[[], None]) -> None:
+        """Ask before something is done that cannot be undone."""
 
     def open_block(self, block_id: int) -> None:
         """Everything about one block, in front of what is shown."""

@@ -7,8 +7,10 @@ change nothing.
 
 from collections.abc import Callable, Iterator
 
+from pagedchat.chat.formats.saved_chat import SavedChat
 from pagedchat.chat.sanitize import one_line
 from pagedchat.chat.session import ChatSession, Notice
+from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.events import (
     EngineDied,
     EngineEvent,
@@ -70,6 +72,14 @@ class ChatDesk:
             self._free_id(), name=name, overrides=self._options.overrides, system=self._options.system
         )
         self.chats.append(chat)
+        return chat
+
+    def take_in(self, saved: SavedChat) -> ChatSession:
+        """A chat of a file, at the end; the engine hears of it with its next prompt."""
+        chat = self.new(saved.title)
+        chat.system = saved.system
+        chat.overrides = SamplingOverrides(**saved.sampling)
+        chat.fill(saved.entries, saved.unanswered)
         return chat
 
     def rename(self, chat: ChatSession, name: str) -> None:
