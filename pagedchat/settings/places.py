@@ -17,6 +17,11 @@ def templates_path() -> Path:
     return user_config_path("pagedchat", appauthor=False) / "templates"
 
 
+def drafts_path() -> Path:
+    """Prompts while they are in an editor."""
+    return user_state_path("pagedchat", appauthor=False) / "drafts"
+
+
 def remembered_path() -> Path:
     """What the program remembers by itself (`~/.local/state/pagedchat/remembered.json` on Linux)."""
     return user_state_path("pagedchat", appauthor=False) / "remembered.json"

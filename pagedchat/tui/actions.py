@@ -62,6 +62,8 @@ COMPOSER_ACTIONS = (
         "New line",
         "A new line in the prompt",
     ),
+    KeyAction("prompt.editor", "ctrl+o", "edit_prompt", "", "Edit prompt", "Write the prompt in your $EDITOR"),
+    KeyAction("prompt.search", "ctrl+r", "search_prompts", "", "Search prompts", "Find a prompt sent before"),
 )
 
 CHAT_ACTIONS = (

@@ -41,6 +41,7 @@ class Section(NamedTuple):
 
 _MORE_KEYS = (
     ("↑ ↓", "Earlier prompts, queued ones first"),
+    ("@name", "In a prompt: a file's text, Tab finds it"),
     ("PgUp PgDn End", "Scroll the chat; to its newest text"),
     ("Alt+1 … Alt+9", "To the chat of this number"),
     ("drag, ^C", "Select text in a chat and copy it"),

@@ -3,7 +3,7 @@
 How the engine runs, and how often what it does is drawn, is not known here.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from pagedchat.errors import PagedChatError
 from pagedchat.tui.chat.screen import ChatScreen
 from pagedchat.tui.engine_controls import EngineControls
 from pagedchat.tui.kit.front_screens import ConfirmScreen, TooSmallScreen
+from pagedchat.tui.kit.picker import Picker
 from pagedchat.tui.kit.terminal_app import TerminalApp
 from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.chats.layout import MIN_SIZE, WIDE_ENOUGH_FOR_PANEL
@@ -104,6 +105,16 @@ class ScreensApp(TerminalApp):
                     then()
 
         self.push_screen(ConfirmScreen(question, detail, verb), answered)
+
+    def choose(self, title: str, choices: Sequence[str], then: Callable[[int], None]) -> None:
+        """Have one of these lines chosen; `then` gets its index."""
+
+        def chosen(index: int | None) -> None:
+            if index is not None:
+                with self.complaining():
+                    then(index)
+
+        self.push_screen(Picker(title, choices), chosen)
 
     # --- drawing ------------------------------------------------------------------------------------
 

@@ -4,8 +4,8 @@ from html import escape
 
 from pagedchat.chat.formats.markdown import ENDINGS, SPEAKERS
 from pagedchat.chat.formats.saved_chat import SavedChat
-from pagedchat.chat.formats.visible import visible
 from pagedchat.chat.sanitize import one_line
+from pagedchat.chat.visible import visible
 
 _STYLE = """\
 :root { color-scheme: light dark; }

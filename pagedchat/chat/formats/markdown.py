@@ -3,8 +3,8 @@
 import re
 
 from pagedchat.chat.formats.saved_chat import SavedChat
-from pagedchat.chat.formats.visible import visible
 from pagedchat.chat.sanitize import one_line
+from pagedchat.chat.visible import visible
 
 SPEAKERS = {"user": "You", "assistant": "Assistant", "system": "System"}
 ENDINGS = {"complete": "", "stopped": "stopped", "interrupted": "interrupted", "length": "ended at its limit"}

@@ -6,8 +6,8 @@ from xml.sax.saxutils import escape
 
 from pagedchat.chat.formats.markdown import ENDINGS, SPEAKERS
 from pagedchat.chat.formats.saved_chat import FormatError, SavedChat
-from pagedchat.chat.formats.visible import visible
 from pagedchat.chat.sanitize import drawable
+from pagedchat.chat.visible import visible
 
 COLUMNS = 96
 MOST_LINES = 20_000

@@ -7,6 +7,8 @@ from pathlib import Path
 from pagedchat.chat.formats.files import FileExistsAlreadyError, read_chats, write_chat
 from pagedchat.chat.formats.saved_chat import SavedChat, saved
 from pagedchat.chat.sanitize import one_line
+from pagedchat.chat.writing.prompt_templates import MissingVariablesError, filled, template_names
+from pagedchat.settings.places import templates_path
 from pagedchat.tui.commands.slash_command import CommandContext, SlashCommand
 from pagedchat.tui.commands.syntax import CommandError, file_path, whole_number
 from pagedchat.units import format_size
@@ -77,8 +79,32 @@ def _listed(path: Path, chats: list[SavedChat]) -> str:
     return f"{one_line(path.name)} holds {len(chats)} chats; /import FILE n takes one:\n" + "\n".join(titles) + more
 
 
+def _template(context: CommandContext, argument: str) -> None:
+    folder = templates_path()
+    if argument:
+        context.chats.write(filled(folder, argument))
+        return
+    names = template_names(folder)
+    if not names:
+        context.tell(
+            f"There are no templates yet: a text file in {folder} is one, with {{{{name}}}} for a variable."
+        )
+        return
+    context.program.choose("Template", names, lambda index: _begin(context, folder, names[index]))
+
+
+def _begin(context: CommandContext, folder: Path, name: str) -> None:
+    """The prompt, or the command that it takes to fill the gaps."""
+    try:
+        context.chats.write(filled(folder, name))
+    except MissingVariablesError as missing:
+        context.chats.write(missing.line)
+
+
 COMMANDS = (
     SlashCommand("export", "FILE [last N]", "This chat as .md, .json, .html or .svg", _export,
                  title="Export this chat"),
     SlashCommand("import", "FILE [n]", "A chat of pagedchat, ChatGPT or llama.cpp", _import, title="Import a chat"),
+    SlashCommand("template", "[NAME a=b]", "A prompt of your templates, with its gaps filled", _template,
+                 title="Prompt template"),
 )  # fmt: skip

@@ -3,7 +3,7 @@
 The app and the screen of the chats are made so. Keys call the same methods.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -42,6 +42,9 @@ class Chats(Protocol):
     def copy_reply(self, chat: ChatSession) -> None:
         """The newest reply to the clipboard."""
 
+    def write(self, text: str) -> None:
+        """Begin a prompt in the active chat's composer, if it is empty."""
+
     def set_layout(self, panes: int | None) -> None:
         """Show this many panes; None: as many as there are chats."""
 
@@ -78,6 +81,9 @@ class Program(Protocol):
 
     def confirm(self, question: str, detail: str, verb: str, then: Callable[[], None]) -> None:
         """Ask before something is done that cannot be undone."""
+
+    def choose(self, title: str, choices: Sequence[str], then: Callable[[int], None]) -> None:
+        """Have one of these lines chosen; `then` gets its index."""
 
     def open_block(self, block_id: int) -> None:
         """Everything about one block, in front of what is shown."""

@@ -13,8 +13,8 @@ from pagedchat.chat.formats.html import to_html
 from pagedchat.chat.formats.markdown import to_markdown
 from pagedchat.chat.formats.saved_chat import FormatError, SavedChat
 from pagedchat.chat.formats.svg import COLUMNS, to_svg
-from pagedchat.chat.formats.visible import visible
 from pagedchat.chat.session import Entry, Turn
+from pagedchat.chat.visible import visible
 
 HOSTILE = [
     "<script>alert(1)</script>", "</pre></article><img src=x onerror=alert(1)>", "]]>", "<!--", "&lt;", "\"'`",
