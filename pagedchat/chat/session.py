@@ -28,6 +28,11 @@ class Turn(msgspec.Struct, frozen=True, array_like=True):
 SessionState = Literal["idle", "queued", "running", "stopped", "interrupted"]
 """queued: asked, not begun. stopped, interrupted: how the last reply ended, until the next prompt."""
 
+WhenFull = Literal["stop", "drop", "summary"]
+"""Of a full context. stop: the reply ends. drop: the oldest turns are not sent any more. summary: a new chat."""
+_TOKENS_PER_CHARACTER = 0.35
+"""Until an engine has counted some."""
+
 Ending = Literal["complete", "stopped", "interrupted", "length"]
 
 
@@ -91,6 +96,11 @@ class ChatSession:
         self.notice: Notice | None = None
         self.last_finished: RequestFinished | None = None
         """Figures of the last reply."""
+        self.when_full: WhenFull = "stop"
+        self.num_left_out = 0
+        """Entries at the start that are no longer sent, for want of room; always whole pairs."""
+        self.tokens_per_character = _TOKENS_PER_CHARACTER
+        """Of what was sent and written last, the template's words among it."""
         self.version = 0
         self._returned = ""
         self._replaced: Entry | None = None
@@ -110,9 +120,9 @@ class ChatSession:
 
     @property
     def turns(self) -> list[Turn]:
-        """What a request is about: the system prompt, if there is one, and all turns."""
+        """What a request is about: the system prompt, if there is one, and all turns that are not left out."""
         system = [Turn("system", self.system)] if self.system else []
-        return system + [entry.turn for entry in self.entries]
+        return system + [entry.turn for entry in self.entries[self.num_left_out :]]
 
     @property
     def last_reply(self) -> str | None:
@@ -167,6 +177,11 @@ class ChatSession:
         self.overrides = msgspec.structs.replace(self.overrides, **{field: value})
         self.version += 1
 
+    def leave_out(self, num_turns: int) -> None:
+        """So many more turns, the oldest, are no longer sent; they stay where they are."""
+        self.num_left_out += num_turns
+        self.version += 1
+
     def regenerate(self, request_id: int) -> bool:
         """Ask the last prompt again in place of its reply; false if there is nothing to ask again."""
         if self.busy or not self.entries:
@@ -192,6 +207,8 @@ class ChatSession:
         """A second chat with the same turns; while a reply is being written it is written on in both."""
         child = ChatSession(session_id, name=self.name, overrides=self.overrides, system=self.system)
         child.entries = list(self.entries)
+        child.when_full, child.num_left_out = self.when_full, self.num_left_out
+        child.tokens_per_character = self.tokens_per_character
         child.origin = ForkOrigin(self.session_id, self.label, len(self.entries), self._num_prompts())
         if self.busy:
             child._begin(request_id)
@@ -232,6 +249,12 @@ class ChatSession:
         }  # fmt: skip
         self.last_finished = figures
         self._end(endings[reason])
+
+    def learn_size(self, num_tokens: int) -> None:
+        """All that is sent of this chat had so many tokens with its last reply."""
+        characters = sum(len(turn.text) for turn in self.turns)
+        if characters:
+            self.tokens_per_character = num_tokens / characters
 
     def fail(self, message: str, hint: str) -> None:
         """The request was refused: its prompt goes back to be edited."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
+from pagedchat.bounds import shown
 from pagedchat.cli.themes import check_theme
 from pagedchat.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
 from pagedchat.engine.sampling_params import SamplingOverrides
@@ -68,6 +69,8 @@ def _check(action: argparse.Action, option: str) -> Callable[[Any], Any]:
     def check(value: Any) -> Any:
         if callable(action.type) and action.type not in (int, float):
             value = _as_typed(action.type, option, value)
+        if action.choices is not None and value not in action.choices:
+            raise InvalidValueError(f"{option} is {shown(value)}.", f"Choose one of {', '.join(action.choices)}.")
         return bound(option, value)
 
     return check

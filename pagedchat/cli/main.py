@@ -112,6 +112,7 @@ def _run_terminal(args: argparse.Namespace, config: EngineConfig) -> int:
         sessions=args.sessions,
         overrides=sampling_overrides(args),
         system=args.system,
+        when_full=args.when_full,
         raw=args.raw,
         ascii=args.ascii,
         trace=args.trace,

@@ -18,6 +18,7 @@ from pagedchat.errors import InvalidValueError
 
 MAX_SESSIONS = 9
 MAX_PORT = 65535
+WHEN_FULL = ("stop", "drop", "summary")
 _MOST_SAID = 300
 """Characters of what argparse says, which repeats the argument."""
 _DESCRIPTION = "Several chats side by side in the terminal, on one local engine whose paged KV cache you can watch."
@@ -150,6 +151,14 @@ def _add_chats(parser: Parser) -> None:
         "--sessions", type=_sessions, default=1, metavar="N", help="how many panes to open, 1 to 9 (1)"
     )
     group.add_argument("--system", type=_text, metavar="TEXT", help="system prompt of every chat")
+    group.add_argument(
+        "--when-full",
+        choices=WHEN_FULL,
+        default="stop",
+        metavar="HOW",
+        help="when a context is full: stop the reply, drop the oldest turns, or go on in a new chat with a "
+        "summary (stop)",
+    )
     group.add_argument(
         "--raw", action="store_true", help="text completion: the prompt goes to the model without a chat template"
     )

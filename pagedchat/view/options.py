@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pagedchat.chat.session import WhenFull
 from pagedchat.config import DEFAULT_MODEL
 from pagedchat.engine.sampling_params import SamplingOverrides
 
@@ -20,6 +21,8 @@ class UiOptions:
     """Sampling of every new chat, where it differs from the model's own."""
     system: str | None = None
     """System prompt of every new chat."""
+    when_full: WhenFull = "stop"
+    """What becomes of a new chat whose context is full."""
     raw: bool = False
     """Complete text as it stands; no chat template."""
     ascii: bool = False

@@ -18,6 +18,7 @@ EACH = """
 json = true
 sessions = 3
 system = "Be brief."
+when-full = "drop"
 raw = true
 trace = "run.trace"
 ascii = true
@@ -151,6 +152,7 @@ def test_the_file_may_be_named_by_a_variable(tmp_path):
         ('kv-cache-memory = "lots"', "line 1: --kv-cache-memory: "),
         ("max-num-seqs = 0", "line 1: --max-num-seqs is 0."),
         ("max-num-batched-tokens = 99999999", "line 1: --max-num-batched-tokens is 99999999."),
+        ('when-full = "explode"', "line 1: --when-full is 'explode'."),
         ('device = "tpu"', "line 1: --device is 'tpu'."),
         ('theme = "nerd"', "line 1: --theme is 'nerd'. Did you mean nord?"),
         ("keymap = 3", "line 1: keymap is a table of keys, not 3."),

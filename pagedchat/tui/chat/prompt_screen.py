@@ -55,7 +55,16 @@ class PromptScreen(PaneScreen):
         if prompt.startswith("/"):
             await self._submit_slashed(chat, prompt)
         else:
-            self._desk.submit(chat, self._filled(prompt))
+            await self._ask(chat, self._filled(prompt))
+
+    async def _ask(self, chat: ChatSession, prompt: str) -> None:
+        """In this chat; or, where it is full and that was chosen, in a new one that begins with a summary of it."""
+        if not self._desk.needs_successor(chat, prompt):
+            self._desk.submit(chat, prompt)
+            return
+        successor = self._desk.succeed(chat, prompt)
+        await self.add_pane(successor, after=chat)
+        self.focus_chat(successor)
 
     def _filled(self, prompt: str) -> str:
         """The prompt with the files that it names, which is told.

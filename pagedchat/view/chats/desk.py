@@ -7,6 +7,8 @@ change nothing.
 
 from collections.abc import Callable, Iterator
 
+import msgspec
+
 from pagedchat.chat.formats.saved_chat import SavedChat
 from pagedchat.chat.sanitize import one_line
 from pagedchat.chat.session import ChatSession, Notice
@@ -22,7 +24,15 @@ from pagedchat.events import (
     TextDelta,
 )
 from pagedchat.service.commands import AnyCommand, Close, Focus, Fork, Generate, Stop
+from pagedchat.view.chats.full_context import (
+    is_nearly_full,
+    request_for_summary,
+    room_for_reply,
+    summary_question,
+    turns_to_leave_out,
+)
 from pagedchat.view.options import UiOptions
+from pagedchat.view.sentences.words import count
 
 RequestEvent = RequestStarted | TextDelta | RequestFinished | RequestFailed
 
@@ -41,6 +51,8 @@ class ChatDesk:
         self.context_limit = 0
         """Tokens one chat may hold; 0 until the engine is ready."""
         self.focused_id = 0
+        self._summaries: set[int] = set()
+        """Requests about the turns of another chat."""
 
     # --- reading ------------------------------------------------------------------------------------
 
@@ -71,6 +83,7 @@ class ChatDesk:
         chat = ChatSession(
             self._free_id(), name=name, overrides=self._options.overrides, system=self._options.system
         )
+        chat.when_full = self._options.when_full
         self.chats.append(chat)
         return chat
 
@@ -95,8 +108,49 @@ class ChatDesk:
         if not chat.name:
             chat.name = _name_from(prompt)
         request_id = self._new_request()
+        dropped = self._make_room(chat, prompt)
         chat.ask(prompt, request_id)
         self._generate(chat, request_id)
+        if dropped:
+            chat.notify(Notice(
+                f"The context was nearly full: the model no longer sees the oldest {count(dropped, 'turn')}.",
+                "They stay here. /set full stop keeps the next ones.", error=False,
+            ))  # fmt: skip
+
+    def _make_room(self, chat: ChatSession, prompt: str) -> int:
+        """Leave out the oldest turns where that was chosen and a reply would have no room; how many it were."""
+        if chat.when_full != "drop" or not is_nearly_full(chat, prompt, self.context_limit):
+            return 0
+        dropped = turns_to_leave_out(chat, prompt, self.context_limit)
+        chat.leave_out(dropped)
+        return dropped
+
+    def needs_successor(self, chat: ChatSession, prompt: str) -> bool:
+        """Whether this prompt is to go on in a new chat, after a summary of this one."""
+        chosen = chat.when_full == "summary" and not self._options.raw
+        nearly_full = chosen and is_nearly_full(chat, prompt, self.context_limit)
+        return nearly_full and not chat.busy and len(chat.entries) > chat.num_left_out
+
+    def succeed(self, chat: ChatSession, prompt: str) -> ChatSession:
+        """A new chat right after a full one: it sums that up, and then answers the prompt. The old one is kept."""
+        child = ChatSession(
+            self._free_id(), name=self._next_name(chat.name), overrides=chat.overrides, system=chat.system
+        )
+        child.when_full, child.tokens_per_character = chat.when_full, chat.tokens_per_character
+        self.chats.insert(self.chats.index(chat) + 1, child)
+        question, request_id = summary_question(chat), self._new_request()
+        turns, num_missing = request_for_summary(chat, question, self.context_limit)
+        child.ask(question, request_id)
+        child.enqueue(prompt)
+        room = msgspec.structs.replace(chat.overrides, max_tokens=room_for_reply(self.context_limit))
+        self._summaries.add(request_id)
+        self._send(Generate(child.session_id, request_id, turns, room, self._options.raw))
+        missing = f" Its oldest {count(num_missing, 'turn')} did not fit and are not in it." if num_missing else ""
+        child.notify(Notice(
+            f"The context of {one_line(chat.label)} is nearly full: here it is summed up, then answered.{missing}",
+            error=False,
+        ))  # fmt: skip
+        return child
 
     def stop(self, chat: ChatSession) -> bool:
         """End the chat's reply; false if none is being written."""
@@ -167,14 +221,28 @@ class ChatDesk:
 
     def _after_reply(self, chat: ChatSession, event: RequestFinished) -> None:
         used = event.num_prompt_tokens + event.num_tokens
+        if event.request_id not in self._summaries:
+            chat.learn_size(used)
         if event.reason == "length" and self.context_limit and used >= self.context_limit:
-            chat.notify(Notice(
-                f"The context is full: {used} of {self.context_limit} tokens.",
-                "Start a new chat with ^N.",
-            ))  # fmt: skip
+            self._say_full(chat, used)
+        elif chat.queue and self.needs_successor(chat, chat.queue[0]):  # which takes whoever shows chats
+            chat.notify(Notice("The context is nearly full.", "Send again what was queued: a new chat goes on."))
             chat.return_queue()
         elif chat.queue:
             self.submit(chat, chat.queue.popleft())
+
+    def _say_full(self, chat: ChatSession, used: int) -> None:
+        """A reply has ended for want of room; what is queued goes on only where room will be made for it."""
+        hints = {
+            "stop": "Start a new chat with ^N, or type /set full drop or /set full summary.",
+            "drop": "With the next prompt the oldest turns are left out.",
+            "summary": "The next prompt goes on in a new chat, after a summary.",
+        }
+        if chat.when_full == "drop" and chat.queue:
+            self.submit(chat, chat.queue.popleft())
+            return
+        chat.notify(Notice(f"The context is full: {used} of {self.context_limit} tokens.", hints[chat.when_full]))
+        chat.return_queue()
 
     def _interrupt_all(self, *, keep_queued: bool) -> None:
         """Replies end where they are; what the engine had not begun with may wait, to be sent to the next one."""
@@ -200,6 +268,15 @@ class ChatDesk:
         base = name.partition("⑂")[0] or "new chat"
         taken = {chat.name for chat in self.chats}
         return next((f"{base}⑂{mark}" for mark in _FORK_MARKS if f"{base}⑂{mark}" not in taken), f"{base}⑂")
+
+    def _next_name(self, name: str) -> str:
+        """`tale` -> `tale 2`, `tale 2` -> `tale 3`."""
+        base, _, number = (name or "new chat").rpartition(" ")
+        start = (base, int(number)) if base and number.isascii() and number.isdigit() else (name or "new chat", 1)
+        taken = {chat.name for chat in self.chats}
+        return next(
+            f"{start[0]} {n}" for n in range(start[1] + 1, start[1] + 100) if f"{start[0]} {n}" not in taken
+        )
 
 
 def _name_from(prompt: str) -> str:

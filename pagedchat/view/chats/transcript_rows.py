@@ -130,6 +130,9 @@ def _parts(
     for index, entry in enumerate(session.entries):
         if index == marked:
             yield ("marker", marker, width), -1, partial(marker_rows, marker, width)
+        if index == session.num_left_out > 0:
+            line = f"the model no longer sees the {count(index, 'turn')} above"
+            yield ("left out", index, width), -1, partial(marker_rows, line, width)
         yield (entry, width, index == 0), index, partial(entry_rows, entry, width, first=index == 0)
     if marked is not None and marked >= len(session.entries):
         yield ("marker", marker, width), -1, partial(marker_rows, marker, width)
