@@ -11,9 +11,7 @@ from pathlib import Path
 from pagedchat.cli.known_settings import known_settings
 from pagedchat.errors import InvalidValueError
 from pagedchat.settings.places import config_path
-from pagedchat.settings.printed import printed
 from pagedchat.settings.sources import PREFIX, Setting, Settings, take_environment, take_file
-from pagedchat.settings.toml_text import read_toml
 
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"
 
@@ -35,6 +33,8 @@ def with_settings(
         settings.set(setting, setting.default, "default")
     path = _path(given, environ)
     if path is not None:
+        from pagedchat.settings.toml_text import read_toml  # noqa: PLC0415 - only who has a file reads one
+
         take_file(settings, known, read_toml(path))
     take_environment(settings, known, environ)
     _check_keymap(settings)
@@ -96,6 +96,7 @@ def _check_keymap(settings: Settings) -> None:
 
 
 def _print(settings: Settings, known: Sequence[Setting], path: Path, environ: Mapping[str, str]) -> None:
+    from pagedchat.settings.printed import printed  # noqa: PLC0415 - as above
     from pagedchat.tui.keymap import all_keys  # noqa: PLC0415 - as above
 
     print(printed(settings, known, all_keys(), path, environ))

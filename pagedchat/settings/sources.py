@@ -6,11 +6,13 @@ Each value is checked where it comes from, so that whoever wrote it is told wher
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pagedchat.bounds import shown
 from pagedchat.errors import InvalidValueError
-from pagedchat.settings.toml_text import TomlFile
+
+if TYPE_CHECKING:
+    from pagedchat.settings.toml_text import TomlFile
 
 Kind = Literal["flag", "whole", "number", "text", "texts", "size"]
 KEYMAP = "keymap"
@@ -64,7 +66,7 @@ class Settings:
         self.values[setting.dest], self.sources[setting.dest] = value, source
 
 
-def take_file(settings: Settings, known: Iterable[Setting], file: TomlFile) -> None:
+def take_file(settings: Settings, known: Iterable[Setting], file: "TomlFile") -> None:
     """What a file sets.
 
     Raises:
@@ -82,7 +84,7 @@ def take_file(settings: Settings, known: Iterable[Setting], file: TomlFile) -> N
             settings.set(setting, _checked(setting, value, file.where(key)), file.where(key))
 
 
-def _take_keymap(settings: Settings, file: TomlFile, table: Any) -> None:
+def _take_keymap(settings: Settings, file: "TomlFile", table: Any) -> None:
     if not isinstance(table, dict):
         raise InvalidValueError(f"{file.where(KEYMAP)}: keymap is a table of keys, not {shown(table)}.",
                                 'Write [keymap], and below it lines like "chat.new" = "ctrl+n".')  # fmt: skip
@@ -105,7 +107,7 @@ def _flat(table: Mapping[str, Any], before: str = "") -> Iterable[tuple[str, Any
             yield before + name, value
 
 
-def _unknown(file: TomlFile, key: str, names: list[str]) -> InvalidValueError:
+def _unknown(file: "TomlFile", key: str, names: list[str]) -> InvalidValueError:
     near = get_close_matches(key.lower().replace("_", "-"), names, 1, 0.5)
     question = f" Did you mean {near[0]}?" if near else ""
     return InvalidValueError(

@@ -16,7 +16,6 @@ from pagedchat.errors import PagedChatError
 from pagedchat.tui.chat.screen import ChatScreen
 from pagedchat.tui.engine_controls import EngineControls
 from pagedchat.tui.kit.front_screens import ConfirmScreen, TooSmallScreen
-from pagedchat.tui.kit.picker import Picker
 from pagedchat.tui.kit.terminal_app import TerminalApp
 from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.chats.layout import MIN_SIZE, WIDE_ENOUGH_FOR_PANEL
@@ -108,6 +107,7 @@ class ScreensApp(TerminalApp):
 
     def choose(self, title: str, choices: Sequence[str], then: Callable[[int], None]) -> None:
         """Have one of these lines chosen; `then` gets its index."""
+        from pagedchat.tui.kit.picker import Picker  # noqa: PLC0415 - not needed for the first frame
 
         def chosen(index: int | None) -> None:
             if index is not None:

@@ -14,7 +14,6 @@ from textual.widgets import TextArea
 
 from pagedchat.chat.prompt_history import PromptHistory, newest_first
 from pagedchat.chat.sanitize import sanitize
-from pagedchat.chat.writing.prompt_files import mention
 from pagedchat.settings.places import drafts_path
 from pagedchat.tui.actions import (
     APP_ACTIONS,
@@ -25,7 +24,6 @@ from pagedchat.tui.actions import (
     composer_keys,
 )
 from pagedchat.tui.chat.file_mentions import FileMentions
-from pagedchat.tui.kit.picker import Picker
 from pagedchat.tui.kit.sparse_painting import SparseScreen
 from pagedchat.tui.kit.textual_quirks import forget_listener, start_work
 
@@ -206,10 +204,14 @@ class Composer(TextArea):
         if len(self._candidates) == 1:
             self._write_mention(self._candidates[0].label)
         else:
+            from pagedchat.tui.kit.picker import Picker  # noqa: PLC0415 - not for the first frame
+
             picker = Picker("File for the prompt", names, self._files.typed or "")
             self.app.push_screen(picker, lambda index: None if index is None else self._write_mention(names[index]))
 
     def _write_mention(self, name: str) -> None:
+        from pagedchat.chat.writing.prompt_files import mention  # noqa: PLC0415 - as above
+
         row, column = self.cursor_location
         start = column - len(self._files.typed or "") - 1
         self.replace(f"{mention(name)} ", (row, max(0, start)), (row, column))
@@ -234,6 +236,8 @@ class Composer(TextArea):
         if not order:
             self.app.notify("No prompt was sent yet.")
             return
+        from pagedchat.tui.kit.picker import Picker  # noqa: PLC0415 - as above
+
         shown = [self._prompts[index][:_MOST_SHOWN] for index in order]
         self.app.push_screen(
             Picker("Prompts sent before", shown),

@@ -6,9 +6,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pagedchat.chat.writing.file_list import list_files
-from pagedchat.chat.writing.fuzzy import ranked
-
 if TYPE_CHECKING:
     from pagedchat.tui.commands.registry import Candidate
 
@@ -34,7 +31,8 @@ class FileMentions:
         self.typed = found[1] if found else None
         if self.typed is None:
             return []
-        from pagedchat.tui.commands.registry import Candidate  # noqa: PLC0415 - not for the first frame
+        from pagedchat.chat.writing.fuzzy import ranked  # noqa: PLC0415 - not for the first frame
+        from pagedchat.tui.commands.registry import Candidate  # noqa: PLC0415 - as above
 
         best = [self.names[index] for index in ranked(self.typed, self.names, MOST_CANDIDATES)]
         line = before_cursor[: len(before_cursor) - len(self.typed)]
@@ -48,6 +46,8 @@ class FileMentions:
 
     async def list(self) -> None:
         """Look through the folder, beside everything else."""
+        from pagedchat.chat.writing.file_list import list_files  # noqa: PLC0415 - as above
+
         self._listing = True
         try:
             self.names = await asyncio.to_thread(list_files, here())

@@ -6,10 +6,10 @@ change nothing.
 """
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from pagedchat.chat.formats.saved_chat import SavedChat
 from pagedchat.chat.sanitize import one_line
 from pagedchat.chat.session import ChatSession, Notice
 from pagedchat.engine.sampling_params import SamplingOverrides
@@ -33,6 +33,9 @@ from pagedchat.view.chats.full_context import (
 )
 from pagedchat.view.options import UiOptions
 from pagedchat.view.sentences.words import count
+
+if TYPE_CHECKING:
+    from pagedchat.chat.formats.saved_chat import SavedChat
 
 RequestEvent = RequestStarted | TextDelta | RequestFinished | RequestFailed
 
@@ -87,7 +90,7 @@ class ChatDesk:
         self.chats.append(chat)
         return chat
 
-    def take_in(self, saved: SavedChat) -> ChatSession:
+    def take_in(self, saved: "SavedChat") -> ChatSession:
         """A chat of a file, at the end; the engine hears of it with its next prompt."""
         chat = self.new(saved.title)
         chat.system = saved.system
