@@ -23,6 +23,7 @@ from pagedchat.settings.remembered import remembered_theme
 
 if TYPE_CHECKING:
     from pagedchat.service.commands import EngineLink
+    from pagedchat.view.options import UiOptions
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
@@ -60,7 +61,7 @@ def _dispatch(args: argparse.Namespace) -> int:
     if args.command == "replay":
         from pagedchat.cli.replay import run_replay  # noqa: PLC0415 - reads traces
 
-        return run_replay(args)
+        return run_replay(args, _screen_settings)
     if args.command == "stats":
         from pagedchat.cli.stats import run_stats  # noqa: PLC0415 - opens sockets
 
@@ -123,6 +124,15 @@ def _run_terminal(args: argparse.Namespace, config: EngineConfig) -> int:
         keymap=args.keymap,
     )
     return run_app(link, options)
+
+
+def _screen_settings() -> "UiOptions":
+    """What a file and the environment say of screens."""
+    from pagedchat.view.options import UiOptions  # noqa: PLC0415 - not for help
+
+    settings = parse_args([])
+    theme = chosen_theme(settings.theme, remembered_theme(remembered_path()), os.environ)
+    return UiOptions(ascii=settings.ascii, theme=theme, keymap=settings.keymap)
 
 
 def _engine_link(config: EngineConfig, metrics_port: int | None) -> "tuple[EngineLink, str]":
