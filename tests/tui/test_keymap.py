@@ -41,6 +41,17 @@ async def test_keys_that_were_given_act_and_those_before_do_not(make_app):
         assert type(app.screen).__name__ == "HelpScreen"
 
 
+async def test_a_key_over_text_that_was_given_away_acts_no_more(make_app):
+    app = make_app(sessions=4, keymap=checked(view__layout="f14"))
+    async with app.run_test(size=WIDE) as pilot:
+        await pilot.press("f6")
+        await pilot.pause()
+        assert app.chats._grid.wanted is None
+        await pilot.press("f14")
+        await pilot.pause()
+        assert app.chats._grid.wanted is not None
+
+
 async def test_two_actions_may_swap_their_keys(make_app):
     app = make_app(
         sessions=2, keymap=checked(chat__new="f8", view__zoom="ctrl+n", app__palette="f2", app__chats="ctrl+p")

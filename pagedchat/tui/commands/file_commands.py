@@ -75,7 +75,7 @@ def _is_there(path: Path) -> bool:
 
 def _listed(path: Path, chats: list[SavedChat]) -> str:
     titles = [f"{number}. {chat.title or '(no title)'}" for number, chat in enumerate(chats[:MOST_LISTED], 1)]
-    more = f"\n… and {len(chats) - MOST_LISTED} more" if len(chats) > MOST_LISTED else ""
+    more = f"\nand {len(chats) - MOST_LISTED} more" if len(chats) > MOST_LISTED else ""
     return f"{one_line(path.name)} holds {len(chats)} chats; /import FILE n takes one:\n" + "\n".join(titles) + more
 
 

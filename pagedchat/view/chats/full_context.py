@@ -60,7 +60,7 @@ def turns_to_sum_up(chat: ChatSession, question: str, limit: int) -> list[Entry]
 def summary_question(chat: ChatSession) -> str:
     """What the model is asked, in the new chat, of the turns of the old one."""
     return (
-        f"The context of the chat “{one_line(chat.label)}” is nearly full, and this one goes on with it. "
+        f'The context of the chat "{one_line(chat.label)}" is nearly full, and this one goes on with it. '
         "Sum up in a few sentences what was said there: the names, the numbers, what was asked and what was found."
     )
 

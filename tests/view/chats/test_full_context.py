@@ -150,7 +150,7 @@ def test_a_new_chat_sums_up_the_old_one_and_then_answers(sent):
     assert (child.name, desk.chats, chat.entries) == ("tale 2", [chat, child], before)
     assert (request.session_id, request.overrides.max_tokens) == (child.session_id, 256)
     assert prompts(request)[:-1] == ["1", "2", "3"]  # as many as leave room for the summary
-    assert request.turns[-1].text.startswith("The context of the chat “1 tale” is nearly full")
+    assert request.turns[-1].text.startswith('The context of the chat "1 tale" is nearly full')
     assert child.notice.message.endswith("Its oldest 2 turns did not fit and are not in it.")
     answer(desk, sent, "They spoke of boats.")
     assert [turn.text for turn in sent[-1].turns[1:]] == [
