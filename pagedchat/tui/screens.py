@@ -27,6 +27,7 @@ from pagedchat.view.sentences.words import count
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pagedchat.tui.commands.program import Chosen
     from pagedchat.tui.inspector.panel import InspectorPanel
 
 
@@ -105,14 +106,16 @@ class ScreensApp(TerminalApp):
 
         self.push_screen(ConfirmScreen(question, detail, verb), answered)
 
-    def choose(self, title: str, choices: Sequence[str], then: Callable[[int], None]) -> None:
+    def choose(self, title: str, choices: Sequence[str], then: "Chosen") -> None:
         """Have one of these lines chosen; `then` gets its index."""
         from pagedchat.tui.kit.picker import Picker  # noqa: PLC0415 - not needed for the first frame
 
-        def chosen(index: int | None) -> None:
+        async def chosen(index: int | None) -> None:
             if index is not None:
                 with self.complaining():
-                    then(index)
+                    result = then(index)
+                    if result is not None:
+                        await result
 
         self.push_screen(Picker(title, choices), chosen)
 

@@ -101,7 +101,7 @@ class _Program:
     def _show(self, *_: object) -> None:
         """The same, at once."""
 
-    copy_reply = set_layout = open_block = confirm = _show
+    copy_reply = set_layout = open_block = confirm = choose = write = _show
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         """What keys do by the same name, too."""

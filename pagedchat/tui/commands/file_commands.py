@@ -14,7 +14,6 @@ from pagedchat.tui.commands.syntax import CommandError, file_path, whole_number
 from pagedchat.units import format_size
 from pagedchat.view.sentences.words import count
 
-MOST_LISTED = 12
 _EXPORT = "/export FILE.md|json|html|svg [last N]"
 _IMPORT = "/import FILE [n]"
 
@@ -48,10 +47,15 @@ async def _import(context: CommandContext, argument: str) -> None:
     path, which = _file_and_number(argument)
     chats = await asyncio.to_thread(read_chats, path)
     if which is None and len(chats) > 1:
-        context.tell(_listed(path, chats))
+        titles = [f"{number}. {chat.title or '(no title)'}" for number, chat in enumerate(chats, 1)]
+        title = f"{count(len(chats), 'chat')} in {one_line(path.name)}"
+        context.program.choose(title, titles, lambda index: _open(context, chats[index]))
         return
     number = whole_number(which or "1", "The number of the chat", _IMPORT, low=1, high=len(chats))
-    chat = chats[number - 1]
+    await _open(context, chats[number - 1])
+
+
+async def _open(context: CommandContext, chat: SavedChat) -> None:
     await context.chats.open_saved(chat)
     left_out = f", {count(chat.num_left_out, 'message')} of other kinds left out" if chat.num_left_out else ""
     context.say(f"Imported {count(len(chat.entries), 'turn')}{left_out}.")
@@ -71,12 +75,6 @@ def _is_there(path: Path) -> bool:
         return path.exists()
     except (OSError, ValueError):
         return False
-
-
-def _listed(path: Path, chats: list[SavedChat]) -> str:
-    titles = [f"{number}. {chat.title or '(no title)'}" for number, chat in enumerate(chats[:MOST_LISTED], 1)]
-    more = f"\nand {len(chats) - MOST_LISTED} more" if len(chats) > MOST_LISTED else ""
-    return f"{one_line(path.name)} holds {len(chats)} chats; /import FILE n takes one:\n" + "\n".join(titles) + more
 
 
 def _template(context: CommandContext, argument: str) -> None:

@@ -3,7 +3,7 @@
 The app and the screen of the chats are made so. Keys call the same methods.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -13,6 +13,9 @@ from pagedchat.tui.engine_controls import EngineControls
 from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.past.time_travel import TimeTravel
+
+Chosen = Callable[[int], Awaitable[None] | None]
+"""Gets the index of what was chosen."""
 
 
 class Chats(Protocol):
@@ -82,7 +85,7 @@ class Program(Protocol):
     def confirm(self, question: str, detail: str, verb: str, then: Callable[[], None]) -> None:
         """Ask before something is done that cannot be undone."""
 
-    def choose(self, title: str, choices: Sequence[str], then: Callable[[int], None]) -> None:
+    def choose(self, title: str, choices: Sequence[str], then: Chosen) -> None:
         """Have one of these lines chosen; `then` gets its index."""
 
     def open_block(self, block_id: int) -> None:
