@@ -101,7 +101,8 @@ class HelpScreen(ModalScreen[None]):
 
     CSS_PATH = "help.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,f1,q", "dismiss", "close"),
+        Binding("escape,q", "dismiss", "close"),
+        Binding("f1", "dismiss", "close", id="app.help"),  # the key that opened it, whatever it is
     ]
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012 - Textual's own form

@@ -39,6 +39,8 @@ async def test_keys_that_were_given_act_and_those_before_do_not(make_app):
         assert app.screen is app.chats
         await pilot.press("f14")
         assert type(app.screen).__name__ == "HelpScreen"
+        await pilot.press("f14")
+        assert app.screen is app.chats
 
 
 async def test_a_key_over_text_that_was_given_away_acts_no_more(make_app):

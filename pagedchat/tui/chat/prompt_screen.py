@@ -118,7 +118,10 @@ class PromptScreen(PaneScreen):
 
         filled = self._filled(literal(prompt))
         for chat in dict.fromkeys(chats):
-            self._desk.submit(chat, filled)
+            if self._desk.needs_successor(chat, filled):
+                self.call_later(self._ask, chat, filled)  # which makes a pane
+            else:
+                self._desk.submit(chat, filled)
 
     def action_broadcast(self) -> None:
         """Send what is written here to every chat."""

@@ -14,6 +14,8 @@ from pagedchat.tui.commands.syntax import CommandError, file_path, whole_number
 from pagedchat.units import format_size
 from pagedchat.view.sentences.words import count
 
+MOST_CHARACTERS = 10_000_000
+"""Of a chat that is imported; no model's context is near it."""
 _EXPORT = "/export FILE.md|json|html|svg [last N]"
 _IMPORT = "/import FILE [n]"
 
@@ -56,6 +58,9 @@ async def _import(context: CommandContext, argument: str) -> None:
 
 
 async def _open(context: CommandContext, chat: SavedChat) -> None:
+    size = sum(len(entry.turn.text) for entry in chat.entries) + len(chat.unanswered)
+    if size > MOST_CHARACTERS:
+        raise CommandError(f"The chat has {size:,} characters; {MOST_CHARACTERS:,} can be shown.")
     await context.chats.open_saved(chat)
     left_out = f", {count(chat.num_left_out, 'message')} of other kinds left out" if chat.num_left_out else ""
     context.say(f"Imported {count(len(chat.entries), 'turn')}{left_out}.")

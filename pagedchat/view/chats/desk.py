@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 RequestEvent = RequestStarted | TextDelta | RequestFinished | RequestFailed
 
 MAX_NAME = 14
+"""Characters of a name that is made from a prompt."""
+MOST_TITLE = 200
+"""Of a name that is given."""
 _FORK_MARKS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -92,7 +95,7 @@ class ChatDesk:
 
     def take_in(self, saved: "SavedChat") -> ChatSession:
         """A chat of a file, at the end; the engine hears of it with its next prompt."""
-        chat = self.new(saved.title)
+        chat = self.new(one_line(saved.title)[:MOST_TITLE])
         chat.system = saved.system
         chat.overrides = SamplingOverrides(**saved.sampling)
         chat.fill(saved.entries, saved.unanswered)

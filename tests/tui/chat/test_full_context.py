@@ -53,3 +53,19 @@ async def test_what_full_may_be_is_said(make_app, link):
         assert complaint(app).startswith("full is one of stop, drop, summary, not 'explode'.")
         await command(pilot, "/show")
         assert complaint(app).endswith("when full: drop")
+
+
+async def test_a_full_chat_that_is_sent_to_with_others_goes_on_in_a_new_pane_too(make_app, link):
+    app = make_app(sessions=2, when_full="summary")
+    async with app.run_test(size=WIDE) as pilot:
+        link.say(READY)
+        await pilot.pause()
+        await command(pilot, "Hi")
+        link.reply(link.generates()[-1], "Long.")
+        await settle(pilot)
+        app.desk.chats[0].tokens_per_character = 1000
+        await command(pilot, "/send all And then?")
+        await settle(pilot)
+        assert [chat.session_id for chat in app.desk] == [1, 3, 2]
+        assert [list(chat.queue) for chat in app.desk] == [[], ["And then?"], []]
+        assert app.desk.chats[2].entries[-1].turn.text == "And then?"

@@ -99,4 +99,7 @@ async def test_what_cannot_be_is_one_sentence_in_the_chat(make_app, link, tmp_pa
         assert complaint(app).startswith("There is nothing to export yet.")
         await command(pilot, f"/import {tmp_path}/none.json")
         assert complaint(app) == f"{tmp_path}/none.json cannot be read: no such file or directory."
+        (tmp_path / "huge.json").write_text(json.dumps([{"role": "user", "content": "x" * 10_000_001}]))
+        await command(pilot, f"/import {tmp_path}/huge.json")
+        assert complaint(app) == "The chat has 10,000,001 characters; 10,000,000 can be shown."
         assert len(app.desk) == 1
