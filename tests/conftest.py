@@ -20,6 +20,9 @@ _DATA_HOME = tempfile.TemporaryDirectory(prefix="pagedchat-tests-")
 os.environ["XDG_DATA_HOME"] = _DATA_HOME.name
 # Before anything imports torch: tests run side by side, one to a core.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# The settings of whoever runs the tests are not those that are tested.
+os.environ["PAGEDCHAT_CONFIG"] = ""
+os.environ["XDG_CONFIG_HOME"] = os.path.join(os.path.dirname(__file__), "no-settings")
 
 
 settings.register_profile("untimed", deadline=None)  # machines are busy; what must be quick has a test of its own

@@ -72,6 +72,14 @@ class PromptHistory:
             fresh.replace(path)
 
 
+def newest_first(history: PromptHistory) -> list[int]:
+    """Places in the history, each prompt once."""
+    seen: dict[str, int] = {}
+    for index in range(len(history) - 1, -1, -1):
+        seen.setdefault(history[index], index)
+    return list(seen.values())
+
+
 def _read(path: Path) -> list[str]:
     try:
         return path.read_text("utf-8", errors="replace").splitlines()

@@ -5,6 +5,7 @@ the result is not known here. Invariant: user and assistant turns alternate, so 
 """
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,6 +20,11 @@ from pagedchat.events import RequestFinished
 
 SessionState = Literal["idle", "queued", "running", "stopped", "interrupted"]
 """queued: asked, not begun. stopped, interrupted: how the last reply ended, until the next prompt."""
+
+WhenFull = Literal["stop", "drop", "summary"]
+"""Of a full context. stop: the reply ends. drop: the oldest turns are not sent any more. summary: a new chat."""
+_TOKENS_PER_CHARACTER = 0.35
+"""Until an engine has counted some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,11 @@ class ChatSession:
         self.notice: Notice | None = None
         self.last_finished: RequestFinished | None = None
         """Figures of the last reply."""
+        self.when_full: WhenFull = "stop"
+        self.num_left_out = 0
+        """Entries at the start that are no longer sent, for want of room; always whole pairs."""
+        self.tokens_per_character = _TOKENS_PER_CHARACTER
+        """Of what was sent and written last, the template's words among it."""
         self.version = 0
         self._returned = ""
         self._replaced: Entry | None = None
@@ -104,9 +115,9 @@ class ChatSession:
 
     @property
     def turns(self) -> list[Turn]:
-        """What a request is about: the system prompt, if there is one, and all turns."""
+        """What a request is about: the system prompt, if there is one, and all turns that are not left out."""
         system = [Turn("system", self.system)] if self.system else []
-        return system + [entry.turn for entry in self.entries]
+        return system + [entry.turn for entry in self.entries[self.num_left_out :]]
 
     @property
     def num_prompts(self) -> int:
@@ -176,6 +187,11 @@ class ChatSession:
         self.overrides = msgspec.structs.replace(self.overrides, **{field: value})
         self.version += 1
 
+    def leave_out(self, num_turns: int) -> None:
+        """So many more turns, the oldest, are no longer sent; they stay where they are."""
+        self.num_left_out += num_turns
+        self.version += 1
+
     def regenerate(self, request_id: int) -> bool:
         """Ask the last prompt again in place of its reply; false if there is nothing to ask again."""
         if self.busy or not self.entries:
@@ -211,9 +227,18 @@ class ChatSession:
         """A second chat with the first so many turns, in which nothing is being written."""
         child = ChatSession(session_id, name=self.name, overrides=self.overrides, system=self.system)
         child.entries = self.entries[:num_entries]
+        child.when_full, child.num_left_out = self.when_full, min(self.num_left_out, len(child.entries))
+        child.tokens_per_character = self.tokens_per_character
         child.tree_id, child.tree, child.kept = self.tree_id, self.tree, self.kept
         child.origin = ForkOrigin(self.session_id, self.label, len(child.entries), child.num_prompts, self.chat_id)
         return child
+
+    def fill(self, entries: Iterable[Entry], unanswered: str = "") -> None:
+        """Turns of before, as a file has them, in a chat that is new; a prompt without a reply is to be edited."""
+        self.entries = list(entries)
+        self.tree.add_path(self.entries)
+        self._give_back(unanswered)
+        self.version += 1
 
     # --- what the engine says -----------------------------------------------------------------------
 
@@ -241,6 +266,12 @@ class ChatSession:
         }  # fmt: skip
         self.last_finished = figures
         self._end(endings[reason])
+
+    def learn_size(self, num_tokens: int) -> None:
+        """All that is sent of this chat had so many tokens with its last reply."""
+        characters = sum(len(turn.text) for turn in self.turns)
+        if characters:
+            self.tokens_per_character = num_tokens / characters
 
     def fail(self, message: str, hint: str) -> None:
         """The request was refused: its prompt goes back to be edited."""
@@ -301,6 +332,8 @@ class ChatSession:
     def _stand_on(self, path: list[Entry]) -> bool:
         if self.busy or shared_length(path, self.entries) == max(len(path), len(self.entries)):
             return False
+        if shared_length(path, self.entries) < self.num_left_out:
+            self.num_left_out = 0  # what was left out is another beginning
         self.entries = path
         self.tree.add_path(path)  # which is how it was gone last
         self.state, self.last_finished, self.notice = "idle", None, None

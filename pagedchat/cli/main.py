@@ -6,6 +6,7 @@ also the place where errors meant for people become one sentence on standard err
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -21,13 +22,17 @@ from pagedchat.cli.standard_streams import (
     give_up_output,
     say_error,
 )
+from pagedchat.cli.themes import chosen_theme
 from pagedchat.config import EngineConfig
 from pagedchat.errors import InvalidValueError, PagedChatError
+from pagedchat.settings.places import remembered_path
+from pagedchat.settings.remembered import remembered_theme
 
 if TYPE_CHECKING:
     from pagedchat.history.one_reply import KeptReply
     from pagedchat.history.run import RunHistory
     from pagedchat.service.commands import EngineLink
+    from pagedchat.view.options import UiOptions
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
@@ -80,7 +85,9 @@ def _run_command(args: argparse.Namespace) -> int:
         case "models":
             from pagedchat.cli.models import run_models as run  # noqa: PLC0415 - only what is wanted
         case "replay":
-            from pagedchat.cli.replay import run_replay as run  # noqa: PLC0415 - reads traces
+            from pagedchat.cli.replay import run_replay  # noqa: PLC0415 - reads traces
+
+            return run_replay(args, _screen_settings)
         case _:
             from pagedchat.cli.stats import run_stats as run  # noqa: PLC0415 - opens sockets
     return run(args)
@@ -89,7 +96,7 @@ def _run_command(args: argparse.Namespace) -> int:
 def _prompt(args: argparse.Namespace) -> str | None:
     """The text to reply to and exit, or None for the terminal."""
     if args.prompt is None and sys.stdin.isatty():
-        if args.json:
+        if args.json and "json" in args.given:
             raise InvalidValueError("--json needs a prompt.", 'Give one with -p "TEXT" or on standard input.')
         return None
     return whole_prompt(args.prompt)
@@ -105,9 +112,9 @@ def _check_history_options(args: argparse.Namespace) -> None:
 
 
 def _refuse_screen_options(args: argparse.Namespace) -> None:
-    """What only the chats on the screen do."""
-    for name, value in (("--trace", args.trace), ("--metrics-port", args.metrics_port)):
-        if value is not None:
+    """What only the chats on the screen do, where it was asked for in this very command."""
+    for name in ("--trace", "--metrics-port"):
+        if name.lstrip("-").replace("-", "_") in args.given:
             raise InvalidValueError(
                 f"{name} goes with the chats on the screen, not with one reply.", f"Leave out {name} or -p."
             )
@@ -122,12 +129,14 @@ def _run_terminal(args: argparse.Namespace, config: EngineConfig) -> int:
     from pagedchat.tui.app import UiOptions, run_app  # noqa: PLC0415 - loads Textual
 
     history = _history(args)
+    remembered = remembered_path()
     link, metrics_url = _engine_link(config, args.metrics_port)
     options = UiOptions(
         model=config.model.model,
         sessions=args.sessions,
         overrides=sampling_overrides(args),
         system=args.system,
+        when_full=args.when_full,
         raw=args.raw,
         history=history,
         keeps=not args.ephemeral,
@@ -138,6 +147,9 @@ def _run_terminal(args: argparse.Namespace, config: EngineConfig) -> int:
         trace=args.trace,
         metrics_port=args.metrics_port,
         metrics_url=metrics_url,
+        theme=chosen_theme(args.theme, remembered_theme(remembered), os.environ),
+        remember_in=remembered,
+        keymap=args.keymap,
     )
     return run_app(link, options)
 
@@ -161,6 +173,15 @@ def _kept_reply(args: argparse.Namespace) -> "KeptReply | None":
     from pagedchat.history.one_reply import keep_reply  # noqa: PLC0415 - loads SQLite
 
     return keep_reply(go_on=args.go_on, number=args.resume)
+
+
+def _screen_settings() -> "UiOptions":
+    """What a file and the environment say of screens."""
+    from pagedchat.view.options import UiOptions  # noqa: PLC0415 - not for help
+
+    settings = parse_args([])
+    theme = chosen_theme(settings.theme, remembered_theme(remembered_path()), os.environ)
+    return UiOptions(ascii=settings.ascii, theme=theme, keymap=settings.keymap)
 
 
 def _engine_link(config: EngineConfig, metrics_port: int | None) -> "tuple[EngineLink, str]":

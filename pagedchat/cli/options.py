@@ -12,12 +12,15 @@ from pagedchat import __version__
 from pagedchat.bench.readers import new_file
 from pagedchat.bounds import is_unicode
 from pagedchat.cli.engine_options import add_engine_options
+from pagedchat.cli.settings import with_settings
+from pagedchat.cli.themes import AUTO
 from pagedchat.errors import InvalidValueError
 
 MAX_SESSIONS = 9
 MAX_PORT = 65535
 _MOST_DIGITS = 15
 """Of a chat's number."""
+WHEN_FULL = ("stop", "drop", "summary")
 _MOST_SAID = 300
 """Characters of what argparse says, which repeats the argument."""
 _DESCRIPTION = "Several chats side by side in the terminal, on one local engine whose paged KV cache you can watch."
@@ -82,7 +85,7 @@ def parse_args(argv: Sequence[str]) -> argparse.Namespace:
     """
     if argv and argv[0] in _COMMANDS:
         return _command_parser(argv[0]).parse_args(argv[1:])
-    return _chat_parser().parse_args(argv)
+    return with_settings(_chat_parser(), argv)
 
 
 def _command_parser(command: str) -> Parser:
@@ -128,6 +131,7 @@ def _chat_parser() -> Parser:
     _add_history(parser)
     _add_inspector(parser)
     add_engine_options(parser)
+    _add_opposites(parser)
     return parser
 
 
@@ -135,6 +139,12 @@ def _add_general(parser: Parser) -> None:
     group = parser.add_argument_group("general")
     group.add_argument("-h", "--help", action="help", help="show this help and exit")
     group.add_argument("--version", action="version", version=f"pagedchat {__version__}")
+    group.add_argument(
+        "--config", metavar="FILE", help="settings in TOML (config.toml in the platform's place, if it is there)"
+    )
+    group.add_argument(
+        "--print-config", action="store_true", help="print what holds and where each value is from, and exit"
+    )
 
 
 def _add_one_shot(parser: Parser) -> None:
@@ -156,6 +166,14 @@ def _add_chats(parser: Parser) -> None:
         "--sessions", type=_sessions, default=1, metavar="N", help="how many panes to open, 1 to 9 (1)"
     )
     group.add_argument("--system", type=_text, metavar="TEXT", help="system prompt of every chat")
+    group.add_argument(
+        "--when-full",
+        choices=WHEN_FULL,
+        default="stop",
+        metavar="HOW",
+        help="when a context is full: stop the reply, drop the oldest turns, or go on in a new chat with a "
+        "summary (stop)",
+    )
     group.add_argument(
         "--raw", action="store_true", help="text completion: the prompt goes to the model without a chat template"
     )
@@ -200,11 +218,30 @@ def _add_inspector(parser: Parser) -> None:
     )
     group.add_argument("--ascii", action="store_true", help="draw with ASCII characters only")
     group.add_argument(
+        "--theme",
+        default=AUTO,
+        metavar="NAME",
+        help="colours: auto (those chosen last, else by the terminal's background), dark, light, or any by name",
+    )
+    group.add_argument(
         "--metrics-port",
         type=_port,
         metavar="N",
         help="metrics for Prometheus on 127.0.0.1 at this port; 0 takes any that is free",
     )
+
+
+def _add_opposites(parser: Parser) -> None:
+    """What a file or a variable switches on is switched off by `--no-NAME`, and `--no-NAME` by `--NAME`."""
+    group = parser.add_argument_group()
+    for action in [action for action in parser._actions if isinstance(action.const, bool)]:
+        name = action.option_strings[-1].removeprefix("--")
+        opposite = name.removeprefix("no-") if name.startswith("no-") else f"no-{name}"
+        if action.dest != "print_config":
+            group.add_argument(
+                f"--{opposite}", dest=action.dest, action="store_const", const=not action.const,
+                default=action.default, help=argparse.SUPPRESS,
+            )  # fmt: skip
 
 
 def _sessions(text: str) -> int:

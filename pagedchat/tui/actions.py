@@ -5,7 +5,8 @@ screen, F10 and F11 to the desktop; ^W ^U ^K ^X ^V ^Z ^Y edit text. F6 and F7 se
 composer of a few lines can spare them, so it binds them to these actions.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from textual.binding import Binding
 
@@ -61,6 +62,8 @@ COMPOSER_ACTIONS = (
         "New line",
         "A new line in the prompt",
     ),
+    KeyAction("prompt.editor", "ctrl+o", "edit_prompt", "", "Edit prompt", "Write the prompt in your $EDITOR"),
+    KeyAction("prompt.search", "ctrl+r", "search_prompts", "", "Search prompts", "Find a prompt sent before"),
 )
 
 CHAT_ACTIONS = (
@@ -115,11 +118,16 @@ FOCUS_BINDINGS = [
 ]
 
 PALETTE = KeyAction(
-    "app.palette", "ctrl+p", "app.command_palette", "palette", "Palette", "Find any command by name"
+    "app.palette", "ctrl+p", "app.command_palette", "palette", "Palette", "Find any command by name", priority=True
 )
 
 
 _SIGNS = {"full_stop": ".", "comma": ",", "plus": "+", "minus": "-", "equals_sign": "=", "slash": "/"}
+
+
+def remapped(action: KeyAction, keymap: Mapping[str, str]) -> KeyAction:
+    """With the keys that a user gave it, if they did."""
+    return replace(action, keys=keymap.get(action.id, action.keys)) if keymap else action
 
 
 def key_display(key: str) -> str:
@@ -136,11 +144,13 @@ def key_display(key: str) -> str:
     return "+".join(part.capitalize() for part in key.split("+"))
 
 
-COMPOSER_KEYS = {key: action.action for action in COMPOSER_ACTIONS for key in action.keys.split(",")}
-"""Keys that the composer acts on at once, in the order of typing."""
+def composer_keys(keymap: Mapping[str, str]) -> dict[str, str]:
+    """Keys that the composer acts on at once, in the order of typing -> what they do."""
+    return {key: action.action for action in COMPOSER_ACTIONS for key in remapped(action, keymap).keys.split(",")}
+
 
 OVER_TEXT_BINDINGS = [
-    Binding(action.keys, f"screen.{action.action}", action.title, show=False)
+    Binding(action.keys, f"screen.{action.action}", action.title, id=action.id, show=False)
     for action in CHAT_ACTIONS
     if action.over_text
 ]

@@ -15,7 +15,8 @@ from textual.screen import Screen
 from pagedchat.chat.prompt_history import PromptHistory, default_path
 from pagedchat.errors import PagedChatError
 from pagedchat.service.commands import EngineLink
-from pagedchat.tui.actions import APP_ACTIONS, bindings
+from pagedchat.settings.remembered import remember_theme
+from pagedchat.tui.actions import APP_ACTIONS, PALETTE, bindings
 from pagedchat.tui.inspector.inspector_keys import ALT_KEYS
 from pagedchat.tui.keeping_app import KeepingApp
 from pagedchat.tui.kit.terminal_app import run_on_terminal
@@ -23,6 +24,8 @@ from pagedchat.tui.kit.textual_quirks import teach_terminal_keys
 from pagedchat.view.options import UiOptions
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pagedchat.tui.tour.start import Tour
     from pagedchat.tui.tour.tour_box import TourBox
 
@@ -47,7 +50,7 @@ class PagedChatApp(KeepingApp):
 
     TITLE = "pagedchat"
     CSS_PATH = "app.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(APP_ACTIONS)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings((*APP_ACTIONS, PALETTE))]
     ENABLE_COMMAND_PALETTE = True
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {_palette_provider}
 
@@ -61,6 +64,10 @@ class PagedChatApp(KeepingApp):
         super().__init__(link, options, PromptHistory(default_path()) if history is None else history, clock)
         self.keep(options)
         teach_terminal_keys(ALT_KEYS)
+        self._remember_in: Path | None = None
+        if options.theme:
+            self.theme = options.theme
+        self._remember_in = options.remember_in
         self.tour: Tour | None = None
         """The tour, while one is being given."""
 
@@ -69,6 +76,11 @@ class PagedChatApp(KeepingApp):
         from pagedchat.tui.palette import palette_commands  # noqa: PLC0415 - not needed for the first frame
 
         return palette_commands(self)
+
+    def watch_theme(self, old: str, new: str) -> None:
+        """Colours that were chosen are those of the next run, too."""
+        if self._remember_in is not None and old != new:
+            remember_theme(self._remember_in, new)
 
     # --- the tour -----------------------------------------------------------------------------------
 

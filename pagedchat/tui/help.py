@@ -1,6 +1,6 @@
 """One page of help: the keys of every part, the slash commands, the signs, and five words about blocks."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
 from typing import ClassVar, NamedTuple
 
@@ -12,7 +12,15 @@ from textual.geometry import Size
 from textual.screen import ModalScreen
 from textual.widget import Widget
 
-from pagedchat.tui.actions import APP_ACTIONS, CHAT_ACTIONS, COMPOSER_ACTIONS, PALETTE, KeyAction, key_display
+from pagedchat.tui.actions import (
+    APP_ACTIONS,
+    CHAT_ACTIONS,
+    COMPOSER_ACTIONS,
+    PALETTE,
+    KeyAction,
+    key_display,
+    remapped,
+)
 from pagedchat.tui.commands.registry import GROUPS
 from pagedchat.tui.inspector.inspector_keys import INSPECTOR_ACTIONS
 from pagedchat.tui.kit.lines import MUTED
@@ -33,6 +41,7 @@ class Section(NamedTuple):
 
 _MORE_KEYS = (
     ("↑ ↓", "Earlier prompts, queued ones first"),
+    ("@name", "In a prompt: a file's text, Tab finds it"),
     ("PgUp PgDn End", "Scroll the chat; to its newest text"),
     ("Alt+1 … Alt+9", "To the chat of this number"),
     ("drag, ^C", "Select text in a chat and copy it"),
@@ -98,7 +107,8 @@ class HelpScreen(ModalScreen[None]):
 
     CSS_PATH = "help.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,f1,q", "dismiss", "close"),
+        Binding("escape,q", "dismiss", "close"),
+        Binding("f1", "dismiss", "close", id="app.help"),  # the key that opened it, whatever it is
     ]
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012 - Textual's own form
@@ -109,8 +119,9 @@ class HelpScreen(ModalScreen[None]):
             panel.border_title = "Help"
             panel.border_subtitle = "/tour shows it all on this engine · ↑ ↓ scroll · Esc closes"
             with Container(id="columns"):
-                yield HelpText([words(), signs(), chat_keys()], id="left")
-                yield HelpText([*commands(), inspector_keys()], id="right")
+                keys = getattr(self.app, "keys", {})
+                yield HelpText([words(), signs(), chat_keys(keys)], id="left")
+                yield HelpText([*commands(), inspector_keys(keys)], id="right")
 
 
 def words() -> Section:
@@ -123,15 +134,16 @@ def signs() -> Section:
     return Section("Signs", _SIGNS)
 
 
-def chat_keys() -> Section:
-    """Every key of the chats and what it does."""
+def chat_keys(keymap: Mapping[str, str]) -> Section:
+    """Every key of the chats, as the user has them, and what it does."""
     actions = (*COMPOSER_ACTIONS, *CHAT_ACTIONS, *APP_ACTIONS, PALETTE)
-    return Section("Keys", [*_rows(actions), *_MORE_KEYS])
+    return Section("Keys", [*_rows(actions, keymap), *_MORE_KEYS])
 
 
-def inspector_keys() -> Section:
+def inspector_keys(keymap: Mapping[str, str]) -> Section:
     """Every key of the inspector."""
-    return Section("Keys of the inspector (F3)", _rows(INSPECTOR_ACTIONS))
+    opens = next(remapped(action, keymap) for action in APP_ACTIONS if action.id == "app.inspector")
+    return Section(f"Keys of the inspector ({opens.key_display})", _rows(INSPECTOR_ACTIONS, keymap))
 
 
 def commands() -> list[Section]:
@@ -161,8 +173,8 @@ def _row_lines(key: str, meaning: str, cells: int, width: int) -> list[Content]:
     ]
 
 
-def _rows(actions: Iterable[KeyAction]) -> list[tuple[str, str]]:
-    return [(_all_keys(action), action.help) for action in actions]
+def _rows(actions: Iterable[KeyAction], keymap: Mapping[str, str]) -> list[tuple[str, str]]:
+    return [(_all_keys(remapped(action, keymap)), action.help) for action in actions]
 
 
 def _all_keys(action: KeyAction) -> str:

@@ -10,7 +10,7 @@ from textual.app import SystemCommand
 from textual.command import Hit, Hits
 from textual.system_commands import SystemCommandsProvider
 
-from pagedchat.tui.actions import APP_ACTIONS, CHAT_ACTIONS, KeyAction
+from pagedchat.tui.actions import APP_ACTIONS, CHAT_ACTIONS, KeyAction, remapped
 from pagedchat.tui.commands.registry import COMMANDS
 from pagedchat.tui.commands.slash_command import SlashCommand
 from pagedchat.tui.inspector.inspector_keys import PANEL_ACTIONS, TIME_ACTIONS
@@ -66,7 +66,7 @@ class PaletteCommands(SystemCommandsProvider):
 def palette_commands(app: ScreensApp) -> Iterator[SystemCommand]:
     """All of it, by name."""
     for action in (*CHAT_ACTIONS, *APP_ACTIONS):
-        text = f"{action.help} ({action.key_display})"
+        text = f"{action.help} ({remapped(action, app.keys).key_display})"
         yield SystemCommand(action.title, text, partial(_run_action, app, action))
     for action in (*TIME_ACTIONS, *PANEL_ACTIONS):
         text = f"{action.help} ({action.key_display})"

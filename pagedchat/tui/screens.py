@@ -3,7 +3,7 @@
 How the engine runs, and how often what it does is drawn, is not known here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from pagedchat.chat.session import ChatSession
 from pagedchat.errors import PagedChatError
 from pagedchat.tui.chat.screen import ChatScreen
 from pagedchat.tui.engine_controls import EngineControls
-from pagedchat.tui.kit.front_screens import TooSmallScreen
+from pagedchat.tui.kit.front_screens import ConfirmScreen, TooSmallScreen
 from pagedchat.tui.kit.terminal_app import TerminalApp
 from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.chats.layout import MIN_SIZE, WIDE_ENOUGH_FOR_PANEL
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pagedchat.history.run import Reopened
+    from pagedchat.tui.commands.program import Chosen
     from pagedchat.tui.inspector.panel import InspectorPanel
 
 
@@ -66,9 +67,12 @@ class ScreensApp(TerminalApp):
             _reopen(self.desk, options.history.reopened)
         self.metrics_url = options.metrics_url
         """Where Prometheus finds the engine's metrics; empty if nowhere."""
+        self.keys = options.keymap
+        """Action -> keys, where the user gave it others."""
         self.chats = ChatScreen(self, options, history)
         self._early: list[events.Event] = []
         """What was typed before there was a composer to type in."""
+        self.set_keymap(dict(options.keymap))
 
     def get_default_screen(self) -> Screen[None]:
         """The chats."""
@@ -146,6 +150,29 @@ class ScreensApp(TerminalApp):
         clean = sanitize(text)
         self.copy_to_clipboard(clean)
         self.say(f"Copied {count(clean.count(chr(10)) + 1, 'line')}.")
+
+    def confirm(self, question: str, detail: str, verb: str, then: Callable[[], None]) -> None:
+        """Ask before something is done that cannot be undone."""
+
+        def answered(sure: bool | None) -> None:
+            if sure:
+                with self.complaining():
+                    then()
+
+        self.push_screen(ConfirmScreen(question, detail, verb), answered)
+
+    def choose(self, title: str, choices: Sequence[str], then: "Chosen") -> None:
+        """Have one of these lines chosen; `then` gets its index."""
+        from pagedchat.tui.kit.picker import Picker  # noqa: PLC0415 - not needed for the first frame
+
+        async def chosen(index: int | None) -> None:
+            if index is not None:
+                with self.complaining():
+                    result = then(index)
+                    if result is not None:
+                        await result
+
+        self.push_screen(Picker(title, choices), chosen)
 
     # --- drawing ------------------------------------------------------------------------------------
 

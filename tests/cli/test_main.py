@@ -3,6 +3,7 @@
 import io
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from pagedchat.cli import oneshot
 from pagedchat.config import EngineConfig
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.errors import ModelError, PagedChatError
+from pagedchat.settings.places import remembered_path
 from tests.trace.recorded import RecordedEngine
 
 
@@ -73,13 +75,23 @@ def test_terminal_gets_the_chats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", Terminal())
     argv = words("--model m --sessions 4 --system Brief --raw --top-k 3 --ephemeral")
     assert cli.main(argv) == 3
-    assert shown == [
-        app.UiOptions(
-            model="m", sessions=4, overrides=SamplingOverrides(top_k=3), system="Brief", raw=True, ephemeral=True
-        )
-    ]
+    [options] = shown
+    assert (options.model, options.sessions, options.system, options.raw) == ("m", 4, "Brief", True)
+    assert options.ephemeral
+    assert options.overrides == SamplingOverrides(top_k=3)
+    assert (options.theme != "", options.remember_in) == (True, remembered_path())
     cli.main([])
     assert (shown[1].keeps, shown[1].history, shown[0].keeps) == (True, None, False)
+
+
+def test_what_a_file_wants_for_the_screen_does_not_refuse_one_reply(
+    replies: list[tuple[str, dict[str, object]]], tmp_path: Path
+) -> None:
+    settings = tmp_path / "config.toml"
+    settings.write_text("metrics-port = 0\n")
+    assert cli.main(["--config", str(settings), "-p", "Hello"]) == 0
+    assert replies[0][0] == "Hello"
+    assert cli.main(["--metrics-port", "0", "-p", "Hello"]) == cli.EXIT_USAGE
 
 
 def test_what_is_gone_on_with_is_handed_to_the_chats(monkeypatch: pytest.MonkeyPatch) -> None:

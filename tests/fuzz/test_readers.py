@@ -3,6 +3,7 @@
 import pytest
 
 from tools.fuzz import (
+    chat_files,
     checkpoints,
     checks,
     command_line,
@@ -29,6 +30,7 @@ TARGETS = [
         checkpoints,
         gguf_files,
         checks,
+        chat_files,
         cpu_kernels,
     )
     for target in module.TARGETS

@@ -28,6 +28,7 @@ MODULES = (
     "checkpoints",
     "gguf_files",
     "checks",
+    "chat_files",
     "cpu_kernels",
 )
 TERMINAL = "terminal"

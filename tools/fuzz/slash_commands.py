@@ -96,12 +96,12 @@ class _Program:
     async def _nothing(self, *_: object) -> None:
         """What only changes the screen."""
 
-    leave_chat = show_table = action_tour = action_quit = _nothing
+    leave_chat = open_saved = show_table = action_tour = action_quit = _nothing
 
     def _show(self, *_: object) -> None:
         """The same, at once."""
 
-    copy_reply = set_layout = open_block = _show
+    copy_reply = set_layout = open_block = confirm = choose = write = _show
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         """What keys do by the same name, too."""

@@ -28,6 +28,7 @@ from pagedchat.tui.kit.key_bar import KeyBar
 from pagedchat.tui.kit.sparse_painting import SparseScreen
 from pagedchat.tui.messages import ChatFocused
 from pagedchat.view.chats.desk import ChatDesk
+from pagedchat.view.chats.full_context import warning
 from pagedchat.view.chats.layout import CHROME_ROWS, WIDE_ENOUGH_FOR_PANEL
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.options import UiOptions
@@ -127,7 +128,14 @@ class PaneScreen(SparseScreen):
             yield from self._panel.parts()
         if self._tree is not None:
             yield ScreenPart(self._tree, self._tree.refresh_view, FIGURES_SECONDS)
-        yield ScreenPart(self._ticker, self._ticker.refresh_view, FIGURES_SECONDS)
+        yield ScreenPart(self._ticker, self._refresh_ticker, FIGURES_SECONDS)
+
+    def _refresh_ticker(self) -> None:
+        """The last events, after a word of the active chat's context where it is nearly full."""
+        mirror, chat = self._view.mirror, self.focused_chat
+        sequence = mirror.sequences.get(chat.session_id) if mirror and self._view.past is None else None
+        used = len(sequence.token_ids) if sequence else 0
+        self._ticker.refresh_view(warning(chat, used, self._desk.context_limit))
 
     def _show_tabs(self) -> None:
         self._tabs.show(self._desk.chats, self._focused_id)

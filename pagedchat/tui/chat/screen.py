@@ -22,6 +22,7 @@ from pagedchat.view.chats.layout import next_layout
 from pagedchat.view.sentences.words import count
 
 if TYPE_CHECKING:
+    from pagedchat.chat.formats.saved_chat import SavedChat
     from pagedchat.tui.branches.tree_panel import TreePanel
     from pagedchat.tui.inspector.panels import Panel
 
@@ -188,6 +189,12 @@ class ChatScreen(PromptScreen):
     async def open_chat(self, name: str = "") -> None:
         """Another chat, in a pane of its own."""
         chat = self._desk.new(name)
+        await self.add_pane(chat)
+        self.focus_chat(chat)
+
+    async def open_saved(self, saved: "SavedChat") -> None:
+        """A chat of a file, in a pane of its own."""
+        chat = self._desk.take_in(saved)
         await self.add_pane(chat)
         self.focus_chat(chat)
 

@@ -3,15 +3,19 @@
 The app and the screen of the chats are made so. Keys call the same methods.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from pagedchat.chat.formats.saved_chat import SavedChat
 from pagedchat.chat.session import ChatSession
 from pagedchat.tui.engine_controls import EngineControls
 from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.past.time_travel import TimeTravel
+
+Chosen = Callable[[int], Awaitable[None] | None]
+"""Gets the index of what was chosen."""
 
 
 class Chats(Protocol):
@@ -19,6 +23,9 @@ class Chats(Protocol):
 
     async def open_chat(self, name: str = "") -> None:
         """Another chat, in a pane of its own."""
+
+    async def open_saved(self, saved: SavedChat) -> None:
+        """A chat of a file, in a pane of its own."""
 
     async def fork_chat(self, source: ChatSession, count: int = 1, num_prompts: int | None = None) -> None:
         """So many more chats over the same blocks, each to the right of its source; with its first prompts."""
@@ -62,6 +69,9 @@ class Chats(Protocol):
     def copy_chat(self, chat: ChatSession) -> None:
         """All of a chat to the clipboard, as Markdown."""
 
+    def write(self, text: str) -> None:
+        """Begin a prompt in the active chat's composer, if it is empty."""
+
     def set_layout(self, panes: int | None) -> None:
         """Show this many panes; None: as many as there are chats."""
 
@@ -99,6 +109,12 @@ class Program(Protocol):
 
     def copy(self, text: str) -> None:
         """Text to the clipboard, without anything that a terminal could take for a command."""
+
+    def confirm(self, question: str, detail: str, verb: str, then: Callable[[], None]) -> None:
+        """Ask before something is done that cannot be undone."""
+
+    def choose(self, title: str, choices: Sequence[str], then: Chosen) -> None:
+        """Have one of these lines chosen; `then` gets its index."""
 
     def open_block(self, block_id: int) -> None:
         """Everything about one block, in front of what is shown."""

@@ -1,10 +1,8 @@
 """Commands about the program: what is shown, time travel and traces, help, leaving."""
 
-from pathlib import Path
-
 from pagedchat.trace.format import MAX_STEP
 from pagedchat.tui.commands.slash_command import CommandContext, SlashCommand
-from pagedchat.tui.commands.syntax import CommandError, first_word, no_argument, whole_number
+from pagedchat.tui.commands.syntax import CommandError, file_path, first_word, no_argument, whole_number
 from pagedchat.units import format_size
 
 
@@ -34,10 +32,7 @@ def _trace(context: CommandContext, argument: str) -> None:
     verb, name = first_word(argument)
     if verb not in ("save", "load") or not name:
         raise CommandError("/trace needs save or load, and a file.", f"Type {usage}")
-    try:
-        path = Path(name).expanduser()
-    except RuntimeError:  # that of an unknown user
-        raise CommandError("There is no home folder of that name.", f"Type {usage}") from None
+    path = file_path(name, usage)
     if verb == "load":
         context.program.open_trace(path)
     else:

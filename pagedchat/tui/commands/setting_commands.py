@@ -1,8 +1,11 @@
 """Commands that set something: how this chat's tokens are chosen, the layout, the colours."""
 
+from typing import get_args
+
 from textual.theme import BUILTIN_THEMES
 
 from pagedchat.bounds import shown
+from pagedchat.chat.session import WhenFull
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.errors import InvalidValueError
 from pagedchat.tui.commands.slash_command import CommandContext, SlashCommand
@@ -23,6 +26,7 @@ SETTINGS = {
     "max": "max_tokens",
 }
 """What is typed -> field of `SamplingOverrides`."""
+FULL_CHOICES: tuple[WhenFull, ...] = get_args(WhenFull)
 _WHOLE = frozenset({"top_k", "seed", "max_tokens"})
 _SET_USAGE = "/set NAME VALUE|off"
 
@@ -32,13 +36,31 @@ def _set(context: CommandContext, argument: str) -> None:
     if not name:
         _show(context, "")
         return
+    if name == "full":
+        _set_full(context, value)
+        return
     field = SETTINGS.get(name) or (name if name in SETTINGS.values() else None)
     if field is None:
-        raise CommandError(f"There is no setting {name!r}; there are {', '.join(SETTINGS)}.", f"Type {_SET_USAGE}")
+        raise CommandError(
+            f"There is no setting {name!r}; there are {', '.join(SETTINGS)}, full.", f"Type {_SET_USAGE}"
+        )
     if not value:
         raise CommandError(f"{name} needs a value; off follows the model again.", f"Type {_SET_USAGE}")
     context.chat.set_sampling(field, None if value == "off" else _parsed(name, field, value))
     context.say(f"{name} {'follows the model' if value == 'off' else value} from the next request on.")
+
+
+def _set_full(context: CommandContext, value: str) -> None:
+    """What becomes of the chat when its context is full."""
+    meanings = {
+        "stop": "A reply ends where the context is full.",
+        "drop": "When the context is nearly full, the model no longer sees the oldest turns; they stay here.",
+        "summary": "When the context is nearly full, a new chat goes on with a summary; this one is kept.",
+    }
+    if value not in FULL_CHOICES:
+        raise CommandError(f"full is one of {', '.join(FULL_CHOICES)}, not {shown(value)}.", "Type /set full VALUE")
+    context.chat.when_full = value
+    context.say(meanings[value])
 
 
 def _parsed(name: str, field: str, text: str) -> float:
@@ -99,7 +121,7 @@ def _theme(context: CommandContext, name: str) -> None:
 
 COMMANDS = (
     SlashCommand("set", "NAME VALUE|off", "Sampling of this chat from its next request on", _set,
-                 choices=tuple(SETTINGS), title="Set sampling"),
+                 choices=(*SETTINGS, "full"), title="Set sampling"),
     SlashCommand("show", "", "This chat's sampling and system prompt", _show, title="Show settings"),
     SlashCommand("layout", "N|auto", "Show 1, 2, 4, 6 or 9 panes", _layout,
                  choices=(*map(str, LAYOUTS), "auto")),

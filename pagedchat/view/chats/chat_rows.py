@@ -242,8 +242,14 @@ def _keys(session: ChatSession, marker: str, note: str) -> list[object]:
         keys.append(_OPEN)
     elif not keys:
         keys.append(_Line("hint", note))
+    lines = []
+    if 0 < session.num_left_out <= len(session.entries):
+        told = f"the model no longer sees the {count(session.num_left_out, 'turn')} above"
+        lines.append((session.num_left_out, _Line("marker", told)))
     if session.origin and marker:
-        keys.insert(min(session.origin.num_entries, len(session.entries)), _Line("marker", marker))
+        lines.append((min(session.origin.num_entries, len(session.entries)), _Line("marker", marker)))
+    for place, line in sorted(lines, key=lambda found: -found[0]):  # from the end, so that places stay
+        keys.insert(place, line)
     return keys
 
 

@@ -6,12 +6,14 @@ change nothing.
 """
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from pagedchat.chat.sanitize import one_line
 from pagedchat.chat.session import ChatSession, Notice
 from pagedchat.chat.tree import shared_length
+from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.events import (
     EngineDied,
     EngineEvent,
@@ -23,22 +25,25 @@ from pagedchat.events import (
     TextDelta,
 )
 from pagedchat.service.commands import AnyCommand, Close, Focus, Fork, Generate, Stop
+from pagedchat.view.chats.full_context import (
+    is_nearly_full,
+    request_for_summary,
+    room_for_reply,
+    summary_question,
+    turns_to_leave_out,
+)
+from pagedchat.view.chats.names import fork_name, name_from, next_name
 from pagedchat.view.chats.reading import reading_settings
 from pagedchat.view.options import UiOptions
+from pagedchat.view.sentences.words import count
+
+if TYPE_CHECKING:
+    from pagedchat.chat.formats.saved_chat import SavedChat
 
 RequestEvent = RequestStarted | TextDelta | RequestFinished | RequestFailed
 
-MAX_NAME = 14
-_FORK_MARKS = "abcdefghijklmnopqrstuvwxyz"
-
-_PUNCTUATION = "!\"'()*,-.:;?[]`{}“”"
-_COMMON = """
-    a about an and are as at be can could describe did do does explain few for from give has have how i in is it its
-    let like make me my name of on one or out please say short should some tell that the them then there they
-    this to up us was we were what when where which who why will with would write you your
-"""
-_SAY_NOTHING = frozenset(_COMMON.split())
-"""Words of English that tell no chat from another."""
+MOST_TITLE = 200
+"""Characters of a name that is given."""
 
 
 class ChatDesk:
@@ -56,6 +61,8 @@ class ChatDesk:
         """Called after everything that is more than another piece of text."""
         self.reading = reading_settings(options)
         """How their replies are drawn."""
+        self._summaries: set[int] = set()
+        """Requests about the turns of another chat."""
 
     # --- reading ------------------------------------------------------------------------------------
 
@@ -87,6 +94,7 @@ class ChatDesk:
         chat = ChatSession(
             session_id or self.free_id(), name=name, overrides=self._options.overrides, system=self._options.system
         )
+        chat.when_full = self._options.when_full
         self.add(chat)
         return chat
 
@@ -94,6 +102,14 @@ class ChatDesk:
         """A chat that was there before, at the end; nobody has its number."""
         self.chats.append(chat)
         self.on_change()
+
+    def take_in(self, saved: "SavedChat") -> ChatSession:
+        """A chat of a file, at the end; the engine hears of it with its next prompt."""
+        chat = self.new(one_line(saved.title)[:MOST_TITLE])
+        chat.system = saved.system
+        chat.overrides = SamplingOverrides(**saved.sampling)
+        chat.fill(saved.entries, saved.unanswered)
+        return chat
 
     def rename(self, chat: ChatSession, name: str) -> None:
         """Call a chat something else."""
@@ -114,10 +130,51 @@ class ChatDesk:
 
     def _submit(self, chat: ChatSession, prompt: str) -> None:
         if not chat.name:
-            chat.name = _name_from(prompt)
+            chat.name = name_from(prompt)
         request_id = self._new_request()
+        dropped = self._make_room(chat, prompt)
         chat.ask(prompt, request_id)
         self._generate(chat, request_id)
+        if dropped:
+            chat.notify(Notice(
+                f"The context was nearly full: the model no longer sees the oldest {count(dropped, 'turn')}.",
+                "They stay here. /set full stop keeps the next ones.", error=False,
+            ))  # fmt: skip
+
+    def _make_room(self, chat: ChatSession, prompt: str) -> int:
+        """Leave out the oldest turns where that was chosen and a reply would have no room; how many it were."""
+        if chat.when_full != "drop" or not is_nearly_full(chat, prompt, self.context_limit):
+            return 0
+        dropped = turns_to_leave_out(chat, prompt, self.context_limit)
+        chat.leave_out(dropped)
+        return dropped
+
+    def needs_successor(self, chat: ChatSession, prompt: str) -> bool:
+        """Whether this prompt is to go on in a new chat, after a summary of this one."""
+        chosen = chat.when_full == "summary" and not self._options.raw
+        nearly_full = chosen and is_nearly_full(chat, prompt, self.context_limit)
+        return nearly_full and not chat.busy and len(chat.entries) > chat.num_left_out
+
+    def succeed(self, chat: ChatSession, prompt: str) -> ChatSession:
+        """A new chat right after a full one: it sums that up, and then answers the prompt. The old one is kept."""
+        child = ChatSession(
+            self.free_id(), name=next_name(chat.name, self._names()), overrides=chat.overrides, system=chat.system
+        )
+        child.when_full, child.tokens_per_character = chat.when_full, chat.tokens_per_character
+        self.chats.insert(self.chats.index(chat) + 1, child)
+        question, request_id = summary_question(chat), self._new_request()
+        turns, num_missing = request_for_summary(chat, question, self.context_limit)
+        child.ask(question, request_id)
+        child.enqueue(prompt)
+        room = msgspec.structs.replace(chat.overrides, max_tokens=room_for_reply(self.context_limit))
+        self._summaries.add(request_id)
+        self._send(Generate(child.session_id, request_id, turns, room, self._options.raw))
+        missing = f" Its oldest {count(num_missing, 'turn')} did not fit and are not in it." if num_missing else ""
+        child.notify(Notice(
+            f"The context of {one_line(chat.label)} is nearly full: here it is summed up, then answered.{missing}",
+            error=False,
+        ))  # fmt: skip
+        return child
 
     def stop(self, chat: ChatSession) -> bool:
         """End the chat's reply; false if none is being written."""
@@ -140,7 +197,7 @@ class ChatDesk:
         """A second chat over the same blocks, shown right after its source, or after an earlier fork of it."""
         request_id = self._new_request()
         child = chat.fork(self.free_id(), request_id)
-        child.name = self._fork_name(chat.name)
+        child.name = fork_name(chat.name, self._names())
         self.chats.insert(self.chats.index(after or chat) + 1, child)
         self._send(Fork(chat.session_id, child.session_id, request_id))
         self.on_change()
@@ -154,7 +211,7 @@ class ChatDesk:
         if num_prompts == chat.num_prompts:
             return self.fork(chat, after)
         child = chat.fork_at(self.free_id(), 2 * num_prompts)
-        child.name = self._fork_name(chat.name)
+        child.name = fork_name(chat.name, self._names())
         self.chats.insert(self.chats.index(after or chat) + 1, child)
         if num_prompts and not chat.busy:
             self._send(Fork(chat.session_id, child.session_id, self._new_request()))
@@ -258,14 +315,28 @@ class ChatDesk:
 
     def _after_reply(self, chat: ChatSession, event: RequestFinished) -> None:
         used = event.num_prompt_tokens + event.num_tokens
+        if event.request_id not in self._summaries:
+            chat.learn_size(used)
         if event.reason == "length" and self.context_limit and used >= self.context_limit:
-            chat.notify(Notice(
-                f"The context is full: {used} of {self.context_limit} tokens.",
-                "Start a new chat with ^N.",
-            ))  # fmt: skip
+            self._say_full(chat, used)
+        elif chat.queue and self.needs_successor(chat, chat.queue[0]):  # which takes whoever shows chats
+            chat.notify(Notice("The context is nearly full.", "Send again what was queued: a new chat goes on."))
             chat.return_queue()
         elif chat.queue:
             self._submit(chat, chat.queue.popleft())
+
+    def _say_full(self, chat: ChatSession, used: int) -> None:
+        """A reply has ended for want of room; what is queued goes on only where room will be made for it."""
+        hints = {
+            "stop": "Start a new chat with ^N, or type /set full drop or /set full summary.",
+            "drop": "With the next prompt the oldest turns are left out.",
+            "summary": "The next prompt goes on in a new chat, after a summary.",
+        }
+        if chat.when_full == "drop" and chat.queue:
+            self.submit(chat, chat.queue.popleft())
+            return
+        chat.notify(Notice(f"The context is full: {used} of {self.context_limit} tokens.", hints[chat.when_full]))
+        chat.return_queue()
 
     def _interrupt_all(self, *, keep_queued: bool) -> None:
         """Replies end where they are; what the engine had not begun with may wait, to be sent to the next one."""
@@ -282,29 +353,14 @@ class ChatDesk:
         self._next_request += 1
         return self._next_request
 
+    def _names(self) -> set[str]:
+        return {chat.name for chat in self.chats}
+
     def free_id(self) -> int:
         """The lowest free number, so that Alt+1..9 go on reaching the chats of a long run."""
         taken = {chat.session_id for chat in self.chats}
         return next(number for number in range(1, len(taken) + 2) if number not in taken)
 
-    def _fork_name(self, name: str) -> str:
-        base = name.partition("»")[0] or "new chat"
-        taken = {chat.name for chat in self.chats}
-        return next((f"{base}»{mark}" for mark in _FORK_MARKS if f"{base}»{mark}" not in taken), f"{base}»")
-
 
 def _nobody_listens() -> None:
     """Until somebody does."""
-
-
-def _name_from(prompt: str) -> str:
-    """What a prompt is about, as many words as make a short name: "Tell me a story about a fox" is `story fox`."""
-    words = one_line(prompt).split()
-    about = [bare for word in words if (bare := word.strip(_PUNCTUATION)) and bare.lower() not in _SAY_NOTHING]
-    about = about or words
-    name = about[0] if about else ""
-    for word in about[1:]:
-        if len(name) + 1 + len(word) > MAX_NAME:
-            break
-        name += " " + word
-    return name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"

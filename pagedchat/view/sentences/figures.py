@@ -24,7 +24,7 @@ def settings_text(chat: ChatSession, info: EngineReady | None) -> str:
     values = [_setting(name, chosen, defaults) for name in _SHOWN]
     system = one_line(chat.system or "")
     shortened = system if len(system) <= _SYSTEM_CELLS else system[: _SYSTEM_CELLS - 1] + "…"
-    return f"{'  '.join(filter(None, values))}\nsystem prompt: {shortened or 'none'}"
+    return f"{'  '.join(filter(None, values))}\nsystem prompt: {shortened or 'none'}   when full: {chat.when_full}"
 
 
 def _setting(name: str, chosen: dict[str, Any], defaults: dict[str, Any]) -> str:
