@@ -106,6 +106,8 @@ class SequencePreempted(Event, frozen=True):
     num_cached: int = -1
     """Of `num_tokens`, leading ones that a lookup would find in the prefix cache now; -1 where not known (swap,
     old traces)."""
+    num_freed: int = -1
+    """Blocks that can be had now and could not before; -1 in old traces."""
 
 
 class ContentsLost(Event, frozen=True):
@@ -151,8 +153,8 @@ class PrefixHit(Event, frozen=True):
 class BlockCopied(Event, frozen=True):
     """Copy-on-write: entry `block_idx` of the block table, `src`, was replaced by a fresh copy `dst`.
 
-    `num_slots` slots of `src` were valid for the sequence. Where nobody else holds `src`, it is findable, and may be
-    found with all that it has in it.
+    `num_slots` slots of `src` were valid for the sequence. Where nobody else holds `src`, it is findable, with
+    all that it has in it.
     """
 
     seq_id: int
@@ -275,8 +277,8 @@ class HostBlocksFreed(Event, frozen=True):
 
 
 CacheEvent = (
-    SequenceOpened | SequenceExtended | SequenceScheduled | SequenceHeld | SequenceParked | SequenceForked | SequenceRewound
-    | SequencePreempted | ContentsLost | SequenceClosed
+    SequenceOpened | SequenceExtended | SequenceScheduled | SequenceHeld | SequenceParked | SequenceForked
+    | SequenceRewound | SequencePreempted | ContentsLost | SequenceClosed
     | BlockAllocated | PrefixHit | BlockCopied | BlocksFreed | BlockEvicted | BlockCached | BlockUncached
     | BlockPinned | BlockUnpinned | BlocksWithheld | BlocksReturned | PrefixMissed
     | SwappedOut | SwappedIn | HostBlocksFreed

@@ -292,7 +292,7 @@ class Scheduler:
             self.blocks.tell_miss(seq)
 
     def _begin_request(self, seq: Sequence) -> bool:
-        """Whether its request runs for the first time; what it has computed of the prompt by then was kept for it."""
+        """Whether its request runs for the first time; what is computed of its prompt by then was kept."""
         is_first, seq.awaits_first_run = seq.awaits_first_run, False
         if is_first:
             seq.num_cached_tokens = seq.num_computed
@@ -327,6 +327,7 @@ class Scheduler:
     def _take_blocks_from(self, victim: Sequence, for_seq: Sequence) -> None:
         """Swap the victim out or drop its blocks; a running one leaves the batch."""
         num_tokens, num_cached = victim.num_computed, -1
+        num_available = self.blocks.pool.num_available
         self.num_preemptions += 1
         if victim.status == "running":
             self._gave_way = True
@@ -343,7 +344,10 @@ class Scheduler:
             self.queues.park(victim)
         else:
             self.queues.enqueue(victim, "swapped" if mode == "swap" else "waiting")
-        event = ev.SequencePreempted(victim.seq_id, mode, num_tokens, for_seq.seq_id, victim.status, num_cached)
+        num_freed = self.blocks.pool.num_available - num_available
+        event = ev.SequencePreempted(
+            victim.seq_id, mode, num_tokens, for_seq.seq_id, victim.status, num_cached, num_freed
+        )
         self.blocks.events.append(event)
 
     def _unschedule(self, victim: Sequence) -> None:

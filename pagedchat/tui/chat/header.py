@@ -82,11 +82,11 @@ def model_name(model: str) -> str:
 
 def _pool_parts(view: EngineView, info: EngineReady) -> list[LinePart]:
     pool = view.shown.pool
-    used = pool.in_use / pool.total if pool.total else 0.0
+    used = pool.usage
     saved = (pool.table_entries - pool.in_use) * info.block_bytes
     color = "$text-error" if used > 0.95 else "$text-warning" if used > 0.8 else "$text-success"
     parts = [
-        LinePart(0, Content.assemble(("free ", MUTED), f"{pool.free}/{pool.total}")),
+        LinePart(0, Content.assemble(("free ", MUTED), f"{pool.free}/{pool.usable}")),
         LinePart(3, Content.assemble(("▕", FAINT), bar(used, _BAR_CELLS, color), (f"▏{used:.0%}", MUTED))),
     ]
     if pool.cached:

@@ -98,7 +98,7 @@ class PaneScreen(SparseScreen):
         yield ScreenPart(self._ticker, self._ticker.refresh_view, FIGURES_SECONDS)
 
     def _show_tabs(self) -> None:
-        self._tabs.show(self._desk.chats, self._focused_id)
+        self._tabs.show(self._desk.chats, self._focused_id, self._view)
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
         """While another screen hid this one it was not drawn."""

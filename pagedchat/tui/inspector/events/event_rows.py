@@ -20,8 +20,8 @@ from pagedchat.view.sentences.words import to_ascii
 
 _KIND_WIDTH = max(map(len, GROUPS))
 _STYLES = {
-    "COW": "copied", "FORK": "fork", "HIT": "hit", "MISS": "warning", "PREEMPT": "alarm", "RESUME": "hit",
-    "LOST": "alarm",
+    "COW": "copied", "FORK": "fork", "HIT": "hit", "MISS": "warning", "WAIT": "warning",
+    "PREEMPT": "alarm", "RESUME": "hit", "LOST": "alarm",
     "EVICT": "warning", "LIMIT": "warning", "PIN": "fork", "UNPIN": "fork", "SWAP": "swap", "STEP": "dim",
     "FREE": "dim", "PARK": "dim", "CLOSE": "dim",
 }  # fmt: skip
