@@ -94,3 +94,16 @@ def test_who_was_closed_or_stopped_is_spoken_of_no_more():
     assert engine.sequences[stopped].held is None
     ask(engine, tokens(3, 700))
     assert held(engine.step()) == []
+
+
+def test_who_is_not_asked_any_more_waits_for_its_turn():
+    engine = make_engine(num_blocks=6)
+    ask(engine, tokens(8), max_tokens=12)
+    engine.step()
+    first = ask(engine, tokens(15, 500))
+    assert [row[:3] for row in held(engine.step())] == [(first, "blocks", 4)]
+    focused = engine.open(priority=1)
+    ask(engine, tokens(15, 900), seq_id=focused)
+    assert [row[:3] for row in held(engine.step())] == [(focused, "blocks", 4), (first, "turn", 0)]
+    engine.step()
+    assert engine.sequences[first].held.cause == "turn"

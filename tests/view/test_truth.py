@@ -49,7 +49,7 @@ def letters(number: int) -> str:
 class Told(RuleBasedStateMachine):
     @initialize(
         num_blocks=st.integers(2, 14),
-        num_host_blocks=st.sampled_from([0, 3, 14]),
+        num_host_blocks=st.sampled_from([0, 3, 14, 14]),
         block_size=st.sampled_from([1, 2, 4]),
         max_num_seqs=st.integers(1, 4),
         budget=st.sampled_from([2, 8, 64]),
@@ -199,6 +199,7 @@ class Told(RuleBasedStateMachine):
                 self.tell_verbs()
                 self.engine.now += 0.05
                 self.tell(self.core.step())
+                self.witness.check_reasons()
 
     # --- what is said of it -------------------------------------------------------------------------
 

@@ -41,6 +41,9 @@ class Witness:
         self.kept: dict[int, int] = {}
         """Of requests that have not run yet: tokens found since they were asked for."""
         self.shown: dict[int, ce.SequenceHeld] = {}
+        self.seen_available: set[int] = set()
+        """Blocks that could be had at any moment of the last report."""
+        self.seen_running: set[int] = set()
         self._expected: list[Expected] = []
         self._group: tuple[int, int] | None = None
         """Who has been giving blocks up in the last events, and how many could be had before."""
@@ -81,14 +84,30 @@ class Witness:
             position, parent = position + mirror.block_size, mirror.block_hashes[best] or b""
         return 0
 
+    def check_reasons(self) -> None:
+        """After a step: whatever is said of one that waits was so when the step was planned."""
+        for seq_id, held in self.shown.items():
+            seq, pool = self.mirror.sequences[seq_id], self.pool()
+            usable = pool["total"] - pool["withheld"]
+            if held.cause in MISFITS:
+                assert held.num_needed == -(-len(seq.token_ids) // self.mirror.block_size) > held.num_there
+                assert usable - pool["pinned"] <= held.num_there <= usable
+            elif held.cause == "blocks":
+                assert held.num_there in self.seen_available
+            elif held.cause == "seats":
+                assert held.num_there in self.seen_running
+
     # --- following ----------------------------------------------------------------------------------
 
     def watch(self, report: StepReport) -> list[Expected]:
         """Fold a report; the lines that are to be told of it."""
         self._expected, self._group = [], None
+        self.seen_available, self.seen_running = {self.available}, {self.queues()["running"]}
         self.mirror.begin_report()
         for event in report.events:
             self._look(event)
+            self.seen_available.add(self.available)
+            self.seen_running.add(self.queues()["running"])
         self.mirror.end_report(report)
         if report.batch:
             tokens = sum(entry.num_prefill + entry.num_decode for entry in report.batch)
