@@ -19,10 +19,9 @@ from pagedchat.config import PreemptionMode
 from pagedchat.engine.batch import Lockstep, in_lockstep
 from pagedchat.engine.block_manager import NO_MATCH, BlockManager, PrefixMatch
 from pagedchat.engine.blocks_ahead import BlocksAhead
-from pagedchat.engine.holds import Holds
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import ScheduledSequence
-from pagedchat.engine.queues import Queues, precedence
+from pagedchat.engine.queues import Holds, Queues, precedence
 from pagedchat.engine.sequence import Sequence
 from pagedchat.engine.swapping import Swapper
 

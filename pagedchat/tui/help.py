@@ -69,7 +69,7 @@ _WORDS = (
     ),
     (
         "Preemption",
-        "When blocks run out, a chat, at rest or not, gives its own back; later it finds, recomputes or swaps them in.",
+        "When blocks run out, chats, at rest or not, give theirs back; later they find, recompute or swap them in.",
     ),
 )
 
