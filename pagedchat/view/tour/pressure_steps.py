@@ -1,8 +1,11 @@
 """The second half of the tour: what happens when blocks run out, and how a chat goes back."""
 
+from collections.abc import Iterable
+
 from pagedchat.cache_events import (
     BlockEvicted,
     BlocksFreed,
+    CacheEvent,
     PrefixHit,
     SequenceClosed,
     SequencePreempted,
@@ -49,7 +52,7 @@ def _first_eviction() -> Waiting[tuple[StepReport, BlockEvicted]]:
 
 
 def _preempt(stage: Stage) -> Script:
-    event = yield from _squeeze(stage)
+    event, _ = yield from _squeeze(stage)
     doing = "had to stop in the middle of its reply" if event.status != "parked" else "had been at rest"
     return (
         f"There it is: {stage.name(event.seq_id)} {_reason(stage, event)}. It {doing}. Its keys and values of "
@@ -75,8 +78,12 @@ def _reason(stage: Stage, event: SequencePreempted) -> str:
     return f"gave its blocks so that {stage.name(event.for_seq_id)} could go on"
 
 
-def _squeeze(stage: Stage) -> Waiting[SequencePreempted]:
-    """All its chats write while the pool has next to nothing left; a running one that gives way is shown first."""
+def _squeeze(stage: Stage) -> Waiting[tuple[SequencePreempted, list[CacheEvent]]]:
+    """All its chats write while the pool has next to nothing left; a running one that gives way is shown first.
+
+    Returns:
+        The preemption, and what else was reported with it afterwards: the chat may be back already.
+    """
     stage.limit(None)
     yield from one_at_rest(stage)
     while len(stage.chats) < 2:
@@ -85,61 +92,60 @@ def _squeeze(stage: Stage) -> Waiting[SequencePreempted]:
     stage.limit(stage.in_use + _SPARE)
     for chat in stage.chats:
         stage.ask(chat)
-    at_rest: SequencePreempted | None = None
+    at_rest: tuple[SequencePreempted, list[CacheEvent]] | None = None
     while True:
         report = yield
-        for event in _preemptions(report):
-            if event.status != "parked":
-                return event
-            at_rest = event
+        events = report.events if report is not None else []
+        for index, event in enumerate(events):
+            if isinstance(event, SequencePreempted):
+                found = (event, events[index + 1 :])
+                if event.status != "parked":
+                    return found
+                at_rest = found
         if at_rest is not None and not stage.busy:
             return at_rest
 
 
-def _preemptions(report: StepReport | None) -> list[SequencePreempted]:
-    return [event for event in report.events if isinstance(event, SequencePreempted)] if report is not None else []
-
-
 def _come_back(stage: Stage) -> Script:
-    victim = _waiting_chat(stage)
+    victim, events = _waiting_chat(stage), list[CacheEvent]()
     while victim is None:
-        event = yield from _squeeze(stage)
+        event, events = yield from _squeeze(stage)
         victim = event.seq_id if event.status != "parked" else None  # one at rest has no reason to return
     stage.limit(None)
-    while True:
+    while (back := _returned(stage, events, victim)) is None:
         report = yield
-        back = _returned(stage, report, victim)
-        if back is not None:
-            return back
+        events = report.events if report is not None else []
+    return back
 
 
 def _waiting_chat(stage: Stage) -> int | None:
     """A chat of the tour that was made to give way and has not come back."""
     for chat in stage.chats:
         sequence = stage.sequence(chat)
-        if sequence is not None and sequence.status in ("waiting", "swapped") and not sequence.block_table:
+        waits = sequence is not None and sequence.status in ("waiting", "swapped") and not sequence.block_table
+        if waits and stage.num_lost(chat.session_id):
             return chat.session_id
     return None
 
 
-def _returned(stage: Stage, report: StepReport | None, seq_id: int) -> str | None:
-    if report is None:
-        return None
-    for event in report.events:
+def _returned(stage: Stage, events: Iterable[CacheEvent], seq_id: int) -> str | None:
+    """What it took, once it enters the batch: by then it has what was swapped in, or found."""
+    found = 0
+    for event in events:
         if isinstance(event, SwappedIn) and event.seq_id == seq_id:
             return (
                 f"There it is: {stage.name(seq_id)} came back from host {stage.blocks(event.host_block_ids)} into "
                 f"{stage.blocks(event.block_ids)}. {_copied_words(event)} Nothing was computed again."
             )
-    scheduled = any(isinstance(event, SequenceScheduled) and event.seq_id == seq_id for event in report.events)
-    return _recomputed_words(stage, report, seq_id) if scheduled else None
+        if isinstance(event, PrefixHit) and event.seq_id == seq_id:
+            found += event.num_tokens
+        if isinstance(event, SequenceScheduled) and event.seq_id == seq_id:
+            return _recomputed_words(stage, found, seq_id)
+    return None
 
 
-def _recomputed_words(stage: Stage, report: StepReport, seq_id: int) -> str:
-    """It had no blocks, so what is there of its tokens when it enters the batch was found."""
-    found = sum(
-        event.num_tokens for event in report.events if isinstance(event, PrefixHit) and event.seq_id == seq_id
-    )
+def _recomputed_words(stage: Stage, found: int, seq_id: int) -> str:
+    """It had no blocks, so what is there of its tokens was found."""
     lost = stage.num_lost(seq_id)
     again = max(0, lost - found)
     return (
