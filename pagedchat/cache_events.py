@@ -108,6 +108,8 @@ class SequencePreempted(Event, frozen=True):
     old traces)."""
     num_freed: int = -1
     """Blocks that can be had now and could not before; -1 in old traces."""
+    was: SequenceStatus | Literal[""] = ""
+    """Its status until now; empty in old traces."""
 
 
 class ContentsLost(Event, frozen=True):

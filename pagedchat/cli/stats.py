@@ -124,8 +124,8 @@ def _work(answer: Mapping[str, Any]) -> list[str]:
         f"work     step {counters['steps']}, {rates['tokens_per_second']:.0f} tok/s, batch {rates['batch']}, "
         f"{counters['prefill_tokens']} tokens prefilled, {counters['decode_tokens']} decoded",
         f"cache    {counters['prefix_hits']} of {counters['prefix_queries']} tokens looked up were found"
-        f"{_kept(counters)}, {counters['copies']} blocks copied on write, {counters['evictions']} evicted, "
-        f"{counters['preemptions']} preemptions",
+        f"{_kept(counters)}, copied on write: {counters['copies']}, evicted: {counters['evictions']}, "
+        f"preempted: {counters['preemptions']}",
     ]
 
 

@@ -325,7 +325,7 @@ class Scheduler:
 
     def _take_blocks_from(self, victim: Sequence, for_seq: Sequence) -> None:
         """Swap the victim out or drop its blocks; a running one leaves the batch."""
-        num_tokens, num_cached = victim.num_computed, -1
+        num_tokens, num_cached, was = victim.num_computed, -1, victim.status
         num_available = self.blocks.pool.num_available
         self.num_preemptions += 1
         if victim.status == "running":
@@ -345,7 +345,7 @@ class Scheduler:
             self.queues.enqueue(victim, "swapped" if mode == "swap" else "waiting")
         num_freed = self.blocks.pool.num_available - num_available
         event = ev.SequencePreempted(
-            victim.seq_id, mode, num_tokens, for_seq.seq_id, victim.status, num_cached, num_freed
+            victim.seq_id, mode, num_tokens, for_seq.seq_id, victim.status, num_cached, num_freed, was
         )
         self.blocks.events.append(event)
 

@@ -205,6 +205,7 @@ class Witness:
     def _sequence_preempted(self, event: ce.SequencePreempted) -> None:
         seq = self.mirror.sequences[event.seq_id]
         assert self._group is not None
+        assert (event.was, event.num_tokens) == (seq.status, seq.num_computed)
         freed, withheld = self.available - self._group[1], len(self.mirror.withheld)
         limit = [self.mirror.num_blocks - withheld] if withheld else []
         computed = seq.num_computed

@@ -97,11 +97,14 @@ def _pool_parts(view: EngineView, info: EngineReady) -> list[LinePart]:
 
 
 def _speed_parts(view: EngineView) -> list[LinePart]:
+    pool = view.shown.pool
+    then = pool.usable if pool.withheld else None
+    limit = view.limit if view.past is None else then
     return [
         LinePart(2, Content.assemble(f"{view.tokens_per_second:.0f}", (" tok/s", MUTED))),
         LinePart(4, Content.assemble(("batch ", MUTED), f"{view.last_batch}")),
         _step_part(view),
-        *([LinePart(1, text(f"limit {view.limit}", "$text-warning"))] if view.limit is not None else []),
+        *([LinePart(1, text(f"limit {limit}", "$text-warning"))] if limit is not None else []),
         LinePart(0, Content.assemble(_run_sign(view), " ", _light(view))),
     ]
 

@@ -84,9 +84,14 @@ def _usage_parts(session: ChatSession, view: EngineView, limit: int) -> list[Lin
 
 
 def pane_footnote(session: ChatSession, view: EngineView, width: int) -> Content:
-    """The bottom border's text: why the chat waits, or figures of the last reply while nothing is written."""
+    """The bottom border's text: why the chat waits, or figures of the last reply while nothing is written.
+
+    Nothing in the past: both are of the present.
+    """
+    if view.past is not None:
+        return Content("")
     stands = standing(session, view.present)
-    if stands.why and view.past is None:
+    if stands.why:
         return join([LinePart(0, text(stands.words, "$text-warning"))], width)
     done = session.last_finished
     if session.busy or done is None:

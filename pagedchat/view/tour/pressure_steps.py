@@ -53,7 +53,9 @@ def _first_eviction() -> Waiting[tuple[StepReport, BlockEvicted]]:
 
 def _preempt(stage: Stage) -> Script:
     event, _ = yield from _squeeze(stage)
-    doing = "had to stop in the middle of its reply" if event.status != "parked" else "had been at rest"
+    doing = {"running": "had to stop in the middle of its turn", "parked": "had been at rest"}.get(
+        event.was, "was waiting"
+    )
     return (
         f"There it is: {stage.name(event.seq_id)} {_reason(stage, event)}. It {doing}. Its keys and values of "
         f"{count(event.num_tokens, 'token')} {_fate(event)}."
@@ -89,7 +91,7 @@ def _squeeze(stage: Stage) -> Waiting[tuple[SequencePreempted, list[CacheEvent]]
     while len(stage.chats) < 2:
         stage.ask(stage.open())
     yield from until(lambda: not stage.busy)
-    stage.limit(stage.in_use + _SPARE)
+    stage.limit(stage.in_use + sum(map(stage.blocks_to_start, stage.chats)) + _SPARE)
     for chat in stage.chats:
         stage.ask(chat)
     at_rest: tuple[SequencePreempted, list[CacheEvent]] | None = None
@@ -99,7 +101,7 @@ def _squeeze(stage: Stage) -> Waiting[tuple[SequencePreempted, list[CacheEvent]]
         for index, event in enumerate(events):
             if isinstance(event, SequencePreempted):
                 found = (event, events[index + 1 :])
-                if event.status != "parked":
+                if event.was == "running":
                     return found
                 at_rest = found
         if at_rest is not None and not stage.busy:
@@ -203,9 +205,9 @@ STEPS = (
     ),
     TourStep(
         "A preemption",
-        "The pool now has one block more than is in use, and all chats of the tour write at once. When nothing is "
-        "free and nothing cached, chats at rest give their blocks first, then the newest of those that run. "
-        "Nothing crashes, and no text is lost.",
+        "The pool now has room for the prompts of all chats of the tour, and for next to nothing of their replies. "
+        "When nothing is free and nothing cached, chats at rest give their blocks first, then the newest of those "
+        "that run. Nothing crashes, and no text is lost.",
         "a chat to give way",
         _preempt,
     ),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from pagedchat.cache_events import BlockAllocated, BlockCopied, PrefixHit, SequenceForked
+from pagedchat.cache_events import BlockAllocated, BlockCopied, PrefixHit, SequenceForked, SequenceParked
 from pagedchat.chat.session import ChatSession
 from pagedchat.events import StepReport
 from pagedchat.view.sentences.words import count
@@ -154,12 +154,15 @@ def _fresh_fork(stage: Stage) -> Waiting[ChatSession]:
 
 def _copy_by(stage: Stage, writer: ChatSession) -> Waiting[BlockCopied | None]:
     """The copy that its reply causes; None if it ended without: its source ended exactly where a block does."""
-    while writer.busy:
+    while True:
         report = yield
         for event in report.events if report is not None else ():
             if isinstance(event, BlockCopied) and event.cause == "shared" and event.seq_id == writer.session_id:
                 return event
-    return None
+            if isinstance(event, SequenceParked) and event.seq_id == writer.session_id:
+                return None
+        if report is None and not writer.busy:  # it was refused, or all that it did has been looked at
+            return None
 
 
 STEPS = (

@@ -30,6 +30,8 @@ _SYSTEM = (
 _PROMPT_BLOCKS = 2
 _REPLY_BLOCKS = 2.5
 _MIN_REPLY = 20
+_TEMPLATE_TOKENS = 8
+"""Around a turn, or so."""
 _SHARE_OF_CONTEXT = 6
 """The prompt and each reply take at most such a part of what a chat may hold."""
 
@@ -146,8 +148,18 @@ class Stage:
 
     def ask(self, chat: ChatSession) -> None:
         """Ask a chat for its next story."""
-        num_asked = sum(turn.role == "user" for turn in chat.turns)
-        self._desk.submit(chat, STORIES[num_asked % len(STORIES)])
+        self._desk.submit(chat, _next_story(chat))
+
+    def blocks_to_start(self, chat: ChatSession) -> int:
+        """Blocks that the chat's next story needs before a word of the reply is there, or so.
+
+        How many tokens the prompt has is judged by what the chat has had so far.
+        """
+        sequence = self.sequence(chat)
+        tokens, table = (sequence.token_ids, sequence.block_table) if sequence is not None else ([], [])
+        num_chars = sum(len(turn.text) for turn in chat.turns)
+        prompt = len(_next_story(chat)) * len(tokens) / max(1, num_chars) + _TEMPLATE_TOKENS
+        return max(0, -(-(len(tokens) + round(prompt)) // self.info.block_size) - len(table))
 
     def ask_again(self, chat: ChatSession) -> bool:
         """Another reply to the last prompt; false if there is none, or one is being written."""
@@ -190,3 +202,8 @@ class Stage:
 
     def _room(self) -> int:
         return self._desk.context_limit // _SHARE_OF_CONTEXT
+
+
+def _next_story(chat: ChatSession) -> str:
+    num_asked = sum(turn.role == "user" for turn in chat.turns)
+    return STORIES[num_asked % len(STORIES)]

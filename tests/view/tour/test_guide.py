@@ -136,7 +136,7 @@ def test_a_chat_that_is_back_in_the_very_step_in_which_it_gave_way_is_not_waited
     script = come_back(stage)
     next(script)
     rest = [
-        SequencePreempted(chat.session_id, "recompute", 41, 9, "waiting", 32),
+        SequencePreempted(chat.session_id, "recompute", 41, 9, "waiting", 32, 3, "running"),
         PrefixHit(chat.session_id, [0, 1], 32),
     ]
     report = msgspec.structs.replace(tour.engine.reports[-1], events=[*rest, SequenceScheduled(chat.session_id)])
