@@ -46,7 +46,7 @@ _SIGNS = (
     ("⑂", "a fork, and what it still shares"),
     ("ctx 395/2048", "tokens held, of those that fit"),
     ("394 in 25 blk", "tokens computed, and their blocks; shr: shared"),
-    ("9 kept + 8 found", "prompt tokens a chat had still; in the cache"),
+    ("9 kept, 8 found", "prompt tokens a chat had still; in the cache"),
     ("023² 041*", "a block two chats hold; one just copied"),
     ("░ ✕ next out", "a free block; one of those that are taken next"),
     ("P p • r", "timeline: prefill and its tail, decode, recompute"),

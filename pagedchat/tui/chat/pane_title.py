@@ -107,7 +107,7 @@ def pane_footnote(session: ChatSession, view: EngineView, width: int) -> Content
 def _not_computed(done: RequestFinished) -> str:
     """Of the prompt: what the chat had still, and what the prefix cache had."""
     kept = done.num_cached_tokens - done.num_found_tokens
-    return f"{kept} kept + {done.num_found_tokens} found of {done.num_prompt_tokens} prompt tok"
+    return f"{kept} kept, {done.num_found_tokens} found of {done.num_prompt_tokens}"
 
 
 def rule_style(active: bool) -> str:
