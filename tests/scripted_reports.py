@@ -33,7 +33,7 @@ class ScriptedEngine:
 
     def __init__(self, view: EngineView | None = None, **limits: object) -> None:
         self.now = 0.0
-        self.view = view or EngineView()
+        self.view = view or EngineView(lambda: self.now)
         self.core = EngineCore(EngineLimits(**limits), ScriptedRunner(), clock=lambda: self.now)
         self.view.apply(ready(self.core.limits))
         self.reports: list[StepReport] = []

@@ -18,7 +18,7 @@ from statistics import median
 from pagedchat.errors import PagedChatError
 
 _COLUMNS, _LINES = 120, 36
-_BORDER = "╭".encode()
+_BORDER = "┌".encode()
 """The corner of a pane: not there before a screen is drawn."""
 _PATIENCE_SECONDS = 20.0
 _LAST_OUTPUT = 2000

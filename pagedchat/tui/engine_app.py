@@ -42,7 +42,7 @@ class EngineApp(InspectorListener):
     def __init__(
         self, link: EngineLink, options: UiOptions, history: PromptHistory, clock: Callable[[], float]
     ) -> None:
-        view = EngineView()
+        view = EngineView(clock)
         super().__init__(view, EngineControls(view, link.send), options, history)
         self._link = link
         self.clock = clock
@@ -154,7 +154,7 @@ class EngineApp(InspectorListener):
         """What there is to draw while the engine works; nothing while it does not."""
         if not self.screen_stack:
             return  # the program is being left
-        waits = self.view.info is None or self.desk.num_busy > 0
+        waits = self.view.info is None or self.desk.num_busy > 0 or self.view.past is not None
         if not self.bridge.take_dirty() and not (waits and self.clock() >= self._drawn_at + WAITING_SECONDS):
             return
         self._drawn_at = self.clock()

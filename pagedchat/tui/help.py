@@ -53,13 +53,14 @@ _MORE_KEYS = (
 )
 
 _SIGNS = (
-    ("○ ◦ ●", "idle, waiting for the engine, writing"),
+    ("○ ◦ ●", "idle, waiting (the pane says for what), writing"),
     ("■ □", "stopped by you, or by a dead engine"),
     ("► ║ ◄", "the scheduler runs, is paused; you look at the past"),
     ("√ ‼", "the engine's books agree; they do not, do not trust it"),
     ("»", "a fork, and what it still shares"),
     ("ctx 395/2048", "tokens held, of those that fit"),
-    ("25 blk, 24 shr", "blocks of a chat, of them shared"),
+    ("394 in 25 blk", "tokens computed, and their blocks; shr: shared"),
+    ("9 kept, 8 found", "prompt tokens a chat had still; in the cache"),
     ("023² 041*", "a block two chats hold; one just copied"),
     ("all ░1▓░", "under the map: the whole pool in a line; » rows left out"),
     ("░ ▼ next out", "a free block; one of those that are taken next"),
@@ -73,12 +74,18 @@ _WORDS = (
         "The KV cache is cut into blocks of a fixed number of token slots; a chat's block table lists its own.",
     ),
     ("Fork", "A fork lists the same blocks as its source: every ref count goes up by one, nothing is copied."),
-    ("Copy-on-write", "The first to write into a shared block gets a copy of that one block."),
+    (
+        "Copy-on-write",
+        "Who writes into a block that others hold, or can find by its hash, gets a copy of that one block.",
+    ),
     (
         "Prefix cache",
         "Full blocks stay findable by the hash of their tokens; a prompt that begins alike takes them.",
     ),
-    ("Preemption", "When blocks run out, a chat gives its own back and recomputes them or swaps them in later."),
+    (
+        "Preemption",
+        "When blocks run out, chats, at rest or not, give theirs back; later they find, recompute or swap them in.",
+    ),
 )
 
 

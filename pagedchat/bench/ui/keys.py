@@ -60,7 +60,7 @@ def measure_keys(
     """Press `num_keys` keys while each of `num_chats` chats gets `rate` tokens a second, or as many as a model of
     these weights makes on the CPU."""
     with running_app(num_chats, num_blocks, 1 / rate, _REPLY_TOKENS, model=model, quantization=quantization) as app:
-        app.terminal.wait_for("╭")
+        app.terminal.wait_for("┌")
         app.wait_for_steps()
         app.go()
         app.open_inspector()

@@ -121,7 +121,7 @@ class ChatPane(QuietBorder, Vertical):
     def _refresh_border(self) -> None:
         room = self.outer_size.width - _BORDER_CELLS - 2
         self.set_title(self._title(room))
-        self.set_subtitle(pane_footnote(self.session, room))
+        self.set_subtitle(pane_footnote(self.session, self._view, room))
         if self._changed("queued", waiting := self._prompt_title()):
             self._prompt.border_title = waiting
 

@@ -25,6 +25,7 @@ _COLORS = {
     "EVICT": "$text-warning",
     "MISS": "$text-warning",
     "RESUME": "$text-success",
+    "WAIT": "$text-warning",
     "LIMIT": "$text-warning",
 }
 _TOLD = frozenset({*_COLORS, "REWIND", "CLOSE", "PIN", "UNPIN"})

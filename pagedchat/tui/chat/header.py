@@ -87,11 +87,11 @@ def model_name(model: str) -> str:
 
 def _pool_parts(view: EngineView, info: EngineReady) -> list[LinePart]:
     pool = view.shown.pool
-    used = pool.in_use / pool.total if pool.total else 0.0
+    used = pool.usage
     saved = (pool.table_entries - pool.in_use) * info.block_bytes
     color = "$text-error" if used > 0.95 else "$text-warning" if used > 0.8 else "$text-success"
     parts = [
-        LinePart(0, Content.assemble(("free ", MUTED), f"{pool.free}/{pool.total}")),
+        LinePart(0, Content.assemble(("free ", MUTED), f"{pool.free}/{pool.usable}")),
         LinePart(3, Content.assemble(("[", FAINT), bar(used, _BAR_CELLS, color), (f"]{used:.0%}", MUTED))),
     ]
     if pool.cached:
@@ -102,11 +102,14 @@ def _pool_parts(view: EngineView, info: EngineReady) -> list[LinePart]:
 
 
 def _speed_parts(view: EngineView) -> list[LinePart]:
+    pool = view.shown.pool
+    then = pool.usable if pool.withheld else None
+    limit = view.limit if view.past is None else then
     return [
         LinePart(2, Content.assemble(f"{view.tokens_per_second:.0f}", (" tok/s", MUTED))),
         LinePart(4, Content.assemble(("batch ", MUTED), f"{view.last_batch}")),
         _step_part(view),
-        *([LinePart(1, text(f"limit {view.limit}", "$text-warning"))] if view.limit is not None else []),
+        *([LinePart(1, text(f"limit {limit}", "$text-warning"))] if limit is not None else []),
         LinePart(0, Content.assemble(_run_sign(view), " ", _light(view))),
     ]
 

@@ -138,7 +138,7 @@ class PaneScreen(SparseScreen):
         self._ticker.refresh_view(warning(chat, used, self._desk.context_limit))
 
     def _show_tabs(self) -> None:
-        self._tabs.show(self._desk.chats, self._focused_id)
+        self._tabs.show(self._desk.chats, self._focused_id, self._view)
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
         """While another screen hid this one it was not drawn."""

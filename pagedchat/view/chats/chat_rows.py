@@ -26,6 +26,7 @@ from pagedchat.view.chats.transcript_rows import (
     remarks,
     turn_rows,
 )
+from pagedchat.view.sentences.words import count
 
 
 class _Line(NamedTuple):

@@ -94,7 +94,7 @@ def _hit_row(found: Saving, width: int, signs: Signs) -> Pieces:
     drawn = "#" * filled + "." * (_BAR - filled) if signs.ascii_only else bar(found.hit_rate, _BAR)
     row: Pieces = [("prefix cache ", "dim"), (drawn, "good")]
     figures = f" {found.hit_rate:.0%} of {found.queries:,}"
-    whole = [*row, (f"{figures} prompt tokens found", "dim")]
+    whole = [*row, (f"{figures} tokens found", "dim")]
     return whole if _cells(whole) <= width else [*row, (figures, "dim")]
 
 

@@ -37,7 +37,7 @@ async def test_header_shows_the_engine_s_figures(make_app, link):
         assert "opt-125m  fp16 cuda:0" in header
         assert "free 253/256" in header
         assert "step 7" in header
-        assert "ctx 44/2048 · 3 blk" in drawn(pane(app, 1))
+        assert "ctx 44/2048 · 10 in 3 blk" in drawn(pane(app, 1))
 
 
 async def test_header_tells_of_the_kernels(make_app, link):

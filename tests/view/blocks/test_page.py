@@ -174,7 +174,7 @@ def test_the_history_of_a_block_through_the_prefix_cache() -> None:
     assert history(engine, 1) == [
         (3, "full: findable by its hash"),
         (3, "allocated to seq 3"),
-        (3, "evicted from the prefix cache"),
+        (3, "evicted from the prefix cache: a block was needed"),
         (3, "−ref seq 2 (dropped)"),
         (2, "+ref seq 2 (prefix hit)"),
         (2, "−ref seq 1 (dropped)"),

@@ -33,7 +33,7 @@ async def test_the_matrix_the_saving_and_the_tree() -> None:
         "3 code     ·   ·   7   ·",
         "4 notes    ·   ·   ·   7",
         "saves 24 blocks = 13.5 MiB · 64 refs = 64 entries √",
-        "prefix cache ░░░░░░░░░░ 0% of 557 prompt tokens found",
+        "prefix cache ░░░░░░░░░░ 0% of 556 tokens found",
     ]
     assert lines[8].startswith('" w0 w1')
     assert lines[8].endswith('…" 24 blk  1 2')
