@@ -69,7 +69,7 @@ def test_program_that_ends_is_reported_with_its_words() -> None:
         program("print('no screen for me')") as terminal,
         pytest.raises(PagedChatError, match="did not show") as caught,
     ):
-        terminal.wait_for("╭")
+        terminal.wait_for("┌")
     assert "no screen for me" in caught.value.hint
 
 

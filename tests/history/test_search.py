@@ -56,13 +56,13 @@ def test_with_full_text_accents_do_not_matter(tmp_path):
 
 def test_a_fork_is_found_by_what_it_shares_and_by_what_is_its_own(tales):
     child = TALES["sea"].fork(2, 9)
-    child.name = "sea⑂a"
+    child.name = "sea»a"
     child.ask("And the captain?", 3)
     child.append("Asleep.", 1)
     child.finish("stop")
     tales.store.write(record(child))
-    assert names(tales, "boat") == ["sea⑂a", "sea"]
-    assert names(tales, "asleep") == ["sea⑂a"]
+    assert names(tales, "boat") == ["sea»a", "sea"]
+    assert names(tales, "asleep") == ["sea»a"]
     assert tales.search.chats("asleep").chats[0].passage == "Asleep."
 
 

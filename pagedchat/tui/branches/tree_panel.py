@@ -133,7 +133,10 @@ class TreePanel(Vertical):
         style = "" if row.on_path else MUTED
         parts: list[tuple[str, str] | Content] = [(row.guide, FAINT), (_WHO[row.entry.turn.role], FAINT)]
         for chat in row.chats:
-            parts += [state_sign(chat, self._view), (f" {one_line(chat.label)}{self._blocks(chat)} ", "bold $text-primary")]
+            parts += [
+                state_sign(chat, self._view),
+                (f" {one_line(chat.label)}{self._blocks(chat)} ", "bold $text-primary"),
+            ]
         parts.append((one_line(row.entry.turn.text[:_TEXT]), style))
         line = Content.assemble(*parts)
         return content_to_ascii(line) if getattr(self.app, "ascii", False) else line
