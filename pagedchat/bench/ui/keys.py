@@ -13,6 +13,7 @@ from pagedchat.bench.table import percentile
 from pagedchat.bench.ui.running_app import RunningApp, Sample, running_app
 from pagedchat.config import QuantizationName
 from pagedchat.errors import PagedChatError
+from pagedchat.view.sentences.glyphs import CORNER
 
 _LETTERS = [chr(code) for code in range(0x410, 0x450)]
 """Cyrillic, one cell each: no other text on the screen has any."""
@@ -60,7 +61,7 @@ def measure_keys(
     """Press `num_keys` keys while each of `num_chats` chats gets `rate` tokens a second, or as many as a model of
     these weights makes on the CPU."""
     with running_app(num_chats, num_blocks, 1 / rate, _REPLY_TOKENS, model=model, quantization=quantization) as app:
-        app.terminal.wait_for("╭")
+        app.terminal.wait_for(CORNER)
         app.wait_for_steps()
         app.go()
         app.open_inspector()

@@ -32,6 +32,8 @@ _FOREIGN = {
 }  # fmt: skip
 """What Textual's own frames, bars and lists are drawn with, and bytes that are no text -> what is drawn instead."""
 
+CORNER = _FOREIGN["╭"]
+"""The upper left of a frame, which is drawn once there is anything."""
 PLAIN = str.maketrans(_FOREIGN)
 """For `str.translate`: everything into `GLYPHS`."""
 ASCII = str.maketrans({sign: instead.translate(SIGNS) for sign, instead in _FOREIGN.items()} | GLYPHS)
