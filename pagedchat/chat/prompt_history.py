@@ -12,7 +12,7 @@ from pathlib import Path
 
 from platformdirs import user_state_path
 
-from pagedchat.private_files import make_folder, open_to_append, write_file
+from pagedchat.private_files import close_to_others, make_folder, open_to_append, write_file
 
 MAX_PROMPTS = 500
 FILE_NAME = "prompt_history.jsonl"
@@ -52,6 +52,8 @@ class PromptHistory:
         if self._loaded or self._path is None:
             return
         self._loaded = True
+        with suppress(OSError):
+            close_to_others(self._path)
         lines = _read(self._path)
         self._prompts = list(_parse(lines))[-MAX_PROMPTS:]
         if len(lines) > 2 * MAX_PROMPTS:

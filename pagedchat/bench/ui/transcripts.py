@@ -73,7 +73,7 @@ def _one_chat(lines: int, num_blocks: int, rate: int, seconds: int) -> tuple[flo
 
 
 def _share(app: RunningApp, seconds: int) -> float:
-    app.terminal.wait_for("┌")
+    app.terminal.wait_for(CORNER)
     app.wait_for_steps()
     app.terminal.read_for(_SETTLE)
     start = app.sample()

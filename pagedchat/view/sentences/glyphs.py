@@ -32,7 +32,13 @@ _FOREIGN = {
 }  # fmt: skip
 """What Textual's own frames, bars and lists are drawn with, and bytes that are no text -> what is drawn instead."""
 
+CORNER = _FOREIGN["╭"]
+"""The upper left of a frame, which is drawn once there is anything."""
 PLAIN = str.maketrans(_FOREIGN)
 """For `str.translate`: everything into `GLYPHS`."""
-ASCII = str.maketrans({sign: instead.translate(SIGNS) for sign, instead in _FOREIGN.items()} | GLYPHS)
+_CONTROL_PICTURES = dict.fromkeys(range(0x2400, 0x2440), "?")
+"""Control characters in what others wrote, made visible."""
+ASCII = _CONTROL_PICTURES | str.maketrans(
+    {sign: instead.translate(SIGNS) for sign, instead in _FOREIGN.items()} | GLYPHS
+)
 """For `str.translate`: everything into ASCII."""
