@@ -29,6 +29,7 @@ MODULES = (
     "gguf_files",
     "checks",
     "cpu_kernels",
+    "histories",
 )
 TERMINAL = "terminal"
 
