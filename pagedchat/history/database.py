@@ -83,8 +83,11 @@ def _opened(path: Path, uri: str, *, read_only: bool) -> Database:
     connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     connection.text_factory = _text
     try:
-        if version_of(connection) > VERSION:
-            raise NewerSchemaError(version_of(connection))
+        version = version_of(connection)
+        if version > VERSION:
+            raise NewerSchemaError(version)
+        if version < 0:
+            raise HistoryError("damaged", f"The history in {one_line(str(path))} is of no version.")
         if not read_only:
             connection.execute("PRAGMA journal_mode = WAL")
             migrate(connection)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pagedchat.chat.sanitize import one_line
+from pagedchat.errors import PagedChatError
 from pagedchat.history.database import HistoryError, explained, keep_aside
 from pagedchat.history.opened import OpenHistory
 from pagedchat.history.presence import Presence
@@ -41,15 +42,20 @@ class LastingHistory:
             HistoryError: it cannot be done now.
         """
         try:
-            return self._tried(work, writes)
-        except (sqlite3.Error, OSError, HistoryError) as error:
-            found = explained(error, self._path)
-            if found.trouble != "damaged":
-                raise found from error
+            return self._explaining(work, writes)
+        except HistoryError as error:
+            if error.trouble != "damaged":
+                raise
         self._begin_anew()
+        return self._explaining(work, writes)
+
+    def _explaining(self, work: Callable[[OpenHistory], T], writes: bool) -> T:
+        """What is wrong with the file is a `HistoryError`: values of kinds that this program never writes, too."""
         try:
             return self._tried(work, writes)
-        except (sqlite3.Error, OSError, HistoryError) as error:
+        except PagedChatError:
+            raise
+        except (sqlite3.Error, OSError, TypeError, ValueError, OverflowError) as error:
             raise explained(error, self._path) from error
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
 from pagedchat.cache_events import FinishReason
+from pagedchat.chat.sanitize import one_line
 from pagedchat.chat.session import ChatSession
 from pagedchat.chat.turns import Turn
 from pagedchat.engine.sampling_params import SamplingOverrides
@@ -17,6 +18,9 @@ from pagedchat.history.records import LayoutRecord
 from pagedchat.history.run import PATIENCE, Reopened, begin
 from pagedchat.history.sessions import session_of
 from pagedchat.history.thread import HistoryThread
+
+MAX_NAME = 30
+"""Characters of the name that a chat without a screen gets."""
 
 
 class KeptReply:
@@ -38,6 +42,7 @@ class KeptReply:
     def ask(self, prompt: str, system: str | None, overrides: SamplingOverrides) -> list[Turn]:
         """All that the model is to be told. What is given with the prompt is the chat's from now on."""
         session = self._session
+        session.name = session.name or _name_from(prompt)
         session.system = session.system if system is None else system
         session.overrides = SamplingOverrides(**(session.overrides.set_values() | overrides.set_values()))
         session.ask(prompt, 1)
@@ -66,6 +71,12 @@ class KeptReply:
 
     def _look(self, model: str) -> None:
         self._keeper.look([self._session], {}, LayoutRecord(), model)
+
+
+def _name_from(prompt: str) -> str:
+    """The beginning of a prompt."""
+    line = one_line(prompt[: 2 * MAX_NAME])
+    return line if len(line) <= MAX_NAME else line[: MAX_NAME - 1] + "…"
 
 
 def keep_reply(*, go_on: bool, number: int | None) -> KeptReply:

@@ -44,7 +44,7 @@ class Presence:
 
     def is_there(self, owner: int) -> bool:
         """Whether another program of this number runs."""
-        if owner == self.owner:
+        if owner == self.owner or not isinstance(owner, int):  # a file that somebody else has written
             return False
         return self._path(owner).exists() and not self._remove_if_left(self._path(owner))
 

@@ -16,6 +16,7 @@ from pagedchat.history.records import LayoutRecord, PaneRecord
 from pagedchat.history.sessions import session_of
 from pagedchat.history.thread import HistoryThread
 
+MOST_PANES = 100
 PATIENCE = 5.0
 """Seconds that the start waits for what is to be reopened."""
 
@@ -83,7 +84,7 @@ def reopen_last(history: OpenHistory) -> Reopened:
     panes: list[PaneRecord] = []
     sessions: list[ChatSession] = []
     said: list[str] = []
-    for pane in layout.panes:
+    for pane in _once_each(layout.panes):
         found = None if pane.chat_id is None else history.chat(pane.chat_id)
         if found is not None:
             record, about = found
@@ -94,6 +95,16 @@ def reopen_last(history: OpenHistory) -> Reopened:
     set_origins(sessions)
     share_trees(sessions)
     return Reopened(replace(layout, panes=tuple(panes)), tuple(sessions), tuple(said))
+
+
+def _once_each(panes: Iterable[PaneRecord]) -> list[PaneRecord]:
+    """Of what somebody else may have written: no two of a number, no chat twice."""
+    kept: list[PaneRecord] = []
+    for pane in panes:
+        twice = any(pane.number == other.number or pane.chat_id == other.chat_id is not None for other in kept)
+        if pane.number > 0 and not twice:
+            kept.append(pane)
+    return kept[:MOST_PANES]
 
 
 def reopen_chat(history: OpenHistory, number: int) -> Reopened:

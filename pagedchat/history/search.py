@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pagedchat.chat.sanitize import one_line
 from pagedchat.history.database import Database
 from pagedchat.history.records import FoundChat, FoundChats
+from pagedchat.history.values import number_of, seconds_of, text_of
 
 MOST_SHOWN = 200
 """Chats of one list; who searches for more says more."""
@@ -41,7 +42,7 @@ WITH RECURSIVE below (id) AS (
 _FIRST_HIT = """
 WITH RECURSIVE path (id, parent) AS (
     SELECT id, parent FROM turns WHERE id = (SELECT tip FROM chats WHERE id = ?)
-    UNION ALL
+    UNION
     SELECT turns.id, turns.parent FROM path JOIN turns ON turns.id = path.parent
 )
 SELECT text FROM turns WHERE id = (SELECT path.id FROM path WHERE path.id IN (SELECT id FROM hits) LIMIT 1)
@@ -71,8 +72,7 @@ class HistorySearch:
         (num_all,) = self._sql.execute("SELECT count(*) FROM chats WHERE deleted IS NULL").fetchone()
         rows = self._matching(words, limit) if words else self._newest(limit)
         open_in = self.open_elsewhere() if rows else {}
-        found = [FoundChat(*row[:-1], open_in.get(row[1]), row[-1]) for row in rows]
-        return FoundChats(tuple(found), num_all)
+        return FoundChats(tuple(_found(row, open_in.get(row[1])) for row in rows), num_all)
 
     def open_elsewhere(self) -> dict[int, int]:
         """The chats that other programs have open, and the processes of these."""
@@ -114,7 +114,15 @@ class HistorySearch:
 
     def _passage(self, chat_id: int, words: Sequence[str]) -> str:
         row = self._sql.execute(_FIRST_HIT, (chat_id,)).fetchone()
-        return "" if row is None else passage(row[0], words)
+        return "" if row is None else passage(text_of(row[0]), words)
+
+
+def _found(row: _Row, open_in: int | None) -> FoundChat:
+    number, chat_id, title, num_turns, opening, changed, model, around = row
+    return FoundChat(
+        number, chat_id, text_of(title), number_of(num_turns), text_of(opening), seconds_of(changed),
+        text_of(model), open_in, around,
+    )  # fmt: skip
 
 
 def passage(text: str, words: Iterable[str]) -> str:

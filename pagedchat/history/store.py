@@ -15,6 +15,7 @@ from pagedchat.chat.session import ForkOrigin
 from pagedchat.chat.turns import Ending, Entry, Role, Turn
 from pagedchat.history.database import Database
 from pagedchat.history.records import ChatRecord
+from pagedchat.history.values import number_of, optional_text, text_of
 
 OPENING = 200
 """Characters of a chat's first prompt that lists may show."""
@@ -45,15 +46,14 @@ WHERE id = :id
 """
 _CLOSE = "UPDATE turns SET ending = 'interrupted' WHERE indexed = 0 AND ending = 'open' AND chat NOT IN"
 _PATH = """
-WITH RECURSIVE path (id, parent, role, text, ending, depth) AS (
-    SELECT id, parent, role, text, ending, 0 FROM turns WHERE id = ?
-    UNION ALL
-    SELECT turns.id, turns.parent, turns.role, turns.text, turns.ending, depth + 1
-    FROM path JOIN turns ON turns.id = path.parent WHERE depth < 100000
+WITH RECURSIVE path (id) AS (
+    SELECT :tip
+    UNION
+    SELECT turns.parent FROM path JOIN turns ON turns.id = path.id
 )
-SELECT id, role, text, ending FROM path ORDER BY depth DESC
+SELECT turns.id, parent, role, text, ending FROM path JOIN turns ON turns.id = path.id
 """
-"""From the first turn to the last; in a file that somebody else has written it may go round."""
+"""The turns up to a tip, in any order."""
 _TREE = """
 WITH RECURSIVE tree (id, parent, depth) AS (
     SELECT id, 0, 0 FROM turns WHERE tree = ?1 AND parent IS NULL
@@ -234,18 +234,24 @@ class HistoryStore:
         tree, title, tip, draft, system, settings, model, *origin = row
         queue = self._sql.execute("SELECT text FROM queued WHERE chat = ? ORDER BY position", (chat_id,))
         return ChatRecord(
-            chat_id, tree, title,
-            turns=tuple(self._path(tip)), queue=tuple(text for (text,) in queue), draft=draft, system=system,
-            settings=settings, model=model, origin=_origin(*origin), branches=tuple(self._tree(tree)),
+            chat_id, number_of(tree), text_of(title),
+            turns=tuple(self._path(tip)), queue=tuple(text_of(text) for (text,) in queue), draft=text_of(draft),
+            system=optional_text(system), settings=text_of(settings), model=text_of(model), origin=_origin(*origin),
+            branches=tuple(self._tree(tree)),
         )  # fmt: skip
 
-    def _tree(self, tree: int) -> Iterator[tuple[Entry, int]]:
+    def _tree(self, tree: object) -> Iterator[tuple[Entry, int]]:
         for turn_id, parent, role, text, ending in self._sql.execute(_TREE, (tree,)).fetchall():
-            yield Entry(Turn(_role(role), text), _ending(ending), turn_id), parent
+            yield Entry(Turn(_role(role), text_of(text)), _ending(ending), turn_id), parent
 
-    def _path(self, tip: int | None) -> Iterator[Entry]:
-        for turn_id, role, text, ending in self._sql.execute(_PATH, (tip,)).fetchall():
-            yield Entry(Turn(_role(role), text), _ending(ending), turn_id)
+    def _path(self, tip: int | None) -> list[Entry]:
+        """From the first turn to the tip; in a file that somebody else has written it may go round."""
+        rows = {row[0]: row for row in self._sql.execute(_PATH, {"tip": tip}).fetchall()}
+        entries: list[Entry] = []
+        while (row := rows.pop(tip, None)) is not None:
+            turn_id, tip, role, text, ending = row
+            entries.append(Entry(Turn(_role(role), text_of(text)), _ending(ending), turn_id))
+        return entries[::-1]
 
     def chat_of_number(self, number: int) -> int | None:
         """The id of the chat that people name so."""
@@ -258,7 +264,10 @@ class HistoryStore:
             "SELECT id, title, opening FROM chats WHERE deleted IS NOT NULL"
             " ORDER BY deleted DESC, number DESC LIMIT 1"
         ).fetchone()
-        return None if row is None else (int(row[0]), one_line(row[1]) or one_line(row[2]) or "new chat")
+        if row is None:
+            return None
+        chat_id, title, opening = row
+        return number_of(chat_id), one_line(text_of(title)) or one_line(text_of(opening)) or "new chat"
 
     def last_chat(self) -> int | None:
         """The chat in which something was said last."""
@@ -303,4 +312,4 @@ def _ending(text: str) -> Ending:
 def _origin(chat_id: int | None, label: str | None, entries: int | None, prompts: int | None) -> ForkOrigin | None:
     if chat_id is None:
         return None
-    return ForkOrigin(0, label or "", entries or 0, prompts or 0, chat_id)
+    return ForkOrigin(0, text_of(label), number_of(entries), number_of(prompts), number_of(chat_id))

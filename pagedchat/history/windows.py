@@ -9,6 +9,7 @@ import os
 from pagedchat.history.presence import Presence
 from pagedchat.history.records import LayoutRecord, PaneRecord
 from pagedchat.history.store import HistoryStore
+from pagedchat.history.values import number_of
 
 _KEPT = 20
 """Windows of programs that are gone."""
@@ -104,4 +105,9 @@ class Windows:
             return None
         panes = self._sql.execute("SELECT number, chat FROM panes WHERE window = ? ORDER BY position", (window,))
         focused, wanted, zoomed = row
-        return LayoutRecord(tuple(PaneRecord(*pane) for pane in panes), focused, wanted, bool(zoomed))
+        return LayoutRecord(
+            tuple(PaneRecord(number_of(number), chat) for number, chat in panes),
+            number_of(focused),
+            number_of(wanted) or None,
+            bool(zoomed),
+        )

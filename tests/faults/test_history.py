@@ -233,3 +233,18 @@ def test_a_full_disk_is_said_and_what_is_new_is_kept_when_there_is_room(program,
     [found] = texts_of(folder)[1].values()
     assert "many words " * 5000 in "".join([found.draft, *found.queue, *(entry.turn.text for entry in found.turns)])
     assert is_sound(folder / FILE_NAME)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_nothing_behind_that_was_typed(program, folder, number):
+    with program() as running:
+        running.wait_for(READY)
+        running.press("Hi\r")
+        running.wait_for("tok/s")
+        running.press("half a thought")
+        running.wait_for("half a thou")
+        running.signal(number)
+        assert running.wait_for_end() == 128 + number
+    [found] = texts_of(folder)[1].values()
+    assert found.draft == "half a thought"
+    assert found.turns[0].turn.text == "Hi"

@@ -101,3 +101,15 @@ def test_a_fork_of_what_another_program_has_open_is_new_to_the_history(begin, ta
     assert reopened.unchanged == []
     assert "this is a fork of it" in reopened.said[0]
     assert [session.session_id for session in begin(number=2).reopened.unchanged] == []
+
+
+def test_panes_that_make_no_sense_are_passed_over(begin, tale, tmp_path):
+    history = open_history(tmp_path)
+    sql = history.database.connection
+    sql.execute("UPDATE panes SET number = 1")
+    sql.execute("UPDATE windows SET focused = 'x', wanted = 5, zoomed = -1")
+    close_history(history)
+    reopened = begin(go_on=True).reopened
+    assert [pane.number for pane in reopened.layout.panes] == [1]
+    assert [session.chat_id for session in reopened.sessions] == [tale.chat_id]
+    assert reopened.layout.focused == 0

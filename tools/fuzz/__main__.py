@@ -30,6 +30,7 @@ MODULES = (
     "checks",
     "chat_files",
     "cpu_kernels",
+    "histories",
 )
 TERMINAL = "terminal"
 

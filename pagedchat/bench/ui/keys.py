@@ -65,11 +65,16 @@ def measure_keys(
         app.wait_for_steps()
         app.go()
         app.open_inspector()
-        app.terminal.read_for(_SETTLE)
-        _press_until_heard(app)
-        start = app.sample()
-        times = _press_all(app, num_keys)
-        return _result(times, start, app.sample())
+        return press_keys(app, num_keys)
+
+
+def press_keys(app: RunningApp, num_keys: int) -> KeysResult:
+    """Press so many keys in a program that is on the screen."""
+    app.terminal.read_for(_SETTLE)
+    _press_until_heard(app)
+    start = app.sample()
+    times = _press_all(app, num_keys)
+    return _result(times, start, app.sample())
 
 
 def _press_until_heard(app: RunningApp) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pagedchat.bench.ui.keys import KeysResult, press_keys
 from pagedchat.bench.ui.markdown_sample import SAMPLE
 from pagedchat.bench.ui.running_app import RunningApp, running_app
+from pagedchat.view.sentences.glyphs import CORNER
 
 OLD_MESSAGES = 100
 LONG, SHORT = 100_000, 10

@@ -29,7 +29,7 @@ from pagedchat.tui.kit.sparse_painting import SparseScreen
 from pagedchat.tui.messages import ChatFocused
 from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.chats.full_context import warning
-from pagedchat.view.chats.layout import CHROME_ROWS, WIDE_ENOUGH_FOR_PANEL
+from pagedchat.view.chats.layout import CHROME_ROWS, LAYOUTS, WIDE_ENOUGH_FOR_PANEL
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.options import UiOptions
 
@@ -80,7 +80,8 @@ class PaneScreen(SparseScreen):
         self._tabs = ChatTabs()
         self._grid = ChatGrid(desk, view, history, bundled.note(options.model))
         if before is not None:
-            self._grid.wanted, self._grid.zoomed = before.wanted, before.zoomed
+            self._grid.wanted = before.wanted if before.wanted in LAYOUTS else None
+            self._grid.zoomed = before.zoomed
         self._ticker = EventTicker(view)
         self._hints = CommandHints()
         self._keys = KeyBar(CHAT_KEYS, num_always=2)

@@ -58,7 +58,10 @@ def how_long_ago(then: float, now: float) -> str:
         return f"{seconds // _HOUR:.0f} h ago"
     if _DAY <= seconds < 7 * _DAY:
         return f"{count(int(seconds // _DAY), 'day')} ago"
-    return time.strftime("%Y-%m-%d", time.localtime(then))
+    try:
+        return time.strftime("%Y-%m-%d", time.localtime(then))
+    except (OverflowError, ValueError, OSError):  # no time at all
+        return "some time"
 
 
 def how_many(found: FoundChats, words: str) -> str:
