@@ -84,18 +84,18 @@ class Holds:
 
     def __init__(self, blocks: BlockManager) -> None:
         self._blocks = blocks
-        self._before: list[Sequence] = []
+        self.before: list[Sequence] = []
         """Those of whom a reason was noted in the step before."""
-        self._asked: list[Sequence] = []
+        self.asked: list[Sequence] = []
+        """Likewise in this step."""
 
     def begin(self) -> None:
-        """Another step: nobody has been asked."""
-        if self._asked:
-            self._before, self._asked = self._asked, []
+        """Another step: nobody has been asked. For whoever noted nothing in the last one there is nothing to do."""
+        self.before, self.asked = self.asked, []
 
     def note(self, seq: Sequence, cause: ev.HoldCause, num_needed: int = 0, num_there: int = 0) -> None:
         """This one waits on, and why."""
-        self._asked.append(seq)
+        self.asked.append(seq)
         self._tell(seq, ev.SequenceHeld(seq.seq_id, cause, num_needed, num_there))
 
     def note_misfit(self, seq: Sequence, num_usable: int) -> None:
@@ -103,11 +103,9 @@ class Holds:
         self.note(seq, self._misfit_cause(), self._blocks.num_blocks_for(len(seq)), num_usable)
 
     def end(self) -> None:
-        """All that were to be asked have been."""
-        if not self._before:
-            return
-        before, self._before = self._before, []
-        asked = {seq.seq_id for seq in self._asked}
+        """All that were to be asked have been. To be called where somebody had a reason before."""
+        before, self.before = self.before, []
+        asked = {seq.seq_id for seq in self.asked}
         for seq in before:
             if seq.held is not None and seq.seq_id not in asked and seq.status in ("waiting", "swapped"):
                 self._say_again(seq, seq.held)

@@ -75,7 +75,8 @@ class Scheduler:
     def schedule(self) -> list[ScheduledSequence]:
         """The next batch. Every sequence in it has the blocks it writes to, and they are its own."""
         changes, self._gave_way = self.queues.num_changes, False
-        self._holds.begin()
+        if self._holds.asked:
+            self._holds.begin()
         self.ahead.given = []
         self.lockstep = self._next_lockstep()
         self._start_batch([] if self.lockstep is None else self.lockstep.batch())
@@ -86,7 +87,8 @@ class Scheduler:
         if not self._gave_way:  # otherwise newcomers would take what was just given back
             self._admit()
             self._stalled = not self.queues.running
-        self._holds.end()
+        if self._holds.before:
+            self._holds.end()
         self._num_changes = self.queues.num_changes
         if self._num_changes != changes:
             self.lockstep = None
