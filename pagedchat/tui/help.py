@@ -36,6 +36,7 @@ _MORE_KEYS = (
     ("PgUp PgDn End", "Scroll the chat; to its newest text"),
     ("Alt+1 … Alt+9", "To the chat of this number"),
     ("drag, ^C", "Select text in a chat and copy it"),
+    ("click on ►", "Open what a model thought before it answered"),
 )
 
 _SIGNS = (
@@ -43,6 +44,8 @@ _SIGNS = (
     ("■ ✕", "stopped by you, or by a dead engine"),
     ("▶ ‖ ◀", "the scheduler runs, is paused; you look at the past"),
     ("✓ ✗", "the engine's books agree; they do not, do not trust it"),
+    ("► ▼", "a thought, folded or whole"),
+    (r"\x1b \u202e", "what a reply has of escapes and hidden signs, spelled out"),
     ("⑂", "a fork, and what it still shares"),
     ("ctx 395/2048", "tokens held, of those that fit"),
     ("25 blk, 24 shr", "blocks of a chat, of them shared"),

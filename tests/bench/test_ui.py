@@ -166,7 +166,16 @@ def test_run_from_end_to_end_writes_its_figures(tmp_path: Path, capsys: pytest.C
     output = tmp_path / "figures.json"
     assert run_ui_bench(options(*argv, "--json", str(output))) == 0
     figures = json.loads(output.read_text())
-    assert set(figures) == {"environment", "terminal", "frames", "keys", "slowdown", "engine", "load"}
+    assert set(figures) == {
+        "environment",
+        "terminal",
+        "frames",
+        "keys",
+        "transcripts",
+        "slowdown",
+        "engine",
+        "load",
+    }
     assert figures["frames"]["num_frames"] == 3
     assert figures["keys"]["num_keys"] == 3
     assert figures["keys"]["frames_per_second"] > 0
@@ -174,7 +183,9 @@ def test_run_from_end_to_end_writes_its_figures(tmp_path: Path, capsys: pytest.C
     assert set(figures["slowdown"]["steps_per_second"]) == {"no screen", "chats", "chats and inspector"}
     assert all(speed > 0 for speed in figures["slowdown"]["steps_per_second"].values())
     assert {"by_chats", "by_inspector"} <= set(figures["slowdown"])
-    assert set(figures["load"]) == {"frames", "keys", "slowdown"}
+    assert figures["transcripts"]["keys"]["num_keys"] == 3
+    assert 0 < figures["transcripts"]["long_share"] < 1
+    assert set(figures["load"]) == {"frames", "keys", "transcripts", "slowdown"}
     table = capsys.readouterr().out
     assert "key to its echo, inspector open" in table
     assert "slower than chats" in table
