@@ -83,6 +83,11 @@ def test_borders_are_not_copied_and_columns_are_tabs():
     assert texts == ["quoted", "", "name\tsize", "", "海の上\t1", "b c|d\t22", "", "", "code"]
 
 
+def test_an_accent_without_its_letter_is_not_drawn():
+    """It would change the cell on its left."""
+    assert drawn("**\u0301a** `\u0301`") == ["a"]
+
+
 def test_deep_nesting_leaves_room_for_text():
     assert all(len(row) <= 12 for row in drawn("> " * 40 + "deep down here", 12))
     assert "deep" in " ".join(drawn("> " * 40 + "deep down here", 12))
