@@ -75,6 +75,7 @@ def test_a_table_without_room_for_columns_is_a_list_of_cells():
 
 def test_what_a_table_would_drop_is_drawn_as_it_was_written():
     assert drawn("|a|\n|-|\n|1|lost|\n") == ["|a|", "|-|", "|1|lost|"]
+    assert drawn("|a|\n|-|\n|1|lost|\n|2|\n") == ["|a|", "|-|", "|1|lost|", "|2|"]
 
 
 def test_borders_are_not_copied_and_columns_are_tabs():
