@@ -49,6 +49,7 @@ _MORE_KEYS = (
     ("Esc, F2", "From a panel beside the chats: back to the chat"),
     ("Alt+C …", "A panel's key beside the chats; letters are typed"),
     ("Alt+↑ ↓ ← →", "Edit the last prompt; the tree; other branches"),
+    ("click on ►", "Open what a model thought before it answered"),
     ("^R ^D ^Z", "In the history (^S): rename, delete, undo"),
 )
 
@@ -57,6 +58,8 @@ _SIGNS = (
     ("■ □", "stopped by you, or by a dead engine"),
     ("► ║ ◄", "the scheduler runs, is paused; you look at the past"),
     ("√ ‼", "the engine's books agree; they do not, do not trust it"),
+    ("► ▼", "a thought, folded or whole"),
+    (r"\x1b \u202e", "what a reply has of escapes and hidden signs, spelled out"),
     ("»", "a fork, and what it still shares"),
     ("ctx 395/2048", "tokens held, of those that fit"),
     ("394 in 25 blk", "tokens computed, and their blocks; shr: shared"),

@@ -178,8 +178,16 @@ def test_run_from_end_to_end_writes_its_figures(tmp_path: Path, capsys: pytest.C
     assert run_ui_bench(options(*argv, "--json", str(output))) == 0
     figures = json.loads(output.read_text())
     assert set(figures) == {
-        "environment", "terminal", "frames", "keys", "slowdown", "history", "engine", "load",
-    }  # fmt: skip
+        "environment",
+        "terminal",
+        "frames",
+        "keys",
+        "transcripts",
+        "slowdown",
+        "history",
+        "engine",
+        "load",
+    }
     assert figures["frames"]["num_frames"] == 3
     assert figures["keys"]["num_keys"] == 3
     assert figures["keys"]["frames_per_second"] > 0
@@ -187,7 +195,9 @@ def test_run_from_end_to_end_writes_its_figures(tmp_path: Path, capsys: pytest.C
     assert set(figures["slowdown"]["steps_per_second"]) == {"no screen", "chats", "chats and inspector"}
     assert all(speed > 0 for speed in figures["slowdown"]["steps_per_second"].values())
     assert {"by_chats", "by_inspector"} <= set(figures["slowdown"])
-    assert set(figures["load"]) == {"frames", "keys", "slowdown", "history"}
+    assert figures["transcripts"]["keys"]["num_keys"] == 3
+    assert 0 < figures["transcripts"]["long_share"] < 1
+    assert set(figures["load"]) == {"frames", "keys", "transcripts", "slowdown", "history"}
     assert figures["history"]["num_chats"] == 20
     table = capsys.readouterr().out
     assert "key to its echo, inspector open" in table

@@ -193,7 +193,6 @@ class MarkdownDocument:
     def _draw_blocks(self) -> None:
         text = self._text[self._done :]
         if not self._finished:
-            text = text.removesuffix("\r")
             start = text.rfind("\n") + 1
             if may_be_tag(text[start:]):
                 text = text[:start]
