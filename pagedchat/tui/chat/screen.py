@@ -18,6 +18,7 @@ from pagedchat.tui.chat.chat_tabs import ChatTabs
 from pagedchat.tui.chat.prompt_screen import PromptScreen
 from pagedchat.tui.kit.front_screens import ConfirmScreen
 from pagedchat.view.chats.layout import next_layout
+from pagedchat.view.key_names import with_keys
 
 if TYPE_CHECKING:
     from pagedchat.chat.formats.saved_chat import SavedChat
@@ -130,7 +131,7 @@ class ChatScreen(PromptScreen):
         elif self.stop_replies([self.focused_chat]):
             self.refresh_view()
         else:
-            self._program.say("^Q quits.")
+            self._program.say(with_keys("^Q quits."))
 
     # --- opening and closing ------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from pagedchat.view.chats.full_context import (
     summary_question,
     turns_to_leave_out,
 )
+from pagedchat.view.key_names import with_keys
 from pagedchat.view.options import UiOptions
 from pagedchat.view.sentences.words import count
 
@@ -240,7 +241,7 @@ class ChatDesk:
     def _say_full(self, chat: ChatSession, used: int) -> None:
         """A reply has ended for want of room; what is queued goes on only where room will be made for it."""
         hints = {
-            "stop": "Start a new chat with ^N, or type /set full drop or /set full summary.",
+            "stop": with_keys("Start a new chat with ^N, or type /set full drop or /set full summary."),
             "drop": "With the next prompt the oldest turns are left out.",
             "summary": "The next prompt goes on in a new chat, after a summary.",
         }

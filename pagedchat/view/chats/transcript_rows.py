@@ -9,6 +9,7 @@ from pagedchat.chat.session import ChatSession, Entry, Role
 from pagedchat.view.chats.chat_tokens import drawn_text
 from pagedchat.view.chats.wrap import wrap
 from pagedchat.view.engine_view import EngineView
+from pagedchat.view.key_names import with_keys
 from pagedchat.view.sentences.words import count
 
 GUTTER = 6
@@ -144,7 +145,7 @@ def _parts(
 
 
 def _hint_rows(note: str, width: int) -> list[Row]:
-    rows = marker_rows(_HINT, width, "hint")
+    rows = marker_rows(with_keys(_HINT), width, "hint")
     return [*rows, _plain("blank", ""), *marker_rows(note, width, "hint")] if note else rows
 
 
