@@ -101,7 +101,7 @@ class ChatGrid(Container):
             yield ScreenPart(self, self._follow_selection)
 
     def _show_figures(self, pane: ChatPane) -> None:
-        """The limit is asked for when it is drawn: the engine may have become ready since the turn was given out."""
+        """The limit is that of when it is drawn: the engine may have become ready since the turn was given out."""
         pane.refresh_figures(self._desk.context_limit)
 
     # --- text and blocks ----------------------------------------------------------------------------
