@@ -58,8 +58,6 @@ class ChatDesk:
         self.context_limit = 0
         """Tokens one chat may hold; 0 until the engine is ready."""
         self.focused_id = 0
-        self._summaries: set[int] = set()
-        """Requests about the turns of another chat."""
 
     # --- reading ------------------------------------------------------------------------------------
 
@@ -146,12 +144,11 @@ class ChatDesk:
         child.when_full, child.tokens_per_character = chat.when_full, chat.tokens_per_character
         self.chats.insert(self.chats.index(chat) + 1, child)
         question, request_id = summary_question(chat), self._new_request()
-        turns, num_missing = request_for_summary(chat, question, self.context_limit)
+        child.summed_up, num_missing = request_for_summary(chat, question, self.context_limit)
         child.ask(question, request_id)
         child.enqueue(prompt)
         room = msgspec.structs.replace(chat.overrides, max_tokens=room_for_reply(self.context_limit))
-        self._summaries.add(request_id)
-        self._send(Generate(child.session_id, request_id, turns, room, self._options.raw))
+        self._send(Generate(child.session_id, request_id, child.turns, room, self._options.raw))
         missing = f" Its oldest {count(num_missing, 'turn')} did not fit and are not in it." if num_missing else ""
         child.notify(Notice(
             f"The context of {one_line(chat.label)} is nearly full: here it is summed up, then answered.{missing}",
@@ -228,8 +225,7 @@ class ChatDesk:
 
     def _after_reply(self, chat: ChatSession, event: RequestFinished) -> None:
         used = event.num_prompt_tokens + event.num_tokens
-        if event.request_id not in self._summaries:
-            chat.learn_size(used)
+        chat.learn_size(used)
         if event.reason == "length" and self.context_limit and used >= self.context_limit:
             self._say_full(chat, used)
         elif chat.queue and self.needs_successor(chat, chat.queue[0]):  # which takes whoever shows chats
