@@ -94,6 +94,8 @@ class ChatSession:
         self.when_full: WhenFull = "stop"
         self.num_left_out = 0
         """Entries at the start that are no longer sent, for want of room; always whole pairs."""
+        self.summed_up: list[Turn] = []
+        """Turns of another chat, which this one's first prompt, the program's, is to sum up; sent with it alone."""
         self.tokens_per_character = _TOKENS_PER_CHARACTER
         """Of what was sent and written last, the template's words among it."""
         self.version = 0
@@ -116,6 +118,8 @@ class ChatSession:
     @property
     def turns(self) -> list[Turn]:
         """What a request is about: the system prompt, if there is one, and all turns that are not left out."""
+        if self.summed_up and len(self.entries) == 1:
+            return [*self.summed_up, self.entries[0].turn]
         system = [Turn("system", self.system)] if self.system else []
         return system + [entry.turn for entry in self.entries[self.num_left_out :]]
 
@@ -229,6 +233,7 @@ class ChatSession:
         child.entries = self.entries[:num_entries]
         child.when_full, child.num_left_out = self.when_full, min(self.num_left_out, len(child.entries))
         child.tokens_per_character = self.tokens_per_character
+        child.summed_up = self.summed_up
         child.tree_id, child.tree, child.kept = self.tree_id, self.tree, self.kept
         child.origin = ForkOrigin(self.session_id, self.label, len(child.entries), child.num_prompts, self.chat_id)
         return child
@@ -269,6 +274,8 @@ class ChatSession:
 
     def learn_size(self, num_tokens: int) -> None:
         """All that is sent of this chat had so many tokens with its last reply."""
+        if self.summed_up and len(self.entries) <= 2:
+            return  # they were another chat's
         characters = sum(len(turn.text) for turn in self.turns)
         if characters:
             self.tokens_per_character = num_tokens / characters
@@ -362,7 +369,9 @@ class ChatSession:
         elif self._replaced is not None:
             self._add(self._replaced)
         elif self.entries and self.entries[-1].turn.role == "user":
-            self._give_back(self.entries.pop().turn.text)
+            prompt = self.entries.pop().turn.text
+            if self.entries or not self.summed_up:  # else nobody wrote it
+                self._give_back(prompt)
         self.state = ending if ending in ("stopped", "interrupted") else "idle"
         self.open_text, self.num_open_tokens = "", 0
         self.request_id, self._replaced, self.stop_requested = None, None, False

@@ -144,6 +144,12 @@ def key_display(key: str) -> str:
     return "+".join(part.capitalize() for part in key.split("+"))
 
 
+def new_names(keymap: Mapping[str, str]) -> dict[str, str]:
+    """Of the chats' and the program's keys: `{"^N": "^X"}` where a user gave a new chat another one."""
+    actions = (*COMPOSER_ACTIONS, *CHAT_ACTIONS, *APP_ACTIONS, PALETTE)
+    return {action.key_display: remapped(action, keymap).key_display for action in actions if action.id in keymap}
+
+
 def composer_keys(keymap: Mapping[str, str]) -> dict[str, str]:
     """Keys that the composer acts on at once, in the order of typing -> what they do."""
     return {key: action.action for action in COMPOSER_ACTIONS for key in remapped(action, keymap).keys.split(",")}

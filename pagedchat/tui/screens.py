@@ -14,6 +14,7 @@ from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.chat.sanitize import sanitize
 from pagedchat.chat.session import ChatSession
 from pagedchat.errors import PagedChatError
+from pagedchat.tui.actions import new_names
 from pagedchat.tui.chat.screen import ChatScreen
 from pagedchat.tui.engine_controls import EngineControls
 from pagedchat.tui.kit.front_screens import ConfirmScreen, TooSmallScreen
@@ -21,6 +22,7 @@ from pagedchat.tui.kit.terminal_app import TerminalApp
 from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.chats.layout import MIN_SIZE, WIDE_ENOUGH_FOR_PANEL
 from pagedchat.view.engine_view import EngineView
+from pagedchat.view.key_names import call_keys
 from pagedchat.view.options import UiOptions
 from pagedchat.view.past.time_travel import TimeTravel
 from pagedchat.view.sentences.words import count
@@ -73,6 +75,7 @@ class ScreensApp(TerminalApp):
         self._early: list[events.Event] = []
         """What was typed before there was a composer to type in."""
         self.set_keymap(dict(options.keymap))
+        call_keys(new_names(options.keymap))
 
     def get_default_screen(self) -> Screen[None]:
         """The chats."""

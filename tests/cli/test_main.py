@@ -246,3 +246,18 @@ def test_reader_that_leaves_ends_it_quietly() -> None:
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait() == 141
+
+
+def test_json_of_a_file_is_for_one_reply_and_the_chats_open_all_the_same(
+    replies: list[tuple[str, dict[str, object]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pagedchat.tui import app
+
+    settings = tmp_path / "config.toml"
+    settings.write_text("json = true\n")
+    monkeypatch.setattr(app, "run_app", lambda _link, _options: 3)
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert cli.main(["--config", str(settings)]) == 3
+    assert cli.main(["--config", str(settings), "-p", "Hello"]) == 0
+    assert replies[0][1]["as_json"] is True

@@ -7,7 +7,8 @@ from textual.color import Color
 
 from pagedchat.settings.remembered import remembered_theme
 from pagedchat.tui.keymap import all_keys, check_keymap
-from tests.tui.whole_app import WIDE, drawn
+from tests.fakes_tui import READY, prefill
+from tests.tui.whole_app import WIDE, drawn, settle
 
 
 def checked(**keymap):
@@ -133,3 +134,34 @@ def painted(app):
     ground = Color(0, 0, 0)
     for strip in app.screen._compositor.render_strips():
         yield reduce(lambda filtered, each: filtered.apply_filter(each, ground), app._filters, strip)
+
+
+async def test_keys_of_the_inspector_are_given_too(make_app, link):
+    app = make_app(sessions=1, keymap=checked(inspector__goto="G", inspector__full="g"))
+    async with app.run_test(size=(90, 40)) as pilot:
+        await pilot.pause()
+        link.say(READY, prefill(1, 0, 3))
+        await pilot.press("f3")
+        await settle(pilot)
+        screen = app.screen
+        assert "G go to" in drawn(screen.query_one("KeyBar"))
+        await pilot.press("g")
+        await pilot.pause()
+        assert app.screen is screen  # one panel has the whole room
+        await pilot.press("G")
+        await pilot.pause()
+        assert type(app.screen).__name__ == "GotoScreen"
+
+
+async def test_sentences_name_the_keys_that_act(make_app, link):
+    app = make_app(sessions=1, keymap=checked(app__inspector="f14", chat__fork="f3", app__quit="ctrl+x"))
+    async with app.run_test(size=WIDE) as pilot:
+        await pilot.pause()
+        assert "F7 sends a prompt to all chats, F3 forks a chat, F14 shows its blocks." in drawn(app.screen)
+        await pilot.press("ctrl+c")
+        await pilot.pause()
+        assert [toast.message for toast in app._notifications] == ["^X quits."]
+    app = make_app(sessions=1)
+    async with app.run_test(size=WIDE) as pilot:
+        await pilot.pause()
+        assert "F9 forks a chat, F3 shows its blocks." in drawn(app.screen)

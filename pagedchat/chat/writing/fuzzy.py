@@ -1,9 +1,8 @@
 """Names found by some of their letters in order, the best first. Knows nothing of what is named."""
 
-import re
 from collections.abc import Sequence
 
-_BOUNDARY = re.compile(r"(?:^|[/\\ ._-])$")
+_BETWEEN_WORDS = frozenset("/\\ ._-")
 MOST_TYPED = 64
 
 
@@ -15,16 +14,31 @@ def ranked(typed: str, names: Sequence[str], most: int) -> list[int]:
     letters = typed.lower()[:MOST_TYPED]
     if not letters:
         return list(range(min(most, len(names))))
-    pattern = re.compile(".*?".join(map(re.escape, letters)), re.DOTALL)
-    scored = [(score, index) for index, name in enumerate(names) if (score := _score(pattern, name)) is not None]
+    scored = [(score, index) for index, name in enumerate(names) if (score := _score(letters, name)) is not None]
     return [index for _, index in sorted(scored)[:most]]
 
 
-def _score(pattern: re.Pattern[str], name: str) -> tuple[int, int, int] | None:
+def _score(letters: str, name: str) -> tuple[int, int, int] | None:
     lower = name.lower()
-    last = lower.rfind("/") + 1
-    found = pattern.search(lower, last) or pattern.search(lower)
-    if found is None:
+    span = _span(letters, lower, lower.rfind("/") + 1) or _span(letters, lower, 0)
+    if span is None:
         return None
-    start, end = found.span()
-    return end - start, 0 if _BOUNDARY.search(lower, max(0, start - 1), start) else 1, len(name)
+    start, end = span
+    begins_word = start == 0 or lower[start - 1] in _BETWEEN_WORDS
+    return end - start, 0 if begins_word else 1, len(name)
+
+
+def _span(letters: str, lower: str, start: int) -> tuple[int, int] | None:
+    """Where the letters stand from `start` on, each as early as it can be, then drawn together from the end."""
+    together = lower.find(letters, start)
+    if together >= 0:
+        return together, together + len(letters)
+    end = start
+    for letter in letters:
+        end = lower.find(letter, end) + 1
+        if end == 0:
+            return None
+    first = end
+    for letter in reversed(letters):
+        first = lower.rfind(letter, 0, first)
+    return first, end

@@ -102,9 +102,13 @@ class ChatGrid(Container):
         for pane in self.panes:
             if pane.display:
                 yield ScreenPart(pane.transcript, pane.refresh_text, TEXT_SECONDS)
-                yield ScreenPart(pane, partial(pane.refresh_figures, self._desk.context_limit), FIGURES_SECONDS)
+                yield ScreenPart(pane, partial(self._show_figures, pane), FIGURES_SECONDS)
         if self._selected:
             yield ScreenPart(self, self._follow_selection)
+
+    def _show_figures(self, pane: ChatPane) -> None:
+        """The limit is that of when it is drawn: the engine may have become ready since the turn was given out."""
+        pane.refresh_figures(self._desk.context_limit)
 
     # --- text and blocks ----------------------------------------------------------------------------
 

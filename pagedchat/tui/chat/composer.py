@@ -162,7 +162,12 @@ class Composer(TextArea):
 
     def update_suggestion(self) -> None:
         """Called after every change of the text: show how a command goes on behind the cursor."""
-        found = self._find_candidates() or self._find_files()
+        files = self._find_files()
+        found = self._find_candidates()
+        if found:
+            self._files.typed = None  # a command may have an @ in it
+        else:
+            found = files
         if found != self._candidates:
             self._candidates = found
             self.post_message(self.CandidatesChanged(found))

@@ -9,6 +9,7 @@ from pagedchat.chat.sanitize import drawable, one_line
 from pagedchat.events import EngineDied, EngineFailed, IntegrityBroken, LoadProgress
 from pagedchat.tui.kit.lines import FAINT, MUTED, LinePart, bar, join, text
 from pagedchat.view.engine_view import EngineView
+from pagedchat.view.key_names import with_keys
 from pagedchat.view.sentences.engine_words import progress_amount, why_it_ended
 from pagedchat.view.state.invariant import picture_holds
 
@@ -95,12 +96,14 @@ def _failed(failure: EngineFailed) -> Content:
         ("The engine could not start\n", "bold $text-error"),
         drawable(failure.message),
         (f"\n{drawable(failure.hint)}" if failure.hint else "", MUTED),
-        ("\nF12 tries again · ^L loads another model · ^Q quits", FAINT),
+        (with_keys("\nF12 tries again · ^L loads another model · ^Q quits"), FAINT),
     )
 
 
 def _died(died: EngineDied, progress: LoadProgress | None, width: int) -> Content:
-    next_step = "starting it again …" if died.restarting else "it ends too often; F12 starts it again, ^Q quits"
+    next_step = (
+        "starting it again …" if died.restarting else with_keys("it ends too often; F12 starts it again, ^Q quits")
+    )
     if died.restarting and progress is not None:
         next_step = f"{one_line(progress.message)} …"
     parts = [

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 FRESH_SECONDS = 10.0
 """So long a list of files is good."""
 MOST_CANDIDATES = 12
+_LONGEST = 400
+"""Characters before the cursor that a name may take."""
 _WORD = re.compile(r"(?:^|\s)@([^\s\"]*)$")
 
 
@@ -27,7 +29,7 @@ class FileMentions:
 
     def look_for(self, before_cursor: str) -> "list[Candidate]":
         """The files that the end of a line may name, the best first; none where it names none."""
-        found = _WORD.search(before_cursor)
+        found = _WORD.search(before_cursor[-_LONGEST:])
         self.typed = found[1] if found else None
         if self.typed is None:
             return []

@@ -19,6 +19,7 @@ from pagedchat.tui.chat.chat_tabs import ChatTabs
 from pagedchat.tui.chat.prompt_screen import PromptScreen
 from pagedchat.tui.kit.front_screens import ConfirmScreen
 from pagedchat.view.chats.layout import next_layout
+from pagedchat.view.key_names import with_keys
 from pagedchat.view.sentences.words import count
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ class ChatScreen(PromptScreen):
         elif pane is not None and self.focused is pane.composer and pane.composer.empty():
             self._program.say("^Z brings it back.")
         else:
-            self._program.say("^Q quits.")
+            self._program.say(with_keys("^Q quits."))
 
     # --- opening and closing ------------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ from pagedchat.view.chats.full_context import (
 )
 from pagedchat.view.chats.names import fork_name, name_from, next_name
 from pagedchat.view.chats.reading import reading_settings
+from pagedchat.view.key_names import with_keys
 from pagedchat.view.options import UiOptions
 from pagedchat.view.sentences.words import count
 
@@ -61,8 +62,6 @@ class ChatDesk:
         """Called after everything that is more than another piece of text."""
         self.reading = reading_settings(options)
         """How their replies are drawn."""
-        self._summaries: set[int] = set()
-        """Requests about the turns of another chat."""
 
     # --- reading ------------------------------------------------------------------------------------
 
@@ -163,12 +162,11 @@ class ChatDesk:
         child.when_full, child.tokens_per_character = chat.when_full, chat.tokens_per_character
         self.chats.insert(self.chats.index(chat) + 1, child)
         question, request_id = summary_question(chat), self._new_request()
-        turns, num_missing = request_for_summary(chat, question, self.context_limit)
+        child.summed_up, num_missing = request_for_summary(chat, question, self.context_limit)
         child.ask(question, request_id)
         child.enqueue(prompt)
         room = msgspec.structs.replace(chat.overrides, max_tokens=room_for_reply(self.context_limit))
-        self._summaries.add(request_id)
-        self._send(Generate(child.session_id, request_id, turns, room, self._options.raw))
+        self._send(Generate(child.session_id, request_id, child.turns, room, self._options.raw))
         missing = f" Its oldest {count(num_missing, 'turn')} did not fit and are not in it." if num_missing else ""
         child.notify(Notice(
             f"The context of {one_line(chat.label)} is nearly full: here it is summed up, then answered.{missing}",
@@ -315,8 +313,7 @@ class ChatDesk:
 
     def _after_reply(self, chat: ChatSession, event: RequestFinished) -> None:
         used = event.num_prompt_tokens + event.num_tokens
-        if event.request_id not in self._summaries:
-            chat.learn_size(used)
+        chat.learn_size(used)
         if event.reason == "length" and self.context_limit and used >= self.context_limit:
             self._say_full(chat, used)
         elif chat.queue and self.needs_successor(chat, chat.queue[0]):  # which takes whoever shows chats
@@ -328,7 +325,7 @@ class ChatDesk:
     def _say_full(self, chat: ChatSession, used: int) -> None:
         """A reply has ended for want of room; what is queued goes on only where room will be made for it."""
         hints = {
-            "stop": "Start a new chat with ^N, or type /set full drop or /set full summary.",
+            "stop": with_keys("Start a new chat with ^N, or type /set full drop or /set full summary."),
             "drop": "With the next prompt the oldest turns are left out.",
             "summary": "The next prompt goes on in a new chat, after a summary.",
         }

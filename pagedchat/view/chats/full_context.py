@@ -67,11 +67,10 @@ def summary_question(chat: ChatSession) -> str:
 
 
 def request_for_summary(chat: ChatSession, question: str, limit: int) -> tuple[list[Turn], int]:
-    """The turns of the request, and how many of the chat's did not fit."""
+    """The turns to be sent before the question, and how many of the chat's did not fit."""
     entries = turns_to_sum_up(chat, question, limit)
     system = [Turn("system", chat.system)] if chat.system else []
-    turns = [*system, *(entry.turn for entry in entries), Turn("user", question)]
-    return turns, len(chat.entries) - len(entries)
+    return [*system, *(entry.turn for entry in entries)], len(chat.entries) - len(entries)
 
 
 def warning(chat: ChatSession, used: int, limit: int) -> str:

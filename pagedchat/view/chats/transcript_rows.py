@@ -8,6 +8,7 @@ from pagedchat.chat.turns import Entry, Role
 from pagedchat.view.chats.reading import Reading
 from pagedchat.view.chats.wrap import wrap
 from pagedchat.view.engine_view import EngineView
+from pagedchat.view.key_names import with_keys
 from pagedchat.view.markdown.blocks import MarkdownRow
 from pagedchat.view.markdown.pieces import Piece, Pieces, text_of
 from pagedchat.view.markdown.stream import MarkdownDocument, PlainDocument
@@ -104,7 +105,7 @@ def marker_rows(text: str, width: int, kind: str = "marker") -> list[Row]:
 
 def hint_rows(note: str, width: int) -> list[Row]:
     """What stands in a chat that is empty."""
-    rows = marker_rows(_HINT, width, "hint")
+    rows = marker_rows(with_keys(_HINT), width, "hint")
     return [*rows, BLANK, *marker_rows(note, width, "hint")] if note else rows
 
 

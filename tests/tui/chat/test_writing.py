@@ -273,3 +273,16 @@ def test_the_editor_is_the_users_own(monkeypatch):
     monkeypatch.setenv("PATH", os.devnull)
     with pytest.raises(editor.EditorError, match=r"There is no editor\."):
         editor.editor_command({})
+
+
+async def test_a_command_is_completed_whatever_file_was_named_before(make_app, folder):
+    app = make_app(sessions=1)
+    async with app.run_test(size=WIDE) as pilot:
+        await type_in(pilot, "@use")
+        composer = pane(app, 1).composer
+        composer.load_text("/hel")  # all at once, as a prompt that is recalled
+        composer.move_cursor(composer.document.end)
+        await pilot.press("tab")
+        await pilot.pause()
+        assert pane(app, 1).composer.text == "/help"
+        assert app.screen is app.chats

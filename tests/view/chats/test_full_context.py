@@ -161,6 +161,28 @@ def test_a_new_chat_sums_up_the_old_one_and_then_answers(sent):
     assert child.turns[0] == Turn("system", "Be brief.")
 
 
+def test_a_summary_is_asked_for_again_of_the_same_turns(sent):
+    desk = desk_of(sent, when_full="summary")
+    chat = filled_chat(desk, sent, 4)
+    child = desk.succeed(chat, "later")
+    first = sent[-1].turns
+    child.clear_queue()
+    answer(desk, sent, "They spoke of boats.")
+    assert desk.regenerate(child)
+    assert sent[-1].turns == first
+    answer(desk, sent, "Of boats.")
+    assert child.tokens_per_character == chat.tokens_per_character
+    desk.submit(child, "later")
+    assert [turn.text for turn in sent[-1].turns][1:] == ["Of boats.", "later"]
+
+
+def test_of_a_summary_that_is_stopped_the_prompt_comes_back_and_not_the_question(sent):
+    desk = desk_of(sent, when_full="summary")
+    child = desk.succeed(filled_chat(desk, sent, 4), "later")
+    desk.stop(child)
+    assert (child.take_returned(), child.entries) == ("later", [])
+
+
 def test_names_of_new_chats_count_on(sent):
     desk = desk_of(sent, when_full="summary")
     chat = filled_chat(desk, sent, 4)
