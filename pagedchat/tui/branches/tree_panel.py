@@ -135,7 +135,7 @@ class TreePanel(Vertical):
         for chat in row.chats:
             parts += [
                 state_sign(chat, self._view),
-                (f" {one_line(chat.label)}{self._blocks(chat)} ", "bold $text-primary"),
+                (f" {one_line(chat.label)}{self._blocks(chat)} ", "bold"),
             ]
         parts.append((one_line(row.entry.turn.text[:_TEXT]), style))
         line = Content.assemble(*parts)
