@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pagedchat.chat.identity import new_id
-from pagedchat.history.database import HistoryError
+from pagedchat.history.database import HistoryError, explained
 from pagedchat.history.lasting import LastingHistory
 from pagedchat.history.opened import OpenHistory
 from pagedchat.history.place import lock_folder
@@ -144,8 +144,15 @@ class HistoryThread:
             else:
                 done = self._attempt(partial(_write_layout, layout=layout))
             if not done:
+                self._put_last(record)
                 return
             self._written(record, layout)
+
+    def _put_last(self, record: ChatRecord | None) -> None:
+        """What cannot be written keeps nothing else from being written next time."""
+        with self._wake:
+            if record is not None and record.chat_id in self._chats:
+                self._chats[record.chat_id] = self._chats.pop(record.chat_id)
 
     def _written(self, record: ChatRecord | None, layout: LayoutRecord | None) -> None:
         """Off the list, unless it has changed meanwhile."""
@@ -159,7 +166,8 @@ class HistoryThread:
         """Write something. What goes wrong is said once, and that it goes again."""
         try:
             self._history.use(work, writes=True)
-        except HistoryError as error:
+        except Exception as caught:  # a defect in here must not end the thread, unheard
+            error = explained(caught, self.path)
             if self.problem is None or self.problem.trouble != error.trouble:
                 self._say(str(error))
             self.problem, self._retry_at = error, time.monotonic() + self._retry_seconds

@@ -237,3 +237,25 @@ def test_a_full_disk_is_said_once_and_written_when_there_is_room(programs):
     )
     until(lambda: not thread.is_behind)
     assert read(thread, session.chat_id).turns[-1].turn.text == session.open_text
+
+
+def test_a_chat_that_cannot_be_written_keeps_no_other_from_being_written(programs):
+    odd, other, thread = said("one", "two"), said("three", "four"), programs()
+    odd.chat_id = 2**70  # more than the file can hold
+    thread.keep(record(odd))
+    thread.keep(record(other))
+    until(lambda: read(thread, other.chat_id) is not None)
+    assert thread.problem is not None or thread.is_behind
+    assert thread.take_news()[0].startswith("The history in ")
+
+
+def test_a_defect_of_ours_is_said_and_the_thread_goes_on(programs, monkeypatch):
+    session, thread = said("one", "two"), programs()
+    until(lambda: thread.ask(lambda history: True).result(PATIENCE))
+    with monkeypatch.context() as defect:
+        defect.setattr("pagedchat.history.thread._write_chat", lambda history, record: {}["nothing"])
+        thread.keep(record(session))
+        until(lambda: thread.problem is not None)
+    until(lambda: not thread.is_behind)
+    assert read(thread, session.chat_id) == record(session)
+    assert "fails ('nothing')" in thread.take_news()[0]

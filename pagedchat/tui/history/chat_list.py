@@ -107,9 +107,11 @@ class ChatList(LineView, can_focus=False):
         if second:
             indent = " " * len(row.number)
             return Strip([Segment(indent), Segment(row.passage, self.style_of("passage"))])
-        facts = to_ascii(row.facts) if getattr(self.app, "ascii", False) else row.facts
+        title, facts = row.title, row.facts
+        if getattr(self.app, "ascii", False):
+            title, facts = to_ascii(title), to_ascii(facts)
         return Strip([
             Segment(row.number, self.style_of("number")),
-            Segment(row.title, self.style_of("chosen" if chosen else "title")),
+            Segment(title, self.style_of("chosen" if chosen else "title")),
             Segment(facts, self.style_of("facts")),
         ])  # fmt: skip

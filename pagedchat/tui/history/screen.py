@@ -69,6 +69,7 @@ class HistoryScreen(ModalScreen[None]):
         """The frame's characters are those that the program may draw."""
         self._box.set_class(bool(getattr(self.app, "ascii", False)), "-ascii")
         self._title("History", _KEYS)
+        self._say("Reading the history")
         self._refresh()
 
     def _title(self, title: str, keys: str) -> None:

@@ -25,12 +25,12 @@ class PastChatRow(NamedTuple):
 def past_chat_row(chat: FoundChat, width: int, *, open_here: bool, now: float) -> PastChatRow:
     """The lines, each part as wide as it is drawn."""
     parts = [count(chat.num_turns, "turn"), how_long_ago(chat.changed, now)]
+    if open_here:
+        parts.insert(0, "open here")
+    elif chat.open_in is not None:
+        parts.insert(0, f"open in process {chat.open_in}")
     if chat.model:
         parts.append(one_line(chat.model))
-    if open_here:
-        parts.append("open here")
-    elif chat.open_in is not None:
-        parts.append(f"open in process {chat.open_in}")
     facts = " · ".join(parts)
     room = max(0, width - _NUMBER_CELLS)
     facts = fit(facts, min(len(facts), int(room * _MOST_FACTS)))
