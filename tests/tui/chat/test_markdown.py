@@ -199,3 +199,11 @@ async def test_signs_around_markdown_can_be_ascii(make_app, link):
         transcript = await reply_in(pilot, link)
         assert drawn(transcript).isascii()
         assert "day | fish" in drawn(transcript)
+
+
+async def test_the_open_part_is_drawn_at_most_ten_times_a_second(make_app, link):
+    app = make_app(sessions=1)
+    async with app.run_test(size=(80, 40)) as pilot:
+        await pilot.pause()
+        part = next(part for part in app.chats.parts() if part.widget is pane(app, 1).transcript)
+        assert part.seconds >= 0.1

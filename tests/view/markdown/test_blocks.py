@@ -75,12 +75,18 @@ def test_a_table_without_room_for_columns_is_a_list_of_cells():
 
 def test_what_a_table_would_drop_is_drawn_as_it_was_written():
     assert drawn("|a|\n|-|\n|1|lost|\n") == ["|a|", "|-|", "|1|lost|"]
+    assert drawn("|a|\n|-|\n|1|lost|\n|2|\n") == ["|a|", "|-|", "|1|lost|", "|2|"]
 
 
 def test_borders_are_not_copied_and_columns_are_tabs():
     rows = markdown_rows(visible("> quoted\n\n" + TABLE + "\n```\ncode\n```"), 0, 30, finished=True)
     texts = [copied(row.pieces, 0, len(row.text)) for row in rows]
     assert texts == ["quoted", "", "name\tsize", "", "海の上\t1", "b c|d\t22", "", "", "code"]
+
+
+def test_an_accent_without_its_letter_is_not_drawn():
+    """It would change the cell on its left."""
+    assert drawn("**\u0301a** `\u0301`") == ["a "]
 
 
 def test_deep_nesting_leaves_room_for_text():
