@@ -43,8 +43,8 @@ def test_what_once_got_out_stays_in(pieces: list[str], place: places.Place) -> N
     ids=lambda text: ascii(text[:12]),
 )  # fmt: skip
 def test_what_gets_out_is_noticed(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pagedchat.view.markdown.stream.visible", VisibleText)
-    monkeypatch.setattr("pagedchat.view.markdown.blocks.wrap", lambda text, _: [WrappedRow(text, "\n")])
+    monkeypatch.setattr("pagedchat.view.markdown.plain.visible", VisibleText)
+    monkeypatch.setattr("pagedchat.view.markdown.plain.wrap", lambda text, _: [WrappedRow(text, "\n")])
     drawing = Drawing(seed=0)
     found = [drawing.draw(number, [text], places.transcript, Random(number)) for number in range(8)]
     assert any(found)

@@ -9,9 +9,8 @@ from pagedchat.view.chats.reading import Reading
 from pagedchat.view.chats.wrap import wrap
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.key_names import with_keys
-from pagedchat.view.markdown.blocks import MarkdownRow
 from pagedchat.view.markdown.pieces import Piece, Pieces, text_of
-from pagedchat.view.markdown.stream import MarkdownDocument, PlainDocument
+from pagedchat.view.markdown.plain import PlainDocument, TextRow
 from pagedchat.view.sentences.words import count
 
 GUTTER = 6
@@ -52,7 +51,7 @@ class Row(NamedTuple):
 class Document(Protocol):
     """A turn's text as rows."""
 
-    rows: list[MarkdownRow]
+    rows: list[TextRow]
 
     def update(self, text: str, *, finished: bool) -> int:
         """The text is this now; returns the first row that is another one than before."""
@@ -66,10 +65,12 @@ def document(role: Role, width: int, reading: Reading, toggled: frozenset[int] =
     room = max(2, width - GUTTER)
     if role != "assistant" or not reading.markdown:
         return PlainDocument(room)
+    from pagedchat.view.markdown.stream import MarkdownDocument  # noqa: PLC0415 - not for the first frame
+
     return MarkdownDocument(room, keep_open=reading.thoughts_open, toggled=toggled)
 
 
-def turn_rows(role: Role, rows: list[MarkdownRow], first: int, *, being_written: bool) -> list[Row]:
+def turn_rows(role: Role, rows: list[TextRow], first: int, *, being_written: bool) -> list[Row]:
     """Rows of a document from `first` on; the last row of a reply that is being written has a kind of its own."""
     made = [
         Row(role, _SPEAKERS[role] if index == 0 else _NO_SPEAKER, row.pieces, row.joiner, row.fill)

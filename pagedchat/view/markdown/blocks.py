@@ -15,10 +15,11 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from pagedchat.chat.visible import VisibleText
-from pagedchat.view.chats.wrap import chopped, wrap
+from pagedchat.view.chats.wrap import chopped
 from pagedchat.view.markdown.code import Colored, colored_code
 from pagedchat.view.markdown.inline import InlineText, inline_lines
 from pagedchat.view.markdown.pieces import FRAME, INDENT, LABEL, PAD, Piece, Pieces, cut, in_source, text_of
+from pagedchat.view.markdown.plain import TextRow, wrapped
 from pagedchat.view.markdown.tables import Cell, Table, table_rows
 
 CODE = "codeblock"
@@ -27,20 +28,6 @@ _LEAST_TEXT = 8
 """Cells that quotes and lists within one another leave for their text, where the pane has as many."""
 _MARKER = re.compile(r"[ >]*?([-+*]|\d{1,9}[.)])(?=\s|$)")
 _HASHES = re.compile(r"#+")
-
-
-class MarkdownRow(NamedTuple):
-    """One row; see `Row` of the transcript."""
-
-    pieces: Pieces
-    joiner: str = "\n"
-    fill: str = ""
-    """Style of the cells behind its text."""
-
-    @property
-    def text(self) -> str:
-        """All that it draws."""
-        return text_of(self.pieces)
 
 
 @cache
@@ -54,7 +41,7 @@ def parser() -> MarkdownIt:
 
 def markdown_rows(
     drawn: VisibleText, base: int, width: int, *, finished: bool, blocks: Sequence["TopBlock"] | None = None
-) -> list[MarkdownRow]:
+) -> list[TextRow]:
     """Rows at most `width` cells wide.
 
     Args:
@@ -100,37 +87,26 @@ def top_blocks(drawn: VisibleText) -> list[TopBlock]:
     return blocks
 
 
-def written_rows(drawn: VisibleText, base: int, width: int, style: str = "") -> list[MarkdownRow]:
-    """Rows of text as it was written."""
-    rows: list[MarkdownRow] = []
-    at = 0
-    for line in drawn.text.split("\n"):
-        pieces = in_source((Piece(line, style, at, at + len(line)),), drawn, base)
-        rows += wrapped(pieces, width)
-        at += len(line) + 1
-    return rows
-
-
-def code_rows(colored: Colored, place: int, drawn: VisibleText, base: int, width: int) -> list[MarkdownRow]:
+def code_rows(colored: Colored, place: int, drawn: VisibleText, base: int, width: int) -> list[TextRow]:
     """Rows of one line of code, which begins at `place`."""
     pieces: list[Piece] = []
     for text, style in colored:
         pieces.append(Piece(text, style, place, place + len(text)))
         place += len(text)
     if not pieces:
-        return [MarkdownRow((Piece(" ", PAD),), fill=CODE)]
+        return [TextRow((Piece(" ", PAD),), fill=CODE)]
     line = in_source(tuple(pieces), drawn, base)
     room = max(2, width - 2)
-    rows: list[MarkdownRow] = []
+    rows: list[TextRow] = []
     at = 0
     for part in chopped(text_of(line), room):
         margin = (Piece(" ", PAD),) if width > 2 else ()
-        rows.append(MarkdownRow((*margin, *cut(line, at, at + len(part))), "" if at else "\n", CODE))
+        rows.append(TextRow((*margin, *cut(line, at, at + len(part))), "" if at else "\n", CODE))
         at += len(part)
     return rows
 
 
-def label_rows(info: str, place: int, drawn: VisibleText, base: int, width: int) -> list[MarkdownRow]:
+def label_rows(info: str, place: int, drawn: VisibleText, base: int, width: int) -> list[TextRow]:
     """The row above code: its language as it was written at `place`, or the word that says what it is."""
     pieces: Pieces = (Piece("code", FRAME),)
     if info:
@@ -139,17 +115,6 @@ def label_rows(info: str, place: int, drawn: VisibleText, base: int, width: int)
     return [
         row._replace(pieces=(Piece(" ", PAD), *row.pieces) if width > 2 else row.pieces, fill=CODE) for row in rows
     ]
-
-
-def wrapped(pieces: Pieces, width: int) -> list[MarkdownRow]:
-    """Rows of one line."""
-    rows: list[MarkdownRow] = []
-    at = -1  # the first row's joiner is the line end before it
-    for row in wrap(text_of(pieces), width):
-        at += len(row.joiner)
-        rows.append(MarkdownRow(cut(pieces, at, at + len(row.text)) if row.text else (), row.joiner))
-        at += len(row.text)
-    return rows
 
 
 class _Container:
@@ -187,7 +152,7 @@ class _Walk:
         """The last line of the source that was taken."""
         self._columns: dict[int, int] = {}
         """Line -> where behind the markers that were found in it."""
-        self.rows: list[MarkdownRow] = []
+        self.rows: list[TextRow] = []
         self._shown: list[tuple[int, int]] = []
         """Drawn characters that rows of this block show or account for."""
 
@@ -302,7 +267,7 @@ class _Walk:
         start, end = self._starts[first], self._starts[first] + len(self._lines[first])
         self._gap(first)
         line = in_source((Piece("─" * self._room, FRAME, start, end),), self._drawn, self._base)
-        self._emit([MarkdownRow(line)])
+        self._emit([TextRow(line)])
         self._last_line = last
 
     def _table(self, tokens: Sequence[Token], index: int) -> int:
@@ -327,7 +292,7 @@ class _Walk:
         rule = Piece("", FRAME, self._starts[first + 1], self._starts[first + 1] + len(self._lines[first + 1]))
         self._shown.append((rule.start, rule.end))
         (rule,) = in_source((rule,), self._drawn, self._base)[:1] or (rule,)
-        self._emit([MarkdownRow(pieces) for pieces in table_rows(table, rule, self._room)])
+        self._emit([TextRow(pieces) for pieces in table_rows(table, rule, self._room)])
         self._last_line = last
         return index
 
@@ -364,7 +329,7 @@ class _Walk:
     def _emit_first(self, token: Token, line: int) -> None:
         """An item without anything in it."""
         self._gap(line)
-        self.rows.append(MarkdownRow(self._prefix()))
+        self.rows.append(TextRow(self._prefix()))
         self._last_line = max(self._last_line, line)
 
     def _prefix(self) -> Pieces:
@@ -390,7 +355,7 @@ class _Walk:
     def _gap(self, line: int) -> None:
         """A blank row where lines were left out before this one."""
         if 0 <= self._last_line < line - 1:
-            self.rows.append(MarkdownRow(cut(
+            self.rows.append(TextRow(cut(
                 tuple(container.rest for container in self._containers if container.started),
                 0, self._room_before,
             ) if self._containers else ()))  # fmt: skip
@@ -402,7 +367,7 @@ class _Walk:
             self._emit(wrapped(in_source(line, self._drawn, self._base), self._room))
         self._last_line = last
 
-    def _emit(self, rows: Sequence[MarkdownRow]) -> None:
+    def _emit(self, rows: Sequence[TextRow]) -> None:
         for row in rows:
             self.rows.append(row._replace(pieces=(*self._prefix(), *row.pieces)))
 

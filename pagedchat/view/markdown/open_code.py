@@ -5,8 +5,9 @@ import re
 from markdown_it.token import Token
 
 from pagedchat.chat.visible import visible
-from pagedchat.view.markdown.blocks import MarkdownRow, code_rows, label_rows
+from pagedchat.view.markdown.blocks import code_rows, label_rows
 from pagedchat.view.markdown.code import colored_line
+from pagedchat.view.markdown.plain import TextRow
 
 
 class OpenCode:
@@ -30,7 +31,7 @@ class OpenCode:
         self._partial = re.compile(rf" {{0,3}}{re.escape(mark[0])}*[ \t]*")
         self._first = line
 
-    def label(self, width: int) -> list[MarkdownRow]:
+    def label(self, width: int) -> list[TextRow]:
         """The row above the code."""
         return label_rows(self._info, self._info_place, visible(self._first), self.start, width)
 
@@ -42,7 +43,7 @@ class OpenCode:
         """Whether a line that is being written may become its end."""
         return self._partial.fullmatch(line) is not None
 
-    def rows(self, source: str, start: int, width: int, *, whole: bool) -> list[MarkdownRow]:
+    def rows(self, source: str, start: int, width: int, *, whole: bool) -> list[TextRow]:
         """Rows of a line, which begins at `start`; `whole` says that nothing will be added to it."""
         drawn = visible(source)
         text = drawn.text.rstrip("\n")

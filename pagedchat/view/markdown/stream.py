@@ -5,58 +5,18 @@ However a text arrives, its rows are those of the whole text. Very long blocks a
 """
 
 import re
-from collections.abc import Sequence
 
 from pagedchat.chat.visible import visible
-from pagedchat.view.markdown.blocks import MarkdownRow, markdown_rows, top_blocks, written_rows
+from pagedchat.view.markdown.blocks import markdown_rows, top_blocks
 from pagedchat.view.markdown.code import MAX_CODE
 from pagedchat.view.markdown.open_code import OpenCode
 from pagedchat.view.markdown.pieces import Piece
+from pagedchat.view.markdown.plain import PlainDocument, TextRow, first_difference, written_rows
 from pagedchat.view.markdown.thoughts import Tag, find_tag, may_be_tag, num_words, thought_line
 
 MAX_LINES = 120
 """Of a block; a longer one is cut there."""
 _LINE_END = re.compile("\r\n|[\n\r\u0085\u2028\u2029]")
-
-
-class PlainDocument:
-    """Text as it was written.
-
-    Args:
-        width: cells.
-        base: where the text begins in its source.
-        style: of all of it.
-    """
-
-    def __init__(self, width: int, base: int = 0, style: str = "") -> None:
-        self.rows: list[MarkdownRow] = []
-        self.num_done = 0
-        """Rows that will stay as they are."""
-        self._width, self._base, self._style = width, base, style
-        self._text = ""
-        self._done = 0
-
-    def update(self, text: str, *, finished: bool) -> int:
-        """The text is this now; returns the first row that is another one than before."""
-        if not text.startswith(self._text):
-            self._done = self.num_done = 0
-        self._text = text
-        first, before = self.num_done, self.rows[self.num_done :]
-        del self.rows[first:]
-        end = len(text.rstrip("\r\n"))
-        whole = text.rfind("\n", self._done, end) + 1
-        if whole > self._done:
-            self._add(text[self._done : whole - 1])
-            self._done, self.num_done = whole, len(self.rows)
-        if end > self._done or not self.rows:
-            self._add(text[self._done : end])
-        return first_difference(before, self.rows, first)
-
-    def thought_at(self, row: int) -> int | None:
-        """None: text as it was written knows no thoughts."""
-
-    def _add(self, text: str) -> None:
-        self.rows += written_rows(visible(text), self._base + self._done, self._width, self._style)
 
 
 class MarkdownDocument:
@@ -74,7 +34,7 @@ class MarkdownDocument:
 
     def _begin(self, leading_thought: str) -> None:
         """`leading_thought` is the name of a thought that began before the text did."""
-        self.rows: list[MarkdownRow] = []
+        self.rows: list[TextRow] = []
         self._text = ""
         self._finished = False
         self._done = self._num_done = 0
@@ -129,7 +89,7 @@ class MarkdownDocument:
         else:
             self._draw_blocks()
         if not self.rows:
-            self.rows.append(MarkdownRow(()))
+            self.rows.append(TextRow(()))
 
     # --- blocks -------------------------------------------------------------------------------------
 
@@ -182,12 +142,12 @@ class MarkdownDocument:
         self._gap = (self._gap and blank) or len(_LINE_END.findall(text, len(last_line))) > 1 or blank
         self._done, self._num_done, self._tried = done, len(self.rows), 0
 
-    def _block_rows(self, text: str, *, finished: bool) -> list[MarkdownRow]:
+    def _block_rows(self, text: str, *, finished: bool) -> list[TextRow]:
         drawn = visible(text)
         blocks = top_blocks(drawn)
         rows = markdown_rows(drawn, self._done, self._width, finished=finished, blocks=blocks)
         if rows and self.rows and (self._gap or blocks[0].first):
-            rows.insert(0, MarkdownRow(()))
+            rows.insert(0, TextRow(()))
         return rows
 
     def _draw_blocks(self) -> None:
@@ -211,7 +171,7 @@ class MarkdownDocument:
 
     def _open_code(self, code: OpenCode) -> None:
         if self.rows and self._gap:
-            self.rows.append(MarkdownRow(()))
+            self.rows.append(TextRow(()))
         self._code, self._code_row, self._code_length = code, len(self.rows), 0
         self.rows += code.label(self._width)
         first_line = _LINE_END.search(self._text, code.start)
@@ -261,7 +221,7 @@ class MarkdownDocument:
 
     def _open_thought(self, tag: Tag) -> None:
         if self.rows:
-            self.rows.append(MarkdownRow(()))
+            self.rows.append(TextRow(()))
         number = len(self._thought_rows)
         self._thought = _Thought(tag, len(self.rows), opened=self._keep_open != (number in self._toggled))
         self._thought_rows.append(len(self.rows))
@@ -299,7 +259,7 @@ class _Thought:
         self._body: PlainDocument | None = None
         self._body_start = 0
 
-    def rows(self, text: str, end: int, after: int, width: int) -> list[MarkdownRow]:
+    def rows(self, text: str, end: int, after: int, width: int) -> list[TextRow]:
         """The rows of a thought that ends there."""
         words = num_words(text[self.tag.end : end])
         if not self.opened:
@@ -313,7 +273,7 @@ class _Thought:
         closing = Piece("", "thought", end, after)
         return [*rows[:-1], rows[-1]._replace(pieces=(*rows[-1].pieces, closing))]
 
-    def open_rows(self, text: str, width: int, num_drawn: int) -> list[MarkdownRow]:
+    def open_rows(self, text: str, width: int, num_drawn: int) -> list[TextRow]:
         """Those behind the first `num_drawn`, which are finished."""
         if not self.opened:
             line = thought_line(self._num_words(text), self.tag.start, len(text), finished=False, opened=False)
@@ -338,18 +298,10 @@ class _Thought:
         return self._words + num_words(text[max(self._counted, self.tag.end) :])
 
 
-def _line_rows(line: Piece, width: int) -> list[MarkdownRow]:
+def _line_rows(line: Piece, width: int) -> list[TextRow]:
     """One row, cut where it is too long."""
-    return [MarkdownRow((line._replace(text=line.text[:width]),))]
+    return [TextRow((line._replace(text=line.text[:width]),))]
 
 
-def _body_rows(text: str, base: int, width: int) -> list[MarkdownRow]:
+def _body_rows(text: str, base: int, width: int) -> list[TextRow]:
     return written_rows(visible(text.rstrip("\r\n")), base, width, "thought")
-
-
-def first_difference(before: Sequence[MarkdownRow], rows: Sequence[MarkdownRow], first: int) -> int:
-    """The first row from `first` on that is another one than `before` had there."""
-    for index, row in enumerate(before, first):
-        if index >= len(rows) or rows[index] != row:
-            return index
-    return first + len(before)

@@ -9,7 +9,8 @@ from rich.cells import cell_len
 from pagedchat.chat.sanitize import is_mark
 from pagedchat.chat.visible import visible
 from pagedchat.view.markdown.pieces import drawn_spans, source_span
-from pagedchat.view.markdown.stream import MarkdownDocument, PlainDocument
+from pagedchat.view.markdown.plain import PlainDocument
+from pagedchat.view.markdown.stream import MarkdownDocument
 
 MARKS = [
     "\n", "\n\n", "\n\n\n", " ", "    ", "\t", "# ", "## ", "- ", "* ", "+ ", "1. ", "23) ", "> ", "```",
