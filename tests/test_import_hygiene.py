@@ -14,6 +14,7 @@ VIEW = Path(__file__).parents[1] / "pagedchat" / "view"
 
 CHAT = [
     "pagedchat.chat.conversation",
+    "pagedchat.chat.formats.files",
     "pagedchat.chat.replies",
     "pagedchat.chat.sanitize",
     "pagedchat.chat.session",
@@ -32,6 +33,7 @@ WITHOUT_SCREEN = [
     "pagedchat.history.thread",
     "pagedchat.cli.oneshot",
     "pagedchat.cli.replay",
+    "pagedchat.cli.settings",
     "pagedchat.service.client",
     "pagedchat.service.commands",
     "pagedchat.trace.reader",

@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pagedchat.cli.known_settings import known_settings
+from pagedchat.cli.themes import chosen_theme
 from pagedchat.errors import InvalidValueError
-from pagedchat.settings.places import config_path
+from pagedchat.settings.places import config_path, remembered_path
+from pagedchat.settings.remembered import remembered_theme
 from pagedchat.settings.sources import PREFIX, Setting, Settings, take_environment, take_file
 
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"
@@ -99,4 +101,7 @@ def _print(settings: Settings, known: Sequence[Setting], path: Path, environ: Ma
     from pagedchat.settings.printed import printed  # noqa: PLC0415 - as above
     from pagedchat.tui.keymap import all_keys  # noqa: PLC0415 - as above
 
+    chosen = chosen_theme(settings.values["theme"], remembered_theme(remembered_path()), environ)
+    if chosen != settings.values["theme"]:
+        settings.sources["theme"] += f": {chosen} now"
     print(printed(settings, known, all_keys(), path, environ))

@@ -226,6 +226,15 @@ def test_what_is_printed_can_be_saved_and_says_the_same(read, capsys):
     assert {name: getattr(again, name) for name in names} == {name: getattr(first, name) for name in names}
 
 
+def test_which_colours_there_will_be_is_printed(read, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("pagedchat.cli.settings.remembered_path", lambda: tmp_path / "remembered.json")
+    lines = [re.sub(" +", " ", line) for line in print_config(read, capsys, "", COLORFGBG="0;15").splitlines()]
+    assert 'theme = "auto" # default: textual-light now' in lines
+    (tmp_path / "remembered.json").write_text('{"theme": "nord"}')
+    lines = [re.sub(" +", " ", line) for line in print_config(read, capsys, "").splitlines()]
+    assert 'theme = "auto" # default: nord now' in lines
+
+
 # --- colours --------------------------------------------------------------------------------------------
 
 

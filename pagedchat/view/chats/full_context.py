@@ -34,16 +34,24 @@ def is_nearly_full(chat: ChatSession, prompt: str, limit: int) -> bool:
 
 
 def turns_to_leave_out(chat: ChatSession, prompt: str, limit: int) -> int:
-    """How many of the oldest turns go, in pairs, until there is room again; none where that would not help."""
-    if estimated_tokens(chat, [chat.system or "", prompt]) > limit - room_for_reply(limit):
-        return 0
-    num_left_out = chat.num_left_out
-    while num_left_out < len(chat.entries):
-        num_left_out += 2
-        kept = [entry.turn.text for entry in chat.entries[num_left_out:]]
-        if estimated_tokens(chat, [chat.system or "", *kept, prompt]) <= _KEPT * limit:
-            break
-    return min(num_left_out, len(chat.entries)) - chat.num_left_out
+    """How many of the oldest turns go, in pairs, until there is room again; none where that would not help.
+
+    There is to be room for some time, but not at the price of the last pair that fits.
+    """
+    room = limit - room_for_reply(limit)
+    sizes = {
+        first - chat.num_left_out: _size_from(chat, first, prompt)
+        for first in range(chat.num_left_out, len(chat.entries) + 1, 2)
+    }
+    most = max(sizes, default=0)
+    roomy = [num for num, size in sizes.items() if size <= _KEPT * limit and num < most]
+    fitting = [num for num, size in sizes.items() if size <= room]
+    return min(roomy or fitting, default=0)
+
+
+def _size_from(chat: ChatSession, first: int, prompt: str) -> int:
+    kept = [entry.turn.text for entry in chat.entries[first:]]
+    return estimated_tokens(chat, [chat.system or "", *kept, prompt])
 
 
 def turns_to_sum_up(chat: ChatSession, question: str, limit: int) -> list[Entry]:

@@ -134,7 +134,17 @@ def test_pairs_are_left_out_and_never_a_half(pairs):
     left_out = turns_to_leave_out(chat, "z" * 300, LIMIT)
     assert left_out % 2 == 0
     kept = sum(len(entry.turn.text) for entry in chat.entries[left_out:]) + 300
-    assert kept * 0.5 <= 0.6 * LIMIT + 1
+    assert kept * 0.5 <= LIMIT - 256
+
+
+def test_the_last_turns_are_not_left_out_where_they_fit():
+    chat = ChatSession(1)
+    for size in (900, 2400):
+        chat.entries += [Entry(Turn("user", "x" * size)), Entry(Turn("assistant", "y"))]
+    chat.tokens_per_character = 0.5
+    assert turns_to_leave_out(chat, "z" * 900, LIMIT) == 2
+    assert turns_to_leave_out(chat, "z" * 1500, LIMIT) == 4
+    assert turns_to_leave_out(chat, "z" * 4000, LIMIT) == 0
 
 
 # --- summary ----------------------------------------------------------------------------------------------
