@@ -201,7 +201,7 @@ class Transcript(FollowingView, can_focus=False):
     def _take_over(self, made: list[Splice]) -> bool:
         """Rows took the place of guessed ones; false if none did."""
         for splice in made:
-            self._strips[splice.first : splice.first + splice.num_before] = [None] * splice.num_rows
+            self._strips[splice.first :] = [None] * (len(self._rows) - splice.first)
         return bool(made)
 
     @property
@@ -247,7 +247,7 @@ class Transcript(FollowingView, can_focus=False):
         if index >= len(self._rows):
             strip = Strip.blank(self.size.width, self._own_style)
         else:
-            strip = self._row_strip(index).apply_offsets(0, index)
+            strip = self._row_strip(index)
         if self.has_badge(y):
             strip = self.with_badge(strip, self._component("badge"), ascii_only=self._ascii_only)
         return strip
@@ -255,14 +255,23 @@ class Transcript(FollowingView, can_focus=False):
     def _row_strip(self, index: int) -> Strip:
         selection = self.text_selection
         if selection is not None and (span := selection.get_span(index)) is not None:
+<<<<<<< HEAD
             row, chosen = self._rows[index], selection_style(self.screen)
             return self._paint.row(row, [text_span(row, span)], chosen, self.size.width, cursor=False)
         strip = self._strips[index]
         if strip is None:
+=======
+            row, chosen = self._rows[index], self.screen.get_component_rich_style("screen--selection")
+            strip = self._paint.row(row, [text_span(row, span)], chosen, self.size.width, cursor=False)
+            return strip.apply_offsets(0, index)
+        kept = self._strips[index]
+        if kept is None:
+>>>>>>> h-transcript
             lit = self._lit_spans.get(index, ())
             chosen = self._component("lit") if lit else self._own_style
-            strip = self._strips[index] = self._paint.row(self._rows[index], lit, chosen, self.size.width)
-        return strip
+            kept = self._paint.row(self._rows[index], lit, chosen, self.size.width).apply_offsets(0, index)
+            self._strips[index] = kept  # with its place, so that what Textual works out about it is kept as well
+        return kept
 
     @property
     def _paint(self) -> TranscriptPaint:

@@ -18,8 +18,8 @@ TURN_SECONDS = 1 / 60
 """Between two turns at least; Textual paints no more often."""
 ROUND_SECONDS = 1 / 20
 """Between the beginnings of two rounds at least."""
-FIGURES_SECONDS = 0.25
-"""Between two times that figures are drawn at least."""
+FIGURES_SECONDS = 0.3
+"""Between two times that figures are drawn at least: with every third drawing of a text, to be painted together."""
 TEXT_SECONDS = 0.1
 """Between two times that a text is drawn to which something is added: faster than anybody reads."""
 SHARE = 0.5
