@@ -19,6 +19,9 @@ json = true
 sessions = 3
 system = "Be brief."
 when-full = "drop"
+ephemeral = true
+markdown = "off"
+thoughts = "open"
 raw = true
 trace = "run.trace"
 ascii = true
@@ -81,7 +84,7 @@ def refused(read, *args, **environ):
 def test_every_option_that_is_not_of_one_run_is_a_setting():
     parser = _chat_parser()
     shown = {action.option_strings[-1] for action in parser._actions if "==SUPPRESS==" not in (action.help or "")}
-    of_one_run = {f"--{name.replace('_', '-')}" for name in OF_ONE_RUN}
+    of_one_run = {action.option_strings[-1] for action in parser._actions if action.dest in OF_ONE_RUN}
     assert {f"--{setting.name}" for setting in known_settings(parser)} == shown - of_one_run
 
 
@@ -219,7 +222,7 @@ def test_print_config_says_where_each_value_is_from(read, capsys):
 
 
 def test_what_is_printed_can_be_saved_and_says_the_same(read, capsys):
-    out = print_config(read, capsys, EACH + '[keymap]\n"inspector.zoom_in" = ["+", "z"]\n')
+    out = print_config(read, capsys, EACH + '[keymap]\n"inspector.zoom_in" = ["+", "v"]\n')
     first, again = read(EACH), read(out)
     again.keymap = {}
     names = [setting.dest for setting in known_settings(_chat_parser())]

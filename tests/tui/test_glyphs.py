@@ -14,7 +14,7 @@ from tests.tui.whole_app import pane, settle
 
 PACKAGE = Path(pagedchat.__file__).parent
 DRAWN = ("tui", "view", "chat")
-TEXT_OF_OTHERS = {"sanitize.py", "visible.py", "glyphs.py"}
+TEXT_OF_OTHERS = {"sanitize.py", "written_out.py", "visible.py", "glyphs.py"}
 """Which name signs in order to exchange them, or make characters of others visible."""
 NO_TEXT = {0xFFFD, *range(0xD800, 0xE000)}
 """Bytes that are no text; `PLAIN` exchanges them, too."""

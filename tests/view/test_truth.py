@@ -254,7 +254,7 @@ class Told(RuleBasedStateMachine):
         usable = pool["total"] - pool["withheld"]
         running = self.witness.queues()["running"]
         assert f"free {pool['free']}/{usable}" in line
-        assert f"▏{pool['in_use'] / usable if usable else 0:.0%}" in line
+        assert f"]{pool['in_use'] / usable if usable else 0:.0%}" in line
         assert (f"cached {pool['cached']}" in line) == bool(pool["cached"])
         assert f"shared {pool['shared']}" in line
         assert f"step {self.witness.totals['steps']}" in line
@@ -264,7 +264,7 @@ class Told(RuleBasedStateMachine):
         if not running:
             assert "batch 0" in line
             assert " 0 tok/s" in line
-        assert "✓" in line
+        assert "√" in line
 
     def check_texts(self):
         pool, totals, lines = self.witness.pool(), self.witness.totals, engine_text(self.view.live).split("\n")

@@ -255,18 +255,11 @@ class Transcript(FollowingView, can_focus=False):
     def _row_strip(self, index: int) -> Strip:
         selection = self.text_selection
         if selection is not None and (span := selection.get_span(index)) is not None:
-<<<<<<< HEAD
             row, chosen = self._rows[index], selection_style(self.screen)
-            return self._paint.row(row, [text_span(row, span)], chosen, self.size.width, cursor=False)
-        strip = self._strips[index]
-        if strip is None:
-=======
-            row, chosen = self._rows[index], self.screen.get_component_rich_style("screen--selection")
             strip = self._paint.row(row, [text_span(row, span)], chosen, self.size.width, cursor=False)
             return strip.apply_offsets(0, index)
         kept = self._strips[index]
         if kept is None:
->>>>>>> h-transcript
             lit = self._lit_spans.get(index, ())
             chosen = self._component("lit") if lit else self._own_style
             kept = self._paint.row(self._rows[index], lit, chosen, self.size.width).apply_offsets(0, index)

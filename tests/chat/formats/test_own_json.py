@@ -18,7 +18,7 @@ from pagedchat.view.options import UiOptions
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 ENDINGS = st.sampled_from(["complete", "stopped", "interrupted", "length"])
 SAMPLING = st.fixed_dictionaries({}, optional={
-    "temperature": st.floats(0, 1000), "top_p": st.floats(0, 1, exclude_min=True),
+    "temperature": st.floats(0, 2), "top_p": st.floats(0, 1, exclude_min=True),
     "top_k": st.integers(-1, 2**31 - 1),
     "max_tokens": st.integers(1, 1000), "seed": st.integers(0, 2**60), "stop": st.lists(st.text(
         st.characters(exclude_categories=["Cs"]), min_size=1), max_size=3),

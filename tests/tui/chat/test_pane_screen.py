@@ -72,4 +72,4 @@ async def test_figures_that_wait_for_their_turn_are_those_of_then(make_app, link
         for part in waiting:
             part.draw()
         await pilot.pause(1 / 60)
-        assert "ctx 44/2048 · 3 blk" in drawn(pane(app, 1))
+        assert "ctx 44/2048 · 10 in 3 blk" in drawn(pane(app, 1))

@@ -371,7 +371,7 @@ COMPLAINTS = [
     ("/set temp", "temp needs a value; off follows the model again. Type /set NAME VALUE|off"),
     ("/layout 3", "There is no layout of 3 panes; there are 1, 2, 4, 6, 9."),
     ("/fork", "There is nothing to fork yet. Send a prompt first."),
-    ("/fork 99", "The number of forks must be from 1 to 16, not 99. Type /fork [n]"),
+    ("/fork 99", "The number of forks must be from 1 to 16, not 99. Type /fork [n] [@turn]"),
     ("/regen", "There is no prompt to ask again. Send a prompt first."),
     ("/stop", "No reply is being written."),
     ("/stop it", "/stop ends this chat's reply or all of them, not 'it'. Type /stop [all]"),

@@ -6,9 +6,11 @@ from pagedchat.chat.session import ChatSession
 from pagedchat.chat.turns import Entry, Turn
 from pagedchat.events import RequestFinished, RequestStarted, TextDelta
 from pagedchat.service.commands import Generate
+from pagedchat.view.chats.chat_rows import ChatRows
 from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.chats.full_context import turns_to_leave_out, warning
-from pagedchat.view.chats.transcript_rows import session_blocks
+from pagedchat.view.chats.reading import Reading
+from pagedchat.view.markdown.pieces import text_of
 from pagedchat.view.options import UiOptions
 from tests.fakes_tui import READY
 
@@ -94,7 +96,9 @@ def test_that_turns_were_left_out_is_said_and_drawn(sent):
     chat = filled_chat(desk, sent, 4)
     desk.submit(chat, "4" * 800)
     assert chat.notice.message == "The context was nearly full: the model no longer sees the oldest 4 turns."
-    rows = [row.text for block in session_blocks(chat, 80, "", "", []) for row in block.rows]
+    shown = ChatRows()
+    shown.update(chat, 80, "", "", Reading(markdown=False, thoughts_open=False))
+    rows = [text_of(row.pieces) for row in shown.rows]
     place = rows.index("the model no longer sees the 4 turns above")
     assert rows[:place].count("1" * 74) > 0
     assert "2" * 74 in rows[place:]
