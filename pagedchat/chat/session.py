@@ -99,6 +99,9 @@ class ChatSession:
         self.tokens_per_character = _TOKENS_PER_CHARACTER
         """Of what was sent and written last, the template's words among it."""
         self.version = 0
+        self._branch_of = (0, 0, ROOT)
+        self._branch = (1, 1)
+        """What `branch` found last, and where the chat stood then: titles ask again and again."""
         self._returned = ""
         self._replaced: Entry | None = None
         self._restarted = False
@@ -308,6 +311,12 @@ class ChatSession:
     def branch(self) -> tuple[int, int]:
         """Where the last turn that has siblings stands among them, from 1 on, and how many they are; (1, 1) if
         there is none."""
+        where = self.tree.version, len(self.entries), self.entries[-1].turn_id if self.entries else ROOT
+        if where != self._branch_of:
+            self._branch_of, self._branch = where, self._find_branch()
+        return self._branch
+
+    def _find_branch(self) -> tuple[int, int]:
         for entry in reversed(self.entries):
             siblings = self.tree.siblings(entry.turn_id)
             if len(siblings) > 1:

@@ -33,5 +33,5 @@ class StreamingApp(PagedChatApp):
             for chat in self.desk.chats:
                 self.desk.submit(chat, PROMPT)
         for chat in self.desk.chats if self._old_lines else ():
-            chat.entries[:0] = old_entries(self._old_lines)
+            chat.fill([*old_entries(self._old_lines), *chat.entries])
             chat.version += 1
