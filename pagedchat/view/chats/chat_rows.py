@@ -76,6 +76,9 @@ class ChatRows:
         self._layout: object = None
         """What all rows depend on."""
         self._width, self._reading = 0, Reading()
+        self._seen: object = None
+        """What the keys depend on beside the entries; None: they are to be looked at."""
+        self._entries: list[Entry] = []
         self._toggled: dict[int, frozenset[int]] = {}
         """Turn -> thoughts that are not as the setting wants them."""
 
@@ -85,6 +88,10 @@ class ChatRows:
         if layout != self._layout:
             self._layout, self._width, self._reading = layout, width, reading
             self._keys, self.parts, self.rows = [], [], []
+            self._seen = None
+        if self._seen == (session.busy, marker) and self._entries == session.entries:
+            return self._write_on(self.parts[-1], session.open_text) if session.busy else len(self.rows)
+        self._seen, self._entries = (session.busy, marker), [*session.entries]
         keys = _keys(session, marker, note)
         common = _num_common(self._keys, keys)
         kept_open = common and keys[common - 1] is _OPEN
@@ -165,6 +172,7 @@ class ChatRows:
     def _forget(self, part: Part) -> None:
         """Make this part anew with the next update."""
         self._keys[self.parts.index(part)] = None
+        self._seen = None
 
     def _write_on(self, part: Part, text: str) -> int:
         """More of the reply that is being written."""
