@@ -1,7 +1,9 @@
 """For every test: no model hub, GPU tests only where there is a GPU, and little search for garbage."""
 
 import gc
+import io
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from functools import cache
@@ -25,8 +27,15 @@ os.environ["PAGEDCHAT_CONFIG"] = ""
 os.environ["XDG_CONFIG_HOME"] = os.path.join(os.path.dirname(__file__), "no-settings")
 
 
-settings.register_profile("untimed", deadline=None)  # machines are busy; what must be quick has a test of its own
+# Machines are busy; what must be quick has a test of its own. The fuzzers of tools/ go further.
+settings.register_profile("untimed", deadline=None, max_examples=int(os.environ.get("PAGEDCHAT_EXAMPLES", "60")))
 settings.load_profile("untimed")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_on_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a shell's `</dev/null` is: the program reads what is there."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
 
 
 @pytest.hookimpl(wrapper=True)

@@ -116,12 +116,14 @@ class _Program:
     async def _nothing(self, *_: object) -> None:
         """What only changes the screen."""
 
-    leave_chat = open_saved = show_table = action_tour = action_quit = toggle_tree = switch_model = _nothing
+    leave_chat = open_saved = show_table = action_tour = action_quit = action_model = toggle_tree = delete_chat = (
+        switch_model
+    ) = _nothing
 
     def _show(self, *_: object) -> None:
         """The same, at once."""
 
-    copy_reply = set_layout = open_block = confirm = choose = write = _show
+    copy_reply = show_history = set_layout = open_block = confirm = choose = write = _show
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         """What keys do by the same name, too."""
