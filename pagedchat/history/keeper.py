@@ -113,4 +113,14 @@ class HistoryKeeper:
 def _lasting(chat: ChatSession) -> object:
     """All of a chat but what grows from token to token and from key to key."""
     last = chat.entries[-1].turn_id if chat.entries else 0
-    return len(chat.entries), last, chat.request_id, tuple(chat.queue), chat.name, chat.system, chat.overrides
+    return (
+        len(chat.entries),
+        last,
+        chat.request_id,
+        tuple(chat.queue),
+        chat.name,
+        chat.system,
+        chat.overrides,
+        chat.when_full,
+        chat.num_left_out,
+    )

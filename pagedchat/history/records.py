@@ -24,7 +24,7 @@ class ChatRecord:
     """What is written in the composer and not sent."""
     system: str | None = None
     settings: str = "{}"
-    """The chat's sampling settings, as JSON."""
+    """The chat's sampling, and what becomes of a full context, as JSON."""
     model: str = ""
     """Which one answered last."""
     origin: ForkOrigin | None = None

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import msgspec
 
-from pagedchat.chat.session import ChatSession, ForkOrigin, Notice
+from pagedchat.chat.session import ChatSession, ForkOrigin, Notice, WhenFull
 from pagedchat.chat.tree import ROOT
 from pagedchat.chat.turns import Entry
 from pagedchat.engine.sampling_params import SamplingOverrides
@@ -35,7 +35,7 @@ def record_of(session: ChatSession, draft: str, model: str) -> ChatRecord:
         queue=tuple(session.queue),
         draft=draft,
         system=session.system,
-        settings=msgspec.json.encode(session.overrides).decode(),
+        settings=_settings_of(session),
         model=model,
         origin=session.origin,
     )
@@ -50,6 +50,7 @@ def session_of(record: ChatRecord, session_id: int) -> ChatSession:
     if record.draft:
         session.return_prompt(record.draft)
     session.entries = list(alternating(record.turns))
+    _set_context(session, record.settings)
     for entry, parent in record.branches:
         if parent == ROOT or parent in session.tree:
             session.tree.add(entry, parent)
@@ -86,6 +87,27 @@ def _unanswered(session: ChatSession) -> list[str]:
     if not session.entries or session.entries[-1].turn.role != "user":
         return []
     return [session.entries.pop().turn.text]
+
+
+class _Context(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What becomes of a full context, beside the sampling in the same JSON."""
+
+    when_full: WhenFull = "stop"
+    num_left_out: int = 0
+
+
+def _settings_of(session: ChatSession) -> str:
+    context = _Context(session.when_full, session.num_left_out)
+    both = msgspec.to_builtins(session.overrides) | msgspec.to_builtins(context)
+    return msgspec.json.encode(both).decode()
+
+
+def _set_context(session: ChatSession, settings: str) -> None:
+    """Turns that the model was not sent any more are left out again: it could not take them."""
+    with suppress(msgspec.MsgspecError, ValueError):
+        context = msgspec.json.decode(settings, type=_Context)
+        session.when_full = context.when_full
+        session.num_left_out = min(max(0, context.num_left_out), len(session.entries)) // 2 * 2
 
 
 def _settings(text: str) -> SamplingOverrides:

@@ -1,11 +1,12 @@
 import stat
+from dataclasses import replace
 
 import pytest
 
 from pagedchat.chat.turns import Entry, Turn
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.history.place import FILE_NAME
-from pagedchat.history.sessions import session_of
+from pagedchat.history.sessions import record_of, session_of
 from tests.history.histories import close_history, is_sound, open_history, record, said
 
 
@@ -185,3 +186,23 @@ def test_a_history_that_somebody_else_has_written_is_read_as_far_as_it_makes_sen
     ]
     sql.execute("UPDATE turns SET parent = ? WHERE id = ?", (third, first))  # round and round
     assert history.store.read(session.chat_id).turns
+
+
+def test_turns_that_were_left_out_are_left_out_again(history):
+    session = said("one", "two", "three", "four")
+    session.when_full = "drop"
+    session.leave_out(2)
+    history.store.write(record_of(session, "", "m"))
+    again = session_of(history.store.read(session.chat_id), 1)
+    assert (again.when_full, again.num_left_out) == ("drop", 2)
+    assert [turn.text for turn in again.turns] == ["three", "four"]
+
+
+@pytest.mark.parametrize(
+    "settings", ['{"num_left_out": 99}', '{"num_left_out": -3}', '{"when_full": "never"}', "[]"]
+)
+def test_what_was_left_out_makes_sense_whatever_a_file_says(history, settings):
+    session = said("one", "two")
+    again = session_of(replace(record_of(session, "", "m"), settings=settings), 1)
+    assert again.when_full == "stop"
+    assert again.num_left_out in (0, 2)
