@@ -74,7 +74,7 @@ class PlainDocument:
         end = len(text.rstrip("\r\n"))
         whole = text.rfind("\n", self._done, end) + 1
         if whole > self._done:
-            self._add(text[self._done : whole - 1])
+            self._add(text[self._done : whole - 1].removesuffix("\r"))  # the line end may be of two characters
             self._done, self.num_done = whole, len(self.rows)
         if end > self._done or not self.rows:
             self._add(text[self._done : end])

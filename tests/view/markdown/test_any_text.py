@@ -2,6 +2,7 @@
 pane, and every character of the source is drawn or accounted for.
 """
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -99,6 +100,16 @@ def test_plain_text_is_drawn_alike_however_it_comes(data, text, width):
     assert all(cell_len(row.text) <= width for row in shown)
     covered = {at for piece in pieces_of(shown) for at in range(piece.start, piece.end)}
     assert not [char for at, char in enumerate(text) if char.isalnum() and not is_mark(char) and at not in covered]
+
+
+@pytest.mark.parametrize("text", ["\r\n \n ", "a\r\nb", "a\r\r\nb", "\r\n\r\nc\r\n"])
+@pytest.mark.parametrize("at", range(6))
+def test_a_line_end_of_two_characters_is_one_wherever_it_is_cut(text, at):
+    whole, document = PlainDocument(4), PlainDocument(4)
+    whole.update(text, finished=True)
+    document.update(text[:at], finished=False)
+    document.update(text, finished=True)
+    assert document.rows == whole.rows
 
 
 @given(st.data(), TEXTS, WIDTHS)
