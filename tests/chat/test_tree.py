@@ -143,3 +143,51 @@ def test_whatever_is_done_every_turn_stays_and_every_chat_is_a_path(doings):
     for entry, parent in everything:
         assert parent in known
         known.add(entry.turn_id)
+
+
+def test_what_a_reply_has_cost_says_how_long_a_token_is():
+    chat = ChatSession(1)
+    chat.learn_size(10)
+    before = chat.tokens_per_character
+    said(chat, "abcd", "efgh")
+    chat.learn_size(4)
+    assert (before, chat.tokens_per_character) == (0.35, 0.5)
+
+
+def test_a_summary_s_request_is_another_chat_s_until_there_is_an_answer():
+    chat = ChatSession(1)
+    chat.summed_up = [Turn("user", "long"), Turn("assistant", "talk")]
+    chat.ask("Sum it up.", 1)
+    assert [turn.text for turn in chat.turns] == ["long", "talk", "Sum it up."]
+    answered(chat, "short")
+    chat.learn_size(900)
+    assert chat.tokens_per_character == 0.35
+    assert [turn.text for turn in chat.turns] == ["Sum it up.", "short"]
+
+
+def test_left_out_turns_are_sent_again_where_another_beginning_is_stood_on():
+    chat = ChatSession(1)
+    said(chat, "a", "1")
+    said(chat, "b", "2")
+    chat.go_back(0)
+    said(chat, "c", "3")
+    said(chat, "d", "4")
+    chat.leave_out(2)
+    assert [turn.text for turn in chat.turns] == ["d", "4"]
+    chat.go_through(chat.sibling(-1) or 0)
+    assert [turn.text for turn in chat.turns] == ["a", "1", "b", "2"]
+    assert ChatSession(2).sibling(1) is None
+
+
+def test_a_parent_that_is_nowhere_brings_nothing():
+    tree, other = ConversationTree(), ConversationTree()
+    turn = Entry(Turn("user", "a"))
+    other.add(turn, ROOT)
+    other.add(Entry(Turn("assistant", "1")), turn.turn_id)
+    tree.take_over(other)
+    assert turn.turn_id in tree
+    assert [one.turn.text for one in tree.path_to_reply(turn.turn_id)] == ["a", "1"]
+    prompt = Entry(Turn("user", "b"))
+    tree.add(prompt, ROOT)
+    assert tree.path_to_reply(prompt.turn_id) == []
+    assert tree.path_through(prompt.turn_id) == []
