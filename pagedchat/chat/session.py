@@ -313,15 +313,9 @@ class ChatSession:
         there is none."""
         where = self.tree.version, len(self.entries), self.entries[-1].turn_id if self.entries else ROOT
         if where != self._branch_of:
-            self._branch_of, self._branch = where, self._find_branch()
+            place, siblings = self._last_choice()
+            self._branch_of, self._branch = where, (place + 1, max(1, len(siblings)))
         return self._branch
-
-    def _find_branch(self) -> tuple[int, int]:
-        for entry in reversed(self.entries):
-            siblings = self.tree.siblings(entry.turn_id)
-            if len(siblings) > 1:
-                return siblings.index(entry.turn_id) + 1, len(siblings)
-        return 1, 1
 
     def go_to(self, turn_id: int) -> bool:
         """Stand on a reply of the tree, or on the one to a prompt. False while a reply is being written, or if
@@ -338,12 +332,16 @@ class ChatSession:
 
     def sibling(self, step: int) -> int | None:
         """The neighbour of the last turn that has siblings: the one before (-1) or behind (1); None at the end."""
+        place, siblings = self._last_choice()
+        return siblings[place + step] if 0 <= place + step < len(siblings) else None
+
+    def _last_choice(self) -> tuple[int, list[int]]:
+        """The siblings of the last turn that has some, and which of them it is; none of them if none has."""
         for entry in reversed(self.entries):
             siblings = self.tree.siblings(entry.turn_id)
             if len(siblings) > 1:
-                place = siblings.index(entry.turn_id) + step
-                return siblings[place] if 0 <= place < len(siblings) else None
-        return None
+                return siblings.index(entry.turn_id), siblings
+        return 0, []
 
     def _stand_on(self, path: list[Entry]) -> bool:
         if self.busy or shared_length(path, self.entries) == max(len(path), len(self.entries)):

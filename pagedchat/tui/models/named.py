@@ -4,6 +4,7 @@ import re
 from difflib import get_close_matches
 from pathlib import Path
 
+from pagedchat import bundled
 from pagedchat.bounds import shown
 from pagedchat.errors import InvalidValueError
 from pagedchat.local_models import local_models
@@ -17,10 +18,10 @@ def checked_model(name: str) -> str:
     Raises:
         InvalidValueError: there is no such folder or file, and no hub id looks so; the hint has the nearest name.
     """
-    found = [model.name for model in local_models()]
-    if name in found or _exists(name):
+    if name == bundled.NAME or _exists(name) or (_HUB_ID.fullmatch(name) and not name.startswith(".")):
         return name
-    if _HUB_ID.fullmatch(name) and not name.startswith("."):
+    found = [model.name for model in local_models()]
+    if name in found:
         return name
     near = get_close_matches(name, found, 1, 0.5) or [model for model in found if name.lower() in model.lower()]
     raise InvalidValueError(
