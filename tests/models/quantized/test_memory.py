@@ -79,7 +79,7 @@ def write_narrow(folder: Path, *, vocabulary: int, layers: int) -> Path:
 
 
 def resident_after_chats(checkpoint: Path) -> tuple[int, int]:
-    """Bytes held by a model and its chats, and bytes of its weights, in a process that finds its kernels on the disk."""
+    """Bytes held by a model and its chats, and of its weights, in a process that finds its kernels on the disk."""
     script = Path(__file__).with_name("resident_memory.py")
     command = [sys.executable, str(script), str(checkpoint), "int8"]
     for _ in ("a start that has to compile kernels, and holds what that took", "one that finds them"):
