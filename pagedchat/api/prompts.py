@@ -37,7 +37,8 @@ class Message(TypedDict):
     """One turn of a conversation."""
 
     role: Role
-    content: str
+    content: str | list[dict[str, str]]
+    """A text, or its parts, each `{"type": "text", "text": str}`."""
 
 
 Prompt = str | TextPrompt | TokensPrompt
@@ -68,6 +69,17 @@ def list_of_prompts(prompts: Prompt | Iterable[Prompt]) -> list[Prompt]:
     if several is None:
         raise InvalidValueError(f"prompts is {shown(given)}.", _PROMPTS)
     return list(several)
+
+
+def _text_of_parts(content: object) -> object:
+    """OpenAI's way to give a text in parts, as a text; anything else as it is."""
+    if not isinstance(content, list) or not content:
+        return content
+    parts = [
+        part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None for part in content
+    ]
+    texts = [part for part in parts if isinstance(part, str)]
+    return "\n".join(texts) if len(texts) == len(parts) else content
 
 
 class PromptEncoder:
@@ -163,6 +175,13 @@ class PromptEncoder:
         return token_ids
 
 
+def conversations_of(messages: Sequence[Message] | Sequence[Sequence[Message]]) -> list[Sequence[Message]]:
+    """One conversation by itself, or all of a list of them."""
+    given: Any = messages
+    is_list = isinstance(given, list | tuple) and len(given) > 0
+    return list(given) if is_list and all(isinstance(each, list | tuple) for each in given) else [given]
+
+
 def _token_ids(given: object) -> list[int]:
     token_ids = as_whole_numbers(given)
     if token_ids is None:
@@ -180,6 +199,7 @@ def _turns(messages: Sequence[Message]) -> list[Turn]:
     for message in messages:
         given: object = message
         role, content = (given.get("role"), given.get("content")) if isinstance(given, dict) else (None, None)
+        content = _text_of_parts(content)
         if not isinstance(role, str) or not isinstance(content, str):
             raise InvalidValueError(f"A message is {shown(given)}.", hint)
         turns.append(Turn(role, content))  # type: ignore[arg-type]  # which roles there are, the template knows

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -26,6 +26,7 @@ from pagedchat.engine.token_rules import (
     check_words,
 )
 from pagedchat.errors import InvalidValueError
+from pagedchat.vllm_keywords import SAMPLING_KEYWORDS, check_keywords
 
 MAX_STOP_STRINGS = 64
 """Of one request, those of a transcript template (two) among them."""
@@ -46,7 +47,18 @@ class RequestOutputKind(Enum):
     """Everything, in a single one at the end."""
 
 
-class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
+class _TakesOthers(msgspec.StructMeta):
+    """Takes keywords of vLLM's that have no meaning here, as `vllm_keywords` says."""
+
+    if not TYPE_CHECKING:  # where the fields are all there is
+
+        def __call__(cls, **given: Any) -> Any:  # noqa: N805 - a class's own
+            others = {name: given.pop(name) for name in SAMPLING_KEYWORDS if name in given}
+            check_keywords("SamplingParams()", others, SAMPLING_KEYWORDS)
+            return super().__call__(**given)
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, metaclass=_TakesOthers):
     """Settings of one request. The neutral defaults sample from the model's distribution as it is."""
 
     temperature: float = 1.0
