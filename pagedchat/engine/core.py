@@ -17,7 +17,6 @@ from pagedchat.engine.cache_upkeep import CacheUpkeep
 from pagedchat.engine.failed_step import forget_unfilled, may_be_isolated, run_apart, take_back
 from pagedchat.engine.integrity import check_integrity
 from pagedchat.engine.limits import EngineLimits
-from pagedchat.engine.logprobs import keep_logprobs
 from pagedchat.engine.new_requests import NewRequests
 from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
 from pagedchat.engine.pool_controls import PoolControls
@@ -25,6 +24,7 @@ from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.scheduler import Scheduler
 from pagedchat.engine.sequence import Sequence
 from pagedchat.engine.stats import EngineStats, engine_stats
+from pagedchat.engine.tokens.logprobs import keep_logprobs
 from pagedchat.engine.watch import Watch
 from pagedchat.errors import RequestError
 from pagedchat.step_batch import Batch

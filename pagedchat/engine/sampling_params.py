@@ -16,7 +16,7 @@ from pagedchat.bounds import (
     check_texts,
     refused,
 )
-from pagedchat.engine.token_rules import (
+from pagedchat.engine.tokens.rules import (
     MAX_STOP_CHARACTERS,
     check_biases,
     check_size,

@@ -20,9 +20,8 @@ def llm(monkeypatch: pytest.MonkeyPatch) -> LLM:
 
 def reciting_llm(monkeypatch: pytest.MonkeyPatch, text: str, after: str) -> LLM:
     runner = FakeModelRunner(reciting(byte_tokenizer(), text, after))
-    limits = EngineLimits(
-        num_blocks=64, block_size=4, model_len=128, vocab_size=VOCAB_SIZE, eos_token_ids=frozenset({EOS})
-    )
+    eos = frozenset({byte_tokenizer().token_to_id(EOS)})
+    limits = EngineLimits(num_blocks=64, block_size=4, model_len=128, vocab_size=VOCAB_SIZE, eos_token_ids=eos)
     use_fake_model(monkeypatch, FakeLoadedModel(runner=runner, limits=limits))
     return LLM("fake")
 

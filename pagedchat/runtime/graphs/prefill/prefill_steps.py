@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import torch
 
-from pagedchat.engine.logprobs import num_told
 from pagedchat.engine.output import ModelRunnerOutput, ScheduledSequence, SchedulerOutput
 from pagedchat.engine.sequence import TokenLogprobs
+from pagedchat.engine.tokens.logprobs import num_told
 from pagedchat.jit.build_ahead import BuildAhead
 from pagedchat.ops.sampling import sample as op
 from pagedchat.ops.sampling.sample_rows import pack_rows
