@@ -279,7 +279,12 @@ class _Assembly:
         """Who runs batches, and what prepares more for that; the eager one and nothing where none is captured."""
         if attention.name != "cuda" or self._device.type != "cuda" or self._config.model.enforce_eager:
             return eager, _Preparing()
-        from pagedchat.runtime.loading.first_graphs import FirstGraphs, capture_others, make_wanted  # noqa: PLC0415
+        from pagedchat.runtime.loading.first_graphs import (  # noqa: PLC0415
+            FirstGraphs,
+            build_for_rules,
+            capture_others,
+            make_wanted,
+        )
 
         try:
             first = FirstGraphs(eager, sizes)
@@ -305,6 +310,7 @@ class _Assembly:
         of_one_chat = FirstBatches(captured, eager.backend, sizes, check.vocab_size)
         for _ in ("its prompt", "a decode"):
             of_one_chat.run_one()
+        build_for_rules(element_name(shape.dtype), self._device)
         more, wanted = capture_others(captured, sizes, self._device), partial(make_wanted, weakref.ref(captured))
         return captured, _Preparing(more, wanted, first.refusals)
 

@@ -92,3 +92,24 @@ def test_step_without_logits_makes_way_for_one_with(monkeypatch: pytest.MonkeyPa
     assert wanted == ["greedy", "drawn"]
     assert len(told) == 4
     assert all(each.token_ids[0] == each.token_ids[1] and each.rank == 1 for each in told)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("num_chats", [1, 4, 20])
+@pytest.mark.parametrize("family", ["opt", "llama"])
+def test_steps_of_half_precision_tell_what_eager_ones_do(family: str, num_chats: int) -> None:
+    """Whichever kind of step serves so many chats. Where rounding has chosen another token the texts part."""
+    model, results = tiny_model(family, "cuda", torch.float16), []
+    for captured in (False, True):
+        runner = make_runner(model, 200, captured=captured, max_num_tokens=64 if captured else 0)
+        results.append(generated(runner, [{"temperature": 0, "logprobs": 3}], [20] * num_chats))
+    num_same = 0
+    for (tokens, told, _), (other_tokens, other_told, _) in zip(*results, strict=True):
+        start = len(tokens) - 20
+        for i, (each, other) in enumerate(zip(told, other_told, strict=True)):
+            if tokens[: start + i + 1] != other_tokens[: start + i + 1]:
+                break
+            num_same += 1
+            assert each.token_ids[0] == each.token_ids[1] == tokens[start + i]
+            assert each.logprobs == pytest.approx(other.logprobs, abs=0.1)
+    assert num_same > 10 * num_chats
