@@ -92,6 +92,7 @@ class EngineCore:
         seq = self._parked(seq_id)
         self._requests.check_length(len(seq) + len(token_ids))
         self._requests.check_tokens(token_ids, params)
+        self._requests.check_choice(params)
         self._requests.check_beginning(seq, params)
         seq.token_ids.extend(token_ids)
         self.failures.pop(seq_id, None)

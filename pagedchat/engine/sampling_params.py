@@ -141,10 +141,13 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, metaclass=_Takes
         return any(len(word) > 1 for word in self.bad_words_ids)
 
     @property
-    def named_token_ids(self) -> list[int]:
-        """All tokens that its rules name."""
-        words = [token for word in self.bad_words_ids for token in word]
-        return [*(self.logit_bias or ()), *(self.allowed_token_ids or ()), *words]
+    def named_token_ids(self) -> dict[str, list[int]]:
+        """All tokens that its rules name, by the name of the parameter."""
+        return {
+            "logit_bias": list(self.logit_bias or ()),
+            "allowed_token_ids": self.allowed_token_ids or [],
+            "bad_words_ids": [token for word in self.bad_words_ids for token in word],
+        }
 
     @property
     def penalises(self) -> bool:

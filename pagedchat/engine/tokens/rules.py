@@ -18,8 +18,8 @@ MAX_STOP_CHARACTERS = 65_536
 def check_words(name: str, values: object) -> list[str]:
     """Texts that are not generated."""
     words = check_texts(name, values)
-    check_size("bad words", len(words), MAX_BAD_WORDS)
-    check_size("characters of bad words", sum(map(len, words)), MAX_STOP_CHARACTERS)
+    check_size("texts in bad_words", len(words), MAX_BAD_WORDS)
+    check_size("characters in bad_words", sum(map(len, words)), MAX_STOP_CHARACTERS)
     return words
 
 
