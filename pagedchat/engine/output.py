@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from pagedchat.engine.sequence import Sequence
+from pagedchat.structured.params import StructuredOutputsParams
 
 
 class BlockOp(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -76,6 +77,18 @@ class ModelRunnerOutput(msgspec.Struct):
     launch_seconds: float = 0.0
     attention_seconds: float = 0.0
     """Of the forward pass; 0 where it is not measured."""
+
+
+class Grammars(Protocol):
+    """Who knows what forms mean for the tokens of a model; `runtime.structured` has the real one."""
+
+    def compile(self, wanted: StructuredOutputsParams) -> object:
+        """What the runner holds a reply to; for the engine a thing to hand on.
+
+        Raises:
+            InvalidValueError, RequestError: no reply can be held to it.
+        """
+        ...
 
 
 class ModelRunner(Protocol):

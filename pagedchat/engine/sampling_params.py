@@ -17,6 +17,7 @@ from pagedchat.bounds import (
     refused,
 )
 from pagedchat.errors import InvalidValueError
+from pagedchat.structured.params import StructuredOutputsParams
 
 MAX_STOP_STRINGS = 64
 """Of one request, those of a transcript template (two) among them."""
@@ -63,6 +64,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """The same seed gives the same tokens, whatever else is in the batch."""
     ignore_eos: bool = False
     """Go on after the end-of-sequence token (for measurements)."""
+    structured_outputs: StructuredOutputsParams | None = None
+    """The form that the reply has to have; it needs the extra `structured`, and a reply that may end."""
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
     """What `LLMEngine.step` returns of the request while it runs; no token depends on it."""
 
@@ -166,3 +169,11 @@ def _settle(
     kind = getattr(params, "output_kind", RequestOutputKind.CUMULATIVE)
     if not isinstance(kind, RequestOutputKind):
         raise refused("output_kind", kind, "a RequestOutputKind")
+    form = getattr(params, "structured_outputs", None)
+    if form is not None:
+        if not isinstance(form, StructuredOutputsParams):
+            raise refused("structured_outputs", form, "a StructuredOutputsParams")
+        if params.ignore_eos:
+            raise InvalidValueError(
+                "ignore_eos is True beside structured_outputs.", "A reply of a form has to end."
+            )

@@ -10,6 +10,7 @@ import torch
 
 from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
 from pagedchat.models.native_model import NativeModel
+from pagedchat.ops.sampling.token_mask import mask_tokens
 from pagedchat.runtime.attention.backend import AttentionBackend
 from pagedchat.runtime.attention.timed_backend import TimedBackend
 from pagedchat.runtime.attention.transformers_attention import attending
@@ -17,6 +18,7 @@ from pagedchat.runtime.step.batch_inputs import BatchInputs, flatten
 from pagedchat.runtime.step.block_moves import apply_block_ops
 from pagedchat.runtime.step.clock import StepClock
 from pagedchat.runtime.step.sampler import rows_of, sample
+from pagedchat.runtime.structured.masks import MaskMaker
 
 
 class TorchModelRunner:
@@ -33,6 +35,7 @@ class TorchModelRunner:
         self.device = device
         self.backend = cast(AttentionBackend, TimedBackend(backend)) if device.type == "cpu" else backend
         """The attention, for good; on a CPU it counts its time."""
+        self._mask_maker = MaskMaker()
         self._block_size = backend.shape.block_size
         self._selects_rows = "logits_to_keep" in inspect.signature(model.forward).parameters
 
@@ -85,7 +88,12 @@ class TorchModelRunner:
 
     def _sample(self, logits: torch.Tensor, batch: SchedulerOutput, inputs: BatchInputs) -> list[int]:
         sequences = [batch.scheduled[i].sequence for i in inputs.sampled]
-        return sample(logits, rows_of(sequences)) if sequences else []
+        if not sequences:
+            return []
+        masks = self._mask_maker.masks_of(sequences)  # while a GPU is busy with the forward pass
+        if masks is not None:
+            logits = mask_tokens(logits, masks.rows, masks.bits.to(self.device))
+        return sample(logits, rows_of(sequences))
 
 
 class NativeModelRunner(TorchModelRunner):

@@ -20,9 +20,10 @@ from pagedchat.ops.sampling.sample_rows import SampleRow, pack_rows
 from pagedchat.runtime.step.token_counts import Counted, write_counts
 from pagedchat.runtime.step.upload import int32, upload
 
-Choice = Literal["greedy", "drawn"]
+Choice = Literal["greedy", "drawn", "formed"]
 """How the tokens of a batch are chosen together: the most likely ones, or those that the sampling op draws
-(`ops.sampling.sample`); with penalties the most likely ones are its business too."""
+(`ops.sampling.sample`), with penalties the most likely ones too; "formed": drawn, and of some rows only tokens by
+which the reply can still have its form."""
 
 
 @dataclass(frozen=True, slots=True)
