@@ -1,5 +1,5 @@
-"""Masks of a batch: for each of its replies that has a form, a bit for each token that it may go on with. Made on the
-host, while a GPU computes the logits that they are for. Knows no logits.
+"""Masks of a batch: for each of its replies that has a form, a bit for each token that it may go on with. Made on
+the host, while a GPU computes the logits that they are for. Knows no logits.
 """
 
 from collections.abc import Sequence as Rows

@@ -16,6 +16,9 @@ from pagedchat.structured.params import StructuredOutputsParams as Form
 
 pytest.importorskip("llguidance")
 VOCAB_SIZE, EOS = 8192, 2
+LINK = {"type": "object", "properties": {"next": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/link"}]}},
+        "required": ["next"], "additionalProperties": False}  # fmt: skip
+CHAIN = {"$defs": {"link": LINK}, "$ref": "#/$defs/link"}
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +54,11 @@ def draw(grammars: Grammars, form: Form, draw_from: random.Random, most: int = 4
         (Form(regex="[a-f]{3}[0-9]"), lambda text: len(text) == 4 and text[:3].isalpha() and text[3].isdigit()),
         (Form(grammar='start: "a" start "b" | "c"'), lambda text: text.count("a") == text.count("b")),
         (Form(grammar='root ::= "yes" | "no"'), lambda text: text in {"yes", "no"}),
+        (Form(json=CHAIN), lambda text: set(json.loads(text)) == {"next"}),
+        (Form(json={"type": "number"}), lambda text: isinstance(json.loads(text), int | float)),
         (Form(json={"enum": [1, "two", None]}), lambda text: json.loads(text) in [1, "two", None]),
     ],
-    ids=["choice", "regex", "lark", "gbnf", "json"],
+    ids=["choice", "regex", "lark", "gbnf", "recursion", "number", "json"],
 )  # fmt: skip
 def test_every_reply_has_the_form(grammars: Grammars, tokenizer: Tokenizer, form: Form, fits) -> None:
     for seed in range(5):
