@@ -1,4 +1,4 @@
-"""Replies held to a form, through the whole engine: each of them parses and validates, whatever the model would say."""
+"""Replies held to a form, through the whole engine: each parses and validates, whatever the model would say."""
 
 import json
 from collections.abc import Iterator

@@ -68,6 +68,6 @@ def _return_to(followed: _Followed, reply: list[int]) -> bool:
     if known == reply[: len(known)]:
         return True
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(known, reply, strict=False)))
-    going_back = followed.matcher.rollback(len(known) - same)
+    back = len(known) - same
     del known[same:]
-    return going_back
+    return bool(followed.matcher.rollback(back))

@@ -1,5 +1,5 @@
-"""Two hundred JSON schemas of the kinds that the official test suite of JSON Schema has a file for, as far as a reply
-can be held to them; small ones, so that any model comes to an end. By a fixed seed.
+"""Two hundred JSON schemas of the kinds that the official test suite of JSON Schema has a file for, as far as a
+reply can be held to them; small ones, so that any model comes to an end. By a fixed seed.
 """
 
 import random
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 Schema = dict[str, Any]
-WORDS = "name size kind street colour note first last left right".split()
+WORDS = ["name", "size", "kind", "street", "colour", "note", "first", "last", "left", "right"]
 PATTERNS = ("^[a-c]{2,4}$", "^(yes|no)$", "^[A-Z][a-z]{0,5}$", r"^\d{3}-\d{2}$", "^x?y{1,3}z{1,2}$")
 FORMATS = ("date", "time", "date-time", "uuid", "ipv4", "ipv6")
 
