@@ -21,8 +21,8 @@ class Sequence:
     __slots__ = (
         "__weakref__", "arrival", "awaits_first_run", "block_hashes", "block_table", "cut_by", "finish_reason",
         "grammar", "held", "host_block_table", "num_cached_tokens", "num_computed", "num_found_tokens",
-        "num_prompt_tokens", "priority", "sampling_params", "seed", "seq_id", "status", "stop_length", "stop_token_ids",
-        "token_hashes", "token_ids", "writable_len",
+        "num_prompt_tokens", "priority", "sampling_params", "seed", "seq_id", "status", "stop_length",
+        "stop_token_ids", "token_hashes", "token_ids", "writable_len",
     )  # fmt: skip
 
     def __init__(self, seq_id: int) -> None:
