@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Self
 
 from pagedchat.api.ending import closed, free, integrity_error
+from pagedchat.api.logprobs import ToldLogprobs, token_texts
 from pagedchat.api.outputs import RequestOutput
 from pagedchat.api.prompts import Prompt, PromptEncoder, prompt_text
 from pagedchat.api.request import Request
@@ -100,6 +101,7 @@ class LLMEngine:
         """What was found out while loading: shapes, device, size of the pool."""
         self.tokenizer = loaded.tokenizer
         """None with `skip_tokenizer_init`."""
+        self._text_of = token_texts(loaded.tokenizer)
         self.sampling_defaults: SamplingParams = loaded.sampling_defaults
         """From the model's generation_config.json; used where no sampling parameters are given."""
         self.notices: tuple[str, ...] = loaded.notices
@@ -249,12 +251,14 @@ class LLMEngine:
         if params.stop:
             self.encoder.need_tokenizer()
         prompt_token_ids = self.encoder.encode(prompt)
+        reply = self._ask(prompt_token_ids, params)
         request = Request(
             request_id=request_id,
             prompt=prompt_text(prompt),
             prompt_token_ids=prompt_token_ids,
             output_kind=output_kind or params.output_kind,
-            reply=self._ask(prompt_token_ids, params),
+            reply=reply,
+            told=ToldLogprobs(reply.sequence, self._text_of),
         )
         self._enter(request)
 
