@@ -52,4 +52,5 @@ KERNELS = (
         (_NO_CLUSTERS,),
     ),
     KernelFile("top_logprobs", ("top_logprobs",), Use.ANY_MODEL, {"ELEMENT": ELEMENTS}),
+    KernelFile("token_mask", ("token_mask",), Use.ANY_MODEL, {}),
 )

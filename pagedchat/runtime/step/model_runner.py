@@ -20,6 +20,7 @@ from pagedchat.runtime.step.block_moves import apply_block_ops
 from pagedchat.runtime.step.clock import StepClock
 from pagedchat.runtime.step.logprobs import asked_of, look_up, told_of_prompts
 from pagedchat.runtime.step.sampler import rows_of, sample
+from pagedchat.runtime.step.upload import int32, upload
 from pagedchat.runtime.structured.masks import MaskMaker
 
 
@@ -112,7 +113,8 @@ class TorchModelRunner:
             return []
         masks = self._mask_maker.masks_of(sequences)  # while a GPU is busy with the forward pass
         if masks is not None:
-            logits = mask_tokens(logits, masks.rows, masks.bits.to(self.device))
+            rows, bits = upload([int32(masks.rows), masks.bits], self.device)
+            logits = mask_tokens(logits.to(torch.float32, copy=True), rows, bits)
         return sample(logits, rows_of(sequences))
 
 

@@ -20,7 +20,7 @@ from pagedchat.ops.sampling.sample_rows import SampleRow, pack_rows
 from pagedchat.runtime.step.token_counts import Counted, write_counts
 from pagedchat.runtime.step.upload import int32, upload
 
-Choice = Literal["greedy", "drawn", "formed"]
+Choice = Literal["greedy", "drawn"]
 """How the tokens of a batch are chosen together: the most likely ones, or those that the sampling op draws
 (`ops.sampling.sample`), with penalties the most likely ones too; "formed": drawn, and of some rows only tokens by
 which the reply can still have its form."""
