@@ -1,5 +1,6 @@
-"""Logits of rows in which only some tokens can be chosen: the others become minus infinity, in place. The masks come
-from a form that replies are held to (`runtime.structured`), a bit for each token.
+"""Logits of rows in which only some tokens can be chosen: the others become minus infinity, in place.
+
+The masks come from a form that replies are held to (`runtime.structured`), a bit for each token.
 """
 
 import torch
@@ -20,8 +21,8 @@ def mask_tokens(logits: torch.Tensor, rows: torch.Tensor, bits: torch.Tensor) ->
     Args:
         logits: `[num_rows, vocab_size]`, float32, contiguous; written.
         rows: `[num_masked]`, int32: which of them have a mask, each once.
-        bits: `[num_masked, ceil(vocab_size / 32)]`, int32: bit `i % 32` of word `i // 32` says whether token `i` may
-            be chosen.
+        bits: `[num_masked, ceil(vocab_size / 32)]`, int32: bit `i % 32` of word `i // 32` says whether token `i`
+            may be chosen.
 
     Returns:
         `logits`.

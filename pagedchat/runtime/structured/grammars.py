@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 WORD_BITS = 32
-_MOST_KEPT = 64
+_MOST_KEPT = 32
 """Compiled forms; each may hold some megabytes."""
+_LIMITS = {"max_lexer_states": 50_000, "initial_lexer_fuel": 300_000, "verbose_errors": False}
+"""Of what one form may take: a state is some 2 kB, and fuel is burnt at 50,000 a millisecond."""
 _NO_EXTENSION = "NoExtension"
 """By which the library says that a form has no text."""
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -84,10 +86,11 @@ class Grammars:
     def _compiled(self, form: Form) -> Grammar:
         library, vocabulary = _library(), self._vocabulary_of_model()
         source = _source(library, form)
-        problem, messages = library.LLMatcher.validate_grammar_with_warnings(source, vocabulary)
+        limits = library.LLParserLimits(**_LIMITS)
+        problem, messages = library.LLMatcher.validate_grammar_with_warnings(source, vocabulary, limits=limits)
         if problem:
             raise _refused(form, messages[0])
-        matcher = library.LLMatcher(vocabulary, source, log_level=0)
+        matcher = library.LLMatcher(vocabulary, source, log_level=0, limits=limits)
         row = np.zeros(num_words(self._vocab_size), np.int32)
         # The first mask takes some ten milliseconds, in which the library builds what all later ones share.
         fill(matcher, row)
