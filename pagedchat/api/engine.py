@@ -250,7 +250,8 @@ class LLMEngine:
             )
         if params.stop:
             self.encoder.need_tokenizer()
-        prompt_token_ids = self.encoder.encode(prompt)
+        params = self.encoder.with_bad_words(params)
+        prompt_token_ids = self._truncated(self.encoder.encode(prompt), params)
         reply = self._ask(prompt_token_ids, params)
         request = Request(
             request_id=request_id,
@@ -261,6 +262,13 @@ class LLMEngine:
             told=ToldLogprobs(reply.sequence, self._text_of),
         )
         self._enter(request)
+
+    def _truncated(self, prompt_token_ids: list[int], params: SamplingParams) -> list[int]:
+        """The last tokens of a prompt, as many as are to be taken."""
+        most = params.truncate_prompt_tokens
+        if most is None:
+            return prompt_token_ids
+        return prompt_token_ids[-(self._core.limits.max_len - 1 if most < 0 else most) :]
 
     def _abort(self, request_ids: list[str]) -> None:
         for request_id in request_ids:

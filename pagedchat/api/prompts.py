@@ -6,12 +6,14 @@ What is no prompt is refused here, in words; which tokens a model has, the engin
 from collections.abc import Iterable, Sequence
 from typing import Any, NotRequired, TypedDict, final
 
+import msgspec
 from tokenizers import Tokenizer
 
 from pagedchat.bounds import as_whole_numbers, shown
 from pagedchat.chat.conversation import Conversation
 from pagedchat.chat.template import ChatTemplate
 from pagedchat.chat.turns import Role, Turn
+from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import InvalidValueError, RequestError
 
 
@@ -118,6 +120,27 @@ class PromptEncoder:
         text = self.template.render(_turns(messages))
         conversation = Conversation(self.need_tokenizer(), add_bos=self.template.kind == "plain")
         return conversation.plan(text, []).token_ids
+
+    def with_bad_words(self, params: SamplingParams) -> SamplingParams:
+        """The same with the tokens of its bad words, each by itself and behind a space, where that is as long and
+        begins with another token.
+
+        Raises:
+            RequestError: no tokenizer.
+        """
+        if not params.bad_words:
+            return params
+        tokenizer = self.need_tokenizer()
+        words: list[list[int]] = []
+        for word in params.bad_words:
+            alone, inside = (
+                tokenizer.encode(text, add_special_tokens=False).ids
+                for text in (word.lstrip(), f" {word.lstrip()}")
+            )
+            words.append(alone)
+            if inside[:1] != alone[:1] and len(inside) == len(alone):
+                words.append(inside)
+        return msgspec.structs.replace(params, bad_words_ids=[*params.bad_words_ids, *filter(None, words)])
 
     def need_tokenizer(self) -> Tokenizer:
         """The tokenizer, where there is no going on without one.

@@ -65,7 +65,12 @@ class NewRequests:
                 raise RequestError(
                     f"{name} is {count}, but the model has {vocab_size} tokens.", "Ask for no more than there are."
                 )
-        for ids, what in ((token_ids, "Token"), (params.stop_token_ids, "Stop token")):
+        named = (
+            (token_ids, "Token"),
+            (params.stop_token_ids, "Stop token"),
+            (params.named_token_ids, "Named token"),
+        )
+        for ids, what in named:
             if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
                 wrong = next(token_id for token_id in ids if not 0 <= token_id < vocab_size)
                 raise RequestError(

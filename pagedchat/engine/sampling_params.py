@@ -16,13 +16,20 @@ from pagedchat.bounds import (
     check_texts,
     refused,
 )
+from pagedchat.engine.token_rules import (
+    MAX_STOP_CHARACTERS,
+    check_biases,
+    check_size,
+    check_tokens,
+    check_truncation,
+    check_word_ids,
+    check_words,
+)
 from pagedchat.errors import InvalidValueError
 from pagedchat.structured.params import StructuredOutputsParams
 
 MAX_STOP_STRINGS = 64
 """Of one request, those of a transcript template (two) among them."""
-MAX_STOP_CHARACTERS = 65_536
-"""Of all stop strings of one request together."""
 
 
 MAX_LOGPROBS = 20
@@ -73,6 +80,27 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     alone, before penalties, temperature and rules. `None` tells nothing."""
     prompt_logprobs: int | None = None
     """The same of the prompt's tokens, for which its beginning is not taken from the prefix cache."""
+    logit_bias: dict[int, float] | None = None
+    """Added to the logits of these tokens."""
+    allowed_token_ids: list[int] | None = None
+    """No other tokens are generated."""
+    bad_words: list[str] | None = None
+    """Texts that are not generated, where their tokens are those of the text by itself or behind a space."""
+    bad_words_ids: list[list[int]] = []
+    """Tokens that are never generated one after the other: what `bad_words` come to, and others."""
+    min_tokens: int = 0
+    """Generation does not end before there are so many tokens: what ends it is ruled out until then, and stop
+    strings that are complete by then do not count."""
+    include_stop_str_in_output: bool = False
+    """Whether the text holds the stop string that ended it, or the text of the token that did."""
+    detokenize: bool = True
+    """Whether there is a text, besides the tokens."""
+    skip_special_tokens: bool = True
+    """Whether the text leaves out special tokens."""
+    spaces_between_special_tokens: bool = True
+    """Without effect: no tokenizer here puts spaces of its own between special tokens."""
+    truncate_prompt_tokens: int | None = None
+    """Take no more than so many tokens of a prompt, its last ones; -1: as many as leave room for a reply."""
     structured_outputs: StructuredOutputsParams | None = None
     """The form that the reply has to have; it needs the extra `structured`, and a reply that may end."""
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
@@ -80,11 +108,35 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _settle(self, _MAY_BE_NONE, _CHECKS | _CHECKS_OF_REQUESTS)
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise refused("min_tokens", self.min_tokens, f"at most max_tokens, which is {self.max_tokens}")
+        if self.stop and not self.detokenize:
+            raise InvalidValueError(
+                "detokenize is False, but there are stop strings.",
+                "They are found in the text: leave out one of both.",
+            )
 
     @property
     def greedy(self) -> bool:
         """Whether no random number is drawn."""
         return self.temperature == 0
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether tokens are ruled out, or made more or less likely, by name or by a form."""
+        by_name = self.logit_bias or self.allowed_token_ids or self.bad_words_ids or self.min_tokens
+        return bool(by_name) or self.structured_outputs is not None
+
+    @property
+    def follows_tokens(self) -> bool:
+        """Whether these rules change with the tokens that came before, so that somebody has to look at those."""
+        return self.structured_outputs is not None or any(len(word) > 1 for word in self.bad_words_ids)
+
+    @property
+    def named_token_ids(self) -> list[int]:
+        """All tokens that its rules name."""
+        words = [token for word in self.bad_words_ids for token in word]
+        return [*(self.logit_bias or ()), *(self.allowed_token_ids or ()), *words]
 
     @property
     def penalises(self) -> bool:
@@ -121,14 +173,9 @@ class SamplingOverrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
 
 def _check_stops(stops: list[str]) -> list[str]:
-    _check_size("stop strings", len(stops), MAX_STOP_STRINGS)
-    _check_size("characters of stop strings", sum(map(len, stops)), MAX_STOP_CHARACTERS)
+    check_size("stop strings", len(stops), MAX_STOP_STRINGS)
+    check_size("characters of stop strings", sum(map(len, stops)), MAX_STOP_CHARACTERS)
     return stops
-
-
-def _check_size(what: str, count: int, most: int) -> None:
-    if count > most:
-        raise InvalidValueError(f"There are {count:,} {what}.", f"One request may have at most {most:,}.")
 
 
 _CHECKS: dict[str, Callable[[str, object], Any]] = {
@@ -148,6 +195,16 @@ _CHECKS: dict[str, Callable[[str, object], Any]] = {
 _CHECKS_OF_REQUESTS: dict[str, Callable[[str, object], Any]] = {
     "logprobs": Whole(0, MAX_LOGPROBS, "or None").check,
     "prompt_logprobs": Whole(0, MAX_LOGPROBS, "or None").check,
+    "logit_bias": check_biases,
+    "allowed_token_ids": check_tokens,
+    "bad_words": check_words,
+    "bad_words_ids": check_word_ids,
+    "min_tokens": Whole(0, INT32_MAX).check,
+    "include_stop_str_in_output": check_flag,
+    "detokenize": check_flag,
+    "skip_special_tokens": check_flag,
+    "spaces_between_special_tokens": check_flag,
+    "truncate_prompt_tokens": check_truncation,
 }
 """Of what only a request has, and no setting of a chat."""
 """What each value may be: within these the sampler's float32 numbers stay finite and its int32 numbers whole. Which
@@ -157,9 +214,14 @@ _USERS_CHECKS = _CHECKS | {
     "repetition_penalty": Number(0.1, 2).check,
 }
 """The same for what people set: beyond these no model says anything, and a slip of the finger is told."""
-_MAY_BE_NONE = frozenset({"max_tokens", "seed", "logprobs", "prompt_logprobs"})
+_MAY_BE_NONE = frozenset(
+    {
+        "max_tokens", "seed", "logprobs", "prompt_logprobs", "logit_bias", "allowed_token_ids", "bad_words",
+        "truncate_prompt_tokens",
+    }
+)  # fmt: skip
 _ANY = frozenset(_CHECKS)
-_EMPTY = frozenset({"stop", "stop_token_ids"})
+_EMPTY = frozenset({"stop", "stop_token_ids", "bad_words_ids"})
 """Of a request's, those for which `None` means nothing, as for vLLM."""
 
 
@@ -187,7 +249,7 @@ def _settle(
     if form is not None:
         if not isinstance(form, StructuredOutputsParams):
             raise refused("structured_outputs", form, "a StructuredOutputsParams")
-        if params.ignore_eos:
-            raise InvalidValueError(
-                "ignore_eos is True beside structured_outputs.", "A reply of a form has to end."
-            )
+        for name in ("ignore_eos", "min_tokens", "allowed_token_ids", "bad_words", "bad_words_ids"):
+            if getattr(params, name):
+                why = "The form alone says which tokens may come and when the reply ends."
+                raise InvalidValueError(f"{name} is given beside structured_outputs.", why)

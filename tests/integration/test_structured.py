@@ -37,8 +37,10 @@ def test_two_hundred_schemas_are_kept(llm: LLM) -> None:
 
 PERSON = {
     "type": "object", "required": ["name", "age", "tags"], "additionalProperties": False,
-    "properties": {"name": {"type": "string", "maxLength": 20}, "age": {"type": "integer", "minimum": 0, "maximum": 150},
-                   "tags": {"type": "array", "items": {"type": "string", "maxLength": 8}, "minItems": 2, "maxItems": 4}},
+    "properties": {
+        "name": {"type": "string", "maxLength": 20}, "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "tags": {"type": "array", "items": {"type": "string", "maxLength": 8}, "minItems": 2, "maxItems": 4},
+    },
 }  # fmt: skip
 
 

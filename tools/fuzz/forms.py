@@ -2,14 +2,17 @@
 
 import json
 from functools import cache
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from pagedchat import bundled
+from pagedchat.engine.sequence import Sequence
 from pagedchat.errors import InvalidValueError
-from pagedchat.runtime.structured.grammars import Grammars, fill, num_words
+from pagedchat.runtime.structured.grammar import num_words
+from pagedchat.runtime.structured.grammars import Grammars
 from pagedchat.structured.params import StructuredOutputsParams
 from tools.fuzz.bent_trees import any_of, bent
 from tools.fuzz.target import Target
@@ -26,7 +29,9 @@ _SCHEMA = {
     "required": ["a", "b"],
     "additionalProperties": False,
 }
-_VALUES = any_of([0, -1, 1e300, 2**63, "", "#/$defs/part", "object", "^(", True, None, [], {}])
+_VALUES: st.SearchStrategy[Any] = any_of(
+    [0, -1, 1e300, 2**63, "", "#/$defs/part", "object", "^(", True, None, [], {}]
+)
 _PIECES = [
     "a",
     "(",
@@ -76,14 +81,15 @@ def _grammars() -> Grammars:
 
 def _check(asked: tuple[str, str]) -> None:
     name, text = asked
+    wanted: dict[str, Any] = {name: text}
     try:
-        grammar = _grammars().compile(StructuredOutputsParams(**{name: text}))
+        grammar = _grammars().compile(StructuredOutputsParams(**wanted))
     except InvalidValueError as error:
         assert f"structured_outputs.{name}" in error.message
         assert "\n" not in error.message
         return
     row = np.zeros(num_words(_VOCAB_SIZE), np.int32)
-    fill(grammar.start(), row)
+    grammar.fill(row, Sequence(1))
     assert row.any()
 
 

@@ -11,7 +11,6 @@ import torch
 from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
 from pagedchat.engine.sequence import TokenLogprobs
 from pagedchat.models.native_model import NativeModel
-from pagedchat.ops.sampling.token_mask import mask_tokens
 from pagedchat.runtime.attention.backend import AttentionBackend
 from pagedchat.runtime.attention.timed_backend import TimedBackend
 from pagedchat.runtime.attention.transformers_attention import attending
@@ -19,9 +18,8 @@ from pagedchat.runtime.step.batch_inputs import BatchInputs, flatten
 from pagedchat.runtime.step.block_moves import apply_block_ops
 from pagedchat.runtime.step.clock import StepClock
 from pagedchat.runtime.step.logprobs import asked_of, look_up, told_of_prompts
-from pagedchat.runtime.step.sampler import rows_of, sample
-from pagedchat.runtime.step.upload import int32, upload
-from pagedchat.runtime.structured.masks import MaskMaker
+from pagedchat.runtime.step.sampler import sample
+from pagedchat.runtime.step.sampling_row import rows_of
 
 
 class TorchModelRunner:
@@ -38,7 +36,6 @@ class TorchModelRunner:
         self.device = device
         self.backend = cast(AttentionBackend, TimedBackend(backend)) if device.type == "cpu" else backend
         """The attention, for good; on a CPU it counts its time."""
-        self._mask_maker = MaskMaker()
         self._block_size = backend.shape.block_size
         self._selects_rows = "logits_to_keep" in inspect.signature(model.forward).parameters
 
@@ -109,13 +106,7 @@ class TorchModelRunner:
 
     def _sample(self, logits: torch.Tensor, batch: SchedulerOutput, inputs: BatchInputs) -> list[int]:
         sequences = [batch.scheduled[i].sequence for i in inputs.sampled]
-        if not sequences:
-            return []
-        masks = self._mask_maker.masks_of(sequences)  # while a GPU is busy with the forward pass
-        if masks is not None:
-            rows, bits = upload([int32(masks.rows), masks.bits], self.device)
-            logits = mask_tokens(logits.to(torch.float32, copy=True), rows, bits)
-        return sample(logits, rows_of(sequences))
+        return sample(logits, rows_of(sequences)) if sequences else []
 
 
 class NativeModelRunner(TorchModelRunner):

@@ -12,16 +12,15 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pagedchat.errors import InvalidValueError, RequestError
+from pagedchat.runtime.structured.grammar import Grammar, fill, num_words
 from pagedchat.structured.params import Form, StructuredOutputsParams
 
 if TYPE_CHECKING:
-    from llguidance import LLMatcher, LLTokenizer
+    from llguidance import LLTokenizer
     from tokenizers import Tokenizer
 
-WORD_BITS = 32
 _MOST_KEPT = 32
 """Compiled forms; each may hold some megabytes."""
 _LIMITS = {"max_lexer_states": 50_000, "initial_lexer_fuel": 300_000, "verbose_errors": False}
@@ -30,23 +29,6 @@ _NO_EXTENSION = "NoExtension"
 """By which the library says that a form has no text."""
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """Left free, a small model writes blanks until its reply is full."""
-
-
-class Grammar:
-    """One form, compiled for one vocabulary. Nothing changes it, so requests can share it.
-
-    Args:
-        matcher: at its beginning.
-        vocab_size: of the model.
-    """
-
-    def __init__(self, matcher: "LLMatcher", vocab_size: int) -> None:
-        self._matcher = matcher
-        self.vocab_size = vocab_size
-
-    def start(self) -> "LLMatcher":
-        """What follows one reply, at its beginning."""
-        return self._matcher.deep_copy()
 
 
 class Grammars:
@@ -111,20 +93,6 @@ class Grammars:
                 self._tokenizer.to_str(), n_vocab=self._vocab_size, eos_token=self._eos_token_ids
             )
         return self._vocabulary
-
-
-def num_words(vocab_size: int) -> int:
-    """Of 32 bits, of a row with a bit for each token."""
-    return -(-vocab_size // WORD_BITS)
-
-
-def fill(matcher: "LLMatcher", row: NDArray[np.int32]) -> None:
-    """Say which tokens may come next.
-
-    Args:
-        row: `[num_words]`, contiguous, written: bit `i % 32` of word `i // 32` is token `i`.
-    """
-    matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
 
 
 def _library() -> Any:

@@ -1,44 +1,37 @@
 """Masks of a batch: for each of its replies that has a form, a bit for each token that it may go on with. Made on
-the host, while a GPU computes the logits that they are for. Knows no logits.
+the host while a GPU computes the logits that they are for.
 """
 
 from collections.abc import Sequence as Rows
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
 import torch
 
 from pagedchat.engine.sequence import Sequence
-from pagedchat.runtime.structured.grammars import Grammar, num_words
-from pagedchat.runtime.structured.matchers import Matchers
+from pagedchat.ops.sampling.token_mask import mask_tokens
+from pagedchat.runtime.step.upload import int32, upload
+from pagedchat.runtime.structured.grammar import Grammar, num_words
 
 
-class Masks(NamedTuple):
-    """Of some rows of a batch."""
+def hold_to_forms(logits: torch.Tensor, sequences: Rows[Sequence | None]) -> torch.Tensor:
+    """Leave the tokens that the replies with a form may go on with.
 
-    rows: list[int]
-    """Whose they are."""
-    bits: torch.Tensor
-    """`[len(rows), num_words]`, int32, on the CPU: bit `i % 32` of word `i // 32` is token `i`."""
+    Args:
+        logits: `[num_rows, vocab_size]`, float32, contiguous; written. A GPU may still be busy with them.
+        sequences: of the first rows, where they are known; others have no form.
 
+    Returns:
+        `logits`.
 
-class MaskMaker:
-    """Makes the masks of batch after batch, and remembers how far it has followed each reply."""
-
-    def __init__(self) -> None:
-        self._matchers = Matchers()
-
-    def masks_of(self, sequences: Rows[Sequence]) -> Masks | None:
-        """The masks for the next tokens of a batch; None where no reply has a form.
-
-        Raises:
-            RequestError: the form of one has become too much for the library.
-        """
-        rows = [i for i, sequence in enumerate(sequences) if sequence.grammar is not None]
-        if not rows:
-            return None
-        grammars = [cast(Grammar, sequences[row].grammar) for row in rows]
-        bits = np.empty((len(rows), num_words(grammars[0].vocab_size)), np.int32)
-        for row, grammar, of_row in zip(rows, grammars, bits, strict=True):
-            self._matchers.fill(of_row, sequences[row], grammar)
-        return Masks(rows, torch.from_numpy(bits))
+    Raises:
+        RequestError: the form of one has become too much for the library.
+    """
+    held = {i: each for i, each in enumerate(sequences) if each is not None and each.grammar is not None}
+    if not held:
+        return logits
+    masks = np.empty((len(held), num_words(logits.shape[1])), np.int32)
+    for sequence, mask in zip(held.values(), masks, strict=True):
+        cast(Grammar, sequence.grammar).fill(mask, sequence)
+    rows, bits = upload([int32(held), torch.from_numpy(masks)], logits.device)
+    return mask_tokens(logits, rows, bits)

@@ -10,8 +10,8 @@ from tokenizers import Tokenizer
 from pagedchat import bundled
 from pagedchat.engine.sequence import Sequence
 from pagedchat.errors import InvalidValueError, RequestError
-from pagedchat.runtime.structured.grammars import Grammars, num_words
-from pagedchat.runtime.structured.matchers import Matchers
+from pagedchat.runtime.structured.grammar import Grammar, num_words
+from pagedchat.runtime.structured.grammars import Grammars
 from pagedchat.structured.params import StructuredOutputsParams as Form
 
 pytest.importorskip("llguidance")
@@ -37,10 +37,10 @@ def allowed(row: np.ndarray) -> list[int]:
 
 def draw(grammars: Grammars, form: Form, draw_from: random.Random, most: int = 400) -> list[int]:
     """A reply that is nothing but allowed."""
-    sequence, matchers, row = Sequence(1), Matchers(), np.zeros(num_words(VOCAB_SIZE), np.int32)
+    sequence, row = Sequence(1), np.zeros(num_words(VOCAB_SIZE), np.int32)
     grammar = grammars.compile(form)
     while not sequence.token_ids or sequence.token_ids[-1] != EOS:
-        matchers.fill(row, sequence, grammar)
+        grammar.fill(row, sequence)
         choices = allowed(row)
         sequence.token_ids.append(EOS if EOS in choices else draw_from.choice(choices))
         assert len(sequence.token_ids) < most
@@ -106,14 +106,14 @@ def test_models_without_a_tokenizer_or_an_end_are_told(tokenizer: Tokenizer) -> 
 def test_replies_that_are_forked_cut_and_written_anew_are_followed(grammars: Grammars) -> None:
     """What may come next is what a matcher says that has seen nothing but this reply."""
     form, draw_from = Form(json={"type": "array", "items": {"type": "integer"}, "maxItems": 30}), random.Random(3)
-    grammar, matchers = grammars.compile(form), Matchers()
+    grammar = grammars.compile(form)
     row, expected = np.zeros((2, num_words(VOCAB_SIZE)), np.int32)
     sequence = Sequence(1)
     sequence.token_ids, sequence.num_prompt_tokens = [7, 7, 7], 3
     cuts = 0
     for step in range(60):
-        matchers.fill(row, sequence, grammar)
-        Matchers().fill(expected, sequence, grammar)
+        grammar.fill(row, sequence)
+        Grammar(grammar._matcher, VOCAB_SIZE).fill(expected, sequence)
         assert (row == expected).all(), step
         choices = [token for token in allowed(row) if token != EOS]
         if not choices or draw_from.random() < 0.2:
