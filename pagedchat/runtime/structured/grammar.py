@@ -1,7 +1,7 @@
 """One form that replies are held to, compiled for one vocabulary, and how far it has followed each of them.
 
-Knows sequences by their tokens alone, so forks, rewinds and preemptions need not be told: a reply that is not the one
-that was followed is followed anew. Knows no logits and no device.
+Knows sequences by their tokens alone, so forks, rewinds and preemptions need not be told: a reply that is not the
+one that was followed is followed anew. Knows no logits and no device.
 """
 
 from dataclasses import dataclass, field
