@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from pagedchat import bundled
 from pagedchat.engine.sequence import Sequence
 from pagedchat.errors import InvalidValueError
-from pagedchat.runtime.structured.grammar import num_words
+from pagedchat.runtime.structured.grammar import fill_masks, num_words
 from pagedchat.runtime.structured.grammars import Grammars
 from pagedchat.structured.params import StructuredOutputsParams
 from tools.fuzz.bent_trees import any_of, bent
@@ -88,9 +88,9 @@ def _check(asked: tuple[str, str]) -> None:
         assert f"structured_outputs.{name}" in error.message
         assert "\n" not in error.message
         return
-    row = np.zeros(num_words(_VOCAB_SIZE), np.int32)
-    grammar.fill(row, Sequence(1))
-    assert row.any()
+    mask = np.zeros((1, num_words(_VOCAB_SIZE)), np.int32)
+    fill_masks(mask, [(grammar, Sequence(1))])
+    assert mask.any()
 
 
 def _of(name: str, texts: st.SearchStrategy[str]) -> st.SearchStrategy[tuple[str, str]]:

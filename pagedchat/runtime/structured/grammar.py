@@ -4,7 +4,9 @@ Knows sequences by their tokens alone, so forks, rewinds and preemptions need no
 one that was followed is followed anew. Knows no logits and no device.
 """
 
+from collections.abc import Sequence as Rows
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import takewhile
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -16,9 +18,11 @@ from pagedchat.engine.sequence import Sequence
 from pagedchat.errors import RequestError
 
 if TYPE_CHECKING:
-    from llguidance import LLMatcher
+    from llguidance import LLExecutor, LLMatcher
 
 _WORD_BITS = 32
+_FEWEST_FOR_THREADS = 8
+"""Masks; one takes some ten microseconds."""
 
 
 def num_words(vocab_size: int) -> int:
@@ -39,23 +43,8 @@ class Grammar:
         self._followed: WeakKeyDictionary[Sequence, _Followed] = WeakKeyDictionary()
         self.vocab_size = vocab_size
 
-    def fill(self, row: NDArray[np.int32], sequence: Sequence) -> None:
-        """Say which tokens a sequence's reply may go on with.
-
-        Args:
-            row: `[num_words(vocab_size)]`, contiguous, written: bit `i % 32` of word `i // 32` is token `i`.
-            sequence: whose next token is wanted.
-
-        Raises:
-            RequestError: the form has become too much for the library; the message has its own words.
-        """
-        followed = self._up_to_date(sequence)
-        fill(followed.matcher, row)
-        if followed.matcher.is_error():
-            del self._followed[sequence]
-            raise RequestError(f"The reply cannot be held to its form any more: {followed.matcher.get_error()}.")
-
-    def _up_to_date(self, sequence: Sequence) -> "_Followed":
+    def follow(self, sequence: Sequence) -> "LLMatcher":
+        """What knows which tokens a sequence's reply, as it is now, may go on with."""
         reply = sequence.output_token_ids
         followed = self._followed.get(sequence)
         if followed is None or not _return_to(followed, reply):
@@ -64,12 +53,42 @@ class Grammar:
         if new:
             followed.matcher.consume_tokens(new)
             followed.token_ids += new
-        return followed
+        return followed.matcher
+
+    def forget(self, sequence: Sequence) -> None:
+        """Follow its reply no longer."""
+        self._followed.pop(sequence, None)
 
 
-def fill(matcher: "LLMatcher", row: NDArray[np.int32]) -> None:
-    """The same, as one matcher stands."""
-    matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
+def fill_masks(masks: NDArray[np.int32], replies: Rows[tuple[Grammar, Sequence]]) -> None:
+    """Say which tokens replies may go on with.
+
+    Args:
+        masks: `[len(replies), num_words(vocab_size)]`, contiguous, written: bit `i % 32` of word `i // 32` is token
+            `i`.
+        replies: their grammars, and the sequences that they are of.
+
+    Raises:
+        RequestError: a form has become too much for the library; the message has its own words.
+    """
+    matchers = [grammar.follow(sequence) for grammar, sequence in replies]
+    start, size = masks.ctypes.data, masks.shape[1] * masks.itemsize
+    if len(matchers) < _FEWEST_FOR_THREADS:
+        for i, matcher in enumerate(matchers):
+            matcher.unsafe_compute_mask_ptr(start + i * size, size)
+    else:
+        _threads().unsafe_compute_mask_ptr([(each, i) for i, each in enumerate(matchers)], start, size, len(masks))
+    for matcher, (grammar, sequence) in zip(matchers, replies, strict=True):
+        if matcher.is_error():
+            grammar.forget(sequence)
+            raise RequestError(f"The reply cannot be held to its form any more: {matcher.get_error()}.")
+
+
+@cache
+def _threads() -> "LLExecutor":
+    from llguidance import LLExecutor  # noqa: PLC0415 - an extra, which is there where there is a matcher
+
+    return LLExecutor()
 
 
 @dataclass(slots=True)

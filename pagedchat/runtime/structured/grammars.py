@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from pagedchat.errors import InvalidValueError, RequestError
-from pagedchat.runtime.structured.grammar import Grammar, fill, num_words
+from pagedchat.runtime.structured.grammar import Grammar, num_words
 from pagedchat.structured.params import Form, StructuredOutputsParams
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Grammars:
         matcher = library.LLMatcher(vocabulary, source, log_level=0, limits=limits)
         row = np.zeros(num_words(self._vocab_size), np.int32)
         # The first mask takes some ten milliseconds, in which the library builds what all later ones share.
-        fill(matcher, row)
+        matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
         if matcher.is_error() or not row.any():
             raise _refused(form, matcher.get_error() or _NO_EXTENSION)
         return Grammar(matcher, self._vocab_size)

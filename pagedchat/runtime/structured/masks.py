@@ -11,7 +11,7 @@ import torch
 from pagedchat.engine.sequence import Sequence
 from pagedchat.ops.sampling.token_mask import mask_tokens
 from pagedchat.runtime.step.upload import int32, upload
-from pagedchat.runtime.structured.grammar import Grammar, num_words
+from pagedchat.runtime.structured.grammar import Grammar, fill_masks, num_words
 
 
 def hold_to_forms(logits: torch.Tensor, sequences: Rows[Sequence | None]) -> torch.Tensor:
@@ -31,7 +31,6 @@ def hold_to_forms(logits: torch.Tensor, sequences: Rows[Sequence | None]) -> tor
     if not held:
         return logits
     masks = np.empty((len(held), num_words(logits.shape[1])), np.int32)
-    for sequence, mask in zip(held.values(), masks, strict=True):
-        cast(Grammar, sequence.grammar).fill(mask, sequence)
+    fill_masks(masks, [(cast(Grammar, sequence.grammar), sequence) for sequence in held.values()])
     rows, bits = upload([int32(held), torch.from_numpy(masks)], logits.device)
     return mask_tokens(logits, rows, bits)

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from pagedchat import bundled
 from pagedchat.engine.sequence import Sequence
 from pagedchat.errors import InvalidValueError, RequestError
-from pagedchat.runtime.structured.grammar import Grammar, num_words
+from pagedchat.runtime.structured.grammar import Grammar, fill_masks, num_words
 from pagedchat.runtime.structured.grammars import Grammars
 from pagedchat.structured.params import StructuredOutputsParams as Form
 
@@ -37,10 +37,10 @@ def allowed(row: np.ndarray) -> list[int]:
 
 def draw(grammars: Grammars, form: Form, draw_from: random.Random, most: int = 400) -> list[int]:
     """A reply that is nothing but allowed."""
-    sequence, row = Sequence(1), np.zeros(num_words(VOCAB_SIZE), np.int32)
+    sequence, row = Sequence(1), np.zeros((1, num_words(VOCAB_SIZE)), np.int32)
     grammar = grammars.compile(form)
     while not sequence.token_ids or sequence.token_ids[-1] != EOS:
-        grammar.fill(row, sequence)
+        fill_masks(row, [(grammar, sequence)])
         choices = allowed(row)
         sequence.token_ids.append(EOS if EOS in choices else draw_from.choice(choices))
         assert len(sequence.token_ids) < most
@@ -107,13 +107,13 @@ def test_replies_that_are_forked_cut_and_written_anew_are_followed(grammars: Gra
     """What may come next is what a matcher says that has seen nothing but this reply."""
     form, draw_from = Form(json={"type": "array", "items": {"type": "integer"}, "maxItems": 30}), random.Random(3)
     grammar = grammars.compile(form)
-    row, expected = np.zeros((2, num_words(VOCAB_SIZE)), np.int32)
+    row, expected = np.zeros((2, 1, num_words(VOCAB_SIZE)), np.int32)
     sequence = Sequence(1)
     sequence.token_ids, sequence.num_prompt_tokens = [7, 7, 7], 3
     cuts = 0
     for step in range(60):
-        grammar.fill(row, sequence)
-        Grammar(grammar._matcher, VOCAB_SIZE).fill(expected, sequence)
+        fill_masks(row, [(grammar, sequence)])
+        fill_masks(expected, [(Grammar(grammar._matcher, VOCAB_SIZE), sequence)])
         assert (row == expected).all(), step
         choices = [token for token in allowed(row) if token != EOS]
         if not choices or draw_from.random() < 0.2:
@@ -123,3 +123,16 @@ def test_replies_that_are_forked_cut_and_written_anew_are_followed(grammars: Gra
         if choices:
             sequence.token_ids.append(draw_from.choice(choices))
     assert cuts > 3
+
+
+def test_many_masks_are_made_by_threads_and_are_the_same(grammars: Grammars) -> None:
+    grammar = grammars.compile(Form(json={"type": "array", "items": {"type": "string"}}))
+    sequences = [Sequence(i) for i in range(20)]
+    for i, sequence in enumerate(sequences):
+        sequence.token_ids = grammars._tokenizer.encode('["' + "a b" * i).ids[1:]
+    many, alone = np.zeros((2, 20, num_words(VOCAB_SIZE)), np.int32)
+    fill_masks(many, [(grammar, sequence) for sequence in sequences])
+    for mask, sequence in zip(alone, sequences, strict=True):
+        fill_masks(mask[None], [(grammar, sequence)])
+    assert (many == alone).all()
+    assert len({mask.tobytes() for mask in many}) > 1

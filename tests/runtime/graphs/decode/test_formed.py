@@ -1,11 +1,12 @@
 """Replies of a form behind captured steps: the same as by eager ones, each token one that its form allows."""
 
+import ctypes
+from copy import copy
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.limits import EngineLimits
@@ -21,9 +22,16 @@ STEP = 7
 class Steps:
     """A form as `Grammar` is one: divided by `STEP`, a reply's token `n` leaves what `n` leaves."""
 
-    def fill(self, row: NDArray[np.int32], sequence: Sequence) -> None:
-        allowed = np.arange(len(row) * 32) % STEP == len(sequence.output_token_ids) % STEP
-        row[:] = np.packbits(allowed, bitorder="little").view(np.int32)
+    def follow(self, sequence: Sequence) -> "Steps":
+        self._length = len(sequence.output_token_ids)
+        return copy(self)
+
+    def unsafe_compute_mask_ptr(self, address: int, size: int) -> None:
+        allowed = np.arange(8 * size) % STEP == self._length % STEP
+        ctypes.memmove(address, np.packbits(allowed, bitorder="little").tobytes(), size)
+
+    def is_error(self) -> bool:
+        return False
 
 
 class OneForm:
