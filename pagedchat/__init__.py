@@ -11,9 +11,18 @@ if TYPE_CHECKING:
     from pagedchat.api.llm import LLM
     from pagedchat.api.outputs import RequestOutput
     from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
+    from pagedchat.structured.params import StructuredOutputsParams
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "LLMEngine", "RequestOutput", "RequestOutputKind", "SamplingParams", "__version__"]
+__all__ = [
+    "LLM",
+    "LLMEngine",
+    "RequestOutput",
+    "RequestOutputKind",
+    "SamplingParams",
+    "StructuredOutputsParams",
+    "__version__",
+]
 
 _HOMES = {
     "LLM": "pagedchat.api.llm",
@@ -21,6 +30,7 @@ _HOMES = {
     "RequestOutput": "pagedchat.api.outputs",
     "RequestOutputKind": "pagedchat.engine.sampling_params",
     "SamplingParams": "pagedchat.engine.sampling_params",
+    "StructuredOutputsParams": "pagedchat.structured.params",
 }
 
 

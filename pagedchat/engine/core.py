@@ -18,7 +18,7 @@ from pagedchat.engine.failed_step import forget_unfilled, may_be_isolated, run_a
 from pagedchat.engine.integrity import check_integrity
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.new_requests import NewRequests
-from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
+from pagedchat.engine.output import Grammars, ModelRunner, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
 from pagedchat.engine.pool_controls import PoolControls
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.scheduler import Scheduler
@@ -37,10 +37,16 @@ class EngineCore:
         limits: sizes of the cache and of a batch.
         runner: carries out the batches.
         clock: seconds, for the timings in the reports.
+        grammars: what forms of replies mean for the runner's tokens; None: it holds no reply to a form.
     """
 
     def __init__(
-        self, limits: EngineLimits, runner: ModelRunner, clock: Callable[[], float] = time.perf_counter
+        self,
+        limits: EngineLimits,
+        runner: ModelRunner,
+        clock: Callable[[], float] = time.perf_counter,
+        *,
+        grammars: Grammars | None = None,
     ) -> None:
         self.limits = limits
         self.runner = runner
@@ -59,7 +65,7 @@ class EngineCore:
         self._start_time = clock()
         self._last_id = self._step = 0
         self._prefill_tokens = self._decode_tokens = 0
-        self._requests = NewRequests(limits, self.scheduler.queues)
+        self._requests = NewRequests(limits, self.scheduler.queues, grammars)
         self._upkeep = CacheUpkeep(self.blocks, self.scheduler.queues, clock)
 
     # --- the five verbs -----------------------------------------------------------------------------
@@ -88,11 +94,13 @@ class EngineCore:
             RequestError: unknown sequence, one that is generating, no tokens at all, tokens that the model does not
                 have, or a prompt longer than the model's context or the whole cache, or one of which is to be told
                 and which is computed in part; nothing has changed then.
+            InvalidValueError: a form that no reply can be held to; the same.
         """
         seq = self._parked(seq_id)
         self._requests.check_length(len(seq) + len(token_ids))
         self._requests.check_tokens(token_ids, params)
         self._requests.check_choice(params)
+        self._requests.check_form(params)
         self._requests.check_beginning(seq, params)
         seq.token_ids.extend(token_ids)
         self.failures.pop(seq_id, None)

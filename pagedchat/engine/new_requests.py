@@ -6,6 +6,7 @@ Knows sequences and queues, no blocks and no events.
 import random
 
 from pagedchat.engine.limits import EngineLimits
+from pagedchat.engine.output import Grammars
 from pagedchat.engine.queues import Queues
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
@@ -18,9 +19,11 @@ class NewRequests:
     Args:
         limits: of the engine.
         queues: where requests wait.
+        grammars: see `EngineCore`.
     """
 
-    def __init__(self, limits: EngineLimits, queues: Queues) -> None:
+    def __init__(self, limits: EngineLimits, queues: Queues, grammars: Grammars | None = None) -> None:
+        self._grammars = grammars
         self._limits = limits
         self._queues = queues
         self._random = random.Random(limits.seed)  # noqa: S311 - for sampling, not for secrets
@@ -89,6 +92,14 @@ class NewRequests:
                 "Allow others, or leave out one of these.",
             )
 
+    def check_form(self, params: SamplingParams) -> None:
+        """Whether a reply can be held to the form that `params` ask for.
+
+        Raises:
+            InvalidValueError, RequestError: it cannot.
+        """
+        self._grammar(params)
+
     def check_beginning(self, seq: Sequence, params: SamplingParams) -> None:
         """Whether what is to be told of its prompt can be.
 
@@ -123,6 +134,7 @@ class NewRequests:
         self._enqueue(child)
 
     def _set_params(self, seq: Sequence, params: SamplingParams) -> None:
+        seq.grammar = self._grammar(params)
         seq.sampling_params = params
         seq.logprobs, seq.prompt_logprobs = [], []
         seq.seed = self._random.getrandbits(64) if params.seed is None else params.seed
@@ -135,6 +147,15 @@ class NewRequests:
         """Tokens that end a reply."""
         eos: frozenset[int] = frozenset() if params.ignore_eos else self._limits.eos_token_ids
         return eos.union(params.stop_token_ids)
+
+    def _grammar(self, params: SamplingParams) -> object | None:
+        """Kept by who compiles it, so that asking twice costs nothing."""
+        form = params.structured_outputs
+        if form is None:
+            return None
+        if self._grammars is None:
+            raise RequestError("structured_outputs cannot be had of this model.")
+        return self._grammars.compile(form)
 
     def _enqueue(self, seq: Sequence) -> None:
         self._arrivals += 1

@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from pagedchat.engine.sequence import Sequence, TokenLogprobs
+from pagedchat.structured.params import StructuredOutputsParams
 
 
 class BlockOp(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -82,6 +83,18 @@ class ModelRunnerOutput(msgspec.Struct):
     prompt_logprobs: list[list[TokenLogprobs]] | None = None
     """For each scheduled sequence that wants it, an entry for the prompt token after each that was computed, from
     that after `start` on. None: nobody does."""
+
+
+class Grammars(Protocol):
+    """Who knows what forms mean for the tokens of a model; `runtime.structured` has the real one."""
+
+    def compile(self, wanted: StructuredOutputsParams) -> object:
+        """What the runner holds a reply to; for the engine a thing to hand on.
+
+        Raises:
+            InvalidValueError, RequestError: no reply can be held to it.
+        """
+        ...
 
 
 class ModelRunner(Protocol):

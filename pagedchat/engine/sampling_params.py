@@ -26,6 +26,7 @@ from pagedchat.engine.tokens.rules import (
     check_words,
 )
 from pagedchat.errors import InvalidValueError
+from pagedchat.structured.params import StructuredOutputsParams
 from pagedchat.vllm_keywords import SAMPLING_KEYWORDS, check_keywords
 
 MAX_STOP_STRINGS = 64
@@ -112,6 +113,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, metaclass=_Takes
     """Without effect: no tokenizer here puts spaces of its own between special tokens."""
     truncate_prompt_tokens: int | None = None
     """Take no more than so many tokens of a prompt, its last ones; -1: as many as leave room for a reply."""
+    structured_outputs: StructuredOutputsParams | None = None
+    """The form that the reply has to have; it needs the extra `structured`, and a reply that may end."""
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
     """What `LLMEngine.step` returns of the request while it runs; no token depends on it."""
 
@@ -132,13 +135,14 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, metaclass=_Takes
 
     @property
     def has_rules(self) -> bool:
-        """Whether tokens are ruled out, or made more or less likely, by name."""
-        return bool(self.logit_bias or self.allowed_token_ids or self.bad_words_ids or self.min_tokens)
+        """Whether tokens are ruled out, or made more or less likely, by name or by a form."""
+        by_name = self.logit_bias or self.allowed_token_ids or self.bad_words_ids or self.min_tokens
+        return bool(by_name) or self.structured_outputs is not None
 
     @property
     def follows_tokens(self) -> bool:
         """Whether these rules change with the tokens that came before, so that somebody has to look at those."""
-        return any(len(word) > 1 for word in self.bad_words_ids)
+        return self.structured_outputs is not None or any(len(word) > 1 for word in self.bad_words_ids)
 
     @property
     def named_token_ids(self) -> dict[str, list[int]]:
@@ -256,3 +260,11 @@ def _settle(
     kind = getattr(params, "output_kind", RequestOutputKind.CUMULATIVE)
     if not isinstance(kind, RequestOutputKind):
         raise refused("output_kind", kind, "a RequestOutputKind")
+    form = getattr(params, "structured_outputs", None)
+    if form is not None:
+        if not isinstance(form, StructuredOutputsParams):
+            raise refused("structured_outputs", form, "a StructuredOutputsParams")
+        for name in ("ignore_eos", "min_tokens", "allowed_token_ids", "bad_words", "bad_words_ids"):
+            if getattr(params, name):
+                why = "The form alone says which tokens may come and when the reply ends."
+                raise InvalidValueError(f"{name} is given beside structured_outputs.", why)

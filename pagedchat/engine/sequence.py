@@ -32,10 +32,10 @@ class Sequence:
     """The unit of the five verbs (open, extend, fork, rewind, close)."""
 
     __slots__ = (
-        "arrival", "awaits_first_run", "block_hashes", "block_table", "cut_by", "finish_reason", "held",
-        "host_block_table", "logprobs", "num_cached_tokens", "num_computed", "num_found_tokens",
-        "num_prompt_tokens", "priority", "prompt_logprobs", "sampling_params", "seed", "seq_id", "status",
-        "stop_length", "stop_token_ids", "token_hashes", "token_ids", "writable_len",
+        "__weakref__", "arrival", "awaits_first_run", "block_hashes", "block_table", "cut_by", "finish_reason",
+        "grammar", "held", "host_block_table", "logprobs", "num_cached_tokens", "num_computed",
+        "num_found_tokens", "num_prompt_tokens", "priority", "prompt_logprobs", "sampling_params", "seed",
+        "seq_id", "status", "stop_length", "stop_token_ids", "token_hashes", "token_ids", "writable_len",
     )  # fmt: skip
 
     def __init__(self, seq_id: int) -> None:
@@ -68,6 +68,8 @@ class Sequence:
         """Tokens up to this length may be written without asking the block manager: blocks present, not shared."""
         self.status: SequenceStatus = "parked"
         self.sampling_params = _NO_REQUEST
+        self.grammar: object | None = None
+        """Of the request's form, as `Grammars` made it; None where a reply may be anything."""
         self.seed = 0
         """The request's seed, chosen by the engine where the request named none."""
         self.logprobs: list[TokenLogprobs] = []

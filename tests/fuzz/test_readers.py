@@ -8,6 +8,7 @@ from tools.fuzz import (
     checks,
     command_line,
     cpu_kernels,
+    forms,
     gguf_files,
     histories,
     parameters,
@@ -20,7 +21,8 @@ from tools.fuzz.bounds import TooMuchError, bounded
 from tools.fuzz.target import Target
 
 EXAMPLES = {
-    "events": 20, "commands": 20, "traces": 20, "keyframes": 40, "histories, bytes": 20, "histories, values": 20,
+    "events": 20, "forms": 60,
+    "commands": 20, "traces": 20, "keyframes": 40, "histories, bytes": 20, "histories, values": 20,
 }  # fmt: skip
 """Of those that take longest; the others get more."""
 TARGETS = [
@@ -36,6 +38,7 @@ TARGETS = [
         checks,
         chat_files,
         cpu_kernels,
+        forms,
         histories,
         parameters,
     )

@@ -30,6 +30,7 @@ MODULES = (
     "checks",
     "chat_files",
     "cpu_kernels",
+    "forms",
     "histories",
     "parameters",
 )

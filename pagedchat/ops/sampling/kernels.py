@@ -53,4 +53,5 @@ KERNELS = (
     ),
     KernelFile("row_rules", ("row_rules",), Use.ANY_MODEL, {"ELEMENT": ELEMENTS}),
     KernelFile("top_logprobs", ("top_logprobs",), Use.ANY_MODEL, {"ELEMENT": ELEMENTS}),
+    KernelFile("token_mask", ("token_mask",), Use.ANY_MODEL, {}),
 )

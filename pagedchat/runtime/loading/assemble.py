@@ -51,6 +51,7 @@ from pagedchat.runtime.loading.self_check import SelfCheck, first_passes
 from pagedchat.runtime.loading.wake_gpu import wake_products
 from pagedchat.runtime.step.model_runner import NativeModelRunner, TorchModelRunner
 from pagedchat.runtime.step.sizes import StepSizes
+from pagedchat.runtime.structured.grammars import Grammars
 from pagedchat.units import format_size
 
 if TYPE_CHECKING:
@@ -327,14 +328,17 @@ class _Assembly:
 
     def _loaded(self, found: Findings, runner: ModelRunner, prepare: "_Preparing") -> LoadedModel:
         wishes, tokenizer = model_wishes(found.description.folder), found.tokenizer
+        eos_token_ids = found.description.eos_token_ids | wishes.eos_token_ids
+        text = tokenizer.tokenizer if tokenizer else None
         return LoadedModel(
             runner=runner,
-            limits=engine_limits(found, found.description.eos_token_ids | wishes.eos_token_ids),
+            limits=engine_limits(found, eos_token_ids),
             info=engine_ready(found, wishes.sampling, time.perf_counter() - self._began),
-            tokenizer=tokenizer.tokenizer if tokenizer else None,
+            tokenizer=text,
             chat_template=tokenizer.chat_template if tokenizer else None,
             special_tokens=tokenizer.special_tokens if tokenizer else {},
             sampling_defaults=wishes.sampling_params,
+            grammars=Grammars(text, found.description.vocab_size, eos_token_ids),
             notices=(
                 *wishes.notices,
                 *self._lacking,

@@ -2,7 +2,7 @@
 
 In vLLM's order: allowed tokens, bad words, tokens that may not come yet (`min_tokens`), biases; then, elsewhere,
 penalties, temperature, min-p, top-k and top-p. A token that one of the first three rules out stays out, whatever
-its bias, so one entry for each token says it all.
+its bias, so one entry for each token says it all. Forms that replies are held to rule out last (`structured`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,6 +12,7 @@ import torch
 from pagedchat.ops.sampling.row_rules import BANNED, PackedRules, RuleRow, apply_rules, pack_rules
 from pagedchat.runtime.step.sampling_row import SamplingRow
 from pagedchat.runtime.step.upload import upload
+from pagedchat.runtime.structured.masks import hold_to_forms
 
 NO_RULES = RuleRow()
 
@@ -57,4 +58,5 @@ def under_rules(logits: torch.Tensor, rows: Sequence[SamplingRow], positions: to
     """
     if not any(row.params.has_rules for row in rows):
         return logits
-    return apply_rules(logits, upload_rules(map(rules_of, rows), logits.device), positions)
+    ruled = apply_rules(logits, upload_rules(map(rules_of, rows), logits.device), positions)
+    return hold_to_forms(ruled, [row.sequence for row in rows])

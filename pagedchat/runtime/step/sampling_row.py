@@ -18,6 +18,8 @@ class SamplingRow:
     """Of `token_ids`; the others are the reply."""
     stop_token_ids: frozenset[int] = frozenset()
     """With which it would end."""
+    sequence: Sequence | None = None
+    """Whose they are, where a form follows its reply."""
 
     @property
     def penalised(self) -> bool:
@@ -28,6 +30,6 @@ class SamplingRow:
 def rows_of(sequences: list[Sequence]) -> list[SamplingRow]:
     """What is to be known of some sequences."""
     return [
-        SamplingRow(seq.sampling_params, seq.token_ids, seq.seed, seq.num_prompt_tokens, seq.stop_token_ids)
+        SamplingRow(seq.sampling_params, seq.token_ids, seq.seed, seq.num_prompt_tokens, seq.stop_token_ids, seq)
         for seq in sequences
     ]

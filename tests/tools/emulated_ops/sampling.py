@@ -14,6 +14,7 @@ from pagedchat.ops.sampling.decode_state import (
 from pagedchat.ops.sampling.row_rules import BANNED, PackedRules, RuleRow, apply_rules, pack_rules
 from pagedchat.ops.sampling.sample import draw_next, sample
 from pagedchat.ops.sampling.sample_rows import IN_PROMPT, SampleRow, pack_rows
+from pagedchat.ops.sampling.token_mask import mask_tokens
 from pagedchat.ops.sampling.top_logprobs import TopLogprobs, top_logprobs
 from tests.ops.products.small_batch_case import normal
 from tests.ops.sampling.decode_state_case import make_state
@@ -132,7 +133,14 @@ def look_up_neighbours() -> Results:
     return top_logprobs(logits, chosen, counts, TopLogprobs.empty(1, 64, logits.device))._asdict()
 
 
+def mask() -> Results:
+    logits, rows = logits_of(3, 1003, torch.float32), torch.tensor([2, 0]).int()
+    bits = torch.randint(-(2**31), 2**31, (2, 32), generator=torch.Generator().manual_seed(1)).int()
+    return {"logits": mask_tokens(logits, rows, bits)}
+
+
 CASES = [
+    OpCase("token_mask", "two of three rows", mask),
     OpCase("find_slots", "with padding", find_slots),
     *in_types("argmax_rows", partial(advance, vocab_size=208), *DTYPES, exact=True),
     *in_types(

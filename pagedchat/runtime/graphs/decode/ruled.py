@@ -1,9 +1,9 @@
 """The tokens of captured decodes under rules of their sequences' own: two more launches behind the graph.
 
 The graph has chosen the most likely tokens, and has left logits; behind it the rules make others of these, and
-tokens are drawn from them in place of the first ones. It needs no graph of its own and waits for nothing; unless a
-rule follows the tokens that came before (a bad word of several tokens), such steps are begun ahead like others.
-Rows without rules are drawn as their parameters say. Knows no graphs.
+tokens are drawn from them in place of the first ones. It needs no graph of its own and waits for nothing. Unless a
+rule follows the tokens that came before (a bad word of several tokens, a form), such steps are begun ahead like
+others. Rows without rules are drawn as their parameters say. Knows no graphs.
 """
 
 import torch
@@ -17,6 +17,7 @@ from pagedchat.runtime.step.rules import NO_RULES, rules_of, upload_rules
 from pagedchat.runtime.step.sampler import any_ruled, op_rows
 from pagedchat.runtime.step.sampling_row import rows_of
 from pagedchat.runtime.step.upload import upload
+from pagedchat.runtime.structured.masks import hold_to_forms
 
 _PADDING = SampleRow(temperature=0)
 
@@ -54,6 +55,6 @@ class RuledSteps:
         ruled = running.ruled
         if ruled is not None:
             state = self._buffers.state(running.bucket)
-            draw_next(
-                state, apply_rules(logits, ruled.rules, state.positions), ruled.sampling, self._buffers.counts
-            )
+            by_rules = apply_rules(logits, ruled.rules, state.positions)
+            # The host follows the replies while the device computes the logits.
+            draw_next(state, hold_to_forms(by_rules, running.in_rows), ruled.sampling, self._buffers.counts)
