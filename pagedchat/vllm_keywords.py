@@ -85,8 +85,7 @@ CALL_KEYWORDS: Mapping[str, NoMeaning] = {
 
 SAMPLING_KEYWORDS: Mapping[str, NoMeaning] = {
     "logits_processors": NoMeaning("What changes logits are the parameters that there are: no code of a caller's."),
-    "guided_decoding": NoMeaning("Replies are not held to a grammar by this parameter."),
-    "structured_outputs": NoMeaning("Replies are not held to a grammar by this parameter."),
+    "guided_decoding": NoMeaning("Newer releases of vLLM call it structured_outputs, and so does this one."),
     "extra_args": NoMeaning("Nobody would read it.", (None, {})),
 }
 """Of `SamplingParams()`."""
