@@ -1,20 +1,16 @@
 """One request of the library: what was asked, what has come back, and how much of that was told."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pagedchat.api.outputs import CompletionOutput, RequestOutput
 from pagedchat.chat.replies import Reply
 from pagedchat.engine.sampling_params import RequestOutputKind
 
 
-@dataclass(slots=True, kw_only=True)
-class Request:
-    """What was asked, what has come back, and how much of that was told."""
+@dataclass(slots=True)
+class Answer:
+    """One reply to a prompt, and how much of it was told."""
 
-    request_id: str
-    prompt: str | None
-    prompt_token_ids: list[int]
-    output_kind: RequestOutputKind
     reply: Reply
     num_told: int = 0
     """Tokens that an output has had already."""
@@ -25,19 +21,55 @@ class Request:
         """Whether there are tokens that no output has had; a piece of a long prompt brings none."""
         return self.reply.num_tokens > self.num_told
 
-    def output(self) -> RequestOutput:
+    def output(self, index: int, kind: RequestOutputKind) -> CompletionOutput:
         """What is to be told now; it counts as told from then on."""
         reply = self.reply
         token_ids, text = reply.token_ids, reply.text
         first_token, first_character = self.num_told, self.num_told_characters
         self.num_told, self.num_told_characters = len(token_ids), len(text)
-        if self.output_kind is RequestOutputKind.DELTA:
+        if kind is RequestOutputKind.DELTA:
             token_ids, text = token_ids[first_token:], text[first_character:]
-        completion = CompletionOutput(index=0, text=text, token_ids=token_ids, finish_reason=reply.finish_reason)
+        return CompletionOutput(index=index, text=text, token_ids=token_ids, finish_reason=reply.finish_reason)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Request:
+    """What was asked, what has come back, and how much of that was told."""
+
+    request_id: str
+    prompt: str | None
+    prompt_token_ids: list[int]
+    output_kind: RequestOutputKind
+    stop: list[str]
+    """Strings that end a reply."""
+    answers: list[Answer] = field(default_factory=list)
+    """One; of several the others come when the prompt is computed."""
+
+    @property
+    def first(self) -> Reply:
+        """The reply of the sequence that computes the prompt."""
+        return self.answers[0].reply
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether no reply is on its way."""
+        return all(answer.reply.finish_reason is not None for answer in self.answers)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there are tokens that no output has had."""
+        return any(answer.has_news for answer in self.answers)
+
+    def reply_of(self, seq_id: int) -> Reply:
+        """That of one of its sequences."""
+        return next(answer.reply for answer in self.answers if answer.reply.sequence.seq_id == seq_id)
+
+    def output(self) -> RequestOutput:
+        """What is to be told now; it counts as told from then on."""
         return RequestOutput(
             request_id=self.request_id,
             prompt=self.prompt,
             prompt_token_ids=self.prompt_token_ids,
-            outputs=[completion],
-            num_cached_tokens=0 if reply.finish_reason is None else reply.sequence.num_cached_tokens,
+            outputs=[answer.output(index, self.output_kind) for index, answer in enumerate(self.answers)],
+            num_cached_tokens=self.first.sequence.num_cached_tokens if self.is_finished else 0,
         )

@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from pagedchat.engine.sequence import Sequence
+from pagedchat.engine.sequence import Sequence, TokenLogprobs
 
 
 class BlockOp(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -76,6 +76,9 @@ class ModelRunnerOutput(msgspec.Struct):
     launch_seconds: float = 0.0
     attention_seconds: float = 0.0
     """Of the forward pass; 0 where it is not measured."""
+    logprobs: list[list[TokenLogprobs]] | None = None
+    """Like `token_ids`, an entry for each sampled token of sequences that want it; empty for others. None: nobody
+    does."""
 
 
 class ModelRunner(Protocol):

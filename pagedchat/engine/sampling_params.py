@@ -20,6 +20,8 @@ from pagedchat.errors import InvalidValueError
 
 MAX_STOP_STRINGS = 64
 """Of one request, those of a transcript template (two) among them."""
+MAX_ANSWERS = 1024
+"""To one prompt."""
 MAX_STOP_CHARACTERS = 65_536
 """Of all stop strings of one request together."""
 
@@ -38,6 +40,8 @@ class RequestOutputKind(Enum):
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one request. The neutral defaults sample from the model's distribution as it is."""
 
+    n: int = 1
+    """Answers to the prompt, which is computed once. By a seed the first one draws, each other by the next seed."""
     temperature: float = 1.0
     """0 is greedy: always the most likely token."""
     top_p: float = 1.0
@@ -63,11 +67,13 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """The same seed gives the same tokens, whatever else is in the batch."""
     ignore_eos: bool = False
     """Go on after the end-of-sequence token (for measurements)."""
+    logprobs: int | None = None
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
     """What `LLMEngine.step` returns of the request while it runs; no token depends on it."""
 
     def __post_init__(self) -> None:
         _settle(self, _MAY_BE_NONE)
+        _settle_answers(self)
 
     @property
     def greedy(self) -> bool:
@@ -144,6 +150,22 @@ _MAY_BE_NONE = frozenset({"max_tokens", "seed"})
 _ANY = frozenset(_CHECKS)
 _EMPTY = frozenset({"stop", "stop_token_ids"})
 """Of a request's, those for which `None` means nothing, as for vLLM."""
+
+
+def _settle_answers(params: SamplingParams) -> None:
+    """Check how many answers are wanted.
+
+    Raises:
+        InvalidValueError: too few or too many, or several that could not differ.
+    """
+    number = Whole(1, MAX_ANSWERS).check("n", params.n)
+    if number is not params.n:
+        msgspec.structs.force_setattr(params, "n", number)
+    if number > 1 and params.greedy:
+        raise InvalidValueError(
+            f"n is {number}, but with temperature 0 all answers are the same.",
+            "Give a temperature, or leave n at 1.",
+        )
 
 
 def _settle(
