@@ -1,11 +1,10 @@
 """A model for beam searches: of every prefix a few most likely next tokens, the same whoever asks.
 
-`BeamRunner` answers from the symbolic cache of `kv_simulator`, so that a block copied too late or freed too early is
-found out; `expected_search` is the same search over whole prefixes, without sequences, blocks or steps.
+`BeamRunner` answers from the symbolic cache of `kv_simulator`, so that a block copied too late or freed too early
+is found out; `expected_search` is the same search over whole prefixes, without sequences, blocks or steps.
 """
 
 import math
-import random
 
 from pagedchat.engine.groups.beam_params import BeamSearchParams
 from pagedchat.engine.groups.search import BeamSearch, Choice, Hypothesis
@@ -13,29 +12,42 @@ from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
 from pagedchat.engine.sequence import TokenLogprobs
 from tests.engine.kv_simulator import KVSimulator, fingerprint
 
+VOCAB = 10
+"""Tokens that a beam can go on with."""
 
-def likely(prefix: int, vocab: int, count: int) -> list[Choice]:
+
+def likely(prefix: int, count: int) -> list[Choice]:
     """The most likely tokens after a prefix with this fingerprint."""
-    weights = [random.Random(f"{prefix} {token}").random() ** 3 + 1e-3 for token in range(vocab)]
-    total = math.log(sum(weights))
-    choices = [Choice(token, math.log(weight) - total) for token, weight in enumerate(weights)]
+    weights = [1 + fingerprint(prefix, token) % 1_000_003 for token in range(VOCAB)]
+    log_of_sum = math.log(sum(weights))
+    choices = [Choice(token, math.log(weight) - log_of_sum) for token, weight in enumerate(weights)]
     return sorted(choices, key=lambda choice: -choice.logprob)[:count]
 
 
-def expected_search(
-    prompt: list[int], params: BeamSearchParams, vocab: int, stop: frozenset[int] = frozenset()
-) -> list[Hypothesis]:
-    search = BeamSearch(params, stop)
-    while not search.is_over:
-        search.advance([_likely_after(prompt + tokens, vocab, search.num_choices) for tokens, _ in search.beams])
-    return search.best()
-
-
-def _likely_after(token_ids: list[int], vocab: int, count: int) -> list[Choice]:
+def likely_after(token_ids: list[int], count: int) -> list[Choice]:
+    """The same after these tokens."""
     state = 0
     for token in token_ids:
         state = fingerprint(state, token)
-    return likely(state, vocab, count)
+    return likely(state, count)
+
+
+def run_search(search: BeamSearch, prompt: list[int]) -> int:
+    """All of a search; returns its steps."""
+    num_steps = 0
+    while not search.is_over:
+        search.advance([likely_after(prompt + tokens, search.num_choices) for tokens, _ in search.beams])
+        num_steps += 1
+    return num_steps
+
+
+def expected_search(
+    prompt: list[int], params: BeamSearchParams, stop: frozenset[int] = frozenset()
+) -> list[Hypothesis]:
+    """What any scheduling must find."""
+    search = BeamSearch(params, frozenset() if params.ignore_eos else stop)
+    run_search(search, prompt)
+    return search.best()
 
 
 class BeamRunner(KVSimulator):
@@ -47,7 +59,7 @@ class BeamRunner(KVSimulator):
         for i, part in enumerate(batch.scheduled):
             wanted = part.sequence.sampling_params.logprobs
             if part.samples and wanted is not None:
-                choices = likely(self._states(part.sequence)[part.start + part.num_tokens - 1], self.vocab, wanted)
+                choices = likely(self._states(part.sequence)[part.start + part.num_tokens - 1], wanted)
                 tokens, logprobs = [choice.token_id for choice in choices], [choice.logprob for choice in choices]
                 output.logprobs[i] = [TokenLogprobs([tokens[0], *tokens], [logprobs[0], *logprobs], 1)]
         return output
