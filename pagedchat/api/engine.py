@@ -23,6 +23,7 @@ from typing import Self
 
 from pagedchat.api.beams import BeamSearches
 from pagedchat.api.ending import closed, free, integrity_error
+from pagedchat.api.logprobs import ToldLogprobs, token_texts
 from pagedchat.api.outputs import BeamSearchOutput, RequestOutput
 from pagedchat.api.prompts import Prompt, PromptEncoder, prompt_text
 from pagedchat.api.request import Answer, Request
@@ -102,6 +103,7 @@ class LLMEngine:
         """What was found out while loading: shapes, device, size of the pool."""
         self.tokenizer = loaded.tokenizer
         """None with `skip_tokenizer_init`."""
+        self._text_of = token_texts(loaded.tokenizer)
         self.sampling_defaults: SamplingParams = loaded.sampling_defaults
         """From the model's generation_config.json; used where no sampling parameters are given."""
         self.notices: tuple[str, ...] = loaded.notices
@@ -340,7 +342,7 @@ class LLMEngine:
     def _enter_forks(self) -> None:
         """Those that have been forked from the first sequences of their requests."""
         for request in self._forking.copy():
-            group = request.first.sequence.group
+            group = request.first.reply.sequence.group
             others = [] if group is None else group.seq_ids[1:]
             if others:
                 self._forking.remove(request)
@@ -350,7 +352,7 @@ class LLMEngine:
     def _enter(self, request: Request, reply: Reply) -> None:
         """One more reply of a request."""
         seq_id = reply.sequence.seq_id
-        request.answers.append(Answer(reply))
+        request.answers.append(Answer(reply, ToldLogprobs(reply.sequence, self._text_of)))
         self._by_sequence[seq_id] = request
         if self.tokenizer is not None:
             self._reading[seq_id] = reply

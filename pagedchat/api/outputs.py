@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from pagedchat.api.logprobs import PositionLogprobs
 from pagedchat.cache_events import FinishReason
 
 
@@ -19,6 +20,11 @@ class CompletionOutput:
     """"stop": an end-of-sequence or stop token, or a stop string; "length": `max_tokens` or the context is full;
     "error": an error of pagedchat's own ended this reply and no other, and the log has it;
     None: still on its way."""
+    cumulative_logprob: float | None = None
+    """The sum of the logarithms of its tokens' probabilities, as `logprobs` has them; None without."""
+    logprobs: list[PositionLogprobs] | None = None
+    """For each of `token_ids` how likely it was, and the most likely tokens in its place; None where
+    `SamplingParams.logprobs` did not ask for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +38,9 @@ class RequestOutput:
     outputs: list[CompletionOutput]
     num_cached_tokens: int
     """Prompt tokens found in the prefix cache; known when the request is finished."""
+    prompt_logprobs: list[PositionLogprobs | None] | None = None
+    """The same for the prompt's tokens, None for the first one; as far as they are computed by now. None where
+    `SamplingParams.prompt_logprobs` did not ask for it."""
 
     @property
     def finished(self) -> bool:

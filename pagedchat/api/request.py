@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from pagedchat.api.logprobs import ToldLogprobs
 from pagedchat.api.outputs import CompletionOutput, RequestOutput
 from pagedchat.chat.replies import Reply
 from pagedchat.engine.sampling_params import RequestOutputKind
@@ -12,6 +13,7 @@ class Answer:
     """One reply to a prompt, and how much of it was told."""
 
     reply: Reply
+    told: ToldLogprobs
     num_told: int = 0
     """Tokens that an output has had already."""
     num_told_characters: int = 0
@@ -25,11 +27,20 @@ class Answer:
         """What is to be told now; it counts as told from then on."""
         reply = self.reply
         token_ids, text = reply.token_ids, reply.text
+        logprobs, cumulative = self.told.generated()
         first_token, first_character = self.num_told, self.num_told_characters
         self.num_told, self.num_told_characters = len(token_ids), len(text)
         if kind is RequestOutputKind.DELTA:
             token_ids, text = token_ids[first_token:], text[first_character:]
-        return CompletionOutput(index=index, text=text, token_ids=token_ids, finish_reason=reply.finish_reason)
+            logprobs = logprobs and logprobs[first_token:]
+        return CompletionOutput(
+            index=index,
+            text=text,
+            token_ids=token_ids,
+            finish_reason=reply.finish_reason,
+            cumulative_logprob=cumulative,
+            logprobs=logprobs,
+        )
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -46,9 +57,9 @@ class Request:
     """One; of several the others come when the prompt is computed."""
 
     @property
-    def first(self) -> Reply:
-        """The reply of the sequence that computes the prompt."""
-        return self.answers[0].reply
+    def first(self) -> Answer:
+        """That of the sequence that computes the prompt."""
+        return self.answers[0]
 
     @property
     def is_finished(self) -> bool:
@@ -71,5 +82,6 @@ class Request:
             prompt=self.prompt,
             prompt_token_ids=self.prompt_token_ids,
             outputs=[answer.output(index, self.output_kind) for index, answer in enumerate(self.answers)],
-            num_cached_tokens=self.first.sequence.num_cached_tokens if self.is_finished else 0,
+            num_cached_tokens=self.first.reply.sequence.num_cached_tokens if self.is_finished else 0,
+            prompt_logprobs=self.first.told.prompt(),
         )

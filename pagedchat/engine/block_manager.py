@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 from pagedchat import cache_events as ev
 from pagedchat.engine.block_hashes import ROOT, token_hashes
 from pagedchat.engine.block_pool import BlockPool, HostBlocks
+from pagedchat.engine.logprobs import wants_prompt_logprobs
 from pagedchat.engine.output import BlockOp
 from pagedchat.engine.prefix_cache import PrefixCache
 from pagedchat.engine.sequence import Sequence
@@ -58,8 +59,13 @@ class BlockManager:
         return -(-num_tokens // self.block_size)
 
     def is_looked_up(self, seq: Sequence) -> bool:
-        """Whether cached blocks can continue the sequence: with a cache, and where it ends with a full block."""
-        return self.enable_prefix_caching and seq.num_computed == len(seq.block_table) * self.block_size
+        """Whether cached blocks can continue the sequence: with a cache, and where it ends with a full block.
+
+        Not where prompt tokens are to be told of: they have to go through the model.
+        """
+        if not self.enable_prefix_caching or wants_prompt_logprobs(seq):
+            return False
+        return seq.num_computed == len(seq.block_table) * self.block_size
 
     def match_prefix(self, seq: Sequence) -> PrefixMatch:
         """Cached blocks that hold the sequence's next uncomputed tokens; changes nothing.

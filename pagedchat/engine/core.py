@@ -20,6 +20,7 @@ from pagedchat.engine.groups.fork import cut_fork
 from pagedchat.engine.groups.groups import Groups
 from pagedchat.engine.integrity import check_integrity
 from pagedchat.engine.limits import EngineLimits
+from pagedchat.engine.logprobs import keep_logprobs
 from pagedchat.engine.new_requests import NewRequests
 from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
 from pagedchat.engine.pool_controls import PoolControls
@@ -90,12 +91,14 @@ class EngineCore:
 
         Raises:
             RequestError: unknown sequence, one that is generating, no tokens at all, tokens that the model does not
-                have, or a prompt longer than the model's context or the whole cache; nothing has changed then.
+                have, or a prompt longer than the model's context or the whole cache, or one of which is to be told
+                and which is computed in part; nothing has changed then.
         """
         seq = self._parked(seq_id)
         self._requests.check_length(len(seq) + len(token_ids))
         self._requests.check_tokens(token_ids, params)
         self.groups.check_answers(params.n, len(seq) + len(token_ids))
+        self._requests.check_beginning(seq, params)
         seq.token_ids.extend(token_ids)
         self.failures.pop(seq_id, None)
         self._requests.add(seq, params)
@@ -299,6 +302,8 @@ class EngineCore:
             outcome = commit(scheduled, output.token_ids, block_size)
         else:
             outcome = lockstep.commit(output.token_ids, block_size)
+        if output.logprobs or output.prompt_logprobs:
+            keep_logprobs(scheduled, output)
         self._prefill_tokens += outcome.num_prefill
         self._decode_tokens += outcome.num_decode
         if outcome.filled or self._upkeep.filled:

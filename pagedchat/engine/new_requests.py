@@ -53,9 +53,15 @@ class NewRequests:
         reads the row of an embedding unchecked.
 
         Raises:
-            RequestError: it lacks one.
+            RequestError: it lacks one, or has fewer than are to be told of.
         """
         vocab_size = self._limits.vocab_size
+        for name in ("logprobs", "prompt_logprobs"):
+            count: int | None = getattr(params, name)
+            if count is not None and count > vocab_size:
+                raise RequestError(
+                    f"{name} is {count}, but the model has {vocab_size} tokens.", "Ask for no more than there are."
+                )
         for ids, what in ((token_ids, "Token"), (params.stop_token_ids, "Stop token")):
             if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
                 wrong = next(token_id for token_id in ids if not 0 <= token_id < vocab_size)
@@ -63,6 +69,18 @@ class NewRequests:
                     f"{what} id {wrong} is outside the model's vocabulary of {vocab_size} tokens.",
                     "Leave out what stands for it, or take the model's own tokenizer.",
                 )
+
+    def check_beginning(self, seq: Sequence, params: SamplingParams) -> None:
+        """Whether what is to be told of its prompt can be.
+
+        Raises:
+            RequestError: a part of it is computed by now, and will not be again.
+        """
+        if params.prompt_logprobs is not None and seq.num_computed:
+            raise RequestError(
+                f"prompt_logprobs are asked of sequence {seq.seq_id}, which is computed in part.",
+                "Ask them of the first prompt of a sequence.",
+            )
 
     def add(self, seq: Sequence, params: SamplingParams) -> None:
         """From parked into the queue, with everything a new request needs set."""
@@ -80,12 +98,14 @@ class NewRequests:
         child.num_cached_tokens = parent.num_computed
         child.awaits_first_run = parent.awaits_first_run
         self._set_params(child, params or parent.sampling_params)
+        child.logprobs, child.prompt_logprobs = parent.logprobs.copy(), parent.prompt_logprobs.copy()
         if params is None:
             child.seed = self._random.getrandbits(64)
         self._enqueue(child)
 
     def _set_params(self, seq: Sequence, params: SamplingParams) -> None:
         seq.sampling_params = params
+        seq.logprobs, seq.prompt_logprobs = [], []
         seq.seed = self._random.getrandbits(64) if params.seed is None else params.seed
         eos: frozenset[int] = frozenset() if params.ignore_eos else self._limits.eos_token_ids
         seq.stop_token_ids = eos.union(params.stop_token_ids)

@@ -79,6 +79,9 @@ class ModelRunnerOutput(msgspec.Struct):
     logprobs: list[list[TokenLogprobs]] | None = None
     """Like `token_ids`, an entry for each sampled token of sequences that want it; empty for others. None: nobody
     does."""
+    prompt_logprobs: list[list[TokenLogprobs]] | None = None
+    """For each scheduled sequence that wants it, an entry for the prompt token after each that was computed, from
+    that after `start` on. None: nobody does."""
 
 
 class ModelRunner(Protocol):

@@ -26,6 +26,10 @@ MAX_STOP_CHARACTERS = 65_536
 """Of all stop strings of one request together."""
 
 
+MAX_LOGPROBS = 20
+"""Most likely tokens of which is told beside each token."""
+
+
 class RequestOutputKind(Enum):
     """What the outputs of one request hold, where they are read step by step."""
 
@@ -68,11 +72,15 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     ignore_eos: bool = False
     """Go on after the end-of-sequence token (for measurements)."""
     logprobs: int | None = None
+    """Tell how likely each generated token was, and this many of the most likely ones in its place; by the model
+    alone, before penalties, temperature and rules. `None` tells nothing."""
+    prompt_logprobs: int | None = None
+    """The same of the prompt's tokens, for which its beginning is not taken from the prefix cache."""
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
     """What `LLMEngine.step` returns of the request while it runs; no token depends on it."""
 
     def __post_init__(self) -> None:
-        _settle(self, _MAY_BE_NONE)
+        _settle(self, _MAY_BE_NONE, _CHECKS | _CHECKS_OF_REQUESTS)
         _settle_answers(self)
 
     @property
@@ -139,6 +147,11 @@ _CHECKS: dict[str, Callable[[str, object], Any]] = {
     "seed": Whole(LEAST_ON_WIRE, MOST_ON_WIRE).check,
     "ignore_eos": check_flag,
 }
+_CHECKS_OF_REQUESTS: dict[str, Callable[[str, object], Any]] = {
+    "logprobs": Whole(0, MAX_LOGPROBS, "or None").check,
+    "prompt_logprobs": Whole(0, MAX_LOGPROBS, "or None").check,
+}
+"""Of what only a request has, and no setting of a chat."""
 """What each value may be: within these the sampler's float32 numbers stay finite and its int32 numbers whole. Which
 tokens a model has, the engine knows (`EngineLimits.vocab_size`)."""
 _USERS_CHECKS = _CHECKS | {
@@ -146,7 +159,7 @@ _USERS_CHECKS = _CHECKS | {
     "repetition_penalty": Number(0.1, 2).check,
 }
 """The same for what people set: beyond these no model says anything, and a slip of the finger is told."""
-_MAY_BE_NONE = frozenset({"max_tokens", "seed"})
+_MAY_BE_NONE = frozenset({"max_tokens", "seed", "logprobs", "prompt_logprobs"})
 _ANY = frozenset(_CHECKS)
 _EMPTY = frozenset({"stop", "stop_token_ids"})
 """Of a request's, those for which `None` means nothing, as for vLLM."""
@@ -171,7 +184,7 @@ def _settle_answers(params: SamplingParams) -> None:
 def _settle(
     params: SamplingParams | SamplingOverrides,
     may_be_none: frozenset[str],
-    checks: dict[str, Callable[[str, object], Any]] = _CHECKS,
+    checks: dict[str, Callable[[str, object], Any]],
 ) -> None:
     """Check every value, and keep numbers of other libraries and a bare stop string as the fields say.
 

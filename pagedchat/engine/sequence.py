@@ -34,9 +34,9 @@ class Sequence:
 
     __slots__ = (
         "arrival", "awaits_first_run", "block_hashes", "block_table", "cut_by", "finish_reason", "group", "held",
-        "host_block_table", "num_cached_tokens", "num_computed", "num_found_tokens", "num_prompt_tokens",
-        "priority", "sampling_params", "seed", "seq_id", "status", "stop_length", "stop_token_ids",
-        "token_hashes", "token_ids", "writable_len",
+        "host_block_table", "logprobs", "num_cached_tokens", "num_computed", "num_found_tokens",
+        "num_prompt_tokens", "priority", "prompt_logprobs", "sampling_params", "seed", "seq_id", "status",
+        "stop_length", "stop_token_ids", "token_hashes", "token_ids", "writable_len",
     )  # fmt: skip
 
     def __init__(self, seq_id: int) -> None:
@@ -71,6 +71,10 @@ class Sequence:
         self.sampling_params = _NO_REQUEST
         self.seed = 0
         """The request's seed, chosen by the engine where the request named none."""
+        self.logprobs: list[TokenLogprobs] = []
+        """Of the tokens that the current request has generated, where it wants them."""
+        self.prompt_logprobs: list[TokenLogprobs] = []
+        """Of its prompt's tokens from the second on, as far as they are computed, likewise."""
         self.stop_token_ids: frozenset[int] = frozenset()
         self.stop_length = 0
         """Generation ends when `token_ids` reaches this length."""

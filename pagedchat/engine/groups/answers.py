@@ -50,12 +50,14 @@ class AnswerGroup(SequenceGroup):
             child = verbs.fork(first.seq_id, params=params, length=length, grouped=True)
             if first.status == "parked":
                 verbs.extend(child, [], params)
+            verbs.sequences[child].logprobs.clear()  # of a token that is not its own
             self.seq_ids.append(child)
 
 
 def params_of(params: SamplingParams, index: int) -> SamplingParams:
-    """Those of one answer among `params.n`: a seed counts up from the first to the last, as vLLM has it."""
+    """Those of one answer among `params.n`: a seed counts up from the first to the last, as vLLM has it; what is to
+    be told of the prompt, the first one tells."""
     seed = params.seed
     if seed is not None:
         seed += index if seed + index <= MOST_ON_WIRE else index - MOST_ON_WIRE - 1
-    return msgspec.structs.replace(params, n=1, seed=seed)
+    return msgspec.structs.replace(params, n=1, seed=seed, prompt_logprobs=None)

@@ -13,6 +13,7 @@ from pagedchat.ops.sampling.decode_state import (
 )
 from pagedchat.ops.sampling.sample import draw_next, sample
 from pagedchat.ops.sampling.sample_rows import IN_PROMPT, SampleRow, pack_rows
+from pagedchat.ops.sampling.top_logprobs import TopLogprobs, top_logprobs
 from tests.ops.products.small_batch_case import normal
 from tests.ops.sampling.decode_state_case import make_state
 from tests.tools.emulated_ops.op_case import DTYPES, OpCase, Results, in_types
@@ -106,6 +107,20 @@ def draw_among_equals(vocab_size: int) -> Results:
     return {"tokens": sample(logits, rows, torch.zeros(1, dtype=torch.int32))}
 
 
+def look_up(dtype: torch.dtype, *, vocab_size: int, most: int) -> Results:
+    """Rows with a gap between them that want nothing, none, some and all that there is room for."""
+    logits = logits_of(5, vocab_size + 5, dtype)[:, :vocab_size]
+    chosen, counts = torch.tensor([8, vocab_size - 1, 3, 0, 1]).int(), torch.tensor([most, most, 0, -1, 3]).int()
+    return top_logprobs(logits, chosen, counts, TopLogprobs.empty(5, most, logits.device))._asdict()
+
+
+def look_up_neighbours() -> Results:
+    """The likeliest tokens are all with the same few threads, more of them than are sorted at a time."""
+    logits = torch.arange(200_000).flip(0).view(1, -1) / 1000.0
+    chosen, counts = torch.tensor([150_000]).int(), torch.tensor([64]).int()
+    return top_logprobs(logits, chosen, counts, TopLogprobs.empty(1, 64, logits.device))._asdict()
+
+
 CASES = [
     OpCase("find_slots", "with padding", find_slots),
     *in_types("argmax_rows", partial(advance, vocab_size=208), *DTYPES, exact=True),
@@ -121,4 +136,7 @@ CASES = [
     OpCase("sample", "in place of the most likely tokens", draw_others),
     OpCase("sample", "ties", partial(draw_among_ties, num_rows=20, vocab_size=10_000)),
     OpCase("sample", "a very large vocabulary", partial(draw_among_equals, 1 << 20)),
+    *in_types("top_logprobs", partial(look_up, vocab_size=208, most=20), *DTYPES),
+    *in_types("top_logprobs", partial(look_up, vocab_size=10_003, most=64), torch.float16, about="many"),
+    OpCase("top_logprobs", "neighbours", look_up_neighbours, 2e-5),
 ]

@@ -55,6 +55,8 @@ class RunningStep:
     """First tokens that sequences read alone; empty where no beginnings are shared."""
     token_ids: list[int] = field(default_factory=list)
     """Of a step begun ahead: what it computes, once that is known."""
+    asked: torch.Tensor | None = None
+    """`[num_seqs]`, int32, on the device: what is told of each row's token, see `told`; None: nothing of any."""
     grown: list[int] = field(default_factory=list)
     """Which sequences have more blocks than `tables` says, as `for_batch` found out."""
 
@@ -92,6 +94,7 @@ class RunningStep:
             tables=tables,
             shared=self.shared,
             own_starts=self.own_starts,
+            asked=self.asked,
         )
 
     def for_batch(self, parts: list[ScheduledSequence]) -> "RunningStep | None":

@@ -21,9 +21,11 @@ from pagedchat.runtime.graphs.decode.buckets import Bucket, bucket_of, rows_for,
 from pagedchat.runtime.graphs.decode.sharing import share_rows
 from pagedchat.runtime.graphs.decode.state_buffers import StateBuffers
 from pagedchat.runtime.graphs.decode.store import Serving, StepStore
+from pagedchat.runtime.graphs.decode.told import ToldSteps, keeps_logits
 from pagedchat.runtime.graphs.decode.uploads import Uploads
 from pagedchat.runtime.graphs.foreign_model import StepModel
 from pagedchat.runtime.step.block_moves import apply_block_ops
+from pagedchat.runtime.step.logprobs import asked_of
 from pagedchat.runtime.step.sampler import Choice, choice_for
 from pagedchat.runtime.step.sizes import StepSizes
 
@@ -60,6 +62,7 @@ class DecodeSteps:
         self.store = StepStore(model, backend, self._buffers, sizes.model_len, at_first_use=at_first_use)
         """What is captured."""
         self._uploads = Uploads(self._buffers)
+        self._told = ToldSteps(self._buffers, sizes.num_seqs, backend.device)
         self._ahead: RunningStep | None = None
         self._run: DecodeRun | None = None
         """That of the batch begun last."""
@@ -146,7 +149,7 @@ class DecodeSteps:
         running = self._first_step(sequences, starts, self.store.at_hand)
         if running is None or not running.may_begin():
             return None
-        self._uploads.whole(running)
+        self._tell_of(running)
         self._uploads.first_tokens(running, chosen)
         self._replay(running)
         self._ahead, self._run = running, None
@@ -164,7 +167,8 @@ class DecodeSteps:
         if self._ahead is not None:
             self._ahead.token_ids = chosen
         seconds = (0.0, waited - launched, time.perf_counter() - waited, begun.seconds)
-        return ModelRunnerOutput([[token_id] for token_id in chosen], *seconds)
+        tokens = [[token_id] for token_id in chosen]
+        return ModelRunnerOutput(tokens, *seconds, logprobs=self._told.read(running))
 
     def _asked_for(self, ahead: RunningStep, batch: SchedulerOutput) -> RunningStep | None:
         """The step begun ahead, as far as the batch asks for it; None if it is another one."""
@@ -185,9 +189,14 @@ class DecodeSteps:
             return None
         apply_block_ops(self._backend, batch.block_ops)
         self._backend.wait_for_swaps()
-        self._uploads.whole(running)
+        self._tell_of(running)
         self._replay(running)
         return running
+
+    def _tell_of(self, running: RunningStep) -> None:
+        """Tell the device of a batch that is new to it."""
+        self._uploads.whole(running)
+        self._told.ask(running)
 
     def _first_step(
         self, sequences: list[Sequence], starts: list[int], find: Callable[[Bucket, Choice], Serving | None]
@@ -204,6 +213,8 @@ class DecodeSteps:
             longest_own = max(map(sub, lens, shared.own_starts))
             bucket = shared_bucket(bucket, shared.num_groups, longest_own)
         serving = find(bucket, choice_for(sequences))
+        if serving is not None and not keeps_logits(serving.step) and asked_of(sequences):
+            serving = find(bucket, "drawn")
         if serving is None:
             return None
         if serving.bucket.num_groups == 0:
@@ -236,6 +247,7 @@ class DecodeSteps:
         step = running.step
         step.replay()
         self.last_logits = step.logits
+        self._told.queue(running, step.logits)
         self.num_replays += 1
         if self._events:
             running.done = self._events[running.number % len(self._events)]
