@@ -26,7 +26,7 @@ from pagedchat.api.ending import closed, free, integrity_error
 from pagedchat.api.logprobs import ToldLogprobs, token_texts
 from pagedchat.api.outputs import BeamSearchOutput, RequestOutput
 from pagedchat.api.prompts import Prompt, PromptEncoder, prompt_text
-from pagedchat.api.request import Answer, Request
+from pagedchat.api.request import Answer, Request, asked_of_engine
 from pagedchat.api.turns import Turns
 from pagedchat.bounds import refused
 from pagedchat.cache_events import FinishReason, SequenceParked
@@ -276,17 +276,20 @@ class LLMEngine:
         if params.stop:
             self.encoder.need_tokenizer()
         prompt_token_ids = self.encoder.encode(prompt)
+        asked = asked_of_engine(params)
+        if asked is not params:
+            output_kind = asked.output_kind
         request = Request(
             request_id=request_id,
             prompt=prompt_text(prompt),
             prompt_token_ids=prompt_token_ids,
             output_kind=output_kind or params.output_kind,
-            stop=params.stop,
+            params=params,
         )
-        first = self._ask(prompt_token_ids, params)
+        first = self._ask(prompt_token_ids, asked)
         self._requests[request_id] = request
         self._enter(request, first)
-        if params.n > 1:
+        if asked.n > 1:
             self._forking.append(request)
 
     def _check_new(self, request_id: str) -> None:
@@ -347,7 +350,7 @@ class LLMEngine:
             if others:
                 self._forking.remove(request)
             for seq_id in others:
-                self._enter(request, Reply(self._core.sequences[seq_id], self.tokenizer, request.stop))
+                self._enter(request, Reply(self._core.sequences[seq_id], self.tokenizer, request.params.stop))
 
     def _enter(self, request: Request, reply: Reply) -> None:
         """One more reply of a request."""

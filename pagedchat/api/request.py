@@ -1,11 +1,13 @@
 """One request of the library: what was asked, what has come back, and how much of that was told."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import msgspec
 
 from pagedchat.api.logprobs import ToldLogprobs
 from pagedchat.api.outputs import CompletionOutput, RequestOutput
 from pagedchat.chat.replies import Reply
-from pagedchat.engine.sampling_params import RequestOutputKind
+from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
 
 
 @dataclass(slots=True)
@@ -51,8 +53,8 @@ class Request:
     prompt: str | None
     prompt_token_ids: list[int]
     output_kind: RequestOutputKind
-    stop: list[str]
-    """Strings that end a reply."""
+    params: SamplingParams
+    """As they were given."""
     answers: list[Answer] = field(default_factory=list)
     """One; of several the others come when the prompt is computed."""
 
@@ -77,11 +79,33 @@ class Request:
 
     def output(self) -> RequestOutput:
         """What is to be told now; it counts as told from then on."""
+        outputs = [answer.output(index, self.output_kind) for index, answer in enumerate(self.answers)]
         return RequestOutput(
             request_id=self.request_id,
             prompt=self.prompt,
             prompt_token_ids=self.prompt_token_ids,
-            outputs=[answer.output(index, self.output_kind) for index, answer in enumerate(self.answers)],
+            outputs=outputs if asked_of_engine(self.params) is self.params else _likeliest(outputs, self.params),
             num_cached_tokens=self.first.reply.sequence.num_cached_tokens if self.is_finished else 0,
             prompt_logprobs=self.first.told.prompt(),
         )
+
+
+def asked_of_engine(params: SamplingParams) -> SamplingParams:
+    """With `best_of` the engine generates them all, and tells how likely they are; all are told at the end."""
+    if params.best_of is None or params.best_of == params.n:
+        return params
+    logprobs = params.logprobs or 0
+    final = RequestOutputKind.FINAL_ONLY
+    return msgspec.structs.replace(params, n=params.best_of, best_of=None, logprobs=logprobs, output_kind=final)
+
+
+def _likeliest(outputs: list[CompletionOutput], params: SamplingParams) -> list[CompletionOutput]:
+    """Those that `best_of` leaves, the likeliest first; whatever an error ended comes last."""
+
+    def key(output: CompletionOutput) -> tuple[bool, float]:
+        return output.finish_reason == "error", -(output.cumulative_logprob or 0.0)
+
+    best = sorted(outputs, key=key)[: params.n]
+    if params.logprobs is None:
+        best = [replace(output, logprobs=None) for output in best]
+    return [replace(output, index=index) for index, output in enumerate(best)]

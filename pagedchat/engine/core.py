@@ -288,10 +288,12 @@ class EngineCore:
         run = self.scheduler.lockstep
         num_tokens = sum([item.num_tokens for item in scheduled]) if run is None else len(scheduled)
         chunks = [item for item in scheduled if item.num_tokens > 1] if run is None else []
-        if not chunks:
-            return SchedulerOutput(self._step, scheduled, block_ops, num_tokens, run)
-        self._upkeep.begin(chunks)
-        return SchedulerOutput(self._step, scheduled, block_ops, num_tokens, meanwhile=self._upkeep)
+        batch = SchedulerOutput(self._step, scheduled, block_ops, num_tokens, run)
+        batch.searches = bool(self.groups.searches)
+        if chunks:
+            self._upkeep.begin(chunks)
+            batch.meanwhile = self._upkeep
+        return batch
 
     def _update(self, scheduled: list[ScheduledSequence], output: ModelRunnerOutput) -> Batch:
         """Take in the sampled tokens, and do what follows from them."""

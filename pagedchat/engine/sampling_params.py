@@ -46,6 +46,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
 
     n: int = 1
     """Answers to the prompt, which is computed once. By a seed the first one draws, each other by the next seed."""
+    best_of: int | None = None
+    """Generate so many answers and tell only the likeliest `n` of them, by the sum of their log-probabilities, once
+    all are done. `None`: as many as are told."""
     temperature: float = 1.0
     """0 is greedy: always the most likely token."""
     top_p: float = 1.0
@@ -174,10 +177,15 @@ def _settle_answers(params: SamplingParams) -> None:
     number = Whole(1, MAX_ANSWERS).check("n", params.n)
     if number is not params.n:
         msgspec.structs.force_setattr(params, "n", number)
-    if number > 1 and params.greedy:
+    name, count = "n", number
+    if params.best_of is not None:
+        count = Whole(number, MAX_ANSWERS, "not below n").check("best_of", params.best_of)
+        msgspec.structs.force_setattr(params, "best_of", count)
+        name = "n" if number > 1 else "best_of"
+    if count > 1 and params.greedy:
         raise InvalidValueError(
-            f"n is {number}, but with temperature 0 all answers are the same.",
-            "Give a temperature, or leave n at 1.",
+            f"{name} is {getattr(params, name)}, but with temperature 0 all answers are the same.",
+            f"Give a temperature, or leave {name} at 1.",
         )
 
 
