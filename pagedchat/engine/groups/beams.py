@@ -102,12 +102,12 @@ class BeamGroup(SequenceGroup):
             return
         if len(self.search.beams[0][0]) == 0:
             self.num_cached_tokens = self._first.num_cached_tokens
-        for one in self.search.advance(choices):
-            beam = beams[one.beam]
+        for index, token_id in self.search.advance(choices):
+            beam = beams[index]
             self._order.append((beam, len(beam.next_tokens)))
-            beam.next_tokens.append(one.token_id)
+            beam.next_tokens.append(token_id)
             if len(beam.next_tokens) == 1 and beam.place >= 0:
-                token_ids[beam.place] = [one.token_id]
+                token_ids[beam.place] = [token_id]
 
     def carry_out(self, verbs: Verbs) -> None:
         """After the step was told."""

@@ -133,4 +133,4 @@ def _choices(output: ModelRunnerOutput, place: int) -> list[Choice]:
     """The most likely next tokens of a beam, which are the group's alone from now on."""
     logprobs = output.logprobs or []
     [told], logprobs[place] = logprobs[place], []
-    return list(map(Choice, told.token_ids[1:], told.logprobs[1:]))  # before them is the one that was sampled
+    return list(zip(told.token_ids[1:], told.logprobs[1:], strict=True))  # before them is the one that was sampled

@@ -13,21 +13,10 @@ from typing import NamedTuple
 
 from pagedchat.engine.groups.beam_params import BeamSearchParams
 
-
-class Choice(NamedTuple):
-    """A token that may come next."""
-
-    token_id: int
-    logprob: float
-
-
-class Continuation(NamedTuple):
-    """A beam and its next token."""
-
-    cum_logprob: float
-    beam: int
-    """Its place among the beams before."""
-    token_id: int
+Choice = tuple[int, float]
+"""A token that may come next, and its log-probability."""
+Continuation = tuple[int, int]
+"""A beam's place among the beams before, and its next token."""
 
 
 class Hypothesis(NamedTuple):
@@ -71,27 +60,28 @@ class BeamSearch:
             The next beams, the best first; none where the search is over.
         """
         width = self._params.beam_width
-        ranked = [
-            Continuation(beam_sum + logprob, index, token_id)
+        costs = [  # sums with the sign changed, to be sorted as they are
+            (-beam_sum - logprob, index, token_id)
             for index, ((_, beam_sum), of_beam) in enumerate(zip(self.beams, choices, strict=True))
             for token_id, logprob in of_beam
         ]
-        ranked.sort(key=_descending)
-        ranked = ranked[: self.num_choices]
+        costs.sort()
         length = len(self.beams[0][0]) + 1
         is_last = length == self._params.max_tokens
+        beams: list[tuple[list[int], float]] = []
         going_on: list[Continuation] = []
-        for rank, one in enumerate(ranked):
-            ends = one.token_id in self._stop_token_ids
+        for rank, (cost, index, token_id) in enumerate(costs[: self.num_choices]):
+            ends = token_id in self._stop_token_ids
             if ends or is_last:
                 if rank < width:
-                    self._keep(one, length, is_whole=ends)
+                    self._keep([*self.beams[index][0], token_id], -cost, is_whole=ends)
             elif len(going_on) < width:
-                going_on.append(one)
-        if is_last or not going_on or self._cannot_improve(going_on[0].cum_logprob, length):
+                going_on.append((index, token_id))
+                beams.append(([*self.beams[index][0], token_id], -cost))
+        if is_last or not beams or self._cannot_improve(beams[0][1], length):
             self.is_over = True
             return []
-        self.beams = [([*self.beams[one.beam][0], one.token_id], one.cum_logprob) for one in going_on]
+        self.beams = beams
         return going_on
 
     def best(self) -> list[Hypothesis]:
@@ -104,9 +94,8 @@ class BeamSearch:
         ]
         return _best_of([*self.done, *living], self._params.beam_width)
 
-    def _keep(self, one: Continuation, length: int, *, is_whole: bool) -> None:
-        token_ids = [*self.beams[one.beam][0], one.token_id]
-        hypothesis = Hypothesis(self._score(one.cum_logprob, length), token_ids, one.cum_logprob, is_whole)
+    def _keep(self, token_ids: list[int], cum_logprob: float, *, is_whole: bool) -> None:
+        hypothesis = Hypothesis(self._score(cum_logprob, len(token_ids)), token_ids, cum_logprob, is_whole)
         self.done = _best_of([*self.done, hypothesis], self._params.beam_width)
 
     def _cannot_improve(self, best_sum: float, length: int) -> bool:
@@ -130,7 +119,3 @@ def _best_of(hypotheses: list[Hypothesis], count: int) -> list[Hypothesis]:
 
 def _by_score(hypothesis: Hypothesis) -> float:
     return -hypothesis.score
-
-
-def _descending(one: Continuation) -> float:
-    return -one.cum_logprob

@@ -20,8 +20,8 @@ def likely(prefix: int, count: int) -> list[Choice]:
     """The most likely tokens after a prefix with this fingerprint."""
     weights = [1 + fingerprint(prefix, token) % 1_000_003 for token in range(VOCAB)]
     log_of_sum = math.log(sum(weights))
-    choices = [Choice(token, math.log(weight) - log_of_sum) for token, weight in enumerate(weights)]
-    return sorted(choices, key=lambda choice: -choice.logprob)[:count]
+    choices = [(token, math.log(weight) - log_of_sum) for token, weight in enumerate(weights)]
+    return sorted(choices, key=lambda choice: -choice[1])[:count]
 
 
 def likely_after(token_ids: list[int], count: int) -> list[Choice]:
@@ -60,6 +60,6 @@ class BeamRunner(KVSimulator):
             wanted = part.sequence.sampling_params.logprobs
             if part.samples and wanted is not None:
                 choices = likely(self._states(part.sequence)[part.start + part.num_tokens - 1], wanted)
-                tokens, logprobs = [choice.token_id for choice in choices], [choice.logprob for choice in choices]
+                tokens, logprobs = [token for token, _ in choices], [logprob for _, logprob in choices]
                 output.logprobs[i] = [TokenLogprobs([tokens[0], *tokens], [logprobs[0], *logprobs], 1)]
         return output

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagedchat.engine.groups.beam_params import BeamSearchParams
-from pagedchat.engine.groups.search import BeamSearch, Choice
+from pagedchat.engine.groups.search import BeamSearch
 from tests.engine.groups.beam_model import VOCAB, likely_after, run_search
 
 EOS = frozenset({VOCAB - 1})
@@ -62,21 +62,21 @@ def test_a_search_stops_before_its_time_where_nothing_better_can_come() -> None:
 
 def test_an_end_counts_among_the_best_beams_only() -> None:
     search = BeamSearch(BeamSearchParams(1, 5), frozenset({9}))
-    going_on = search.advance([[Choice(1, -0.5), Choice(9, -1.0)]])
-    assert [one.token_id for one in going_on] == [1]
+    going_on = search.advance([[(1, -0.5), (9, -1.0)]])
+    assert [token_id for _, token_id in going_on] == [1]
     assert search.done == []
-    search.advance([[Choice(9, -0.25), Choice(2, -1.5)]])
+    search.advance([[(9, -0.25), (2, -1.5)]])
     assert [(one.token_ids, one.score, one.is_whole) for one in search.done] == [([1, 9], -0.375, True)]
 
 
 def test_several_end_tokens_leave_enough_to_go_on_with() -> None:
     search = BeamSearch(BeamSearchParams(2, 50), frozenset({7, 8, 9}))
-    ends = [Choice(7, -0.1), Choice(8, -0.2), Choice(9, -0.3), Choice(1, -5.0), Choice(2, -6.0)]
+    ends = [(7, -0.1), (8, -0.2), (9, -0.3), (1, -5.0), (2, -6.0)]
     assert search.num_choices == 8
-    assert [one.token_id for one in search.advance([ends])] == [1, 2]
+    assert [token_id for _, token_id in search.advance([ends])] == [1, 2]
 
 
 def test_one_that_is_broken_off_has_its_beams_among_the_best() -> None:
     search = BeamSearch(BeamSearchParams(2, 5, length_penalty=0.0), frozenset())
-    search.advance([[Choice(1, -0.5), Choice(2, -1.0), Choice(3, -2.0), Choice(4, -3.0)]])
+    search.advance([[(1, -0.5), (2, -1.0), (3, -2.0), (4, -3.0)]])
     assert [(one.token_ids, one.cum_logprob) for one in search.best()] == [([1], -0.5), ([2], -1.0)]
