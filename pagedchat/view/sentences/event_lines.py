@@ -22,7 +22,7 @@ GROUPS: dict[str, Group] = {
 MEANINGS = {
     "OPEN": "a sequence was opened", "EXTEND": "it was given a prompt", "RUN": "it entered the batch",
     "PARK": "it is done and keeps its blocks", "FORK": "it shares its blocks with a second one",
-    "GROUP": "it is the first of several answers or beams",
+    "GROUP": "answers or beams begin with it",
     "REWIND": "it was cut back", "WAIT": "it cannot run, and why", "PREEMPT": "blocks were taken from it",
     "LOST": "a step failed before its blocks were filled", "RESUME": "it runs again after that",
     "CLOSE": "it is gone", "ALLOC": "free blocks were given out", "HIT": "cached blocks were found",
