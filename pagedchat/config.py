@@ -90,6 +90,10 @@ class ModelConfig(_Checked):
     """"cuda": our kernels; "torch": plain torch; "auto": our kernels wherever they can serve the model."""
     implementation: ModelImplementation = "auto"
     """"native": our own modules; "transformers": its modules; "auto": ours wherever they know the model."""
+    max_model_len: int | None = None
+    """Tokens of a sequence, prompt and reply together, at most; by default as many as the model has positions."""
+    enforce_eager: bool = False
+    """No steps are captured as CUDA graphs: slower, and what runs is easier to look into."""
     batch_invariant: bool = False
     """A reply is the same, bit for bit, alone and in any company; for models of our own modules, and slower."""
 
@@ -102,6 +106,8 @@ class ModelConfig(_Checked):
         "quantization": ("--quantize", _one_of("auto", "none", "int8", "int4", "fp8")),
         "attention_backend": ("--attention-backend", _one_of("auto", "cuda", "torch")),
         "implementation": ("--model-implementation", _one_of("auto", "native", "transformers")),
+        "max_model_len": ("max_model_len", Whole(1, INT32_MAX).check),
+        "enforce_eager": ("enforce_eager", check_flag),
         "batch_invariant": ("--batch-invariant", check_flag),
     }
 

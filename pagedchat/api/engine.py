@@ -275,7 +275,8 @@ class LLMEngine:
         self._check_new(request_id)
         if params.stop:
             self.encoder.need_tokenizer()
-        prompt_token_ids = self.encoder.encode(prompt)
+        params = self.encoder.with_bad_words(params)
+        prompt_token_ids = self._truncated(self.encoder.encode(prompt), params)
         asked = asked_of_engine(params)
         if asked is not params:
             output_kind = asked.output_kind
@@ -299,6 +300,13 @@ class LLMEngine:
             raise InvalidValueError(
                 f"There is an unfinished request {request_id!r} already.", "Give every request an id of its own."
             )
+
+    def _truncated(self, prompt_token_ids: list[int], params: SamplingParams) -> list[int]:
+        """The last tokens of a prompt, as many as are to be taken."""
+        most = params.truncate_prompt_tokens
+        if most is None:
+            return prompt_token_ids
+        return prompt_token_ids[-(self._core.limits.max_len - 1 if most < 0 else most) :]
 
     def _abort(self, request_ids: list[str]) -> None:
         for request_id in request_ids:

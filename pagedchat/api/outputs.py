@@ -20,6 +20,8 @@ class CompletionOutput:
     """"stop": an end-of-sequence or stop token, or a stop string; "length": `max_tokens` or the context is full;
     "error": an error of pagedchat's own ended this reply and no other, and the log has it;
     None: still on its way."""
+    stop_reason: int | str | None = None
+    """The stop string, or the token of `SamplingParams.stop_token_ids`, that ended it; None for anything else."""
     cumulative_logprob: float | None = None
     """The sum of the logarithms of its tokens' probabilities, as `logprobs` has them; None without."""
     logprobs: list[PositionLogprobs] | None = None

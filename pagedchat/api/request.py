@@ -40,6 +40,7 @@ class Answer:
             text=text,
             token_ids=token_ids,
             finish_reason=reply.finish_reason,
+            stop_reason=reply.stop_reason,
             cumulative_logprob=cumulative,
             logprobs=logprobs,
         )

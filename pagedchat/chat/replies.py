@@ -55,7 +55,16 @@ class Reply:
         """None while it is on its way."""
         self.stopped = False
         """Whether a stop string was met: the sequence is to be ended, if it has not ended by itself."""
-        self._output = None if tokenizer is None else OutputProcessor(tokenizer, stop, sequence.token_ids)
+        params = sequence.sampling_params
+        self._output = None
+        if tokenizer is not None and params.detokenize:
+            self._output = OutputProcessor(
+                tokenizer,
+                stop,
+                sequence.token_ids,
+                skip_special_tokens=params.skip_special_tokens,
+                includes_stop=params.include_stop_str_in_output,
+            )
         self._strip_start = strip_start
         self._at_start = strip_start
         """Whether all that came yet is to be stripped."""
@@ -106,14 +115,28 @@ class Reply:
         new_ids = sequence.token_ids[self.num_read :]
         if not new_ids:
             return None
+        num_free = sequence.sampling_params.min_tokens - (self.num_read - sequence.num_prompt_tokens)
         self.num_read += len(new_ids)
-        if sequence.finish_reason == "stop" and new_ids[-1] in sequence.stop_token_ids:
+        is_at_end = sequence.finish_reason == "stop" and new_ids[-1] in sequence.stop_token_ids
+        if is_at_end and not sequence.sampling_params.include_stop_str_in_output:
             new_ids.pop()  # it ends the reply and says nothing
         if output is None:
             return ""
-        released = output.append(new_ids)
+        released = ""
+        if num_free > 0:  # tokens by which no stop string counts yet
+            released, new_ids = output.append(new_ids[:num_free], may_stop=False), new_ids[num_free:]
+        released += output.append(new_ids)
         self.stopped, self._may_wait = output.stopped, output.may_wait
         return self._stripped(released) if self._at_start else released
+
+    @property
+    def stop_reason(self) -> int | str | None:
+        """Which stop string, or which token of the request's own, ended it; None for anything else."""
+        if self.stopped:
+            return None if self._output is None else self._output.stop_string
+        token_ids = self.token_ids if self.finish_reason == "stop" else []
+        by_token = token_ids and token_ids[-1] in self.sequence.sampling_params.stop_token_ids
+        return token_ids[-1] if by_token else None
 
     def finish(self, reason: FinishReason) -> str:
         """Nothing more will be generated, for this reason unless a stop string was met; the text not taken yet.

@@ -14,10 +14,10 @@ from typing import Literal, NamedTuple
 from pagedchat import cache_events as ev
 from pagedchat.engine.block_hashes import ROOT, token_hashes
 from pagedchat.engine.block_pool import BlockPool, HostBlocks
-from pagedchat.engine.logprobs import wants_prompt_logprobs
 from pagedchat.engine.output import BlockOp
 from pagedchat.engine.prefix_cache import PrefixCache
 from pagedchat.engine.sequence import Sequence
+from pagedchat.engine.tokens.logprobs import wants_prompt_logprobs
 
 
 class PrefixMatch(NamedTuple):

@@ -20,7 +20,6 @@ from pagedchat.engine.groups.fork import cut_fork
 from pagedchat.engine.groups.groups import Groups
 from pagedchat.engine.integrity import check_integrity
 from pagedchat.engine.limits import EngineLimits
-from pagedchat.engine.logprobs import keep_logprobs
 from pagedchat.engine.new_requests import NewRequests
 from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
 from pagedchat.engine.pool_controls import PoolControls
@@ -28,6 +27,7 @@ from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.scheduler import Scheduler
 from pagedchat.engine.sequence import Sequence
 from pagedchat.engine.stats import EngineStats, engine_stats
+from pagedchat.engine.tokens.logprobs import keep_logprobs
 from pagedchat.engine.watch import Watch
 from pagedchat.errors import RequestError
 from pagedchat.step_batch import Batch
@@ -97,6 +97,7 @@ class EngineCore:
         seq = self._parked(seq_id)
         self._requests.check_length(len(seq) + len(token_ids))
         self._requests.check_tokens(token_ids, params)
+        self._requests.check_choice(params)
         self.groups.check_answers(params.n, len(seq) + len(token_ids))
         self._requests.check_beginning(seq, params)
         seq.token_ids.extend(token_ids)

@@ -62,13 +62,32 @@ class NewRequests:
                 raise RequestError(
                     f"{name} is {count}, but the model has {vocab_size} tokens.", "Ask for no more than there are."
                 )
-        for ids, what in ((token_ids, "Token"), (params.stop_token_ids, "Stop token")):
+        named = {"Token": token_ids, "Stop token": params.stop_token_ids}
+        if params.has_rules:
+            named |= {f"{name}: token": ids for name, ids in params.named_token_ids.items()}
+        for what, ids in named.items():
             if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
                 wrong = next(token_id for token_id in ids if not 0 <= token_id < vocab_size)
                 raise RequestError(
                     f"{what} id {wrong} is outside the model's vocabulary of {vocab_size} tokens.",
                     "Leave out what stands for it, or take the model's own tokenizer.",
                 )
+
+    def check_choice(self, params: SamplingParams) -> None:
+        """Whether there is a token for a reply to begin with.
+
+        Raises:
+            RequestError: its rules leave none.
+        """
+        if params.allowed_token_ids is None:
+            return
+        banned = {word[0] for word in params.bad_words_ids if len(word) == 1}
+        ends = self._ends_of(params) if params.min_tokens else frozenset()
+        if banned.union(ends).issuperset(params.allowed_token_ids):
+            raise RequestError(
+                "allowed_token_ids leaves no token: all are ruled out by bad_words or min_tokens.",
+                "Allow others, or leave out one of these.",
+            )
 
     def check_beginning(self, seq: Sequence, params: SamplingParams) -> None:
         """Whether what is to be told of its prompt can be.
@@ -107,11 +126,15 @@ class NewRequests:
         seq.sampling_params = params
         seq.logprobs, seq.prompt_logprobs = [], []
         seq.seed = self._random.getrandbits(64) if params.seed is None else params.seed
-        eos: frozenset[int] = frozenset() if params.ignore_eos else self._limits.eos_token_ids
-        seq.stop_token_ids = eos.union(params.stop_token_ids)
+        seq.stop_token_ids = self._ends_of(params)
         room = self._limits.max_len - seq.num_prompt_tokens
         max_tokens = room if params.max_tokens is None else min(room, params.max_tokens)
         seq.stop_length = seq.num_prompt_tokens + max_tokens
+
+    def _ends_of(self, params: SamplingParams) -> frozenset[int]:
+        """Tokens that end a reply."""
+        eos: frozenset[int] = frozenset() if params.ignore_eos else self._limits.eos_token_ids
+        return eos.union(params.stop_token_ids)
 
     def _enqueue(self, seq: Sequence) -> None:
         self._arrivals += 1

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -16,14 +16,22 @@ from pagedchat.bounds import (
     check_texts,
     refused,
 )
+from pagedchat.engine.tokens.rules import (
+    MAX_STOP_CHARACTERS,
+    check_biases,
+    check_size,
+    check_tokens,
+    check_truncation,
+    check_word_ids,
+    check_words,
+)
 from pagedchat.errors import InvalidValueError
+from pagedchat.vllm_keywords import SAMPLING_KEYWORDS, check_keywords
 
 MAX_STOP_STRINGS = 64
 """Of one request, those of a transcript template (two) among them."""
 MAX_ANSWERS = 1024
 """To one prompt."""
-MAX_STOP_CHARACTERS = 65_536
-"""Of all stop strings of one request together."""
 
 
 MAX_LOGPROBS = 20
@@ -41,7 +49,18 @@ class RequestOutputKind(Enum):
     """Everything, in a single one at the end."""
 
 
-class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
+class _TakesOthers(msgspec.StructMeta):
+    """Takes keywords of vLLM's that have no meaning here, as `vllm_keywords` says."""
+
+    if not TYPE_CHECKING:  # where the fields are all there is
+
+        def __call__(cls, **given: Any) -> Any:  # noqa: N805 - a class's own
+            others = {name: given.pop(name) for name in SAMPLING_KEYWORDS if name in given}
+            check_keywords("SamplingParams()", others, SAMPLING_KEYWORDS)
+            return super().__call__(**given)
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, metaclass=_TakesOthers):
     """Settings of one request. The neutral defaults sample from the model's distribution as it is."""
 
     n: int = 1
@@ -79,17 +98,64 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     alone, before penalties, temperature and rules. `None` tells nothing."""
     prompt_logprobs: int | None = None
     """The same of the prompt's tokens, for which its beginning is not taken from the prefix cache."""
+    logit_bias: dict[int, float] | None = None
+    """Added to the logits of these tokens."""
+    allowed_token_ids: list[int] | None = None
+    """No other tokens are generated."""
+    bad_words: list[str] | None = None
+    """Texts that are not generated, where their tokens are those of the text by itself or behind a space."""
+    bad_words_ids: list[list[int]] = []
+    """Tokens that are never generated one after the other: what `bad_words` come to, and others."""
+    min_tokens: int = 0
+    """Generation does not end before there are so many tokens: what ends it is ruled out until then, and stop
+    strings that are complete by then do not count."""
+    include_stop_str_in_output: bool = False
+    """Whether the text holds the stop string that ended it, or the text of the token that did."""
+    detokenize: bool = True
+    """Whether there is a text, besides the tokens."""
+    skip_special_tokens: bool = True
+    """Whether the text leaves out special tokens."""
+    spaces_between_special_tokens: bool = True
+    """Without effect: no tokenizer here puts spaces of its own between special tokens."""
+    truncate_prompt_tokens: int | None = None
+    """Take no more than so many tokens of a prompt, its last ones; -1: as many as leave room for a reply."""
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
     """What `LLMEngine.step` returns of the request while it runs; no token depends on it."""
 
     def __post_init__(self) -> None:
         _settle(self, _MAY_BE_NONE, _CHECKS | _CHECKS_OF_REQUESTS)
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise refused("min_tokens", self.min_tokens, f"at most max_tokens, which is {self.max_tokens}")
+        if self.stop and not self.detokenize:
+            raise InvalidValueError(
+                "detokenize is False, but there are stop strings.",
+                "They are found in the text: leave out one of both.",
+            )
         _settle_answers(self)
 
     @property
     def greedy(self) -> bool:
         """Whether no random number is drawn."""
         return self.temperature == 0
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether tokens are ruled out, or made more or less likely, by name."""
+        return bool(self.logit_bias or self.allowed_token_ids or self.bad_words_ids or self.min_tokens)
+
+    @property
+    def follows_tokens(self) -> bool:
+        """Whether these rules change with the tokens that came before, so that somebody has to look at those."""
+        return any(len(word) > 1 for word in self.bad_words_ids)
+
+    @property
+    def named_token_ids(self) -> dict[str, list[int]]:
+        """All tokens that its rules name, by the name of the parameter."""
+        return {
+            "logit_bias": list(self.logit_bias or ()),
+            "allowed_token_ids": self.allowed_token_ids or [],
+            "bad_words_ids": [token for word in self.bad_words_ids for token in word],
+        }
 
     @property
     def penalises(self) -> bool:
@@ -126,14 +192,9 @@ class SamplingOverrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
 
 def _check_stops(stops: list[str]) -> list[str]:
-    _check_size("stop strings", len(stops), MAX_STOP_STRINGS)
-    _check_size("characters of stop strings", sum(map(len, stops)), MAX_STOP_CHARACTERS)
+    check_size("stop strings", len(stops), MAX_STOP_STRINGS)
+    check_size("characters of stop strings", sum(map(len, stops)), MAX_STOP_CHARACTERS)
     return stops
-
-
-def _check_size(what: str, count: int, most: int) -> None:
-    if count > most:
-        raise InvalidValueError(f"There are {count:,} {what}.", f"One request may have at most {most:,}.")
 
 
 _CHECKS: dict[str, Callable[[str, object], Any]] = {
@@ -153,6 +214,16 @@ _CHECKS: dict[str, Callable[[str, object], Any]] = {
 _CHECKS_OF_REQUESTS: dict[str, Callable[[str, object], Any]] = {
     "logprobs": Whole(0, MAX_LOGPROBS, "or None").check,
     "prompt_logprobs": Whole(0, MAX_LOGPROBS, "or None").check,
+    "logit_bias": check_biases,
+    "allowed_token_ids": check_tokens,
+    "bad_words": check_words,
+    "bad_words_ids": check_word_ids,
+    "min_tokens": Whole(0, INT32_MAX).check,
+    "include_stop_str_in_output": check_flag,
+    "detokenize": check_flag,
+    "skip_special_tokens": check_flag,
+    "spaces_between_special_tokens": check_flag,
+    "truncate_prompt_tokens": check_truncation,
 }
 """Of what only a request has, and no setting of a chat."""
 """What each value may be: within these the sampler's float32 numbers stay finite and its int32 numbers whole. Which
@@ -162,9 +233,14 @@ _USERS_CHECKS = _CHECKS | {
     "repetition_penalty": Number(0.1, 2).check,
 }
 """The same for what people set: beyond these no model says anything, and a slip of the finger is told."""
-_MAY_BE_NONE = frozenset({"max_tokens", "seed", "logprobs", "prompt_logprobs"})
+_MAY_BE_NONE = frozenset(
+    {
+        "max_tokens", "seed", "logprobs", "prompt_logprobs", "logit_bias", "allowed_token_ids", "bad_words",
+        "truncate_prompt_tokens",
+    }
+)  # fmt: skip
 _ANY = frozenset(_CHECKS)
-_EMPTY = frozenset({"stop", "stop_token_ids"})
+_EMPTY = frozenset({"stop", "stop_token_ids", "bad_words_ids"})
 """Of a request's, those for which `None` means nothing, as for vLLM."""
 
 

@@ -20,11 +20,11 @@ from pagedchat.engine.batch import Lockstep, in_lockstep
 from pagedchat.engine.block_manager import NO_MATCH, BlockManager, PrefixMatch
 from pagedchat.engine.blocks_ahead import BlocksAhead
 from pagedchat.engine.limits import EngineLimits
-from pagedchat.engine.logprobs import wants_prompt_logprobs
 from pagedchat.engine.output import ScheduledSequence
 from pagedchat.engine.queues import Holds, Queues, precedence
 from pagedchat.engine.sequence import Sequence
 from pagedchat.engine.swapping import Swapper
+from pagedchat.engine.tokens.logprobs import wants_prompt_logprobs
 
 MOST_TOLD = 256
 """Prompt tokens of a step of which it is told how likely they were: each takes a row of logits, for which room was

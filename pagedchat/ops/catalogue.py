@@ -77,6 +77,14 @@ def variants_for_model(
     return [variant for file in files for variant in file.variants(architecture, **known)]
 
 
+def variants_under_rules(element: str, architecture: str) -> list[Variant]:
+    """What is launched beside the others where tokens are chosen under rules, which make logits float32."""
+    if element == "float32":
+        return []
+    files = [file for file in SAMPLING if file.stem == "sample"]
+    return [variant for file in files for variant in file.variants(architecture, ELEMENT="float32")]
+
+
 def _launched(element: str, head_size: int, architecture: str) -> list[KernelFile]:
     on_tensor_cores = has_tensor_cores(element, (7, 5) if architecture in TURING else (8, 0))
     wanted = {Use.ANY_MODEL, Use.TENSOR_CORES if on_tensor_cores else Use.CUDA_CORES}

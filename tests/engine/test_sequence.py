@@ -7,7 +7,10 @@ from pagedchat.engine.sequence import Sequence
 def test_a_new_sequence_is_parked_and_has_nothing() -> None:
     seq = Sequence(7)
     values = {name: getattr(seq, name) for name in Sequence.__slots__}
-    lists = ("token_ids", "block_table", "host_block_table", "block_hashes", "token_hashes")
+    lists = (
+        "token_ids", "block_table", "host_block_table", "block_hashes", "token_hashes", "logprobs",
+        "prompt_logprobs",
+    )  # fmt: skip
     numbers = (
         "num_computed",
         "num_prompt_tokens",

@@ -10,6 +10,7 @@ from tools.fuzz import (
     cpu_kernels,
     gguf_files,
     histories,
+    parameters,
     slash_commands,
     templates,
     traces,
@@ -36,6 +37,7 @@ TARGETS = [
         chat_files,
         cpu_kernels,
         histories,
+        parameters,
     )
     for target in module.TARGETS
 ]

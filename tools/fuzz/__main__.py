@@ -31,6 +31,7 @@ MODULES = (
     "chat_files",
     "cpu_kernels",
     "histories",
+    "parameters",
 )
 TERMINAL = "terminal"
 

@@ -51,5 +51,6 @@ KERNELS = (
         tuple(Tuning({"CLUSTER": cluster, "NUM_THREADS": threads}) for cluster, threads in reversed(SHAPES)),
         (_NO_CLUSTERS,),
     ),
+    KernelFile("row_rules", ("row_rules",), Use.ANY_MODEL, {"ELEMENT": ELEMENTS}),
     KernelFile("top_logprobs", ("top_logprobs",), Use.ANY_MODEL, {"ELEMENT": ELEMENTS}),
 )

@@ -5,6 +5,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,7 +13,7 @@ import torch
 
 from pagedchat.config import EngineConfig
 from pagedchat.engine.output import ModelRunner
-from pagedchat.errors import DeviceError, ModelError, first_line, is_out_of_memory
+from pagedchat.errors import DeviceError, InvalidValueError, ModelError, first_line, is_out_of_memory
 from pagedchat.events import LoadProgress
 from pagedchat.jit.driver import gpu
 from pagedchat.layers.few_bits_linear import use_kernels
@@ -136,7 +137,8 @@ class _Assembly:
 
     def _describe(self) -> ModelDescription:
         wanted = self._config.model
-        return describe_model(wanted.model, find_model(wanted.model, self._report_download), wanted.implementation)
+        folder = find_model(wanted.model, self._report_download)
+        return _of_length(describe_model(wanted.model, folder, wanted.implementation), wanted.max_model_len)
 
     def _tokenizer(self, description: ModelDescription) -> LoadedTokenizer | None:
         wanted = self._config.model
@@ -258,6 +260,8 @@ class _Assembly:
         """Kernels of the first captured steps, which take the compiler the longest, beside those of attention."""
         if attention is None or not isinstance(model, NativeModel) or self._device.type != "cuda":
             return []
+        if self._config.model.enforce_eager:
+            return []
         from pagedchat.runtime.loading.first_graphs import build_first_kernels  # noqa: PLC0415 - a GPU's business
 
         return build_first_kernels(
@@ -273,9 +277,14 @@ class _Assembly:
         builds: "list[BuildAhead]",
     ) -> tuple[ModelRunner, _Preparing]:
         """Who runs batches, and what prepares more for that; the eager one and nothing where none is captured."""
-        if attention.name != "cuda" or self._device.type != "cuda":
+        if attention.name != "cuda" or self._device.type != "cuda" or self._config.model.enforce_eager:
             return eager, _Preparing()
-        from pagedchat.runtime.loading.first_graphs import FirstGraphs, capture_others, make_wanted  # noqa: PLC0415
+        from pagedchat.runtime.loading.first_graphs import (  # noqa: PLC0415
+            FirstGraphs,
+            build_for_rules,
+            capture_others,
+            make_wanted,
+        )
 
         try:
             first = FirstGraphs(eager, sizes)
@@ -301,6 +310,7 @@ class _Assembly:
         of_one_chat = FirstBatches(captured, eager.backend, sizes, check.vocab_size)
         for _ in ("its prompt", "a decode"):
             of_one_chat.run_one()
+        build_for_rules(element_name(shape.dtype), self._device)
         more, wanted = capture_others(captured, sizes, self._device), partial(make_wanted, weakref.ref(captured))
         return captured, _Preparing(more, wanted, first.refusals)
 
@@ -344,6 +354,22 @@ class _Assembly:
 
     def _say(self, stage: str, message: str, done: int = 0, total: int = 0, unit: str = "") -> None:
         self._progress(LoadProgress(stage, message, done, total, unit))  # type: ignore[arg-type]
+
+
+def _of_length(description: ModelDescription, wanted: int | None) -> ModelDescription:
+    """The model with sequences of at most so many tokens.
+
+    Raises:
+        InvalidValueError: its positions do not allow so many.
+    """
+    if wanted is None:
+        return description
+    most = description.max_model_len
+    if wanted > most:
+        raise InvalidValueError(
+            f"max_model_len is {wanted}, but {description.name} has {most} positions.", "Leave it out, or lower it."
+        )
+    return replace(description, max_model_len=wanted)
 
 
 def _uncaptured(reason: str) -> str:

@@ -10,9 +10,11 @@ from weakref import ref
 import torch
 
 from pagedchat.jit.build_ahead import BuildAhead
+from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import build_ahead, rehearse
 from pagedchat.layers.experts import SparseMlp
 from pagedchat.models.native_model import NativeModel
+from pagedchat.ops.catalogue import variants_under_rules
 from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.captured_runner import CapturedRunner
@@ -140,6 +142,13 @@ def make_wanted(runner: "ref[CapturedRunner]") -> None:
     captured = runner()
     if captured is not None:
         captured.make_all_wanted()
+
+
+def build_for_rules(element: str, device: torch.device) -> BuildAhead:
+    """Begin to build, quietly, what chats with rules of their own for tokens will want: few do, and the first of
+    them should not wait for it."""
+    index = device.index or 0
+    return build_ahead(variants_under_rules(element, gpu(index).architecture), index, quietly=True)
 
 
 def capture_others(runner: CapturedRunner, sizes: StepSizes, device: torch.device) -> Callable[[], bool]:

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import torch
 
-from pagedchat.engine.logprobs import num_told
 from pagedchat.engine.output import ScheduledSequence
+from pagedchat.engine.tokens.logprobs import num_told
 from pagedchat.runtime.attention.backend import AttentionBatch
 from pagedchat.runtime.attention.prefix_groups import PrefixGroup, SharingRule, plan_sharing
 from pagedchat.runtime.step.upload import int64, upload

@@ -18,7 +18,8 @@ from pagedchat.runtime.step.batch_inputs import BatchInputs, flatten
 from pagedchat.runtime.step.block_moves import apply_block_ops
 from pagedchat.runtime.step.clock import StepClock
 from pagedchat.runtime.step.logprobs import asked_of, look_up, told_of_prompts
-from pagedchat.runtime.step.sampler import rows_of, sample
+from pagedchat.runtime.step.sampler import sample
+from pagedchat.runtime.step.sampling_row import rows_of
 
 
 class TorchModelRunner:

@@ -11,6 +11,7 @@ from pagedchat.ops.sampling.decode_state import (
     find_most_likely,
     slots_of,
 )
+from pagedchat.ops.sampling.row_rules import BANNED, PackedRules, RuleRow, apply_rules, pack_rules
 from pagedchat.ops.sampling.sample import draw_next, sample
 from pagedchat.ops.sampling.sample_rows import IN_PROMPT, SampleRow, pack_rows
 from pagedchat.ops.sampling.top_logprobs import TopLogprobs, top_logprobs
@@ -107,6 +108,16 @@ def draw_among_equals(vocab_size: int) -> Results:
     return {"tokens": sample(logits, rows, torch.zeros(1, dtype=torch.int32))}
 
 
+def rule(dtype: torch.dtype, *, vocab_size: int) -> Results:
+    """A row without rules, one of each kind, and one of all, with a gap between rows."""
+    logits = logits_of(5, vocab_size + 5, dtype)[:, :vocab_size]
+    biases = {3: 0.3, 8: BANNED, vocab_size - 1: -100.0}
+    rows = [RuleRow(), RuleRow(biases), RuleRow(untils={1: 5}), RuleRow(biases, closed=True)]
+    rules = pack_rules([*rows, RuleRow(biases, {3: 5, 1: 4, 2: 5}, closed=True)])
+    positions = torch.full((5,), 4, dtype=torch.int32)
+    return {"ruled": apply_rules(logits, PackedRules(rules.rows, rules.entries.clone()), positions)}
+
+
 def look_up(dtype: torch.dtype, *, vocab_size: int, most: int) -> Results:
     """Rows with a gap between them that want nothing, none, some and all that there is room for."""
     logits = logits_of(5, vocab_size + 5, dtype)[:, :vocab_size]
@@ -136,6 +147,8 @@ CASES = [
     OpCase("sample", "in place of the most likely tokens", draw_others),
     OpCase("sample", "ties", partial(draw_among_ties, num_rows=20, vocab_size=10_000)),
     OpCase("sample", "a very large vocabulary", partial(draw_among_equals, 1 << 20)),
+    *in_types("row_rules", partial(rule, vocab_size=208), *DTYPES, exact=True),
+    *in_types("row_rules", partial(rule, vocab_size=3_003), torch.float16, exact=True, about="more than threads"),
     *in_types("top_logprobs", partial(look_up, vocab_size=208, most=20), *DTYPES),
     *in_types("top_logprobs", partial(look_up, vocab_size=10_003, most=64), torch.float16, about="many"),
     OpCase("top_logprobs", "neighbours", look_up_neighbours, 2e-5),

@@ -18,6 +18,7 @@ from pagedchat.jit.build_ahead import BuildAhead
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.decode.ahead import RunningStep
 from pagedchat.runtime.graphs.decode.buckets import Bucket, bucket_of, rows_for, shared_bucket
+from pagedchat.runtime.graphs.decode.ruled import RuledSteps
 from pagedchat.runtime.graphs.decode.sharing import share_rows
 from pagedchat.runtime.graphs.decode.state_buffers import StateBuffers
 from pagedchat.runtime.graphs.decode.store import Serving, StepStore
@@ -26,7 +27,7 @@ from pagedchat.runtime.graphs.decode.uploads import Uploads
 from pagedchat.runtime.graphs.foreign_model import StepModel
 from pagedchat.runtime.step.block_moves import apply_block_ops
 from pagedchat.runtime.step.logprobs import asked_of
-from pagedchat.runtime.step.sampler import Choice, choice_for
+from pagedchat.runtime.step.sampler import Choice, any_ruled, choice_for
 from pagedchat.runtime.step.sizes import StepSizes
 
 PREPARED: tuple[Choice, ...] = ("greedy", "drawn")
@@ -62,6 +63,7 @@ class DecodeSteps:
         self.store = StepStore(model, backend, self._buffers, sizes.model_len, at_first_use=at_first_use)
         """What is captured."""
         self._uploads = Uploads(self._buffers)
+        self._ruled = RuledSteps(self._buffers, backend.device)
         self._told = ToldSteps(self._buffers, sizes.num_seqs, backend.device)
         self._ahead: RunningStep | None = None
         self._run: DecodeRun | None = None
@@ -146,6 +148,8 @@ class DecodeSteps:
             What was begun, if anything: it is to be told the tokens, as `token_ids`, when the host knows them.
         """
         starts = [len(sequence.token_ids) for sequence in sequences]
+        if any(sequence.sampling_params.follows_tokens for sequence in sequences):
+            return None
         running = self._first_step(sequences, starts, self.store.at_hand)
         if running is None or not running.may_begin():
             return None
@@ -196,6 +200,7 @@ class DecodeSteps:
     def _tell_of(self, running: RunningStep) -> None:
         """Tell the device of a batch that is new to it."""
         self._uploads.whole(running)
+        self._ruled.prepare(running)
         self._told.ask(running)
 
     def _first_step(
@@ -213,7 +218,8 @@ class DecodeSteps:
             longest_own = max(map(sub, lens, shared.own_starts))
             bucket = shared_bucket(bucket, shared.num_groups, longest_own)
         serving = find(bucket, choice_for(sequences))
-        if serving is not None and not keeps_logits(serving.step) and asked_of(sequences):
+        wants_logits = any_ruled(sequences) or asked_of(sequences)
+        if serving is not None and wants_logits and not keeps_logits(serving.step):
             serving = find(bucket, "drawn")
         if serving is None:
             return None
@@ -247,6 +253,7 @@ class DecodeSteps:
         step = running.step
         step.replay()
         self.last_logits = step.logits
+        self._ruled.queue(running, step.logits)
         self._told.queue(running, step.logits)
         self.num_replays += 1
         if self._events:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import torch
 
-from pagedchat.engine.logprobs import num_told
 from pagedchat.engine.output import ModelRunnerOutput, ScheduledSequence, SchedulerOutput
 from pagedchat.engine.sequence import TokenLogprobs
+from pagedchat.engine.tokens.logprobs import num_told
 from pagedchat.jit.build_ahead import BuildAhead
 from pagedchat.ops.sampling import sample as op
 from pagedchat.ops.sampling.sample_rows import pack_rows
@@ -26,7 +26,9 @@ from pagedchat.runtime.graphs.prefill.step import PrefillOutputs
 from pagedchat.runtime.graphs.prefill.store import PrefillStore
 from pagedchat.runtime.step.block_moves import apply_block_ops
 from pagedchat.runtime.step.logprobs import asked_of, read
-from pagedchat.runtime.step.sampler import SamplingRow, choice_for, counts_for, op_rows, rows_of
+from pagedchat.runtime.step.rules import under_rules
+from pagedchat.runtime.step.sampler import any_ruled, choice_for, counts_for, op_rows
+from pagedchat.runtime.step.sampling_row import SamplingRow, rows_of
 from pagedchat.runtime.step.sizes import StepSizes
 from pagedchat.runtime.step.upload import int32, upload
 
@@ -152,8 +154,9 @@ class PrefillSteps:
             return None
         apply_block_ops(self._backend, batch.block_ops)
         self._backend.wait_for_swaps()
-        is_drawn = choice_for(part.sequence for part in sampled) == "drawn"
-        self._queue(*found, parts, rows_of([part.sequence for part in sampled]) if is_drawn else [])
+        sequences = [part.sequence for part in sampled]
+        is_drawn = choice_for(sequences) == "drawn" or any_ruled(sequences)
+        self._queue(*found, parts, rows_of(sequences) if is_drawn else [])
         asked = asked_of(part.sequence for part in sampled)
         if asked:
             self._look_up(asked)
@@ -209,5 +212,6 @@ class PrefillSteps:
         rows, count = self._buffers.rows(bucket), len(drawn)
         logits = self._outputs.logits(count)
         counts = counts_for(drawn, logits) if any(row.penalised for row in drawn) else None
+        logits = under_rules(logits, drawn, rows.seq_lens[:count])
         token_ids = op.sample(logits, rows.sampling[:count], rows.seq_lens[:count], counts)
         self._outputs.tokens[:count].copy_(token_ids, non_blocking=True)

@@ -52,7 +52,7 @@ def test_chats_that_come_and_go_are_told_the_same(family: str, device: str) -> N
     model, results = tiny_model(family, device, torch.float32), []
     for captured in (False, True):
         runner = make_runner(model, 100, captured=captured, max_num_tokens=64 if captured else 0)
-        results.append(generated(runner, KINDS, [30, 12, 25, 33, 8, 40, 3, 20, 14]))
+        results.append(generated(runner, KINDS, [16, 9, 14, 18, 6, 20, 3, 11, 8]))
     assert runner.decodes.num_ahead > 10
     assert runner.prefills.num_replays > 2
     for (tokens, told, of_prompt), (other_tokens, other_told, other_of_prompt) in zip(*results, strict=True):
@@ -60,8 +60,8 @@ def test_chats_that_come_and_go_are_told_the_same(family: str, device: str) -> N
         check_same(told, other_told)
         check_same(of_prompt, other_of_prompt)
     told = [len(told) for _, told, _ in results[1]]
-    assert told[:4] == [30, 0, 25, 33]
-    assert len(results[1][3][2]) == len(results[1][3][0]) - 33 - 1
+    assert told[:4] == [16, 0, 14, 18]
+    assert len(results[1][3][2]) == len(results[1][3][0]) - 18 - 1
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -92,3 +92,25 @@ def test_step_without_logits_makes_way_for_one_with(monkeypatch: pytest.MonkeyPa
     assert wanted == ["greedy", "drawn"]
     assert len(told) == 4
     assert all(each.token_ids[0] == each.token_ids[1] and each.rank == 1 for each in told)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("num_chats", [1, 4, 20])
+@pytest.mark.parametrize("family", ["opt", "llama"])
+def test_steps_of_half_precision_tell_what_eager_ones_do(family: str, num_chats: int) -> None:
+    """Whichever kind of step serves so many chats. Where rounding has chosen another token the texts part."""
+    model, results = tiny_model(family, "cuda", torch.float16), []
+    for captured in (False, True):
+        runner = make_runner(model, 200, captured=captured, max_num_tokens=64 if captured else 0)
+        results.append(generated(runner, [{"temperature": 0, "logprobs": 3}], [20] * num_chats))
+    num_same = 0
+    for (tokens, told, _), (other_tokens, other_told, _) in zip(*results, strict=True):
+        start = len(tokens) - 20
+        for i, (each, other) in enumerate(zip(told, other_told, strict=True)):
+            if tokens[: start + i + 1] != other_tokens[: start + i + 1]:
+                break
+            num_same += 1
+            assert each.token_ids[0] == tokens[start + i]
+            assert each.rank <= 2  # of two logits that are rounded to the same number the sums behind them decide
+            assert each.logprobs == pytest.approx(other.logprobs, abs=0.5)
+    assert num_same > 10 * num_chats
