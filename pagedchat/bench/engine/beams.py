@@ -7,6 +7,7 @@ four sequences one after the other; how many times less is the figure.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 from pagedchat.api.llm import LLM
@@ -60,10 +61,10 @@ def measure_beams(
     copies: dict[int, int] = {}
     for number in range(repeats + 1):
         prompt = TokensPrompt(prompt_token_ids=prompts.one(_PROMPT))
-        single = _ms_a_token(lambda n, prompt=prompt: _generate(llm, prompt, n), count)
+        single = _ms_a_token(partial(_generate, llm, prompt), count)
         for width in widths:
             before = llm.stats().copies
-            step = _ms_a_token(lambda n, prompt=prompt, width=width: _search(llm, prompt, width, n), count)
+            step = _ms_a_token(partial(_search, llm, prompt, width), count)
             copies[width] = llm.stats().copies - before
             if number:
                 steps[width].append(step)
