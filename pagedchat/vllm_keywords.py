@@ -70,6 +70,7 @@ LLM_KEYWORDS: Mapping[str, NoMeaning] = {
 CALL_KEYWORDS: Mapping[str, NoMeaning] = {
     "lora_request": _NO_ADAPTERS,
     "priority": NoMeaning("All prompts of a call run together.", (None, [], 0)),
+    "concurrency_limit": NoMeaning("All prompts of a call run together."),
     "tokenization_kwargs": NoMeaning("Prompts are tokenised as the tokenizer does it.", (None, {})),
     "chat_template": NoMeaning("The model's own template is taken."),
     "chat_template_content_format": NoMeaning("Contents are text.", (None, "auto", "string")),
@@ -81,7 +82,7 @@ CALL_KEYWORDS: Mapping[str, NoMeaning] = {
     "tools": NoMeaning("Templates are not told of tools.", (None, [])),
     "mm_processor_kwargs": _TEXT_ALONE,
 }
-"""Of `LLM.generate` and `LLM.chat`."""
+"""Of `LLM.generate`, `LLM.chat` and `LLM.beam_search`."""
 
 SAMPLING_KEYWORDS: Mapping[str, NoMeaning] = {
     "logits_processors": NoMeaning("What changes logits are the parameters that there are: no code of a caller's."),

@@ -20,7 +20,7 @@ from tqdm import tqdm
 from pagedchat.api.ending import closed
 from pagedchat.api.engine import LLMEngine
 from pagedchat.api.interrupts import HeldInterrupts
-from pagedchat.api.outputs import RequestOutput
+from pagedchat.api.outputs import BeamSearchOutput, RequestOutput
 from pagedchat.api.prompts import Message, Prompt, TokensPrompt, conversations_of, list_of_prompts
 from pagedchat.api.turns import Turns
 from pagedchat.bounds import as_list, refused
@@ -38,6 +38,7 @@ from pagedchat.config import (
     QuantizationName,
     SchedulerConfig,
 )
+from pagedchat.engine.groups.beam_params import BeamSearchParams
 from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
 from pagedchat.engine.stats import EngineStats
 from pagedchat.errors import InvalidValueError
@@ -271,6 +272,55 @@ class LLM:
     def get_default_sampling_params(self) -> SamplingParams:
         """What requests go by that are given none: `sampling_defaults`."""
         return self.sampling_defaults
+
+    def beam_search(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: BeamSearchParams,
+        *,
+        use_tqdm: bool = False,
+        **others: object,
+    ) -> list[BeamSearchOutput]:
+        """The likeliest replies to all prompts that a beam search finds, many prompts at a time.
+
+        The beams of a prompt share the blocks of what they have in common and take one batch a step. A search goes
+        on until nothing that it could still find is better than what it has.
+
+        Args:
+            prompts: as for `generate`.
+            params: for all prompts.
+            use_tqdm: show a progress bar on standard error where there is more than one prompt.
+            others: of vLLM's, taken where nothing is asked for by them.
+
+        Returns:
+            One output for each prompt, in order, with `beam_width` sequences, the best first: by the sum of their
+            log-probabilities divided by the number of tokens found to the power of `length_penalty`.
+
+        Raises:
+            RequestError: a prompt that cannot be served, or beams, or tokens, for which model or cache have no
+                room; nothing was run then.
+            InvalidValueError: what is no prompt, or no parameters.
+        """
+        check_keywords("beam_search()", others, CALL_KEYWORDS)
+        many = list_of_prompts(prompts)
+        with self._turn() as interrupts:
+            ids = list(itertools.islice(self._request_ids, len(many)))
+            found: dict[str, BeamSearchOutput] = {}
+            bar = tqdm(total=len(ids), desc="Prompts", unit="prompt", disable=not use_tqdm or len(ids) < 2)
+            with bar as progress, self._unless_finished(ids):
+                for request_id, prompt in zip(ids, many, strict=True):
+                    self._engine.add_beam_search(request_id, prompt, params)
+                    interrupts.let_through()
+                while len(found) < len(ids):
+                    self._step()
+                    interrupts.let_through()
+                    for request_id in [each for each in ids if each not in found]:
+                        output = self._engine.take_beam_search(request_id)
+                        if output is not None:
+                            found[request_id] = output
+                            progress.update(1)
+            self._engine.prepare()
+            return [found[request_id] for request_id in ids]
 
     def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Iterator[RequestOutput]:
         """Complete one prompt and yield the output so far with every new token; the last one is finished.

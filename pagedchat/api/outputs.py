@@ -48,3 +48,26 @@ class RequestOutput:
     def finished(self) -> bool:
         """Whether every reply is complete."""
         return all(output.finish_reason is not None for output in self.outputs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeamSearchSequence:
+    """One hypothesis of a beam search."""
+
+    tokens: list[int]
+    """The prompt's and those found, an end-of-sequence token included."""
+    cum_logprob: float
+    """Sum of the log-probabilities of the tokens found."""
+    text: str
+    """What all the tokens stand for, special tokens too; empty where no tokenizer was loaded."""
+    finish_reason: FinishReason
+    """"stop": an end-of-sequence token; "length": `max_tokens`; "error": an error of pagedchat's own broke the
+    search off, and the log has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeamSearchOutput:
+    """What a beam search has found."""
+
+    sequences: list[BeamSearchSequence]
+    """The best first."""

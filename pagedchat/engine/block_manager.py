@@ -248,7 +248,7 @@ class BlockManager:
         child.cut_by = parent.cut_by
         parent.writable_len = child.writable_len = 0
 
-    def truncate(self, seq: Sequence) -> None:
+    def truncate(self, seq: Sequence, cause: ev.FreeCause = "") -> None:
         """Drop blocks and hashes past the computed tokens (after `num_computed` went down)."""
         keep = self.num_blocks_for(seq.num_computed)
         del seq.block_hashes[seq.num_computed // self.block_size :]
@@ -257,17 +257,17 @@ class BlockManager:
             dropped = seq.block_table[: keep - 1 if keep else None : -1]
             del seq.block_table[keep:]
             self.drop(dropped)
-            self.events.append(ev.BlocksFreed(seq.seq_id, dropped))
+            self.events.append(ev.BlocksFreed(seq.seq_id, dropped, cause))
         if len(seq.host_block_table) > keep:
             dropped = seq.host_block_table[: keep - 1 if keep else None : -1]
             del seq.host_block_table[keep:]
             self.host.drop(dropped)
             self.events.append(ev.HostBlocksFreed(seq.seq_id, dropped))
 
-    def free(self, seq: Sequence) -> None:
+    def free(self, seq: Sequence, cause: ev.FreeCause = "") -> None:
         """Drop every block of the sequence; nothing of it counts as computed any more."""
         seq.num_computed = 0
-        self.truncate(seq)
+        self.truncate(seq, cause)
 
     # --- one block ----------------------------------------------------------------------------------
 
@@ -339,7 +339,9 @@ class BlockManager:
 
     def _copy_on_write(self, seq: Sequence, index: int, start: int) -> None:
         src = seq.block_table[index]
-        cause: ev.CopyCause = "shared" if self.pool.ref_counts[src] > 1 else seq.cut_by
+        cause: ev.CopyCause = seq.cut_by
+        if self.pool.ref_counts[src] > 1:
+            cause = "shared" if seq.group is None else seq.group.copy_cause
         dst = self.allocate()
         self.block_ops.append(BlockOp("copy", src, dst))
         seq.block_table[index] = dst

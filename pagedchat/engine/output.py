@@ -63,6 +63,8 @@ class SchedulerOutput(msgspec.Struct):
     meanwhile: Callable[[], None] | None = None
     """What the engine has to do and may do while a device computes, if anything: for a runner to call when all work
     of the batch is queued, before it waits for that. One that has no such moment need not call it."""
+    searches: bool = False
+    """Whether beams may be in the batch: the tokens with which they go on are not those that are sampled."""
 
 
 class ModelRunnerOutput(msgspec.Struct):

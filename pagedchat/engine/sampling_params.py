@@ -31,6 +31,8 @@ from pagedchat.vllm_keywords import SAMPLING_KEYWORDS, check_keywords
 
 MAX_STOP_STRINGS = 64
 """Of one request, those of a transcript template (two) among them."""
+MAX_ANSWERS = 1024
+"""To one prompt."""
 
 
 MAX_LOGPROBS = 20
@@ -62,6 +64,11 @@ class _TakesOthers(msgspec.StructMeta):
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, metaclass=_TakesOthers):
     """Settings of one request. The neutral defaults sample from the model's distribution as it is."""
 
+    n: int = 1
+    """Answers to the prompt, which is computed once. By a seed the first one draws, each other by the next seed."""
+    best_of: int | None = None
+    """Generate so many answers and tell only the likeliest `n` of them, by the sum of their log-probabilities, once
+    all are done. `None`: as many as are told."""
     temperature: float = 1.0
     """0 is greedy: always the most likely token."""
     top_p: float = 1.0
@@ -127,6 +134,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, metaclass=_Takes
                 "detokenize is False, but there are stop strings.",
                 "They are found in the text: leave out one of both.",
             )
+        _settle_answers(self)
 
     @property
     def greedy(self) -> bool:
@@ -238,6 +246,27 @@ _MAY_BE_NONE = frozenset(
 _ANY = frozenset(_CHECKS)
 _EMPTY = frozenset({"stop", "stop_token_ids", "bad_words_ids"})
 """Of a request's, those for which `None` means nothing, as for vLLM."""
+
+
+def _settle_answers(params: SamplingParams) -> None:
+    """Check how many answers are wanted.
+
+    Raises:
+        InvalidValueError: too few or too many, or several that could not differ.
+    """
+    number = Whole(1, MAX_ANSWERS).check("n", params.n)
+    if number is not params.n:
+        msgspec.structs.force_setattr(params, "n", number)
+    name, count = "n", number
+    if params.best_of is not None:
+        count = Whole(number, MAX_ANSWERS, "not below n").check("best_of", params.best_of)
+        msgspec.structs.force_setattr(params, "best_of", count)
+        name = "n" if number > 1 else "best_of"
+    if count > 1 and params.greedy:
+        raise InvalidValueError(
+            f"{name} is {getattr(params, name)}, but with temperature 0 all answers are the same.",
+            f"Give a temperature, or leave {name} at 1.",
+        )
 
 
 def _settle(

@@ -11,6 +11,7 @@ scheduler change it.
 from typing import NamedTuple
 
 from pagedchat.cache_events import CopyCause, FinishReason, SequenceHeld, SequenceStatus
+from pagedchat.engine.groups.group import SequenceGroup
 from pagedchat.engine.sampling_params import SamplingParams
 
 _NO_REQUEST = SamplingParams()
@@ -33,7 +34,7 @@ class Sequence:
 
     __slots__ = (
         "__weakref__", "arrival", "awaits_first_run", "block_hashes", "block_table", "cut_by", "finish_reason",
-        "grammar", "held", "host_block_table", "logprobs", "num_cached_tokens", "num_computed",
+        "grammar", "group", "held", "host_block_table", "logprobs", "num_cached_tokens", "num_computed",
         "num_found_tokens", "num_prompt_tokens", "priority", "prompt_logprobs", "sampling_params", "seed",
         "seq_id", "status", "stop_length", "stop_token_ids", "token_hashes", "token_ids", "writable_len",
     )  # fmt: skip
@@ -84,6 +85,8 @@ class Sequence:
         """Higher goes first (the focused chat)."""
         self.arrival = 0
         """Order of requests; older goes first among equals."""
+        self.group: SequenceGroup | None = None
+        """Those who answer the same prompt with it, if there are any."""
 
     def __len__(self) -> int:
         return len(self.token_ids)

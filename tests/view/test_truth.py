@@ -13,7 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from pagedchat import cache_events as ce
 from pagedchat.chat.session import ChatSession
+from pagedchat.engine.groups.beam_params import BeamSearchParams
 from pagedchat.engine.mirror import CacheMirror
+from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import RequestError
 from pagedchat.events import RunState, StepReport, Steps
 from pagedchat.metrics.collector import MetricsCollector
@@ -81,7 +83,9 @@ class Told(RuleBasedStateMachine):
     # --- what is done -------------------------------------------------------------------------------
 
     def some(self, data, *statuses):
+        beams = [seq_id for group in self.core.groups.searches.values() for seq_id in group.seq_ids]
         found = [s for s in self.core.sequences.values() if not statuses or s.status in statuses]
+        found = [s for s in found if s.seq_id not in beams]
         return data.draw(st.sampled_from(found)).seq_id if found else None
 
     def chat(self, seq_id: int) -> ChatSession:
@@ -154,6 +158,20 @@ class Told(RuleBasedStateMachine):
             self.desk.chats.remove(self.chat(seq_id))
             del self.view.labels[seq_id]
 
+    @rule(tokens=TOKENS, max_tokens=st.integers(1, 7))
+    def search(self, tokens, max_tokens):
+        """Two beams, which no chat shows."""
+        if not self.core.groups.searches:
+            with suppress(RequestError):
+                self.core.groups.search(tokens, BeamSearchParams(2, max_tokens))
+
+    @rule(tokens=TOKENS.filter(len))
+    def answers(self, tokens):
+        if len(self.core.sequences) < 5:
+            first = self.core.open()
+            with suppress(RequestError):
+                self.core.extend(first, tokens, SamplingParams(n=2, max_tokens=4))
+
     @rule(num_blocks=st.none() | st.integers(1, 14))
     def limit(self, num_blocks):
         self.control("limit", lambda: self.core.controls.set_limit(num_blocks))
@@ -209,13 +227,16 @@ class Told(RuleBasedStateMachine):
             self.tell(report)
 
     def tell(self, report: StepReport) -> None:
+        for event in report.events:
+            for seq_id in (getattr(event, "seq_id", 0), getattr(event, "child_id", 0)):
+                self.view.labels.setdefault(seq_id, letters(seq_id))
         num_before = self.view.num_lines
         expected = self.witness.watch(report)
         self.engine.tell(report)
         self.fold.fold(Steps([report]))
         for event in report.events:
-            if isinstance(event, ce.SequenceParked) and self.chat(event.seq_id).busy:
-                self.chat(event.seq_id).finish("stop")
+            if isinstance(event, ce.SequenceParked) and (chat := self.desk.get(event.seq_id)) and chat.busy:
+                chat.finish("stop")
         self.check_lines(expected, self.view.recent_events(self.view.num_lines - num_before))
         self.check_pool(report)
         self.check_counters(report)

@@ -12,6 +12,7 @@ from pagedchat.engine.mirror import CacheMirror
 from pagedchat.events import StepReport
 
 SHOWN_IDS = 4
+GROUP_WORDS = {"beams": "a beam", "answers": "another answer"}
 MISFITS = ("limit", "pins", "limit and pins")
 
 
@@ -191,9 +192,20 @@ class Witness:
     def _sequence_forked(self, event: ce.SequenceForked) -> None:
         parent = self.mirror.sequences[event.seq_id]
         self._say("FORK", len(parent.block_table) + len(parent.host_block_table), 0)
+        if event.grouped:
+            self._expected[-1] = self._expected[-1]._replace(words=GROUP_WORDS[parent.group_kind])
         for known in (self.once, self.cut_by, self.kept):
             if event.seq_id in known:
                 known[event.child_id] = known[event.seq_id]
+        if event.length >= 0:
+            length = event.length + len(event.token_ids) - 1
+            if parent.num_computed > length:
+                self.cut_by[event.child_id] = "last token once more"
+            if event.child_id in self.once:
+                self.once[event.child_id] = min(self.once[event.child_id], event.length)
+
+    def _sequence_grouped(self, event: ce.SequenceGrouped) -> None:
+        self._say("GROUP", event.size, words="beams" if event.kind == "beams" else "answers")
 
     def _sequence_rewound(self, event: ce.SequenceRewound) -> None:
         self._say("REWIND", event.length)
@@ -260,7 +272,8 @@ class Witness:
         seq, refs = self.mirror.sequences[event.seq_id], self.mirror.ref_counts[event.src]
         slots = seq.num_computed - event.block_idx * self.mirror.block_size
         if refs > 1:
-            self._say("COW", event.src, refs, event.dst, slots)
+            words = {"beams": "a beam was forked", "answers": "answers part here", "": ""}[seq.group_kind]
+            self._say("COW", event.src, refs, event.dst, slots, words=words)
         else:
             assert self.mirror.block_hashes[event.src] is not None
             self._say("COW", event.src, event.dst, slots, words=f"findable, {self.cut_by[event.seq_id]}")
@@ -269,7 +282,9 @@ class Witness:
     def _blocks_freed(self, event: ce.BlocksFreed) -> None:
         table = self.mirror.sequences[event.seq_id].block_table
         assert table[-len(event.block_ids) :] == event.block_ids[::-1]
-        self._say("FREE", len(event.block_ids), *event.block_ids[:SHOWN_IDS])
+        words = {"pruned": "others are likelier", "ended": "the search is over", "": ""}[event.cause]
+        self._say("FREE", len(event.block_ids), *event.block_ids[:SHOWN_IDS], words=words)
+        assert not event.cause or self.mirror.sequences[event.seq_id].group_kind == "beams"
 
     def _block_evicted(self, event: ce.BlockEvicted) -> None:
         causes = {"evict": "by hand", "flush": "by a flush", "limit": "least recently used, for the limit"}

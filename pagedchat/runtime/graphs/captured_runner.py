@@ -125,7 +125,8 @@ class CapturedRunner:
         prefilling = self._begin_prefills(batch, chunks, first=decoding is None)
         if decoding is None and prefilling is None:
             return self._run_eagerly(batch)
-        replies = self._begin_replies(prefilling) if prefilling is not None and not single else None
+        follow = prefilling is not None and not single and not batch.searches
+        replies = self._begin_replies(prefilling) if prefilling is not None and follow else None
         outputs: list[_Output] = []
         left = ([] if decoding else single) + ([] if prefilling else chunks)
         if left:  # while the device is busy with the rest
@@ -146,7 +147,7 @@ class CapturedRunner:
         if not single:
             return None
         # Whoever comes to the end of the prompt joins the decodes: what was begun ahead would lack its row.
-        goes_on = not any(part.samples for part in chunks)
+        goes_on = not batch.searches and not any(part.samples for part in chunks)
         return self.decodes.begin(_part_of(batch, single, first=True), goes_on=goes_on)
 
     def _begin_prefills(

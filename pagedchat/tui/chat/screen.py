@@ -242,6 +242,20 @@ class ChatScreen(PromptScreen):
             before = child
         self.refresh_view()
 
+    async def ask_several(self, chat: ChatSession, count: int, prompt: str) -> None:
+        """So many answers to one prompt that grow side by side: the first here, the others in forks to the right.
+
+        Raises:
+            PagedChatError: a reply is being written.
+        """
+        self._check_idle(chat)
+        before, twins = chat, self._desk.twins(chat, count - 1, prompt)
+        for child in twins:
+            await self.add_pane(child, after=before)
+            before = child
+        self.send_to([chat, *twins], prompt)
+        self.refresh_view()
+
     def edit_prompt(self, chat: ChatSession, number: int | None = None) -> None:
         """Go back before a prompt, which is put into the composer.
 

@@ -40,6 +40,15 @@ async def _regenerate(context: CommandContext, count: str) -> None:
         context.chats.regenerate(context.chat)
 
 
+async def _several(context: CommandContext, argument: str) -> None:
+    usage = "/n N PROMPT"
+    number, prompt = first_word(argument)
+    if not prompt:
+        raise CommandError("/n needs the number of answers, then the prompt.", f"Type {usage}")
+    count = whole_number(number, "The number of answers", usage, low=2, high=MAX_FORKS)
+    await context.chats.ask_several(context.chat, count, prompt)
+
+
 def _edit(context: CommandContext, argument: str) -> None:
     context.chats.edit_prompt(context.chat, _turn(context, argument, "/edit [@turn]") if argument else None)
 
@@ -156,6 +165,8 @@ COMMANDS = (
     SlashCommand("new", "[name]", "Another chat, in a pane of its own", _new),
     SlashCommand("fork", "[n] [@turn]", "That many more chats over the same blocks, up to a turn", _fork),
     SlashCommand("regen", "[n]", "Another reply to the last prompt; with n in so many forks", _regenerate),
+    SlashCommand("n", "N PROMPT", "One prompt, N answers side by side in forks; it is computed once", _several,
+                 title="Several answers"),
     SlashCommand("promote", "", "Keep this reply, close the chats with others to the same prompt", _promote,
                  title="Promote this reply"),
     SlashCommand("edit", "[@turn]", "Go back before a prompt and write it anew, as a branch", _edit),

@@ -36,6 +36,9 @@ class Chats(Protocol):
     async def reply_besides(self, chat: ChatSession, count: int) -> None:
         """So many other replies to the last prompt, each in a chat of its own."""
 
+    async def ask_several(self, chat: ChatSession, count: int, prompt: str) -> None:
+        """So many answers to one prompt, each in a chat of its own."""
+
     def edit_prompt(self, chat: ChatSession, number: int | None = None) -> None:
         """Go back before a prompt, the last one, and write it anew."""
 

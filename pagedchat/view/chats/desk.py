@@ -234,6 +234,26 @@ class ChatDesk:
         self.regenerate(child)
         return child
 
+    def twins(self, chat: ChatSession, count: int, prompt: str) -> list[ChatSession]:
+        """So many forks of a chat that is not busy, right behind it, whose replies are drawn by chance of their
+        own: what is asked in all of them is computed once. A chat without a name gets that of the prompt."""
+        chat.name = chat.name or name_from(prompt)
+        twins: list[ChatSession] = []
+        for _ in range(count):
+            before = twins[-1] if twins else chat
+            child = self.fork(chat, before) if chat.entries else self._another_empty(chat, before)
+            child.overrides = msgspec.structs.replace(child.overrides, seed=None)
+            twins.append(child)
+        return twins
+
+    def _another_empty(self, chat: ChatSession, after: ChatSession) -> ChatSession:
+        """The fork of a chat of which the engine has not heard yet."""
+        child = chat.fork_at(self.free_id(), 0)
+        child.name = fork_name(chat.name, self._names())
+        self.chats.insert(self.chats.index(after) + 1, child)
+        self.on_change()
+        return child
+
     def go_to(self, chat: ChatSession, turn_id: int) -> None:
         """Stand on another turn of the chat's tree."""
         if chat.go_to(turn_id):

@@ -206,6 +206,26 @@ async def test_regen_asks_again(make_app, link):
         assert [turn.text for turn in link.generates()[1].turns] == ["tale"]
 
 
+async def test_several_answers_to_one_prompt_grow_side_by_side(make_app, link):
+    app = make_app(sessions=1)
+    async with app.run_test(size=WIDE) as pilot:
+        link.say(READY)
+        await command(pilot, "/set seed 7")
+        await command(pilot, "/n 3 tale of a fox")
+        asked = link.generates()
+        assert [[turn.text for turn in each.turns] for each in asked] == [["tale of a fox"]] * 3
+        assert [each.overrides.seed for each in asked] == [7, None, None]
+        assert [chat.name for chat in app.desk] == ["tale fox", "tale fox»a", "tale fox»b"]
+        assert not any(isinstance(each, Fork) for each in link.sent), "the engine has nothing to fork yet"
+        for each in asked:
+            link.reply(each, "one")
+        await settle(pilot)
+        await command(pilot, "/n 2 and then")
+        assert [type(each).__name__ for each in link.sent[-3:]] == ["Fork", "Generate", "Generate"]
+        assert [turn.text for turn in link.generates()[-1].turns] == ["tale of a fox", "one", "and then"]
+        assert len(list(app.desk)) == 4
+
+
 async def test_system_prompt_from_the_next_turn_on(make_app, link):
     app = make_app(sessions=1)
     async with app.run_test(size=WIDE) as pilot:
@@ -373,6 +393,8 @@ COMPLAINTS = [
     ("/fork", "There is nothing to fork yet. Send a prompt first."),
     ("/fork 99", "The number of forks must be from 1 to 16, not 99. Type /fork [n] [@turn]"),
     ("/regen", "There is no prompt to ask again. Send a prompt first."),
+    ("/n 3", "/n needs the number of answers, then the prompt. Type /n N PROMPT"),
+    ("/n 1 x", "The number of answers must be from 2 to 16, not 1. Type /n N PROMPT"),
     ("/stop", "No reply is being written."),
     ("/stop it", "/stop ends this chat's reply or all of them, not 'it'. Type /stop [all]"),
     ("/rename", "/rename needs an argument. Type /rename NAME"),
