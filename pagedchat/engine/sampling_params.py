@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -22,6 +22,10 @@ MAX_STOP_STRINGS = 64
 """Of one request, those of a transcript template (two) among them."""
 MAX_STOP_CHARACTERS = 65_536
 """Of all stop strings of one request together."""
+
+
+Speculate = Literal["lookup", "off"]
+SPECULATE = get_args(Speculate)
 
 
 class RequestOutputKind(Enum):
@@ -63,6 +67,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """The same seed gives the same tokens, whatever else is in the batch."""
     ignore_eos: bool = False
     """Go on after the end-of-sequence token (for measurements)."""
+    speculate: Speculate | None = None
+    """Whether tokens of this reply are guessed and several verified in one step, "lookup" or "off"; `None`: as the
+    engine was told. No token depends on it."""
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
     """What `LLMEngine.step` returns of the request while it runs; no token depends on it."""
 
@@ -95,6 +102,7 @@ class SamplingOverrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     stop_token_ids: list[int] | None = None
     seed: int | None = None
     ignore_eos: bool | None = None
+    speculate: Speculate | None = None
 
     def __post_init__(self) -> None:
         _settle(self, _ANY, _USERS_CHECKS)
@@ -119,6 +127,12 @@ def _check_size(what: str, count: int, most: int) -> None:
         raise InvalidValueError(f"There are {count:,} {what}.", f"One request may have at most {most:,}.")
 
 
+def _check_speculate(name: str, value: object) -> object:
+    if value not in SPECULATE:
+        raise refused(name, value, f"one of {', '.join(SPECULATE)}")
+    return value
+
+
 _CHECKS: dict[str, Callable[[str, object], Any]] = {
     "temperature": Number(0, 1000).check,
     "top_p": Number(0, 1, above=True).check,
@@ -132,6 +146,7 @@ _CHECKS: dict[str, Callable[[str, object], Any]] = {
     "stop_token_ids": Whole(0, INT32_MAX).check_all,
     "seed": Whole(LEAST_ON_WIRE, MOST_ON_WIRE).check,
     "ignore_eos": check_flag,
+    "speculate": _check_speculate,
 }
 """What each value may be: within these the sampler's float32 numbers stay finite and its int32 numbers whole. Which
 tokens a model has, the engine knows (`EngineLimits.vocab_size`)."""
@@ -140,7 +155,7 @@ _USERS_CHECKS = _CHECKS | {
     "repetition_penalty": Number(0.1, 2).check,
 }
 """The same for what people set: beyond these no model says anything, and a slip of the finger is told."""
-_MAY_BE_NONE = frozenset({"max_tokens", "seed"})
+_MAY_BE_NONE = frozenset({"max_tokens", "seed", "speculate"})
 _ANY = frozenset(_CHECKS)
 _EMPTY = frozenset({"stop", "stop_token_ids"})
 """Of a request's, those for which `None` means nothing, as for vLLM."""
