@@ -8,10 +8,10 @@
 
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 from tqdm import tqdm
@@ -21,6 +21,7 @@ from pagedchat.api.engine import LLMEngine
 from pagedchat.api.interrupts import HeldInterrupts
 from pagedchat.api.outputs import RequestOutput
 from pagedchat.api.prompts import Message, Prompt, TokensPrompt, list_of_prompts
+from pagedchat.api.speculation import speculation_of
 from pagedchat.api.turns import Turns
 from pagedchat.bounds import as_list, refused
 from pagedchat.config import (
@@ -77,6 +78,9 @@ class LLM:
         kv_cache_dtype: "fp8" or "int8": keys and values are kept in one byte an element, with a scale for each
             token and head, which makes about twice the blocks of 16 bits; "auto": in the type of the model's rows.
         preemption_mode: "recompute" or "swap", for when blocks run out.
+        speculative_config: `{"method": "ngram"}` has tokens guessed by what came after the last ones earlier in
+            prompt and reply, and several verified in one step, which changes no token of any reply. Beside it
+            `num_speculative_tokens` (10 at most in a draft), `prompt_lookup_max` (4) and `prompt_lookup_min` (2).
         seed: seeds every request that has no seed of its own.
         tokenizer: hub id or folder of the tokenizer; the model's own by default.
         skip_tokenizer_init: token ids in and out only.
@@ -111,6 +115,7 @@ class LLM:
         enable_prefix_caching: bool = True,
         kv_cache_dtype: KVCacheDType = "auto",
         preemption_mode: PreemptionMode = "recompute",
+        speculative_config: Mapping[str, Any] | None = None,
         seed: int = 0,
         tokenizer: str | None = None,
         skip_tokenizer_init: bool = False,
@@ -140,7 +145,13 @@ class LLM:
             max_num_batched_tokens=max_num_batched_tokens,
             preemption_mode=preemption_mode,
         )
-        config = EngineConfig(model=model_config, cache=cache_config, scheduler=scheduler_config, seed=seed)
+        config = EngineConfig(
+            model=model_config,
+            cache=cache_config,
+            scheduler=scheduler_config,
+            speculation=speculation_of(speculative_config),
+            seed=seed,
+        )
         self._set_up(LLMEngine(config, streams=False))
         for notice in self.notices:
             log.warning(notice)

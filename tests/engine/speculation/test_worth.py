@@ -1,0 +1,61 @@
+"""Drafts that do not pay are made less and less, whatever a step costs; those that pay are made."""
+
+import random
+
+import pytest
+
+from pagedchat.engine.speculation.worth import Worth
+
+
+def decode(worth: Worth, num_steps: int, row_cost: float, chance: float, num_sequences: int = 1) -> float:
+    """How many times the tokens a second of plain decoding: a plain step takes a second."""
+    source, seconds, tokens = random.Random(3), 0.0, 0
+    for _ in range(num_steps):
+        tokens += num_sequences
+        if not worth.may_draft(num_sequences):
+            worth.note_plain(num_sequences, 1.0)
+            seconds += 1.0
+            continue
+        num_drafted, num_accepted = 4 * num_sequences, 0
+        while num_accepted < num_drafted and source.random() < chance:
+            num_accepted += 1
+        took = 1.0 + row_cost * num_drafted
+        worth.note_drafted(num_sequences, num_drafted, num_accepted, took)
+        seconds += took
+        tokens += num_accepted
+    return tokens / seconds / num_sequences
+
+
+@pytest.mark.parametrize("row_cost", [0.01, 0.1, 0.5, 3.0])
+@pytest.mark.parametrize("num_sequences", [1, 8])
+def test_drafts_that_are_never_right_cost_little(row_cost, num_sequences):
+    assert decode(Worth(), 1500, row_cost, 0.0, num_sequences) > 0.97
+
+
+def test_drafts_that_are_right_are_made():
+    assert decode(Worth(), 1500, 0.1, 0.97) > 2
+
+
+def test_what_was_gained_is_not_all_lost_again():
+    worth = Worth()
+    decode(worth, 500, 0.1, 0.97)
+    assert decode(worth, 1500, 0.5, 0.0) > 0.97
+
+
+def test_nothing_is_drafted_before_a_step_without_was_measured():
+    worth = Worth()
+    assert not worth.may_draft(2)
+    for _ in range(4):
+        worth.note_plain(2, 0.01)
+    assert worth.may_draft(2)
+    assert not worth.may_draft(3)
+
+
+def test_the_chance_that_a_token_needs_follows_what_rows_cost():
+    worth = Worth()
+    for _ in range(4):
+        worth.note_plain(1, 1.0)
+    worth.may_draft(1)
+    for _ in range(60):
+        worth.note_drafted(1, 4, 4, 1.0 + 4 * 0.3)
+    assert worth.least_chance(1) == pytest.approx(0.3, abs=0.02)
