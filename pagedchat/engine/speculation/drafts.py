@@ -8,20 +8,18 @@ in are given back after the step.
 Knows sequences, blocks and seconds; no model and no queue.
 """
 
-from math import log
-
 from pagedchat.config import SpeculationConfig
 from pagedchat.engine.block_manager import BlockManager
 from pagedchat.engine.output import ScheduledSequence
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.engine.speculation.lookup import PromptLookup
-from pagedchat.engine.speculation.worth import Worth
+from pagedchat.engine.speculation.worth import Worth, expected
 
 MOST_SEQUENCES = 32
 """Sequences that decode together up to which any of them is drafted for: with more a step's time goes by rows."""
-_FIRST_CHANCE = 0.7
-"""That a drafted token is accepted, before anything is known."""
+_FIRST_CHANCE = 0.85
+"""That a drafted token is accepted, before anything is known, and after a pause."""
 _LEAST_CHANCE, _MOST_CHANCE = 0.05, 0.98
 _WEIGHT = 0.3
 """Of the newest draft in the running chance."""
@@ -32,39 +30,30 @@ _LONGEST_PAUSE = 16
 class _Drafting:
     """One request's drafts."""
 
-    __slots__ = ("arrival", "chance", "length", "lookup", "misses", "resume_at")
+    __slots__ = ("arrival", "chance", "lookup", "misses", "resume_at")
 
     def __init__(self, arrival: int, config: SpeculationConfig) -> None:
         self.arrival = arrival
         self.lookup = PromptLookup(config.prompt_lookup_max, config.prompt_lookup_min)
-        self.length = min(4, config.num_speculative_tokens)
-        """Tokens of the next draft, at most."""
         self.chance = _FIRST_CHANCE
         self.misses = 0
         """Drafts in a row of which nothing was accepted."""
         self.resume_at = 0
         """Length of the sequence before which it is left alone."""
 
-    def learn(self, num_drafted: int, num_accepted: int, length: int, most: int) -> None:
+    def learn(self, num_drafted: int, num_accepted: int, length: int) -> None:
         """From what became of a draft; the sequence is `length` long now."""
         tries = min(num_accepted + 1, num_drafted)
-        self.chance += _WEIGHT * (num_accepted / tries - self.chance)
-        if num_accepted == num_drafted:
-            self.length = min(2 * num_drafted, most)
-        elif num_accepted:
-            self.length = num_accepted + 1
-        else:
-            self.length = max(1, num_drafted // 2)
+        chance = self.chance + _WEIGHT * (num_accepted / tries - self.chance)
+        self.chance = min(max(chance, _LEAST_CHANCE), _MOST_CHANCE)
         self.misses = 0 if num_accepted else self.misses + 1
         if self.misses:
-            self.resume_at = length + min(2**self.misses - 1, _LONGEST_PAUSE)
+            self.pause(length, 2**self.misses - 1)
 
-    def worthwhile(self, least_chance: float) -> int:
-        """Tokens of a draft that pay where one must be accepted with that chance to do so."""
-        chance = min(max(self.chance, _LEAST_CHANCE), _MOST_CHANCE)
-        if least_chance >= 1:
-            return 0
-        return self.length if least_chance <= 0 else min(self.length, int(log(least_chance) / log(chance)))
+    def pause(self, length: int, num_tokens: int) -> None:
+        """No draft for so many tokens of a sequence that is `length` long."""
+        self.misses = max(1, self.misses)
+        self.resume_at = length + min(num_tokens, _LONGEST_PAUSE)
 
 
 class Drafts:
@@ -118,35 +107,54 @@ class Drafts:
         left = min(budget, self._most_rows - count)
         if not 0 < count <= MOST_SEQUENCES or left <= 0 or (self.worth and not self.worth.may_draft(count)):
             return False
-        least_chance = self.worth.least_chance(count) if self.worth else 0.0
-        for index, part in enumerate(decodes):
-            share = -(-left // (count - index))
-            part.draft = self._draft(part.sequence, share, least_chance)
-            part.num_tokens += len(part.draft)
-            left -= len(part.draft)
-            self._is_drafted = self._is_drafted or bool(part.draft)
+        drafts = self._all_drafts([part.sequence for part in decodes], left)
+        for part, draft in zip(decodes, drafts, strict=True):
+            if draft:
+                part.draft = draft[: self._make_room(part.sequence, len(draft))]
+                part.num_tokens += len(part.draft)
+                self._is_drafted = self._is_drafted or bool(part.draft)
         return self._is_drafted
+
+    def _all_drafts(self, sequences: list[Sequence], left: int) -> list[list[int]]:
+        """For each a draft, maybe empty, `left` tokens together at most; for nobody any where they do not pay."""
+        drafts, num_expected, num_drafted = [], 0.0, 0
+        for index, seq in enumerate(sequences):
+            draft = self._draft(seq, -(-left // (len(sequences) - index)), len(sequences))
+            drafts.append(draft)
+            left -= len(draft)
+            if draft:
+                num_expected += expected(self._by_sequence[seq.seq_id].chance, len(draft))
+                num_drafted += len(draft)
+        if (
+            self.worth is not None
+            and num_drafted
+            and not self.worth.pays(len(sequences), num_drafted, num_expected)
+        ):
+            return [[] for _ in sequences]
+        return drafts
 
     def _wanted(self, batch: list[ScheduledSequence]) -> bool:
         """Whether anybody of a small batch asks for drafts."""
         return len(batch) <= 2 * MOST_SEQUENCES and any(self.may_draft(part.sequence) for part in batch)
 
-    def _draft(self, seq: Sequence, most: int, least_chance: float) -> list[int]:
+    def _draft(self, seq: Sequence, most: int, num_sequences: int) -> list[int]:
         if not self.may_draft(seq):
             return []
         token_ids, drafting = seq.token_ids, self._drafting(seq)
         if not drafting.lookup.catch_up(token_ids) or len(token_ids) < drafting.resume_at:
             return []
-        paid = drafting.worthwhile(least_chance)
-        if not paid and drafting.misses == 0:
-            drafting.misses, drafting.resume_at = 1, len(token_ids) + _LONGEST_PAUSE
-            drafting.chance = max(drafting.chance, 0.5)
-        most = min(most, paid, seq.stop_length - len(token_ids) - 1)
+        most = min(most, self._config.num_speculative_tokens, seq.stop_length - len(token_ids) - 1)
         if most <= 0:
             return []
-        needed = self._config.prompt_lookup_max if drafting.misses else 0
-        draft = drafting.lookup.draft(token_ids, most, needed)
-        return draft[: self._make_room(seq, len(draft))]
+        found = drafting.lookup.draft(token_ids, most, self._config.prompt_lookup_max if drafting.misses else 0)
+        if not found or self.worth is None:
+            return found
+        chance = max(drafting.chance, _FIRST_CHANCE) if drafting.misses else drafting.chance
+        paid = self.worth.best_length(num_sequences, chance, most)
+        if not paid:
+            drafting.pause(len(token_ids), _LONGEST_PAUSE)
+        drafting.chance = chance
+        return found[:paid]
 
     def _drafting(self, seq: Sequence) -> _Drafting:
         drafting = self._by_sequence.get(seq.seq_id)
@@ -206,8 +214,7 @@ class Drafts:
         seq = part.sequence
         drafting = self._by_sequence.get(seq.seq_id)
         if drafting is not None:
-            most = self._config.num_speculative_tokens
-            drafting.learn(drafted, part.num_tokens - 1, len(seq.token_ids), most)
+            drafting.learn(drafted, part.num_tokens - 1, len(seq.token_ids))
 
     def _learn_plain(self, batch: list[ScheduledSequence], seconds: float) -> None:
         if self.worth is None or not self._wanted(batch):

@@ -5,12 +5,15 @@ lost; every step of decodes puts in a small share of its own. Drafts are made wh
 cannot lose more than that share, whatever the text and the machine are like, apart from what is granted at the
 beginning.
 
-*How many.* A drafted token is worth the chance that it is accepted times what a token takes without drafts; it
-costs what a row adds to a step. Both are kept as running means.
+*How many.* Drafted tokens are worth as many as are likely to be accepted, times what a token takes without drafts.
+What they cost, steps tell: more than one without drafts, by how many were drafted, in running means for 1, 2 to 3,
+4 to 7 and so on. A processor pays for each of them; a GPU pays for the other kind of step, and little for more.
+While nothing is drafted, what drafts cost is slowly forgotten, so that they are tried again.
 
 Knows seconds and counts: no sequences, no tokens.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 SHARE = 0.015
@@ -25,8 +28,10 @@ _STALE_AFTER = 200
 """Steps with drafts after which one without is measured again."""
 _WEIGHT = 0.15
 """Of the newest figure in a running mean."""
-_FIRST_ROW_COST = 0.1
-"""What a row is taken to add to a step, as a share of it, until that was measured."""
+_FIRST_COST = 0.08
+"""What a drafted token is taken to add to a step, as a share of it, until that was measured."""
+_FORGOTTEN = 0.01
+"""Of what drafts cost, with every step without."""
 
 
 @dataclass(slots=True)
@@ -55,7 +60,8 @@ class Worth:
     def __init__(self) -> None:
         self._plain: dict[int, _Plain] = {}
         """Sequences that decode together -> a step of theirs."""
-        self._row_cost: float | None = None
+        self._extra: dict[int, float] = {}
+        """Bits of the number of drafted tokens -> seconds more than a step without takes."""
         self._balance: float | None = None
         self._was_plain = False
 
@@ -68,11 +74,36 @@ class Worth:
             self._balance = _GRANTED * plain.seconds
         return self._balance > 0
 
-    def least_chance(self, num_sequences: int) -> float:
-        """Of being accepted, from which on a drafted token pays."""
-        plain = self._plain[num_sequences].seconds
-        cost = _FIRST_ROW_COST * plain if self._row_cost is None else self._row_cost
-        return cost * num_sequences / max(plain, 1e-9)
+    def best_length(self, num_sequences: int, chance: float, most: int) -> int:
+        """Of one sequence's draft, where all draft as much; 0 where none pays.
+
+        Args:
+            num_sequences: that decode.
+            chance: of a drafted token to be accepted, if those before it are; below 1.
+            most: tokens.
+        """
+        value = self._plain[num_sequences].seconds / num_sequences
+        gains = [
+            expected(chance, k) * value - self._cost(num_sequences, k * num_sequences) / num_sequences
+            for k in range(1, most + 1)
+        ]
+        best = max(range(most), key=gains.__getitem__, default=-1)
+        return best + 1 if best >= 0 and gains[best] > 0 else 0
+
+    def pays(self, num_sequences: int, num_drafted: int, num_expected: float) -> bool:
+        """Whether so many drafted tokens pay together, of which so many are likely to be accepted."""
+        value = self._plain[num_sequences].seconds / num_sequences
+        return num_expected * value > self._cost(num_sequences, num_drafted)
+
+    def _cost(self, num_sequences: int, num_drafted: int) -> float:
+        """Seconds. What was not measured costs what the next smaller draft does, or larger one, as far as known."""
+        size = num_drafted.bit_length()
+        if size not in self._extra:
+            smaller, larger = (sorted(each) for each in _parted(self._extra, size))
+            if not smaller and not larger:
+                return _FIRST_COST * num_drafted * self._plain[num_sequences].seconds
+            size = smaller[-1] if smaller else larger[0]
+        return self._extra[size]
 
     def note_plain(self, num_sequences: int, seconds: float) -> None:
         """A step of decodes without drafts. The first after one with drafts is not like the others: what a device
@@ -80,6 +111,8 @@ class Worth:
         if self._was_plain:
             self._plain.setdefault(num_sequences, _Plain()).add(seconds)
         self._was_plain = True
+        for size in self._extra:
+            self._extra[size] *= 1 - _FORGOTTEN
         self._put_in(SHARE * seconds, seconds)
 
     def note_drafted(self, num_sequences: int, num_drafted: int, num_accepted: int, seconds: float) -> None:
@@ -98,9 +131,9 @@ class Worth:
         plain.age += 1
         worth = plain.seconds * (num_sequences + num_accepted) / num_sequences
         self._put_in(worth - seconds + SHARE * seconds, plain.seconds)
-        cost = max(0.0, seconds - plain.seconds) / num_drafted
-        known = cost if self._row_cost is None else self._row_cost
-        self._row_cost = known + _WEIGHT * (min(cost, 4 * known + 0.05 * plain.seconds) - known)
+        cost, size = max(0.0, seconds - plain.seconds), num_drafted.bit_length()
+        known = self._extra.setdefault(size, cost)
+        self._extra[size] = known + _WEIGHT * (min(cost, 4 * known + plain.seconds) - known)
 
     def other_step(self) -> None:
         """A step with prompts in it: nothing is learnt of decodes."""
@@ -109,3 +142,13 @@ class Worth:
     def _put_in(self, seconds: float, step: float) -> None:
         if self._balance is not None:
             self._balance = min(self._balance + seconds, MOST_SAVED * step)
+
+
+def expected(chance: float, length: int) -> float:
+    """Of a draft's tokens, how many are accepted on the average."""
+    return chance * (1 - chance**length) / (1 - chance)
+
+
+def _parted(sizes: Iterable[int], size: int) -> tuple[list[int], list[int]]:
+    """Those below and those above."""
+    return [each for each in sizes if each < size], [each for each in sizes if each > size]
