@@ -104,7 +104,7 @@ class Drafts:
             return False
         decodes = [part for part in batch if _is_decode(part)]
         count = len(decodes)
-        left = min(budget, self._most_rows - count)
+        left = min(budget, self._most_rows - count, self.worth.most_drafted if self.worth else budget)
         if not 0 < count <= MOST_SEQUENCES or left <= 0 or (self.worth and not self.worth.may_draft(count)):
             return False
         drafts = self._all_drafts([part.sequence for part in decodes], left)

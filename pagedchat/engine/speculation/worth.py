@@ -1,7 +1,7 @@
 """Whether drafts pay: what a step with drafts took, against what its tokens would have taken without.
 
 *The balance.* Every step that drafts puts into it the seconds that it has saved, or takes out those that it has
-lost; every step of decodes puts in a small share of its own. Drafts are made while something is in it. So they
+lost; every step of decodes puts in a small share of its own. Drafts are made while it has what they cost. So they
 cannot lose more than that share, whatever the text and the machine are like, apart from what is granted at the
 beginning.
 
@@ -30,6 +30,10 @@ _WEIGHT = 0.15
 """Of the newest figure in a running mean."""
 _FIRST_COST = 0.08
 """What a drafted token is taken to add to a step, as a share of it, until that was measured."""
+_MORE_FOR_TWICE = 1.5
+"""Times that twice as many drafted tokens are taken to cost, until that was measured."""
+_AT_FIRST = 8
+"""Tokens drafted in a step, at most, before any was measured."""
 _FORGOTTEN = 0.01
 """Of what drafts cost, with every step without."""
 
@@ -64,6 +68,8 @@ class Worth:
         """Bits of the number of drafted tokens -> seconds more than a step without takes."""
         self._balance: float | None = None
         self._was_plain = False
+        self._last_size = 0
+        """Bits of the number of tokens that the step before has drafted."""
 
     def may_draft(self, num_sequences: int) -> bool:
         """Whether as many that decode may have drafts now."""
@@ -73,6 +79,11 @@ class Worth:
         if self._balance is None:
             self._balance = _GRANTED * plain.seconds
         return self._balance > 0
+
+    @property
+    def most_drafted(self) -> int:
+        """Tokens of all drafts of a step, at most."""
+        return 1 << 30 if self._extra else _AT_FIRST
 
     def best_length(self, num_sequences: int, chance: float, most: int) -> int:
         """Of one sequence's draft, where all draft as much; 0 where none pays.
@@ -91,25 +102,34 @@ class Worth:
         return best + 1 if best >= 0 and gains[best] > 0 else 0
 
     def pays(self, num_sequences: int, num_drafted: int, num_expected: float) -> bool:
-        """Whether so many drafted tokens pay together, of which so many are likely to be accepted."""
-        value = self._plain[num_sequences].seconds / num_sequences
-        return num_expected * value > self._cost(num_sequences, num_drafted)
+        """Whether so many drafted tokens pay together, of which so many are likely to be accepted, and the balance
+        can bear it if none is."""
+        value, cost = self._plain[num_sequences].seconds / num_sequences, self._cost(num_sequences, num_drafted)
+        return num_expected * value > cost and (self._balance or 0.0) >= cost
 
     def _cost(self, num_sequences: int, num_drafted: int) -> float:
-        """Seconds. What was not measured costs what the next smaller draft does, or larger one, as far as known."""
+        """Seconds. What was not measured costs more than the next smaller draft that was, or as much as the next larger."""
         size = num_drafted.bit_length()
         if size not in self._extra:
             smaller, larger = (sorted(each) for each in _parted(self._extra, size))
             if not smaller and not larger:
                 return _FIRST_COST * num_drafted * self._plain[num_sequences].seconds
-            size = smaller[-1] if smaller else larger[0]
+            if smaller:
+                return self._extra[smaller[-1]] * _MORE_FOR_TWICE ** (size - smaller[-1])
+            size = larger[0]
         return self._extra[size]
 
     def note_plain(self, num_sequences: int, seconds: float) -> None:
         """A step of decodes without drafts. The first after one with drafts is not like the others: what a device
-        begins ahead was not begun."""
+        begins ahead was not begun. What it takes longer is the drafts' cost."""
+        plain = self._plain.setdefault(num_sequences, _Plain())
         if self._was_plain:
-            self._plain.setdefault(num_sequences, _Plain()).add(seconds)
+            plain.add(seconds)
+        elif self._last_size and plain.num_measured:
+            more = max(0.0, min(seconds, 4 * plain.seconds) - plain.seconds)
+            self._put_in(-more, plain.seconds)
+            self._extra[self._last_size] += _WEIGHT * more
+        self._last_size = 0
         self._was_plain = True
         for size in self._extra:
             self._extra[size] *= 1 - _FORGOTTEN
@@ -132,7 +152,7 @@ class Worth:
         worth = plain.seconds * (num_sequences + num_accepted) / num_sequences
         self._put_in(worth - seconds + SHARE * seconds, plain.seconds)
         cost, size = max(0.0, seconds - plain.seconds), num_drafted.bit_length()
-        known = self._extra.setdefault(size, cost)
+        self._last_size, known = size, self._extra.setdefault(size, cost)
         self._extra[size] = known + _WEIGHT * (min(cost, 4 * known + plain.seconds) - known)
 
     def other_step(self) -> None:

@@ -54,7 +54,7 @@ class CapturedRunner:
         """
         try:
             if any(self._wanted):
-                between_tokens = batch.run is not None or any(_is_decode(p) or p.is_row for p in batch.scheduled)
+                between_tokens = batch.run is not None or any(map(_is_decode, batch.scheduled))
                 for piece in self._make_due("next token" if between_tokens else "first token"):
                     log.debug("Step %d: %s.", batch.step, piece)
             return self._execute_mixed(batch) if batch.run is None else self._execute_run(batch)
@@ -118,14 +118,11 @@ class CapturedRunner:
     def _execute_mixed(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         single = [part for part in batch.scheduled if _is_decode(part)]
         chunks = [part for part in batch.scheduled if not _is_decode(part)]
-        if any(part.is_row for part in chunks):
-            self.decodes.forget_ahead()
         decoding = self._begin_decodes(batch, single, chunks)
         prefilling = self._begin_prefills(batch, chunks, first=decoding is None)
         if decoding is None and prefilling is None:
             return self._run_eagerly(batch)
-        begins = prefilling is not None and not single and not any(part.is_row for part in chunks)
-        replies = self._begin_replies(prefilling) if begins and prefilling is not None else None
+        replies = self._begin_replies(prefilling) if prefilling is not None and not single else None
         outputs: list[_Output] = []
         left = ([] if decoding else single) + ([] if prefilling else chunks)
         if left:  # while the device is busy with the rest
@@ -166,9 +163,7 @@ class CapturedRunner:
 
 
 def _is_decode(part: ScheduledSequence) -> bool:
-    """Not rows of one sequence, which read what others of the same step write: some kernels of decodes write a new
-    key while others read the old ones. Passes over prompts write all of a layer before they read."""
-    return part.num_tokens == 1 and part.samples and not part.is_row
+    return part.num_tokens == 1 and part.samples
 
 
 def _part_of(batch: SchedulerOutput, parts: list[ScheduledSequence], *, first: bool = False) -> SchedulerOutput:

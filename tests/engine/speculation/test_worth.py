@@ -12,11 +12,12 @@ def decode(worth: Worth, num_steps: int, row_cost: float, chance: float, num_seq
     source, seconds, tokens = random.Random(3), 0.0, 0
     for _ in range(num_steps):
         tokens += num_sequences
-        if not worth.may_draft(num_sequences):
+        drafted = min(4 * num_sequences, worth.most_drafted)
+        if not worth.may_draft(num_sequences) or not worth.pays(num_sequences, drafted, 0.75 * drafted):
             worth.note_plain(num_sequences, 1.0)
             seconds += 1.0
             continue
-        num_drafted, num_accepted = 4 * num_sequences, 0
+        num_drafted, num_accepted = drafted, 0
         while num_accepted < num_drafted and source.random() < chance:
             num_accepted += 1
         took = 1.0 + row_cost * num_drafted
@@ -26,7 +27,7 @@ def decode(worth: Worth, num_steps: int, row_cost: float, chance: float, num_seq
     return tokens / seconds / num_sequences
 
 
-@pytest.mark.parametrize("row_cost", [0.01, 0.1, 0.5])
+@pytest.mark.parametrize("row_cost", [0.01, 0.1, 0.5, 3.0])
 @pytest.mark.parametrize("num_sequences", [1, 8])
 def test_drafts_that_are_never_right_cost_little(row_cost, num_sequences):
     assert decode(Worth(), 1500, row_cost, 0.0, num_sequences) > 0.97
@@ -74,6 +75,7 @@ def test_where_the_step_costs_drafts_are_long_or_not_at_all():
     worth = measured(dict.fromkeys((1, 2, 4, 8), 3.0))
     assert worth.best_length(1, 0.95, 10) == 10
     assert worth.best_length(1, 0.6, 10) == 0
+    worth.note_drafted(1, 10, 10, 3.0)  # whose gain is in the balance
     assert worth.pays(1, 10, 5.0)
     assert not worth.pays(1, 10, 2.0)
 
