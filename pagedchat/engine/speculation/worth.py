@@ -108,7 +108,7 @@ class Worth:
         return num_expected * value > cost and (self._balance or 0.0) >= cost
 
     def _cost(self, num_sequences: int, num_drafted: int) -> float:
-        """Seconds. Unmeasured: more than the next smaller draft that was measured, or as much as the next larger."""
+        """Seconds. Unmeasured: more than the next smaller draft that was measured, or as the next larger."""
         size = num_drafted.bit_length()
         if size not in self._extra:
             smaller, larger = (sorted(each) for each in _parted(self._extra, size))

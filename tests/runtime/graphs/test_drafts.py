@@ -49,6 +49,44 @@ def test_chats_get_the_same_tokens_with_drafts(
     assert core.scheduler.num_preemptions > 0
 
 
+@pytest.mark.parametrize(
+    ("family", "dtype", "device"),
+    [
+        ("opt", torch.float32, "cpu"),
+        *(
+            pytest.param(family, dtype, "cuda", marks=pytest.mark.gpu)
+            for family, dtype in product(("opt", "llama", "qwen3"), (torch.float16, torch.float32))
+        ),
+    ],
+)
+def test_rows_read_what_rows_before_them_write(family: str, dtype: torch.dtype, device: str) -> None:
+    """Drafts that are right are accepted whole, wherever among the tiles of a kernel they begin."""
+    model = tiny_model(family, device, dtype)
+    prompts = [[(7 * i + n) % 90 for i in range(n)] for n in (14, 29, 31, 32, 33, 63)]
+    runner = make_runner(model, 96, captured=True, max_num_tokens=256, max_num_seqs=64)
+    plain = make_engine(runner, max_num_batched_tokens=256)
+    ids = [ask(plain, prompt) for prompt in prompts]
+    while plain.has_work:
+        plain.step()
+    known = [plain.sequences[seq_id].token_ids for seq_id in ids]
+    core = make_engine(runner, max_num_batched_tokens=256, speculation=LOOKUP, most_draft_rows=64)
+    drafts = core.scheduler.drafts
+    drafts.worth = None
+    drafts._all_drafts = lambda running, _: [known[seq.seq_id - 1][len(seq) : -1][:7] for seq in running]
+    ids = [ask(core, prompt) for prompt in prompts]
+    while core.has_work:
+        core.step()
+    assert [core.sequences[seq_id].token_ids for seq_id in ids] == known
+    assert 0 < drafts.num_accepted == drafts.num_drafted
+    assert runner.decodes.num_replays >= 24 + 3
+
+
+def ask(core: EngineCore, prompt: list[int]) -> int:
+    seq_id = core.open()
+    core.extend(seq_id, prompt, SamplingParams(temperature=0, max_tokens=24, ignore_eos=True))
+    return seq_id
+
+
 def finished(core: EngineCore) -> list[list[int]]:
     """Tokens of all chats when each has had what it asked for. What is asked depends on no step before."""
     source, asked = random.Random(2), []
