@@ -28,6 +28,7 @@ ModelImplementation = Literal["auto", "native", "transformers"]
 QuantizationName = Literal["auto", "none", "int8", "int4", "fp8"]
 KVCacheDType = Literal["auto", "fp8", "int8"]
 PreemptionMode = Literal["recompute", "swap"]
+SpeculationMethod = Literal["lookup", "off"]
 
 DEFAULT_MODEL = bundled.NAME
 GIB = 1024**3
@@ -159,12 +160,43 @@ class SchedulerConfig(_Checked):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculationConfig(_Checked):
+    """Whether tokens are guessed and several verified in one step."""
+
+    method: SpeculationMethod = "off"
+    """"lookup": what followed the last tokens earlier in prompt and reply; "off": no drafts, save for
+    requests that ask for them."""
+    num_speculative_tokens: int = 10
+    """Of a draft, at most."""
+    prompt_lookup_max: int = 4
+    """Last tokens that are compared, at most."""
+    prompt_lookup_min: int = 2
+    """That must agree, at least."""
+
+    _checks: ClassVar[dict[str, tuple[str, Check]]] = {
+        "method": ("--speculate", _one_of("lookup", "off")),
+        "num_speculative_tokens": ("num_speculative_tokens", Whole(1, 64).check),
+        "prompt_lookup_max": ("prompt_lookup_max", Whole(1, 64).check),
+        "prompt_lookup_min": ("prompt_lookup_min", Whole(1, 64).check),
+    }
+
+    def __post_init__(self) -> None:
+        _Checked.__post_init__(self)
+        if self.prompt_lookup_min > self.prompt_lookup_max:
+            raise InvalidValueError(
+                f"prompt_lookup_min is {self.prompt_lookup_min}, prompt_lookup_max {self.prompt_lookup_max}.",
+                "The first may be as large as the second, and no larger.",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig(_Checked):
     """All that the engine process needs to know to start."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
     cache: CacheConfig = field(default_factory=CacheConfig)
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+    speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
     seed: int = 0
     """Seeds the choice of a request's seed where the request names none."""
 

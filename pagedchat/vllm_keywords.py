@@ -58,7 +58,6 @@ LLM_KEYWORDS: Mapping[str, NoMeaning] = {
     "enable_chunked_prefill": NoMeaning("Prompts are always computed in chunks.", (None, True)),
     "max_logprobs": NoMeaning("Up to 20 most likely tokens are told of.", (None, 20)),
     "logprobs_mode": NoMeaning("Logprobs are the model's own, before any rule.", (None, "raw_logprobs")),
-    "speculative_config": NoMeaning("It is not set in this way here.", (None, {})),
     "enable_lora": _NO_ADAPTERS,
     "disable_log_stats": _OWN_STATS,
     "limit_mm_per_prompt": _TEXT_ALONE,

@@ -397,6 +397,9 @@ class LLMEngine:
                 ended[seq_id] = "error"
         for seq_id, reason in ended.items():
             self._core.stop(seq_id, reason)
+            kept = self._reading[seq_id].stopped_at
+            if kept is not None:
+                self._core.rewind(seq_id, kept)
         told = self._core.flush() if ended else None
         return [] if told is None else endings(told)
 

@@ -8,10 +8,10 @@
 
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import msgspec
 from tokenizers import Tokenizer
@@ -22,6 +22,7 @@ from pagedchat.api.engine import LLMEngine
 from pagedchat.api.interrupts import HeldInterrupts
 from pagedchat.api.outputs import BeamSearchOutput, RequestOutput
 from pagedchat.api.prompts import Message, Prompt, TokensPrompt, conversations_of, list_of_prompts
+from pagedchat.api.speculation import speculation_of
 from pagedchat.api.turns import Turns
 from pagedchat.bounds import as_list, refused
 from pagedchat.config import (
@@ -86,6 +87,9 @@ class LLM:
         preemption_mode: "recompute" or "swap", for when blocks run out.
         max_model_len: tokens of a sequence, prompt and reply together; by default what the model allows.
         enforce_eager: no steps are captured as CUDA graphs: slower, and easier to look into.
+        speculative_config: `{"method": "ngram"}` has tokens guessed by what came after the last ones earlier in
+            prompt and reply, and several verified in one step, which changes no token of any reply. Beside it
+            `num_speculative_tokens` (10 at most in a draft), `prompt_lookup_max` (4) and `prompt_lookup_min` (2).
         seed: seeds every request that has no seed of its own.
         tokenizer: hub id or folder of the tokenizer; the model's own by default.
         skip_tokenizer_init: token ids in and out only.
@@ -123,6 +127,7 @@ class LLM:
         preemption_mode: PreemptionMode = "recompute",
         max_model_len: int | None = None,
         enforce_eager: bool = False,
+        speculative_config: Mapping[str, Any] | None = None,
         seed: int | None = 0,
         tokenizer: str | None = None,
         skip_tokenizer_init: bool = False,
@@ -156,7 +161,13 @@ class LLM:
             max_num_batched_tokens=max_num_batched_tokens,
             preemption_mode=preemption_mode,
         )
-        config = EngineConfig(model=model_config, cache=cache_config, scheduler=scheduler_config, seed=seed or 0)
+        config = EngineConfig(
+            model=model_config,
+            cache=cache_config,
+            scheduler=scheduler_config,
+            speculation=speculation_of(speculative_config),
+            seed=seed or 0,
+        )
         self._set_up(LLMEngine(config, streams=False))
         for notice in self.notices:
             log.warning(notice)

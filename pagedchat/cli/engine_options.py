@@ -153,6 +153,11 @@ def _add_scheduling(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--preemption-mode", metavar="MODE", help="how blocks are taken back: recompute or swap (recompute)"
     )
+    group.add_argument(
+        "--speculate",
+        metavar="HOW",
+        help="guess tokens by what came before, and verify several at once: lookup or off (off)",
+    )
 
 
 def _size(text: str) -> int:

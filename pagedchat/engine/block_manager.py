@@ -264,6 +264,15 @@ class BlockManager:
             self.host.drop(dropped)
             self.events.append(ev.HostBlocksFreed(seq.seq_id, dropped))
 
+    def give_back(self, seq: Sequence, keep: int) -> None:
+        """Drop the blocks of a running sequence past its first `keep`, in which it has computed nothing."""
+        dropped = seq.block_table[: keep - 1 : -1]
+        if dropped:
+            del seq.block_table[keep:]
+            seq.writable_len = min(seq.writable_len, keep * self.block_size)
+            self.drop(dropped)
+            self.events.append(ev.BlocksFreed(seq.seq_id, dropped))
+
     def free(self, seq: Sequence, cause: ev.FreeCause = "") -> None:
         """Drop every block of the sequence; nothing of it counts as computed any more."""
         seq.num_computed = 0

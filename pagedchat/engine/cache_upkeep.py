@@ -7,6 +7,9 @@ alone.
 
 *Decodes.* Many sequences that began together fill a block in the same step. Hashing all of those at once would make
 that step several times as long as those around it. So a few of them become findable in each step.
+
+*Drafts.* Tokens that were drafted and accepted are told with the batch, and what is told of blocks comes before
+that. So blocks with such tokens become findable after the step's report.
 """
 
 from collections import deque
@@ -37,6 +40,8 @@ class CacheUpkeep:
         self._chunks: list[ScheduledSequence] = []
         self.filled: deque[Sequence] = deque()
         """With a full block that is not findable yet, the oldest first."""
+        self._untold: list[Sequence] = []
+        """Whose newest computed tokens the next report tells."""
         self.seconds = 0.0
         """What the present batch's runner has spent on it."""
 
@@ -86,8 +91,17 @@ class CacheUpkeep:
 
     def cache_of(self, seq: Sequence) -> None:
         """All blocks of one sequence; one that has lost them gets there when it has them again."""
-        if seq.block_table:
+        if seq.block_table and seq not in self._untold:
             self._blocks.cache_full_blocks(seq)
+
+    def wait_for_report(self, drafted: list[Sequence]) -> None:
+        """Of these a step has computed tokens that are told with its report."""
+        self._untold = drafted
+
+    def report_made(self) -> None:
+        """All tokens are told."""
+        self.filled.extend(self._untold)
+        self._untold = []
 
     def _cache(self, count: int) -> None:
         for _ in range(count):

@@ -26,6 +26,8 @@ from pagedchat.engine.pool_controls import PoolControls
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.scheduler import Scheduler
 from pagedchat.engine.sequence import Sequence
+from pagedchat.engine.speculation.rows import execute_in_rows
+from pagedchat.engine.speculation.settle import settle
 from pagedchat.engine.stats import EngineStats, engine_stats
 from pagedchat.engine.tokens.logprobs import keep_logprobs
 from pagedchat.engine.watch import Watch
@@ -111,6 +113,7 @@ class EngineCore:
         seq.token_ids.extend(token_ids)
         self.failures.pop(seq_id, None)
         self._requests.add(seq, params)
+        self.scheduler.drafts.hear(params)
         recomputed = self._uncompute_last_token(seq)
         self.tell(ce.SequenceExtended(seq_id, list(token_ids), recomputed))
         self.blocks.truncate(seq)
@@ -157,6 +160,7 @@ class EngineCore:
             self.scheduler.queues.park(child)
         else:
             self._requests.add_fork(parent, child, params)
+            self.scheduler.drafts.hear(child.sampling_params)
         cut = -1 if length is None else length
         self.tell(ce.SequenceForked(seq_id, child.seq_id, child.status, cut, list(token_ids), grouped))
         if length is not None:
@@ -241,7 +245,7 @@ class EngineCore:
         if batch is None:
             return self._report([], ev.Timings(scheduled - started))
         try:
-            output = self.runner.execute(batch)
+            output = execute_in_rows(self.runner, batch)
         except BaseException as error:
             output = self._rescue(batch, error)
         self.blocks.block_ops.clear()
@@ -251,6 +255,8 @@ class EngineCore:
             self._upkeep.finish()  # where the runner had no time for it
         entries = self._update(batch.scheduled, output)
         updated = self._clock()
+        if self.scheduler.drafts.is_on:
+            self.scheduler.drafts.learn(batch.scheduled, updated - started)
         not_forward = output.copy_seconds + output.launch_seconds + output.sample_seconds + upkeep
         timings = ev.Timings(
             scheduled - started,
@@ -277,6 +283,7 @@ class EngineCore:
             salvage = run_apart(self.runner, batch)
         except BaseException:
             take_back(batch, self.blocks, self.scheduler.queues, self.sequences.values())
+            self.scheduler.drafts.give_back()
             raise
         for seq, reason in salvage.failed:
             self._fail(seq, reason)
@@ -296,7 +303,7 @@ class EngineCore:
         block_ops = self.blocks.block_ops
         run = self.scheduler.lockstep
         num_tokens = sum([item.num_tokens for item in scheduled]) if run is None else len(scheduled)
-        chunks = [item for item in scheduled if item.num_tokens > 1] if run is None else []
+        chunks = [item for item in scheduled if item.num_tokens > 1 and not item.draft] if run is None else []
         batch = SchedulerOutput(self._step, scheduled, block_ops, num_tokens, run)
         batch.searches = bool(self.groups.searches)
         if chunks:
@@ -310,6 +317,7 @@ class EngineCore:
             self.scheduler.break_run()
         block_size, lockstep = self.limits.block_size, self.scheduler.lockstep
         if lockstep is None:
+            settle(scheduled, output)
             outcome = commit(scheduled, output.token_ids, block_size)
         else:
             outcome = lockstep.commit(output.token_ids, block_size)
@@ -317,8 +325,10 @@ class EngineCore:
             keep_logprobs(scheduled, output)
         self._prefill_tokens += outcome.num_prefill
         self._decode_tokens += outcome.num_decode
+        self._upkeep.wait_for_report(outcome.drafted)
         if outcome.filled or self._upkeep.filled:
             self._upkeep.cache_some(outcome.filled)
+        self.scheduler.drafts.give_back()
         for seq, reason in outcome.finished:
             self.scheduler.queues.remove(seq)
             self._park(seq, reason)
@@ -326,6 +336,7 @@ class EngineCore:
 
     def _report(self, entries: Batch, timings: ev.Timings) -> ev.StepReport:
         events, self.blocks.events = self.blocks.events, []
+        self._upkeep.report_made()
         return ev.StepReport(
             self._step,
             self._clock() - self._start_time,
@@ -439,4 +450,7 @@ class EngineCore:
             self._prefill_tokens,
             self._decode_tokens,
             scheduler.kept_tokens,
+            scheduler.drafts.num_drafts,
+            scheduler.drafts.num_drafted,
+            scheduler.drafts.num_accepted,
         )

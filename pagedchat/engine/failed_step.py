@@ -17,6 +17,7 @@ from pagedchat.engine.block_manager import BlockManager
 from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
 from pagedchat.engine.queues import Queues
 from pagedchat.engine.sequence import Sequence
+from pagedchat.engine.speculation.rows import execute_in_rows
 from pagedchat.errors import is_of_one_request
 
 
@@ -46,7 +47,7 @@ def run_apart(runner: ModelRunner, batch: SchedulerOutput) -> Salvage:
     salvage, outputs = Salvage([], ModelRunnerOutput([]), []), list[ModelRunnerOutput]()
     for part in batch.scheduled:
         try:
-            output = runner.execute(SchedulerOutput(batch.step, [part], [], part.num_tokens))
+            output = execute_in_rows(runner, SchedulerOutput(batch.step, [part], [], part.num_tokens))
         except BaseException as error:
             if not is_of_one_request(error):
                 raise

@@ -28,6 +28,11 @@ class ScheduledSequence(msgspec.Struct):
     num_tokens: int
     samples: bool
     """Whether these tokens reach the end of the sequence, so that a next token is sampled."""
+    draft: list[int] | tuple[()] = ()
+    """Tokens that may come next, behind the last one of the sequence, which has none of them: `num_tokens` counts
+    them. Runners see none (`speculation.rows`)."""
+    is_row: bool = False
+    """Whether other parts of the batch write to the same block table, at other positions, and may be read."""
 
 
 @dataclass(slots=True, eq=False)

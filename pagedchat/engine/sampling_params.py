@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 
@@ -37,6 +37,10 @@ MAX_ANSWERS = 1024
 
 MAX_LOGPROBS = 20
 """Most likely tokens of which is told beside each token."""
+
+
+Speculate = Literal["lookup", "off"]
+SPECULATE = get_args(Speculate)
 
 
 class RequestOutputKind(Enum):
@@ -122,6 +126,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, metaclass=_Takes
     """Take no more than so many tokens of a prompt, its last ones; -1: as many as leave room for a reply."""
     structured_outputs: StructuredOutputsParams | None = None
     """The form that the reply has to have; it needs the extra `structured`, and a reply that may end."""
+    speculate: Speculate | None = None
+    """Whether tokens of this reply are guessed and several verified in one step, "lookup" or "off"; `None`: as the
+    engine was told. No token depends on it."""
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
     """What `LLMEngine.step` returns of the request while it runs; no token depends on it."""
 
@@ -182,6 +189,7 @@ class SamplingOverrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     stop_token_ids: list[int] | None = None
     seed: int | None = None
     ignore_eos: bool | None = None
+    speculate: Speculate | None = None
 
     def __post_init__(self) -> None:
         _settle(self, _ANY, _USERS_CHECKS)
@@ -201,6 +209,12 @@ def _check_stops(stops: list[str]) -> list[str]:
     return stops
 
 
+def _check_speculate(name: str, value: object) -> object:
+    if value not in SPECULATE:
+        raise refused(name, value, f"one of {', '.join(SPECULATE)}")
+    return value
+
+
 _CHECKS: dict[str, Callable[[str, object], Any]] = {
     "temperature": Number(0, 1000).check,
     "top_p": Number(0, 1, above=True).check,
@@ -214,6 +228,7 @@ _CHECKS: dict[str, Callable[[str, object], Any]] = {
     "stop_token_ids": Whole(0, INT32_MAX).check_all,
     "seed": Whole(LEAST_ON_WIRE, MOST_ON_WIRE).check,
     "ignore_eos": check_flag,
+    "speculate": _check_speculate,
 }
 _CHECKS_OF_REQUESTS: dict[str, Callable[[str, object], Any]] = {
     "logprobs": Whole(0, MAX_LOGPROBS, "or None").check,
@@ -239,8 +254,8 @@ _USERS_CHECKS = _CHECKS | {
 """The same for what people set: beyond these no model says anything, and a slip of the finger is told."""
 _MAY_BE_NONE = frozenset(
     {
-        "max_tokens", "seed", "logprobs", "prompt_logprobs", "logit_bias", "allowed_token_ids", "bad_words",
-        "truncate_prompt_tokens",
+        "max_tokens", "seed", "speculate", "logprobs", "prompt_logprobs", "logit_bias", "allowed_token_ids",
+        "bad_words", "truncate_prompt_tokens",
     }
 )  # fmt: skip
 _ANY = frozenset(_CHECKS)

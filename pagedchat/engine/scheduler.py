@@ -23,6 +23,7 @@ from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import ScheduledSequence
 from pagedchat.engine.queues import Holds, Queues, precedence
 from pagedchat.engine.sequence import Sequence
+from pagedchat.engine.speculation.drafts import Drafts
 from pagedchat.engine.swapping import Swapper
 from pagedchat.engine.tokens.logprobs import wants_prompt_logprobs
 
@@ -55,6 +56,8 @@ class Scheduler:
         """Those in the queues that cannot run however long they wait: a limit or pins leave them too few blocks."""
         self._stalled = False
         self.ahead = BlocksAhead(blocks, limits.reserve_ahead)
+        self.drafts = Drafts(limits.speculation, blocks, limits.most_draft_rows)
+        """What is guessed for those that decode, and what came of it."""
         self.lockstep: Lockstep | None = None
         """Everybody in the last batch, where that was the one before it once more, one token further."""
         self._num_changes = -1
@@ -99,6 +102,8 @@ class Scheduler:
             self.lockstep = None
         elif self.lockstep is not None:
             self.lockstep.grown = self.ahead.given
+        if self.drafts.is_on and not self._gave_way and self.drafts.add(self._batch, self._budget):
+            self.lockstep = None
         return self._batch
 
     def _start_batch(self, decodes: list[ScheduledSequence]) -> None:

@@ -55,6 +55,7 @@ no-prefix-caching = true
 max-num-seqs = 3
 max-num-batched-tokens = 64
 preemption-mode = "swap"
+speculate = "lookup"
 """
 """Every setting, none as it is by default."""
 

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from pagedchat.config import SpeculationConfig
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.groups.beam_params import BeamSearchParams
 from pagedchat.engine.limits import EngineLimits
@@ -34,8 +35,11 @@ class Workload(RuleBasedStateMachine):
         caching=st.booleans(),
         mode=st.sampled_from(["recompute", "swap"]),
         at_once=st.sampled_from([None, 1, 32]),
+        most_drafted=st.sampled_from([0, 1, 5]),
     )
-    def start(self, num_blocks, num_host_blocks, block_size, max_num_seqs, budget, caching, mode, at_once):
+    def start(
+        self, num_blocks, num_host_blocks, block_size, max_num_seqs, budget, caching, mode, at_once, most_drafted
+    ):
         limits = EngineLimits(
             num_blocks=num_blocks,
             num_host_blocks=num_host_blocks,
@@ -47,10 +51,16 @@ class Workload(RuleBasedStateMachine):
             preemption_mode=mode,
             eos_token_ids=frozenset({VOCAB}),
             reserve_ahead=at_once is not None,
+            speculation=SpeculationConfig(
+                method="lookup" if most_drafted else "off",
+                num_speculative_tokens=most_drafted or 1,
+                prompt_lookup_min=1,
+            ),
         )
         self.runner = RunChecker(BeamRunner(num_blocks, block_size, num_host_blocks, VOCAB))
         self.engine = EngineCore(limits, self.runner)
         self.engine.scheduler.ahead.at_once = at_once or 1
+        self.engine.scheduler.drafts.worth = None
         self.mirror = CacheMirror(num_blocks, block_size, num_host_blocks)
         self.expected: dict[int, list[int]] = {}
         self.searches = []

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 
 from pagedchat.cache_events import BlocksFreed, ContentsLost, SequenceForked, SequenceParked
+from pagedchat.config import SpeculationConfig
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.groups.beam_params import BeamSearchParams
 from pagedchat.engine.groups.beams import BeamGroup
@@ -15,6 +16,7 @@ from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.engine.output import SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.engine.speculation.worth import Worth
 from pagedchat.errors import RequestError
 from pagedchat.events import StepReport
 from tests.engine.checks import assert_mirror_equals, assert_replies, copied
@@ -80,12 +82,19 @@ class Walk:
             preemption_mode=choose.choice(["recompute", "swap"]),
             eos_token_ids=frozenset({EOS}),
             reserve_ahead=choose.random() < 0.5,
+            speculation=SpeculationConfig(
+                method=choose.choice(["lookup", "lookup", "off"]),
+                num_speculative_tokens=choose.choice([1, 3, 10]),
+                prompt_lookup_min=choose.choice([1, 2]),
+            ),
+            most_draft_rows=choose.choice([2, 8, 32]),
         )
         simulator = BeamRunner(self.limits.num_blocks, size, self.limits.num_host_blocks, VOCAB)
         self.faults = simulator.at = Faults(choose, self.seen)
         self.runner = RunChecker(simulator)
         self.engine = EngineCore(self.limits, self.runner)
         self.engine.scheduler.ahead.at_once = choose.choice([1, 2, 32])
+        self.engine.scheduler.drafts.worth = choose.choice([None, None, Worth()])
         self.mirror = CacheMirror(self.limits.num_blocks, size, self.limits.num_host_blocks)
         self.expected: dict[int, list[int]] = {}
         self.searches: list[tuple[BeamGroup, list[Hypothesis]]] = []
@@ -298,6 +307,10 @@ class Walk:
 
     def note(self, report: StepReport) -> None:
         self.mirror.apply(report)
+        for entry in report.batch:
+            self.seen["drafted"] += entry.num_drafted
+            self.seen["accepted"] += entry.num_accepted
+            self.seen["rejected"] += entry.num_drafted - entry.num_accepted
         for event in report.events:
             self.seen["contents lost"] += isinstance(event, ContentsLost)
             self.seen["ended by errors"] += isinstance(event, SequenceParked) and event.reason == "error"

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from pagedchat import cache_events as ce
 from pagedchat.chat.session import ChatSession
+from pagedchat.config import SpeculationConfig
 from pagedchat.engine.groups.beam_params import BeamSearchParams
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.engine.sampling_params import SamplingParams
@@ -58,8 +59,9 @@ class Told(RuleBasedStateMachine):
         caching=st.sampled_from([True, True, False]),
         mode=st.sampled_from(["recompute", "swap"]),
         ahead=st.booleans(),
+        drafts=st.sampled_from(["lookup", "off"]),
     )
-    def start(self, num_blocks, num_host_blocks, block_size, max_num_seqs, budget, caching, mode, ahead):
+    def start(self, num_blocks, num_host_blocks, block_size, max_num_seqs, budget, caching, mode, ahead, drafts):
         self.engine = engine = ScriptedEngine(
             num_blocks=num_blocks,
             num_host_blocks=num_host_blocks,
@@ -70,7 +72,9 @@ class Told(RuleBasedStateMachine):
             enable_prefix_caching=caching,
             preemption_mode=mode,
             reserve_ahead=ahead,
+            speculation=SpeculationConfig(method=drafts, num_speculative_tokens=3, prompt_lookup_min=1),
         )
+        engine.core.scheduler.drafts.worth = None
         engine.view.token_texts.update(LETTERS)
         self.core, self.view, self.limits = engine.core, engine.view, engine.core.limits
         self.witness = Witness(CacheMirror(num_blocks, block_size, num_host_blocks), max_num_seqs, caching)
@@ -265,7 +269,7 @@ class Told(RuleBasedStateMachine):
         totals = self.witness.totals
         for name in (
             "steps", "preemptions", "swaps_out", "swaps_in", "copies", "evictions", "prefix_hits", "prefill_tokens",
-            "decode_tokens", "kept_tokens",
+            "decode_tokens", "kept_tokens", "drafts", "draft_tokens", "accepted_tokens",
         ):  # fmt: skip
             assert getattr(report.counters, name) == totals[name], name
         assert report.counters.prefix_queries >= totals["prefix_hits"]
@@ -297,6 +301,9 @@ class Told(RuleBasedStateMachine):
         assert numbers_in(lines[3]) == [pool[name] for name in names]
         names = ("preemptions", "copies", "evictions", "swaps_out", "swaps_in")
         assert numbers_in(lines[5]) == [totals[name] for name in names]
+        drafted, accepted = totals["draft_tokens"], totals["accepted_tokens"]
+        told = [drafted, accepted, drafted - accepted] if drafted else []
+        assert numbers_in(" ".join(lines[6:])) == told
 
     def check_chats(self):
         answer = StatsAnswer(self.view, self.desk, "model")()
@@ -349,6 +356,9 @@ class Told(RuleBasedStateMachine):
         assert values["vllm:num_requests_waiting"] == queues["waiting"] + queues["swapped"]
         assert values["pagedchat:num_sequences_parked"] == queues["parked"]
         assert values["vllm:num_preemptions_total"] == totals["preemptions"]
+        assert values["vllm:spec_decode_num_drafts_total"] == totals["drafts"]
+        assert values["vllm:spec_decode_num_draft_tokens_total"] == totals["draft_tokens"]
+        assert values["vllm:spec_decode_num_accepted_tokens_total"] == totals["accepted_tokens"]
         assert values["vllm:prefix_cache_hits_total"] == totals["prefix_hits"]
         assert values["pagedchat:prompt_tokens_kept_total"] == totals["kept_tokens"]
         assert values["pagedchat:blocks_copied_total"] == totals["copies"]

@@ -115,6 +115,9 @@ class Witness:
             self._say("STEP", len(report.batch), tokens)
             self.totals["steps"] += 1
             self.totals["prefill_tokens"] += sum(entry.num_prefill for entry in report.batch)
+            self.totals["drafts"] += sum(entry.num_drafted > 0 for entry in report.batch)
+            self.totals["draft_tokens"] += sum(entry.num_drafted for entry in report.batch)
+            self.totals["accepted_tokens"] += sum(max(0, entry.num_decode - 1) for entry in report.batch)
             self.totals["decode_tokens"] += sum(entry.num_decode for entry in report.batch)
         return self._expected
 

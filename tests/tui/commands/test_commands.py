@@ -246,9 +246,10 @@ async def test_settings_go_with_the_next_request(make_app, link):
         await command(pilot, "/set seed off")
         await command(pilot, "/set min_p 0.1")
         await command(pilot, "/set frequency 0.5")
+        await command(pilot, "/set speculate lookup")
         await command(pilot, "hello")
         assert link.generates()[0].overrides == SamplingOverrides(
-            temperature=0.5, max_tokens=20, min_p=0.1, frequency_penalty=0.5
+            temperature=0.5, max_tokens=20, min_p=0.1, frequency_penalty=0.5, speculate="lookup"
         )
         link.say(finished(link.generates()[0]))
         await command(pilot, "/show")
@@ -370,6 +371,7 @@ COMPLAINTS = [
     ("/send 1,9 hi", "There is no chat '9'; there are 1, 2. Type /send all|1,3 TEXT"),
     ("/send all", "/send needs the chats, then the prompt. Type /send all|1,3 TEXT"),
     ("/set temp hot", "temp must be a number, not 'hot'. Type /set NAME VALUE|off"),
+    ("/set speculate maybe", "speculate is lookup or off, not 'maybe'. Type /set speculate lookup|off"),
     ("/set temp -1", "temp cannot be -1. It must be a number from 0 to 2."),
     ("/set temp nan", "temp cannot be nan. It must be a number from 0 to 2."),
     ("/set rep 1e39", "rep cannot be 1e39. It must be a number from 0.1 to 2."),

@@ -125,7 +125,7 @@ class DecodeSteps:
             running, some_ended = self._begin_now(batch), False
             if running is None:
                 return None
-        if goes_on and self._fits_no_smaller(running):
+        if goes_on and not running.bucket.reads_rows and self._fits_no_smaller(running):
             self._begin_next(running, some_ended, has_room=batch.run is not None and batch.run.room > 1)
         return BegunDecodes(running, time.perf_counter() - started)
 
@@ -188,7 +188,8 @@ class DecodeSteps:
         if not all(part.num_tokens == 1 and part.samples for part in parts):
             return None
         starts = [part.start for part in parts]
-        running = self._first_step([part.sequence for part in parts], starts, self.store.get)
+        reads_rows = any(part.is_row for part in parts)
+        running = self._first_step([part.sequence for part in parts], starts, self.store.get, reads_rows=reads_rows)
         if running is None:
             return None
         apply_block_ops(self._backend, batch.block_ops)
@@ -204,7 +205,12 @@ class DecodeSteps:
         self._told.ask(running)
 
     def _first_step(
-        self, sequences: list[Sequence], starts: list[int], find: Callable[[Bucket, Choice], Serving | None]
+        self,
+        sequences: list[Sequence],
+        starts: list[int],
+        find: Callable[[Bucket, Choice], Serving | None],
+        *,
+        reads_rows: bool = False,
     ) -> RunningStep | None:
         """What decodes of tokens at these positions are to the device; None if they are too many for it, or if
         nothing serves them, by now or at all."""
@@ -213,7 +219,9 @@ class DecodeSteps:
         bucket = self._bucket(len(sequences), max(lens))
         if bucket is None:
             return None
-        shared = share_rows(tables, lens, self._backend.shape.block_size, self._backend.sharing)
+        bucket = bucket._replace(reads_rows=reads_rows)
+        sharing = None if reads_rows else self._backend.sharing
+        shared = share_rows(tables, lens, self._backend.shape.block_size, sharing)
         if shared is not None:
             longest_own = max(map(sub, lens, shared.own_starts))
             bucket = shared_bucket(bucket, shared.num_groups, longest_own)
