@@ -1,7 +1,7 @@
 // output = residual + activation(weight * input + bias) for 9 tokens and more and a weight of any size. PAIRED rows
 // as in activation.cuh.
 //
-// A tile is 128 rows of the weight with TOKENS tokens. SLICES thread blocks of a cluster have a slice of its inner
+// A tile is 64 rows of the weight for each of WARPGROUPS, with TOKENS tokens. SLICES thread blocks of a cluster have a slice of its inner
 // elements each, and SHARERS neighbouring tiles the same tokens, which one copy brings to all of them. Weights and
 // tokens come by tensor maps, 64 inner elements at a time, into a ring in shared memory; the weights of a whole ring
 // are on their way before the kernel before has ended (programmatic dependent launch). The ring is so small that two
@@ -12,6 +12,12 @@
 // the chunks that were multiplied first; that those are free is told while the last ones are multiplied.
 
 #define CLUSTER (SHARERS * SLICES)
+#ifndef HINT
+#define HINT 0
+#endif
+#ifndef AHEAD
+#define AHEAD 0
+#endif
 
 #include "common/activation.cuh"
 #include "common/bulk_copy.cuh"
@@ -21,11 +27,11 @@
 #include "common/swizzled_tiles.cuh"
 #include "common/tensor_map.cuh"
 
-constexpr int WARPGROUPS = 2, NUM_MULTIPLIERS = WARPGROUPS * GROUP_THREADS;
+constexpr int NUM_MULTIPLIERS = WARPGROUPS * GROUP_THREADS;
 constexpr int NUM_THREADS = NUM_MULTIPLIERS + WARP_SIZE;  // one warp fetches
 constexpr int MULTIPLYING_WARPS = NUM_MULTIPLIERS / WARP_SIZE;
 constexpr int ROWS = 64 * WARPGROUPS;              // of the weight, of a tile
-constexpr int COLUMNS = PAIRED ? ROWS / 2 : ROWS;  // of the output, of a tile
+constexpr int COLUMNS = PAIRED ? ROWS / 2 : ROWS;  // of the output, of a tile, and rows that one copy brings
 
 // A strip is what a warp has of eight tokens: 16 rows of the weight, 2 x 2 sums a lane. Strips are counted through
 // the tile, those of the same tokens one after another, gates and their values side by side.
@@ -103,10 +109,14 @@ struct Fetch {
     const int column = (part.begin + chunk) * TILE_INNER;
     unsigned char* to = shared.stages[stage].weights;
     expect_bytes(barrier, sizeof(Stage));
-#pragma unroll
-    for (int i = 0; i < WARPGROUPS; i++) {
-      const int row = PAIRED ? part.tile_column + i % 2 * out_features : part.tile_column + i * 64;
-      copy_tile(to + i * 64 * TILE_ROW, weight, column, row, barrier);
+    copy_part(to, column, part.tile_column, barrier);
+    if (PAIRED) copy_part(to + COLUMNS * TILE_ROW, column, out_features + part.tile_column, barrier);
+  }
+  __device__ __forceinline__ void copy_part(unsigned char* to, int column, int row, uint32 barrier) const {
+    if (HINT) {
+      copy_tile(to, weight, column, row, barrier, pass_through_cache());
+    } else {
+      copy_tile(to, weight, column, row, barrier);
     }
   }
 
@@ -127,6 +137,12 @@ struct Fetch {
     const int first = min(STAGES, part.count);
 #pragma unroll 1
     for (int i = 0; i < first; i++) weights(i, i);
+#pragma unroll 1
+    for (int i = STAGES; i < min(STAGES + AHEAD, part.count); i++) {
+      const int column = (part.begin + i) * TILE_INNER;
+      prefetch_tile(weight, column, part.tile_column);
+      if (PAIRED) prefetch_tile(weight, column, out_features + part.tile_column);
+    }
   }
 
   __device__ __forceinline__ void rest() const {
@@ -294,7 +310,7 @@ __device__ __forceinline__ uint4 finish(const Element* results, uint4 before, bo
 extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, BLOCKS)
     cluster_linear(Element* output,                           // [num_tokens, out_features]; may be the residual
                    const __grid_constant__ TensorMap weight,  // [out_features, in_features], twice the rows if
-                                                              // PAIRED; 64 rows a tile
+                                                              // PAIRED; COLUMNS rows a tile
                    const Element* __restrict__ bias,          // [out_features], or null; not with PAIRED
                    const __grid_constant__ TensorMap input,   // [num_tokens, in_features], SHARED_TOKENS rows a tile
                    const Element* residual,                   // [num_tokens, out_features], or null

@@ -9,7 +9,7 @@ from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.jit.tensor_map import tensor_map
 from pagedchat.ops.common.choices import ACTIVATIONS, Activation
 from pagedchat.ops.common.launch import address, element_name, stream_of
-from pagedchat.ops.products.cluster_plan import BOX_ROWS, ClusterPlan
+from pagedchat.ops.products.cluster_plan import ClusterPlan
 
 NAME = "cluster_linear"
 
@@ -52,7 +52,7 @@ def launch_clusters(
     )
     args = (
         output.data_ptr(),
-        tensor_map(weight.data_ptr(), weight.shape[0], in_features, BOX_ROWS, element),
+        tensor_map(weight.data_ptr(), weight.shape[0], in_features, plan.rows // (1 + paired), element),
         address(bias),
         tensor_map(rows.data_ptr(), num_tokens, in_features, plan.tokens // plan.sharers, element),
         address(residual),

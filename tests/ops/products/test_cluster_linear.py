@@ -20,15 +20,16 @@ ORDERS = [
 ]
 """Devices, types, and on a CPU the order of warps."""
 PLANS = [
-    ((16, 320, 128), ClusterPlan(16, 1, 1, 4, 2)),  # one tile
-    ((20, 456, 264), ClusterPlan(32, 4, 1, 3, 2)),  # no whole tiles or chunks; slices of one chunk and of two
-    ((64, 1096, 200), ClusterPlan(64, 2, 2, 3, 2)),  # tokens shared by two tiles; rings begin anew
-    ((64, 1032, 72), ClusterPlan(64, 8, 1, 2, 2)),  # as many stages as sums take
-    ((50, 520, 392), ClusterPlan(64, 1, 4, 3, 2)),  # tokens shared, inner elements not
-    ((40, 1300 // 8 * 8, 136), ClusterPlan(64, 4, 2, 4, 2)),  # both
-    ((9, 576, 130 // 8 * 8), ClusterPlan(16, 8, 1, 3, 2)),  # a thread block finishes some rows of all tokens
-    ((200, 328, 136), ClusterPlan(128, 2, 2, 2, 2)),  # two tiles of tokens
-    ((250, 648, 72), ClusterPlan(256, 4, 1, 4, 1)),
+    ((16, 320, 128), ClusterPlan(16, 2, 1, 1, 4, 2)),  # one tile
+    ((20, 456, 264), ClusterPlan(32, 2, 4, 1, 3, 2)),  # no whole tiles or chunks; slices of one chunk and of two
+    ((64, 1096, 200), ClusterPlan(64, 2, 2, 2, 3, 2)),  # tokens shared by two tiles; rings begin anew
+    ((64, 1032, 72), ClusterPlan(64, 2, 8, 1, 2, 2)),  # as many stages as sums take
+    ((50, 520, 392), ClusterPlan(64, 2, 1, 4, 3, 2)),  # tokens shared, inner elements not
+    ((40, 1300 // 8 * 8, 136), ClusterPlan(64, 2, 4, 2, 4, 2)),  # both
+    ((9, 576, 130 // 8 * 8), ClusterPlan(16, 2, 8, 1, 3, 2)),  # a thread block finishes some rows of all tokens
+    ((200, 328, 136), ClusterPlan(128, 2, 2, 2, 2, 2)),  # two tiles of tokens
+    ((250, 648, 72), ClusterPlan(256, 2, 4, 1, 4, 1)),
+    ((40, 456, 200), ClusterPlan(64, 1, 4, 2, 3, 2, 1, 1)),  # tiles of 64 rows
 ]
 """Tokens, inner dimension and columns, and how they are cut."""
 
@@ -61,7 +62,7 @@ def test_every_way_in_which_tiles_are_shared_out(
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
     "plan",
-    [ClusterPlan(64, 1, 2, 4, 2), ClusterPlan(64, 4, 1, 3, 2), ClusterPlan(48, 2, 1, 4, 2), ClusterPlan(128, 8, 1, 3, 1)],
+    [ClusterPlan(64, 1, 4, 1, 3, 2), ClusterPlan(64, 2, 1, 2, 4, 2), ClusterPlan(64, 2, 4, 1, 3, 2), ClusterPlan(48, 2, 2, 1, 4, 2), ClusterPlan(128, 2, 8, 1, 3, 1)],
     ids=str,
 )
 def test_gates_and_their_values(plan: ClusterPlan, device: str) -> None:
@@ -81,10 +82,10 @@ def test_the_same_bits_every_time_while_launches_overlap() -> None:
     weights = [normal(1152, 896, device="cuda", dtype=torch.float16, scale=0.03, seed=i) for i in range(4)]
     rows = normal(48, 896, device="cuda", dtype=torch.float16)
     plans = [
-        ClusterPlan(64, 1, 2, 4, 2),
-        ClusterPlan(64, 8, 1, 4, 2),
-        ClusterPlan(64, 4, 2, 3, 2),
-        ClusterPlan(48, 2, 1, 5, 2),
+        ClusterPlan(64, 2, 1, 2, 4, 2),
+        ClusterPlan(64, 2, 8, 1, 4, 2),
+        ClusterPlan(64, 2, 4, 2, 3, 2),
+        ClusterPlan(48, 2, 2, 1, 5, 2),
     ]
     outputs = [[rows.new_empty(48, 1152) for _ in weights] for _ in range(50)]
 
