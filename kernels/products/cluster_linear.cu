@@ -7,11 +7,18 @@
 // are on their way before the kernel before has ended (programmatic dependent launch). The ring is so small that two
 // thread blocks find room on a multiprocessor: that of the next product fills its own while this one ends.
 //
+// With NORM tokens are rows of a residual stream, whose RMS norm the product is of. A warpgroup norms each chunk of
+// tokens in shared memory, before it is multiplied. The squares of a row are summed by the product that has added to
+// the stream before, as many parts as its tiles are, in `squares`; so there is no launch for norms.
+//
 // Sums of a slice go straight from registers into the shared memory of the thread block that adds and finishes them
 // (`st.async`), each 1 / SLICES of the tile: neither flags nor the L2 cache are in the way. They take the place of
 // the chunks that were multiplied first; that those are free is told while the last ones are multiplied.
 
 #define CLUSTER (SHARERS * SLICES)
+#ifndef NORM
+#define NORM 0  // a NormKind, of RMS norms
+#endif
 #ifndef HINT
 #define HINT 0
 #endif
@@ -23,12 +30,14 @@
 #include "common/bulk_copy.cuh"
 #include "common/cluster.cuh"
 #include "common/dependent_launch.cuh"
+#include "common/norm_kinds.cuh"
 #include "common/row_pieces.cuh"
 #include "common/swizzled_tiles.cuh"
 #include "common/tensor_map.cuh"
 
 constexpr int NUM_MULTIPLIERS = WARPGROUPS * GROUP_THREADS;
-constexpr int NUM_THREADS = NUM_MULTIPLIERS + WARP_SIZE;  // one warp fetches
+constexpr int FIRST_FETCHER = NUM_MULTIPLIERS + (NORM ? GROUP_THREADS : 0);
+constexpr int NUM_THREADS = FIRST_FETCHER + WARP_SIZE;  // one warp fetches
 constexpr int MULTIPLYING_WARPS = NUM_MULTIPLIERS / WARP_SIZE;
 constexpr int ROWS = 64 * WARPGROUPS;              // of the weight, of a tile
 constexpr int COLUMNS = PAIRED ? ROWS / 2 : ROWS;  // of the output, of a tile, and rows that one copy brings
@@ -54,10 +63,16 @@ constexpr int SUM_STAGES = ceil_div(STRIPS, STAGE_STRIPS);                   // 
 static_assert(SLICES == 1 || SUM_STAGES <= STAGES, "there is room for the sums");
 static_assert(OWN_STRIPS * STRIP * sizeof(Element) <= STAGES * sizeof(Stage), "and for the results");
 
-struct Shared {
+constexpr int SQUARES_STRIDE = 256;  // tokens: the most there are of a launch that sums squares
+
+struct alignas(16) Shared {
   Stage stages[STAGES];
   uint64 filled[STAGES], emptied[STAGES];
   uint64 complete;  // all sums are there
+#if NORM
+  uint64 normed[STAGES];
+  float factors[TOKENS];
+#endif
 };
 
 __device__ __forceinline__ uint32 address_of(const uint64& barrier) {
@@ -159,6 +174,68 @@ struct Fetch {
   }
 };
 
+#if NORM
+// --- a warpgroup norms ------------------------------------------------------------------------------------------
+
+constexpr int NORM_BARRIER = 2, ROW_THREADS = GROUP_THREADS / ROW_PIECES;  // rows that are normed at a time
+static_assert(GROUP_THREADS % TOKENS == 0 || TOKENS % GROUP_THREADS == 0, "threads for each token");
+
+// One over the size of each token's row, to `shared.factors`; zeros for those that do not exist.
+__device__ __forceinline__ void find_factors(Shared& shared, const Part& part, const float* squares, int num_parts,
+                                             int num_tokens, int in_features, float epsilon) {
+  constexpr int SPLIT = TOKENS < GROUP_THREADS ? GROUP_THREADS / TOKENS : 1;
+  const int thread = threadIdx.x % GROUP_THREADS;
+#pragma unroll
+  for (int token = thread / SPLIT; token < TOKENS; token += GROUP_THREADS / SPLIT) {
+    float sum = 0.0f;
+    const float* from = squares + part.first_token + token;
+#pragma unroll 8
+    for (int i = thread % SPLIT; i < num_parts; i += SPLIT) sum += __ldcg(from + i * SQUARES_STRIDE);
+    sum = warp_sum<SPLIT / 2>(sum);
+    const bool exists = part.first_token + token < num_tokens;
+    shared.factors[token] = exists ? rsqrtf(sum / in_features + epsilon) : 0.0f;
+  }
+  sync_named(NORM_BARRIER, GROUP_THREADS);
+}
+
+// The weights of the norm for all chunks of the thread block; zeros beside them.
+__device__ __forceinline__ void fetch_scales(Element* scales, const Part& part, const Element* weight,
+                                             int in_features) {
+#pragma unroll 1
+  for (int i = threadIdx.x % GROUP_THREADS * PIECE; i < part.count * TILE_INNER; i += GROUP_THREADS * PIECE) {
+    const int at = part.begin * TILE_INNER + i;
+    store_16(scales + i, at < in_features ? load_16(weight + at) : make_uint4(0, 0, 0, 0));
+  }
+}
+
+__device__ __forceinline__ void norm_chunks(Shared& shared, const Part& part, const Element* scales) {
+  const int thread = threadIdx.x % GROUP_THREADS, row = thread / ROW_PIECES;
+  const int place = swizzled(thread * 16, TILE_ROW);
+  Ring<STAGES> ring;
+#pragma unroll 1
+  for (int i = 0; i < part.count; i++) {
+    float weights[PIECE];
+    unpack(load_16(scales + i * TILE_INNER + thread % ROW_PIECES * PIECE), weights);
+    wait(address_of(shared.filled[ring.stage]), ring.parity);
+    unsigned char* tokens = shared.stages[ring.stage].tokens;
+#pragma unroll
+    for (int j = 0; j < TOKENS; j += ROW_THREADS) {
+      Element* piece = reinterpret_cast<Element*>(tokens + place + j * TILE_ROW);
+      const float factor = shared.factors[row + j];
+      float values[PIECE];
+      unpack(load_16(piece), values);
+#pragma unroll
+      for (int k = 0; k < PIECE; k++) values[k] = scaled_by_norm<NORM>(values[k] * factor, weights[k], 0.0f);
+      store_16(piece, pack(values));
+    }
+    show_to_copies();
+    __syncwarp();
+    if (thread % WARP_SIZE == 0) arrive(address_of(shared.normed[ring.stage]));
+    ring.advance();
+  }
+}
+#endif
+
 // --- the others multiply ----------------------------------------------------------------------------------------
 
 // A stage may be filled again, by all who fill it.
@@ -180,7 +257,11 @@ __device__ __forceinline__ void multiply(float (&sums)[TOKENS / 2], Shared& shar
   int before = 0;
 #pragma unroll 1
   for (int i = 0; i < part.count; i++) {
+#if NORM
+    wait(address_of(shared.normed[ring.stage]), ring.parity);
+#else
     wait(address_of(shared.filled[ring.stage]), ring.parity);
+#endif
     fence_products();
     const Stage& stage = shared.stages[ring.stage];
     multiply_tiles<TOKENS>(sums, tile_descriptor(stage.weights + group * 64 * TILE_ROW),
@@ -243,22 +324,32 @@ __device__ __forceinline__ void receive(Shared& shared, const Part& part, float 
 
 // --- and finish -------------------------------------------------------------------------------------------------
 
-constexpr int PIECES = OWN_STRIPS * STRIP / PIECE / (PAIRED ? 2 : 1);  // of the output, of a thread block
+// Strips of the same tokens that a thread block finishes, and the pieces of 16 bytes that a token has in them.
+constexpr int STRIPS_BESIDE = MULTIPLYING_WARPS < OWN_STRIPS ? MULTIPLYING_WARPS : OWN_STRIPS;
+constexpr int TOKEN_PIECES = STRIPS_BESIDE * 2 / (PAIRED ? 2 : 1);
+constexpr int PIECES = OWN_STRIPS / STRIPS_BESIDE * 8 * TOKEN_PIECES;
 constexpr int OWN_PIECES = ceil_div(PIECES, NUM_MULTIPLIERS);
 constexpr bool RESIDUAL_EARLY = OWN_PIECES <= 4;  // else there are no registers for it
+constexpr int SQUARES_PARTS = MULTIPLYING_WARPS / STRIPS_BESIDE;  // of a tile
+static_assert(WARP_SIZE % TOKEN_PIECES == 0, "a token's pieces are with neighbouring lanes");
 
-// The pieces of 16 bytes that a thread writes, and what is added to them.
+// The pieces that a thread writes.
 struct Pieces {
   const Part& part;
   const int num_tokens, out_features;
 
-  // A token has two pieces in a strip.
   static __device__ __forceinline__ int index(int i) { return threadIdx.x + i * NUM_MULTIPLIERS; }
-  static __device__ __forceinline__ int strip(int i) { return index(i) / 16 * (PAIRED ? 2 : 1); }
-  static __device__ __forceinline__ int in_strip(int i) { return index(i) % 16 / 2 * STRIP_ROWS + index(i) % 2 * PIECE; }
+  static __device__ __forceinline__ int own_token(int i) { return index(i) / TOKEN_PIECES; }
+  static __device__ __forceinline__ int strip(int i) {
+    const int beside = index(i) % TOKEN_PIECES / 2 * (PAIRED ? 2 : 1);
+    return own_token(i) / 8 * STRIPS_BESIDE + beside;
+  }
+  static __device__ __forceinline__ int in_strip(int i) {
+    return own_token(i) % 8 * STRIP_ROWS + index(i) % 2 * PIECE;
+  }
 
   __device__ __forceinline__ int token(int i) const {
-    return part.first_token + (part.slice * OWN_STRIPS + strip(i)) / MULTIPLYING_WARPS * 8 + index(i) % 16 / 2;
+    return part.first_token + (part.slice * OWN_STRIPS + strip(i)) / MULTIPLYING_WARPS * 8 + own_token(i) % 8;
   }
   __device__ __forceinline__ int column(int i) const {
     return part.tile_column + Part::row_of(part.slice * OWN_STRIPS + strip(i)) + index(i) % 2 * PIECE;
@@ -268,6 +359,19 @@ struct Pieces {
   }
   __device__ __forceinline__ int64 place(int i) const {
     return static_cast<int64>(token(i)) * out_features + column(i);
+  }
+
+  // The squares of a token's columns in this tile, in the part of them that has `strips beside` each other.
+  __device__ __forceinline__ void sum_squares(float* squares, int i, uint4 piece) const {
+    float values[PIECE], sum = 0.0f;
+    unpack(piece, values);
+#pragma unroll
+    for (int j = 0; j < PIECE; j++) sum += values[j] * values[j];
+    sum = warp_sum<TOKEN_PIECES / 2>(exists(i) ? sum : 0.0f);
+    const int at = part.tile_column / COLUMNS * SQUARES_PARTS +
+                   part.slice * OWN_STRIPS % MULTIPLYING_WARPS / STRIPS_BESIDE;
+    const bool is_first = index(i) < PIECES && index(i) % TOKEN_PIECES == 0;
+    if (is_first && token(i) < num_tokens) squares[at * SQUARES_STRIDE + token(i)] = sum;
   }
 };
 
@@ -314,18 +418,24 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, BLOCKS)
                    const Element* __restrict__ bias,          // [out_features], or null; not with PAIRED
                    const __grid_constant__ TensorMap input,   // [num_tokens, in_features], SHARED_TOKENS rows a tile
                    const Element* residual,                   // [num_tokens, out_features], or null
-                   int num_tokens, int in_features, int out_features) {
+                   const Element* __restrict__ scales,        // [in_features], with NORM
+                   const float* squares,                      // [num_parts, SQUARES_STRIDE], with NORM
+                   float* next_squares,  // [tiles * SQUARES_PARTS, SQUARES_STRIDE], of the output, or null
+                   int num_parts, float epsilon, int num_tokens, int in_features, int out_features) {
   extern __shared__ __align__(1024) unsigned char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   let_next_kernel_start();
   const Part part(in_features);
   const Fetch fetch = {shared, part, weight, input, out_features};
-  if (threadIdx.x == NUM_MULTIPLIERS) {
+  if (threadIdx.x == FIRST_FETCHER) {
     for (int i = 0; i < STAGES; i++) {
       init_barrier(address_of(shared.filled[i]), 1);
       init_barrier(address_of(shared.emptied[i]), SHARERS * MULTIPLYING_WARPS);
     }
     init_barrier(address_of(shared.complete), 1);
+#if NORM
+    for (int i = 0; i < STAGES; i++) init_barrier(address_of(shared.normed[i]), GROUP_THREADS / WARP_SIZE);
+#endif
     publish_barriers();
     show_to_copies();
     if (SLICES > 1) expect_bytes(address_of(shared.complete), STRIPS * STRIP_BYTES);
@@ -334,15 +444,27 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, BLOCKS)
   __syncthreads();
   announce_to_cluster();  // their barriers are there
   wait_for_cluster();
-  if (threadIdx.x >= NUM_MULTIPLIERS) {
+  if (threadIdx.x >= FIRST_FETCHER) {
     if (SLICES > 1) announce_to_cluster();  // as for this warp, sums may come
-    if (threadIdx.x == NUM_MULTIPLIERS) {
+    if (threadIdx.x == FIRST_FETCHER) {
       wait_for_previous_kernel();
       fetch.rest();
     }
     if (SLICES > 1) wait_for_cluster();
     return;
   }
+#if NORM
+  if (threadIdx.x >= NUM_MULTIPLIERS) {
+    if (SLICES > 1) announce_to_cluster();
+    Element* own_scales = reinterpret_cast<Element*>(memory + sizeof(Shared));
+    fetch_scales(own_scales, part, scales, in_features);
+    wait_for_previous_kernel();
+    find_factors(shared, part, squares, num_parts, num_tokens, in_features, epsilon);
+    norm_chunks(shared, part, own_scales);
+    if (SLICES > 1) wait_for_cluster();
+    return;
+  }
+#endif
   const int lane = threadIdx.x % WARP_SIZE;
   float shifts[2] = {};
   if (!PAIRED && bias != nullptr) {
@@ -376,11 +498,16 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, BLOCKS)
   sync_named(1, NUM_MULTIPLIERS);
 #pragma unroll
   for (int i = 0; i < OWN_PIECES; i++) {
-    if (!pieces.exists(i)) continue;
-    if (!RESIDUAL_EARLY && residual != nullptr) {
+    const bool exists = pieces.exists(i);
+    if (!RESIDUAL_EARLY && exists && residual != nullptr) {
       before[0] = __ldcg(reinterpret_cast<const uint4*>(residual + pieces.place(i)));
     }
-    const Element* from = results + Pieces::strip(i) * STRIP + Pieces::in_strip(i);
-    store_16(output + pieces.place(i), finish(from, before[RESIDUAL_EARLY ? i : 0], residual != nullptr));
+    uint4 piece = {};
+    if (exists) {
+      const Element* from = results + Pieces::strip(i) * STRIP + Pieces::in_strip(i);
+      piece = finish(from, before[RESIDUAL_EARLY ? i : 0], residual != nullptr);
+      store_16(output + pieces.place(i), piece);
+    }
+    if (!PAIRED && next_squares != nullptr) pieces.sum_squares(next_squares, i, piece);
   }
 }

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from pagedchat.jit.kernel_file import Constants
 
+MAX_TOKENS = 256
+"""Of a launch."""
 CHUNK = 64
 """Inner elements that are multiplied at a time, as in kernels/products/cluster_linear.cu."""
 _GROUP_ROWS = 64
@@ -49,19 +51,27 @@ class ClusterPlan:
         }
 
     @property
-    def num_threads(self) -> int:
-        """Of a thread block: those that multiply, a warp that fetches."""
-        return _GROUP_THREADS * self.warpgroups + _FETCHING_THREADS
-
-    @property
     def rows(self) -> int:
         """Of the weight, of a tile."""
         return _GROUP_ROWS * self.warpgroups
 
-    @property
-    def shared_bytes(self) -> int:
-        """Size of `Shared` in kernels/products/cluster_linear.cu."""
-        return self.stages * (stage_bytes(self.tokens, self.rows) + _STAGE_BARRIERS) + 8
+    def num_threads(self, normed: bool) -> int:
+        """Of a thread block: those that multiply, a warp that fetches, a warpgroup that norms tokens."""
+        return _GROUP_THREADS * (self.warpgroups + normed) + _FETCHING_THREADS
+
+    def shared_bytes(self, normed_features: int = 0) -> int:
+        """Size of `Shared` in kernels/products/cluster_linear.cu, and of what a norm takes of that many features."""
+        own = self.stages * (stage_bytes(self.tokens, self.rows) + _STAGE_BARRIERS) + 8
+        if normed_features:
+            chunks = -(-(-(-normed_features // CHUNK)) // self.slices)
+            own += 8 * self.stages + 4 * self.tokens + 2 * CHUNK * chunks
+        return -(-own // 16) * 16
+
+    def num_square_parts(self, out_features: int) -> int:
+        """Into how many parts the squares of a row of the output fall."""
+        warps = 4 * self.warpgroups
+        own_strips = self.tokens // 8 * warps // self.slices
+        return self.grid(out_features, 1, False)[0] // self.slices * (warps // min(warps, own_strips))
 
     def grid(self, out_features: int, num_tokens: int, paired: bool) -> tuple[int, int]:
         """Of a launch: clusters of tiles of the weight, tiles of tokens."""

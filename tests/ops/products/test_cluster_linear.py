@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from pagedchat.ops.products.cluster_linear import launch_clusters
 from pagedchat.ops.products.cluster_plan import ClusterPlan
-from tests.ops.products.small_batch_case import DTYPES, allowed, error, normal
+from tests.ops.products.small_batch_case import DTYPES, allowed, error, exact_norm, make_norm, normal
 from tools.emulator.ops import kernels_on_cpu
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -96,3 +96,43 @@ def test_the_same_bits_every_time_while_launches_overlap() -> None:
     for output, weight in zip(outputs[0], weights, strict=True):
         assert error(output, rows.cpu().double() @ weight.cpu().double().T) < allowed(torch.float16)
     assert all(torch.equal(a, b) for each in outputs for a, b in zip(each, outputs[0], strict=True))
+
+
+@pytest.mark.parametrize(("device", "dtype", "seed"), ORDERS, ids=str)
+@pytest.mark.parametrize("kind", ["rms", "exact rms", "offset rms"])
+@pytest.mark.parametrize(
+    ("num_tokens", "first", "second"),
+    [
+        (40, ClusterPlan(64, 2, 8, 1, 3, 2), ClusterPlan(64, 2, 2, 2, 4, 2)),
+        (16, ClusterPlan(16, 2, 8, 1, 3, 2), ClusterPlan(16, 1, 4, 1, 3, 2)),
+        (60, ClusterPlan(64, 1, 2, 4, 3, 2), ClusterPlan(64, 2, 1, 1, 4, 2)),
+        (130, ClusterPlan(128, 2, 2, 2, 3, 2), ClusterPlan(128, 2, 4, 1, 3, 2)),
+    ],
+    ids=str,
+)
+def test_a_product_of_normed_rows_behind_one_that_adds_to_them(
+    num_tokens: int,
+    first: ClusterPlan,
+    second: ClusterPlan,
+    kind: str,
+    seed: int,
+    dtype: torch.dtype,
+    device: str,
+) -> None:
+    rows = normal(num_tokens, 520, device=device, dtype=dtype)
+    stream = normal(num_tokens, 328, device=device, dtype=dtype, seed=3)
+    down = normal(328, 520, device=device, dtype=dtype, scale=520**-0.5)
+    up = normal(2 * 136, 328, device=device, dtype=dtype, scale=328**-0.5)
+    norm = make_norm(kind, 328, device, dtype)
+    assert norm is not None
+    output = rows.new_full((num_tokens, 136), float("nan"))
+
+    with kernels_on(device, seed):
+        squares = launch_clusters(stream, rows, down, None, stream, "none", False, first, sums_squares=True)
+        launch_clusters(output, stream, up, None, None, "silu", True, second, norm=norm, squares=squares)
+
+    assert squares is not None
+    exact = stream.cpu().double()
+    assert torch.allclose(squares[:, :num_tokens].cpu().double().sum(0), exact.pow(2).sum(1), rtol=1e-5)
+    gates, values = (exact_norm(norm, exact) @ up.cpu().double().T).chunk(2, dim=-1)
+    assert error(output, functional.silu(gates) * values) < 2 * allowed(dtype)
