@@ -4,11 +4,12 @@ The ops launch what this says, and `pagedchat doctor` says it of models that are
 """
 
 from pagedchat.jit.driver import Gpu
+from pagedchat.ops.clusters.cluster_plan import ClusterPlan
 from pagedchat.ops.products.stream_k_plan import MAX_TOKENS, StreamKPlan, plan_stream_k
 from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan, plan_warpgroups
 from pagedchat.ops.products.wide_plan import WidePlan, plan_wide
 
-ManyRowsPlan = WarpgroupPlan | StreamKPlan | WidePlan
+ManyRowsPlan = WarpgroupPlan | ClusterPlan | StreamKPlan | WidePlan
 
 _WARPGROUPS = (9, 0)
 """Compute capability of the only GPUs that multiply by warpgroups."""

@@ -10,13 +10,13 @@ import torch
 
 from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import get_kernel, i32
+from pagedchat.ops.clusters.cluster_linear import launch_clusters
+from pagedchat.ops.clusters.cluster_plan import ClusterPlan
 from pagedchat.ops.common.checks import check_same_type, check_shape
 from pagedchat.ops.common.choices import ACTIVATIONS, Activation
 from pagedchat.ops.common.launch import address, ceil_div, element_name, has_warpgroups, stream_of
 from pagedchat.ops.common.norm import Norm
 from pagedchat.ops.products.add_norm import add_norm
-from pagedchat.ops.products.cluster_linear import launch_clusters
-from pagedchat.ops.products.cluster_plan import ClusterPlan
 from pagedchat.ops.products.library_linear import library_linear
 from pagedchat.ops.products.many_rows_plan import ManyRowsPlan, plan_many_rows
 from pagedchat.ops.products.stream_k_linear import launch_stream_k
@@ -121,8 +121,9 @@ def add_product(
         warpgroup_linear(input_rows, weight, bias=bias, residual=stream, output=stream, overlap=overlap)
         return None
     _check(input_rows, weight, bias, stream, False, stream)
-    arguments = stream, input_rows, weight, bias, stream, "none", False, plan
-    return launch_clusters(*arguments, sums_squares=True, overlap=overlap)
+    return launch_clusters(
+        stream, input_rows, weight, bias, stream, "none", False, plan, sums_squares=True, overlap=overlap
+    )
 
 
 def _norms_rows(plan: ManyRowsPlan | None, norm: Norm, squares: torch.Tensor | None, rows: torch.Tensor) -> bool:

@@ -180,9 +180,7 @@ class WarpgroupProducts:
         squares: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See `Products`; of normed rows, whose squares may be known."""
-        return warpgroup_linear(
-            rows, product.weight, bias=product.bias, norm=norm, squares=squares, overlap=True
-        )
+        return warpgroup_linear(rows, product.weight, bias=product.bias, norm=norm, squares=squares, overlap=True)
 
     def middle(
         self,

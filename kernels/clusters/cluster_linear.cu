@@ -1,15 +1,16 @@
 // output = residual + activation(weight * input + bias) for 9 tokens and more and a weight of any size. PAIRED rows
 // as in activation.cuh.
 //
-// A tile is 64 rows of the weight for each of WARPGROUPS, with TOKENS tokens. SLICES thread blocks of a cluster have a slice of its inner
-// elements each, and SHARERS neighbouring tiles the same tokens, which one copy brings to all of them. Weights and
-// tokens come by tensor maps, 64 inner elements at a time, into a ring in shared memory; the weights of a whole ring
-// are on their way before the kernel before has ended (programmatic dependent launch). The ring is so small that two
-// thread blocks find room on a multiprocessor: that of the next product fills its own while this one ends.
+// A tile is 64 rows of the weight for each of WARPGROUPS, with TOKENS tokens. SLICES thread blocks of a cluster
+// have a slice of its inner elements each, and SHARERS neighbouring tiles the same tokens, which one copy brings to
+// all of them. Weights and tokens come by tensor maps, 64 inner elements at a time, into a ring in shared memory;
+// the weights of a whole ring are on their way before the kernel before has ended (programmatic dependent launch).
+// The ring is so small that two thread blocks find room on a multiprocessor: that of the next product fills its own
+// while this one ends.
 //
 // With NORM tokens are rows of a residual stream, whose RMS norm the product is of. A warpgroup norms each chunk of
-// tokens in shared memory, before it is multiplied. The squares of a row are summed by the product that has added to
-// the stream before, as many parts as its tiles are, in `squares`; so there is no launch for norms.
+// tokens in shared memory, before it is multiplied. The squares of a row are summed by the product that has added
+// to the stream before, as many parts as its tiles are, in `squares`; so there is no launch for norms.
 //
 // Sums of a slice go straight from registers into the shared memory of the thread block that adds and finishes them
 // (`st.async`), each 1 / SLICES of the tile: neither flags nor the L2 cache are in the way. They take the place of
@@ -49,7 +50,8 @@ constexpr int STRIPS = TOKENS / 8 * MULTIPLYING_WARPS;  // of the tile
 constexpr int OWN_STRIPS = STRIPS / SLICES;             // that a thread block finishes
 constexpr int WARP_STRIPS = ceil_div(OWN_STRIPS, MULTIPLYING_WARPS);
 static_assert(STRIPS % SLICES == 0, "every thread block finishes equally many");
-static_assert(OWN_STRIPS % MULTIPLYING_WARPS == 0 || MULTIPLYING_WARPS % OWN_STRIPS == 0, "a warp's rows are the same");
+static_assert(OWN_STRIPS % MULTIPLYING_WARPS == 0 || MULTIPLYING_WARPS % OWN_STRIPS == 0,
+              "a warp's rows are the same");
 static_assert(!PAIRED || OWN_STRIPS % 2 == 0, "gates are where their values are");
 static_assert(TOKENS % (8 * SHARERS) == 0, "whole matrices of tokens");
 
@@ -329,7 +331,7 @@ constexpr int STRIPS_BESIDE = MULTIPLYING_WARPS < OWN_STRIPS ? MULTIPLYING_WARPS
 constexpr int TOKEN_PIECES = STRIPS_BESIDE * 2 / (PAIRED ? 2 : 1);
 constexpr int PIECES = OWN_STRIPS / STRIPS_BESIDE * 8 * TOKEN_PIECES;
 constexpr int OWN_PIECES = ceil_div(PIECES, NUM_MULTIPLIERS);
-constexpr bool RESIDUAL_EARLY = OWN_PIECES <= 4;  // else there are no registers for it
+constexpr bool RESIDUAL_EARLY = OWN_PIECES <= 4;                  // else there are no registers for it
 constexpr int SQUARES_PARTS = MULTIPLYING_WARPS / STRIPS_BESIDE;  // of a tile
 static_assert(WARP_SIZE % TOKEN_PIECES == 0, "a token's pieces are with neighbouring lanes");
 
@@ -368,8 +370,8 @@ struct Pieces {
 #pragma unroll
     for (int j = 0; j < PIECE; j++) sum += values[j] * values[j];
     sum = warp_sum<TOKEN_PIECES / 2>(exists(i) ? sum : 0.0f);
-    const int at = part.tile_column / COLUMNS * SQUARES_PARTS +
-                   part.slice * OWN_STRIPS % MULTIPLYING_WARPS / STRIPS_BESIDE;
+    const int at =
+        part.tile_column / COLUMNS * SQUARES_PARTS + part.slice * OWN_STRIPS % MULTIPLYING_WARPS / STRIPS_BESIDE;
     const bool is_first = index(i) < PIECES && index(i) % TOKEN_PIECES == 0;
     if (is_first && token(i) < num_tokens) squares[at * SQUARES_STRIDE + token(i)] = sum;
   }
@@ -416,10 +418,10 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, BLOCKS)
                    const __grid_constant__ TensorMap weight,  // [out_features, in_features], twice the rows if
                                                               // PAIRED; COLUMNS rows a tile
                    const Element* __restrict__ bias,          // [out_features], or null; not with PAIRED
-                   const __grid_constant__ TensorMap input,   // [num_tokens, in_features], SHARED_TOKENS rows a tile
-                   const Element* residual,                   // [num_tokens, out_features], or null
-                   const Element* __restrict__ scales,        // [in_features], with NORM
-                   const float* squares,                      // [num_parts, SQUARES_STRIDE], with NORM
+                   const __grid_constant__ TensorMap input,  // [num_tokens, in_features], SHARED_TOKENS rows a tile
+                   const Element* residual,                  // [num_tokens, out_features], or null
+                   const Element* __restrict__ scales,       // [in_features], with NORM
+                   const float* squares,                     // [num_parts, SQUARES_STRIDE], with NORM
                    float* next_squares,  // [tiles * SQUARES_PARTS, SQUARES_STRIDE], of the output, or null
                    int num_parts, float epsilon, int num_tokens, int in_features, int out_features) {
   extern __shared__ __align__(1024) unsigned char memory[];

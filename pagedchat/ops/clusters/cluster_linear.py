@@ -7,10 +7,10 @@ import torch
 
 from pagedchat.jit.launch import f32, get_kernel, i32
 from pagedchat.jit.tensor_map import tensor_map
+from pagedchat.ops.clusters.cluster_plan import MAX_TOKENS, ClusterPlan
 from pagedchat.ops.common.choices import ACTIVATIONS, Activation
 from pagedchat.ops.common.launch import address, element_name, stream_of
 from pagedchat.ops.common.norm import Norm
-from pagedchat.ops.products.cluster_plan import MAX_TOKENS, ClusterPlan
 
 NAME = "cluster_linear"
 

@@ -1,33 +1,22 @@
 """How a product of 9 rows and more is cut for clusters of Hopper's multiprocessors. Arithmetic only."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 
 from pagedchat.jit.kernel_file import Constants
 
 MAX_TOKENS = 256
 """Of a launch."""
 CHUNK = 64
-"""Inner elements that are multiplied at a time, as in kernels/products/cluster_linear.cu."""
-PIECE = 8
-"""What widths are a multiple of: 16 bytes."""
+"""Inner elements that are multiplied at a time, as in kernels/clusters/cluster_linear.cu."""
 _GROUP_ROWS = 64
 """Of the weight, of a tile, for each warpgroup that multiplies."""
 _GROUP_THREADS, _GROUP_WARPS, _FETCHING_THREADS = 128, 4, 32
 _STAGE_BARRIERS = 24
 """Bytes, those of norms included."""
-_SUMS_BYTES = 512
-"""Of eight tokens that a warp multiplies."""
 _RESERVED = 1 << 10
 """Bytes of shared memory that each thread block costs a multiprocessor besides its own."""
 _REGISTERS, _OTHER_REGISTERS = 1 << 16, 40
 """Of a multiprocessor, and those that a thread needs besides sums."""
-
-_TOKENS = (16, 32, 64, 128, 256)
-_WARPGROUPS = (1, 2)
-_SLICES, _SHARERS, _LARGEST_CLUSTER = (1, 2, 4, 8), (1, 2, 4), 8
-_FEWEST_STAGES, _MOST_STAGES = 2, 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +36,9 @@ class ClusterPlan:
     blocks: int
     """Thread blocks for which a multiprocessor has registers."""
     hint: int = 0
+    """1: weights are marked as read once."""
     ahead: int = 0
+    """Chunks behind those of the ring that are brought into the L2 cache while the kernel before runs."""
 
     @property
     def constants(self) -> Constants:
@@ -73,7 +64,7 @@ class ClusterPlan:
         return _GROUP_THREADS * (self.warpgroups + normed) + _FETCHING_THREADS
 
     def shared_bytes(self, normed_features: int = 0) -> int:
-        """Size of `Shared` in kernels/products/cluster_linear.cu, and of what a norm takes of that many features."""
+        """Size of `Shared` in the kernel, and of what a norm takes of that many features."""
         own = self.stages * (stage_bytes(self.tokens, self.rows) + _STAGE_BARRIERS) + 8
         if normed_features:
             own += 4 * self.tokens + 2 * CHUNK * -(-_chunks(normed_features) // self.slices)
@@ -100,15 +91,6 @@ class ClusterPlan:
     def _own_strips(self) -> int:
         """That a thread block finishes, as in the kernel."""
         return self.tokens // 8 * _GROUP_WARPS * self.warpgroups // self.slices
-
-    def is_whole(self, paired: bool) -> bool:
-        """Whether the kernel can be cut like this."""
-        warps = _GROUP_WARPS * self.warpgroups
-        own = self._own_strips
-        sums = self.tokens // 8 * warps * _SUMS_BYTES
-        room = self.slices == 1 or self.stages * stage_bytes(self.tokens, self.rows) >= sums
-        whole = (own % warps == 0 or (own > 0 and warps % own == 0)) and (not paired or own % 2 == 0)
-        return whole and room and self.tokens % (8 * self.sharers) == 0
 
 
 def stage_bytes(tokens: int, rows: int) -> int:

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 
 import pytest
 import torch
 from torch.nn import functional
 
-from pagedchat.ops.products.cluster_linear import launch_clusters
-from pagedchat.ops.products.cluster_plan import ClusterPlan
+from pagedchat.ops.clusters.cluster_linear import launch_clusters
+from pagedchat.ops.clusters.cluster_plan import ClusterPlan
 from tests.ops.products.small_batch_case import DTYPES, allowed, error, exact_norm, make_norm, normal
 from tools.emulator.ops import kernels_on_cpu
 
@@ -62,7 +63,13 @@ def test_every_way_in_which_tiles_are_shared_out(
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
     "plan",
-    [ClusterPlan(64, 1, 4, 1, 3, 2), ClusterPlan(64, 2, 1, 2, 4, 2), ClusterPlan(64, 2, 4, 1, 3, 2), ClusterPlan(48, 2, 2, 1, 4, 2), ClusterPlan(128, 2, 8, 1, 3, 1)],
+    [
+        ClusterPlan(64, 1, 4, 1, 3, 2),
+        ClusterPlan(64, 2, 1, 2, 4, 2),
+        ClusterPlan(64, 2, 4, 1, 3, 2),
+        ClusterPlan(48, 2, 2, 1, 4, 2),
+        ClusterPlan(128, 2, 8, 1, 3, 1),
+    ],
     ids=str,
 )
 def test_gates_and_their_values(plan: ClusterPlan, device: str) -> None:
@@ -136,3 +143,20 @@ def test_a_product_of_normed_rows_behind_one_that_adds_to_them(
     assert torch.allclose(squares[:, :num_tokens].cpu().double().sum(0), exact.pow(2).sum(1), rtol=1e-5)
     gates, values = (exact_norm(norm, exact) @ up.cpu().double().T).chunk(2, dim=-1)
     assert error(output, functional.silu(gates) * values) < 2 * allowed(dtype)
+
+
+def test_a_thread_block_norms_where_there_is_room_and_registers() -> None:
+    limit = 227 << 10
+    two = ClusterPlan(64, 2, 8, 1, 4, 2)
+    assert two.num_threads(normed=True) == two.num_threads(normed=False) + 128 == 416
+    assert two.shared_bytes(4096) == two.shared_bytes() + 4 * 64 + 2 * 64 * 8
+    assert two.can_norm(4096, limit)
+    assert not replace(two, stages=5).can_norm(4096, limit)
+    assert not replace(two, blocks=3, stages=2).can_norm(2048, limit)
+    assert not ClusterPlan(128, 2, 4, 1, 3, 2).can_norm(2048, limit)
+
+
+def test_squares_have_a_part_for_each_thread_block_that_has_a_token() -> None:
+    assert ClusterPlan(64, 2, 8, 1, 4, 2).num_square_parts(2048) == 16
+    assert ClusterPlan(64, 2, 8, 2, 4, 2).num_square_parts(2056) == 18
+    assert ClusterPlan(16, 2, 8, 1, 4, 2).num_square_parts(2048) == 64
