@@ -182,9 +182,9 @@ struct Fetch {
 constexpr int NORM_BARRIER = 2, ROW_THREADS = GROUP_THREADS / ROW_PIECES;  // rows that are normed at a time
 static_assert(GROUP_THREADS % TOKENS == 0 || TOKENS % GROUP_THREADS == 0, "threads for each token");
 
-// One over the size of each token's row, to `shared.factors`; zeros for those that do not exist.
+// One over the size of each token's row, to `shared.factors`; anything for those that do not exist.
 __device__ __forceinline__ void find_factors(Shared& shared, const Part& part, const float* squares, int num_parts,
-                                             int num_tokens, int in_features, float epsilon) {
+                                             int in_features, float epsilon) {
   constexpr int SPLIT = TOKENS < GROUP_THREADS ? GROUP_THREADS / TOKENS : 1;
   const int thread = threadIdx.x % GROUP_THREADS;
 #pragma unroll
@@ -194,8 +194,7 @@ __device__ __forceinline__ void find_factors(Shared& shared, const Part& part, c
 #pragma unroll 8
     for (int i = thread % SPLIT; i < num_parts; i += SPLIT) sum += __ldcg(from + i * SQUARES_STRIDE);
     sum = warp_sum<SPLIT / 2>(sum);
-    const bool exists = part.first_token + token < num_tokens;
-    shared.factors[token] = exists ? rsqrtf(sum / in_features + epsilon) : 0.0f;
+    shared.factors[token] = rsqrtf(sum / in_features + epsilon);
   }
   sync_named(NORM_BARRIER, GROUP_THREADS);
 }
@@ -461,7 +460,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, BLOCKS)
     Element* own_scales = reinterpret_cast<Element*>(memory + sizeof(Shared));
     fetch_scales(own_scales, part, scales, in_features);
     wait_for_previous_kernel();
-    find_factors(shared, part, squares, num_parts, num_tokens, in_features, epsilon);
+    find_factors(shared, part, squares, num_parts, in_features, epsilon);
     norm_chunks(shared, part, own_scales);
     if (SLICES > 1) wait_for_cluster();
     return;

@@ -35,6 +35,10 @@ PLANS = [
 """Tokens, inner dimension and columns, and how they are cut."""
 
 
+SMALL = 0.004
+"""Rows so small that what a norm adds to their squares counts."""
+
+
 @contextmanager
 def kernels_on(device: str, seed: int) -> Iterator[None]:
     """On a CPU by the emulator, in the order of warps that `seed` gives."""
@@ -106,28 +110,27 @@ def test_the_same_bits_every_time_while_launches_overlap() -> None:
 
 
 @pytest.mark.parametrize(("device", "dtype", "seed"), ORDERS, ids=str)
-@pytest.mark.parametrize("kind", ["rms", "exact rms", "offset rms"])
 @pytest.mark.parametrize(
-    ("num_tokens", "first", "second"),
+    ("num_tokens", "kind", "first", "second"),
     [
-        (40, ClusterPlan(64, 2, 8, 1, 3, 2), ClusterPlan(64, 2, 2, 2, 4, 2)),
-        (16, ClusterPlan(16, 2, 8, 1, 3, 2), ClusterPlan(16, 1, 4, 1, 3, 2)),
-        (60, ClusterPlan(64, 1, 2, 4, 3, 2), ClusterPlan(64, 2, 1, 1, 4, 2)),
-        (130, ClusterPlan(128, 2, 2, 2, 3, 2), ClusterPlan(128, 2, 4, 1, 3, 2)),
+        (40, "rms", ClusterPlan(64, 2, 8, 1, 3, 2), ClusterPlan(64, 2, 2, 2, 4, 2)),
+        (16, "exact rms", ClusterPlan(16, 2, 8, 1, 3, 2), ClusterPlan(16, 1, 4, 1, 3, 2)),
+        (60, "offset rms", ClusterPlan(64, 1, 2, 4, 3, 2), ClusterPlan(64, 2, 1, 1, 4, 2)),
+        (130, "rms", ClusterPlan(128, 2, 2, 2, 3, 2), ClusterPlan(128, 2, 4, 1, 3, 2)),
     ],
     ids=str,
 )
 def test_a_product_of_normed_rows_behind_one_that_adds_to_them(
     num_tokens: int,
+    kind: str,
     first: ClusterPlan,
     second: ClusterPlan,
-    kind: str,
     seed: int,
     dtype: torch.dtype,
     device: str,
 ) -> None:
-    rows = normal(num_tokens, 520, device=device, dtype=dtype)
-    stream = normal(num_tokens, 328, device=device, dtype=dtype, seed=3)
+    rows = normal(num_tokens, 520, device=device, dtype=dtype, scale=SMALL)
+    stream = normal(num_tokens, 328, device=device, dtype=dtype, scale=SMALL, seed=3)
     down = normal(328, 520, device=device, dtype=dtype, scale=520**-0.5)
     up = normal(2 * 136, 328, device=device, dtype=dtype, scale=328**-0.5)
     norm = make_norm(kind, 328, device, dtype)
