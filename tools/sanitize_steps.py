@@ -6,8 +6,6 @@ import torch
 
 from pagedchat.ops.cache.heads_to_cache import heads_to_cache
 from pagedchat.ops.cache.heads_to_slots import heads_to_slots
-from pagedchat.ops.clusters.cluster_linear import launch_clusters
-from pagedchat.ops.clusters.cluster_plan import ClusterPlan
 from pagedchat.ops.common.norm import HeadNorms, Norm
 from pagedchat.ops.products.activate import activate
 from pagedchat.ops.products.add_norm import Update, add_norm
@@ -101,15 +99,8 @@ def _larger_cases() -> list[bool]:
         return [rows, warpgroup_linear(t[0], t[1], activation="silu", paired=True)]
 
     def by_clusters(t: Tensors) -> Tensors:
-        stream, norm = t[3].clone(), Norm("rms", t[4], None, 1e-6)
-        first, second = ClusterPlan(64, 2, 8, 1, 3, 2), ClusterPlan(64, 2, 2, 2, 4, 2)
-        if not stream.is_cuda:
-            stream += t[0] @ t[1].T
-            return [stream, warpgroup_linear(stream, t[2], norm=norm, activation="silu", paired=True)]
-        squares = launch_clusters(stream, t[0], t[1], None, stream, "none", False, first, sums_squares=True)
-        gated = stream.new_empty(len(stream), len(t[2]) // 2)
-        launch_clusters(gated, stream, t[2], None, None, "silu", True, second, norm=norm, squares=squares)
-        return [stream, gated]
+        rows = warpgroup_linear(t[0], t[1], residual=t[2])
+        return [rows, warpgroup_linear(t[3], t[4], activation="silu", paired=True)]
 
     def wide_gates(t: Tensors) -> Tensors:
         return [warpgroup_linear(rows, t[1], activation="silu", paired=True) for rows in (t[0][:100], t[0])]
@@ -134,6 +125,8 @@ def _larger_cases() -> list[bool]:
 
     rows, weight = random_tensor(70, WIDTH), random_tensor(2 * 160, WIDTH) / 30
     long_rows, long_weight = random_tensor(70, 4 * WIDTH), random_tensor(96, 4 * WIDTH) / 60
+    of_few_tiles = [random_tensor(40, 4 * WIDTH), random_tensor(136, 4 * WIDTH) / 60, random_tensor(40, 136)]
+    of_many_tiles = [random_tensor(40, WIDTH), random_tensor(2 * 2880, WIDTH) / 30]
     _, key_cache, value_cache, _, _ = paged_inputs([300], HEAD_SIZE, 1, torch.float16, 1)
     _, positions, _, tables, *_ = _state_inputs()
     heads, turns = random_tensor(NUM_TOKENS, 6, HEAD_SIZE), torch.randn(64, HEAD_SIZE // 2, 2)
@@ -150,20 +143,10 @@ def _larger_cases() -> list[bool]:
         ),
         on_both(
             "stream_k_linear",
-            [random_tensor(40, WIDTH), random_tensor(2 * 152, WIDTH) / 30, random_tensor(40, 152)],
+            [random_tensor(30, WIDTH), random_tensor(2 * 152, WIDTH) / 30, random_tensor(30, 152)],
             by_stream_k,
         ),
-        on_both(
-            "cluster_linear",
-            [
-                random_tensor(40, 4 * WIDTH),
-                random_tensor(WIDTH, 4 * WIDTH) / 60,
-                random_tensor(2 * 152, WIDTH) / 30,
-                random_tensor(40, WIDTH),
-                1 + random_tensor(WIDTH) / 10,
-            ],
-            by_clusters,
-        ),
+        on_both("cluster_linear", [*of_few_tiles, *of_many_tiles], by_clusters),
         on_both("wide_gates", [random_tensor(1300, WIDTH), random_tensor(2 * 1544, WIDTH) / 30], wide_gates),
         on_both("invariant_linear", [rows, weight, random_tensor(320)], invariant),
         on_both("heads_to_cache", into, into_cache),

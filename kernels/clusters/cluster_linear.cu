@@ -1,46 +1,29 @@
 // output = residual + activation(weight * input + bias) for 9 tokens and more and a weight of any size. PAIRED rows
 // as in activation.cuh.
 //
-// A tile is 64 rows of the weight for each of WARPGROUPS, with TOKENS tokens. SLICES thread blocks of a cluster
-// have a slice of its inner elements each, and SHARERS neighbouring tiles the same tokens, which one copy brings to
-// all of them. Weights and tokens come by tensor maps, 64 inner elements at a time, into a ring in shared memory;
-// the weights of a whole ring are on their way before the kernel before has ended (programmatic dependent launch).
-// The ring is so small that two thread blocks find room on a multiprocessor: that of the next product fills its own
-// while this one ends.
-//
-// With NORM tokens are rows of a residual stream, whose RMS norm the product is of. A warpgroup norms each chunk of
-// tokens in shared memory, before it is multiplied. The squares of a row are summed by the product that has added
-// to the stream before, as many parts as its tiles are, in `squares`; so there is no launch for norms.
+// A tile is 64 rows of the weight with TOKENS tokens. SLICES thread blocks of a cluster have a slice of its inner
+// elements each, and SHARERS neighbouring tiles the same tokens, which one copy brings to all of them. Weights and
+// tokens come by tensor maps, 64 inner elements at a time, into a ring in shared memory; the weights of a whole ring
+// are on their way before the kernel before has ended (programmatic dependent launch). The ring is so small that two
+// thread blocks find room on a multiprocessor: that of the next product fills its own while this one ends.
 //
 // Sums of a slice go straight from registers into the shared memory of the thread block that adds and finishes them
 // (`st.async`), each 1 / SLICES of the tile: neither flags nor the L2 cache are in the way. They take the place of
 // the chunks that were multiplied first; that those are free is told while the last ones are multiplied.
 
 #define CLUSTER (SHARERS * SLICES)
-#ifndef NORM
-#define NORM 0  // a NormKind, of RMS norms
-#endif
-#ifndef HINT
-#define HINT 0
-#endif
-#ifndef AHEAD
-#define AHEAD 0
-#endif
 
 #include "common/activation.cuh"
 #include "common/bulk_copy.cuh"
 #include "common/cluster.cuh"
 #include "common/dependent_launch.cuh"
-#include "common/norm_kinds.cuh"
 #include "common/row_pieces.cuh"
 #include "common/swizzled_tiles.cuh"
 #include "common/tensor_map.cuh"
 
-constexpr int NUM_MULTIPLIERS = WARPGROUPS * GROUP_THREADS;
-constexpr int FIRST_FETCHER = NUM_MULTIPLIERS + (NORM ? GROUP_THREADS : 0);
-constexpr int NUM_THREADS = FIRST_FETCHER + WARP_SIZE;  // one warp fetches
+constexpr int NUM_MULTIPLIERS = GROUP_THREADS, NUM_THREADS = NUM_MULTIPLIERS + WARP_SIZE;  // one warp fetches
 constexpr int MULTIPLYING_WARPS = NUM_MULTIPLIERS / WARP_SIZE;
-constexpr int ROWS = 64 * WARPGROUPS;              // of the weight, of a tile
+constexpr int ROWS = 64;                           // of the weight, of a tile
 constexpr int COLUMNS = PAIRED ? ROWS / 2 : ROWS;  // of the output, of a tile, and rows that one copy brings
 
 // A strip is what a warp has of eight tokens: 16 rows of the weight, 2 x 2 sums a lane. Strips are counted through
@@ -65,16 +48,10 @@ constexpr int SUM_STAGES = ceil_div(STRIPS, STAGE_STRIPS);                   // 
 static_assert(SLICES == 1 || SUM_STAGES <= STAGES, "there is room for the sums");
 static_assert(OWN_STRIPS * STRIP * sizeof(Element) <= STAGES * sizeof(Stage), "and for the results");
 
-constexpr int SQUARES_STRIDE = 256;  // tokens: the most there are of a launch that sums squares
-
 struct alignas(16) Shared {
   Stage stages[STAGES];
   uint64 filled[STAGES], emptied[STAGES];
   uint64 complete;  // all sums are there
-#if NORM
-  uint64 normed[STAGES];
-  float factors[TOKENS];
-#endif
 };
 
 __device__ __forceinline__ uint32 address_of(const uint64& barrier) {
@@ -126,17 +103,12 @@ struct Fetch {
     const int column = (part.begin + chunk) * TILE_INNER;
     unsigned char* to = shared.stages[stage].weights;
     expect_bytes(barrier, sizeof(Stage));
-    copy_part(to, column, part.tile_column, barrier);
-    if (PAIRED) copy_part(to + COLUMNS * TILE_ROW, column, out_features + part.tile_column, barrier);
-  }
-  __device__ __forceinline__ void copy_part(unsigned char* to, int column, int row, uint32 barrier) const {
-    if (HINT) {
-      copy_tile(to, weight, column, row, barrier, pass_through_cache());
-    } else {
-      copy_tile(to, weight, column, row, barrier);
+    copy_tile(to, weight, column, part.tile_column, barrier, pass_through_cache());
+    if (PAIRED) {
+      const int gated = out_features + part.tile_column;
+      copy_tile(to + COLUMNS * TILE_ROW, weight, column, gated, barrier, pass_through_cache());
     }
   }
-
   __device__ __forceinline__ void tokens(int stage, int chunk) const {
     const uint32 barrier = address_of(shared.filled[stage]);
     const int column = (part.begin + chunk) * TILE_INNER;
@@ -154,12 +126,6 @@ struct Fetch {
     const int first = min(STAGES, part.count);
 #pragma unroll 1
     for (int i = 0; i < first; i++) weights(i, i);
-#pragma unroll 1
-    for (int i = STAGES; i < min(STAGES + AHEAD, part.count); i++) {
-      const int column = (part.begin + i) * TILE_INNER;
-      prefetch_tile(weight, column, part.tile_column);
-      if (PAIRED) prefetch_tile(weight, column, out_features + part.tile_column);
-    }
   }
 
   __device__ __forceinline__ void rest() const {
@@ -176,68 +142,8 @@ struct Fetch {
   }
 };
 
-#if NORM
-// --- a warpgroup norms ------------------------------------------------------------------------------------------
-
-constexpr int NORM_BARRIER = 2, ROW_THREADS = GROUP_THREADS / ROW_PIECES;  // rows that are normed at a time
-static_assert(GROUP_THREADS % TOKENS == 0 || TOKENS % GROUP_THREADS == 0, "threads for each token");
-
-// One over the size of each token's row, to `shared.factors`; anything for those that do not exist.
-__device__ __forceinline__ void find_factors(Shared& shared, const Part& part, const float* squares, int num_parts,
-                                             int in_features, float epsilon) {
-  constexpr int SPLIT = TOKENS < GROUP_THREADS ? GROUP_THREADS / TOKENS : 1;
-  const int thread = threadIdx.x % GROUP_THREADS;
-#pragma unroll
-  for (int token = thread / SPLIT; token < TOKENS; token += GROUP_THREADS / SPLIT) {
-    float sum = 0.0f;
-    const float* from = squares + part.first_token + token;
-#pragma unroll 8
-    for (int i = thread % SPLIT; i < num_parts; i += SPLIT) sum += __ldcg(from + i * SQUARES_STRIDE);
-    sum = warp_sum<SPLIT / 2>(sum);
-    shared.factors[token] = rsqrtf(sum / in_features + epsilon);
-  }
-  sync_named(NORM_BARRIER, GROUP_THREADS);
-}
-
-// The weights of the norm for all chunks of the thread block; zeros beside them.
-__device__ __forceinline__ void fetch_scales(Element* scales, const Part& part, const Element* weight,
-                                             int in_features) {
-#pragma unroll 1
-  for (int i = threadIdx.x % GROUP_THREADS * PIECE; i < part.count * TILE_INNER; i += GROUP_THREADS * PIECE) {
-    const int at = part.begin * TILE_INNER + i;
-    store_16(scales + i, at < in_features ? load_16(weight + at) : make_uint4(0, 0, 0, 0));
-  }
-}
-
-__device__ __forceinline__ void norm_chunks(Shared& shared, const Part& part, const Element* scales) {
-  const int thread = threadIdx.x % GROUP_THREADS, row = thread / ROW_PIECES;
-  const int place = swizzled(thread * 16, TILE_ROW);
-  Ring<STAGES> ring;
-#pragma unroll 1
-  for (int i = 0; i < part.count; i++) {
-    float weights[PIECE];
-    unpack(load_16(scales + i * TILE_INNER + thread % ROW_PIECES * PIECE), weights);
-    wait(address_of(shared.filled[ring.stage]), ring.parity);
-    unsigned char* tokens = shared.stages[ring.stage].tokens;
-#pragma unroll
-    for (int j = 0; j < TOKENS; j += ROW_THREADS) {
-      Element* piece = reinterpret_cast<Element*>(tokens + place + j * TILE_ROW);
-      const float factor = shared.factors[row + j];
-      float values[PIECE];
-      unpack(load_16(piece), values);
-#pragma unroll
-      for (int k = 0; k < PIECE; k++) values[k] = scaled_by_norm<NORM>(values[k] * factor, weights[k], 0.0f);
-      store_16(piece, pack(values));
-    }
-    show_to_copies();
-    __syncwarp();
-    if (thread % WARP_SIZE == 0) arrive(address_of(shared.normed[ring.stage]));
-    ring.advance();
-  }
-}
-#endif
-
-// --- the others multiply ----------------------------------------------------------------------------------------
+// --- a warpgroup multiplies
+// ---------------------------------------------------------------------------------------
 
 // A stage may be filled again, by all who fill it.
 __device__ __forceinline__ void release(const uint64& barrier, const Part& part) {
@@ -252,21 +158,15 @@ __device__ __forceinline__ void release(const uint64& barrier, const Part& part)
 }
 
 __device__ __forceinline__ void multiply(float (&sums)[TOKENS / 2], Shared& shared, const Part& part) {
-  const int group = threadIdx.x / GROUP_THREADS;
   const int free_at = max(0, part.count - STAGES + SUM_STAGES);  // from then on sums may come
   Ring<STAGES> ring;
   int before = 0;
 #pragma unroll 1
   for (int i = 0; i < part.count; i++) {
-#if NORM
-    wait(address_of(shared.normed[ring.stage]), ring.parity);
-#else
     wait(address_of(shared.filled[ring.stage]), ring.parity);
-#endif
     fence_products();
     const Stage& stage = shared.stages[ring.stage];
-    multiply_tiles<TOKENS>(sums, tile_descriptor(stage.weights + group * 64 * TILE_ROW),
-                           tile_descriptor(stage.tokens));
+    multiply_tiles<TOKENS>(sums, tile_descriptor(stage.weights), tile_descriptor(stage.tokens));
     commit_products();
     wait_products<1>();
     if (i > 0 && i - 1 + STAGES < part.count) release(shared.emptied[before], part);
@@ -330,9 +230,7 @@ constexpr int STRIPS_BESIDE = MULTIPLYING_WARPS < OWN_STRIPS ? MULTIPLYING_WARPS
 constexpr int TOKEN_PIECES = STRIPS_BESIDE * 2 / (PAIRED ? 2 : 1);
 constexpr int PIECES = OWN_STRIPS / STRIPS_BESIDE * 8 * TOKEN_PIECES;
 constexpr int OWN_PIECES = ceil_div(PIECES, NUM_MULTIPLIERS);
-constexpr bool RESIDUAL_EARLY = OWN_PIECES <= 4;                  // else there are no registers for it
-constexpr int SQUARES_PARTS = MULTIPLYING_WARPS / STRIPS_BESIDE;  // of a tile
-static_assert(WARP_SIZE % TOKEN_PIECES == 0, "a token's pieces are with neighbouring lanes");
+constexpr bool RESIDUAL_EARLY = OWN_PIECES <= 4;  // else there are no registers for it
 
 // The pieces that a thread writes.
 struct Pieces {
@@ -360,19 +258,6 @@ struct Pieces {
   }
   __device__ __forceinline__ int64 place(int i) const {
     return static_cast<int64>(token(i)) * out_features + column(i);
-  }
-
-  // The squares of a token's columns in this tile, in the part of them that has `strips beside` each other.
-  __device__ __forceinline__ void sum_squares(float* squares, int i, uint4 piece) const {
-    float values[PIECE], sum = 0.0f;
-    unpack(piece, values);
-#pragma unroll
-    for (int j = 0; j < PIECE; j++) sum += values[j] * values[j];
-    sum = warp_sum<TOKEN_PIECES / 2>(exists(i) ? sum : 0.0f);
-    const int at =
-        part.tile_column / COLUMNS * SQUARES_PARTS + part.slice * OWN_STRIPS % MULTIPLYING_WARPS / STRIPS_BESIDE;
-    const bool is_first = index(i) < PIECES && index(i) % TOKEN_PIECES == 0;
-    if (is_first && token(i) < num_tokens) squares[at * SQUARES_STRIDE + token(i)] = sum;
   }
 };
 
@@ -412,31 +297,25 @@ __device__ __forceinline__ uint4 finish(const Element* results, uint4 before, bo
 }
 
 // Grid: (CLUSTER * ceil(tiles / SHARERS), ceil(num_tokens / TOKENS)), NUM_THREADS threads; Shared is dynamic.
-extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, BLOCKS)
+extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 2)
     cluster_linear(Element* output,                           // [num_tokens, out_features]; may be the residual
                    const __grid_constant__ TensorMap weight,  // [out_features, in_features], twice the rows if
                                                               // PAIRED; COLUMNS rows a tile
                    const Element* __restrict__ bias,          // [out_features], or null; not with PAIRED
                    const __grid_constant__ TensorMap input,  // [num_tokens, in_features], SHARED_TOKENS rows a tile
                    const Element* residual,                  // [num_tokens, out_features], or null
-                   const Element* __restrict__ scales,       // [in_features], with NORM
-                   const float* squares,                     // [num_parts, SQUARES_STRIDE], with NORM
-                   float* next_squares,  // [tiles * SQUARES_PARTS, SQUARES_STRIDE], of the output, or null
-                   int num_parts, float epsilon, int num_tokens, int in_features, int out_features) {
+                   int num_tokens, int in_features, int out_features) {
   extern __shared__ __align__(1024) unsigned char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   let_next_kernel_start();
   const Part part(in_features);
   const Fetch fetch = {shared, part, weight, input, out_features};
-  if (threadIdx.x == FIRST_FETCHER) {
+  if (threadIdx.x == NUM_MULTIPLIERS) {
     for (int i = 0; i < STAGES; i++) {
       init_barrier(address_of(shared.filled[i]), 1);
       init_barrier(address_of(shared.emptied[i]), SHARERS * MULTIPLYING_WARPS);
     }
     init_barrier(address_of(shared.complete), 1);
-#if NORM
-    for (int i = 0; i < STAGES; i++) init_barrier(address_of(shared.normed[i]), GROUP_THREADS / WARP_SIZE);
-#endif
     publish_barriers();
     show_to_copies();
     if (SLICES > 1) expect_bytes(address_of(shared.complete), STRIPS * STRIP_BYTES);
@@ -445,27 +324,15 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, BLOCKS)
   __syncthreads();
   announce_to_cluster();  // their barriers are there
   wait_for_cluster();
-  if (threadIdx.x >= FIRST_FETCHER) {
+  if (threadIdx.x >= NUM_MULTIPLIERS) {
     if (SLICES > 1) announce_to_cluster();  // as for this warp, sums may come
-    if (threadIdx.x == FIRST_FETCHER) {
+    if (threadIdx.x == NUM_MULTIPLIERS) {
       wait_for_previous_kernel();
       fetch.rest();
     }
     if (SLICES > 1) wait_for_cluster();
     return;
   }
-#if NORM
-  if (threadIdx.x >= NUM_MULTIPLIERS) {
-    if (SLICES > 1) announce_to_cluster();
-    Element* own_scales = reinterpret_cast<Element*>(memory + sizeof(Shared));
-    fetch_scales(own_scales, part, scales, in_features);
-    wait_for_previous_kernel();
-    find_factors(shared, part, squares, num_parts, in_features, epsilon);
-    norm_chunks(shared, part, own_scales);
-    if (SLICES > 1) wait_for_cluster();
-    return;
-  }
-#endif
   const int lane = threadIdx.x % WARP_SIZE;
   float shifts[2] = {};
   if (!PAIRED && bias != nullptr) {
@@ -499,16 +366,11 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, BLOCKS)
   sync_named(1, NUM_MULTIPLIERS);
 #pragma unroll
   for (int i = 0; i < OWN_PIECES; i++) {
-    const bool exists = pieces.exists(i);
-    if (!RESIDUAL_EARLY && exists && residual != nullptr) {
+    if (!pieces.exists(i)) continue;
+    if (!RESIDUAL_EARLY && residual != nullptr) {
       before[0] = __ldcg(reinterpret_cast<const uint4*>(residual + pieces.place(i)));
     }
-    uint4 piece = {};
-    if (exists) {
-      const Element* from = results + Pieces::strip(i) * STRIP + Pieces::in_strip(i);
-      piece = finish(from, before[RESIDUAL_EARLY ? i : 0], residual != nullptr);
-      store_16(output + pieces.place(i), piece);
-    }
-    if (!PAIRED && next_squares != nullptr) pieces.sum_squares(next_squares, i, piece);
+    const Element* from = results + Pieces::strip(i) * STRIP + Pieces::in_strip(i);
+    store_16(output + pieces.place(i), finish(from, before[RESIDUAL_EARLY ? i : 0], residual != nullptr));
   }
 }

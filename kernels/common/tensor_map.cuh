@@ -35,12 +35,6 @@ __device__ __forceinline__ void copy_tile(void* to, const TensorMap& map, int co
       : "memory");
 }
 
-// On its way into the L2 cache.
-__device__ __forceinline__ void prefetch_tile(const TensorMap& map, int column, int row) {
-  asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(&map), "r"(column), "r"(row)
-               : "memory");
-}
-
 // The same to where `to` is in every thread block of the cluster whose bit is set in `ranks`, each with its own
 // mbarrier.
 __device__ __forceinline__ void copy_tile_to_all(void* to, const TensorMap& map, int column, int row,

@@ -1,22 +1,49 @@
 """How a product of 9 rows and more is cut for clusters of Hopper's multiprocessors. Arithmetic only."""
 
+from bisect import bisect_left
 from dataclasses import dataclass
+from functools import cache
 
 from pagedchat.jit.kernel_file import Constants
 
-MAX_TOKENS = 256
+ROWS = 64
+"""Of the weight, of a tile."""
+MAX_TOKENS = 64
 """Of a launch."""
-CHUNK = 64
+_TOKENS = (16, 32, MAX_TOKENS)
+"""Of a tile: a launch has the next larger one."""
+_CHUNK = 64
 """Inner elements that are multiplied at a time, as in kernels/clusters/cluster_linear.cu."""
-_GROUP_ROWS = 64
-"""Of the weight, of a tile, for each warpgroup that multiplies."""
-_GROUP_THREADS, _GROUP_WARPS, _FETCHING_THREADS = 128, 4, 32
-_STAGE_BARRIERS = 24
-"""Bytes, those of norms included."""
-_RESERVED = 1 << 10
-"""Bytes of shared memory that each thread block costs a multiprocessor besides its own."""
-_REGISTERS, _OTHER_REGISTERS = 1 << 16, 40
-"""Of a multiprocessor, and those that a thread needs besides sums."""
+_PIECE = 8
+"""Elements that are copied and written at a time."""
+_NUM_THREADS = 128 + 32
+"""A warpgroup multiplies, a warp fetches."""
+_BARRIER_BYTES = 16
+"""Of a stage, and at most for all sums and what alignment takes."""
+_RESERVED_BYTES = 1 << 10
+"""Of shared memory that each thread block costs a multiprocessor besides its own."""
+_RESIDENT = 2
+"""Thread blocks for which a multiprocessor has room: those of this product and of the next."""
+
+# With these every product of DECODE_STEPS.md's table gets the cut that was the quickest of all that were tried with
+# 64 rows, or one at most 4 % slower.
+_SLICES = (8, 4, 2, 1)
+"""Thread blocks of a tile: as many as leave at most `_MOST_SLICED` a multiprocessor."""
+_MOST_SLICED = 1.5
+_FEWEST_CHUNKS, _FEWEST_STAGES = 2, 2
+"""Of a slice; in shared memory at a time."""
+_FEWEST_FINISHED, _MATRIX_TOKENS = 4, 8
+"""Tokens for each slice, so that every thread block has gates and their values to finish; tokens of a matrix, which
+is copied whole."""
+_SHARERS, _WIDEST_SHARED = 4, 2
+"""Tiles that share tokens, and slices that they have at most: a cluster of 8."""
+_CROWDED = 4 / 3
+"""Thread blocks a multiprocessor from which on some have two, for which the way out of the L2 cache is too narrow
+unless tokens are shared."""
+_NEARLY_ALL = 0.9
+"""Of all places: clusters of `_SHARERS` do not find room on so many at a time, single thread blocks do."""
+_MOST_TILES = 4
+"""A multiprocessor: with more of them beginning and ending each takes longer than streaming through all at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,78 +52,89 @@ class ClusterPlan:
 
     tokens: int
     """Of a tile, padding included."""
-    warpgroups: int
-    """That multiply, of a thread block."""
     slices: int
     """Thread blocks that share a tile's inner elements."""
     sharers: int
     """Tiles for which tokens are fetched together."""
     stages: int
     """Chunks in shared memory at a time."""
-    blocks: int
-    """Thread blocks for which a multiprocessor has registers."""
-    hint: int = 0
-    """1: weights are marked as read once."""
-    ahead: int = 0
-    """Chunks behind those of the ring that are brought into the L2 cache while the kernel before runs."""
 
     @property
     def constants(self) -> Constants:
         """For the compiler, besides what the product itself is."""
         return {
             "TOKENS": self.tokens,
-            "WARPGROUPS": self.warpgroups,
-            "HINT": self.hint,
-            "AHEAD": self.ahead,
             "SLICES": self.slices,
             "SHARERS": self.sharers,
             "STAGES": self.stages,
-            "BLOCKS": self.blocks,
         }
 
     @property
-    def rows(self) -> int:
-        """Of the weight, of a tile."""
-        return _GROUP_ROWS * self.warpgroups
+    def num_threads(self) -> int:
+        """Of a thread block."""
+        return _NUM_THREADS
 
-    def num_threads(self, normed: bool) -> int:
-        """Of a thread block: those that multiply, a warp that fetches, a warpgroup that norms tokens."""
-        return _GROUP_THREADS * (self.warpgroups + normed) + _FETCHING_THREADS
-
-    def shared_bytes(self, normed_features: int = 0) -> int:
-        """Size of `Shared` in the kernel, and of what a norm takes of that many features."""
-        own = self.stages * (stage_bytes(self.tokens, self.rows) + _STAGE_BARRIERS) + 8
-        if normed_features:
-            own += 4 * self.tokens + 2 * CHUNK * -(-_chunks(normed_features) // self.slices)
-        return -(-own // 16) * 16
+    @property
+    def shared_bytes(self) -> int:
+        """Size of `Shared` in the kernel."""
+        return self.stages * _stage_bytes(self.tokens) + _BARRIER_BYTES
 
     def grid(self, out_features: int, num_tokens: int, paired: bool) -> tuple[int, int]:
         """Of a launch: clusters of tiles of the weight, tiles of tokens."""
-        tiles = -(-out_features // (self.rows // (1 + paired)))
-        clusters = -(-tiles // self.sharers)
+        clusters = -(-_num_tiles(out_features, paired) // self.sharers)
         return clusters * self.sharers * self.slices, -(-num_tokens // self.tokens)
 
-    def num_square_parts(self, out_features: int) -> int:
-        """Into how many parts the squares of a row of the output fall."""
-        warps = _GROUP_WARPS * self.warpgroups
-        return self.grid(out_features, 1, False)[0] // self.slices * (warps // min(warps, self._own_strips))
 
-    def can_norm(self, in_features: int, shared_limit: int) -> bool:
-        """Whether there is room for the norm of a row, and registers for those who norm."""
-        registers = _REGISTERS // (self.num_threads(normed=True) * self.blocks)
-        room = (shared_limit + _RESERVED) // self.blocks - _RESERVED
-        return self.shared_bytes(in_features) <= room and registers >= self.tokens // 2 + _OTHER_REGISTERS
+@cache
+def plan_clusters(
+    in_features: int,
+    out_features: int,
+    num_tokens: int,
+    paired: bool,
+    num_multiprocessors: int,
+    shared_limit: int,
+) -> ClusterPlan | None:
+    """How a product is cut; None where the kernel cannot do it, or has too many tiles to do.
 
-    @property
-    def _own_strips(self) -> int:
-        """That a thread block finishes, as in the kernel."""
-        return self.tokens // 8 * _GROUP_WARPS * self.warpgroups // self.slices
+    Args:
+        in_features: the inner dimension.
+        out_features: columns of the output.
+        num_tokens: of the launch.
+        paired: whether the weight has a gate and a value for each column.
+        num_multiprocessors: of the GPU.
+        shared_limit: bytes of shared memory that a thread block can have.
+    """
+    tiles, chunks = _num_tiles(out_features, paired), -(-in_features // _CHUNK)
+    is_whole = in_features % _PIECE == 0 and out_features % _PIECE == 0
+    if not is_whole or not 1 <= num_tokens <= MAX_TOKENS or tiles > _MOST_TILES * num_multiprocessors:
+        return None
+    tokens = _TOKENS[bisect_left(_TOKENS, num_tokens)]
+    stages = _num_stages(tokens, shared_limit)
+    if stages < _FEWEST_STAGES:
+        return None
+    most = max(1, min(chunks // _FEWEST_CHUNKS, tokens // _FEWEST_FINISHED))
+    slices = next(n for n in _SLICES if n == 1 or (n <= most and n * tiles <= _MOST_SLICED * num_multiprocessors))
+    sharers = _num_sharers(tokens, slices, slices * tiles, num_multiprocessors)
+    return ClusterPlan(tokens, slices, sharers, stages)
 
 
-def stage_bytes(tokens: int, rows: int) -> int:
-    """Of a chunk in shared memory."""
-    return 2 * CHUNK * (tokens + rows)
+def _num_tiles(out_features: int, paired: bool) -> int:
+    return -(-out_features // (ROWS // (1 + paired)))
 
 
-def _chunks(in_features: int) -> int:
-    return -(-in_features // CHUNK)
+def _num_stages(tokens: int, shared_limit: int) -> int:
+    """That find room in the part of a multiprocessor that a thread block has."""
+    room = (shared_limit + _RESERVED_BYTES) // _RESIDENT - _RESERVED_BYTES
+    return (room - _BARRIER_BYTES) // _stage_bytes(tokens)
+
+
+def _num_sharers(tokens: int, slices: int, num_blocks: int, num_multiprocessors: int) -> int:
+    places = _RESIDENT * num_multiprocessors
+    fills_places = _NEARLY_ALL * places < num_blocks <= places
+    if slices > _WIDEST_SHARED or num_blocks < _CROWDED * num_multiprocessors or fills_places:
+        return 1
+    return min(_SHARERS, tokens // _MATRIX_TOKENS)
+
+
+def _stage_bytes(tokens: int) -> int:
+    return 2 * _CHUNK * (tokens + ROWS) + _BARRIER_BYTES

@@ -4,7 +4,7 @@ The ops launch what this says, and `pagedchat doctor` says it of models that are
 """
 
 from pagedchat.jit.driver import Gpu
-from pagedchat.ops.clusters.cluster_plan import ClusterPlan
+from pagedchat.ops.clusters.cluster_plan import ClusterPlan, plan_clusters
 from pagedchat.ops.products.stream_k_plan import MAX_TOKENS, StreamKPlan, plan_stream_k
 from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan, plan_warpgroups
 from pagedchat.ops.products.wide_plan import WidePlan, plan_wide
@@ -13,8 +13,11 @@ ManyRowsPlan = WarpgroupPlan | ClusterPlan | StreamKPlan | WidePlan
 
 _WARPGROUPS = (9, 0)
 """Compute capability of the only GPUs that multiply by warpgroups."""
-_LEAST_STREAMED_BYTES = 20 << 20
-"""Of a weight that streams although it would fit into the shared memory of all multiprocessors."""
+_LEAST_STREAMED_BYTES, _LONG = 20 << 20, 4096
+"""Of a weight that streams although it would fit into the shared memory of all multiprocessors; inner elements of
+which more are better shared by a cluster even so."""
+_FEWEST_FOR_CLUSTERS = 33
+"""Tokens; of fewer nothing was measured."""
 _FEW_TOKENS, _LEAST_BYTES_FOR_MORE = 48, 64 << 20
 """Up to so many tokens what streams is quicker than a library; with more, a weight of so many bytes or of gates."""
 _FEW_ROWS, _LARGE_BYTES = 256, 128 << 20
@@ -40,12 +43,17 @@ def plan_many_rows(
     sizes = in_features, out_features, num_tokens, paired
     multiprocessors, limit = gpu.num_multiprocessors, gpu.shared_bytes
     resident = plan_warpgroups(*sizes, num_multiprocessors=multiprocessors, shared_limit=limit)
-    streamed = plan_stream_k(*sizes, multiprocessors, limit)
     weight_bytes = 2 * in_features * out_features * (1 + paired)
+    is_small = resident is not None and weight_bytes < _LEAST_STREAMED_BYTES
+    if num_tokens >= _FEWEST_FOR_CLUSTERS and (not is_small or in_features > _LONG):
+        clusters = plan_clusters(*sizes, multiprocessors, limit)
+        if clusters is not None:
+            return clusters
     if num_tokens > MAX_TOKENS and paired and resident is None:
         large = weight_bytes > _LARGE_BYTES and num_tokens > _FEW_ROWS
         return None if large else plan_wide(in_features, out_features, num_tokens, multiprocessors, limit)
-    if streamed is None or (resident is not None and weight_bytes < _LEAST_STREAMED_BYTES):
+    streamed = plan_stream_k(*sizes, multiprocessors, limit)
+    if streamed is None or is_small:
         return resident
     if num_tokens > _FEW_TOKENS and not paired and weight_bytes < _LEAST_BYTES_FOR_MORE:
         return resident

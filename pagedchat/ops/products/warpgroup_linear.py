@@ -2,8 +2,8 @@
 
 `output = residual + activation(weight @ input + bias)` by Hopper's warpgroup products. The weights are fetched
 while the kernel before still runs: a small one stays in shared memory, a large one streams through it
-(`stream_k_linear`). Gated feed-forwards (Shazeer 2020, arXiv 2002.05202) with `paired`, for any number of rows
-(`wide_gates`).
+(`cluster_linear`, `stream_k_linear`). Gated feed-forwards (Shazeer 2020, arXiv 2002.05202) with `paired`, for any
+number of rows (`wide_gates`).
 """
 
 import torch
@@ -15,8 +15,6 @@ from pagedchat.ops.clusters.cluster_plan import ClusterPlan
 from pagedchat.ops.common.checks import check_same_type, check_shape
 from pagedchat.ops.common.choices import ACTIVATIONS, Activation
 from pagedchat.ops.common.launch import address, ceil_div, element_name, has_warpgroups, stream_of
-from pagedchat.ops.common.norm import Norm
-from pagedchat.ops.products.add_norm import add_norm
 from pagedchat.ops.products.library_linear import library_linear
 from pagedchat.ops.products.many_rows_plan import ManyRowsPlan, plan_many_rows
 from pagedchat.ops.products.stream_k_linear import launch_stream_k
@@ -38,8 +36,6 @@ def warpgroup_linear(
     activation: Activation = "none",
     paired: bool = False,
     output: torch.Tensor | None = None,
-    norm: Norm | None = None,
-    squares: torch.Tensor | None = None,
     overlap: bool = False,
 ) -> torch.Tensor:
     """A product with what follows it, by the kernel that `many_rows_plan` names; where it names none, and of few
@@ -53,8 +49,6 @@ def warpgroup_linear(
         activation: after the bias; with `paired` of the gates alone.
         paired: the result is `activation(gate) * value`.
         output: `[num_tokens, out_features]`, written; a new one by default.
-        norm: of the rows, before the product.
-        squares: of the rows, if they are known (`add_product`); then many a kernel norms them itself.
         overlap: as in `small_batch_linear`.
 
     Returns:
@@ -65,13 +59,10 @@ def warpgroup_linear(
     """
     out_features = weight.shape[0] // (2 if paired else 1)
     _check(input_rows, weight, bias, residual, paired, output)
-    plan = _plan(weight, len(input_rows), paired, residual)
-    rows = input_rows
-    if norm is not None and not _norms_rows(plan, norm, squares, rows):
-        rows, norm = add_norm(rows, None, norm, overlap=overlap), None
-    if isinstance(weight, QuantizedWeight) or plan is None:
+    plan = None if isinstance(weight, QuantizedWeight) else _plan(weight, len(input_rows), paired)
+    if isinstance(weight, QuantizedWeight) or plan is None or (residual is not None and isinstance(plan, WidePlan)):
         return library_linear(
-            rows,
+            input_rows,
             weight,
             bias=bias,
             residual=residual,
@@ -80,71 +71,25 @@ def warpgroup_linear(
             output=output,
             overlap=overlap,
         )
-    target = rows.new_empty(len(rows), out_features) if output is None else output
-    arguments = target, rows, weight, bias, residual, activation, paired
+    target = input_rows.new_empty(len(input_rows), out_features) if output is None else output
+    arguments = target, input_rows, weight, bias, residual, activation, paired
     if isinstance(plan, ClusterPlan):
-        launch_clusters(*arguments, plan, norm=norm, squares=squares, overlap=overlap)
+        launch_clusters(*arguments, plan, overlap=overlap)
     elif isinstance(plan, StreamKPlan):
         launch_stream_k(*arguments, plan, overlap=overlap)
     elif isinstance(plan, WidePlan):
-        launch_wide_gates(target, rows, weight, activation, plan, overlap=overlap)
+        launch_wide_gates(target, input_rows, weight, activation, plan, overlap=overlap)
     else:
         _launch(*arguments, plan, overlap)
     return target
 
 
-def add_product(
-    stream: torch.Tensor,
-    input_rows: torch.Tensor,
-    weight: Weight,
-    bias: torch.Tensor | None = None,
-    *,
-    overlap: bool = False,
-) -> torch.Tensor | None:
-    """`stream += weight @ input_rows + bias`.
-
-    Args:
-        stream: `[num_tokens, out_features]`, a residual stream, written.
-        input_rows: `[num_tokens, in_features]`.
-        weight: `[out_features, in_features]`.
-        bias: `[out_features]`.
-        overlap: as in `small_batch_linear`.
-
-    Returns:
-        The squares of the stream's rows, for the product that norms them next; None where no kernel sums them.
-
-    Raises:
-        ValueError: shapes or types that do not go together.
-    """
-    plan = _plan(weight, len(input_rows), False, stream)
-    if not isinstance(plan, ClusterPlan) or isinstance(weight, QuantizedWeight):
-        warpgroup_linear(input_rows, weight, bias=bias, residual=stream, output=stream, overlap=overlap)
-        return None
-    _check(input_rows, weight, bias, stream, False, stream)
-    return launch_clusters(
-        stream, input_rows, weight, bias, stream, "none", False, plan, sums_squares=True, overlap=overlap
-    )
-
-
-def _norms_rows(plan: ManyRowsPlan | None, norm: Norm, squares: torch.Tensor | None, rows: torch.Tensor) -> bool:
-    """Whether the launch does it."""
-    return (
-        isinstance(plan, ClusterPlan)
-        and squares is not None
-        and norm.kind == "rms"
-        and plan.can_norm(rows.shape[1], gpu(rows.device.index).shared_bytes)
-    )
-
-
-def _plan(
-    weight: Weight, num_tokens: int, paired: bool, residual: torch.Tensor | None = None
-) -> ManyRowsPlan | None:
-    if isinstance(weight, QuantizedWeight) or not has_warpgroups(weight):
+def _plan(weight: torch.Tensor, num_tokens: int, paired: bool) -> ManyRowsPlan | None:
+    if not has_warpgroups(weight):
         return None
     out_features = weight.shape[0] // (2 if paired else 1)
     on = gpu(weight.device.index)
-    plan = plan_many_rows(weight.shape[1], out_features, num_tokens, paired=paired, gpu=on)
-    return None if residual is not None and isinstance(plan, WidePlan) else plan
+    return plan_many_rows(weight.shape[1], out_features, num_tokens, paired=paired, gpu=on)
 
 
 def _launch(

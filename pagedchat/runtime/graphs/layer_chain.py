@@ -14,7 +14,7 @@ from pagedchat.ops.common.norm import Norm
 from pagedchat.ops.products.add_norm import Update, add_norm
 from pagedchat.ops.products.library_linear import library_middle
 from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors, Product
-from pagedchat.ops.products.warpgroup_linear import add_product, warpgroup_linear
+from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
 
 
 class Products(Protocol):
@@ -97,45 +97,29 @@ def through_layers(model: ModelTensors, hidden: torch.Tensor, products: Products
     """
     stream = Stream(model.sizes, hidden)
     plain_sums = model.sizes.adds_products and model.sizes.residual_scale == 1
-    squares: torch.Tensor | None = None
     for layer in layers_to_run(model):
         if plain_sums and isinstance(products, WarpgroupProducts):
-            squares = _add_by_products(layer, hidden, squares, products, attend)
+            _add_by_products(layer, hidden, products, attend)
         else:
             _add_layer(layer, stream, products, attend)
     return stream
 
 
 def _add_by_products(
-    layer: LayerTensors,
-    hidden: torch.Tensor,
-    squares: torch.Tensor | None,
-    products: "WarpgroupProducts",
-    attend: Attend,
-) -> torch.Tensor | None:
-    """Both halves of a layer, added to `hidden` `[num_rows, hidden]` by the products that end them.
-
-    `squares` are those of its rows, and what comes back those of its rows afterwards, where anybody knows them.
-    """
-    if layer.sizes.parallel:
-        return _add_parallel(layer, hidden, products, attend)
-    heads = products.linear(hidden, layer.qkv, layer.attention_norm, squares)
-    squares = products.add(attend(layer, clipped(layer, heads)), layer.out, hidden)
-    middle = products.middle(hidden, layer, layer.mlp_norm, squares)
-    return products.add(middle, layer.down, hidden)
-
-
-def _add_parallel(
     layer: LayerTensors, hidden: torch.Tensor, products: "WarpgroupProducts", attend: Attend
-) -> torch.Tensor | None:
-    """The same where both halves start from the same rows; one norm may be for both."""
+) -> None:
+    """Both halves of a layer, added to `hidden` `[num_rows, hidden]` by the products that end them."""
     rows = add_norm(hidden, None, layer.attention_norm, overlap=True)
     attended = attend(layer, clipped(layer, products.linear(rows, layer.qkv)))
-    if layer.mlp_norm is not None:
-        rows = add_norm(hidden, None, layer.mlp_norm, overlap=True)
-    middle = products.middle(rows, layer)
+    middle = None
+    if layer.sizes.parallel:  # of the rows that attention has read
+        if layer.mlp_norm is not None:
+            rows = add_norm(hidden, None, layer.mlp_norm, overlap=True)
+        middle = products.middle(rows, layer)
     products.add(attended, layer.out, hidden)
-    return products.add(middle, layer.down, hidden)
+    if middle is None:
+        middle = products.middle(add_norm(hidden, None, layer.mlp_norm, overlap=True), layer)
+    products.add(middle, layer.down, hidden)
 
 
 def _add_layer(layer: LayerTensors, stream: Stream, products: Products, attend: Attend) -> None:
@@ -172,43 +156,19 @@ class LibraryProducts:
 class WarpgroupProducts:
     """Those of `warpgroup_linear`, with biases, activations and the residual stream in their epilogues."""
 
-    def linear(
-        self,
-        rows: torch.Tensor,
-        product: Product,
-        norm: Norm | None = None,
-        squares: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """See `Products`; of normed rows, whose squares may be known."""
-        return warpgroup_linear(rows, product.weight, bias=product.bias, norm=norm, squares=squares, overlap=True)
+    def linear(self, rows: torch.Tensor, product: Product) -> torch.Tensor:
+        """See `Products`."""
+        return warpgroup_linear(rows, product.weight, bias=product.bias, overlap=True)
 
-    def middle(
-        self,
-        rows: torch.Tensor,
-        layer: LayerTensors,
-        norm: Norm | None = None,
-        squares: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """See `Products`; of normed rows, whose squares may be known."""
+    def middle(self, rows: torch.Tensor, layer: LayerTensors) -> torch.Tensor:
+        """See `Products`."""
         sizes, up = layer.sizes, layer.up
         if sizes.biased_gates:
-            normed = add_norm(rows, None, norm, overlap=True)
-            return library_middle(normed, up.weight, up.bias, sizes.activation, paired=True)
+            return library_middle(rows, up.weight, up.bias, sizes.activation, paired=True)
         return warpgroup_linear(
-            rows,
-            up.weight,
-            bias=up.bias,
-            activation=sizes.activation,
-            paired=sizes.gated,
-            norm=norm,
-            squares=squares,
-            overlap=True,
+            rows, up.weight, bias=up.bias, activation=sizes.activation, paired=sizes.gated, overlap=True
         )
 
-    def add(self, rows: torch.Tensor, product: Product, hidden: torch.Tensor) -> torch.Tensor | None:
-        """The product of `[num_rows, in_features]`, added to `hidden` `[num_rows, out_features]`.
-
-        Returns:
-            The squares of its rows, if they were summed.
-        """
-        return add_product(hidden, rows, product.weight, product.bias, overlap=True)
+    def add(self, rows: torch.Tensor, product: Product, hidden: torch.Tensor) -> None:
+        """The product of `[num_rows, in_features]`, added to `hidden` `[num_rows, out_features]`."""
+        warpgroup_linear(rows, product.weight, bias=product.bias, residual=hidden, output=hidden, overlap=True)
