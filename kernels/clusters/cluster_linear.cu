@@ -325,11 +325,12 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 2)
   announce_to_cluster();  // their barriers are there
   wait_for_cluster();
   if (threadIdx.x >= NUM_MULTIPLIERS) {
-    if (SLICES > 1) announce_to_cluster();  // as for this warp, sums may come
     if (threadIdx.x == NUM_MULTIPLIERS) {
       wait_for_previous_kernel();
       fetch.rest();
     }
+    // NOTE: not before, although this warp reads no stage: under memcheck who arrives waits for all other warps.
+    if (SLICES > 1) announce_to_cluster();
     if (SLICES > 1) wait_for_cluster();
     return;
   }
