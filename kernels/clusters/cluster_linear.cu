@@ -3,9 +3,9 @@
 //
 // A tile is 64 rows of the weight with TOKENS tokens. SLICES thread blocks of a cluster have a slice of its inner
 // elements each, and SHARERS neighbouring tiles the same tokens, which one copy brings to all of them. Weights and
-// tokens come by tensor maps, 64 inner elements at a time, into a ring in shared memory; the weights of a whole ring
-// are on their way before the kernel before has ended (programmatic dependent launch). The ring is so small that two
-// thread blocks find room on a multiprocessor: that of the next product fills its own while this one ends.
+// tokens come by tensor maps, 64 inner elements at a time, into a ring in shared memory; the weights of a whole
+// ring are on their way before the kernel before has ended (programmatic dependent launch). The ring is so small
+// that two thread blocks find room on a multiprocessor: that of the next product fills its own while this one ends.
 //
 // Sums of a slice go straight from registers into the shared memory of the thread block that adds and finishes them
 // (`st.async`), each 1 / SLICES of the tile: neither flags nor the L2 cache are in the way. They take the place of
