@@ -16,11 +16,10 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 PLANS = [
     ((16, 200, 64), ClusterPlan(16, 1, 1, 4)),  # one tile
     ((20, 456, 136), ClusterPlan(32, 4, 1, 3)),  # no whole tiles or chunks; slices of one chunk and of two
-    ((64, 1096, 72), ClusterPlan(64, 2, 2, 3)),  # tokens shared by two tiles; rings begin anew
     ((64, 1032, 40), ClusterPlan(64, 8, 1, 2)),  # as few stages as there may be
     ((50, 328, 200), ClusterPlan(64, 1, 4, 3)),  # tokens shared, inner elements not
-    ((40, 1048, 136), ClusterPlan(64, 2, 4, 3)),  # both
-    ((9, 576, 72), ClusterPlan(16, 8, 1, 3)),  # a thread block finishes some rows of all tokens
+    ((40, 1048, 136), ClusterPlan(64, 2, 4, 3)),  # both; rings begin anew
+    ((25, 576, 72), ClusterPlan(32, 8, 1, 3)),  # a thread block finishes some rows of some tokens
     ((100, 328, 72), ClusterPlan(64, 2, 2, 2)),  # two tiles of tokens
 ]
 """Tokens, inner dimension and columns, and how they are cut."""
@@ -56,9 +55,7 @@ def test_every_way_in_which_tiles_are_shared_out(
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize(
-    "plan", [ClusterPlan(64, 1, 4, 3), ClusterPlan(64, 8, 1, 3), ClusterPlan(32, 2, 2, 4)], ids=str
-)
+@pytest.mark.parametrize("plan", [ClusterPlan(64, 1, 4, 3), ClusterPlan(64, 8, 1, 3)], ids=str)
 def test_gates_and_their_values(plan: ClusterPlan, device: str) -> None:
     num_tokens = min(40, plan.tokens)
     rows = normal(num_tokens, 584, device=device, dtype=torch.float16)
