@@ -1,4 +1,4 @@
-// output = residual + activation(weight * input + bias) for 9 tokens and more and a weight of any size. PAIRED rows
+// output = residual + activation(weight * input + bias) for up to 64 tokens and a weight of any size. PAIRED rows
 // as in activation.cuh.
 //
 // A tile is 64 rows of the weight with TOKENS tokens. SLICES thread blocks of a cluster have a slice of its inner
@@ -62,8 +62,7 @@ __device__ __forceinline__ uint32 address_of(const uint64& barrier) {
 struct Part {
   const int chunks;  // of the tile's inner elements
   const int rank, share, slice;
-  const int tile_column;  // the first of the output
-  const int first_token;
+  const int tile_column;   // the first of the output
   const int begin, count;  // chunks
 
   __device__ __forceinline__ explicit Part(int in_features)
@@ -72,7 +71,6 @@ struct Part {
         share(rank % SHARERS),
         slice(rank / SHARERS),
         tile_column((blockIdx.x / CLUSTER * SHARERS + share) * COLUMNS),
-        first_token(blockIdx.y * TOKENS),
         begin(first_of(slice)),
         count(first_of(slice + 1) - begin) {}
 
@@ -114,10 +112,10 @@ struct Fetch {
     const int column = (part.begin + chunk) * TILE_INNER;
     unsigned char* to = shared.stages[stage].tokens;
     if (SHARERS == 1) {
-      copy_tile(to, input, column, part.first_token, barrier);
+      copy_tile(to, input, column, 0, barrier);
     } else {
       const int first = part.share * SHARED_TOKENS, all = ((1 << SHARERS) - 1) << part.slice * SHARERS;
-      copy_tile_to_all(to + first * TILE_ROW, input, column, part.first_token + first, barrier, all);
+      copy_tile_to_all(to + first * TILE_ROW, input, column, first, barrier, all);
     }
   }
 
@@ -230,7 +228,7 @@ constexpr int STRIPS_BESIDE = MULTIPLYING_WARPS < OWN_STRIPS ? MULTIPLYING_WARPS
 constexpr int TOKEN_PIECES = STRIPS_BESIDE * 2 / (PAIRED ? 2 : 1);
 constexpr int PIECES = OWN_STRIPS / STRIPS_BESIDE * 8 * TOKEN_PIECES;
 constexpr int OWN_PIECES = ceil_div(PIECES, NUM_MULTIPLIERS);
-constexpr bool RESIDUAL_EARLY = OWN_PIECES <= 4;  // else there are no registers for it
+static_assert(OWN_PIECES <= 4, "there are registers for what is added");
 
 // The pieces that a thread writes.
 struct Pieces {
@@ -248,7 +246,7 @@ struct Pieces {
   }
 
   __device__ __forceinline__ int token(int i) const {
-    return part.first_token + (part.slice * OWN_STRIPS + strip(i)) / MULTIPLYING_WARPS * 8 + own_token(i) % 8;
+    return (part.slice * OWN_STRIPS + strip(i)) / MULTIPLYING_WARPS * 8 + own_token(i) % 8;
   }
   __device__ __forceinline__ int column(int i) const {
     return part.tile_column + Part::row_of(part.slice * OWN_STRIPS + strip(i)) + index(i) % 2 * PIECE;
@@ -296,7 +294,7 @@ __device__ __forceinline__ uint4 finish(const Element* results, uint4 before, bo
   return pack(values);
 }
 
-// Grid: (CLUSTER * ceil(tiles / SHARERS), ceil(num_tokens / TOKENS)), NUM_THREADS threads; Shared is dynamic.
+// Grid: (CLUSTER * ceil(tiles / SHARERS)), NUM_THREADS threads; Shared is dynamic.
 extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 2)
     cluster_linear(Element* output,                           // [num_tokens, out_features]; may be the residual
                    const __grid_constant__ TensorMap weight,  // [out_features, in_features], twice the rows if
@@ -304,7 +302,8 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 2)
                    const Element* __restrict__ bias,          // [out_features], or null; not with PAIRED
                    const __grid_constant__ TensorMap input,  // [num_tokens, in_features], SHARED_TOKENS rows a tile
                    const Element* residual,                  // [num_tokens, out_features], or null
-                   int num_tokens, int in_features, int out_features) {
+                   int num_tokens,                           // at most TOKENS
+                   int in_features, int out_features) {
   extern __shared__ __align__(1024) unsigned char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   let_next_kernel_start();
@@ -342,9 +341,9 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 2)
     if (row + 8 < out_features) shifts[1] = to_float(bias[row + 8]);
   }
   const Pieces pieces = {part, num_tokens, out_features};
-  uint4 before[RESIDUAL_EARLY ? OWN_PIECES : 1] = {};
+  uint4 before[OWN_PIECES] = {};
   wait_for_previous_kernel();
-  if (RESIDUAL_EARLY && residual != nullptr) {
+  if (residual != nullptr) {
 #pragma unroll
     for (int i = 0; i < OWN_PIECES; i++) {
       if (pieces.exists(i)) before[i] = __ldcg(reinterpret_cast<const uint4*>(residual + pieces.place(i)));
@@ -368,10 +367,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 2)
 #pragma unroll
   for (int i = 0; i < OWN_PIECES; i++) {
     if (!pieces.exists(i)) continue;
-    if (!RESIDUAL_EARLY && residual != nullptr) {
-      before[0] = __ldcg(reinterpret_cast<const uint4*>(residual + pieces.place(i)));
-    }
     const Element* from = results + Pieces::strip(i) * STRIP + Pieces::in_strip(i);
-    store_16(output + pieces.place(i), finish(from, before[RESIDUAL_EARLY ? i : 0], residual != nullptr));
+    store_16(output + pieces.place(i), finish(from, before[i], residual != nullptr));
   }
 }

@@ -1,4 +1,4 @@
-"""A linear layer for 9 tokens and more whose inner elements are shared by the thread blocks of a cluster.
+"""A linear layer for up to 64 tokens whose inner elements are shared by the thread blocks of a cluster.
 
 `output = residual + activation(weight @ input + bias)` by Hopper's warpgroup products; sums meet in shared memory.
 """
@@ -62,7 +62,7 @@ def launch_clusters(
     )
     kernel.allow_shared(plan.shared_bytes)
     kernel.launch(
-        plan.grid(output.shape[1], num_tokens, paired),
+        (plan.num_blocks(output.shape[1], paired),),
         plan.num_threads,
         args,
         stream=stream_of(rows),

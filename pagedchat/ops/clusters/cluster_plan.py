@@ -1,4 +1,4 @@
-"""How a product of 9 rows and more is cut for clusters of Hopper's multiprocessors. Arithmetic only."""
+"""How a product of up to 64 rows is cut for clusters of Hopper's multiprocessors. Arithmetic only."""
 
 from bisect import bisect_left
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ _RESERVED_BYTES = 1 << 10
 _RESIDENT = 2
 """Thread blocks for which a multiprocessor has room: those of this product and of the next."""
 
-# With these every product of DECODE_STEPS.md's table gets the cut that was the quickest of all that were tried with
-# 64 rows, or one at most 4 % slower.
+# With these every product of DECODE_STEPS.md's tables, of 16 to 64 rows, gets the cut that was the quickest of all
+# that were tried, or one at most 4 % slower.
 _SLICES = (8, 4, 2, 1)
 """Thread blocks of a tile: as many as leave at most `_MOST_SLICED` a multiprocessor."""
 _MOST_SLICED = 1.5
@@ -40,10 +40,10 @@ _SHARERS, _WIDEST_SHARED = 4, 2
 _CROWDED = 4 / 3
 """Thread blocks a multiprocessor from which on some have two, for which the way out of the L2 cache is too narrow
 unless tokens are shared."""
-_NEARLY_ALL = 0.9
-"""Of all places: clusters of `_SHARERS` do not find room on so many at a time, single thread blocks do."""
-_MOST_TILES = 4
-"""A multiprocessor: with more of them beginning and ending each takes longer than streaming through all at once."""
+_NEARLY_ALL = 0.85
+"""Of all places, in the last round: clusters of `_SHARERS` do not find room on so many, single thread blocks do."""
+_MOST_TILES = 4.5
+"""A multiprocessor: with many more beginning and ending each takes longer than streaming through all at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +79,9 @@ class ClusterPlan:
         """Size of `Shared` in the kernel."""
         return self.stages * _stage_bytes(self.tokens) + _BARRIER_BYTES
 
-    def grid(self, out_features: int, num_tokens: int, paired: bool) -> tuple[int, int]:
-        """Of a launch: clusters of tiles of the weight, tiles of tokens."""
-        clusters = -(-_num_tiles(out_features, paired) // self.sharers)
-        return clusters * self.sharers * self.slices, -(-num_tokens // self.tokens)
+    def num_blocks(self, out_features: int, paired: bool) -> int:
+        """Thread blocks of a launch, in whole clusters."""
+        return -(-_num_tiles(out_features, paired) // self.sharers) * self.sharers * self.slices
 
 
 @cache
@@ -108,14 +107,16 @@ def plan_clusters(
     is_whole = in_features % _PIECE == 0 and out_features % _PIECE == 0
     if not is_whole or not 1 <= num_tokens <= MAX_TOKENS or tiles > _MOST_TILES * num_multiprocessors:
         return None
-    tokens = _TOKENS[bisect_left(_TOKENS, num_tokens)]
-    stages = _num_stages(tokens, shared_limit)
-    if stages < _FEWEST_STAGES:
-        return None
-    most = max(1, min(chunks // _FEWEST_CHUNKS, tokens // _FEWEST_FINISHED))
+    most = max(1, min(chunks // _FEWEST_CHUNKS, _tile_tokens(num_tokens) // _FEWEST_FINISHED))
     slices = next(n for n in _SLICES if n == 1 or (n <= most and n * tiles <= _MOST_SLICED * num_multiprocessors))
-    sharers = _num_sharers(tokens, slices, slices * tiles, num_multiprocessors)
-    return ClusterPlan(tokens, slices, sharers, stages)
+    sharers = _num_sharers(slices, slices * tiles, num_multiprocessors)
+    tokens = _tile_tokens(max(num_tokens, _MATRIX_TOKENS * sharers))
+    stages = _num_stages(tokens, shared_limit)
+    return None if stages < _FEWEST_STAGES else ClusterPlan(tokens, slices, sharers, stages)
+
+
+def _tile_tokens(num_tokens: int) -> int:
+    return _TOKENS[bisect_left(_TOKENS, num_tokens)]
 
 
 def _num_tiles(out_features: int, paired: bool) -> int:
@@ -128,12 +129,12 @@ def _num_stages(tokens: int, shared_limit: int) -> int:
     return (room - _BARRIER_BYTES) // _stage_bytes(tokens)
 
 
-def _num_sharers(tokens: int, slices: int, num_blocks: int, num_multiprocessors: int) -> int:
+def _num_sharers(slices: int, num_blocks: int, num_multiprocessors: int) -> int:
     places = _RESIDENT * num_multiprocessors
-    fills_places = _NEARLY_ALL * places < num_blocks <= places
-    if slices > _WIDEST_SHARED or num_blocks < _CROWDED * num_multiprocessors or fills_places:
+    last = (num_blocks - 1) % places + 1
+    if slices > _WIDEST_SHARED or num_blocks < _CROWDED * num_multiprocessors or last > _NEARLY_ALL * places:
         return 1
-    return min(_SHARERS, tokens // _MATRIX_TOKENS)
+    return _SHARERS
 
 
 def _stage_bytes(tokens: int) -> int:

@@ -12,11 +12,18 @@ from pagedchat.ops.common.choices import (
 )
 
 
-def _cut(in_features: int, out_features: int, paired: bool) -> Tuning:
-    plan = plan_clusters(in_features, out_features, 64, paired, H200_MULTIPROCESSORS, H200_SHARED_BYTES)
+def _cut(in_features: int, out_features: int, num_tokens: int, *, paired: bool) -> Tuning:
+    plan = plan_clusters(in_features, out_features, num_tokens, paired, H200_MULTIPROCESSORS, H200_SHARED_BYTES)
     assert plan is not None  # noqa: S101 - sizes of real models
     return Tuning(plan.constants)
 
+
+_CUTS = (
+    _cut(8960, 1536, 64, paired=False),
+    _cut(8192, 2048, 16, paired=False),
+    _cut(4096, 6144, 32, paired=False),
+    _cut(2048, 8192, 64, paired=True),
+)
 
 KERNELS = (
     KernelFile(
@@ -24,7 +31,7 @@ KERNELS = (
         ("cluster_linear",),
         Use.CAPTURED_STEPS,
         {"ELEMENT": TENSOR_CORE_ELEMENTS, "ACTIVATION": tuple(ACTIVATIONS.values()), "PAIRED": FLAG},
-        (_cut(4864, 896, False), _cut(8192, 2048, False), _cut(4096, 6144, False), _cut(2048, 8192, True)),
+        _CUTS,
         (HOPPER_ONLY,),
     ),
 )

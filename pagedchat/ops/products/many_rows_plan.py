@@ -13,13 +13,11 @@ ManyRowsPlan = WarpgroupPlan | ClusterPlan | StreamKPlan | WidePlan
 
 _WARPGROUPS = (9, 0)
 """Compute capability of the only GPUs that multiply by warpgroups."""
-_LEAST_STREAMED_BYTES, _LONG = 20 << 20, 4096
-"""Of a weight that streams although it would fit into the shared memory of all multiprocessors; inner elements of
-which more are better shared by a cluster even so."""
-_FEWEST_FOR_CLUSTERS = 33
-"""Tokens; of fewer nothing was measured."""
+_LEAST_STREAMED_BYTES = 20 << 20
+"""Of a weight that streams although it would fit into the shared memory of all multiprocessors: a smaller one is
+there before the tokens are."""
 _FEW_TOKENS, _LEAST_BYTES_FOR_MORE = 48, 64 << 20
-"""Up to so many tokens what streams is quicker than a library; with more, a weight of so many bytes or of gates."""
+"""Up to so many tokens a vocabulary that streams is quicker than a library; with more, one of so many bytes."""
 _FEW_ROWS, _LARGE_BYTES = 256, 128 << 20
 """With more rows a library makes gates and values of a weight of more bytes as quickly, or more so."""
 
@@ -44,17 +42,14 @@ def plan_many_rows(
     multiprocessors, limit = gpu.num_multiprocessors, gpu.shared_bytes
     resident = plan_warpgroups(*sizes, num_multiprocessors=multiprocessors, shared_limit=limit)
     weight_bytes = 2 * in_features * out_features * (1 + paired)
-    is_small = resident is not None and weight_bytes < _LEAST_STREAMED_BYTES
-    if num_tokens >= _FEWEST_FOR_CLUSTERS and (not is_small or in_features > _LONG):
-        clusters = plan_clusters(*sizes, multiprocessors, limit)
-        if clusters is not None:
-            return clusters
+    if resident is not None and weight_bytes < _LEAST_STREAMED_BYTES:
+        return resident
+    clusters = plan_clusters(*sizes, multiprocessors, limit)
+    if clusters is not None:
+        return clusters
     if num_tokens > MAX_TOKENS and paired and resident is None:
         large = weight_bytes > _LARGE_BYTES and num_tokens > _FEW_ROWS
         return None if large else plan_wide(in_features, out_features, num_tokens, multiprocessors, limit)
     streamed = plan_stream_k(*sizes, multiprocessors, limit)
-    if streamed is None or is_small:
-        return resident
-    if num_tokens > _FEW_TOKENS and not paired and weight_bytes < _LEAST_BYTES_FOR_MORE:
-        return resident
-    return streamed
+    is_slow = num_tokens > _FEW_TOKENS and not paired and weight_bytes < _LEAST_BYTES_FOR_MORE
+    return resident if streamed is None or is_slow else streamed

@@ -14,13 +14,12 @@ from tools.emulator.ops import kernels_on_cpu
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 PLANS = [
-    ((16, 200, 64), ClusterPlan(16, 1, 1, 4)),  # one tile
+    ((9, 576, 72), ClusterPlan(16, 4, 1, 3)),  # a thread block finishes some rows of all tokens
     ((20, 456, 136), ClusterPlan(32, 4, 1, 3)),  # no whole tiles or chunks; slices of one chunk and of two
     ((64, 1032, 40), ClusterPlan(64, 8, 1, 2)),  # as few stages as there may be
     ((50, 328, 200), ClusterPlan(64, 1, 4, 3)),  # tokens shared, inner elements not
     ((40, 1048, 136), ClusterPlan(64, 2, 4, 3)),  # both; rings begin anew
-    ((25, 576, 72), ClusterPlan(32, 8, 1, 3)),  # a thread block finishes some rows of some tokens
-    ((100, 328, 72), ClusterPlan(64, 2, 2, 2)),  # two tiles of tokens
+    ((25, 200, 64), ClusterPlan(32, 1, 1, 4)),  # one tile
 ]
 """Tokens, inner dimension and columns, and how they are cut."""
 ORDERS = [
