@@ -196,7 +196,7 @@ def by_stream_k(dtype: torch.dtype, *, paired: bool) -> Results:
     rows, weight = rows_of(21, 256, dtype), weight_of(144, 256, dtype)
     bias, residual = rows_of(1, 144, dtype)[0], rows_of(21, 144, dtype)
     with pytest.MonkeyPatch.context() as patch:
-        plan = plan_stream_k(256, 136, 21, paired, 132, 227 << 10)
+        plan = plan_stream_k(256, 72 if paired else 136, 21, paired, 132, 227 << 10)
         patch.setattr("pagedchat.ops.products.warpgroup_linear.plan_many_rows", lambda *_sizes, **_: plan)
         if paired:
             return {"rows": warpgroup_linear(rows, weight, activation="silu", paired=True)}
