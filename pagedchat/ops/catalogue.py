@@ -10,6 +10,7 @@ from pagedchat.ops.all_layers.kernels import KERNELS as ALL_LAYERS
 from pagedchat.ops.attention.kernels import KERNELS as ATTENTION
 from pagedchat.ops.attention.prefill_plan import PART_KEYS
 from pagedchat.ops.cache.kernels import KERNELS as CACHE
+from pagedchat.ops.clusters.kernels import KERNELS as CLUSTERS
 from pagedchat.ops.common.choices import TURING, has_tensor_cores
 from pagedchat.ops.experts.kernels import KERNELS as EXPERTS
 from pagedchat.ops.products.kernels import KERNELS as PRODUCTS
@@ -17,7 +18,7 @@ from pagedchat.ops.quantized.kernels import KERNELS as QUANTIZED
 from pagedchat.ops.sampling.kernels import KERNELS as SAMPLING
 from pagedchat.ops.whole_step.kernels import KERNELS as WHOLE_STEP
 
-CATALOGUE = (*CACHE, *ATTENTION, *PRODUCTS, *EXPERTS, *QUANTIZED, *ALL_LAYERS, *WHOLE_STEP, *SAMPLING)
+CATALOGUE = (*CACHE, *ATTENTION, *PRODUCTS, *CLUSTERS, *EXPERTS, *QUANTIZED, *ALL_LAYERS, *WHOLE_STEP, *SAMPLING)
 
 
 _OVER_BYTES_ALONE = frozenset({"rows_to_bytes"})

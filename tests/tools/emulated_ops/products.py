@@ -18,6 +18,7 @@ from pagedchat.ops.products.invariant_linear import invariant_linear
 from pagedchat.ops.products.next_token import logits_argmax
 from pagedchat.ops.products.qkv_to_cache import qkv_to_cache
 from pagedchat.ops.products.small_batch_linear import small_batch_linear
+from pagedchat.ops.products.stream_k_plan import plan_stream_k
 from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
 from tests.ops.products.few_bits_case import in_form
 from tests.ops.products.small_batch_case import make_norm, normal
@@ -191,12 +192,16 @@ def invariant(dtype: torch.dtype, *, num_rows: int) -> Results:
 
 
 def by_stream_k(dtype: torch.dtype, *, paired: bool) -> Results:
-    """Columns that are no whole tiles of any other kernel, a tile that thread blocks share."""
+    """Columns that are no whole tiles, a tile that thread blocks share: a vocabulary, but for its size."""
     rows, weight = rows_of(21, 256, dtype), weight_of(144, 256, dtype)
-    if paired:
-        return {"rows": warpgroup_linear(rows, weight, activation="silu", paired=True)}
     bias, residual = rows_of(1, 144, dtype)[0], rows_of(21, 144, dtype)
-    return {"rows": warpgroup_linear(rows, weight[:136], bias=bias[:136], residual=residual[:, :136].contiguous())}
+    with pytest.MonkeyPatch.context() as patch:
+        plan = plan_stream_k(256, 72 if paired else 136, 21, paired, 132, 227 << 10)
+        patch.setattr("pagedchat.ops.products.warpgroup_linear.plan_many_rows", lambda *_sizes, **_: plan)
+        if paired:
+            return {"rows": warpgroup_linear(rows, weight, activation="silu", paired=True)}
+        others = residual[:, :136].contiguous()
+        return {"rows": warpgroup_linear(rows, weight[:136], bias=bias[:136], residual=others)}
 
 
 def wide_gates(dtype: torch.dtype, *, num_tokens: int) -> Results:
