@@ -4,30 +4,28 @@
 
 #pragma once
 
-#include "quantized/raw_weights.cuh"
 #include "products/streamed_ring.cuh"
 
 // Stages of input that are under way, where it does not stay in registers; those of few bits are longer.
 constexpr int LOOKAHEAD = FEW_BITS ? 2 : 3;
-// A warp's inner elements of a stage have one scale, or several: one for each part of them.
-constexpr int PART = SCALE_GROUP > 0 && SCALE_GROUP < STAGE_SEGMENT ? SCALE_GROUP : STAGE_SEGMENT;
-constexpr int PARTS = STAGE_SEGMENT / PART, PART_STEPS = PART / STEP;
-static_assert(STAGE_SEGMENT % PART == 0 && SCALE_GROUP % PART == 0, "a part is in one group");
-static_assert(SCALE_GROUP == 0 || IN_FEATURES % STAGE_SEGMENT == 0, "all of a warp's parts are there, or none");
 
 // Where a lane stands: which pieces of the inner dimension it holds.
 struct StreamPlace {
   const int lane = threadIdx.x % WARP_SIZE, warp = threadIdx.x / WARP_SIZE;
   const int g = lane / 4, q = lane % 4;  // as in mma.cuh
-  const int first = warp * STAGE_SEGMENT + q * PIECE;
+  const int first = warp * STAGE_SEGMENT + q * LANE_RUN;
 
+  // Of a step's piece behind the first one, in a stage and in all of them.
+  static __device__ __forceinline__ int offset_in_stage(int s) {
+    return s / RUN_PIECES * 4 * LANE_RUN + s % RUN_PIECES * PIECE;
+  }
   static __device__ __forceinline__ int offset(int step) {
-    return step / STAGE_STEPS * STAGE_FEATURES + step % STAGE_STEPS * STEP;
+    return step / STAGE_STEPS * STAGE_FEATURES + offset_in_stage(step % STAGE_STEPS);
   }
   // Whether a piece of the row is there; only those of a row's last stage may not be.
   __device__ __forceinline__ bool exists(int stage, int s) const {
     if (SHARES_OUT || stage + 1 < ROW_STAGES) return true;
-    return first + s * STEP < LAST_FEATURES;
+    return first + offset_in_stage(s) < LAST_FEATURES;
   }
   // Of the warps that multiply.
   __device__ __forceinline__ void sync_warps() const { sync_named(1, NUM_THREADS); }
@@ -41,29 +39,42 @@ __device__ __forceinline__ uint4 input_piece(const Element* input, int token, in
 
 constexpr bool SUMS_INPUT = FEW_BITS && (MINIMUMS || Raw::SHIFTED);
 
-// A stage of a lane's pieces, in the order of the weights; `sums` of its parts over all lanes of token g.
-__device__ __forceinline__ void prepare_stage(uint4* pieces, InputSums* sums) {
-#pragma unroll
-  for (int s = 0; s < STAGE_STEPS; s++) pieces[s] = in_order_of_weights(pieces[s]);
+// Sums of a stage's parts, to [PARTS][ROOM]; `piece_of(s)` is a lane's piece of token g, in the order of the
+// weights.
+template <typename PieceOf>
+__device__ __forceinline__ void sum_stage(InputSums (*sums)[ROOM], const StreamPlace& place, PieceOf piece_of) {
   if (!SUMS_INPUT) return;
-  constexpr uint32 ONES[2] = {Pairs<Element>::ONES, Pairs<Element>::ONES};
+  constexpr uint32 ONES = Pairs<Element>::ONES;
 #pragma unroll
   for (int part = 0; part < PARTS; part++) {
-    float both[2][4] = {};  // of x and z in row g of `mma`, of y and w in row g + 8; steps take turns
+    float both[2][4] = {};  // of x and z in row g of `mma`, of y and w in row g + 8
 #pragma unroll
     for (int i = 0; i < PART_STEPS; i++) {
-      const uint4 piece = pieces[part * PART_STEPS + i];
-      const uint32 words[4] = {piece.x, piece.y, piece.z, piece.w};
-      mma_16x8x16<Element>(both[i % 2], words, ONES);
+      const uint4 piece = piece_of(part * PART_STEPS + i);
+      const uint32 apart[4] = {ONES, 0, 0, ONES}, xy[2] = {piece.x, piece.y}, zw[2] = {piece.z, piece.w};
+      mma_16x8x16<Element>(both[0], apart, xy);
+      mma_16x8x16<Element>(both[1], apart, zw);
     }
-    sums[part] = InputSums(both[0][0] + both[1][0], both[0][2] + both[1][2]);
+    if (place.g != 0) continue;  // all rows are alike
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      if (2 * place.q + i >= ROOM) continue;
+      sums[part][2 * place.q + i] = InputSums(both[0][i] + both[1][i], both[0][2 + i] + both[1][2 + i]);
+    }
   }
+  __syncwarp();
+}
+
+// A stage of a lane's pieces, in the order of the weights, and their sums.
+__device__ __forceinline__ void prepare_stage(uint4* pieces, InputSums (*sums)[ROOM], const StreamPlace& place) {
+#pragma unroll
+  for (int s = 0; s < STAGE_STEPS; s++) pieces[s] = in_order_of_weights(pieces[s]);
+  sum_stage(sums, place, [&](int s) { return pieces[s]; });
 }
 
 // Input [num_tokens, IN_FEATURES] of which a lane holds all that it multiplies.
 struct ResidentInput {
   uint4 pieces[STEPS];
-  InputSums sums[SUMS_INPUT ? ROW_STAGES * PARTS : 1];
 
   __device__ __forceinline__ void load(const StreamPlace& place, const Element* input, int num_tokens) {
 #pragma unroll
@@ -72,24 +83,24 @@ struct ResidentInput {
     }
   }
   // When all of it is there.
-  __device__ __forceinline__ void prepare() {
+  __device__ __forceinline__ void prepare(StreamShared& shared, const StreamPlace& place) {
+#if WEIGHT_KIND != WHOLE_WEIGHTS
 #pragma unroll
-    for (int i = 0; i < ROW_STAGES; i++)
-      prepare_stage(pieces + i * STAGE_STEPS, sums + (SUMS_INPUT ? i * PARTS : 0));
+    for (int i = 0; i < ROW_STAGES; i++) {
+      prepare_stage(pieces + i * STAGE_STEPS, shared.input_sums[place.warp] + i * PARTS, place);
+    }
+#endif
   }
   __device__ __forceinline__ void begin_group() {}
-  __device__ __forceinline__ void begin_stage() {}
+  __device__ __forceinline__ void begin_stage(StreamShared&, const StreamPlace&) {}
   __device__ __forceinline__ uint4 piece(int stage, int s) const { return pieces[stage * STAGE_STEPS + s]; }
-  __device__ __forceinline__ InputSums sum(int stage, int part) const {
-    return sums[SUMS_INPUT ? stage * PARTS + part : 0];
-  }
+  static __device__ __forceinline__ int part_place(int stage, int part) { return stage * PARTS + part; }
   __device__ __forceinline__ void end_stage(int) {}
 };
 
 // The same of which a lane holds what the next LOOKAHEAD stages multiply.
 struct PassingInput {
   uint4 pieces[LOOKAHEAD][STAGE_STEPS];
-  InputSums sums[SUMS_INPUT ? PARTS : 1];
   const Element* input;
   int token, num_tokens, first;
 
@@ -103,10 +114,15 @@ struct PassingInput {
 #pragma unroll
     for (int i = 0; i < LOOKAHEAD; i++) fetch(i, i);
   }
-  __device__ __forceinline__ void prepare() {}
-  __device__ __forceinline__ void begin_stage() { prepare_stage(pieces[0], sums); }
+  __device__ __forceinline__ void prepare(StreamShared&, const StreamPlace&) {}
+  __device__ __forceinline__ void begin_stage(StreamShared& shared, const StreamPlace& place) {
+#if WEIGHT_KIND != WHOLE_WEIGHTS
+    __syncwarp();  // all have read the sums of the stage before
+    prepare_stage(pieces[0], shared.input_sums[place.warp], place);
+#endif
+  }
   __device__ __forceinline__ uint4 piece(int, int s) const { return pieces[0][s]; }
-  __device__ __forceinline__ InputSums sum(int, int part) const { return sums[SUMS_INPUT ? part : 0]; }
+  static __device__ __forceinline__ int part_place(int, int part) { return part; }
   __device__ __forceinline__ void end_stage(int stage) {
 #pragma unroll
     for (int i = 0; i + 1 < LOOKAHEAD; i++) {
@@ -119,11 +135,36 @@ struct PassingInput {
     if (stage >= ROW_STAGES) return;
 #pragma unroll
     for (int s = 0; s < STAGE_STEPS; s++) {
-      pieces[place][s] = input_piece(input, token, num_tokens, first + stage * STAGE_FEATURES + s * STEP);
+      pieces[place][s] =
+          input_piece(input, token, num_tokens, first + StreamPlace::offset(stage * STAGE_STEPS + s));
     }
   }
 };
 
+#if SHARED_TOKENS
+// The same of which a warp holds all that it multiplies, in shared memory: registers are left for other kernels'
+// thread blocks. Columns of `mma` for tokens that there is no room for have the last one's again.
+struct SharedInput {
+  const uint4* pieces;  // the lane's of all steps, four apart
+
+  __device__ __forceinline__ void load(StreamShared& shared, const StreamPlace& place) {
+    pieces = shared.tokens[min(place.g, SHARED_TOKENS - 1)] + place.warp * STEPS * 4 + place.q;
+  }
+  // When all of it is there.
+  __device__ __forceinline__ void prepare(StreamShared& shared, const StreamPlace& place) {
+#pragma unroll 1
+    for (int i = 0; i < ROW_STAGES; i++) {
+      sum_stage(shared.input_sums[place.warp] + i * PARTS, place, [&](int s) { return piece(i, s); });
+    }
+  }
+  __device__ __forceinline__ void begin_group() {}
+  __device__ __forceinline__ void begin_stage(StreamShared&, const StreamPlace&) {}
+  __device__ __forceinline__ uint4 piece(int stage, int s) const { return pieces[(stage * STAGE_STEPS + s) * 4]; }
+  static __device__ __forceinline__ int part_place(int stage, int part) { return stage * PARTS + part; }
+  __device__ __forceinline__ void end_stage(int) {}
+};
+using StreamInput = SharedInput;
+#else
 template <bool IN_REGISTERS>
 struct InputOf {
   using Type = ResidentInput;
@@ -133,3 +174,4 @@ struct InputOf<false> {
   using Type = PassingInput;
 };
 using StreamInput = InputOf<RESIDENT>::Type;
+#endif

@@ -31,6 +31,10 @@ _MOST_RESIDENT = 16
 """Steps of a warp up to which the input stays in registers, as one that is normed has to."""
 _MOST_GROUP = 4
 """Units that read an input together which does not stay in registers; of few bits, that end their sums together."""
+MOST_SHARED = 2
+"""Tokens whose input lies in shared memory, where weights are of few bits."""
+_RESERVED_BYTES = 1 << 10
+"""Of shared memory, for each thread block."""
 _GAP_BYTES = 64
 _SLACK_BYTES = 512
 """What alignment takes, and what some kernels have besides."""
@@ -48,6 +52,8 @@ class StreamPlan:
     group: int = 1
     """Units that are made at a time."""
     form: WeightForm = WHOLE
+    shared_tokens: int = 0
+    """Tokens whose input lies in shared memory, at most; 0: in registers, up to `MAX_TOKENS`."""
 
     @property
     def num_threads(self) -> int:
@@ -67,16 +73,46 @@ class StreamPlan:
             "STAGE_FEATURES": self.stage_features,
             "STAGES": self.stages,
             "GROUP": self.group,
+            **({"SHARED_TOKENS": self.shared_tokens} if self.shared_tokens else {}),
             **self.form.constants,
         }
+
+    @property
+    def lane_run(self) -> int:
+        """Inner elements of few bits that a lane reads at a time: 16 bytes where four lanes are in one group."""
+        segment, run = self.stage_features // _NUM_WARPS, 128 // self.form.bits
+        while segment % (4 * run) or self.form.scale_group % (4 * run):
+            run //= 2
+        return run
+
+    @property
+    def input_bytes(self) -> int:
+        """Of what warps keep of the input of weights of few bits: sums over parts of a stage, or all of it."""
+        if not self.form.few:
+            return 0
+        segment = self.stage_features // _NUM_WARPS
+        parts = segment // min(self.form.scale_group or segment, segment)
+        stages = self.row_stages if self.shared_tokens or self.resident else 1
+        sums = _NUM_WARPS * parts * stages * self.room * 8
+        return sums + self.shared_tokens * (2 * self.row_stages * self.stage_features + _GAP_BYTES)
+
+    @property
+    def room(self) -> int:
+        """Tokens that there can be."""
+        return self.shared_tokens or MAX_TOKENS
+
+    @property
+    def resident(self) -> bool:
+        """Whether registers have room for the input."""
+        return self.row_stages * self.stage_features <= _MOST_RESIDENT * _ROUND
 
     @property
     def stage_bytes(self) -> int:
         """Of shared memory, for each stage."""
         row = (self.in_features if self.row_stages == 1 else self.stage_features) * self.form.bits // 8
         if self.form.few:
-            pieces = STEP * self.form.bits // 8  # of four lanes, an odd number of times
-            row = (row // pieces | 1) * pieces
+            runs = 4 * self.lane_run * self.form.bits // 8  # of four lanes, an odd number of times
+            row = (-(-row // runs) | 1) * runs
         elif self.row_stages > 1:
             row += _GAP_BYTES
         return UNIT * row + 16
@@ -91,9 +127,10 @@ class StreamPlan:
 
     def shared_bytes(self, normed: bool) -> int:
         """Size of `StreamShared` in kernels/products/streamed_ring.cuh, at least."""
-        sums = 4 * 2 * _NUM_WARPS * self.group * PIECE * UNIT
+        sums = 4 * 2 * _NUM_WARPS * self.group * self.room * UNIT
         norm = 2 * 2 * self.in_features + (8 * PIECE + 16 * 32) * _NUM_WARPS if normed else 0
-        return self.stages * self.stage_bytes + self.scale_bytes + sums + norm + _SLACK_BYTES
+        few = self.scale_bytes + self.input_bytes
+        return self.stages * self.stage_bytes + few + sums + norm + _SLACK_BYTES
 
 
 @cache
@@ -122,20 +159,39 @@ def plan_stream(
         return None
     if form.few and not takes(form, in_features, num_rows):
         return None
-    features = _stage_features(in_features, form)
-    bare = StreamPlan(in_features, features, 0, form=form)
-    resident = bare.row_stages * features <= _MOST_RESIDENT * _ROUND
-    if normed and not resident:
-        return None
     units = -(-num_rows // (UNIT * num_multiprocessors))
-    group = 1 if resident and not form.few else -(-units // -(-units // _MOST_GROUP))
+    if form.few and num_tokens <= MOST_SHARED:
+        plan = _beside_others(in_features, units, num_tokens, normed, shared_limit, form)
+        if plan is not None:
+            return plan
+    bare = StreamPlan(in_features, _stage_features(in_features, form), 0, form=form)
+    if normed and not bare.resident:
+        return None
+    group = 1 if bare.resident and not form.few else -(-units // -(-units // _MOST_GROUP))
     most = LARGE_RING_BYTES if min(in_features, num_rows) >= _LARGE else RING_BYTES
     most = FEW_BITS_RING_BYTES if form.few else most
-    stages = min(most // bare.stage_bytes, units * bare.row_stages)
-    plan = StreamPlan(in_features, features, stages, group, form)
-    while plan.shared_bytes(normed) > shared_limit:
+    return _with_stages(
+        replace(bare, group=group + group % 2 if form.few else group), units, normed, most, shared_limit
+    )
+
+
+def _beside_others(
+    in_features: int, units: int, num_tokens: int, normed: bool, shared_limit: int, form: WeightForm
+) -> StreamPlan | None:
+    """Of few bits and few tokens: so small that the next kernel's thread blocks find room beside these."""
+    features = _fewest_stages(in_features, form, 8 * _FEW_BITS_ROW_BYTES // form.bits)
+    row_stages = -(-in_features // features)
+    group = 2 if row_stages > 2 or units <= 2 else _MOST_GROUP
+    plan = StreamPlan(in_features, features, 0, group, form, num_tokens)
+    return _with_stages(plan, units, normed, FEW_BITS_RING_BYTES, (shared_limit - _RESERVED_BYTES) // 2)
+
+
+def _with_stages(plan: StreamPlan, units: int, normed: bool, most: int, shared_limit: int) -> StreamPlan | None:
+    """As many as there is room for; None where they are too few."""
+    plan = replace(plan, stages=min(most // plan.stage_bytes, units * plan.row_stages))
+    while plan.stages > 0 and plan.shared_bytes(normed) > shared_limit:
         plan = replace(plan, stages=plan.stages - 1)
-    return plan if plan.stages >= min(_FEWEST_STAGES, units * bare.row_stages) else None
+    return plan if plan.stages >= min(_FEWEST_STAGES, units * plan.row_stages) else None
 
 
 def takes(form: WeightForm, in_features: int, num_rows: int) -> bool:

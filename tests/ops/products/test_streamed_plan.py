@@ -127,4 +127,4 @@ def test_few_bits_are_made_several_units_at_a_time() -> None:
     plan = plan_stream(4096, 28672, 1, normed=True, form=WeightForm("int4", 128, has_minimums=True), **H200)
     assert plan is not None
     assert (plan.stage_features, plan.row_stages, plan.group) == (4096, 1, 4)
-    assert plan.stage_bytes == 8 * (2048 + 16) + 16
+    assert plan.stage_bytes == 8 * (2048 + 64) + 16
