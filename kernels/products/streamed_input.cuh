@@ -37,6 +37,36 @@ __device__ __forceinline__ uint4 input_piece(const Element* input, int token, in
   return load_fresh_16(input + static_cast<int64>(token) * IN_FEATURES + inner);
 }
 
+// Two neighbouring pieces of a lane's run are half of what the memory gives at a time, so a lane loads one of its
+// own and one of its neighbour's, beside it, and they change them afterwards.
+constexpr bool CROSSED = RUN_PIECES > 1;
+
+// Where a lane's piece of a step is loaded from, from its own one's place on.
+__device__ __forceinline__ int crossing(const StreamPlace& place, int s) {
+  if (!CROSSED || place.q % 2 == s % 2) return 0;
+  return s % 2 == 0 ? PIECE - LANE_RUN : LANE_RUN - PIECE;
+}
+
+// With the lane's neighbour: the odd lane's even word against the even lane's odd one.
+__device__ __forceinline__ void exchange(uint32& even, uint32& odd, bool is_odd) {
+  const uint32 got = __shfl_xor_sync(FULL_WARP, is_odd ? even : odd, 1);
+  even = is_odd ? got : even;
+  odd = is_odd ? odd : got;
+}
+
+// All lanes' pieces of a stage, loaded that way, into their places.
+__device__ __forceinline__ void uncross(uint4* pieces, const StreamPlace& place) {
+  if (!CROSSED) return;
+  const bool is_odd = place.q % 2 != 0;
+#pragma unroll
+  for (int s = 0; s + 1 < STAGE_STEPS; s += 2) {
+    exchange(pieces[s].x, pieces[s + 1].x, is_odd);
+    exchange(pieces[s].y, pieces[s + 1].y, is_odd);
+    exchange(pieces[s].z, pieces[s + 1].z, is_odd);
+    exchange(pieces[s].w, pieces[s + 1].w, is_odd);
+  }
+}
+
 constexpr bool SUMS_INPUT = FEW_BITS && (MINIMUMS || Raw::SHIFTED);
 
 // Sums of a stage's parts, to [PARTS][ROOM]; `piece_of(s)` is a lane's piece of token g, in the order of the
@@ -79,8 +109,11 @@ struct ResidentInput {
   __device__ __forceinline__ void load(const StreamPlace& place, const Element* input, int num_tokens) {
 #pragma unroll
     for (int s = 0; s < STEPS; s++) {
-      pieces[s] = input_piece(input, place.g, num_tokens, place.first + place.offset(s));
+      const int inner = place.first + place.offset(s) + crossing(place, s);
+      pieces[s] = input_piece(input, place.g, num_tokens, inner);
     }
+#pragma unroll
+    for (int i = 0; i < ROW_STAGES; i++) uncross(pieces + i * STAGE_STEPS, place);
   }
   // When all of it is there.
   __device__ __forceinline__ void prepare(StreamShared& shared, const StreamPlace& place) {
@@ -102,13 +135,14 @@ struct ResidentInput {
 struct PassingInput {
   uint4 pieces[LOOKAHEAD][STAGE_STEPS];
   const Element* input;
-  int token, num_tokens, first;
+  int token, num_tokens, first, beside[2];  // of even and odd steps
 
   __device__ __forceinline__ void load(const StreamPlace& place, const Element* from, int tokens) {
     input = from;
     token = place.g;
     num_tokens = tokens;
     first = place.first;
+    beside[0] = crossing(place, 0), beside[1] = crossing(place, 1);
   }
   __device__ __forceinline__ void begin_group() {
 #pragma unroll
@@ -118,6 +152,7 @@ struct PassingInput {
   __device__ __forceinline__ void begin_stage(StreamShared& shared, const StreamPlace& place) {
 #if WEIGHT_KIND != WHOLE_WEIGHTS
     __syncwarp();  // all have read the sums of the stage before
+    uncross(pieces[0], place);
     prepare_stage(pieces[0], shared.input_sums[place.warp], place);
 #endif
   }
@@ -135,8 +170,8 @@ struct PassingInput {
     if (stage >= ROW_STAGES) return;
 #pragma unroll
     for (int s = 0; s < STAGE_STEPS; s++) {
-      pieces[place][s] =
-          input_piece(input, token, num_tokens, first + StreamPlace::offset(stage * STAGE_STEPS + s));
+      const int inner = first + StreamPlace::offset(stage * STAGE_STEPS + s) + beside[s % 2];
+      pieces[place][s] = input_piece(input, token, num_tokens, inner);
     }
   }
 };
