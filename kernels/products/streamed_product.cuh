@@ -11,7 +11,7 @@
 #include "products/streamed_norm.cuh"
 
 #if WEIGHT_KIND != WHOLE_WEIGHTS
-#include "products/streamed_pairs.cuh"
+#include "quantized/streamed_pairs.cuh"
 #else
 constexpr int TOGETHER = 1;  // units that a warp multiplies at a time
 using StreamSums = UnitSums;

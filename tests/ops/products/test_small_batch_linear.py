@@ -117,9 +117,11 @@ def test_rows_of_any_length_stream(width: int, num_tokens: int) -> None:
 def test_weights_of_few_bits(
     variation: tuple[Activation, bool, bool, bool], form: str, dtype: torch.dtype, device: str
 ) -> None:
-    check(3, 256, "rms", variation, dtype, device, form=form)
+    for num_tokens in (1, 3):  # whose input lies in shared memory, and in registers
+        check(num_tokens, 256, "rms", variation, dtype, device, form=form)
+    check(2, 512, "layer", VARIATIONS[0], dtype, device, form=form)
     if device == "cuda":
-        for num_tokens in (1, 3, 8):
+        for num_tokens in (1, 2, 3, 8):
             check(num_tokens, 4096, "rms", variation, dtype, device, out_features=8200, form=form)
         check(5, 2048, "layer", VARIATIONS[0], dtype, device, out_features=2080, form=form)
 
@@ -128,7 +130,7 @@ def test_weights_of_few_bits(
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("width", [768, 896, 1536, 4864, 11008, 14336])
 def test_rows_of_few_bits_of_any_length(width: int, form: str) -> None:
-    for num_tokens in (1, 5, 8, 11):
+    for num_tokens in (1, 2, 5, 8, 11):
         check(num_tokens, width, "rms", VARIATIONS[2], torch.float16, "cuda", out_features=4104, form=form)
 
 

@@ -93,17 +93,20 @@ FORMS = (
     num_rows=rows,
     normed=st.booleans(),
     form=st.sampled_from(FORMS),
+    num_tokens=st.sampled_from([1, 2, 3, 8]),
     shared_limit=st.sampled_from([99 << 10, 227 << 10]),
 )
 def test_warps_have_whole_groups_of_few_bits_or_a_part_of_one(
-    steps: int, num_rows: int, normed: bool, form: WeightForm, shared_limit: int
+    steps: int, num_rows: int, normed: bool, form: WeightForm, num_tokens: int, shared_limit: int
 ) -> None:
-    in_features = STEP * steps
-    plan = plan_stream(
-        in_features, num_rows, 1, normed=normed, num_multiprocessors=132, shared_limit=shared_limit, form=form
-    )
+    in_features, limits = STEP * steps, {"num_multiprocessors": 132, "shared_limit": shared_limit}
+    plan = plan_stream(in_features, num_rows, num_tokens, normed=normed, form=form, **limits)
     if plan is None:
         return
+    assert plan.group % 2 == 0
+    assert plan.shared_tokens in (0, num_tokens)
+    if plan.shared_tokens:  # as much again is left for the next kernel's thread block, and what both need besides
+        assert 2 * (plan.shared_bytes(normed) + 1024) <= shared_limit + 1024
     assert plan.shared_bytes(normed) <= shared_limit
     assert plan.row_stages * plan.stage_features >= in_features > (plan.row_stages - 1) * plan.stage_features
     segment, group = plan.stage_features // plan.constants["NUM_WARPS"], form.scale_group  # type: ignore[operator]
@@ -112,6 +115,40 @@ def test_warps_have_whole_groups_of_few_bits_or_a_part_of_one(
         assert group % segment == 0 or segment % group == 0
         assert in_features % segment == 0
         assert in_features // group % 2 == 0
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize("num_tokens", [1, 8])
+@pytest.mark.parametrize("width", [896, 1536, 4096, 4864, 14336])
+def test_lanes_read_every_element_of_few_bits_once(width: int, num_tokens: int, form: WeightForm) -> None:
+    plan = plan_stream(width, 4096, num_tokens, normed=False, form=form, **H200)
+    if plan is None:
+        assert not takes(form, width, 4096)
+        return
+    # As in streamed_input.cuh: stage, warp, run of four lanes, and piece of a lane's run.
+    segment, run = plan.stage_features // 8, plan.lane_run
+    begins = [
+        stage * plan.stage_features + warp * segment + first + lane * run + piece
+        for stage in range(plan.row_stages)
+        for warp in range(8)
+        for first in range(0, segment, 4 * run)
+        for lane in range(4)
+        for piece in range(0, run, PIECE)
+    ]
+    assert sorted(begin for begin in begins if begin < width) == list(range(0, width, PIECE))
+    assert run * form.bits <= 128
+    assert form.scale_group % (4 * run) == 0
+
+
+def test_the_input_of_few_tokens_lies_in_shared_memory_where_weights_are_of_few_bits() -> None:
+    for num_tokens, wanted in ((1, 1), (2, 2), (3, 0), (8, 0)):
+        for width, normed in ((4096, True), (14336, False)):
+            plan = plan_stream(width, 4096, num_tokens, normed=normed, form=WeightForm("int8"), **H200)
+            assert plan is not None
+            assert plan.shared_tokens == wanted
+    whole = plan_stream(4096, 4096, 1, normed=True, **H200)
+    assert whole is not None
+    assert whole.shared_tokens == 0
 
 
 def test_forms_that_no_ring_takes() -> None:

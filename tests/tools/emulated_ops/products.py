@@ -242,6 +242,12 @@ CASES: list[OpCase] = [
     *in_types("streamed_linear", partial(streamed_linear, form="fp8"), HALF, BFLOAT, about="fp8"),
     *in_types("streamed_linear", partial(streamed_linear, form="int4, 64", width=9728), HALF, about="int4, long"),
     *in_types("streamed_linear", partial(streamed_linear, form=MINIMUMS), HALF, BFLOAT, about="int4, minimums"),
+    *in_types(
+        "streamed_linear", partial(streamed_linear, form=MINIMUMS, num_tokens=1), HALF, about="int4, one row"
+    ),
+    *in_types(
+        "streamed_linear", partial(streamed_linear, form="int8", width=9728, num_tokens=2), BFLOAT, about="two rows"
+    ),
     *in_types("streamed_qkv", partial(streamed_heads, rotary=True, form=MINIMUMS), HALF, about="int4, turned"),
     *in_types("streamed_qkv", partial(streamed_heads, rotary=False, form="int8"), BFLOAT, about="int8"),
     *in_types("streamed_vocabulary", partial(streamed_next_token, form="int8"), HALF, about="int8"),

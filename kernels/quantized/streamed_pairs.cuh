@@ -27,8 +27,6 @@ struct LaneRun {
   }
 };
 
-__device__ __forceinline__ uint32 first_word(const LaneRun& run) { return first_word(run.bytes); }
-
 // Some scales that follow each other, as bits.
 template <int COUNT>
 struct ScaleWords {
@@ -160,6 +158,7 @@ __device__ __forceinline__ void multiply_stage(StreamSums& sums, StreamShared& s
   const StageScales scales(shared, place, index, stage);
   const InputSums(*inputs)[ROOM] = shared.input_sums[place.warp] + input.part_place(stage, 0);
   PairProducts chains[CHAINS];
+  uint32 seen = scales.bits();
 #pragma unroll
   for (int chunk = 0; chunk < CHUNKS; chunk++) {
     LaneRun runs[2][CHUNK_STEPS / RUN_PIECES];
@@ -170,10 +169,11 @@ __device__ __forceinline__ void multiply_stage(StreamSums& sums, StreamShared& s
 #pragma unroll
       for (int u = 0; u < 2; u++) {
         runs[u][r].bytes = *reinterpret_cast<const StoredAs<RUN_BYTES>::Type*>(from[u] + step * 4 * STORED_BYTES);
+        seen |= first_word(runs[u][r].bytes);
       }
     }
     if (chunk + 1 == CHUNKS) {
-      const bool there = all_are_there(runs[0], scales.bits()) & all_are_there(runs[1]);
+      const bool there = all_are_there(seen);
       __syncwarp();  // the order that one lane arrives for
       if (there && place.lane == 0) {
         arrive(shared_address(&shared.read[at.stage]));
