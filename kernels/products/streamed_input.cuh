@@ -1,6 +1,7 @@
 // The few tokens' input of a product whose weights stream: which lane holds what of it. It stays in registers where
-// it fits. Once it is there it is brought into the order of the weights, and where groups of those have minimums,
-// its sum over each group is made, which is what a minimum is multiplied by.
+// it fits; for weights of few bits one or two tokens' lie in shared memory, so that registers and shared memory are
+// left for the next kernel's thread blocks. Once it is there it is brought into the order of the weights, and where
+// groups of those have minimums, its sum over each group is made, which is what a minimum is multiplied by.
 
 #pragma once
 

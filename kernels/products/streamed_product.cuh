@@ -2,9 +2,9 @@
 // through the ring of streamed_ring.cuh.
 //
 // All warps but the one that copies share the inner elements of every stage, with weights as the 8-column operand
-// of `mma` and the tokens as its rows. Their input stays in registers where it fits; otherwise it is read again for
-// every GROUP of units of 8 rows, which are made at a time. Teams of warps take turns with finishing groups, while
-// the others go on.
+// of `mma` and the tokens as its rows; of few bits the other way round (streamed_pairs.cuh). Their input stays in
+// registers where it fits; otherwise it is read again for every GROUP of units of 8 rows, which are made at a time.
+// Teams of warps take turns with finishing groups, while the others go on.
 
 #pragma once
 
