@@ -95,12 +95,10 @@ def _ring(in_features: int, form: WeightForm = WHOLE, num_tokens: int = 1, **whe
 _STREAM_TUNINGS = (_ring(14336, NORM=(0,)), _ring(2560), _ring(896))
 """Long rows whose units are made together, rows with a last stage that is short, rows of one stage."""
 _FEW_BITS_TUNINGS = (
-    _ring(2048, WeightForm("fp8", 128)),
+    _ring(2048, WeightForm("fp8", 128), num_tokens=MAX_TOKENS),
     _ring(4096, WeightForm("int4", 128, has_minimums=True)),
-    _ring(4096, WeightForm("int8"), num_tokens=MAX_TOKENS),
 )
-"""One and several stages a row; groups without and with minimums, and whole rows; input in shared memory and in
-registers."""
+"""Input in registers and in shared memory; groups without and with minimums."""
 _STREAMED = tuple(
     KernelFile(
         stem,
