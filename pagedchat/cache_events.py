@@ -11,6 +11,9 @@ import msgspec
 
 SequenceStatus = Literal["waiting", "running", "swapped", "parked"]
 FinishReason = Literal["stop", "length", "abort", "error"]
+CopyCause = Literal["", "shared", "hit", "rewind", "again"]
+EvictCause = Literal["", "room", "limit", "hand", "flush", "fault"]
+HoldCause = Literal["limit", "pins", "limit and pins", "blocks", "seats", "batch", "prompt", "turn"]
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
@@ -42,6 +45,23 @@ class SequenceScheduled(Event, frozen=True):
     """From `waiting` or `swapped` into `running`."""
 
     seq_id: int
+
+
+class SequenceHeld(Event, frozen=True):
+    """Why a waiting or swapped sequence did not come into the batch; told when that changes. Moves nothing.
+
+    It holds until the sequence is scheduled or parked.
+    """
+
+    seq_id: int
+    cause: HoldCause
+    """`limit`, `pins`, or both: they leave it fewer blocks than it needs, whatever others give. `blocks`: those
+    that run need them. `seats`: so many run already. `batch`: the step's tokens are given out. `prompt`: another
+    one computes the same beginning, which it then finds. `turn`: nobody has asked again since something changed."""
+    num_needed: int = 0
+    """Blocks: with `limit` and `pins` those for all of its tokens, with `blocks` those that it lacks."""
+    num_there: int = 0
+    """Blocks that limit and pins leave it, or that can be had now; sequences that run; tokens of a step."""
 
 
 class SequenceParked(Event, frozen=True):
@@ -83,6 +103,13 @@ class SequencePreempted(Event, frozen=True):
     for_seq_id: int
     status: SequenceStatus
     """Its status from now on."""
+    num_cached: int = -1
+    """Of `num_tokens`, leading ones that a lookup would find in the prefix cache now; -1 where not known (swap,
+    old traces)."""
+    num_freed: int = -1
+    """Blocks that can be had now and could not before; -1 in old traces."""
+    was: SequenceStatus | Literal[""] = ""
+    """Its status until now; empty in old traces."""
 
 
 class ContentsLost(Event, frozen=True):
@@ -128,7 +155,8 @@ class PrefixHit(Event, frozen=True):
 class BlockCopied(Event, frozen=True):
     """Copy-on-write: entry `block_idx` of the block table, `src`, was replaced by a fresh copy `dst`.
 
-    `num_slots` slots of `src` were valid for the sequence.
+    `num_slots` slots of `src` were valid for the sequence. Where nobody else holds `src`, it is findable, with
+    all that it has in it.
     """
 
     seq_id: int
@@ -136,6 +164,9 @@ class BlockCopied(Event, frozen=True):
     src: int
     dst: int
     num_slots: int
+    cause: CopyCause = ""
+    """`shared`: somebody else holds it. Else why the sequence ends inside a block that is findable: a prefix `hit`
+    ended there, a `rewind`, or its last token is computed `again`. Empty in old traces."""
 
 
 class BlocksFreed(Event, frozen=True):
@@ -149,9 +180,13 @@ class BlocksFreed(Event, frozen=True):
 
 
 class BlockEvicted(Event, frozen=True):
-    """A cached block lost its hash and became free: the least recently used one, unless it was chosen by hand."""
+    """A cached block lost its hash and became free."""
 
     block_id: int
+    cause: EvictCause = ""
+    """`room`, `limit`: it was the least recently used one when a sequence needed a block, or a limit was set. By
+    `hand` this block was chosen; by a `flush` all were; by a `fault` it may not have what its hash says. Empty in
+    old traces."""
 
 
 class BlockCached(Event, frozen=True):
@@ -207,6 +242,8 @@ class BlockUncached(Event, frozen=True):
     was to fill it."""
 
     block_id: int
+    cause: Literal["", "write", "fault"] = ""
+    """Which of the two; empty in old traces."""
 
 
 class SwappedOut(Event, frozen=True):
@@ -242,8 +279,8 @@ class HostBlocksFreed(Event, frozen=True):
 
 
 CacheEvent = (
-    SequenceOpened | SequenceExtended | SequenceScheduled | SequenceParked | SequenceForked | SequenceRewound
-    | SequencePreempted | ContentsLost | SequenceClosed
+    SequenceOpened | SequenceExtended | SequenceScheduled | SequenceHeld | SequenceParked | SequenceForked
+    | SequenceRewound | SequencePreempted | ContentsLost | SequenceClosed
     | BlockAllocated | PrefixHit | BlockCopied | BlocksFreed | BlockEvicted | BlockCached | BlockUncached
     | BlockPinned | BlockUnpinned | BlocksWithheld | BlocksReturned | PrefixMissed
     | SwappedOut | SwappedIn | HostBlocksFreed

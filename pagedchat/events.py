@@ -29,6 +29,16 @@ class PoolCounts(Event, frozen=True):
     pinned: int = 0
     """Blocks that are not evicted; without an owner they count as cached."""
 
+    @property
+    def usable(self) -> int:
+        """Blocks that a limit leaves to the pool."""
+        return self.total - self.withheld
+
+    @property
+    def usage(self) -> float:
+        """The share of the usable blocks that is in use, 0 to 1."""
+        return self.in_use / self.usable if self.usable else 0.0
+
 
 class QueueLengths(Event, frozen=True):
     """How many sequences stand where after the step."""
@@ -63,10 +73,11 @@ class Counters(Event, frozen=True):
 
     steps: int = 0
     prefix_queries: int = 0
-    """Prompt tokens looked up in the prefix cache."""
+    """Tokens looked up in the prefix cache, those of sequences that lost them among them."""
     prefix_hits: int = 0
     """Of those, tokens found."""
     preemptions: int = 0
+    """Times that blocks were taken from a sequence, running or not: as many as `SequencePreempted` were told."""
     swaps_out: int = 0
     """Blocks copied to host memory."""
     swaps_in: int = 0
@@ -75,6 +86,8 @@ class Counters(Event, frozen=True):
     evictions: int = 0
     prefill_tokens: int = 0
     decode_tokens: int = 0
+    kept_tokens: int = 0
+    """Prompt tokens that their sequences still had from turns before, and that nobody looked up."""
 
 
 class StepReport(Event, frozen=True):
@@ -188,6 +201,8 @@ class RequestFinished(Event, frozen=True):
     """Seconds from the command to the first token."""
     duration: float
     """Seconds from the command to the end."""
+    num_found_tokens: int = 0
+    """Of the cached ones, those found in the prefix cache; the sequence had kept the others."""
 
 
 class RequestFailed(Event, frozen=True):
@@ -243,7 +258,7 @@ class IntegrityBroken(Event, frozen=True):
 
 
 class EngineDied(Event, frozen=True):
-    """Made by the client: the engine process ended without being asked to."""
+    """Made by the client: the engine process ended, without being asked to or to make room for another model."""
 
     exit_code: int | None
     """Negative: the signal that ended it."""
@@ -253,6 +268,8 @@ class EngineDied(Event, frozen=True):
     """Whether another one is being started."""
     log_file: str = ""
     """Where all of its lines are; empty where no log is kept."""
+    next_model: str = ""
+    """The model that the next one is started with, where it was ended for that."""
 
 
 EngineEvent = (

@@ -45,6 +45,17 @@ def open_to_append(path: Path) -> int:
     return _open_for_us(path, os.O_APPEND)
 
 
+def close_to_others(path: Path) -> None:
+    """A file of ours that others can read, as an older program may have left it, is closed to them from now on.
+
+    Raises:
+        OSError: it is not there, or cannot be changed.
+    """
+    status = path.lstat()
+    if stat.S_ISREG(status.st_mode) and status.st_mode & 0o077 and status.st_uid == os.getuid():
+        path.chmod(FILE_MODE)
+
+
 def write_file(path: Path, data: bytes) -> None:
     """A file with nothing else in it.
 

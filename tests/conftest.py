@@ -1,7 +1,10 @@
 """For every test: no model hub, GPU tests only where there is a GPU, and little search for garbage."""
 
 import gc
+import io
 import os
+import sys
+import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -14,12 +17,25 @@ from pagedchat.garbage import no_collections
 # Before anything imports huggingface_hub, which reads them once.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+# Whatever a test runs, it reads and writes no history of whoever runs it.
+_DATA_HOME = tempfile.TemporaryDirectory(prefix="pagedchat-tests-")
+os.environ["XDG_DATA_HOME"] = _DATA_HOME.name
 # Before anything imports torch: tests run side by side, one to a core.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# The settings of whoever runs the tests are not those that are tested.
+os.environ["PAGEDCHAT_CONFIG"] = ""
+os.environ["XDG_CONFIG_HOME"] = os.path.join(os.path.dirname(__file__), "no-settings")
 
 
-settings.register_profile("untimed", deadline=None)  # machines are busy; what must be quick has a test of its own
+# Machines are busy; what must be quick has a test of its own. The fuzzers of tools/ go further.
+settings.register_profile("untimed", deadline=None, max_examples=int(os.environ.get("PAGEDCHAT_EXAMPLES", "40")))
 settings.load_profile("untimed")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_on_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a shell's `</dev/null` is: the program reads what is there."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
 
 
 @pytest.hookimpl(wrapper=True)

@@ -48,6 +48,7 @@ class FakeEngineLink:
         self.sent: list[AnyCommand] = []
         self.started = False
         self.num_restarts = 0
+        self.switched_to: list[str] = []
         self.closed = False
         self._events: asyncio.Queue[EngineEvent | None] = asyncio.Queue()
 
@@ -56,6 +57,9 @@ class FakeEngineLink:
 
     async def restart(self) -> None:
         self.num_restarts += 1
+
+    async def switch(self, model: str) -> None:
+        self.switched_to.append(model)
 
     def send(self, command: AnyCommand) -> None:
         self.sent.append(command)

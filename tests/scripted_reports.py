@@ -33,7 +33,7 @@ class ScriptedEngine:
 
     def __init__(self, view: EngineView | None = None, **limits: object) -> None:
         self.now = 0.0
-        self.view = view or EngineView()
+        self.view = view or EngineView(lambda: self.now)
         self.core = EngineCore(EngineLimits(**limits), ScriptedRunner(), clock=lambda: self.now)
         self.view.apply(ready(self.core.limits))
         self.reports: list[StepReport] = []
@@ -89,7 +89,7 @@ def ready(limits: EngineLimits) -> EngineReady:
 def story(num_blocks: int = 256) -> ScriptedEngine:
     """Two chats, a fork, a copy-on-write: what the inspector's pictures show."""
     engine = ScriptedEngine(num_blocks=num_blocks, num_host_blocks=16, max_num_batched_tokens=128)
-    engine.view.labels = {1: "1 tale", 2: "2 tale⑂a", 3: "3 code", 4: "4 notes"}
+    engine.view.labels = {1: "1 tale", 2: "2 tale»a", 3: "3 code", 4: "4 notes"}
     engine.ask(1, 370)
     engine.run(12)
     engine.ask(3, 96, max_tokens=8)
@@ -109,7 +109,7 @@ def pressed(mode: str = "swap") -> ScriptedEngine:
         max_num_batched_tokens=8,
         preemption_mode=mode,
     )
-    engine.view.labels = {1: "1 tale", 2: "2 code", 3: "3 tale⑂"}
+    engine.view.labels = {1: "1 tale", 2: "2 code", 3: "3 tale»"}
     engine.ask(1, 9, max_tokens=24)
     engine.run(4)
     engine.ask(2, 10, max_tokens=20)

@@ -1,6 +1,8 @@
 """The model in the box: its files, what is said about it, and an install without it."""
 
+import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,7 @@ def test_install_without_it_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(resources, "_PACKAGE", tmp_path / "pagedchat")
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
     with pytest.raises(ModelError, match="lacks the model that belongs to it"):
         find_model(bundled.NAME)
     assert cli.main(["-p", "Hello"]) == 1

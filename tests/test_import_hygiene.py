@@ -14,6 +14,7 @@ VIEW = Path(__file__).parents[1] / "pagedchat" / "view"
 
 CHAT = [
     "pagedchat.chat.conversation",
+    "pagedchat.chat.formats.files",
     "pagedchat.chat.replies",
     "pagedchat.chat.sanitize",
     "pagedchat.chat.session",
@@ -29,8 +30,10 @@ WITHOUT_SCREEN = [
     "pagedchat.engine.mirror",
     "pagedchat.api.engine",
     "pagedchat.api.llm",
+    "pagedchat.history.thread",
     "pagedchat.cli.oneshot",
     "pagedchat.cli.replay",
+    "pagedchat.cli.settings",
     "pagedchat.service.client",
     "pagedchat.service.commands",
     "pagedchat.trace.reader",

@@ -10,8 +10,8 @@ from tokenizers import Tokenizer
 
 from pagedchat.bounds import as_whole_numbers, shown
 from pagedchat.chat.conversation import Conversation
-from pagedchat.chat.session import Role, Turn
 from pagedchat.chat.template import ChatTemplate
+from pagedchat.chat.turns import Role, Turn
 from pagedchat.errors import InvalidValueError, RequestError
 
 

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from statistics import median
 
 from pagedchat.errors import PagedChatError
+from pagedchat.view.sentences.glyphs import CORNER
 
 _COLUMNS, _LINES = 120, 36
-_BORDER = "╭".encode()
+_BORDER = CORNER.encode()
 """The corner of a pane: not there before a screen is drawn."""
 _PATIENCE_SECONDS = 20.0
 _LAST_OUTPUT = 2000

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from tokenizers import Tokenizer
 
 from pagedchat.bench.random_checkpoint import byte_tokenizer
-from pagedchat.chat.session import Turn
 from pagedchat.chat.template import ChatTemplate
+from pagedchat.chat.turns import Turn
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, SchedulerOutput

@@ -2,7 +2,8 @@
 
 import re
 
-from pagedchat.chat.session import ChatSession, Turn
+from pagedchat.chat.session import ChatSession
+from pagedchat.chat.turns import Turn
 
 _FENCED = re.compile(
     r"^(?P<fence>```+|~~~+)[^\n]*\n(?P<code>.*?)(?:^(?P=fence)[ \t]*$|\Z)", re.MULTILINE | re.DOTALL
@@ -22,8 +23,8 @@ def code_blocks(text: str) -> list[str]:
 
 
 def whole_chat(session: ChatSession) -> str:
-    """Every turn under the name of its speaker."""
+    """Every turn under the name of its speaker, as Markdown."""
     turns = [entry.turn for entry in session.entries]
     if session.open_text:
         turns.append(Turn("assistant", session.open_text))
-    return "\n\n".join(f"{_SPEAKERS[turn.role]}: {turn.text}" for turn in turns)
+    return "\n\n".join(f"### {_SPEAKERS[turn.role]}\n\n{turn.text}" for turn in turns)

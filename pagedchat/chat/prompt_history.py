@@ -12,7 +12,7 @@ from pathlib import Path
 
 from platformdirs import user_state_path
 
-from pagedchat.private_files import make_folder, open_to_append, write_file
+from pagedchat.private_files import close_to_others, make_folder, open_to_append, write_file
 
 MAX_PROMPTS = 500
 FILE_NAME = "prompt_history.jsonl"
@@ -52,6 +52,8 @@ class PromptHistory:
         if self._loaded or self._path is None:
             return
         self._loaded = True
+        with suppress(OSError):
+            close_to_others(self._path)
         lines = _read(self._path)
         self._prompts = list(_parse(lines))[-MAX_PROMPTS:]
         if len(lines) > 2 * MAX_PROMPTS:
@@ -70,6 +72,14 @@ class PromptHistory:
             fresh = path.with_suffix(".tmp")
             write_file(fresh, "".join(map(_line, self._prompts)).encode())
             fresh.replace(path)
+
+
+def newest_first(history: PromptHistory) -> list[int]:
+    """Places in the history, each prompt once."""
+    seen: dict[str, int] = {}
+    for index in range(len(history) - 1, -1, -1):
+        seen.setdefault(history[index], index)
+    return list(seen.values())
 
 
 def _read(path: Path) -> list[str]:

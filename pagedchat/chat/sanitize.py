@@ -55,7 +55,7 @@ _NEWER_EMOJI = re.compile(
 _VISIBLE_FORMAT = re.compile("[\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd]")
 """Signs before numbers and verses: format characters by name, but drawn in a cell."""
 _UNKNOWN = "\ufffd"
-_MAX_MARKS = 5
+MAX_MARKS = 5
 """On one letter; no script has more, and a heap of them covers the rows above."""
 
 
@@ -93,10 +93,10 @@ def drawable(text: str) -> str:
     text = sanitize(text)
     if text.isascii():
         return text
-    changed = {ord(char): drawn for char in set(text) if (drawn := _drawn(char)) != char}
+    changed = {ord(char): drawn for char in set(text) if (drawn := drawn_char(char)) != char}
     text = text.translate(changed) if changed else text
-    marks = "".join(char for char in set(text) if _is_mark(char))
-    return re.sub(rf"(^|\s|[{marks}]{{{_MAX_MARKS}}})[{marks}]+", r"\1", text) if marks else text
+    marks = "".join(char for char in set(text) if is_mark(char))
+    return re.sub(rf"(^|\s|[{marks}]{{{MAX_MARKS}}})[{marks}]+", r"\1", text) if marks else text
 
 
 def one_line(text: str) -> str:
@@ -105,7 +105,7 @@ def one_line(text: str) -> str:
 
 
 @lru_cache(1 << 14)
-def _drawn(char: str) -> str:
+def drawn_char(char: str) -> str:
     """What stands for a character on the screen."""
     if _RESIZING.match(char):
         return ""
@@ -117,12 +117,17 @@ def _drawn(char: str) -> str:
 
 
 @lru_cache(1 << 14)
-def _is_mark(char: str) -> bool:
+def is_mark(char: str) -> bool:
     """Whether it takes no cell of its own: accents, vowel signs, later letters of a Korean syllable."""
     if _VISIBLE_FORMAT.match(char):
         return False
     later_letter = "\u1160" <= char <= "\u11ff" or "\ud7b0" <= char <= "\ud7fb"
     return later_letter or category(char) in ("Mn", "Mc", "Me", "Cf")
+
+
+def is_unsafe(char: str) -> bool:
+    """Whether a terminal could obey it, or hide what is beside it; half of a broken character counts as well."""
+    return bool(_UNSAFE.match(char) or _SURROGATE.match(char)) and char not in "\u0085"
 
 
 def _expand_tabs(text: str) -> str:
@@ -133,9 +138,10 @@ def _expand_line(line: str) -> str:
     """Tab stops count cells, not characters, so that columns line up behind wide characters too."""
     first, *rest = line.split("\t")
     for piece in rest:
-        first += " " * (TAB_SIZE - _num_cells(first) % TAB_SIZE) + piece
+        first += " " * (TAB_SIZE - num_cells(first) % TAB_SIZE) + piece
     return first
 
 
-def _num_cells(text: str) -> int:
+def num_cells(text: str) -> int:
+    """Cells that tab stops are counted in."""
     return sum(0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text)

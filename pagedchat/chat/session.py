@@ -5,37 +5,26 @@ the result is not known here. Invariant: user and assistant turns alternate, so 
 """
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
 
 from pagedchat.cache_events import FinishReason
+from pagedchat.chat.identity import new_id
+from pagedchat.chat.tree import ROOT, ConversationTree, shared_length
+from pagedchat.chat.turns import Ending, Entry, Turn
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.events import RequestFinished
-
-Role = Literal["system", "user", "assistant"]
-
-
-class Turn(msgspec.Struct, frozen=True, array_like=True):
-    """One entry of a chat."""
-
-    role: Role
-    text: str
-
 
 SessionState = Literal["idle", "queued", "running", "stopped", "interrupted"]
 """queued: asked, not begun. stopped, interrupted: how the last reply ended, until the next prompt."""
 
-Ending = Literal["complete", "stopped", "interrupted", "length"]
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A turn and how it ended (a user's turn is always complete)."""
-
-    turn: Turn
-    ending: Ending = "complete"
+WhenFull = Literal["stop", "drop", "summary"]
+"""Of a full context. stop: the reply ends. drop: the oldest turns are not sent any more. summary: a new chat."""
+_TOKENS_PER_CHARACTER = 0.35
+"""Until an engine has counted some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +38,8 @@ class ForkOrigin:
     """Entries taken over from the parent."""
     num_prompts: int
     """Of those, the user's: "at turn 2"."""
+    chat_id: int = 0
+    """The parent's `chat_id`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +63,14 @@ class ChatSession:
         system: str | None = None,
     ) -> None:
         self.session_id = session_id
+        self.chat_id = new_id()
+        """By which the history knows it; numbers of closed chats are given away again, this one is not."""
+        self.tree_id = self.chat_id
+        """The same in all chats that were forked from one another: their turns are one tree."""
+        self.tree = ConversationTree()
+        """That tree; `entries` is a path in it."""
+        self.kept = True
+        """Whether it belongs into the history; what the program itself shows with it does not."""
         self.name = name
         """Given by the user or taken from the first prompt; empty before."""
         self.overrides = overrides or SamplingOverrides()
@@ -81,6 +80,8 @@ class ChatSession:
         self.open_text = ""
         """What the running request has written so far."""
         self.num_open_tokens = 0
+        self.open_turn_id = 0
+        """The `turn_id` of the reply that is being written."""
         self.request_id: int | None = None
         """The running request; `None` when there is none."""
         self.stop_requested = False
@@ -90,7 +91,17 @@ class ChatSession:
         self.notice: Notice | None = None
         self.last_finished: RequestFinished | None = None
         """Figures of the last reply."""
+        self.when_full: WhenFull = "stop"
+        self.num_left_out = 0
+        """Entries at the start that are no longer sent, for want of room; always whole pairs."""
+        self.summed_up: list[Turn] = []
+        """Turns of another chat, which this one's first prompt, the program's, is to sum up; sent with it alone."""
+        self.tokens_per_character = _TOKENS_PER_CHARACTER
+        """Of what was sent and written last, the template's words among it."""
         self.version = 0
+        self._branch_of = (0, 0, ROOT)
+        self._branch = (1, 1)
+        """What `branch` found last, and where the chat stood then: titles ask again and again."""
         self._returned = ""
         self._replaced: Entry | None = None
         self._restarted = False
@@ -109,9 +120,16 @@ class ChatSession:
 
     @property
     def turns(self) -> list[Turn]:
-        """What a request is about: the system prompt, if there is one, and all turns."""
+        """What a request is about: the system prompt, if there is one, and all turns that are not left out."""
+        if self.summed_up and len(self.entries) == 1:
+            return [*self.summed_up, self.entries[0].turn]
         system = [Turn("system", self.system)] if self.system else []
-        return system + [entry.turn for entry in self.entries]
+        return system + [entry.turn for entry in self.entries[self.num_left_out :]]
+
+    @property
+    def num_prompts(self) -> int:
+        """Prompts that were asked on the way to here."""
+        return sum(entry.turn.role == "user" for entry in self.entries)
 
     @property
     def last_reply(self) -> str | None:
@@ -120,6 +138,11 @@ class ChatSession:
             return self.open_text
         replies = (entry.turn.text for entry in reversed(self.entries) if entry.turn.role == "assistant")
         return next(replies, None)
+
+    @property
+    def returned(self) -> str:
+        """What `take_returned` will give."""
+        return self._returned
 
     def take_returned(self) -> str:
         """Prompts that were not answered and go back to be edited, once; empty if there are none."""
@@ -130,7 +153,7 @@ class ChatSession:
 
     def ask(self, prompt: str, request_id: int) -> None:
         """A prompt is sent. The session must not be busy."""
-        self.entries.append(Entry(Turn("user", prompt)))
+        self._add(Entry(Turn("user", prompt)))
         self._begin(request_id)
 
     def enqueue(self, prompt: str) -> None:
@@ -144,6 +167,11 @@ class ChatSession:
             return None
         self.version += 1
         return self.queue.pop()
+
+    def return_prompt(self, prompt: str) -> None:
+        """Give a prompt, or what was begun of one, back to be edited."""
+        self._give_back(prompt)
+        self.version += 1
 
     def return_queue(self) -> None:
         """Give all queued prompts back to be edited."""
@@ -164,6 +192,11 @@ class ChatSession:
     def set_sampling(self, field: str, value: float | None) -> None:
         """One value of `SamplingOverrides` from the next request on; `None` follows the model's own."""
         self.overrides = msgspec.structs.replace(self.overrides, **{field: value})
+        self.version += 1
+
+    def leave_out(self, num_turns: int) -> None:
+        """So many more turns, the oldest, are no longer sent; they stay where they are."""
+        self.num_left_out += num_turns
         self.version += 1
 
     def regenerate(self, request_id: int) -> bool:
@@ -189,15 +222,31 @@ class ChatSession:
 
     def fork(self, session_id: int, request_id: int) -> "ChatSession":
         """A second chat with the same turns; while a reply is being written it is written on in both."""
-        child = ChatSession(session_id, name=self.name, overrides=self.overrides, system=self.system)
-        child.entries = list(self.entries)
-        child.origin = ForkOrigin(self.session_id, self.label, len(self.entries), self._num_prompts())
+        child = self.fork_at(session_id, len(self.entries))
         if self.busy:
             child._begin(request_id)
             child._replaced = self._replaced
             child.state, child.open_text = self.state, self.open_text
             child.num_open_tokens = self.num_open_tokens
         return child
+
+    def fork_at(self, session_id: int, num_entries: int) -> "ChatSession":
+        """A second chat with the first so many turns, in which nothing is being written."""
+        child = ChatSession(session_id, name=self.name, overrides=self.overrides, system=self.system)
+        child.entries = self.entries[:num_entries]
+        child.when_full, child.num_left_out = self.when_full, min(self.num_left_out, len(child.entries))
+        child.tokens_per_character = self.tokens_per_character
+        child.summed_up = self.summed_up
+        child.tree_id, child.tree, child.kept = self.tree_id, self.tree, self.kept
+        child.origin = ForkOrigin(self.session_id, self.label, len(child.entries), child.num_prompts, self.chat_id)
+        return child
+
+    def fill(self, entries: Iterable[Entry], unanswered: str = "") -> None:
+        """Turns of before, as a file has them, in a chat that is new; a prompt without a reply is to be edited."""
+        self.entries = list(entries)
+        self.tree.add_path(self.entries)
+        self._give_back(unanswered)
+        self.version += 1
 
     # --- what the engine says -----------------------------------------------------------------------
 
@@ -226,6 +275,14 @@ class ChatSession:
         self.last_finished = figures
         self._end(endings[reason])
 
+    def learn_size(self, num_tokens: int) -> None:
+        """All that is sent of this chat had so many tokens with its last reply."""
+        if self.summed_up and len(self.entries) <= 2:
+            return  # they were another chat's
+        characters = sum(len(turn.text) for turn in self.turns)
+        if characters:
+            self.tokens_per_character = num_tokens / characters
+
     def fail(self, message: str, hint: str) -> None:
         """The request was refused: its prompt goes back to be edited."""
         self.return_queue()
@@ -248,12 +305,66 @@ class ChatSession:
         self.notice = None
         self.version += 1
 
+    # --- branches -----------------------------------------------------------------------------------
+
+    @property
+    def branch(self) -> tuple[int, int]:
+        """Where the last turn that has siblings stands among them, from 1 on, and how many they are; (1, 1) if
+        there is none."""
+        where = self.tree.version, len(self.entries), self.entries[-1].turn_id if self.entries else ROOT
+        if where != self._branch_of:
+            place, siblings = self._last_choice()
+            self._branch_of, self._branch = where, (place + 1, max(1, len(siblings)))
+        return self._branch
+
+    def go_to(self, turn_id: int) -> bool:
+        """Stand on a reply of the tree, or on the one to a prompt. False while a reply is being written, or if
+        nothing changes by it."""
+        return self._stand_on(self.tree.path_to_reply(turn_id))
+
+    def go_through(self, turn_id: int) -> bool:
+        """Stand where the branch through this turn was left."""
+        return self._stand_on(self.tree.path_through(turn_id))
+
+    def go_back(self, num_entries: int) -> bool:
+        """Stand behind the first so many turns, of which the last is a reply; the others stay in the tree."""
+        return self._stand_on(self.entries[:num_entries])
+
+    def sibling(self, step: int) -> int | None:
+        """The neighbour of the last turn that has siblings: the one before (-1) or behind (1); None at the end."""
+        place, siblings = self._last_choice()
+        return siblings[place + step] if 0 <= place + step < len(siblings) else None
+
+    def _last_choice(self) -> tuple[int, list[int]]:
+        """The siblings of the last turn that has some, and which of them it is; none of them if none has."""
+        for entry in reversed(self.entries):
+            siblings = self.tree.siblings(entry.turn_id)
+            if len(siblings) > 1:
+                return siblings.index(entry.turn_id), siblings
+        return 0, []
+
+    def _stand_on(self, path: list[Entry]) -> bool:
+        if self.busy or shared_length(path, self.entries) == max(len(path), len(self.entries)):
+            return False
+        if shared_length(path, self.entries) < self.num_left_out:
+            self.num_left_out = 0  # what was left out is another beginning
+        self.entries = path
+        self.tree.add_path(path)  # which is how it was gone last
+        self.state, self.last_finished, self.notice = "idle", None, None
+        self.version += 1
+        return True
+
     # --- parts --------------------------------------------------------------------------------------
+
+    def _add(self, entry: Entry) -> None:
+        self.tree.add(entry, self.entries[-1].turn_id if self.entries else ROOT)
+        self.entries.append(entry)
 
     def _begin(self, request_id: int) -> None:
         self.request_id = request_id
         self.state = "queued"
         self.open_text, self.num_open_tokens = "", 0
+        self.open_turn_id = new_id()
         self.stop_requested = self._restarted = False
         self.notice = None
         self.version += 1
@@ -261,11 +372,13 @@ class ChatSession:
     def _end(self, ending: Ending) -> None:
         """Close the request. One that wrote nothing and was cut short leaves no trace but its prompt."""
         if self.open_text or ending in ("complete", "length"):
-            self.entries.append(Entry(Turn("assistant", self.open_text), ending))
+            self._add(Entry(Turn("assistant", self.open_text), ending, self.open_turn_id))
         elif self._replaced is not None:
-            self.entries.append(self._replaced)
+            self._add(self._replaced)
         elif self.entries and self.entries[-1].turn.role == "user":
-            self._give_back(self.entries.pop().turn.text)
+            prompt = self.entries.pop().turn.text
+            if self.entries or not self.summed_up:  # else nobody wrote it
+                self._give_back(prompt)
         self.state = ending if ending in ("stopped", "interrupted") else "idle"
         self.open_text, self.num_open_tokens = "", 0
         self.request_id, self._replaced, self.stop_requested = None, None, False
@@ -275,6 +388,3 @@ class ChatSession:
         """Unanswered prompts stand in the order in which they were asked."""
         asked_before = [prompt for prompt in (*prompts, self._returned) if prompt]
         self._returned = "\n\n".join(asked_before)
-
-    def _num_prompts(self) -> int:
-        return sum(entry.turn.role == "user" for entry in self.entries)

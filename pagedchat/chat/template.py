@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from pagedchat.chat.model_template import TemplateJob, run_template
-from pagedchat.chat.session import Turn
+from pagedchat.chat.turns import Turn
 
 USER, ASSISTANT = "User:", "Assistant:"
 

@@ -6,6 +6,7 @@ also the place where errors meant for people become one sentence on standard err
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -13,12 +14,25 @@ from typing import TYPE_CHECKING
 from pagedchat.cli.engine_options import engine_config, sampling_overrides
 from pagedchat.cli.options import parse_args
 from pagedchat.cli.signals import ended_in_order
-from pagedchat.cli.standard_streams import OutputError, checked_output, give_up_output, say_error
+from pagedchat.cli.standard_input import whole_prompt
+from pagedchat.cli.standard_streams import (
+    OutputError,
+    check_terminal_type,
+    checked_output,
+    give_up_output,
+    say_error,
+)
+from pagedchat.cli.themes import chosen_theme
 from pagedchat.config import EngineConfig
 from pagedchat.errors import InvalidValueError, PagedChatError
+from pagedchat.settings.places import remembered_path
+from pagedchat.settings.remembered import remembered_theme
 
 if TYPE_CHECKING:
+    from pagedchat.history.one_reply import KeptReply
+    from pagedchat.history.run import RunHistory
     from pagedchat.service.commands import EngineLink
+    from pagedchat.view.options import UiOptions
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
@@ -45,50 +59,62 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(args: argparse.Namespace) -> int:
-    if args.command == "bench":
-        from pagedchat.bench.main import run_bench  # noqa: PLC0415 - loads torch
-
-        return run_bench(args)
-    if args.command == "doctor":
-        from pagedchat.doctor.main import run_doctor  # noqa: PLC0415 - loads what compiles kernels
-
-        return run_doctor(args)
-    if args.command == "replay":
-        from pagedchat.cli.replay import run_replay  # noqa: PLC0415 - reads traces
-
-        return run_replay(args)
-    if args.command == "stats":
-        from pagedchat.cli.stats import run_stats  # noqa: PLC0415 - opens sockets
-
-        return run_stats(args)
+    if args.command != "chat":
+        return _run_command(args)
+    _check_history_options(args)
     config = engine_config(args)
     prompt = _prompt(args)
     if prompt is None:
         return _run_terminal(args, config)
     _refuse_screen_options(args)
+    kept = _kept_reply(args)
     from pagedchat.cli.oneshot import run_oneshot  # noqa: PLC0415 - loads the engine
 
     return run_oneshot(
-        prompt, config, sampling_overrides(args), system=args.system, raw=args.raw, as_json=args.json
+        prompt, config, sampling_overrides(args), system=args.system, raw=args.raw, as_json=args.json, kept=kept
     )
+
+
+def _run_command(args: argparse.Namespace) -> int:
+    """One of those that are named by a word."""
+    match args.command:
+        case "bench":
+            from pagedchat.bench.main import run_bench as run  # noqa: PLC0415 - loads torch
+        case "doctor":
+            from pagedchat.doctor.main import run_doctor as run  # noqa: PLC0415 - loads what compiles kernels
+        case "models":
+            from pagedchat.cli.models import run_models as run  # noqa: PLC0415 - only what is wanted
+        case "replay":
+            from pagedchat.cli.replay import run_replay  # noqa: PLC0415 - reads traces
+
+            return run_replay(args, _screen_settings)
+        case _:
+            from pagedchat.cli.stats import run_stats as run  # noqa: PLC0415 - opens sockets
+    return run(args)
 
 
 def _prompt(args: argparse.Namespace) -> str | None:
     """The text to reply to and exit, or None for the terminal."""
     if args.prompt is None and sys.stdin.isatty():
-        if args.json:
+        if args.json and "json" in args.given:
             raise InvalidValueError("--json needs a prompt.", 'Give one with -p "TEXT" or on standard input.')
         return None
-    text: str = sys.stdin.read() if args.prompt in (None, "-") else args.prompt
-    if not text.strip():
-        raise InvalidValueError("The prompt is empty.", 'Give one with -p "TEXT" or on standard input.')
-    return text
+    return whole_prompt(args.prompt)
+
+
+def _check_history_options(args: argparse.Namespace) -> None:
+    if args.go_on and args.resume is not None:
+        raise InvalidValueError("--continue and --resume name different chats.", "Leave out one of them.")
+    if args.ephemeral and (args.go_on or args.resume is not None):
+        raise InvalidValueError(
+            "--ephemeral keeps nothing, and what it goes on with would be kept.", "Leave out --ephemeral."
+        )
 
 
 def _refuse_screen_options(args: argparse.Namespace) -> None:
-    """What only the chats on the screen do."""
-    for name, value in (("--trace", args.trace), ("--metrics-port", args.metrics_port)):
-        if value is not None:
+    """What only the chats on the screen do, where it was asked for in this very command."""
+    for name in ("--trace", "--metrics-port"):
+        if name.lstrip("-").replace("-", "_") in args.given:
             raise InvalidValueError(
                 f"{name} goes with the chats on the screen, not with one reply.", f"Leave out {name} or -p."
             )
@@ -99,21 +125,63 @@ def _run_terminal(args: argparse.Namespace, config: EngineConfig) -> int:
         raise InvalidValueError(
             "Standard output is not a terminal, so the chats cannot be shown.", 'For one reply use -p "TEXT".'
         )
+    check_terminal_type()
     from pagedchat.tui.app import UiOptions, run_app  # noqa: PLC0415 - loads Textual
 
+    history = _history(args)
+    remembered = remembered_path()
     link, metrics_url = _engine_link(config, args.metrics_port)
     options = UiOptions(
         model=config.model.model,
         sessions=args.sessions,
         overrides=sampling_overrides(args),
         system=args.system,
+        when_full=args.when_full,
         raw=args.raw,
+        history=history,
+        keeps=not args.ephemeral,
+        ephemeral=args.ephemeral,
+        markdown=args.markdown,
+        thoughts=args.thoughts,
         ascii=args.ascii,
         trace=args.trace,
         metrics_port=args.metrics_port,
         metrics_url=metrics_url,
+        theme=chosen_theme(args.theme, remembered_theme(remembered), os.environ),
+        remember_in=remembered,
+        keymap=args.keymap,
     )
     return run_app(link, options)
+
+
+def _history(args: argparse.Namespace) -> "RunHistory | None":
+    """The chats to go on with; None where there are none, and the history can wait until the first frame is out."""
+    if not args.go_on and args.resume is None:
+        return None
+    from pagedchat.history.run import begin  # noqa: PLC0415 - loads SQLite
+
+    return begin(go_on=args.go_on, number=args.resume)
+
+
+def _kept_reply(args: argparse.Namespace) -> "KeptReply | None":
+    """The chat that a prompt without a screen belongs to."""
+    going_on = args.go_on or args.resume is not None
+    if args.raw and going_on:
+        raise InvalidValueError("--raw continues a text, not a chat.", "Leave out one of them.")
+    if args.raw or args.ephemeral:
+        return None
+    from pagedchat.history.one_reply import keep_reply  # noqa: PLC0415 - loads SQLite
+
+    return keep_reply(go_on=args.go_on, number=args.resume)
+
+
+def _screen_settings() -> "UiOptions":
+    """What a file and the environment say of screens."""
+    from pagedchat.view.options import UiOptions  # noqa: PLC0415 - not for help
+
+    settings = parse_args([])
+    theme = chosen_theme(settings.theme, remembered_theme(remembered_path()), os.environ)
+    return UiOptions(ascii=settings.ascii, theme=theme, keymap=settings.keymap)
 
 
 def _engine_link(config: EngineConfig, metrics_port: int | None) -> "tuple[EngineLink, str]":

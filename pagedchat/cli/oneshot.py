@@ -5,16 +5,20 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from pagedchat.api.llm import LLM
 from pagedchat.api.outputs import RequestOutput
 from pagedchat.api.prompts import Message
+from pagedchat.cache_events import FinishReason
 from pagedchat.chat.sanitize import one_line, sanitize, terminal_json
 from pagedchat.config import EngineConfig
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.errors import RequestError
 from pagedchat.events import LoadProgress
+
+if TYPE_CHECKING:
+    from pagedchat.history.one_reply import KeptReply
 
 _QUIET_SECONDS = 1.0
 """Loading that is done sooner says nothing."""
@@ -28,6 +32,7 @@ def run_oneshot(
     system: str | None = None,
     raw: bool = False,
     as_json: bool = False,
+    kept: "KeptReply | None" = None,
 ) -> int:
     """Load the model, reply to `prompt` on standard output, return the exit code.
 
@@ -38,6 +43,7 @@ def run_oneshot(
         system: system prompt.
         raw: no chat template.
         as_json: one JSON object at the end instead of text as it comes.
+        kept: the chat to go on with, in which this is kept; None for a reply that nobody keeps.
 
     Raises:
         PagedChatError: the model cannot be loaded or the prompt cannot be served.
@@ -46,7 +52,11 @@ def run_oneshot(
     llm = _load(config, chats=not raw)
     load_seconds = time.perf_counter() - started
     watch = _Stopwatch()
-    outputs = watch.time(_reply(llm, prompt, overrides, system, raw))
+    if kept is None:
+        reply = _reply(llm, prompt, overrides, system, raw)
+    else:
+        reply = _kept_reply(llm, prompt, overrides, system, kept)
+    outputs = watch.time(reply)
     if not as_json:
         _print_stream(outputs, strip_start=not raw)
         return 0
@@ -77,6 +87,23 @@ def _reply(
         return llm.stream(f"{system or ''}{prompt}", params)
     messages = [Message(role="system", content=system)] if system else []
     return llm.stream_chat([*messages, Message(role="user", content=prompt)], params)
+
+
+def _kept_reply(
+    llm: LLM, prompt: str, overrides: SamplingOverrides, system: str | None, kept: "KeptReply"
+) -> Iterator[RequestOutput]:
+    """The next turn of a chat; what is there of it is kept, however it ends."""
+    messages = [Message(role=turn.role, content=turn.text) for turn in kept.ask(prompt, system, overrides)]
+    reason: FinishReason = "abort"
+    try:
+        for output in llm.stream_chat(messages, kept.overrides.resolve(llm.sampling_defaults)):
+            kept.write(_text(output, strip_start=True), llm.info.model)
+            reason = output.outputs[0].finish_reason or reason
+            yield output
+    finally:
+        kept.finish(reason, llm.info.model)
+        for sentence in kept.close():
+            print(one_line(sentence), file=sys.stderr)
 
 
 def _print_stream(outputs: Iterator[RequestOutput], strip_start: bool) -> None:

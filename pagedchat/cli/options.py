@@ -12,10 +12,15 @@ from pagedchat import __version__
 from pagedchat.bench.readers import new_file
 from pagedchat.bounds import is_unicode
 from pagedchat.cli.engine_options import add_engine_options
+from pagedchat.cli.settings import with_settings
+from pagedchat.cli.themes import AUTO
 from pagedchat.errors import InvalidValueError
 
 MAX_SESSIONS = 9
 MAX_PORT = 65535
+_MOST_DIGITS = 15
+"""Of a chat's number."""
+WHEN_FULL = ("stop", "drop", "summary")
 _MOST_SAID = 300
 """Characters of what argparse says, which repeats the argument."""
 _DESCRIPTION = "Several chats side by side in the terminal, on one local engine whose paged KV cache you can watch."
@@ -24,12 +29,14 @@ pagedchat [OPTIONS]
        pagedchat -p TEXT [OPTIONS]
        pagedchat replay FILE [OPTIONS]
        pagedchat stats [OPTIONS]
+       pagedchat models [--json]
        pagedchat bench NAME [OPTIONS]
        pagedchat doctor [OPTIONS]"""
 _EPILOG = """\
 commands:
   replay FILE             the inspector over a recording, without a model or a GPU; --summary prints what is in it
   stats                   figures of the pagedchat that is running
+  models                  the models that this machine has: the hub's cache, folders, GGUF files
   bench engine            tokens a second, first tokens and start-up, against transformers and vLLM
   bench step              where the time of a decode step goes, on the GPU and on the host
   bench kernels           the CUDA kernels against the memory's bandwidth and against their peers
@@ -44,12 +51,15 @@ examples:
   pagedchat --model Qwen/Qwen2.5-0.5B-Instruct   a real model of the Hugging Face hub
   pagedchat --model ./checkpoint --sessions 4    four chats with a checkpoint in a folder
   pagedchat --trace run.trace                    record every step, to be looked at again with replay
+  pagedchat --continue                           what was open last, with its drafts
   pagedchat -p "Tell me a sea story."            one reply, no screen
+  pagedchat -p "Sum this up." <notes.txt         a prompt about a file
   echo "And then?" | pagedchat --json            the prompt from standard input, the reply as JSON
 """
 _COMMANDS = {
     "replay": "Show a recording: every step of the engine, its blocks, its batches and the chats' text.",
     "stats": "Print figures of the pagedchat that is running on this machine.",
+    "models": "Print the models that this machine has, as --model takes them.",
     "bench": "Measure pagedchat on this machine.",
     "doctor": "Show what of CUDA is on this machine, and what every kernel takes of its GPU; or how a model "
     "would run on it.",
@@ -67,7 +77,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse_args(argv: Sequence[str]) -> argparse.Namespace:
-    """Read a command line; `command` in the result is "chat", "replay", "stats", "bench" or "doctor".
+    """Read a command line; `command` in the result is "chat" or one of `_COMMANDS`.
 
     Raises:
         InvalidValueError: an option that does not exist, or a value that cannot be read.
@@ -75,7 +85,7 @@ def parse_args(argv: Sequence[str]) -> argparse.Namespace:
     """
     if argv and argv[0] in _COMMANDS:
         return _command_parser(argv[0]).parse_args(argv[1:])
-    return _chat_parser().parse_args(argv)
+    return with_settings(_chat_parser(), argv)
 
 
 def _command_parser(command: str) -> Parser:
@@ -89,6 +99,10 @@ def _command_parser(command: str) -> Parser:
         from pagedchat.cli.stats import add_stats_options  # noqa: PLC0415 - opens sockets
 
         add_stats_options(parser)
+    elif command == "models":
+        from pagedchat.cli.models import add_models_options  # noqa: PLC0415 - only what is wanted
+
+        add_models_options(parser)
     elif command == "bench":
         from pagedchat.bench.arguments import add_bench_options  # noqa: PLC0415 - only what is wanted
 
@@ -114,8 +128,10 @@ def _chat_parser() -> Parser:
     _add_general(parser)
     _add_one_shot(parser)
     _add_chats(parser)
+    _add_history(parser)
     _add_inspector(parser)
     add_engine_options(parser)
+    _add_opposites(parser)
     return parser
 
 
@@ -123,12 +139,21 @@ def _add_general(parser: Parser) -> None:
     group = parser.add_argument_group("general")
     group.add_argument("-h", "--help", action="help", help="show this help and exit")
     group.add_argument("--version", action="version", version=f"pagedchat {__version__}")
+    group.add_argument(
+        "--config", metavar="FILE", help="settings in TOML (config.toml in the platform's place, if it is there)"
+    )
+    group.add_argument(
+        "--print-config", action="store_true", help="print what holds and where each value is from, and exit"
+    )
 
 
 def _add_one_shot(parser: Parser) -> None:
     group = parser.add_argument_group("one reply without a screen")
     group.add_argument(
-        "-p", "--prompt", metavar="TEXT", help="print the reply to TEXT and exit; - reads standard input"
+        "-p",
+        "--prompt",
+        metavar="TEXT",
+        help="print the reply to TEXT and exit; what standard input has is appended; - reads that alone",
     )
     group.add_argument(
         "--json", action="store_true", help="print one JSON object: text, token ids, timings, cache counters"
@@ -142,8 +167,36 @@ def _add_chats(parser: Parser) -> None:
     )
     group.add_argument("--system", type=_text, metavar="TEXT", help="system prompt of every chat")
     group.add_argument(
+        "--when-full",
+        choices=WHEN_FULL,
+        default="stop",
+        metavar="HOW",
+        help="when a context is full: stop the reply, drop the oldest turns, or go on in a new chat with a "
+        "summary (stop)",
+    )
+    group.add_argument(
         "--raw", action="store_true", help="text completion: the prompt goes to the model without a chat template"
     )
+
+
+def _add_history(parser: Parser) -> None:
+    group = parser.add_argument_group("history")
+    group.add_argument(
+        "--continue",
+        dest="go_on",
+        action="store_true",
+        help="go on with what was open last: chats, forks, drafts, queues; with -p with the last chat",
+    )
+    group.add_argument(
+        "--resume", type=_chat_number, metavar="N", help="go on with chat N, as ^S lists them; with -p too"
+    )
+    group.add_argument("--ephemeral", action="store_true", help="keep nothing of this run")
+
+
+def _chat_number(text: str) -> int:
+    if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text[:40]!r} is not the number of a chat")
 
 
 def _add_inspector(parser: Parser) -> None:
@@ -151,13 +204,44 @@ def _add_inspector(parser: Parser) -> None:
     group.add_argument(
         "--trace", type=new_file, metavar="FILE", help="record every step in a new file, to be shown by replay"
     )
+    group.add_argument(
+        "--markdown",
+        choices=("auto", "on", "off"),
+        default="auto",
+        help="draw replies as Markdown, or as written; auto: as Markdown those of a model with a chat template",
+    )
+    group.add_argument(
+        "--thoughts",
+        choices=("fold", "open"),
+        default="fold",
+        help="show what a model thinks before it answers as one line, or whole (fold)",
+    )
     group.add_argument("--ascii", action="store_true", help="draw with ASCII characters only")
+    group.add_argument(
+        "--theme",
+        default=AUTO,
+        metavar="NAME",
+        help="colours: auto (those chosen last, else by the terminal's background), dark, light, or any by name",
+    )
     group.add_argument(
         "--metrics-port",
         type=_port,
         metavar="N",
         help="metrics for Prometheus on 127.0.0.1 at this port; 0 takes any that is free",
     )
+
+
+def _add_opposites(parser: Parser) -> None:
+    """What a file or a variable switches on is switched off by `--no-NAME`, and `--no-NAME` by `--NAME`."""
+    group = parser.add_argument_group()
+    for action in [action for action in parser._actions if isinstance(action.const, bool)]:
+        name = action.option_strings[-1].removeprefix("--")
+        opposite = name.removeprefix("no-") if name.startswith("no-") else f"no-{name}"
+        if action.dest != "print_config":
+            group.add_argument(
+                f"--{opposite}", dest=action.dest, action="store_const", const=not action.const,
+                default=action.default, help=argparse.SUPPRESS,
+            )  # fmt: skip
 
 
 def _sessions(text: str) -> int:

@@ -3,15 +3,18 @@
 import argparse
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
 from pagedchat.chat.sanitize import one_line, sanitize, terminal_json
+from pagedchat.cli.standard_streams import check_terminal_type
 from pagedchat.errors import InvalidValueError
 from pagedchat.trace.format import MAX_STEP
 from pagedchat.trace.reader import open_trace
 from pagedchat.trace.recording import Recording
 from pagedchat.trace.summary import TraceSummary, summarize
+from pagedchat.view.options import UiOptions
 
 
 def add_replay_options(parser: argparse.ArgumentParser) -> None:
@@ -23,8 +26,12 @@ def add_replay_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="with --summary: print one JSON object")
 
 
-def run_replay(args: argparse.Namespace) -> int:
+def run_replay(args: argparse.Namespace, settings: Callable[[], UiOptions] = UiOptions) -> int:
     """Show the recording until the user quits, or print its summary; returns the exit code.
+
+    Args:
+        args: of the command line.
+        settings: what holds for screens, asked only where there is one.
 
     Raises:
         TraceError: the file cannot be read, or has no such step.
@@ -37,18 +44,22 @@ def run_replay(args: argparse.Namespace) -> int:
         summary = summarize(recording, args.file.stat().st_size)
         print(terminal_json(asdict(summary), indent=2) if args.json else sanitize(summary_text(summary)))
         return 0
-    return _show(recording, args)
+    return _show(recording, args, settings)
 
 
-def _show(recording: Recording, args: argparse.Namespace) -> int:
+def _show(recording: Recording, args: argparse.Namespace, settings: Callable[[], UiOptions]) -> int:
     if not sys.stdout.isatty():
         raise InvalidValueError(
             "Standard output is not a terminal, so the recording cannot be shown.", "For its figures use --summary."
         )
+    check_terminal_type()
     from pagedchat.tui.kit.terminal_app import run_on_terminal  # noqa: PLC0415 - loads Textual
     from pagedchat.tui.replay.app import ReplayApp  # noqa: PLC0415 - as above
 
-    app = ReplayApp(recording, step=args.step, ascii_only=args.ascii)
+    options = settings()
+    app = ReplayApp(
+        recording, args.step, ascii_only=args.ascii or options.ascii, theme=options.theme, keymap=options.keymap
+    )
     return run_on_terminal(app)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO, cast
 
-from pagedchat.errors import PagedChatError
+from pagedchat.errors import InvalidValueError, PagedChatError
 
 
 class OutputError(PagedChatError):
@@ -74,6 +74,20 @@ def _open_closed_streams() -> None:
     sys.stderr = sys.stderr or _nothing("w")
     if output_is_closed:
         raise OutputError("Standard output is closed.", "Leave out >&-, or write to a file.")
+
+
+def check_terminal_type() -> None:
+    """Whether screens can be drawn on this terminal at all.
+
+    Raises:
+        InvalidValueError: it says of itself that it cannot place a cursor, or nobody knows what it can.
+    """
+    kind = os.environ.get("TERM", "")
+    if kind in ("dumb", "unknown"):
+        raise InvalidValueError(
+            f"This terminal cannot show screens (TERM={kind}).",
+            'For one reply use -p "TEXT"; if it can, name it: TERM=xterm-256color pagedchat.',
+        )
 
 
 def give_up_output() -> None:

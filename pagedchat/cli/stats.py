@@ -16,7 +16,7 @@ from pagedchat.metrics.stats_socket import ask_stats
 from pagedchat.units import format_size
 
 _COLUMNS = ("chat", "status", "tokens", "own", "shared", "tok/s")
-_NO_REPORT = "nothing has run yet"
+_NO_ENGINE = "there is no engine yet"
 
 
 def add_stats_options(parser: argparse.ArgumentParser) -> None:
@@ -114,7 +114,7 @@ def _kept_in(engine: Mapping[str, Any]) -> str:
 def _work(answer: Mapping[str, Any]) -> list[str]:
     pool, queues, counters, rates = (answer[name] for name in ("pool", "queues", "counters", "rates"))
     if pool is None:
-        return [f"pool     {_NO_REPORT}"]
+        return [f"pool     {_NO_ENGINE}"]
     withheld = f", {pool['withheld']} withheld" if pool["withheld"] else ""
     return [
         f"pool     {pool['in_use']}/{pool['total']} in use, {pool['free']} free, {pool['cached']} cached"
@@ -123,15 +123,28 @@ def _work(answer: Mapping[str, Any]) -> list[str]:
         f"{queues['parked']} parked",
         f"work     step {counters['steps']}, {rates['tokens_per_second']:.0f} tok/s, batch {rates['batch']}, "
         f"{counters['prefill_tokens']} tokens prefilled, {counters['decode_tokens']} decoded",
-        f"cache    {counters['prefix_hits']} of {counters['prefix_queries']} prompt tokens found, "
-        f"{counters['copies']} blocks copied on write, {counters['evictions']} evicted",
+        f"cache    {counters['prefix_hits']} of {counters['prefix_queries']} tokens looked up were found"
+        f"{_kept(counters)}, copied on write: {counters['copies']}, evicted: {counters['evictions']}, "
+        f"preempted: {counters['preemptions']}",
     ]
+
+
+def _kept(counters: Mapping[str, Any]) -> str:
+    """Of prompts, which older programs do not tell."""
+    return f", {counters['kept_tokens']} kept by their chats" if "kept_tokens" in counters else ""
 
 
 def _chats(chats: Sequence[Mapping[str, Any]]) -> list[str]:
     rows = [_COLUMNS, *map(_row, chats)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
-    return [_line(row, widths) for row in rows]
+    reasons = ["", *map(_reason, chats)]
+    return [_line(row, widths) + reason for row, reason in zip(rows, reasons, strict=True)]
+
+
+def _reason(chat: Mapping[str, Any]) -> str:
+    """Why it waits; older programs do not tell."""
+    why = one_line(chat.get("waits_because", ""))
+    return f"  {why}" if why else ""
 
 
 def _row(chat: Mapping[str, Any]) -> tuple[str, ...]:

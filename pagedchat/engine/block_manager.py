@@ -9,7 +9,7 @@ takes blocks back from somebody and asks again.
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from pagedchat import cache_events as ev
 from pagedchat.engine.block_hashes import ROOT, token_hashes
@@ -57,6 +57,10 @@ class BlockManager:
         """Blocks that hold `num_tokens` tokens."""
         return -(-num_tokens // self.block_size)
 
+    def is_looked_up(self, seq: Sequence) -> bool:
+        """Whether cached blocks can continue the sequence: with a cache, and where it ends with a full block."""
+        return self.enable_prefix_caching and seq.num_computed == len(seq.block_table) * self.block_size
+
     def match_prefix(self, seq: Sequence) -> PrefixMatch:
         """Cached blocks that hold the sequence's next uncomputed tokens; changes nothing.
 
@@ -64,7 +68,7 @@ class BlockManager:
         """
         size = self.block_size
         start = seq.num_computed
-        if not self.enable_prefix_caching or start != len(seq.block_table) * size:
+        if not self.is_looked_up(seq):
             return NO_MATCH
         limit = len(seq.token_ids) - 1
         found, parent, missing = self._find_blocks(seq, start // size, limit // size)
@@ -93,6 +97,15 @@ class BlockManager:
             parent = block_hash
         return found, parent, None
 
+    def num_findable(self, seq: Sequence, num_tokens: int) -> int:
+        """How many of the sequence's first `num_tokens` tokens a lookup would find now; it has no blocks."""
+        if not self.enable_prefix_caching:
+            return 0
+        found, parent, _ = self._find_blocks(seq, 0, num_tokens // self.block_size)
+        position = len(found) * self.block_size
+        head = self.cache.find_head(parent, seq.token_ids[position : min(position + self.block_size, num_tokens)])
+        return position + (head[1] if head is not None else 0)
+
     def next_hash(self, seq: Sequence) -> bytes | None:
         """The hash of the first block that the sequence has yet to fill, if its tokens are known already."""
         index = len(seq.block_hashes)
@@ -119,10 +132,14 @@ class BlockManager:
         Always so in a pool without a limit and without pins. A pinned block is of use only to a sequence that has
         it already, or for which it was `found`.
         """
+        return self.num_blocks_for(len(seq.token_ids)) <= self.num_usable(seq, found)
+
+    def num_usable(self, seq: Sequence, found: Iterable[int] = ()) -> int:
+        """Blocks that limit and pins leave the sequence if every other one gives its own; see `fits`."""
         usable = self.pool.num_usable - len(self.pool.pinned)
         if self.pool.pinned:
             usable += len(self.pool.pinned.keys() & {*seq.block_table, *found})
-        return self.num_blocks_for(len(seq.token_ids)) <= usable
+        return usable
 
     def take_prefix(self, seq: Sequence, match: PrefixMatch) -> None:
         """Share the matched blocks; their tokens count as computed."""
@@ -133,6 +150,7 @@ class BlockManager:
         seq.block_table.extend(match.block_ids)
         seq.num_computed += match.num_tokens
         seq.writable_len = 0
+        seq.cut_by = "hit"
         self._extend_hashes(seq)
         self.events.append(ev.PrefixHit(seq.seq_id, list(match.block_ids), match.num_tokens))
 
@@ -153,7 +171,7 @@ class BlockManager:
             if not self._may_write_in_place(seq, to_copy, missing):
                 return False
             for index in to_copy:
-                self.forget_contents(seq.block_table[index])
+                self.forget_contents(seq.block_table[index], "write")
             to_copy = []
         for index in to_copy:
             self._copy_on_write(seq, index, start)
@@ -221,6 +239,7 @@ class BlockManager:
         child.block_hashes = parent.block_hashes.copy()
         child.token_hashes = parent.token_hashes.copy()
         child.num_computed = parent.num_computed
+        child.cut_by = parent.cut_by
         parent.writable_len = child.writable_len = 0
 
     def truncate(self, seq: Sequence) -> None:
@@ -246,14 +265,14 @@ class BlockManager:
 
     # --- one block ----------------------------------------------------------------------------------
 
-    def evict(self, block_id: int) -> None:
+    def evict(self, block_id: int, cause: ev.EvictCause) -> None:
         """Make a cached block free; its contents are found no more."""
         self.pool.evict(block_id)
         self.cache.remove(block_id)
         self.num_evictions += 1
-        self.events.append(ev.BlockEvicted(block_id))
+        self.events.append(ev.BlockEvicted(block_id, cause))
 
-    def forget_contents(self, block_id: int) -> None:
+    def forget_contents(self, block_id: int, cause: Literal["write", "fault"]) -> None:
         """The block is not found any more: its contents are about to change, or may never have got there."""
         if block_id not in self.cache:
             return
@@ -261,15 +280,15 @@ class BlockManager:
             self.pool.unpin(block_id)
             self.events.append(ev.BlockUnpinned(block_id))
         if not self.pool.ref_counts[block_id]:
-            self.evict(block_id)
+            self.evict(block_id, "fault")
             return
         self.cache.remove(block_id)
-        self.events.append(ev.BlockUncached(block_id))
+        self.events.append(ev.BlockUncached(block_id, cause))
 
     def allocate(self) -> int:
         """A block with ref count 1, a cached one evicted for it if need be; one must be available."""
         if not self.pool.free_blocks:
-            self.evict(self.pool.oldest_cached)
+            self.evict(self.pool.oldest_cached, "room")
         return self.pool.take()
 
     def drop(self, block_ids: list[int]) -> None:
@@ -314,11 +333,12 @@ class BlockManager:
 
     def _copy_on_write(self, seq: Sequence, index: int, start: int) -> None:
         src = seq.block_table[index]
+        cause: ev.CopyCause = "shared" if self.pool.ref_counts[src] > 1 else seq.cut_by
         dst = self.allocate()
         self.block_ops.append(BlockOp("copy", src, dst))
         seq.block_table[index] = dst
         num_slots = start - index * self.block_size
-        self.events.append(ev.BlockCopied(seq.seq_id, index, src, dst, num_slots))
+        self.events.append(ev.BlockCopied(seq.seq_id, index, src, dst, num_slots, cause))
         self.drop([src])
         self.num_copies += 1
 

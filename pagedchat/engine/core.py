@@ -137,7 +137,8 @@ class EngineCore:
             return
         del seq.token_ids[length:]
         forget_hashes(seq, length, self.limits.block_size)
-        seq.num_computed = min(seq.num_computed, length)
+        if length < seq.num_computed:
+            seq.num_computed, seq.cut_by = length, "rewind"
         seq.num_prompt_tokens = min(seq.num_prompt_tokens, length)
         self._tell(ce.SequenceRewound(seq_id, length))
         self.blocks.truncate(seq)
@@ -152,6 +153,7 @@ class EngineCore:
         """
         seq = self._get(seq_id)
         self.scheduler.queues.remove(seq)
+        seq.held = None
         self.blocks.free(seq)
         del self.sequences[seq_id]
         self.failures.pop(seq_id, None)
@@ -328,11 +330,13 @@ class EngineCore:
     def _uncompute_last_token(self, seq: Sequence) -> int:
         """The last token's logits are needed, so it goes through the model (again)."""
         recomputed = max(0, seq.num_computed - (len(seq) - 1))
+        if recomputed and seq.num_computed % self.limits.block_size == 0:  # else it ends inside a block already
+            seq.cut_by = "again"
         seq.num_computed -= recomputed
         return recomputed
 
     def _park(self, seq: Sequence, reason: ce.FinishReason) -> None:
-        seq.finish_reason = reason
+        seq.finish_reason, seq.held = reason, None
         self._upkeep.cache_of(seq)
         self.blocks.truncate(seq)
         self.scheduler.queues.park(seq)
@@ -377,4 +381,5 @@ class EngineCore:
             blocks.num_evictions,
             self._prefill_tokens,
             self._decode_tokens,
+            scheduler.kept_tokens,
         )

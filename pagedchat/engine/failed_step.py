@@ -66,7 +66,7 @@ def forget_unfilled(blocks: BlockManager, seq: Sequence) -> None:
     for index in range(known, len(seq.block_hashes)):
         entry = blocks.cache.entry(seq.block_table[index])
         if entry is not None and entry.block_hash == seq.block_hashes[index]:
-            blocks.forget_contents(entry.block_id)
+            blocks.forget_contents(entry.block_id, "fault")
     del seq.block_hashes[known:]
 
 
@@ -84,7 +84,7 @@ def take_back(batch: SchedulerOutput, blocks: BlockManager, queues: Queues, sequ
     on_device = {op.dst for op in batch.block_ops if op.kind != "swap_out"}
     in_host = {op.dst for op in batch.block_ops if op.kind == "swap_out"}
     for block_id in on_device:
-        blocks.forget_contents(block_id)
+        blocks.forget_contents(block_id, "fault")
     for seq in list(sequences):  # what is in host memory is found no more when all of its owners have dropped it
         if not on_device.isdisjoint(seq.block_table) or not in_host.isdisjoint(seq.host_block_table):
             _lose_contents(seq, blocks, queues)

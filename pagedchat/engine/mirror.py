@@ -26,6 +26,8 @@ class MirrorSequence(msgspec.Struct, array_like=True):
     num_computed: int = 0
     block_table: list[int] = msgspec.field(default_factory=list)
     host_block_table: list[int] = msgspec.field(default_factory=list)
+    held: ce.SequenceHeld | None = None
+    """Why it waits, as far as that was told."""
 
 
 class CacheMirror:
@@ -171,11 +173,17 @@ class CacheMirror:
 
     @_fold.register
     def _(self, event: ce.SequenceScheduled) -> None:
-        self.sequences[event.seq_id].status = "running"
+        seq = self.sequences[event.seq_id]
+        seq.status, seq.held = "running", None
+
+    @_fold.register
+    def _(self, event: ce.SequenceHeld) -> None:
+        self.sequences[event.seq_id].held = event
 
     @_fold.register
     def _(self, event: ce.SequenceParked) -> None:
-        self.sequences[event.seq_id].status = "parked"
+        seq = self.sequences[event.seq_id]
+        seq.status, seq.held = "parked", None
 
     @_fold.register
     def _(self, event: ce.SequenceForked) -> None:

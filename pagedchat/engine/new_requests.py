@@ -67,7 +67,7 @@ class NewRequests:
     def add(self, seq: Sequence, params: SamplingParams) -> None:
         """From parked into the queue, with everything a new request needs set."""
         seq.num_prompt_tokens = len(seq)
-        seq.num_cached_tokens = min(seq.num_computed, len(seq) - 1)
+        seq.num_cached_tokens, seq.num_found_tokens = min(seq.num_computed, len(seq) - 1), 0
         seq.awaits_first_run = True
         seq.finish_reason = None
         self._set_params(seq, params)
@@ -78,6 +78,7 @@ class NewRequests:
         """Have a new fork go on with its parent's request: with `params`, or else the parent's and another seed."""
         child.num_prompt_tokens = parent.num_prompt_tokens
         child.num_cached_tokens = parent.num_computed
+        child.awaits_first_run = parent.awaits_first_run
         self._set_params(child, params or parent.sampling_params)
         if params is None:
             child.seed = self._random.getrandbits(64)

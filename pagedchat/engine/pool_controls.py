@@ -19,7 +19,7 @@ class LimitChange:
     num_withheld: int
     """Blocks that are out of reach now."""
     preempted: list[int]
-    """Sequences that were running and had to give their blocks back."""
+    """Sequences that had to give their blocks back, running or not."""
 
 
 class PoolControls:
@@ -75,7 +75,7 @@ class PoolControls:
     def _withhold(self, count: int) -> list[int]:
         preempted = self._scheduler.make_available(count)
         while len(self._pool.free_blocks) < count:
-            self._blocks.evict(self._pool.oldest_cached)
+            self._blocks.evict(self._pool.oldest_cached, "limit")
         self._tell(ev.BlocksWithheld(self._pool.withhold(count)))
         return preempted
 
@@ -127,7 +127,7 @@ class PoolControls:
             raise RequestError(
                 f"Block {block_id} cannot be evicted: {self._why_not_evictable(block_id)}.", _EVICTABLE
             )
-        self._blocks.evict(block_id)
+        self._blocks.evict(block_id, "hand")
         self._scheduler.wake()
 
     def flush(self) -> int:
@@ -138,7 +138,7 @@ class PoolControls:
         """
         count = len(self._pool.cached_blocks)
         while self._pool.cached_blocks:
-            self._blocks.evict(self._pool.oldest_cached)
+            self._blocks.evict(self._pool.oldest_cached, "flush")
         self._scheduler.wake()
         return count
 

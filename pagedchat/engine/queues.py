@@ -1,4 +1,4 @@
-"""Where every sequence of the scheduler stands: waiting, running, swapped, or parked.
+"""Where every sequence of the scheduler stands: waiting, running, swapped, or parked; and why those that wait do.
 
 The three queues are kept in order of precedence (higher priority first, then older first). Parked sequences are
 kept in the order in which they were parked; those that hold device blocks are kept apart too, since they are the
@@ -9,6 +9,8 @@ from bisect import bisect_left, insort
 from collections import OrderedDict
 from typing import Literal
 
+from pagedchat import cache_events as ev
+from pagedchat.engine.block_manager import BlockManager
 from pagedchat.engine.sequence import Sequence
 
 Queue = Literal["waiting", "running", "swapped"]
@@ -68,3 +70,62 @@ class Queues:
         self.remove(seq)
         seq.priority = priority
         self.enqueue(seq, queue)
+
+
+class Holds:
+    """Why sequences that wait did not come into the batch, told when it changes.
+
+    The scheduler notes a reason for each one that it asks in a step; what it told of others before does not hold
+    any more then, unless it hangs on a limit and pins alone and these are as they were.
+
+    Args:
+        blocks: hears what is told, as its own events.
+    """
+
+    def __init__(self, blocks: BlockManager) -> None:
+        self._blocks = blocks
+        self.before: list[Sequence] = []
+        """Those of whom a reason was noted in the step before."""
+        self.asked: list[Sequence] = []
+        """Likewise in this step."""
+
+    def begin(self) -> None:
+        """Another step: nobody has been asked. For whoever noted nothing in the last one there is nothing to do."""
+        self.before, self.asked = self.asked, []
+
+    def note(self, seq: Sequence, cause: ev.HoldCause, num_needed: int = 0, num_there: int = 0) -> None:
+        """This one waits on, and why."""
+        self.asked.append(seq)
+        self._tell(seq, ev.SequenceHeld(seq.seq_id, cause, num_needed, num_there))
+
+    def note_misfit(self, seq: Sequence, num_usable: int) -> None:
+        """Limit and pins leave it this many blocks, which are too few."""
+        self.note(seq, self._misfit_cause(), self._blocks.num_blocks_for(len(seq)), num_usable)
+
+    def end(self) -> None:
+        """All that were to be asked have been. To be called where somebody had a reason before."""
+        before, self.before = self.before, []
+        asked = {seq.seq_id for seq in self.asked}
+        for seq in before:
+            if seq.held is not None and seq.seq_id not in asked and seq.status in ("waiting", "swapped"):
+                self._say_again(seq, seq.held)
+
+    def _say_again(self, seq: Sequence, told: ev.SequenceHeld) -> None:
+        """Of one that was not asked: limit and pins may still leave it too little, all else has passed."""
+        if told.cause in ("limit", "pins", "limit and pins"):
+            usable = self._blocks.num_usable(seq)
+            if usable < self._blocks.num_blocks_for(len(seq)):
+                self.note_misfit(seq, usable)
+                return
+        self._tell(seq, ev.SequenceHeld(seq.seq_id, "turn"))
+
+    def _misfit_cause(self) -> ev.HoldCause:
+        pool = self._blocks.pool
+        if pool.pinned:
+            return "limit and pins" if pool.withheld else "pins"
+        return "limit"
+
+    def _tell(self, seq: Sequence, held: ev.SequenceHeld) -> None:
+        if seq.held != held:
+            seq.held = held
+            self._blocks.events.append(held)

@@ -97,7 +97,7 @@ class SamplingOverrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     ignore_eos: bool | None = None
 
     def __post_init__(self) -> None:
-        _settle(self, _ANY)
+        _settle(self, _ANY, _USERS_CHECKS)
 
     def resolve(self, defaults: SamplingParams) -> SamplingParams:
         """`defaults` with every value that is set here put in its place."""
@@ -135,19 +135,28 @@ _CHECKS: dict[str, Callable[[str, object], Any]] = {
 }
 """What each value may be: within these the sampler's float32 numbers stay finite and its int32 numbers whole. Which
 tokens a model has, the engine knows (`EngineLimits.vocab_size`)."""
+_USERS_CHECKS = _CHECKS | {
+    "temperature": Number(0, 2).check,
+    "repetition_penalty": Number(0.1, 2).check,
+}
+"""The same for what people set: beyond these no model says anything, and a slip of the finger is told."""
 _MAY_BE_NONE = frozenset({"max_tokens", "seed"})
 _ANY = frozenset(_CHECKS)
 _EMPTY = frozenset({"stop", "stop_token_ids"})
 """Of a request's, those for which `None` means nothing, as for vLLM."""
 
 
-def _settle(params: SamplingParams | SamplingOverrides, may_be_none: frozenset[str]) -> None:
+def _settle(
+    params: SamplingParams | SamplingOverrides,
+    may_be_none: frozenset[str],
+    checks: dict[str, Callable[[str, object], Any]] = _CHECKS,
+) -> None:
     """Check every value, and keep numbers of other libraries and a bare stop string as the fields say.
 
     Raises:
         InvalidValueError: a value outside what it may be.
     """
-    for name, check in _CHECKS.items():
+    for name, check in checks.items():
         given = getattr(params, name)
         if given is None and name in may_be_none:
             continue

@@ -21,7 +21,7 @@ from pagedchat.engine.block_manager import NO_MATCH, BlockManager, PrefixMatch
 from pagedchat.engine.blocks_ahead import BlocksAhead
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import ScheduledSequence
-from pagedchat.engine.queues import Queues, precedence
+from pagedchat.engine.queues import Holds, Queues, precedence
 from pagedchat.engine.sequence import Sequence
 from pagedchat.engine.swapping import Swapper
 
@@ -38,8 +38,14 @@ class Scheduler:
         self.queues = Queues()
         self.swapper = Swapper(blocks)
         self.num_preemptions = 0
+        """Times that blocks were taken from a sequence."""
         self.prefix_queries = 0
         self.prefix_hits = 0
+        self.kept_tokens = 0
+        """Prompt tokens that sequences had already when their requests first ran."""
+        self._gave_way = False
+        """Whether a running sequence had to leave the batch that is being made."""
+        self._holds = Holds(blocks)
         self.held_back: list[Sequence] = []
         """Those in the queues that cannot run however long they wait: a limit or pins leave them too few blocks."""
         self._stalled = False
@@ -68,7 +74,9 @@ class Scheduler:
 
     def schedule(self) -> list[ScheduledSequence]:
         """The next batch. Every sequence in it has the blocks it writes to, and they are its own."""
-        preemptions, changes = self.num_preemptions, self.queues.num_changes
+        changes, self._gave_way = self.queues.num_changes, False
+        if self._holds.asked:
+            self._holds.begin()
         self.ahead.given = []
         self.lockstep = self._next_lockstep()
         self._start_batch([] if self.lockstep is None else self.lockstep.batch())
@@ -76,9 +84,11 @@ class Scheduler:
             self._schedule_prefills()
         if len(self.queues.running) > self.ahead.at_once:
             self.ahead.take_turns(self.queues.running)
-        if self.num_preemptions == preemptions:  # otherwise newcomers would take what was just given back
+        if not self._gave_way:  # otherwise newcomers would take what was just given back
             self._admit()
             self._stalled = not self.queues.running
+        if self._holds.before:
+            self._holds.end()
         self._num_changes = self.queues.num_changes
         if self._num_changes != changes:
             self.lockstep = None
@@ -167,7 +177,11 @@ class Scheduler:
         """
         self.held_back = []
         for seq in self._newcomers():
-            if not self._budget or len(self.queues.running) >= self.limits.max_num_seqs:
+            if not self._budget:
+                self._wait_for_room(seq, "batch", self.limits.max_num_batched_tokens)
+                return
+            if len(self.queues.running) >= self.limits.max_num_seqs:
+                self._wait_for_room(seq, "seats", self.limits.max_num_seqs)
                 return
             admission = self._admit_one(seq)
             if admission == "later":
@@ -182,19 +196,42 @@ class Scheduler:
 
     def _admit_one(self, seq: Sequence) -> Admission:
         if seq.status == "swapped":
-            if not self.blocks.fits(seq, self.swapper.found_on_device(seq)):
+            if self._is_misfit(seq, self.swapper.found_on_device(seq)):
                 return "never"
             admitted = self._swap_in(seq)
         else:
             match = self.blocks.match_prefix(seq)
             if match.next_hash in self._being_computed:
+                self._holds.note(seq, "prompt")
                 return "ok"
-            if not self.blocks.fits(seq, match.block_ids):
+            if self._is_misfit(seq, match.block_ids):
                 return "never"
             admitted = self._start(seq, match)
         if admitted:
             return "ok"
         return "later" if self.queues.running else "never"
+
+    def _is_misfit(self, seq: Sequence, found: list[int]) -> bool:
+        """Whether it would not fit if all others gave way; `found` are cached blocks that it would take."""
+        if self.blocks.fits(seq, found):
+            return False
+        self._holds.note_misfit(seq, self.blocks.num_usable(seq, found))
+        return True
+
+    def _wait_for_room(self, seq: Sequence, cause: Literal["batch", "seats"], most: int) -> None:
+        """There is none for it in this step; where limit and pins forbid it as well, that is what it waits for."""
+        pool = self.blocks.pool
+        if pool.withheld or pool.pinned:
+            swapped = seq.status == "swapped"
+            found = self.swapper.found_on_device(seq) if swapped else self.blocks.match_prefix(seq).block_ids
+            if self._is_misfit(seq, found):
+                return
+        self._holds.note(seq, cause, 0, most)
+
+    def _wait_for_blocks(self, seq: Sequence, num_missing: int) -> bool:
+        """Not now: those that run have the blocks."""
+        self._holds.note(seq, "blocks", num_missing, self.blocks.pool.num_available)
+        return False
 
     def _start(self, seq: Sequence, match: PrefixMatch) -> bool:
         """A waiting sequence runs if blocks for all its tokens are there, or if it is alone."""
@@ -205,17 +242,17 @@ class Scheduler:
                 self._take_blocks_from(victim, seq)
                 match = self.blocks.match_prefix(seq)
             elif self.queues.running:
-                return False
+                return self._wait_for_blocks(seq, self.blocks.num_missing(seq, length, match))
             elif match is not NO_MATCH:
                 match = NO_MATCH  # alone, and not even enough to copy the block in which the match ends
             elif self.blocks.can_write_in_place(seq, length):
                 break
             else:
-                return False
+                return self._wait_for_blocks(seq, self.blocks.num_missing(seq, length))
         self._take_prefix(seq, match)
         end = seq.num_computed + min(seq.num_uncomputed, self._budget)
         if not self.blocks.prepare_write(seq, end):
-            return False
+            return self._wait_for_blocks(seq, self.blocks.num_missing(seq, end))
         self._run(seq)
         self._add(seq, end)
         return True
@@ -226,9 +263,10 @@ class Scheduler:
         while self.swapper.num_missing(seq, length) > self.blocks.pool.num_available:
             victim = self._next_victim(seq)
             if victim is None:
-                return False
+                return self._wait_for_blocks(seq, self.swapper.num_missing(seq, length))
             self._take_blocks_from(victim, seq)
         self.swapper.swap_in(seq)
+        self._begin_request(seq)
         end = seq.num_computed + min(seq.num_uncomputed, self._budget)
         self._run(seq)
         if self.blocks.prepare_write(seq, end):
@@ -236,21 +274,31 @@ class Scheduler:
         return True
 
     def _run(self, seq: Sequence) -> None:
+        seq.held = None
         self.queues.remove(seq)
         self.queues.enqueue(seq, "running")
         self.blocks.events.append(ev.SequenceScheduled(seq.seq_id))
 
     def _take_prefix(self, seq: Sequence, match: PrefixMatch) -> None:
         """Take what was found, count it, and tell where the request's first lookup ended."""
-        is_first, seq.awaits_first_run = seq.awaits_first_run, False
-        if self.limits.enable_prefix_caching:
+        is_first = self._begin_request(seq)
+        if self.blocks.is_looked_up(seq):
             self.prefix_queries += seq.num_uncomputed
             self.prefix_hits += match.num_tokens
         if is_first:
             seq.num_cached_tokens += match.num_tokens
+            seq.num_found_tokens = match.num_tokens
         self.blocks.take_prefix(seq, match)
         if is_first and match.missed:
             self.blocks.tell_miss(seq)
+
+    def _begin_request(self, seq: Sequence) -> bool:
+        """Whether its request runs for the first time; what is computed of its prompt by then was kept."""
+        is_first, seq.awaits_first_run = seq.awaits_first_run, False
+        if is_first:
+            seq.num_cached_tokens = seq.num_computed
+            self.kept_tokens += seq.num_computed
+        return is_first
 
     # --- taking blocks back -------------------------------------------------------------------------
 
@@ -258,13 +306,12 @@ class Scheduler:
         """Between steps: take blocks from sequences until so many are available.
 
         Returns:
-            The ids of the running sequences that were preempted.
+            The ids of the sequences that were preempted.
         """
         preempted = []
         while self.blocks.pool.num_available < num_blocks:
             victim = self._next_victim() or self.queues.running[-1]
-            if victim.status == "running":
-                preempted.append(victim.seq_id)
+            preempted.append(victim.seq_id)
             self._take_blocks_from(victim, victim)
         return preempted
 
@@ -280,9 +327,11 @@ class Scheduler:
 
     def _take_blocks_from(self, victim: Sequence, for_seq: Sequence) -> None:
         """Swap the victim out or drop its blocks; a running one leaves the batch."""
-        num_tokens = victim.num_computed
+        num_tokens, num_cached, was = victim.num_computed, -1, victim.status
+        num_available = self.blocks.pool.num_available
+        self.num_preemptions += 1
         if victim.status == "running":
-            self.num_preemptions += 1
+            self._gave_way = True
             self._unschedule(victim)
         self.queues.remove(victim)
         self.blocks.truncate(victim)  # what it has not written to is not worth a move
@@ -291,11 +340,15 @@ class Scheduler:
             mode = "swap"
         else:
             self.blocks.free(victim)
+            num_cached = self.blocks.num_findable(victim, num_tokens)
         if victim.status == "parked":
             self.queues.park(victim)
         else:
             self.queues.enqueue(victim, "swapped" if mode == "swap" else "waiting")
-        event = ev.SequencePreempted(victim.seq_id, mode, num_tokens, for_seq.seq_id, victim.status)
+        num_freed = self.blocks.pool.num_available - num_available
+        event = ev.SequencePreempted(
+            victim.seq_id, mode, num_tokens, for_seq.seq_id, victim.status, num_cached, num_freed, was
+        )
         self.blocks.events.append(event)
 
     def _unschedule(self, victim: Sequence) -> None:

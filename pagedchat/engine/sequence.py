@@ -8,7 +8,7 @@ scheduler change it.
     hashes      [ h0 ][ h1 ][ h2 ]               one per full computed block, with prefix caching on
 """
 
-from pagedchat.cache_events import FinishReason, SequenceStatus
+from pagedchat.cache_events import CopyCause, FinishReason, SequenceHeld, SequenceStatus
 from pagedchat.engine.sampling_params import SamplingParams
 
 _NO_REQUEST = SamplingParams()
@@ -19,9 +19,10 @@ class Sequence:
     """The unit of the five verbs (open, extend, fork, rewind, close)."""
 
     __slots__ = (
-        "arrival", "awaits_first_run", "block_hashes", "block_table", "finish_reason", "host_block_table",
-        "num_cached_tokens", "num_computed", "num_prompt_tokens", "priority", "sampling_params", "seed", "seq_id",
-        "status", "stop_length", "stop_token_ids", "token_hashes", "token_ids", "writable_len",
+        "arrival", "awaits_first_run", "block_hashes", "block_table", "cut_by", "finish_reason", "held",
+        "host_block_table", "num_cached_tokens", "num_computed", "num_found_tokens", "num_prompt_tokens",
+        "priority", "sampling_params", "seed", "seq_id", "status", "stop_length", "stop_token_ids",
+        "token_hashes", "token_ids", "writable_len",
     )  # fmt: skip
 
     def __init__(self, seq_id: int) -> None:
@@ -34,6 +35,8 @@ class Sequence:
         """Length of `token_ids` when the current request was asked for; the rest is its reply."""
         self.num_cached_tokens = 0
         """Tokens of the current request's prompt that did not have to be computed."""
+        self.num_found_tokens = 0
+        """Of those, tokens found in the prefix cache; the sequence had the others still."""
         self.awaits_first_run = False
         """Whether the current request has not run yet (prefix hits after a preemption save no prompt tokens)."""
         self.block_table: list[int] = []
@@ -44,6 +47,10 @@ class Sequence:
         """Chained hashes of the full computed blocks (a prefix of the block table)."""
         self.token_hashes: list[bytes] = []
         """Chained hashes of full blocks of tokens, computed or not, as far as somebody asked for them."""
+        self.cut_by: CopyCause = ""
+        """What put the end of the computed tokens inside a block that may be full and findable."""
+        self.held: SequenceHeld | None = None
+        """Why it waits, as far as that was told."""
         self.writable_len = 0
         """Tokens up to this length may be written without asking the block manager: blocks present, not shared."""
         self.status: SequenceStatus = "parked"

@@ -22,7 +22,7 @@ class EngineStats:
     prefix_hits: int
     """Of those, tokens found."""
     preemptions: int
-    """Running sequences that had to give their blocks back."""
+    """Times that a sequence, running or not, had to give its blocks back."""
     swaps_out: int
     """Blocks copied to host memory."""
     swaps_in: int
@@ -31,6 +31,8 @@ class EngineStats:
     evictions: int
     prefill_tokens: int
     decode_tokens: int
+    kept_tokens: int
+    """Prompt tokens that their sequences still had from turns before."""
     steps: int
     num_waiting: int
     num_running: int
@@ -57,6 +59,7 @@ def engine_stats(pool: PoolCounts, queues: QueueLengths, counters: Counters) -> 
         evictions=counters.evictions,
         prefill_tokens=counters.prefill_tokens,
         decode_tokens=counters.decode_tokens,
+        kept_tokens=counters.kept_tokens,
         steps=counters.steps,
         num_waiting=queues.waiting,
         num_running=queues.running,

@@ -108,7 +108,9 @@ class MetricsCollector(Collector):
         yield self._make.gauge(
             "vllm:num_requests_waiting", "Sequences that wait to, swapped ones included.", waiting
         )
-        yield self._make.gauge("vllm:kv_cache_usage_perc", "Share of the pool in use, 0 to 1.", usage(pool))
+        yield self._make.gauge(
+            "vllm:kv_cache_usage_perc", "Share in use of the blocks that a limit leaves, 0 to 1.", pool.usage
+        )
         yield self._make.gauge("pagedchat:num_requests_swapped", "Sequences in host memory.", queues.swapped)
         yield self._make.gauge(
             "pagedchat:num_sequences_parked", "Idle chats that keep their blocks.", queues.parked
@@ -129,11 +131,14 @@ class MetricsCollector(Collector):
     def _counters(self) -> Iterator[Metric]:
         counters = self._fold.counters
         yield self._make.counter(
-            "vllm:prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", counters.prefix_queries
+            "vllm:prefix_cache_queries", "Tokens looked up in the prefix cache.", counters.prefix_queries
         )
         yield self._make.counter("vllm:prefix_cache_hits", "Of those, tokens found.", counters.prefix_hits)
         yield self._make.counter(
-            "vllm:num_preemptions", "Times that a sequence lost its blocks.", counters.preemptions
+            "pagedchat:prompt_tokens_kept", "Prompt tokens that chats still had from before.", counters.kept_tokens
+        )
+        yield self._make.counter(
+            "vllm:num_preemptions", "Times that a sequence, running or not, lost its blocks.", counters.preemptions
         )
         yield self._make.counter("pagedchat:steps", "Steps that ran.", counters.steps)
         yield self._make.counter("pagedchat:blocks_copied", "Blocks copied on write.", counters.copies)
@@ -177,9 +182,3 @@ class MetricsCollector(Collector):
         }
         for name, (text, histogram) in named.items():
             yield self._make.histogram(name, text, histogram)
-
-
-def usage(pool: PoolCounts) -> float:
-    """The share in use of those blocks that a limit leaves to the pool."""
-    usable = pool.total - pool.withheld
-    return pool.in_use / usable if usable else 0.0

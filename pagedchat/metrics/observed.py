@@ -27,6 +27,10 @@ class ObservedLink:
         """Start it anew."""
         await self._link.restart()
 
+    async def switch(self, model: str) -> None:
+        """Start it anew with another model."""
+        await self._link.switch(model)
+
     def send(self, command: "AnyCommand") -> None:
         """Queue a command."""
         self._link.send(command)

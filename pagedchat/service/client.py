@@ -10,6 +10,7 @@ import errno
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pagedchat.config import EngineConfig
@@ -52,6 +53,8 @@ class EngineClient:
         self._unanswered = Unanswered()
         self._settings = Settings()
         self._crashes: deque[float] = deque(maxlen=MAX_CRASHES + 1)
+        self._next_model = ""
+        """What a process that is there makes room for."""
         self._ready = self._failed = self._closing = False
 
     @property
@@ -79,6 +82,16 @@ class EngineClient:
         if self._process is not None:
             self._process.kill()
         await self.start()
+
+    async def switch(self, model: str) -> None:
+        """Start the engine anew with another model; a process that is there ends first.
+
+        Raises:
+            InvalidValueError: no model can be called that.
+        """
+        self._config = replace(self._config, model=replace(self._config.model, model=model, tokenizer=None))
+        self._next_model = model if self._wanted and self._supervisor is not None else ""
+        await self.restart()
 
     def send(self, command: AnyCommand) -> None:
         """Queue a command. It waits while the engine is starting; once that has failed, prompts are refused.
@@ -114,8 +127,11 @@ class EngineClient:
         """Start processes one after another until that is no use; why it is none is always said."""
         try:
             while self._wanted:
-                process = await EngineProcess.start(self._config, self._log_file, self._on_event, self._entry)
+                config = self._config
+                process = await EngineProcess.start(config, self._log_file, self._on_event, self._entry)
                 self._tell_where_the_log_is()
+                if config is not self._config:  # another model was chosen while it was being made
+                    process.kill()
                 await self._watch(process)
         except Exception as error:
             self._log_file.add_traceback(error)
@@ -173,6 +189,12 @@ class EngineClient:
             self._unanswered.sent(command)
 
     def _on_death(self, exit_code: int, complaint: str) -> None:
+        next_model, self._next_model = self._next_model, ""
+        if next_model:
+            self._crashes.clear()
+            self._events.put(EngineDied(exit_code, "", True, str(self.log_path or ""), next_model))
+            self._recall_unanswered()
+            return
         now = time.monotonic()
         self._crashes.append(now)
         recent = sum(now - crash < CRASH_WINDOW for crash in self._crashes)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from pagedchat.chat.session import Turn
+from pagedchat.chat.turns import Turn
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.events import EngineEvent
 
@@ -135,6 +135,11 @@ class EngineLink(Protocol):
 
     async def restart(self) -> None:
         """Start it anew, be it running, hanging, given up or not able to start before."""
+        ...
+
+    async def switch(self, model: str) -> None:
+        """Start it anew with another model: a hub id, a folder or a GGUF file. All other options stay; a tokenizer
+        that was chosen for the old model does not."""
         ...
 
     def send(self, command: AnyCommand) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Protocol
 
-from pagedchat.chat.session import Turn
+from pagedchat.chat.turns import Turn
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.service.commands import Generate
 from pagedchat.service.text_model import TextModel

@@ -69,6 +69,7 @@ class Request:
     def figures(self, now: float) -> RequestFinished:
         """The event that closes a request."""
         num_prompt, num_cached = self._prompt_counts()
+        num_found = min(num_cached, self.reply.sequence.num_found_tokens)
         return RequestFinished(
             self.session_id,
             self.request_id,
@@ -78,6 +79,7 @@ class Request:
             self.reply.num_tokens,
             (now if self.first_token is None else self.first_token) - self.asked,
             now - self.asked,
+            num_found,
         )
 
     def fork(self, session_id: int, request_id: int, sequence: Sequence) -> "Request":

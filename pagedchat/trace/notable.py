@@ -1,14 +1,14 @@
 """Which reports have an event worth stopping at, and where the next one is.
 
-Allocating a block and making a full one findable is what every reply does every few steps; everything else is an
-event.
+Allocating a block and making a full one findable is what every reply does every few steps, and why somebody waits
+may change in each; everything else is an event.
 """
 
-from pagedchat.cache_events import BlockAllocated, BlockCached, BlockUncached
+from pagedchat.cache_events import BlockAllocated, BlockCached, BlockUncached, SequenceHeld
 from pagedchat.events import StepReport
 from pagedchat.trace.recording import Recording
 
-_ROUTINE = (BlockAllocated, BlockCached, BlockUncached)
+_ROUTINE = (BlockAllocated, BlockCached, BlockUncached, SequenceHeld)
 
 
 def is_notable(report: StepReport) -> bool:

@@ -5,7 +5,8 @@ screen, F10 and F11 to the desktop; ^W ^U ^K ^X ^V ^Z ^Y edit text. F6 and F7 se
 composer of a few lines can spare them, so it binds them to these actions.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from textual.binding import Binding
 
@@ -61,6 +62,8 @@ COMPOSER_ACTIONS = (
         "New line",
         "A new line in the prompt",
     ),
+    KeyAction("prompt.editor", "ctrl+o", "edit_prompt", "", "Edit prompt", "Write the prompt in your $EDITOR"),
+    KeyAction("prompt.search", "ctrl+r", "search_prompts", "", "Search prompts", "Find a prompt sent before"),
 )
 
 CHAT_ACTIONS = (
@@ -68,22 +71,43 @@ CHAT_ACTIONS = (
     KeyAction("chat.new", "ctrl+n", "new_chat", "new", "New chat", "Another chat in a pane of its own"),
     KeyAction("chat.fork", "f9", "fork", "fork", "Fork chat", "A second chat over the same blocks"),
     KeyAction("chat.regenerate", "ctrl+g", "regenerate", "again", "Ask again", "Another reply to the last prompt"),
+    KeyAction("chat.edit", "alt+up", "edit_prompt", "", "Edit the last prompt", "Write it anew, as a branch"),
+    KeyAction("tree.next", "alt+right", "go_to_sibling(1)", "", "Next branch", "Another reply in this one's place"),
+    KeyAction("tree.previous", "alt+left", "go_to_sibling(-1)", "", "Previous branch", "Back to the one before"),
+    KeyAction("tree.show", "alt+down", "toggle_tree", "", "Tree of branches", "All that was said, beside them"),
     KeyAction("chat.broadcast", "f7", "broadcast", "to all", "Send to all", "Send the prompt to every chat", True),
     KeyAction("view.zoom", "f8", "zoom", "zoom", "Zoom pane", "Only this chat, or all again"),
     KeyAction("view.layout", "f6", "next_layout", "layout", "Next layout", "1, 2, 4, 6 or 9 panes", True),
     KeyAction("chat.next", "tab", "focus_chat(1)", "next", "Next chat", "To the next pane"),
     KeyAction("chat.previous", "shift+tab", "focus_chat(-1)", "", "Previous chat", "To the pane before"),
-    KeyAction("chat.copy", "ctrl+c", "copy_or_stop", "", "Copy or stop", "Copy selected text, else stop"),
+    KeyAction(
+        "chat.copy",
+        "ctrl+c",
+        "copy_or_stop",
+        "",
+        "Copy, stop or clear",
+        "Copy selected text, else stop, else empty the prompt",
+    ),
     KeyAction("chat.copy_reply", "ctrl+t", "copy_reply", "copy", "Copy last reply", "Copy the newest reply"),
+    KeyAction("chat.copy_code", "alt+c", "copy_code", "", "Copy code", "Copy the last block of code"),
+    KeyAction("chat.copy_all", "alt+a", "copy_chat", "", "Copy chat", "Copy the whole chat as Markdown"),
+    KeyAction(
+        "view.thought", "alt+t", "toggle_thought", "", "Open or fold thought", "What the model thought before"
+    ),
+    KeyAction(
+        "view.markdown", "alt+m", "toggle_markdown", "", "Markdown or source", "Replies drawn, or as written"
+    ),
     KeyAction("chat.close", "ctrl+d", "close_chat", "close", "Close chat", "On an empty prompt: drop this chat"),
 )
 
 APP_ACTIONS = (
     KeyAction("app.inspector", "f3", "app.inspector", "inspector", "Inspector", "Blocks, tables, batches, events"),
     KeyAction("app.chats", "f2", "app.chats", "", "Chats", "Back to the chats"),
+    KeyAction("engine.model", "ctrl+l", "app.model", "", "Model", "Choose another model; the chats stay"),
     KeyAction("engine.pause", "f4", "app.pause", "pause", "Pause or run", "Hold the scheduler, or let it run"),
     KeyAction("engine.step", "f5", "app.step", "step", "Single step", "One step of the paused scheduler"),
     KeyAction("engine.restart", "f12", "app.restart", "", "Restart the engine", "End the engine, start it again"),
+    KeyAction("app.history", "ctrl+s", "app.history", "", "History", "All chats that are kept: search, open"),
     KeyAction("app.quit", "ctrl+q", "app.quit", "quit", "Quit", "End pagedchat and its engine", priority=True),
     KeyAction("app.help", "f1", "app.help", "help", "Help", "This page"),
 )
@@ -94,8 +118,16 @@ FOCUS_BINDINGS = [
 ]
 
 PALETTE = KeyAction(
-    "app.palette", "ctrl+p", "app.command_palette", "palette", "Palette", "Find any command by name"
+    "app.palette", "ctrl+p", "app.command_palette", "palette", "Palette", "Find any command by name", priority=True
 )
+
+
+_SIGNS = {"full_stop": ".", "comma": ",", "plus": "+", "minus": "-", "equals_sign": "=", "slash": "/"}
+
+
+def remapped(action: KeyAction, keymap: Mapping[str, str]) -> KeyAction:
+    """With the keys that a user gave it, if they did."""
+    return replace(action, keys=keymap.get(action.id, action.keys)) if keymap else action
 
 
 def key_display(key: str) -> str:
@@ -107,14 +139,24 @@ def key_display(key: str) -> str:
         return key
     if key.startswith("ctrl+"):
         return "^" + key.removeprefix("ctrl+").upper()
+    if key.startswith("alt+") and (sign := _SIGNS.get(key.removeprefix("alt+"))):
+        return f"Alt+{sign}"
     return "+".join(part.capitalize() for part in key.split("+"))
 
 
-COMPOSER_KEYS = {key: action.action for action in COMPOSER_ACTIONS for key in action.keys.split(",")}
-"""Keys that the composer acts on at once, in the order of typing."""
+def new_names(keymap: Mapping[str, str]) -> dict[str, str]:
+    """Of the chats' and the program's keys: `{"^N": "^X"}` where a user gave a new chat another one."""
+    actions = (*COMPOSER_ACTIONS, *CHAT_ACTIONS, *APP_ACTIONS, PALETTE)
+    return {action.key_display: remapped(action, keymap).key_display for action in actions if action.id in keymap}
+
+
+def composer_keys(keymap: Mapping[str, str]) -> dict[str, str]:
+    """Keys that the composer acts on at once, in the order of typing -> what they do."""
+    return {key: action.action for action in COMPOSER_ACTIONS for key in remapped(action, keymap).keys.split(",")}
+
 
 OVER_TEXT_BINDINGS = [
-    Binding(action.keys, f"screen.{action.action}", action.title, show=False)
+    Binding(action.keys, f"screen.{action.action}", action.title, id=action.id, show=False)
     for action in CHAT_ACTIONS
     if action.over_text
 ]

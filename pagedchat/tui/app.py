@@ -9,25 +9,36 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import SystemCommand
 from textual.binding import BindingType
+from textual.command import Provider
 from textual.screen import Screen
 
 from pagedchat.chat.prompt_history import PromptHistory, default_path
 from pagedchat.errors import PagedChatError
 from pagedchat.service.commands import EngineLink
-from pagedchat.tui.actions import APP_ACTIONS, bindings
-from pagedchat.tui.engine_app import EngineApp
+from pagedchat.settings.remembered import remember_theme
+from pagedchat.tui.actions import APP_ACTIONS, PALETTE, bindings
+from pagedchat.tui.inspector.inspector_keys import ALT_KEYS
+from pagedchat.tui.keeping_app import KeepingApp
 from pagedchat.tui.kit.terminal_app import run_on_terminal
 from pagedchat.tui.kit.textual_quirks import teach_terminal_keys
 from pagedchat.view.options import UiOptions
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pagedchat.tui.tour.start import Tour
     from pagedchat.tui.tour.tour_box import TourBox
 
 __all__ = ["PagedChatApp", "UiOptions", "run_app"]
 
 
-class PagedChatApp(EngineApp):
+def _palette_provider() -> "type[Provider]":
+    from pagedchat.tui.palette import PaletteCommands  # noqa: PLC0415 - not needed for the first frame
+
+    return PaletteCommands
+
+
+class PagedChatApp(KeepingApp):
     """Chats side by side on one engine.
 
     Args:
@@ -39,8 +50,9 @@ class PagedChatApp(EngineApp):
 
     TITLE = "pagedchat"
     CSS_PATH = "app.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(APP_ACTIONS)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings((*APP_ACTIONS, PALETTE))]
     ENABLE_COMMAND_PALETTE = True
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {_palette_provider}
 
     def __init__(
         self,
@@ -50,7 +62,12 @@ class PagedChatApp(EngineApp):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(link, options, PromptHistory(default_path()) if history is None else history, clock)
-        teach_terminal_keys()
+        self.keep(options)
+        teach_terminal_keys(ALT_KEYS)
+        self._remember_in: Path | None = None
+        if options.theme:
+            self.theme = options.theme
+        self._remember_in = options.remember_in
         self.tour: Tour | None = None
         """The tour, while one is being given."""
 
@@ -59,6 +76,11 @@ class PagedChatApp(EngineApp):
         from pagedchat.tui.palette import palette_commands  # noqa: PLC0415 - not needed for the first frame
 
         return palette_commands(self)
+
+    def watch_theme(self, old: str, new: str) -> None:
+        """Colours that were chosen are those of the next run, too."""
+        if self._remember_in is not None and old != new:
+            remember_theme(self._remember_in, new)
 
     # --- the tour -----------------------------------------------------------------------------------
 
@@ -116,8 +138,11 @@ def run_app(link: EngineLink, options: UiOptions) -> int:
         PagedChatError: the engine could not start; what the screen said is then said on the way out too. Or the
             screen failed.
     """
-    app = PagedChatApp(link, options)
-    exit_code = run_on_terminal(app)
+    app = PagedChatApp(link, options, PromptHistory() if options.ephemeral else None)
+    try:
+        exit_code = run_on_terminal(app)
+    finally:
+        app.end_keeping()
     if app.failure is not None and not app.ended_from_outside:
         raise PagedChatError(app.failure.message, app.failure.hint)
     return exit_code

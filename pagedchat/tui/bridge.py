@@ -86,6 +86,13 @@ class EngineBridge:
         self._dirty = True
         await self._link.restart()
 
+    async def switch(self, model: str) -> None:
+        """Start the engine anew with another model."""
+        self.died = None
+        self._view.starting_anew()
+        self._dirty = True
+        await self._link.switch(model)
+
     def _take_in(self, event: EngineEvent) -> None:
         if not isinstance(event, TextDelta):  # which are many, and name nobody
             self._view.labels = self._desk.labels  # events are told in words, a new fork's name among them

@@ -1,10 +1,13 @@
 """The screens around an engine: it starts after the first frame, what it does is drawn, and it ends first."""
 
+import asyncio
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from textual import on
 
 from pagedchat.chat.prompt_history import PromptHistory
+from pagedchat.chat.sanitize import one_line
 from pagedchat.events import EngineFailed
 from pagedchat.garbage import Garbage
 from pagedchat.service.commands import EngineLink
@@ -39,7 +42,7 @@ class EngineApp(InspectorListener):
     def __init__(
         self, link: EngineLink, options: UiOptions, history: PromptHistory, clock: Callable[[], float]
     ) -> None:
-        view = EngineView()
+        view = EngineView(clock)
         super().__init__(view, EngineControls(view, link.send), options, history)
         self._link = link
         self.clock = clock
@@ -52,6 +55,9 @@ class EngineApp(InspectorListener):
         self._turns = DrawTurns(self._changed_parts)
         self._drawn_at = 0.0
         self._model = options.model
+        """What was asked for."""
+        self._model_before = ""
+        """The one before, until this one is loaded."""
 
     @property
     def failure(self) -> EngineFailed | None:
@@ -78,7 +84,7 @@ class EngineApp(InspectorListener):
         from pagedchat.metrics.stats_socket import serve_stats  # noqa: PLC0415 - not needed for the first frame
         from pagedchat.view.stats_answer import StatsAnswer  # noqa: PLC0415 - as above
 
-        await serve_stats(StatsAnswer(self.view, self.desk, self._model, self.metrics_url))
+        await serve_stats(StatsAnswer(self.view, self.desk, lambda: self._model, self.metrics_url))
 
     def action_restart(self) -> None:
         """Start the engine again; asks first where one runs or loads, since what it holds is lost."""
@@ -94,13 +100,61 @@ class EngineApp(InspectorListener):
             self._started = self.clock()
             start_work(self, self.bridge.restart, "restart")
 
+    # --- another model ------------------------------------------------------------------------------
+
+    async def action_model(self) -> None:
+        """Choose another model from a list."""
+        from pagedchat.tui.models.picker import ModelPicker  # noqa: PLC0415 - not needed for the first frame
+
+        if not isinstance(self.screen, ModelPicker):
+            self.push_screen(ModelPicker(self._model), self._model_chosen)
+
+    async def _model_chosen(self, name: str | None) -> None:
+        if name is not None:
+            with self.complaining():
+                await self.switch_model(name)
+
+    async def switch_model(self, name: str) -> None:
+        """Load another model in place of this one; asks first where replies are being written.
+
+        Raises:
+            InvalidValueError: there can be no such model.
+        """
+        from pagedchat.tui.models.named import checked_model  # noqa: PLC0415 - as above
+
+        name = await asyncio.to_thread(checked_model, name)
+        if self.desk.num_busy == 0:
+            self._switch_if(name, True)
+        elif not isinstance(self.screen, ConfirmScreen):
+            detail = "Replies being written end here; the chats are kept."
+            asked = ConfirmScreen(f"Load {one_line(name)}?", detail, "load")
+            self.push_screen(asked, lambda sure: self._switch_if(name, sure))
+
+    def _switch_if(self, name: str, sure: bool | None) -> None:
+        if not sure or self._quitting:
+            return
+        if self.view.info is not None:
+            self._model_before = self._model
+        self._model = name
+        self.chats.show_model(name)
+        self._started = self.clock()
+        start_work(self, partial(self.bridge.switch, name), "switch")
+
+    def _say_way_back(self) -> None:
+        """Of a model that was loaded, once another could not be."""
+        if self.failure is not None and self._model_before:
+            self.notify(f"/model {one_line(self._model_before)} loads the model that was there before.", timeout=20)
+            self._model_before = ""
+        elif self.view.info is not None:
+            self._model_before = ""
+
     # --- drawing ------------------------------------------------------------------------------------
 
     def _changed_parts(self) -> Iterator[ScreenPart]:
         """What there is to draw while the engine works; nothing while it does not."""
         if not self.screen_stack:
             return  # the program is being left
-        waits = self.view.info is None or self.desk.num_busy > 0
+        waits = self.view.info is None or self.desk.num_busy > 0 or self.view.past is not None
         if not self.bridge.take_dirty() and not (waits and self.clock() >= self._drawn_at + WAITING_SECONDS):
             return
         self._drawn_at = self.clock()
@@ -117,6 +171,7 @@ class EngineApp(InspectorListener):
     def _engine_state_changed(self) -> None:
         if self.view.info is not None:
             self._started = self.clock()
+        self._say_way_back()
         self.redraw()
 
     def redraw(self) -> None:
@@ -144,13 +199,18 @@ class EngineApp(InspectorListener):
         busy = self.desk.num_busy
         if self._quitting:
             self._leave()
-        elif busy and self.view.failure is None and not isinstance(self.screen, ConfirmScreen):
-            replies = "A reply is" if busy == 1 else f"{busy} replies are"
-            self.push_screen(
-                ConfirmScreen("Quit pagedchat?", f"{replies} still being written.", "quit"), self._quit_if
-            )
+        elif isinstance(self.screen, ConfirmScreen):
+            self._quit_if(True)
+        elif lost := self.lost_by_leaving(busy if self.view.failure is None else 0):
+            self.push_screen(ConfirmScreen("Quit pagedchat?", lost, "quit"), self._quit_if)
         else:
             self._quit_if(True)
+
+    def lost_by_leaving(self, num_busy: int) -> str:
+        """What is said before the program is left while so many replies are being written; empty: nothing is."""
+        if not num_busy:
+            return ""
+        return f"{'A reply is' if num_busy == 1 else f'{num_busy} replies are'} still being written."
 
     def _quit_if(self, sure: bool | None) -> None:
         if sure:
@@ -170,7 +230,11 @@ class EngineApp(InspectorListener):
     async def _close_engine(self) -> None:
         """The engine process ends before the screen goes, so that nothing is left behind."""
         await self._link.close()
+        await self.before_leaving()
         self._leave()
+
+    async def before_leaving(self) -> None:
+        """What is to be done between the engine's end and the program's."""
 
     def _leave(self) -> None:
         failed = 1 if self.failure is not None else 0

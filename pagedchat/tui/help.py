@@ -1,6 +1,6 @@
 """One page of help: the keys of every part, the slash commands, the signs, and five words about blocks."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
 from typing import ClassVar, NamedTuple
 
@@ -12,7 +12,15 @@ from textual.geometry import Size
 from textual.screen import ModalScreen
 from textual.widget import Widget
 
-from pagedchat.tui.actions import APP_ACTIONS, CHAT_ACTIONS, COMPOSER_ACTIONS, PALETTE, KeyAction, key_display
+from pagedchat.tui.actions import (
+    APP_ACTIONS,
+    CHAT_ACTIONS,
+    COMPOSER_ACTIONS,
+    PALETTE,
+    KeyAction,
+    key_display,
+    remapped,
+)
 from pagedchat.tui.commands.registry import GROUPS
 from pagedchat.tui.inspector.inspector_keys import INSPECTOR_ACTIONS
 from pagedchat.tui.kit.lines import MUTED
@@ -33,23 +41,34 @@ class Section(NamedTuple):
 
 _MORE_KEYS = (
     ("↑ ↓", "Earlier prompts, queued ones first"),
+    ("@name", "In a prompt: a file's text, Tab finds it"),
     ("PgUp PgDn End", "Scroll the chat; to its newest text"),
     ("Alt+1 … Alt+9", "To the chat of this number"),
     ("drag, ^C", "Select text in a chat and copy it"),
+    ("^Z ^Y", "Undo and redo: a paste, an emptied prompt"),
+    ("Esc, F2", "From a panel beside the chats: back to the chat"),
+    ("Alt+C …", "A panel's key beside the chats; letters are typed"),
+    ("Alt+↑ ↓ ← →", "Edit the last prompt; the tree; other branches"),
+    ("click on ►", "Open what a model thought before it answered"),
+    ("^R ^D ^Z", "In the history (^S): rename, delete, undo"),
 )
 
 _SIGNS = (
-    ("○ ◌ ●", "idle, waiting for the engine, writing"),
-    ("■ ✕", "stopped by you, or by a dead engine"),
-    ("▶ ‖ ◀", "the scheduler runs, is paused; you look at the past"),
-    ("✓ ✗", "the engine's books agree; they do not, do not trust it"),
-    ("⑂", "a fork, and what it still shares"),
+    ("○ ◦ ●", "idle, waiting (the pane says for what), writing"),
+    ("■ □", "stopped by you, or by a dead engine"),
+    ("► ║ ◄", "the scheduler runs, is paused; you look at the past"),
+    ("√ ‼", "the engine's books agree; they do not, do not trust it"),
+    ("► ▼", "a thought, folded or whole"),
+    (r"\x1b \u202e", "what a reply has of escapes and hidden signs, spelled out"),
+    ("»", "a fork, and what it still shares"),
     ("ctx 395/2048", "tokens held, of those that fit"),
-    ("25 blk, 24 shr", "blocks of a chat, of them shared"),
+    ("394 in 25 blk", "tokens computed, and their blocks; shr: shared"),
+    ("9 kept, 8 found", "prompt tokens a chat had still; in the cache"),
     ("023² 041*", "a block two chats hold; one just copied"),
-    ("░ ✕ next out", "a free block; one of those that are taken next"),
+    ("all ░1▓░", "under the map: the whole pool in a line; » rows left out"),
+    ("░ ▼ next out", "a free block; one of those that are taken next"),
     ("P p • r", "timeline: prefill and its tail, decode, recompute"),
-    ("f w s ✕", "timeline: forked, waiting, swapped out, preempted"),
+    ("f w s ▼", "timeline: forked, waiting, swapped out, preempted"),
 )
 
 _WORDS = (
@@ -58,12 +77,18 @@ _WORDS = (
         "The KV cache is cut into blocks of a fixed number of token slots; a chat's block table lists its own.",
     ),
     ("Fork", "A fork lists the same blocks as its source: every ref count goes up by one, nothing is copied."),
-    ("Copy-on-write", "The first to write into a shared block gets a copy of that one block."),
+    (
+        "Copy-on-write",
+        "Who writes into a block that others hold, or can find by its hash, gets a copy of that one block.",
+    ),
     (
         "Prefix cache",
         "Full blocks stay findable by the hash of their tokens; a prompt that begins alike takes them.",
     ),
-    ("Preemption", "When blocks run out, a chat gives its own back and recomputes them or swaps them in later."),
+    (
+        "Preemption",
+        "When blocks run out, chats, at rest or not, give theirs back; later they find, recompute or swap them in.",
+    ),
 )
 
 
@@ -92,7 +117,8 @@ class HelpScreen(ModalScreen[None]):
 
     CSS_PATH = "help.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,f1,q", "dismiss", "close"),
+        Binding("escape,q", "dismiss", "close"),
+        Binding("f1", "dismiss", "close", id="app.help"),  # the key that opened it, whatever it is
     ]
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012 - Textual's own form
@@ -103,8 +129,9 @@ class HelpScreen(ModalScreen[None]):
             panel.border_title = "Help"
             panel.border_subtitle = "/tour shows it all on this engine · ↑ ↓ scroll · Esc closes"
             with Container(id="columns"):
-                yield HelpText([words(), signs(), chat_keys()], id="left")
-                yield HelpText([*commands(), inspector_keys()], id="right")
+                keys = getattr(self.app, "keys", {})
+                yield HelpText([words(), signs(), chat_keys(keys)], id="left")
+                yield HelpText([*commands(), inspector_keys(keys)], id="right")
 
 
 def words() -> Section:
@@ -117,15 +144,16 @@ def signs() -> Section:
     return Section("Signs", _SIGNS)
 
 
-def chat_keys() -> Section:
-    """Every key of the chats and what it does."""
+def chat_keys(keymap: Mapping[str, str]) -> Section:
+    """Every key of the chats, as the user has them, and what it does."""
     actions = (*COMPOSER_ACTIONS, *CHAT_ACTIONS, *APP_ACTIONS, PALETTE)
-    return Section("Keys", [*_rows(actions), *_MORE_KEYS])
+    return Section("Keys", [*_rows(actions, keymap), *_MORE_KEYS])
 
 
-def inspector_keys() -> Section:
+def inspector_keys(keymap: Mapping[str, str]) -> Section:
     """Every key of the inspector."""
-    return Section("Keys of the inspector (F3)", _rows(INSPECTOR_ACTIONS))
+    opens = next(remapped(action, keymap) for action in APP_ACTIONS if action.id == "app.inspector")
+    return Section(f"Keys of the inspector ({opens.key_display})", _rows(INSPECTOR_ACTIONS, keymap))
 
 
 def commands() -> list[Section]:
@@ -155,8 +183,8 @@ def _row_lines(key: str, meaning: str, cells: int, width: int) -> list[Content]:
     ]
 
 
-def _rows(actions: Iterable[KeyAction]) -> list[tuple[str, str]]:
-    return [(_all_keys(action), action.help) for action in actions]
+def _rows(actions: Iterable[KeyAction], keymap: Mapping[str, str]) -> list[tuple[str, str]]:
+    return [(_all_keys(remapped(action, keymap)), action.help) for action in actions]
 
 
 def _all_keys(action: KeyAction) -> str:

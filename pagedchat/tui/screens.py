@@ -3,7 +3,7 @@
 How the engine runs, and how often what it does is drawn, is not known here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -12,14 +12,17 @@ from textual.screen import Screen
 
 from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.chat.sanitize import sanitize
+from pagedchat.chat.session import ChatSession
 from pagedchat.errors import PagedChatError
+from pagedchat.tui.actions import new_names
 from pagedchat.tui.chat.screen import ChatScreen
 from pagedchat.tui.engine_controls import EngineControls
-from pagedchat.tui.kit.front_screens import TooSmallScreen
+from pagedchat.tui.kit.front_screens import ConfirmScreen, TooSmallScreen
 from pagedchat.tui.kit.terminal_app import TerminalApp
 from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.chats.layout import MIN_SIZE, WIDE_ENOUGH_FOR_PANEL
 from pagedchat.view.engine_view import EngineView
+from pagedchat.view.key_names import call_keys
 from pagedchat.view.options import UiOptions
 from pagedchat.view.past.time_travel import TimeTravel
 from pagedchat.view.sentences.words import count
@@ -27,7 +30,19 @@ from pagedchat.view.sentences.words import count
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pagedchat.history.run import Reopened
+    from pagedchat.tui.commands.program import Chosen
     from pagedchat.tui.inspector.panel import InspectorPanel
+
+
+def _reopen(desk: ChatDesk, reopened: "Reopened") -> None:
+    """The chats of an earlier run, in their places and by their numbers."""
+    sessions = {session.session_id: session for session in reopened.sessions}
+    for pane in reopened.layout.panes:
+        if pane.number in sessions:
+            desk.add(sessions[pane.number])
+        else:
+            desk.new(session_id=pane.number)
 
 
 class ScreensApp(TerminalApp):
@@ -46,19 +61,45 @@ class ScreensApp(TerminalApp):
     def __init__(
         self, view: EngineView, engine: EngineControls, options: UiOptions, history: PromptHistory
     ) -> None:
-        super().__init__()
+        super().__init__(ascii_only=options.ascii)
         self.view = view
         self.engine = engine
         self.desk = ChatDesk(engine.send, options)
+        if options.history is not None:
+            _reopen(self.desk, options.history.reopened)
         self.metrics_url = options.metrics_url
         """Where Prometheus finds the engine's metrics; empty if nowhere."""
-        self.ascii = options.ascii
-        """Whether only ASCII characters may be drawn."""
+        self.keys = options.keymap
+        """Action -> keys, where the user gave it others."""
         self.chats = ChatScreen(self, options, history)
+        self._early: list[events.Event] = []
+        """What was typed before there was a composer to type in."""
+        self.set_keymap(dict(options.keymap))
+        call_keys(new_names(options.keymap))
 
     def get_default_screen(self) -> Screen[None]:
         """The chats."""
         return self.chats
+
+    async def on_event(self, event: events.Event) -> None:
+        """What is typed while the screen is still being made is kept, and comes first once it is there.
+
+        Text goes to the active chat from a panel beside it, too. The chat gets the keyboard here, not on the way of
+        the key through the panel: of keys in quick succession one would overtake the other.
+        """
+        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            if not self.chats.takes_keys:
+                self._early.append(event)
+                return
+            await self.on_pane_screen_can_be_typed_in()
+            if self.screen is self.chats and self.chats.is_typing(event):
+                self.chats.to_the_chat()
+        await super().on_event(event)
+
+    async def on_pane_screen_can_be_typed_in(self) -> None:
+        """What was typed too early arrives now, in its order."""
+        while self._early:
+            await super().on_event(self._early.pop(0))
 
     async def action_tour(self) -> None:
         """Begin the tour, or end the one that is being given."""
@@ -67,6 +108,27 @@ class ScreensApp(TerminalApp):
     def action_restart(self) -> None:
         """Start the engine again; asks first where one runs."""
         raise NotImplementedError
+
+    async def action_model(self) -> None:
+        """Choose another model from a list."""
+        raise NotImplementedError
+
+    async def switch_model(self, name: str) -> None:
+        """Load another model in place of this one."""
+        raise NotImplementedError
+
+    def show_history(self, words: str = "") -> None:
+        """A list of all chats that are kept."""
+        raise NotImplementedError
+
+    async def delete_chat(self, chat: ChatSession) -> None:
+        """Take a chat off the screen and off the lists."""
+        raise NotImplementedError
+
+    @property
+    def keeps_chats(self) -> bool:
+        """Whether closed chats can be reopened."""
+        return False
 
     # --- saying -------------------------------------------------------------------------------------
 
@@ -91,6 +153,29 @@ class ScreensApp(TerminalApp):
         clean = sanitize(text)
         self.copy_to_clipboard(clean)
         self.say(f"Copied {count(clean.count(chr(10)) + 1, 'line')}.")
+
+    def confirm(self, question: str, detail: str, verb: str, then: Callable[[], None]) -> None:
+        """Ask before something is done that cannot be undone."""
+
+        def answered(sure: bool | None) -> None:
+            if sure:
+                with self.complaining():
+                    then()
+
+        self.push_screen(ConfirmScreen(question, detail, verb), answered)
+
+    def choose(self, title: str, choices: Sequence[str], then: "Chosen") -> None:
+        """Have one of these lines chosen; `then` gets its index."""
+        from pagedchat.tui.kit.picker import Picker  # noqa: PLC0415 - not needed for the first frame
+
+        async def chosen(index: int | None) -> None:
+            if index is not None:
+                with self.complaining():
+                    result = then(index)
+                    if result is not None:
+                        await result
+
+        self.push_screen(Picker(title, choices), chosen)
 
     # --- drawing ------------------------------------------------------------------------------------
 
@@ -123,6 +208,7 @@ class ScreensApp(TerminalApp):
         """Back to the chats from wherever one is."""
         while self.screen is not self.chats and not isinstance(self.screen, TooSmallScreen):
             self.pop_screen()
+        self.chats.to_the_chat()
 
     async def action_inspector(self) -> None:
         """Open or close the inspector: beside the chats on a wide terminal, else in front of them."""

@@ -5,7 +5,9 @@ look at the result whenever they draw. What they see is the live engine, or, aft
 at some earlier moment; the live one goes on being followed all the while.
 """
 
+import time
 from collections import deque
+from collections.abc import Callable
 
 from pagedchat.chat.sanitize import one_line
 from pagedchat.engine.mirror import CacheMirror
@@ -34,7 +36,10 @@ MAX_NOTICES = 20
 class EngineView:
     """The engine as it is shown. Everything is empty or None until `EngineReady` and after `EngineDied`."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._heard_at = 0.0
+        """When the last report was folded."""
         self.labels: dict[int, str] = {}
         """What the app calls each sequence (`"1 tale"`); outlives the engine."""
         self.highlighted: frozenset[int] = frozenset()
@@ -75,6 +80,7 @@ class EngineView:
             case Steps(reports=reports) if self.live is not None:
                 for report in reports:
                     self.live.fold(report)
+                self._heard_at = self._clock()
             case RunState() if self.live is not None:
                 self.live.set_paused(event.paused)
                 self.limit, self.pace = event.limit, event.pace
@@ -125,6 +131,11 @@ class EngineView:
     def shown(self) -> EngineState:
         """What the widgets draw: past or present."""
         return self.past or self.live or NO_ENGINE
+
+    @property
+    def quiet_seconds(self) -> float:
+        """How long ago the live engine last reported anything; 0 if it never did."""
+        return self._clock() - self._heard_at if self.present.mirror.last is not None else 0.0
 
     # --- reading: of the state that is shown --------------------------------------------------------
 

@@ -6,14 +6,16 @@ panel) has no part in it.
 
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from pagedchat import __version__
 from pagedchat.chat.session import ChatSession
-from pagedchat.events import EngineReady
+from pagedchat.events import Counters, EngineReady, QueueLengths
 from pagedchat.view.chats.desk import ChatDesk
+from pagedchat.view.chats.standing import standing
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.state.engine import EngineState
 
@@ -29,11 +31,11 @@ class StatsAnswer:
     Args:
         view: the engine.
         desk: the chats.
-        model: what was asked for, until the engine says what it found.
+        model: says what was asked for, until the engine says what it found.
         metrics_url: where Prometheus can ask; empty if nowhere.
     """
 
-    def __init__(self, view: EngineView, desk: ChatDesk, model: str, metrics_url: str = "") -> None:
+    def __init__(self, view: EngineView, desk: ChatDesk, model: Callable[[], str], metrics_url: str = "") -> None:
         self._view = view
         self._desk = desk
         self._model = model
@@ -46,12 +48,12 @@ class StatsAnswer:
         return {
             "version": __version__,
             "pid": os.getpid(),
-            "model": live.info.model if live else self._model,
+            "model": live.info.model if live else self._model(),
             "uptime": round(time.monotonic() - self._started, 3),
             "state": self._state(),
             "engine": _engine(live.info) if live else None,
             "limit": self._view.limit,
-            **_figures(self._view.present),
+            **_figures(live),
             "chats": [_chat(chat, self._view.present) for chat in self._desk],
             "metrics_url": self._metrics_url,
         }
@@ -61,23 +63,25 @@ class StatsAnswer:
             return "failed" if self._view.failure else "loading"
         if self._view.paused:
             return "paused"
-        return "running" if self._view.live.busy else "idle"
+        if self._view.live.running:
+            return "running"
+        return "waiting" if self._view.live.busy else "idle"
 
 
 def _engine(info: EngineReady) -> dict[str, Any]:
     return {name: getattr(info, name) for name in _ENGINE_FIELDS}
 
 
-def _figures(now: EngineState) -> dict[str, Any]:
-    """Pool, queues, counters and rates; null before the first step."""
-    last = now.mirror.last
-    if last is None:
+def _figures(now: EngineState | None) -> dict[str, Any]:
+    """Pool, queues, counters and rates; null while there is no engine."""
+    if now is None:
         return dict.fromkeys(("pool", "queues", "counters", "rates"))
-    saved = (last.pool.table_entries - last.pool.in_use) * now.info.block_bytes
+    last, pool = now.mirror.last, now.pool
+    saved = (pool.table_entries - pool.in_use) * now.info.block_bytes
     return {
-        "pool": msgspec.structs.asdict(last.pool) | {"saved_bytes": saved},
-        "queues": msgspec.structs.asdict(last.queues),
-        "counters": msgspec.structs.asdict(last.counters),
+        "pool": msgspec.structs.asdict(pool) | {"saved_bytes": saved, "usage": round(pool.usage, 4)},
+        "queues": msgspec.structs.asdict(last.queues if last else QueueLengths(0, 0, 0, 0)),
+        "counters": msgspec.structs.asdict(last.counters if last else Counters()),
         "rates": {"tokens_per_second": round(now.tokens_per_second, 2), "batch": now.last_batch},
     }
 
@@ -85,10 +89,12 @@ def _figures(now: EngineState) -> dict[str, Any]:
 def _chat(chat: ChatSession, now: EngineState) -> dict[str, Any]:
     sequence = now.mirror.sequences.get(chat.session_id)
     own, shared = now.blocks_of(chat.session_id)
+    stands = standing(chat, now)
     return {
         "session_id": chat.session_id,
         "name": chat.name,
-        "status": chat.state,
+        "status": stands.state,
+        "waits_because": stands.why,
         "queued_prompts": len(chat.queue),
         "tokens": len(sequence.token_ids) if sequence else 0,
         "blocks_own": own,

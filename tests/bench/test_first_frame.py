@@ -9,7 +9,7 @@ from pagedchat.errors import PagedChatError
 
 def test_frame_is_there_when_a_border_is_drawn() -> None:
     program = (
-        "import time; time.sleep(0.2); print('\\u256d\\u2500 1 chat \\u2500\\u256e', flush=True); time.sleep(30)"
+        "import time; time.sleep(0.2); print('\\u250c\\u2500 1 chat \\u2500\\u2510', flush=True); time.sleep(30)"
     )
     seconds = first_frame._time_once([sys.executable, "-c", program])
     assert 0.2 < seconds < first_frame._PATIENCE_SECONDS

@@ -69,7 +69,7 @@ def test_program_that_ends_is_reported_with_its_words() -> None:
         program("print('no screen for me')") as terminal,
         pytest.raises(PagedChatError, match="did not show") as caught,
     ):
-        terminal.wait_for("╭")
+        terminal.wait_for("┌")
     assert "no screen for me" in caught.value.hint
 
 
@@ -156,17 +156,38 @@ def test_words_are_all_different_and_every_token_has_a_text(tmp_path: Path) -> N
     assert tokenizer.decode(tokenizer.encode("Go on.").ids) == "Go on."
 
 
+def test_a_history_is_measured_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "figures.json"
+    argv = ["--only", "history", "--history-chats", "30", "--json", str(output)]
+    assert run_ui_bench(options(*argv)) == 0
+    figures = json.loads(output.read_text())["history"]
+    assert figures["num_chats"] == 30
+    assert all(figures[name] > 0 for name in ("open_ms", "list_ms", "rare_ms", "common_ms", "plain_ms", "write_ms"))
+    assert "history, opened and searched" in capsys.readouterr().out
+
+
 # --- end to end -------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 def test_run_from_end_to_end_writes_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = {"chats": 2, "rate": 30, "num-blocks": 256, "frames": 3, "keys": 3, "seconds": 1, "rounds": 1}
+    sizes |= {"history-chats": 20}
     argv = [word for name, value in sizes.items() for word in (f"--{name}", str(value))]
     output = tmp_path / "figures.json"
     assert run_ui_bench(options(*argv, "--json", str(output))) == 0
     figures = json.loads(output.read_text())
-    assert set(figures) == {"environment", "terminal", "frames", "keys", "slowdown", "engine", "load"}
+    assert set(figures) == {
+        "environment",
+        "terminal",
+        "frames",
+        "keys",
+        "transcripts",
+        "slowdown",
+        "history",
+        "engine",
+        "load",
+    }
     assert figures["frames"]["num_frames"] == 3
     assert figures["keys"]["num_keys"] == 3
     assert figures["keys"]["frames_per_second"] > 0
@@ -174,7 +195,10 @@ def test_run_from_end_to_end_writes_its_figures(tmp_path: Path, capsys: pytest.C
     assert set(figures["slowdown"]["steps_per_second"]) == {"no screen", "chats", "chats and inspector"}
     assert all(speed > 0 for speed in figures["slowdown"]["steps_per_second"].values())
     assert {"by_chats", "by_inspector"} <= set(figures["slowdown"])
-    assert set(figures["load"]) == {"frames", "keys", "slowdown"}
+    assert figures["transcripts"]["keys"]["num_keys"] == 3
+    assert 0 < figures["transcripts"]["long_share"] < 1
+    assert set(figures["load"]) == {"frames", "keys", "transcripts", "slowdown", "history"}
+    assert figures["history"]["num_chats"] == 20
     table = capsys.readouterr().out
     assert "key to its echo, inspector open" in table
     assert "slower than chats" in table

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from pagedchat.chat.conversation import Conversation
-from pagedchat.chat.session import Turn
 from pagedchat.chat.template import ChatTemplate
+from pagedchat.chat.turns import Turn
 from pagedchat.errors import RequestError
 from tests.fakes import BOS, CHAT_TEMPLATE, EOS, SPECIAL_TOKENS, byte_tokenizer
 

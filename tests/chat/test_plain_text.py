@@ -24,10 +24,10 @@ def test_replies_are_in_order_with_the_one_being_written_last(session: ChatSessi
 
 
 def test_a_whole_chat_names_its_speakers(session: ChatSession) -> None:
-    assert whole_chat(session) == "you: hello\n\nai: hi"
+    assert whole_chat(session) == "### you\n\nhello\n\n### ai\n\nhi"
     session.ask("more", 2)
     session.append("once upon", 2)
-    assert whole_chat(session) == "you: hello\n\nai: hi\n\nyou: more\n\nai: once upon"
+    assert whole_chat(session) == "### you\n\nhello\n\n### ai\n\nhi\n\n### you\n\nmore\n\n### ai\n\nonce upon"
 
 
 @pytest.mark.parametrize(

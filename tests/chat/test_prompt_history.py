@@ -57,3 +57,11 @@ def test_a_file_that_cannot_be_written_is_no_error(tmp_path):
 def test_default_path_is_the_program_s_own():
     assert default_path().name == "prompt_history.jsonl"
     assert "pagedchat" in default_path().parts
+
+
+def test_a_file_that_others_could_read_is_closed_as_soon_as_it_is_read(tmp_path):
+    path = tmp_path / "history.jsonl"
+    path.write_text('{"text": "old"}\n')
+    path.chmod(0o644)
+    assert PromptHistory(path)[0] == "old"
+    assert path.stat().st_mode & 0o777 == 0o600

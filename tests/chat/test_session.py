@@ -1,6 +1,7 @@
 import pytest
 
-from pagedchat.chat.session import ChatSession, Notice, Turn
+from pagedchat.chat.session import ChatSession, Notice
+from pagedchat.chat.turns import Turn
 from pagedchat.engine.sampling_params import SamplingOverrides
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pagedchat.chat.session import Turn
 from pagedchat.chat.template import ChatTemplate, render_raw
+from pagedchat.chat.turns import Turn
 from pagedchat.errors import RequestError
 from tests.fakes import CHAT_TEMPLATE
 

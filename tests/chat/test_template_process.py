@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from pagedchat.chat.model_template import TemplateJob
-from pagedchat.chat.session import Turn
 from pagedchat.chat.template import ChatTemplate
 from pagedchat.chat.template_process import TemplateProcess
+from pagedchat.chat.turns import Turn
 from pagedchat.errors import RequestError
 from pagedchat.own_process import environment
 from tests.fakes import CHAT_TEMPLATE

@@ -3,6 +3,7 @@
 import io
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,8 @@ from pagedchat.cli import oneshot
 from pagedchat.config import EngineConfig
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.errors import ModelError, PagedChatError
+from pagedchat.settings.places import remembered_path
+from tests.trace.recorded import RecordedEngine
 
 
 class Terminal(io.StringIO):
@@ -70,20 +73,45 @@ def test_terminal_gets_the_chats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "run_app", lambda _link, options: shown.append(options) or 3)
     monkeypatch.setattr(sys, "stdin", Terminal())
     monkeypatch.setattr(sys, "stdout", Terminal())
-    argv = words("--model m --sessions 4 --system Brief --raw --top-k 3")
+    argv = words("--model m --sessions 4 --system Brief --raw --top-k 3 --ephemeral")
     assert cli.main(argv) == 3
-    assert shown == [
-        app.UiOptions(model="m", sessions=4, overrides=SamplingOverrides(top_k=3), system="Brief", raw=True)
-    ]
+    [options] = shown
+    assert (options.model, options.sessions, options.system, options.raw) == ("m", 4, "Brief", True)
+    assert options.ephemeral
+    assert options.overrides == SamplingOverrides(top_k=3)
+    assert (options.theme != "", options.remember_in) == (True, remembered_path())
+    cli.main([])
+    assert (shown[1].keeps, shown[1].history, shown[0].keeps) == (True, None, False)
 
 
-def test_prompt_option_leaves_standard_input_alone(
+def test_what_a_file_wants_for_the_screen_does_not_refuse_one_reply(
+    replies: list[tuple[str, dict[str, object]]], tmp_path: Path
+) -> None:
+    settings = tmp_path / "config.toml"
+    settings.write_text("metrics-port = 0\n")
+    assert cli.main(["--config", str(settings), "-p", "Hello"]) == 0
+    assert replies[0][0] == "Hello"
+    assert cli.main(["--metrics-port", "0", "-p", "Hello"]) == cli.EXIT_USAGE
+
+
+def test_what_is_gone_on_with_is_handed_to_the_chats(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pagedchat.history import run
+    from pagedchat.tui import app
+
+    monkeypatch.setattr(app, "run_app", lambda _link, options: options.history)
+    monkeypatch.setattr(run, "begin", lambda **asked: asked)
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert cli.main(["--continue"]) == {"go_on": True, "number": None}
+    assert cli.main(["--resume", "12"]) == {"go_on": False, "number": 12}
+
+
+def test_standard_input_is_appended_to_the_prompt_option(
     replies: list[tuple[str, dict[str, object]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stdin = io.StringIO("not read")
-    monkeypatch.setattr(sys, "stdin", stdin)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("From a pipe.\n"))
     assert cli.main(["-p", "Hello"]) == 0
-    assert (replies[0][0], stdin.tell()) == ("Hello", 0)
+    assert replies[0][0] == "Hello\n\nFrom a pipe."
 
 
 # --- what is wrong, in one sentence -------------------------------------------------------------------
@@ -101,6 +129,10 @@ def test_prompt_option_leaves_standard_input_alone(
         (["--temperature", "-1", "-p", "x"], "temperature is -1.0."),
         (["--top-p", "0", "-p", "x"], "top_p is 0.0."),
         (["-p", "  "], "The prompt is empty."),
+        (["--resume", "one"], "--resume: 'one' is not the number of a chat."),
+        (["--resume", "1", "--continue"], "--continue and --resume name different chats."),
+        (["--ephemeral", "--continue"], "--ephemeral keeps nothing, and what it goes on with would be kept."),
+        (["-p", "x", "--raw", "--continue"], "--raw continues a text, not a chat."),
         (["--nonsense"], "Unrecognized arguments: --nonsense."),
         (["hello"], "Unrecognized arguments: hello."),
         (["bench"], "The following arguments are required: NAME."),
@@ -158,6 +190,21 @@ def test_chats_need_a_terminal_to_be_drawn_in(
     assert "Standard output is not a terminal" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("kind", ["dumb", "unknown"])
+@pytest.mark.parametrize("argv", [[], ["replay"]])
+def test_a_terminal_that_cannot_place_a_cursor_is_refused(
+    kind: str, argv: list[str], tmp_path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TERM", kind)
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    if argv:
+        RecordedEngine(tmp_path / "run.trace", num_blocks=64).recorder.close()
+        argv = [*argv, str(tmp_path / "run.trace")]
+    assert cli.main(argv) == 2
+    assert f"This terminal cannot show screens (TERM={kind})." in capsys.readouterr().err
+
+
 def test_error_meant_for_people_ends_with_exit_code_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -199,3 +246,18 @@ def test_reader_that_leaves_ends_it_quietly() -> None:
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait() == 141
+
+
+def test_json_of_a_file_is_for_one_reply_and_the_chats_open_all_the_same(
+    replies: list[tuple[str, dict[str, object]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pagedchat.tui import app
+
+    settings = tmp_path / "config.toml"
+    settings.write_text("json = true\n")
+    monkeypatch.setattr(app, "run_app", lambda _link, _options: 3)
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert cli.main(["--config", str(settings)]) == 3
+    assert cli.main(["--config", str(settings), "-p", "Hello"]) == 0
+    assert replies[0][1]["as_json"] is True

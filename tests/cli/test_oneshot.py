@@ -197,3 +197,64 @@ def test_loading_says_nothing_where_nobody_watches() -> None:
     progress.show(LoadProgress("weights", "Reading weights"))
     progress.clear()
     assert stream.getvalue() == ""
+
+
+# --- kept -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ask(monkeypatch: pytest.MonkeyPatch, tmp_path, capsys: pytest.CaptureFixture[str]):
+    """One prompt of a user who has a history of their own; what the model was told, and what was printed."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+
+    def ask(prompt: str, *argv: str, reply: str = "Yes.") -> tuple[str, str, str]:
+        recite(monkeypatch, reply)
+        code = cli.main(["-p", prompt, "--json", "--max-tokens", "4", *argv])
+        out, err = capsys.readouterr()
+        told = json.loads(out)["prompt_token_ids"] if code == 0 else []
+        return byte_tokenizer().decode(told, skip_special_tokens=False), out, err
+
+    return ask
+
+
+def test_a_reply_is_kept_and_the_next_one_goes_on_with_it(ask) -> None:
+    ask("Is it?", "--system", "Be brief.")
+    told, _, err = ask("Sure?", "--continue")
+    assert told == ("<|system|>Be brief.</s><|user|>Is it?</s><|assistant|>Yes.</s><|user|>Sure?</s><|assistant|>")
+    assert err == ""
+    told, _, _ = ask("Really?", "--continue")
+    assert told.count("<|user|>") == 3
+
+
+def test_a_chat_is_gone_on_with_by_its_number(ask) -> None:
+    for prompt in ("one", "two"):
+        ask(prompt)
+    assert ask("more", "--resume", "1")[0].startswith("<|user|>one</s>")
+    assert "two" not in ask("more", "--resume", "1")[0]
+    assert ask("more", "--resume", "9")[2] == (
+        "pagedchat: There is no chat 9 in the history.\n^S in the program lists them all.\n"
+    )
+
+
+def test_what_is_not_to_be_kept_is_not(ask, tmp_path) -> None:
+    ask("one", "--ephemeral")
+    ask("one", "--raw")
+    assert list(tmp_path.iterdir()) == []
+    assert "There is no earlier chat to go on with." in ask("more", "--continue")[2]
+
+
+@pytest.mark.parametrize("argv", [["--continue"], ["--resume", "1"]])
+def test_what_is_damaged_cannot_be_gone_on_with(ask, tmp_path, argv: list[str]) -> None:
+    (tmp_path / "pagedchat").mkdir()
+    (tmp_path / "pagedchat" / "history.db").write_text("no history")
+    assert ask("one", *argv)[2].startswith("pagedchat: There is no ")
+    (tmp_path / "pagedchat" / "history.db").unlink()
+    (tmp_path / "pagedchat" / "history.db").mkdir()
+    assert ask("one", *argv)[2].startswith("pagedchat: There is no history in ")
+
+
+def test_a_reply_is_made_though_it_cannot_be_kept(ask, tmp_path) -> None:
+    (tmp_path / "pagedchat").write_text("no folder")
+    _, out, err = ask("one")
+    assert json.loads(out)["text"] == "Yes."
+    assert "cannot be written to (file exists): what is new is not kept." in err

@@ -69,11 +69,12 @@ def test_what_is_wrong_with_recording_options(line: str, message: str, capsys) -
     assert (out, err.splitlines()[0]) == ("", f"pagedchat: {message}")
 
 
-@pytest.mark.parametrize("command", ["", "replay x", "stats", "bench engine", "doctor"])
+@pytest.mark.parametrize("command", ["", "replay x", "stats", "models", "bench engine", "doctor"])
 def test_a_command_loads_the_options_of_no_other(command: str) -> None:
     homes = {
         "replay": "pagedchat.cli.replay",
         "stats": "pagedchat.cli.stats",
+        "models": "pagedchat.cli.models",
         "bench": "pagedchat.bench.arguments",
         "doctor": "pagedchat.doctor.arguments",
     }
@@ -123,17 +124,18 @@ NUMBERS = {
     "--block-size": "1, 2, 4",
     "--sessions": "1 to 9",
     "--metrics-port": "0 to 65535",
+    "--resume": "is not the number of a chat",
     "--kv-cache-memory": "1 to 1152921504606846976",
     "--swap-space": "0 to 1152921504606846976",
-    "--temperature": "0 to 1000",
+    "--temperature": "0 to 2",
     "--top-p": "0, up to 1",
     "--min-p": "0 to 1",
-    "--repetition-penalty": "0.01 to 100",
+    "--repetition-penalty": "0.1 to 2",
     "--presence-penalty": "-2 to 2",
     "--frequency-penalty": "-2 to 2",
     "--gpu-memory-utilization": "0, up to 1",
 }
-UNREADABLE = ("invalid", "is not a size", "is not a number", "is not a port")
+UNREADABLE = ("invalid", "is not a size", "is not a number", "is not a port", "is not the number")
 
 
 @pytest.mark.parametrize("option", NUMBERS)

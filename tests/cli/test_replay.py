@@ -39,3 +39,18 @@ def test_a_replay_loads_no_torch(tmp_path) -> None:
     check = "import sys, pagedchat.tui.replay.app, pagedchat.cli.replay; print('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "False"
+
+
+def test_a_replay_has_the_settings_of_a_file(tmp_path, monkeypatch) -> None:
+    from pagedchat.tui.kit import terminal_app
+
+    RecordedEngine(tmp_path / "run.trace", num_blocks=64).recorder.close()
+    settings = tmp_path / "config.toml"
+    settings.write_text('ascii = true\ntheme = "nord"\n[keymap]\ninspector.goto = "G"\n')
+    monkeypatch.setenv("PAGEDCHAT_CONFIG", str(settings))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    shown = []
+    monkeypatch.setattr(terminal_app, "run_on_terminal", lambda app: shown.append(app) or 0)
+    assert cli.main(["replay", str(tmp_path / "run.trace")]) == 0
+    [app] = shown
+    assert (app.ascii, app.theme, app.keys) == (True, "nord", {"inspector.goto": "G"})

@@ -20,14 +20,16 @@ import pytest
 from pagedchat.cli import stats as stats_command
 from pagedchat.cli.stats import add_stats_options, run_stats, stats_text
 from pagedchat.errors import InvalidValueError, PagedChatError
+from pagedchat.events import Steps
 from pagedchat.metrics import runtime_folder
+from pagedchat.metrics.fold import MetricsFold
 from pagedchat.metrics.runtime_folder import socket_path
 from pagedchat.metrics.stats_socket import ask_stats, serve_stats
 from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.options import UiOptions
 from pagedchat.view.stats_answer import StatsAnswer
-from tests.scripted_reports import story
+from tests.scripted_reports import ScriptedEngine, ready, story
 
 URL = "http://127.0.0.1:9100/metrics"
 
@@ -45,7 +47,7 @@ def answer_of_a_story(num_chats: int = 2) -> StatsAnswer:
     desk = ChatDesk(lambda command: None, UiOptions())
     for _ in range(num_chats):
         desk.new()
-    return StatsAnswer(engine.view, desk, "asked/for", URL)
+    return StatsAnswer(engine.view, desk, lambda: "asked/for", URL)
 
 
 @contextmanager
@@ -126,18 +128,59 @@ def test_every_chat_has_its_tokens_and_blocks() -> None:
 
 def test_a_look_at_the_past_changes_nothing() -> None:
     engine = story()
-    answer = StatsAnswer(engine.view, ChatDesk(lambda command: None, UiOptions()), "asked/for")
+    answer = StatsAnswer(engine.view, ChatDesk(lambda command: None, UiOptions()), lambda: "asked/for")
     before = answer()["pool"]
     engine.view.show_past(story(64).view.live)
     assert answer()["pool"] == before
 
 
 def test_before_the_engine_is_ready_there_are_no_figures() -> None:
-    told = StatsAnswer(EngineView(), ChatDesk(lambda command: None, UiOptions()), "asked/for")()
+    told = StatsAnswer(EngineView(), ChatDesk(lambda command: None, UiOptions()), lambda: "asked/for")()
     assert told["state"] == "loading"
     assert told["model"] == "asked/for"
     assert told["engine"] is told["pool"] is told["counters"] is None
-    assert "nothing has run yet" in stats_text(told)
+    assert "there is no engine yet" in stats_text(told)
+
+
+def test_before_the_first_step_the_pool_is_as_large_as_it_is() -> None:
+    engine = ScriptedEngine(num_blocks=48)
+    told = StatsAnswer(engine.view, ChatDesk(lambda command: None, UiOptions()), "asked/for")()
+    assert (told["pool"]["total"], told["pool"]["free"], told["pool"]["in_use"]) == (48, 48, 0)
+    assert told["queues"]["running"] == told["counters"]["steps"] == told["rates"]["batch"] == 0
+    assert "0/48 in use, 48 free" in stats_text(told)
+
+
+def test_a_chat_that_waits_is_not_said_to_run() -> None:
+    engine = ScriptedEngine(num_blocks=48)
+    desk = ChatDesk(lambda command: None, UiOptions())
+    chat = desk.new("tale")
+    desk.submit(chat, "Go on.")
+    chat.start()
+    engine.core.controls.set_limit(1)
+    engine.ask(1, 370)
+    engine.run()
+    told = StatsAnswer(engine.view, desk, "asked/for")()
+    assert (told["state"], told["queues"]["running"], told["queues"]["waiting"]) == ("waiting", 0, 1)
+    assert told["rates"] == {"tokens_per_second": 0, "batch": 0}
+    [one] = told["chats"]
+    assert (one["status"], one["waits_because"]) == ("waiting", "needs 24 blocks, the limit is 1")
+    assert stats_text(told).splitlines()[-1].endswith("  needs 24 blocks, the limit is 1")
+
+
+def test_preemptions_and_the_pool_s_share_are_those_of_the_events_and_the_metrics() -> None:
+    engine = ScriptedEngine(num_blocks=48, block_size=4)
+    for seq_id in (1, 2, 3):
+        engine.ask(seq_id, 39, max_tokens=1)
+        engine.run()
+    engine.core.controls.set_limit(25)
+    engine.flush()
+    told = StatsAnswer(engine.view, ChatDesk(lambda command: None, UiOptions()), "asked/for")()
+    lines = [line for line in engine.view.lines if line.kind == "PREEMPT"]
+    fold = MetricsFold()
+    fold.fold(ready(engine.core.limits))
+    fold.fold(Steps(engine.reports))
+    assert len(lines) == told["counters"]["preemptions"] == fold.counters.preemptions == 1
+    assert told["pool"]["usage"] == round(engine.view.present.pool.usage, 4) == round(20 / 25, 4)
 
 
 def test_text_has_a_line_for_each_concern(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ token is a function of the prefix, so what a sequence generates cannot depend on
 
 from collections.abc import Callable, Set
 
-from pagedchat.engine.output import ModelRunnerOutput, ScheduledSequence, SchedulerOutput
+from pagedchat.engine.output import BlockOp, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
 from pagedchat.engine.sequence import Sequence
 
 
@@ -69,6 +69,7 @@ class KVSimulator:
             source = self.host if op.kind == "swap_in" else self.device
             target = self.host if op.kind == "swap_out" else self.device
             target[op.dst] = source[op.src].copy()
+            self.also_move(op)
             self.at("in a move", batch)
             batch.block_ops.remove(op)
         self.at("moved", batch)
@@ -82,6 +83,15 @@ class KVSimulator:
         prefixes = [self._read(item) for item in batch.scheduled]
         chosen = iter(self.choose_all([prefix for prefix in prefixes if prefix is not None]))
         return ModelRunnerOutput([[] if prefix is None else [next(chosen)] for prefix in prefixes])
+
+    def also_move(self, op: BlockOp) -> None:
+        """For whoever keeps more of a block than symbols."""
+
+    def also_write(self, item: ScheduledSequence, states: list[int]) -> None:
+        """Fingerprints of the tokens that this step computes."""
+
+    def also_read(self, item: ScheduledSequence, states: list[int]) -> None:
+        """Fingerprints of all tokens so far, as the symbols have them."""
 
     def check(self) -> None:
         """It never breaks for good."""
@@ -102,6 +112,7 @@ class KVSimulator:
         slots = [(table[i // size], i % size) for i in range(item.start, end)]
         for (block_id, offset), state in zip(slots, states[item.start : end], strict=True):
             self.device[block_id][offset] = state
+        self.also_write(item, states[item.start : end])
         return slots
 
     def _read(self, item: ScheduledSequence) -> int | None:
@@ -112,6 +123,7 @@ class KVSimulator:
             wanted = states[index * size : min(end, (index + 1) * size)]
             found = self.device[seq.block_table[index]][: len(wanted)]
             assert found == wanted, f"{seq} reads another's KV in block {seq.block_table[index]}, entry {index}"
+        self.also_read(item, states[:end])
         return states[end - 1] if item.samples else None
 
     def _states(self, seq: Sequence) -> list[int]:

@@ -169,7 +169,7 @@ def test_a_shared_block_is_copied_where_exactly_one_can_be_had():
     blocks.events.clear()
     assert blocks.prepare_write(child, 7)
     assert blocks.block_ops == [BlockOp("copy", 1, 2)]
-    assert blocks.events == [ev.BlockCopied(2, 1, 1, 2, 2)]
+    assert blocks.events == [ev.BlockCopied(2, 1, 1, 2, 2, "shared")]
     assert not blocks.prepare_write(parent, 9), "and now there is none"
 
 
@@ -181,7 +181,7 @@ def test_a_findable_block_is_written_in_place_where_none_can_be_had_for_a_copy()
     blocks.events.clear()
     assert blocks.prepare_write(seq, 7)
     assert (seq.block_table, blocks.block_ops) == ([0, 1], [])
-    assert blocks.events == [ev.BlockUncached(1)]
+    assert blocks.events == [ev.BlockUncached(1, "write")]
     assert list(blocks.cache.block_ids) == [0]
 
 
@@ -210,10 +210,10 @@ def test_a_block_whose_contents_are_forgotten_is_not_found_pinned_or_held_as_it_
     if not held:
         blocks.free(owner)
     blocks.events.clear()
-    blocks.forget_contents(0)
-    lost = [ev.BlockUncached(0)] if held else [ev.BlockEvicted(0)]
+    blocks.forget_contents(0, "fault")
+    lost = [ev.BlockUncached(0, "fault")] if held else [ev.BlockEvicted(0, "fault")]
     assert blocks.events == [ev.BlockUnpinned(0)] * pinned + lost
     assert (0 in blocks.cache, list(blocks.pool.pinned), list(blocks.pool.cached_blocks)) == (False, [], [])
     assert blocks.pool.free_blocks == ([2, 1] if held else [2, 1, 0])
-    blocks.forget_contents(0)
+    blocks.forget_contents(0, "fault")
     assert len(blocks.events) == pinned + 1, "once is enough"

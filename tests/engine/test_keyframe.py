@@ -96,3 +96,12 @@ def test_frames_that_contradict_themselves_are_refused(mirror, change, sentence)
     change(frame)
     with pytest.raises(ValueError, match=sentence):
         keyframe.decode(msgspec.msgpack.encode(frame))
+
+
+def test_a_frame_of_before_reasons_for_waiting_were_kept_is_read(mirror):
+    for seq in mirror.sequences.values():
+        seq.held = None
+    raw = msgspec.msgpack.decode(keyframe.encode(mirror))
+    at = 1 + keyframe.Keyframe.__struct_fields__.index("sequences")
+    raw[at] = [fields[:6] for fields in raw[at]]
+    assert keyframe.restore(keyframe.decode(msgspec.msgpack.encode(raw))) == mirror

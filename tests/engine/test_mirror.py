@@ -81,7 +81,7 @@ def test_a_block_that_is_written_in_place_has_other_contents_in_the_mirror_too()
     ask(engine, [], seq_id=seq)
     mirror.apply(engine.flush())
     report = engine.step()
-    assert ev.BlockUncached(1) in report.events
+    assert ev.BlockUncached(1, "write") in report.events
     mirror.apply(report)
     assert_mirror_equals(mirror, engine)
     assert mirror.changed_since(mirror.num_reports - 1) == {1}

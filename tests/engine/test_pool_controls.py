@@ -27,7 +27,7 @@ def test_a_limit_withholds_free_blocks_first_and_then_cached_ones():
     assert change.num_withheld == 5
     assert change.preempted == []
     report = engine.flush()
-    assert report.events == [ev.BlockEvicted(1), ev.BlocksWithheld([1, 2, 3, 4, 5])]
+    assert report.events == [ev.BlockEvicted(1, "limit"), ev.BlocksWithheld([1, 2, 3, 4, 5])]
     assert (report.pool.free, report.pool.cached, report.pool.in_use, report.pool.withheld) == (0, 1, 0, 5)
     assert engine.blocks.pool.num_available == 1
 
@@ -57,7 +57,7 @@ def test_a_limit_takes_blocks_from_parked_sequences_and_then_from_the_newest_tha
     for _ in range(3):
         engine.step()
     change = engine.controls.set_limit(5)
-    assert change.preempted == [second]
+    assert change.preempted == [parked, second]
     taken = kinds(engine.flush().events, ev.SequencePreempted)
     assert [(event.seq_id, event.mode, event.for_seq_id) for event in taken] == [
         (parked, mode, parked), (second, mode, second)
@@ -105,7 +105,8 @@ def test_a_stalled_engine_counts_no_steps_and_does_nothing():
     ask(engine, tokens(9))
     engine.flush()
     report = engine.step()
-    assert (report.step, report.batch, report.events) == (0, [], [])
+    held = ev.SequenceHeld(1, "limit", 3, 1)
+    assert (report.step, report.batch, report.events) == (0, [], [held])
     assert not engine.has_work
     assert engine.runner.batch_sizes == []
 
@@ -288,7 +289,7 @@ def test_an_evicted_block_is_free_and_not_found_any_more():
     first, second = closed_prompt(engine)
     engine.controls.evict(second)
     report = engine.flush()
-    assert report.events == [ev.BlockEvicted(second)]
+    assert report.events == [ev.BlockEvicted(second, "hand")]
     assert (report.pool.free, report.pool.cached, report.counters.evictions) == (5, 1, 1)
     assert engine.blocks.pool.free_blocks[-1] == second
     assert first in engine.blocks.cache

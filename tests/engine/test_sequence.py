@@ -8,9 +8,17 @@ def test_a_new_sequence_is_parked_and_has_nothing() -> None:
     seq = Sequence(7)
     values = {name: getattr(seq, name) for name in Sequence.__slots__}
     lists = ("token_ids", "block_table", "host_block_table", "block_hashes", "token_hashes")
-    numbers = ("num_computed", "num_prompt_tokens", "num_cached_tokens", "writable_len", "stop_length")
+    numbers = (
+        "num_computed",
+        "num_prompt_tokens",
+        "num_cached_tokens",
+        "num_found_tokens",
+        "writable_len",
+        "stop_length",
+    )
     numbers = (*numbers, "seed", "priority", "arrival")
     expected = {"seq_id": 7, "status": "parked", "finish_reason": None, "awaits_first_run": False}
+    expected |= {"cut_by": "", "held": None}
     expected |= {"sampling_params": SamplingParams(), "stop_token_ids": frozenset()}
     assert values == expected | {name: [] for name in lists} | dict.fromkeys(numbers, 0)
     assert values["awaits_first_run"] is False

@@ -130,7 +130,10 @@ async def test_a_device_that_is_lost_while_loading_is_said_and_tried_again_by_a_
         program.gates.order("loading", "lose the device")
         chat = program.ask("Hi")
         await program.until(lambda: program.view.failure)
-        assert program.banners[-1] == f"The engine could not start\n{LOST}\nF12 tries again · ^Q quits"
+        assert (
+            program.banners[-1]
+            == f"The engine could not start\n{LOST}\nF12 tries again · ^L loads another model · ^Q quits"
+        )
         await program.until(lambda: not chat.busy)
         assert chat.take_returned() == "Hi"
         await program.bridge.restart()

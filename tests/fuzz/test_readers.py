@@ -3,11 +3,13 @@
 import pytest
 
 from tools.fuzz import (
+    chat_files,
     checkpoints,
     checks,
     command_line,
     cpu_kernels,
     gguf_files,
+    histories,
     slash_commands,
     templates,
     traces,
@@ -16,7 +18,9 @@ from tools.fuzz import (
 from tools.fuzz.bounds import TooMuchError, bounded
 from tools.fuzz.target import Target
 
-EXAMPLES = {"events": 20, "commands": 20, "traces": 20, "keyframes": 40}
+EXAMPLES = {
+    "events": 20, "commands": 20, "traces": 20, "keyframes": 40, "histories, bytes": 20, "histories, values": 20,
+}  # fmt: skip
 """Of those that take longest; the others get more."""
 TARGETS = [
     target
@@ -29,7 +33,9 @@ TARGETS = [
         checkpoints,
         gguf_files,
         checks,
+        chat_files,
         cpu_kernels,
+        histories,
     )
     for target in module.TARGETS
 ]

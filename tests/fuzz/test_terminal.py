@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from pagedchat.chat.visible import VisibleText
 from pagedchat.view.chats.wrap import WrappedRow
 from tools.fuzz.terminal import places
 from tools.fuzz.terminal.run import Drawing
@@ -36,14 +37,14 @@ def test_what_once_got_out_stays_in(pieces: list[str], place: places.Place) -> N
 @pytest.mark.parametrize(
     "text",
     [
-        "\x1b]0;title\x07", "\x1b[?25l", "\x1b[6n", "\x1b7", "\x1bc", "\x1b[H#", "\x9b1;2r", "x" + "\n" * 9 + "x",
+        "\x1b]0;title\x07", "\x1b[?25l", "\x1b[6n", "\x1b7", "\x1bc", "\x1b[H#", "\x9b1;2r",
         "a\u200db" * 60, "🏻" * 60,
     ],
     ids=lambda text: ascii(text[:12]),
 )  # fmt: skip
 def test_what_gets_out_is_noticed(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pagedchat.view.chats.chat_tokens.drawable", lambda text: text)
-    monkeypatch.setattr("pagedchat.view.chats.transcript_rows.wrap", lambda text, _: [WrappedRow(text, "")])
+    monkeypatch.setattr("pagedchat.view.markdown.plain.visible", VisibleText)
+    monkeypatch.setattr("pagedchat.view.markdown.plain.wrap", lambda text, _: [WrappedRow(text, "\n")])
     drawing = Drawing(seed=0)
     found = [drawing.draw(number, [text], places.transcript, Random(number)) for number in range(8)]
     assert any(found)

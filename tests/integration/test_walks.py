@@ -9,7 +9,7 @@ from types import FrameType
 import pytest
 import torch
 
-from pagedchat.chat.session import Turn
+from pagedchat.chat.turns import Turn
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.resources import resource_dir
 from pagedchat.service.commands import Generate

@@ -9,7 +9,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pagedchat.errors import InvalidValueError, PagedChatError
 from pagedchat.events import EngineDied, PoolCounts, RequestFinished, RequestStarted, Steps
-from pagedchat.metrics.collector import usage
 from pagedchat.metrics.server import MetricsServer
 from tests.scripted_reports import ScriptedEngine, pressed, ready, story
 
@@ -62,8 +61,8 @@ def test_usage_of_the_cache_is_the_pool_s_share(server: MetricsServer) -> None:
 
 
 def test_blocks_that_a_limit_withholds_do_not_count_as_free() -> None:
-    assert usage(PoolCounts(100, 10, 0, 30, 0, 30, 0, 0, withheld=60)) == 0.75
-    assert usage(PoolCounts(10, 0, 0, 0, 0, 0, 0, 0, withheld=10)) == 0.0
+    assert PoolCounts(100, 10, 0, 30, 0, 30, 0, 0, withheld=60).usage == 0.75
+    assert PoolCounts(10, 0, 0, 0, 0, 0, 0, 0, withheld=10).usage == 0.0
 
 
 def test_series_of_vllm_s_boards_are_all_there(server: MetricsServer) -> None:

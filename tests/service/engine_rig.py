@@ -3,8 +3,8 @@
 from typing import Any
 
 from pagedchat import events as ev
-from pagedchat.chat.session import Turn
 from pagedchat.chat.template import ChatTemplate
+from pagedchat.chat.turns import Turn
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.engine.sampling_params import SamplingOverrides, SamplingParams

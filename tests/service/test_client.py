@@ -228,6 +228,44 @@ async def test_engine_that_hangs_is_started_anew_when_that_is_wished(connect):
     assert client.pid != hanging
 
 
+async def test_another_model_takes_the_place_of_one_that_runs_or_loads_or_failed(connect):
+    client, heard = await connect("load_unless_missing")
+    await heard.until(ev.EngineReady)
+    client.send(ask(1, 10, "Hi"))
+    await heard.finished(10)
+    first = client.pid
+    await client.switch("another/model")
+    died = await heard.until(ev.EngineDied)
+    assert (died.next_model, died.restarting) == ("another/model", True)
+    told = await heard.until(ev.LoadProgress)
+    while "reading" not in told.message:
+        told = await heard.until(ev.LoadProgress)
+    assert told.message == "reading another/model"
+    await heard.until(ev.EngineReady)
+    client.send(ask(1, 11, "Ho"))
+    await heard.finished(11)
+    assert client.pid != first
+    await client.switch("no/missing")
+    await heard.until(ev.EngineFailed)
+    await client.switch("third/model")
+    assert (await heard.until(ev.EngineReady)).model == "third/model"
+    for number in range(4):  # more than crashes would be forgiven
+        await client.switch(f"model/{number}")
+    client.send(ask(1, 12, "Ha"))
+    await heard.finished(12)
+    assert [event.model for event in heard.events if isinstance(event, ev.EngineReady)][-1] == "model/3"
+
+
+async def test_a_tokenizer_that_was_chosen_for_one_model_is_not_the_next_ones(tmp_path):
+    config = EngineConfig(model=ModelConfig(model="some/model", tokenizer="some/tokenizer", dtype="float32"))
+    client = EngineClient(config, tmp_path, [*ENTRY, "tests.service.fake_engine:load"])
+    await client.switch("another/model")
+    heard = Listener(client)
+    await heard.until(ev.EngineReady)
+    assert client._config.model == ModelConfig(model="another/model", dtype="float32")
+    await client.close()
+
+
 async def test_log_that_cannot_be_written_is_said_once(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
     (tmp_path / "file").touch()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pagedchat import cache_events as ce
 from pagedchat import events as ev
-from pagedchat.chat.session import Turn
+from pagedchat.chat.turns import Turn
 from pagedchat.config import CacheConfig, EngineConfig, ModelConfig
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.service import commands as cmd

@@ -17,6 +17,7 @@ from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import RequestError
+from pagedchat.ops.cache.byte_kinds import CacheKind
 from pagedchat.service.chats import Chats
 from pagedchat.service.commands import AnyCommand, Shutdown
 from pagedchat.service.loop import EngineLoop, Inbox, Received
@@ -68,6 +69,7 @@ class SimulatedEngine:
         seen: counts what happened.
         tell: hears every event before it is sent, with the engine as it stands then.
         letters: that choose tokens; None: symbols do.
+        kind: of the pages of bytes that it keeps besides; None: there are none.
     """
 
     def __init__(
@@ -78,10 +80,11 @@ class SimulatedEngine:
         seen: Counter[str],
         tell: Callable[[ev.EngineEvent, EngineCore], None],
         letters: KernelLetters | None,
+        kind: CacheKind | None,
     ) -> None:
         self._loop, self._random, self._limits, self._seen, self._tell = loop, choose, limits, seen, tell
         self.exit_code: asyncio.Future[int] = loop.create_future()
-        self.runner = LetterModel(limits.num_blocks, limits.block_size, limits.num_host_blocks, letters)
+        self.runner = LetterModel(limits.num_blocks, limits.block_size, limits.num_host_blocks, letters, kind)
         self.runner.at = self._at
         self.core = EngineCore(limits, self.runner, loop.time)
         self.frozen_until = 0.0

@@ -1,5 +1,6 @@
 """The model of a simulated engine: a symbolic cache that checks every read, and letters made of the prefix, in some
-worlds by a product of CPU kernels for all chats of a step at once.
+worlds by a product of CPU kernels for all chats of a step at once. In some there are pages of bytes beside the
+symbols.
 """
 
 from functools import cache
@@ -9,13 +10,16 @@ from tokenizers import Tokenizer
 
 from pagedchat.chat.template import ChatTemplate
 from pagedchat.engine.limits import EngineLimits
+from pagedchat.engine.output import BlockOp, ScheduledSequence
 from pagedchat.events import EngineReady
+from pagedchat.ops.cache.byte_kinds import CacheKind
 from pagedchat.ops.cpu.kernels import cpu_kernels
 from pagedchat.ops.cpu.linear import MOST_ROWS, CpuLinear
 from pagedchat.ops.quantized.quantize import quantize
 from tests.engine.kv_simulator import KVSimulator, reply_of
 from tests.fakes import CHAT_TEMPLATE, EOS, byte_tokenizer
 from tests.service.fake_engine import ready_info
+from tests.simulation.byte_pages import BytePages
 
 _LETTERS = "abcdeé€ "
 """What replies are made of: one, two and three bytes, hence as many tokens."""
@@ -89,18 +93,37 @@ class LetterModel(KVSimulator):
     Args:
         num_blocks, block_size, num_host_blocks: of its cache.
         letters: that choose them; None: symbols do.
+        kind: of the pages of bytes that are kept besides; None: there are none.
     """
 
     def __init__(
-        self, num_blocks: int, block_size: int, num_host_blocks: int, letters: KernelLetters | None
+        self,
+        num_blocks: int,
+        block_size: int,
+        num_host_blocks: int,
+        letters: KernelLetters | None,
+        kind: CacheKind | None,
     ) -> None:
         super().__init__(num_blocks, block_size, num_host_blocks)
         self._letters = letters
+        self._pages = None if kind is None else BytePages(kind, num_blocks, block_size, num_host_blocks)
 
     def choose_all(self, prefixes: list[int]) -> list[int]:
         if self._letters is None:
             return [choose(prefix) for prefix in prefixes]
         return self._letters(prefixes) if prefixes else []
+
+    def also_move(self, op: BlockOp) -> None:
+        if self._pages is not None:
+            self._pages.move(op)
+
+    def also_write(self, item: ScheduledSequence, states: list[int]) -> None:
+        if self._pages is not None:
+            self._pages.write(item.sequence.block_table, item.start, states)
+
+    def also_read(self, item: ScheduledSequence, states: list[int]) -> None:
+        if self._pages is not None:
+            self._pages.check(item.sequence.block_table, states)
 
 
 def expected_ids(prompt: list[int], max_tokens: int, letters: KernelLetters | None) -> list[int]:

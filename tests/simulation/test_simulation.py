@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from pagedchat.ops.cache.byte_cache import DTYPES
 from tests.simulation.model import FORMATS, kernel_letters
-from tests.simulation.world import STEPS, World, form_of
+from tests.simulation.world import STEPS, World, form_of, kind_of
 
 NUM_GROUPS = int(os.environ.get("PAGEDCHAT_SIMULATION_GROUPS", "8"))
 SEEDS_IN_A_GROUP, STEPS_OF_A_SEED = 5, 2600
@@ -46,6 +47,14 @@ def test_letters_by_cpu_kernels_are_the_same_alone_and_in_company(form: str) -> 
     seed = next(seed for seed in count() if form_of(seed) == form)
     seen = World(seed).run(1500)
     assert seen[f"worlds by kernels in {form}"] == 1
+    assert seen["requests ended: length"] + seen["requests ended: stop"] > 3
+
+
+@pytest.mark.parametrize("kind", DTYPES)
+def test_what_is_read_from_pages_of_bytes_is_what_was_written_wherever_its_block_went(kind: str) -> None:
+    seed = next(seed for seed in count() if kind_of(seed) == kind)
+    seen = World(seed).run(1500)
+    assert seen[f"worlds with pages of {kind}"] == 1
     assert seen["requests ended: length"] + seen["requests ended: stop"] > 3
 
 

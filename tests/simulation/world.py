@@ -17,6 +17,8 @@ from zlib import crc32
 
 from pagedchat.config import EngineConfig
 from pagedchat.engine.limits import EngineLimits
+from pagedchat.ops.cache.byte_cache import DTYPES
+from pagedchat.ops.cache.byte_kinds import CacheKind
 from pagedchat.service import client as client_module
 from pagedchat.trace import writer as writer_module
 from tests.fakes import EOS
@@ -38,6 +40,11 @@ STEPS = ("turns", "pieces", "actions", "faults")
 def form_of(seed: int) -> str | None:
     """Of the weights by which kernels choose a world's tokens; None: symbols do."""
     return Random(f"letters {seed}").choice([None, None, *FORMATS])
+
+
+def kind_of(seed: int) -> CacheKind | None:
+    """Of the pages of bytes that a world keeps beside its symbols; None: there are none."""
+    return Random(f"pages {seed}").choice([None, None, None, *DTYPES])
 
 
 class World:
@@ -62,6 +69,9 @@ class World:
         self.letters = None if form is None else kernel_letters(form)
         if self.letters is not None:
             self.seen[f"worlds by kernels in {form}"] += 1
+        self.kind = kind_of(seed)
+        if self.kind is not None:
+            self.seen[f"worlds with pages of {self.kind}"] += 1
         self._faults = faults
         self.engine: SimulatedEngine | None = None
         self._process: SimulatedProcess | None = None
@@ -126,7 +136,9 @@ class World:
     ) -> SimulatedProcess:
         self.seen["engines"] += 1
         self.oracle.num_engines += 1
-        engine = SimulatedEngine(self.loop, self.random, self.limits, self.seen, self.oracle.told, self.letters)
+        engine = SimulatedEngine(
+            self.loop, self.random, self.limits, self.seen, self.oracle.told, self.letters, self.kind
+        )
         process = SimulatedProcess(engine, self.loop, self.random, on_event)
         process.to_engine.watch = process.from_engine.watch = self._watch
         self.engine, self._process = engine, process

@@ -34,8 +34,8 @@ def test_everybody_in_a_long_queue_has_a_turn(tiny, mode):
 
 
 def test_many_prompts_on_few_blocks_are_answered_as_alone_and_leave_nothing(tiny):
-    outcome = prompts.run_prompts(tiny, 500, 16)
-    assert outcome.grown == {}, "500 of anything would be told"
+    outcome = prompts.run_prompts(tiny, 250, 16)
+    assert outcome.grown == {}, "250 of anything would be told"
     assert outcome.found > 0.1
     assert outcome.tables["_Request"] == outcome.tables["Reply"] == 0
     assert outcome.tables["Sequence"] < 16, "those of the last batches"
@@ -53,7 +53,7 @@ def test_a_long_run_of_one_engine_leaves_nothing(tiny, mode):
 
 
 def test_both_processes_run_and_leave_nothing(tiny, capsys):
-    assert soak.main(["run", "--model", tiny, "--steps", "800", "--most", "inf"]) == 0
+    assert soak.main(["run", "--model", tiny, "--steps", "400", "--most", "inf"]) == 0
     told = capsys.readouterr().out
     assert "prompts" in told
     assert "screens" in told

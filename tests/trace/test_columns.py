@@ -1,7 +1,9 @@
 """Reports are packed as columns and unpacked as they were, plain decodes as what they are."""
 
+import msgspec
 import pytest
 
+from pagedchat import cache_events as ce
 from pagedchat import events as ev
 from pagedchat.step_batch import Batch, BatchEntry, DecodeBatch
 from pagedchat.trace.columns import pack_reports, unpack_reports
@@ -38,3 +40,24 @@ def test_entries_and_columns_are_the_same_bytes() -> None:
 def test_columns_that_do_not_fit_are_not_unpacked(batch: DecodeBatch) -> None:
     with pytest.raises(ValueError, match=r"add up|shorter|longer"):
         unpack_reports(pack_reports([report(batch)]))
+
+
+def test_reports_of_before_causes_were_told_are_read_without_them() -> None:
+    told = [
+        ce.BlockEvicted(3, "hand"),
+        ce.BlockCopied(1, 0, 2, 3, 4, "rewind"),
+        ce.SequencePreempted(1, "recompute", 9, 2, "waiting", 8, 2, "running"),
+        ce.BlockUncached(4, "write"),
+    ]
+    lengths = (2, 6, 6, 2)
+    packed = msgspec.msgpack.decode(pack_reports([msgspec.structs.replace(report(PLAIN), events=told)]))
+    packed[5] = packed[5][:10]  # the counters
+    packed[-1] = [event[:length] for event, length in zip(packed[-1], lengths, strict=True)]
+    [old] = unpack_reports(msgspec.msgpack.encode(packed))
+    assert old.events == [
+        ce.BlockEvicted(3),
+        ce.BlockCopied(1, 0, 2, 3, 4),
+        ce.SequencePreempted(1, "recompute", 9, 2, "waiting"),
+        ce.BlockUncached(4),
+    ]
+    assert old.counters.kept_tokens == 0

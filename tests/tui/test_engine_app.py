@@ -204,3 +204,17 @@ async def test_where_metrics_are_served_is_said(make_app):
     async with app.run_test(size=WIDE) as pilot:
         await settle(pilot)
         assert [toast.message for toast in app._notifications] == ["Metrics: http://127.0.0.1:9100/metrics"]
+
+
+async def test_how_long_the_past_lies_back_is_drawn_anew_though_nothing_runs(make_app, link):
+    app = make_app()
+    async with app.run_test(size=WIDE) as pilot:
+        link.say(READY, prefill(1, 0, 3))
+        await settle(pilot)
+        now = app.clock() + 10
+        app.clock = lambda: now
+        list(app._changed_parts())  # what its own turns had not taken yet
+        assert list(app._changed_parts()) == []
+        app.view.show_past(app.view.live.copy())
+        now += 10
+        assert list(app._changed_parts())

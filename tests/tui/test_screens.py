@@ -37,7 +37,7 @@ async def test_pause_and_step(make_app, link):
         assert link.sent[-1] == Pause()
         link.say(RunState(True))
         await settle(pilot)
-        assert "‖ paused" in drawn(app.chats._header)
+        assert "║ paused" in drawn(app.chats._header)
         await pilot.press("f5", "f4")
         assert link.sent[-2:] == [StepOnce(1), Resume()]
 
@@ -62,7 +62,7 @@ async def test_inspector_beside_the_chats_or_in_front_of_them(make_app, link):
         assert len(app.screen.query("InspectorPanel")) == 1
         await pilot.press("tab", "tab")
         assert not isinstance(app.focused, TextArea)
-        await pilot.press("space", "full_stop")
+        await pilot.press("f4", "alt+full_stop")
         await settle(pilot)
         assert Pause() in link.sent
         await pilot.resize_terminal(*WIDE)

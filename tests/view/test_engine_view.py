@@ -28,7 +28,7 @@ from tests.service.fake_engine import ready_info
 
 
 def marks(view: EngineView, seq_id: int) -> str:
-    return "".join("‖" if c.paused else c.marks.get(seq_id, " ") for c in view.columns.columns)
+    return "".join("║" if c.paused else c.marks.get(seq_id, " ") for c in view.columns.columns)
 
 
 def bare_report(step: int, time: float, batch: list[BatchEntry], running: int = 1) -> StepReport:
@@ -123,8 +123,8 @@ def test_timeline_marks_of_preemption_and_waiting_by_swap() -> None:
     engine.ask(1, 9, max_tokens=9)
     engine.ask(2, 7, max_tokens=9)
     engine.run(14)
-    assert marks(engine.view, 1) == "p••••••••✕    "  # parked by then, its blocks make room for the other
-    assert marks(engine.view, 2) == "p•••✕ssss•••••"
+    assert marks(engine.view, 1) == "p••••••••▼    "  # parked by then, its blocks make room for the other
+    assert marks(engine.view, 2) == "p•••▼ssss•••••"
 
 
 def test_recomputed_tokens_are_told_from_new_ones() -> None:
@@ -134,8 +134,8 @@ def test_recomputed_tokens_are_told_from_new_ones() -> None:
     engine.run(14)
     row = marks(engine.view, 2)
     assert row.startswith("p")
-    assert "✕" in row
-    assert "r" in row[row.index("✕") :]
+    assert "▼" in row
+    assert "r" in row[row.index("▼") :]
     assert "p" not in row[1:]
 
 
@@ -148,7 +148,7 @@ def test_a_pause_is_one_column_however_often_it_is_told() -> None:
     assert engine.view.paused
     assert engine.view.tokens_per_second == 0.0
     engine.run()
-    assert marks(engine.view, 1) == "p•‖•"
+    assert marks(engine.view, 1) == "p•║•"
 
 
 def test_rates_count_generated_tokens_of_the_last_two_seconds() -> None:

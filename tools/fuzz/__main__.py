@@ -28,7 +28,9 @@ MODULES = (
     "checkpoints",
     "gguf_files",
     "checks",
+    "chat_files",
     "cpu_kernels",
+    "histories",
 )
 TERMINAL = "terminal"
 

@@ -76,9 +76,29 @@ class _Program:
     def go_to_step(self, step: int | None) -> None:
         self.time_travel.live() if step is None else self.time_travel.goto(step)
 
-    async def fork_chat(self, source: ChatSession, count: int = 1) -> None:
+    async def fork_chat(self, source: ChatSession, count: int = 1, num_prompts: int | None = None) -> None:
+        at = source.num_prompts if num_prompts is None else num_prompts
         for _ in range(count):
-            self.desk.fork(source)
+            self.desk.fork_at(source, at)
+
+    async def reply_besides(self, chat: ChatSession, count: int) -> None:
+        for _ in range(count):
+            self.desk.reply_besides(chat)
+
+    def edit_prompt(self, chat: ChatSession, number: int | None = None) -> None:
+        self.desk.take_back(chat, max(0, (number or chat.num_prompts) - 1))
+
+    def take_back(self, chat: ChatSession, count: int) -> None:
+        self.desk.take_back(chat, max(0, chat.num_prompts - count))
+
+    def go_to_sibling(self, chat: ChatSession, step: int) -> None:
+        there = chat.sibling(step)
+        if there is not None:
+            self.desk.go_through(chat, there)
+
+    def promote(self, chat: ChatSession) -> None:
+        for rival in self.desk.rivals(chat):
+            self.desk.close(rival)
 
     def send_to(self, chats: Iterable[ChatSession], prompt: str) -> None:
         for chat in chats:
@@ -96,12 +116,14 @@ class _Program:
     async def _nothing(self, *_: object) -> None:
         """What only changes the screen."""
 
-    leave_chat = show_table = action_tour = action_quit = _nothing
+    leave_chat = open_saved = show_table = action_tour = action_quit = action_model = toggle_tree = delete_chat = (
+        switch_model
+    ) = _nothing
 
     def _show(self, *_: object) -> None:
         """The same, at once."""
 
-    copy_reply = set_layout = open_block = _show
+    copy_reply = show_history = set_layout = open_block = confirm = choose = write = _show
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         """What keys do by the same name, too."""

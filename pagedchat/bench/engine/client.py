@@ -18,7 +18,7 @@ from pagedchat.api.llm import LLM
 from pagedchat.bench.engine.engines import OurEngine
 from pagedchat.bench.engine.measures import Figure, Meter
 from pagedchat.bench.engine.workloads import DecodeWork, Prompts, Tokens
-from pagedchat.chat.session import Turn
+from pagedchat.chat.turns import Turn
 from pagedchat.config import EngineConfig
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.errors import PagedChatError

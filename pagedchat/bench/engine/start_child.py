@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pagedchat.chat.session import Turn
+from pagedchat.chat.turns import Turn
 from pagedchat.config import EngineConfig, ModelConfig
 from pagedchat.engine.sampling_params import SamplingOverrides, SamplingParams
 from pagedchat.errors import PagedChatError

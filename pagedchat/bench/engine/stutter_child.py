@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pagedchat.bench.engine.gaps import Gaps
-from pagedchat.chat.session import Turn
+from pagedchat.chat.turns import Turn
 from pagedchat.config import EngineConfig, ModelConfig
 from pagedchat.engine.sampling_params import RequestOutputKind, SamplingOverrides, SamplingParams
 from pagedchat.errors import PagedChatError

@@ -16,7 +16,7 @@ from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.service.client import EngineClient
 from pagedchat.service.process import DEFAULT_ENTRY
 from pagedchat.view.chats.desk import ChatDesk
-from pagedchat.view.options import UiOptions
+from pagedchat.view.options import MarkdownChoice, UiOptions
 
 
 def main() -> int:
@@ -28,13 +28,14 @@ def main() -> int:
         max_tokens=script.reply_tokens, temperature=0.0, repetition_penalty=1.0, ignore_eos=True
     )
     name = "random weights" if script.model else "recited"
-    options = UiOptions(model=name, sessions=script.num_chats, overrides=overrides)
+    markdown: MarkdownChoice = "on" if script.markdown else "auto"
+    options = UiOptions(model=name, sessions=script.num_chats, overrides=overrides, markdown=markdown)
     if not script.screen:
         asyncio.run(_run_without_screen(client, options, script))
         return 0
     from pagedchat.bench.ui.streaming_app import StreamingApp  # noqa: PLC0415 - loads Textual
 
-    StreamingApp(client, options, PromptHistory()).run()
+    StreamingApp(client, options, PromptHistory(), script.old_lines).run()
     return 0
 
 

@@ -4,9 +4,10 @@ import argparse
 
 from pagedchat.bench.readers import count, new_file, some_of
 
-SECTIONS = ("frames", "keys", "slowdown")
+SECTIONS = ("frames", "keys", "transcripts", "slowdown", "history")
 UI_HELP = (
-    "what a frame costs, how soon a key is on the screen, how much the inspector slows the engine; "
+    "what a frame costs, how soon a key is on the screen, what long chats cost, how much the inspector slows the "
+    "engine, how long a large history takes to be opened and searched; "
     "needs no GPU and no model; with --device cuda how much it slows a model of opt-125m's shape there, with "
     "--model how soon a key is on the screen while that one answers on the CPU"
 )
@@ -46,6 +47,15 @@ def add_ui_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--num-blocks", type=count, default=32_000, metavar="N", help="blocks in the pool (32000)")
     parser.add_argument("--frames", type=count, default=200, metavar="N", help="frames of each kind (200)")
     parser.add_argument("--keys", type=count, default=300, metavar="N", help="keys that are pressed (300)")
-    parser.add_argument("--seconds", type=count, default=4, metavar="N", help="of each run for the slowdown (4)")
+    parser.add_argument(
+        "--history-chats", type=count, default=10_000, metavar="N", help="chats in the history (10000)"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=count,
+        default=4,
+        metavar="N",
+        help="of each run for the slowdown, and of each share of a core (4)",
+    )
     parser.add_argument("--rounds", type=count, default=5, metavar="N", help="runs of each kind, in turns (5)")
     parser.add_argument("--json", type=new_file, metavar="FILE", help="write the figures and the environment")

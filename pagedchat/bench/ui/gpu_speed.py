@@ -66,7 +66,7 @@ def _run(
     """Steps a second, and the program's share of a core."""
     reply_tokens = num_steps + _SPARE_TOKENS // 2
     screen = kind != "no screen"
-    with running_app(num_chats, num_blocks, 0.0, reply_tokens, screen, model, device) as app:
+    with running_app(num_chats, num_blocks, 0.0, reply_tokens, screen, model=model, device=device) as app:
         app.wait_for_steps()
         if kind == "chats and inspector":
             app.open_inspector()

@@ -13,6 +13,7 @@ from pagedchat.bench.table import percentile
 from pagedchat.bench.ui.running_app import RunningApp, Sample, running_app
 from pagedchat.config import QuantizationName
 from pagedchat.errors import PagedChatError
+from pagedchat.view.sentences.glyphs import CORNER
 
 _LETTERS = [chr(code) for code in range(0x410, 0x450)]
 """Cyrillic, one cell each: no other text on the screen has any."""
@@ -60,15 +61,20 @@ def measure_keys(
     """Press `num_keys` keys while each of `num_chats` chats gets `rate` tokens a second, or as many as a model of
     these weights makes on the CPU."""
     with running_app(num_chats, num_blocks, 1 / rate, _REPLY_TOKENS, model=model, quantization=quantization) as app:
-        app.terminal.wait_for("╭")
+        app.terminal.wait_for(CORNER)
         app.wait_for_steps()
         app.go()
         app.open_inspector()
-        app.terminal.read_for(_SETTLE)
-        _press_until_heard(app)
-        start = app.sample()
-        times = _press_all(app, num_keys)
-        return _result(times, start, app.sample())
+        return press_keys(app, num_keys)
+
+
+def press_keys(app: RunningApp, num_keys: int) -> KeysResult:
+    """Press so many keys in a program that is on the screen."""
+    app.terminal.read_for(_SETTLE)
+    _press_until_heard(app)
+    start = app.sample()
+    times = _press_all(app, num_keys)
+    return _result(times, start, app.sample())
 
 
 def _press_until_heard(app: RunningApp) -> None:

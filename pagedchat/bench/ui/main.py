@@ -13,9 +13,11 @@ from pagedchat.bench.table import Row, environment, render_table, say, show
 from pagedchat.bench.ui.arguments import GPU_SECTIONS, MODEL_SECTIONS, SECTIONS
 from pagedchat.bench.ui.frames import FramesResult, measure_frames
 from pagedchat.bench.ui.gpu_speed import measure_gpu_speed
+from pagedchat.bench.ui.history import NUM_TURNS, HistoryResult, measure_history
 from pagedchat.bench.ui.keys import KeysResult, measure_keys
 from pagedchat.bench.ui.slowdown import KINDS, STEP_SECONDS, SlowdownResult, measure_slowdown
 from pagedchat.bench.ui.terminal import COLUMNS, LINES
+from pagedchat.bench.ui.transcripts import LONG, OLD_MESSAGES, SHORT, TranscriptResult, measure_transcripts
 from pagedchat.errors import DeviceError, InvalidValueError, PagedChatError
 
 
@@ -25,7 +27,9 @@ class UiFigures:
 
     frames: FramesResult | None
     keys: KeysResult | None
+    transcripts: TranscriptResult | None
     slowdown: SlowdownResult | None
+    history: HistoryResult | None
     engine: str
     """What ran in it for the slowdown, for people."""
     load: dict[str, float]
@@ -56,7 +60,7 @@ def run_ui_bench(args: argparse.Namespace) -> int:
 
 def _measure(args: argparse.Namespace) -> UiFigures:
     load: dict[str, float] = {}
-    frames, keys, slowdown = None, None, None
+    frames, keys, transcripts, slowdown, history = None, None, None, None, None
     on_gpu = args.device == "cuda"
     sections = args.only or (GPU_SECTIONS if on_gpu else MODEL_SECTIONS if args.model else SECTIONS)
     if "frames" in sections:
@@ -66,6 +70,9 @@ def _measure(args: argparse.Namespace) -> UiFigures:
         _begin("keys", f"{args.keys} keys while {args.chats} chats stream", load)
         sizes = args.chats, args.num_blocks, args.rate, args.keys
         keys = measure_keys(*sizes, args.model or "", args.quantize)
+    if "transcripts" in sections:
+        _begin("transcripts", f"{args.chats} chats of {OLD_MESSAGES} messages, one of {LONG:,} lines", load)
+        transcripts = measure_transcripts(args.chats, args.num_blocks, args.rate, args.keys, args.seconds)
     if "slowdown" in sections:
         _begin("slowdown", "the engine with and without a screen", load)
         if on_gpu:
@@ -73,8 +80,19 @@ def _measure(args: argparse.Namespace) -> UiFigures:
             slowdown = measure_gpu_speed(OPT_125M, "cuda", *sizes, say)
         else:
             slowdown = measure_slowdown(args.chats, args.num_blocks, args.rounds, args.seconds, say)
+    if "history" in sections:
+        _begin("history", f"a history of {args.history_chats} chats", load)
+        history = measure_history(args.history_chats)
     engine = f"{SHAPE}, on a GPU" if on_gpu else f"{STEP_SECONDS * 1000:.0f} ms a step"
-    return UiFigures(frames=frames, keys=keys, slowdown=slowdown, engine=engine, load=load)
+    return UiFigures(
+        frames=frames,
+        keys=keys,
+        transcripts=transcripts,
+        slowdown=slowdown,
+        history=history,
+        engine=engine,
+        load=load,
+    )
 
 
 def _begin(section: str, what: str, load: dict[str, float]) -> None:
@@ -93,8 +111,12 @@ def _rows(figures: UiFigures) -> list[Row]:
         rows += _frames_rows(figures.frames)
     if figures.keys is not None:
         rows += _keys_rows(figures.keys)
+    if figures.transcripts is not None:
+        rows += _transcript_rows(figures.transcripts)
     if figures.slowdown is not None:
         rows += _slowdown_rows(figures.slowdown, figures.engine)
+    if figures.history is not None:
+        rows += _history_rows(figures.history)
     return rows
 
 
@@ -129,6 +151,23 @@ def _keys_rows(keys: KeysResult) -> list[Row]:
     ]
 
 
+def _transcript_rows(result: TranscriptResult) -> list[Row]:
+    keys = result.keys
+    chats = f"{result.num_chats} chats of {OLD_MESSAGES} messages, Markdown streaming"
+    return [
+        Row(chats, f"{result.chats_share:.0%} of a core", f"{keys.cpu_share:.0%} with somebody typing"),
+        Row("key to its echo there", f"{keys.p50_ms:.1f} ms", f"p99 {keys.p99_ms:.1f} ms, {keys.num_keys} keys"),
+        Row(
+            f"one chat of {LONG:,} lines, Markdown streaming",
+            f"{result.long_share:.1%} of a core",
+            f"{result.short_share:.1%} with {SHORT} lines",
+        ),
+        Row(
+            "a page up there", f"{result.long_page_ms:.1f} ms", f"{result.short_page_ms:.1f} ms with {SHORT} lines"
+        ),
+    ]
+
+
 def _slowdown_rows(result: SlowdownResult, engine: str) -> list[Row]:
     base = result.steps_per_second["no screen"]
     rows = [
@@ -142,6 +181,17 @@ def _slowdown_rows(result: SlowdownResult, engine: str) -> list[Row]:
         speed = f"{result.steps_per_second[kind]:.1f} steps/s"
         rows.append(Row(f"engine, {kind}", speed, f"{slower}, program {result.cpu_share[kind]:.0%} of a core"))
     return rows
+
+
+def _history_rows(history: HistoryResult) -> list[Row]:
+    size = f"{history.num_chats} chats of {NUM_TURNS} turns, {history.megabytes:.0f} MB"
+    both = history.open_ms + history.common_ms
+    return [
+        Row("history, opened and listed", f"{history.open_ms + history.list_ms:.1f} ms", size),
+        Row("history, opened and searched", f"{both:.1f} ms", f"a rare word {history.rare_ms:.1f} ms"),
+        Row("history, searched without an index", f"{history.plain_ms:.1f} ms", "a script without spaces"),
+        Row("history, a chat written", f"{history.write_ms:.1f} ms", f"{NUM_TURNS} turns, on its thread"),
+    ]
 
 
 def _as_json(figures: UiFigures) -> dict[str, object]:

@@ -32,6 +32,10 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     """What the pretended model takes for a step."""
     reply_tokens: int
     """A reply's length: the next prompt goes out when the program has noticed the end."""
+    old_lines: int = 0
+    """Lines of Markdown that stand in every chat already."""
+    markdown: bool = False
+    """Whether the reply is Markdown, and drawn so."""
     screen: bool = True
     """False: the engine's events are read and folded into chats, and nothing is drawn."""
     model: str = ""

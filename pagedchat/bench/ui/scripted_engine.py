@@ -10,6 +10,7 @@ from collections.abc import Callable
 from tokenizers import Tokenizer
 
 from pagedchat import bundled
+from pagedchat.bench.ui.markdown_sample import SAMPLE
 from pagedchat.bench.ui.script import StepCounter, inherited_script
 from pagedchat.config import EngineConfig
 from pagedchat.engine.limits import EngineLimits
@@ -54,7 +55,8 @@ def load(config: EngineConfig, progress: Callable[[LoadProgress], None]) -> Load
     """Called by the engine process in place of what reads a checkpoint."""
     script = inherited_script()
     tokenizer = Tokenizer.from_file(str(bundled.folder() / "tokenizer.json"))
-    reply = tokenizer.encode(_TEXT, add_special_tokens=False).ids
+    text = SAMPLE if script.markdown else _TEXT
+    reply = tokenizer.encode(text, add_special_tokens=False).ids
     return LoadedModel(
         runner=RecitingRunner(reply, script.step_seconds, StepCounter(script.step_count)),
         limits=EngineLimits(num_blocks=script.num_blocks, model_len=MODEL_LEN),

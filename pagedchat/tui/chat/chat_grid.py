@@ -11,7 +11,7 @@ from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.chat.session import ChatSession
 from pagedchat.tui.chat.chat_pane import ChatPane
 from pagedchat.tui.chat.transcript import Transcript
-from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, ScreenPart
+from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, TEXT_SECONDS, ScreenPart
 from pagedchat.tui.messages import EngineStateChanged
 from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.chats.layout import GRIDS, choose_layout, visible_page
@@ -67,8 +67,14 @@ class ChatGrid(Container):
         neighbour = self.pane(after.session_id) if after is not None else None
         await self.mount(self._new_pane(session), after=neighbour)
 
+    def say_of_the_model(self, note: str) -> None:
+        """Said in every empty chat."""
+        self._note = note
+        for pane in self.panes:
+            pane.transcript.say_of_the_model(note)
+
     def _new_pane(self, session: ChatSession) -> ChatPane:
-        return ChatPane(session, self._view, self._history, self._note)
+        return ChatPane(session, self._view, self._history, self._note, self._desk.reading)
 
     def arrange_panes(self, active_id: int, width: int, height: int) -> None:
         """Show the page of panes that holds the active one, in a room of `width` by `height` cells."""
@@ -95,10 +101,14 @@ class ChatGrid(Container):
         """The same piece by piece."""
         for pane in self.panes:
             if pane.display:
-                yield ScreenPart(pane.transcript, pane.refresh_text)
-                yield ScreenPart(pane, partial(pane.refresh_figures, self._desk.context_limit), FIGURES_SECONDS)
+                yield ScreenPart(pane.transcript, pane.refresh_text, TEXT_SECONDS)
+                yield ScreenPart(pane, partial(self._show_figures, pane), FIGURES_SECONDS)
         if self._selected:
             yield ScreenPart(self, self._follow_selection)
+
+    def _show_figures(self, pane: ChatPane) -> None:
+        """The limit is that of when it is drawn: the engine may have become ready since the turn was given out."""
+        pane.refresh_figures(self._desk.context_limit)
 
     # --- text and blocks ----------------------------------------------------------------------------
 

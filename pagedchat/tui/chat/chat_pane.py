@@ -17,6 +17,7 @@ from pagedchat.tui.kit.lines import MUTED
 from pagedchat.tui.kit.quiet import QuietBorder
 from pagedchat.tui.messages import ChatFocused, PromptSubmitted
 from pagedchat.view.chats.chat_tokens import chat_tokens
+from pagedchat.view.chats.reading import ReadingSettings
 from pagedchat.view.chats.transcript_rows import fork_marker
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.past.chat_texts import past_text
@@ -59,8 +60,16 @@ class ChatPane(QuietBorder, Vertical):
     }
     """
 
-    def __init__(self, session: ChatSession, view: EngineView, history: PromptHistory, note: str = "") -> None:
+    def __init__(
+        self,
+        session: ChatSession,
+        view: EngineView,
+        history: PromptHistory,
+        note: str = "",
+        reading: ReadingSettings | None = None,
+    ) -> None:
         super().__init__()
+        self._reading = reading or ReadingSettings()
         self.session = session
         self._view = view
         self.transcript = Transcript(session, note)
@@ -94,7 +103,9 @@ class ChatPane(QuietBorder, Vertical):
         if self._view.past is None:
             marker = fork_marker(self.session, self._view)
             found = one_line(self._view.info.precision_reason) if self._view.info else ""
-            self.transcript.refresh_view(to_ascii(marker) if self._ascii_only else marker, found=found)
+            marker = to_ascii(marker) if self._ascii_only else marker
+            reading = self._reading.reading(self._view.info)
+            self.transcript.refresh_view(marker, found=found, reading=reading)
         else:
             self.transcript.refresh_view(past=past_text(self._view, self.session.session_id) or "")
         if self._lit_block is not None:
@@ -110,7 +121,7 @@ class ChatPane(QuietBorder, Vertical):
     def _refresh_border(self) -> None:
         room = self.outer_size.width - _BORDER_CELLS - 2
         self.set_title(self._title(room))
-        self.set_subtitle(pane_footnote(self.session, room))
+        self.set_subtitle(pane_footnote(self.session, self._view, room))
         if self._changed("queued", waiting := self._prompt_title()):
             self._prompt.border_title = waiting
 
@@ -178,8 +189,8 @@ class ChatPane(QuietBorder, Vertical):
     # --- input --------------------------------------------------------------------------------------
 
     def take_focus(self) -> None:
-        """Give the keyboard to this pane's composer."""
-        self.composer.focus(scroll_visible=False)
+        """Give the keyboard to this pane's composer, at once: of two in a row the last one wins."""
+        self.screen.set_focus(self.composer, scroll_visible=False)
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """The composer has the keyboard."""

@@ -11,6 +11,7 @@ from pagedchat.chat.sanitize import one_line
 from pagedchat.chat.session import ChatSession
 from pagedchat.tui.chat.pane_title import state_sign
 from pagedchat.tui.kit.lines import MUTED
+from pagedchat.view.engine_view import EngineView
 
 
 class ChatTabs(Widget):
@@ -32,9 +33,9 @@ class ChatTabs(Widget):
         self._tabs: list[tuple[int, Content]] = []
         self._focused = 0
 
-    def show(self, sessions: Sequence[ChatSession], focused: int) -> None:
+    def show(self, sessions: Sequence[ChatSession], focused: int, view: EngineView) -> None:
         """Show these chats; the focused one stands out."""
-        tabs = [(session.session_id, _tab(session, session.session_id == focused)) for session in sessions]
+        tabs = [(session.session_id, _tab(session, view, session.session_id == focused)) for session in sessions]
         if (tabs, focused) != (self._tabs, self._focused):
             self._tabs, self._focused = tabs, focused
             self.refresh()
@@ -54,6 +55,6 @@ class ChatTabs(Widget):
             start += content.cell_length + 2
 
 
-def _tab(session: ChatSession, focused: bool) -> Content:
+def _tab(session: ChatSession, view: EngineView, focused: bool) -> Content:
     style = "bold underline $text-primary" if focused else MUTED
-    return Content.assemble(state_sign(session), " ", (one_line(session.label), style))
+    return Content.assemble(state_sign(session, view), " ", (one_line(session.label), style))

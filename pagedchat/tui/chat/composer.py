@@ -12,14 +12,26 @@ from textual.binding import BindingType
 from textual.message import Message
 from textual.widgets import TextArea
 
-from pagedchat.chat.prompt_history import PromptHistory
+from pagedchat.chat.prompt_history import PromptHistory, newest_first
 from pagedchat.chat.sanitize import sanitize
-from pagedchat.tui.actions import COMPOSER_ACTIONS, COMPOSER_KEYS, OVER_TEXT_BINDINGS, bindings
+from pagedchat.settings.places import drafts_path
+from pagedchat.tui.actions import (
+    APP_ACTIONS,
+    CHAT_ACTIONS,
+    COMPOSER_ACTIONS,
+    OVER_TEXT_BINDINGS,
+    bindings,
+    composer_keys,
+)
+from pagedchat.tui.chat.file_mentions import FileMentions
 from pagedchat.tui.kit.sparse_painting import SparseScreen
-from pagedchat.tui.kit.textual_quirks import forget_listener
+from pagedchat.tui.kit.textual_quirks import forget_listener, start_work
 
 if TYPE_CHECKING:
     from pagedchat.tui.commands.registry import Candidate
+
+_MOST_SHOWN = 300
+"""Characters of a prompt in a list."""
 
 
 class Composer(TextArea):
@@ -36,6 +48,7 @@ class Composer(TextArea):
         background: transparent;
         scrollbar-size-vertical: 1;
     }
+    Composer .text-area--selection, Composer:focus .text-area--selection { color: auto; }
     """
 
     class Sent(Message):
@@ -70,10 +83,17 @@ class Composer(TextArea):
         self._draft = ""
         """What was being written when the walk began."""
         self._candidates: list[Candidate] = []
+        self._files = FileMentions()
+        self._keys: dict[str, str] = {}
 
     def on_mount(self) -> None:
         """See `forget_listener`; by the time its chat is closed it has no screen any more."""
         self._forget = partial(forget_listener, self, self.screen)
+        keys = getattr(self.app, "keys", {})
+        self._keys = composer_keys(keys)
+        for action in (*CHAT_ACTIONS, *APP_ACTIONS):
+            for key in keys.get(action.id, "").split(","):  # a text area may take it for something else
+                self._bindings.key_to_bindings.pop(key, None)
 
     def on_unmount(self) -> None:
         """Its chat is closed."""
@@ -85,15 +105,18 @@ class Composer(TextArea):
         """A text area would insert Enter. Its bindings run later than the keys typed after it, so act here."""
         if isinstance(self.screen, SparseScreen):
             self.screen.hurry(self)
-        action = COMPOSER_KEYS.get(event.key)
+        action = self._keys.get(event.key)
         if action is not None:
             event.stop()
             event.prevent_default()
             await self.run_action(action)
-        elif event.key == "tab" and self._candidates:
+        elif event.key == "tab" and await self._offers_candidates():
             event.stop()
             event.prevent_default()
-            self._complete()
+            if self._files.typed is None:
+                self._complete()
+            else:
+                self._put_in_file()
         elif event.key.startswith("alt+"):
             event.prevent_default()  # a plain terminal sends Alt+1 as a printable 1
 
@@ -114,6 +137,14 @@ class Composer(TextArea):
         self.load_text("")
         return prompt
 
+    def empty(self) -> bool:
+        """Drop what was written; ^Z brings it back. False if there is nothing."""
+        if not self.text:
+            return False
+        self._recalled, self._draft = None, ""
+        self._show("")
+        return True
+
     def put_before(self, prompt: str) -> None:
         """Bring a prompt back for editing, ahead of what is being written."""
         self._show("\n\n".join(part for part in (prompt, self.text) if part))
@@ -121,23 +152,38 @@ class Composer(TextArea):
     async def _on_paste(self, event: events.Paste) -> None:
         event.prevent_default()
         event.stop()
+        self.history.checkpoint()  # ^Z takes back the paste, and nothing that was typed around it
         result = self._replace_via_keyboard(sanitize(event.text), *self.selection)
         if result is not None:
             self.move_cursor(result.end_location)
+        self.history.checkpoint()
 
     # --- commands -----------------------------------------------------------------------------------
 
     def update_suggestion(self) -> None:
         """Called after every change of the text: show how a command goes on behind the cursor."""
+        files = self._find_files()
         found = self._find_candidates()
+        if found:
+            self._files.typed = None  # a command may have an @ in it
+        else:
+            found = files
         if found != self._candidates:
             self._candidates = found
             self.post_message(self.CandidatesChanged(found))
-        self.suggestion = found[0].line.removeprefix(self.text) if found and self._at_end else ""
+        goes_on = found and self._at_end and found[0].line.startswith(self.text)
+        self.suggestion = found[0].line.removeprefix(self.text) if goes_on else ""
 
     @property
     def _at_end(self) -> bool:
         return self.cursor_location == self.document.end
+
+    async def _offers_candidates(self) -> bool:
+        """Where the cursor stands now; moving it tells nobody. Files that are wanted are waited for."""
+        self.update_suggestion()
+        if self._files.typed is not None and not self._candidates:
+            await self._list_files()
+        return bool(self._candidates)
 
     def _find_candidates(self) -> "list[Candidate]":
         if not self.document.get_line(0).startswith("/"):
@@ -152,6 +198,73 @@ class Composer(TextArea):
         line = completed(self.text)
         if line != self.text:
             self._show(line)
+
+    # --- files --------------------------------------------------------------------------------------
+
+    def _find_files(self) -> "list[Candidate]":
+        """Those that the word before the cursor may name; the folder is looked through beside the screen."""
+        row, column = self.cursor_location
+        found = self._files.look_for(self.document.get_line(row)[:column])
+        if self._files.wants_list:
+            start_work(self, self._list_files, "files")
+        return found
+
+    async def _list_files(self) -> None:
+        await self._files.list()
+        if self.is_attached:
+            self.update_suggestion()
+
+    def _put_in_file(self) -> None:
+        """The only one; of several one is chosen."""
+        names = self._files.names
+        if len(self._candidates) == 1:
+            self._write_mention(self._candidates[0].label)
+        else:
+            from pagedchat.tui.kit.picker import Picker  # noqa: PLC0415 - not for the first frame
+
+            picker = Picker("File for the prompt", names, self._files.typed or "")
+            self.app.push_screen(picker, lambda index: None if index is None else self._write_mention(names[index]))
+
+    def _write_mention(self, name: str) -> None:
+        from pagedchat.chat.writing.prompt_files import mention  # noqa: PLC0415 - as above
+
+        row, column = self.cursor_location
+        start = column - len(self._files.typed or "") - 1
+        self.replace(f"{mention(name)} ", (row, max(0, start)), (row, column))
+
+    # --- the prompt elsewhere -----------------------------------------------------------------------
+
+    def action_edit_prompt(self) -> None:
+        """The prompt in the user's own editor; what comes back can be undone."""
+        from pagedchat.tui.kit.editor import EditorError, edited  # noqa: PLC0415 - not for the first frame
+
+        try:
+            text = sanitize(edited(self.app, self.text, drafts_path()))
+        except EditorError as error:
+            self.app.notify(str(error), severity="error")
+        else:
+            self.replace(text, (0, 0), self.document.end)
+            self.move_cursor(self.document.end)
+
+    def action_search_prompts(self) -> None:
+        """One of the prompts sent before; what is being written comes back with down."""
+        order = newest_first(self._prompts)
+        if not order:
+            self.app.notify("No prompt was sent yet.")
+            return
+        from pagedchat.tui.kit.picker import Picker  # noqa: PLC0415 - as above
+
+        shown = [self._prompts[index][:_MOST_SHOWN] for index in order]
+        self.app.push_screen(
+            Picker("Prompts sent before", shown),
+            lambda place: None if place is None else self._recall(order[place]),
+        )
+
+    def _recall(self, index: int) -> None:
+        if self._recalled is None:
+            self._draft = self.text
+        self._recalled = index
+        self._show(self._prompts[index])
 
     # --- keys that mean something else on an empty prompt or at its edges ---------------------------
 
@@ -210,5 +323,8 @@ class Composer(TextArea):
             self._show(self._prompts[index])
 
     def _show(self, text: str) -> None:
-        self.load_text(text)
+        """Another text in the place of the one that is there, which ^Z brings back."""
+        self.history.checkpoint()
+        self.replace(text, (0, 0), self.document.end)
         self.move_cursor(self.document.end)
+        self.history.checkpoint()

@@ -9,6 +9,7 @@ from pagedchat.chat.sanitize import drawable, one_line
 from pagedchat.events import EngineDied, EngineFailed, IntegrityBroken, LoadProgress
 from pagedchat.tui.kit.lines import FAINT, MUTED, LinePart, bar, join, text
 from pagedchat.view.engine_view import EngineView
+from pagedchat.view.key_names import with_keys
 from pagedchat.view.sentences.engine_words import progress_amount, why_it_ended
 from pagedchat.view.state.invariant import picture_holds
 
@@ -64,7 +65,7 @@ def engine_status(view: EngineView, died: EngineDied | None, elapsed: float, wid
     """The status to show; `elapsed` seconds since the engine was started, or started again."""
     if view.failure is not None:
         return Status("failed", _failed(view.failure))
-    if died is not None:
+    if died is not None and not died.next_model:
         return Status("died", _died(died, view.loading, width))
     if view.info is None:
         return Status("loading", loading_line(view.loading, elapsed, width))
@@ -72,7 +73,7 @@ def engine_status(view: EngineView, died: EngineDied | None, elapsed: float, wid
         return Status("broken", _broken(view.broken, width))
     if not picture_holds(view):
         return Status(
-            "broken", text("✗ The cache as it is drawn here does not agree with the engine's own counts.")
+            "broken", text("‼ The cache as it is drawn here does not agree with the engine's own counts.")
         )
     return Status("none", Content(""))
 
@@ -95,12 +96,14 @@ def _failed(failure: EngineFailed) -> Content:
         ("The engine could not start\n", "bold $text-error"),
         drawable(failure.message),
         (f"\n{drawable(failure.hint)}" if failure.hint else "", MUTED),
-        ("\nF12 tries again · ^Q quits", FAINT),
+        (with_keys("\nF12 tries again · ^L loads another model · ^Q quits"), FAINT),
     )
 
 
 def _died(died: EngineDied, progress: LoadProgress | None, width: int) -> Content:
-    next_step = "starting it again …" if died.restarting else "it ends too often; F12 starts it again, ^Q quits"
+    next_step = (
+        "starting it again …" if died.restarting else with_keys("it ends too often; F12 starts it again, ^Q quits")
+    )
     if died.restarting and progress is not None:
         next_step = f"{one_line(progress.message)} …"
     parts = [
@@ -115,7 +118,7 @@ def _died(died: EngineDied, progress: LoadProgress | None, width: int) -> Conten
 
 def _broken(broken: IntegrityBroken, width: int) -> Content:
     parts = [
-        LinePart(0, text(f"✗ The engine's books disagree since step {broken.step}", "bold")),
+        LinePart(0, text(f"‼ The engine's books disagree since step {broken.step}", "bold")),
         LinePart(1, text(one_line(broken.message))),
         LinePart(
             2, text(f"all that is known: {one_line(broken.dump)}" if broken.dump else "no dump was written", MUTED)

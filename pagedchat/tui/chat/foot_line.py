@@ -25,6 +25,7 @@ _COLORS = {
     "EVICT": "$text-warning",
     "MISS": "$text-warning",
     "RESUME": "$text-success",
+    "WAIT": "$text-warning",
     "LIMIT": "$text-warning",
 }
 _TOLD = frozenset({*_COLORS, "REWIND", "CLOSE", "PIN", "UNPIN"})
@@ -46,9 +47,13 @@ class EventTicker(Widget):
         self._num_seen = 0
         """Lines looked through, those without a word here among them."""
         self._told: deque[EventLine] = deque(maxlen=_MAX_SHOWN)
+        self._warning = ""
 
-    def refresh_view(self) -> None:
-        """Take over new events, or those of another moment."""
+    def refresh_view(self, warning: str = "") -> None:
+        """Take over new events, or those of another moment, and what is to be said before them."""
+        if warning != self._warning:
+            self._warning = warning
+            self.refresh()
         mirror, count = self._view.mirror, self._view.num_lines
         if mirror is not self._mirror:
             self._told.clear()
@@ -74,6 +79,9 @@ class EventTicker(Widget):
             )
             for rank, line in enumerate(lines)
         ]
+        if self._warning:
+            warned = LinePart(0, text(self._plain(self._warning), "$text-warning"))
+            parts = [warned, *(part._replace(rank=part.rank + 1) for part in parts)]
         return join(parts, self.content_size.width, " · ") if parts else text(self._nothing(), FAINT)
 
     def _nothing(self) -> str:

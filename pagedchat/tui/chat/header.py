@@ -28,6 +28,11 @@ class HeaderBar(Widget):
         self._model = model
         self._drawn: Content | None = None
 
+    def show_model(self, model: str) -> None:
+        """What is shown until the engine says what it found."""
+        self._model = model
+        self.refresh()
+
     def refresh_view(self) -> None:
         """Take over what changed in the engine."""
         if self._drawn is None or not self._line().is_same(self._drawn):
@@ -82,12 +87,12 @@ def model_name(model: str) -> str:
 
 def _pool_parts(view: EngineView, info: EngineReady) -> list[LinePart]:
     pool = view.shown.pool
-    used = pool.in_use / pool.total if pool.total else 0.0
+    used = pool.usage
     saved = (pool.table_entries - pool.in_use) * info.block_bytes
     color = "$text-error" if used > 0.95 else "$text-warning" if used > 0.8 else "$text-success"
     parts = [
-        LinePart(0, Content.assemble(("free ", MUTED), f"{pool.free}/{pool.total}")),
-        LinePart(3, Content.assemble(("▕", FAINT), bar(used, _BAR_CELLS, color), (f"▏{used:.0%}", MUTED))),
+        LinePart(0, Content.assemble(("free ", MUTED), f"{pool.free}/{pool.usable}")),
+        LinePart(3, Content.assemble(("[", FAINT), bar(used, _BAR_CELLS, color), (f"]{used:.0%}", MUTED))),
     ]
     if pool.cached:
         parts.append(LinePart(5, Content.assemble(("cached ", MUTED), f"{pool.cached}")))
@@ -97,11 +102,14 @@ def _pool_parts(view: EngineView, info: EngineReady) -> list[LinePart]:
 
 
 def _speed_parts(view: EngineView) -> list[LinePart]:
+    pool = view.shown.pool
+    then = pool.usable if pool.withheld else None
+    limit = view.limit if view.past is None else then
     return [
         LinePart(2, Content.assemble(f"{view.tokens_per_second:.0f}", (" tok/s", MUTED))),
         LinePart(4, Content.assemble(("batch ", MUTED), f"{view.last_batch}")),
         _step_part(view),
-        *([LinePart(1, text(f"limit {view.limit}", "$text-warning"))] if view.limit is not None else []),
+        *([LinePart(1, text(f"limit {limit}", "$text-warning"))] if limit is not None else []),
         LinePart(0, Content.assemble(_run_sign(view), " ", _light(view))),
     ]
 
@@ -110,18 +118,18 @@ def _step_part(view: EngineView) -> LinePart:
     """The step, and that it lies in the past."""
     if view.past is None or view.live is None:
         return LinePart(5, Content.assemble(("step ", MUTED), f"{view.step}"))
-    return LinePart(0, text(f"◀ step {view.past.step} of {view.live.step}", "bold $text-warning"))
+    return LinePart(0, text(f"◄ step {view.past.step} of {view.live.step}", "bold $text-warning"))
 
 
 def _run_sign(view: EngineView) -> Content:
     if view.paused:
-        return text("‖ paused", "bold $text-warning")
+        return text("║ paused", "bold $text-warning")
     if view.pace > 0:
-        return text(f"▶ {1 / view.pace:.3g}/s", "$text-warning")
-    return text("▶", "$text-success")
+        return text(f"► {1 / view.pace:.3g}/s", "$text-warning")
+    return text("►", "$text-success")
 
 
 def _light(view: EngineView) -> Content:
     """Green while the engine's own check holds and the screen's counts are the engine's."""
     holds = view.broken is None and picture_holds(view)
-    return text("✓", "$text-success") if holds else text("✗", "bold $text-error")
+    return text("√", "$text-success") if holds else text("‼", "bold $text-error")

@@ -4,21 +4,24 @@ from textual.content import Content
 
 from pagedchat.chat.sanitize import one_line
 from pagedchat.chat.session import ChatSession
+from pagedchat.events import RequestFinished
 from pagedchat.tui.kit.lines import FAINT, MUTED, PLAIN, LinePart, join, spread, text
+from pagedchat.view.chats.standing import standing
 from pagedchat.view.engine_view import EngineView
 
 _STATES = {
     "idle": ("○", MUTED),
-    "queued": ("◌", "$text-warning"),
+    "queued": ("◦", "$text-warning"),
+    "waiting": ("◦", "$text-warning"),
     "running": ("●", "$text-success"),
     "stopped": ("■", MUTED),
-    "interrupted": ("✕", "$text-error"),
+    "interrupted": ("□", "$text-error"),
 }
 
 
-def state_sign(session: ChatSession) -> Content:
+def state_sign(session: ChatSession, view: EngineView) -> Content:
     """One character that says how the chat stands."""
-    return text(*_STATES[session.state])
+    return text(*_STATES[standing(session, view.present).state])
 
 
 def pane_title(
@@ -29,7 +32,8 @@ def pane_title(
     left = join(
         [
             LinePart(0, text(one_line(session.label), name_style)),
-            LinePart(0, state_sign(session)),
+            LinePart(0, state_sign(session, view)),
+            *_branch_parts(session),
             *_sampling_parts(session, view),
         ],
         width,
@@ -51,6 +55,11 @@ def past_title(session: ChatSession, view: EngineView, width: int) -> Content:
     return join(parts, width)
 
 
+def _branch_parts(session: ChatSession) -> list[LinePart]:
+    place, count = session.branch
+    return [LinePart(2, text(f"branch {place}/{count}", MUTED))] if count > 1 else []
+
+
 def _sampling_parts(session: ChatSession, view: EngineView) -> list[LinePart]:
     temperature = session.overrides.temperature
     if temperature is None and view.info is not None:
@@ -67,7 +76,7 @@ def _usage_parts(session: ChatSession, view: EngineView, limit: int) -> list[Lin
     used = len(sequence.token_ids)
     own, shared = view.blocks_of(session.session_id)
     full = limit and used >= 0.9 * limit
-    blocks = f"{own + shared} blk" + (f", {shared} shr" if shared else "")
+    blocks = f"{sequence.num_computed} in {own + shared} blk" + (f", {shared} shr" if shared else "")
     parts = [
         LinePart(1, Content.assemble(("ctx ", MUTED), (f"{used}/{limit}", "$text-warning" if full else PLAIN))),
         LinePart(3, text(blocks, PLAIN if shared == 0 else "$text-accent")),
@@ -80,17 +89,31 @@ def _usage_parts(session: ChatSession, view: EngineView, limit: int) -> list[Lin
     return parts
 
 
-def pane_footnote(session: ChatSession, width: int) -> Content:
-    """The bottom border's text: figures of the last reply while nothing is written."""
+def pane_footnote(session: ChatSession, view: EngineView, width: int) -> Content:
+    """The bottom border's text: why the chat waits, or figures of the last reply while nothing is written.
+
+    Nothing in the past: both are of the present.
+    """
+    if view.past is not None:
+        return Content("")
+    stands = standing(session, view.present)
+    if stands.why:
+        return join([LinePart(0, text(stands.words, "$text-warning"))], width)
     done = session.last_finished
     if session.busy or done is None:
         return Content("")
     parts = [
         LinePart(0, text(f"{done.num_tokens} tok in {done.duration:.1f} s", MUTED)),
         LinePart(1, text(f"first {done.time_to_first_token * 1000:.0f} ms", MUTED)),
-        LinePart(2, text(f"{done.num_cached_tokens}/{done.num_prompt_tokens} prompt tok cached", MUTED)),
+        LinePart(2, text(_not_computed(done), MUTED)),
     ]
     return join(parts, width, " · ")
+
+
+def _not_computed(done: RequestFinished) -> str:
+    """Of the prompt: what the chat had still, and what the prefix cache had."""
+    kept = done.num_cached_tokens - done.num_found_tokens
+    return f"{kept} kept, {done.num_found_tokens} found of {done.num_prompt_tokens}"
 
 
 def rule_style(active: bool) -> str:

@@ -9,6 +9,7 @@ from textual import on
 from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.chat.session import ChatSession, Notice
 from pagedchat.errors import PagedChatError
+from pagedchat.tui.chat.file_mentions import here
 from pagedchat.tui.chat.pane_screen import PaneScreen
 from pagedchat.tui.messages import PromptSubmitted
 from pagedchat.view.options import UiOptions
@@ -43,11 +44,42 @@ class PromptScreen(PaneScreen):
         chat = self._desk.get(event.session_id)
         if chat is None:
             return
-        if event.prompt.startswith("/"):
-            await self._submit_slashed(chat, event.prompt)
-        else:
-            self._desk.submit(chat, event.prompt)
+        try:
+            await self._submit(chat, event.prompt)
+        except PagedChatError as error:
+            chat.notify(Notice(error.message, error.hint))
+            self._give_back(chat, event.prompt)
         self.refresh_view()
+
+    async def _submit(self, chat: ChatSession, prompt: str) -> None:
+        if prompt.startswith("/"):
+            await self._submit_slashed(chat, prompt)
+        else:
+            await self._ask(chat, self._filled(prompt))
+
+    async def _ask(self, chat: ChatSession, prompt: str) -> None:
+        """In this chat; or, where it is full and that was chosen, in a new one that begins with a summary of it."""
+        if not self._desk.needs_successor(chat, prompt):
+            self._desk.submit(chat, prompt)
+            return
+        successor = self._desk.succeed(chat, prompt)
+        await self.add_pane(successor, after=chat)
+        self.focus_chat(successor)
+
+    def _filled(self, prompt: str) -> str:
+        """The prompt with the files that it names, which is told.
+
+        Raises:
+            PagedChatError: one of them cannot be put in.
+        """
+        if "@" not in prompt:
+            return prompt
+        from pagedchat.chat.writing.prompt_files import with_files  # noqa: PLC0415 - not for the first frame
+
+        filled = with_files(prompt, here())
+        if filled.told:
+            self._program.say(filled.told)
+        return filled.text
 
     async def _submit_slashed(self, chat: ChatSession, prompt: str) -> None:
         from pagedchat.tui.commands.syntax import is_command  # noqa: PLC0415 - not for the first frame
@@ -84,8 +116,12 @@ class PromptScreen(PaneScreen):
         """One prompt to several chats, once to each; of two slashes before it, one only protects the other."""
         from pagedchat.tui.commands.syntax import literal  # noqa: PLC0415 - as above
 
+        filled = self._filled(literal(prompt))
         for chat in dict.fromkeys(chats):
-            self._desk.submit(chat, literal(prompt))
+            if self._desk.needs_successor(chat, filled):
+                self.call_later(self._ask, chat, filled)  # which makes a pane
+            else:
+                self._desk.submit(chat, filled)
 
     def action_broadcast(self) -> None:
         """Send what is written here to every chat."""
@@ -93,5 +129,10 @@ class PromptScreen(PaneScreen):
         if pane is None or not pane.composer.text.strip():
             self._program.say("Write a prompt first; this key sends it to every chat.")
             return
-        self.send_to(self._desk, pane.composer.take())
+        prompt = pane.composer.take()
+        try:
+            self.send_to(self._desk, prompt)
+        except PagedChatError as error:
+            pane.composer.put_before(prompt)
+            self._program.say(str(error))
         self.refresh_view()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import on
 from textual.binding import BindingType
 
+from pagedchat.chat.plain_text import code_blocks, whole_chat
 from pagedchat.chat.sanitize import one_line
 from pagedchat.chat.session import ChatSession
 from pagedchat.errors import PagedChatError
@@ -18,9 +19,13 @@ from pagedchat.tui.chat.chat_tabs import ChatTabs
 from pagedchat.tui.chat.prompt_screen import PromptScreen
 from pagedchat.tui.kit.front_screens import ConfirmScreen
 from pagedchat.view.chats.layout import next_layout
+from pagedchat.view.key_names import with_keys
+from pagedchat.view.sentences.words import count
 
 if TYPE_CHECKING:
-    from pagedchat.tui.inspector.panel import InspectorPanel
+    from pagedchat.chat.formats.saved_chat import SavedChat
+    from pagedchat.tui.branches.tree_panel import TreePanel
+    from pagedchat.tui.inspector.panels import Panel
 
 
 class ChatScreen(PromptScreen):
@@ -58,17 +63,16 @@ class ChatScreen(PromptScreen):
             self.focus_chat(chat)
 
     def action_focus_chat(self, step: int) -> None:
-        """To the next chat or the one before; the inspector, when it is open, comes after the last."""
-        stops: list[ChatSession | InspectorPanel] = [*self._desk.chats]
-        if self._panel is not None:
-            stops.append(self._panel)
-        inside = self._panel is not None and self.focused is not None and self._panel in self.focused.ancestors
-        here = len(self._desk) if inside else self._desk.chats.index(self.focused_chat)
+        """To the next chat or the one before; the inspector's panels, when it is open, come after the last."""
+        places = [place for place in self._panel.panels.places if place.display] if self._panel is not None else []
+        stops: list[ChatSession | Panel] = [*self._desk.chats, *places]
+        inside = self._panel.panels.focused_panel() if self._panel is not None and self.in_panel else None
+        here = stops.index(inside if inside is not None else self.focused_chat)
         there = stops[(here + step) % len(stops)]
         if isinstance(there, ChatSession):
             self.focus_chat(there)
-        else:
-            there.block_map.grid.focus()
+        elif self._panel is not None:
+            self._panel.panels.give_focus(there)
 
     # --- replies ------------------------------------------------------------------------------------
 
@@ -77,9 +81,11 @@ class ChatScreen(PromptScreen):
         return sum(self._desk.stop(chat) for chat in chats) > 0
 
     def action_stop(self) -> None:
-        """End this chat's reply. With none, put away what is said or selected."""
+        """End this chat's reply. With none, put away what is said or selected. From a panel: back to the chat."""
         chat = self.focused_chat
-        if not self.stop_replies([chat]):
+        if self.in_panel:
+            self.to_the_chat()
+        elif not self.stop_replies([chat]):
             self.clear_selection()
             self.light_block(None)
             if chat.notice is not None:
@@ -114,13 +120,59 @@ class ChatScreen(PromptScreen):
             raise PagedChatError("There is no reply to copy yet.", "Send a prompt first.")
         self._program.copy(reply)
 
+    def copy_code(self, chat: ChatSession) -> None:
+        """The last block of code of the newest reply to the clipboard.
+
+        Raises:
+            PagedChatError: there is none.
+        """
+        code = code_blocks(chat.last_reply or "")
+        if not code:
+            raise PagedChatError("The last reply has no code block.", "/copy takes all of it.")
+        self._program.copy(code[-1])
+
+    def action_copy_code(self) -> None:
+        """The last block of code of this chat."""
+        with self.saying():
+            self.copy_code(self.focused_chat)
+
+    def copy_chat(self, chat: ChatSession) -> None:
+        """All of a chat to the clipboard, as Markdown.
+
+        Raises:
+            PagedChatError: nothing was said yet.
+        """
+        if not chat.entries:
+            raise PagedChatError("There is nothing to copy yet.", "Send a prompt first.")
+        self._program.copy(whole_chat(chat))
+
+    def action_copy_chat(self) -> None:
+        """All of this chat."""
+        with self.saying():
+            self.copy_chat(self.focused_chat)
+
+    def action_toggle_thought(self) -> None:
+        """Open or fold what the model thought last in this chat."""
+        pane = self._grid.pane(self._focused_id)
+        if pane is None or not pane.transcript.toggle_thought():
+            self._program.say("There is no thought in this chat.")
+
+    def action_toggle_markdown(self) -> None:
+        """Replies as Markdown, or as they were written."""
+        reading = self._desk.reading
+        reading.markdown = "off" if reading.reading(self._view.info).markdown else "on"
+        drawn = reading.markdown == "on"
+        self._program.say("Replies are drawn as Markdown." if drawn else "Replies are drawn as they were written.")
+        self.refresh_view()
+
     def action_copy_reply(self) -> None:
         """The newest reply of this chat as plain text."""
         with self.saying():
             self.copy_reply(self.focused_chat)
 
     def action_copy_or_stop(self) -> None:
-        """Copy the selected text; with none, stop the reply; with none, say how to quit."""
+        """Copy the selected text; with none, stop the reply; with none, empty the prompt; then say how to quit."""
+        pane = self._grid.pane(self._focused_id)
         selected = self.get_selected_text()
         if selected:
             self.app.copy_to_clipboard(selected)
@@ -128,8 +180,10 @@ class ChatScreen(PromptScreen):
             self._program.say("Copied.")
         elif self.stop_replies([self.focused_chat]):
             self.refresh_view()
+        elif pane is not None and self.focused is pane.composer and pane.composer.empty():
+            self._program.say("^Z brings it back.")
         else:
-            self._program.say("^Q quits.")
+            self._program.say(with_keys("^Q quits."))
 
     # --- opening and closing ------------------------------------------------------------------------
 
@@ -139,27 +193,153 @@ class ChatScreen(PromptScreen):
         await self.add_pane(chat)
         self.focus_chat(chat)
 
+    async def open_saved(self, saved: "SavedChat") -> None:
+        """A chat of a file, in a pane of its own."""
+        chat = self._desk.take_in(saved)
+        await self.add_pane(chat)
+        self.focus_chat(chat)
+
     async def action_new_chat(self) -> None:
         """Another chat, in a pane of its own."""
         await self.open_chat()
 
-    async def fork_chat(self, source: ChatSession, count: int = 1) -> None:
-        """So many more chats over the same blocks, each to the right of its source.
+    async def fork_chat(self, source: ChatSession, count: int = 1, num_prompts: int | None = None) -> None:
+        """So many more chats over the same blocks, each to the right of its source; with the first so many prompts
+        of it, or all.
 
         Raises:
             PagedChatError: the chat is empty.
         """
         if not source.entries:
             raise PagedChatError("There is nothing to fork yet.", "Send a prompt first.")
+        child = source
         for _ in range(count):
-            child = self._desk.fork(source)
-            await self.add_pane(child, after=source)
-            self.focus_chat(child)
+            at = source.num_prompts if num_prompts is None else num_prompts
+            before, child = child, self._desk.fork_at(source, at, after=child)
+            await self.add_pane(child, after=before)
+        self.focus_chat(child)
 
     async def action_fork(self) -> None:
         """A second chat over the same blocks as this one."""
         with self.saying():
             await self.fork_chat(self.focused_chat)
+
+    # --- branches -----------------------------------------------------------------------------------
+
+    async def reply_besides(self, chat: ChatSession, count: int) -> None:
+        """So many other replies to the last prompt, each in a fork to the right.
+
+        Raises:
+            PagedChatError: a reply is being written, or there was no prompt.
+        """
+        self._check_idle(chat)
+        before = chat
+        for _ in range(count):
+            child = self._desk.reply_besides(chat, after=before)
+            if child is None:
+                raise PagedChatError("There is no prompt to ask again.", "Send a prompt first.")
+            await self.add_pane(child, after=before)
+            before = child
+        self.refresh_view()
+
+    def edit_prompt(self, chat: ChatSession, number: int | None = None) -> None:
+        """Go back before a prompt, which is put into the composer.
+
+        Raises:
+            PagedChatError: a reply is being written, nothing was asked, or something else is being written.
+        """
+        self._check_idle(chat)
+        pane = self._grid.pane(chat.session_id)
+        if pane is not None and pane.composer.text.strip():
+            raise PagedChatError("Something is written here already.", "Send it or empty it first.")
+        prompts = self._desk.take_back(chat, (number or chat.num_prompts) - 1)
+        if not prompts:
+            raise PagedChatError("There is no prompt to edit yet.", "Send one first.")
+        chat.return_prompt(prompts[0])
+        self.refresh_view()
+
+    def action_edit_prompt(self) -> None:
+        """Write the last prompt of this chat anew."""
+        with self.saying():
+            self.edit_prompt(self.focused_chat)
+
+    def take_back(self, chat: ChatSession, count: int) -> None:
+        """Go back behind the reply before so many prompts.
+
+        Raises:
+            PagedChatError: a reply is being written, or nothing was asked.
+        """
+        self._check_idle(chat)
+        if not self._desk.take_back(chat, chat.num_prompts - count):
+            raise PagedChatError("There is nothing to take back yet.", "Send a prompt first.")
+        self._program.say("Taken back; it is still a branch of the tree (Alt+Down).")
+        self.refresh_view()
+
+    def go_to_sibling(self, chat: ChatSession, step: int) -> None:
+        """To the branch before or behind this one.
+
+        Raises:
+            PagedChatError: a reply is being written, or there is none.
+        """
+        self._check_idle(chat)
+        there = chat.sibling(step)
+        if there is None:
+            place, count = chat.branch
+            which = "There is no other branch" if count == 1 else f"This is branch {place} of {count}"
+            raise PagedChatError(f"{which}.", "^G asks again, Alt+Up edits the last prompt; both make one.")
+        self._desk.go_through(chat, there)
+        self.refresh_view()
+
+    def action_go_to_sibling(self, step: int) -> None:
+        """To the branch before or behind this one."""
+        with self.saying():
+            self.go_to_sibling(self.focused_chat, step)
+
+    def promote(self, chat: ChatSession) -> None:
+        """Close the chats that answer the same prompt otherwise; their replies stay in the tree.
+
+        Raises:
+            PagedChatError: a reply is being written, or there are none.
+        """
+        self._check_idle(chat)
+        rivals = self._desk.rivals(chat)
+        if not rivals:
+            raise PagedChatError("No other chat answers this prompt.", "/regen 3 makes three that do.")
+        for rival in rivals:
+            self.close_chat(rival)
+        self._program.say(f"Closed {count(len(rivals), 'chat')}; what they say is in the tree (Alt+Down).")
+        self.focus_chat(chat)
+
+    async def on_tree_panel_chosen(self, message: "TreePanel.Chosen") -> None:
+        """The active chat stands on another branch."""
+        with self.saying():
+            chat = self.focused_chat
+            self._check_idle(chat)
+            self._desk.go_to(chat, message.turn_id)
+        self.refresh_view()
+
+    async def on_tree_panel_fork_wanted(self, message: "TreePanel.ForkWanted") -> None:
+        """A new chat on another branch."""
+        with self.saying():
+            await self.fork_to(self.focused_chat, message.turn_id)
+
+    def on_tree_panel_left(self, message: "TreePanel.Left") -> None:
+        """The keyboard goes back."""
+        self.to_the_chat()
+
+    async def fork_to(self, source: ChatSession, turn_id: int) -> None:
+        """A new chat that stands on a turn of the source's tree: on the reply, if it is a prompt."""
+        child = self._desk.fork_to(source, turn_id)
+        await self.add_pane(child, after=source)
+        self.focus_chat(child)
+
+    def _check_idle(self, chat: ChatSession) -> None:
+        if chat.busy:
+            raise PagedChatError("A reply is being written.", "/stop or Esc ends it.")
+
+    async def action_toggle_tree(self) -> None:
+        """Show the tree of the active chat's branches beside the chats, or put it away."""
+        await self.toggle_tree()
 
     async def leave_chat(self, chat: ChatSession) -> None:
         """Drop a chat; asks first if something would be lost. Leaving the last one leaves the program."""
@@ -167,8 +347,9 @@ class ChatScreen(PromptScreen):
             await self._program.action_quit()
         elif chat.entries:
             question = f"Close {one_line(chat.label)}?"
+            kept = "Its turns stay in the history (^S)" if self._program.keeps_chats else "Its turns are not kept"
             self.app.push_screen(
-                ConfirmScreen(question, "Its turns are not kept; its blocks are freed.", "close"),
+                ConfirmScreen(question, f"{kept}; its blocks are freed.", "close"),
                 lambda sure: self.close_chat(chat) if sure else None,
             )
         else:

@@ -2,8 +2,6 @@
 changed is wrapped and drawn again, so a long chat costs no more than a short one.
 """
 
-from itertools import chain
-
 from rich.style import Style
 from textual import events
 from textual.geometry import Region, Size
@@ -14,9 +12,14 @@ from textual.strip import Strip
 from pagedchat.chat.session import ChatSession
 from pagedchat.tui.chat.following_view import FollowingView
 from pagedchat.tui.chat.transcript_paint import TranscriptPaint
+from pagedchat.tui.kit.line_view import laid_over
+from pagedchat.tui.kit.selected_text import selection_style
+from pagedchat.view.chats.chat_rows import ChatRows, Splice
 from pagedchat.view.chats.chat_tokens import Passage
-from pagedchat.view.chats.row_spans import Span, first_difference, num_same, passages, spans_by_row, text_span
-from pagedchat.view.chats.transcript_rows import GUTTER, Row, RowBlock, past_blocks, session_blocks
+from pagedchat.view.chats.reading import Reading
+from pagedchat.view.chats.row_spans import Span, passages, spans_by_row, text_span
+from pagedchat.view.chats.transcript_rows import GUTTER, PENDING, Row
+from pagedchat.view.markdown.pieces import copied
 
 
 class Transcript(FollowingView, can_focus=False):
@@ -35,6 +38,30 @@ class Transcript(FollowingView, can_focus=False):
         "transcript--badge",
         "transcript--past",
         "transcript--lit",
+        "transcript--strong",
+        "transcript--emphasis",
+        "transcript--strike",
+        "transcript--code",
+        "transcript--codeblock",
+        "transcript--label",
+        "transcript--heading1",
+        "transcript--heading",
+        "transcript--link",
+        "transcript--url",
+        "transcript--bullet",
+        "transcript--frame",
+        "transcript--column",
+        "transcript--pad",
+        "transcript--indent",
+        "transcript--thought",
+        "transcript--escape",
+        "transcript--keyword",
+        "transcript--name",
+        "transcript--string",
+        "transcript--number",
+        "transcript--comment",
+        "transcript--inserted",
+        "transcript--deleted",
     }
     DEFAULT_CSS = """
     Transcript {
@@ -56,6 +83,28 @@ class Transcript(FollowingView, can_focus=False):
         & > .transcript--hint { color: $foreground 40%; }
         & > .transcript--badge { color: $background; background: $accent; }
         & > .transcript--past { color: $foreground 75%; }
+        & > .transcript--strong { text-style: bold; }
+        & > .transcript--emphasis { text-style: italic; }
+        & > .transcript--strike { text-style: strike; }
+        & > .transcript--code { color: $text-accent; background: $foreground 8%; }
+        & > .transcript--codeblock { background: $foreground 6%; }
+        & > .transcript--label { color: $foreground 45%; }
+        & > .transcript--heading1 { color: $text-primary; text-style: bold underline; }
+        & > .transcript--heading { color: $text-primary; text-style: bold; }
+        & > .transcript--link { color: $text-accent; text-style: underline; }
+        & > .transcript--url { color: $foreground 50%; }
+        & > .transcript--bullet { color: $text-accent; }
+        & > .transcript--frame { color: $foreground 35%; }
+        & > .transcript--column { color: $foreground 35%; }
+        & > .transcript--thought { color: $foreground 50%; text-style: italic; }
+        & > .transcript--escape { color: $text-warning; background: $warning 15%; }
+        & > .transcript--keyword { color: $text-primary; text-style: bold; }
+        & > .transcript--name { color: $text-accent; }
+        & > .transcript--string { color: $text-success; }
+        & > .transcript--number { color: $text-warning; }
+        & > .transcript--comment { color: $foreground 50%; text-style: italic; }
+        & > .transcript--inserted { color: $text-success; }
+        & > .transcript--deleted { color: $text-error; }
         & > .transcript--lit { background: $accent 35%; text-style: underline; }
     }
     """
@@ -69,8 +118,8 @@ class Transcript(FollowingView, can_focus=False):
         self._session = session
         self._note, self._found = note, ""
         self._marker = ""
-        self._blocks: list[RowBlock] = []
-        self._rows: list[Row] = []
+        self._reading = Reading()
+        self._chat = ChatRows()
         self._strips: list[Strip | None] = []
         self._styles: dict[str, Style] = {}
         """Styles that are dear to work out: the transcript's own, and those of its components."""
@@ -85,41 +134,79 @@ class Transcript(FollowingView, can_focus=False):
 
     # --- content ------------------------------------------------------------------------------------
 
-    def refresh_view(self, marker: str = "", past: str | None = None, found: str = "") -> None:
-        """Take over what changed in the chat; `marker` is the line that a fork begins with, and `found` is said
-        beside the note, once the engine is ready.
+    def refresh_view(
+        self, marker: str = "", past: str | None = None, found: str = "", reading: Reading | None = None
+    ) -> None:
+        """Take over what changed in the chat; `marker` is the line that a fork begins with, `found` is said
+        beside the note, once the engine is ready, and `reading` says how replies are drawn.
 
         With `past` this text, all of the chat at an earlier step, is shown instead of the turns.
         """
         # The width belongs to it: Textual sends no Resize for a size that somebody asked for before the layout.
-        shown = (self._session.version, marker, past, found, self.scrollable_content_region.width)
+        reading = reading or self._reading
+        shown = (self._session.version, marker, past, found, reading, self.scrollable_content_region.width)
         if shown == self._shown:
             return
         self._shown, self._marker, self._past, self._found = shown, marker, past, found
+        self._reading = reading
         self._lay_out()
+
+    def say_of_the_model(self, note: str) -> None:
+        """Said while the chat is empty, from the next `refresh_view` on."""
+        self._note, self._shown = note, None
 
     def _lay_out(self) -> None:
         width = self.scrollable_content_region.width
         if width <= GUTTER:
             return
-        known, self._blocks = self._blocks, self._make_blocks(width)
-        kept = num_same(known, self._blocks)
-        start = sum(len(block.rows) for block in known[:kept])
-        tail = list(chain.from_iterable(block.rows for block in self._blocks[kept:]))
+        before = len(self._strips)
+        first = self._update_rows(width)
         same_width, self._width = width == self._width, width
-        first = start + first_difference(self._rows[start:], tail) if same_width else 0
-        before = len(self._rows)
-        self._rows[start:] = tail
+        first = min(first, before) if same_width else 0
         self._strips[first:] = [None] * (len(self._rows) - first)
         self._redraw_from(first, width, before)
+        self._make_visible()
         if self._lit:
             self._place_lit()
 
-    def _make_blocks(self, width: int) -> list[RowBlock]:
+    def _update_rows(self, width: int) -> int:
+        """Take over what changed; returns the first row that is another one."""
         if self._past is not None:
-            return past_blocks(self._past, width, self._blocks)
+            return self._chat.show_past(self._past, width)
         note = f"{self._note} {self._found}".strip()
-        return session_blocks(self._session, width, self._marker, note, self._blocks)
+        return self._chat.update(self._session, width, self._marker, note, self._reading)
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """What comes into sight is made."""
+        super().watch_scroll_y(old_value, new_value)
+        if round(old_value) != round(new_value):
+            self._make_visible()
+
+    def _make_visible(self) -> None:
+        """Make the turns in sight; what was in sight already stays where it is."""
+        top = round(self.scroll_y)
+        in_sight = range(top, min(len(self._rows), top + self.size.height))
+        known = next((index for index in in_sight if self._rows[index] is not PENDING), top)
+        made = self._chat.make(top, top + self.size.height)
+        if not self._take_over(made):
+            return
+        self.set_virtual_size(Size(self._width, len(self._rows)))
+        if self._follows:
+            self.scroll_to_end()
+        elif above := sum(splice.num_rows - splice.num_before for splice in made if splice.first < known):
+            self.scroll_to(y=max(0, top + above), animate=False, force=True, immediate=True)
+        self.refresh()
+        self._make_visible()
+
+    def _take_over(self, made: list[Splice]) -> bool:
+        """Rows took the place of guessed ones; false if none did."""
+        for splice in made:
+            self._strips[splice.first :] = [None] * (len(self._rows) - splice.first)
+        return bool(made)
+
+    @property
+    def _rows(self) -> list[Row]:
+        return self._chat.rows
 
     def _redraw_from(self, first: int, width: int, rows_before: int) -> None:
         last = max(len(self._rows), rows_before)
@@ -137,6 +224,21 @@ class Transcript(FollowingView, can_focus=False):
         self._styles.clear()
         self._strips = [None] * len(self._rows)
 
+    # --- thoughts -----------------------------------------------------------------------------------
+
+    def toggle_thought(self, row: int | None = None) -> bool:
+        """Open or fold the thought of this row, or the newest one; false if there is none."""
+        row = self._chat.last_thought() if row is None else row
+        if row is None or not self._chat.toggle_thought(row):
+            return False
+        self._lay_out()
+        return True
+
+    def on_click(self, event: events.Click) -> None:
+        """The row of a thought is a button."""
+        if not self.text_selection and not self.has_badge(event.y):
+            self.toggle_thought(round(self.scroll_y) + event.y)
+
     # --- drawing ------------------------------------------------------------------------------------
 
     def render_line(self, y: int) -> Strip:
@@ -145,7 +247,7 @@ class Transcript(FollowingView, can_focus=False):
         if index >= len(self._rows):
             strip = Strip.blank(self.size.width, self._own_style)
         else:
-            strip = self._row_strip(index).apply_offsets(0, index)
+            strip = self._row_strip(index)
         if self.has_badge(y):
             strip = self.with_badge(strip, self._component("badge"), ascii_only=self._ascii_only)
         return strip
@@ -153,14 +255,16 @@ class Transcript(FollowingView, can_focus=False):
     def _row_strip(self, index: int) -> Strip:
         selection = self.text_selection
         if selection is not None and (span := selection.get_span(index)) is not None:
-            row, chosen = self._rows[index], self.screen.get_component_rich_style("screen--selection")
-            return self._paint.row(row, [text_span(row, span)], chosen, self.size.width, cursor=False)
-        strip = self._strips[index]
-        if strip is None:
+            row, chosen = self._rows[index], selection_style(self.screen)
+            strip = self._paint.row(row, [text_span(row, span)], chosen, self.size.width, cursor=False)
+            return strip.apply_offsets(0, index)
+        kept = self._strips[index]
+        if kept is None:
             lit = self._lit_spans.get(index, ())
             chosen = self._component("lit") if lit else self._own_style
-            strip = self._strips[index] = self._paint.row(self._rows[index], lit, chosen, self.size.width)
-        return strip
+            kept = self._paint.row(self._rows[index], lit, chosen, self.size.width).apply_offsets(0, index)
+            self._strips[index] = kept  # with its place, so that what Textual works out about it is kept as well
+        return kept
 
     @property
     def _paint(self) -> TranscriptPaint:
@@ -173,7 +277,7 @@ class Transcript(FollowingView, can_focus=False):
     def _component(self, name: str) -> Style:
         style = self._styles.get(name)
         if style is None:
-            style = self._styles[name] = self.get_component_rich_style(f"transcript--{name}", partial=True)
+            style = self._styles[name] = laid_over(self, f"transcript--{name}")
         return style
 
     @property
@@ -188,13 +292,19 @@ class Transcript(FollowingView, can_focus=False):
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         """The selected text as it was written: no gutter, and lines that were only wrapped are whole again."""
         pieces: list[str] = []
-        for index, row in enumerate(self._rows):
-            span = selection.get_span(index)
-            if span is None:
-                continue
-            start, end = text_span(row, span)
-            pieces.append((row.joiner if pieces else "") + row.text[start:end])
+        for index in range(*self._selected_rows(selection)):
+            row, span = self._rows[index], selection.get_span(index)
+            if span is not None:
+                pieces.append((row.joiner if pieces else "") + copied(row.pieces, *text_span(row, span)))
         return ("".join(pieces), "\n") if pieces else None
+
+    def _selected_rows(self, selection: Selection) -> tuple[int, int]:
+        """The first and the one after the last; they are made, if nobody has looked at them yet."""
+        first = selection.start.y if selection.start is not None else 0
+        while True:
+            last = len(self._rows) if selection.end is None else min(len(self._rows), selection.end.y + 1)
+            if not self._take_over(self._chat.make(first, last)):
+                return first, last
 
     def selection_updated(self, selection: Selection | None) -> None:
         """Called by Textual while the mouse selects."""
@@ -211,7 +321,7 @@ class Transcript(FollowingView, can_focus=False):
             span = selection.get_span(index)
             return None if span is None else text_span(row, span)
 
-        return list(passages(self._blocks, chosen))
+        return list(passages(self._chat, *self._selected_rows(selection), chosen))
 
     # --- light --------------------------------------------------------------------------------------
 
@@ -225,7 +335,10 @@ class Transcript(FollowingView, can_focus=False):
 
     def _place_lit(self) -> None:
         """Draw the rows again whose light changed."""
-        before, self._lit_spans = self._lit_spans, spans_by_row(self._blocks, self._lit)
+        if self._take_over(self._chat.make_turns([passage.turn for passage in self._lit])):
+            self.set_virtual_size(Size(self._width, len(self._rows)))
+            self.refresh()
+        before, self._lit_spans = self._lit_spans, spans_by_row(self._chat, self._lit)
         for index in before.keys() | self._lit_spans.keys():
             if before.get(index) != self._lit_spans.get(index) and index < len(self._strips):
                 self._strips[index] = None

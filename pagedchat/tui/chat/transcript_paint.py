@@ -1,6 +1,7 @@
 """Draws the rows of a transcript: gutter, text, and the parts of the text that are selected or lit."""
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
 
 from rich.segment import Segment
 from rich.style import Style
@@ -8,9 +9,13 @@ from textual.strip import Strip
 
 from pagedchat.view.chats.row_spans import Span
 from pagedchat.view.chats.transcript_rows import NO_GUTTER, Row
+from pagedchat.view.markdown.pieces import Pieces
 
-_RULE, _CURSOR = ("▏ ", "| "), ("▌", "_")
+_RULE, _CURSOR = ("│ ", "| "), ("▌", "_")
 """With all signs, and in ASCII."""
+_ASCII = str.maketrans({"│": "|", "─": "-", "┼": "+", "•": "*", "►": ">", "▼": "v", "·": "-"})
+"""What the program draws around a model's text, and what ASCII has for it."""
+_DRAWN_BY_US = frozenset({"frame", "column", "bullet", "thought"})
 _OWN_STYLE = frozenset({"user", "remark", "marker", "hint", "past"})
 """Kinds of rows that do not look like a reply."""
 
@@ -27,15 +32,19 @@ class TranscriptPaint:
     def __init__(self, base: Style, component: Callable[[str], Style], *, ascii_only: bool) -> None:
         self._base = base
         self._component = component
+        self._ascii_only = ascii_only
         self._rule, self._cursor = _RULE[ascii_only], _CURSOR[ascii_only]
 
     def row(self, row: Row, spans: Iterable[Span], chosen: Style, width: int, *, cursor: bool = True) -> Strip:
         """The row with these spans of its text (in order) in the style `chosen`; the gutter never is."""
         style = self._base + self._component(row.kind if row.kind in _OWN_STYLE else "assistant")
-        segments = [*self._gutter(row), *_marked(row.text, spans, style, style + chosen)]
+        behind = self._base
+        if row.fill:
+            style, behind = style + self._component(row.fill), behind + self._component(row.fill)
+        segments = [*self._gutter(row), *_joined(self._marked(row.pieces, spans, style, chosen))]
         if row.kind == "open" and cursor:
             segments.append(Segment(self._cursor, self._base + self._component("rule")))
-        return Strip(segments).extend_cell_length(width, self._base)
+        return Strip(segments).extend_cell_length(width, behind)
 
     def _gutter(self, row: Row) -> Iterator[Segment]:
         if row.kind in NO_GUTTER:
@@ -44,14 +53,35 @@ class TranscriptPaint:
         yield Segment(row.speaker, self._base + self._component(f"speaker-{speaker}"))
         yield Segment(self._rule, self._base + self._component("rule"))
 
+    def _marked(self, pieces: Pieces, spans: Iterable[Span], style: Style, chosen: Style) -> Iterator[Segment]:
+        marked = sorted(spans)
+        at = 0
+        for piece in pieces:
+            own = style + self._style(piece.style) if piece.style else style
+            text = piece.text
+            if self._ascii_only and piece.style in _DRAWN_BY_US:
+                text = text.translate(_ASCII)
+            done = 0
+            for start, end in marked:
+                low, high = max(done, start - at), min(len(text), end - at)
+                if low < high:
+                    if low > done:
+                        yield Segment(text[done:low], own)
+                    yield Segment(text[low:high], own + chosen)
+                    done = high
+            if done < len(text):
+                yield Segment(text[done:], own)
+            at += len(text)
 
-def _marked(text: str, spans: Iterable[Span], style: Style, chosen: Style) -> Iterator[Segment]:
-    done = 0
-    for start, end in spans:
-        if start > done:
-            yield Segment(text[done:start], style)
-        if end > start:
-            yield Segment(text[start:end], chosen)
-        done = end
-    if done < len(text):
-        yield Segment(text[done:], style)
+    def _style(self, names: str) -> Style:
+        """Each laid over those before."""
+        style = Style()
+        for name in names.split(" "):
+            style += self._component(name)
+        return style
+
+
+def _joined(segments: Iterable[Segment]) -> Iterator[Segment]:
+    """Neighbours of one style as one: fewer to be painted."""
+    for style, alike in groupby(segments, key=lambda segment: segment.style):
+        yield Segment("".join([segment.text for segment in alike]), style)

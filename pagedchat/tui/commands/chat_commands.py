@@ -1,6 +1,6 @@
 """Commands about chats: open, fork, stop, name, send, copy."""
 
-from pagedchat.chat.plain_text import code_blocks, replies, whole_chat
+from pagedchat.chat.plain_text import replies
 from pagedchat.chat.sanitize import one_line
 from pagedchat.tui.commands.slash_command import CommandContext, SlashCommand
 from pagedchat.tui.commands.syntax import CommandError, first_word, no_argument, whole_number
@@ -15,14 +15,57 @@ async def _new(context: CommandContext, name: str) -> None:
     await context.chats.open_chat(one_line(name))
 
 
-async def _fork(context: CommandContext, count: str) -> None:
-    number = whole_number(count or "1", "The number of forks", "/fork [n]", low=1, high=MAX_FORKS)
-    await context.chats.fork_chat(context.chat, number)
+async def _fork(context: CommandContext, argument: str) -> None:
+    usage = "/fork [n] [@turn]"
+    count, at = first_word(argument)
+    if count.startswith("@"):
+        count, at = at, count
+    number = whole_number(count or "1", "The number of forks", usage, low=1, high=MAX_FORKS)
+    await context.chats.fork_chat(context.chat, number, _turn(context, at, usage) if at else None)
 
 
-def _regenerate(context: CommandContext, argument: str) -> None:
-    no_argument(argument, "/regen")
-    context.chats.regenerate(context.chat)
+def _turn(context: CommandContext, text: str, usage: str) -> int:
+    """The number of one of the chat's prompts."""
+    most = context.chat.num_prompts
+    if not most:
+        raise CommandError("Nothing was asked here yet.", "Send a prompt first.")
+    return whole_number(text.removeprefix("@"), "A turn", usage, low=1, high=most)
+
+
+async def _regenerate(context: CommandContext, count: str) -> None:
+    if count:
+        number = whole_number(count, "The number of replies", "/regen [n]", low=1, high=MAX_FORKS)
+        await context.chats.reply_besides(context.chat, number)
+    else:
+        context.chats.regenerate(context.chat)
+
+
+def _edit(context: CommandContext, argument: str) -> None:
+    context.chats.edit_prompt(context.chat, _turn(context, argument, "/edit [@turn]") if argument else None)
+
+
+def _undo(context: CommandContext, count: str) -> None:
+    most = max(1, context.chat.num_prompts)
+    number = whole_number(count or "1", "The number of turns", "/undo [n]", low=1, high=most)
+    context.chats.take_back(context.chat, number)
+
+
+def _branch(context: CommandContext, which: str) -> None:
+    steps = {"next": 1, "previous": -1}
+    if which not in steps:
+        raise CommandError(f"/branch goes to the next branch or the previous one, not {which!r}.",
+                           "Type /branch next|previous")  # fmt: skip
+    context.chats.go_to_sibling(context.chat, steps[which])
+
+
+def _promote(context: CommandContext, argument: str) -> None:
+    no_argument(argument, "/promote")
+    context.chats.promote(context.chat)
+
+
+async def _tree(context: CommandContext, argument: str) -> None:
+    no_argument(argument, "/tree")
+    await context.chats.toggle_tree()
 
 
 def _stop(context: CommandContext, which: str) -> None:
@@ -36,6 +79,20 @@ def _stop(context: CommandContext, which: str) -> None:
 async def _close(context: CommandContext, argument: str) -> None:
     no_argument(argument, "/close")
     await context.chats.leave_chat(context.chat)
+
+
+async def _delete(context: CommandContext, argument: str) -> None:
+    no_argument(argument, "/delete")
+    await context.program.delete_chat(context.chat)
+
+
+def _sessions(context: CommandContext, argument: str) -> None:
+    no_argument(argument, "/sessions")
+    context.program.show_history()
+
+
+def _search(context: CommandContext, words: str) -> None:
+    context.program.show_history(one_line(words))
 
 
 def _rename(context: CommandContext, name: str) -> None:
@@ -77,22 +134,16 @@ def _send(context: CommandContext, argument: str) -> None:
 
 
 def _copy(context: CommandContext, what: str) -> None:
-    if what and (written := replies(context.chat)):
-        context.program.copy(_wanted_text(context, what, written))
+    if what == "all":
+        context.chats.copy_chat(context.chat)
+    elif what and (written := replies(context.chat)):
+        if what == "code":
+            context.chats.copy_code(context.chat)
+            return
+        number = whole_number(what, "A reply's number", "/copy [n|code|all]", low=1, high=len(written))
+        context.program.copy(written[number - 1])
     else:
         context.chats.copy_reply(context.chat)
-
-
-def _wanted_text(context: CommandContext, what: str, written: list[str]) -> str:
-    if what == "all":
-        return whole_chat(context.chat)
-    if what == "code":
-        code = code_blocks(written[-1])
-        if not code:
-            raise CommandError("The last reply has no code block.", "/copy takes all of it.")
-        return code[-1]
-    number = whole_number(what, "A reply's number", "/copy [n|code|all]", low=1, high=len(written))
-    return written[number - 1]
 
 
 def _context(context: CommandContext, argument: str) -> None:
@@ -103,10 +154,21 @@ def _context(context: CommandContext, argument: str) -> None:
 
 COMMANDS = (
     SlashCommand("new", "[name]", "Another chat, in a pane of its own", _new),
-    SlashCommand("fork", "[n]", "That many more chats over the same blocks", _fork),
-    SlashCommand("regen", "", "Another reply to the last prompt", _regenerate),
+    SlashCommand("fork", "[n] [@turn]", "That many more chats over the same blocks, up to a turn", _fork),
+    SlashCommand("regen", "[n]", "Another reply to the last prompt; with n in so many forks", _regenerate),
+    SlashCommand("promote", "", "Keep this reply, close the chats with others to the same prompt", _promote,
+                 title="Promote this reply"),
+    SlashCommand("edit", "[@turn]", "Go back before a prompt and write it anew, as a branch", _edit),
+    SlashCommand("undo", "[n]", "Go back before the last prompt, or n of them", _undo, title="Undo a turn"),
+    SlashCommand("branch", "next|previous", "To another reply, or prompt, in this one's place", _branch,
+                 choices=("next", "previous")),
+    SlashCommand("tree", "", "All branches of this chat, beside the chats", _tree),
     SlashCommand("stop", "[all]", "End this chat's reply, or every chat's", _stop, choices=("all",)),
-    SlashCommand("close", "", "Drop this chat and its blocks", _close),
+    SlashCommand("close", "", "Close this chat, free its blocks", _close),
+    SlashCommand("sessions", "", "All chats that are kept: search, open, rename, delete", _sessions),
+    SlashCommand("search", "TEXT", "The chats in which this was said", _search, title="Search all chats"),
+    SlashCommand("delete", "", "Close this chat, take it out of the history; ^S ^Z undoes it", _delete,
+                 title="Delete chat"),
     SlashCommand("rename", "NAME", "Call this chat something else", _rename, title="Rename chat"),
     SlashCommand("system", "[TEXT|off]", "This chat's system prompt from the next turn on", _system,
                  choices=("off",), title="System prompt"),

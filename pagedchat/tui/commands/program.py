@@ -3,15 +3,19 @@
 The app and the screen of the chats are made so. Keys call the same methods.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from pagedchat.chat.formats.saved_chat import SavedChat
 from pagedchat.chat.session import ChatSession
 from pagedchat.tui.engine_controls import EngineControls
 from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.past.time_travel import TimeTravel
+
+Chosen = Callable[[int], Awaitable[None] | None]
+"""Gets the index of what was chosen."""
 
 
 class Chats(Protocol):
@@ -20,11 +24,32 @@ class Chats(Protocol):
     async def open_chat(self, name: str = "") -> None:
         """Another chat, in a pane of its own."""
 
-    async def fork_chat(self, source: ChatSession, count: int = 1) -> None:
-        """So many more chats over the same blocks, each to the right of its source."""
+    async def open_saved(self, saved: SavedChat) -> None:
+        """A chat of a file, in a pane of its own."""
+
+    async def fork_chat(self, source: ChatSession, count: int = 1, num_prompts: int | None = None) -> None:
+        """So many more chats over the same blocks, each to the right of its source; with its first prompts."""
 
     def regenerate(self, chat: ChatSession) -> None:
         """Another reply to the last prompt."""
+
+    async def reply_besides(self, chat: ChatSession, count: int) -> None:
+        """So many other replies to the last prompt, each in a chat of its own."""
+
+    def edit_prompt(self, chat: ChatSession, number: int | None = None) -> None:
+        """Go back before a prompt, the last one, and write it anew."""
+
+    def take_back(self, chat: ChatSession, count: int) -> None:
+        """Go back behind the reply before so many prompts."""
+
+    def go_to_sibling(self, chat: ChatSession, step: int) -> None:
+        """To the branch before or behind this one."""
+
+    def promote(self, chat: ChatSession) -> None:
+        """Close the chats that answer the same prompt otherwise."""
+
+    async def toggle_tree(self) -> None:
+        """Show the tree of the active chat's branches beside the chats, or put it away."""
 
     def stop_replies(self, chats: Iterable[ChatSession]) -> bool:
         """End the replies of these chats; false if none is being written."""
@@ -37,6 +62,15 @@ class Chats(Protocol):
 
     def copy_reply(self, chat: ChatSession) -> None:
         """The newest reply to the clipboard."""
+
+    def copy_code(self, chat: ChatSession) -> None:
+        """The last block of code of the newest reply to the clipboard."""
+
+    def copy_chat(self, chat: ChatSession) -> None:
+        """All of a chat to the clipboard, as Markdown."""
+
+    def write(self, text: str) -> None:
+        """Begin a prompt in the active chat's composer, if it is empty."""
 
     def set_layout(self, panes: int | None) -> None:
         """Show this many panes; None: as many as there are chats."""
@@ -66,11 +100,21 @@ class Program(Protocol):
     def available_themes(self) -> Mapping[str, object]:
         """By their names."""
 
+    @property
+    def keeps_chats(self) -> bool:
+        """Whether closed chats can be reopened."""
+
     def say(self, message: str) -> None:
         """One short sentence that goes away by itself."""
 
     def copy(self, text: str) -> None:
         """Text to the clipboard, without anything that a terminal could take for a command."""
+
+    def confirm(self, question: str, detail: str, verb: str, then: Callable[[], None]) -> None:
+        """Ask before something is done that cannot be undone."""
+
+    def choose(self, title: str, choices: Sequence[str], then: Chosen) -> None:
+        """Have one of these lines chosen; `then` gets its index."""
 
     def open_block(self, block_id: int) -> None:
         """Everything about one block, in front of what is shown."""
@@ -80,6 +124,12 @@ class Program(Protocol):
 
     def go_to_step(self, step: int | None) -> None:
         """Show the engine as it was after a recorded step, or as it is."""
+
+    def show_history(self, words: str = "") -> None:
+        """A list of all chats that are kept, or of those that have these words."""
+
+    async def delete_chat(self, chat: ChatSession) -> None:
+        """Take a chat off the screen and off the lists; for a day it can be had back."""
 
     def open_trace(self, path: Path) -> None:
         """Replay a recording, in front of the chats."""
@@ -91,6 +141,12 @@ class Program(Protocol):
 
     def action_change_theme(self) -> None:
         """A list of all colours to choose from."""
+
+    async def action_model(self) -> None:
+        """Choose another model from a list."""
+
+    async def switch_model(self, name: str) -> None:
+        """Load another model; asks first where replies are being written."""
 
     async def action_tour(self) -> None:
         """Begin the tour, or end the one that is being given."""

@@ -1,10 +1,8 @@
 """Commands about the program: what is shown, time travel and traces, help, leaving."""
 
-from pathlib import Path
-
 from pagedchat.trace.format import MAX_STEP
 from pagedchat.tui.commands.slash_command import CommandContext, SlashCommand
-from pagedchat.tui.commands.syntax import CommandError, first_word, no_argument, whole_number
+from pagedchat.tui.commands.syntax import CommandError, file_path, first_word, no_argument, whole_number
 from pagedchat.units import format_size
 
 
@@ -34,10 +32,7 @@ def _trace(context: CommandContext, argument: str) -> None:
     verb, name = first_word(argument)
     if verb not in ("save", "load") or not name:
         raise CommandError("/trace needs save or load, and a file.", f"Type {usage}")
-    try:
-        path = Path(name).expanduser()
-    except RuntimeError:  # that of an unknown user
-        raise CommandError("There is no home folder of that name.", f"Type {usage}") from None
+    path = file_path(name, usage)
     if verb == "load":
         context.program.open_trace(path)
     else:
@@ -56,6 +51,13 @@ def _metrics(context: CommandContext, argument: str) -> None:
 async def _tour(context: CommandContext, argument: str) -> None:
     no_argument(argument, "/tour")
     await context.program.action_tour()
+
+
+async def _model(context: CommandContext, argument: str) -> None:
+    if argument:
+        await context.program.switch_model(argument)
+    else:
+        await context.program.action_model()
 
 
 def _restart(context: CommandContext, argument: str) -> None:
@@ -79,6 +81,7 @@ COMMANDS = (
     SlashCommand("trace", "save|load FILE", "Keep what was recorded; replay a file", _trace,
                  choices=("save", "load"), title="Trace"),
     SlashCommand("metrics", "", "Where the Prometheus metrics are served", _metrics, title="Metrics"),
+    SlashCommand("model", "[ID|DIR|FILE]", "Another model, from a list or by name; the chats stay", _model),
     SlashCommand("restart", "", "End the engine, start it again", _restart),
     SlashCommand("quit", "", "End pagedchat and its engine", _quit, aliases=("bye", "exit")),
 )  # fmt: skip

@@ -4,12 +4,19 @@ from difflib import get_close_matches
 from inspect import isawaitable
 from typing import NamedTuple
 
-from pagedchat.tui.commands import chat_commands, engine_commands, program_commands, setting_commands
+from pagedchat.tui.commands import (
+    chat_commands,
+    engine_commands,
+    file_commands,
+    program_commands,
+    setting_commands,
+)
 from pagedchat.tui.commands.slash_command import CommandContext, SlashCommand
 from pagedchat.tui.commands.syntax import CommandError, is_command, split_line
 
 GROUPS: dict[str, tuple[SlashCommand, ...]] = {
     "Chats": chat_commands.COMMANDS,
+    "Files": file_commands.COMMANDS,
     "Settings": setting_commands.COMMANDS,
     "Engine": engine_commands.COMMANDS,
     "Program": program_commands.COMMANDS,

@@ -1,11 +1,17 @@
 """Commands that set something: how this chat's tokens are chosen, the layout, the colours."""
 
+from typing import get_args
+
+from textual.theme import BUILTIN_THEMES
+
 from pagedchat.bounds import shown
+from pagedchat.chat.session import WhenFull
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.errors import InvalidValueError
 from pagedchat.tui.commands.slash_command import CommandContext, SlashCommand
 from pagedchat.tui.commands.syntax import CommandError, first_word, no_argument, whole_number
 from pagedchat.view.chats.layout import LAYOUTS
+from pagedchat.view.options import MarkdownChoice, ThoughtsChoice
 from pagedchat.view.sentences.figures import settings_text
 
 SETTINGS = {
@@ -20,6 +26,7 @@ SETTINGS = {
     "max": "max_tokens",
 }
 """What is typed -> field of `SamplingOverrides`."""
+FULL_CHOICES: tuple[WhenFull, ...] = get_args(WhenFull)
 _WHOLE = frozenset({"top_k", "seed", "max_tokens"})
 _SET_USAGE = "/set NAME VALUE|off"
 
@@ -29,13 +36,31 @@ def _set(context: CommandContext, argument: str) -> None:
     if not name:
         _show(context, "")
         return
+    if name == "full":
+        _set_full(context, value)
+        return
     field = SETTINGS.get(name) or (name if name in SETTINGS.values() else None)
     if field is None:
-        raise CommandError(f"There is no setting {name!r}; there are {', '.join(SETTINGS)}.", f"Type {_SET_USAGE}")
+        raise CommandError(
+            f"There is no setting {name!r}; there are {', '.join(SETTINGS)}, full.", f"Type {_SET_USAGE}"
+        )
     if not value:
         raise CommandError(f"{name} needs a value; off follows the model again.", f"Type {_SET_USAGE}")
     context.chat.set_sampling(field, None if value == "off" else _parsed(name, field, value))
     context.say(f"{name} {'follows the model' if value == 'off' else value} from the next request on.")
+
+
+def _set_full(context: CommandContext, value: str) -> None:
+    """What becomes of the chat when its context is full."""
+    meanings = {
+        "stop": "A reply ends where the context is full.",
+        "drop": "When the context is nearly full, the model no longer sees the oldest turns; they stay here.",
+        "summary": "When the context is nearly full, a new chat goes on with a summary; this one is kept.",
+    }
+    if value not in FULL_CHOICES:
+        raise CommandError(f"full is one of {', '.join(FULL_CHOICES)}, not {shown(value)}.", "Type /set full VALUE")
+    context.chat.when_full = value
+    context.say(meanings[value])
 
 
 def _parsed(name: str, field: str, text: str) -> float:
@@ -67,6 +92,23 @@ def _layout(context: CommandContext, argument: str) -> None:
     context.chats.set_layout(panes)
 
 
+def _markdown(context: CommandContext, choice: str) -> None:
+    choices: dict[str, MarkdownChoice] = {"on": "on", "off": "off", "auto": "auto"}
+    if choice not in choices:
+        raise CommandError(f"/markdown is on, off or auto, not {shown(choice)}.", "Type /markdown on|off|auto")
+    context.desk.reading.markdown = choices[choice]
+    drawn = context.desk.reading.reading(context.view.info).markdown
+    context.say("Replies are drawn as Markdown." if drawn else "Replies are drawn as they were written.")
+
+
+def _thoughts(context: CommandContext, choice: str) -> None:
+    choices: dict[str, ThoughtsChoice] = {"open": "open", "fold": "fold"}
+    if choice not in choices:
+        raise CommandError(f"/thoughts are open or fold, not {shown(choice)}.", "Type /thoughts open|fold")
+    context.desk.reading.thoughts = choices[choice]
+    context.say("Thoughts are shown whole." if choice == "open" else "A thought is shown as one line.")
+
+
 def _theme(context: CommandContext, name: str) -> None:
     if not name:
         context.program.action_change_theme()
@@ -79,9 +121,13 @@ def _theme(context: CommandContext, name: str) -> None:
 
 COMMANDS = (
     SlashCommand("set", "NAME VALUE|off", "Sampling of this chat from its next request on", _set,
-                 choices=tuple(SETTINGS), title="Set sampling"),
+                 choices=(*SETTINGS, "full"), title="Set sampling"),
     SlashCommand("show", "", "This chat's sampling and system prompt", _show, title="Show settings"),
     SlashCommand("layout", "N|auto", "Show 1, 2, 4, 6 or 9 panes", _layout,
                  choices=(*map(str, LAYOUTS), "auto")),
-    SlashCommand("theme", "[NAME]", "Change the colours", _theme),
+    SlashCommand("markdown", "on|off|auto", "Draw replies as Markdown, or as written", _markdown,
+                 choices=("on", "off", "auto"), title="Markdown on or off"),
+    SlashCommand("thoughts", "open|fold", "Show what a model thinks, or one line of it", _thoughts,
+                 choices=("open", "fold"), title="Thoughts open or folded"),
+    SlashCommand("theme", "[NAME]", "Change the colours", _theme, choices=tuple(sorted(BUILTIN_THEMES))),
 )  # fmt: skip

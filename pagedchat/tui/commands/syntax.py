@@ -1,5 +1,7 @@
 """How a command line is told from a prompt, how its words are read, and what is raised where they are wrong."""
 
+from pathlib import Path
+
 from pagedchat.bounds import shown
 from pagedchat.errors import PagedChatError
 
@@ -53,3 +55,17 @@ def no_argument(text: str, usage: str) -> None:
     """
     if text:
         raise CommandError(f"{usage} takes no argument.", f"Type {usage} alone.")
+
+
+def file_path(name: str, usage: str) -> Path:
+    """A file by its name, with or without quotes around it; `~` is the home folder.
+
+    Raises:
+        CommandError: there is no such home folder.
+    """
+    if len(name) > 1 and name[0] == name[-1] and name[0] in "\"'":
+        name = name[1:-1]
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:  # that of an unknown user
+        raise CommandError("There is no home folder of that name.", f"Type {usage}") from None

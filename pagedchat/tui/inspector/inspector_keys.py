@@ -1,5 +1,7 @@
 """What the inspector's keys do wherever the focus is inside it; a panel with the focus may mean its own by some."""
 
+from dataclasses import replace
+
 from pagedchat.tui.actions import KeyAction
 
 TIME_ACTIONS = (
@@ -39,6 +41,14 @@ PANEL_ACTIONS = (
     KeyAction("inspector.colors", "c", "cycle_colors", "colours", "Map colours", "What the map's colours mean"),
     KeyAction("inspector.zoom_in", "+,=", "zoom(1)", "larger", "Larger cells", "Fewer blocks in sight"),
     KeyAction("inspector.zoom_out", "-", "zoom(-1)", "smaller", "Smaller cells", "More blocks in sight"),
+    KeyAction(
+        "inspector.lens",
+        "z",
+        "toggle_lens",
+        "lens",
+        "Lens on what is in use",
+        "Blocks in use, large; or the whole pool",
+    ),
     KeyAction("inspector.left", "h", "move_cursor(-1, 0)", "", "Block left", "Move the map's cursor"),
     KeyAction("inspector.down", "j", "move_cursor(0, 1)", "", "Block down", "Move the map's cursor"),
     KeyAction("inspector.up", "k", "move_cursor(0, -1)", "", "Block up", "Move the map's cursor"),
@@ -65,3 +75,36 @@ PANEL_ACTIONS = (
 """Of the panels."""
 
 INSPECTOR_ACTIONS = (*TIME_ACTIONS, *PANEL_ACTIONS)
+
+WITH_ALT = "cwzghjklstey"
+"""Letters whose keys also work with Alt; beside the chats only so, since letters alone are typed into a chat.
+
+Alt+F, as plain terminals send it, is a word to the right in a text; Alt+1..9 are the chats; Alt+[ and Alt+] begin
+escape sequences.
+"""
+SIGNS_WITH_ALT = {".": "full_stop", ",": "comma", "+": "plus", "-": "minus", "=": "equals_sign", "/": "slash"}
+"""The same for signs -> what Textual calls them."""
+
+ALT_KEYS = {letter: f"alt+{letter}" for letter in WITH_ALT} | {
+    sign: f"alt+{name}" for sign, name in SIGNS_WITH_ALT.items()
+}
+"""What plain terminals send after Esc -> the key."""
+
+
+def with_alt(actions: tuple[KeyAction, ...]) -> tuple[KeyAction, ...]:
+    """Those of the actions that have a key with Alt, by that key."""
+    by_alt = []
+    for action in actions:
+        named = [{"comma": ","}.get(key, key) for key in action.keys.split(",")]
+        keys = [f"alt+{SIGNS_WITH_ALT.get(key, key)}" for key in named if key in {*WITH_ALT, *SIGNS_WITH_ALT}]
+        if keys:
+            by_alt.append(replace(action, id=f"{action.id}_alt", keys=",".join(keys)))
+    return tuple(by_alt)
+
+
+TO_THE_CHAT = KeyAction(
+    "inspector.to_chat", "escape", "stop", "to the chat", "Back to the chat", "The chat has the keys"
+)
+"""Of a panel beside the chats."""
+MOVE = KeyAction("inspector.next_panel", "tab", "focus_chat(1)", "next", "Next panel", "To the next panel or chat")
+OPEN = next(action for action in PANEL_ACTIONS if action.id == "inspector.block")

@@ -17,7 +17,7 @@ from pagedchat.tui.actions import bindings
 from pagedchat.tui.inspector.events.event_log import EventLog
 from pagedchat.tui.inspector.events.event_rows import EventLines
 from pagedchat.tui.inspector.goto import Destination, GotoScreen
-from pagedchat.tui.inspector.inspector_keys import TIME_ACTIONS
+from pagedchat.tui.inspector.inspector_keys import TIME_ACTIONS, with_alt
 from pagedchat.tui.inspector.panels import Panels
 from pagedchat.tui.inspector.pool.block_detail import BlockDetail
 from pagedchat.tui.inspector.pool.block_map import BlockMap
@@ -54,7 +54,7 @@ class InspectorPanel(Widget):
         &.-ready > Panels, &.-ready > ScrubBar { display: block; }
     }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(TIME_ACTIONS)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(TIME_ACTIONS), *bindings(with_alt(TIME_ACTIONS))]
 
     def __init__(self, view: EngineView, *, id: str | None = None) -> None:
         super().__init__(id=id)

@@ -10,7 +10,7 @@ from textual.widget import Widget
 
 from pagedchat.tui.actions import bindings
 from pagedchat.tui.inspector.events.event_log import EventLog
-from pagedchat.tui.inspector.inspector_keys import PANEL_ACTIONS
+from pagedchat.tui.inspector.inspector_keys import PANEL_ACTIONS, with_alt
 from pagedchat.tui.inspector.pool.block_map import BlockMap
 from pagedchat.tui.inspector.sharing.sharing_panel import SharingPanel
 from pagedchat.tui.inspector.tables.block_tables import BlockTables
@@ -54,6 +54,7 @@ class Panels(Container):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings(PANEL_ACTIONS),
+        *bindings(with_alt(PANEL_ACTIONS)),
         Binding("escape", "leave_full", "All panels", show=False),
     ]
 
@@ -111,6 +112,7 @@ class Panels(Container):
             shown = (self.alone,)
         for panel in self.every:
             panel.display = panel in shown
+        self.event_log.lines.show_whole(self.alone is self.event_log)
         self.set_class(stacked or self.alone is not None, "-single")
         self.call_after_refresh(self.refresh_view)
 
@@ -163,6 +165,10 @@ class Panels(Container):
     def action_zoom(self, steps: int) -> None:
         """Larger or smaller cells."""
         self.block_map.grid.zoom_by(steps)
+
+    def action_toggle_lens(self) -> None:
+        """What is in use as large as can be, or all of the pool."""
+        self.block_map.toggle_lens()
 
     def action_move_cursor(self, cells: int, rows: int) -> None:
         """Move the map's cursor, wherever the focus is."""

@@ -33,7 +33,7 @@ class Glyphs(NamedTuple):
     right: str
 
 
-GLYPHS = Glyphs("▶", "◀", "├", "─", "●", "┤")
+GLYPHS = Glyphs("►", "◄", "├", "─", "●", "┤")
 ASCII_GLYPHS = Glyphs(">", "<", "[", "-", "O", "]")
 
 

@@ -18,8 +18,10 @@ TURN_SECONDS = 1 / 60
 """Between two turns at least; Textual paints no more often."""
 ROUND_SECONDS = 1 / 20
 """Between the beginnings of two rounds at least."""
-FIGURES_SECONDS = 0.25
-"""Between two times that figures are drawn at least."""
+FIGURES_SECONDS = 0.3
+"""Between two times that figures are drawn at least: with every third drawing of a text, to be painted together."""
+TEXT_SECONDS = 0.1
+"""Between two times that a text is drawn to which something is added: faster than anybody reads."""
 SHARE = 0.5
 """Of a core that drawing may take."""
 DEAR, CHEAP = 0.010, 0.005
@@ -33,7 +35,7 @@ class ScreenPart(NamedTuple):
     draw: Callable[[], None]
     """Takes over what changed; asks Textual to paint it."""
     seconds: float = 0.0
-    """From one time to the next at least: for figures, which nobody reads faster. One such part a widget."""
+    """From one time to the next at least, for what nobody reads faster. One such part a widget."""
 
 
 class DrawTurns:

@@ -7,7 +7,7 @@ from textual import events
 from textual.content import Content
 from textual.widget import Widget
 
-from pagedchat.tui.actions import KeyAction
+from pagedchat.tui.actions import KeyAction, remapped
 from pagedchat.tui.kit.lines import MUTED
 
 _GAP = 2
@@ -35,6 +35,19 @@ class KeyBar(Widget):
         self._actions = [action for action in actions if action.label]
         self._num_always = num_always
         self._placed: list[_Placed] = []
+
+    def show(self, actions: Sequence[KeyAction]) -> None:
+        """Show these keys from now on; the rows stay as many as they are."""
+        keys = getattr(self.app, "keys", {})
+        shown = [remapped(action, keys) for action in actions if action.label]
+        if shown != self._actions:
+            self._actions = shown
+            self.refresh()
+
+    def on_mount(self) -> None:
+        """Keys as the user has them."""
+        keys = getattr(self.app, "keys", {})
+        self._actions = [remapped(action, keys) for action in self._actions]
 
     def on_resize(self, event: events.Resize) -> None:
         """A second row where the first has no room for all, and the terminal has room for it."""

@@ -140,6 +140,15 @@ def component_style(widget: Widget, component: str) -> Style:
     return Style.from_color(color.rich_color) + styles.text_style
 
 
+def laid_over(widget: Widget, component: str) -> Style:
+    """Only what a component class says, to be laid over another style; what is translucent is mixed already."""
+    styles, behind = widget.get_component_styles(component), widget.background_colors[1]
+    return Style(
+        color=(behind + styles.color).rich_color if styles.has_rule("color") else None,
+        bgcolor=(behind + styles.background).rich_color if styles.has_rule("background") else None,
+    ) + (styles.text_style or Style())
+
+
 def _filled(widget: Widget, strip: Strip, style: Style) -> Strip:
     """The strip on the widget's background, exactly as wide as the widget."""
     return strip.crop_extend(0, widget.size.width, style).apply_style(style)

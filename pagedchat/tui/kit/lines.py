@@ -14,9 +14,6 @@ PLAIN = "$foreground"
 MUTED = "$foreground 60%"
 FAINT = "$foreground 40%"
 
-_BARS = str.maketrans({"│": "|", "▕": "[", "▏": "]", "░": ".", **dict.fromkeys("▎▍▌▋▊▉", "#")})
-"""Signs of lines and bars, and what ASCII has for them."""
-
 
 class LinePart(NamedTuple):
     """A piece of a line; the one of highest `rank` is left out first, rank 0 never."""
@@ -53,11 +50,11 @@ def spread(left: Content, right: Content, width: int, fill: str = " ", fill_styl
 
 
 def bar(share: float, cells: int, style: str) -> Content:
-    """A bar `cells` wide, filled to `share` in eighths of a cell."""
+    """A bar `cells` wide, filled to `share` in halves of a cell."""
     filled = filled_cells(share, cells)
     return Content.assemble((filled, style), ("░" * (cells - len(filled)), FAINT))
 
 
 def content_to_ascii(content: Content) -> Content:
     """The same in ASCII, a character for a character, so that every style stays where it is."""
-    return Content(to_ascii(content.plain.translate(_BARS)), list(content.spans))
+    return Content(to_ascii(content.plain), list(content.spans))

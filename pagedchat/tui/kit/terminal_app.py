@@ -3,27 +3,31 @@
 import asyncio
 import logging
 import os
-import select
 import signal
 import sys
 import termios
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
+from textual.filter import LineFilter
 
 from pagedchat.errors import PagedChatError
 from pagedchat.service.log_file import LogFile
+from pagedchat.tui.kit.glyph_filter import GlyphFilter
 from pagedchat.tui.kit.plain_toasts import PlainToasts
 from pagedchat.tui.kit.terminal_driver import TerminalDriver
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 GRACE = 5.0
 """Seconds for ending in order; after that the program ends anyhow."""
+LAST_WORDS = 2.0
+"""Seconds that a terminal has for taking what gives it back."""
 EXIT_SIGNALLED = 128
 """Plus the signal's number, as shells have it."""
 _ALL_OFF = "".join(f"\x1b[?{mode}l" for mode in (1000, 1003, 1015, 1016, 1006, 2004, 2048, 1004))
@@ -32,7 +36,21 @@ _LEAVE = f"{_ALL_OFF}\x1b[?7h\x1b[<u\x1b[?1049l\x1b[?25h".encode()
 
 
 class TerminalApp(PlainToasts):
-    """An app that is run by `run_on_terminal`."""
+    """An app that is run by `run_on_terminal`.
+
+    Args:
+        ascii_only: whether only ASCII characters may be drawn, of the signs that are not anybody's text.
+    """
+
+    def __init__(self, *, ascii_only: bool = False) -> None:
+        super().__init__()
+        self.ascii = ascii_only
+        """As above."""
+        self._glyphs = GlyphFilter(ascii_only=ascii_only)
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Textual's own, and the signs that terminals have."""
+        return [*super().get_line_filters(), self._glyphs]
 
     def get_driver_class(self) -> type[Driver]:
         """Our own in the place of Textual's for a terminal; tests and browsers have others."""
@@ -119,10 +137,30 @@ class _Run:
         """The app does not end by itself: it hangs, or its terminal takes nothing any more."""
         with suppress(OSError, ValueError):
             terminal = sys.__stderr__.fileno() if sys.__stderr__ is not None else -1
-            if select.select([], [terminal], [], 0)[1]:
-                os.write(terminal, _LEAVE)
+            _give_back(terminal)
         _set_attributes(self._found)
         os._exit(self.exit_code or 1)
+
+
+def _give_back(terminal: int) -> None:
+    """Undo all modes, though a thread may be in the middle of writing what the terminal does not read.
+
+    That thread has the terminal until its text is through: what is underway is thrown away again and again, and no
+    more comes, for it must not wait any longer.
+    """
+    threading.excepthook = lambda _: None  # its error is no news
+    rest, deadline = _LEAVE, time.monotonic() + LAST_WORDS
+    os.set_blocking(terminal, False)
+    try:
+        while rest and time.monotonic() < deadline:
+            try:
+                rest = rest[os.write(terminal, rest) :]
+            except BlockingIOError:
+                with suppress(termios.error):
+                    termios.tcflush(terminal, termios.TCOFLUSH)
+                time.sleep(0.005)
+    finally:
+        os.set_blocking(terminal, True)  # a shell has the same terminal
 
 
 def _attributes() -> list[Any] | None:

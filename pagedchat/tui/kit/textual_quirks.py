@@ -1,8 +1,8 @@
 """Three things that Textual does otherwise than is wanted here: how it reads some keys, how it starts work, and
 that it never forgets who listened."""
 
-from collections.abc import Callable, Coroutine
-from types import SimpleNamespace
+from collections.abc import Callable, Coroutine, Mapping
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
@@ -11,21 +11,29 @@ from textual.screen import Screen
 from textual.worker import Worker
 
 
-def teach_terminal_keys() -> None:
-    """Teach the key parser what plain terminals send for Alt+1..9 and Alt+Enter; again changes nothing.
+def teach_terminal_keys(more: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Teach the key parser what plain terminals send for Alt+Enter and Alt with digits and letters that mean
+    something in a chat; again changes nothing.
+
+    `more` is taught, too: a character after Esc -> what Textual calls the key.
 
     Terminals with the kitty keyboard protocol report these keys by name. All others send Esc and the character,
     which Textual 8.2 reads as what a Mac keyboard writes with Option (`¡` for 1) and as a mere Enter; then Alt+1
     would write into the prompt, and Alt+Enter would send it.
     """
     table: dict[str, Any] = ANSI_SEQUENCES_KEYS  # type: ignore[assignment]
-    names = {"\r": "alt+enter", "\n": "alt+enter"} | {digit: f"alt+{digit}" for digit in "123456789"}
-    for character, name in names.items():
+    names = {"\r": "alt+enter", "\n": "alt+enter"} | {key: f"alt+{key}" for key in "123456789acmt"}
+    for character, name in (*names.items(), *more.items()):
         table[f"\x1b{character}"] = (SimpleNamespace(value=name),)
 
 
 def start_work(
-    node: DOMNode, work: Callable[[], Coroutine[Any, Any, None]], group: str, *, exit_on_error: bool = True
+    node: DOMNode,
+    work: Callable[[], Coroutine[Any, Any, None]],
+    group: str,
+    *,
+    exit_on_error: bool = True,
+    exclusive: bool = False,
 ) -> Worker[None]:
     """Run `work` beside the screen until it ends, or `node` goes, or the program is left.
 
@@ -37,8 +45,9 @@ def start_work(
         work: an async function without arguments.
         group: whose work it is, for Textual's log.
         exit_on_error: whether an exception in it ends the program.
+        exclusive: whether earlier work of this group is dropped.
     """
-    return node.run_worker(work, name=group, group=group, exit_on_error=exit_on_error)
+    return node.run_worker(work, name=group, group=group, exit_on_error=exit_on_error, exclusive=exclusive)
 
 
 def forget_listener(node: DOMNode, screen: Screen[Any]) -> None:

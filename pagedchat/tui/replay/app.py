@@ -1,5 +1,6 @@
 """The program when it shows a recording and nothing else: no engine, no chats."""
 
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import ClassVar
 
@@ -19,6 +20,8 @@ class ReplayApp(TerminalApp):
         recording: of a file.
         step: where to begin; at the end by default.
         ascii_only: whether only ASCII characters may be drawn.
+        theme: colours by name; the library's own by default.
+        keymap: action -> keys, where they are not its own.
 
     Raises:
         TraceError: there is no such step, or it is damaged.
@@ -28,10 +31,22 @@ class ReplayApp(TerminalApp):
     CSS_PATH: ClassVar[list[str | PurePath]] = ["../app.tcss", "screen.tcss"]  # a first screen's is not read
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+q", "quit", "Quit", show=False, priority=True)]
 
-    def __init__(self, recording: Recording, step: int | None = None, *, ascii_only: bool = False) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        recording: Recording,
+        step: int | None = None,
+        *,
+        ascii_only: bool = False,
+        theme: str = "",
+        keymap: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(ascii_only=ascii_only)
         teach_terminal_keys()
-        self.ascii = ascii_only
+        if theme:
+            self.theme = theme
+        self.keys = dict(keymap or {})
+        """Action -> keys, where the user gave it others."""
+        self.set_keymap(self.keys)
         self._replay = ReplayScreen(recording, step)
 
     def get_default_screen(self) -> Screen[None]:

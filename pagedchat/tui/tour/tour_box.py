@@ -10,6 +10,7 @@ from textual.widget import Widget
 
 from pagedchat.chat.sanitize import drawable
 from pagedchat.tui.kit.lines import MUTED, content_to_ascii
+from pagedchat.view.key_names import with_keys
 
 if TYPE_CHECKING:
     from pagedchat.view.tour.guide import TourGuide
@@ -76,7 +77,7 @@ class TourBox(Widget, can_focus=True):
         guide = self._guide
         found = bool(guide.found[guide.position])
         style = "bold $text-success" if found else "$text-warning"
-        return Content.assemble((guide.step.text, MUTED), "\n", (drawable(guide.state_text), style))
+        return Content.assemble((with_keys(guide.step.text), MUTED), "\n", (drawable(guide.state_text), style))
 
     def on_click(self, event: events.Click) -> None:
         """The keyboard is the tour's again."""

@@ -93,11 +93,11 @@ def _plain(event: ce.CacheEvent, block_id: int, name: Name, block_size: int) -> 
             slot = event.position % block_size
             return f"not shared with {name(event.seq_id)}: slot {slot} differs" if slot else ""
         case ce.BlockEvicted(block_id=about):
-            text = "evicted from the prefix cache"
+            text = f"evicted from the prefix cache{_EVICTED.get(event.cause, '')}"
         case ce.BlockCached(block_id=about):
             text = "full: findable by its hash"
         case ce.BlockUncached(block_id=about):
-            text = "no longer findable: written in place"
+            text = f"no longer findable{_UNCACHED.get(event.cause, '')}"
         case ce.BlockPinned(block_id=about):
             text = "pinned: not to be evicted"
         case ce.BlockUnpinned(block_id=about):
@@ -105,6 +105,16 @@ def _plain(event: ce.CacheEvent, block_id: int, name: Name, block_size: int) -> 
         case _:
             return ""
     return text if about == block_id else ""
+
+
+_EVICTED = {
+    "room": ": a block was needed",
+    "limit": ": the pool was limited",
+    "hand": " by hand",
+    "flush": " by a flush",
+    "fault": ": a step failed",
+}
+_UNCACHED = {"write": ": written in place", "fault": ": a step failed"}
 
 
 def _is_fresh(event: ce.CacheEvent, block_id: int) -> bool:

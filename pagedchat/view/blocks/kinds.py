@@ -41,14 +41,14 @@ next) or `copied` (just copied into).
 CODES = {kind: code for code, kind in enumerate(KINDS)}
 
 _GLYPHS = {
-    "free": "░", "withheld": "×", "cached": "·", "pinned": "◆", "shared": "▓", "partial": "▒", "findable": "█",
-    "ref4": "+", "next": "✕", "copied": "*",
+    "free": "░", "withheld": "×", "cached": "·", "pinned": "◊", "shared": "▓", "partial": "▒", "findable": "█",
+    "ref4": "+", "next": "▼", "copied": "*", "skips": "»",
 }  # fmt: skip
 _ASCII = {
     "free": ".", "withheld": "-", "cached": ":", "pinned": "!", "shared": "#", "partial": "=", "findable": "%",
-    "ref4": "+", "next": "x", "copied": "*",
+    "ref4": "+", "next": "x", "copied": "*", "skips": ">",
 }  # fmt: skip
-_LEVELS = " ▁▂▃▄▅▆▇█"
+_LEVELS = " ▄▄▄▄▓▓▓█"
 
 
 def glyph(sign: str, ascii_only: bool = False) -> str:

@@ -47,6 +47,8 @@ class BlockPicture:
         self.layout = layout
         self._marks = self._find_marks(copied)
         self._lit = self._cells_of(lit)
+        self.changed: set[int] = set()
+        """Blocks that were looked at anew by the last update."""
         self._looks: dict[int, Look] = {}
         """Cells that have been looked at."""
 
@@ -63,7 +65,7 @@ class BlockPicture:
         Returns:
             The lines that look different now.
         """
-        blocks = self.kinds.update()
+        blocks = self.changed = self.kinds.update()
         marks, self._marks = self._marks, self._find_marks(copied)
         lit_before, self._lit = self._lit, self._cells_of(lit)
         cells = self._cells_of(blocks) | (lit_before ^ self._lit)
@@ -93,9 +95,15 @@ class BlockPicture:
 
     def _find_look(self, cell: int) -> Look:
         blocks, mark, lit = self.layout.blocks_of(cell), self._marks.get(cell, ""), cell in self._lit
-        if len(blocks) == 1:
-            return Look(self.kinds.kind(blocks.start), mark, lit)
-        kind, share = self.kinds.cell(blocks)
-        if mark == "next" and kind not in IDLE:  # what is in use counts for more
+        look = look_of(self.kinds, blocks)
+        if mark == "next" and len(blocks) > 1 and look.kind not in IDLE:  # what is in use counts for more
             mark = ""
-        return Look(kind, mark, lit, share)
+        return look._replace(mark=mark, lit=lit)
+
+
+def look_of(kinds: BlockKinds, blocks: range) -> Look:
+    """What a cell of these blocks shows, without marks."""
+    if len(blocks) == 1:
+        return Look(kinds.kind(blocks.start))
+    kind, share = kinds.cell(blocks)
+    return Look(kind, share=share)

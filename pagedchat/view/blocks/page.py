@@ -81,7 +81,7 @@ def _text(slot: Slot) -> str:
 
 
 def describe_block(view: EngineView, mirror: CacheMirror, block_id: int) -> str:
-    """`041 in use · ref 2 · 1 tale[24] 2 tale⑂a[24] · 16/16 · #1a2b3c4d`."""
+    """`041 in use · ref 2 · 1 tale[24] 2 tale»a[24] · 16/16 · #1a2b3c4d`."""
     state, refs = mirror.state(block_id), mirror.ref_counts[block_id]
     parts = [f"{block_id:03d} {STATES[state]}"]
     if block_id in mirror.pinned:

@@ -73,7 +73,7 @@ def table_length(sequence: MirrorSequence) -> int:
 
 
 def table_entry(mirror: CacheMirror, sequence: MirrorSequence, index: int, marks: Marks) -> Entry:
-    """`023²◆*`: block 23, held by two, pinned, copied into just now."""
+    """`023²◊*`: block 23, held by two, pinned, copied into just now."""
     if sequence.host_block_table:
         return Entry(f"h{sequence.host_block_table[index]}", "host", index)
     block_id = sequence.block_table[index]
@@ -82,7 +82,7 @@ def table_entry(mirror: CacheMirror, sequence: MirrorSequence, index: int, marks
     if refs > 1:
         text += f"^{refs}" if marks.ascii_only else superscript(refs)
     if block_id in mirror.pinned:
-        text += "!" if marks.ascii_only else "◆"
+        text += "!" if marks.ascii_only else "◊"
     kind = "copied" if copied else "shared" if refs > 1 else "own"
     return Entry(text + "*" * copied, kind, index, block_id in marks.highlighted)
 

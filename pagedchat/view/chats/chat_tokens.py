@@ -1,15 +1,14 @@
 """One chat's turns beside its tokens: which blocks a passage of the chat lies in, and which passages a block holds.
 
 Made when somebody asks and thrown away; it knows a session, the engine view and no widget. Positions are those of
-the text as it is drawn (`drawn_text`), which lacks what a terminal could obey.
+the turn's own text, whatever of it is drawn.
 """
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from pagedchat.chat.sanitize import drawable
-from pagedchat.chat.session import ChatSession, Turn
+from pagedchat.chat.session import ChatSession
+from pagedchat.chat.turns import Turn
 from pagedchat.engine.mirror import MirrorSequence
 from pagedchat.view.chats.turn_spans import Place, find_turns
 from pagedchat.view.engine_view import EngineView
@@ -17,17 +16,12 @@ from pagedchat.view.sentences.token_text import SequenceText, sequence_text
 
 
 class Passage(NamedTuple):
-    """A part of one turn's drawn text."""
+    """A part of one turn's text."""
 
     turn: int
     """Index into the session's entries; one past the last is the reply being written."""
     start: int
     end: int
-
-
-def drawn_text(text: str) -> str:
-    """A turn's text as a transcript draws it."""
-    return drawable(text).rstrip("\n")
 
 
 class ChatTokens:
@@ -84,18 +78,13 @@ class ChatTokens:
         place, text = self._places[passage.turn], self._texts[passage.turn]
         if place is None:
             return range(0)
-        start, end = _exact_span(text, passage.start, passage.end)
-        return self._written.tokens_of(place + start, place + end)
+        return self._written.tokens_of(place + passage.start, place + min(passage.end, len(text)))
 
     def _part(self, turn: int, start: int, end: int) -> Passage | None:
         place, text = self._places[turn], self._texts[turn]
         if place is None:
             return None
         low, high = max(start, place) - place, min(end, place + len(text)) - place
-        if low >= high:
-            return None
-        drawn = drawn_text(text)
-        low, high = (min(len(drawn), len(drawable(text[:at]))) for at in (low, high))
         return Passage(turn, low, high) if low < high else None
 
 
@@ -121,14 +110,3 @@ def chat_tokens(session: ChatSession, view: EngineView) -> ChatTokens | None:
 def _turns(session: ChatSession) -> list[Turn]:
     turns = [entry.turn for entry in session.entries]
     return [*turns, Turn("assistant", session.open_text)] if session.busy else turns
-
-
-def _exact_span(text: str, start: int, end: int) -> tuple[int, int]:
-    """The characters of `text` that are drawn at `start` to `end`."""
-    if text.startswith(drawn_text(text)):
-        return start, min(end, len(text))
-    cuts = range(len(text) + 1)
-    return (
-        bisect_right(cuts, start, key=lambda cut: len(drawable(text[:cut]))) - 1,
-        min(len(text), bisect_left(cuts, end, key=lambda cut: len(drawable(text[:cut])))),
-    )

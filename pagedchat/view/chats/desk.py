@@ -6,9 +6,14 @@ change nothing.
 """
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from pagedchat.chat.sanitize import one_line
 from pagedchat.chat.session import ChatSession, Notice
+from pagedchat.chat.tree import shared_length
+from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.events import (
     EngineDied,
     EngineEvent,
@@ -20,12 +25,26 @@ from pagedchat.events import (
     TextDelta,
 )
 from pagedchat.service.commands import AnyCommand, Close, Focus, Fork, Generate, Stop
+from pagedchat.view.chats.full_context import (
+    is_nearly_full,
+    request_for_summary,
+    room_for_reply,
+    summary_question,
+    turns_to_leave_out,
+)
+from pagedchat.view.chats.names import fork_name, name_from, next_name
+from pagedchat.view.chats.reading import reading_settings
+from pagedchat.view.key_names import with_keys
 from pagedchat.view.options import UiOptions
+from pagedchat.view.sentences.words import count
+
+if TYPE_CHECKING:
+    from pagedchat.chat.formats.saved_chat import SavedChat
 
 RequestEvent = RequestStarted | TextDelta | RequestFinished | RequestFailed
 
-MAX_NAME = 14
-_FORK_MARKS = "abcdefghijklmnopqrstuvwxyz"
+MOST_TITLE = 200
+"""Characters of a name that is given."""
 
 
 class ChatDesk:
@@ -39,6 +58,10 @@ class ChatDesk:
         self.context_limit = 0
         """Tokens one chat may hold; 0 until the engine is ready."""
         self.focused_id = 0
+        self.on_change: Callable[[], None] = _nobody_listens
+        """Called after everything that is more than another piece of text."""
+        self.reading = reading_settings(options)
+        """How their replies are drawn."""
 
     # --- reading ------------------------------------------------------------------------------------
 
@@ -64,35 +87,99 @@ class ChatDesk:
 
     # --- what the user does -------------------------------------------------------------------------
 
-    def new(self, name: str = "") -> ChatSession:
-        """A new, empty chat at the end; without a name it gets one from its first prompt."""
+    def new(self, name: str = "", session_id: int = 0) -> ChatSession:
+        """A new, empty chat at the end; without a name it gets one from its first prompt, without a number a free
+        one."""
         chat = ChatSession(
-            self._free_id(), name=name, overrides=self._options.overrides, system=self._options.system
+            session_id or self.free_id(), name=name, overrides=self._options.overrides, system=self._options.system
         )
+        chat.when_full = self._options.when_full
+        self.add(chat)
+        return chat
+
+    def add(self, chat: ChatSession) -> None:
+        """A chat that was there before, at the end; nobody has its number."""
         self.chats.append(chat)
+        self.on_change()
+
+    def take_in(self, saved: "SavedChat") -> ChatSession:
+        """A chat of a file, at the end; the engine hears of it with its next prompt."""
+        chat = self.new(one_line(saved.title)[:MOST_TITLE])
+        chat.system = saved.system
+        chat.overrides = SamplingOverrides(**saved.sampling)
+        chat.fill(saved.entries, saved.unanswered)
         return chat
 
     def rename(self, chat: ChatSession, name: str) -> None:
         """Call a chat something else."""
         chat.name = one_line(name)
         chat.version += 1
+        self.on_change()
 
     def submit(self, chat: ChatSession, prompt: str) -> None:
-        """Send a prompt, or queue it while the chat is busy."""
-        if chat.busy:
+        """Send a prompt, or queue it while the chat is busy.
+
+        Those that wait from an earlier run of the program are sent before it.
+        """
+        if chat.busy or chat.queue:
             chat.enqueue(prompt)
-            return
+        if not chat.busy:
+            self._submit(chat, chat.queue.popleft() if chat.queue else prompt)
+        self.on_change()
+
+    def _submit(self, chat: ChatSession, prompt: str) -> None:
         if not chat.name:
-            chat.name = _name_from(prompt)
+            chat.name = name_from(prompt)
         request_id = self._new_request()
+        dropped = self._make_room(chat, prompt)
         chat.ask(prompt, request_id)
         self._generate(chat, request_id)
+        if dropped:
+            chat.notify(Notice(
+                f"The context was nearly full: the model no longer sees the oldest {count(dropped, 'turn')}.",
+                "They stay here. /set full stop keeps the next ones.", error=False,
+            ))  # fmt: skip
+
+    def _make_room(self, chat: ChatSession, prompt: str) -> int:
+        """Leave out the oldest turns where that was chosen and a reply would have no room; how many it were."""
+        if chat.when_full != "drop" or not is_nearly_full(chat, prompt, self.context_limit):
+            return 0
+        dropped = turns_to_leave_out(chat, prompt, self.context_limit)
+        chat.leave_out(dropped)
+        return dropped
+
+    def needs_successor(self, chat: ChatSession, prompt: str) -> bool:
+        """Whether this prompt is to go on in a new chat, after a summary of this one."""
+        chosen = chat.when_full == "summary" and not self._options.raw
+        nearly_full = chosen and is_nearly_full(chat, prompt, self.context_limit)
+        return nearly_full and not chat.busy and len(chat.entries) > chat.num_left_out
+
+    def succeed(self, chat: ChatSession, prompt: str) -> ChatSession:
+        """A new chat right after a full one: it sums that up, and then answers the prompt. The old one is kept."""
+        child = ChatSession(
+            self.free_id(), name=next_name(chat.name, self._names()), overrides=chat.overrides, system=chat.system
+        )
+        child.when_full, child.tokens_per_character = chat.when_full, chat.tokens_per_character
+        self.chats.insert(self.chats.index(chat) + 1, child)
+        question, request_id = summary_question(chat), self._new_request()
+        child.summed_up, num_missing = request_for_summary(chat, question, self.context_limit)
+        child.ask(question, request_id)
+        child.enqueue(prompt)
+        room = msgspec.structs.replace(chat.overrides, max_tokens=room_for_reply(self.context_limit))
+        self._send(Generate(child.session_id, request_id, child.turns, room, self._options.raw))
+        missing = f" Its oldest {count(num_missing, 'turn')} did not fit and are not in it." if num_missing else ""
+        child.notify(Notice(
+            f"The context of {one_line(chat.label)} is nearly full: here it is summed up, then answered.{missing}",
+            error=False,
+        ))  # fmt: skip
+        return child
 
     def stop(self, chat: ChatSession) -> bool:
         """End the chat's reply; false if none is being written."""
         stopped = chat.stop()
         if stopped:
             self._send(Stop(chat.session_id))
+            self.on_change()
         return stopped
 
     def regenerate(self, chat: ChatSession) -> bool:
@@ -101,21 +188,88 @@ class ChatDesk:
         if not chat.regenerate(request_id):
             return False
         self._generate(chat, request_id)
+        self.on_change()
         return True
 
-    def fork(self, chat: ChatSession) -> ChatSession:
-        """A second chat over the same blocks, shown right after its source."""
+    def fork(self, chat: ChatSession, after: ChatSession | None = None) -> ChatSession:
+        """A second chat over the same blocks, shown right after its source, or after an earlier fork of it."""
         request_id = self._new_request()
-        child = chat.fork(self._free_id(), request_id)
-        child.name = self._fork_name(chat.name)
-        self.chats.insert(self.chats.index(chat) + 1, child)
+        child = chat.fork(self.free_id(), request_id)
+        child.name = fork_name(chat.name, self._names())
+        self.chats.insert(self.chats.index(after or chat) + 1, child)
         self._send(Fork(chat.session_id, child.session_id, request_id))
+        self.on_change()
         return child
+
+    # --- branches -----------------------------------------------------------------------------------
+
+    def fork_at(self, chat: ChatSession, num_prompts: int, after: ChatSession | None = None) -> ChatSession:
+        """A second chat that has only the first so many prompts and their replies. The engine goes back in it when
+        it is asked for more; until then it holds what the source holds, or nothing if that is being written on."""
+        if num_prompts == chat.num_prompts:
+            return self.fork(chat, after)
+        child = chat.fork_at(self.free_id(), 2 * num_prompts)
+        child.name = fork_name(chat.name, self._names())
+        self.chats.insert(self.chats.index(after or chat) + 1, child)
+        if num_prompts and not chat.busy:
+            self._send(Fork(chat.session_id, child.session_id, self._new_request()))
+        self.on_change()
+        return child
+
+    def fork_to(self, chat: ChatSession, turn_id: int) -> ChatSession:
+        """A second chat that stands on a turn of the chat's tree, on a reply to it if it is a prompt."""
+        path = chat.tree.path_to_reply(turn_id)
+        child = self.fork_at(chat, shared_length(path, chat.entries) // 2)
+        child.go_to(turn_id)
+        self.on_change()
+        return child
+
+    def reply_besides(self, chat: ChatSession, after: ChatSession | None = None) -> ChatSession | None:
+        """Another reply to the last prompt in a fork, drawn by chance of its own; None if there was no prompt, or a
+        reply is being written."""
+        if chat.busy or not chat.entries:
+            return None
+        child = self.fork(chat, after)
+        child.overrides = msgspec.structs.replace(child.overrides, seed=None)
+        self.regenerate(child)
+        return child
+
+    def go_to(self, chat: ChatSession, turn_id: int) -> None:
+        """Stand on another turn of the chat's tree."""
+        if chat.go_to(turn_id):
+            self.on_change()
+
+    def go_through(self, chat: ChatSession, turn_id: int) -> None:
+        """Stand where the branch through a turn was left."""
+        if chat.go_through(turn_id):
+            self.on_change()
+
+    def take_back(self, chat: ChatSession, num_prompts: int) -> list[str]:
+        """Go back behind the first so many prompts and replies; returns the prompts that came then. The branch that
+        is left stays in the tree."""
+        left = [entry.turn.text for entry in chat.entries[2 * num_prompts :] if entry.turn.role == "user"]
+        if not chat.go_back(2 * num_prompts):
+            return []
+        self.on_change()
+        return left
+
+    def rivals(self, chat: ChatSession) -> list[ChatSession]:
+        """Other chats of the same tree that answer the same last prompt otherwise and have gone no further."""
+        if not chat.entries or chat.busy:
+            return []
+        mine = len(chat.entries) - 1
+        return [
+            other
+            for other in self.chats
+            if other is not chat and other.tree is chat.tree
+            and len(other.entries) <= mine + 1 and shared_length(other.entries, chat.entries) >= mine
+        ]  # fmt: skip
 
     def close(self, chat: ChatSession) -> None:
         """Drop a chat and its blocks."""
         self.chats.remove(chat)
         self._send(Close(chat.session_id))
+        self.on_change()
 
     def focus(self, chat: ChatSession) -> None:
         """This chat goes first where the engine has a choice."""
@@ -136,6 +290,8 @@ class ChatDesk:
                 self._interrupt_all(keep_queued=event.restarting)
             case EngineFailed():
                 self._interrupt_all(keep_queued=False)
+        if isinstance(event, RequestFinished | RequestFailed | EngineDied | EngineFailed):
+            self.on_change()
 
     def _apply_to_chat(self, event: RequestEvent) -> None:
         chat = next((chat for chat in self.chats if chat.request_id == event.request_id), None)
@@ -157,14 +313,27 @@ class ChatDesk:
 
     def _after_reply(self, chat: ChatSession, event: RequestFinished) -> None:
         used = event.num_prompt_tokens + event.num_tokens
+        chat.learn_size(used)
         if event.reason == "length" and self.context_limit and used >= self.context_limit:
-            chat.notify(Notice(
-                f"The context is full: {used} of {self.context_limit} tokens.",
-                "Start a new chat with ^N.",
-            ))  # fmt: skip
+            self._say_full(chat, used)
+        elif chat.queue and self.needs_successor(chat, chat.queue[0]):  # which takes whoever shows chats
+            chat.notify(Notice("The context is nearly full.", "Send again what was queued: a new chat goes on."))
             chat.return_queue()
         elif chat.queue:
+            self._submit(chat, chat.queue.popleft())
+
+    def _say_full(self, chat: ChatSession, used: int) -> None:
+        """A reply has ended for want of room; what is queued goes on only where room will be made for it."""
+        hints = {
+            "stop": with_keys("Start a new chat with ^N, or type /set full drop or /set full summary."),
+            "drop": "With the next prompt the oldest turns are left out.",
+            "summary": "The next prompt goes on in a new chat, after a summary.",
+        }
+        if chat.when_full == "drop" and chat.queue:
             self.submit(chat, chat.queue.popleft())
+            return
+        chat.notify(Notice(f"The context is full: {used} of {self.context_limit} tokens.", hints[chat.when_full]))
+        chat.return_queue()
 
     def _interrupt_all(self, *, keep_queued: bool) -> None:
         """Replies end where they are; what the engine had not begun with may wait, to be sent to the next one."""
@@ -181,23 +350,14 @@ class ChatDesk:
         self._next_request += 1
         return self._next_request
 
-    def _free_id(self) -> int:
+    def _names(self) -> set[str]:
+        return {chat.name for chat in self.chats}
+
+    def free_id(self) -> int:
         """The lowest free number, so that Alt+1..9 go on reaching the chats of a long run."""
         taken = {chat.session_id for chat in self.chats}
         return next(number for number in range(1, len(taken) + 2) if number not in taken)
 
-    def _fork_name(self, name: str) -> str:
-        base = name.partition("⑂")[0] or "new chat"
-        taken = {chat.name for chat in self.chats}
-        return next((f"{base}⑂{mark}" for mark in _FORK_MARKS if f"{base}⑂{mark}" not in taken), f"{base}⑂")
 
-
-def _name_from(prompt: str) -> str:
-    """The first words of a prompt, as many as make a short name."""
-    words = one_line(prompt).split(" ")
-    name = words[0]
-    for word in words[1:]:
-        if len(name) + 1 + len(word) > MAX_NAME:
-            break
-        name += " " + word
-    return name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
+def _nobody_listens() -> None:
+    """Until somebody does."""

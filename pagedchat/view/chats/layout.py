@@ -32,9 +32,9 @@ def _fits(panes: int, width: int, height: int) -> bool:
 
 
 def visible_page(session_ids: Sequence[int], focused: int, panes: int) -> list[int]:
-    """The page of `panes` chats that holds the focused one."""
+    """The page of `panes` chats that holds the focused one; the last page begins early enough to be full."""
     index = session_ids.index(focused) if focused in session_ids else 0
-    start = index - index % panes
+    start = max(0, min(index - index % panes, len(session_ids) - panes))
     return list(session_ids[start : start + panes])
 
 

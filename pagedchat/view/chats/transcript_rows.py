@@ -1,22 +1,24 @@
-"""A chat's turns as rows of text for a given width. Knows sessions and widths; draws nothing."""
+"""A chat's turns as rows for a given width, each with the characters of the turn that it shows. Draws nothing."""
 
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from pagedchat.chat.sanitize import one_line
-from pagedchat.chat.session import ChatSession, Entry, Role
-from pagedchat.view.chats.chat_tokens import drawn_text
+from pagedchat.chat.session import ChatSession
+from pagedchat.chat.turns import Entry, Role
+from pagedchat.view.chats.reading import Reading
 from pagedchat.view.chats.wrap import wrap
 from pagedchat.view.engine_view import EngineView
+from pagedchat.view.key_names import with_keys
+from pagedchat.view.markdown.pieces import Piece, Pieces, text_of
+from pagedchat.view.markdown.plain import PlainDocument, TextRow
 from pagedchat.view.sentences.words import count
 
 GUTTER = 6
-"""Cells before the text: `"you ▏ "`."""
+"""Cells before the text: `"you │ "`."""
 NO_GUTTER = frozenset({"marker", "hint", "blank", "past"})
-_NO_TEXT = frozenset({"marker", "hint", "blank", "remark"})
 
 _SPEAKERS: dict[Role, str] = {"system": "sys ", "user": "you ", "assistant": "ai  "}
+_NO_SPEAKER = "    "
 _HINT = "Nothing said yet. F7 sends a prompt to all chats, F9 forks a chat, F3 shows its blocks."
 _NOT_YET = "This chat had no text at this step."
 _REMARKS = {
@@ -34,50 +36,67 @@ class Row(NamedTuple):
     gutter: `marker`, `hint`, `blank`, `past`."""
     speaker: str
     """Four cells, blank but in a turn's first row."""
-    text: str
-    joiner: str
+    pieces: Pieces
+    joiner: str = "\n"
     """What stands before this row when rows are joined to text; see `wrap`."""
+    fill: str = ""
+    """Style of the cells behind the text."""
+
+    @property
+    def text(self) -> str:
+        """What it draws behind the gutter."""
+        return text_of(self.pieces)
 
 
-class RowBlock(NamedTuple):
-    """Rows that change together, and what they depend on."""
+class Document(Protocol):
+    """A turn's text as rows."""
 
-    key: object
-    rows: list[Row]
-    turn: int = -1
-    """Index of the turn that they show, as in `Passage`; -1 for what is no turn."""
+    rows: list[TextRow]
 
-    def starts(self) -> list[int]:
-        """For each row where its text begins in the turn's drawn text; -1 for a row that shows none of it."""
-        found: list[int] = []
-        position = -1  # the first row's joiner is the line end before the turn
-        for row in self.rows:
-            if self.turn < 0 or row.kind in _NO_TEXT:
-                found.append(-1)
-                continue
-            position += len(row.joiner)
-            found.append(position)
-            position += len(row.text)
-        return found
+    def update(self, text: str, *, finished: bool) -> int:
+        """The text is this now; returns the first row that is another one than before."""
+
+    def thought_at(self, row: int) -> int | None:
+        """The number of the thought for which this row stands."""
 
 
-def entry_rows(entry: Entry, width: int, *, first: bool) -> list[Row]:
-    """Rows of one turn. A user's turn is set off from the reply before it by a blank row."""
-    rows = text_rows(entry.turn.role, entry.turn.text, width)
-    if not entry.turn.text:
-        rows = [_plain("remark", "an empty reply")]
-    if remark := _REMARKS.get(entry.ending):
-        rows.append(_plain("remark", remark))
-    return rows if first or entry.turn.role != "user" else [_plain("blank", ""), *rows]
+def document(role: Role, width: int, reading: Reading, toggled: frozenset[int] = frozenset()) -> Document:
+    """For a turn's text; `width` includes the gutter. What a user wrote is drawn as they wrote it."""
+    room = max(2, width - GUTTER)
+    if role != "assistant" or not reading.markdown:
+        return PlainDocument(room)
+    from pagedchat.view.markdown.stream import MarkdownDocument  # noqa: PLC0415 - not for the first frame
+
+    return MarkdownDocument(room, keep_open=reading.thoughts_open, toggled=toggled)
 
 
-def text_rows(role: Role, text: str, width: int) -> list[Row]:
-    """Rows of text spoken by `role`; `width` includes the gutter."""
-    wrapped = wrap(drawn_text(text), width - GUTTER)
-    return [
-        Row(role, _SPEAKERS[role] if index == 0 else "    ", row.text, row.joiner)
-        for index, row in enumerate(wrapped)
+def turn_rows(role: Role, rows: list[TextRow], first: int, *, being_written: bool) -> list[Row]:
+    """Rows of a document from `first` on; the last row of a reply that is being written has a kind of its own."""
+    made = [
+        Row(role, _SPEAKERS[role] if index == 0 else _NO_SPEAKER, row.pieces, row.joiner, row.fill)
+        for index, row in enumerate(rows[first:], first)
     ]
+    if being_written and made:
+        made[-1] = made[-1]._replace(kind="open")
+    return made
+
+
+def remarks(entry: Entry) -> list[Row]:
+    """What is said below a turn."""
+    if remark := _REMARKS.get(entry.ending):
+        return [_plain("remark", remark)]
+    return []
+
+
+EMPTY_REPLY = Row("remark", _NO_SPEAKER, (Piece("an empty reply"),))
+BLANK = Row("blank", _NO_SPEAKER, ())
+PENDING = Row("pending", _NO_SPEAKER, ())
+"""Stands for a row of a turn that nobody has looked at yet."""
+
+
+def guessed_rows(text: str, width: int) -> int:
+    """About how many rows a turn will have."""
+    return 1 + text.count("\n") + len(text) // max(8, 2 * (width - GUTTER))
 
 
 def marker_rows(text: str, width: int, kind: str = "marker") -> list[Row]:
@@ -85,12 +104,27 @@ def marker_rows(text: str, width: int, kind: str = "marker") -> list[Row]:
     return [_plain(kind, row.text, row.joiner) for row in wrap(one_line(text), width)]
 
 
+def hint_rows(note: str, width: int) -> list[Row]:
+    """What stands in a chat that is empty."""
+    rows = marker_rows(with_keys(_HINT), width, "hint")
+    return [*rows, BLANK, *marker_rows(note, width, "hint")] if note else rows
+
+
+def past_rows(text: str, width: int) -> list[Row]:
+    """A chat as it was: one text, template and all, or a word on why there is none."""
+    if not text:
+        return marker_rows(_NOT_YET, width, "hint")
+    plain = PlainDocument(max(2, width))
+    plain.update(text, finished=True)
+    return [Row("past", _NO_SPEAKER, row.pieces, row.joiner) for row in plain.rows]
+
+
 def fork_marker(session: ChatSession, view: EngineView) -> str:
     """The line a fork begins with: where it comes from and what it still shares with it."""
     origin = session.origin
     if origin is None:
         return ""
-    line = f"⑂ from {one_line(origin.label)} at turn {origin.num_prompts}"
+    line = f"» from {one_line(origin.label)} at turn {origin.num_prompts}"
     shared = view.shared_with(session.session_id).get(origin.session_id, 0)
     if shared:
         line += f" · {count(shared, 'block')} shared"
@@ -99,56 +133,5 @@ def fork_marker(session: ChatSession, view: EngineView) -> str:
     return line
 
 
-def session_blocks(
-    session: ChatSession, width: int, marker: str, note: str, known: list[RowBlock]
-) -> list[RowBlock]:
-    """All rows of a chat; blocks whose key is still the same are taken over from `known`."""
-    blocks: list[RowBlock] = []
-    for key, turn, make_rows in _parts(session, width, marker, note):
-        index = len(blocks)
-        same = index < len(known) and known[index].key == key
-        blocks.append(known[index] if same else RowBlock(key, make_rows(), turn))
-    return blocks
-
-
-def past_blocks(text: str, width: int, known: list[RowBlock]) -> list[RowBlock]:
-    """The rows of a chat as it was: one text, template and all, or a word on why there is none."""
-    key = ("past", text, width)
-    if known and known[0].key == key:
-        return known[:1]
-    if not text:
-        return [RowBlock(key, marker_rows(_NOT_YET, width, "hint"))]
-    rows = [_plain("past", row.text, row.joiner) for row in wrap(drawn_text(text), width)]
-    return [RowBlock(key, rows, 0)]
-
-
-def _parts(
-    session: ChatSession, width: int, marker: str, note: str
-) -> Iterator[tuple[object, int, Callable[[], list[Row]]]]:
-    """`(key, turn, how to make the rows)` of the turns in order, of the fork marker, of the reply being written."""
-    marked = session.origin.num_entries if session.origin and marker else None
-    for index, entry in enumerate(session.entries):
-        if index == marked:
-            yield ("marker", marker, width), -1, partial(marker_rows, marker, width)
-        yield (entry, width, index == 0), index, partial(entry_rows, entry, width, first=index == 0)
-    if marked is not None and marked >= len(session.entries):
-        yield ("marker", marker, width), -1, partial(marker_rows, marker, width)
-    if not session.entries and not session.busy:
-        yield ("hint", note, width), -1, partial(_hint_rows, note, width)
-    if session.busy:
-        turn = len(session.entries)
-        yield ("open", len(session.open_text), width), turn, partial(_open_rows, session.open_text, width)
-
-
-def _hint_rows(note: str, width: int) -> list[Row]:
-    rows = marker_rows(_HINT, width, "hint")
-    return [*rows, _plain("blank", ""), *marker_rows(note, width, "hint")] if note else rows
-
-
-def _open_rows(text: str, width: int) -> list[Row]:
-    *rows, last = text_rows("assistant", text, width)
-    return [*rows, last._replace(kind="open")]
-
-
 def _plain(kind: str, text: str, joiner: str = "\n") -> Row:
-    return Row(kind, "    ", text, joiner)
+    return Row(kind, _NO_SPEAKER, (Piece(text),) if text else (), joiner)

@@ -8,8 +8,8 @@ from the end, and a turn counts as found where both agree.
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 
-from pagedchat.chat.session import Turn
 from pagedchat.chat.template import ASSISTANT, USER
+from pagedchat.chat.turns import Turn
 from pagedchat.view.sentences.token_text import SequenceText
 
 Place = int | None

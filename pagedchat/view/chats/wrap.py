@@ -67,6 +67,21 @@ def _wrap_line(line: str, width: int) -> Iterator[WrappedRow]:
     yield WrappedRow(row, swallowed)
 
 
+def chopped(line: str, width: int) -> Iterator[str]:
+    """A line in pieces of at most `width` cells, with every space where it is: for code."""
+    if cell_len(line) <= width:
+        yield line
+        return
+    row = ""
+    for piece in chop_cells(line, width):
+        marks = _marks(piece) if row else ""
+        if row:
+            yield row + marks
+        row = piece[len(marks) :]
+    if row:
+        yield row
+
+
 def _marks(piece: str) -> str:
     """What belongs to the character before: an accent never begins a row."""
     length = next((index for index, char in enumerate(piece) if cell_len(char)), len(piece))

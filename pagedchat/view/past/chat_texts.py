@@ -18,7 +18,7 @@ MIN_ROWS = 3
 
 
 def past_text(view: EngineView, seq_id: int) -> str | None:
-    """What the sequence held at the moment shown, safe to draw.
+    """What the sequence held at the moment shown.
 
     `None` while the present is shown, and where there was no such sequence then.
     """
@@ -30,7 +30,7 @@ def past_text(view: EngineView, seq_id: int) -> str | None:
 def text_of(token_ids: Iterable[int], token_texts: Mapping[int, bytes]) -> str:
     """The tokens' bytes one after the other as text; what is no whole character becomes U+FFFD."""
     joined = b"".join([token_texts.get(token_id, UNKNOWN) for token_id in token_ids])
-    return drawable(joined.decode("utf-8", "replace"))
+    return joined.decode("utf-8", "replace")
 
 
 class PastChat(NamedTuple):

@@ -22,6 +22,10 @@ class Showing(Protocol):
     past: EngineState | None
     travel: "TimeTravel | None"
 
+    @property
+    def quiet_seconds(self) -> float:
+        """How long ago the live engine last reported anything."""
+
     def show_past(self, state: EngineState) -> None:
         """Show the engine as it was."""
 
@@ -86,12 +90,13 @@ class TimeTravel:
 
     @property
     def seconds_ago(self) -> float:
-        """How long the step shown lies back, by the engine's own clock."""
-        recording = self.recording
-        if self.view.past is None or self._at >= recording.end:
+        """How long the step shown lies back: from now where there is a present, else from the end."""
+        if (past := self.view.past) is None:
             return 0.0
-        then = recording.report(self._at).time if self._at > recording.first else 0.0
-        return recording.report(recording.end).time - then
+        recording = self.recording
+        at_end = recording.report(recording.end).time if recording.end > recording.first else 0.0
+        then = past.mirror.last.time if past.mirror.last is not None else 0.0
+        return max(0.0, at_end - then) + (self.view.quiet_seconds if self.has_live else 0.0)
 
     # --- moves --------------------------------------------------------------------------------------
 

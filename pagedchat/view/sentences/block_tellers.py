@@ -11,6 +11,19 @@ HEAD_TOKENS = 8
 """What a block held is told by its first tokens."""
 LEAD_TOKENS = 4
 """What leads up to a missed token."""
+_COPY_CAUSES = {
+    "hit": "findable, a hit ended in it",
+    "rewind": "findable, cut back into it",
+    "again": "findable, last token once more",
+}
+"""Where nobody else holds the block; that somebody does is told by its ref count."""
+_EVICT_CAUSES = {
+    "room": ", least recently used",
+    "limit": ", least recently used, for the limit",
+    "hand": ", by hand",
+    "flush": ", by a flush",
+    "fault": ", a step failed",
+}
 
 
 def _prefix_hit(teller: Teller, event: ev.PrefixHit) -> Told:
@@ -36,8 +49,8 @@ def _lead(teller: Teller, event: ev.PrefixMissed) -> str:
 
 
 def _copied(teller: Teller, event: ev.BlockCopied) -> Told:
-    refs = teller.mirror.ref_counts[event.src]
-    source, slots = f"{event.src:03d} (ref {refs})", count(event.num_slots, "slot")
+    why = _COPY_CAUSES.get(event.cause) or f"ref {teller.mirror.ref_counts[event.src]}"
+    source, slots = f"{event.src:03d} ({why})", count(event.num_slots, "slot")
     words = f"{teller.name(event.seq_id)} wrote {source} → {event.dst:03d}, {slots}"
     return Told("COW", words, (event.seq_id,), (event.dst, event.src))
 
@@ -51,7 +64,7 @@ def _freed(teller: Teller, event: ev.BlocksFreed) -> Told:
 def _evicted(teller: Teller, event: ev.BlockEvicted) -> Told:
     tokens = teller.mirror.block_tokens[event.block_id]
     held = f", held {quoted(teller, tokens[:HEAD_TOKENS])}" if tokens else ""
-    words = f"cached block {event.block_id:03d}, least recently used{held}"
+    words = f"cached block {event.block_id:03d}{_EVICT_CAUSES.get(event.cause, '')}{held}"
     return Told("EVICT", words, (), (event.block_id,))
 
 

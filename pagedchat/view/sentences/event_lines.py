@@ -6,12 +6,13 @@ from typing import Literal, NamedTuple, Protocol
 from pagedchat.cache_events import ContentsLost, SequencePreempted
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.view.sentences.token_text import quote
+from pagedchat.view.state.computed_once import ComputedOnce
 
 Group = Literal["sequences", "blocks", "steps"]
 
 GROUPS: dict[str, Group] = {
     "OPEN": "sequences", "EXTEND": "sequences", "RUN": "sequences", "PARK": "sequences", "FORK": "sequences",
-    "REWIND": "sequences", "PREEMPT": "sequences", "LOST": "sequences", "RESUME": "sequences",
+    "REWIND": "sequences", "WAIT": "sequences", "PREEMPT": "sequences", "LOST": "sequences", "RESUME": "sequences",
     "CLOSE": "sequences",
     "ALLOC": "blocks", "HIT": "blocks", "MISS": "blocks", "COW": "blocks", "FREE": "blocks", "EVICT": "blocks",
     "SWAP": "blocks", "PIN": "blocks", "UNPIN": "blocks", "LIMIT": "blocks",
@@ -21,10 +22,10 @@ GROUPS: dict[str, Group] = {
 MEANINGS = {
     "OPEN": "a sequence was opened", "EXTEND": "it was given a prompt", "RUN": "it entered the batch",
     "PARK": "it is done and keeps its blocks", "FORK": "it shares its blocks with a second one",
-    "REWIND": "it was cut back", "PREEMPT": "blocks were taken from it",
+    "REWIND": "it was cut back", "WAIT": "it cannot run, and why", "PREEMPT": "blocks were taken from it",
     "LOST": "a step failed before its blocks were filled", "RESUME": "it runs again after that",
     "CLOSE": "it is gone", "ALLOC": "free blocks were given out", "HIT": "cached blocks were found",
-    "MISS": "where a lookup ended, and why", "COW": "a shared block was copied before a write",
+    "MISS": "where a lookup ended, and why", "COW": "a shared or findable block was copied before a write",
     "FREE": "blocks were dropped", "EVICT": "a cached block was given up", "SWAP": "blocks to or from host memory",
     "PIN": "a block is kept", "UNPIN": "it may go again", "LIMIT": "blocks left or joined the pool",
     "STEP": "batch, tokens and phases of a step",
@@ -73,6 +74,7 @@ class Teller(Protocol):
     token_texts: Mapping[int, bytes]
     gained: dict[int, int]
     lost: dict[int, SequencePreempted | ContentsLost]
+    once: ComputedOnce
 
 
 def device_blocks(teller: Teller, seq_id: int) -> tuple[int, ...]:

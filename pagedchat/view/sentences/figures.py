@@ -6,6 +6,7 @@ from pagedchat.chat.sanitize import one_line
 from pagedchat.chat.session import ChatSession
 from pagedchat.events import EngineReady
 from pagedchat.units import format_size
+from pagedchat.view.chats.standing import standing
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sentences.cache_type import block_bytes_text
 from pagedchat.view.state.engine import EngineState
@@ -24,7 +25,7 @@ def settings_text(chat: ChatSession, info: EngineReady | None) -> str:
     values = [_setting(name, chosen, defaults) for name in _SHOWN]
     system = one_line(chat.system or "")
     shortened = system if len(system) <= _SYSTEM_CELLS else system[: _SYSTEM_CELLS - 1] + "…"
-    return f"{'  '.join(filter(None, values))}\nsystem prompt: {shortened or 'none'}"
+    return f"{'  '.join(filter(None, values))}\nsystem prompt: {shortened or 'none'}   when full: {chat.when_full}"
 
 
 def _setting(name: str, chosen: dict[str, Any], defaults: dict[str, Any]) -> str:
@@ -45,7 +46,7 @@ def context_text(chat: ChatSession, view: EngineView, limit: int) -> str:
     where = f"{len(sequence.host_block_table)} blocks in host memory" if sequence.host_block_table else size
     return (
         f"{tokens} of {limit} tokens ({tokens / limit:.0%}), {sequence.num_computed} of them computed\n"
-        f"{own + shared} blocks ({where}): {own} of its own, {shared} shared · {sequence.status}"
+        f"{own + shared} blocks ({where}): {own} of its own, {shared} shared · {standing(chat, live).words}"
     )
 
 
@@ -64,11 +65,12 @@ def engine_text(live: EngineState) -> str:
     if last is None:
         return f"{head}\nNothing has run yet; {info.num_blocks} blocks of {info.block_size} tokens are free."
     pool, totals = last.pool, last.counters
-    found = totals.prefix_hits / totals.prefix_queries if totals.prefix_queries else 0.0
     return "\n".join([
         head,
         f"step {live.step} · {live.tokens_per_second:.0f} tok/s · {totals.prefill_tokens} tokens prefilled, "
-        f"{totals.decode_tokens} decoded · prefix cache found {found:.0%}",
+        f"{totals.decode_tokens} decoded",
+        f"prompts: {totals.kept_tokens} tokens kept by their chats · prefix cache: {totals.prefix_hits} of "
+        f"{totals.prefix_queries} tokens looked up were found",
         f"blocks: {pool.free} free, {pool.cached} cached, {pool.in_use} in use ({pool.shared} shared), "
         f"{pool.withheld} withheld, {pool.pinned} pinned of {pool.total}",
         f"a block of {info.block_size} tokens takes {block_bytes_text(info)}",

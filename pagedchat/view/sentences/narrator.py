@@ -14,12 +14,13 @@ from pagedchat.view.sentences.block_tellers import BLOCK_TELLERS
 from pagedchat.view.sentences.event_lines import EventLine, Told
 from pagedchat.view.sentences.sequence_tellers import SEQUENCE_TELLERS
 from pagedchat.view.sentences.words import block_words
+from pagedchat.view.state.computed_once import ComputedOnce
 from pagedchat.view.state.copying import with_own_containers
 from pagedchat.view.state.fold import Hears
 from pagedchat.view.timeline.phases import MIN_PHASE, phase_words, step_phases
 
 MAX_LINES = 5000
-_TELLERS = {**SEQUENCE_TELLERS, **BLOCK_TELLERS}
+_TELLERS: dict[type, Callable[[Any, Any], Told | None]] = {**SEQUENCE_TELLERS, **BLOCK_TELLERS}
 _NO_TEXTS: Mapping[int, bytes] = MappingProxyType({})
 
 
@@ -45,6 +46,7 @@ class Narrator:
         """Sequence -> device blocks that nobody else had when it was last made to give its own up."""
         self.lost: dict[int, ce.SequencePreempted | ce.ContentsLost] = {}
         """Sequences that lost what they had computed and have not run again."""
+        self.once = ComputedOnce()
         self.lines: deque[EventLine] = deque(maxlen=MAX_LINES)
         """The last lines, oldest first."""
         self.num_lines = 0
@@ -56,12 +58,13 @@ class Narrator:
     def copy(self, mirror: CacheMirror) -> "Narrator":
         """The same, to follow a copy of the mirror."""
         twin = with_own_containers(self)
-        twin.mirror = mirror
+        twin.mirror, twin.once = mirror, self.once.copy()
         return twin
 
     def hears(self) -> Hears:
         """Everything that is worth a line."""
-        told = {kind: partial(self._tell, teller) for kind, teller in _TELLERS.items()}
+        once = self.once.hears()
+        told = {kind: partial(self._tell, teller, once.get(kind)) for kind, teller in _TELLERS.items()}
         return {**told, ce.BlockAllocated: self._allocated}
 
     def take(self, report: ev.StepReport) -> None:
@@ -73,10 +76,19 @@ class Narrator:
         self.num_lines += len(self._told)
         self._told.clear()
 
-    def _tell(self, teller: Callable[[Any, Any], Told], event: ce.CacheEvent) -> None:
+    def _tell(
+        self,
+        teller: Callable[[Any, Any], Told | None],
+        also: Callable[[Any], None] | None,
+        event: ce.CacheEvent,
+    ) -> None:
         if self._allocations:
             self._tell_allocations()
-        self._told.append(teller(self, event))
+        told = teller(self, event)
+        if told is not None:
+            self._told.append(told)
+        if also is not None:
+            also(event)
 
     def _allocated(self, event: ce.BlockAllocated) -> None:
         if self._allocations and self._allocations[-1].seq_id != event.seq_id:

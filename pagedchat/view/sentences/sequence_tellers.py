@@ -5,6 +5,7 @@ from typing import Any
 
 from pagedchat import cache_events as ev
 from pagedchat.view.sentences.event_lines import Teller, Told, device_blocks
+from pagedchat.view.sentences.waiting import LASTING, held_words
 from pagedchat.view.sentences.words import count
 
 
@@ -19,7 +20,7 @@ def _extended(teller: Teller, event: ev.SequenceExtended) -> Told:
 
 def _scheduled(teller: Teller, event: ev.SequenceScheduled) -> Told:
     lost, name = teller.lost.pop(event.seq_id, None), teller.name(event.seq_id)
-    if lost is None:
+    if lost is None or not teller.once.of(event.seq_id):  # cut back to nothing meanwhile
         return Told("RUN", f"{name} enters the batch", (event.seq_id,))
     return Told("RESUME", f"{name}: {_resumed(teller, lost)}", (event.seq_id,), device_blocks(teller, event.seq_id))
 
@@ -27,12 +28,21 @@ def _scheduled(teller: Teller, event: ev.SequenceScheduled) -> Told:
 def _resumed(teller: Teller, lost: ev.SequencePreempted | ev.ContentsLost) -> str:
     """What it costs to go on; blocks found again or swapped in are back in the table by now."""
     sequence = teller.mirror.sequences[lost.seq_id]
-    swapped = isinstance(lost, ev.SequencePreempted) and lost.mode == "swap"
-    if swapped and sequence.block_table:
-        return f"back from host memory with {count(len(sequence.block_table), 'block')}, nothing to recompute"
-    again = max(0, lost.num_tokens - sequence.num_computed)
-    found = f", {lost.num_tokens - again} found in the cache" if again < lost.num_tokens else ""
+    again = max(0, teller.once.of(lost.seq_id) - sequence.num_computed)
+    if isinstance(lost, ev.SequencePreempted) and lost.mode == "swap" and sequence.block_table:
+        cost = f"recomputes {count(again, 'token')}" if again else "nothing to recompute"
+        return f"back from host memory with {count(len(sequence.block_table), 'block')}, {cost}"
+    found = f", {sequence.num_computed} found in the cache" if sequence.num_computed else ""
     return f"recomputes {count(again, 'token')}{found}"
+
+
+def _held(teller: Teller, event: ev.SequenceHeld) -> Told | None:
+    """Worth a line when the cause is a lasting one, and another than before."""
+    before = teller.mirror.sequences[event.seq_id].held
+    same = before is not None and before.cause == event.cause
+    if event.cause not in LASTING or (same and event.cause in ("blocks", "seats")):
+        return None
+    return Told("WAIT", f"{teller.name(event.seq_id)}: {held_words(event)}", (event.seq_id,))
 
 
 def _parked(teller: Teller, event: ev.SequenceParked) -> Told:
@@ -54,11 +64,20 @@ def _rewound(teller: Teller, event: ev.SequenceRewound) -> Told:
 
 def _preempted(teller: Teller, event: ev.SequencePreempted) -> Told:
     teller.lost[event.seq_id] = event
-    fate = "to host memory" if event.mode == "swap" else "to be computed again"
-    cost = f"−{count(event.num_tokens, 'token')} {fate}"
-    gain = f", +{count(teller.gained.get(event.seq_id, 0), 'block')}"
+    cost = f"−{count(event.num_tokens, 'token')}{_fate(event)}"
+    freed = event.num_freed if event.num_freed >= 0 else teller.gained.get(event.seq_id, 0)
+    gain = f", +{count(freed, 'block')}"
     words = f"{teller.name(event.seq_id)}: {cost}{gain}{_need(teller, event)}"
     return Told("PREEMPT", words, (event.seq_id, event.for_seq_id))
+
+
+def _fate(event: ev.SequencePreempted) -> str:
+    """Where its tokens are now; what is cached still may be found when it goes on, or be gone by then."""
+    if event.mode == "swap":
+        return " to host memory"
+    if event.num_cached < 0:
+        return ""
+    return f" ({event.num_cached or 'none'} still cached)"
 
 
 def _need(teller: Teller, event: ev.SequencePreempted) -> str:
@@ -71,7 +90,7 @@ def _need(teller: Teller, event: ev.SequencePreempted) -> str:
 
 def _contents_lost(teller: Teller, event: ev.ContentsLost) -> Told:
     teller.lost[event.seq_id] = event
-    words = f"{teller.name(event.seq_id)}: a step failed, −{count(event.num_tokens, 'token')} to be computed again"
+    words = f"{teller.name(event.seq_id)}: a step failed, −{count(event.num_tokens, 'token')}"
     return Told("LOST", words, (event.seq_id,))
 
 
@@ -81,10 +100,11 @@ def _closed(teller: Teller, event: ev.SequenceClosed) -> Told:
     return Told("CLOSE", teller.name(event.seq_id), (event.seq_id,))
 
 
-SEQUENCE_TELLERS: dict[type, Callable[[Any, Any], Told]] = {
+SEQUENCE_TELLERS: dict[type, Callable[[Any, Any], Told | None]] = {
     ev.SequenceOpened: _opened,
     ev.SequenceExtended: _extended,
     ev.SequenceScheduled: _scheduled,
+    ev.SequenceHeld: _held,
     ev.SequenceParked: _parked,
     ev.SequenceForked: _forked,
     ev.SequenceRewound: _rewound,

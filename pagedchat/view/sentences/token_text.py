@@ -65,9 +65,9 @@ def _decoded(pieces: list[bytes]) -> SequenceText:
 
 
 def quote(token_ids: Iterable[int], texts: Mapping[int, bytes], width: int, *, ascii_only: bool = False) -> str:
-    """The tokens' text in quotation marks and at most `width` cells; a line end reads `⏎`."""
+    """The tokens' text in quotation marks and at most `width` cells; a line end reads `¶`."""
     joined = b"".join([texts.get(token_id, UNKNOWN) for token_id in token_ids])
-    text = drawable(joined.decode("utf-8", "replace")).replace("\n", "\\n" if ascii_only else "⏎")
+    text = drawable(joined.decode("utf-8", "replace")).replace("\n", "\\n" if ascii_only else "¶")
     room = max(0, width - 2)
     if cell_len(text) > room:
         mark = "." if ascii_only else "…"

@@ -4,27 +4,22 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len, set_cell_size
 
-_SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-_BARS = "▁▂▃▄▅▆▇█"
+from pagedchat.view.sentences.glyphs import SIGNS
+
+_SUPERSCRIPTS = str.maketrans("123", "¹²³")
+MANY = 3
+"""The largest number that every font has a raised sign for."""
+_BARS = "░▒▓█"
 _ASCII_BARS = ".:-=+*#"
-_EIGHTHS = " ▏▎▍▌▋▊▉█"
 _ROUNDING = 1e-9
 """The largest value gets the highest bar, whatever its last binary digit."""
-_SIGNS = str.maketrans(
-    {
-        "→": ">", "←": "<", "−": "-", "…": "~", "·": ".", "•": ".", "✕": "x", "‖": "|", "⑂": "Y", "▶": ">",
-        "◀": "<", "▸": ">", "✓": "+", "✗": "!", "⏎": "/", "×": "x", "■": "#", "●": "*", "○": "o", "█": "#",
-        "“": '"', "”": '"',
-    }
-)  # fmt: skip
-"""Sign by sign, so that nothing becomes wider."""
 SHOWN_IDS = 4
 """Block ids written out in one line before they are elided."""
 
 
 def superscript(number: int) -> str:
-    """12 -> `¹²`."""
-    return str(number).translate(_SUPERSCRIPTS)
+    """2 -> `²`, and 4, which not every font has, -> `^4`."""
+    return str(number).translate(_SUPERSCRIPTS) if number <= MANY else f"^{number}"
 
 
 def fit(text: str, width: int) -> str:
@@ -38,7 +33,7 @@ def short_label(label: str, width: int) -> str:
     """A chat's label in at most `width` cells; the end that tells a fork from its source is kept."""
     if cell_len(label) <= width:
         return label
-    mark = label.find("⑂")
+    mark = label.find("»")
     tail = label[mark:] if mark >= 0 else ""
     room = width - cell_len(tail)
     return fit(label, room).rstrip() + tail if room > 1 else fit(label, width).rstrip()
@@ -55,12 +50,12 @@ def sparkline(values: Sequence[float], top: float, ascii_only: bool = False) -> 
 
 
 def filled_cells(share: float, cells: int) -> str:
-    """A bar's filled part, to `share` of `cells` in eighths of a cell; anything above 0 shows."""
-    eighths = round(min(1.0, max(0.0, share)) * cells * 8)
-    if share > 0 and eighths == 0:
-        eighths = 1
-    full, part = divmod(eighths, 8)
-    return "█" * full + (_EIGHTHS[part] if part else "")
+    """A bar's filled part, to `share` of `cells` in halves of a cell; anything above 0 shows."""
+    halves = round(min(1.0, max(0.0, share)) * cells * 2)
+    if share > 0 and halves == 0:
+        halves = 1
+    full, part = divmod(halves, 2)
+    return "█" * full + "▌" * part
 
 
 def bar(share: float, cells: int) -> str:
@@ -92,4 +87,4 @@ def cut(text: str, width: int) -> str:
 
 def to_ascii(text: str) -> str:
     """The inspector's own signs written in ASCII; not for the text of models and chats, which is left as it is."""
-    return text if text.isascii() else text.translate(_SIGNS)
+    return text if text.isascii() else text.translate(SIGNS)

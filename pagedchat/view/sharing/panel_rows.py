@@ -41,7 +41,7 @@ class Signs(NamedTuple):
     ascii_only: bool
 
 
-UNICODE = Signs("│ ", "├ ", "└ ", "·", " · ", "−", "✓", "✗", ascii_only=False)
+UNICODE = Signs("│ ", "├ ", "└ ", "·", " · ", "−", "√", "‼", ascii_only=False)
 ASCII = Signs("| ", "|-", "`-", ".", " | ", "-", "ok", "!!", ascii_only=True)
 
 
@@ -94,7 +94,7 @@ def _hit_row(found: Saving, width: int, signs: Signs) -> Pieces:
     drawn = "#" * filled + "." * (_BAR - filled) if signs.ascii_only else bar(found.hit_rate, _BAR)
     row: Pieces = [("prefix cache ", "dim"), (drawn, "good")]
     figures = f" {found.hit_rate:.0%} of {found.queries:,}"
-    whole = [*row, (f"{figures} prompt tokens found", "dim")]
+    whole = [*row, (f"{figures} tokens found", "dim")]
     return whole if _cells(whole) <= width else [*row, (figures, "dim")]
 
 
@@ -139,5 +139,5 @@ def _owners(node: PrefixNode, mirror: CacheMirror, chats: Chats, signs: Signs) -
     if not node.owners:
         pieces.append((" cached" if node.is_reachable else " cut off", "dim"))
     if any(block_id in mirror.pinned for block_id in node.blocks):
-        pieces.append((" !" if signs.ascii_only else " ◆", "pinned"))
+        pieces.append((" !" if signs.ascii_only else " ◊", "pinned"))
     return pieces

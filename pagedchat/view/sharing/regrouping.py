@@ -2,13 +2,13 @@
 
 from typing import get_args
 
-from pagedchat.cache_events import CacheEvent, SequenceExtended, SequenceParked, SequenceScheduled
+from pagedchat.cache_events import CacheEvent, SequenceExtended, SequenceHeld, SequenceParked, SequenceScheduled
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.events import StepReport
 from pagedchat.view.state.copying import with_own_containers
 from pagedchat.view.state.fold import Hears
 
-_CHANGES_NOTHING = {SequenceExtended, SequenceScheduled, SequenceParked}
+_CHANGES_NOTHING = {SequenceExtended, SequenceScheduled, SequenceHeld, SequenceParked}
 """Events after which every block is held by the same chats and found by the same hash as before."""
 
 

@@ -127,16 +127,21 @@ class EngineState:
         return bool(queues.waiting or queues.running or queues.swapped)
 
     @property
+    def running(self) -> bool:
+        """Whether any sequence takes part in steps; all that are queued may have to wait."""
+        return bool(self.history and self.history[-1].queues.running)
+
+    @property
     def last_batch(self) -> int:
-        """Sequences in the last step's batch; 0 when there is nothing to run."""
-        if not self.busy:
+        """Sequences in the last step's batch; 0 when none can run."""
+        if not self.running:
             return 0
         return next((len(report.batch) for report in reversed(self.history) if report.batch), 0)
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens generated per second over the last two seconds of report time; 0 when idle or paused."""
-        return self._rates.rate() if self.busy and not self.paused else 0.0
+        """Tokens generated per second over the last two seconds of report time; 0 when none can run, or paused."""
+        return self._rates.rate() if self.running and not self.paused else 0.0
 
     def sequence_rate(self, seq_id: int) -> float:
         """The same of one sequence; 0 unless it is running."""

@@ -1,12 +1,16 @@
 """The batching timeline's data: one column a step, one mark a sequence. Listens to the fold; drawn elsewhere."""
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
-from pagedchat.cache_events import ContentsLost, SequenceClosed, SequenceForked, SequencePreempted, SequenceRewound
+from pagedchat.cache_events import CacheEvent, ContentsLost, SequenceForked, SequencePreempted
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.events import StepReport
 from pagedchat.step_batch import Batch, BatchEntry, DecodeBatch
+from pagedchat.view.state.computed_once import ComputedOnce
 from pagedchat.view.state.copying import with_own_containers
 from pagedchat.view.state.fold import Hears
 
@@ -14,7 +18,7 @@ MAX_COLUMNS = 512
 """More than any terminal is wide."""
 
 PREFILL, LAST_PREFILL, DECODE, FORK, WAITING = "P", "p", "•", "f", "w"
-PREEMPTED, RECOMPUTE, SWAPPED, PAUSE = "✕", "r", "s", "‖"
+PREEMPTED, RECOMPUTE, SWAPPED, PAUSE = "▼", "r", "s", "║"
 MARK_MEANINGS = (
     (PREFILL, "prefill"), (LAST_PREFILL, "its last part"), (DECODE, "decode"), (FORK, "fork"), (WAITING, "waiting"),
     (PREEMPTED, "preempted"), (RECOMPUTE, "recomputed"), (SWAPPED, "swapped"), (PAUSE, "paused"),
@@ -48,8 +52,7 @@ class StepColumns:
         self.columns: deque[StepColumn] = deque(maxlen=MAX_COLUMNS)
         self.num_columns = 0
         """Columns made so far, those forgotten included."""
-        self._computed_once: dict[int, int] = {}
-        """Sequence -> leading tokens that it had computed when it was last preempted."""
+        self._once = ComputedOnce()
         self._forked: list[int] = []
         """Children of the forks in the report that is being folded."""
         self._preempted: list[int] = []
@@ -58,7 +61,7 @@ class StepColumns:
     def copy(self, mirror: CacheMirror) -> "StepColumns":
         """The same, to follow a copy of the mirror."""
         twin = with_own_containers(self)
-        twin._mirror = mirror
+        twin._mirror, twin._once = mirror, self._once.copy()
         if columns := twin.columns:  # a fork is marked in the last one afterwards
             columns[-1] = replace(columns[-1], marks=columns[-1].marks.copy())
         return twin
@@ -71,13 +74,12 @@ class StepColumns:
 
     def hears(self) -> Hears:
         """What becomes of sequences."""
-        return {
+        both: dict[type, Callable[[Any], None]] = {
             SequenceForked: self._note_fork,
             SequencePreempted: self._note_loss,
             ContentsLost: self._note_loss,
-            SequenceRewound: self._note_cut,
-            SequenceClosed: self._note_end,
         }
+        return {kind: partial(_both, hear, both.get(kind)) for kind, hear in self._once.hears().items()}
 
     def take(self, report: StepReport) -> None:
         """One more column, unless only verbs ran that preempted nobody."""
@@ -118,18 +120,9 @@ class StepColumns:
 
     def _note_fork(self, event: SequenceForked) -> None:
         self._forked.append(event.child_id)
-        self._computed_once[event.child_id] = self._computed_once.get(event.seq_id, 0)
 
     def _note_loss(self, event: SequencePreempted | ContentsLost) -> None:
         self._preempted.append(event.seq_id)
-        self._computed_once[event.seq_id] = max(event.num_tokens, self._computed_once.get(event.seq_id, 0))
-
-    def _note_cut(self, event: SequenceRewound) -> None:
-        if event.seq_id in self._computed_once:
-            self._computed_once[event.seq_id] = min(event.length, self._computed_once[event.seq_id])
-
-    def _note_end(self, event: SequenceClosed) -> None:
-        self._computed_once.pop(event.seq_id, None)
 
     def _mark_fork(self, child_id: int, report: StepReport) -> None:
         """A fork comes before the child's first step: it is marked in the column before, where the child is not."""
@@ -140,6 +133,12 @@ class StepColumns:
     def _mark(self, entry: BatchEntry, num_computed: int) -> str:
         if not entry.num_prefill:
             return DECODE
-        if num_computed - entry.num_prefill < self._computed_once.get(entry.seq_id, 0):
+        if num_computed - entry.num_prefill < self._once.of(entry.seq_id):
             return RECOMPUTE
         return LAST_PREFILL if entry.token_ids else PREFILL
+
+
+def _both(first: Callable[[Any], None], second: Callable[[Any], None] | None, event: CacheEvent) -> None:
+    first(event)
+    if second is not None:
+        second(event)

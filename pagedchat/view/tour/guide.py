@@ -106,6 +106,7 @@ class TourGuide:
                 self._start()
         reports = self._new_reports()
         for report in reports:
+            self.stage.note(report)
             self._advance(report)
         if not reports:
             self._advance(None)

@@ -5,28 +5,37 @@ by whoever is told.
 """
 
 from collections.abc import Callable, Iterable
-from itertools import cycle, islice
+from itertools import cycle
 
 from pagedchat.chat.session import ChatSession
 from pagedchat.engine.mirror import CacheMirror, MirrorSequence
 from pagedchat.engine.sampling_params import SamplingOverrides
-from pagedchat.events import EngineReady
+from pagedchat.events import EngineReady, StepReport
 from pagedchat.service.commands import AnyCommand, Pause, Resume, SetLimit, SetPace
 from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.engine_view import EngineView
+from pagedchat.view.state.computed_once import ComputedOnce
 
 NAME = "tour"
 PACE = 0.08
 """Seconds a step takes while the tour is given: slow enough to be watched."""
-GO_ON = "And what happened after that?"
-_STORY = (
-    "The boat left the harbour before dawn with nine people and one lantern on board. Nobody on the quay looked "
-    "up, for the bells were ringing for somebody else. By noon the fog had come down and the lantern was out. "
+POOL = 256
+"""Blocks of the tour's own pool, by the limit: of many thousand nobody would see the few that it is about."""
+SPARE = 64
+"""Blocks over what the user's chats hold: they must not give way to a tour."""
+STORIES = tuple(f"Tell me a story about a {what}." for what in ("star", "bird", "clock", "lighthouse"))
+"""Prompts that the model in the box answers well, one after the other; each reply is longer than it is let be."""
+_SYSTEM = (
+    "You are a helpful assistant.",
+    "Answer in simple English.",
+    "You help people with questions of all kinds, and you tell them stories when they ask for one.",
 )
-_QUESTION = "What did they find?"
+"""The system prompt of the tour's chats, over and over where blocks are large."""
 _PROMPT_BLOCKS = 2
 _REPLY_BLOCKS = 2.5
 _MIN_REPLY = 20
+_TEMPLATE_TOKENS = 8
+"""Around a turn, or so."""
 _SHARE_OF_CONTEXT = 6
 """The prompt and each reply take at most such a part of what a chat may hold."""
 
@@ -57,6 +66,9 @@ class Stage:
         self._closing = closing
         self._chats: list[ChatSession] = []
         self._before = (view.limit, view.pace, view.paused)
+        self._pool = self._before[0]
+        """The limit while nothing is squeezed."""
+        self._once = ComputedOnce()
 
     # --- reading ------------------------------------------------------------------------------------
 
@@ -88,6 +100,17 @@ class Stage:
         last = self.mirror.last
         return last.pool.in_use if last is not None else 0
 
+    def note(self, report: StepReport) -> None:
+        """Keep in mind what sequences lost; of every report while the tour is given."""
+        hears = self._once.hears()
+        for event in report.events:
+            if type(event) in hears:
+                hears[type(event)](event)
+
+    def num_lost(self, seq_id: int) -> int:
+        """Tokens that a sequence had computed when its blocks were taken."""
+        return self._once.of(seq_id)
+
     def is_mine(self, seq_id: int) -> bool:
         """Whether a sequence belongs to the tour."""
         return any(chat.session_id == seq_id for chat in self.chats)
@@ -109,16 +132,20 @@ class Stage:
     # --- acting -------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Let the engine run, slowly."""
+        """Let the engine run, slowly, and with no more blocks than can be watched."""
+        small = max(POOL, self.in_use + SPARE)
+        if small < (self._pool or self.info.num_blocks):
+            self._pool = small
+            self._send(SetLimit(small))
         self._send(Resume())
         self._send(SetPace(max(PACE, self._before[1])))
 
     def open(self) -> ChatSession:
         """A new chat that writes replies of a fixed length."""
         chat = self._desk.new(NAME)
-        chat.overrides = SamplingOverrides(
-            max_tokens=self._reply_tokens(), ignore_eos=True, temperature=0.8, seed=1
-        )
+        chat.kept = False
+        chat.overrides = SamplingOverrides(max_tokens=self._reply_tokens(), ignore_eos=True, seed=2)
+        chat.set_system(self._system())
         return self._add(chat, None)
 
     def fork(self, source: ChatSession) -> ChatSession:
@@ -130,9 +157,20 @@ class Stage:
         self._opened(chat, source)
         return chat
 
-    def ask(self, chat: ChatSession, prompt: str = GO_ON) -> None:
-        """Send a prompt."""
-        self._desk.submit(chat, prompt)
+    def ask(self, chat: ChatSession) -> None:
+        """Ask a chat for its next story."""
+        self._desk.submit(chat, _next_story(chat))
+
+    def blocks_to_start(self, chat: ChatSession) -> int:
+        """Blocks that the chat's next story needs before a word of the reply is there, or so.
+
+        How many tokens the prompt has is judged by what the chat has had so far.
+        """
+        sequence = self.sequence(chat)
+        tokens, table = (sequence.token_ids, sequence.block_table) if sequence is not None else ([], [])
+        num_chars = sum(len(turn.text) for turn in chat.turns)
+        prompt = len(_next_story(chat)) * len(tokens) / max(1, num_chars) + _TEMPLATE_TOKENS
+        return max(0, -(-(len(tokens) + round(prompt)) // self.info.block_size) - len(table))
 
     def ask_again(self, chat: ChatSession) -> bool:
         """Another reply to the last prompt; false if there is none, or one is being written."""
@@ -143,9 +181,8 @@ class Stage:
         self._closing(chat)
 
     def limit(self, num_blocks: int | None) -> None:
-        """The pool uses at most so many blocks; None is what was so before the tour."""
-        before = self._before[0]
-        self._send(SetLimit(before if num_blocks is None else min(max(1, num_blocks), self.info.num_blocks)))
+        """The pool uses at most so many blocks; None is as many as the tour's own pool has."""
+        self._send(SetLimit(self._pool if num_blocks is None else min(max(1, num_blocks), self.info.num_blocks)))
 
     def restore(self) -> None:
         """Everything as it was: the tour's chats are gone, limit and pace are what they were."""
@@ -160,12 +197,14 @@ class Stage:
 
     # --- sizes --------------------------------------------------------------------------------------
 
-    @property
-    def prompt(self) -> str:
-        """A story of two blocks or more: a word is a token at least."""
-        num_words = min(_PROMPT_BLOCKS * self.info.block_size, self._room())
-        words = islice(cycle(_STORY.split()), num_words)
-        return " ".join([*words, _QUESTION])
+    def _system(self) -> str:
+        """Words for two blocks or more, with the first story's: a word is a token at least."""
+        num_words = min(_PROMPT_BLOCKS * self.info.block_size, self._room()) - len(STORIES[0].split())
+        sentences = cycle(_SYSTEM)
+        said = [next(sentences)]
+        while sum(len(sentence.split()) for sentence in said) < num_words:
+            said.append(next(sentences))
+        return " ".join(said)
 
     def _reply_tokens(self) -> int:
         wanted = max(_MIN_REPLY, round(_REPLY_BLOCKS * self.info.block_size))
@@ -173,3 +212,8 @@ class Stage:
 
     def _room(self) -> int:
         return self._desk.context_limit // _SHARE_OF_CONTEXT
+
+
+def _next_story(chat: ChatSession) -> str:
+    num_asked = sum(turn.role == "user" for turn in chat.turns)
+    return STORIES[num_asked % len(STORIES)]

@@ -124,8 +124,9 @@ class Judge:
         most = SLACK * (rounded.kv - exact.kv).norm(dim=1).max()
         wrong = (error > most).nonzero().flatten().tolist()
         assert wrong == [], f"{sequence}: slots are off by {error.max():.3g}, rounding by {most:.3g}"
-        assert 20 * most < exact.kv.norm(dim=1).min() * (1 if self._backend.shape.kind is None else 4)
-        # so a wrong slot would be seen
+        # So a wrong slot would be seen: it is about as far off as its numbers are large. Elements of one byte are
+        # rounded by up to a sixteenth, and the next layer's are made of what was read back.
+        assert (20 if self._backend.shape.kind is None else 3) * most < exact.kv.norm(dim=1).min()
 
     def _cached(self, slots: torch.Tensor) -> torch.Tensor:
         """`[len(slots), elements]` as in `Pass.kv`."""

@@ -1,6 +1,7 @@
 """A composer in the program: what its keys insert, send and bring back."""
 
 import pytest
+from textual import events
 
 from pagedchat.chat.prompt_history import PromptHistory
 from tests.tui.whole_app import WIDE, pane
@@ -64,3 +65,43 @@ async def test_drafts_stay_with_their_chats(make_app):
         await pilot.press("a", "tab", "b", "alt+1", "c", "shift+tab", "d")
         assert pane(app, 1).composer.text == "ac"
         assert pane(app, 2).composer.text == "bd"
+
+
+async def test_undo_takes_back_a_paste_and_nothing_else(make_app):
+    app = make_app(sessions=1)
+    async with app.run_test() as pilot:
+        composer = pane(app, 1).composer
+        await pilot.press(*"ab")
+        for pasted in ("x", "two words", "two\nlines"):
+            app.post_message(events.Paste(pasted))
+            await pilot.pause()
+            await pilot.press("c")
+            assert composer.text == f"ab{pasted}c"
+            await pilot.press("ctrl+z", "ctrl+z")
+            assert composer.text == "ab"
+
+
+async def test_undo_brings_back_what_a_recalled_prompt_replaced(make_app):
+    history = PromptHistory()
+    history.add("older")
+    app = make_app(sessions=1, history=history)
+    async with app.run_test() as pilot:
+        composer = pane(app, 1).composer
+        await pilot.press(*"draft", "up")
+        assert composer.text == "older"
+        await pilot.press("ctrl+z")
+        assert composer.text == "draft"
+
+
+async def test_control_c_empties_the_prompt_and_undo_brings_it_back(make_app):
+    app = make_app(sessions=1)
+    async with app.run_test() as pilot:
+        composer = pane(app, 1).composer
+        await pilot.press(*"two", "ctrl+j", *"lines", "ctrl+c")
+        assert composer.text == ""
+        assert app.is_running
+        await pilot.press("ctrl+z")
+        assert composer.text == "two\nlines"
+        composer.select_all()
+        await pilot.press("ctrl+c")
+        assert (composer.text, app.clipboard) == ("two\nlines", "two\nlines")

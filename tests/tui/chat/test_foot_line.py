@@ -23,7 +23,7 @@ async def line(app: WidgetApp, widget: EventTicker, width: int = 150) -> str:
 
 async def test_the_newest_events_that_fit_come_first() -> None:
     told = await line(*ticker(pressed("swap").view))
-    assert told.startswith("15 RESUME 3 tale⑂: back from host memory with 5 blocks, nothing to recompute · 15 SWAP")
+    assert told.startswith("15 RESUME 3 tale»: back from host memory with 5 blocks, nothing to recompute · 15 SWAP")
     assert "ALLOC" not in told
     assert (await line(*ticker(pressed("swap").view), width=90)).count(" · ") == 0
 

@@ -37,7 +37,7 @@ async def test_header_shows_the_engine_s_figures(make_app, link):
         assert "opt-125m  fp16 cuda:0" in header
         assert "free 253/256" in header
         assert "step 7" in header
-        assert "ctx 44/2048 · 3 blk" in drawn(pane(app, 1))
+        assert "ctx 44/2048 · 10 in 3 blk" in drawn(pane(app, 1))
 
 
 async def test_header_tells_of_the_kernels(make_app, link):
@@ -60,3 +60,16 @@ def test_narrow_with_tabs(snap_compare, make_still_app, link):
         await stream_two(pilot, link)
 
     assert snap_compare(make_still_app(3), terminal_size=(80, 24), run_before=run_before)
+
+
+async def test_figures_that_wait_for_their_turn_are_those_of_then(make_app, link):
+    app = make_app(sessions=1)
+    async with app.run_test(size=(160, 40)) as pilot:
+        await pilot.pause()
+        waiting = list(app.chats.parts())  # given out before the engine is ready
+        link.say(READY, prefill(1, 0, 3, step=7))
+        await settle(pilot)
+        for part in waiting:
+            part.draw()
+        await pilot.pause(1 / 60)
+        assert "ctx 44/2048 · 10 in 3 blk" in drawn(pane(app, 1))

@@ -39,7 +39,7 @@ async def test_fork_opens_a_pane_to_the_right_with_the_same_turns(make_app, link
         assert link.sent[-2] == Fork(1, 3, 2)
         assert [item.session.session_id for item in panes(app)] == [1, 3, 2]
         text = drawn(pane(app, 3).transcript)
-        assert "⑂ from 1 a at turn 1" in text
+        assert "» from 1 a at turn 1" in text
         assert "the boat left" in text
         link.say(TextDelta(3, 2, " and came back", 6))
         await settle(pilot)
@@ -140,7 +140,7 @@ async def test_copy_selection_else_stop_else_hint(make_app, link):
         await pilot.press("ctrl+c")
         assert app.clipboard.startswith("word word")
         assert len(app.clipboard) > 100, "more than a row"
-        assert not {"\n", "▏"} & set(app.clipboard), "no gutter, no line end where the text was only wrapped"
+        assert not {"\n", "│"} & set(app.clipboard), "no gutter, no line end where the text was only wrapped"
         assert not any(isinstance(command, Stop) for command in link.sent)
         await pilot.press("ctrl+c")
         assert link.sent[-1] == Stop(1)

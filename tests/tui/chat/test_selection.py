@@ -201,7 +201,7 @@ async def test_the_past_stands_in_the_place_of_the_turns(app: GridApp) -> None:
         app.view.show_live()
         app.grid.refresh_view()
         await pilot.pause()
-        assert drawn(pane.transcript)[0].startswith("you ▏ Tell me")
+        assert drawn(pane.transcript)[0].startswith("you │ Tell me")
         assert "as of step" not in str(pane.border_title)
 
 
@@ -241,7 +241,7 @@ async def test_our_own_signs_in_a_pane_can_be_ascii(app: GridApp) -> None:
         await pilot.pause()
         lines = drawn(app.pane(2).transcript)
         assert lines[0].startswith("you | Tell me")
-        assert any(line.startswith("Y from 1 tale") for line in lines)
+        assert any(line.startswith("> from 1 tale") for line in lines)
         assert all(line.isascii() for line in lines)
 
 

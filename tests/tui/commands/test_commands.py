@@ -261,7 +261,7 @@ async def test_copy_a_reply_its_code_or_all(make_app, link):
         await command(pilot, "/copy code")
         assert app.clipboard == "print(1)"
         await command(pilot, "/copy all")
-        assert app.clipboard.startswith("you: a\n\nai: first\n\nyou: b\n\nai: see")
+        assert app.clipboard.startswith("### you\n\na\n\n### ai\n\nfirst\n\n### you\n\nb\n\n### ai\n\nsee")
 
 
 async def test_layout_and_theme(make_app):
@@ -350,9 +350,9 @@ COMPLAINTS = [
     ("/send 1,9 hi", "There is no chat '9'; there are 1, 2. Type /send all|1,3 TEXT"),
     ("/send all", "/send needs the chats, then the prompt. Type /send all|1,3 TEXT"),
     ("/set temp hot", "temp must be a number, not 'hot'. Type /set NAME VALUE|off"),
-    ("/set temp -1", "temp cannot be -1. It must be a number from 0 to 1000."),
-    ("/set temp nan", "temp cannot be nan. It must be a number from 0 to 1000."),
-    ("/set rep 1e39", "rep cannot be 1e39. It must be a number from 0.01 to 100."),
+    ("/set temp -1", "temp cannot be -1. It must be a number from 0 to 2."),
+    ("/set temp nan", "temp cannot be nan. It must be a number from 0 to 2."),
+    ("/set rep 1e39", "rep cannot be 1e39. It must be a number from 0.1 to 2."),
     ("/set min_p 2", "min_p cannot be 2. It must be a number from 0 to 1."),
     ("/set presence 3", "presence cannot be 3. It must be a number from -2 to 2."),
     ("/set top_p 2", "top_p cannot be 2. It must be a number above 0, up to 1."),
@@ -371,7 +371,7 @@ COMPLAINTS = [
     ("/set temp", "temp needs a value; off follows the model again. Type /set NAME VALUE|off"),
     ("/layout 3", "There is no layout of 3 panes; there are 1, 2, 4, 6, 9."),
     ("/fork", "There is nothing to fork yet. Send a prompt first."),
-    ("/fork 99", "The number of forks must be from 1 to 16, not 99. Type /fork [n]"),
+    ("/fork 99", "The number of forks must be from 1 to 16, not 99. Type /fork [n] [@turn]"),
     ("/regen", "There is no prompt to ask again. Send a prompt first."),
     ("/stop", "No reply is being written."),
     ("/stop it", "/stop ends this chat's reply or all of them, not 'it'. Type /stop [all]"),
@@ -457,7 +457,7 @@ async def test_goto_shows_the_past_and_comes_back(make_app, link):
         await settle(pilot)
         await command(pilot, "/goto 1")
         assert (app.view.past.step, list(app.view.mirror.sequences)) == (1, [1])
-        assert "◀ step 1 of 2" in header_line(app.view, "", 160).plain
+        assert "◄ step 1 of 2" in header_line(app.view, "", 160).plain
         await command(pilot, "/goto 9")
         assert complaint(app) == "Step 9 is beyond the end. Steps 0 to 2 are recorded."
         await command(pilot, "/goto live")
@@ -499,3 +499,25 @@ async def test_text_of_a_chat_does_not_run_commands(make_app, link):
         link.say(TextDelta(1, 1, "\n/quit", 2))
         await settle(pilot)
         assert app.is_running
+
+
+@pytest.mark.parametrize(
+    ("line", "bounds"),
+    [
+        ("temp 9", "from 0 to 2"), ("temp -1", "from 0 to 2"), ("temp nan", "from 0 to 2"),
+        ("rep 9", "from 0.1 to 2"), ("rep 0", "from 0.1 to 2"), ("top_p 1.1", "up to 1"),
+        ("min_p 2", "from 0 to 1"),
+        ("presence 3", "from -2 to 2"), ("frequency -3", "from -2 to 2"), ("top_k -2", "from -1"),
+        ("max 0", "from 1"), ("seed 1e3", "a whole number"),
+    ],
+)  # fmt: skip
+async def test_every_setting_has_bounds(line, bounds, make_app, link):
+    app = make_app(sessions=1)
+    async with app.run_test() as pilot:
+        link.say(READY)
+        await settle(pilot)
+        chat = app.desk.chats[0]
+        await app.chats.run_command(chat, f"/set {line}")
+        assert chat.notice is not None
+        assert bounds in f"{chat.notice.message} {chat.notice.hint}"
+        assert chat.overrides.set_values() == {}

@@ -51,10 +51,10 @@ async def test_live_and_past_are_told_apart(run: RecordedEngine) -> None:
     app = BarApp(bar)
     async with app.run_test(size=(60, 3)) as pilot:
         await pilot.pause()
-        assert shown(bar) == f"LIVE ▶ 40 ├{'─' * 40}●┤ 0–40"
+        assert shown(bar) == f"LIVE ► 40 ├{'─' * 40}●┤ 0–40"
         bar.action_step_back(20)
         await pilot.pause()
-        assert shown(bar).startswith("PAST ◀ 20 of 40 (1.0 s ago) ├")
+        assert shown(bar).startswith("PAST ◄ 20 of 40 (1.0 s ago) ├")
         assert shown(bar).endswith("┤ 0–40")
         track = shown(bar).partition("├")[2].partition("┤")[0]
         assert track.index("●") == round((len(track) - 1) / 2)
@@ -68,7 +68,7 @@ async def test_the_bar_follows_the_engine(run: RecordedEngine) -> None:
         run.run(5)
         bar.refresh_view()
         await pilot.pause()
-        assert shown(bar).startswith("LIVE ▶ 45 ")
+        assert shown(bar).startswith("LIVE ► 45 ")
 
 
 async def test_keys_lead_to_steps(run: RecordedEngine) -> None:
@@ -145,7 +145,7 @@ async def test_small_places_and_empty_recordings(run: RecordedEngine) -> None:
     bar = ScrubBar(run.view)
     async with BarApp(bar).run_test(size=(24, 3)) as pilot:
         await pilot.pause()
-        assert shown(bar) == "LIVE ▶ 40"
+        assert shown(bar) == "LIVE ► 40"
         await pilot.click(bar, offset=(5, 0))
         TimeTravel(run.view, lambda: None)
         bar.refresh_view()

@@ -1,6 +1,7 @@
 """The real program in a terminal: whatever ends it, the terminal is as before and nothing is left behind."""
 
 import signal
+import time
 
 import psutil
 import pytest
@@ -127,5 +128,21 @@ EngineApp.end = lambda *_: time.sleep(60)
     with TerminalProgram(before=before) as program:
         program.wait_for(READY)
         program.signal(signal.SIGTERM)
+        assert program.wait_for_end() == 128 + signal.SIGTERM
+        assert program.is_left()
+
+
+def test_a_terminal_that_reads_too_slowly_is_given_back_too():
+    before = """
+from pagedchat.tui.kit import terminal_app
+terminal_app.GRACE = 1.0
+"""
+    with TerminalProgram(before=before) as program:
+        program.wait_for(READY)
+        program.press("Hi\r")
+        program.wait_for("tok/s")
+        time.sleep(2.0)  # nothing is read: what is drawn fills the terminal's buffer
+        program.signal(signal.SIGTERM)
+        time.sleep(2.0)
         assert program.wait_for_end() == 128 + signal.SIGTERM
         assert program.is_left()

@@ -20,7 +20,7 @@ STORY = [b"Once", b" upon", b" a", b" time", b",", b" the", b" boat", b" left", 
 def trace(tmp_path_factory) -> Path:
     """Two chats and a fork, 90 steps."""
     run = RecordedEngine(num_blocks=96, max_num_batched_tokens=128)
-    run.view.labels = {1: "1 tale", 2: "2 tale⑂a", 3: "3 code"}
+    run.view.labels = {1: "1 tale", 2: "2 tale»a", 3: "3 code"}
     run.ask(1, 100)
     run.run(12)
     run.ask(3, 40, max_tokens=30)

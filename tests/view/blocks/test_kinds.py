@@ -57,7 +57,7 @@ def test_kinds_in_every_mode() -> None:
     engine = story()
     assert kinds(engine, "owner", range(20, 44)) == "▓▓▓▓3333333214444444░░░░"
     assert kinds(engine, "refs", range(20, 44)) == "2222" + "1" * 16 + "░░░░"
-    assert kinds(engine, "fill", range(20, 44)) == "██████████▃▆▆██████▂░░░░"
+    assert kinds(engine, "fill", range(20, 44)) == "██████████▄▓▓██████▄░░░░"
     assert kinds(engine, "hash", range(20, 44)) == "████" + "██████▒" + "▒▒" + "██████▒" + "░░░░"
     assert kinds(engine, "age", range(20, 44)) == "1111" + "1111111" + "00" + "1111110" + "░░░░"
 
@@ -82,9 +82,9 @@ def test_pinned_and_withheld_blocks_are_told_apart() -> None:
     engine.core.close(3)
     engine.flush()
     tell(engine, BlockPinned(24), BlockPinned(0), BlocksWithheld([254, 255]))
-    assert kinds(engine, "owner", range(24, 26)) == "◆·"
+    assert kinds(engine, "owner", range(24, 26)) == "◊·"
     assert kinds(engine, "owner", range(2)) == "▓▓"
-    assert kinds(engine, "hash", range(2)) == "◆█"
+    assert kinds(engine, "hash", range(2)) == "◊█"
     assert kinds(engine, "refs", range(253, 256)) == "░××"
     tell(engine, BlockUnpinned(24), BlocksReturned([255]))
     assert kinds(engine, "owner", range(24, 26)) == "··"

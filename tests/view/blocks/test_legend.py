@@ -38,7 +38,7 @@ def words(engine: ScriptedEngine, mode: ColorMode, width: int = 200) -> list[str
 
 def test_the_legend_counts_every_block() -> None:
     engine = story()
-    marks = ["* copied", "✕ next out"]
+    marks = ["* copied", "▼ next out"]
     assert words(engine, "owner") == [
         "▓ shared ×24", "1 ×1", "2 ×1", "3 ×7", "4 ×7", "· cached ×0", "░ free ×216", *marks
     ]  # fmt: skip
@@ -52,7 +52,7 @@ def test_the_legend_counts_every_block() -> None:
 
 def test_a_narrow_legend_leaves_out_what_is_not_there_then_words_then_the_end() -> None:
     engine = story()
-    assert words(engine, "refs", 60) == ["1 owner ×16", "2 owners ×24", "░ free ×216", "* copied", "✕ next out"]
-    assert words(engine, "refs", 45) == ["1 ×16", "2 ×24", "░ ×216", "* copied", "✕ next out"]
+    assert words(engine, "refs", 60) == ["1 owner ×16", "2 owners ×24", "░ free ×216", "* copied", "▼ next out"]
+    assert words(engine, "refs", 45) == ["1 ×16", "2 ×24", "░ ×216", "* copied", "▼ next out"]
     assert words(engine, "refs", 16) == ["1 ×16", "2 ×24"]
     assert words(engine, "refs", 1) == ["1 ×16"]

@@ -68,7 +68,7 @@ def test_the_page_of_a_shared_block_tells_every_owner_and_its_hash() -> None:
     assert lines[3].startswith("parent   022 · #")
     assert lines[5:7] == [
         "owners   1 tale · logical 23 · tokens 368 to 383",
-        "         2 tale⑂a · logical 23 · tokens 368 to 383",
+        "         2 tale»a · logical 23 · tokens 368 to 383",
     ]
     assert r'0 "\x1b[31mred\x0~   1 "\xe6\xbc"' in lines[7]
     assert "\x1b" not in "".join(lines)
@@ -136,27 +136,27 @@ def test_the_history_of_a_block_knows_forks_that_do_not_name_it() -> None:
     engine.core.close(2)
     engine.flush()
     assert history(engine, 0) == [
-        (30, "−ref 2 tale⑂a (dropped)"),
+        (30, "−ref 2 tale»a (dropped)"),
         (30, "−ref 1 tale (dropped)"),
-        (19, "+ref 2 tale⑂a (fork of 1 tale)"),
+        (19, "+ref 2 tale»a (fork of 1 tale)"),
         (1, "full: findable by its hash"),
         (1, "allocated to 1 tale"),
     ]
-    assert history(engine, 31, limit=2) == [(30, "−ref 2 tale⑂a (dropped)"), (19, "−ref 1 tale (copied → 032)")]
+    assert history(engine, 31, limit=2) == [(30, "−ref 2 tale»a (dropped)"), (19, "−ref 1 tale (copied → 032)")]
 
 
 def test_the_history_of_a_block_through_swap_and_eviction() -> None:
     engine = pressed("swap")
     assert history(engine, 7) == [
-        (15, "+ref 3 tale⑂ (swapped in)"),
+        (15, "+ref 3 tale» (swapped in)"),
         (9, "full: findable by its hash"),
         (9, "copy of 005 for 1 tale"),
     ]
     assert history(engine, 5) == [
         (14, "allocated to 1 tale"),
-        (14, "−ref 3 tale⑂ (swapped out)"),
+        (14, "−ref 3 tale» (swapped out)"),
         (9, "−ref 1 tale (copied → 007)"),
-        (9, "+ref 3 tale⑂ (fork of 1 tale)"),
+        (9, "+ref 3 tale» (fork of 1 tale)"),
         (6, "allocated to 1 tale"),
     ]
 
@@ -174,7 +174,7 @@ def test_the_history_of_a_block_through_the_prefix_cache() -> None:
     assert history(engine, 1) == [
         (3, "full: findable by its hash"),
         (3, "allocated to seq 3"),
-        (3, "evicted from the prefix cache"),
+        (3, "evicted from the prefix cache: a block was needed"),
         (3, "−ref seq 2 (dropped)"),
         (2, "+ref seq 2 (prefix hit)"),
         (2, "−ref seq 1 (dropped)"),

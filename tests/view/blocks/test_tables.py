@@ -85,7 +85,7 @@ def test_entries_tell_sharing_copies_pins_and_host_blocks() -> None:
     mirror.pinned[1] = None
     tale = table_entries(mirror, mirror.sequences[1], marks(32), 200)
     assert tale[0] == Entry("000²", "shared", 0)
-    assert tale[1] == Entry("001²◆", "shared", 1)
+    assert tale[1] == Entry("001²◊", "shared", 1)
     assert tale[-1] == Entry("032*", "copied", 24)
     assert table_entries(mirror, mirror.sequences[3], marks(), 200)[0] == Entry("024", "own", 0)
     assert [

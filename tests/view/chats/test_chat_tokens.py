@@ -3,7 +3,7 @@
 import pytest
 
 from pagedchat.chat.session import ChatSession
-from pagedchat.view.chats.chat_tokens import Passage, chat_tokens, drawn_text
+from pagedchat.view.chats.chat_tokens import Passage, chat_tokens
 from pagedchat.view.state.engine import EngineState
 from tests.chat_on_engine import REPLY, ask, asked, told_engine
 from tests.scripted_reports import ScriptedEngine
@@ -63,17 +63,17 @@ def test_a_fork_has_its_text_in_the_same_blocks() -> None:
         ("\x1b]0;t\x1b\\end", "end"),
     ],
 )
-def test_what_is_not_drawn_shifts_nothing(prompt: str, drawn: str) -> None:
+def test_what_is_drawn_otherwise_shifts_nothing(prompt: str, drawn: str) -> None:
     engine, chat = told_engine(block_size=1, num_blocks=128), ChatSession(1, name="tale")
     ask(engine, chat, prompt, 3)
     tokens = chat_tokens(chat, engine.view)
     assert tokens is not None
-    start = drawn_text(prompt).index(drawn)
+    start = prompt.index(drawn)
     blocks = tokens.blocks_of([Passage(0, start, start + len(drawn))])
     exact = len("User: ") + prompt.index(drawn)
-    assert set(table(engine)[exact : exact + len(drawn)]) <= blocks
+    assert set(table(engine)[exact : exact + len(drawn)]) == blocks
     shown = [passage for block_id in sorted(blocks) for passage in tokens.passages_of(block_id)]
-    assert "".join(drawn_text(prompt)[part.start : part.end] for part in shown) == drawn
+    assert "".join(prompt[part.start : part.end] for part in shown) == drawn
 
 
 def test_text_that_is_not_in_the_tokens_lights_nothing() -> None:

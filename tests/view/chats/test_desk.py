@@ -1,6 +1,6 @@
 import pytest
 
-from pagedchat.chat.session import Turn
+from pagedchat.chat.turns import Turn
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.events import EngineDied, RequestFailed, RequestFinished, RequestStarted, TextDelta
 from pagedchat.service.commands import Close, Focus, Fork, Generate, Stop
@@ -32,7 +32,7 @@ def test_submit_sends_all_turns(desk, sent):
     desk.submit(chat, "Tell me a sea story.")
     turns = [Turn("system", "Be brief."), Turn("user", "Tell me a sea story.")]
     assert sent == [Generate(1, 1, turns, SamplingOverrides(temperature=0.5), False)]
-    assert chat.label == "1 Tell me a sea"
+    assert chat.label == "1 sea story"
 
 
 def test_queued_prompt_is_sent_after_the_reply(desk, sent):
@@ -71,8 +71,40 @@ def test_fork_stands_to_the_right_and_has_a_name_of_its_own(desk, sent):
     child = desk.fork(chat)
     grandchild = desk.fork(child)
     assert desk.chats == [chat, child, grandchild, other]
-    assert [item.name for item in desk] == ["tale", "tale⑂a", "tale⑂b", ""]
+    assert [item.name for item in desk] == ["tale", "tale»a", "tale»b", ""]
     assert sent[1:] == [Fork(1, 3, 2), Fork(3, 4, 3)]
+
+
+def test_many_forks_stand_in_the_order_of_their_numbers(desk):
+    chat, other = desk.new(), desk.new()
+    desk.submit(chat, "tale")
+    last = chat
+    for _ in range(3):
+        last = desk.fork(chat, after=last)
+    assert [item.session_id for item in desk] == [1, 3, 4, 5, 2]
+    assert other is desk.chats[-1]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "name"),
+    [
+        ("Tell me a story about a fox.", "story fox"),
+        ("Tell me a story about the sea", "story sea"),
+        ("Please write a poem of autumn", "poem autumn"),
+        ("What is a KV cache?", "KV cache"),
+        ("And then?", "And then?"),
+        ("Erzähl mir vom Meer", "Erzähl mir vom"),
+        ("Donaudampfschifffahrt", "Donaudampfsch…"),
+        ("(why) [do] cats purr?!", "cats purr"),
+        ("  Hello,\n world!  ", "Hello world"),
+        ("what is it", "what is it"),
+        ("!?", "!?"),
+    ],
+)
+def test_a_chat_is_named_by_what_its_first_prompt_is_about(desk, prompt, name):
+    chat = desk.new()
+    desk.submit(chat, prompt)
+    assert chat.name == name
 
 
 def test_fork_in_mid_reply_takes_the_engine_s_word_for_its_text(desk, sent):
@@ -151,3 +183,58 @@ def test_prompts_queued_behind_a_fork_of_a_refused_request_are_given_back(desk):
     desk.apply(RequestFinished(fork.session_id, fork.request_id, "stop", 0, 0, 0, 0.0, 0.0))
     assert not fork.queue
     assert fork.take_returned() == "much too long\n\nand then?"
+
+
+def test_a_fork_at_an_earlier_turn_shares_blocks_and_has_the_turns_up_to_there(desk, sent):
+    chat = desk.new()
+    for prompt in ("a", "b"):
+        desk.submit(chat, prompt)
+        reply(desk, sent[-1], prompt.upper())
+        desk.apply(finished(sent[-1]))
+    sent.clear()
+    child = desk.fork_at(chat, 1)
+    assert [entry.turn.text for entry in child.entries] == ["a", "A"]
+    assert sent == [Fork(1, 2, 3)]
+    desk.submit(child, "c")
+    assert [turn.text for turn in sent[-1].turns[1:]] == ["a", "A", "c"]
+    desk.submit(chat, "d")
+    sent.clear()
+    desk.fork_at(chat, 1)
+    assert sent == []  # a fork of what is being written would go on with it
+
+
+def test_other_replies_to_a_prompt_are_asked_for_in_forks_and_one_is_kept(desk, sent):
+    chat = desk.new()
+    assert desk.reply_besides(chat) is None
+    chat.set_sampling("seed", 7)
+    desk.submit(chat, "a")
+    assert desk.reply_besides(chat) is None
+    reply(desk, sent[-1], "A")
+    desk.apply(finished(sent[-1]))
+    first = desk.reply_besides(chat)
+    second = desk.reply_besides(chat, after=first)
+    assert [item.session_id for item in desk] == [1, 2, 3]
+    assert [command.overrides.seed for command in sent if isinstance(command, Generate)] == [7, None, None]
+    for number, command in enumerate(sent[-3::2]):
+        reply(desk, command, f"other {number}")
+        desk.apply(finished(command))
+    assert {other.session_id for other in desk.rivals(first)} == {1, 3}
+    assert chat.branch == (1, 3)
+    desk.submit(second, "on")  # who has gone on is no rival any more
+    assert {other.session_id for other in desk.rivals(first)} == {1}
+
+
+def test_what_is_taken_back_is_still_a_branch(desk, sent):
+    chat = desk.new()
+    for prompt in ("a", "b", "c"):
+        desk.submit(chat, prompt)
+        reply(desk, sent[-1], prompt.upper())
+        desk.apply(finished(sent[-1]))
+    assert desk.take_back(chat, 1) == ["b", "c"]
+    desk.submit(chat, "d")
+    assert [turn.text for turn in sent[-1].turns[1:]] == ["a", "A", "d"]
+    assert desk.take_back(chat, 0) == []  # a reply is being written
+    reply(desk, sent[-1], "D")
+    desk.apply(finished(sent[-1]))
+    desk.go_through(chat, chat.sibling(-1))
+    assert [turn.text for turn in chat.turns[1:]] == ["a", "A", "b", "B", "c", "C"]

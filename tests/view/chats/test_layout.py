@@ -26,7 +26,9 @@ def test_as_many_panes_as_fit(num_chats, wanted, width, height, panes):
 
 def test_the_page_holds_the_focused_chat():
     assert visible_page([1, 2, 3, 4, 5], 4, 2) == [3, 4]
-    assert visible_page([1, 2, 3, 4, 5], 5, 2) == [5]
+    assert visible_page([1, 2, 3, 4, 5], 5, 2) == [4, 5]
+    assert visible_page([1, 2, 3], 3, 2) == [2, 3]
+    assert visible_page([1, 2, 3], 1, 4) == [1, 2, 3]
     assert visible_page([7], 9, 2) == [7]
 
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from pagedchat import bundled
-from pagedchat.chat.session import Turn
 from pagedchat.chat.template import ChatTemplate
+from pagedchat.chat.turns import Turn
 from pagedchat.view.chats.turn_spans import find_turns
 from pagedchat.view.sentences.token_text import sequence_text
 

@@ -156,10 +156,25 @@ def test_the_engine_goes_on_while_the_past_is_shown() -> None:
     run.run(10)
     assert (travel.last, run.view.step, run.view.live.step) == (50, 30, 50)
     assert travel.seconds_ago == pytest.approx(1.0)
+    run.now += 90
+    assert travel.seconds_ago == pytest.approx(91.0), "it lies further back, though no step has run"
     travel.forward(5)
     assert run.view.step == 35
     travel.live()
     assert (run.view.step, travel.seconds_ago) == (50, 0.0)
+
+
+def test_the_last_step_lies_back_for_as_long_as_nothing_has_run() -> None:
+    run = RecordedEngine(num_blocks=64)
+    travel = travel_over(run)
+    run.ask(1, 20)
+    run.run(4)
+    run.now += 30
+    travel.goto(4)
+    assert travel.seconds_ago == pytest.approx(30.0)
+    replay = TimeTravel(run.view, lambda: run.recorder.recording, has_live=False)
+    replay.goto(2)
+    assert replay.seconds_ago == pytest.approx(0.1), "in a replay the end stands for the present"
 
 
 def test_a_new_engine_has_a_past_of_its_own() -> None:
@@ -203,7 +218,7 @@ def test_names_and_text_as_they_were() -> None:
     assert past_text(run.view, 1) is None
     travel.goto(2)
     assert run.view.name(1) == "1 new chat"
-    assert past_text(run.view, 1) == "Naïve [b] [b]"
+    assert past_text(run.view, 1) == "Naïve [b]\x1b[2J [b]\x1b[2J"
     assert past_text(run.view, 2) is None
     assert any("1 new chat" in str(line) for line in run.view.lines)
     travel.goto(20)

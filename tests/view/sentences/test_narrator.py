@@ -50,7 +50,7 @@ def opened(tokens: list[int], *blocks: int) -> list[ce.CacheEvent]:
 
 def test_a_fork_copies_nothing_and_the_first_write_copies_one_block() -> None:
     assert words(story(), "FORK", "COW") == [
-        "19 FORK 1 tale → 2 tale⑂a: 25 blocks shared, 0 copied",
+        "19 FORK 1 tale → 2 tale»a: 25 blocks shared, 0 copied",
         "19 COW 1 tale wrote 031 (ref 2) → 032, 1 slot",
     ]
 
@@ -66,19 +66,19 @@ def test_allocations_of_one_sequence_share_a_line() -> None:
 
 def test_preemption_by_swap_is_told_with_its_cost_its_gain_and_who_needed_the_room() -> None:
     assert words(pressed("swap"), "SWAP", "PREEMPT", "RESUME", "EVICT") == [
-        "14 SWAP 3 tale⑂ 5 blocks out, 5 copied: h000 h001 h002 h003 …",
-        "14 PREEMPT 3 tale⑂: −20 tokens to host memory, +2 blocks for 1 tale",
-        "15 SWAP 3 tale⑂ 5 blocks in, 0 copied: 000 001 002 007 …",
-        "15 RESUME 3 tale⑂: back from host memory with 5 blocks, nothing to recompute",
+        "14 SWAP 3 tale» 5 blocks out, 5 copied: h000 h001 h002 h003 …",
+        "14 PREEMPT 3 tale»: −20 tokens to host memory, +2 blocks for 1 tale",
+        "15 SWAP 3 tale» 5 blocks in, 0 copied: 000 001 002 007 …",
+        "15 RESUME 3 tale»: back from host memory with 5 blocks, nothing to recompute",
     ]
 
 
 def test_preemption_by_recomputation_finds_again_what_is_still_there() -> None:
     assert words(pressed("recompute"), "FREE", "PREEMPT", "HIT", "RESUME") == [
-        "14 FREE 3 tale⑂ −5: 010 005 002 001 …",
-        "14 PREEMPT 3 tale⑂: −20 tokens to be computed again, +2 blocks for 1 tale",
-        "15 HIT 3 tale⑂ found 20 tokens in 5 blocks: 000 001 002 007 …",
-        "15 RESUME 3 tale⑂: recomputes 0 tokens, 20 found in the cache",
+        "14 FREE 3 tale» −5: 010 005 002 001 …",
+        "14 PREEMPT 3 tale»: −20 tokens (20 still cached), +2 blocks for 1 tale",
+        "15 HIT 3 tale» found 20 tokens in 5 blocks: 000 001 002 007 …",
+        "15 RESUME 3 tale»: recomputes 0 tokens, 20 found in the cache",
     ]
 
 
@@ -158,7 +158,7 @@ def test_a_token_whose_text_is_not_known_is_told_by_its_number() -> None:
 
 def test_text_of_tokens_is_one_line_and_commands_no_terminal() -> None:
     line = tell(*opened([7, 8, 6, 5], 2), ce.BlocksFreed(1, [2]), ce.BlockEvicted(2))
-    assert line.text == 'cached block 002, least recently used, held "⏎\ufffd pirate"'
+    assert line.text == 'cached block 002, held "¶\ufffd pirate"'
 
 
 def test_pins_are_told_with_what_they_keep() -> None:
@@ -182,15 +182,92 @@ def test_a_preemption_under_a_limit_says_so() -> None:
         ce.BlocksFreed(1, [0]),
         ce.SequencePreempted(1, "recompute", 4, 1, "waiting"),
     )
-    assert line.text == "chat1: −4 tokens to be computed again, +1 block, limit 6"
+    assert line.text == "chat1: −4 tokens, +1 block, limit 6"
 
 
 def test_what_a_failed_step_costs_is_told_and_how_it_goes_on() -> None:
     lost = [*opened([1, 2, 3, 5], 0), ce.BlocksFreed(1, [0]), ce.ContentsLost(1, 4, "waiting")]
     line = tell(*lost)
-    assert (line.kind, line.text) == ("LOST", "chat1: a step failed, −4 tokens to be computed again")
+    assert (line.kind, line.text) == ("LOST", "chat1: a step failed, −4 tokens")
     line = tell(*lost, ce.SequenceScheduled(1))
     assert (line.kind, line.text) == ("RESUME", "chat1: recomputes 4 tokens")
+
+
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [
+        ("room", "cached block 002, least recently used, held"),
+        ("limit", "cached block 002, least recently used, for the limit, held"),
+        ("hand", "cached block 002, by hand, held"),
+        ("flush", "cached block 002, by a flush, held"),
+        ("fault", "cached block 002, a step failed, held"),
+        ("", "cached block 002, held"),
+    ],
+)
+def test_an_eviction_is_told_with_its_cause_and_an_old_one_without(cause: ce.EvictCause, words: str) -> None:
+    line = tell(*opened([1, 2, 3, 5], 2), ce.BlocksFreed(1, [2]), ce.BlockEvicted(2, cause))
+    assert line.text == f'{words} "You are the pirate"'
+
+
+@pytest.mark.parametrize(
+    ("cause", "why"),
+    [
+        ("shared", "ref 1"),
+        ("hit", "findable, a hit ended in it"),
+        ("rewind", "findable, cut back into it"),
+        ("again", "findable, last token once more"),
+        ("", "ref 1"),
+    ],
+)
+def test_a_copy_is_told_with_its_cause(cause: ce.CopyCause, why: str) -> None:
+    line = tell(*opened([1, 2, 3, 5], 2), ce.BlockCopied(1, 0, 2, 3, 2, cause))
+    assert line.text == f"chat1 wrote 002 ({why}) → 003, 2 slots"
+
+
+def test_by_hand_by_flush_and_by_limit_in_a_real_engine() -> None:
+    engine = ScriptedEngine(num_blocks=6, block_size=4)
+    engine.ask(1, 16, max_tokens=1)
+    engine.run()
+    engine.core.close(1)
+    engine.core.controls.evict(1)
+    engine.core.controls.set_limit(2)
+    engine.core.controls.flush()
+    engine.flush()
+    assert [line.partition(" held")[0] for line in words(engine, "EVICT")] == [
+        "1 EVICT cached block 001, by hand,",
+        "1 EVICT cached block 003, least recently used, for the limit,",
+        "1 EVICT cached block 002, by a flush,",
+        "1 EVICT cached block 000, by a flush,",
+    ]
+
+
+def test_what_resumes_counts_only_what_it_had_and_has_lost() -> None:
+    engine = ScriptedEngine(num_blocks=8, block_size=4, enable_prefix_caching=False, max_num_batched_tokens=64)
+    engine.ask(1, 12, max_tokens=1)
+    engine.run()
+    engine.core.controls.set_limit(2)
+    engine.core.controls.set_limit(None)
+    engine.flush()
+    engine.core.rewind(1, 5)
+    engine.ask(1, 6, max_tokens=1)
+    engine.run()
+    assert words(engine, "PREEMPT", "RESUME") == [
+        "1 PREEMPT seq 1: −12 tokens (none still cached), +3 blocks",
+        "2 RESUME seq 1: recomputes 5 tokens",
+    ]
+
+
+def test_one_that_waits_is_told_once_for_a_lasting_cause() -> None:
+    engine = ScriptedEngine(num_blocks=48)
+    engine.core.controls.set_limit(1)
+    engine.ask(1, 370)
+    engine.run(2)
+    engine.core.controls.set_limit(2)
+    engine.run()
+    assert words(engine, "WAIT") == [
+        "0 WAIT seq 1: needs 24 blocks, the limit is 1",
+        "0 WAIT seq 1: needs 24 blocks, the limit is 2",
+    ]
 
 
 def test_lines_know_their_blocks_and_sequences() -> None:

@@ -56,7 +56,7 @@ def test_every_character_has_a_token_and_every_token_its_characters(parts: list[
     ("text", "width", "quoted"),
     [
         (b" and so", 20, '" and so"'),
-        (b"a\nb\r\nc", 20, '"a⏎b⏎c"'),
+        (b"a\nb\r\nc", 20, '"a¶b¶c"'),
         (b"\x1b[31mred\x1b]0;title\x07", 20, '"red"'),
         (b"twelve cells", 10, '"twelve …"'),
         ("日本語".encode(), 7, '"日本…"'),

@@ -16,12 +16,12 @@ def test_advice_and_miscounts_are_said_in_words() -> None:
     assert words(advice_rows(None, chats)) == []
     wrong = Saving(entries=10, used=7, refs=11, hits=50, queries=200)
     assert words(saving_rows(wrong, 1024, 60, UNICODE)) == [
-        "saves 3 blocks = 3 KiB · 11 refs but 10 entries ✗",
-        "prefix cache ██▌░░░░░░░ 25% of 200 prompt tokens found",
+        "saves 3 blocks = 3 KiB · 11 refs but 10 entries ‼",
+        "prefix cache ██▌░░░░░░░ 25% of 200 tokens found",
     ]
     assert words(saving_rows(wrong, 1024, 34, UNICODE)) == [
         "saves 3 blocks = 3 KiB",
-        "11 refs but 10 entries ✗",
+        "11 refs but 10 entries ‼",
         "prefix cache ██▌░░░░░░░ 25% of 200",
     ]
     assert all(text.isascii() for text in words(saving_rows(wrong, 1024, 60, ASCII)))

@@ -52,10 +52,10 @@ def test_every_count_matters(field):
 
 
 def test_the_light_turns_red_when_the_counts_differ(view):
-    assert header_line(view, "", WIDE).plain.endswith("▶ ✓")
+    assert header_line(view, "", WIDE).plain.endswith("► √")
     view.apply(broken_report())
     assert not picture_holds(view)
-    assert header_line(view, "", WIDE).plain.endswith("▶ ✗")
+    assert header_line(view, "", WIDE).plain.endswith("► ‼")
     status = engine_status(view, None, 0.0, WIDE)
     assert (status.look, "does not agree" in status.content.plain) == ("broken", True)
 
@@ -71,7 +71,7 @@ def test_a_broken_engine_is_told_with_its_dump_once(view):
         "All that is known is in /tmp/dump.json."
     )
     assert news.take() == []
-    assert header_line(view, "", WIDE).plain.endswith("✗")
+    assert header_line(view, "", WIDE).plain.endswith("‼")
     status = engine_status(view, None, 0.0, WIDE)
     assert (
         "step 12 · block 3 has ref count 2, but 1 owner · all that is known: /tmp/dump.json" in status.content.plain
@@ -80,9 +80,9 @@ def test_a_broken_engine_is_told_with_its_dump_once(view):
 
 def test_slow_motion_and_limit_are_shown(view):
     view.apply(RunState(False, 0.5, 120))
-    assert header_line(view, "", WIDE).plain.endswith("limit 120  ▶ 2/s ✓")
+    assert header_line(view, "", WIDE).plain.endswith("limit 120  ► 2/s √")
     view.apply(RunState(True, 0.5, 120))
-    assert "‖ paused ✓" in header_line(view, "", WIDE).plain
+    assert "║ paused √" in header_line(view, "", WIDE).plain
 
 
 def test_in_ascii_the_header_keeps_its_width(view):
@@ -97,7 +97,7 @@ def test_in_ascii_the_header_keeps_its_width(view):
 def test_the_past_is_told_from_the_present():
     engine = pressed()
     engine.view.show_past(_state_at(engine, 3))
-    assert "◀ step 3 of 16" in header_line(engine.view, "", WIDE).plain
+    assert "◄ step 3 of 16" in header_line(engine.view, "", WIDE).plain
 
 
 def _state_at(engine, num_steps):

@@ -1,17 +1,19 @@
 """The tour's guide and stage on scripted reports: what a step waits for, what it says, what is put back."""
 
+import msgspec
 import pytest
 
-from pagedchat.cache_events import SequenceForked
+from pagedchat.cache_events import PrefixHit, SequenceForked, SequencePreempted, SequenceScheduled
 from pagedchat.chat.session import ChatSession
 from pagedchat.engine.core import EngineCore
-from pagedchat.events import EngineDied, RunState
+from pagedchat.events import EngineDied, RunState, StepReport
 from pagedchat.service.commands import AnyCommand, Generate, Pause, Resume, SetLimit, SetPace
 from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.options import UiOptions
 from pagedchat.view.tour.guide import PATIENCE, STEPS, TourGuide
+from pagedchat.view.tour.pressure_steps import _come_back as come_back
 from pagedchat.view.tour.script import Script, TourStep, first_event, until
-from pagedchat.view.tour.stage import PACE, Stage
+from pagedchat.view.tour.stage import PACE, POOL, SPARE, Stage
 from tests.scripted_reports import ScriptedEngine
 
 
@@ -94,11 +96,11 @@ def test_a_stage_asks_in_chats_of_its_own_and_puts_everything_back() -> None:
     stage = tour.stage()
     stage.begin()
     chat = stage.open()
-    stage.ask(chat, stage.prompt)
+    stage.ask(chat)
     asked = tour.sent[-1]
     assert isinstance(asked, Generate)
     assert asked.overrides.max_tokens == 40
-    assert len(asked.turns[-1].text.split()) >= 2 * 16
+    assert sum(len(turn.text.split()) for turn in asked.turns) >= 2 * 16
     assert (stage.chats, stage.busy, stage.is_mine(chat.session_id)) == ([chat], True, True)
     stage.limit(3)
     assert tour.sent[-1] == SetLimit(3)
@@ -111,3 +113,56 @@ def test_a_stage_asks_in_chats_of_its_own_and_puts_everything_back() -> None:
 def test_the_tour_runs_the_engine_slowly(tour: Tour) -> None:
     assert tour.sent[:2] == [Resume(), SetPace(PACE)]
     assert len({step.title for step in STEPS}) == len(STEPS) == 8
+
+
+def test_the_tour_brings_a_small_pool_of_its_own_and_puts_the_large_one_back() -> None:
+    sent: list[AnyCommand] = []
+    engine = ScriptedEngine(num_blocks=14_563)
+    stage = Stage(engine.view, ChatDesk(sent.append, UiOptions()), sent.append, lambda *_: None, lambda _: None)
+    stage.begin()
+    assert sent[0] == SetLimit(POOL)
+    stage.limit(7)
+    stage.limit(None)
+    assert sent[-2:] == [SetLimit(7), SetLimit(POOL)]
+    stage.restore()
+    assert sent[-2] == SetLimit(None)
+
+
+def test_the_tour_s_pool_leaves_the_user_s_chats_their_blocks() -> None:
+    sent: list[AnyCommand] = []
+    engine = ScriptedEngine(num_blocks=14_563, model_len=20_000)
+    engine.ask(1, 16 * 300)
+    engine.run(4)
+    stage = Stage(engine.view, ChatDesk(sent.append, UiOptions()), sent.append, lambda *_: None, lambda _: None)
+    stage.begin()
+    assert sent[0] == SetLimit(stage.in_use + SPARE)
+    assert stage.in_use >= 300
+
+
+def run_tour_step(engine: ScriptedEngine, stage: Stage, script: Script, reports: list[StepReport]) -> str:
+    """Hand these reports to a script that has begun; what it says."""
+    for report in reports:
+        stage.note(report)
+        try:
+            script.send(report)
+        except StopIteration as shown:
+            return shown.value
+    return ""
+
+
+def test_a_chat_that_is_back_in_the_very_step_in_which_it_gave_way_is_not_waited_for() -> None:
+    tour = Tour()
+    stage = tour.stage()
+    chat = stage.open()
+    tour.engine.ask(chat.session_id, 40, max_tokens=2)
+    tour.engine.run(2)
+    stage.open()
+    script = come_back(stage)
+    next(script)
+    rest = [
+        SequencePreempted(chat.session_id, "recompute", 41, 9, "waiting", 32, 3, "running"),
+        PrefixHit(chat.session_id, [0, 1], 32),
+    ]
+    report = msgspec.structs.replace(tour.engine.reports[-1], events=[*rest, SequenceScheduled(chat.session_id)])
+    text = run_tour_step(tour.engine, stage, script, [report])
+    assert "Of the 41 tokens that it had computed 32 were found in the cache, and 9 had to be computed" in text

@@ -19,7 +19,9 @@ from pagedchat.chat.session import ChatSession, Notice
 from pagedchat.tui.chat.chat_pane import notice_content
 from pagedchat.tui.chat.pane_title import pane_title
 from pagedchat.tui.chat.transcript_paint import TranscriptPaint
-from pagedchat.view.chats.transcript_rows import RowBlock, past_blocks, session_blocks
+from pagedchat.view.chats.chat_rows import ChatRows
+from pagedchat.view.chats.reading import Reading
+from pagedchat.view.chats.transcript_rows import Row
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.past.chat_texts import PastChat, past_rows, text_of
 from pagedchat.view.sentences.token_text import quote, quote_token
@@ -34,20 +36,32 @@ _VIEW = EngineView()
 
 def transcript(pieces: list[str], width: int, height: int) -> Iterator[list[Strip]]:
     """A reply while it is being written, below a prompt of the same text, and when it is done."""
-    session, blocks = ChatSession(1), cast(list[RowBlock], [])
+    yield from _reply(pieces, width, height, Reading())
+
+
+def markdown_transcript(pieces: list[str], width: int, height: int) -> Iterator[list[Strip]]:
+    """The same as Markdown, with its thoughts."""
+    yield from _reply(pieces, width, height, Reading(markdown=True, thoughts_open=True))
+
+
+def _reply(pieces: list[str], width: int, height: int, reading: Reading) -> Iterator[list[Strip]]:
+    session, chat = ChatSession(1), ChatRows()
     session.ask("".join(pieces[:1]), 1)
     session.start()
     for number, piece in enumerate(pieces):
         session.append(piece, number)
-        blocks = session_blocks(session, width, "", "", blocks)
-        yield _rows(blocks, width, height)
+        chat.update(session, width, "", "", reading)
+        yield _rows(chat.rows, width, height)
     session.finish("stop")
-    yield _rows(session_blocks(session, width, "", "", blocks), width, height)
+    chat.update(session, width, "", "", reading)
+    yield _rows(chat.rows, width, height)
 
 
 def past_transcript(pieces: list[str], width: int, height: int) -> Iterator[list[Strip]]:
     """The same chat as it was, in its pane."""
-    yield _rows(past_blocks(_from_tokens(pieces), width, []), width, height)
+    chat = ChatRows()
+    chat.show_past(_from_tokens(pieces), width)
+    yield _rows(chat.rows, width, height)
 
 
 def past_chats(pieces: list[str], width: int, height: int) -> Iterator[list[Strip]]:
@@ -82,7 +96,8 @@ def notices(pieces: list[str], width: int, height: int) -> Iterator[list[Strip]]
 
 
 PLACES: tuple[tuple[int, Place], ...] = (
-    (10, transcript), (2, past_transcript), (1, past_chats), (2, titles), (2, tokens), (2, notices),
+    (8, transcript), (8, markdown_transcript), (2, past_transcript), (1, past_chats), (2, titles), (2, tokens),
+    (2, notices),
 )  # fmt: skip
 """Each with how often it is chosen."""
 
@@ -96,11 +111,10 @@ def _from_tokens(pieces: list[str]) -> str:
     return text_of(texts, texts)
 
 
-def _rows(blocks: list[RowBlock], width: int, height: int) -> list[Strip]:
+def _rows(rows: list[Row], width: int, height: int) -> list[Strip]:
     """The last rows, as a transcript that follows its end shows them."""
     paint = TranscriptPaint(_STYLE, lambda _: _STYLE, ascii_only=False)
-    rows = [row for block in blocks for row in block.rows][-height:]
-    return _filled([paint.row(row, (), _STYLE, width) for row in rows], width, height)
+    return _filled([paint.row(row, (), _STYLE, width) for row in rows[-height:]], width, height)
 
 
 def _content(content: Content, width: int, height: int) -> list[Strip]:

@@ -9,11 +9,12 @@ from textual.reactive import reactive
 
 from pagedchat.tui.kit.line_view import LineView
 from pagedchat.tui.messages import BlockChosen, BlockOpened
+from pagedchat.view.blocks.lens import Lens
 from pagedchat.view.blocks.map_layout import BlockLayout, gutter_width
 
 
 class BlockCursor(LineView):
-    """Lines of cells, one of which is chosen. Subclasses set `cell_layout` and draw."""
+    """Lines of cells, one of which is chosen. Subclasses set `cell_layout` and `lens`, and draw."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "move(-1, 0)", "Left", show=False),
@@ -38,6 +39,8 @@ class BlockCursor(LineView):
         super().__init__()
         self.cell_layout: BlockLayout | None = None
         """Where the cells are; None while there is no pool or no room."""
+        self.lens = Lens((), 0)
+        """Which lines of cells are shown."""
         self._in_use = False
         """Whether the cursor is shown without the focus: keys moved it from another panel."""
 
@@ -63,16 +66,27 @@ class BlockCursor(LineView):
         """Move the cursor by cells, or by rows of cells."""
         if self.cell_layout is not None:
             cell = self.cell_layout.cell_of(self.cursor) + cells + rows * self.cell_layout.cells_per_row
-            if 0 <= cell < self.cell_layout.num_cells:
-                self.choose(cell * self.cell_layout.blocks_per_cell)
+            inside = 0 <= cell < self.cell_layout.num_cells
+            if inside and (shown := self._shown_cell(cell, cells or rows)) is not None:
+                self.choose(shown * self.cell_layout.blocks_per_cell)
+
+    def _shown_cell(self, cell: int, direction: int) -> int | None:
+        """The cell, or where it is not shown the one in its column on the next line that is."""
+        layout = self.cell_layout
+        if layout is None or self.lens.row_of(line := layout.line_of(cell)) is not None:
+            return cell
+        there = self.lens.beyond(line, 1 if direction > 0 else -1)
+        if there is None:
+            return None
+        return min(cell + (there - line) * layout.cells_per_line, layout.num_cells - 1)
 
     def action_page(self, pages: int) -> None:
         """Move the cursor by as many lines as are in sight; at the ends to the first or last one of its column."""
         if self.cell_layout is not None:
             per_line = self.cell_layout.cells_per_line
-            line, column = divmod(self.cell_layout.cell_of(self.cursor), per_line)
-            line = max(0, min(self.cell_layout.num_lines - 1, line + pages * max(1, self.size.height)))
-            cell = min(line * per_line + column, self.cell_layout.num_cells - 1)
+            column = self.cell_layout.cell_of(self.cursor) % per_line
+            row = max(0, min(len(self.lens) - 1, self._cursor_row + pages * max(1, self.size.height)))
+            cell = min(self.lens.lines[row] * per_line + column, self.cell_layout.num_cells - 1)
             self.choose(cell * self.cell_layout.blocks_per_cell)
 
     def action_move_to(self, cell: int) -> None:
@@ -102,8 +116,8 @@ class BlockCursor(LineView):
         offset = event.get_content_offset(self)
         if self.cell_layout is None or offset is None:
             return None
-        column = offset.x - gutter_width(self.cell_layout.num_blocks)
-        return self.cell_layout.block_at(column, offset.y + self.scroll_offset.y)
+        column, row = offset.x - gutter_width(self.cell_layout.num_blocks), offset.y + self.scroll_offset.y
+        return self.cell_layout.block_at(column, self.lens.lines[row]) if row < len(self.lens) else None
 
     # --- showing ------------------------------------------------------------------------------------
 
@@ -117,32 +131,45 @@ class BlockCursor(LineView):
     def watch_cursor(self, before: int, now: int) -> None:
         """Draw the old and the new line, and keep the cursor in sight."""
         if self.cell_layout is not None:
-            self.lines_changed(
-                {self.cell_layout.line_of(self.cell_layout.cell_of(block_id)) for block_id in (before, now)}
-            )
+            lines = {self.cell_layout.line_of(self.cell_layout.cell_of(block_id)) for block_id in (before, now)}
+            rows = self.lens.rows_of(lines)
+            if len(rows) < len(lines):
+                self.bring_into_sight()
+            self.lines_changed(rows)
             self.show_cursor()
             self.post_message(self.Inspected())
+
+    def bring_into_sight(self) -> None:
+        """The cursor is on a line that is not shown; subclasses show it."""
 
     def watch_hovered(self) -> None:
         """Tell the panel."""
         self.post_message(self.Inspected())
 
     def on_focus(self) -> None:
-        """Show the cursor."""
-        self.lines_changed([self._cursor_line])
+        """Show the cursor; one that is on no line of the lens goes to the first that is."""
+        layout = self.cell_layout
+        if (
+            layout is not None
+            and len(self.lens)
+            and self.lens.row_of(layout.line_of(layout.cell_of(self.cursor))) is None
+        ):
+            self.cursor = self.lens.lines[0] * layout.cells_per_line * layout.blocks_per_cell
+        self.lines_changed([self._cursor_row])
 
     def on_blur(self) -> None:
         """Hide the cursor."""
         self._in_use = False
-        self.lines_changed([self._cursor_line])
+        self.lines_changed([self._cursor_row])
 
     @property
-    def _cursor_line(self) -> int:
-        return 0 if self.cell_layout is None else self.cell_layout.line_of(self.cell_layout.cell_of(self.cursor))
+    def _cursor_row(self) -> int:
+        layout = self.cell_layout
+        return 0 if layout is None else self.lens.row_of(layout.line_of(layout.cell_of(self.cursor))) or 0
 
     def show_cursor(self) -> None:
         """Scroll as little as needed to have the cursor in sight."""
-        line, top = self._cursor_line, self.scroll_offset.y
+        line, top = self._cursor_row, self.scroll_offset.y
         if line < top:
             self.scroll_to(y=line, animate=False, force=True)
         elif line >= top + self.size.height:

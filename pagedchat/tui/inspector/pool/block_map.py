@@ -32,19 +32,21 @@ class BlockMap(QuietBorder, Vertical):
         super().__init__(id=id)
         self.view = view
         self.grid = BlockGrid(view)
+        self._strip = LineBar(0)
         self._detail = LineBar()
         self._legend = LineBar()
         self._title = ""
 
     def compose(self) -> ComposeResult:
-        """Grid above, two lines below."""
+        """Grid above; below it all of the pool in a line, where the grid shows a part, and two lines of words."""
         yield self.grid
+        yield self._strip
         yield self._detail
         yield self._legend
 
     def on_mount(self) -> None:
         """Say which keys move here."""
-        self.border_subtitle = self._plain("arrows hjkl move · Enter block")
+        self._show_keys()
 
     # --- what can be asked of it --------------------------------------------------------------------
 
@@ -62,6 +64,15 @@ class BlockMap(QuietBorder, Vertical):
         """The same, by key."""
         self.cycle_colors(steps)
 
+    def toggle_lens(self) -> None:
+        """What is in use as large as can be, or all of the pool."""
+        self.grid.toggle_lens()
+        self._show_keys()
+
+    def _show_keys(self) -> None:
+        other = "whole pool" if self.grid.follows_use else "what is in use"
+        self.set_subtitle(Content(self._plain(f"arrows hjkl move · Enter block · z {other}")))
+
     def choose(self, block_id: int) -> None:
         """Put the cursor on a block of the pool, as if the user had."""
         self.grid.choose(block_id)
@@ -76,6 +87,7 @@ class BlockMap(QuietBorder, Vertical):
     def on_block_grid_zoomed(self, message: BlockGrid.Zoomed) -> None:
         """The title says how many blocks a cell stands for."""
         message.stop()
+        self._show_keys()
         self._tell()
 
     def notify_style_update(self) -> None:
@@ -96,6 +108,8 @@ class BlockMap(QuietBorder, Vertical):
         sentence = describe_block(self.view, mirror, self.grid.inspected)
         self._detail.show([Strip([Segment(self._plain(sentence))])])
         self._legend.show([self._legend_strip(picture)])
+        strip = self.grid.strip(self._legend.size.width)
+        self._strip.show([] if strip is None else [strip])
 
     def _set_title(self, title: str) -> None:
         if title != self._title:

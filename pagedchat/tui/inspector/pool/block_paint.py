@@ -19,7 +19,7 @@ from pagedchat.view.blocks.map_layout import BlockLayout, gutter_width
 from pagedchat.view.blocks.map_picture import Look
 from pagedchat.view.blocks.pool_kinds import SHARES
 from pagedchat.view.owners import GLYPHS
-from pagedchat.view.sentences.words import superscript
+from pagedchat.view.sentences.words import MANY, superscript
 
 CURSOR, LIT, EMPTY = "cursor", "lit", "none"
 COLORS = (
@@ -29,7 +29,7 @@ COLORS = (
 """Colours that a theme gives by name."""
 _RAMPS = (("age", len(AGE_LIMITS), "newest", "oldest"), ("fill", FULL, "empty", "full"))
 """Kinds with a number at the end: the highest one, and between which two colours they lie."""
-_SHADES = frozenset("░▓▒█ ▁▂▃▄▅▆▇")
+_SHADES = frozenset("░▓▒█ ▄")
 """Signs that fill their cell by themselves; others stand on the colour of a block that is in use."""
 _FAINTEST = 0.45
 """How much of its colour a cell of several blocks has when hardly any of them are taken."""
@@ -69,11 +69,16 @@ class BlockPaint:
         """A kind or a mark as in a legend."""
         return Segment(glyph(name, self.ascii_only), self._style(name, self.colors[name]))
 
-    def gutter(self, layout: BlockLayout, cell: int) -> Segment:
-        """The id of a line's first block."""
+    def gutter(self, layout: BlockLayout, cell: int, *, skips: bool = False) -> Segment:
+        """The id of a line's first block; with `skips` a sign that lines are left out above it."""
         width = gutter_width(layout.num_blocks) - 1
-        style = self._style("gutter", self.colors["gutter"])
-        return Segment(f"{cell * layout.blocks_per_cell:0{width}d} ", style)
+        return self.words(
+            f"{cell * layout.blocks_per_cell:0{width}d}{glyph('skips', self.ascii_only) if skips else ' '}"
+        )
+
+    def words(self, text: str) -> Segment:
+        """What stands in the gutter."""
+        return Segment(text, self._style("gutter", self.colors["gutter"]))
 
     def halves(self, looks: Sequence[Look], per_row: int, cursor: int) -> Iterable[Segment]:
         """Two rows of cells in one line of half blocks; the cursor takes its cell's colour."""
@@ -114,7 +119,7 @@ class BlockPaint:
             return glyph(look.mark or look.kind, self.ascii_only)
         if refs < 2:
             return " "
-        return glyph("shared", self.ascii_only) if self.ascii_only else superscript(refs)[-1]
+        return glyph("shared", self.ascii_only) if self.ascii_only else (superscript(refs) if refs <= MANY else "+")
 
     def _tint(self, look: Look) -> tuple[str, int]:
         """What a half block is coloured by."""

@@ -12,7 +12,7 @@ from pagedchat.tui.kit.line_view import LineBar
 from pagedchat.view.blocks.table_totals import count_tables
 from pagedchat.view.engine_view import EngineView
 
-_OK, _WRONG = ("✓", "ok"), ("✗", "!!")
+_OK, _WRONG = ("√", "ok"), ("‼", "!!")
 """With all signs, and in ASCII."""
 _RED = ("wrong", "wrong")
 

@@ -9,7 +9,7 @@ from textual.strip import Strip
 from pagedchat.view.blocks.table_rows import ID_WIDTH, INDENT, BlockRow, Entry, Row
 from pagedchat.view.sentences.words import fit, short_label, to_ascii
 
-_STATUS = {"waiting": "◌", "running": "●", "swapped": "⇣", "parked": "○"}
+_STATUS = {"waiting": "◦", "running": "●", "swapped": "↓", "parked": "○"}
 _ASCII_STATUS = {"waiting": "w", "running": "r", "swapped": "s", "parked": "-"}
 STATUS_CELLS = 3
 

@@ -107,7 +107,7 @@ class BatchTimeline(QuietBorder, Vertical):
     def _state(self) -> str:
         chosen = self.lines.chosen
         if chosen is not None:
-            return f"▸ step {chosen.step}"
+            return f"► step {chosen.step}"
         if self.view.past is not None:
-            return f"◀ past at {self.view.step}"
-        return f"{'‖ paused' if self.view.paused else '▶ live'} at {self.view.step}"
+            return f"◄ past at {self.view.step}"
+        return f"{'║ paused' if self.view.paused else '► live'} at {self.view.step}"

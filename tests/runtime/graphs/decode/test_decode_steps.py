@@ -106,19 +106,21 @@ def test_chats_that_come_and_go_get_the_same_tokens(family: str, preemption_mode
     for captured in (False, True):
         runner = make_runner(model, 48, captured=captured, num_host_blocks=64)
         core = make_engine(runner, preemption_mode=preemption_mode, num_host_blocks=64)
-        replies.append(list(chats(core, 1, 400)))
+        replies.append(list(chats(core, 1, 220)))
         assert core.scheduler.num_preemptions > 0
         core.check_integrity()
         runners.append(runner)
     assert replies[0] == replies[1]
     decodes = runners[1].decodes
-    assert decodes.num_replays > 200
-    assert decodes.num_ahead > 20
+    assert decodes.num_replays > 110
+    assert decodes.num_ahead > 10
 
 
-@pytest.mark.parametrize("family", ["opt", "llama", "qwen3"])
-@pytest.mark.parametrize("kind", ["int8", "fp8"])
-@pytest.mark.parametrize("preemption_mode", ["recompute", "swap"])
+@pytest.mark.parametrize(
+    ("family", "kind", "preemption_mode"),
+    [("opt", "int8", "recompute"), ("opt", "fp8", "swap"), ("llama", "int8", "swap"), ("llama", "fp8", "recompute"),
+     ("qwen3", "int8", "swap"), ("qwen3", "fp8", "swap")],
+)  # fmt: skip
 def test_chats_over_a_small_cache_get_the_same_tokens(family: str, kind: CacheKind, preemption_mode: str) -> None:
     model = tiny_model(family, "cpu", torch.float32)
     replies = []

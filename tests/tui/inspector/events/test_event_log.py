@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import pytest
+from textual.geometry import Size
 from textual.pilot import Pilot
 from textual.widgets import Input, SelectionList
 
@@ -55,7 +57,7 @@ async def test_the_newest_lines_are_at_the_bottom() -> None:
     async with app.run_test(size=(70, 5)) as pilot:
         await opened(app, pilot)
         assert drawn(app.lines) == [
-            '   19 MISS    4 notes differs at token 0: "#4000" not "#3000" (block 0',
+            '   19 MISS    4 notes differs at token 0: "#4000" not "#3000" (block…',
             "   19 ALLOC   4 notes +6: 033 034 035 036 …",
             "   19 RUN     4 notes enters the batch",
             "   20 PARK    3 code (length), keeps its blocks",
@@ -250,7 +252,7 @@ async def test_another_moment_shows_its_own_lines() -> None:
         app.log_panel.refresh_view()
         await pilot.pause()
         assert app.lines.chosen is None
-        assert drawn(app.lines)[-1] == "   15 ALLOC   3 tale⑂ +1: 010"
+        assert drawn(app.lines)[-1] == "   15 ALLOC   3 tale» +1: 010"
 
 
 async def test_another_engine_begins_an_empty_log() -> None:
@@ -340,3 +342,45 @@ def test_the_menu_of_kinds_looks(snap_compare: SnapCompare) -> None:
         await pilot.press("down", "space")
 
     assert snap_compare(app, terminal_size=(90, 26), run_before=choose)
+
+
+# --- long lines ---------------------------------------------------------------------------------------
+
+
+async def test_long_lines_end_with_an_ellipsis_or_go_on_below() -> None:
+    app = LogApp(story().view)
+    async with app.run_test(size=(50, 20)) as pilot:
+        await opened(app, pilot)
+        rows = drawn(app.lines)
+        cut = [row for row in rows if row.endswith("…")]
+        assert cut
+        room = app.lines.scrollable_content_region.width  # without the scroll bar's column
+        assert all(app.lines.build_line(row).cell_length <= room for row in range(app.lines.num_lines))
+        app.lines.show_whole(True)
+        await pilot.pause()
+        everything = [app.lines.build_line(row).text for row in range(app.lines.num_lines)]
+        words = " ".join(" ".join(everything).split())
+        assert app.lines.num_lines > len(app.lines.shown)
+        for line in app.lines.shown:
+            assert " ".join(line.text.split()) in words
+        app.lines.action_move_line(-1)
+        app.lines.action_move_line(-1)
+        assert app.lines.chosen is app.lines.shown[-2]
+
+
+async def test_a_line_cut_in_ascii_ends_with_an_ascii_sign() -> None:
+    app = LogApp(story().view, plain=True)
+    async with app.run_test(size=(50, 20)) as pilot:
+        await opened(app, pilot)
+        assert any(row.endswith("~") for row in drawn(app.lines))
+        assert all(row.isascii() for row in drawn(app.lines))
+
+
+async def test_a_line_can_be_drawn_in_another_width_before_it_is_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = LogApp(story().view)
+    async with app.run_test(size=(44, 20)) as pilot:
+        await opened(app, pilot)
+        app.lines.show_whole(True)
+        num_rows = app.lines.num_lines
+        monkeypatch.setattr(EventLines, "size", property(lambda _: Size(200, 20)))
+        assert all(app.lines.build_line(row).text for row in range(num_rows))

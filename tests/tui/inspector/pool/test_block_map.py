@@ -26,8 +26,9 @@ SnapCompare = Callable[..., bool]
 class MapApp(WidgetApp):
     ascii = False
 
-    def __init__(self, view: EngineView) -> None:
+    def __init__(self, view: EngineView, *, lens: bool = False) -> None:
         super().__init__(BlockMap(view))
+        self.map.grid.follows_use = lens
         self.opened: list[int] = []
         self.chosen: list[int] = []
 
@@ -70,7 +71,7 @@ async def test_a_middle_pool_has_two_columns_a_block() -> None:
         lines = await show(app, pilot)
         assert lines[:4] == [
             "000 " + "▓▓" * 24,
-            "024 3 3 3 3 3 3 3 2 * 4 4 4 4 4 4 4 ✕ ✕ ✕ ░░░░░░░░░░",
+            "024 3 3 3 3 3 3 3 2 * 4 4 4 4 4 4 4 ▼ ▼ ▼ ░░░░░░░░░░",
             "048 " + "░░" * 24,
             "072 " + "░░" * 24,
         ]
@@ -147,7 +148,7 @@ async def test_a_smaller_pool_after_a_hover_is_told_about() -> None:
         assert app.map.grid.inspected > 100
         engine.view.apply(ready(EngineLimits(num_blocks=5)))
         await show(app, pilot)
-        assert drawn(app.map.query("LineBar").first()) == ["004 free"]
+        assert drawn(app.map._detail) == ["004 free"]
 
 
 async def test_just_copied_fades_after_some_reports() -> None:
@@ -198,8 +199,8 @@ async def test_the_cursor_moves_by_cells_and_rows_and_tells_about_its_block() ->
     async with app.run_test(size=(76, 15)) as pilot:
         await show(app, pilot)
         app.map.grid.focus()
-        detail = app.map.query("LineBar").first()
-        assert drawn(detail)[0].startswith("000 in use · ref 2 · 1 tale[0] 2 tale⑂a[0] · 16/16 · #")
+        detail = app.map._detail
+        assert drawn(detail)[0].startswith("000 in use · ref 2 · 1 tale[0] 2 tale»a[0] · 16/16 · #")
         await pilot.press("down", "right", "right", "left", "down", "up")
         assert app.map.grid.cursor == 33
         await pilot.pause()
@@ -244,7 +245,7 @@ async def test_another_engine_brings_another_map() -> None:
         app.map.refresh_view()
         engine.view.apply(ready(EngineLimits(num_blocks=5)))
         lines = await show(app, pilot)
-        assert lines[0] == "000 000✕ 001✕ 002✕ 003  004"
+        assert lines[0] == "000 000▼ 001▼ 002▼ 003  004"
 
 
 async def test_renamed_chats_get_their_new_numbers() -> None:
@@ -260,8 +261,8 @@ async def test_the_legend_names_owners_and_another_theme_keeps_the_text() -> Non
     app = MapApp(story().view)
     async with app.run_test(size=(60, 15)) as pilot:
         before = await show(app, pilot)
-        legend = list(app.map.query("LineBar"))[1]
-        assert drawn(legend)[0] == "▓ ×24  1 ×1  2 ×1  3 ×7  4 ×7  ░ ×216  * copied  ✕ next out"
+        legend = app.map._legend
+        assert drawn(legend)[0] == "▓ ×24  1 ×1  2 ×1  3 ×7  4 ×7  ░ ×216  * copied  ▼ next out"
         app.theme = "textual-light"
         await pilot.pause()
         assert await show(app, pilot) == before
@@ -365,7 +366,7 @@ async def test_time_travel_brings_another_mirror_and_back() -> None:
         live = await show(app, pilot)
         assert past.view.live is not None
         engine.view.show_past(past.view.live)
-        assert (await show(app, pilot))[0] == "000 ✕ ✕ ✕ " + "░░" * 21
+        assert (await show(app, pilot))[0] == "000 ▼ ▼ ▼ " + "░░" * 21
         engine.view.show_live()
         assert await show(app, pilot) == live
 

@@ -35,12 +35,12 @@ async def test_a_line_a_sequence_and_the_sum() -> None:
     lines, totals = await show(story().view, (60, 8))
     assert lines[:4] == [
         "1 tale   ● 000² 001² … 019² 020² 021² 022² 023² 032* [13/16]",
-        "2 tale⑂a ● 000² 001² … 019² 020² 021² 022² 023² 031 [13/16]",
+        "2 tale»a ● 000² 001² … 019² 020² 021² 022² 023² 031 [13/16]",
         "3 code   ○ 024 025 026 027 028 029 030 [ 7/16]",
         "4 notes  ● 033 034 035 036 037 038 039 [ 5/16]",
     ]
     assert max(map(len, lines)) <= 60
-    assert totals == "✓ 64 entries − 24 shared = 40 used · waste 26 slots"
+    assert totals == "√ 64 entries − 24 shared = 40 used · waste 26 slots"
 
 
 async def test_token_text_stands_beside_each_block() -> None:
@@ -58,7 +58,7 @@ async def test_token_text_stands_beside_each_block() -> None:
         await pilot.pause()
         lines = drawn(tables.lines)
     start = lines.index("3 code   ○ 7 blocks, 104 tokens [ 7/16]")
-    assert lines[start + 1] == '  024     16/16 r1  "And so⏎ 🌊! sea sea sea sea sea sea s…"'
+    assert lines[start + 1] == '  024     16/16 r1  "And so¶ 🌊! sea sea sea sea sea sea s…"'
 
 
 async def test_the_cursor_reaches_every_block_and_opens_it() -> None:
@@ -100,7 +100,7 @@ async def test_a_click_chooses_and_a_second_one_opens() -> None:
 
 async def test_a_swapped_sequence_shows_its_host_blocks() -> None:
     lines, totals = await show(swapped().view, (60, 8))
-    assert lines[1] == "2 code ⇣ h0 h1 h2 [2/4]"
+    assert lines[1] == "2 code ↓ h0 h1 h2 [2/4]"
     assert totals.endswith("waste 2 slots · 3 on host")
 
 
@@ -130,7 +130,7 @@ async def test_disagreement_is_said_in_words() -> None:
         Steps([msgspec.structs.replace(report, pool=msgspec.structs.replace(report.pool, in_use=41))])
     )
     _, totals = await show(engine.view, (100, 8))
-    assert totals.startswith("✗ 64 entries")
+    assert totals.startswith("‼ 64 entries")
     assert totals.endswith("but the engine counts 64 entries, 41 used")
 
 
@@ -141,7 +141,7 @@ async def test_a_narrow_panel_says_the_sum_on_two_lines() -> None:
         app.widget.refresh_view()  # type: ignore[attr-defined]
         await pilot.pause()
         assert drawn(app.widget.query_one(LineBar)) == [
-            "✓ 64 entries − 24 shared = 40 used",
+            "√ 64 entries − 24 shared = 40 used",
             "  waste 26 slots",
         ]
 
@@ -166,4 +166,4 @@ async def test_a_chat_without_blocks_says_so() -> None:
     engine.flush()
     lines, totals = await show(engine.view, (60, 4))
     assert lines[0] == "seq 1 ○ no blocks"
-    assert totals.startswith("✓ 0 entries")
+    assert totals.startswith("√ 0 entries")

@@ -56,16 +56,16 @@ async def test_marks_stand_under_each_other_with_figures_below() -> None:
         await pilot.pause()
         assert drawn(app.timeline.lines)[:4] == [
             "1 tale   PPp" + "•" * 27,
-            "2 tale⑂a" + " " * 18 + "f" + "•" * 12,
+            "2 tale»a" + " " * 18 + "f" + "•" * 12,
             "3 code" + " " * 15 + "p•••••••",
             "4 notes" + " " * 20 + "p" + "•" * 11,
         ]
         assert app.foot() == [
-            "tok/step ██▇▁▁▁▁▁▁▁▁▁▆▁▁▁▁▁▆▁▁▁▁▁▁▁▁▁▁▁",
-            "free     ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▆▆▆▆▆▆▆▆▆▆▆▆",
-            "ms/step  " + "▇" * 18 + "█" + "▇" * 11,
+            "tok/step ██▓░░░░░░░░░▓░░░░░▓░░░░░░░░░░░",
+            "free     ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓",
+            "ms/step  " + "▓" * 18 + "█" + "▓" * 11,
             "P prefill  p its last part  • decode  f fork",
-            "step 30 · batch 3 · 3 tok · 1 tale 1 · 2 tale⑂a 1 · 4 notes",
+            "step 30 · batch 3 · 3 tok · 1 tale 1 · 2 tale»a 1 · 4 notes",
         ]
         assert drawn(app.timeline.phases) == ["3.5 ms " + "█" * 53, "■ forward 3.1  ■ sample .4"]
 
@@ -86,9 +86,9 @@ async def test_preemption_swap_and_pause_have_marks_in_the_legend() -> None:
     async with app.run_test(size=(80, 12)) as pilot:
         app.timeline.refresh_view()
         await pilot.pause()
-        assert drawn(app.timeline.lines)[:2] == ["seq 1    p•••••‖", "seq 2    p•••✕s‖"]
-        assert app.foot()[3] == "p its last part  • decode  ✕ preempted  s swapped  ‖ paused"
-        assert str(app.timeline.border_title) == "Batching · a column = a step · ‖ paused at 6"
+        assert drawn(app.timeline.lines)[:2] == ["seq 1    p•••••║", "seq 2    p•••▼s║"]
+        assert app.foot()[3] == "p its last part  • decode  ▼ preempted  s swapped  ║ paused"
+        assert str(app.timeline.border_title) == "Batching · a column = a step · ║ paused at 6"
 
 
 async def test_before_the_first_step_it_says_so() -> None:
@@ -97,7 +97,7 @@ async def test_before_the_first_step_it_says_so() -> None:
         app.timeline.refresh_view()
         await pilot.pause()
         assert app.foot()[-1] == "no step has run yet"
-        assert str(app.timeline.border_title).endswith("▶ live at 0")
+        assert str(app.timeline.border_title).endswith("► live at 0")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ async def test_nothing_is_drawn_again_without_news() -> None:
 
 async def test_a_terminal_without_glyphs_gets_ascii_only() -> None:
     engine = swapping()
-    engine.view.labels = {1: "1 tale", 2: "2 tale⑂a"}
+    engine.view.labels = {1: "1 tale", 2: "2 tale»a"}
     app = TimelineApp(engine.view, plain=True)
     async with app.run_test(size=(80, 14)) as pilot:
         app.timeline.lines.focus()
@@ -157,13 +157,13 @@ async def test_left_and_right_choose_a_step_that_the_foot_tells() -> None:
         app.timeline.lines.focus()
         await pilot.press("left", "left")
         assert app.foot()[-1].startswith("step 29 · batch 3")
-        assert str(app.timeline.border_title).endswith("▸ step 29")
+        assert str(app.timeline.border_title).endswith("► step 29")
         await pilot.press(*["h"] * 10)
         assert app.foot()[-1].startswith("step 19 · batch 4 · 93 tok · 1 tale 1")
         assert drawn(app.timeline.phases)[1] == "■ copy .2  ■ forward 3.1  ■ sample .4"
         await pilot.press("l", "end")
         assert app.foot()[-1].startswith("step 30")
-        assert str(app.timeline.border_title).endswith("▶ live at 30")
+        assert str(app.timeline.border_title).endswith("► live at 30")
 
 
 async def test_columns_out_of_sight_come_back_with_the_cursor() -> None:
@@ -227,7 +227,7 @@ async def test_another_moment_has_no_cursor() -> None:
         app.timeline.refresh_view()
         await pilot.pause()
         assert app.timeline.lines.chosen is None
-        assert str(app.timeline.border_title).endswith("◀ past at 16")
+        assert str(app.timeline.border_title).endswith("◄ past at 16")
         assert str(app.timeline.border_subtitle).startswith("space back to the present")
         assert drawn(app.timeline.lines)[0].startswith("1 tale   Pp•")
 

@@ -1,0 +1,52 @@
+"""A chat as one HTML page: no scripts, nothing loaded from anywhere, every character of a chat escaped."""
+
+from html import escape
+
+from pagedchat.chat.formats.markdown import ENDINGS, SPEAKERS
+from pagedchat.chat.formats.saved_chat import SavedChat
+from pagedchat.chat.formats.written_out import written_out
+from pagedchat.chat.sanitize import one_line
+
+_STYLE = """\
+:root { color-scheme: light dark; }
+body { max-width: 46rem; margin: 2rem auto; padding: 0 1rem; font: 16px/1.5 system-ui, sans-serif; }
+article { margin: 1rem 0; padding: .5rem 1rem; border-left: 4px solid #8888; }
+article.user { border-color: #0178d4; }
+h2 { margin: 0; font-size: .8rem; opacity: .7; }
+pre { margin: .25rem 0; font: inherit; white-space: pre-wrap; overflow-wrap: anywhere; }"""
+
+
+def to_html(chat: SavedChat) -> str:
+    """The texts as they are, line by line; Markdown in them is not drawn."""
+    title = _text(one_line(chat.title) or "Chat")
+    system = [_article("system", "System", chat.system)] if chat.system else []
+    turns = [
+        _article(entry.turn.role, _speaker(SPEAKERS[entry.turn.role], ENDINGS[entry.ending]), entry.turn.text)
+        for entry in chat.entries
+    ]
+    return "\n".join([
+        "<!doctype html>",
+        '<html lang="en">',
+        '<meta charset="utf-8">',
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
+        '<meta name="viewport" content="width=device-width">',
+        f"<title>{title}</title>",
+        f"<style>\n{_STYLE}\n</style>",
+        f"<h1>{title}</h1>",
+        *system,
+        *turns,
+        "</html>",
+        "",
+    ])  # fmt: skip
+
+
+def _article(kind: str, speaker: str, text: str) -> str:
+    return f'<article class="{kind}"><h2>{speaker}</h2><pre dir="auto">\n{_text(text)}</pre></article>'
+
+
+def _speaker(name: str, ending: str) -> str:
+    return f"{name} ({ending})" if ending else name
+
+
+def _text(text: str) -> str:
+    return escape(written_out(text))

@@ -1,0 +1,137 @@
+"""Which models this machine has, as `--model` takes them: in the box, in the hub's cache, in folders near by, and
+as GGUF files where other programs keep theirs. Looks at names and sizes; opens none of them.
+
+The hub's cache is laid out as its library documents it: `models--OWNER--NAME/refs/main` names a commit, and
+`snapshots/COMMIT/` has the files.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from pagedchat import bundled
+
+Place = Literal["in the box", "hub's cache", "folder", "GGUF file"]
+
+MOST_ENTRIES = 2000
+"""Looked at in one folder: somebody's home may have millions."""
+MOST_DEPTH = 3
+"""Of folders in folders where other programs keep GGUF files: owner, model, file."""
+_WEIGHTS = (".safetensors", ".bin", ".gguf")
+_PART = re.compile(r"-\d+-of-\d+\.gguf$")
+
+
+class LocalModel(NamedTuple):
+    """One that needs no download."""
+
+    name: str
+    """What `--model` takes."""
+    place: Place
+    num_bytes: int
+    """Of its weights."""
+
+
+def local_models(folder: Path | None = None) -> list[LocalModel]:
+    """All that are found, in the box first, then by place and name.
+
+    Args:
+        folder: whose checkpoints and GGUF files belong to them; the working folder.
+    """
+    near = Path.cwd() if folder is None else folder
+    found = [*_in_the_box(), *_in_the_hubs_cache(hub_cache()), *_in_folder(near)]
+    for kept in _gguf_folders():
+        found += _gguf_files(kept, MOST_DEPTH)
+    by_name = {model.name: model for model in reversed(found)}
+    order = list(Place.__args__)  # type: ignore[attr-defined]
+    return sorted(by_name.values(), key=lambda model: (order.index(model.place), model.name.lower()))
+
+
+def hub_cache() -> Path:
+    """Where the hub's library keeps what it has fetched; the same variables as it has."""
+    if given := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
+        return Path(given).expanduser()
+    return Path(os.environ.get("HF_HOME") or _user_cache() / "huggingface").expanduser() / "hub"
+
+
+def _user_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+
+
+def _gguf_folders() -> list[Path]:
+    """Where llama.cpp and LM Studio keep what they have fetched."""
+    try:
+        home = Path.home()
+    except RuntimeError:  # nobody's
+        return []
+    given = os.environ.get("LLAMA_CACHE")
+    return [
+        Path(given) if given else _user_cache() / "llama.cpp",
+        home / ".lmstudio" / "models",
+        home / ".cache" / "lm-studio" / "models",
+    ]
+
+
+def _in_the_box() -> Iterator[LocalModel]:
+    try:
+        yield LocalModel(bundled.NAME, "in the box", _weight_bytes(bundled.folder()))
+    except FileNotFoundError:
+        return
+
+
+def _in_the_hubs_cache(cache: Path) -> Iterator[LocalModel]:
+    for folder in _entries(cache):
+        kind, _, name = folder.name.partition("--")
+        if kind != "models":
+            continue
+        snapshot = _snapshot(folder)
+        if snapshot is not None and (snapshot / "config.json").is_file() and (size := _weight_bytes(snapshot)):
+            yield LocalModel(name.replace("--", "/"), "hub's cache", size)
+
+
+def _snapshot(folder: Path) -> Path | None:
+    """The files of the commit that `main` stood for when it was fetched."""
+    try:
+        commit = (folder / "refs" / "main").read_text()[:64].strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return folder / "snapshots" / commit if commit.isalnum() else None
+
+
+def _in_folder(folder: Path) -> Iterator[LocalModel]:
+    for entry in (folder, *_entries(folder)):
+        if (entry / "config.json").is_file() and (size := _weight_bytes(entry)):
+            yield LocalModel(str(entry), "folder", size)
+    yield from _gguf_files(folder, 1)
+
+
+def _gguf_files(folder: Path, depth: int) -> Iterator[LocalModel]:
+    """Without parts of models in several files, which are not read, and what only goes with one, for images."""
+    for entry in _entries(folder):
+        name = entry.name.lower()
+        if name.endswith(".gguf"):
+            if "mmproj" not in name and not _PART.search(name):
+                yield LocalModel(str(entry), "GGUF file", _size(entry))
+        elif depth > 1 and entry.is_dir():
+            yield from _gguf_files(entry, depth - 1)
+
+
+def _weight_bytes(folder: Path) -> int:
+    return sum(_size(file) for file in _entries(folder) if file.suffix in _WEIGHTS)
+
+
+def _entries(folder: Path) -> Iterable[Path]:
+    """What lies in a folder; nothing where that cannot be read."""
+    try:
+        return list(islice(folder.iterdir(), MOST_ENTRIES))
+    except OSError:
+        return []
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0

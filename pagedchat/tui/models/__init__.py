@@ -1,0 +1,1 @@
+"""Choosing another model while the chats stay."""

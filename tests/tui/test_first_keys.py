@@ -1,0 +1,33 @@
+"""What is typed before the first frame is drawn is not lost."""
+
+import pyte
+
+from tests.terminal_program import READY, TerminalProgram
+
+TYPED = "written before the first frame"
+
+
+def shown(program):
+    """The lines of the screen."""
+    screen = pyte.Screen(120, 40)
+    pyte.ByteStream(screen).feed(program.written)
+    return screen.display
+
+
+def test_keys_typed_at_once_after_the_start_are_in_the_composer():
+    with TerminalProgram() as program:
+        program.press(TYPED)
+        program.wait_for("\x1b[?1049h")
+        program.press(" and after")
+        program.wait_for(READY)
+        program.wait_until(
+            lambda: any(f"› {TYPED} and after" in line for line in shown(program)), "the keys are lost"
+        )
+
+
+def test_a_key_that_quits_is_kept_too():
+    with TerminalProgram() as program:
+        program.wait_for("\x1b[?1049h")
+        program.press("\x11")
+        assert program.wait_for_end() == 0
+        assert program.is_left()
