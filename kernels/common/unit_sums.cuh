@@ -34,10 +34,10 @@ __device__ __forceinline__ uint32 first_word(uint32 piece) { return piece; }
 // coordinate here, so it has to look.
 __device__ __forceinline__ bool all_are_there(uint32 bits) { return !__any_sync(FULL_WARP, bits & threadIdx.y); }
 
-// Of pieces that were asked for.
+// Of pieces that were asked for, and `others`.
 template <typename Piece, int COUNT>
-__device__ __forceinline__ bool all_are_there(const Piece (&pieces)[COUNT]) {
-  uint32 bits = 0;
+__device__ __forceinline__ bool all_are_there(const Piece (&pieces)[COUNT], uint32 others = 0) {
+  uint32 bits = others;
 #pragma unroll
   for (int s = 0; s < COUNT; s++) bits |= first_word(pieces[s]);
   return all_are_there(bits);

@@ -1,7 +1,7 @@
 // The few tokens' input of a product whose weights stream: which lane holds what of it. It stays in registers where
-// it fits; for weights of few bits one or two tokens' lie in shared memory, so that registers and shared memory are
-// left for the next kernel's thread blocks. Once it is there it is brought into the order of the weights, and where
-// groups of those have minimums, its sum over each group is made, which is what a minimum is multiplied by.
+// it fits; of few tokens it may lie in shared memory (shared_input.cuh). Once it is there it is brought into the
+// order of the weights, and where groups of those have minimums, its sum over each group is made, which is what a
+// minimum is multiplied by.
 
 #pragma once
 
@@ -38,127 +38,77 @@ __device__ __forceinline__ uint4 input_piece(const Element* input, int token, in
   return load_fresh_16(input + static_cast<int64>(token) * IN_FEATURES + inner);
 }
 
-// Two neighbouring pieces of a lane's run are half of what the memory gives at a time, so a lane loads one of its
-// own and one of its neighbour's, beside it, and they change them afterwards.
-constexpr bool CROSSED = RUN_PIECES > 1;
-
-// Where a lane's piece of a step is loaded from, from its own one's place on.
-__device__ __forceinline__ int crossing(const StreamPlace& place, int s) {
-  if (!CROSSED || place.q % 2 == s % 2) return 0;
-  return s % 2 == 0 ? PIECE - LANE_RUN : LANE_RUN - PIECE;
-}
-
-// With the lane's neighbour: the odd lane's even word against the even lane's odd one.
-__device__ __forceinline__ void exchange(uint32& even, uint32& odd, bool is_odd) {
-  const uint32 got = __shfl_xor_sync(FULL_WARP, is_odd ? even : odd, 1);
-  even = is_odd ? got : even;
-  odd = is_odd ? odd : got;
-}
-
-// All lanes' pieces of a stage, loaded that way, into their places.
-__device__ __forceinline__ void uncross(uint4* pieces, const StreamPlace& place) {
-  if (!CROSSED) return;
-  const bool is_odd = place.q % 2 != 0;
-#pragma unroll
-  for (int s = 0; s + 1 < STAGE_STEPS; s += 2) {
-    exchange(pieces[s].x, pieces[s + 1].x, is_odd);
-    exchange(pieces[s].y, pieces[s + 1].y, is_odd);
-    exchange(pieces[s].z, pieces[s + 1].z, is_odd);
-    exchange(pieces[s].w, pieces[s + 1].w, is_odd);
-  }
-}
-
 constexpr bool SUMS_INPUT = FEW_BITS && (MINIMUMS || Raw::SHIFTED);
 
-// Sums of a stage's parts, to [PARTS][ROOM]; `piece_of(s)` is a lane's piece of token g, in the order of the
-// weights.
-template <typename PieceOf>
-__device__ __forceinline__ void sum_stage(InputSums (*sums)[ROOM], const StreamPlace& place, PieceOf piece_of) {
-  if (!SUMS_INPUT) return;
-  constexpr uint32 ONES = Pairs<Element>::ONES;
-#pragma unroll
-  for (int part = 0; part < PARTS; part++) {
-    float both[2][4] = {};  // of x and z in row g of `mma`, of y and w in row g + 8
-#pragma unroll
-    for (int i = 0; i < PART_STEPS; i++) {
-      const uint4 piece = piece_of(part * PART_STEPS + i);
-      const uint32 apart[4] = {ONES, 0, 0, ONES}, xy[2] = {piece.x, piece.y}, zw[2] = {piece.z, piece.w};
-      mma_16x8x16<Element>(both[0], apart, xy);
-      mma_16x8x16<Element>(both[1], apart, zw);
-    }
-    if (place.g != 0) continue;  // all rows are alike
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-      if (2 * place.q + i >= ROOM) continue;
-      sums[part][2 * place.q + i] = InputSums(both[0][i] + both[1][i], both[0][2 + i] + both[1][2 + i]);
-    }
-  }
-  __syncwarp();
-}
-
-// A stage of a lane's pieces, in the order of the weights, and their sums.
-__device__ __forceinline__ void prepare_stage(uint4* pieces, InputSums (*sums)[ROOM], const StreamPlace& place) {
+#if SHARED_TOKENS
+#include "quantized/shared_input.cuh"
+#else
+// A stage of a lane's pieces, in the order of the weights; `sums` of its parts over all lanes of token g.
+__device__ __forceinline__ void prepare_stage(uint4* pieces, InputSums* sums) {
 #pragma unroll
   for (int s = 0; s < STAGE_STEPS; s++) pieces[s] = in_order_of_weights(pieces[s]);
-  sum_stage(sums, place, [&](int s) { return pieces[s]; });
+  if (!SUMS_INPUT) return;
+  constexpr uint32 ONES[2] = {Pairs<Element>::ONES, Pairs<Element>::ONES};
+#pragma unroll
+  for (int part = 0; part < PARTS; part++) {
+    float both[2][4] = {};  // of x and z in row g of `mma`, of y and w in row g + 8; steps take turns
+#pragma unroll
+    for (int i = 0; i < PART_STEPS; i++) {
+      const uint4 piece = pieces[part * PART_STEPS + i];
+      const uint32 words[4] = {piece.x, piece.y, piece.z, piece.w};
+      mma_16x8x16<Element>(both[i % 2], words, ONES);
+    }
+    sums[part] = InputSums(both[0][0] + both[1][0], both[0][2] + both[1][2]);
+  }
 }
 
 // Input [num_tokens, IN_FEATURES] of which a lane holds all that it multiplies.
 struct ResidentInput {
   uint4 pieces[STEPS];
+  InputSums sums[SUMS_INPUT ? ROW_STAGES * PARTS : 1];
 
   __device__ __forceinline__ void load(const StreamPlace& place, const Element* input, int num_tokens) {
 #pragma unroll
     for (int s = 0; s < STEPS; s++) {
-      const int inner = place.first + place.offset(s) + crossing(place, s);
-      pieces[s] = input_piece(input, place.g, num_tokens, inner);
+      pieces[s] = input_piece(input, place.g, num_tokens, place.first + place.offset(s));
     }
-#pragma unroll
-    for (int i = 0; i < ROW_STAGES; i++) uncross(pieces + i * STAGE_STEPS, place);
   }
   // When all of it is there.
-  __device__ __forceinline__ void prepare(StreamShared& shared, const StreamPlace& place) {
-#if WEIGHT_KIND != WHOLE_WEIGHTS
+  __device__ __forceinline__ void prepare() {
 #pragma unroll
-    for (int i = 0; i < ROW_STAGES; i++) {
-      prepare_stage(pieces + i * STAGE_STEPS, shared.input_sums[place.warp] + i * PARTS, place);
-    }
-#endif
+    for (int i = 0; i < ROW_STAGES; i++)
+      prepare_stage(pieces + i * STAGE_STEPS, sums + (SUMS_INPUT ? i * PARTS : 0));
   }
   __device__ __forceinline__ void begin_group() {}
-  __device__ __forceinline__ void begin_stage(StreamShared&, const StreamPlace&) {}
+  __device__ __forceinline__ void begin_stage() {}
   __device__ __forceinline__ uint4 piece(int stage, int s) const { return pieces[stage * STAGE_STEPS + s]; }
-  static __device__ __forceinline__ int part_place(int stage, int part) { return stage * PARTS + part; }
+  __device__ __forceinline__ InputSums sum(int stage, int part) const {
+    return sums[SUMS_INPUT ? stage * PARTS + part : 0];
+  }
   __device__ __forceinline__ void end_stage(int) {}
 };
 
 // The same of which a lane holds what the next LOOKAHEAD stages multiply.
 struct PassingInput {
   uint4 pieces[LOOKAHEAD][STAGE_STEPS];
+  InputSums sums[SUMS_INPUT ? PARTS : 1];
   const Element* input;
-  int token, num_tokens, first, beside[2];  // of even and odd steps
+  int token, num_tokens, first;
 
   __device__ __forceinline__ void load(const StreamPlace& place, const Element* from, int tokens) {
     input = from;
     token = place.g;
     num_tokens = tokens;
     first = place.first;
-    beside[0] = crossing(place, 0), beside[1] = crossing(place, 1);
   }
   __device__ __forceinline__ void begin_group() {
 #pragma unroll
     for (int i = 0; i < LOOKAHEAD; i++) fetch(i, i);
   }
-  __device__ __forceinline__ void prepare(StreamShared&, const StreamPlace&) {}
-  __device__ __forceinline__ void begin_stage(StreamShared& shared, const StreamPlace& place) {
-#if WEIGHT_KIND != WHOLE_WEIGHTS
-    __syncwarp();  // all have read the sums of the stage before
-    uncross(pieces[0], place);
-    prepare_stage(pieces[0], shared.input_sums[place.warp], place);
-#endif
-  }
+  __device__ __forceinline__ void prepare() {}
+  __device__ __forceinline__ void begin_stage() { prepare_stage(pieces[0], sums); }
   __device__ __forceinline__ uint4 piece(int, int s) const { return pieces[0][s]; }
-  static __device__ __forceinline__ int part_place(int, int part) { return part; }
+  __device__ __forceinline__ InputSums sum(int, int part) const { return sums[SUMS_INPUT ? part : 0]; }
   __device__ __forceinline__ void end_stage(int stage) {
 #pragma unroll
     for (int i = 0; i + 1 < LOOKAHEAD; i++) {
@@ -171,36 +121,11 @@ struct PassingInput {
     if (stage >= ROW_STAGES) return;
 #pragma unroll
     for (int s = 0; s < STAGE_STEPS; s++) {
-      const int inner = first + StreamPlace::offset(stage * STAGE_STEPS + s) + beside[s % 2];
-      pieces[place][s] = input_piece(input, token, num_tokens, inner);
+      pieces[place][s] = input_piece(input, token, num_tokens, first + stage * STAGE_FEATURES + s * STEP);
     }
   }
 };
 
-#if SHARED_TOKENS
-// The same of which a warp holds all that it multiplies, in shared memory: registers are left for other kernels'
-// thread blocks. Columns of `mma` for tokens that there is no room for have the last one's again.
-struct SharedInput {
-  const uint4* pieces;  // the lane's of all steps, four apart
-
-  __device__ __forceinline__ void load(StreamShared& shared, const StreamPlace& place) {
-    pieces = shared.tokens[min(place.g, SHARED_TOKENS - 1)] + place.warp * STEPS * 4 + place.q;
-  }
-  // When all of it is there.
-  __device__ __forceinline__ void prepare(StreamShared& shared, const StreamPlace& place) {
-#pragma unroll 1
-    for (int i = 0; i < ROW_STAGES; i++) {
-      sum_stage(shared.input_sums[place.warp] + i * PARTS, place, [&](int s) { return piece(i, s); });
-    }
-  }
-  __device__ __forceinline__ void begin_group() {}
-  __device__ __forceinline__ void begin_stage(StreamShared&, const StreamPlace&) {}
-  __device__ __forceinline__ uint4 piece(int stage, int s) const { return pieces[(stage * STAGE_STEPS + s) * 4]; }
-  static __device__ __forceinline__ int part_place(int stage, int part) { return stage * PARTS + part; }
-  __device__ __forceinline__ void end_stage(int) {}
-};
-using StreamInput = SharedInput;
-#else
 template <bool IN_REGISTERS>
 struct InputOf {
   using Type = ResidentInput;

@@ -209,7 +209,8 @@ __device__ __forceinline__ void take_input(StreamInput& input, StreamShared& sha
   wait_for_previous_kernel();
 #if SHARED_TOKENS
   take_shared(input, shared, place, rows, shifted, num_tokens, epsilon);
-#elif NORM
+#else
+#if NORM
   if (num_tokens <= FEW_TOKENS) {
     take_few_normed(input, shared, place, rows, shifted, num_tokens, epsilon);
   } else {
@@ -218,5 +219,6 @@ __device__ __forceinline__ void take_input(StreamInput& input, StreamShared& sha
 #else
   input.load(place, rows, num_tokens);
 #endif
-  input.prepare(shared, place);
+  input.prepare();
+#endif
 }

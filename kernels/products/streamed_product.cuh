@@ -2,38 +2,55 @@
 // through the ring of streamed_ring.cuh.
 //
 // All warps but the one that copies share the inner elements of every stage, with weights as the 8-column operand
-// of `mma` and the tokens as its rows; of few bits the other way round (streamed_pairs.cuh). Their input stays in
-// registers where it fits; otherwise it is read again for every GROUP of units of 8 rows, which are made at a time.
-// Teams of warps take turns with finishing groups, while the others go on.
+// of `mma` and the tokens as its rows; of few bits and few tokens the other way round (streamed_pairs.cuh). Their
+// input stays in registers where it fits; otherwise it is read again for every GROUP of units of 8 rows, which are
+// made at a time. Teams of warps take turns with finishing groups, while the others go on.
 
 #pragma once
 
 #include "products/streamed_norm.cuh"
 
-#if WEIGHT_KIND != WHOLE_WEIGHTS
+#if SHARED_TOKENS
 #include "quantized/streamed_pairs.cuh"
 #else
 constexpr int TOGETHER = 1;  // units that a warp multiplies at a time
+
+#if WEIGHT_KIND != WHOLE_WEIGHTS
+#include "quantized/streamed_units.cuh"
+#else
 using StreamSums = UnitSums;
+
+struct StageScales {
+  __device__ __forceinline__ StageScales(const StreamShared&, const StreamPlace&, int, int) {}
+  __device__ __forceinline__ uint32 bits() const { return 0; }
+};
+
+__device__ __forceinline__ void add_stage(StreamSums& sums, const StreamInput& input, int stage,
+                                          const StoredPiece (&weights)[STAGE_STEPS], const StageScales&) {
+#pragma unroll
+  for (int s = 0; s < STAGE_STEPS; s++) sums.add(input.piece(stage, s), weights[s]);
+}
+#endif
 
 // This warp's part of the stage that comes next, of the thread block's unit number `index`.
 __device__ __forceinline__ void multiply_stage(StreamSums& sums, StreamShared& shared, const StreamPlace& place,
-                                               Ring<STAGES>& at, const StreamInput& input, int, int stage, int) {
+                                               Ring<STAGES>& at, const StreamInput& input, int index, int stage,
+                                               int) {
   const unsigned char* from = shared.ring[at.stage] + place.g * ROW_STRIDE + place.first * WEIGHT_BITS / 8;
   wait(shared_address(&shared.filled[at.stage]), at.parity);
-  uint4 weights[STAGE_STEPS];
+  StoredPiece weights[STAGE_STEPS];
 #pragma unroll
   for (int s = 0; s < STAGE_STEPS; s++) {
     // What lies behind the end of a row may be no number.
-    weights[s] = make_uint4(0, 0, 0, 0);
-    if (place.exists(stage, s)) weights[s] = load_16(from + s * 4 * STORED_BYTES);
+    weights[s] = StoredPiece();
+    if (place.exists(stage, s)) weights[s] = *reinterpret_cast<const StoredPiece*>(from + s * 4 * STORED_BYTES);
   }
-  const bool there = all_are_there(weights);
+  const StageScales scales(shared, place, index, stage);
+  const bool there = all_are_there(weights, scales.bits());
   __syncwarp();  // the order that one lane arrives for
   if (there && place.lane == 0) arrive(shared_address(&shared.read[at.stage]));
   at.advance();
-#pragma unroll
-  for (int s = 0; s < STAGE_STEPS; s++) sums.add(input.piece(stage, s), weights[s]);
+  add_stage(sums, input, stage, weights, scales);
 }
 
 // Lays the warps' sums side by side, at `to` [ROOM][UNIT]; `total` reads them from then on.
@@ -89,7 +106,7 @@ __device__ __forceinline__ void multiply_units(StreamShared& shared, const Strea
     input.begin_group();
 #pragma unroll UNROLLED
     for (int stage = 0; stage < ROW_STAGES; stage++) {
-      input.begin_stage(shared, place);
+      input.begin_stage();
 #pragma unroll
       for (int u = 0; u < GROUP; u += TOGETHER) {
         const int index = group * GROUP + u;

@@ -34,6 +34,10 @@
 #ifndef SHARED_TOKENS
 #define SHARED_TOKENS 0  // tokens whose input lies in shared memory; 0: up to MAX_TOKENS, in registers
 #endif
+#ifndef THREAD_BLOCKS
+// On a multiprocessor, by their registers. Two, so that the next kernel's find room: they begin with their rings.
+#define THREAD_BLOCKS (SHARED_TOKENS > 0 ? 2 : 1)
+#endif
 #ifndef SCALE_GROUP
 #define SCALE_GROUP \
   0  // inner elements that have a scale in common; 0: all of a row, whose sum is scaled at the end
@@ -42,6 +46,7 @@
 #define MINIMUMS 0  // whether groups have one too
 #endif
 
+constexpr bool IN_SHARED = SHARED_TOKENS > 0;
 constexpr int UNIT = 8;                                    // rows of the weight that are made together
 constexpr int STAGE_SEGMENT = STAGE_FEATURES / NUM_WARPS;  // inner elements of a warp in a stage
 constexpr int STAGE_STEPS = STAGE_SEGMENT / STEP;
@@ -52,11 +57,11 @@ constexpr int LAST_FEATURES = IN_FEATURES - (ROW_STAGES - 1) * STAGE_FEATURES;  
 constexpr bool ROWS_TOGETHER = !FEW_BITS && ROW_STAGES == 1;  // whether rows are copied several at a time
 constexpr int STAGE_BYTES = (ROW_STAGES == 1 ? IN_FEATURES : STAGE_FEATURES) * WEIGHT_BITS / 8;  // of a row
 
-// Inner elements that lie together for a lane. Of few bits they are as many as a lane reads at a time, while the
-// four lanes of a row are in one group.
+// Inner elements that lie together for a lane, which it reads at a time: of few bits and few tokens 16 bytes, while
+// the four lanes of a row are in one group.
 constexpr int lane_run() {
-  int run = FEW_BITS ? 128 / WEIGHT_BITS : PIECE;
-  while (FEW_BITS && (STAGE_SEGMENT % (4 * run) != 0 || SCALE_GROUP % (4 * run) != 0)) run /= 2;
+  int run = IN_SHARED ? 128 / WEIGHT_BITS : PIECE;
+  while (IN_SHARED && (STAGE_SEGMENT % (4 * run) != 0 || SCALE_GROUP % (4 * run) != 0)) run /= 2;
   return run;
 }
 constexpr int LANE_RUN = lane_run(), RUN_PIECES = LANE_RUN / PIECE;
@@ -65,15 +70,12 @@ constexpr int ODD_BYTES = (ceil_div(STAGE_BYTES, 4 * RUN_BYTES) | 1) * 4 * RUN_B
 constexpr int ROW_STRIDE = ROWS_TOGETHER ? STAGE_BYTES : FEW_BITS ? ODD_BYTES : STAGE_BYTES + 64;  // bytes
 constexpr int ROW_GROUPS = SCALE_GROUP > 0 ? IN_FEATURES / SCALE_GROUP : 1;
 constexpr int SCALE_PLACES = GROUP * (1 + ceil_div(STAGES, GROUP* ROW_STAGES));  // units
-constexpr bool IN_SHARED = SHARED_TOKENS > 0;
-constexpr int ROOM = IN_SHARED ? SHARED_TOKENS : MAX_TOKENS;  // tokens that there can be
-constexpr bool RESIDENT = IN_SHARED || STEPS <= 16;           // whether the input is read once
+constexpr int ROOM = IN_SHARED ? SHARED_TOKENS : MAX_TOKENS;                     // tokens that there can be
+constexpr bool RESIDENT = IN_SHARED || STEPS <= 16;                              // whether the input is read once
 // A warp's inner elements of a stage have one scale, or several: one for each part of them.
 constexpr int PART = SCALE_GROUP > 0 && SCALE_GROUP < STAGE_SEGMENT ? SCALE_GROUP : STAGE_SEGMENT;
 constexpr int PARTS = STAGE_SEGMENT / PART, PART_STEPS = PART / STEP;
 constexpr int TEAM = UNIT * GROUP * ROOM;  // threads that finish a group, one a result
-// Of a kernel, so that the next one's find room beside them: they begin with their rings.
-constexpr int THREAD_BLOCKS = IN_SHARED ? 2 : 1;
 constexpr int NUM_TEAMS = NUM_THREADS / TEAM;
 
 static_assert(IN_FEATURES % PIECE == 0, "rows begin at whole pieces");
@@ -83,8 +85,8 @@ static_assert(NUM_TEAMS > 0, "a group has a thread for each result");
 static_assert(GROUP == 1 || !RESIDENT || FEW_BITS, "what stays in registers need not be shared by units");
 static_assert(NORM == NO_NORM || RESIDENT, "what is normed stays in registers");
 static_assert(!FEW_BITS || IN_FEATURES % STEP == 0, "rows of few bits are whole steps");
-static_assert(!FEW_BITS || GROUP % 2 == 0, "units of few bits are made in pairs");
 static_assert(FEW_BITS || !IN_SHARED, "whole weights take their input from registers");
+static_assert(!IN_SHARED || GROUP % 2 == 0, "units are made in pairs then");
 static_assert(STAGE_SEGMENT % PART == 0 && SCALE_GROUP % PART == 0, "a part is in one group");
 static_assert(SCALE_GROUP == 0 || IN_FEATURES % STAGE_SEGMENT == 0, "all of a warp's parts are there, or none");
 static_assert(SCALE_GROUP % STEP == 0 && (SCALE_GROUP == 0 || IN_FEATURES % SCALE_GROUP == 0), "whole groups");
@@ -95,10 +97,8 @@ struct StreamShared {
   alignas(16) __half group_scales[SCALE_PLACES][1 + MINIMUMS][UNIT * ROW_GROUPS];
 #endif
   float sums[2][NUM_WARPS][GROUP][ROOM * UNIT];
-#if WEIGHT_KIND != WHOLE_WEIGHTS
-  InputSums input_sums[NUM_WARPS][RESIDENT ? ROW_STAGES * PARTS : PARTS][ROOM];
-#endif
 #if SHARED_TOKENS
+  InputSums input_sums[NUM_WARPS][ROW_STAGES * PARTS][SHARED_TOKENS];
   uint4 tokens[SHARED_TOKENS][NUM_WARPS * STEPS * 4 + 4];  // a warp's pieces step by step; tokens in other banks
 #endif
 #if NORM

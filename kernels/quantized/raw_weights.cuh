@@ -88,3 +88,8 @@ struct InputSums {
   __device__ __forceinline__ InputSums(float xz, float yw)
       : excess(xz * Raw::XZ_ZERO + yw * Raw::YW_ZERO), sum(xz + yw) {}
 };
+
+// A sum of products with raw weights, of token g and row 2q + i.
+__device__ __forceinline__ float raw_sum(const UnitSums& sums, int i) {
+  return Raw::YW_FACTOR == 1.0f ? sums.of(i) : sums.first[i] + sums.second[2 + i] * Raw::YW_FACTOR;
+}

@@ -1,5 +1,6 @@
-// A warp's part of a product with weights of few bits: two units of 8 rows at a time, which are the 16 rows of
-// `mma`, and the tokens its 8 columns, so that no place of it stays empty. Included by streamed_product.cuh.
+// A warp's part of a product with weights of few bits and few tokens: two units of 8 rows at a time, which are the
+// 16 rows of `mma`, and the tokens its 8 columns, so that no place of it stays empty. Included by
+// streamed_product.cuh.
 //
 // A lane reads up to 16 bytes of a row at a time; its input comes in the same order (StreamPlace). They become
 // operands right before they are multiplied, a chunk at a time, of as many words as there are registers for beside
@@ -8,6 +9,7 @@
 #pragma once
 
 #include "products/streamed_input.cuh"
+#include "quantized/scale_words.cuh"
 
 constexpr int TOGETHER = 2;  // units
 
@@ -24,41 +26,6 @@ struct LaneRun {
   __device__ __forceinline__ StoredPiece piece(int i) const {
     const StoredPiece* pieces = reinterpret_cast<const StoredPiece*>(&bytes);
     return pieces[i];
-  }
-};
-
-// Some scales that follow each other, as bits.
-template <int COUNT>
-struct ScaleWords {
-  uint32 words[ceil_div(COUNT, 2)];
-
-  __device__ __forceinline__ void load(const __half* from) {
-    if constexpr (COUNT % 4 == 0 && ROW_GROUPS % 4 == 0) {
-#pragma unroll
-      for (int i = 0; i < COUNT / 4; i++) {
-        const uint2 pair = reinterpret_cast<const uint2*>(from)[i];
-        words[2 * i] = pair.x, words[2 * i + 1] = pair.y;
-      }
-    } else if constexpr (COUNT % 2 == 0 && ROW_GROUPS % 2 == 0) {
-#pragma unroll
-      for (int i = 0; i < COUNT / 2; i++) words[i] = reinterpret_cast<const uint32*>(from)[i];
-    } else {
-#pragma unroll
-      for (int i = 0; i < COUNT; i++) {
-        const uint32 bits = __half_as_ushort(from[i]);
-        words[i / 2] = i % 2 == 0 ? bits : words[i / 2] | bits << 16;
-      }
-    }
-  }
-  __device__ __forceinline__ float of(int i) const {
-    return to_float(__ushort_as_half(static_cast<unsigned short>(words[i / 2] >> 16 * (i % 2))));
-  }
-  // Something of all of them.
-  __device__ __forceinline__ uint32 bits() const {
-    uint32 bits = 0;
-#pragma unroll
-    for (int i = 0; i < ceil_div(COUNT, 2); i++) bits |= words[i];
-    return bits;
   }
 };
 
@@ -156,7 +123,7 @@ __device__ __forceinline__ void multiply_stage(StreamSums& sums, StreamShared& s
   wait(shared_address(&shared.filled[at.stage]), at.parity);
   if (both) wait(shared_address(&shared.filled[next.stage]), next.parity);
   const StageScales scales(shared, place, index, stage);
-  const InputSums(*inputs)[ROOM] = shared.input_sums[place.warp] + input.part_place(stage, 0);
+  const InputSums(*inputs)[ROOM] = shared.input_sums[place.warp] + stage * PARTS;
   PairProducts chains[CHAINS];
   uint32 seen = scales.bits();
 #pragma unroll

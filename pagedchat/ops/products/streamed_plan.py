@@ -13,8 +13,8 @@ MAX_TOKENS = 8
 """Of a launch; from there on the input takes the registers."""
 RING_BYTES, LARGE_RING_BYTES = 120 << 10, 171 << 10
 """Of a ring, at most; of one for a weight both of whose sides are `_LARGE`. What a ring leaves others may have."""
-FEW_BITS_RING_BYTES = 100 << 10
-"""The same of weights of few bits."""
+FEW_BITS_RING_BYTES, ALONE_RING_BYTES = 100 << 10, 140 << 10
+"""The same of weights of few bits; of those whose input lies in shared memory and leaves no room for others."""
 _LARGE = 4096
 _NUM_WARPS = 8
 _ROUND = _NUM_WARPS * STEP
@@ -29,8 +29,9 @@ _MOST_PARTS = 4
 _FEWEST_STAGES = 3
 _MOST_RESIDENT = 16
 """Steps of a warp up to which the input stays in registers, as one that is normed has to."""
-_MOST_GROUP = 4
-"""Units that read an input together which does not stay in registers; of few bits, that end their sums together."""
+_MOST_GROUP, _PAIR = 4, 2
+"""Units that read an input together which does not stay in registers; of few bits, that end their sums together, and
+of those whose input lies in shared memory."""
 MOST_SHARED = 2
 """Tokens whose input lies in shared memory, where weights are of few bits."""
 _RESERVED_BYTES = 1 << 10
@@ -79,7 +80,9 @@ class StreamPlan:
 
     @property
     def lane_run(self) -> int:
-        """Inner elements of few bits that a lane reads at a time: 16 bytes where four lanes are in one group."""
+        """Inner elements that lie together for a lane: 16 bytes of few bits where four lanes are in one group."""
+        if not self.shared_tokens:
+            return PIECE
         segment, run = self.stage_features // _NUM_WARPS, 128 // self.form.bits
         while segment % (4 * run) or self.form.scale_group % (4 * run):
             run //= 2
@@ -87,14 +90,11 @@ class StreamPlan:
 
     @property
     def input_bytes(self) -> int:
-        """Of what warps keep of the input of weights of few bits: sums over parts of a stage, or all of it."""
-        if not self.form.few:
-            return 0
+        """Of the input that lies in shared memory, and of its sums over parts of a stage."""
         segment = self.stage_features // _NUM_WARPS
         parts = segment // min(self.form.scale_group or segment, segment)
-        stages = self.row_stages if self.shared_tokens or self.resident else 1
-        sums = _NUM_WARPS * parts * stages * self.room * 8
-        return sums + self.shared_tokens * (2 * self.row_stages * self.stage_features + _GAP_BYTES)
+        sums = _NUM_WARPS * parts * self.row_stages * 8
+        return self.shared_tokens * (sums + 2 * self.row_stages * self.stage_features + _GAP_BYTES)
 
     @property
     def room(self) -> int:
@@ -129,8 +129,7 @@ class StreamPlan:
         """Size of `StreamShared` in kernels/products/streamed_ring.cuh, at least."""
         sums = 4 * 2 * _NUM_WARPS * self.group * self.room * UNIT
         norm = 2 * 2 * self.in_features + (8 * PIECE + 16 * 32) * _NUM_WARPS if normed else 0
-        few = self.scale_bytes + self.input_bytes
-        return self.stages * self.stage_bytes + few + sums + norm + _SLACK_BYTES
+        return self.stages * self.stage_bytes + self.scale_bytes + self.input_bytes + sums + norm + _SLACK_BYTES
 
 
 @cache
@@ -161,7 +160,7 @@ def plan_stream(
         return None
     units = -(-num_rows // (UNIT * num_multiprocessors))
     if form.few and num_tokens <= MOST_SHARED:
-        plan = _beside_others(in_features, units, num_tokens, normed, shared_limit, form)
+        plan = _in_shared(in_features, units, num_tokens, normed, shared_limit, form)
         if plan is not None:
             return plan
     bare = StreamPlan(in_features, _stage_features(in_features, form), 0, form=form)
@@ -170,28 +169,29 @@ def plan_stream(
     group = 1 if bare.resident and not form.few else -(-units // -(-units // _MOST_GROUP))
     most = LARGE_RING_BYTES if min(in_features, num_rows) >= _LARGE else RING_BYTES
     most = FEW_BITS_RING_BYTES if form.few else most
-    return _with_stages(
-        replace(bare, group=group + group % 2 if form.few else group), units, normed, most, shared_limit
-    )
+    return _with_stages(replace(bare, group=group), units, normed, most, shared_limit)
 
 
-def _beside_others(
+def _in_shared(
     in_features: int, units: int, num_tokens: int, normed: bool, shared_limit: int, form: WeightForm
 ) -> StreamPlan | None:
-    """Of few bits and few tokens: so small that the next kernel's thread blocks find room beside these."""
+    """Of few bits and few tokens: so small that the next kernel's thread blocks find room beside these; where that
+    leaves a ring of less than two pairs of units, as large as can be."""
     features = _fewest_stages(in_features, form, 8 * _FEW_BITS_ROW_BYTES // form.bits)
-    row_stages = -(-in_features // features)
-    group = 2 if row_stages > 2 or units <= 2 else _MOST_GROUP
-    plan = StreamPlan(in_features, features, 0, group, form, num_tokens)
-    return _with_stages(plan, units, normed, FEW_BITS_RING_BYTES, (shared_limit - _RESERVED_BYTES) // 2)
+    plan = StreamPlan(in_features, features, 0, _PAIR, form, num_tokens)
+    half = (shared_limit - _RESERVED_BYTES) // 2
+    beside = _with_stages(plan, units, normed, FEW_BITS_RING_BYTES, half, fewest=2 * _PAIR)
+    return beside or _with_stages(plan, units, normed, ALONE_RING_BYTES, shared_limit)
 
 
-def _with_stages(plan: StreamPlan, units: int, normed: bool, most: int, shared_limit: int) -> StreamPlan | None:
+def _with_stages(
+    plan: StreamPlan, units: int, normed: bool, most: int, shared_limit: int, fewest: int = _FEWEST_STAGES
+) -> StreamPlan | None:
     """As many as there is room for; None where they are too few."""
     plan = replace(plan, stages=min(most // plan.stage_bytes, units * plan.row_stages))
     while plan.stages > 0 and plan.shared_bytes(normed) > shared_limit:
         plan = replace(plan, stages=plan.stages - 1)
-    return plan if plan.stages >= min(_FEWEST_STAGES, units * plan.row_stages) else None
+    return plan if plan.stages >= min(fewest, units * plan.row_stages) else None
 
 
 def takes(form: WeightForm, in_features: int, num_rows: int) -> bool:
