@@ -30,8 +30,8 @@ _FEWEST_STAGES = 3
 _MOST_RESIDENT = 16
 """Steps of a warp up to which the input stays in registers, as one that is normed has to."""
 _MOST_GROUP, _PAIR = 4, 2
-"""Units that read an input together which does not stay in registers; of few bits, that end their sums together, and
-of those whose input lies in shared memory."""
+"""Units that read an input together which does not stay in registers; of few bits, that end their sums together.
+The same where the input lies in shared memory."""
 MOST_SHARED = 2
 """Tokens whose input lies in shared memory, where weights are of few bits."""
 _RESERVED_BYTES = 1 << 10
