@@ -36,16 +36,17 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, THREAD_BLO
   StreamShared& shared = *reinterpret_cast<StreamShared*>(memory);
   const int num_units = out_features / OUT_ROWS;
   prepare_ring(shared);
-  const NormNumbers norm = {norm_weight, norm_bias};
   if (copies_weights()) {
-    fill_norm(shared, norm);
+#if NORM
+    fill_norm(shared, norm_weight, norm_bias);
+#endif
     fill_ring<PAIRED + 1>(shared, {weight, scales, minimums}, num_units,
                           [=](int unit, int run) { return unit * OUT_ROWS + run * out_features; });
     return;
   }
   const StreamPlace place;
   StreamInput input;
-  take_input(input, shared, place, input_rows, norm, num_tokens, epsilon);
+  take_input(input, shared, place, input_rows, norm_bias != nullptr, num_tokens, epsilon);
   const OwnResult<OUT_ROWS> own;
   Addends addends;
   const auto fetch_addends = [&](int group) {

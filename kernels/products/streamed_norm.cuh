@@ -66,10 +66,10 @@ struct TokenNorm {
     factor = rsqrtf(squares / IN_FEATURES + epsilon);
   }
 
-  // `scale` and `shift` are the norm's numbers for this piece; zeros where nothing is shifted.
-  __device__ __forceinline__ uint4 apply(uint4 piece, uint4 scale, uint4 shift) const {
-    float values[PIECE], scales[PIECE], shifts[PIECE];
+  __device__ __forceinline__ uint4 apply(uint4 piece, const StreamShared& shared, bool shifted, int inner) const {
+    float values[PIECE], scales[PIECE], shifts[PIECE] = {};
     unpack(piece, values);
+    const uint4 scale = load_16(shared.scales + inner);
     if (NORM == RMS_NORM) {
       // Rounds before it scales, as the models' own code does.
 #pragma unroll
@@ -79,7 +79,7 @@ struct TokenNorm {
                         multiply_pairs<Element>(centred.z, scale.z), multiply_pairs<Element>(centred.w, scale.w));
     }
     unpack(scale, scales);
-    unpack(shift, shifts);
+    if (shifted) unpack(load_16(shared.shifts + inner), shifts);
 #pragma unroll
     for (int i = 0; i < PIECE; i++) {
       values[i] = scaled_by_norm<NORM>((values[i] - mean) * factor, scales[i], shifts[i]);
@@ -95,23 +95,14 @@ struct LanePieces {
   uint4 pieces[FEW_TOKENS][LANE_PIECES];
   const StreamPlace& place;
 
-  __device__ __forceinline__ explicit LanePieces(const StreamPlace& where) : place(where) {}
-
-  __device__ __forceinline__ void load(const Element* rows, int num_tokens) {
+  __device__ __forceinline__ LanePieces(const StreamPlace& where, const Element* rows, int num_tokens)
+      : place(where) {
 #pragma unroll
     for (int t = 0; t < FEW_TOKENS; t++) {
 #pragma unroll
       for (int j = 0; j < LANE_PIECES; j++) {
         pieces[t][j] = exists(j) ? input_piece(rows, t, num_tokens, inner_of(j)) : make_uint4(0, 0, 0, 0);
       }
-    }
-  }
-  // The same of a norm's numbers; zeros of those that are not there.
-  __device__ __forceinline__ void load_norm(uint4 (&numbers)[LANE_PIECES], const Element* of_all) const {
-#pragma unroll
-    for (int j = 0; j < LANE_PIECES; j++) {
-      const bool there = of_all != nullptr && exists(j);
-      numbers[j] = there ? load_16(of_all + inner_of(j)) : make_uint4(0, 0, 0, 0);
     }
   }
   __device__ __forceinline__ int step_of(int j) const { return 8 * j + place.g; }
@@ -133,20 +124,13 @@ struct LanePieces {
 #endif
 
 #if SHARED_TOKENS
-// Each piece once, normed, into shared memory; by the one lane that has it, and its part of the norm's numbers.
+// Each piece once, normed, into shared memory.
 __device__ __forceinline__ void take_shared(StreamInput& input, StreamShared& shared, const StreamPlace& place,
-                                            const Element* rows, const NormNumbers& numbers, int num_tokens,
-                                            float epsilon) {
-  LanePieces own(place);
-#if NORM
-  uint4 scales[LANE_PIECES], shifts[LANE_PIECES];
-  own.load_norm(scales, numbers.weight);
-  own.load_norm(shifts, NORM == LAYER_NORM ? numbers.bias : nullptr);
-#endif
-  wait_for_previous_kernel();
-  own.load(rows, num_tokens);
+                                            const Element* rows, bool shifted, int num_tokens, float epsilon) {
+  LanePieces own(place, rows, num_tokens);
 #if NORM
   own.share_moments(shared);
+  wait(shared_address(&shared.norm_filled), 0);
   place.sync_warps();
 #endif
 #pragma unroll
@@ -159,7 +143,7 @@ __device__ __forceinline__ void take_shared(StreamInput& input, StreamShared& sh
       if (own.step_of(j) >= STEPS) continue;
       uint4 piece = own.pieces[t][j];
 #if NORM
-      if (own.exists(j)) piece = norm.apply(piece, scales[j], shifts[j]);
+      if (own.exists(j)) piece = norm.apply(piece, shared, shifted, own.inner_of(j));
 #endif
       shared.tokens[t][(place.warp * STEPS + own.step_of(j)) * 4 + place.q] = in_order_of_weights(piece);
     }
@@ -168,20 +152,11 @@ __device__ __forceinline__ void take_shared(StreamInput& input, StreamShared& sh
   input.load(shared, place);
 }
 #elif NORM
-// Of the piece at `inner`, as `fill_norm` brings them.
-__device__ __forceinline__ uint4 scale_at(const StreamShared& shared, int inner) {
-  return load_16(shared.scales + inner);
-}
-__device__ __forceinline__ uint4 shift_at(const StreamShared& shared, bool shifted, int inner) {
-  return shifted ? load_16(shared.shifts + inner) : make_uint4(0, 0, 0, 0);
-}
-
 // A token or two: each lane has pieces of every token, so that nothing is worked out twice. Then they change
 // places, to the lanes that multiply them.
 __device__ __forceinline__ void take_few_normed(StreamInput& input, StreamShared& shared, const StreamPlace& place,
                                                 const Element* rows, bool shifted, int num_tokens, float epsilon) {
-  LanePieces own(place);
-  own.load(rows, num_tokens);
+  LanePieces own(place, rows, num_tokens);
   own.share_moments(shared);
 #pragma unroll
   for (int s = 0; s < STEPS; s++) input.pieces[s] = make_uint4(0, 0, 0, 0);
@@ -195,9 +170,7 @@ __device__ __forceinline__ void take_few_normed(StreamInput& input, StreamShared
 #pragma unroll
     for (int j = 0; j < LANE_PIECES; j++) {
       if (own.exists(j)) {
-        const int inner = own.inner_of(j);
-        exchange[place.lane] =
-            norm.apply(own.pieces[t][j], scale_at(shared, inner), shift_at(shared, shifted, inner));
+        exchange[place.lane] = norm.apply(own.pieces[t][j], shared, shifted, own.inner_of(j));
       }
       __syncwarp();
 #pragma unroll
@@ -225,23 +198,19 @@ __device__ __forceinline__ void take_many_normed(StreamInput& input, StreamShare
   const TokenNorm norm(&shared.moments[0][place.g], epsilon);
 #pragma unroll
   for (int s = 0; s < STEPS; s++) {
-    if (!exists(s)) continue;
-    const int inner = inner_of(s);
-    input.pieces[s] = norm.apply(input.pieces[s], scale_at(shared, inner), shift_at(shared, shifted, inner));
+    if (exists(s)) input.pieces[s] = norm.apply(input.pieces[s], shared, shifted, inner_of(s));
   }
 }
 #endif
 
 // Rows [num_tokens, IN_FEATURES] that the kernel before has written, normalised if asked, as the product's input.
 __device__ __forceinline__ void take_input(StreamInput& input, StreamShared& shared, const StreamPlace& place,
-                                           const Element* rows, const NormNumbers& numbers, int num_tokens,
-                                           float epsilon) {
-#if SHARED_TOKENS
-  take_shared(input, shared, place, rows, numbers, num_tokens, epsilon);
-#else
+                                           const Element* rows, bool shifted, int num_tokens, float epsilon) {
   wait_for_previous_kernel();
+#if SHARED_TOKENS
+  take_shared(input, shared, place, rows, shifted, num_tokens, epsilon);
+#else
 #if NORM
-  const bool shifted = numbers.bias != nullptr;
   if (num_tokens <= FEW_TOKENS) {
     take_few_normed(input, shared, place, rows, shifted, num_tokens, epsilon);
   } else {

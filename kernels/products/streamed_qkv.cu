@@ -72,9 +72,10 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, THREAD_BLO
   StreamShared& shared = *reinterpret_cast<StreamShared*>(memory);
   const int num_units = (num_heads + 2 * num_kv_heads) * HEAD_SIZE / UNIT;
   prepare_ring(shared);
-  const NormNumbers norm = {norm_weight, norm_bias};
   if (copies_weights()) {
-    fill_norm(shared, norm);
+#if NORM
+    fill_norm(shared, norm_weight, norm_bias);
+#endif
     fill_ring<ROTARY + 1>(shared, {weight, scales, minimums}, num_units, [](int unit, int run) {
       const ResultRows rows(unit * OUT_ROWS);
       return rows.first + run * rows.below;
@@ -94,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, THREAD_BLO
   };
   fetch_changes(threadIdx.x / TEAM);
   StreamInput input;
-  take_input(input, shared, place, input_rows, norm, num_tokens, epsilon);
+  take_input(input, shared, place, input_rows, norm_bias != nullptr, num_tokens, epsilon);
   const HeadPlaces places = {query,        key_cache,        value_cache,       num_heads,
                              num_kv_heads, key_block_stride, value_block_stride};
   multiply_units(shared, place, input, num_units, [&](int group) {

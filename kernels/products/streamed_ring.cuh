@@ -106,12 +106,12 @@ struct StreamShared {
   uint4 tokens[SHARED_TOKENS][NUM_WARPS * STEPS * 4 + 4];  // a warp's pieces step by step; tokens in other banks
 #endif
 #if NORM
-  float2 moments[NUM_WARPS][MAX_TOKENS];  // mean and sum of squared deviations of a warp's part
-#if !SHARED_TOKENS
   alignas(16) Element scales[IN_FEATURES], shifts[NORM == LAYER_NORM ? IN_FEATURES : PIECE];
+#if !SHARED_TOKENS
   uint4 exchange[NUM_WARPS][WARP_SIZE];  // a token's pieces on their way from lane to lane
-  uint64 norm_filled;
 #endif
+  float2 moments[NUM_WARPS][MAX_TOKENS];  // mean and sum of squared deviations of a warp's part
+  uint64 norm_filled;
 #endif
   uint64 filled[STAGES], read[STAGES];
 };
@@ -142,7 +142,7 @@ __device__ __forceinline__ void prepare_ring(StreamShared& shared) {
       init_barrier(shared_address(&shared.filled[i]), 1);
       init_barrier(shared_address(&shared.read[i]), NUM_WARPS);
     }
-#if NORM && !SHARED_TOKENS
+#if NORM
     init_barrier(shared_address(&shared.norm_filled), 1);
 #endif
     publish_barriers();
@@ -227,21 +227,16 @@ __device__ __forceinline__ void fill_ring(StreamShared& shared, const StreamedWe
   }
 }
 
-// A norm's numbers, which do not depend on the kernel before.
-struct NormNumbers {
-  const Element* weight;  // [IN_FEATURES], with NORM
-  const Element* bias;    // the same, or null
-};
-
-// Brings them in, where lanes do not have them in registers.
-__device__ __forceinline__ void fill_norm(StreamShared& shared, const NormNumbers& numbers) {
-#if NORM && !SHARED_TOKENS
+#if NORM
+// Brings the norm's numbers in; they do not depend on the kernel before.
+__device__ __forceinline__ void fill_norm(StreamShared& shared, const Element* norm_weight,
+                                          const Element* norm_bias) {
   if (threadIdx.x != NUM_THREADS) return;
   constexpr uint32 BYTES = IN_FEATURES * sizeof(Element);
   const uint32 barrier = shared_address(&shared.norm_filled);
-  const bool shifted = NORM == LAYER_NORM && numbers.bias != nullptr;
+  const bool shifted = NORM == LAYER_NORM && norm_bias != nullptr;
   expect_bytes(barrier, shifted ? 2 * BYTES : BYTES);
-  copy_bulk(shared.scales, numbers.weight, BYTES, barrier);
-  if (shifted) copy_bulk(shared.shifts, numbers.bias, BYTES, barrier);
-#endif
+  copy_bulk(shared.scales, norm_weight, BYTES, barrier);
+  if (shifted) copy_bulk(shared.shifts, norm_bias, BYTES, barrier);
 }
+#endif

@@ -32,16 +32,17 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, THREAD_BLO
   const auto first_row = [=](int unit) { return min(unit * UNIT, vocab_size - UNIT); };
   if (threadIdx.x < MAX_TOKENS) shared.best.best[threadIdx.x] = 0;
   prepare_ring(shared.stream);
-  const NormNumbers norm = {norm_weight, norm_bias};
   if (copies_weights()) {
-    fill_norm(shared.stream, norm);
+#if NORM
+    fill_norm(shared.stream, norm_weight, norm_bias);
+#endif
     fill_ring<1>(shared.stream, {weight, scales, minimums}, num_units,
                  [=](int unit, int) { return first_row(unit); });
     return;
   }
   const StreamPlace place;
   StreamInput input;
-  take_input(input, shared.stream, place, input_rows, norm, num_tokens, epsilon);
+  take_input(input, shared.stream, place, input_rows, norm_bias != nullptr, num_tokens, epsilon);
   const OwnResult<UNIT> own;
   const auto row_of = [&](int group) { return first_row(unit_here(group * GROUP + own.unit)) + own.row; };
   RowScales row_scales;

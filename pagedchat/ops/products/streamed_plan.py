@@ -136,8 +136,7 @@ class StreamPlan:
     def shared_bytes(self, normed: bool) -> int:
         """Size of `StreamShared` in kernels/products/streamed_ring.cuh, at least."""
         sums = 4 * 2 * _NUM_WARPS * self.group * self.room * UNIT
-        numbers = 0 if self.shared_tokens else 2 * 2 * self.in_features + 16 * 32 * _NUM_WARPS
-        norm = numbers + 8 * PIECE * _NUM_WARPS if normed else 0
+        norm = 2 * 2 * self.in_features + (8 * PIECE + 16 * 32) * _NUM_WARPS if normed else 0
         return self.stages * self.stage_bytes + self.scale_bytes + self.input_bytes + sums + norm + _SLACK_BYTES
 
 
