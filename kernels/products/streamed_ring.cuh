@@ -38,9 +38,6 @@
 // On a multiprocessor, by their registers. Two, so that the next kernel's find room: they begin with their rings.
 #define THREAD_BLOCKS (SHARED_TOKENS > 0 ? 2 : 1)
 #endif
-#ifndef PACKED
-#define PACKED 0  // of few bits: whether rows that are one stage long lie together, too
-#endif
 #ifndef SCALE_GROUP
 #define SCALE_GROUP \
   0  // inner elements that have a scale in common; 0: all of a row, whose sum is scaled at the end
@@ -57,8 +54,7 @@ constexpr int ROW_STAGES = ceil_div(IN_FEATURES, STAGE_FEATURES);  // of a unit
 constexpr int STEPS = ROW_STAGES * STAGE_STEPS;  // of a warp; the last ones may lie behind the end of a row
 constexpr bool SHARES_OUT = IN_FEATURES % STAGE_FEATURES == 0;                  // whether there are no such
 constexpr int LAST_FEATURES = IN_FEATURES - (ROW_STAGES - 1) * STAGE_FEATURES;  // of a row's last stage
-// Whether rows are copied several at a time.
-constexpr bool ROWS_TOGETHER = ROW_STAGES == 1 && (!FEW_BITS || PACKED);
+constexpr bool ROWS_TOGETHER = !FEW_BITS && ROW_STAGES == 1;  // whether rows are copied several at a time
 constexpr int STAGE_BYTES = (ROW_STAGES == 1 ? IN_FEATURES : STAGE_FEATURES) * WEIGHT_BITS / 8;  // of a row
 
 // Inner elements that lie together for a lane, which it reads at a time: of few bits and few tokens 16 bytes, while

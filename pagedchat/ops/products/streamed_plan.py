@@ -36,8 +36,6 @@ MOST_SHARED = 2
 """Tokens whose input lies in shared memory, where weights are of few bits."""
 _RESERVED_BYTES = 1 << 10
 """Of shared memory, for each thread block."""
-_PACKS = False
-"""Whether rows of few bits and one stage lie together: fewer copies, and two lanes after one another at a bank."""
 _GAP_BYTES = 64
 _SLACK_BYTES = 512
 """What alignment takes, and what some kernels have besides."""
@@ -59,11 +57,6 @@ class StreamPlan:
     """Tokens whose input lies in shared memory, at most; 0: in registers, up to `MAX_TOKENS`."""
 
     @property
-    def packed(self) -> bool:
-        """Whether rows of few bits that are one stage long lie together, so that one copy brings several."""
-        return _PACKS and self.shared_tokens > 0 and self.row_stages == 1
-
-    @property
     def num_threads(self) -> int:
         """Of a thread block: warps that multiply, and one that copies."""
         return 32 * (_NUM_WARPS + 1)
@@ -82,7 +75,6 @@ class StreamPlan:
             "STAGES": self.stages,
             "GROUP": self.group,
             **({"SHARED_TOKENS": self.shared_tokens} if self.shared_tokens else {}),
-            **({"PACKED": 1} if self.packed else {}),
             **self.form.constants,
         }
 
@@ -118,10 +110,10 @@ class StreamPlan:
     def stage_bytes(self) -> int:
         """Of shared memory, for each stage."""
         row = (self.in_features if self.row_stages == 1 else self.stage_features) * self.form.bits // 8
-        if self.form.few and not self.packed:
+        if self.form.few:
             runs = 4 * self.lane_run * self.form.bits // 8  # of four lanes, an odd number of times
             row = (-(-row // runs) | 1) * runs
-        elif not self.form.few and self.row_stages > 1:
+        elif self.row_stages > 1:
             row += _GAP_BYTES
         return UNIT * row + 16
 
