@@ -1,7 +1,7 @@
 """How a decode kernel's sequences are split over the grid. Arithmetic only."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 TILE_TOKENS = 32
@@ -15,11 +15,6 @@ NUM_WARPS = (2, 4, 8)
 """Sizes of thread blocks: many small ones for large batches, few large ones for small batches."""
 BYTE_WARPS = 12
 """Of a multiprocessor that attends to bytes, with heads of 80 to 128: their tiles take fewer registers."""
-STAGED_TILES = 0
-"""Tiles of a warp that are under way through shared memory in captured steps of few long sequences in bytes: none,
-until it is known that this is quicker."""
-_STAGED_LEN = 8192
-"""Tokens of the longest sequence from which on they would be."""
 _UNEVEN_LEN = 1024
 """Tokens of the longest from which on a batch of unknown lengths is split evenly."""
 _UNEVEN_SPLITS, _UNEVEN_TILES = 4, 16
@@ -107,18 +102,6 @@ def plan_split(
     total = min(round(num_tokens, -digits), num_seqs * max_tiles * TILE_TOKENS)
     plan = split_for(shape, num_seqs, max_tiles * TILE_TOKENS, total, num_multiprocessors)
     return _evenly(plan, max_tiles) if any_lengths else plan
-
-
-def staged(plan: SplitPlan, shape: DecodeShape, max_len: int) -> SplitPlan:
-    """The same grid, with tiles through shared memory where that is for; on GPUs that have bulk copies.
-
-    Args:
-        plan: of large thread blocks where sequences are few.
-        shape: heads.
-        max_len: tokens of the longest sequence.
-    """
-    is_for = shape.element_bytes == 1 and shape.head_size <= 128 and plan.num_warps == NUM_WARPS[-1]
-    return replace(plan, staged=STAGED_TILES) if is_for and max_len >= _STAGED_LEN else plan
 
 
 @lru_cache(maxsize=4096)

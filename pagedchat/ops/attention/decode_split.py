@@ -9,7 +9,7 @@ import torch
 from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import f32, get_kernel, i32
 from pagedchat.ops.attention.call import AttentionCall, check_call
-from pagedchat.ops.attention.decode_plan import MAX_TILES, TILE_TOKENS, DecodeShape, SplitPlan, plan_split, staged
+from pagedchat.ops.attention.decode_plan import MAX_TILES, TILE_TOKENS, DecodeShape, SplitPlan, plan_split
 from pagedchat.ops.attention.decode_simt import decode_simt
 from pagedchat.ops.attention.decode_workspace import partial_states
 from pagedchat.ops.common.arrivals import arrival_counters
@@ -62,8 +62,6 @@ def launch_split(
     total = num_seqs * longest if num_tokens is None else min(num_tokens, num_seqs * longest)
     num_multiprocessors = gpu(query.device.index).num_multiprocessors
     plan = plan_split(shape, num_seqs, longest, total, num_multiprocessors, any_lengths=any_lengths)
-    if any_lengths and can_overlap(query.device):
-        plan = staged(plan, shape, longest)
     partial = partial_states(query, plan.num_splits)
     launch_on_splits(call, shape, plan, partial, overlap=overlap, writes_new=writes_new)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pagedchat.ops.attention.call import AttentionOptions
-from pagedchat.ops.attention.decode_plan import DecodeShape, SplitPlan, staged
+from pagedchat.ops.attention.decode_plan import DecodeShape, SplitPlan
 from pagedchat.ops.attention.decode_split import decode_shape, launch_on_splits
 from pagedchat.ops.attention.decode_workspace import partial_states
 from pagedchat.ops.cache.byte_cache import DTYPES, dequantised, quantised
@@ -53,17 +53,6 @@ def test_the_newest_token_is_written_before_its_tile_is_copied(kind: CacheKind, 
     for seq in range(len(lens)):
         case.keys[seq][-1], case.values[seq][-1] = kept[seq, :2], kept[seq, 2:]
     check_attention(replace(case, query=heads[:, :4]), options, *results(call))
-
-
-def test_only_few_long_sequences_in_bytes_are_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pagedchat.ops.attention.decode_plan.STAGED_TILES", 2)
-    large, small, of_bytes = SplitPlan(8, 64, 16), SplitPlan(4, 43, 3), DecodeShape(8, 4, 128, 1)
-    assert staged(large, of_bytes, 32768) == replace(large, staged=2)
-    for plan, shape, max_len in (
-        (small, of_bytes, 32768), (large, of_bytes, 512), (large, DecodeShape(8, 4, 128), 32768),
-        (large, DecodeShape(8, 4, 256, 1), 32768),
-    ):  # fmt: skip
-        assert staged(plan, shape, max_len) == plan
 
 
 def test_what_is_staged_leaves_room_for_what_warps_share() -> None:
