@@ -26,9 +26,6 @@
 #if CACHE_KIND
 #include "cache/byte_heads.cuh"
 #endif
-#if STAGED
-#include "attention/staged_tiles.cuh"
-#endif
 
 #ifndef EVEN_SPLITS
 #define EVEN_SPLITS \
@@ -83,12 +80,11 @@ __device__ __forceinline__ void write_new(const PagedContext& context, const Ele
 #endif
 
 // Whether a warp has its first tile under way before the kernel before has ended.
-#define FETCHES_FIRST (INPUT_IS_FRESH && HEAD_SIZE <= 128 && !STAGED)
+#define FETCHES_FIRST (INPUT_IS_FRESH && HEAD_SIZE <= 128)
 static_assert(!FETCHES_FIRST || PIPELINED, "a whole tile fits into the registers");
 
 // With INPUT_IS_FRESH the kernel before writes the query and the newest keys and values, and this one waits for it.
-// Grid: (max_splits, num_kv_heads * ROW_BLOCKS, num_seqs), NUM_WARPS * 32 threads; with STAGED StagedTiles is
-// dynamic shared memory.
+// Grid: (max_splits, num_kv_heads * ROW_BLOCKS, num_seqs), NUM_WARPS * 32 threads
 extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) decode_split(
     Element* __restrict__ output,              // [num_seqs, num_heads, head_size], strided
     float* __restrict__ lse,                   // [num_seqs, num_heads], or null
@@ -152,12 +148,6 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) dec
       begin,
       seq_len,
       (num_kv_heads - kv_head) * HEAD_SIZE * BLOCK_SIZE + kv_head * BLOCK_SIZE * static_cast<int64>(sizeof(Scale))};
-#if STAGED
-  extern __shared__ __align__(128) unsigned char memory[];
-  TileRing ring(*reinterpret_cast<StagedTiles<NUM_WARPS>*>(memory), warp_index, context, my_first + warp_index,
-                my_end);
-  ring.start(INPUT_IS_FRESH ? end_tile - 1 : end_tile);
-#endif
 #if INPUT_IS_FRESH
   // All tiles but the last one lie in the cache since steps before this one.
 #if FETCHES_FIRST
@@ -194,17 +184,8 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) dec
 #if FETCHES_FIRST
   if (!is_old && warp_tile < my_end) warp.fetch(context, warp_tile);
 #endif
-#if STAGED
-#if INPUT_IS_FRESH
-  show_global_to_copies();
-  ring.start(end_tile);
-#endif
-  warp.attend_staged(context, ScoreScale(scale, cap), ring, my_first + warp_index, my_end, NUM_WARPS,
-                     shared.weights[warp_index]);
-#else
   warp.attend<FETCHES_FIRST>(context, ScoreScale(scale, cap), my_first + warp_index, my_end, NUM_WARPS,
                              shared.weights[warp_index]);
-#endif
   warp.finish();
   share_states(warp, shared);
 

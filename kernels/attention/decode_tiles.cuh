@@ -33,10 +33,6 @@
 #define TILE_PARTS (HEAD_SIZE > 128 ? 4 : 1)
 #endif
 
-#ifndef STAGED
-#define STAGED 0  // tiles of a warp that are under way through shared memory (staged_tiles.cuh); 0: into registers
-#endif
-
 constexpr int TILE_TOKENS = 32;
 constexpr int TILE_BLOCKS = TILE_TOKENS / BLOCK_SIZE;
 constexpr int KEY_ROWS = HEAD_SIZE / CACHED_ROW;  // 16-byte rows of one token's key
@@ -225,39 +221,6 @@ struct DecodeWarp {
     }
   }
 
-#if STAGED
-  // The same of tiles that come through shared memory; `ring` has been started, and `read_table` called.
-  template <typename TileRing>
-  __device__ __forceinline__ void attend_staged(const PagedContext& context, const ScoreScale& scale,
-                                                TileRing& ring, int first_tile, int end_tile, int step,
-                                                Element* weights) {
-    if (first_tile >= end_tile) return;
-    drop_foreign_blocks(context, first_tile);
-    load_scales(context, next_blocks, first_tile);
-    for (int tile = first_tile; tile < end_tile; tile += step) {
-      const int next = tile + step, position = tile * TILE_TOKENS;
-      const bool at_edge = position < context.begin || position + TILE_TOKENS > context.end;
-      if (next < end_tile) read_table(context.block_table, context.max_blocks, next);
-      const TileScales tile_scales = take_scales();
-      const auto& staged = ring.take();
-      ring.give_back(take_keys(staged.keys) | take_values(staged.values));
-      float scores[2][ROW_TILES][4] = {};
-      multiply_keys(scores, 0);
-      if (next < end_tile) {
-        drop_foreign_blocks(context, next);
-        load_scales(context, next_blocks, next);
-      }
-      weigh(scores, scale, tile_scales, context, position, at_edge, weights);
-      __syncwarp();
-      uint4 weight[ROW_TILES];
-#pragma unroll
-      for (int t = 0; t < ROW_TILES; t++) weight[t] = load_16(weights + (8 * t + g) * WEIGHT_STRIDE + 8 * q);
-      __syncwarp();
-      multiply_values(weight, context, position, at_edge, 0);
-    }
-  }
-#endif
-
   // Afterwards `total` is the sum over all tokens of the warp.
   __device__ __forceinline__ void finish() {
 #pragma unroll
@@ -389,38 +352,6 @@ struct DecodeWarp {
       load_tokens(value[d][1], rows + (dims + 8) * BLOCK_SIZE);
     }
   }
-
-#if STAGED
-  // What `load_keys` and `load_values` bring, of a tile in shared memory: block after block. Something of all of it
-  // is given back.
-  __device__ __forceinline__ uint32 take_keys(const unsigned char* keys) {
-    uint32 seen = 0;
-#pragma unroll
-    for (int r = 0; r < 4; r++) {
-      const int block = 8 * r / BLOCK_SIZE, place = q * BLOCK_SIZE + 8 * r % BLOCK_SIZE + g;
-      const unsigned char* tokens = keys + block * HEAD_SIZE * BLOCK_SIZE + place * CACHED_ROW;
-#pragma unroll
-      for (int j = 0; j < PART_STEPS; j++) {
-        const bool inside = (j + 1) * 4 <= KEY_ROWS || q + 4 * j < KEY_ROWS;
-        key[j][r] = inside ? load_16(tokens + j * 4 * BLOCK_SIZE * CACHED_ROW) : make_uint4(0, 0, 0, 0);
-        seen |= key[j][r].x;
-      }
-    }
-    return seen;
-  }
-  __device__ __forceinline__ uint32 take_values(const unsigned char* values) {
-    uint32 seen = 0;
-    const int block = 8 * q / BLOCK_SIZE, first = g * BLOCK_SIZE + 8 * q % BLOCK_SIZE;
-    const unsigned char* rows = values + block * HEAD_SIZE * BLOCK_SIZE + first;
-#pragma unroll
-    for (int d = 0; d < DIM_TILES; d++) {
-      value[d][0] = *reinterpret_cast<const EightTokens*>(rows + 16 * d * BLOCK_SIZE);
-      value[d][1] = *reinterpret_cast<const EightTokens*>(rows + (16 * d + 8) * BLOCK_SIZE);
-      seen |= value[d][0].x | value[d][1].x;
-    }
-    return seen;
-  }
-#endif
 
   __device__ __forceinline__ void multiply_keys(float (&scores)[2][ROW_TILES][4], int part) {
 #pragma unroll

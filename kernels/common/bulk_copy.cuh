@@ -9,9 +9,6 @@
 // What the thread has written to shared memory and which barriers it has initialised, before copies get there.
 __device__ __forceinline__ void show_to_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// The same of global memory, and what this thread knows to have been written by others.
-__device__ __forceinline__ void show_global_to_copies() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
-
 // 16 bytes or a multiple, told to `barrier`.
 __device__ __forceinline__ void copy_bulk(void* to, const void* from, uint32 bytes, uint32 barrier,
                                           uint64 policy = pass_through_cache()) {

@@ -70,12 +70,6 @@ class SplitPlan:
     is_even: bool = False
     """Whether every sequence that is long enough is shared out among all of them, the longest or not. Each has to
     know its length before it looks for its blocks, which takes some 0.3 us."""
-    staged: int = 0
-    """Tiles of a warp that are under way through shared memory, of a cache of bytes; 0: into registers."""
-
-    def staged_bytes(self, head_size: int) -> int:
-        """Of shared memory: `StagedTiles` in kernels/attention/staged_tiles.cuh."""
-        return self.num_warps * self.staged * (2 * TILE_TOKENS * head_size + 8)
 
 
 def plan_split(

@@ -111,11 +111,7 @@ def launch_on_splits(
         INPUT_IS_FRESH=int(writes_new or (overlap and early)),
         WRITES_NEW=int(writes_new),
         EVEN_SPLITS=int(plan.is_even),
-        **({"STAGED": plan.staged} if plan.staged else {}),
     )
-    shared_bytes = plan.staged_bytes(shape.head_size)
-    if shared_bytes:
-        kernel.allow_shared(shared_bytes)
     arrivals = arrival_counters(query.device, num_seqs * grid_heads).data_ptr() if num_splits > 1 else 0
     args = (
         output.data_ptr(),
@@ -151,6 +147,5 @@ def launch_on_splits(
         32 * plan.num_warps,
         args,
         stream=stream_of(query),
-        shared_bytes=shared_bytes,
         overlap=(overlap or shared_lens is not None) and early,
     )
