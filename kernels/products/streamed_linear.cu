@@ -21,7 +21,7 @@ struct Addends {
 
 // Grid: any number of thread blocks up to units, best one a multiprocessor; (NUM_WARPS + 1) * 32 threads;
 // StreamShared is dynamic shared memory.
-extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, THREAD_BLOCKS)
+extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1)
     streamed_linear(Element* output,                   // [num_tokens, out_features]; may be the residual
                     const void* __restrict__ weight,   // [out_features, IN_FEATURES], twice the rows if PAIRED
                     const Element* __restrict__ bias,  // [out_features], or null; not with PAIRED

@@ -51,7 +51,7 @@ struct Changes {
 
 // Grid: any number of thread blocks up to units, best one a multiprocessor; (NUM_WARPS + 1) * 32 threads;
 // StreamShared is dynamic shared memory.
-extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, THREAD_BLOCKS) streamed_qkv(
+extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1) streamed_qkv(
     Element* __restrict__ query,              // [num_tokens, num_heads, HEAD_SIZE]
     Element* __restrict__ key_cache,          // [num_blocks, num_kv_heads, HEAD_SIZE / 8, BLOCK_SIZE, 8]
     Element* __restrict__ value_cache,        // [num_blocks, num_kv_heads, HEAD_SIZE, BLOCK_SIZE]

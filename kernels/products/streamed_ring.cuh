@@ -34,10 +34,6 @@
 #ifndef SHARED_TOKENS
 #define SHARED_TOKENS 0  // tokens whose input lies in shared memory; 0: up to MAX_TOKENS, in registers
 #endif
-#ifndef THREAD_BLOCKS
-// On a multiprocessor, by their registers. Two, so that the next kernel's find room: they begin with their rings.
-#define THREAD_BLOCKS (SHARED_TOKENS > 0 ? 2 : 1)
-#endif
 #ifndef SCALE_GROUP
 #define SCALE_GROUP \
   0  // inner elements that have a scale in common; 0: all of a row, whose sum is scaled at the end
@@ -57,8 +53,8 @@ constexpr int LAST_FEATURES = IN_FEATURES - (ROW_STAGES - 1) * STAGE_FEATURES;  
 constexpr bool ROWS_TOGETHER = !FEW_BITS && ROW_STAGES == 1;  // whether rows are copied several at a time
 constexpr int STAGE_BYTES = (ROW_STAGES == 1 ? IN_FEATURES : STAGE_FEATURES) * WEIGHT_BITS / 8;  // of a row
 
-// Inner elements that lie together for a lane, which it reads at a time: of few bits and few tokens 16 bytes, while
-// the four lanes of a row are in one group.
+// Inner elements that lie together for a lane, which it reads at a time: 16 bytes where units are made in pairs,
+// while the four lanes of a row are in one group.
 constexpr int lane_run() {
   int run = IN_SHARED ? 128 / WEIGHT_BITS : PIECE;
   while (IN_SHARED && (STAGE_SEGMENT % (4 * run) != 0 || SCALE_GROUP % (4 * run) != 0)) run /= 2;

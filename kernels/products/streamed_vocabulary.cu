@@ -12,7 +12,7 @@ struct VocabularyShared {
 // Grid: any number of thread blocks up to units, best one a multiprocessor; (NUM_WARPS + 1) * 32 threads;
 // VocabularyShared is dynamic shared memory. The last unit of a vocabulary that is not whole units has rows of the
 // one before it.
-extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, THREAD_BLOCKS)
+extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1)
     streamed_vocabulary(int* __restrict__ token_ids,  // as in NextTokens, up to `step`
                         int* __restrict__ positions, int* __restrict__ seq_lens, int* __restrict__ history,
                         int* __restrict__ step,

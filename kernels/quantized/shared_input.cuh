@@ -1,11 +1,9 @@
-// The input of one or two tokens in shared memory, for weights of few bits: registers and shared memory are left
-// for the next kernel's thread blocks, whose rings fill meanwhile. Included by streamed_input.cuh.
+// The input of one or two tokens in shared memory, for units that are made in pairs: all lanes of a row read the
+// same of it. Included by streamed_input.cuh.
 
 #pragma once
 
-#ifndef SUM_CHAINS
-#define SUM_CHAINS 4  // sums of a part that do not wait for each other: nothing else runs before they are there
-#endif
+constexpr int SUM_CHAINS = 4;  // that do not wait for each other: nothing is multiplied before they are there
 
 // Sums of a stage's parts, to [PARTS][ROOM]; `piece_of(s)` is a lane's piece of token g, in the order of the
 // weights.

@@ -13,8 +13,8 @@ MAX_TOKENS = 8
 """Of a launch; from there on the input takes the registers."""
 RING_BYTES, LARGE_RING_BYTES = 120 << 10, 171 << 10
 """Of a ring, at most; of one for a weight both of whose sides are `_LARGE`. What a ring leaves others may have."""
-FEW_BITS_RING_BYTES, ALONE_RING_BYTES = 100 << 10, 140 << 10
-"""The same of weights of few bits; of those whose input lies in shared memory and leaves no room for others."""
+FEW_BITS_RING_BYTES, PAIRS_RING_BYTES = 100 << 10, 140 << 10
+"""The same of weights of few bits, whose units are made one by one or in pairs."""
 _LARGE = 4096
 _NUM_WARPS = 8
 _ROUND = _NUM_WARPS * STEP
@@ -29,13 +29,12 @@ _MOST_PARTS = 4
 _FEWEST_STAGES = 3
 _MOST_RESIDENT = 16
 """Steps of a warp up to which the input stays in registers, as one that is normed has to."""
-_MOST_GROUP, _PAIR = 4, 2
-"""Units that read an input together which does not stay in registers; of few bits, that end their sums together.
-The same where the input lies in shared memory."""
-MOST_SHARED = 2
-"""Tokens whose input lies in shared memory, where weights are of few bits."""
-_RESERVED_BYTES = 1 << 10
-"""Of shared memory, for each thread block."""
+_MOST_GROUP = 4
+"""Units that read an input together which does not stay in registers; of few bits, that end their sums together."""
+_PAIR = 2
+"""The same where units are made in pairs."""
+_PAIRED_BITS, MOST_SHARED = 4, 1
+"""Of weights whose units are made in pairs, and of how many tokens, at most: their input lies in shared memory."""
 _GAP_BYTES = 64
 _SLACK_BYTES = 512
 """What alignment takes, and what some kernels have besides."""
@@ -159,8 +158,10 @@ def plan_stream(
     if form.few and not takes(form, in_features, num_rows):
         return None
     units = -(-num_rows // (UNIT * num_multiprocessors))
-    if form.few and num_tokens <= MOST_SHARED:
-        plan = _in_shared(in_features, units, num_tokens, normed, shared_limit, form)
+    if form.bits == _PAIRED_BITS and num_tokens <= MOST_SHARED:
+        features = _fewest_stages(in_features, form, 8 * _FEW_BITS_ROW_BYTES // form.bits)
+        pairs = StreamPlan(in_features, features, 0, _PAIR, form, num_tokens)
+        plan = _with_stages(pairs, units, normed, PAIRS_RING_BYTES, shared_limit)
         if plan is not None:
             return plan
     bare = StreamPlan(in_features, _stage_features(in_features, form), 0, form=form)
@@ -172,26 +173,12 @@ def plan_stream(
     return _with_stages(replace(bare, group=group), units, normed, most, shared_limit)
 
 
-def _in_shared(
-    in_features: int, units: int, num_tokens: int, normed: bool, shared_limit: int, form: WeightForm
-) -> StreamPlan | None:
-    """Of few bits and few tokens: so small that the next kernel's thread blocks find room beside these; where that
-    leaves a ring of less than two pairs of units, as large as can be."""
-    features = _fewest_stages(in_features, form, 8 * _FEW_BITS_ROW_BYTES // form.bits)
-    plan = StreamPlan(in_features, features, 0, _PAIR, form, num_tokens)
-    half = (shared_limit - _RESERVED_BYTES) // 2
-    beside = _with_stages(plan, units, normed, FEW_BITS_RING_BYTES, half, fewest=2 * _PAIR)
-    return beside or _with_stages(plan, units, normed, ALONE_RING_BYTES, shared_limit)
-
-
-def _with_stages(
-    plan: StreamPlan, units: int, normed: bool, most: int, shared_limit: int, fewest: int = _FEWEST_STAGES
-) -> StreamPlan | None:
+def _with_stages(plan: StreamPlan, units: int, normed: bool, most: int, shared_limit: int) -> StreamPlan | None:
     """As many as there is room for; None where they are too few."""
     plan = replace(plan, stages=min(most // plan.stage_bytes, units * plan.row_stages))
     while plan.stages > 0 and plan.shared_bytes(normed) > shared_limit:
         plan = replace(plan, stages=plan.stages - 1)
-    return plan if plan.stages >= min(fewest, units * plan.row_stages) else None
+    return plan if plan.stages >= min(_FEWEST_STAGES, units * plan.row_stages) else None
 
 
 def takes(form: WeightForm, in_features: int, num_rows: int) -> bool:

@@ -129,8 +129,8 @@ def test_weights_of_few_bits(
 
 
 @needs_compiler
-@pytest.mark.parametrize("num_tokens", [1, 2, 5])
-@pytest.mark.parametrize("form", ["int8", "int4, 128, minimums"])
+@pytest.mark.parametrize("num_tokens", [1, 5])
+@pytest.mark.parametrize("form", ["int4, 64", "int4, 128, minimums"])
 def test_rows_of_few_bits_in_pairs_of_units_and_several_stages(form: str, num_tokens: int) -> None:
     # Of a warp that is late, or a copy, only some orders tell; an odd number of units for some thread blocks.
     for seed in (2, 3, 4, 9):

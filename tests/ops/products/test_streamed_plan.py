@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from pagedchat.ops.products.small_batch_plan import PIECE, STEP
 from pagedchat.ops.products.streamed_plan import UNIT, StreamPlan, plan_stream, takes
-from pagedchat.ops.quantized.weight_form import WeightForm
+from pagedchat.ops.quantized.weight_form import WHOLE, WeightForm
 
 H200 = {"num_multiprocessors": 132, "shared_limit": 227 << 10}
 WIDTHS = (896, 960, 1024, 1536, 2048, 2560, 3072, 4096, 4864, 5120, 8192, 8960, 11008, 14336)
@@ -139,31 +139,18 @@ def test_lanes_read_every_element_of_few_bits_once(width: int, num_tokens: int, 
     assert form.scale_group % (4 * run) == 0
 
 
-def test_the_input_of_few_tokens_lies_in_shared_memory_where_weights_are_of_few_bits() -> None:
-    for num_tokens, wanted in ((1, 1), (2, 2), (3, 0), (8, 0)):
-        for width, normed in ((4096, True), (14336, False)):
-            plan = plan_stream(width, 4096, num_tokens, normed=normed, form=WeightForm("int8"), **H200)
-            assert plan is not None
-            assert plan.shared_tokens == wanted
-    whole = plan_stream(4096, 4096, 1, normed=True, **H200)
-    assert whole is not None
-    assert whole.shared_tokens == 0
-
-
-@pytest.mark.parametrize("width", [4096, 14336])
-@pytest.mark.parametrize("form", [WeightForm("int8"), WeightForm("int4", 128, has_minimums=True)], ids=str)
-@pytest.mark.parametrize("num_tokens", [1, 2])
-def test_a_ring_leaves_the_next_kernel_as_much_again_or_is_large(
-    num_tokens: int, form: WeightForm, width: int
+@pytest.mark.parametrize("form", [WHOLE, WeightForm("int8"), WeightForm("fp8"), *FORMS[-3:]], ids=str)
+@pytest.mark.parametrize(("width", "normed"), [(4096, True), (14336, False)])
+def test_one_row_of_four_bits_goes_in_pairs_of_units_through_a_large_ring(
+    width: int, form: WeightForm, *, normed: bool
 ) -> None:
-    plan = plan_stream(width, 28672, num_tokens, normed=width == 4096, form=form, **H200)
-    assert plan is not None
-    room = 2 * (plan.shared_bytes(width == 4096) + 1024)  # what a thread block needs besides
-    if width == 4096 or (form.bits, num_tokens) == (8, 1):
-        assert room <= H200["shared_limit"] + 1024
-        assert plan.stages >= 4  # a pair of units that is multiplied, and one that comes
-    else:  # the input takes so much that two thread blocks would have three stages each
-        assert plan.stages == 8
+    for num_tokens in (1, 3, 8):
+        plan = plan_stream(width, 4096, num_tokens, normed=normed, form=form, **H200)
+        assert plan is not None
+        assert plan.shared_tokens == (1 if (form.bits, num_tokens) == (4, 1) else 0)
+        if plan.shared_tokens:
+            assert plan.group == 2
+            assert plan.stages >= min(2, plan.row_stages) * 4  # a pair that is multiplied, and as much that comes
 
 
 def test_forms_that_no_ring_takes() -> None:
