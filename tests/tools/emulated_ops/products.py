@@ -43,11 +43,12 @@ MINIMUMS = "int4, 128, minimums"
 
 @contextmanager
 def small_weights_stream() -> Iterator[None]:
-    """Through rings of three stages, in units that thread blocks take in turns."""
+    """Through rings of three or four stages, in units that thread blocks take in turns."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(few_rows_plan, "LEAST_SIDE", 16)
         patch.setattr(streamed_plan, "RING_BYTES", 50 << 10)
         patch.setattr(streamed_plan, "FEW_BITS_RING_BYTES", 26 << 10)
+        patch.setattr(streamed_plan, "PAIRS_RING_BYTES", 34 << 10)
         streamed_plan.plan_stream.cache_clear()
         yield
     streamed_plan.plan_stream.cache_clear()
@@ -247,6 +248,13 @@ CASES: list[OpCase] = [
     *in_types("streamed_linear", partial(streamed_linear, form="fp8"), HALF, BFLOAT, about="fp8"),
     *in_types("streamed_linear", partial(streamed_linear, form="int4, 64", width=9728), HALF, about="int4, long"),
     *in_types("streamed_linear", partial(streamed_linear, form=MINIMUMS), HALF, BFLOAT, about="int4, minimums"),
+    *in_types(
+        "streamed_linear",
+        partial(streamed_linear, form=MINIMUMS, num_tokens=1),
+        HALF,
+        BFLOAT,
+        about="int4, one row",
+    ),
     *in_types("streamed_qkv", partial(streamed_heads, rotary=True, form=MINIMUMS), HALF, about="int4, turned"),
     *in_types("streamed_qkv", partial(streamed_heads, rotary=False, form="int8"), BFLOAT, about="int8"),
     *in_types("streamed_vocabulary", partial(streamed_next_token, form="int8"), HALF, about="int8"),
