@@ -77,12 +77,12 @@ def variants_for_model(
     return [variant for file in files for variant in file.variants(architecture, **known)]
 
 
-def variants_under_rules(element: str, architecture: str) -> list[Variant]:
-    """What is launched beside the others where tokens are chosen under rules, which make logits float32."""
-    if element == "float32":
-        return []
-    files = [file for file in SAMPLING if file.stem == "sample"]
-    return [variant for file in files for variant in file.variants(architecture, ELEMENT="float32")]
+def variants_where_asked(element: str, architecture: str) -> list[Variant]:
+    """What steps launch besides where a request asks for it; rules for tokens make logits float32."""
+    asked = [file for file in CATALOGUE if file.use is Use.WHERE_ASKED]
+    variants = [variant for file in asked for variant in file.variants(architecture, ELEMENT=element)]
+    under_rules = [file for file in SAMPLING if file.stem == "sample" and element != "float32"]
+    return variants + [each for file in under_rules for each in file.variants(architecture, ELEMENT="float32")]
 
 
 def _launched(element: str, head_size: int, architecture: str) -> list[KernelFile]:

@@ -190,6 +190,46 @@ def test_prompts_are_cut_to_their_last_tokens(llm: LLM) -> None:
     assert (len(output.prompt_token_ids), len(output.outputs[0].token_ids)) == (127, 1)
 
 
+@pytest.mark.parametrize(
+    "rules",
+    [{"logit_bias": {VOCAB_SIZE: 1.0}}, {"allowed_token_ids": [VOCAB_SIZE]}, {"bad_words_ids": [[3, VOCAB_SIZE]]}],
+)
+def test_rule_about_a_token_that_is_not_there_is_refused_by_its_name(rules: dict[str, object], llm: LLM) -> None:
+    [name] = rules
+    with pytest.raises(RequestError, match=f"^{name}: token id {VOCAB_SIZE} is outside"):
+        llm.generate("ab", SamplingParams(**rules))  # type: ignore[arg-type]
+    assert (llm.stats().steps, llm.stats().blocks_in_use) == (0, 0)
+
+
+def test_rules_that_leave_no_token_are_refused(llm: LLM) -> None:
+    for rules in (
+        {"allowed_token_ids": [5, 6], "bad_words_ids": [[5], [6]]},
+        {"allowed_token_ids": [5, 6], "bad_words_ids": [[5]], "min_tokens": 1, "stop_token_ids": [6]},
+    ):
+        with pytest.raises(RequestError, match=r"^allowed_token_ids leaves no token"):
+            llm.generate("ab", SamplingParams(**rules))  # type: ignore[arg-type]
+    assert (llm.stats().steps, llm.stats().blocks_in_use) == (0, 0)
+    left = {"allowed_token_ids": [5, 6], "bad_words_ids": [[5]], "stop_token_ids": [6]}
+    assert llm.generate("ab", SamplingParams(**left))[0].finished  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("logit_bias", {5: 101.0}), ("logit_bias", {-1: 1.0}), ("logit_bias", {"x": 1.0}), ("logit_bias", [5]),
+        ("logit_bias", {5: float("nan")}), ("allowed_token_ids", []), ("allowed_token_ids", [-1]),
+        ("allowed_token_ids", 5), ("bad_words", [""]), ("bad_words", ["a"] * 257), ("bad_words_ids", [[]]),
+        ("bad_words_ids", [5]), ("min_tokens", -1), ("min_tokens", 17), ("min_tokens", None),
+        ("include_stop_str_in_output", 1), ("skip_special_tokens", None), ("detokenize", "yes"),
+        ("spaces_between_special_tokens", 0), ("truncate_prompt_tokens", 0), ("truncate_prompt_tokens", -2),
+        ("logprobs", -1), ("logprobs", 21), ("prompt_logprobs", 2.0), ("stop", [""]),
+    ],
+)  # fmt: skip
+def test_wrong_value_is_refused_by_its_name(name: str, wrong: object) -> None:
+    with pytest.raises(InvalidValueError, match=rf"\b{name}\b"):
+        SamplingParams(**{name: wrong})  # type: ignore[arg-type]
+
+
 def test_bad_words_become_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     configs: list[SamplingParams] = []
     llm = reciting_llm(monkeypatch, "One.", ":")

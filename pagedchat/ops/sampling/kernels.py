@@ -10,6 +10,9 @@ multiprocessor for itself, or the last."""
 MAX_VOCAB_SIZE = 1 << 22
 """Of a row: sums of probabilities, whole numbers of up to 2^30, stay exact in float64."""
 
+SHARERS = (8, 2, 1)
+"""Thread blocks that share a row whose tokens are looked up: the first number with which every one gets a
+multiprocessor for itself, or the last."""
 MAX_LIKELY = 64
 """Most likely tokens of a row that `top_logprobs` finds."""
 
@@ -27,6 +30,19 @@ def choose_shape(num_rows: int, num_multiprocessors: int, has_clusters: bool) ->
             if num_rows * cluster <= num_multiprocessors:
                 return cluster, num_threads
     return SHAPES[-1]
+
+
+def choose_sharers(num_rows: int, num_multiprocessors: int, has_clusters: bool) -> int:
+    """One of `SHARERS`.
+
+    Args:
+        num_rows, num_multiprocessors, has_clusters: as for `choose_shape`.
+    """
+    if has_clusters:
+        for sharers in SHARERS:
+            if num_rows * sharers <= num_multiprocessors:
+                return sharers
+    return SHARERS[-1]
 
 
 _NO_CLUSTERS = Limit(
@@ -51,6 +67,13 @@ KERNELS = (
         tuple(Tuning({"CLUSTER": cluster, "NUM_THREADS": threads}) for cluster, threads in reversed(SHAPES)),
         (_NO_CLUSTERS,),
     ),
-    KernelFile("row_rules", ("row_rules",), Use.ANY_MODEL, {"ELEMENT": ELEMENTS}),
-    KernelFile("top_logprobs", ("top_logprobs",), Use.ANY_MODEL, {"ELEMENT": ELEMENTS}),
+    KernelFile("row_rules", ("row_rules",), Use.WHERE_ASKED, {"ELEMENT": ELEMENTS}),
+    KernelFile(
+        "top_logprobs",
+        ("top_logprobs",),
+        Use.WHERE_ASKED,
+        {"ELEMENT": ELEMENTS},
+        tuple(Tuning({"CLUSTER": cluster}) for cluster in reversed(SHARERS)),
+        (_NO_CLUSTERS,),
+    ),
 )

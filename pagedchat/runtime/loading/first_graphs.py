@@ -14,7 +14,7 @@ from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import build_ahead, rehearse
 from pagedchat.layers.experts import SparseMlp
 from pagedchat.models.native_model import NativeModel
-from pagedchat.ops.catalogue import variants_under_rules
+from pagedchat.ops.catalogue import variants_where_asked
 from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.captured_runner import CapturedRunner
@@ -144,11 +144,11 @@ def make_wanted(runner: "ref[CapturedRunner]") -> None:
         captured.make_all_wanted()
 
 
-def build_for_rules(element: str, device: torch.device) -> BuildAhead:
-    """Begin to build, quietly, what chats with rules of their own for tokens will want: few do, and the first of
-    them should not wait for it."""
+def build_where_asked(element: str, device: torch.device) -> BuildAhead:
+    """Begin to build, quietly, what requests will want that ask to be told of tokens, or have rules of their own
+    for them: few do, and the first of them should not wait for it."""
     index = device.index or 0
-    return build_ahead(variants_under_rules(element, gpu(index).architecture), index, quietly=True)
+    return build_ahead(variants_where_asked(element, gpu(index).architecture), index, quietly=True)
 
 
 def capture_others(runner: CapturedRunner, sizes: StepSizes, device: torch.device) -> Callable[[], bool]:
