@@ -73,6 +73,14 @@ def test_every_answer_is_what_its_seed_gives_alone(llm: LLM) -> None:
     assert llm.stats().blocks_in_use == 0
 
 
+@pytest.mark.parametrize("max_tokens", [1, 5])
+def test_every_answer_has_the_logprobs_of_its_own_tokens(llm: LLM, max_tokens: int) -> None:
+    [output] = llm.generate("Hello", SamplingParams(n=3, seed=5, max_tokens=max_tokens, logprobs=0))
+    for one in output.outputs:
+        assert one.logprobs is not None
+        assert [next(iter(each)) for each in one.logprobs] == one.token_ids
+
+
 def test_answers_end_one_by_one_and_the_request_with_the_last(llm: LLM) -> None:
     [output] = llm.generate("Hello", SamplingParams(n=3, seed=5, max_tokens=30, stop=["zabc"]))
     reasons = {(one.finish_reason, "z" in one.text) for one in output.outputs}

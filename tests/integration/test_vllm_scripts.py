@@ -32,7 +32,8 @@ def said(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     script = (SCRIPTS / f"{request.param}.txt").read_text()
     assert len(re.findall("^from vllm import", script, re.MULTILINE)) == 1
-    ours = script.replace("from vllm import", "from pagedchat import").replace("facebook/opt-125m", str(folder))
+    ours = re.sub(r"from vllm(\.\w+)? import", "from pagedchat import", script)
+    ours = ours.replace("facebook/opt-125m", str(folder))
     exec(compile(ours, request.param, "exec"), {"__name__": "__main__"})
     return capsys.readouterr().out.splitlines()
 
@@ -49,6 +50,11 @@ def test_basic(said: list[str]) -> None:
 def test_chat(said: list[str]) -> None:
     assert said[0].startswith("Prompt: None, Generated text: ")
     assert said[1:] == ["4 1"]
+
+
+@pytest.mark.parametrize("said", ["beam_search"], indirect=True)
+def test_beam_search(said: list[str]) -> None:
+    assert said == ["3 True True", "True 3"] * 2
 
 
 @pytest.mark.parametrize("said", ["prefix_caching"], indirect=True)

@@ -282,7 +282,6 @@ class _Assembly:
             return eager, _Preparing()
         from pagedchat.runtime.loading.first_graphs import (  # noqa: PLC0415
             FirstGraphs,
-            build_where_asked,
             capture_others,
             make_wanted,
         )
@@ -311,7 +310,6 @@ class _Assembly:
         of_one_chat = FirstBatches(captured, eager.backend, sizes, check.vocab_size)
         for _ in ("its prompt", "a decode"):
             of_one_chat.run_one()
-        build_where_asked(element_name(shape.dtype), self._device)
         more, wanted = capture_others(captured, sizes, self._device), partial(make_wanted, weakref.ref(captured))
         return captured, _Preparing(more, wanted, first.refusals)
 

@@ -165,7 +165,7 @@ COMMANDS = (
     SlashCommand("new", "[name]", "Another chat, in a pane of its own", _new),
     SlashCommand("fork", "[n] [@turn]", "That many more chats over the same blocks, up to a turn", _fork),
     SlashCommand("regen", "[n]", "Another reply to the last prompt; with n in so many forks", _regenerate),
-    SlashCommand("n", "N PROMPT", "One prompt, N answers side by side in forks; it is computed once", _several,
+    SlashCommand("n", "N PROMPT", "One prompt, N answers side by side, in forks over the same blocks", _several,
                  title="Several answers"),
     SlashCommand("promote", "", "Keep this reply, close the chats with others to the same prompt", _promote,
                  title="Promote this reply"),

@@ -45,6 +45,7 @@ def test_wherever_a_prompt_ends_nobody_copies_more_than_once(length: int, cachin
         tuple(expected_reply(prompt, 5, 9))
     }
     assert rig.engine.stats().copies <= 3
+    assert {event.cause for event in rig.told(ce.BlockCopied)} <= {"answer", "again"}
 
 
 @pytest.mark.parametrize("mode", ["recompute", "swap"])

@@ -4,12 +4,14 @@ import pytest
 
 from pagedchat import cache_events as ce
 from pagedchat.engine.core import EngineCore
-from pagedchat.engine.groups.beam_params import BeamSearchParams
+from pagedchat.engine.groups.beam_params import MAX_BEAM_WIDTH, BeamSearchParams
 from pagedchat.engine.groups.beams import BeamGroup
+from pagedchat.engine.groups.room import MAX_CHOICES
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import InvalidValueError, RequestError
+from pagedchat.ops.sampling.kernels import MAX_LIKELY
 from tests.engine.checks import assert_mirror_equals
 from tests.engine.groups.beam_model import VOCAB, BeamRunner, expected_search
 from tests.engine.kv_simulator import expected_reply
@@ -182,6 +184,10 @@ def test_a_beam_whose_step_fails_ends_its_search_and_no_other() -> None:
     assert (bad.is_over, good.error) == (True, None)
     assert found(good) == expected(PROMPT[:3], params)
     assert rig.engine.sequences == {}
+
+
+def test_as_many_tokens_are_told_as_a_search_looks_at() -> None:
+    assert MAX_CHOICES == MAX_LIKELY == 2 * MAX_BEAM_WIDTH
 
 
 def test_nobody_else_changes_a_beam() -> None:

@@ -57,6 +57,8 @@ class DecodeSteps:
         self, model: StepModel, backend: CudaAttention, sizes: StepSizes, *, at_first_use: bool = True
     ) -> None:
         self._backend = backend
+        self.dtype = backend.shape.dtype
+        """Of what steps compute."""
         self._max_num_seqs, self._model_len = sizes.num_seqs, sizes.model_len
         largest, vocab_size = Bucket(sizes.num_seqs, sizes.model_len), len(model.head.weight)
         self._buffers = StateBuffers(largest, backend.shape.block_size, backend.device, vocab_size)
