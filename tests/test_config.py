@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from pagedchat.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
+from pagedchat.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig, SpeculationConfig
 from pagedchat.errors import InvalidValueError
 
 
@@ -56,6 +56,10 @@ REFUSED: list[tuple[type, dict[str, Any], str]] = [
         for seed in (10**23 - 1, 2**64, -(2**63) - 1, 0.5, None, True)
     ],
     *[
+        (SpeculationConfig, {name: 65}, f"{name} is 65. It must be a whole number from 1 to 64.")
+        for name in ("num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min")
+    ],
+    *[
         (CacheConfig, {"gpu_memory_utilization": x}, f"--gpu-memory-utilization is {x!r}. It must be {SHARE}.")
         for x in (0, 1.5, math.nan, math.inf, "0.9", None)
     ],
@@ -75,6 +79,7 @@ CHOICES: list[tuple[type, dict[str, Any], str]] = [
     (ModelConfig, {"attention_backend": "flash"}, "--attention-backend is 'flash'."),
     (ModelConfig, {"implementation": "jax"}, "--model-implementation is 'jax'."),
     (ModelConfig, {"batch_invariant": "yes"}, "--batch-invariant is 'yes'."),
+    (SpeculationConfig, {"method": "eagle"}, "--speculate is 'eagle'."),
 ]
 
 
@@ -98,9 +103,9 @@ def test_value_that_is_no_choice_is_named_with_its_option(
 
 def test_every_field_has_its_check() -> None:
     tried = {(config, name) for config, values, _ in REFUSED + CHOICES for name in values}
-    configs = (ModelConfig, CacheConfig, SchedulerConfig, EngineConfig)
+    configs = (ModelConfig, CacheConfig, SchedulerConfig, SpeculationConfig, EngineConfig)
     every = {(config, field.name) for config in configs for field in fields(config)}
-    assert every - tried == {(EngineConfig, name) for name in ("model", "cache", "scheduler")}
+    assert every - tried == {(EngineConfig, name) for name in ("model", "cache", "scheduler", "speculation")}
 
 
 def test_values_of_other_libraries_become_pythons_own() -> None:

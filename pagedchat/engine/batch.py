@@ -27,8 +27,8 @@ class StepOutcome(NamedTuple):
     filled: list[Sequence]
     """Those whose decode filled a block; of chunks of prompts `cache_upkeep` takes care."""
     finished: list[tuple[Sequence, FinishReason]]
-    drafted: list[Sequence]
-    """Those with a draft, which may have filled any number of blocks with tokens that nobody has been told of."""
+    drafted: list[tuple[Sequence, int]]
+    """Those with a draft, which may have filled any number of blocks, and how many tokens each had before."""
 
 
 def commit(scheduled: list[ScheduledSequence], token_ids: list[list[int]], block_size: int) -> StepOutcome:
@@ -46,7 +46,7 @@ def commit(scheduled: list[ScheduledSequence], token_ids: list[list[int]], block
         seq, start, count = item.sequence, item.start, item.num_tokens
         computed = seq.num_computed = start + count
         if item.draft:
-            drafted.append(seq)
+            drafted.append((seq, start + 1))
         elif count == 1 and not computed % block_size:
             filled.append(seq)
         if item.draft or (count == 1 and start >= seq.num_prompt_tokens):

@@ -40,8 +40,8 @@ class CacheUpkeep:
         self._chunks: list[ScheduledSequence] = []
         self.filled: deque[Sequence] = deque()
         """With a full block that is not findable yet, the oldest first."""
-        self._untold: list[Sequence] = []
-        """Whose newest computed tokens the next report tells."""
+        self._untold: list[tuple[Sequence, int]] = []
+        """Whose newest computed tokens the next report tells, and how many were told by the one before."""
         self.seconds = 0.0
         """What the present batch's runner has spent on it."""
 
@@ -91,17 +91,19 @@ class CacheUpkeep:
 
     def cache_of(self, seq: Sequence) -> None:
         """All blocks of one sequence; one that has lost them gets there when it has them again."""
-        if seq.block_table and seq not in self._untold:
-            self._blocks.cache_full_blocks(seq)
+        if seq.block_table:
+            told = [length for each, length in self._untold if each is seq]
+            self._blocks.cache_full_blocks(seq, min(seq.num_computed, *told) if told else None)
 
-    def wait_for_report(self, drafted: list[Sequence]) -> None:
-        """Of these a step has computed tokens that are told with its report."""
+    def wait_for_report(self, drafted: list[tuple[Sequence, int]]) -> None:
+        """Of these a step has computed tokens that are told with its report, past those that they had before."""
         self._untold = drafted
 
     def report_made(self) -> None:
         """All tokens are told."""
-        self.filled.extend(self._untold)
-        self._untold = []
+        if self._untold:
+            self.filled.extend([seq for seq, _ in self._untold])
+            self._untold = []
 
     def _cache(self, count: int) -> None:
         for _ in range(count):
