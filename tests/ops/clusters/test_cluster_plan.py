@@ -117,6 +117,7 @@ def test_small_weights_stay_vocabularies_stream_and_many_rows_are_left_to_others
     )
     assert kind(896, 151936, 64) is StreamKPlan
     assert kind(6144, 2048, 9) is ClusterPlan
+    assert kind(3584, 18944, 64, PAIRED) is ClusterPlan, "4.5 tiles a multiprocessor"
     assert kind(6144, 2048, 64) is ClusterPlan
     assert kind(6144, 2048, 65) is None
     assert kind(2048, 6144, 64, PAIRED) is ClusterPlan
@@ -135,6 +136,15 @@ def test_fewer_multiprocessors_have_fewer_slices_of_a_tile() -> None:
         return plan.slices
 
     assert [slices(count) for count in (132, 66, 33, 16)] == [4, 2, 1, 1]
+
+
+def test_every_slice_has_gates_and_values_to_finish_so_few_rows_have_fewer_slices() -> None:
+    def slices(num_tokens: int) -> int:
+        plan = plan_clusters(8960, 1536, num_tokens, False, 132, LIMIT)
+        assert plan is not None
+        return plan.slices
+
+    assert [slices(count) for count in (9, 16, 17, 64)] == [4, 4, 8, 8]
 
 
 @given(
