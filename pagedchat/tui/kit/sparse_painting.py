@@ -52,21 +52,25 @@ class SparseCompositor(Compositor):
         uncovered = self._changed
         for widget, (region, clip) in self.visible_widgets.items():
             seen = region.intersection(clip)
-            if part := changed_rows(seen, uncovered):
+            parts = changed_rows(seen, uncovered)
+            for part in parts:
                 yield part, part, widget.render_lines(part.translate(-region.offset))
+            if parts:
                 uncovered = tuple(area for area in uncovered if not seen.contains_region(area))
             if not uncovered:
                 return
 
 
-def changed_rows(region: Region, changed: Iterable[Region]) -> Region:
-    """The rows of `region` from the first to the last that a change lies in; empty if none does."""
-    under = [area for area in changed if area.overlaps(region)]
-    if not under:
-        return Region()
-    top = max(region.y, min(area.y for area in under))
-    bottom = min(region.bottom, max(area.bottom for area in under))
-    return Region(region.x, top, region.width, bottom - top)
+def changed_rows(region: Region, changed: Iterable[Region]) -> list[Region]:
+    """The rows of `region` that a change lies in, from the top; neighbours in one piece."""
+    rows = sorted((area.y, area.bottom) for area in changed if area.overlaps(region))
+    runs: list[tuple[int, int]] = []
+    for top, bottom in rows:
+        if runs and top <= runs[-1][1]:
+            runs[-1] = (runs[-1][0], max(runs[-1][1], bottom))
+        else:
+            runs.append((top, bottom))
+    return [Region(region.x, top, region.width, bottom - top).intersection(region) for top, bottom in runs]
 
 
 class SparseScreen(Screen[None]):

@@ -1,4 +1,5 @@
-"""The terminal as Textual drives it, with three things done otherwise: suspending, going on, and being hung up."""
+"""The terminal as Textual drives it, with four things done otherwise: suspending, going on, being hung up, and
+frames, each of which is written in one piece."""
 
 import os
 import select
@@ -6,6 +7,7 @@ import signal
 import threading
 from typing import Any
 
+from textual._ansi_sequences import SYNC_END, SYNC_START
 from textual.drivers.linux_driver import LinuxDriver
 
 
@@ -19,9 +21,23 @@ class TerminalDriver(LinuxDriver):
 
     _suspended = False
     _watched = False
+    _frame: list[str] | None = None
+    """The pieces of a frame that is not complete."""
 
     def write(self, data: str) -> None:
-        """Write what a terminal can get; a thread that has died of its terminal would never take it."""
+        """Write what a terminal can get, a frame in one piece: each piece wakes the thread that writes."""
+        if data == SYNC_START:
+            self._frame = []
+        if self._frame is None:
+            self._pass_on(data)
+            return
+        self._frame.append(data)
+        if data == SYNC_END:
+            whole, self._frame = "".join(self._frame), None
+            self._pass_on(whole)
+
+    def _pass_on(self, data: str) -> None:
+        """A thread that has died of its terminal would never take it."""
         writer = self._writer_thread
         if not self._suspended and (writer is None or writer.is_alive()):
             super().write(data)

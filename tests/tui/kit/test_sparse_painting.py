@@ -94,10 +94,13 @@ async def test_what_lies_wholly_behind_a_change_is_not_asked(monkeypatch) -> Non
         assert asked
 
 
-def test_rows_from_the_first_to_the_last_change() -> None:
+def test_only_rows_that_a_change_lies_in_are_asked_for_neighbours_in_one_piece() -> None:
     region = Region(10, 5, 20, 10)
-    assert changed_rows(region, [Region(0, 0, 40, 7)]) == Region(10, 5, 20, 2)
-    assert changed_rows(region, [Region(12, 6, 1, 1), Region(29, 12, 5, 9)]) == Region(10, 6, 20, 9)
+    assert changed_rows(region, [Region(0, 0, 40, 7)]) == [Region(10, 5, 20, 2)]
+    apart = [Region(29, 12, 5, 9), Region(12, 6, 1, 1)]
+    assert changed_rows(region, apart) == [Region(10, 6, 20, 1), Region(10, 12, 20, 3)]
+    assert changed_rows(region, [*apart, Region(0, 6, 20, 6)]) == [Region(10, 6, 20, 9)]
+    assert changed_rows(region, [Region(0, 0, 40, 9), Region(0, 6, 40, 1)]) == [Region(10, 5, 20, 4)]
     assert not changed_rows(region, [Region(0, 5, 10, 3), Region(30, 5, 3, 3)])
 
 
