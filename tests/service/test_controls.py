@@ -9,6 +9,7 @@ from pagedchat import events as ev
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.service import commands as cmd
 from pagedchat.service.loop import MAX_PACE, EngineLoop, Received
+from pagedchat.view.sentences.waiting import cure_words
 from tests.service.engine_rig import EngineRig, ask
 from tests.service.fake_engine import BLOCK_SIZE
 
@@ -116,13 +117,13 @@ def test_chats_that_pins_hold_back_say_so_and_run_without_them():
     rig.publisher.flush()
     held = rig.mirror().sequences[1].held
     assert held is not None
-    assert (held.cause, held.num_needed, held.num_there) == ("pins", 18, 20 - num_pinned)
+    assert (held.num_needed, held.num_there) == (18, 20 - num_pinned)
+    assert cure_words(held, rig.mirror()) == "more with /unpin"
     rig.send(cmd.SetLimit(19))
     rig.step()
     rig.publisher.flush()
     held = rig.mirror().sequences[1].held
-    assert held is not None
-    assert held.cause == "limit and pins"
+    assert cure_words(held, rig.mirror()) == "more with /limit off or /unpin"
     rig.send(cmd.Unpin())
     rig.run_dry()
     assert rig.finished(10).reason == "length"

@@ -339,20 +339,13 @@ class Told(RuleBasedStateMachine):
         assert [context[0], context[1], context[3]] == [len(seq.token_ids), CONTEXT, seq.num_computed]
 
     def check_cure(self, words, held):
-        """What is said to help does, and nothing that would is kept back."""
-        pool = self.witness.pool()
-        lasting = held is not None and held.cause in MISFITS and not self.view.live.paused
-        room = {
-            "/limit off": (held.num_there + pool["withheld"]) * bool(pool["withheld"]),
-            "/unpin": (pool["total"] - pool["withheld"]) * bool(pool["pinned"]),
-        } if lasting else {}  # fmt: skip
-        cures = [cure for cure, there in room.items() if held.num_needed <= there]
-        both = " · /limit off and /unpin let it run"
-        if cures:
-            assert words == f" · {' or '.join(cures)} lets it run"
-        else:
-            possible = lasting and held.num_needed <= pool["total"]
-            assert words == (both if possible and pool["withheld"] and pool["pinned"] else "")
+        """Where blocks are wanted and nobody who runs will give them: what would."""
+        pool, cause = self.witness.pool(), held.cause if held and not self.view.live.paused else ""
+        wanted = cause in MISFITS or (cause == "blocks" and not self.witness.queues()["running"])
+        cures = [
+            cure for cure, count in (("/limit off", "withheld"), ("/unpin", "pinned")) if wanted and pool[count]
+        ]
+        assert words == (f" · more with {' or '.join(cures)}" if cures else "")
 
     def check_metrics(self):
         families = MetricsCollector(self.fold, Lock()).collect()

@@ -19,7 +19,7 @@ class Standing(NamedTuple):
     state: SessionState | Literal["waiting"]
     why: str = ""
     cure: str = ""
-    """What the user can do about it, if anything."""
+    """`more with /limit off`: what the user can do about it, if anything."""
 
     @property
     def words(self) -> str:

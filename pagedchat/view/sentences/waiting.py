@@ -8,8 +8,7 @@ ITS_TURN = "its turn has not come"
 """Nothing was told: those before it in the queue were asked first."""
 LASTING = frozenset({"limit", "pins", "limit and pins", "blocks", "seats"})
 """Causes that are worth a line of the event log; the others pass with a step or two."""
-_MISFITS = frozenset({"limit", "pins", "limit and pins"})
-"""Causes that do not pass by themselves."""
+_WANTS_BLOCKS = LASTING - {"seats"}
 
 
 def held_words(held: SequenceHeld | None) -> str:
@@ -26,17 +25,13 @@ def held_words(held: SequenceHeld | None) -> str:
 
 
 def cure_words(held: SequenceHeld | None, mirror: CacheMirror) -> str:
-    """`/limit off lets it run`; empty where the user cannot help, or need not."""
-    if held is None or held.cause not in _MISFITS or held.num_needed > mirror.num_blocks:
+    """`more with /limit off`; empty where it waits for something else, or for those that run."""
+    if held is None or held.cause not in _WANTS_BLOCKS:
         return ""
-    withheld, pinned = len(mirror.withheld), len(mirror.pinned)
-    enough = {
-        "/limit off": withheld > 0 and held.num_needed <= held.num_there + withheld,
-        "/unpin": pinned > 0 and held.num_needed <= mirror.num_blocks - withheld,
-    }
-    if cures := [cure for cure, suffices in enough.items() if suffices]:
-        return f"{' or '.join(cures)} lets it run"
-    return f"{' and '.join(enough)} let it run" if withheld and pinned else ""
+    if held.cause == "blocks" and any(seq.status == "running" for seq in mirror.sequences.values()):
+        return ""
+    cures = [cure for cure, due in (("/limit off", mirror.withheld), ("/unpin", mirror.pinned)) if due]
+    return f"more with {' or '.join(cures)}" if cures else ""
 
 
 _WORDS: dict[HoldCause, str] = {
