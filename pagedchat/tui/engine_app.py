@@ -16,7 +16,7 @@ from pagedchat.tui.bridge import EngineBridge
 from pagedchat.tui.chat.engine_status import engine_status
 from pagedchat.tui.engine_controls import EngineControls
 from pagedchat.tui.inspector.listener import InspectorListener
-from pagedchat.tui.kit.draw_turns import DrawTurns, ScreenPart
+from pagedchat.tui.kit.draw_turns import TEXT_SECONDS, DrawTurns, ScreenPart
 from pagedchat.tui.kit.front_screens import ConfirmScreen
 from pagedchat.tui.kit.textual_quirks import start_work
 from pagedchat.tui.messages import EngineStateChanged
@@ -158,7 +158,7 @@ class EngineApp(InspectorListener):
         if not self.bridge.take_dirty() and not (waits and self.clock() >= self._drawn_at + WAITING_SECONDS):
             return
         self._drawn_at = self.clock()
-        yield ScreenPart(self.chats, self.follow_engine)
+        yield ScreenPart(self.chats, self.follow_engine, TEXT_SECONDS)
         if self.chats.is_current:
             yield from self.chats.parts()
         top = self.screen

@@ -31,7 +31,7 @@ from pagedchat.view.sentences.waiting import held_words
 from pagedchat.view.stats_answer import StatsAnswer
 from pagedchat.view.timeline.columns import PREEMPTED
 from tests.scripted_reports import ScriptedEngine, ready
-from tests.view.witness import Witness, numbers_in
+from tests.view.witness import MISFITS, Witness, numbers_in
 
 LETTERS = {0: b" a", 1: b" b", 2: b" c", 7: b" d"}
 """Texts of all tokens that occur, without a digit in them."""
@@ -47,6 +47,16 @@ TOKENS = st.builds(
 def letters(number: int) -> str:
     """A name without digits."""
     return (letters(number // 26 - 1) if number >= 26 else "") + chr(ord("a") + number % 26)
+
+
+class Broken:
+    """A runner that is of no use any more."""
+
+    def execute(self, batch):
+        raise RuntimeError("the device does not answer")
+
+    def check(self):
+        raise RuntimeError("the device does not answer")
 
 
 class Told(RuleBasedStateMachine):
@@ -223,6 +233,21 @@ class Told(RuleBasedStateMachine):
                 self.tell(self.core.step())
                 self.witness.check_reasons()
 
+    @precondition(lambda self: self.core.has_work)
+    @rule()
+    def fail(self):
+        """A step that raises before anything of it is done; whoever was to get blocks from it loses what it had."""
+        runner = self.core.runner
+        self.tell_verbs()
+        self.engine.now += 0.05
+        self.core.runner = Broken()
+        try:
+            self.tell(self.core.step())  # nobody could run
+        except RuntimeError:
+            self.witness.totals["steps"] += 1  # it was begun
+        self.core.runner = runner
+        self.tell_verbs()
+
     # --- what is said of it -------------------------------------------------------------------------
 
     @invariant()
@@ -334,10 +359,21 @@ class Told(RuleBasedStateMachine):
         if waits:
             why = PAUSED if self.view.live.paused else held_words(held_back)
             assert stands.why == told["waits_because"] == why
-            assert pane_footnote(chat, self.view, WIDTH).plain == f"waiting: {why}"
+            footnote = pane_footnote(chat, self.view, WIDTH).plain
+            assert footnote.startswith(f"waiting: {why}")
+            self.check_cure(footnote.removeprefix(f"waiting: {why}"), held_back)
             assert "t/s" not in title
         context = numbers_in(context_text(chat, self.view, CONTEXT).split("\n")[0])
         assert [context[0], context[1], context[3]] == [len(seq.token_ids), CONTEXT, seq.num_computed]
+
+    def check_cure(self, words, held):
+        """Where blocks are wanted and nobody who runs will give them: what would."""
+        pool, cause = self.witness.pool(), held.cause if held and not self.view.live.paused else ""
+        wanted = cause in MISFITS or (cause == "blocks" and not self.witness.queues()["running"])
+        cures = [
+            cure for cure, count in (("/limit off", "withheld"), ("/unpin", "pinned")) if wanted and pool[count]
+        ]
+        assert words == (f" · more with {' or '.join(cures)}" if cures else "")
 
     def check_metrics(self):
         families = MetricsCollector(self.fold, Lock()).collect()

@@ -234,6 +234,16 @@ class Witness:
         self.once[event.seq_id] = max(computed, self.once.get(event.seq_id, 0))
         self.lost[event.seq_id] = (event.mode, computed)
 
+    def _contents_lost(self, event: ce.ContentsLost) -> None:
+        seq = self.mirror.sequences[event.seq_id]
+        assert not seq.block_table, "dropped before"
+        assert not seq.host_block_table
+        assert event.num_tokens == seq.num_computed
+        assert event.status == ("parked" if seq.status == "parked" else "waiting")
+        self._say("LOST", event.num_tokens, words="a step failed")
+        self.once[event.seq_id] = max(seq.num_computed, self.once.get(event.seq_id, 0))
+        self.lost[event.seq_id] = ("fault", seq.num_computed)
+
     def _sequence_closed(self, event: ce.SequenceClosed) -> None:
         self._say("CLOSE")
         for known in (self.once, self.cut_by, self.kept, self.lost, self.shown):

@@ -42,6 +42,7 @@ class EventTicker(Widget):
 
     def __init__(self, view: EngineView) -> None:
         super().__init__()
+        self.auto_links = False
         self._view = view
         self._mirror: CacheMirror | None = None
         self._num_seen = 0
