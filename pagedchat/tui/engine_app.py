@@ -1,6 +1,7 @@
 """The screens around an engine, or two: they start after the first frame, are followed, and end first."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
@@ -49,6 +50,8 @@ class EngineApp(InspectorListener):
             groups.open(options.beside)
         super().__init__(groups, options, history)
         self.clock = clock
+        self._observed = groups.first
+        """The one whose metrics are served, if any are."""
         self._quitting = False
         self._exit_code: int | None = None
         self._turns = DrawTurns(self._changed_parts)
@@ -86,10 +89,15 @@ class EngineApp(InspectorListener):
     async def _serve_stats(self) -> None:
         """`pagedchat stats` in another terminal is answered."""
         from pagedchat.metrics.stats_socket import serve_stats  # noqa: PLC0415 - not needed for the first frame
-        from pagedchat.view.stats_answer import StatsAnswer  # noqa: PLC0415 - as above
+        from pagedchat.view.stats_answer import StatsAnswer, answer_of_both  # noqa: PLC0415 - as above
 
-        first = self.groups.first
-        await serve_stats(StatsAnswer(first.view, first.desk, lambda: first.model, self.metrics_url))
+        began = time.monotonic()
+
+        def answer_of(group: EngineGroup) -> StatsAnswer:
+            url = self.metrics_url if group is self._observed else ""
+            return StatsAnswer(group.view, group.desk, lambda: group.model, url, began)
+
+        await serve_stats(lambda: answer_of_both([answer_of(group) for group in self.groups]))
 
     def action_restart(self) -> None:
         """Start the engine again; asks first where one runs or loads, since what it holds is lost."""

@@ -150,6 +150,8 @@ class EngineGroups:
         view = EngineView(self._clock)
         desk = ChatDesk(link.send, self._options, lambda: (chat.session_id for chat in self.chats))
         desk.on_change = self._chats_changed
+        if self._all:  # how replies are read is chosen for all chats
+            desk.reading = self.first.desk.reading
         group = EngineGroup(link, model, view, desk, self._post, recorder)
         self._all.append(group)
         self.tell_names()

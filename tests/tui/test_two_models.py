@@ -95,7 +95,7 @@ async def test_header_headings_and_commands_are_of_the_active_chats_engine(two):
         assert ["►" in heading for heading in headings(app)] == [False, True]
         right.say(prefill(2, 0, 2))
         await typed(pilot, "/context")
-        assert "27 of 512 tokens" in drawn(pane(app, 2))
+        assert "28 of 512 tokens" in drawn(pane(app, 2))
         await pilot.press("f4")
         await settle(pilot)
         assert (Pause() in right.sent, Pause() in link.sent) == (True, False)
@@ -217,6 +217,7 @@ async def test_there_are_two_at_most_and_the_only_one_is_not_closed(two):
         await ready(pilot, link, right)
         with pytest.raises(PagedChatError, match="Two models at most stand side by side, and left and right do"):
             await app.open_beside("org/third")
+        assert app.groups.shown.desk.reading is list(app.groups)[1].desk.reading  # "in all chats"
         await typed(pilot, "/model --beside")
         assert "needs the name of a model" in " ".join(drawn(pane(app, 1)).split())
         await app.close_model()

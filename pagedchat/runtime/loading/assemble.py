@@ -170,9 +170,8 @@ class _Assembly:
 
     def _refuse_without_room(self, description: ModelDescription, precision: Precision, shape: CacheShape) -> None:
         on_gpu = self._device.type == "cuda"
-        free = torch.cuda.mem_get_info(self._device)[0] if on_gpu else available_memory()
-        weights = weight_bytes(description, precision)
-        refuse_without_room(description.name, weights, shape, free, on_gpu=on_gpu)
+        free, gpu = torch.cuda.mem_get_info(self._device) if on_gpu else (available_memory(), 0)
+        refuse_without_room(description.name, weight_bytes(description, precision), shape, free, gpu)
 
     def _sizes(self, description: ModelDescription, num_parameters: int) -> StepSizes:
         wanted = self._config.scheduler

@@ -10,6 +10,7 @@ from pagedchat.errors import DeviceError
 from pagedchat.models.description import ModelDescription
 from pagedchat.models.native import count_parameters
 from pagedchat.runtime.attention.backend import CacheShape
+from pagedchat.runtime.loading.memory import graph_memory
 from pagedchat.runtime.loading.precision import Precision
 from pagedchat.units import format_size
 
@@ -19,7 +20,7 @@ _BITS = {"int8": 8, "int4": 4, "fp8": 8}
 _WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
 
 
-def refuse_without_room(name: str, weights: int, shape: CacheShape, free: int, *, on_gpu: bool) -> None:
+def refuse_without_room(name: str, weights: int, shape: CacheShape, free: int, gpu: int = 0) -> None:
     """Say that a model does not fit beside the other one.
 
     Args:
@@ -27,19 +28,22 @@ def refuse_without_room(name: str, weights: int, shape: CacheShape, free: int, *
         weights: bytes, as they will be kept.
         shape: of its cache.
         free: bytes where it is to run.
-        on_gpu: whether that is a GPU.
+        gpu: of all its memory, if that is a GPU; captured steps take a part of it, too.
 
     Raises:
         DeviceError: it does not fit; the sentence states what it needs and what is free.
     """
     pool = -(-SMALLEST_POOL_TOKENS // shape.block_size) * shape.block_bytes
-    if weights + pool <= free:
+    steps = graph_memory(gpu)
+    if weights + pool + steps <= free:
         return
-    where = "of the GPU's memory" if on_gpu else "of memory"
-    both = "--gpu-memory-utilization 0.45 at the start leaves room for two" if on_gpu else "close other programs"
+    parts = f"{format_size(weights)} of weights, {format_size(pool)} for the smallest pool"
+    parts += f", {format_size(steps)} for captured steps" if gpu else ""
+    where = "of the GPU's memory" if gpu else "of memory"
+    both = "--gpu-memory-utilization 0.45 at the start leaves room for two" if gpu else "close other programs"
     raise DeviceError(
-        f"{name} needs {format_size(weights + pool)} beside the other model ({format_size(weights)} of weights, "
-        f"{format_size(pool)} for the smallest pool), and {format_size(max(0, free))} {where} are free.",
+        f"{name} needs {format_size(weights + pool + steps)} beside the other model ({parts}), and "
+        f"{format_size(max(0, free))} {where} are free.",
         f"Choose a smaller one, or {both}.",
     )
 

@@ -3,14 +3,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from pagedchat.config import EngineConfig, ModelConfig
+from pagedchat.config import GIB, EngineConfig, ModelConfig
 from pagedchat.errors import DeviceError
 from pagedchat.models.config import describe_model
 from pagedchat.models.native import count_parameters
+from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.loading import assemble
 from pagedchat.runtime.loading.build import load_model
+from pagedchat.runtime.loading.memory import graph_memory
 from pagedchat.runtime.loading.precision import Precision
-from pagedchat.runtime.loading.room import weight_bytes
+from pagedchat.runtime.loading.room import refuse_without_room, weight_bytes
 from tests.helpers_models import make_checkpoint
 
 
@@ -54,3 +56,11 @@ def test_weights_count_in_the_bits_in_which_they_are_kept(checkpoint: Path) -> N
     strange = describe_model("tiny", checkpoint, "transformers")
     size = (checkpoint / "model.safetensors").stat().st_size
     assert weight_bytes(strange, Precision(torch.bfloat16)) == size
+
+
+def test_on_a_gpu_captured_steps_want_room_too() -> None:
+    shape = CacheShape(num_layers=2, block_size=16, num_heads=4, num_kv_heads=2, head_dim=8, dtype=torch.float16)
+    needed = GIB + 64 * shape.block_bytes + graph_memory(10 * GIB)
+    refuse_without_room("org/it", GIB, shape, needed, gpu=10 * GIB)
+    with pytest.raises(DeviceError, match=r"410 MiB for captured steps\), and 1.4 GiB of the GPU's memory"):
+        refuse_without_room("org/it", GIB, shape, needed - 1, gpu=10 * GIB)
