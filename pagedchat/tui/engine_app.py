@@ -101,7 +101,11 @@ class EngineApp(InspectorListener):
 
     def action_restart(self) -> None:
         """Start the engine again; asks first where one runs or loads, since what it holds is lost."""
-        group = self.groups.shown
+        with self.complaining():
+            self.groups.shown.check_started()
+            self._restart(self.groups.shown)
+
+    def _restart(self, group: EngineGroup) -> None:
         if group.has_no_engine:
             self._restart_if(group, True)
         elif not isinstance(self.screen, ConfirmScreen):
@@ -111,7 +115,7 @@ class EngineApp(InspectorListener):
             self.push_screen(asked, lambda sure: self._restart_if(group, sure))
 
     def _restart_if(self, group: EngineGroup, sure: bool | None) -> None:
-        if sure and not self._quitting and group.started is not None:
+        if sure and not self._quitting:
             group.started = self.clock()
             start_work(self, group.bridge.restart, "restart")
 
@@ -133,11 +137,12 @@ class EngineApp(InspectorListener):
         """Load another model in place of this one; asks first where replies are being written.
 
         Raises:
-            InvalidValueError: there can be no such model.
+            PagedChatError: there can be no such model, or the one that is there was not started yet.
         """
         from pagedchat.tui.models.named import checked_model  # noqa: PLC0415 - as above
 
         group = self.groups.shown
+        group.check_started()
         name = await asyncio.to_thread(checked_model, name)
         if group.desk.num_busy == 0:
             self._switch_if(group, name, True)
@@ -200,6 +205,7 @@ class EngineApp(InspectorListener):
 
     def _close_group_if(self, group: EngineGroup, sure: bool | None) -> None:
         if sure and not self._quitting and group in self.groups and len(self.groups) > 1:
+            self.groups.on_change()  # drafts are kept, too
             self.chats.drop_group(group)
             self.groups.close(group)
             self.chats.place_panes()

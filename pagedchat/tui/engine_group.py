@@ -63,6 +63,17 @@ class EngineGroup:
         """The model by its own account, or what was asked for."""
         return self.view.live.info.model if self.view.live is not None else self.model
 
+    def check_started(self) -> None:
+        """Whether it has been started.
+
+        Raises:
+            PagedChatError: it waits until the other one has its memory.
+        """
+        if self.started is None:
+            raise PagedChatError(
+                f"{one_line(self.name)} waits until the other one is loaded.", "/model --close ends it."
+            )
+
     @property
     def has_settled(self) -> bool:
         """Whether it has all the memory that it will have, or none."""

@@ -7,7 +7,7 @@ import pytest
 
 from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.errors import PagedChatError
-from pagedchat.events import EngineDied, EngineFailed, RunState
+from pagedchat.events import EngineDied, EngineFailed, LoadProgress, RunState
 from pagedchat.history import run
 from pagedchat.history.place import FILE_NAME
 from pagedchat.service.commands import Pause
@@ -68,8 +68,13 @@ async def typed(pilot, line):
 async def test_the_second_engine_waits_for_the_memory_of_the_first(two):
     app, link, right = two
     async with app.run_test(size=WIDE) as pilot:
+        link.say(LoadProgress("weights", "Reading the weights", 1, 2, "tensors"))
         await settle(pilot)
         assert (link.started, right.started) == (True, False)
+        await pilot.press("tab", "f12")
+        await typed(pilot, "/model org/third")
+        assert "right waits until the other one is loaded." in drawn(app.screen)
+        assert (right.num_restarts, right.switched_to) == (0, [])
         assert "waits until the other one is loaded" in headings(app)[1]
         link.say(LEFT)
         await settle(pilot)
