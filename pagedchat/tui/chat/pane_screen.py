@@ -16,24 +16,19 @@ from pagedchat import bundled
 from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.chat.session import ChatSession
 from pagedchat.tui.actions import APP_ACTIONS, CHAT_ACTIONS, COMPOSER_ACTIONS, PALETTE
-from pagedchat.tui.chat.chat_grid import ChatGrid
-from pagedchat.tui.chat.chat_pane import ChatPane
 from pagedchat.tui.chat.chat_tabs import ChatTabs
 from pagedchat.tui.chat.composer import Composer
 from pagedchat.tui.chat.engine_status import Status, StatusBanner
 from pagedchat.tui.chat.foot_line import CommandHints, EventTicker
-from pagedchat.tui.chat.group_heading import GroupHeading
+from pagedchat.tui.chat.group_screen import GroupScreen
 from pagedchat.tui.chat.header import HeaderBar
 from pagedchat.tui.engine_group import EngineGroup, EngineGroups
 from pagedchat.tui.inspector.inspector_keys import MOVE, OPEN, PANEL_ACTIONS, TIME_ACTIONS, TO_THE_CHAT, with_alt
 from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, ScreenPart
 from pagedchat.tui.kit.key_bar import KeyBar
-from pagedchat.tui.kit.sparse_painting import SparseScreen
 from pagedchat.tui.messages import ChatFocused, EngineStateChanged
-from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.chats.full_context import warning
 from pagedchat.view.chats.layout import CHROME_ROWS, LAYOUTS, WIDE_ENOUGH_FOR_PANEL, fits_beside
-from pagedchat.view.engine_view import EngineView
 from pagedchat.view.options import UiOptions
 
 if TYPE_CHECKING:
@@ -49,7 +44,7 @@ PANEL_KEYS = (OPEN, MOVE, *with_alt((*TIME_ACTIONS, *PANEL_ACTIONS)), *APP_ACTIO
 """In the footer while a panel beside the chats has it."""
 
 
-class PaneScreen(SparseScreen):
+class PaneScreen(GroupScreen):
     """Header, banner, tabs, panes, last events and keys; one of the chats is the active one.
 
     Args:
@@ -64,12 +59,7 @@ class PaneScreen(SparseScreen):
         """There is a composer, and it has the keyboard."""
 
     def __init__(self, groups: EngineGroups, options: UiOptions, history: PromptHistory) -> None:
-        super().__init__()
-        self._groups = groups
-        self._history = history
-        for group in groups:
-            for _ in range(len(group.desk), max(1, options.sessions if group is groups.first else 1)):
-                group.desk.new()
+        super().__init__(groups, options, history)
         before = options.history.reopened.layout if options.history is not None else None
         active = (groups.get(before.focused) if before else None) or groups.chats[0]
         self._focused_id = active.session_id
@@ -83,7 +73,6 @@ class PaneScreen(SparseScreen):
         self._header = HeaderBar(self._view, groups.shown.model)
         self._banner = StatusBanner()
         self._tabs = ChatTabs()
-        self._grids = [self._new_grid(group) for group in groups]
         if before is not None:
             self._lay_out(before.wanted if before.wanted in LAYOUTS else None, zoomed=before.zoomed)
         self._ticker = EventTicker(self._view)
@@ -108,39 +97,6 @@ class PaneScreen(SparseScreen):
         self.post_message(self.CanBeTypedIn())
 
     # --- groups -------------------------------------------------------------------------------------
-
-    @property
-    def _desk(self) -> ChatDesk:
-        """Of the group of the active chat."""
-        return self._groups.shown.desk
-
-    @property
-    def _view(self) -> EngineView:
-        """Of the same."""
-        return self._groups.shown.view
-
-    @property
-    def _grid(self) -> ChatGrid:
-        """Of the same."""
-        return self._grid_of(self._groups.shown)
-
-    def _grid_of(self, group: EngineGroup) -> ChatGrid:
-        return next(grid for grid in self._grids if grid.is_of(group.desk))
-
-    def _desk_of(self, chat: ChatSession) -> ChatDesk:
-        return self._groups.of(chat).desk
-
-    def _pane(self, session_id: int) -> ChatPane | None:
-        """The pane of the chat of this number, in whichever group it is."""
-        return next((pane for pane in self._panes if pane.session.session_id == session_id), None)
-
-    @property
-    def _panes(self) -> list[ChatPane]:
-        return [pane for grid in self._grids for pane in grid.panes]
-
-    def _new_grid(self, group: EngineGroup) -> ChatGrid:
-        note = bundled.note(group.model)
-        return ChatGrid(group.desk, group.view, self._history, note, GroupHeading(group))
 
     async def add_group(self, group: EngineGroup) -> None:
         """Its chats stand beside the others from now on."""
@@ -260,11 +216,6 @@ class PaneScreen(SparseScreen):
         self.place_panes()
         self._refocus()
 
-    def _lay_out(self, wanted: int | None, *, zoomed: bool) -> None:
-        """So many panes in every group, or only the active one."""
-        for grid in self._grids:
-            grid.wanted, grid.zoomed = wanted, zoomed
-
     async def add_pane(self, chat: ChatSession, after: ChatSession | None = None) -> None:
         """A pane for a chat of a desk, at the end of its group or to the right of another."""
         await self._grid_of(self._groups.of(chat)).add(chat, after=after)
@@ -277,11 +228,6 @@ class PaneScreen(SparseScreen):
         self.place_panes()
 
     # --- what is kept of it -------------------------------------------------------------------------
-
-    @property
-    def drafts(self) -> dict[int, str]:
-        """What is written in each composer, by the numbers of the chats."""
-        return {pane.session.session_id: pane.composer.text for pane in self._panes}
 
     @property
     def standing(self) -> "LayoutRecord":
