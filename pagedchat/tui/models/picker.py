@@ -102,9 +102,7 @@ class ModelPicker(ModalScreen[ChosenModel | None]):
         return Content.assemble(one_line(model.name), (told, MUTED))
 
     def _note(self) -> Content:
-        keys = (
-            "Enter: in place of this one, the chats stay · Alt+Enter or ^B: beside it, with chats of its own · Esc"
-        )
+        keys = "Enter: in place of this one, the chats stay · Alt+Enter, ^B: beside this one · Esc: back"
         if self._models is None:
             words = "Looking for models …"
         elif self._shown:
