@@ -53,6 +53,7 @@ REFUSED: list[tuple[type, dict[str, Any], str]] = [
         )
         for seed in (10**23 - 1, 2**64, -(2**63) - 1, 0.5, None, True)
     ],
+    (EngineConfig, {"stands_beside": "yes"}, "stands_beside is 'yes'. It must be true or false."),
     *[
         (CacheConfig, {"gpu_memory_utilization": x}, f"--gpu-memory-utilization is {x!r}. It must be {SHARE}.")
         for x in (0, 1.5, math.nan, math.inf, "0.9", None)
