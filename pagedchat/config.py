@@ -5,7 +5,7 @@ Nobody changes a config later. Sizes are bytes; `None` means "found out from the
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar, Literal
 
 from pagedchat import bundled
@@ -199,5 +199,20 @@ class EngineConfig(_Checked):
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
     seed: int = 0
     """Seeds the choice of a request's seed where the request names none."""
+    stands_beside: bool = False
+    """Another engine is there already: this one takes what memory is left, or says before it reads any weights that
+    it is too little."""
 
-    _checks: ClassVar[dict[str, tuple[str, Check]]] = {"seed": ("--seed", Whole(LEAST_ON_WIRE, MOST_ON_WIRE).check)}
+    _checks: ClassVar[dict[str, tuple[str, Check]]] = {
+        "seed": ("--seed", Whole(LEAST_ON_WIRE, MOST_ON_WIRE).check),
+        "stands_beside": ("stands_beside", check_flag),
+    }
+
+    def beside(self, model: str) -> "EngineConfig":
+        """Of another engine with another model, for the memory that this one leaves."""
+        return replace(
+            self,
+            model=replace(self.model, model=model, tokenizer=None),
+            cache=replace(self.cache, gpu_memory_utilization=1.0),
+            stands_beside=True,
+        )

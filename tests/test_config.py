@@ -55,6 +55,7 @@ REFUSED: list[tuple[type, dict[str, Any], str]] = [
         )
         for seed in (10**23 - 1, 2**64, -(2**63) - 1, 0.5, None, True)
     ],
+    (EngineConfig, {"stands_beside": "yes"}, "stands_beside is 'yes'. It must be true or false."),
     *[
         (SpeculationConfig, {name: 65}, f"{name} is 65. It must be a whole number from 1 to 64.")
         for name in ("num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min")

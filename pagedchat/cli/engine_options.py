@@ -64,6 +64,11 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         metavar="ID|DIR|FILE",
         help=f"hub id or folder of a checkpoint, or a GGUF file ({DEFAULT_MODEL}, in the box)",
     )
+    group.add_argument(
+        "--beside",
+        metavar="ID|DIR|FILE",
+        help="a second model in an engine of its own, whose chats stand beside those of --model",
+    )
     group.add_argument("--tokenizer", metavar="ID|DIR", help="hub id or folder of the tokenizer (the model's own)")
     group.add_argument("--device", metavar="NAME", help="auto, cpu or cuda (auto)")
     group.add_argument(

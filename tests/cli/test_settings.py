@@ -28,6 +28,7 @@ ascii = true
 theme = "nord"
 metrics-port = 0
 model = "m"
+beside = "n"
 tokenizer = "t"
 device = "cpu"
 dtype = "float32"

@@ -47,6 +47,7 @@ from pagedchat.runtime.loading.pool_size import PoolSize, measure_pool, peak_mem
 from pagedchat.runtime.loading.precision import Precision, choose_precision
 from pagedchat.runtime.loading.ready_info import Findings, engine_limits, engine_ready
 from pagedchat.runtime.loading.release import release
+from pagedchat.runtime.loading.room import refuse_without_room, weight_bytes
 from pagedchat.runtime.loading.self_check import SelfCheck, first_passes
 from pagedchat.runtime.loading.wake_gpu import wake_products
 from pagedchat.runtime.step.model_runner import NativeModelRunner, TorchModelRunner
@@ -91,6 +92,8 @@ class _Assembly:
         tokenizer = self._tokenizer(description)
         precision = choose_precision(self._config.model, self._device, description)
         shape = self._shape(description, precision.dtype)
+        if self._config.stands_beside:
+            self._refuse_without_room(description, precision, shape)
         wanted, invariant = self._config.model, self._config.model.batch_invariant
         if invariant:
             refuse_description(description, shape, self._device)
@@ -167,6 +170,11 @@ class _Assembly:
             dtype=dtype,
             kind=None if kind == "auto" else kind,
         )
+
+    def _refuse_without_room(self, description: ModelDescription, precision: Precision, shape: CacheShape) -> None:
+        on_gpu = self._device.type == "cuda"
+        free, gpu = torch.cuda.mem_get_info(self._device) if on_gpu else (available_memory(), 0)
+        refuse_without_room(description.name, weight_bytes(description, precision), shape, free, gpu)
 
     def _sizes(self, description: ModelDescription, num_parameters: int) -> StepSizes:
         wanted = self._config.scheduler

@@ -8,6 +8,7 @@ from pagedchat.events import EngineReady
 from pagedchat.tui.kit.lines import FAINT, MUTED, LinePart, bar, content_to_ascii, text
 from pagedchat.units import format_size
 from pagedchat.view.engine_view import EngineView
+from pagedchat.view.sentences.words import model_name
 from pagedchat.view.state.invariant import picture_holds
 
 _DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
@@ -33,9 +34,9 @@ class HeaderBar(Widget):
         self._width = 0
         """Cells that it was made for."""
 
-    def show_model(self, model: str) -> None:
-        """What is shown until the engine says what it found."""
-        self._model = model
+    def follow(self, view: EngineView, model: str) -> None:
+        """Show this engine from now on, by this name until it says what it found."""
+        self._view, self._model = view, model
         self.refresh_view()
 
     def refresh_view(self) -> None:
@@ -63,11 +64,11 @@ def header_line(view: EngineView, model: str, width: int) -> Content:
     groups = [
         [
             LinePart(8, text("pagedchat", "bold $text-primary")),
-            LinePart(0, text(model_name(info.model if info else model), "bold")),
+            LinePart(0, text(view.called or model_name(info.model if info else model), "bold")),
         ]
     ]
     if info is not None:
-        groups[0].append(LinePart(6, text(f"{_precision(info)} {info.device}", MUTED)))
+        groups[0].append(LinePart(6, text(precision_and_device(info), MUTED)))
         if info.kv_cache_dtype:
             groups[0].append(LinePart(6, text(f"{one_line(info.kv_cache_dtype)} cache", MUTED)))
         if info.attention_backend == "cuda":
@@ -78,9 +79,9 @@ def header_line(view: EngineView, model: str, width: int) -> Content:
     return line if line.cell_length <= width else line.truncate(max(0, width), ellipsis=True)
 
 
-def _precision(info: EngineReady) -> str:
-    """Of the weights, as `int8` or `bf16`."""
-    return one_line(info.quantization) or _DTYPES.get(info.dtype, info.dtype)
+def precision_and_device(info: EngineReady) -> str:
+    """In what the weights are kept and where: `int8 CPU, 2 threads`."""
+    return f"{one_line(info.quantization) or _DTYPES.get(info.dtype, info.dtype)} {info.device}"
 
 
 def _cells(groups: list[list[LinePart]], worst: int) -> int:
@@ -92,11 +93,6 @@ def _cells(groups: list[list[LinePart]], worst: int) -> int:
 
 def _joined(group: list[LinePart], worst: int) -> Content:
     return _GAP.join([part.content for part in group if part.rank <= worst])
-
-
-def model_name(model: str) -> str:
-    """The last part of a hub id or of a folder's path."""
-    return one_line(model.rstrip("/\\").replace("\\", "/").rpartition("/")[2]) or "model"
 
 
 def _pool_parts(view: EngineView, info: EngineReady) -> list[LinePart]:

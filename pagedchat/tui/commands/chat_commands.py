@@ -80,7 +80,7 @@ async def _tree(context: CommandContext, argument: str) -> None:
 def _stop(context: CommandContext, which: str) -> None:
     if which not in ("", "all"):
         raise CommandError(f"/stop ends this chat's reply or all of them, not {which!r}.", "Type /stop [all]")
-    chats = list(context.desk) if which else [context.chat]
+    chats = context.every_chat if which else [context.chat]
     if not context.chats.stop_replies(chats):
         raise CommandError("No reply is being written.")
 
@@ -136,7 +136,7 @@ def _send(context: CommandContext, argument: str) -> None:
     numbers, prompt = first_word(argument)
     if not prompt:
         raise CommandError("/send needs the chats, then the prompt.", f"Type {usage}")
-    wanted = list(context.desk) if numbers == "all" else [
+    wanted = context.every_chat if numbers == "all" else [
         context.chat_number(number, usage) for number in numbers.split(",")
     ]  # fmt: skip
     context.chats.send_to(wanted, prompt)

@@ -1,11 +1,11 @@
-"""All chats of this run and the commands they cause. Knows neither Textual nor the engine process: commands go to a
-function, events are handed in.
+"""All chats of an engine and the commands they cause. Knows neither Textual nor the engine process: commands go to
+a function, events are handed in.
 
 A request is told apart by its id: events of a request that is over (stopped, closed, from an engine that died)
 change nothing.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -48,11 +48,23 @@ MOST_TITLE = 200
 
 
 class ChatDesk:
-    """The chats in the order in which they are shown."""
+    """The chats of one engine in the order in which they are shown.
 
-    def __init__(self, send: Callable[[AnyCommand], None], options: UiOptions) -> None:
+    Args:
+        send: takes commands to the engine.
+        options: what the command line said.
+        numbers: of all chats on the screen; those of another engine are among them.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[AnyCommand], None],
+        options: UiOptions,
+        numbers: Callable[[], Iterable[int]] | None = None,
+    ) -> None:
         self._send = send
         self._options = options
+        self._numbers = numbers or (lambda: (chat.session_id for chat in self.chats))
         self._next_request = 0
         self.chats: list[ChatSession] = []
         self.context_limit = 0
@@ -375,7 +387,7 @@ class ChatDesk:
 
     def free_id(self) -> int:
         """The lowest free number, so that Alt+1..9 go on reaching the chats of a long run."""
-        taken = {chat.session_id for chat in self.chats}
+        taken = set(self._numbers())
         return next(number for number in range(1, len(taken) + 2) if number not in taken)
 
 
