@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,28 @@ class Corpus:
     def lengths(self) -> npt.NDArray[np.int64]:
         """`[num_conversations]`, in tokens."""
         return np.diff(self.starts)
+
+    def save(self, path: Path) -> None:
+        """Write a compressed `.npz` that `load_corpus` reads."""
+        names = sorted(set(self.sources))
+        numbers = {name: number for number, name in enumerate(names)}
+        np.savez_compressed(
+            path,
+            tokens=self.tokens,
+            spoken=np.packbits(self.spoken),
+            lengths=self.lengths.astype(np.uint16),
+            names=np.array(names),
+            sources=np.array([numbers[source] for source in self.sources], np.uint16),
+        )
+
+
+def load_corpus(path: Path) -> Corpus:
+    """Read what `Corpus.save` wrote."""
+    with np.load(path) as file:
+        tokens, names = file["tokens"], file["names"].tolist()
+        starts = np.concatenate([[0], np.cumsum(file["lengths"].astype(np.int64))])
+        spoken = np.unpackbits(file["spoken"], count=len(tokens)).astype(np.bool_)
+        return Corpus(tokens, spoken, starts, tuple(names[number] for number in file["sources"].tolist()))
 
 
 def encode(conversations: Sequence[Conversation], tokenizer: Tokenizer, longest: int) -> Corpus:

@@ -49,7 +49,7 @@ _BY_KIND = {
     "drill": Weight(1.0, 1.0),
     "honest": Weight(0.0, 1.0),
 }
-
+_OWN = {"pagedchat_basics", "jokes"}
 
 _POLISH = {
     "written_stories": 1.6,
@@ -85,6 +85,11 @@ def weight_of(source: str) -> Weight:
     if source in _WEIGHTS:
         return _WEIGHTS[source]
     return _BY_KIND[source.split("_", 1)[0]]
+
+
+def is_own(source: str) -> bool:
+    """Whether a text was written or made for this model."""
+    return source in _OWN or source.split("_", 1)[0] in _BY_KIND
 
 
 def draws(source: str, phase: Phase) -> float:
