@@ -17,20 +17,20 @@ class Weight:
 
 _WEIGHTS = {
     # Fluency: large, and other people's voices. They fade in the last phase.
-    "self_dialogue": Weight(0.6, 0.10),
-    "topical_chat": Weight(0.8, 0.10),
-    "synthetic_persona_chat": Weight(1.0, 0.20),
-    "schema_guided_dialogue": Weight(0.25, 0.05),
+    "self_dialogue": Weight(0.4, 0.05),
+    "topical_chat": Weight(0.6, 0.05),
+    "synthetic_persona_chat": Weight(0.7, 0.10),
+    "schema_guided_dialogue": Weight(0.15, 0.03),
     "star": Weight(0.25, 0.05),
     "taskmaster4": Weight(0.5, 0.05),
     "fairytaleqa": Weight(0.3, 0.0),
     "african_storybook": Weight(1.0, 0.3),
     "pratham_storyweaver": Weight(1.0, 0.3),
     "aesop": Weight(1.5, 0.5),
-    "tinystories": Weight(1.3, 0.4),
-    "written_stories": Weight(4.0, 8.0),
+    "tinystories": Weight(1.2, 0.7),
+    "written_stories": Weight(2.0, 2.5),
     # Answers.
-    "dolly_15k": Weight(1.5, 1.2),
+    "dolly_15k": Weight(1.2, 1.0),
     "oasst": Weight(2.0, 2.0),
     "self_instruct_seed": Weight(2.0, 2.0),
     "english_wordnet": Weight(1.0, 1.5),
@@ -43,11 +43,12 @@ _WEIGHTS = {
     "pagedchat_basics": Weight(1.5, 1.5),
 }
 _BY_KIND = {
-    "written": Weight(3.0, 3.5),
+    "written": Weight(4.0, 4.5),
     "greeted": Weight(1.0, 1.5),
     "system": Weight(1.0, 1.2),
     "drill": Weight(1.0, 1.0),
     "honest": Weight(0.0, 1.0),
+    "follow": Weight(1.0, 1.5),
 }
 _OWN = {"pagedchat_basics", "jokes"}
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from tools.toy_model import drills
+from tools.toy_model import drills, follow
 from tools.toy_model.conversations import Conversation, read_jsonl, write_jsonl
 from tools.toy_model.doubt import asks_for_rare_fact, asks_for_rare_word, honest, quoted_words, well_known_names
 from tools.toy_model.forms import as_typed, in_its_place, under_some_system, with_greeting
@@ -29,6 +29,14 @@ DRILLS = {
     drills.calendar: 1_200,
     drills.unknown: 9_000,
 }
+"""How many of each."""
+FOLLOW_UPS = {
+    follow.remembering: 5_000,
+    follow.rephrasing: 1_500,
+    follow.shorter: 1_500,
+    follow.more: 1_500,
+}
+STORY_TALKS = {follow.any_story: 1_800, follow.what_then: 1_500, follow.tour_talks: 250}
 """How many of each."""
 COMMON_WORDS = 3_000
 """Words whose meaning the model is to know; those are the most frequent ones."""
@@ -64,6 +72,7 @@ def prepare(
     train += list(_variations(own_train + public_train, rng))
     train += list(_honest(own_train + public_train, public_train, common, rng))
     train += list(_drills(own_train + public_train, rng, drill_share))
+    train += list(_following(texts, size, rng, drill_share))
     rng.shuffle(train)
     out.mkdir(parents=True, exist_ok=True)
     write_jsonl(out / "train.jsonl", train)
@@ -131,6 +140,17 @@ def _drills(conversations: Sequence[Conversation], rng: random.Random, share: fl
     yield from drills.spelling(rng, words, round(4_000 * share))
     yield from drills.repeating(rng, phrases, round(2_000 * share))
     yield from drills.shouting(rng, phrases, round(1_200 * share))
+
+
+def _following(texts: Sequence[Path], size: str, rng: random.Random, share: float) -> Iterator[Conversation]:
+    records = [record for folder in texts for record in read_records(folder, size)]
+    pairs, told = follow.facts(records), follow.stories(records)
+    for follow_up, count in FOLLOW_UPS.items():
+        if pairs:
+            yield from follow_up(rng, pairs, round(count * share))
+    for story_talk, count in STORY_TALKS.items():
+        if told:
+            yield from story_talk(rng, told, round(count * share))
 
 
 def _common_words(texts: Iterable[str], count: int, shortest: int = 3, longest: int = 99) -> list[str]:
