@@ -14,12 +14,13 @@ from tools.toy_model.written import Record
 
 _SENTENCE = re.compile(r"(?<=[a-z0-9\"')][.!?]) +(?=[A-Z\"'])")
 _STORY_ABOUT = re.compile(r"(?:story|tale) (?:about|of|with) an? ([a-z]+)[.?!]?$")
-_NEVER_FACTS = ("stories", "system", "talks", "writing", "fun", "smalltalk", "code")
+_NEVER_FACTS = ("stories", "system", "talks", "writing", "fun", "smalltalk", "code", "alone")
+_PUBLIC = ("dolly_15k", "opentriviaqa", "english_wordnet")
 _LONGEST = 260
 _ASIDES = (("Thanks!", "You're welcome."), ("OK.", "What else would you like to know?"), ("Good.", "Ask me more."))
 
-Pair = tuple[str, tuple[str, ...]]
-"""A question and its answers."""
+Pair = tuple[tuple[str, ...], tuple[str, ...]]
+"""The wordings of a question, and its answers."""
 
 
 def facts(records: Sequence[Record]) -> list[Pair]:
@@ -29,9 +30,19 @@ def facts(records: Sequence[Record]) -> list[Pair]:
         if len(record.turns) != 2 or record.source.removeprefix("written_") in _NEVER_FACTS:
             continue
         questions, answers = record.turns[0][1], tuple(a for a in record.turns[1][1] if _is_plain(a))
-        if answers and len(questions[0]) < 70:
-            found.append((questions[0], answers))
+        questions = tuple(question for question in questions if len(question) < 80)
+        if answers and questions:
+            found.append((questions, answers))
     return found
+
+
+def public_facts(conversations: Sequence[Conversation]) -> list[Pair]:
+    """Short questions and answers of public sources, to be remembered."""
+    return [
+        ((talk.question,), (talk.answer,))
+        for talk in conversations
+        if talk.source in _PUBLIC and len(talk.messages) == 2 and len(talk.question) < 80 and _is_plain(talk.answer)
+    ]
 
 
 def stories(records: Sequence[Record]) -> list[tuple[str, str]]:
@@ -48,7 +59,8 @@ def stories(records: Sequence[Record]) -> list[tuple[str, str]]:
 def remembering(rng: random.Random, pairs: Sequence[Pair], count: int) -> Iterator[Conversation]:
     """Some questions, then one about what was said."""
     for _ in range(count):
-        asked = [(question, rng.choice(answers)) for question, answers in rng.sample(pairs, rng.choice((1, 2, 2, 3)))]
+        drawn = rng.sample(pairs, rng.choice((1, 2, 2, 3)))
+        asked = [(rng.choice(questions), rng.choice(answers)) for questions, answers in drawn]
         said = list(asked)
         if rng.random() < 0.25:
             said.insert(rng.randint(1, len(said)), rng.choice(_ASIDES))
@@ -88,27 +100,34 @@ def _quoting(rng: random.Random, kind: str, text: str) -> str:
 
 def rephrasing(rng: random.Random, pairs: Sequence[Pair], count: int) -> Iterator[Conversation]:
     """The same in other words: another answer to the same question."""
-    several = [(question, answers) for question, answers in pairs if len(answers) > 1]
-    for question, answers in (rng.choice(several) for _ in range(count)):
+    several = [(questions, answers) for questions, answers in pairs if len(answers) > 1]
+    for questions, answers in (rng.choice(several) for _ in range(count)):
+        question = rng.choice(questions)
         first, second = rng.sample(answers, 2)
         kind, before = rng.choice((("rephrase", ""), ("rephrase", ""), ("sure", "Yes. ")))
+        if second.startswith(("Yes", "No", "I ", "Sorry")):
+            kind, before = "rephrase", ""
         yield _talk("follow_rephrase", [(question, first), (rng.choice(phrases("follow", kind)), before + second)])
 
 
 def shorter(rng: random.Random, pairs: Sequence[Pair], count: int) -> Iterator[Conversation]:
     """An answer of several sentences, then its first one alone."""
-    long = [(question, answer) for question, answers in pairs for answer in answers if len(_sentences(answer)) > 1]
-    for question, answer in (rng.choice(long) for _ in range(count)):
+    for question, answer in _long_answers(rng, pairs, count):
         brief = _sentences(answer)[0]
         yield _talk("follow_shorter", [(question, answer), (rng.choice(phrases("follow", "shorter")), brief)])
 
 
 def more(rng: random.Random, pairs: Sequence[Pair], count: int) -> Iterator[Conversation]:
     """The first sentence of an answer, then what comes after it."""
-    long = [(question, answer) for question, answers in pairs for answer in answers if len(_sentences(answer)) > 1]
-    for question, answer in (rng.choice(long) for _ in range(count)):
+    for question, answer in _long_answers(rng, pairs, count):
         head, *rest = _sentences(answer)
         yield _talk("follow_more", [(question, head), (rng.choice(phrases("follow", "more")), " ".join(rest))])
+
+
+def _long_answers(rng: random.Random, pairs: Sequence[Pair], count: int) -> Iterator[tuple[str, str]]:
+    long = [(questions, answer) for questions, answers in pairs for answer in answers if len(_sentences(answer)) > 1]
+    for questions, answer in (rng.choice(long) for _ in range(count)):
+        yield rng.choice(questions), answer
 
 
 def any_story(rng: random.Random, told: Sequence[tuple[str, str]], count: int) -> Iterator[Conversation]:

@@ -50,6 +50,7 @@ _BY_KIND = {
     "honest": Weight(0.0, 1.0),
     "follow": Weight(1.0, 1.5),
 }
+_FROM_THE_BEGINNING = {"written_alone", "written_talks", "follow_memory", "follow_tour"}
 _OWN = {"pagedchat_basics", "jokes"}
 
 _POLISH = {
@@ -91,6 +92,11 @@ def weight_of(source: str) -> Weight:
 def is_own(source: str) -> bool:
     """Whether a text was written or made for this model."""
     return source in _OWN or source.split("_", 1)[0] in _BY_KIND
+
+
+def goes_on(source: str) -> bool:
+    """Whether its conversations may stand behind others: not those about what was said first."""
+    return source not in _FROM_THE_BEGINNING
 
 
 def draws(source: str, phase: Phase) -> float:

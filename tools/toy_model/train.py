@@ -20,7 +20,7 @@ from transformers import OPTForCausalLM
 
 from tools.toy_model.bpe import SYSTEM
 from tools.toy_model.corpus import Corpus
-from tools.toy_model.mixture import Phase, draws, is_own
+from tools.toy_model.mixture import Phase, draws, goes_on, is_own
 from tools.toy_model.soft_labels import SoftLabels
 from tools.toy_model.windows import round_of_windows
 
@@ -238,6 +238,7 @@ def _batches(
     """Round after round of windows; a round belongs to one phase."""
     rng = np.random.default_rng(settings.seed)
     can_join = corpus.tokens[np.minimum(corpus.starts[:-1] + 1, len(corpus.tokens) - 1)] != SYSTEM
+    can_join &= np.array([goes_on(source) for source in corpus.sources])
     first_part = 1 - settings.reply_share
     if settings.seconds is None:
         first_part = round(settings.steps * first_part) / settings.steps
