@@ -38,6 +38,7 @@ _WEIGHTS = {
     "opentriviaqa": Weight(0.7, 0.0),
     "periodic_table": Weight(1.0, 0.7),
     "chatterbot_corpus": Weight(1.0, 0.3),
+    "drill_keys": Weight(2.0, 2.5),
     "jokes": Weight(2.5, 2.5),
     "personality_chat": Weight(1.0, 1.0),
     "pagedchat_basics": Weight(1.5, 1.5),

@@ -11,6 +11,7 @@ from tools.toy_model import drills, follow
 from tools.toy_model.conversations import Conversation, read_jsonl, write_jsonl
 from tools.toy_model.doubt import asks_for_rare_fact, asks_for_rare_word, honest, quoted_words, well_known_names
 from tools.toy_model.forms import as_typed, in_its_place, under_some_system, with_greeting
+from tools.toy_model.program_keys import key_questions
 from tools.toy_model.written import conversations_of, read_records, split
 
 GREETED = {"pagedchat_basics": 0.25, "written": 0.35}
@@ -30,6 +31,7 @@ DRILLS = {
     drills.counting: 2_500,
     drills.calendar: 1_200,
     drills.unknown: 9_000,
+    key_questions: 3_500,
 }
 """How many of each."""
 FOLLOW_UPS = {
