@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+BEGUN = time.perf_counter()
 HERE = Path(__file__).resolve().parent
 TEXTS = [HERE / "text", HERE / "text" / "polish"]
 """What was written before the long training, and what was written for the polish after it."""
@@ -44,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     tokenizer.add_argument("--vocabulary", type=int, default=VOCABULARY)
     tokenizer.add_argument("--context", type=int, default=CONTEXT)
     tokenizer.set_defaults(run=_tokenizer)
-    encode = commands.add_parser("encode", help="the text in tokens, train.npz and valid.npz, to be carried elsewhere")
+    encode = commands.add_parser("encode", help="the text in tokens, train.npz.xz and valid.npz.xz, small to carry")
     encode.add_argument("--data", type=Path, required=True, help="folder made by prepare and tokenizer")
     encode.add_argument("--context", type=int, default=CONTEXT)
     encode.set_defaults(run=_encode)
@@ -150,16 +151,17 @@ def _encode(args: argparse.Namespace) -> None:
     from tools.toy_model.run_training import corpus_of  # noqa: PLC0415
 
     for name in ("train", "valid"):
-        (args.data / f"{name}.npz").unlink(missing_ok=True)
+        (args.data / f"{name}.npz.xz").unlink(missing_ok=True)
         corpus = corpus_of(args.data, name, args.context)
-        corpus.save(args.data / f"{name}.npz")
-        print(f"{len(corpus.tokens):,} tokens, in {args.data / name}.npz")
+        corpus.save(args.data / f"{name}.npz.xz")
+        print(f"{len(corpus.tokens):,} tokens, in {args.data / name}.npz.xz")
 
 
 def _whole(args: argparse.Namespace) -> None:
     from tools.toy_model.whole import whole  # noqa: PLC0415
 
-    whole(args.data, args.out, 60 * args.minutes, args.device, args.tiny)
+    loading = time.perf_counter() - BEGUN  # of torch and transformers
+    whole(args.data, args.out, 60 * args.minutes - loading, args.device, args.tiny)
 
 
 def _train(args: argparse.Namespace) -> None:

@@ -7,6 +7,7 @@ nothing of files.
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 from tools.toy_model.conversations import Conversation, Message
 from tools.toy_model.phrases import phrases
@@ -101,7 +102,7 @@ def _quoting(rng: random.Random, kind: str, text: str) -> str:
 def rephrasing(rng: random.Random, pairs: Sequence[Pair], count: int) -> Iterator[Conversation]:
     """The same in other words: another answer to the same question."""
     several = [(questions, answers) for questions, answers in pairs if len(answers) > 1]
-    for questions, answers in (rng.choice(several) for _ in range(count)):
+    for questions, answers in (rng.choice(several) for _ in range(count if several else 0)):
         question = rng.choice(questions)
         first, second = rng.sample(answers, 2)
         kind, before = rng.choice((("rephrase", ""), ("rephrase", ""), ("sure", "Yes. ")))
@@ -118,21 +119,29 @@ def shorter(rng: random.Random, pairs: Sequence[Pair], count: int) -> Iterator[C
 
 
 def more(rng: random.Random, pairs: Sequence[Pair], count: int) -> Iterator[Conversation]:
-    """The first sentence of an answer, then what comes after it."""
-    for question, answer in _long_answers(rng, pairs, count):
+    """The first sentence of an answer and then what comes after it, or one answer and then another."""
+    several = [(questions, answers) for questions, answers in pairs if len(answers) > 1]
+    for questions, answers in (rng.choice(several) for _ in range(count // 2 if several else 0)):
+        first, second = sorted(rng.sample(answers, 2), key=len)
+        yield _talk(
+            "follow_more", [(rng.choice(questions), first), (rng.choice(phrases("follow", "more")), second)]
+        )
+    for question, answer in _long_answers(rng, pairs, count - count // 2):
         head, *rest = _sentences(answer)
         yield _talk("follow_more", [(question, head), (rng.choice(phrases("follow", "more")), " ".join(rest))])
 
 
 def _long_answers(rng: random.Random, pairs: Sequence[Pair], count: int) -> Iterator[tuple[str, str]]:
-    long = [(questions, answer) for questions, answers in pairs for answer in answers if len(_sentences(answer)) > 1]
-    for questions, answer in (rng.choice(long) for _ in range(count)):
+    long = [
+        (questions, answer) for questions, answers in pairs for answer in answers if len(_sentences(answer)) > 1
+    ]
+    for questions, answer in (rng.choice(long) for _ in range(count if long else 0)):
         yield rng.choice(questions), answer
 
 
 def any_story(rng: random.Random, told: Sequence[tuple[str, str]], count: int) -> Iterator[Conversation]:
     """A story about anything; another one."""
-    for _ in range(count):
+    for _ in range(count if len(told) > 1 else 0):
         first, second = rng.sample(told, 2)
         request = rng.choice(phrases("follow", "any_story")) if rng.random() < 0.6 else first[0]
         turns = [(request, first[1])]
@@ -144,12 +153,8 @@ def any_story(rng: random.Random, told: Sequence[tuple[str, str]], count: int) -
 def what_then(rng: random.Random, told: Sequence[tuple[str, str]], count: int) -> Iterator[Conversation]:
     """A story, and how it goes on: its second half, or another day of its hero."""
     makers: tuple[Callable[..., Conversation | None], ...] = (_in_halves, _another_day, _another_day)
-    done = 0
-    while done < count:
-        talk = rng.choice(makers)(rng, *rng.choice(told))
-        if talk is not None:
-            done += 1
-            yield talk
+    tried = (rng.choice(makers)(rng, *rng.choice(told)) for _ in range(20 * count))
+    yield from islice((talk for talk in tried if talk is not None), count)
 
 
 def _in_halves(rng: random.Random, request: str, story: str) -> Conversation | None:
@@ -180,7 +185,9 @@ def tour_talks(rng: random.Random, told: Sequence[tuple[str, str]], count: int) 
     """The requests of the program's tour, in its order and under its system prompt, with stories of ours."""
     subjects = phrases("follow", "tour_subjects")
     by_subject = {
-        subject: [story for request, story in told if (found := _STORY_ABOUT.search(request)) and found[1] == subject]
+        subject: [
+            story for request, story in told if (found := _STORY_ABOUT.search(request)) and found[1] == subject
+        ]
         for subject in subjects
     }
     if not all(by_subject.values()):

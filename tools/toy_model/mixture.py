@@ -28,7 +28,7 @@ _WEIGHTS = {
     "pratham_storyweaver": Weight(1.0, 0.3),
     "aesop": Weight(1.5, 0.5),
     "tinystories": Weight(1.2, 0.7),
-    "written_stories": Weight(2.0, 2.5),
+    "written_stories": Weight(1.5, 2.0),
     # Answers.
     "dolly_15k": Weight(1.2, 1.0),
     "oasst": Weight(2.0, 2.0),

@@ -42,7 +42,7 @@ FOLLOW_UPS = {
 }
 REMEMBERED_OTHERS = 4_000
 """Talks about questions of the public sources: that what was said is looked up, not known by heart."""
-STORY_TALKS = {follow.any_story: 1_800, follow.what_then: 1_500, follow.tour_talks: 250}
+STORY_TALKS = {follow.any_story: 1_300, follow.what_then: 1_500, follow.tour_talks: 250}
 """How many of each."""
 COMMON_WORDS = 3_000
 """Words whose meaning the model is to know; those are the most frequent ones."""

@@ -17,9 +17,7 @@ _SPELLED = 0.15
 @cache
 def table() -> Mapping[str, Any]:
     """The whole file."""
-    found: dict[str, Any] = tomllib.loads(
-        Path(__file__).with_name("program_keys.toml").read_text(encoding="utf-8")
-    )
+    found: dict[str, Any] = tomllib.loads(Path(__file__).with_name("program_keys.toml").read_text(encoding="utf-8"))
     return found
 
 

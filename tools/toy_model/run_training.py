@@ -84,8 +84,8 @@ def run_labelling(args: argparse.Namespace) -> None:
 
 def corpus_of(data: Path, name: str, context: int) -> Corpus:
     """The text in tokens: as `encode` wrote it, else from the JSON lines."""
-    if (data / f"{name}.npz").is_file():
-        return load_corpus(data / f"{name}.npz")
+    if (data / f"{name}.npz.xz").is_file():
+        return load_corpus(data / f"{name}.npz.xz")
     return encode(list(read_jsonl(data / f"{name}.jsonl")), load_tokenizer(data), context)
 
 

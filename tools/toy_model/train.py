@@ -183,9 +183,7 @@ def _as_written(model: OPTForCausalLM) -> Iterator[None]:
 class _Data:
     """The corpus on the device, and batches of it."""
 
-    def __init__(
-        self, corpus: Corpus, soft: SoftLabels | None, settings: Settings, device: torch.device
-    ) -> None:
+    def __init__(self, corpus: Corpus, soft: SoftLabels | None, settings: Settings, device: torch.device) -> None:
         self._device = device
         self._tokens = torch.from_numpy(corpus.tokens.astype(np.int32)).to(device)
         self._spoken = torch.from_numpy(corpus.spoken).to(device)
@@ -219,9 +217,7 @@ def _soft_shares(corpus: Corpus, settings: Settings) -> npt.NDArray[np.float32]:
     return np.repeat(np.array(shares, np.float32), corpus.lengths)
 
 
-def _loss(
-    logits: Tensor, targets: Tensor, weights: Tensor, labels: Labels | None, shares: Tensor | None
-) -> Tensor:
+def _loss(logits: Tensor, targets: Tensor, weights: Tensor, labels: Labels | None, shares: Tensor | None) -> Tensor:
     """Cross entropy with the text, mixed with cross entropy with the soft labels."""
     log_probabilities = torch.log_softmax(logits.float(), dim=-1)
     loss = -log_probabilities.gather(-1, targets.unsqueeze(-1)).squeeze(-1)

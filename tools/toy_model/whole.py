@@ -1,4 +1,4 @@
-"""The whole recipe in one go, by the clock: a larger model, what it expects, and the small one that learns from both.
+"""The whole recipe in one go, by the clock: a larger model, what it expects, and the model that learns from it.
 
 Knows no text and no sources; `train.py` trains and `soft_labels.py` labels.
 """
@@ -65,6 +65,7 @@ def whole(data: Path, out: Path, seconds: float, device: str, tiny: bool = False
         tiny: small shapes and a part of the text.
     """
     started = time.perf_counter()
+    torch._dynamo.config.suppress_errors = True  # what cannot be compiled runs as it is: slower, but to the end
     out.mkdir(parents=True, exist_ok=True)
     context, windows = (128, 4) if tiny else (2048, 32)
     corpus, valid = corpus_of(data, "train", context), corpus_of(data, "valid", context)
