@@ -97,7 +97,7 @@ def whole(data: Path, out: Path, seconds: float, device: str, tiny: bool = False
 
 def _beginning(corpus: Corpus, count: int, context: int) -> Corpus:
     """The first conversations that are not longer than the context."""
-    kept = [index for index in range(len(corpus.sources)) if corpus.lengths[index] <= context][:count]
+    kept = np.flatnonzero(corpus.lengths <= context)[:count].tolist()
     spans = [slice(corpus.starts[index], corpus.starts[index + 1]) for index in kept]
     starts = np.concatenate([[0], np.cumsum(corpus.lengths[kept])])
     tokens = np.concatenate([corpus.tokens[span] for span in spans])
