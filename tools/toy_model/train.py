@@ -108,12 +108,12 @@ def train(
             float(total)  # everything is compiled when the first step is done
             schedule.begin()
         if step % settings.log_every == 0 or schedule.is_over:
-            with _as_written(model):
+            with as_written(model):
                 log(step, float(total) / counted, tokens / (time.perf_counter() - since))
             total.zero_()
             counted, since, tokens = 0, time.perf_counter(), 0
     if counted:  # the clock ran out between two looks at it
-        with _as_written(model):
+        with as_written(model):
             log(step, float(total) / counted, tokens / (time.perf_counter() - since))
     model.eval()
 
@@ -167,7 +167,7 @@ class Schedule:
 
 
 @contextmanager
-def _as_written(model: OPTForCausalLM) -> Iterator[None]:
+def as_written(model: OPTForCausalLM) -> Iterator[None]:
     """In evaluation mode and without the compiled layers, which would be compiled anew for every other shape."""
     layers = model.model.decoder.layers
     compiled = [layer._compiled_call_impl for layer in layers]

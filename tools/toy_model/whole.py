@@ -21,7 +21,7 @@ from tools.toy_model.corpus import Corpus
 from tools.toy_model.run_training import corpus_of
 from tools.toy_model.shapes import SHAPES, opt_config
 from tools.toy_model.soft_labels import SoftLabels, label
-from tools.toy_model.train import Log, Settings, train
+from tools.toy_model.train import Log, Settings, as_written, train
 from tools.toy_model.validate import ALL, losses
 
 TEACHER_SHARE = 0.35
@@ -115,7 +115,7 @@ def _by_clock(settings: Settings, until: float) -> Settings:
 
 
 def _labels(run: _Run, teacher: OPTForCausalLM) -> SoftLabels:
-    with torch.no_grad():
+    with as_written(teacher):
         soft = label([teacher], run.corpus, 0, len(run.corpus.sources), K, lambda _: None)
     run.say("labelled")
     return soft
