@@ -10,7 +10,7 @@ from pathlib import Path
 BEGUN = time.perf_counter()
 HERE = Path(__file__).resolve().parent
 TEXTS = [HERE / "text", HERE / "text" / "polish"]
-"""What was written before the long training, and what was written for the polish after it."""
+"""All of our own texts; those in `polish` came later, once for a polish after a long training."""
 SIZE = "15 million"
 CONTEXT = 2048
 VOCABULARY = 8192
