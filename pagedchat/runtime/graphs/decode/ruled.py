@@ -44,16 +44,14 @@ class RuledSteps:
         running.ruled = Ruled(rules, sampling, any(row.params.follows_tokens for row in rows))
 
     @torch.inference_mode()
-    def queue(self, running: RunningStep, logits: torch.Tensor) -> None:
+    def queue(self, running: RunningStep, ruled: Ruled, logits: torch.Tensor) -> None:
         """Queue choosing the tokens of a step that is queued, in place of those that it has chosen.
 
         Args:
             running: the step.
+            ruled: its rules.
             logits: `[num_seqs, vocab_size]`, that it leaves.
         """
-        ruled = running.ruled
-        if ruled is not None:
-            state = self._buffers.state(running.bucket)
-            draw_next(
-                state, apply_rules(logits, ruled.rules, state.positions), ruled.sampling, self._buffers.counts
-            )
+        state = self._buffers.state(running.bucket)
+        under_rules = apply_rules(logits, ruled.rules, state.positions)
+        draw_next(state, under_rules, ruled.sampling, self._buffers.counts)
