@@ -11,7 +11,7 @@ from pagedchat.engine.sequence import Sequence, TokenLogprobs
 from pagedchat.engine.tokens.logprobs import num_told
 from tests.engine import walk
 
-SEEDS, OPERATIONS = range(500, 512), 150
+SEEDS, OPERATIONS = range(500, 560), 200
 
 
 class TellingRunner:

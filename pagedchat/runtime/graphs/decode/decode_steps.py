@@ -174,7 +174,8 @@ class DecodeSteps:
             self._ahead.token_ids = chosen
         seconds = (0.0, waited - launched, time.perf_counter() - waited, begun.seconds)
         tokens = [[token_id] for token_id in chosen]
-        return ModelRunnerOutput(tokens, *seconds, logprobs=self._told.read(running))
+        told = None if running.asked is None else self._told.read(running)
+        return ModelRunnerOutput(tokens, *seconds, logprobs=told)
 
     def _asked_for(self, ahead: RunningStep, batch: SchedulerOutput) -> RunningStep | None:
         """The step begun ahead, as far as the batch asks for it; None if it is another one."""
@@ -263,8 +264,10 @@ class DecodeSteps:
         step = running.step
         step.replay()
         self.last_logits = step.logits
-        self._ruled.queue(running, step.logits)
-        self._told.queue(running, step.logits)
+        if running.ruled is not None:
+            self._ruled.queue(running, running.ruled, step.logits)
+        if running.asked is not None:
+            self._told.queue(running, running.asked, step.logits)
         self.num_replays += 1
         if self._events:
             running.done = self._events[running.number % len(self._events)]

@@ -45,16 +45,16 @@ class RuledSteps:
         running.ruled = Ruled(rules, sampling, any(row.params.follows_tokens for row in rows))
 
     @torch.inference_mode()
-    def queue(self, running: RunningStep, logits: torch.Tensor) -> None:
+    def queue(self, running: RunningStep, ruled: Ruled, logits: torch.Tensor) -> None:
         """Queue choosing the tokens of a step that is queued, in place of those that it has chosen.
 
         Args:
             running: the step.
+            ruled: its rules.
             logits: `[num_seqs, vocab_size]`, that it leaves.
         """
-        ruled = running.ruled
-        if ruled is not None:
-            state = self._buffers.state(running.bucket)
-            by_rules = apply_rules(logits, ruled.rules, state.positions)
-            # The host follows the replies while the device computes the logits.
-            draw_next(state, hold_to_forms(by_rules, running.in_rows), ruled.sampling, self._buffers.counts)
+        state = self._buffers.state(running.bucket)
+        under_rules = apply_rules(logits, ruled.rules, state.positions)
+        # The host follows the replies while the device computes the logits.
+        under_rules = hold_to_forms(under_rules, running.in_rows)
+        draw_next(state, under_rules, ruled.sampling, self._buffers.counts)

@@ -60,22 +60,19 @@ class ToldSteps:
             [running.asked] = upload([int32(counts)], self._device)
 
     @torch.inference_mode()
-    def queue(self, running: RunningStep, logits: torch.Tensor) -> None:
+    def queue(self, running: RunningStep, asked: torch.Tensor, logits: torch.Tensor) -> None:
         """Queue looking up the tokens of a step that is queued.
 
         Args:
             running: the step.
+            asked: `[num_seqs]`, what is asked of its rows.
             logits: `[num_seqs, vocab_size]`, that it leaves.
         """
-        if running.asked is not None:
-            memory = self._memory_of(running)
-            slot = memory.slots[running.number % HISTORY_LEN]
-            top_logprobs(logits, memory.chosen, running.asked, slot)
+        memory = self._memory_of(running)
+        top_logprobs(logits, memory.chosen, asked, memory.slots[running.number % HISTORY_LEN])
 
-    def read(self, running: RunningStep) -> list[list[TokenLogprobs]] | None:
-        """What was found for each sequence of a step that is done; None where nobody asks."""
-        if running.asked is None:
-            return None
+    def read(self, running: RunningStep) -> list[list[TokenLogprobs]]:
+        """What was found for each sequence of a step that is done."""
         found = self._memory_of(running).slots[running.number % HISTORY_LEN]
         asked = [NOTHING if each.logprobs is None else each.logprobs for each in running.params]
         most = 2 + max(asked, default=0)
