@@ -245,7 +245,8 @@ class EngineCore:
         if batch is None:
             return self._report([], ev.Timings(scheduled - started))
         try:
-            output = execute_in_rows(self.runner, batch)
+            drafts = self.scheduler.drafts.is_on
+            output = execute_in_rows(self.runner, batch) if drafts else self.runner.execute(batch)
         except BaseException as error:
             output = self._rescue(batch, error)
         self.blocks.block_ops.clear()
@@ -325,10 +326,12 @@ class EngineCore:
             keep_logprobs(scheduled, output)
         self._prefill_tokens += outcome.num_prefill
         self._decode_tokens += outcome.num_decode
-        self._upkeep.wait_for_report(outcome.drafted)
+        if outcome.drafted:
+            self._upkeep.wait_for_report(outcome.drafted)
         if outcome.filled or self._upkeep.filled:
             self._upkeep.cache_some(outcome.filled)
-        self.scheduler.drafts.give_back()
+        if outcome.drafted:
+            self.scheduler.drafts.give_back()
         for seq, reason in outcome.finished:
             self.scheduler.queues.remove(seq)
             self._park(seq, reason)
@@ -336,7 +339,8 @@ class EngineCore:
 
     def _report(self, entries: Batch, timings: ev.Timings) -> ev.StepReport:
         events, self.blocks.events = self.blocks.events, []
-        self._upkeep.report_made()
+        if self.scheduler.drafts.is_on:
+            self._upkeep.report_made()
         return ev.StepReport(
             self._step,
             self._clock() - self._start_time,

@@ -15,4 +15,9 @@ def add_lookup_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prompt", type=count, default=256, metavar="N", help="tokens of a prompt (256)")
     parser.add_argument("--tokens", type=count, default=200, metavar="N", help="tokens of a reply (200)")
     parser.add_argument("--runs", type=count, default=5, metavar="N", help="of each kind, in turns (5)")
+    parser.add_argument(
+        "--processor-time",
+        action="store_true",
+        help="count the seconds of the processor: for a CPU that other work shares, with one thread",
+    )
     parser.add_argument("--json", type=new_file, metavar="FILE", help="write the figures and the environment")

@@ -7,6 +7,7 @@ in which one token in 25 is another, or the prose that follows the prompt, which
 import argparse
 import json
 import tempfile
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -45,6 +46,8 @@ def run_lookup_bench(args: argparse.Namespace) -> int:
         with LLMEngine(_config(folder, args, max(args.batch))) as engine:
             core = engine._core
             core.runner = Dictated(core.runner)
+            if args.processor_time:
+                core._clock = time.process_time
             for work in works:
                 say(f"{work.num_chats} chats, text that {TEXTS[work.text]}")
                 found.append(measure(core, prose, work, args.runs, engine.prepare))

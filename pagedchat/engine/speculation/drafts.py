@@ -103,6 +103,7 @@ class Drafts:
             Whether any has got one.
         """
         self._is_drafted = False
+        self._taken.clear()
         if not self._wanted(batch):
             return False
         decodes = [part for part in batch if _is_decode(part)]
