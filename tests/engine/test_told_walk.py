@@ -15,7 +15,7 @@ SEEDS, OPERATIONS = range(500, 560), 200
 
 
 class TellingRunner:
-    """Tells of every token that is asked for: the token itself, and where it stands."""
+    """Tells of every token that is asked for: the token itself, and where it stands. Beams hear what they go by."""
 
     def __init__(self, inner: ModelRunner) -> None:
         self.inner = inner
@@ -27,13 +27,19 @@ class TellingRunner:
         assert sum(map(len, of_prompts)) <= scheduler.MOST_TOLD
         output = self.inner.execute(batch)
         output.prompt_logprobs = of_prompts
+        of_beams = output.logprobs or [[] for _ in batch.scheduled]
         output.logprobs = [
-            [TokenLogprobs([token], [-float(len(part.sequence) + i)], 1) for i, token in enumerate(tokens)]
-            if part.sequence.sampling_params.logprobs is not None
-            else []
-            for part, tokens in zip(batch.scheduled, output.token_ids, strict=True)
+            self._told(part.sequence, tokens, of_beam)
+            for part, tokens, of_beam in zip(batch.scheduled, output.token_ids, of_beams, strict=True)
         ]
         return output
+
+    def _told(self, seq: Sequence, tokens: list[int], of_beam: list[TokenLogprobs]) -> list[TokenLogprobs]:
+        if _is_beam(seq):
+            return of_beam
+        if seq.sampling_params.logprobs is None:
+            return []
+        return [TokenLogprobs([token], [-float(len(seq) + i)], 1) for i, token in enumerate(tokens)]
 
     def check(self) -> None:
         self.inner.check()
@@ -50,6 +56,8 @@ class Telling(walk.Walk):
     def check(self) -> None:
         super().check()
         for seq in self.engine.sequences.values():
+            if _is_beam(seq):
+                continue
             places = range(1, seq.num_prompt_tokens)
             assert all(told == _entry(seq, i) for i, told in zip(places, seq.prompt_logprobs, strict=False))
             places = range(seq.num_prompt_tokens, len(seq))
@@ -58,6 +66,10 @@ class Telling(walk.Walk):
             assert all(told == _entry(seq, i) for i, told in zip(places, seq.logprobs, strict=False))
             if seq.finish_reason in ("stop", "length") and seq.sampling_params.prompt_logprobs is not None:
                 self.num_told += len(seq.prompt_logprobs) == seq.num_prompt_tokens - 1
+
+
+def _is_beam(seq: Sequence) -> bool:
+    return seq.group is not None and seq.group.kind == "beams"
 
 
 def _entry(seq: Sequence, place: int) -> TokenLogprobs:
