@@ -58,7 +58,7 @@ class BeamRunner(KVSimulator):
         output.logprobs = [[] for _ in batch.scheduled]
         for i, part in enumerate(batch.scheduled):
             wanted = part.sequence.sampling_params.logprobs
-            if part.samples and wanted is not None:
+            if part.samples and wanted:
                 choices = likely(self._states(part.sequence)[part.start + part.num_tokens - 1], wanted)
                 tokens, logprobs = [token for token, _ in choices], [logprob for _, logprob in choices]
                 output.logprobs[i] = [TokenLogprobs([tokens[0], *tokens], [logprobs[0], *logprobs], 1)]
