@@ -10,7 +10,7 @@ VOCAB_SIZE, MOST = 3_003, 20
 
 
 def sampling_cases() -> list[bool]:
-    """Rows that eight thread blocks share, two, and one; rules of every kind."""
+    """Few rows and many that want none, some and all of what is told; rules of every kind."""
     counts = torch.arange(150, dtype=torch.int32) % (MOST + 2) - 1
     chosen = torch.arange(150, dtype=torch.int32) * 19 % VOCAB_SIZE
     results = []

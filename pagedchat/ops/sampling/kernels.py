@@ -10,9 +10,6 @@ multiprocessor for itself, or the last."""
 MAX_VOCAB_SIZE = 1 << 22
 """Of a row: sums of probabilities, whole numbers of up to 2^30, stay exact in float64."""
 
-SHARERS = (8, 2, 1)
-"""Thread blocks that share a row whose tokens are looked up: the first number with which every one gets a
-multiprocessor for itself, or the last."""
 MAX_LIKELY = 64
 """Most likely tokens of a row that `top_logprobs` finds."""
 
@@ -30,19 +27,6 @@ def choose_shape(num_rows: int, num_multiprocessors: int, has_clusters: bool) ->
             if num_rows * cluster <= num_multiprocessors:
                 return cluster, num_threads
     return SHAPES[-1]
-
-
-def choose_sharers(num_rows: int, num_multiprocessors: int, has_clusters: bool) -> int:
-    """One of `SHARERS`.
-
-    Args:
-        num_rows, num_multiprocessors, has_clusters: as for `choose_shape`.
-    """
-    if has_clusters:
-        for sharers in SHARERS:
-            if num_rows * sharers <= num_multiprocessors:
-                return sharers
-    return SHARERS[-1]
 
 
 _NO_CLUSTERS = Limit(
@@ -68,13 +52,6 @@ KERNELS = (
         (_NO_CLUSTERS,),
     ),
     KernelFile("row_rules", ("row_rules",), Use.WHERE_ASKED, {"ELEMENT": ELEMENTS}),
-    KernelFile(
-        "top_logprobs",
-        ("top_logprobs",),
-        Use.WHERE_ASKED,
-        {"ELEMENT": ELEMENTS},
-        tuple(Tuning({"CLUSTER": cluster}) for cluster in reversed(SHARERS)),
-        (_NO_CLUSTERS,),
-    ),
+    KernelFile("top_logprobs", ("top_logprobs",), Use.WHERE_ASKED, {"ELEMENT": ELEMENTS}),
     KernelFile("token_mask", ("token_mask",), Use.WHERE_ASKED, {}),
 )

@@ -9,11 +9,10 @@ from typing import NamedTuple, Self
 
 import torch
 
-from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.ops.common.checks import check_dtype, check_shape
-from pagedchat.ops.common.launch import can_overlap, element_name, on_cuda, stream_of
-from pagedchat.ops.sampling.kernels import MAX_LIKELY, MAX_VOCAB_SIZE, choose_sharers
+from pagedchat.ops.common.launch import element_name, on_cuda, stream_of
+from pagedchat.ops.sampling.kernels import MAX_LIKELY, MAX_VOCAB_SIZE
 
 _NUM_THREADS = 1024
 """Of a thread block, as in kernels/sampling/top_logprobs.cu."""
@@ -64,9 +63,7 @@ def top_logprobs(
             if count >= 0:
                 _write_row(output, i, logits[i], int(chosen[i]), count)
         return output
-    device = logits.device
-    sharers = choose_sharers(len(logits), gpu(device.index).num_multiprocessors, can_overlap(device))
-    kernel = get_kernel("top_logprobs", device.index, ELEMENT=element_name(logits.dtype), CLUSTER=sharers)
+    kernel = get_kernel("top_logprobs", logits.device.index, ELEMENT=element_name(logits.dtype))
     args = (
         output.token_ids.data_ptr(),
         output.logprobs.data_ptr(),
@@ -78,7 +75,7 @@ def top_logprobs(
         logits.stride(0),
         i32(output.token_ids.shape[1]),
     )
-    kernel.launch((sharers, len(logits)), _NUM_THREADS, args, stream=stream_of(logits))
+    kernel.launch(len(logits), _NUM_THREADS, args, stream=stream_of(logits))
     return output
 
 

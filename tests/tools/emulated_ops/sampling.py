@@ -18,7 +18,7 @@ from pagedchat.ops.sampling.token_mask import mask_tokens
 from pagedchat.ops.sampling.top_logprobs import TopLogprobs, top_logprobs
 from tests.ops.products.small_batch_case import normal
 from tests.ops.sampling.decode_state_case import make_state
-from tests.tools.emulated_ops.op_case import DTYPES, HALF, OpCase, Results, in_types
+from tests.tools.emulated_ops.op_case import DTYPES, OpCase, Results, in_types
 
 PENALTIES = SampleRow(repetition_penalty=1.3, presence_penalty=0.5, frequency_penalty=0.2)
 MOST_COUNTED = 0x7FFF
@@ -119,12 +119,11 @@ def rule(dtype: torch.dtype, *, vocab_size: int) -> Results:
     return {"ruled": apply_rules(logits, PackedRules(rules.rows, rules.entries.clone()), positions)}
 
 
-def look_up(dtype: torch.dtype, *, vocab_size: int, most: int, times: int = 1) -> Results:
+def look_up(dtype: torch.dtype, *, vocab_size: int, most: int) -> Results:
     """Rows with a gap between them that want nothing, none, some and all that there is room for."""
-    logits = logits_of(5 * times, vocab_size + 5, dtype)[:, :vocab_size]
+    logits = logits_of(5, vocab_size + 5, dtype)[:, :vocab_size]
     chosen, counts = torch.tensor([8, vocab_size - 1, 3, 0, 1]).int(), torch.tensor([most, most, 0, -1, 3]).int()
-    output = TopLogprobs.empty(5 * times, most, logits.device)
-    return top_logprobs(logits, chosen.repeat(times), counts.repeat(times), output)._asdict()
+    return top_logprobs(logits, chosen, counts, TopLogprobs.empty(5, most, logits.device))._asdict()
 
 
 def look_up_neighbours() -> Results:
@@ -161,11 +160,4 @@ CASES = [
     *in_types("top_logprobs", partial(look_up, vocab_size=208, most=20), *DTYPES),
     *in_types("top_logprobs", partial(look_up, vocab_size=10_003, most=64), torch.float16, about="many"),
     OpCase("top_logprobs", "neighbours", look_up_neighbours, 2e-5),
-    OpCase(
-        "top_logprobs",
-        "a row for one thread block",
-        partial(look_up, HALF, vocab_size=3_003, most=20, times=30),
-        2e-5,
-    ),
-    OpCase("top_logprobs", "a row for two", partial(look_up, HALF, vocab_size=3_003, most=20, times=5), 2e-5),
 ]
