@@ -270,7 +270,7 @@ class EngineCore:
         )
         self.watch.check(batch.scheduled)
         report = self._report(entries, timings)
-        if self.groups.are_due:
+        if self.groups.searches or self.groups.awaited:
             self.groups.carry_out()
         return report
 

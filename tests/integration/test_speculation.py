@@ -82,11 +82,11 @@ def test_a_request_decides_for_itself(checkpoint, expected):
 
 def test_the_model_in_the_box_says_the_same_and_stops_where_it_did():
     text = "def add(first, second):\n    return first + second\n\n"
-    prompts, said = [text * 2 + "def add(", "The sea. The sea. The sea"], []
+    prompts, said = [text * 3 + "def add(", "The sea. The sea. The sea"], []
     for drafts in (False, True):
         with load(None, drafts, num_blocks=128) as llm:
             stops = SamplingParams(temperature=0, max_tokens=48, stop=["sec", "sea,"])
             outputs = llm.generate(prompts, GREEDY, use_tqdm=False) + llm.generate(prompts, stops, use_tqdm=False)
             said.append([(o.outputs[0].text, o.outputs[0].token_ids, o.outputs[0].finish_reason) for o in outputs])
     assert said[0] == said[1]
-    assert drafted(llm)[0] > 0
+    assert drafted(llm)[1] > 0

@@ -28,7 +28,7 @@ class Groups:
 
     def __init__(self, verbs: Verbs) -> None:
         self._verbs = verbs
-        self._awaited: list[AnswerGroup] = []
+        self.awaited: list[AnswerGroup] = []
         """With a prompt that is not computed yet."""
         self.searches: dict[int, BeamGroup] = {}
         """By their numbers."""
@@ -49,7 +49,7 @@ class Groups:
         """`first` was asked for several answers; the others follow once the prompt is computed."""
         group = AnswerGroup(first)
         first.group = group
-        self._awaited.append(group)
+        self.awaited.append(group)
         self._verbs.tell(SequenceGrouped(first.seq_id, group.group_id, "answers", first.sampling_params.n))
 
     def search(self, prompt_token_ids: list[int], params: BeamSearchParams) -> BeamGroup:
@@ -86,8 +86,8 @@ class Groups:
 
     @property
     def are_due(self) -> bool:
-        """Whether `carry_out` may have something to do."""
-        return bool(self.searches or self._awaited)
+        """Whether `carry_out` may have something to do; the engine looks at both by itself, in every step."""
+        return bool(self.searches or self.awaited)
 
     def take_in(self, scheduled: Items[ScheduledSequence], output: ModelRunnerOutput) -> bool:
         """What came back for beams; their tokens in `output` are replaced by what they go on with.
@@ -111,10 +111,10 @@ class Groups:
         self._do(self._carry_out)
 
     def _carry_out(self) -> None:
-        if self._awaited:
-            self._awaited = [group for group in self._awaited if not group.is_off(self._verbs)]
-            for group in [group for group in self._awaited if group.is_due]:
-                self._awaited.remove(group)
+        if self.awaited:
+            self.awaited = [group for group in self.awaited if not group.is_off(self._verbs)]
+            for group in [group for group in self.awaited if group.is_due]:
+                self.awaited.remove(group)
                 group.fork_others(self._verbs)
         for search in list(self.searches.values()):
             search.carry_out(self._verbs)

@@ -9,7 +9,8 @@ from typing import Any
 Schema = dict[str, Any]
 WORDS = ["name", "size", "kind", "street", "colour", "note", "first", "last", "left", "right"]
 PATTERNS = ("^[a-c]{2,4}$", "^(yes|no)$", "^[A-Z][a-z]{0,5}$", r"^\d{3}-\d{2}$", "^x?y{1,3}z{1,2}$")
-FORMATS = ("date", "time", "date-time", "uuid", "ipv4", "ipv6")
+FORMATS = ("date", "uuid", "ipv4", "ipv6")
+"""Times may have any number of digits behind the point, and a small model writes them all."""
 
 
 def _integer(draw: random.Random) -> Schema:
