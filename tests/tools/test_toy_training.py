@@ -131,7 +131,7 @@ def test_the_whole_recipe_ends_by_the_clock(trained: Path, tmp_path: Path) -> No
     assert main(["encode", "--data", str(data), "--context", "128"]) == 0
     (data / "train.jsonl").unlink()  # what was encoded is enough
     out, begun = tmp_path / "out", time.perf_counter()
-    whole(data, out, 20.0, "cpu", tiny=True)
+    whole(data, out, 12.0, "cpu", tiny=True)
     assert time.perf_counter() - begun < 120
     said = [json.loads(line)["what"] for line in (out / "training.jsonl").read_text().splitlines()]
     assert said[0] == "loaded"
