@@ -11,7 +11,9 @@ import msgspec
 
 SequenceStatus = Literal["waiting", "running", "swapped", "parked"]
 FinishReason = Literal["stop", "length", "abort", "error"]
-CopyCause = Literal["", "shared", "hit", "rewind", "again"]
+CopyCause = Literal["", "shared", "hit", "rewind", "again", "beam", "answer"]
+FreeCause = Literal["", "pruned", "ended"]
+GroupKind = Literal["", "answers", "beams"]
 EvictCause = Literal["", "room", "limit", "hand", "flush", "fault"]
 HoldCause = Literal["limit", "pins", "limit and pins", "blocks", "seats", "batch", "prompt", "turn"]
 
@@ -80,6 +82,24 @@ class SequenceForked(Event, frozen=True):
     seq_id: int
     child_id: int
     status: SequenceStatus
+    length: int = -1
+    """The child has only so many of the tokens, with `token_ids` behind them, the last of which is not computed;
+    blocks that it does not need for that are dropped by the `BlocksFreed` that follows. -1: all of them."""
+    token_ids: list[int] = []
+    grouped: bool = False
+    """Whether the child belongs to the group of `seq_id`."""
+
+
+class SequenceGrouped(Event, frozen=True):
+    """The sequence is the first of a group, to which grouped forks will belong; moves nothing."""
+
+    seq_id: int
+    group_id: int
+    kind: GroupKind
+    """`answers`: each goes on as it likes; `beams`: at every step the likeliest go on, be they forks of one, and
+    the others are closed."""
+    size: int
+    """Sequences that it is for."""
 
 
 class SequenceRewound(Event, frozen=True):
@@ -165,8 +185,9 @@ class BlockCopied(Event, frozen=True):
     dst: int
     num_slots: int
     cause: CopyCause = ""
-    """`shared`: somebody else holds it. Else why the sequence ends inside a block that is findable: a prefix `hit`
-    ended there, a `rewind`, or its last token is computed `again`. Empty in old traces."""
+    """`shared`: somebody else holds it; of a group's sequence `beam` or `answer`. Else why the sequence ends inside
+    a block that is findable: a prefix `hit` ended there, a `rewind`, or its last token is computed `again`. Empty
+    in old traces."""
 
 
 class BlocksFreed(Event, frozen=True):
@@ -177,6 +198,8 @@ class BlocksFreed(Event, frozen=True):
 
     seq_id: int
     block_ids: list[int]
+    cause: FreeCause = ""
+    """Of a beam: it was `pruned`, as others are likelier, or its search has `ended`."""
 
 
 class BlockEvicted(Event, frozen=True):
@@ -280,7 +303,7 @@ class HostBlocksFreed(Event, frozen=True):
 
 CacheEvent = (
     SequenceOpened | SequenceExtended | SequenceScheduled | SequenceHeld | SequenceParked | SequenceForked
-    | SequenceRewound | SequencePreempted | ContentsLost | SequenceClosed
+    | SequenceGrouped | SequenceRewound | SequencePreempted | ContentsLost | SequenceClosed
     | BlockAllocated | PrefixHit | BlockCopied | BlocksFreed | BlockEvicted | BlockCached | BlockUncached
     | BlockPinned | BlockUnpinned | BlocksWithheld | BlocksReturned | PrefixMissed
     | SwappedOut | SwappedIn | HostBlocksFreed

@@ -5,7 +5,7 @@ Nobody changes a config later. Sizes are bytes; `None` means "found out from the
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar, Literal
 
 from pagedchat import bundled
@@ -28,6 +28,7 @@ ModelImplementation = Literal["auto", "native", "transformers"]
 QuantizationName = Literal["auto", "none", "int8", "int4", "fp8"]
 KVCacheDType = Literal["auto", "fp8", "int8"]
 PreemptionMode = Literal["recompute", "swap"]
+SpeculationMethod = Literal["lookup", "off"]
 
 DEFAULT_MODEL = bundled.NAME
 GIB = 1024**3
@@ -90,6 +91,10 @@ class ModelConfig(_Checked):
     """"cuda": our kernels; "torch": plain torch; "auto": our kernels wherever they can serve the model."""
     implementation: ModelImplementation = "auto"
     """"native": our own modules; "transformers": its modules; "auto": ours wherever they know the model."""
+    max_model_len: int | None = None
+    """Tokens of a sequence, prompt and reply together, at most; by default as many as the model has positions."""
+    enforce_eager: bool = False
+    """No steps are captured as CUDA graphs: slower, and what runs is easier to look into."""
     batch_invariant: bool = False
     """A reply is the same, bit for bit, alone and in any company; for models of our own modules, and slower."""
 
@@ -102,6 +107,8 @@ class ModelConfig(_Checked):
         "quantization": ("--quantize", _one_of("auto", "none", "int8", "int4", "fp8")),
         "attention_backend": ("--attention-backend", _one_of("auto", "cuda", "torch")),
         "implementation": ("--model-implementation", _one_of("auto", "native", "transformers")),
+        "max_model_len": ("max_model_len", Whole(1, INT32_MAX).check),
+        "enforce_eager": ("enforce_eager", check_flag),
         "batch_invariant": ("--batch-invariant", check_flag),
     }
 
@@ -153,13 +160,59 @@ class SchedulerConfig(_Checked):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculationConfig(_Checked):
+    """Whether tokens are guessed and several verified in one step."""
+
+    method: SpeculationMethod = "off"
+    """"lookup": what followed the last tokens earlier in prompt and reply; "off": no drafts, save for
+    requests that ask for them."""
+    num_speculative_tokens: int = 10
+    """Of a draft, at most."""
+    prompt_lookup_max: int = 4
+    """Last tokens that are compared, at most."""
+    prompt_lookup_min: int = 2
+    """That must agree, at least."""
+
+    _checks: ClassVar[dict[str, tuple[str, Check]]] = {
+        "method": ("--speculate", _one_of("lookup", "off")),
+        "num_speculative_tokens": ("num_speculative_tokens", Whole(1, 64).check),
+        "prompt_lookup_max": ("prompt_lookup_max", Whole(1, 64).check),
+        "prompt_lookup_min": ("prompt_lookup_min", Whole(1, 64).check),
+    }
+
+    def __post_init__(self) -> None:
+        _Checked.__post_init__(self)
+        if self.prompt_lookup_min > self.prompt_lookup_max:
+            raise InvalidValueError(
+                f"prompt_lookup_min is {self.prompt_lookup_min}, prompt_lookup_max {self.prompt_lookup_max}.",
+                "The first may be as large as the second, and no larger.",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig(_Checked):
     """All that the engine process needs to know to start."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
     cache: CacheConfig = field(default_factory=CacheConfig)
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+    speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
     seed: int = 0
     """Seeds the choice of a request's seed where the request names none."""
+    stands_beside: bool = False
+    """Another engine is there already: this one takes what memory is left, or says before it reads any weights that
+    it is too little."""
 
-    _checks: ClassVar[dict[str, tuple[str, Check]]] = {"seed": ("--seed", Whole(LEAST_ON_WIRE, MOST_ON_WIRE).check)}
+    _checks: ClassVar[dict[str, tuple[str, Check]]] = {
+        "seed": ("--seed", Whole(LEAST_ON_WIRE, MOST_ON_WIRE).check),
+        "stands_beside": ("stands_beside", check_flag),
+    }
+
+    def beside(self, model: str) -> "EngineConfig":
+        """Of another engine with another model, for the memory that this one leaves."""
+        return replace(
+            self,
+            model=replace(self.model, model=model, tokenizer=None),
+            cache=replace(self.cache, gpu_memory_utilization=1.0),
+            stands_beside=True,
+        )

@@ -88,6 +88,12 @@ class Counters(Event, frozen=True):
     decode_tokens: int = 0
     kept_tokens: int = 0
     """Prompt tokens that their sequences still had from turns before, and that nobody looked up."""
+    drafts: int = 0
+    """Times that tokens of a sequence were guessed, to be verified in one step."""
+    draft_tokens: int = 0
+    """Tokens guessed so."""
+    accepted_tokens: int = 0
+    """Of those, tokens that the model would have chosen itself."""
 
 
 class StepReport(Event, frozen=True):

@@ -17,9 +17,16 @@ class BatchEntry(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=Fals
     num_prefill: int
     """Prompt (or recomputed) tokens whose KV this step computed."""
     num_decode: int
-    """Generated tokens whose KV this step computed: 1 for a decode, else 0."""
+    """Generated tokens whose KV this step computed: 1 for a decode, and drafted ones that were accepted; else 0."""
     token_ids: list[int]
-    """What was sampled; empty while a prompt is still being prefilled."""
+    """What was sampled and holds; empty while a prompt is still being prefilled."""
+    num_drafted: int = 0
+    """Tokens that were guessed and verified in this step; `num_decode - 1` of them were accepted."""
+
+    @property
+    def num_accepted(self) -> int:
+        """Of the drafted tokens, those that the model would have chosen itself."""
+        return self.num_decode - 1 if self.num_drafted else 0
 
 
 class DecodeBatch(msgspec.Struct, frozen=True, gc=False):

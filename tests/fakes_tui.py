@@ -50,6 +50,7 @@ class FakeEngineLink:
         self.num_restarts = 0
         self.switched_to: list[str] = []
         self.closed = False
+        self.others: list[tuple[str, FakeEngineLink]] = []
         self._events: asyncio.Queue[EngineEvent | None] = asyncio.Queue()
 
     async def start(self) -> None:
@@ -60,6 +61,12 @@ class FakeEngineLink:
 
     async def switch(self, model: str) -> None:
         self.switched_to.append(model)
+
+    def beside(self, model: str) -> "FakeEngineLink":
+        """Another engine that is the test, kept by the one that was asked."""
+        link = FakeEngineLink()
+        self.others.append((model, link))
+        return link
 
     def send(self, command: AnyCommand) -> None:
         self.sent.append(command)

@@ -10,6 +10,7 @@ from pagedchat.engine.core import EngineCore
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.engine.sequence import Sequence, TokenLogprobs
 from pagedchat.events import EngineReady, StepReport, Steps
 from pagedchat.view.engine_view import EngineView
 
@@ -22,10 +23,21 @@ class ScriptedRunner:
     def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         tokens = [[7] if item.samples else [] for item in batch.scheduled]
         copy = 0.0002 * len(batch.block_ops)
-        return ModelRunnerOutput(tokens, copy, forward_seconds=0.0031, sample_seconds=0.0004)
+        logprobs = [_likely(item.sequence) if item.samples else [] for item in batch.scheduled]
+        return ModelRunnerOutput(tokens, copy, forward_seconds=0.0031, sample_seconds=0.0004, logprobs=logprobs)
 
     def check(self) -> None:
         """It never breaks."""
+
+
+def _likely(sequence: Sequence) -> list[TokenLogprobs]:
+    """Of beams four tokens, which one most depends on all before."""
+    if sequence.sampling_params.logprobs is None:
+        return []
+    turn = sum(sequence.token_ids) + len(sequence)
+    tokens = [(0, 1, 2, 7)[(turn + place) % 4] for place in range(4)]
+    logprobs = [-0.5 - 0.3 * place * (1 + turn % 3) for place in range(4)]
+    return [TokenLogprobs([tokens[0], *tokens], [logprobs[0], *logprobs], 1)]
 
 
 class ScriptedEngine:

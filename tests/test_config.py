@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from pagedchat.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
+from pagedchat.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig, SpeculationConfig
 from pagedchat.errors import InvalidValueError
 
 
@@ -45,6 +45,8 @@ REFUSED: list[tuple[type, dict[str, Any], str]] = [
     (ModelConfig, {"model": "caf\udce9"}, f"--model is 'caf\\udce9'. It must be {TEXT}."),
     (ModelConfig, {"tokenizer": 5}, f"--tokenizer is 5. It must be {TEXT}."),
     (ModelConfig, {"skip_tokenizer_init": "no"}, "skip_tokenizer_init is 'no'. It must be true or false."),
+    (ModelConfig, {"max_model_len": 0}, f"max_model_len is 0. It must be {BLOCKS}."),
+    (ModelConfig, {"enforce_eager": None}, "enforce_eager is None. It must be true or false."),
     *[
         (
             EngineConfig,
@@ -52,6 +54,11 @@ REFUSED: list[tuple[type, dict[str, Any], str]] = [
             f"--seed is {seed!r}. It must be a whole number from {-(2**63)} to {2**64 - 1}.",
         )
         for seed in (10**23 - 1, 2**64, -(2**63) - 1, 0.5, None, True)
+    ],
+    (EngineConfig, {"stands_beside": "yes"}, "stands_beside is 'yes'. It must be true or false."),
+    *[
+        (SpeculationConfig, {name: 65}, f"{name} is 65. It must be a whole number from 1 to 64.")
+        for name in ("num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min")
     ],
     *[
         (CacheConfig, {"gpu_memory_utilization": x}, f"--gpu-memory-utilization is {x!r}. It must be {SHARE}.")
@@ -73,6 +80,7 @@ CHOICES: list[tuple[type, dict[str, Any], str]] = [
     (ModelConfig, {"attention_backend": "flash"}, "--attention-backend is 'flash'."),
     (ModelConfig, {"implementation": "jax"}, "--model-implementation is 'jax'."),
     (ModelConfig, {"batch_invariant": "yes"}, "--batch-invariant is 'yes'."),
+    (SpeculationConfig, {"method": "eagle"}, "--speculate is 'eagle'."),
 ]
 
 
@@ -96,9 +104,9 @@ def test_value_that_is_no_choice_is_named_with_its_option(
 
 def test_every_field_has_its_check() -> None:
     tried = {(config, name) for config, values, _ in REFUSED + CHOICES for name in values}
-    configs = (ModelConfig, CacheConfig, SchedulerConfig, EngineConfig)
+    configs = (ModelConfig, CacheConfig, SchedulerConfig, SpeculationConfig, EngineConfig)
     every = {(config, field.name) for config in configs for field in fields(config)}
-    assert every - tried == {(EngineConfig, name) for name in ("model", "cache", "scheduler")}
+    assert every - tried == {(EngineConfig, name) for name in ("model", "cache", "scheduler", "speculation")}
 
 
 def test_values_of_other_libraries_become_pythons_own() -> None:

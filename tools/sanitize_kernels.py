@@ -37,6 +37,7 @@ from tools.sanitize_case import (
 )
 from tools.sanitize_experts import expert_cases
 from tools.sanitize_quantized import quantized_cases
+from tools.sanitize_sampling import sampling_cases
 from tools.sanitize_steps import step_cases
 
 
@@ -199,6 +200,7 @@ def main() -> int:
         *expert_cases(),
         *quantized_cases(),
         *step_cases(),
+        *sampling_cases(),
     ]
     print(f"{sum(results)} of {len(results)} right")
     return 0 if all(results) else 1

@@ -6,6 +6,7 @@ import torch
 
 from pagedchat.ops.cache.heads_to_cache import heads_to_cache
 from pagedchat.ops.cache.heads_to_slots import heads_to_slots
+from pagedchat.ops.common.choices import H200_MULTIPROCESSORS, H200_SHARED_BYTES
 from pagedchat.ops.common.norm import HeadNorms, Norm
 from pagedchat.ops.products.activate import activate
 from pagedchat.ops.products.add_norm import Update, add_norm
@@ -15,6 +16,8 @@ from pagedchat.ops.products.invariant_linear import invariant_linear
 from pagedchat.ops.products.next_token import logits_argmax
 from pagedchat.ops.products.qkv_to_cache import qkv_to_cache
 from pagedchat.ops.products.small_batch_linear import small_batch_linear
+from pagedchat.ops.products.stream_k_linear import launch_stream_k
+from pagedchat.ops.products.stream_k_plan import plan_stream_k
 from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
 from pagedchat.ops.sampling.decode_state import (
     DecodeState,
@@ -95,8 +98,20 @@ def _larger_cases() -> list[bool]:
         return [invariant_linear(rows, t[1], t[2]) for rows in (t[0][:1], t[0][:20], t[0])]
 
     def by_stream_k(t: Tensors) -> Tensors:
-        rows = warpgroup_linear(t[0], t[1][:152], residual=t[2])
-        return [rows, warpgroup_linear(t[0], t[1], activation="silu", paired=True)]
+        if not t[0].is_cuda:
+            rows = warpgroup_linear(t[0], t[1][:152], residual=t[2])
+            return [rows, warpgroup_linear(t[0], t[1], activation="silu", paired=True)]
+        outputs = [torch.empty_like(t[2]) for _ in range(2)]
+        for output, paired in zip(outputs, (False, True), strict=True):
+            plan = plan_stream_k(WIDTH, 152, len(t[0]), paired, H200_MULTIPROCESSORS, H200_SHARED_BYTES)
+            weight, residual = (t[1], None) if paired else (t[1][:152], t[2])
+            activation = "silu" if paired else "none"
+            launch_stream_k(output, t[0], weight, None, residual, activation, paired, plan)
+        return outputs
+
+    def by_clusters(t: Tensors) -> Tensors:
+        rows = warpgroup_linear(t[0], t[1], residual=t[2])
+        return [rows, warpgroup_linear(t[3], t[4], activation="silu", paired=True)]
 
     def wide_gates(t: Tensors) -> Tensors:
         return [warpgroup_linear(rows, t[1], activation="silu", paired=True) for rows in (t[0][:100], t[0])]
@@ -121,6 +136,8 @@ def _larger_cases() -> list[bool]:
 
     rows, weight = random_tensor(70, WIDTH), random_tensor(2 * 160, WIDTH) / 30
     long_rows, long_weight = random_tensor(70, 4 * WIDTH), random_tensor(96, 4 * WIDTH) / 60
+    of_few_tiles = [random_tensor(40, 4 * WIDTH), random_tensor(136, 4 * WIDTH) / 60, random_tensor(40, 136)]
+    of_many_tiles = [random_tensor(40, WIDTH), random_tensor(2 * 2880, WIDTH) / 30]
     _, key_cache, value_cache, _, _ = paged_inputs([300], HEAD_SIZE, 1, torch.float16, 1)
     _, positions, _, tables, *_ = _state_inputs()
     heads, turns = random_tensor(NUM_TOKENS, 6, HEAD_SIZE), torch.randn(64, HEAD_SIZE // 2, 2)
@@ -137,9 +154,10 @@ def _larger_cases() -> list[bool]:
         ),
         on_both(
             "stream_k_linear",
-            [random_tensor(40, WIDTH), random_tensor(2 * 152, WIDTH) / 30, random_tensor(40, 152)],
+            [random_tensor(30, WIDTH), random_tensor(2 * 152, WIDTH) / 30, random_tensor(30, 152)],
             by_stream_k,
         ),
+        on_both("cluster_linear", [*of_few_tiles, *of_many_tiles], by_clusters),
         on_both("wide_gates", [random_tensor(1300, WIDTH), random_tensor(2 * 1544, WIDTH) / 30], wide_gates),
         on_both("invariant_linear", [rows, weight, random_tensor(320)], invariant),
         on_both("heads_to_cache", into, into_cache),

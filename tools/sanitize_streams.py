@@ -50,10 +50,12 @@ def _linear_cases(rows: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor)
         on_both("streamed_linear, long rows", [long_rows, long_weight, bias, residual], plain),
         on_both("streamed_linear, a short last stage", [short_rows, short_weight, bias, residual], plain),
         on_both("streamed_linear, paired", [rows, weight, scale], gated),
-        on_both(
-            "streamed_linear, few bits",
-            [rows, in_8.digits, in_8.scales, bias, in_4.digits, in_4.scales, minimums],
-            few_bits,
+        *(
+            on_both(name, [some, in_8.digits, in_8.scales, bias, in_4.digits, in_4.scales, minimums], few_bits)
+            for name, some in (
+                ("streamed_linear, few bits", rows),
+                ("streamed_linear, few bits, one row", rows[:1]),
+            )
         ),
     ]
 

@@ -18,3 +18,8 @@ __device__ __forceinline__ uint64 argmax_key(float value, int row) {
 __device__ __forceinline__ int argmax_row(uint64 key) {
   return static_cast<int>(0xffffffffu - static_cast<uint32>(key));
 }
+
+__device__ __forceinline__ float argmax_value(uint64 key) {
+  const uint32 ordered = static_cast<uint32>(key >> 32);
+  return __uint_as_float(ordered & 0x80000000u ? ordered & 0x7fffffffu : ~ordered);
+}

@@ -25,6 +25,16 @@ __device__ __forceinline__ void copy_tile(void* to, const TensorMap& map, int co
       : "memory");
 }
 
+// The same, by a policy for the L2 cache.
+__device__ __forceinline__ void copy_tile(void* to, const TensorMap& map, int column, int row, uint32 barrier,
+                                          uint64 policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+      "[%1, {%2, %3}], [%4], %5;" ::"r"(shared_address(to)),
+      "l"(&map), "r"(column), "r"(row), "r"(barrier), "l"(policy)
+      : "memory");
+}
+
 // The same to where `to` is in every thread block of the cluster whose bit is set in `ranks`, each with its own
 // mbarrier.
 __device__ __forceinline__ void copy_tile_to_all(void* to, const TensorMap& map, int column, int row,

@@ -28,14 +28,17 @@ __device__ __forceinline__ uint32 first_word(uint4 piece) { return piece.x; }
 __device__ __forceinline__ uint32 first_word(uint2 piece) { return piece.x; }
 __device__ __forceinline__ uint32 first_word(uint32 piece) { return piece; }
 
-// True, and not before all lanes of the warp have what they have asked for: pieces, and `others`.
+// True, and not before all lanes of the warp have what `bits` were made of.
 // NOTE: an arrival does not wait for loads that stand before it. They may wait behind others, and registers that
 // are spilled, for longer than it takes the next copy to get there. No compiler knows that threads have no second
 // coordinate here, so it has to look.
+__device__ __forceinline__ bool all_are_there(uint32 bits) { return !__any_sync(FULL_WARP, bits & threadIdx.y); }
+
+// Of pieces that were asked for, and `others`.
 template <typename Piece, int COUNT>
 __device__ __forceinline__ bool all_are_there(const Piece (&pieces)[COUNT], uint32 others = 0) {
   uint32 bits = others;
 #pragma unroll
   for (int s = 0; s < COUNT; s++) bits |= first_word(pieces[s]);
-  return !__any_sync(FULL_WARP, bits & threadIdx.y);
+  return all_are_there(bits);
 }

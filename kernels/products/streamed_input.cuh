@@ -1,33 +1,32 @@
 // The few tokens' input of a product whose weights stream: which lane holds what of it. It stays in registers where
-// it fits. Once it is there it is brought into the order of the weights, and where groups of those have minimums,
-// its sum over each group is made, which is what a minimum is multiplied by.
+// it fits; of few tokens it may lie in shared memory (shared_input.cuh). Once it is there it is brought into the
+// order of the weights, and where groups of those have minimums, its sum over each group is made, which is what a
+// minimum is multiplied by.
 
 #pragma once
 
-#include "quantized/raw_weights.cuh"
 #include "products/streamed_ring.cuh"
 
 // Stages of input that are under way, where it does not stay in registers; those of few bits are longer.
 constexpr int LOOKAHEAD = FEW_BITS ? 2 : 3;
-// A warp's inner elements of a stage have one scale, or several: one for each part of them.
-constexpr int PART = SCALE_GROUP > 0 && SCALE_GROUP < STAGE_SEGMENT ? SCALE_GROUP : STAGE_SEGMENT;
-constexpr int PARTS = STAGE_SEGMENT / PART, PART_STEPS = PART / STEP;
-static_assert(STAGE_SEGMENT % PART == 0 && SCALE_GROUP % PART == 0, "a part is in one group");
-static_assert(SCALE_GROUP == 0 || IN_FEATURES % STAGE_SEGMENT == 0, "all of a warp's parts are there, or none");
 
 // Where a lane stands: which pieces of the inner dimension it holds.
 struct StreamPlace {
   const int lane = threadIdx.x % WARP_SIZE, warp = threadIdx.x / WARP_SIZE;
   const int g = lane / 4, q = lane % 4;  // as in mma.cuh
-  const int first = warp * STAGE_SEGMENT + q * PIECE;
+  const int first = warp * STAGE_SEGMENT + q * LANE_RUN;
 
+  // Of a step's piece behind the first one, in a stage and in all of them.
+  static __device__ __forceinline__ int offset_in_stage(int s) {
+    return s / RUN_PIECES * 4 * LANE_RUN + s % RUN_PIECES * PIECE;
+  }
   static __device__ __forceinline__ int offset(int step) {
-    return step / STAGE_STEPS * STAGE_FEATURES + step % STAGE_STEPS * STEP;
+    return step / STAGE_STEPS * STAGE_FEATURES + offset_in_stage(step % STAGE_STEPS);
   }
   // Whether a piece of the row is there; only those of a row's last stage may not be.
   __device__ __forceinline__ bool exists(int stage, int s) const {
     if (SHARES_OUT || stage + 1 < ROW_STAGES) return true;
-    return first + s * STEP < LAST_FEATURES;
+    return first + offset_in_stage(s) < LAST_FEATURES;
   }
   // Of the warps that multiply.
   __device__ __forceinline__ void sync_warps() const { sync_named(1, NUM_THREADS); }
@@ -41,6 +40,9 @@ __device__ __forceinline__ uint4 input_piece(const Element* input, int token, in
 
 constexpr bool SUMS_INPUT = FEW_BITS && (MINIMUMS || Raw::SHIFTED);
 
+#if SHARED_TOKENS
+#include "quantized/shared_input.cuh"
+#else
 // A stage of a lane's pieces, in the order of the weights; `sums` of its parts over all lanes of token g.
 __device__ __forceinline__ void prepare_stage(uint4* pieces, InputSums* sums) {
 #pragma unroll
@@ -133,3 +135,4 @@ struct InputOf<false> {
   using Type = PassingInput;
 };
 using StreamInput = InputOf<RESIDENT>::Type;
+#endif

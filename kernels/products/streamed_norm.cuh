@@ -5,9 +5,10 @@
 
 #include "products/streamed_input.cuh"
 
+constexpr int FEW_TOKENS = IN_SHARED ? SHARED_TOKENS : 2;  // whose norms all lanes of a warp share
+constexpr int LANE_PIECES = ceil_div(STEPS, 8);            // of a token then
+
 #if NORM
-constexpr int FEW_TOKENS = 2;                    // whose norms all lanes of a warp share
-constexpr int LANE_PIECES = ceil_div(STEPS, 8);  // of a token then
 
 // Mean and sum of squared deviations of a warp's part of a token. Parts are merged as in Chan et al. 1979; RMSNorm
 // takes the mean for 0.
@@ -86,28 +87,77 @@ struct TokenNorm {
     return pack(values);
   }
 };
+#endif
 
+#if NORM || SHARED_TOKENS
+// Pieces of few tokens, shared out among all lanes of a warp: which of them a lane has.
+struct LanePieces {
+  uint4 pieces[FEW_TOKENS][LANE_PIECES];
+  const StreamPlace& place;
+
+  __device__ __forceinline__ LanePieces(const StreamPlace& where, const Element* rows, int num_tokens)
+      : place(where) {
+#pragma unroll
+    for (int t = 0; t < FEW_TOKENS; t++) {
+#pragma unroll
+      for (int j = 0; j < LANE_PIECES; j++) {
+        pieces[t][j] = exists(j) ? input_piece(rows, t, num_tokens, inner_of(j)) : make_uint4(0, 0, 0, 0);
+      }
+    }
+  }
+  __device__ __forceinline__ int step_of(int j) const { return 8 * j + place.g; }
+  __device__ __forceinline__ int inner_of(int j) const { return place.first + place.offset(step_of(j)); }
+  __device__ __forceinline__ bool exists(int j) const {
+    return step_of(j) < STEPS && (SHARES_OUT || inner_of(j) < IN_FEATURES);
+  }
+#if NORM
+  __device__ __forceinline__ void share_moments(StreamShared& shared) const {
+#pragma unroll
+    for (int t = 0; t < FEW_TOKENS; t++) {
+      Moments moments;
+      moments.take<WARP_SIZE / 2>(pieces[t], elements_of(place.warp), [&](int j) { return exists(j); });
+      if (place.lane == 0) shared.moments[place.warp][t] = make_float2(moments.mean, moments.squares);
+    }
+  }
+#endif
+};
+#endif
+
+#if SHARED_TOKENS
+// Each piece once, normed, into shared memory.
+__device__ __forceinline__ void take_shared(StreamInput& input, StreamShared& shared, const StreamPlace& place,
+                                            const Element* rows, bool shifted, int num_tokens, float epsilon) {
+  LanePieces own(place, rows, num_tokens);
+#if NORM
+  own.share_moments(shared);
+  wait(shared_address(&shared.norm_filled), 0);
+  place.sync_warps();
+#endif
+#pragma unroll
+  for (int t = 0; t < SHARED_TOKENS; t++) {
+#if NORM
+    const TokenNorm norm(&shared.moments[0][t], epsilon);
+#endif
+#pragma unroll
+    for (int j = 0; j < LANE_PIECES; j++) {
+      if (own.step_of(j) >= STEPS) continue;
+      uint4 piece = own.pieces[t][j];
+#if NORM
+      if (own.exists(j)) piece = norm.apply(piece, shared, shifted, own.inner_of(j));
+#endif
+      shared.tokens[t][(place.warp * STEPS + own.step_of(j)) * 4 + place.q] = in_order_of_weights(piece);
+    }
+  }
+  __syncwarp();
+  input.load(shared, place);
+}
+#elif NORM
 // A token or two: each lane has pieces of every token, so that nothing is worked out twice. Then they change
 // places, to the lanes that multiply them.
 __device__ __forceinline__ void take_few_normed(StreamInput& input, StreamShared& shared, const StreamPlace& place,
                                                 const Element* rows, bool shifted, int num_tokens, float epsilon) {
-  uint4 pieces[FEW_TOKENS][LANE_PIECES];
-  const auto step_of = [&](int j) { return 8 * j + place.g; };
-  const auto inner_of = [&](int j) { return place.first + place.offset(step_of(j)); };
-  const auto exists = [&](int j) { return step_of(j) < STEPS && (SHARES_OUT || inner_of(j) < IN_FEATURES); };
-#pragma unroll
-  for (int t = 0; t < FEW_TOKENS; t++) {
-#pragma unroll
-    for (int j = 0; j < LANE_PIECES; j++) {
-      pieces[t][j] = exists(j) ? input_piece(rows, t, num_tokens, inner_of(j)) : make_uint4(0, 0, 0, 0);
-    }
-  }
-#pragma unroll
-  for (int t = 0; t < FEW_TOKENS; t++) {
-    Moments moments;
-    moments.take<WARP_SIZE / 2>(pieces[t], elements_of(place.warp), exists);
-    if (place.lane == 0) shared.moments[place.warp][t] = make_float2(moments.mean, moments.squares);
-  }
+  LanePieces own(place, rows, num_tokens);
+  own.share_moments(shared);
 #pragma unroll
   for (int s = 0; s < STEPS; s++) input.pieces[s] = make_uint4(0, 0, 0, 0);
   wait(shared_address(&shared.norm_filled), 0);
@@ -119,7 +169,9 @@ __device__ __forceinline__ void take_few_normed(StreamInput& input, StreamShared
     const TokenNorm norm(&shared.moments[0][t], epsilon);
 #pragma unroll
     for (int j = 0; j < LANE_PIECES; j++) {
-      if (exists(j)) exchange[place.lane] = norm.apply(pieces[t][j], shared, shifted, inner_of(j));
+      if (own.exists(j)) {
+        exchange[place.lane] = norm.apply(own.pieces[t][j], shared, shifted, own.inner_of(j));
+      }
       __syncwarp();
 #pragma unroll
       for (int s = 8 * j; s < STEPS && s < 8 * j + 8; s++) {
@@ -155,6 +207,9 @@ __device__ __forceinline__ void take_many_normed(StreamInput& input, StreamShare
 __device__ __forceinline__ void take_input(StreamInput& input, StreamShared& shared, const StreamPlace& place,
                                            const Element* rows, bool shifted, int num_tokens, float epsilon) {
   wait_for_previous_kernel();
+#if SHARED_TOKENS
+  take_shared(input, shared, place, rows, shifted, num_tokens, epsilon);
+#else
 #if NORM
   if (num_tokens <= FEW_TOKENS) {
     take_few_normed(input, shared, place, rows, shifted, num_tokens, epsilon);
@@ -165,4 +220,5 @@ __device__ __forceinline__ void take_input(StreamInput& input, StreamShared& sha
   input.load(place, rows, num_tokens);
 #endif
   input.prepare();
+#endif
 }

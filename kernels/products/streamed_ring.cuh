@@ -19,7 +19,7 @@
 #pragma once
 
 #include "common/bulk_copy.cuh"
-#include "quantized/weight_kinds.cuh"
+#include "quantized/raw_weights.cuh"
 #include "products/product_shape.cuh"
 
 #ifndef STAGE_FEATURES
@@ -31,6 +31,9 @@
 #ifndef GROUP
 #define GROUP 1  // units that are made at a time, so that they share an input, or the end of their sums
 #endif
+#ifndef SHARED_TOKENS
+#define SHARED_TOKENS 0  // tokens whose input lies in shared memory; 0: up to MAX_TOKENS, in registers
+#endif
 #ifndef SCALE_GROUP
 #define SCALE_GROUP \
   0  // inner elements that have a scale in common; 0: all of a row, whose sum is scaled at the end
@@ -39,6 +42,7 @@
 #define MINIMUMS 0  // whether groups have one too
 #endif
 
+constexpr bool IN_SHARED = SHARED_TOKENS > 0;
 constexpr int UNIT = 8;                                    // rows of the weight that are made together
 constexpr int STAGE_SEGMENT = STAGE_FEATURES / NUM_WARPS;  // inner elements of a warp in a stage
 constexpr int STAGE_STEPS = STAGE_SEGMENT / STEP;
@@ -48,12 +52,26 @@ constexpr bool SHARES_OUT = IN_FEATURES % STAGE_FEATURES == 0;                  
 constexpr int LAST_FEATURES = IN_FEATURES - (ROW_STAGES - 1) * STAGE_FEATURES;  // of a row's last stage
 constexpr bool ROWS_TOGETHER = !FEW_BITS && ROW_STAGES == 1;  // whether rows are copied several at a time
 constexpr int STAGE_BYTES = (ROW_STAGES == 1 ? IN_FEATURES : STAGE_FEATURES) * WEIGHT_BITS / 8;  // of a row
-constexpr int ODD_BYTES = (STAGE_BYTES / (4 * STORED_BYTES) | 1) * 4 * STORED_BYTES;
+
+// Inner elements that lie together for a lane, which it reads at a time: 16 bytes where units are made in pairs,
+// while the four lanes of a row are in one group.
+constexpr int lane_run() {
+  int run = IN_SHARED ? 128 / WEIGHT_BITS : PIECE;
+  while (IN_SHARED && (STAGE_SEGMENT % (4 * run) != 0 || SCALE_GROUP % (4 * run) != 0)) run /= 2;
+  return run;
+}
+constexpr int LANE_RUN = lane_run(), RUN_PIECES = LANE_RUN / PIECE;
+constexpr int RUN_BYTES = LANE_RUN * WEIGHT_BITS / 8;
+constexpr int ODD_BYTES = (ceil_div(STAGE_BYTES, 4 * RUN_BYTES) | 1) * 4 * RUN_BYTES;
 constexpr int ROW_STRIDE = ROWS_TOGETHER ? STAGE_BYTES : FEW_BITS ? ODD_BYTES : STAGE_BYTES + 64;  // bytes
 constexpr int ROW_GROUPS = SCALE_GROUP > 0 ? IN_FEATURES / SCALE_GROUP : 1;
 constexpr int SCALE_PLACES = GROUP * (1 + ceil_div(STAGES, GROUP* ROW_STAGES));  // units
-constexpr bool RESIDENT = STEPS <= 16;           // whether the input stays in registers
-constexpr int TEAM = UNIT * GROUP * MAX_TOKENS;  // threads that finish a group, one a result
+constexpr int ROOM = IN_SHARED ? SHARED_TOKENS : MAX_TOKENS;                     // tokens that there can be
+constexpr bool RESIDENT = IN_SHARED || STEPS <= 16;                              // whether the input is read once
+// A warp's inner elements of a stage have one scale, or several: one for each part of them.
+constexpr int PART = SCALE_GROUP > 0 && SCALE_GROUP < STAGE_SEGMENT ? SCALE_GROUP : STAGE_SEGMENT;
+constexpr int PARTS = STAGE_SEGMENT / PART, PART_STEPS = PART / STEP;
+constexpr int TEAM = UNIT * GROUP * ROOM;  // threads that finish a group, one a result
 constexpr int NUM_TEAMS = NUM_THREADS / TEAM;
 
 static_assert(IN_FEATURES % PIECE == 0, "rows begin at whole pieces");
@@ -63,6 +81,10 @@ static_assert(NUM_TEAMS > 0, "a group has a thread for each result");
 static_assert(GROUP == 1 || !RESIDENT || FEW_BITS, "what stays in registers need not be shared by units");
 static_assert(NORM == NO_NORM || RESIDENT, "what is normed stays in registers");
 static_assert(!FEW_BITS || IN_FEATURES % STEP == 0, "rows of few bits are whole steps");
+static_assert(FEW_BITS || !IN_SHARED, "whole weights take their input from registers");
+static_assert(!IN_SHARED || GROUP % 2 == 0, "units are made in pairs then");
+static_assert(STAGE_SEGMENT % PART == 0 && SCALE_GROUP % PART == 0, "a part is in one group");
+static_assert(SCALE_GROUP == 0 || IN_FEATURES % STAGE_SEGMENT == 0, "all of a warp's parts are there, or none");
 static_assert(SCALE_GROUP % STEP == 0 && (SCALE_GROUP == 0 || IN_FEATURES % SCALE_GROUP == 0), "whole groups");
 
 struct StreamShared {
@@ -70,10 +92,16 @@ struct StreamShared {
 #if SCALE_GROUP
   alignas(16) __half group_scales[SCALE_PLACES][1 + MINIMUMS][UNIT * ROW_GROUPS];
 #endif
-  float sums[2][NUM_WARPS][GROUP][MAX_TOKENS * UNIT];
+  float sums[2][NUM_WARPS][GROUP][ROOM * UNIT];
+#if SHARED_TOKENS
+  InputSums input_sums[NUM_WARPS][ROW_STAGES * PARTS][SHARED_TOKENS];
+  uint4 tokens[SHARED_TOKENS][NUM_WARPS * STEPS * 4 + 4];  // a warp's pieces step by step; tokens in other banks
+#endif
 #if NORM
   alignas(16) Element scales[IN_FEATURES], shifts[NORM == LAYER_NORM ? IN_FEATURES : PIECE];
-  uint4 exchange[NUM_WARPS][WARP_SIZE];   // a token's pieces on their way from lane to lane
+#if !SHARED_TOKENS
+  uint4 exchange[NUM_WARPS][WARP_SIZE];  // a token's pieces on their way from lane to lane
+#endif
   float2 moments[NUM_WARPS][MAX_TOKENS];  // mean and sum of squared deviations of a warp's part
   uint64 norm_filled;
 #endif

@@ -62,11 +62,6 @@ __device__ __forceinline__ uint64 best_of_row(const RowSlice& slice, SampleShare
   return max_of_warp(found);
 }
 
-__device__ __forceinline__ float value_of(uint64 argmax_key) {
-  const uint32 ordered = static_cast<uint32>(argmax_key >> 32);
-  return __uint_as_float(ordered & 0x80000000u ? ordered & 0x7fffffffu : ~ordered);
-}
-
 // Min-p, then top-k, then top-p within what is left.
 __device__ __forceinline__ Kept filter_row(const RowParams& params, const RowSlice& slice, const TokenKeys& keys,
                                            FilterShared& shared) {
@@ -118,7 +113,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 1024 / NUM
     if (cluster_warp == 0 && threadIdx.x == 0) write(argmax_row(best));
     return;
   }
-  const TokenKeys keys{value_of(best), of_row.scale};
+  const TokenKeys keys{argmax_value(best), of_row.scale};
   const Kept kept = filter_row(of_row, slice, keys, shared.filter);
 
   add_up_slice(slice, keys, kept, shared.draw);

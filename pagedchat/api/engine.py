@@ -21,10 +21,12 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
+from pagedchat.api.beams import BeamSearches
 from pagedchat.api.ending import closed, free, integrity_error
-from pagedchat.api.outputs import RequestOutput
+from pagedchat.api.logprobs import ToldLogprobs, token_texts
+from pagedchat.api.outputs import BeamSearchOutput, RequestOutput
 from pagedchat.api.prompts import Prompt, PromptEncoder, prompt_text
-from pagedchat.api.request import Request
+from pagedchat.api.request import Answer, Request, asked_of_engine
 from pagedchat.api.turns import Turns
 from pagedchat.bounds import refused
 from pagedchat.cache_events import FinishReason, SequenceParked
@@ -33,6 +35,7 @@ from pagedchat.chat.template_process import TemplateProcess
 from pagedchat.config import EngineConfig
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.dump import dump_of
+from pagedchat.engine.groups.beam_params import BeamSearchParams
 from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
 from pagedchat.engine.stats import EngineStats
 from pagedchat.errors import IntegrityError, InvalidValueError, is_of_one_request
@@ -100,6 +103,7 @@ class LLMEngine:
         """What was found out while loading: shapes, device, size of the pool."""
         self.tokenizer = loaded.tokenizer
         """None with `skip_tokenizer_init`."""
+        self._text_of = token_texts(loaded.tokenizer)
         self.sampling_defaults: SamplingParams = loaded.sampling_defaults
         """From the model's generation_config.json; used where no sampling parameters are given."""
         self.notices: tuple[str, ...] = loaded.notices
@@ -109,7 +113,7 @@ class LLMEngine:
         self.encoder = PromptEncoder(loaded.tokenizer, template)
         """Prompts and conversations to tokens."""
         self._prepare = loaded.prepare_wanted
-        self._core = core or EngineCore(loaded.limits, loaded.runner)
+        self._core = core or EngineCore(loaded.limits, loaded.runner, grammars=loaded.grammars)
         self._turns = Turns("engine")
         self._free = weakref.finalize(self, free, self._core, weakref.ref(loaded), loaded.release, os.getpid())
         self._free.atexit = False  # the system frees all of a process that ends
@@ -119,6 +123,9 @@ class LLMEngine:
         """Replies that become text, by sequence."""
         self._streaming: dict[int, Request] = {}
         """Requests with outputs before their last one, by sequence."""
+        self._forking: list[Request] = []
+        """Requests of several answers whose prompt is not computed yet."""
+        self._searches = BeamSearches(self._core, self.encoder, self.tokenizer)
 
     # --- requests -----------------------------------------------------------------------------------
 
@@ -143,12 +150,32 @@ class LLMEngine:
             RequestError: the prompt cannot be served: empty, too long for the model or the cache, text without a
                 tokenizer, token ids outside the vocabulary. Nothing has changed then.
         """
-        if not isinstance(request_id, str):
-            raise refused("request_id", request_id, "a string")
         if not isinstance(output_kind, RequestOutputKind | None):
             raise refused("output_kind", output_kind, "a RequestOutputKind")
         with self._turns:
             self._add(request_id, prompt, self.params(params), output_kind)
+
+    def add_beam_search(self, request_id: str, prompt: Prompt, params: BeamSearchParams) -> None:
+        """Ask for the likeliest replies to a prompt. The next steps search; `step` tells nothing of it, and
+        `take_beam_search` has what was found.
+
+        Args:
+            request_id: names the search; no other unfinished request has it.
+            prompt: as for `add_request`.
+            params: how wide, how long.
+
+        Raises:
+            InvalidValueError, RequestError: as for `add_request`; or beams, or tokens, for which model or cache
+                have no room. Nothing has changed then.
+        """
+        with self._turns:
+            self._check_new(request_id)
+            self._searches.add(request_id, prompt, params)
+
+    def take_beam_search(self, request_id: str) -> BeamSearchOutput | None:
+        """What a search has found, by which it leaves the engine; None while it goes on."""
+        with self._turns:
+            return self._searches.take(request_id)
 
     def abort_request(self, request_id: str | Iterable[str]) -> None:
         """End one or several requests now, without another output. Ids that are unknown, or those of requests that
@@ -160,11 +187,11 @@ class LLMEngine:
 
     def has_unfinished_requests(self) -> bool:
         """Whether there is a reason for another step."""
-        return bool(self._requests)
+        return bool(self._requests) or self._searches.are_running
 
     def get_num_unfinished_requests(self) -> int:
         """How many were added and are neither finished nor aborted."""
-        return len(self._requests)
+        return len(self._requests) + len(self._searches)
 
     # --- the step -----------------------------------------------------------------------------------
 
@@ -177,6 +204,8 @@ class LLMEngine:
         """
         with self._turns:
             report = self._step_checked()
+            if self._forking:
+                self._enter_forks()
             ended = endings(report)
             if self._reading:
                 ended += self._read_along()
@@ -184,8 +213,8 @@ class LLMEngine:
                 return []
             finished = [self._finish(ending) for ending in ended if ending.seq_id in self._by_sequence]
             streaming = [self._streaming[entry.seq_id] for entry in report.batch if entry.seq_id in self._streaming]
-            news = [request.output() for request in streaming if request.has_news]
-            return news + [request.output() for request in finished]
+            news = [request.output() for request in dict.fromkeys(streaming) if request.has_news]
+            return news + [request.output() for request in finished if request is not None]
 
     def params(self, given: SamplingParams | None) -> SamplingParams:
         """What a request goes by that was given these: where it was given none, the model's own.
@@ -226,8 +255,9 @@ class LLMEngine:
             return
         with self._turns.even_if_refused():
             self._turns.refuse(closed)
-            for requests in (self._requests, self._by_sequence, self._reading, self._streaming):
+            for requests in (self._requests, self._by_sequence, self._reading, self._streaming, self._forking):
                 requests.clear()
+            self._searches.clear()
             self._templates.close()
             self._free()
 
@@ -242,24 +272,45 @@ class LLMEngine:
     def _add(
         self, request_id: str, prompt: Prompt, params: SamplingParams, output_kind: RequestOutputKind | None
     ) -> None:
-        if request_id in self._requests:
-            raise InvalidValueError(
-                f"There is an unfinished request {request_id!r} already.", "Give every request an id of its own."
-            )
+        self._check_new(request_id)
         if params.stop:
             self.encoder.need_tokenizer()
-        prompt_token_ids = self.encoder.encode(prompt)
+        params = self.encoder.with_bad_words(params)
+        prompt_token_ids = self._truncated(self.encoder.encode(prompt), params)
+        asked = asked_of_engine(params)
+        if asked is not params:
+            output_kind = asked.output_kind
         request = Request(
             request_id=request_id,
             prompt=prompt_text(prompt),
             prompt_token_ids=prompt_token_ids,
             output_kind=output_kind or params.output_kind,
-            reply=self._ask(prompt_token_ids, params),
+            params=params,
         )
-        self._enter(request)
+        first = self._ask(prompt_token_ids, asked)
+        self._requests[request_id] = request
+        self._enter(request, first)
+        if asked.n > 1:
+            self._forking.append(request)
+
+    def _check_new(self, request_id: str) -> None:
+        if not isinstance(request_id, str):
+            raise refused("request_id", request_id, "a string")
+        if request_id in self._requests or request_id in self._searches:
+            raise InvalidValueError(
+                f"There is an unfinished request {request_id!r} already.", "Give every request an id of its own."
+            )
+
+    def _truncated(self, prompt_token_ids: list[int], params: SamplingParams) -> list[int]:
+        """The last tokens of a prompt, as many as are to be taken."""
+        most = params.truncate_prompt_tokens
+        if most is None:
+            return prompt_token_ids
+        return prompt_token_ids[-(self._core.limits.max_len - 1 if most < 0 else most) :]
 
     def _abort(self, request_ids: list[str]) -> None:
         for request_id in request_ids:
+            self._searches.abort(request_id)
             request = self._requests.get(request_id)
             if request is not None:
                 self._leave(request)
@@ -299,17 +350,36 @@ class LLMEngine:
             self._core.close(seq_id)
             raise
 
-    def _enter(self, request: Request) -> None:
-        seq_id = request.reply.sequence.seq_id
-        self._requests[request.request_id] = self._by_sequence[seq_id] = request
+    def _enter_forks(self) -> None:
+        """Those that have been forked from the first sequences of their requests."""
+        for request in self._forking.copy():
+            group = request.first.reply.sequence.group
+            others = [] if group is None else group.seq_ids[1:]
+            if others:
+                self._forking.remove(request)
+            for seq_id in others:
+                self._enter(request, Reply(self._core.sequences[seq_id], self.tokenizer, request.params.stop))
+
+    def _enter(self, request: Request, reply: Reply) -> None:
+        """One more reply of a request."""
+        seq_id = reply.sequence.seq_id
+        request.answers.append(Answer(reply, ToldLogprobs(reply.sequence, self._text_of)))
+        self._by_sequence[seq_id] = request
         if self.tokenizer is not None:
-            self._reading[seq_id] = request.reply
+            self._reading[seq_id] = reply
         if request.output_kind is not RequestOutputKind.FINAL_ONLY:
             self._streaming[seq_id] = request
 
     def _leave(self, request: Request) -> None:
-        seq_id = request.reply.sequence.seq_id
-        del self._requests[request.request_id], self._by_sequence[seq_id]
+        del self._requests[request.request_id]
+        if request in self._forking:
+            self._forking.remove(request)
+        for answer in request.answers:
+            if answer.reply.sequence.seq_id in self._by_sequence:
+                self._close(answer.reply.sequence.seq_id)
+
+    def _close(self, seq_id: int) -> None:
+        del self._by_sequence[seq_id]
         self._reading.pop(seq_id, None)
         self._streaming.pop(seq_id, None)
         self._core.close(seq_id)
@@ -327,12 +397,16 @@ class LLMEngine:
                 ended[seq_id] = "error"
         for seq_id, reason in ended.items():
             self._core.stop(seq_id, reason)
+            kept = self._reading[seq_id].stopped_at
+            if kept is not None:
+                self._core.rewind(seq_id, kept)
         told = self._core.flush() if ended else None
         return [] if told is None else endings(told)
 
-    def _finish(self, ending: SequenceParked) -> Request:
+    def _finish(self, ending: SequenceParked) -> Request | None:
+        """One reply has ended: its request, if that was the last one of it."""
         request = self._by_sequence[ending.seq_id]
-        reply, failure = request.reply, self._core.failures.get(ending.seq_id)
+        reply, failure = request.reply_of(ending.seq_id), self._core.failures.get(ending.seq_id)
         if failure is not None:
             self._note(failure, ending.seq_id)
         try:
@@ -341,6 +415,9 @@ class LLMEngine:
         except BaseException as error:
             self._note(error, ending.seq_id)
             reply.finish("error")
+        self._close(ending.seq_id)
+        if not request.is_finished:
+            return None
         self._leave(request)
         return request
 

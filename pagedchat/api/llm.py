@@ -8,19 +8,21 @@
 
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Any, Literal, Self
 
 import msgspec
+from tokenizers import Tokenizer
 from tqdm import tqdm
 
 from pagedchat.api.ending import closed
 from pagedchat.api.engine import LLMEngine
 from pagedchat.api.interrupts import HeldInterrupts
-from pagedchat.api.outputs import RequestOutput
-from pagedchat.api.prompts import Message, Prompt, TokensPrompt, list_of_prompts
+from pagedchat.api.outputs import BeamSearchOutput, RequestOutput
+from pagedchat.api.prompts import Message, Prompt, TokensPrompt, conversations_of, list_of_prompts
+from pagedchat.api.speculation import speculation_of
 from pagedchat.api.turns import Turns
 from pagedchat.bounds import as_list, refused
 from pagedchat.config import (
@@ -37,14 +39,20 @@ from pagedchat.config import (
     QuantizationName,
     SchedulerConfig,
 )
+from pagedchat.engine.groups.beam_params import BeamSearchParams
 from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
 from pagedchat.engine.stats import EngineStats
 from pagedchat.errors import InvalidValueError
 from pagedchat.events import EngineReady, LoadProgress
 from pagedchat.garbage import rare_collections
 from pagedchat.units import parse_size
+from pagedchat.vllm_keywords import CALL_KEYWORDS, LLM_KEYWORDS, check_keywords
 
 log = logging.getLogger(__name__)
+
+
+_TYPES: dict[object, str] = {"half": "float16", "float": "float32"}
+"""Other names that vLLM has for types."""
 
 
 class LLM:
@@ -77,12 +85,18 @@ class LLM:
         kv_cache_dtype: "fp8" or "int8": keys and values are kept in one byte an element, with a scale for each
             token and head, which makes about twice the blocks of 16 bits; "auto": in the type of the model's rows.
         preemption_mode: "recompute" or "swap", for when blocks run out.
+        max_model_len: tokens of a sequence, prompt and reply together; by default what the model allows.
+        enforce_eager: no steps are captured as CUDA graphs: slower, and easier to look into.
+        speculative_config: `{"method": "ngram"}` has tokens guessed by what came after the last ones earlier in
+            prompt and reply, and several verified in one step, which changes no token of any reply. Beside it
+            `num_speculative_tokens` (10 at most in a draft), `prompt_lookup_max` (4) and `prompt_lookup_min` (2).
         seed: seeds every request that has no seed of its own.
         tokenizer: hub id or folder of the tokenizer; the model's own by default.
         skip_tokenizer_init: token ids in and out only.
+        others: keywords of vLLM's that have no meaning here; see `vllm_keywords`.
 
     Raises:
-        InvalidValueError: an argument outside what it may be.
+        InvalidValueError: an argument outside what it may be, or one that has no meaning here and is not neutral.
         ModelError: the model cannot be found, read or run.
         DeviceError: the device is missing or too small.
 
@@ -96,8 +110,8 @@ class LLM:
         model: str = DEFAULT_MODEL,
         *,
         device: Device = "auto",
-        dtype: DType = "auto",
-        quantization: QuantizationName = "auto",
+        dtype: DType | Literal["half", "float"] = "auto",
+        quantization: QuantizationName | None = "auto",
         attention_backend: AttentionBackendName = "auto",
         model_implementation: ModelImplementation = "auto",
         batch_invariant: bool = False,
@@ -108,22 +122,29 @@ class LLM:
         swap_space: int | str = "4GiB",
         max_num_seqs: int = 256,
         max_num_batched_tokens: int | None = None,
-        enable_prefix_caching: bool = True,
+        enable_prefix_caching: bool | None = True,
         kv_cache_dtype: KVCacheDType = "auto",
         preemption_mode: PreemptionMode = "recompute",
-        seed: int = 0,
+        max_model_len: int | None = None,
+        enforce_eager: bool = False,
+        speculative_config: Mapping[str, Any] | None = None,
+        seed: int | None = 0,
         tokenizer: str | None = None,
         skip_tokenizer_init: bool = False,
+        **others: object,
     ) -> None:
+        check_keywords("LLM()", others, LLM_KEYWORDS)
         model_config = ModelConfig(
             model=model,
             tokenizer=tokenizer,
             skip_tokenizer_init=skip_tokenizer_init,
             device=device,
-            dtype=dtype,
-            quantization=quantization,
+            dtype=_TYPES.get(dtype, dtype),  # type: ignore[arg-type]  # the config says which there are
+            quantization=quantization or "auto",
             attention_backend=attention_backend,
             implementation=model_implementation,
+            max_model_len=max_model_len,
+            enforce_eager=enforce_eager,
             batch_invariant=batch_invariant,
         )
         cache_config = CacheConfig(
@@ -132,7 +153,7 @@ class LLM:
             kv_cache_memory=None if kv_cache_memory is None else parse_size(kv_cache_memory),
             gpu_memory_utilization=gpu_memory_utilization,
             swap_space=parse_size(swap_space),
-            enable_prefix_caching=enable_prefix_caching,
+            enable_prefix_caching=True if enable_prefix_caching is None else enable_prefix_caching,
             kv_cache_dtype=kv_cache_dtype,
         )
         scheduler_config = SchedulerConfig(
@@ -140,7 +161,13 @@ class LLM:
             max_num_batched_tokens=max_num_batched_tokens,
             preemption_mode=preemption_mode,
         )
-        config = EngineConfig(model=model_config, cache=cache_config, scheduler=scheduler_config, seed=seed)
+        config = EngineConfig(
+            model=model_config,
+            cache=cache_config,
+            scheduler=scheduler_config,
+            speculation=speculation_of(speculative_config),
+            seed=seed or 0,
+        )
         self._set_up(LLMEngine(config, streams=False))
         for notice in self.notices:
             log.warning(notice)
@@ -184,6 +211,7 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams | None] | None = None,
         *,
         use_tqdm: bool = True,
+        **others: object,
     ) -> list[RequestOutput]:
         """Complete all prompts, many at a time.
 
@@ -191,6 +219,7 @@ class LLM:
             prompts: one or many; each a string, `{"prompt": str}` or `{"prompt_token_ids": list[int]}`.
             sampling_params: for all prompts, or one for each; the model's own by default.
             use_tqdm: show a progress bar on standard error where there is more than one prompt.
+            others: keywords of vLLM's that have no meaning here; see `vllm_keywords`.
 
         Nobody sees a token before the others: what this call had to be served without, kernels for a batch of this
         size say, is made ready at its end.
@@ -203,25 +232,106 @@ class LLM:
                 run then.
             InvalidValueError: what is no prompt, or neither one nor as many sampling parameters as prompts.
         """
+        check_keywords("generate()", others, CALL_KEYWORDS)
         many = list_of_prompts(prompts)
         params = self._params_for(len(many), sampling_params)
         with self._turn() as interrupts:
             return self._run(many, params, interrupts, show_progress=use_tqdm and len(many) > 1)
 
-    def chat(self, messages: Sequence[Message], sampling_params: SamplingParams | None = None) -> RequestOutput:
-        """Answer a conversation, written as the model's chat template wants it.
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        sampling_params: SamplingParams | Sequence[SamplingParams | None] | None = None,
+        *,
+        use_tqdm: bool = True,
+        **others: object,
+    ) -> list[RequestOutput]:
+        """Answer a conversation, or several of them, written as the model's chat template wants it.
+
+        Args:
+            messages: of one conversation, or a list of conversations.
+            sampling_params, use_tqdm, others: as for `generate`.
 
         A base model without a template gets a plain `User:`/`Assistant:` transcript, and its reply ends where it
         would begin the user's next turn. A template that came with the model runs in a process of its own, which
         may take 2 s and 512 MiB.
 
+        Returns:
+            One output for each conversation, in order: a list of one for one.
+
         Raises:
-            RequestError: the conversation cannot be served, or the template refuses it or does not end.
+            RequestError: a conversation cannot be served, or the template refuses it or does not end; nothing was
+                run then.
+            InvalidValueError: what is no conversation, or neither one nor as many sampling parameters as there are.
         """
+        check_keywords("chat()", others, CALL_KEYWORDS)
         with self._turn() as interrupts:
-            prompt, params = self._encode_chat(messages, sampling_params)
-            [output] = self._run([prompt], [params], interrupts)
-            return output
+            conversations = conversations_of(messages)
+            given = self._params_for(len(conversations), sampling_params)
+            encoded = [self._encode_chat(each, one) for each, one in zip(conversations, given, strict=True)]
+            prompts, params = [prompt for prompt, _ in encoded], [one for _, one in encoded]
+            return self._run(prompts, params, interrupts, show_progress=use_tqdm and len(prompts) > 1)
+
+    def get_tokenizer(self) -> Tokenizer:
+        """The tokenizer, of the `tokenizers` library.
+
+        Raises:
+            RequestError: none was loaded.
+        """
+        return self._engine.encoder.need_tokenizer()
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """What requests go by that are given none: `sampling_defaults`."""
+        return self.sampling_defaults
+
+    def beam_search(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: BeamSearchParams,
+        *,
+        use_tqdm: bool = False,
+        **others: object,
+    ) -> list[BeamSearchOutput]:
+        """The likeliest replies to all prompts that a beam search finds, many prompts at a time.
+
+        The beams of a prompt share the blocks of what they have in common and take one batch a step. A search goes
+        on until nothing that it could still find is better than what it has.
+
+        Args:
+            prompts: as for `generate`.
+            params: for all prompts.
+            use_tqdm: show a progress bar on standard error where there is more than one prompt.
+            others: of vLLM's, taken where nothing is asked for by them.
+
+        Returns:
+            One output for each prompt, in order, with `beam_width` sequences, the best first: by the sum of their
+            log-probabilities divided by the number of tokens found to the power of `length_penalty`.
+
+        Raises:
+            RequestError: a prompt that cannot be served, or beams, or tokens, for which model or cache have no
+                room; nothing was run then.
+            InvalidValueError: what is no prompt, or no parameters.
+        """
+        check_keywords("beam_search()", others, CALL_KEYWORDS)
+        many = list_of_prompts(prompts)
+        with self._turn() as interrupts:
+            ids = list(itertools.islice(self._request_ids, len(many)))
+            found: dict[str, BeamSearchOutput] = {}
+            bar = tqdm(total=len(ids), desc="Prompts", unit="prompt", disable=not use_tqdm or len(ids) < 2)
+            with bar as progress, self._unless_finished(ids):
+                for request_id, prompt in zip(ids, many, strict=True):
+                    self._engine.add_beam_search(request_id, prompt, params)
+                    interrupts.let_through()
+                while len(found) < len(ids):
+                    self._step()
+                    interrupts.let_through()
+                    for request_id in [each for each in ids if each not in found]:
+                        output = self._engine.take_beam_search(request_id)
+                        if output is not None:
+                            found[request_id] = output
+                            progress.update(1)
+            self._engine.prepare()
+            return [found[request_id] for request_id in ids]
 
     def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Iterator[RequestOutput]:
         """Complete one prompt and yield the output so far with every new token; the last one is finished.

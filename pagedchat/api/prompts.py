@@ -6,12 +6,14 @@ What is no prompt is refused here, in words; which tokens a model has, the engin
 from collections.abc import Iterable, Sequence
 from typing import Any, NotRequired, TypedDict, final
 
+import msgspec
 from tokenizers import Tokenizer
 
 from pagedchat.bounds import as_whole_numbers, shown
 from pagedchat.chat.conversation import Conversation
 from pagedchat.chat.template import ChatTemplate
 from pagedchat.chat.turns import Role, Turn
+from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import InvalidValueError, RequestError
 
 
@@ -35,7 +37,8 @@ class Message(TypedDict):
     """One turn of a conversation."""
 
     role: Role
-    content: str
+    content: str | list[dict[str, str]]
+    """A text, or its parts, each `{"type": "text", "text": str}`."""
 
 
 Prompt = str | TextPrompt | TokensPrompt
@@ -66,6 +69,17 @@ def list_of_prompts(prompts: Prompt | Iterable[Prompt]) -> list[Prompt]:
     if several is None:
         raise InvalidValueError(f"prompts is {shown(given)}.", _PROMPTS)
     return list(several)
+
+
+def _text_of_parts(content: object) -> object:
+    """OpenAI's way to give a text in parts, as a text; anything else as it is."""
+    if not isinstance(content, list) or not content:
+        return content
+    parts = [
+        part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None for part in content
+    ]
+    texts = [part for part in parts if isinstance(part, str)]
+    return "\n".join(texts) if len(texts) == len(parts) else content
 
 
 class PromptEncoder:
@@ -119,6 +133,27 @@ class PromptEncoder:
         conversation = Conversation(self.need_tokenizer(), add_bos=self.template.kind == "plain")
         return conversation.plan(text, []).token_ids
 
+    def with_bad_words(self, params: SamplingParams) -> SamplingParams:
+        """The same with the tokens of its bad words, each by itself and behind a space, where that is as long and
+        begins with another token.
+
+        Raises:
+            RequestError: no tokenizer.
+        """
+        if not params.bad_words:
+            return params
+        tokenizer = self.need_tokenizer()
+        words: list[list[int]] = []
+        for word in params.bad_words:
+            alone, inside = (
+                tokenizer.encode(text, add_special_tokens=False).ids
+                for text in (word.lstrip(), f" {word.lstrip()}")
+            )
+            words.append(alone)
+            if inside[:1] != alone[:1] and len(inside) == len(alone):
+                words.append(inside)
+        return msgspec.structs.replace(params, bad_words_ids=[*params.bad_words_ids, *filter(None, words)])
+
     def need_tokenizer(self) -> Tokenizer:
         """The tokenizer, where there is no going on without one.
 
@@ -140,6 +175,13 @@ class PromptEncoder:
         return token_ids
 
 
+def conversations_of(messages: Sequence[Message] | Sequence[Sequence[Message]]) -> list[Sequence[Message]]:
+    """One conversation by itself, or all of a list of them."""
+    given: Any = messages
+    is_list = isinstance(given, list | tuple) and len(given) > 0
+    return list(given) if is_list and all(isinstance(each, list | tuple) for each in given) else [given]
+
+
 def _token_ids(given: object) -> list[int]:
     token_ids = as_whole_numbers(given)
     if token_ids is None:
@@ -157,6 +199,7 @@ def _turns(messages: Sequence[Message]) -> list[Turn]:
     for message in messages:
         given: object = message
         role, content = (given.get("role"), given.get("content")) if isinstance(given, dict) else (None, None)
+        content = _text_of_parts(content)
         if not isinstance(role, str) or not isinstance(content, str):
             raise InvalidValueError(f"A message is {shown(given)}.", hint)
         turns.append(Turn(role, content))  # type: ignore[arg-type]  # which roles there are, the template knows

@@ -5,7 +5,7 @@ import argparse
 from pagedchat.runtime.loading.cpu_process import tune_for_cpu
 
 
-def run_bench(args: argparse.Namespace) -> int:
+def run_bench(args: argparse.Namespace) -> int:  # noqa: PLR0911 - one for each
     """Run the benchmark named in `args`; returns the exit code.
 
     Raises:
@@ -28,6 +28,10 @@ def run_bench(args: argparse.Namespace) -> int:
         from pagedchat.bench.quality.main import run_quality_bench  # noqa: PLC0415 - loads torch
 
         return run_quality_bench(args)
+    if args.benchmark == "lookup":
+        from pagedchat.bench.lookup.main import run_lookup_bench  # noqa: PLC0415 - loads torch
+
+        return run_lookup_bench(args)
     if args.benchmark == "cpu":
         from pagedchat.bench.cpu.main import run_cpu_bench  # noqa: PLC0415 - loads torch, which must come after that
 

@@ -33,7 +33,7 @@ class Reply:
 
     __slots__ = (
         "_at_start", "_may_wait", "_num_seen", "_output", "_strip_start", "finish_reason", "num_read", "sequence",
-        "stopped",
+        "stopped", "stopped_at",
     )  # fmt: skip
 
     def __init__(
@@ -55,7 +55,19 @@ class Reply:
         """None while it is on its way."""
         self.stopped = False
         """Whether a stop string was met: the sequence is to be ended, if it has not ended by itself."""
-        self._output = None if tokenizer is None else OutputProcessor(tokenizer, stop, sequence.token_ids)
+        self.stopped_at: int | None = None
+        """Tokens of the sequence up to the one that completed a stop string. There are more where a step brought
+        several: the sequence is to be cut back to as many."""
+        params = sequence.sampling_params
+        self._output = None
+        if tokenizer is not None and params.detokenize:
+            self._output = OutputProcessor(
+                tokenizer,
+                stop,
+                sequence.token_ids,
+                skip_special_tokens=params.skip_special_tokens,
+                includes_stop=params.include_stop_str_in_output,
+            )
         self._strip_start = strip_start
         self._at_start = strip_start
         """Whether all that came yet is to be stripped."""
@@ -106,14 +118,33 @@ class Reply:
         new_ids = sequence.token_ids[self.num_read :]
         if not new_ids:
             return None
+        num_free = sequence.sampling_params.min_tokens - (self.num_read - sequence.num_prompt_tokens)
         self.num_read += len(new_ids)
-        if sequence.finish_reason == "stop" and new_ids[-1] in sequence.stop_token_ids:
+        had_end = 0
+        is_at_end = sequence.finish_reason == "stop" and new_ids[-1] in sequence.stop_token_ids
+        if is_at_end and not sequence.sampling_params.include_stop_str_in_output:
             new_ids.pop()  # it ends the reply and says nothing
+            had_end = 1
         if output is None:
             return ""
-        released = output.append(new_ids)
+        released = ""
+        if num_free > 0:  # tokens by which no stop string counts yet
+            released, new_ids = output.append(new_ids[:num_free], may_stop=False), new_ids[num_free:]
+        several = output.fork() if output.has_stops and len(new_ids) > 1 else None
+        released += output.append(new_ids)
+        if several is not None and output.stopped:
+            self.stopped_at = self.num_read - len(new_ids) - had_end + _num_used(several, new_ids)
         self.stopped, self._may_wait = output.stopped, output.may_wait
         return self._stripped(released) if self._at_start else released
+
+    @property
+    def stop_reason(self) -> int | str | None:
+        """Which stop string, or which token of the request's own, ended it; None for anything else."""
+        if self.stopped:
+            return None if self._output is None else self._output.stop_string
+        token_ids = self.token_ids if self.finish_reason == "stop" else []
+        by_token = token_ids and token_ids[-1] in self.sequence.sampling_params.stop_token_ids
+        return token_ids[-1] if by_token else None
 
     def finish(self, reason: FinishReason) -> str:
         """Nothing more will be generated, for this reason unless a stop string was met; the text not taken yet.
@@ -139,6 +170,15 @@ class Reply:
             released = released.lstrip()
             self._at_start = not released
         return released
+
+
+def _num_used(output: OutputProcessor, token_ids: list[int]) -> int:
+    """How many of these tokens it takes for a stop string to be complete, which all of them together complete."""
+    for count, token_id in enumerate(token_ids, 1):
+        output.append([token_id])
+        if output.stopped:
+            return count
+    return len(token_ids)
 
 
 def endings(report: StepReport) -> list[SequenceParked]:

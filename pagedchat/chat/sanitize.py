@@ -130,6 +130,12 @@ def is_unsafe(char: str) -> bool:
     return bool(_UNSAFE.match(char) or _SURROGATE.match(char)) and char not in "\u0085"
 
 
+def spelled_out(char: str) -> str:
+    """What is shown of a character that must not be drawn: `\\x1b`, `\\u202e`, `\\U000e0041`."""
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
 def _expand_tabs(text: str) -> str:
     return "\n".join(_expand_line(line) for line in text.split("\n"))
 

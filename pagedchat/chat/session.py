@@ -189,7 +189,7 @@ class ChatSession:
         self.system = system
         self.version += 1
 
-    def set_sampling(self, field: str, value: float | None) -> None:
+    def set_sampling(self, field: str, value: float | str | None) -> None:
         """One value of `SamplingOverrides` from the next request on; `None` follows the model's own."""
         self.overrides = msgspec.structs.replace(self.overrides, **{field: value})
         self.version += 1

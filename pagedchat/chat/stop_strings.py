@@ -53,6 +53,14 @@ class StopStrings:
                 after[word] = length
         return after
 
+    def past_complete(self, open_words: dict[str, int]) -> dict[str, int]:
+        """What stays open where those that are complete do not count."""
+        shorter = {
+            word: self._fallbacks[word][-1] if length == len(word) else length
+            for word, length in open_words.items()
+        }
+        return {word: length for word, length in shorter.items() if length}
+
 
 def _fallbacks(word: str) -> "array[int]":
     """For each beginning of `word`, by its length less one: the longest shorter beginning with which it ends."""
@@ -76,11 +84,11 @@ def _anything(_token_id: int) -> bool:
     return True
 
 
-def _harmless(tokenizer: Tokenizer, stop: StopStrings) -> Callable[[int], bool] | None:
+def _harmless(tokenizer: Tokenizer, stop: StopStrings, skip_special_tokens: bool) -> Callable[[int], bool] | None:
     """In which tokens no stop string begins; None where that cannot be told of each token alone."""
     if not stop.openings:
         return _anything
-    text = byte_text(tokenizer, skip_special_tokens=True)
+    text = byte_text(tokenizer, skip_special_tokens)
     return None if text is None or stop.first_bytes is None else text.harmless(stop.first_bytes)
 
 
@@ -98,16 +106,29 @@ class OutputProcessor:
         tokenizer: of the model.
         stop: the text ends before whichever of them is complete first (of several at the same place, the longest).
         context_ids: the tokens before the first one.
+        skip_special_tokens: leave out tokens such as the end of the sequence.
+        includes_stop: release the stop string that ends the text as well.
     """
 
-    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = (), context_ids: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        stop: Sequence[str] = (),
+        context_ids: Sequence[int] = (),
+        *,
+        skip_special_tokens: bool = True,
+        includes_stop: bool = False,
+    ) -> None:
         self.text = ""
         """Released so far."""
         self.stopped = False
         """A stop string was met; nothing more will be released."""
-        self._detokenizer = detokenizer(tokenizer, context_ids)
+        self.stop_string: str | None = None
+        """Which one."""
+        self._includes_stop = includes_stop
+        self._detokenizer = detokenizer(tokenizer, context_ids, skip_special_tokens)
         self._stop = _stop_strings(tuple(stop))
-        self._is_harmless = _harmless(tokenizer, self._stop)
+        self._is_harmless = _harmless(tokenizer, self._stop, skip_special_tokens)
         self._open: dict[str, int] = {}
         """Which stop strings the held text may be the start of; the longest start is all of it."""
         self._held = ""
@@ -124,17 +145,22 @@ class OutputProcessor:
         is_open = self._open or (self._stop.openings and self._detokenizer.is_inside_character)
         return None if is_open else self._is_harmless
 
-    def append(self, token_ids: Sequence[int]) -> str:
-        """Take tokens; the text that they release. In how many pieces they come makes no difference to it."""
+    def append(self, token_ids: Sequence[int], *, may_stop: bool = True) -> str:
+        """Take tokens; the text that they release. In how many pieces they come makes no difference to it.
+
+        Args:
+            token_ids: the next ones.
+            may_stop: whether a stop string that is complete by these ends the text.
+        """
         if self.stopped:
             return ""
-        return self._take(self._detokenizer.append(token_ids))
+        return self._take(self._detokenizer.append(token_ids), may_stop)
 
     def finish(self) -> str:
         """No more tokens will come: release what was held back."""
         if self.stopped:
             return ""
-        released = self._take(self._detokenizer.finish())
+        released = self._take(self._detokenizer.finish(), True)
         return released if self.stopped else released + self._release(len(self._held))
 
     def fork(self) -> "OutputProcessor":
@@ -143,21 +169,22 @@ class OutputProcessor:
         twin._detokenizer = self._detokenizer.fork()
         return twin
 
-    def _take(self, text: str) -> str:
+    def _take(self, text: str, may_stop: bool) -> str:
         if not self._open and self._stop.openings.isdisjoint(text):  # nearly every token
             self.text += text
             return text
-        start = self._find_stop(text)
+        found = self._find_stop(text, may_stop)
         self._held += text
-        if start is None:
+        if found is None:
             return self._release(len(self._held) - max(self._open.values(), default=0))
-        released = self._release(start)
+        end, self.stop_string = found
+        released = self._release(end if self._includes_stop else end - len(self.stop_string))
         self.stopped, self._held = True, ""
         return released
 
-    def _find_stop(self, text: str) -> int | None:
-        """Where in the held text and `text` after it the stop string begins that is complete first; None if there
-        is none yet.
+    def _find_stop(self, text: str, may_stop: bool) -> tuple[int, str] | None:
+        """Where in the held text and `text` after it the stop string ends that is complete first, and which it is;
+        None if there is none yet.
 
         By the end and not by the start, so that the answer is the same for whatever pieces the text arrives in.
         """
@@ -166,9 +193,11 @@ class OutputProcessor:
             if not open_words and character not in openings:
                 continue
             open_words = advance(open_words, character)
-            complete = [length for word, length in open_words.items() if length == len(word)]
+            complete = [word for word, length in open_words.items() if length == len(word)]
+            if complete and may_stop:
+                return end, max(complete, key=len)
             if complete:
-                return end - max(complete)
+                open_words = self._stop.past_complete(open_words)
         self._open = open_words
         return None
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from pagedchat.chat.sanitize import MAX_MARKS, TAB_SIZE, drawn_char, is_mark, is_unsafe, num_cells
+from pagedchat.chat.sanitize import MAX_MARKS, TAB_SIZE, drawn_char, is_mark, is_unsafe, num_cells, spelled_out
 
 _PLAIN = re.compile("[\n\x20-\x7e]*")
 _LINE_ENDS = "\r\u0085\u2028\u2029"
@@ -128,9 +128,3 @@ def _spelling(char: str) -> str:
     if char == "\r\n" or char in _LINE_ENDS:
         return "\n"
     return spelled_out(char) if is_unsafe(char) else drawn_char(char)
-
-
-def spelled_out(char: str) -> str:
-    """`\\x1b`, `\\u202e`, `\\U000e0041`."""
-    code = ord(char)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

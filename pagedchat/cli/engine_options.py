@@ -64,6 +64,11 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         metavar="ID|DIR|FILE",
         help=f"hub id or folder of a checkpoint, or a GGUF file ({DEFAULT_MODEL}, in the box)",
     )
+    group.add_argument(
+        "--beside",
+        metavar="ID|DIR|FILE",
+        help="a second model in an engine of its own, whose chats stand beside those of --model",
+    )
     group.add_argument("--tokenizer", metavar="ID|DIR", help="hub id or folder of the tokenizer (the model's own)")
     group.add_argument("--device", metavar="NAME", help="auto, cpu or cuda (auto)")
     group.add_argument(
@@ -152,6 +157,11 @@ def _add_scheduling(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--preemption-mode", metavar="MODE", help="how blocks are taken back: recompute or swap (recompute)"
+    )
+    group.add_argument(
+        "--speculate",
+        metavar="HOW",
+        help="guess tokens by what came before, and verify several at once: lookup or off (off)",
     )
 
 

@@ -9,8 +9,10 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pagedchat.bounds import check_text
 from pagedchat.cli.engine_options import engine_config, sampling_overrides
 from pagedchat.cli.options import parse_args
 from pagedchat.cli.signals import ended_in_order
@@ -23,7 +25,7 @@ from pagedchat.cli.standard_streams import (
     say_error,
 )
 from pagedchat.cli.themes import chosen_theme
-from pagedchat.config import EngineConfig
+from pagedchat.config import CacheConfig, EngineConfig
 from pagedchat.errors import InvalidValueError, PagedChatError
 from pagedchat.settings.places import remembered_path
 from pagedchat.settings.remembered import remembered_theme
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from pagedchat.service.commands import EngineLink
     from pagedchat.view.options import UiOptions
 
+_USUAL_SHARE = CacheConfig().gpu_memory_utilization
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
 EXIT_BROKEN_PIPE = 141
@@ -113,7 +116,7 @@ def _check_history_options(args: argparse.Namespace) -> None:
 
 def _refuse_screen_options(args: argparse.Namespace) -> None:
     """What only the chats on the screen do, where it was asked for in this very command."""
-    for name in ("--trace", "--metrics-port"):
+    for name in ("--trace", "--metrics-port", "--beside"):
         if name.lstrip("-").replace("-", "_") in args.given:
             raise InvalidValueError(
                 f"{name} goes with the chats on the screen, not with one reply.", f"Leave out {name} or -p."
@@ -129,10 +132,12 @@ def _run_terminal(args: argparse.Namespace, config: EngineConfig) -> int:
     from pagedchat.tui.app import UiOptions, run_app  # noqa: PLC0415 - loads Textual
 
     history = _history(args)
+    config, beside = _two_models(args, config, history)
     remembered = remembered_path()
     link, metrics_url = _engine_link(config, args.metrics_port)
     options = UiOptions(
         model=config.model.model,
+        beside=beside,
         sessions=args.sessions,
         overrides=sampling_overrides(args),
         system=args.system,
@@ -152,6 +157,25 @@ def _run_terminal(args: argparse.Namespace, config: EngineConfig) -> int:
         keymap=args.keymap,
     )
     return run_app(link, options)
+
+
+def _two_models(
+    args: argparse.Namespace, config: EngineConfig, history: "RunHistory | None"
+) -> tuple[EngineConfig, str]:
+    """What the first engine loads, and the model beside it, empty if there is none.
+
+    They are those that were asked for, or those of the chats that are gone on with. On a GPU the first one leaves
+    half of its share to the second, if nothing else is said.
+    """
+    before = history.reopened.layout.models if history is not None else ()
+    asked = None if args.beside is None else check_text("--beside", args.beside)
+    beside = asked or (before[1] if before else "")
+    model, cache = config.model, config.cache
+    if before and "model" not in args.given and before[0] != model.model:
+        model = replace(model, model=before[0], tokenizer=None)
+    if beside and "gpu_memory_utilization" not in args.given and cache.gpu_memory_utilization == _USUAL_SHARE:
+        cache = replace(cache, gpu_memory_utilization=cache.gpu_memory_utilization / 2)
+    return replace(config, model=model, cache=cache), beside
 
 
 def _history(args: argparse.Namespace) -> "RunHistory | None":

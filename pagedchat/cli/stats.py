@@ -81,7 +81,9 @@ def stats_text(answer: Mapping[str, Any]) -> str:
     lines = [_title(answer), *_engine(answer), *_work(answer)]
     if answer["metrics_url"]:
         lines.append(f"metrics  {answer['metrics_url']}")
-    return "\n".join([*lines, "", *_chats(answer["chats"])])
+    lines += ["", *_chats(answer["chats"])]
+    beside = answer.get("beside")  # which older programs do not tell
+    return "\n".join(lines if beside is None else [*lines, "", f"beside: {stats_text(beside)}"])
 
 
 def _brief(answer: Mapping[str, Any]) -> str:

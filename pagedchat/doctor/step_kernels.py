@@ -11,6 +11,7 @@ from pagedchat.doctor.step_work import HEAD, Fallback, Launch, Work
 from pagedchat.jit.variant import Constant
 from pagedchat.ops.attention import prefill_plan, wgmma_plan
 from pagedchat.ops.attention.prefill import MIN_WGMMA_ROWS
+from pagedchat.ops.clusters.cluster_plan import ClusterPlan
 from pagedchat.ops.common.choices import H200_SHARED_BYTES
 from pagedchat.ops.common.model_sizes import ModelSizes, ProductSizes
 from pagedchat.ops.experts.expert_plan import MOST_FEW_PAIRS, plan_experts
@@ -31,7 +32,12 @@ from pagedchat.runtime.graphs.whole_steps import WHOLE_STEPS, layers_plan, whole
 _LONG_PROMPTS = "prompts are long enough for it"
 _HEAD_ALONE = "the head, as large as all layers of a small model, is left to it"
 _PRODUCTS = "products"
-_MANY_ROWS = {WarpgroupPlan: "warpgroup_linear", StreamKPlan: "stream_k_linear", WidePlan: "wide_gates"}
+_MANY_ROWS = {
+    WarpgroupPlan: "warpgroup_linear",
+    ClusterPlan: "cluster_linear",
+    StreamKPlan: "stream_k_linear",
+    WidePlan: "wide_gates",
+}
 
 
 def decode_work(name: str, facts: DecodeFacts, refused: tuple[tuple[str, str], ...]) -> list[Work]:

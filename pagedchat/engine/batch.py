@@ -25,28 +25,32 @@ class StepOutcome(NamedTuple):
     num_decode: int
     """Tokens of prompts, and of replies."""
     filled: list[Sequence]
-    """Those whose one token filled a block; of more than one, `cache_upkeep` takes care."""
+    """Those whose decode filled a block; of chunks of prompts `cache_upkeep` takes care."""
     finished: list[tuple[Sequence, FinishReason]]
+    drafted: list[tuple[Sequence, int]]
+    """Those with a draft, which may have filled any number of blocks, and how many tokens each had before."""
 
 
 def commit(scheduled: list[ScheduledSequence], token_ids: list[list[int]], block_size: int) -> StepOutcome:
     """Take in the sampled tokens. The loop runs for every sequence of a step: it stays lean.
 
     Args:
-        scheduled: the batch that was run.
+        scheduled: the batch that was run; of a part with a draft what holds of it (`speculation.settle`).
         token_ids: what was sampled for each part.
         block_size: token slots in a block.
     """
-    filled = []
+    filled, drafted = [], []
     finished: list[tuple[Sequence, FinishReason]] = []
     num_prefill = num_decode = 0
     for item, tokens in zip(scheduled, token_ids, strict=True):
         seq, start, count = item.sequence, item.start, item.num_tokens
         computed = seq.num_computed = start + count
-        if count == 1 and not computed % block_size:
+        if item.draft:
+            drafted.append((seq, start + 1))
+        elif count == 1 and not computed % block_size:
             filled.append(seq)
-        if count == 1 and start >= seq.num_prompt_tokens:
-            num_decode += 1
+        if item.draft or (count == 1 and start >= seq.num_prompt_tokens):
+            num_decode += count
         else:
             num_prefill += count
         for token in tokens:
@@ -54,17 +58,22 @@ def commit(scheduled: list[ScheduledSequence], token_ids: list[list[int]], block
             if token in seq.stop_token_ids or len(seq.token_ids) >= seq.stop_length:
                 finished.append((seq, _reason(seq, token)))
                 break
-    return StepOutcome(_entries(scheduled, token_ids), num_prefill, num_decode, filled, finished)
+    return StepOutcome(_entries(scheduled, token_ids), num_prefill, num_decode, filled, finished, drafted)
 
 
 def _entries(scheduled: list[ScheduledSequence], token_ids: list[list[int]]) -> Batch:
     """What is told of the batch."""
     seq_ids = [item.sequence.seq_id for item in scheduled]
-    is_decode = [item.num_tokens == 1 and item.start >= item.sequence.num_prompt_tokens for item in scheduled]
-    if all(is_decode) and set(map(len, token_ids)) <= {1}:
+    drafted = [len(item.draft) for item in scheduled]
+    is_decode = [
+        (item.num_tokens == 1 and item.start >= item.sequence.num_prompt_tokens) or item.draft for item in scheduled
+    ]
+    if all(is_decode) and not any(drafted) and set(map(len, token_ids)) <= {1}:
         return DecodeBatch(seq_ids, [token for (token,) in token_ids])
-    num_prefill = [0 if decode else item.num_tokens for item, decode in zip(scheduled, is_decode, strict=True)]
-    return list(map(BatchEntry, seq_ids, num_prefill, map(int, is_decode), token_ids))
+    counts = [(item.num_tokens, bool(decode)) for item, decode in zip(scheduled, is_decode, strict=True)]
+    num_prefill = [0 if decode else count for count, decode in counts]
+    num_decode = [count if decode else 0 for count, decode in counts]
+    return list(map(BatchEntry, seq_ids, num_prefill, num_decode, token_ids, drafted))
 
 
 class Lockstep(DecodeRun):
@@ -101,7 +110,7 @@ class Lockstep(DecodeRun):
             computed = seq.num_computed = seq.num_computed + 1
             if not computed % block_size:
                 filled.append(seq)
-        return StepOutcome(DecodeBatch(self._seq_ids, tokens), 0, len(tokens), filled, self._finished(tokens))
+        return StepOutcome(DecodeBatch(self._seq_ids, tokens), 0, len(tokens), filled, self._finished(tokens), [])
 
     def _finished(self, tokens: list[int]) -> list[tuple[Sequence, FinishReason]]:
         """Who ends with these tokens; one look at all of them tells that nobody does."""
@@ -121,6 +130,7 @@ def in_lockstep(batch: list[ScheduledSequence], running: list[Sequence]) -> bool
         len(batch) > 0
         and [part.sequence for part in batch] == running
         and all(p.num_tokens == 1 and p.samples and len(p.sequence.token_ids) == p.start + 2 for p in batch)
+        and not any(p.draft for p in batch)
     )
 
 

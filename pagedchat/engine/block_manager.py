@@ -17,6 +17,7 @@ from pagedchat.engine.block_pool import BlockPool, HostBlocks
 from pagedchat.engine.output import BlockOp
 from pagedchat.engine.prefix_cache import PrefixCache
 from pagedchat.engine.sequence import Sequence
+from pagedchat.engine.tokens.logprobs import wants_prompt_logprobs
 
 
 class PrefixMatch(NamedTuple):
@@ -58,8 +59,13 @@ class BlockManager:
         return -(-num_tokens // self.block_size)
 
     def is_looked_up(self, seq: Sequence) -> bool:
-        """Whether cached blocks can continue the sequence: with a cache, and where it ends with a full block."""
-        return self.enable_prefix_caching and seq.num_computed == len(seq.block_table) * self.block_size
+        """Whether cached blocks can continue the sequence: with a cache, and where it ends with a full block.
+
+        Not where prompt tokens are to be told of: they have to go through the model.
+        """
+        if not self.enable_prefix_caching or wants_prompt_logprobs(seq):
+            return False
+        return seq.num_computed == len(seq.block_table) * self.block_size
 
     def match_prefix(self, seq: Sequence) -> PrefixMatch:
         """Cached blocks that hold the sequence's next uncomputed tokens; changes nothing.
@@ -242,7 +248,7 @@ class BlockManager:
         child.cut_by = parent.cut_by
         parent.writable_len = child.writable_len = 0
 
-    def truncate(self, seq: Sequence) -> None:
+    def truncate(self, seq: Sequence, cause: ev.FreeCause = "") -> None:
         """Drop blocks and hashes past the computed tokens (after `num_computed` went down)."""
         keep = self.num_blocks_for(seq.num_computed)
         del seq.block_hashes[seq.num_computed // self.block_size :]
@@ -251,17 +257,26 @@ class BlockManager:
             dropped = seq.block_table[: keep - 1 if keep else None : -1]
             del seq.block_table[keep:]
             self.drop(dropped)
-            self.events.append(ev.BlocksFreed(seq.seq_id, dropped))
+            self.events.append(ev.BlocksFreed(seq.seq_id, dropped, cause))
         if len(seq.host_block_table) > keep:
             dropped = seq.host_block_table[: keep - 1 if keep else None : -1]
             del seq.host_block_table[keep:]
             self.host.drop(dropped)
             self.events.append(ev.HostBlocksFreed(seq.seq_id, dropped))
 
-    def free(self, seq: Sequence) -> None:
+    def give_back(self, seq: Sequence, keep: int) -> None:
+        """Drop the blocks of a running sequence past its first `keep`, in which it has computed nothing."""
+        dropped = seq.block_table[: keep - 1 : -1]
+        if dropped:
+            del seq.block_table[keep:]
+            seq.writable_len = min(seq.writable_len, keep * self.block_size)
+            self.drop(dropped)
+            self.events.append(ev.BlocksFreed(seq.seq_id, dropped))
+
+    def free(self, seq: Sequence, cause: ev.FreeCause = "") -> None:
         """Drop every block of the sequence; nothing of it counts as computed any more."""
         seq.num_computed = 0
-        self.truncate(seq)
+        self.truncate(seq, cause)
 
     # --- one block ----------------------------------------------------------------------------------
 
@@ -333,7 +348,9 @@ class BlockManager:
 
     def _copy_on_write(self, seq: Sequence, index: int, start: int) -> None:
         src = seq.block_table[index]
-        cause: ev.CopyCause = "shared" if self.pool.ref_counts[src] > 1 else seq.cut_by
+        cause: ev.CopyCause = seq.cut_by
+        if self.pool.ref_counts[src] > 1:
+            cause = "shared" if seq.group is None else seq.group.copy_cause
         dst = self.allocate()
         self.block_ops.append(BlockOp("copy", src, dst))
         seq.block_table[index] = dst

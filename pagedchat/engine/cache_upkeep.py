@@ -7,6 +7,9 @@ alone.
 
 *Decodes.* Many sequences that began together fill a block in the same step. Hashing all of those at once would make
 that step several times as long as those around it. So a few of them become findable in each step.
+
+*Drafts.* Tokens that were drafted and accepted are told with the batch, and what is told of blocks comes before
+that. So blocks with such tokens become findable after the step's report.
 """
 
 from collections import deque
@@ -37,6 +40,8 @@ class CacheUpkeep:
         self._chunks: list[ScheduledSequence] = []
         self.filled: deque[Sequence] = deque()
         """With a full block that is not findable yet, the oldest first."""
+        self._untold: list[tuple[Sequence, int]] = []
+        """Whose newest computed tokens the next report tells, and how many were told by the one before."""
         self.seconds = 0.0
         """What the present batch's runner has spent on it."""
 
@@ -87,7 +92,18 @@ class CacheUpkeep:
     def cache_of(self, seq: Sequence) -> None:
         """All blocks of one sequence; one that has lost them gets there when it has them again."""
         if seq.block_table:
-            self._blocks.cache_full_blocks(seq)
+            told = [length for each, length in self._untold if each is seq]
+            self._blocks.cache_full_blocks(seq, min(seq.num_computed, *told) if told else None)
+
+    def wait_for_report(self, drafted: list[tuple[Sequence, int]]) -> None:
+        """Of these a step has computed tokens that are told with its report, past those that they had before."""
+        self._untold = drafted
+
+    def report_made(self) -> None:
+        """All tokens are told."""
+        if self._untold:
+            self.filled.extend([seq for seq, _ in self._untold])
+            self._untold = []
 
     def _cache(self, count: int) -> None:
         for _ in range(count):

@@ -7,6 +7,7 @@ happened since the one before.
 
 import time
 from collections.abc import Callable
+from collections.abc import Sequence as Items
 
 from pagedchat import cache_events as ce
 from pagedchat import events as ev
@@ -15,15 +16,20 @@ from pagedchat.engine.block_hashes import forget_hashes
 from pagedchat.engine.block_manager import BlockManager
 from pagedchat.engine.cache_upkeep import CacheUpkeep
 from pagedchat.engine.failed_step import forget_unfilled, may_be_isolated, run_apart, take_back
+from pagedchat.engine.groups.fork import cut_fork
+from pagedchat.engine.groups.groups import Groups
 from pagedchat.engine.integrity import check_integrity
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.new_requests import NewRequests
-from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
+from pagedchat.engine.output import Grammars, ModelRunner, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
 from pagedchat.engine.pool_controls import PoolControls
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.scheduler import Scheduler
 from pagedchat.engine.sequence import Sequence
+from pagedchat.engine.speculation.rows import execute_in_rows
+from pagedchat.engine.speculation.settle import settle
 from pagedchat.engine.stats import EngineStats, engine_stats
+from pagedchat.engine.tokens.logprobs import keep_logprobs
 from pagedchat.engine.watch import Watch
 from pagedchat.errors import RequestError
 from pagedchat.step_batch import Batch
@@ -36,10 +42,16 @@ class EngineCore:
         limits: sizes of the cache and of a batch.
         runner: carries out the batches.
         clock: seconds, for the timings in the reports.
+        grammars: what forms of replies mean for the runner's tokens; None: it holds no reply to a form.
     """
 
     def __init__(
-        self, limits: EngineLimits, runner: ModelRunner, clock: Callable[[], float] = time.perf_counter
+        self,
+        limits: EngineLimits,
+        runner: ModelRunner,
+        clock: Callable[[], float] = time.perf_counter,
+        *,
+        grammars: Grammars | None = None,
     ) -> None:
         self.limits = limits
         self.runner = runner
@@ -58,8 +70,10 @@ class EngineCore:
         self._start_time = clock()
         self._last_id = self._step = 0
         self._prefill_tokens = self._decode_tokens = 0
-        self._requests = NewRequests(limits, self.scheduler.queues)
+        self._requests = NewRequests(limits, self.scheduler.queues, grammars)
         self._upkeep = CacheUpkeep(self.blocks, self.scheduler.queues, clock)
+        self.groups = Groups(self)
+        """Several answers to one prompt, and beam searches."""
 
     # --- the five verbs -----------------------------------------------------------------------------
 
@@ -74,7 +88,7 @@ class EngineCore:
         """
         seq = self._new_sequence(seq_id)
         seq.priority = priority
-        self._tell(ce.SequenceOpened(seq.seq_id))
+        self.tell(ce.SequenceOpened(seq.seq_id))
         self.scheduler.queues.park(seq)
         return seq.seq_id
 
@@ -85,23 +99,49 @@ class EngineCore:
 
         Raises:
             RequestError: unknown sequence, one that is generating, no tokens at all, tokens that the model does not
-                have, or a prompt longer than the model's context or the whole cache; nothing has changed then.
+                have, or a prompt longer than the model's context or the whole cache, or one of which is to be told
+                and which is computed in part; nothing has changed then.
+            InvalidValueError: a form that no reply can be held to; the same.
         """
         seq = self._parked(seq_id)
         self._requests.check_length(len(seq) + len(token_ids))
         self._requests.check_tokens(token_ids, params)
+        self._requests.check_choice(params)
+        self._requests.check_form(params)
+        self.groups.check_answers(params.n, len(seq) + len(token_ids))
+        self._requests.check_beginning(seq, params)
         seq.token_ids.extend(token_ids)
         self.failures.pop(seq_id, None)
         self._requests.add(seq, params)
+        self.scheduler.drafts.hear(params)
         recomputed = self._uncompute_last_token(seq)
-        self._tell(ce.SequenceExtended(seq_id, list(token_ids), recomputed))
+        self.tell(ce.SequenceExtended(seq_id, list(token_ids), recomputed))
         self.blocks.truncate(seq)
+        if params.n > 1:
+            self.groups.ask_answers(seq)
 
-    def fork(self, seq_id: int, new_id: int | None = None, params: SamplingParams | None = None) -> int:
+    def fork(
+        self,
+        seq_id: int,
+        new_id: int | None = None,
+        params: SamplingParams | None = None,
+        *,
+        length: int | None = None,
+        token_ids: Items[int] = (),
+        grouped: bool = False,
+    ) -> int:
         """A second sequence over the same blocks; no block is copied until one of the two writes.
 
         The fork of a sequence that is generating goes on generating too, with `params` or else with those of the
         source and a seed of its own. The fork of a parked sequence is parked.
+
+        Args:
+            seq_id: the source.
+            new_id: of the fork; by default one that no sequence had before.
+            params: of the fork.
+            length: the fork has only so many of the source's tokens, at least one, and
+            token_ids: these behind them; its last token counts as not computed.
+            grouped: whether it belongs to the source's group.
 
         Returns:
             The new sequence's id.
@@ -113,11 +153,20 @@ class EngineCore:
         child = self._new_sequence(new_id)
         self.blocks.fork(parent, child)
         child.priority = parent.priority
+        child.group = parent.group if grouped else None
+        if length is not None:
+            cut_fork(child, length, token_ids, self.limits.block_size)
         if parent.status == "parked":
             self.scheduler.queues.park(child)
         else:
             self._requests.add_fork(parent, child, params)
-        self._tell(ce.SequenceForked(seq_id, child.seq_id, child.status))
+            self.scheduler.drafts.hear(child.sampling_params)
+        cut = -1 if length is None else length
+        self.tell(ce.SequenceForked(seq_id, child.seq_id, child.status, cut, list(token_ids), grouped))
+        if length is not None:
+            self.blocks.truncate(child)
+            if not child.block_table:
+                self.scheduler.queues.parked_on_device.pop(child.seq_id, None)
         return child.seq_id
 
     def rewind(self, seq_id: int, length: int) -> None:
@@ -140,12 +189,12 @@ class EngineCore:
         if length < seq.num_computed:
             seq.num_computed, seq.cut_by = length, "rewind"
         seq.num_prompt_tokens = min(seq.num_prompt_tokens, length)
-        self._tell(ce.SequenceRewound(seq_id, length))
+        self.tell(ce.SequenceRewound(seq_id, length))
         self.blocks.truncate(seq)
         if not seq.block_table:
             self.scheduler.queues.parked_on_device.pop(seq_id, None)
 
-    def close(self, seq_id: int) -> None:
+    def close(self, seq_id: int, cause: ce.FreeCause = "") -> None:
         """Drop the sequence and every reference it holds; its full blocks stay findable until they are needed.
 
         Raises:
@@ -154,10 +203,10 @@ class EngineCore:
         seq = self._get(seq_id)
         self.scheduler.queues.remove(seq)
         seq.held = None
-        self.blocks.free(seq)
+        self.blocks.free(seq, cause)
         del self.sequences[seq_id]
         self.failures.pop(seq_id, None)
-        self._tell(ce.SequenceClosed(seq_id))
+        self.tell(ce.SequenceClosed(seq_id))
 
     def stop(self, seq_id: int, reason: ce.FinishReason = "abort") -> None:
         """End generation now and park the sequence; a parked one stays as it is.
@@ -196,7 +245,8 @@ class EngineCore:
         if batch is None:
             return self._report([], ev.Timings(scheduled - started))
         try:
-            output = self.runner.execute(batch)
+            drafts = self.scheduler.drafts.is_on
+            output = execute_in_rows(self.runner, batch) if drafts else self.runner.execute(batch)
         except BaseException as error:
             output = self._rescue(batch, error)
         self.blocks.block_ops.clear()
@@ -206,6 +256,8 @@ class EngineCore:
             self._upkeep.finish()  # where the runner had no time for it
         entries = self._update(batch.scheduled, output)
         updated = self._clock()
+        if self.scheduler.drafts.is_on:
+            self.scheduler.drafts.learn(batch.scheduled, updated - started)
         not_forward = output.copy_seconds + output.launch_seconds + output.sample_seconds + upkeep
         timings = ev.Timings(
             scheduled - started,
@@ -217,7 +269,10 @@ class EngineCore:
             output.attention_seconds,
         )
         self.watch.check(batch.scheduled)
-        return self._report(entries, timings)
+        report = self._report(entries, timings)
+        if self.groups.searches or self.groups.awaited:
+            self.groups.carry_out()
+        return report
 
     def _rescue(self, batch: SchedulerOutput, error: BaseException) -> ModelRunnerOutput:
         """The batch raised. Who is to blame ends here, and is no part of it any more; see `failed_step`."""
@@ -229,6 +284,7 @@ class EngineCore:
             salvage = run_apart(self.runner, batch)
         except BaseException:
             take_back(batch, self.blocks, self.scheduler.queues, self.sequences.values())
+            self.scheduler.drafts.give_back()
             raise
         for seq, reason in salvage.failed:
             self._fail(seq, reason)
@@ -248,23 +304,34 @@ class EngineCore:
         block_ops = self.blocks.block_ops
         run = self.scheduler.lockstep
         num_tokens = sum([item.num_tokens for item in scheduled]) if run is None else len(scheduled)
-        chunks = [item for item in scheduled if item.num_tokens > 1] if run is None else []
-        if not chunks:
-            return SchedulerOutput(self._step, scheduled, block_ops, num_tokens, run)
-        self._upkeep.begin(chunks)
-        return SchedulerOutput(self._step, scheduled, block_ops, num_tokens, meanwhile=self._upkeep)
+        chunks = [item for item in scheduled if item.num_tokens > 1 and not item.draft] if run is None else []
+        batch = SchedulerOutput(self._step, scheduled, block_ops, num_tokens, run)
+        batch.searches = bool(self.groups.searches)
+        if chunks:
+            self._upkeep.begin(chunks)
+            batch.meanwhile = self._upkeep
+        return batch
 
     def _update(self, scheduled: list[ScheduledSequence], output: ModelRunnerOutput) -> Batch:
         """Take in the sampled tokens, and do what follows from them."""
+        if self.groups.searches and self.groups.take_in(scheduled, output):
+            self.scheduler.break_run()
         block_size, lockstep = self.limits.block_size, self.scheduler.lockstep
         if lockstep is None:
+            settle(scheduled, output)
             outcome = commit(scheduled, output.token_ids, block_size)
         else:
             outcome = lockstep.commit(output.token_ids, block_size)
+        if output.logprobs or output.prompt_logprobs:
+            keep_logprobs(scheduled, output)
         self._prefill_tokens += outcome.num_prefill
         self._decode_tokens += outcome.num_decode
+        if outcome.drafted:
+            self._upkeep.wait_for_report(outcome.drafted)
         if outcome.filled or self._upkeep.filled:
             self._upkeep.cache_some(outcome.filled)
+        if outcome.drafted:
+            self.scheduler.drafts.give_back()
         for seq, reason in outcome.finished:
             self.scheduler.queues.remove(seq)
             self._park(seq, reason)
@@ -272,6 +339,8 @@ class EngineCore:
 
     def _report(self, entries: Batch, timings: ev.Timings) -> ev.StepReport:
         events, self.blocks.events = self.blocks.events, []
+        if self.scheduler.drafts.is_on:
+            self._upkeep.report_made()
         return ev.StepReport(
             self._step,
             self._clock() - self._start_time,
@@ -282,6 +351,11 @@ class EngineCore:
             timings,
             self._counters(),
         )
+
+    def tell(self, event: ce.CacheEvent) -> None:
+        """Have the next report say this; who was held back may run now."""
+        self.blocks.events.append(event)
+        self.scheduler.wake()
 
     # --- what can be asked --------------------------------------------------------------------------
 
@@ -299,16 +373,14 @@ class EngineCore:
 
     # --- inside -------------------------------------------------------------------------------------
 
-    def _tell(self, event: ce.CacheEvent) -> None:
-        self.blocks.events.append(event)
-        self.scheduler.wake()
-
     def _get(self, seq_id: int) -> Sequence:
         self._upkeep.cache_all()  # whoever asks for a sequence finds all there is
         try:
-            return self.sequences[seq_id]
+            seq = self.sequences[seq_id]
         except KeyError:
             raise RequestError(f"There is no sequence {seq_id}.") from None
+        self.groups.check_free(seq)
+        return seq
 
     def _parked(self, seq_id: int) -> Sequence:
         seq = self._get(seq_id)
@@ -340,7 +412,7 @@ class EngineCore:
         self._upkeep.cache_of(seq)
         self.blocks.truncate(seq)
         self.scheduler.queues.park(seq)
-        self._tell(ce.SequenceParked(seq.seq_id, reason))
+        self.tell(ce.SequenceParked(seq.seq_id, reason))
 
     def _fail(self, seq: Sequence, error: BaseException) -> None:
         """Its part of a step raises: the request is over."""
@@ -382,4 +454,7 @@ class EngineCore:
             self._prefill_tokens,
             self._decode_tokens,
             scheduler.kept_tokens,
+            scheduler.drafts.num_drafts,
+            scheduler.drafts.num_drafted,
+            scheduler.drafts.num_accepted,
         )

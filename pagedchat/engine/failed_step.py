@@ -17,6 +17,7 @@ from pagedchat.engine.block_manager import BlockManager
 from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
 from pagedchat.engine.queues import Queues
 from pagedchat.engine.sequence import Sequence
+from pagedchat.engine.speculation.rows import execute_in_rows
 from pagedchat.errors import is_of_one_request
 
 
@@ -43,10 +44,10 @@ def run_apart(runner: ModelRunner, batch: SchedulerOutput) -> Salvage:
         Exception: the runner is of no use any more, or all of several parts raise.
     """
     runner.check()
-    salvage = Salvage([], ModelRunnerOutput([]), [])
+    salvage, outputs = Salvage([], ModelRunnerOutput([]), []), list[ModelRunnerOutput]()
     for part in batch.scheduled:
         try:
-            output = runner.execute(SchedulerOutput(batch.step, [part], [], part.num_tokens))
+            output = execute_in_rows(runner, SchedulerOutput(batch.step, [part], [], part.num_tokens))
         except BaseException as error:
             if not is_of_one_request(error):
                 raise
@@ -54,9 +55,15 @@ def run_apart(runner: ModelRunner, batch: SchedulerOutput) -> Salvage:
             salvage.failed.append((part.sequence, error))
         else:
             salvage.scheduled.append(part)
-            salvage.output.token_ids.extend(output.token_ids)
+            outputs.append(output)
     if not salvage.scheduled and len(salvage.failed) > 1:
         raise salvage.failed[0][1]
+    joined = salvage.output
+    joined.token_ids = [token_ids for output in outputs for token_ids in output.token_ids]
+    if any(output.logprobs for output in outputs):
+        joined.logprobs = [told for output in outputs for told in output.logprobs or [[]]]
+    if any(output.prompt_logprobs for output in outputs):
+        joined.prompt_logprobs = [told for output in outputs for told in output.prompt_logprobs or [[]]]
     return salvage
 
 

@@ -1,9 +1,9 @@
 """The numbers an engine is built with, once the model and the machine are known."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pagedchat.bounds import INT32_MAX
-from pagedchat.config import PreemptionMode
+from pagedchat.config import PreemptionMode, SpeculationConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +29,10 @@ class EngineLimits:
     reserve_ahead: bool = False
     """Whether a sequence gets its next block at least one step before it writes there, where there are blocks to
     spare: a runner may then begin a step before it is asked for."""
+    speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
+    """Which drafts requests get that do not say."""
+    most_draft_rows: int = 32
+    """Tokens of a step that decodes with drafts, those included, that its runner is quick with."""
 
     @property
     def max_len(self) -> int:

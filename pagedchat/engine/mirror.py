@@ -28,6 +28,9 @@ class MirrorSequence(msgspec.Struct, array_like=True):
     host_block_table: list[int] = msgspec.field(default_factory=list)
     held: ce.SequenceHeld | None = None
     """Why it waits, as far as that was told."""
+    group_id: int = -1
+    """Its group; -1: it is in none."""
+    group_kind: ce.GroupKind = ""
 
 
 class CacheMirror:
@@ -196,10 +199,20 @@ class CacheMirror:
             host_block_table=parent.host_block_table.copy(),
         )
         self.sequences[event.child_id] = child
+        if event.length >= 0:
+            child.token_ids[event.length :] = event.token_ids
+            child.num_computed = min(child.num_computed, len(child.token_ids) - 1)
+        if event.grouped:
+            child.group_id, child.group_kind = parent.group_id, parent.group_kind
         for block_id in parent.block_table:
             self._append(child, block_id)
         for block_id in child.host_block_table:
             self.host_ref_counts[block_id] += 1
+
+    @_fold.register
+    def _(self, event: ce.SequenceGrouped) -> None:
+        seq = self.sequences[event.seq_id]
+        seq.group_id, seq.group_kind = event.group_id, event.kind
 
     @_fold.register
     def _(self, event: ce.SequenceRewound) -> None:

@@ -6,6 +6,7 @@ Knows sequences and queues, no blocks and no events.
 import random
 
 from pagedchat.engine.limits import EngineLimits
+from pagedchat.engine.output import Grammars
 from pagedchat.engine.queues import Queues
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
@@ -18,9 +19,11 @@ class NewRequests:
     Args:
         limits: of the engine.
         queues: where requests wait.
+        grammars: see `EngineCore`.
     """
 
-    def __init__(self, limits: EngineLimits, queues: Queues) -> None:
+    def __init__(self, limits: EngineLimits, queues: Queues, grammars: Grammars | None = None) -> None:
+        self._grammars = grammars
         self._limits = limits
         self._queues = queues
         self._random = random.Random(limits.seed)  # noqa: S311 - for sampling, not for secrets
@@ -53,16 +56,61 @@ class NewRequests:
         reads the row of an embedding unchecked.
 
         Raises:
-            RequestError: it lacks one.
+            RequestError: it lacks one, or has fewer than are to be told of.
         """
         vocab_size = self._limits.vocab_size
-        for ids, what in ((token_ids, "Token"), (params.stop_token_ids, "Stop token")):
+        for name in ("logprobs", "prompt_logprobs"):
+            count: int | None = getattr(params, name)
+            if count is not None and count > vocab_size:
+                raise RequestError(
+                    f"{name} is {count}, but the model has {vocab_size} tokens.", "Ask for no more than there are."
+                )
+        named = {"Token": token_ids, "Stop token": params.stop_token_ids}
+        if params.has_rules:
+            named |= {f"{name}: token": ids for name, ids in params.named_token_ids.items()}
+        for what, ids in named.items():
             if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
                 wrong = next(token_id for token_id in ids if not 0 <= token_id < vocab_size)
                 raise RequestError(
                     f"{what} id {wrong} is outside the model's vocabulary of {vocab_size} tokens.",
                     "Leave out what stands for it, or take the model's own tokenizer.",
                 )
+
+    def check_choice(self, params: SamplingParams) -> None:
+        """Whether there is a token for a reply to begin with.
+
+        Raises:
+            RequestError: its rules leave none.
+        """
+        if params.allowed_token_ids is None:
+            return
+        banned = {word[0] for word in params.bad_words_ids if len(word) == 1}
+        ends = self._ends_of(params) if params.min_tokens else frozenset()
+        if banned.union(ends).issuperset(params.allowed_token_ids):
+            raise RequestError(
+                "allowed_token_ids leaves no token: all are ruled out by bad_words or min_tokens.",
+                "Allow others, or leave out one of these.",
+            )
+
+    def check_form(self, params: SamplingParams) -> None:
+        """Whether a reply can be held to the form that `params` ask for.
+
+        Raises:
+            InvalidValueError, RequestError: it cannot.
+        """
+        self._grammar(params)
+
+    def check_beginning(self, seq: Sequence, params: SamplingParams) -> None:
+        """Whether what is to be told of its prompt can be.
+
+        Raises:
+            RequestError: a part of it is computed by now, and will not be again.
+        """
+        if params.prompt_logprobs is not None and seq.num_computed:
+            raise RequestError(
+                f"prompt_logprobs are asked of sequence {seq.seq_id}, which is computed in part.",
+                "Ask them of the first prompt of a sequence.",
+            )
 
     def add(self, seq: Sequence, params: SamplingParams) -> None:
         """From parked into the queue, with everything a new request needs set."""
@@ -80,18 +128,34 @@ class NewRequests:
         child.num_cached_tokens = parent.num_computed
         child.awaits_first_run = parent.awaits_first_run
         self._set_params(child, params or parent.sampling_params)
+        child.logprobs, child.prompt_logprobs = parent.logprobs.copy(), parent.prompt_logprobs.copy()
         if params is None:
             child.seed = self._random.getrandbits(64)
         self._enqueue(child)
 
     def _set_params(self, seq: Sequence, params: SamplingParams) -> None:
+        seq.grammar = self._grammar(params)
         seq.sampling_params = params
+        seq.logprobs, seq.prompt_logprobs = [], []
         seq.seed = self._random.getrandbits(64) if params.seed is None else params.seed
-        eos: frozenset[int] = frozenset() if params.ignore_eos else self._limits.eos_token_ids
-        seq.stop_token_ids = eos.union(params.stop_token_ids)
+        seq.stop_token_ids = self._ends_of(params)
         room = self._limits.max_len - seq.num_prompt_tokens
         max_tokens = room if params.max_tokens is None else min(room, params.max_tokens)
         seq.stop_length = seq.num_prompt_tokens + max_tokens
+
+    def _ends_of(self, params: SamplingParams) -> frozenset[int]:
+        """Tokens that end a reply."""
+        eos: frozenset[int] = frozenset() if params.ignore_eos else self._limits.eos_token_ids
+        return eos.union(params.stop_token_ids)
+
+    def _grammar(self, params: SamplingParams) -> object | None:
+        """Kept by who compiles it, so that asking twice costs nothing."""
+        form = params.structured_outputs
+        if form is None:
+            return None
+        if self._grammars is None:
+            raise RequestError("structured_outputs cannot be had of this model.")
+        return self._grammars.compile(form)
 
     def _enqueue(self, seq: Sequence) -> None:
         self._arrivals += 1

@@ -6,7 +6,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from pagedchat.engine.sequence import Sequence
+from pagedchat.engine.sequence import Sequence, TokenLogprobs
+from pagedchat.structured.params import StructuredOutputsParams
 
 
 class BlockOp(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -27,6 +28,11 @@ class ScheduledSequence(msgspec.Struct):
     num_tokens: int
     samples: bool
     """Whether these tokens reach the end of the sequence, so that a next token is sampled."""
+    draft: list[int] | tuple[()] = ()
+    """Tokens that may come next, behind the last one of the sequence, which has none of them: `num_tokens` counts
+    them. Runners see none (`speculation.rows`)."""
+    is_row: bool = False
+    """Whether other parts of the batch write to the same block table, at other positions, and may be read."""
 
 
 @dataclass(slots=True, eq=False)
@@ -62,6 +68,8 @@ class SchedulerOutput(msgspec.Struct):
     meanwhile: Callable[[], None] | None = None
     """What the engine has to do and may do while a device computes, if anything: for a runner to call when all work
     of the batch is queued, before it waits for that. One that has no such moment need not call it."""
+    searches: bool = False
+    """Whether beams may be in the batch: the tokens with which they go on are not those that are sampled."""
 
 
 class ModelRunnerOutput(msgspec.Struct):
@@ -76,6 +84,24 @@ class ModelRunnerOutput(msgspec.Struct):
     launch_seconds: float = 0.0
     attention_seconds: float = 0.0
     """Of the forward pass; 0 where it is not measured."""
+    logprobs: list[list[TokenLogprobs]] | None = None
+    """Like `token_ids`, an entry for each sampled token of sequences that want it; empty for others. None: nobody
+    does."""
+    prompt_logprobs: list[list[TokenLogprobs]] | None = None
+    """For each scheduled sequence that wants it, an entry for the prompt token after each that was computed, from
+    that after `start` on. None: nobody does."""
+
+
+class Grammars(Protocol):
+    """Who knows what forms mean for the tokens of a model; `runtime.structured` has the real one."""
+
+    def compile(self, wanted: StructuredOutputsParams) -> object:
+        """What the runner holds a reply to; for the engine a thing to hand on.
+
+        Raises:
+            InvalidValueError, RequestError: no reply can be held to it.
+        """
+        ...
 
 
 class ModelRunner(Protocol):

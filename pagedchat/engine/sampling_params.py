@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 
@@ -16,12 +16,31 @@ from pagedchat.bounds import (
     check_texts,
     refused,
 )
+from pagedchat.engine.tokens.rules import (
+    MAX_STOP_CHARACTERS,
+    check_biases,
+    check_size,
+    check_tokens,
+    check_truncation,
+    check_word_ids,
+    check_words,
+)
 from pagedchat.errors import InvalidValueError
+from pagedchat.structured.params import StructuredOutputsParams
+from pagedchat.vllm_keywords import SAMPLING_KEYWORDS, check_keywords
 
 MAX_STOP_STRINGS = 64
 """Of one request, those of a transcript template (two) among them."""
-MAX_STOP_CHARACTERS = 65_536
-"""Of all stop strings of one request together."""
+MAX_ANSWERS = 1024
+"""To one prompt."""
+
+
+MAX_LOGPROBS = 20
+"""Most likely tokens of which is told beside each token."""
+
+
+Speculate = Literal["lookup", "off"]
+SPECULATE = get_args(Speculate)
 
 
 class RequestOutputKind(Enum):
@@ -35,9 +54,25 @@ class RequestOutputKind(Enum):
     """Everything, in a single one at the end."""
 
 
-class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
+class _TakesOthers(msgspec.StructMeta):
+    """Takes keywords of vLLM's that have no meaning here, as `vllm_keywords` says."""
+
+    if not TYPE_CHECKING:  # where the fields are all there is
+
+        def __call__(cls, **given: Any) -> Any:  # noqa: N805 - a class's own
+            others = {name: given.pop(name) for name in SAMPLING_KEYWORDS if name in given}
+            check_keywords("SamplingParams()", others, SAMPLING_KEYWORDS)
+            return super().__call__(**given)
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, metaclass=_TakesOthers):
     """Settings of one request. The neutral defaults sample from the model's distribution as it is."""
 
+    n: int = 1
+    """Answers to the prompt, which is computed once. By a seed the first one draws, each other by the next seed."""
+    best_of: int | None = None
+    """Generate so many answers and tell only the likeliest `n` of them, by the sum of their log-probabilities, once
+    all are done. `None`: as many as are told."""
     temperature: float = 1.0
     """0 is greedy: always the most likely token."""
     top_p: float = 1.0
@@ -63,16 +98,75 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """The same seed gives the same tokens, whatever else is in the batch."""
     ignore_eos: bool = False
     """Go on after the end-of-sequence token (for measurements)."""
+    logprobs: int | None = None
+    """Tell how likely each generated token was, and this many of the most likely ones in its place; by the model
+    alone, before penalties, temperature and rules. `None` tells nothing."""
+    prompt_logprobs: int | None = None
+    """The same of the prompt's tokens, for which its beginning is not taken from the prefix cache."""
+    logit_bias: dict[int, float] | None = None
+    """Added to the logits of these tokens."""
+    allowed_token_ids: list[int] | None = None
+    """No other tokens are generated."""
+    bad_words: list[str] | None = None
+    """Texts that are not generated, where their tokens are those of the text by itself or behind a space."""
+    bad_words_ids: list[list[int]] = []
+    """Tokens that are never generated one after the other: what `bad_words` come to, and others."""
+    min_tokens: int = 0
+    """Generation does not end before there are so many tokens: what ends it is ruled out until then, and stop
+    strings that are complete by then do not count."""
+    include_stop_str_in_output: bool = False
+    """Whether the text holds the stop string that ended it, or the text of the token that did."""
+    detokenize: bool = True
+    """Whether there is a text, besides the tokens."""
+    skip_special_tokens: bool = True
+    """Whether the text leaves out special tokens."""
+    spaces_between_special_tokens: bool = True
+    """Without effect: no tokenizer here puts spaces of its own between special tokens."""
+    truncate_prompt_tokens: int | None = None
+    """Take no more than so many tokens of a prompt, its last ones; -1: as many as leave room for a reply."""
+    structured_outputs: StructuredOutputsParams | None = None
+    """The form that the reply has to have; it needs the extra `structured`, and a reply that may end."""
+    speculate: Speculate | None = None
+    """Whether tokens of this reply are guessed and several verified in one step, "lookup" or "off"; `None`: as the
+    engine was told. No token depends on it."""
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
     """What `LLMEngine.step` returns of the request while it runs; no token depends on it."""
 
     def __post_init__(self) -> None:
-        _settle(self, _MAY_BE_NONE)
+        _settle(self, _MAY_BE_NONE, _CHECKS | _CHECKS_OF_REQUESTS)
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise refused("min_tokens", self.min_tokens, f"at most max_tokens, which is {self.max_tokens}")
+        if self.stop and not self.detokenize:
+            raise InvalidValueError(
+                "detokenize is False, but there are stop strings.",
+                "They are found in the text: leave out one of both.",
+            )
+        _settle_answers(self)
 
     @property
     def greedy(self) -> bool:
         """Whether no random number is drawn."""
         return self.temperature == 0
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether tokens are ruled out, or made more or less likely, by name or by a form."""
+        by_name = self.logit_bias or self.allowed_token_ids or self.bad_words_ids or self.min_tokens
+        return bool(by_name) or self.structured_outputs is not None
+
+    @property
+    def follows_tokens(self) -> bool:
+        """Whether these rules change with the tokens that came before, so that somebody has to look at those."""
+        return self.structured_outputs is not None or any(len(word) > 1 for word in self.bad_words_ids)
+
+    @property
+    def named_token_ids(self) -> dict[str, list[int]]:
+        """All tokens that its rules name, by the name of the parameter."""
+        return {
+            "logit_bias": list(self.logit_bias or ()),
+            "allowed_token_ids": self.allowed_token_ids or [],
+            "bad_words_ids": [token for word in self.bad_words_ids for token in word],
+        }
 
     @property
     def penalises(self) -> bool:
@@ -95,6 +189,7 @@ class SamplingOverrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     stop_token_ids: list[int] | None = None
     seed: int | None = None
     ignore_eos: bool | None = None
+    speculate: Speculate | None = None
 
     def __post_init__(self) -> None:
         _settle(self, _ANY, _USERS_CHECKS)
@@ -109,14 +204,15 @@ class SamplingOverrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
 
 def _check_stops(stops: list[str]) -> list[str]:
-    _check_size("stop strings", len(stops), MAX_STOP_STRINGS)
-    _check_size("characters of stop strings", sum(map(len, stops)), MAX_STOP_CHARACTERS)
+    check_size("stop strings", len(stops), MAX_STOP_STRINGS)
+    check_size("characters of stop strings", sum(map(len, stops)), MAX_STOP_CHARACTERS)
     return stops
 
 
-def _check_size(what: str, count: int, most: int) -> None:
-    if count > most:
-        raise InvalidValueError(f"There are {count:,} {what}.", f"One request may have at most {most:,}.")
+def _check_speculate(name: str, value: object) -> object:
+    if value not in SPECULATE:
+        raise refused(name, value, f"one of {', '.join(SPECULATE)}")
+    return value
 
 
 _CHECKS: dict[str, Callable[[str, object], Any]] = {
@@ -132,7 +228,23 @@ _CHECKS: dict[str, Callable[[str, object], Any]] = {
     "stop_token_ids": Whole(0, INT32_MAX).check_all,
     "seed": Whole(LEAST_ON_WIRE, MOST_ON_WIRE).check,
     "ignore_eos": check_flag,
+    "speculate": _check_speculate,
 }
+_CHECKS_OF_REQUESTS: dict[str, Callable[[str, object], Any]] = {
+    "logprobs": Whole(0, MAX_LOGPROBS, "or None").check,
+    "prompt_logprobs": Whole(0, MAX_LOGPROBS, "or None").check,
+    "logit_bias": check_biases,
+    "allowed_token_ids": check_tokens,
+    "bad_words": check_words,
+    "bad_words_ids": check_word_ids,
+    "min_tokens": Whole(0, INT32_MAX).check,
+    "include_stop_str_in_output": check_flag,
+    "detokenize": check_flag,
+    "skip_special_tokens": check_flag,
+    "spaces_between_special_tokens": check_flag,
+    "truncate_prompt_tokens": check_truncation,
+}
+"""Of what only a request has, and no setting of a chat."""
 """What each value may be: within these the sampler's float32 numbers stay finite and its int32 numbers whole. Which
 tokens a model has, the engine knows (`EngineLimits.vocab_size`)."""
 _USERS_CHECKS = _CHECKS | {
@@ -140,16 +252,42 @@ _USERS_CHECKS = _CHECKS | {
     "repetition_penalty": Number(0.1, 2).check,
 }
 """The same for what people set: beyond these no model says anything, and a slip of the finger is told."""
-_MAY_BE_NONE = frozenset({"max_tokens", "seed"})
+_MAY_BE_NONE = frozenset(
+    {
+        "max_tokens", "seed", "speculate", "logprobs", "prompt_logprobs", "logit_bias", "allowed_token_ids",
+        "bad_words", "truncate_prompt_tokens",
+    }
+)  # fmt: skip
 _ANY = frozenset(_CHECKS)
-_EMPTY = frozenset({"stop", "stop_token_ids"})
+_EMPTY = frozenset({"stop", "stop_token_ids", "bad_words_ids"})
 """Of a request's, those for which `None` means nothing, as for vLLM."""
+
+
+def _settle_answers(params: SamplingParams) -> None:
+    """Check how many answers are wanted.
+
+    Raises:
+        InvalidValueError: too few or too many, or several that could not differ.
+    """
+    number = Whole(1, MAX_ANSWERS).check("n", params.n)
+    if number is not params.n:
+        msgspec.structs.force_setattr(params, "n", number)
+    name, count = "n", number
+    if params.best_of is not None:
+        count = Whole(number, MAX_ANSWERS, "not below n").check("best_of", params.best_of)
+        msgspec.structs.force_setattr(params, "best_of", count)
+        name = "n" if number > 1 else "best_of"
+    if count > 1 and params.greedy:
+        raise InvalidValueError(
+            f"{name} is {getattr(params, name)}, but with temperature 0 all answers are the same.",
+            f"Give a temperature, or leave {name} at 1.",
+        )
 
 
 def _settle(
     params: SamplingParams | SamplingOverrides,
     may_be_none: frozenset[str],
-    checks: dict[str, Callable[[str, object], Any]] = _CHECKS,
+    checks: dict[str, Callable[[str, object], Any]],
 ) -> None:
     """Check every value, and keep numbers of other libraries and a bare stop string as the fields say.
 
@@ -166,3 +304,11 @@ def _settle(
     kind = getattr(params, "output_kind", RequestOutputKind.CUMULATIVE)
     if not isinstance(kind, RequestOutputKind):
         raise refused("output_kind", kind, "a RequestOutputKind")
+    form = getattr(params, "structured_outputs", None)
+    if form is not None:
+        if not isinstance(form, StructuredOutputsParams):
+            raise refused("structured_outputs", form, "a StructuredOutputsParams")
+        for name in ("ignore_eos", "min_tokens", "allowed_token_ids", "bad_words", "bad_words_ids"):
+            if getattr(params, name):
+                why = "The form alone says which tokens may come and when the reply ends."
+                raise InvalidValueError(f"{name} is given beside structured_outputs.", why)

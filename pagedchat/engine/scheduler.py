@@ -23,7 +23,13 @@ from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import ScheduledSequence
 from pagedchat.engine.queues import Holds, Queues, precedence
 from pagedchat.engine.sequence import Sequence
+from pagedchat.engine.speculation.drafts import Drafts
 from pagedchat.engine.swapping import Swapper
+from pagedchat.engine.tokens.logprobs import wants_prompt_logprobs
+
+MOST_TOLD = 256
+"""Prompt tokens of a step of which it is told how likely they were: each takes a row of logits, for which room was
+measured as for so many sequences."""
 
 Admission = Literal["ok", "later", "never"]
 """Whether a newcomer was taken, or its turn was used; `never`: nothing will come of waiting alone."""
@@ -50,6 +56,8 @@ class Scheduler:
         """Those in the queues that cannot run however long they wait: a limit or pins leave them too few blocks."""
         self._stalled = False
         self.ahead = BlocksAhead(blocks, limits.reserve_ahead)
+        self.drafts = Drafts(limits.speculation, blocks, limits.most_draft_rows)
+        """What is guessed for those that decode, and what came of it."""
         self.lockstep: Lockstep | None = None
         """Everybody in the last batch, where that was the one before it once more, one token further."""
         self._num_changes = -1
@@ -94,11 +102,14 @@ class Scheduler:
             self.lockstep = None
         elif self.lockstep is not None:
             self.lockstep.grown = self.ahead.given
+        if self.drafts.is_on and not self._gave_way and self.drafts.add(self._batch, self._budget):
+            self.lockstep = None
         return self._batch
 
     def _start_batch(self, decodes: list[ScheduledSequence]) -> None:
         self._budget = self.limits.max_num_batched_tokens - len(decodes)
         self._batch = decodes
+        self._told_left = MOST_TOLD
         self._being_computed: set[bytes] = set()
         """Hashes of the blocks that the prefills of this batch fill next."""
 
@@ -141,10 +152,15 @@ class Scheduler:
         while index < len(running) and self._budget:
             seq = running[index]
             if seq.num_uncomputed > 1:
-                end = seq.num_computed + min(seq.num_uncomputed, self._budget)
-                if self._make_writable(seq, end):
+                end = self._end_of_chunk(seq)
+                if end > seq.num_computed and self._make_writable(seq, end):
                     self._add(seq, end)
             index += 1
+
+    def _end_of_chunk(self, seq: Sequence) -> int:
+        """How far it may be computed in this step."""
+        most = min(self._budget, self._told_left) if wants_prompt_logprobs(seq) else self._budget
+        return seq.num_computed + min(seq.num_uncomputed, most)
 
     def _add(self, seq: Sequence, end: int) -> None:
         start = seq.num_computed
@@ -153,6 +169,8 @@ class Scheduler:
             self._being_computed.add(next_hash)
         self._batch.append(ScheduledSequence(seq, start, end - start, end == len(seq.token_ids)))
         self._budget -= end - start
+        if wants_prompt_logprobs(seq):
+            self._told_left -= end - start
         self.ahead.begin_reply(seq, end, len(self.queues.running))
 
     def _make_writable(self, seq: Sequence, end: int) -> bool:
@@ -177,7 +195,7 @@ class Scheduler:
         """
         self.held_back = []
         for seq in self._newcomers():
-            if not self._budget:
+            if not self._budget or (not self._told_left and wants_prompt_logprobs(seq)):
                 self._wait_for_room(seq, "batch", self.limits.max_num_batched_tokens)
                 return
             if len(self.queues.running) >= self.limits.max_num_seqs:
@@ -250,7 +268,7 @@ class Scheduler:
             else:
                 return self._wait_for_blocks(seq, self.blocks.num_missing(seq, length))
         self._take_prefix(seq, match)
-        end = seq.num_computed + min(seq.num_uncomputed, self._budget)
+        end = self._end_of_chunk(seq)
         if not self.blocks.prepare_write(seq, end):
             return self._wait_for_blocks(seq, self.blocks.num_missing(seq, end))
         self._run(seq)
@@ -267,7 +285,7 @@ class Scheduler:
             self._take_blocks_from(victim, seq)
         self.swapper.swap_in(seq)
         self._begin_request(seq)
-        end = seq.num_computed + min(seq.num_uncomputed, self._budget)
+        end = self._end_of_chunk(seq)
         self._run(seq)
         if self.blocks.prepare_write(seq, end):
             self._add(seq, end)

@@ -8,21 +8,35 @@ scheduler change it.
     hashes      [ h0 ][ h1 ][ h2 ]               one per full computed block, with prefix caching on
 """
 
+from typing import NamedTuple
+
 from pagedchat.cache_events import CopyCause, FinishReason, SequenceHeld, SequenceStatus
+from pagedchat.engine.groups.group import SequenceGroup
 from pagedchat.engine.sampling_params import SamplingParams
 
 _NO_REQUEST = SamplingParams()
 """Of a sequence that nothing was asked of yet."""
 
 
+class TokenLogprobs(NamedTuple):
+    """How likely one token was, and which tokens were the most likely ones in its place."""
+
+    token_ids: list[int]
+    """The token itself, then the most likely ones, as many as were asked for; it may be among them again."""
+    logprobs: list[float]
+    """Theirs, by the model alone: before penalties, temperature and any rule."""
+    rank: int
+    """Of the token itself: 1 where none was likelier."""
+
+
 class Sequence:
     """The unit of the five verbs (open, extend, fork, rewind, close)."""
 
     __slots__ = (
-        "arrival", "awaits_first_run", "block_hashes", "block_table", "cut_by", "finish_reason", "held",
-        "host_block_table", "num_cached_tokens", "num_computed", "num_found_tokens", "num_prompt_tokens",
-        "priority", "sampling_params", "seed", "seq_id", "status", "stop_length", "stop_token_ids",
-        "token_hashes", "token_ids", "writable_len",
+        "__weakref__", "arrival", "awaits_first_run", "block_hashes", "block_table", "cut_by", "finish_reason",
+        "grammar", "group", "held", "host_block_table", "logprobs", "num_cached_tokens", "num_computed",
+        "num_found_tokens", "num_prompt_tokens", "priority", "prompt_logprobs", "sampling_params", "seed",
+        "seq_id", "status", "stop_length", "stop_token_ids", "token_hashes", "token_ids", "writable_len",
     )  # fmt: skip
 
     def __init__(self, seq_id: int) -> None:
@@ -55,8 +69,14 @@ class Sequence:
         """Tokens up to this length may be written without asking the block manager: blocks present, not shared."""
         self.status: SequenceStatus = "parked"
         self.sampling_params = _NO_REQUEST
+        self.grammar: object | None = None
+        """Of the request's form, as `Grammars` made it; None where a reply may be anything."""
         self.seed = 0
         """The request's seed, chosen by the engine where the request named none."""
+        self.logprobs: list[TokenLogprobs] = []
+        """Of the tokens that the current request has generated, where it wants them."""
+        self.prompt_logprobs: list[TokenLogprobs] = []
+        """Of its prompt's tokens from the second on, as far as they are computed, likewise."""
         self.stop_token_ids: frozenset[int] = frozenset()
         self.stop_length = 0
         """Generation ends when `token_ids` reaches this length."""
@@ -65,6 +85,8 @@ class Sequence:
         """Higher goes first (the focused chat)."""
         self.arrival = 0
         """Order of requests; older goes first among equals."""
+        self.group: SequenceGroup | None = None
+        """Those who answer the same prompt with it, if there are any."""
 
     def __len__(self) -> int:
         return len(self.token_ids)

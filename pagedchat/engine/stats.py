@@ -33,6 +33,11 @@ class EngineStats:
     decode_tokens: int
     kept_tokens: int
     """Prompt tokens that their sequences still had from turns before."""
+    drafts: int
+    """Times that tokens of a sequence were guessed, to be verified in one step."""
+    draft_tokens: int
+    accepted_tokens: int
+    """Of those guessed, tokens that the model would have chosen itself."""
     steps: int
     num_waiting: int
     num_running: int
@@ -60,6 +65,9 @@ def engine_stats(pool: PoolCounts, queues: QueueLengths, counters: Counters) -> 
         prefill_tokens=counters.prefill_tokens,
         decode_tokens=counters.decode_tokens,
         kept_tokens=counters.kept_tokens,
+        drafts=counters.drafts,
+        draft_tokens=counters.draft_tokens,
+        accepted_tokens=counters.accepted_tokens,
         steps=counters.steps,
         num_waiting=queues.waiting,
         num_running=queues.running,

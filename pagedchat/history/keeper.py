@@ -7,6 +7,7 @@ once a second, which is half of what may be lost when the program is killed.
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from pagedchat.chat.session import ChatSession
 from pagedchat.history.records import ChatRecord, LayoutRecord, PaneRecord
@@ -14,6 +15,16 @@ from pagedchat.history.sessions import record_of
 from pagedchat.history.thread import HistoryThread
 
 GROWING_SECONDS = 1.0
+
+
+class ChatPlace(NamedTuple):
+    """A chat that is open."""
+
+    chat: ChatSession
+    model: str
+    """Which one answers it."""
+    beside: bool = False
+    """Whether it stands in the group of the second model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +51,8 @@ class HistoryKeeper:
         self._thread = thread
         self._clock = clock
         self._seen: dict[int, _Seen] = {}
+        self._models: dict[int, str] = {}
+        """Which one answered each chat when it was last looked at."""
         self._layout: LayoutRecord | None = None
 
     def know(self, sessions: Iterable[ChatSession]) -> None:
@@ -49,10 +62,9 @@ class HistoryKeeper:
 
     def look(
         self,
-        chats: Iterable[ChatSession],
+        chats: Iterable[ChatPlace],
         drafts: Mapping[int, str],
         layout: LayoutRecord,
-        model: str,
         *,
         all_of_it: bool = False,
     ) -> None:
@@ -62,13 +74,13 @@ class HistoryKeeper:
             chats: those that are open, in the order in which they are shown.
             drafts: what is being written in each, by its number on the screen.
             layout: how the screen stands; its panes are made here.
-            model: which model answers.
             all_of_it: do not wait with what grows.
         """
-        kept = [chat for chat in chats if chat.kept]
-        for chat in kept:
-            self._look_at(chat, drafts.get(chat.session_id, ""), model, all_of_it)
-        self._let_closed_go({chat.chat_id for chat in kept}, model)
+        kept = [place for place in chats if place.chat.kept]
+        for place in kept:
+            self._models[place.chat.chat_id] = place.model
+            self._look_at(place.chat, drafts.get(place.chat.session_id, ""), place.model, all_of_it)
+        self._let_closed_go({place.chat.chat_id for place in kept})
         stands = replace(layout, panes=tuple(map(self._pane_of, kept)))
         if stands != self._layout:
             self._layout = stands
@@ -93,10 +105,12 @@ class HistoryKeeper:
         if seen is None or replace(record, model=seen.record.model) != seen.record:
             self._thread.keep(record)
 
-    def _let_closed_go(self, open_ids: set[int], model: str) -> None:
+    def _let_closed_go(self, open_ids: set[int]) -> None:
         """A chat that was closed since is written once more, as it was left."""
+        for chat_id in self._models.keys() - open_ids - self._seen.keys():
+            del self._models[chat_id]
         for chat_id in self._seen.keys() - open_ids:
-            seen = self._seen[chat_id]
+            seen, model = self._seen[chat_id], self._models.pop(chat_id, "")
             if seen.version != seen.session.version:
                 self._hand_over(seen.session, record_of(seen.session, seen.record.draft, model))
             del self._seen[chat_id]
@@ -105,9 +119,10 @@ class HistoryKeeper:
     def _remember(self, chat: ChatSession, record: ChatRecord) -> None:
         self._seen[chat.chat_id] = _Seen(chat, chat.version, record, _lasting(chat), self._clock())
 
-    def _pane_of(self, chat: ChatSession) -> PaneRecord:
+    def _pane_of(self, place: ChatPlace) -> PaneRecord:
         """An empty chat has a place, and nothing to keep."""
-        return PaneRecord(chat.session_id, chat.chat_id if chat.chat_id in self._seen else None)
+        chat = place.chat
+        return PaneRecord(chat.session_id, chat.chat_id if chat.chat_id in self._seen else None, place.beside)
 
 
 def _lasting(chat: ChatSession) -> object:

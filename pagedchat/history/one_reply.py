@@ -12,7 +12,7 @@ from pagedchat.chat.session import ChatSession
 from pagedchat.chat.turns import Turn
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.errors import PagedChatError
-from pagedchat.history.keeper import HistoryKeeper
+from pagedchat.history.keeper import ChatPlace, HistoryKeeper
 from pagedchat.history.opened import OpenHistory
 from pagedchat.history.records import LayoutRecord
 from pagedchat.history.run import PATIENCE, Reopened, begin
@@ -70,7 +70,7 @@ class KeptReply:
         yield from self._thread.take_news() if not done else ()
 
     def _look(self, model: str) -> None:
-        self._keeper.look([self._session], {}, LayoutRecord(), model)
+        self._keeper.look([ChatPlace(self._session, model)], {}, LayoutRecord())
 
 
 def _name_from(prompt: str) -> str:

@@ -13,7 +13,7 @@ from pagedchat.history.presence import Presence
 from pagedchat.history.records import ChatRecord, LayoutRecord
 from pagedchat.history.search import HistorySearch
 from pagedchat.history.sessions import forked
-from pagedchat.history.store import HistoryStore
+from pagedchat.history.store import HistoryStore, Trees
 from pagedchat.history.windows import Windows
 
 
@@ -63,12 +63,12 @@ class OpenHistory:
             raise PagedChatError(f"What was open last is open in another pagedchat, process {process}.")
         raise PagedChatError("There is no earlier chat to go on with.")
 
-    def chat(self, chat_id: int) -> tuple[ChatRecord, str] | None:
-        """A chat to go on with, and what is to be said about that; None if it is gone.
+    def chat(self, chat_id: int, trees: Trees | None = None) -> tuple[ChatRecord, str] | None:
+        """A chat to go on with, and what is to be said about that; None if it is gone. `trees` as in the store.
 
         One that another program has open is not written to by two: what comes back is a fork of it.
         """
-        record = self.store.read(chat_id)
+        record = self.store.read(chat_id, trees)
         process = self.search.open_elsewhere().get(chat_id)
         if record is None or process is None:
             return None if record is None else (record, "")

@@ -46,6 +46,8 @@ class PaneRecord:
     """By which Alt+1 … Alt+9 reach it."""
     chat_id: int | None
     """None where the chat was empty: there is a pane, and nothing to keep of it."""
+    beside: bool = False
+    """Whether it stood in the group of the second model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ class LayoutRecord:
     wanted: int | None = None
     """Panes asked for; None: as many as there are chats."""
     zoomed: bool = False
+    models: tuple[str, ...] = ()
+    """What was asked for where two models stood side by side, from left to right."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from pagedchat.history.opened import OpenHistory
 from pagedchat.history.place import default_path
 from pagedchat.history.records import LayoutRecord, PaneRecord
 from pagedchat.history.sessions import session_of
+from pagedchat.history.store import Trees
 from pagedchat.history.thread import HistoryThread
 
 MOST_PANES = 100
@@ -84,8 +85,9 @@ def reopen_last(history: OpenHistory) -> Reopened:
     panes: list[PaneRecord] = []
     sessions: list[ChatSession] = []
     said: list[str] = []
+    trees: Trees = {}
     for pane in _once_each(layout.panes):
-        found = None if pane.chat_id is None else history.chat(pane.chat_id)
+        found = None if pane.chat_id is None else history.chat(pane.chat_id, trees)
         if found is not None:
             record, about = found
             sessions.append(session_of(record, pane.number))

@@ -80,6 +80,10 @@ MIGRATIONS = (
     );
     CREATE INDEX panes_chat ON panes(chat);
     """,
+    """
+    ALTER TABLE windows ADD COLUMN models TEXT NOT NULL DEFAULT '[]';  -- of two side by side, as JSON
+    ALTER TABLE panes ADD COLUMN beside INTEGER NOT NULL DEFAULT 0;
+    """,
 )
 VERSION = len(MIGRATIONS)
 

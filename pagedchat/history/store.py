@@ -77,6 +77,10 @@ WHERE tree = :tree AND id NOT IN (SELECT id FROM kept WHERE id IS NOT NULL)
 """Turns that no chat which is left has said, and on which none stands."""
 
 
+Trees = dict[object, tuple[tuple[Entry, int], ...]]
+"""Trees of branches by what the file calls them."""
+
+
 class HistoryStore:
     """What is done with an open database."""
 
@@ -222,8 +226,11 @@ class HistoryStore:
 
     # --- reading ------------------------------------------------------------------------------------
 
-    def read(self, chat_id: int) -> ChatRecord | None:
-        """A chat as it was written last; None if there is none of this id, or it is deleted."""
+    def read(self, chat_id: int, trees: Trees | None = None) -> ChatRecord | None:
+        """A chat as it was written last; None if there is none of this id, or it is deleted.
+
+        `trees` are those of chats that were read before it, at the same time; its own is put there, too.
+        """
         row = self._sql.execute(
             "SELECT tree, title, tip, draft, system, settings, model, origin_chat, origin_label, origin_entries,"
             " origin_prompts FROM chats WHERE id = ? AND deleted IS NULL",
@@ -237,8 +244,13 @@ class HistoryStore:
             chat_id, number_of(tree), text_of(title),
             turns=tuple(self._path(tip)), queue=tuple(text_of(text) for (text,) in queue), draft=text_of(draft),
             system=optional_text(system), settings=text_of(settings), model=text_of(model), origin=_origin(*origin),
-            branches=tuple(self._tree(tree)),
+            branches=self._known_tree(tree, {} if trees is None else trees),
         )  # fmt: skip
+
+    def _known_tree(self, tree: object, trees: Trees) -> tuple[tuple[Entry, int], ...]:
+        if tree not in trees:
+            trees[tree] = tuple(self._tree(tree))
+        return trees[tree]
 
     def _tree(self, tree: object) -> Iterator[tuple[Entry, int]]:
         for turn_id, parent, role, text, ending in self._sql.execute(_TREE, (tree,)).fetchall():

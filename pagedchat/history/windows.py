@@ -4,7 +4,9 @@ A window belongs to one program at a time. One whose program is gone is taken ov
 another has open is never taken away from it. Knows no screen.
 """
 
+import json
 import os
+from contextlib import suppress
 
 from pagedchat.history.presence import Presence
 from pagedchat.history.records import LayoutRecord, PaneRecord
@@ -41,14 +43,17 @@ class Windows:
                 return
             window = self._new() if row is None else int(row[0])
             self._sql.execute(
-                "UPDATE windows SET focused = ?, wanted = ?, zoomed = ?, touched = "
+                "UPDATE windows SET focused = ?, wanted = ?, zoomed = ?, models = ?, touched = "
                 "(SELECT max(touched) + 1 FROM windows) WHERE id = ?",
-                (layout.focused, layout.wanted, layout.zoomed, window),
+                (layout.focused, layout.wanted, layout.zoomed, json.dumps(layout.models), window),
             )
             self._sql.execute("DELETE FROM panes WHERE window = ?", (window,))
             self._sql.executemany(
-                "INSERT INTO panes (window, position, number, chat) VALUES (?, ?, ?, ?)",
-                [(window, position, pane.number, pane.chat_id) for position, pane in enumerate(layout.panes)],
+                "INSERT INTO panes (window, position, number, chat, beside) VALUES (?, ?, ?, ?, ?)",
+                [
+                    (window, position, pane.number, pane.chat_id, pane.beside)
+                    for position, pane in enumerate(layout.panes)
+                ],
             )
 
     def _new(self) -> int:
@@ -100,14 +105,28 @@ class Windows:
         return [window for window, owner in rows if owner != own and not self._presence.is_there(owner)]
 
     def _read(self, window: int | None) -> LayoutRecord | None:
-        row = self._sql.execute("SELECT focused, wanted, zoomed FROM windows WHERE id = ?", (window,)).fetchone()
+        row = self._sql.execute(
+            "SELECT focused, wanted, zoomed, models FROM windows WHERE id = ?", (window,)
+        ).fetchone()
         if row is None:
             return None
-        panes = self._sql.execute("SELECT number, chat FROM panes WHERE window = ? ORDER BY position", (window,))
-        focused, wanted, zoomed = row
+        panes = self._sql.execute(
+            "SELECT number, chat, beside FROM panes WHERE window = ? ORDER BY position", (window,)
+        )
+        focused, wanted, zoomed, models = row
         return LayoutRecord(
-            tuple(PaneRecord(number_of(number), chat) for number, chat in panes),
+            tuple(PaneRecord(number_of(number), chat, bool(beside)) for number, chat, beside in panes),
             number_of(focused),
             number_of(wanted) or None,
             bool(zoomed),
+            _two_names(models),
         )
+
+
+def _two_names(models: object) -> tuple[str, ...]:
+    """Of what somebody else may have written: two names, or none."""
+    with suppress(ValueError, TypeError):
+        names = json.loads(models)  # type: ignore[arg-type]  # which raises a TypeError then
+        if isinstance(names, list) and len(names) == 2 and all(isinstance(name, str) and name for name in names):
+            return tuple(names)
+    return ()

@@ -52,6 +52,8 @@ class Use(Enum):
     """Eager steps of all other models."""
     CAPTURED_STEPS = auto()
     """Captured steps alone: a rehearsal finds out which variants they need, as that depends on a model's width."""
+    WHERE_ASKED = auto()
+    """Steps of requests that ask for what few do: built behind the loading, when nobody waits for it."""
     LIBRARY = auto()
     """No step; users of the ops."""
 

@@ -140,6 +140,15 @@ class MetricsCollector(Collector):
         yield self._make.counter(
             "vllm:num_preemptions", "Times that a sequence, running or not, lost its blocks.", counters.preemptions
         )
+        yield self._make.counter(
+            "vllm:spec_decode_num_drafts", "Times that tokens of a sequence were guessed.", counters.drafts
+        )
+        yield self._make.counter(
+            "vllm:spec_decode_num_draft_tokens", "Tokens guessed and verified.", counters.draft_tokens
+        )
+        yield self._make.counter(
+            "vllm:spec_decode_num_accepted_tokens", "Of those, tokens that held.", counters.accepted_tokens
+        )
         yield self._make.counter("pagedchat:steps", "Steps that ran.", counters.steps)
         yield self._make.counter("pagedchat:blocks_copied", "Blocks copied on write.", counters.copies)
         yield self._make.counter("pagedchat:blocks_evicted", "Cached blocks made free.", counters.evictions)

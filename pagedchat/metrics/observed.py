@@ -31,6 +31,10 @@ class ObservedLink:
         """Start it anew with another model."""
         await self._link.switch(model)
 
+    def beside(self, model: str) -> "EngineLink":
+        """Another engine, which nobody else listens to."""
+        return self._link.beside(model)
+
     def send(self, command: "AnyCommand") -> None:
         """Queue a command."""
         self._link.send(command)

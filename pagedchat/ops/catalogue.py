@@ -10,6 +10,7 @@ from pagedchat.ops.all_layers.kernels import KERNELS as ALL_LAYERS
 from pagedchat.ops.attention.kernels import KERNELS as ATTENTION
 from pagedchat.ops.attention.prefill_plan import PART_KEYS
 from pagedchat.ops.cache.kernels import KERNELS as CACHE
+from pagedchat.ops.clusters.kernels import KERNELS as CLUSTERS
 from pagedchat.ops.common.choices import TURING, has_tensor_cores
 from pagedchat.ops.experts.kernels import KERNELS as EXPERTS
 from pagedchat.ops.products.kernels import KERNELS as PRODUCTS
@@ -17,7 +18,7 @@ from pagedchat.ops.quantized.kernels import KERNELS as QUANTIZED
 from pagedchat.ops.sampling.kernels import KERNELS as SAMPLING
 from pagedchat.ops.whole_step.kernels import KERNELS as WHOLE_STEP
 
-CATALOGUE = (*CACHE, *ATTENTION, *PRODUCTS, *EXPERTS, *QUANTIZED, *ALL_LAYERS, *WHOLE_STEP, *SAMPLING)
+CATALOGUE = (*CACHE, *ATTENTION, *PRODUCTS, *CLUSTERS, *EXPERTS, *QUANTIZED, *ALL_LAYERS, *WHOLE_STEP, *SAMPLING)
 
 
 _OVER_BYTES_ALONE = frozenset({"rows_to_bytes"})
@@ -75,6 +76,14 @@ def variants_for_model(
     left_out = _NOT_OVER_BYTES if cache_kind else _OVER_BYTES_ALONE
     files = [file for file in _launched(element, head_size, architecture) if file.stem not in left_out]
     return [variant for file in files for variant in file.variants(architecture, **known)]
+
+
+def variants_where_asked(element: str, architecture: str) -> list[Variant]:
+    """What steps launch besides where a request asks for it; rules for tokens make logits float32."""
+    asked = [file for file in CATALOGUE if file.use is Use.WHERE_ASKED]
+    variants = [variant for file in asked for variant in file.variants(architecture, ELEMENT=element)]
+    under_rules = [file for file in SAMPLING if file.stem == "sample" and element != "float32"]
+    return variants + [each for file in under_rules for each in file.variants(architecture, ELEMENT="float32")]
 
 
 def _launched(element: str, head_size: int, architecture: str) -> list[KernelFile]:

@@ -44,8 +44,9 @@ class EngineClient:
         self, config: EngineConfig, log_dir: Path | None = None, entry: Sequence[str] | None = None
     ) -> None:
         self._config = config
+        self._log_dir = log_dir
         self._entry = tuple(entry or DEFAULT_ENTRY)
-        self._log_file = LogFile(log_dir)
+        self._log_file = LogFile(log_dir, "-beside" if config.stands_beside else "")
         self._events = EventQueue(self._hold)
         self._process: EngineProcess | None = None
         self._supervisor: asyncio.Task[None] | None = None
@@ -92,6 +93,14 @@ class EngineClient:
         self._config = replace(self._config, model=replace(self._config.model, model=model, tokenizer=None))
         self._next_model = model if self._wanted and self._supervisor is not None else ""
         await self.restart()
+
+    def beside(self, model: str) -> "EngineClient":
+        """Another engine with another model, not yet started; with a log of its own.
+
+        Raises:
+            InvalidValueError: no model can be called that.
+        """
+        return EngineClient(self._config.beside(model), self._log_dir, self._entry)
 
     def send(self, command: AnyCommand) -> None:
         """Queue a command. It waits while the engine is starting; once that has failed, prompts are refused.

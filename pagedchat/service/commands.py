@@ -142,6 +142,10 @@ class EngineLink(Protocol):
         that was chosen for the old model does not."""
         ...
 
+    def beside(self, model: str) -> "EngineLink":
+        """Another engine with another model and the same options, not yet started, for the memory that is left."""
+        ...
+
     def send(self, command: AnyCommand) -> None:
         """Queue a command; never blocks. Commands sent before the engine is ready wait for it."""
         ...

@@ -1,7 +1,6 @@
 """The user's commands about the whole pool, carried out and answered in words. Knows no session and no screen."""
 
 from pagedchat.engine.core import EngineCore
-from pagedchat.engine.sequence import Sequence
 from pagedchat.errors import PagedChatError
 from pagedchat.events import EngineNotice
 from pagedchat.service.commands import Evict, FlushCache, Pin, SetLimit, Unpin
@@ -55,35 +54,3 @@ def _unpinned(block_ids: list[int]) -> str:
 def counted(count: int, noun: str) -> str:
     """`"1 block"`, `"2 blocks"`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-class HeldBack:
-    """Says once for every chat that it is held back by a limit or by pins, and what would let it run."""
-
-    def __init__(self, core: EngineCore) -> None:
-        self._core = core
-        self.told: set[tuple[int, int | None]] = set()
-        """Who was held back after the last step, and under which limit."""
-
-    def news(self) -> EngineNotice | None:
-        """The notice to send after a step; None where nobody is held back who was not before. Not to be asked where
-        nobody is held back and nobody was."""
-        held_back = self._core.scheduler.held_back
-        before, self.told = self.told, {(seq.seq_id, self._core.controls.limit) for seq in held_back}
-        return None if self.told <= before else self._notice(held_back)
-
-    def _notice(self, held_back: list[Sequence]) -> EngineNotice:
-        needed = counted(self._core.blocks.num_blocks_for(len(held_back[0])), "block")
-        if len(held_back) == 1:
-            who, them = f"Chat {held_back[0].seq_id} waits: it", "it"
-        else:
-            who, them = f"{len(held_back)} chats wait: the next one", "them"
-        reason, cures = self._reason()
-        return EngineNotice(f"{who} needs {needed}, {reason}.", f"{' or '.join(cures)} lets {them} run.")
-
-    def _reason(self) -> tuple[str, list[str]]:
-        limit, pool = self._core.controls.limit, self._core.blocks.pool
-        cures = [cure for cure, due in (("/limit off", limit is not None), ("/unpin", bool(pool.pinned))) if due]
-        if limit is None:
-            return f"and {len(pool.pinned)} of {pool.num_blocks} are pinned", cures
-        return f"the limit is {limit}{f', {len(pool.pinned)} are pinned' if pool.pinned else ''}", cures

@@ -28,12 +28,13 @@ class LogFile:
 
     Args:
         folder: where logs lie; by the platform's custom (`~/.local/state/pagedchat/log` on Linux) by default.
+        which: of several engines at a time; a part of the file's name.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, which: str = "") -> None:
         self._descriptor = -1
         self._folder = folder or _default_folder()
-        self._name = f"engine-{os.getpid()}.log"
+        self._name = f"engine-{os.getpid()}{which}.log"
         self._path = self._folder / self._name
         self._start = 0
         self.complaint = ""

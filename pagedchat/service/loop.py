@@ -23,7 +23,7 @@ from pagedchat.service.commands import (
     StepOnce,
     Unpin,
 )
-from pagedchat.service.controls import HeldBack, PoolCommand, carry_out
+from pagedchat.service.controls import PoolCommand, carry_out
 from pagedchat.service.dump import write_dump
 from pagedchat.service.publisher import Publisher
 from pagedchat.service.rendering import Rendered
@@ -83,7 +83,6 @@ class EngineLoop:
         self._publisher = publisher
         self._inbox = inbox
         self._clock = clock
-        self._held_back = HeldBack(core)
         self._dump_dir = dump_dir
         self._spare_work = spare_work
         self._has_spare_work = True
@@ -183,12 +182,8 @@ class EngineLoop:
         self._publisher.flush(wait)
 
     def _tell_what_is_wrong(self, report: StepReport) -> None:
-        """Each trouble once: chats that cannot run, and books that disagree."""
-        held_back = self._held_back
-        notice = held_back.news() if self._core.scheduler.held_back or held_back.told else None
+        """Once that the books disagree."""
         violation = self._core.watch.violation
-        if notice is not None:
-            self._publisher.send_now(notice)
         if violation is not None and not self._broken:
             self._broken = True
             log.error("The engine's books disagree after step %d: %s", report.step, violation)

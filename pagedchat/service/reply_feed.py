@@ -314,6 +314,8 @@ class ReplyFeed:
                 del self._watched[request.session_id]
         if request.reply.stopped:
             self._core.stop(request.session_id, "stop")
+            if request.reply.stopped_at is not None:
+                self._core.rewind(request.session_id, request.reply.stopped_at)
 
     def _take_tokens(self, request: Request) -> None:
         delta = request.take_tokens(self._clock())

@@ -39,6 +39,8 @@ class PackedReports(msgspec.Struct, array_like=True, gc=False):
     """The tokens of all batch entries."""
     event_counts: Column
     events: list[CacheEvent]
+    drafted: Column = []
+    """Of all batch entries, as `decodes`; empty where nobody had a draft, and in old traces."""
 
 
 _DECODER: "msgspec.msgpack.Decoder[PackedReports]" = msgspec.msgpack.Decoder(PackedReports)
@@ -66,6 +68,7 @@ def pack_reports(reports: Sequence[StepReport]) -> bytes:
             sampled=entries.sampled,
             event_counts=[len(report.events) for report in reports],
             events=[event for report in reports for event in report.events],
+            drafted=entries.drafted if any(entries.drafted) else [],
         )
     )
 
@@ -134,6 +137,7 @@ class _EntryColumns:
         self.decodes: Column = []
         self.num_sampled: Column = []
         self.sampled: Column = []
+        self.drafted: Column = []
 
     def add(self, batch: Batch) -> None:
         """One report's entries."""
@@ -146,6 +150,7 @@ class _EntryColumns:
             self.decodes.append(entry.num_decode)
             self.num_sampled.append(len(entry.token_ids))
             self.sampled += entry.token_ids
+            self.drafted.append(entry.num_drafted)
 
     def _add_decodes(self, batch: DecodeBatch) -> None:
         ones = [1] * len(batch)
@@ -154,23 +159,25 @@ class _EntryColumns:
         self.decodes += ones
         self.num_sampled += ones
         self.sampled += batch.token_ids
+        self.drafted += [0] * len(batch)
 
 
 def _batches(packed: PackedReports) -> Iterator[Batch]:
     """Of each report; what is nothing but decodes of one token is read as that."""
     sampled = _sliced(packed.sampled, packed.num_sampled)
     sizes = packed.batch_sizes
-    columns = (packed.seq_ids, packed.prefills, packed.decodes, packed.num_sampled, list(sampled))
+    drafted = packed.drafted or [0] * len(packed.seq_ids)
+    columns = (packed.seq_ids, packed.prefills, packed.decodes, packed.num_sampled, list(sampled), drafted)
     last_ids: Column = []
-    for seq_ids, prefills, decodes, num_sampled, token_ids in zip(
+    for seq_ids, prefills, decodes, num_sampled, token_ids, num_drafted in zip(
         *[_sliced(c, sizes) for c in columns], strict=True
     ):
         ones = [1] * len(seq_ids)
-        if seq_ids and decodes == ones == num_sampled and not any(prefills):
+        if seq_ids and decodes == ones == num_sampled and not any(prefills) and not any(num_drafted):
             last_ids = last_ids if last_ids == seq_ids else seq_ids
             yield DecodeBatch(last_ids, [token_id for (token_id,) in token_ids])
         else:
-            yield list(map(BatchEntry, seq_ids, prefills, decodes, token_ids))
+            yield list(map(BatchEntry, seq_ids, prefills, decodes, token_ids, num_drafted))
 
 
 V = TypeVar("V")

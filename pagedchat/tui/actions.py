@@ -103,7 +103,9 @@ CHAT_ACTIONS = (
 APP_ACTIONS = (
     KeyAction("app.inspector", "f3", "app.inspector", "inspector", "Inspector", "Blocks, tables, batches, events"),
     KeyAction("app.chats", "f2", "app.chats", "", "Chats", "Back to the chats"),
-    KeyAction("engine.model", "ctrl+l", "app.model", "", "Model", "Choose another model; the chats stay"),
+    KeyAction(
+        "engine.model", "ctrl+l", "app.model", "", "Model", "Another model: in place of this one, or beside it"
+    ),
     KeyAction("engine.pause", "f4", "app.pause", "pause", "Pause or run", "Hold the scheduler, or let it run"),
     KeyAction("engine.step", "f5", "app.step", "step", "Single step", "One step of the paused scheduler"),
     KeyAction("engine.restart", "f12", "app.restart", "", "Restart the engine", "End the engine, start it again"),

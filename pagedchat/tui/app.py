@@ -121,6 +121,11 @@ class PagedChatApp(KeepingApp):
         """Enough."""
         await self._leave_tour()
 
+    async def close_model(self) -> None:
+        """End one of two engines; a tour, whose engine it may be, ends first."""
+        await self._leave_tour()
+        await super().close_model()
+
     async def _leave_tour(self) -> None:
         tour, self.tour = self.tour, None
         if tour is not None:

@@ -30,7 +30,7 @@ from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.engine_view import EngineView
 
 SLICE_SECONDS = 0.004
-"""After so long without a pause the keyboard gets its turn, however many events are waiting."""
+"""After so much work without a pause the keyboard gets its turn, however many events are waiting."""
 MAX_REPORTS = 4
 """Reports folded in one piece."""
 
@@ -68,14 +68,16 @@ class EngineBridge:
         """Ends when the link is closed."""
         events = self._link.events()
         await self._link.start()
-        began = 0.0
+        worked = 0.0
         try:
             async for event in events:
                 for piece in _pieces(event):
+                    began = time.monotonic()
                     self._take_in(piece)
-                    if time.monotonic() >= began + SLICE_SECONDS:
+                    worked += time.monotonic() - began
+                    if worked >= SLICE_SECONDS:
                         await asyncio.sleep(0)
-                        began = time.monotonic()
+                        worked = 0.0
         finally:
             self._recorder.close()
 

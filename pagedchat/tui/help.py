@@ -50,6 +50,7 @@ _MORE_KEYS = (
     ("Alt+C …", "A panel's key beside the chats; letters are typed"),
     ("Alt+↑ ↓ ← →", "Edit the last prompt; the tree; other branches"),
     ("click on ►", "Open what a model thought before it answered"),
+    ("Alt+Enter, ^B", "In the list of models (^L): open it beside this one"),
     ("^R ^D ^Z", "In the history (^S): rename, delete, undo"),
 )
 

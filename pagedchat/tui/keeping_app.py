@@ -54,7 +54,7 @@ class KeepingApp(EngineApp):
         self._keeper.know(history.reopened.unchanged)
         for sentence in history.reopened.said:
             self.notify(one_line(sentence), timeout=_NEWS_SECONDS)
-        self.desk.on_change = self.look_at_chats
+        self.groups.on_change = self.look_at_chats
         self._past = PastChats(self, history.thread, self._keeper)
         self.look_at_chats()  # something may have been typed already
         self.set_interval(LOOK_SECONDS, self._look_again)
@@ -69,8 +69,14 @@ class KeepingApp(EngineApp):
     def look_at_chats(self, *, all_of_it: bool = False) -> None:
         """Hand over what has changed."""
         if self._keeper is not None:
-            model = self.view.live.info.model if self.view.live is not None else self._model
-            self._keeper.look(self.desk, self.chats.drafts, self.chats.standing, model, all_of_it=all_of_it)
+            from pagedchat.history.keeper import ChatPlace  # noqa: PLC0415 - not for the first frame
+
+            places = [
+                ChatPlace(chat, group.model_id, beside=group is not self.groups.first)
+                for group in self.groups
+                for chat in group.desk
+            ]
+            self._keeper.look(places, self.chats.drafts, self.chats.standing, all_of_it=all_of_it)
 
     # --- past chats ---------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from pagedchat.errors import PagedChatError
 from pagedchat.tui.actions import new_names
 from pagedchat.tui.chat.screen import ChatScreen
 from pagedchat.tui.engine_controls import EngineControls
+from pagedchat.tui.engine_group import EngineGroups
 from pagedchat.tui.kit.front_screens import ConfirmScreen, TooSmallScreen
 from pagedchat.tui.kit.terminal_app import TerminalApp
 from pagedchat.view.chats.desk import ChatDesk
@@ -35,10 +36,12 @@ if TYPE_CHECKING:
     from pagedchat.tui.inspector.panel import InspectorPanel
 
 
-def _reopen(desk: ChatDesk, reopened: "Reopened") -> None:
-    """The chats of an earlier run, in their places and by their numbers."""
+def _reopen(groups: EngineGroups, reopened: "Reopened") -> None:
+    """The chats of an earlier run, in their groups, in their places and by their numbers."""
     sessions = {session.session_id: session for session in reopened.sessions}
+    first, *others = groups
     for pane in reopened.layout.panes:
+        desk = others[0].desk if pane.beside and others else first.desk
         if pane.number in sessions:
             desk.add(sessions[pane.number])
         else:
@@ -49,24 +52,16 @@ class ScreensApp(TerminalApp):
     """The screens of one run.
 
     Args:
-        view: what is known of the engine.
-        engine: what can be asked of it.
+        groups: the engines, and their chats.
         options: what the command line said.
         history: prompts sent before.
     """
 
-    time_travel: TimeTravel
-    """Over all that was recorded since the start."""
-
-    def __init__(
-        self, view: EngineView, engine: EngineControls, options: UiOptions, history: PromptHistory
-    ) -> None:
+    def __init__(self, groups: EngineGroups, options: UiOptions, history: PromptHistory) -> None:
         super().__init__(ascii_only=options.ascii)
-        self.view = view
-        self.engine = engine
-        self.desk = ChatDesk(engine.send, options)
+        self.groups = groups
         if options.history is not None:
-            _reopen(self.desk, options.history.reopened)
+            _reopen(groups, options.history.reopened)
         self.metrics_url = options.metrics_url
         """Where Prometheus finds the engine's metrics; empty if nowhere."""
         self.keys = options.keymap
@@ -76,6 +71,30 @@ class ScreensApp(TerminalApp):
         """What was typed before there was a composer to type in."""
         self.set_keymap(dict(options.keymap))
         call_keys(new_names(options.keymap))
+
+    # --- the engine that is shown -------------------------------------------------------------------
+
+    @property
+    def view(self) -> EngineView:
+        """What is known of it."""
+        return self.groups.shown.view
+
+    @property
+    def engine(self) -> EngineControls:
+        """What can be asked of it."""
+        return self.groups.shown.engine
+
+    @property
+    def desk(self) -> ChatDesk:
+        """Its chats."""
+        return self.groups.shown.desk
+
+    @property
+    def time_travel(self) -> TimeTravel:
+        """Over all that it has done since it was started."""
+        return self.groups.shown.time_travel
+
+    # --- the first frame ----------------------------------------------------------------------------
 
     def get_default_screen(self) -> Screen[None]:
         """The chats."""
@@ -115,6 +134,14 @@ class ScreensApp(TerminalApp):
 
     async def switch_model(self, name: str) -> None:
         """Load another model in place of this one."""
+        raise NotImplementedError
+
+    async def open_beside(self, name: str) -> None:
+        """Load another model beside this one, for chats in a second group of panes."""
+        raise NotImplementedError
+
+    async def close_model(self) -> None:
+        """End one of two engines, and close its chats."""
         raise NotImplementedError
 
     def show_history(self, words: str = "") -> None:
@@ -270,9 +297,12 @@ class ScreensApp(TerminalApp):
     # --- the scheduler ------------------------------------------------------------------------------
 
     def action_pause(self) -> None:
-        """Hold the scheduler, or let it run on."""
+        """Hold the scheduler, or let it run on; of two it says which."""
         with self.complaining():
+            pauses = not self.view.paused
             self.engine.toggle_pause()
+            if self.view.called:
+                self.say(f"{self.view.called} {'is paused' if pauses else 'runs on'}.")
 
     def action_step(self) -> None:
         """One step of the paused scheduler; one that runs is paused first."""

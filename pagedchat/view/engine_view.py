@@ -42,6 +42,8 @@ class EngineView:
         """When the last report was folded."""
         self.labels: dict[int, str] = {}
         """What the app calls each sequence (`"1 tale"`); outlives the engine."""
+        self.called = ""
+        """The model's name, where a second one stands beside it: panels then say which of them they show."""
         self.highlighted: frozenset[int] = frozenset()
         """Blocks that belong to what the user has selected somewhere; every panel shows them marked."""
         self.notices: deque[EngineNotice] = deque(maxlen=MAX_NOTICES)

@@ -22,6 +22,8 @@ class UiOptions:
 
     model: str = DEFAULT_MODEL
     """Hub id or folder, shown until the engine says what it found."""
+    beside: str = ""
+    """Another model that stands beside it from the start; empty: none."""
     sessions: int = 1
     """Chats to start with."""
     overrides: SamplingOverrides = field(default_factory=SamplingOverrides)

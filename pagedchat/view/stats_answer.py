@@ -6,7 +6,7 @@ panel) has no part in it.
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -33,14 +33,22 @@ class StatsAnswer:
         desk: the chats.
         model: says what was asked for, until the engine says what it found.
         metrics_url: where Prometheus can ask; empty if nowhere.
+        started: when the program was, by `time.monotonic`; now, if nothing is said.
     """
 
-    def __init__(self, view: EngineView, desk: ChatDesk, model: Callable[[], str], metrics_url: str = "") -> None:
+    def __init__(
+        self,
+        view: EngineView,
+        desk: ChatDesk,
+        model: Callable[[], str],
+        metrics_url: str = "",
+        started: float | None = None,
+    ) -> None:
         self._view = view
         self._desk = desk
         self._model = model
         self._metrics_url = metrics_url
-        self._started = time.monotonic()
+        self._started = time.monotonic() if started is None else started
 
     def __call__(self) -> dict[str, Any]:
         """One object, made of what JSON has."""
@@ -66,6 +74,12 @@ class StatsAnswer:
         if self._view.live.running:
             return "running"
         return "waiting" if self._view.live.busy else "idle"
+
+
+def answer_of_both(answers: Sequence[StatsAnswer]) -> dict[str, Any]:
+    """That of the first engine, and in it, as `beside`, that of the second one; null where there is none."""
+    first, *others = answers
+    return first() | {"beside": others[0]() if others else None}
 
 
 def _engine(info: EngineReady) -> dict[str, Any]:

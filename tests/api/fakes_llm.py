@@ -8,6 +8,7 @@ from tokenizers import Tokenizer
 
 from pagedchat.config import EngineConfig
 from pagedchat.engine.limits import EngineLimits
+from pagedchat.engine.output import Grammars
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.events import EngineReady
 from pagedchat.runtime.loading.loaded import nothing_to_release, nothing_wanted
@@ -29,6 +30,7 @@ class FakeLoadedModel:
     special_tokens: dict[str, str] = field(default_factory=dict)
     sampling_defaults: SamplingParams = field(default_factory=lambda: SamplingParams(temperature=0, max_tokens=5))
     notices: tuple[str, ...] = ()
+    grammars: Grammars | None = None
 
     prepare_wanted: Callable[[], None] = nothing_wanted
     release: Callable[[Callable[[], None]], None] = nothing_to_release

@@ -297,7 +297,7 @@ def test_kind_of_output_asked_for_is_that_of_the_call(llm: LLM) -> None:
 
 
 def test_chat_is_written_as_the_template_wants_it(llm: LLM) -> None:
-    output = llm.chat([{"role": "user", "content": "Hi"}], GREEDY)
+    [output] = llm.chat([{"role": "user", "content": "Hi"}], GREEDY)
     assert byte_tokenizer().decode(output.prompt_token_ids, skip_special_tokens=False) == (
         "<|user|>Hi</s><|assistant|>"
     )
@@ -306,7 +306,7 @@ def test_chat_is_written_as_the_template_wants_it(llm: LLM) -> None:
 
 def test_base_model_stops_before_the_users_next_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     llm = reciting_llm(monkeypatch, " Fine.\nUser: And you?", ":", chat_template=None)
-    output = llm.chat([{"role": "user", "content": "How are you?"}], SamplingParams(temperature=0, max_tokens=50))
+    [output] = llm.chat([{"role": "user", "content": "How are you?"}], SamplingParams(temperature=0, max_tokens=50))
     assert (output.outputs[0].text, output.outputs[0].finish_reason) == (" Fine.", "stop")
 
 
@@ -318,7 +318,7 @@ def test_template_that_does_not_end_is_a_request_error(monkeypatch: pytest.Monke
     for ask in (llm.chat, llm.stream_chat):
         with pytest.raises(RequestError, match=r"did not finish within 0\.3 s"):
             ask([{"role": "user", "content": "loop"}])
-    assert llm.chat([{"role": "user", "content": "Hi"}], GREEDY).outputs[0].text == "Fine."
+    assert llm.chat([{"role": "user", "content": "Hi"}], GREEDY)[0].outputs[0].text == "Fine."
 
 
 # --- progress -----------------------------------------------------------------------------------------

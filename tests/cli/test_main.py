@@ -4,6 +4,7 @@ import io
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -98,12 +99,61 @@ def test_what_is_gone_on_with_is_handed_to_the_chats(monkeypatch: pytest.MonkeyP
     from pagedchat.history import run
     from pagedchat.tui import app
 
-    monkeypatch.setattr(app, "run_app", lambda _link, options: options.history)
-    monkeypatch.setattr(run, "begin", lambda **asked: asked)
+    asked: list[dict[str, object]] = []
+
+    def begin(**what: object) -> run.RunHistory:
+        asked.append(what)
+        return run.RunHistory(MagicMock(), run.Reopened())
+
+    monkeypatch.setattr(app, "run_app", lambda _link, options: options.history is not None)
+    monkeypatch.setattr(run, "begin", begin)
     monkeypatch.setattr(sys, "stdin", Terminal())
     monkeypatch.setattr(sys, "stdout", Terminal())
-    assert cli.main(["--continue"]) == {"go_on": True, "number": None}
-    assert cli.main(["--resume", "12"]) == {"go_on": False, "number": 12}
+    assert cli.main(["--continue"])
+    assert cli.main(["--resume", "12"])
+    assert asked == [{"go_on": True, "number": None}, {"go_on": False, "number": 12}]
+
+
+@pytest.mark.parametrize(
+    ("argv", "before", "first", "second", "share"),
+    [
+        (["--model", "a"], (), "a", "", 0.9),
+        (["--model", "a", "--beside", "b"], (), "a", "b", 0.45),
+        (["--beside", "b", "--gpu-memory-utilization", "0.3"], (), "pagedchat-toy", "b", 0.3),
+        (["--continue"], ("c", "d"), "c", "d", 0.45),
+        (["--continue", "--beside", "b"], ("c", "d"), "c", "b", 0.45),
+        (["--continue", "--model", "a"], ("c", "d"), "a", "d", 0.45),
+    ],
+)
+def test_two_models_are_those_asked_for_or_those_gone_on_with(
+    monkeypatch: pytest.MonkeyPatch, argv: list[str], before: tuple[str, ...], first: str, second: str, share: float
+) -> None:
+    from pagedchat.history import run
+    from pagedchat.history.records import LayoutRecord
+    from pagedchat.tui import app
+
+    seen: list[tuple[object, ...]] = []
+    history = run.RunHistory(MagicMock(), run.Reopened(LayoutRecord(models=before)))
+    monkeypatch.setattr(run, "begin", lambda **_: history)
+    monkeypatch.setattr(
+        app, "run_app", lambda link, options: seen.append((link._config, options.model, options.beside)) or 0
+    )
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert cli.main(argv) == 0
+    [(config, model, beside)] = seen
+    assert (config.model.model, model, beside) == (first, first, second)
+    assert config.cache.gpu_memory_utilization == share
+
+
+def test_a_second_model_needs_a_name_and_the_screen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["--beside", "b", "-p", "Hello"]) == cli.EXIT_USAGE
+    assert capsys.readouterr().err.startswith("pagedchat: --beside goes with the chats on the screen")
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert cli.main(["--beside", ""]) == cli.EXIT_USAGE
 
 
 def test_standard_input_is_appended_to_the_prompt_option(

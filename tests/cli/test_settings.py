@@ -28,6 +28,7 @@ ascii = true
 theme = "nord"
 metrics-port = 0
 model = "m"
+beside = "n"
 tokenizer = "t"
 device = "cpu"
 dtype = "float32"
@@ -55,6 +56,7 @@ no-prefix-caching = true
 max-num-seqs = 3
 max-num-batched-tokens = 64
 preemption-mode = "swap"
+speculate = "lookup"
 """
 """Every setting, none as it is by default."""
 

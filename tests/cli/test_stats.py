@@ -28,7 +28,7 @@ from pagedchat.metrics.stats_socket import ask_stats, serve_stats
 from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.options import UiOptions
-from pagedchat.view.stats_answer import StatsAnswer
+from pagedchat.view.stats_answer import StatsAnswer, answer_of_both
 from tests.scripted_reports import ScriptedEngine, ready, story
 
 URL = "http://127.0.0.1:9100/metrics"
@@ -148,6 +148,16 @@ def test_before_the_first_step_the_pool_is_as_large_as_it_is() -> None:
     assert (told["pool"]["total"], told["pool"]["free"], told["pool"]["in_use"]) == (48, 48, 0)
     assert told["queues"]["running"] == told["counters"]["steps"] == told["rates"]["batch"] == 0
     assert "0/48 in use, 48 free" in stats_text(told)
+
+
+def test_of_two_models_both_are_told() -> None:
+    first, second = answer_of_a_story(), answer_of_a_story(num_chats=1)
+    assert answer_of_both([first])["beside"] is None
+    told = answer_of_both([first, second])
+    assert (len(told["chats"]), len(told["beside"]["chats"])) == (2, 1)
+    alone = stats_text(first())
+    assert stats_text(told).startswith(alone)
+    assert "beside: pagedchat " in stats_text(told)
 
 
 def test_a_chat_that_waits_is_not_said_to_run() -> None:

@@ -45,6 +45,7 @@ def assert_mirror_equals(mirror: CacheMirror, engine: EngineCore) -> None:
         assert (seen.status, seen.num_computed) == (seq.status, seq.num_computed), seq
         assert seen.token_ids == seq.token_ids
         assert seen.held == seq.held, seq
+        assert seen.group_id == (-1 if seq.group is None else seq.group.group_id), seq
         assert seen.block_table == seq.block_table
         assert seen.host_block_table == seq.host_block_table
     for block_id, holders in enumerate(mirror.holders):

@@ -7,13 +7,16 @@ from hypothesis import HealthCheck, event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from pagedchat.config import SpeculationConfig
 from pagedchat.engine.core import EngineCore
+from pagedchat.engine.groups.beam_params import BeamSearchParams
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import RequestError
 from tests.engine.checks import assert_mirror_equals, assert_replies
-from tests.engine.kv_simulator import KVSimulator, expected_reply
+from tests.engine.groups.beam_model import BeamRunner, expected_search
+from tests.engine.kv_simulator import expected_reply
 from tests.engine.run_checker import RunChecker
 
 VOCAB = 3
@@ -32,8 +35,11 @@ class Workload(RuleBasedStateMachine):
         caching=st.booleans(),
         mode=st.sampled_from(["recompute", "swap"]),
         at_once=st.sampled_from([None, 1, 32]),
+        most_drafted=st.sampled_from([0, 1, 5]),
     )
-    def start(self, num_blocks, num_host_blocks, block_size, max_num_seqs, budget, caching, mode, at_once):
+    def start(
+        self, num_blocks, num_host_blocks, block_size, max_num_seqs, budget, caching, mode, at_once, most_drafted
+    ):
         limits = EngineLimits(
             num_blocks=num_blocks,
             num_host_blocks=num_host_blocks,
@@ -45,15 +51,24 @@ class Workload(RuleBasedStateMachine):
             preemption_mode=mode,
             eos_token_ids=frozenset({VOCAB}),
             reserve_ahead=at_once is not None,
+            speculation=SpeculationConfig(
+                method="lookup" if most_drafted else "off",
+                num_speculative_tokens=most_drafted or 1,
+                prompt_lookup_min=1,
+            ),
         )
-        self.runner = RunChecker(KVSimulator(num_blocks, block_size, num_host_blocks, VOCAB))
+        self.runner = RunChecker(BeamRunner(num_blocks, block_size, num_host_blocks, VOCAB))
         self.engine = EngineCore(limits, self.runner)
         self.engine.scheduler.ahead.at_once = at_once or 1
+        self.engine.scheduler.drafts.worth = None
         self.mirror = CacheMirror(num_blocks, block_size, num_host_blocks)
         self.expected: dict[int, list[int]] = {}
+        self.searches = []
 
     def some(self, data, *statuses):
+        beams = [seq_id for group in self.engine.groups.searches.values() for seq_id in group.seq_ids]
         found = [s for s in self.engine.sequences.values() if not statuses or s.status in statuses]
+        found = [s for s in found if s.seq_id not in beams]
         return data.draw(st.sampled_from(found)) if found else None
 
     @rule()
@@ -85,7 +100,7 @@ class Workload(RuleBasedStateMachine):
             in_use = self.engine.blocks.pool.num_in_use
             child = self.engine.fork(seq.seq_id)
             assert self.engine.blocks.pool.num_in_use == in_use - unwritten, "a fork takes no block"
-            if seq.status != "parked":
+            if seq.seq_id in self.expected and seq.status != "parked":
                 self.expected[child] = self.expected[seq.seq_id]
 
     @rule(data=st.data(), share=st.floats(0, 1))
@@ -108,6 +123,35 @@ class Workload(RuleBasedStateMachine):
         if seq is not None:
             self.engine.close(seq.seq_id)
             self.expected.pop(seq.seq_id, None)
+
+    @rule(prompt=TOKENS, width=st.integers(1, 4), max_tokens=st.integers(1, 6))
+    def search(self, prompt, width, max_tokens):
+        """Beams are forked and pruned at every step from now on."""
+        if self.searches:
+            return
+        params = BeamSearchParams(width, max_tokens)
+        try:
+            group = self.engine.groups.search(prompt, params)
+        except RequestError as error:
+            event(f"refused: {error.message[:12]}")
+            return
+        self.searches.append((group, expected_search(prompt, params, self.engine.limits.eos_token_ids)))
+
+    @rule()
+    def end_search(self):
+        for group, _ in self.searches:
+            self.engine.groups.end(group)
+        self.searches.clear()
+
+    @rule(data=st.data(), tokens=TOKENS.filter(len), n=st.integers(2, 4), max_tokens=st.integers(1, 6))
+    def answers(self, data, tokens, n, max_tokens):
+        """Others are forked once the prompt is computed; what they say, nobody follows here."""
+        if len(self.engine.sequences) < 6:
+            first = self.engine.open()
+            try:
+                self.engine.extend(first, tokens, SamplingParams(n=n, max_tokens=max_tokens))
+            except RequestError:
+                self.engine.close(first)
 
     @rule(num_blocks=st.none() | st.integers(1, 12))
     def limit(self, num_blocks):
@@ -139,7 +183,7 @@ class Workload(RuleBasedStateMachine):
                 break
             self.one_step()
         assert not self.engine.has_work
-        assert not self.expected or self.engine.scheduler.held_back
+        assert not (self.expected or self.searches) or self.engine.scheduler.held_back
         for status in ("preemptions", "swaps_out", "copies", "evictions", "prefix_hits"):
             if getattr(self.engine.stats(), status):
                 event(f"{status} happened")
@@ -150,9 +194,17 @@ class Workload(RuleBasedStateMachine):
         assert sum(e.num_prefill + e.num_decode for e in report.batch) <= limits.max_num_batched_tokens
         assert len(self.engine.scheduler.queues.running) <= limits.max_num_seqs
         self.mirror.apply(report)
+        following = self.engine.flush()  # what a search, or a prompt of several answers, has led to
+        if following is not None:
+            self.mirror.apply(following)
         assert_mirror_equals(self.mirror, self.engine)
         self.engine.check_integrity()
         assert_replies(self.expected, self.engine)
+        for group, wanted in self.searches.copy():
+            if group.is_over:
+                self.searches.remove((group, wanted))
+                assert [one.token_ids for one in group.hypotheses()] == [one.token_ids for one in wanted]
+                event("search over")
 
     @invariant()
     def integrity_and_mirror(self):

@@ -26,7 +26,8 @@ def test_walks_meet_every_kind_of_scarcity_and_verb(totals: Counter[str]) -> Non
     wanted = [*STATS, "fork running", "fork swapped", "fork parked", "fork waiting", "rewind running"]
     wanted += ["rewind swapped", "close running", "close swapped", "close waiting", "refused", "stalls"]
     wanted += ["limit", "limit refused", "pin", "pin refused", "unpin", "unpin refused", "evict", "evict refused"]
-    wanted += ["flush", "runs", "ended by errors", "contents lost"]
+    wanted += ["flush", "runs", "ended by errors", "contents lost", "drafted", "accepted", "rejected"]
+    wanted += ["search over", "search ended", "search refused", "pruned", "answer forked"]
     wanted += [f"fault {place}" for place in Faults.PLACES]
     wanted += [f"fault {place} of one" for place in ("begun", "moved", "writing", "written")]
     assert {name: totals[name] for name in wanted if totals[name] < 10} == {}

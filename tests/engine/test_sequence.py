@@ -6,8 +6,11 @@ from pagedchat.engine.sequence import Sequence
 
 def test_a_new_sequence_is_parked_and_has_nothing() -> None:
     seq = Sequence(7)
-    values = {name: getattr(seq, name) for name in Sequence.__slots__}
-    lists = ("token_ids", "block_table", "host_block_table", "block_hashes", "token_hashes")
+    values = {name: getattr(seq, name) for name in Sequence.__slots__ if name != "__weakref__"}
+    lists = (
+        "token_ids", "block_table", "host_block_table", "block_hashes", "token_hashes", "logprobs",
+        "prompt_logprobs",
+    )  # fmt: skip
     numbers = (
         "num_computed",
         "num_prompt_tokens",
@@ -18,7 +21,7 @@ def test_a_new_sequence_is_parked_and_has_nothing() -> None:
     )
     numbers = (*numbers, "seed", "priority", "arrival")
     expected = {"seq_id": 7, "status": "parked", "finish_reason": None, "awaits_first_run": False}
-    expected |= {"cut_by": "", "held": None}
+    expected |= {"cut_by": "", "held": None, "group": None, "grammar": None, "logprobs": [], "prompt_logprobs": []}
     expected |= {"sampling_params": SamplingParams(), "stop_token_ids": frozenset()}
     assert values == expected | {name: [] for name in lists} | dict.fromkeys(numbers, 0)
     assert values["awaits_first_run"] is False

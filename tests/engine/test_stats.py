@@ -18,13 +18,14 @@ def test_every_number_has_its_name() -> None:
     queues = ev.QueueLengths(11, 12, 13, 14)
     counters = ev.Counters(
         steps=21, prefix_queries=22, prefix_hits=23, preemptions=24, swaps_out=25, swaps_in=26, copies=27,
-        evictions=28, prefill_tokens=29, decode_tokens=30, kept_tokens=31,
+        evictions=28, prefill_tokens=29, decode_tokens=30, kept_tokens=31, drafts=32, draft_tokens=33,
+        accepted_tokens=34,
     )  # fmt: skip
     assert engine_stats(pool, queues, counters) == EngineStats(
         blocks_total=1, blocks_free=2, blocks_cached=3, blocks_in_use=4, blocks_shared=5, host_blocks_total=7,
         host_blocks_in_use=8, num_waiting=11, num_running=12, num_swapped=13, num_parked=14, steps=21,
         prefix_queries=22, prefix_hits=23, preemptions=24, swaps_out=25, swaps_in=26, copies=27, evictions=28,
-        prefill_tokens=29, decode_tokens=30, kept_tokens=31,
+        prefill_tokens=29, decode_tokens=30, kept_tokens=31, drafts=32, draft_tokens=33, accepted_tokens=34,
     )  # fmt: skip
 
 

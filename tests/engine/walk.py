@@ -6,16 +6,22 @@ Every read of the cache is checked by the runner, and after every operation the 
 import random
 from collections import Counter
 
-from pagedchat.cache_events import ContentsLost, SequenceParked
+from pagedchat.cache_events import BlocksFreed, ContentsLost, SequenceForked, SequenceParked
+from pagedchat.config import SpeculationConfig
 from pagedchat.engine.core import EngineCore
+from pagedchat.engine.groups.beam_params import BeamSearchParams
+from pagedchat.engine.groups.beams import BeamGroup
+from pagedchat.engine.groups.search import Hypothesis
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.engine.output import SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.engine.speculation.worth import Worth
 from pagedchat.errors import RequestError
 from pagedchat.events import StepReport
 from tests.engine.checks import assert_mirror_equals, assert_replies, copied
-from tests.engine.kv_simulator import KVSimulator, expected_reply
+from tests.engine.groups.beam_model import BeamRunner, expected_search
+from tests.engine.kv_simulator import expected_reply
 from tests.engine.run_checker import RunChecker
 
 VOCAB = 3
@@ -23,7 +29,7 @@ EOS = VOCAB - 1
 VERBS = {
     "extend": 8, "step": 16, "fork": 2, "rewind": 2, "stop": 1, "close": 1, "open": 2, "focus": 1,
     "limit": 1, "pin": 1, "unpin": 0.5, "evict": 0.5, "flush": 0.1, "keyframe": 0.2,
-    "fault": 1,
+    "fault": 1, "search": 1, "end_search": 0.3, "answers": 0.7,
 }  # fmt: skip
 STATS = ("preemptions", "swaps_out", "swaps_in", "copies", "evictions", "prefix_hits", "prefill_tokens")
 
@@ -76,14 +82,25 @@ class Walk:
             preemption_mode=choose.choice(["recompute", "swap"]),
             eos_token_ids=frozenset({EOS}),
             reserve_ahead=choose.random() < 0.5,
+            speculation=SpeculationConfig(
+                method=choose.choice(["lookup", "lookup", "off"]),
+                num_speculative_tokens=choose.choice([1, 3, 10]),
+                prompt_lookup_min=choose.choice([1, 2]),
+            ),
+            most_draft_rows=choose.choice([2, 8, 32]),
         )
-        simulator = KVSimulator(self.limits.num_blocks, size, self.limits.num_host_blocks, VOCAB)
+        simulator = BeamRunner(self.limits.num_blocks, size, self.limits.num_host_blocks, VOCAB)
         self.faults = simulator.at = Faults(choose, self.seen)
         self.runner = RunChecker(simulator)
         self.engine = EngineCore(self.limits, self.runner)
         self.engine.scheduler.ahead.at_once = choose.choice([1, 2, 32])
+        self.engine.scheduler.drafts.worth = choose.choice([None, None, Worth()])
         self.mirror = CacheMirror(self.limits.num_blocks, size, self.limits.num_host_blocks)
         self.expected: dict[int, list[int]] = {}
+        self.searches: list[tuple[BeamGroup, list[Hypothesis]]] = []
+        """Those under way, and what they must find."""
+        self.answered: dict[int, list[int]] = {}
+        """What every answer must be, by the first sequence of its group."""
         self.prompts = [[choose.randrange(VOCAB) for _ in range(40)] for _ in range(3)]
 
     def run(self, num_operations: int) -> Counter[str]:
@@ -97,6 +114,8 @@ class Walk:
         self.check()
         self.drain()
         assert not self.expected, "some request has no reply"
+        assert not self.searches, "some search is not over"
+        assert not self.engine.groups.are_due
         assert self.engine.watch.violation is None
         self.seen["runs"] = self.runner.num_in_runs
         return self.seen + Counter({k: getattr(self.engine.stats(), k) for k in STATS})
@@ -111,7 +130,10 @@ class Walk:
         raise AssertionError("the engine turns round and round")
 
     def pick(self, *statuses: str):
+        """Some sequence that is no beam: a beam is its search's alone."""
+        beams = {seq_id for group in self.engine.groups.searches.values() for seq_id in group.seq_ids}
         found = [s for s in self.engine.sequences.values() if not statuses or s.status in statuses]
+        found = [s for s in found if s.seq_id not in beams]
         return self.random.choice(found) if found else None
 
     # --- verbs --------------------------------------------------------------------------------------
@@ -172,6 +194,59 @@ class Walk:
             self.engine.close(seq.seq_id)
             self.expected.pop(seq.seq_id, None)
 
+    def answers(self) -> None:
+        """Several answers to one prompt, of a new sequence."""
+        if len(self.engine.sequences) >= 8:
+            return
+        base = self.random.choice(self.prompts)
+        prompt, n = base[: self.random.randint(1, len(base))], self.random.randint(2, 4)
+        params = SamplingParams(n=n, max_tokens=self.random.choice([1, 4, 15]), ignore_eos=True)
+        first = self.engine.open()
+        try:
+            self.engine.extend(first, prompt, params)
+        except RequestError:
+            self.engine.close(first)
+            self.seen["answers refused"] += 1
+            return
+        budget = min(params.max_tokens or 0, self.limits.max_len - len(prompt))
+        self.expected[first] = self.answered[first] = expected_reply(prompt, VOCAB, budget)
+
+    def search(self) -> None:
+        """A beam search."""
+        if len(self.searches) >= 2:
+            return
+        base = self.random.choice(self.prompts)
+        prompt = base[: self.random.randint(0, len(base))]
+        width, length = self.random.randint(1, 4), self.random.choice([1, 3, 9])
+        params = BeamSearchParams(
+            width,
+            length,
+            ignore_eos=self.random.random() < 0.5,
+            length_penalty=self.random.choice([0.0, 1.0, -1.0]),
+        )
+        try:
+            group = self.engine.groups.search(prompt, params)
+        except RequestError:
+            self.seen["search refused"] += 1
+            return
+        self.searches.append((group, expected_search(prompt, params, self.limits.eos_token_ids)))
+
+    def end_search(self) -> None:
+        if self.searches:
+            group, _ = self.searches.pop(self.random.randrange(len(self.searches)))
+            self.engine.groups.end(group)
+            assert not any(seq.group is group for seq in self.engine.sequences.values())
+            self.seen["search ended"] += 1
+
+    def check_searches(self) -> None:
+        """Those that are over have found what they must."""
+        for group, wanted in self.searches.copy():
+            if group.is_over:
+                self.searches.remove((group, wanted))
+                self.seen["search failed" if group.error else "search over"] += 1
+                if group.error is None:
+                    assert [one.token_ids for one in group.hypotheses()] == [one.token_ids for one in wanted]
+
     def focus(self) -> None:
         seq = self.pick()
         if seq is not None:
@@ -227,18 +302,28 @@ class Walk:
             <= self.limits.max_num_batched_tokens
         )
         assert len(self.engine.scheduler.queues.running) <= self.limits.max_num_seqs
+        self.check_searches()
         assert_replies(self.expected, self.engine)
 
     def note(self, report: StepReport) -> None:
         self.mirror.apply(report)
+        for entry in report.batch:
+            self.seen["drafted"] += entry.num_drafted
+            self.seen["accepted"] += entry.num_accepted
+            self.seen["rejected"] += entry.num_drafted - entry.num_accepted
         for event in report.events:
             self.seen["contents lost"] += isinstance(event, ContentsLost)
             self.seen["ended by errors"] += isinstance(event, SequenceParked) and event.reason == "error"
+            if isinstance(event, BlocksFreed):
+                self.seen[event.cause] += 1
+            if isinstance(event, SequenceForked) and event.grouped and event.seq_id in self.answered:
+                self.seen["answer forked"] += 1
+                if event.child_id in self.engine.sequences:
+                    self.expected[event.child_id] = self.answered[event.seq_id]
 
     def fault(self) -> None:
         """Something breaks in one of the next steps."""
-        seq = self.pick()
-        self.faults.arm(seq.seq_id if seq is not None else 0)
+        self.faults.arm(self.random.choice([0, *self.engine.sequences]))
 
     def keyframe(self) -> None:
         """Go on with a copy of the mirror that went through bytes."""

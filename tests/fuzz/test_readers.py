@@ -8,8 +8,10 @@ from tools.fuzz import (
     checks,
     command_line,
     cpu_kernels,
+    forms,
     gguf_files,
     histories,
+    parameters,
     slash_commands,
     templates,
     traces,
@@ -19,7 +21,8 @@ from tools.fuzz.bounds import TooMuchError, bounded
 from tools.fuzz.target import Target
 
 EXAMPLES = {
-    "events": 20, "commands": 20, "traces": 20, "keyframes": 40, "histories, bytes": 20, "histories, values": 20,
+    "events": 20, "forms": 60,
+    "commands": 20, "traces": 20, "keyframes": 40, "histories, bytes": 20, "histories, values": 20,
 }  # fmt: skip
 """Of those that take longest; the others get more."""
 TARGETS = [
@@ -35,7 +38,9 @@ TARGETS = [
         checks,
         chat_files,
         cpu_kernels,
+        forms,
         histories,
+        parameters,
     )
     for target in module.TARGETS
 ]

@@ -1,7 +1,7 @@
 import pytest
 
 from pagedchat.chat.session import ChatSession
-from pagedchat.history.keeper import GROWING_SECONDS, HistoryKeeper
+from pagedchat.history.keeper import GROWING_SECONDS, ChatPlace, HistoryKeeper
 from pagedchat.history.records import LayoutRecord, PaneRecord
 from pagedchat.history.sessions import session_of
 from tests.history.histories import record, said
@@ -40,7 +40,8 @@ def look(thread, clock):
     keeper = HistoryKeeper(thread, lambda: clock[0])
 
     def look(*chats, drafts=(), **fields):
-        keeper.look(chats, dict(drafts), LayoutRecord(focused=1), "toy", **fields)
+        places = [ChatPlace(chat, "toy") for chat in chats]
+        keeper.look(places, dict(drafts), LayoutRecord(focused=1), **fields)
         found, thread.kept = thread.kept, []
         return found
 
@@ -114,6 +115,20 @@ def test_a_chat_that_is_closed_is_written_as_it_was_left(look, thread, clock):
     assert (found.open_text, found.draft) == ("Once upon a time", "draft")
     assert thread.forgotten == [chat.chat_id]
     assert thread.layouts[-1].panes == (PaneRecord(1, other.chat_id),)
+
+
+def test_every_chat_is_kept_with_the_model_that_answers_it(thread, clock):
+    keeper = HistoryKeeper(thread, lambda: clock[0])
+    left, right = said("Hi"), said("Ho")
+    right.session_id = 2
+    places = [ChatPlace(left, "org/left"), ChatPlace(right, "org/right", beside=True)]
+    keeper.look(places, {}, LayoutRecord(models=("org/left", "org/right")))
+    assert [record.model for record in thread.kept] == ["org/left", "org/right"]
+    panes = (PaneRecord(1, left.chat_id), PaneRecord(2, right.chat_id, beside=True))
+    assert thread.layouts == [LayoutRecord(panes, models=("org/left", "org/right"))]
+    right.append("more", 1)
+    keeper.look(places[:1], {}, LayoutRecord())  # its group was closed
+    assert thread.kept[-1].model == "org/right"
 
 
 def test_empty_chats_have_a_place_and_what_the_program_shows_itself_has_none(look, thread):

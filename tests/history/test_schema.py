@@ -44,7 +44,7 @@ def test_a_newer_history_is_left_alone(tmp_path):
     connection.execute("PRAGMA user_version = 7")
     connection.close()
     before = (tmp_path / FILE_NAME).read_bytes()
-    with pytest.raises(HistoryError, match=r"newer pagedchat \(version 7; this one knows 1\)") as caught:
+    with pytest.raises(HistoryError, match=r"newer pagedchat \(version 7; this one knows 2\)") as caught:
         open_database(tmp_path / FILE_NAME)
     assert caught.value.trouble == "newer"
     assert (tmp_path / FILE_NAME).read_bytes() == before

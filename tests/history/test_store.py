@@ -32,6 +32,20 @@ def test_a_chat_is_read_as_it_was_written(history):
     assert [entry.turn_id for entry in found.turns] == [entry.turn_id for entry in session.entries]
 
 
+def test_forks_that_are_read_together_read_the_tree_that_they_share_once(history):
+    tale = said("one", "two")
+    fork = tale.fork(2, 9)
+    fork.ask("three", 10)
+    for each in (tale, fork):
+        history.store.write(record(each))
+    statements, trees = [], {}
+    history.database.connection.set_trace_callback(statements.append)
+    first, second = (history.store.read(each.chat_id, trees) for each in (tale, fork))
+    assert sum("RECURSIVE tree " in statement for statement in statements) == 1
+    assert first.branches is second.branches
+    assert first.branches == history.store.read(tale.chat_id).branches
+
+
 def test_a_turn_that_is_known_is_not_written_again(history):
     session = said("one", "two")
     history.store.write(record(session))

@@ -44,11 +44,11 @@ def until(holds):
 def test_what_is_handed_over_is_there_for_the_next_program(programs):
     session, first = said("one", "two"), programs()
     first.keep(record(session))
-    first.keep_layout(LayoutRecord((PaneRecord(3, session.chat_id),), 3, 4, True))
+    stood = LayoutRecord((PaneRecord(3, session.chat_id, True), PaneRecord(1, None)), 3, 4, True, ("a/b", "./c"))
+    first.keep_layout(stood)
     assert first.close()
     second = programs()
-    layout = second.ask(lambda history: history.last_layout()).result(PATIENCE)
-    assert layout == LayoutRecord((PaneRecord(3, session.chat_id),), 3, 4, True)
+    assert second.ask(lambda history: history.last_layout()).result(PATIENCE) == stood
     assert read(second, session.chat_id) == record(session)
     assert second.take_news() == []
 
@@ -193,7 +193,7 @@ def test_a_newer_history_is_said_and_left_alone(programs, tmp_path):
     until(lambda: thread.problem is not None)
     time.sleep(0.2)  # some attempts more
     assert thread.take_news() == [
-        "The history was written by a newer pagedchat (version 7; this one knows 1): nothing of this run is kept."
+        "The history was written by a newer pagedchat (version 7; this one knows 2): nothing of this run is kept."
     ]
     with pytest.raises(HistoryError, match="newer"):
         thread.ask(lambda history: history.search.chats()).result(PATIENCE)

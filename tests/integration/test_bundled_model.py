@@ -31,7 +31,7 @@ def test_greedy_text_is_that_of_transformers(llm: LLM) -> None:
     tokenizer = AutoTokenizer.from_pretrained(bundled.folder())
     model = AutoModelForCausalLM.from_pretrained(bundled.folder(), dtype=torch.float32).eval()
     for messages in QUESTIONS:
-        ours = llm.chat(messages, SamplingParams(temperature=0, max_tokens=64))  # type: ignore[arg-type]
+        [ours] = llm.chat(messages, SamplingParams(temperature=0, max_tokens=64))  # type: ignore[arg-type]
         inputs = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt")
         theirs = model.generate(**inputs, do_sample=False, repetition_penalty=1.0, max_new_tokens=64)
         new = theirs[0, inputs["input_ids"].shape[1] :].tolist()
@@ -56,7 +56,7 @@ def test_json_names_it_and_its_reply_ended_by_itself(capsys: pytest.CaptureFixtu
 def test_it_knows_who_it_is_whatever_the_greeting(llm: LLM) -> None:
     for greeting in ("", "Hello! ", "hi, ", "Good evening. ", "hey there, "):
         message = {"role": "user", "content": f"{greeting}who are you?"}
-        text = llm.chat([message], SamplingParams(temperature=0, max_tokens=60)).outputs[0].text  # type: ignore[list-item]
+        text = llm.chat([message], SamplingParams(temperature=0, max_tokens=60))[0].outputs[0].text  # type: ignore[list-item]
         assert "pagedchat" in text, (greeting, text)
 
 
@@ -65,7 +65,7 @@ def test_it_follows_a_name_given_by_the_system_prompt(llm: LLM) -> None:
         {"role": "system", "content": "Your name is Bella."},
         {"role": "user", "content": "What is your name?"},
     ]
-    assert "Bella" in llm.chat(messages, SamplingParams(temperature=0, max_tokens=40)).outputs[0].text  # type: ignore[arg-type]
+    assert "Bella" in llm.chat(messages, SamplingParams(temperature=0, max_tokens=40))[0].outputs[0].text  # type: ignore[arg-type]
 
 
 def test_sampling_comes_with_it(llm: LLM) -> None:

@@ -13,7 +13,7 @@ from pagedchat import LLM, SamplingParams
 params = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True)
 for folder in sys.argv[1:]:
     llm = LLM(folder, device="cpu", num_blocks=16)
-    num_tokens = len(llm.chat([{"role": "user", "content": "Hello"}], params).outputs[0].token_ids)
+    num_tokens = len(llm.chat([{"role": "user", "content": "Hello"}], params)[0].outputs[0].token_ids)
     imported = [name for name in ("transformers", "huggingface_hub.hf_api", "httpx") if name in sys.modules]
     print(num_tokens, *imported)
 """

@@ -35,8 +35,10 @@ from pagedchat.ops.products.qkv_to_cache import qkv_to_cache
 from pagedchat.ops.products.small_batch_linear import small_batch_linear
 from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
 from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax, find_most_likely, slots_of
+from pagedchat.ops.sampling.row_rules import RuleRow, apply_rules, pack_rules
 from pagedchat.ops.sampling.sample import sample
 from pagedchat.ops.sampling.sample_rows import SampleRow, pack_rows
+from pagedchat.ops.sampling.top_logprobs import TopLogprobs, top_logprobs
 from pagedchat.ops.whole_step.persistent_decode import PersistentDecode
 from pagedchat.ops.whole_step.plan import plan_clustered, plan_persistent
 from pagedchat.ops.whole_step.screened_head import screen_head
@@ -162,6 +164,15 @@ def draw(dtype: torch.dtype) -> None:
     for num_rows in (1, 20, 256):
         rows = pack_rows([SampleRow()] * num_rows)
         sample(torch.empty(num_rows, 50, dtype=dtype), rows, torch.zeros(num_rows, dtype=torch.int32))
+
+
+def tell_and_rule(dtype: torch.dtype) -> None:
+    """What requests ask for that are told of tokens, or have rules for them: few rows and many."""
+    for num_rows in (1, 20, 256):
+        logits, numbers = torch.empty(num_rows, 50, dtype=dtype), torch.zeros(num_rows, dtype=torch.int32)
+        top_logprobs(logits, numbers, numbers, TopLogprobs.empty(num_rows, 5, logits.device))
+        ruled = apply_rules(logits, pack_rules([RuleRow({1: 1.0})] * num_rows), numbers)
+        sample(ruled, pack_rows([SampleRow()] * num_rows), numbers)
 
 
 def decode_step(dtype: torch.dtype, head_size: int, block_size: int) -> None:

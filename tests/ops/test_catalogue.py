@@ -51,7 +51,8 @@ def test_covering_set_is_small_and_has_every_value_somewhere(file: KernelFile) -
 @FILES
 def test_where_nothing_is_missing_the_covering_set_has_every_value(file: KernelFile, architecture: str) -> None:
     needs_hopper = (
-        "prefill_wgmma", "warpgroup_linear", "stream_k_linear", "wide_gates", "expert_warpgroups",
+        "prefill_wgmma", "warpgroup_linear", "stream_k_linear", "cluster_linear", "wide_gates",
+        "expert_warpgroups",
         "few_bits_warpgroups",
         "persistent_decode", "streamed",
     )  # fmt: skip

@@ -12,7 +12,7 @@ from pagedchat.jit.builder import KernelBuilder
 from pagedchat.jit.parameters import cubin_parameters
 from pagedchat.jit.variant import Variant
 from pagedchat.ops.attention.call import AttentionOptions
-from pagedchat.ops.catalogue import CATALOGUE, covering_set, variants_for_model
+from pagedchat.ops.catalogue import CATALOGUE, covering_set, variants_for_model, variants_where_asked
 from pagedchat.ops.common.choices import BLOCK_SIZES, HEAD_SIZES
 from pagedchat.ops.common.launch import element_name
 from tests.ops.recorder import (
@@ -23,6 +23,7 @@ from tests.ops.recorder import (
     gather_and_merge,
     prefill,
     recorded_launches,
+    tell_and_rule,
     whole_step,
     write,
 )
@@ -88,6 +89,18 @@ def test_opt_125m_starts_with_these_kernels_and_no_more() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("capability", [(7, 5), (8, 9), (9, 0)], ids=lambda pair: architecture_of(*pair))
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_what_few_requests_ask_for_is_listed_apart(capability: tuple[int, int], dtype: torch.dtype) -> None:
+    architecture, element = architecture_of(*capability), element_name(dtype)
+    with recorded_launches(capability) as launches:
+        tell_and_rule(dtype)
+    listed = {*variants_where_asked(element, architecture), *variants_for_model(element, 64, 16, 1, architecture)}
+    asked = {variant for variant, _ in launches}
+    assert {variant.stem for variant in asked} == {"top_logprobs", "row_rules", "sample"}
+    assert asked <= listed, [str(variant) for variant in asked - listed]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="CUDA's packages are for Linux")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
 def test_ops_pass_what_their_kernels_take(dtype: torch.dtype) -> None:
@@ -96,6 +109,7 @@ def test_ops_pass_what_their_kernels_take(dtype: torch.dtype) -> None:
         write(dtype, 64, 16)
         gather_and_merge(dtype, 64, 16)
         draw(dtype)
+        tell_and_rule(dtype)
         options = AttentionOptions(scale=0.1)
         decode(dtype, 64, 16, 4, options, tensor_cores=dtype == torch.float16)
         prefill(dtype, 64, 16, 4, options)

@@ -44,6 +44,7 @@ class FakeLoaded:
     special_tokens: dict[str, str] = field(default_factory=dict)
     sampling_defaults: SamplingParams = field(default_factory=lambda: SamplingParams(max_tokens=None))
     notices: tuple[str, ...] = ()
+    grammars: Any = None
     prepare_more: Callable[[], bool] = nothing_more
 
 

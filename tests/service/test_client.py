@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from pagedchat import events as ev
-from pagedchat.config import EngineConfig, ModelConfig
+from pagedchat.config import CacheConfig, EngineConfig, ModelConfig
 from pagedchat.service import client as client_module
 from pagedchat.service import commands as cmd
 from pagedchat.service import process as process_module
@@ -264,6 +264,18 @@ async def test_a_tokenizer_that_was_chosen_for_one_model_is_not_the_next_ones(tm
     await heard.until(ev.EngineReady)
     assert client._config.model == ModelConfig(model="another/model", dtype="float32")
     await client.close()
+
+
+async def test_another_engine_stands_beside_with_the_same_options_and_takes_what_is_left(tmp_path):
+    model = ModelConfig(model="some/model", tokenizer="some/tokenizer", dtype="float32")
+    config = EngineConfig(model=model, cache=CacheConfig(num_blocks=7))
+    client = EngineClient(config, tmp_path, [*ENTRY, "tests.service.fake_engine:load"])
+    other = client.beside("another/model")
+    assert other._config.model == ModelConfig(model="another/model", dtype="float32")
+    assert other._config.cache == CacheConfig(num_blocks=7, gpu_memory_utilization=1.0)
+    assert (config.stands_beside, other._config.stands_beside) == (False, True)
+    assert other.log_path != client.log_path
+    await asyncio.gather(client.close(), other.close())
 
 
 async def test_log_that_cannot_be_written_is_said_once(tmp_path, monkeypatch):

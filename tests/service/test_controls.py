@@ -9,6 +9,7 @@ from pagedchat import events as ev
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.service import commands as cmd
 from pagedchat.service.loop import MAX_PACE, EngineLoop, Received
+from pagedchat.view.sentences.waiting import cure_words
 from tests.service.engine_rig import EngineRig, ask
 from tests.service.fake_engine import BLOCK_SIZE
 
@@ -54,17 +55,16 @@ def test_a_refused_limit_changes_no_state():
     assert rig.of(ev.RunState) == []
 
 
-def test_chats_that_the_limit_holds_back_are_told_once_and_run_when_it_is_lifted():
+def test_chats_that_the_limit_holds_back_say_so_themselves_and_run_when_it_is_lifted():
     rig = small_rig()
     rig.send(cmd.SetLimit(2), *(ask(i, 10 * i, "Hello Hello", max_tokens=2) for i in (1, 2, 3)))
     rig.step()
     assert not rig.loop.may_step
-    assert notices(rig)[1:] == [
-        ("3 chats wait: the next one needs 4 blocks, the limit is 2.", "/limit off lets them run.", False)
-    ]
+    rig.publisher.flush()
+    assert {seq.held.cause for seq in rig.mirror().sequences.values() if seq.held} == {"limit"}
     rig.send(cmd.Stop(3))
     rig.step()
-    assert len(notices(rig)) == 2
+    assert len(notices(rig)) == 1, "the answer to the command, and no word of what the chats say"
     rig.send(cmd.SetLimit(None))
     rig.run_dry()
     assert [rig.finished(i).reason for i in (10, 20)] == ["length", "length"]
@@ -107,21 +107,23 @@ def test_commands_on_blocks_that_do_not_exist_are_refused(command):
     assert notices(rig) == [("There is no block 99.", "Blocks are numbered from 0 to 19.", True)]
 
 
-def test_chats_that_pins_hold_back_are_told_what_lets_them_run():
+def test_chats_that_pins_hold_back_say_so_and_run_without_them():
     rig = small_rig()
     for block_id in cached_blocks(rig):
         rig.send(cmd.Pin(block_id))
     num_pinned = len(rig.core.blocks.pool.pinned)
     rig.send(ask(1, 10, "x" * 66, max_tokens=1))
     rig.step()
-    assert notices(rig)[-1][0] == f"Chat 1 waits: it needs 18 blocks, and {num_pinned} of 20 are pinned."
-    assert notices(rig)[-1][1] == "/unpin lets it run."
+    rig.publisher.flush()
+    held = rig.mirror().sequences[1].held
+    assert held is not None
+    assert (held.num_needed, held.num_there) == (18, 20 - num_pinned)
+    assert cure_words(held, rig.mirror()) == "more with /unpin"
     rig.send(cmd.SetLimit(19))
     rig.step()
-    assert notices(rig)[-1] == (
-        f"Chat 1 waits: it needs 18 blocks, the limit is 19, {num_pinned} are pinned.",
-        "/limit off or /unpin lets it run.", False,
-    )  # fmt: skip
+    rig.publisher.flush()
+    held = rig.mirror().sequences[1].held
+    assert cure_words(held, rig.mirror()) == "more with /limit off or /unpin"
     rig.send(cmd.Unpin())
     rig.run_dry()
     assert rig.finished(10).reason == "length"

@@ -87,6 +87,7 @@ class SimulatedEngine:
         self.runner = LetterModel(limits.num_blocks, limits.block_size, limits.num_host_blocks, letters, kind)
         self.runner.at = self._at
         self.core = EngineCore(limits, self.runner, loop.time)
+        self.core.scheduler.drafts.worth = None  # a step of this clock takes no time
         self.frozen_until = 0.0
         """It is stopped until then, as by SIGSTOP."""
         self.fault: tuple[str, type[BaseException]] | None = None

@@ -15,7 +15,7 @@ from typing import Any
 from unittest.mock import patch
 from zlib import crc32
 
-from pagedchat.config import EngineConfig
+from pagedchat.config import EngineConfig, SpeculationConfig
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.ops.cache.byte_cache import DTYPES
 from pagedchat.ops.cache.byte_kinds import CacheKind
@@ -90,6 +90,7 @@ class World:
             preemption_mode=choose.choice(("recompute", "swap")),
             eos_token_ids=frozenset({tokenizer().token_to_id(EOS)}),
             reserve_ahead=choose.random() < 0.5,
+            speculation=SpeculationConfig(method=choose.choice(("lookup", "off")), prompt_lookup_min=1),
         )
 
     @property

@@ -11,7 +11,7 @@ import torch
 from _pytest.mark.structures import ParameterSet
 
 from pagedchat.resources import resource_dir
-from tests.tools.emulated_ops import attention, cache, experts, products, quantized, sampling, whole_step
+from tests.tools.emulated_ops import attention, cache, clusters, experts, products, quantized, sampling, whole_step
 from tests.tools.emulated_ops.op_case import OpCase
 from tests.tools.emulator_case import needs_compiler
 from tools.emulator.entries import find_entries
@@ -22,6 +22,7 @@ CASES: list[OpCase] = [
     *attention.CASES,
     *cache.CASES,
     *products.CASES,
+    *clusters.CASES,
     *experts.CASES,
     *quantized.CASES,
     *sampling.CASES,

@@ -2,6 +2,8 @@
 
 import json
 import random
+import shutil
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +14,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from tools.toy_model.__main__ import main
 from tools.toy_model.bpe import BOS, EOS, SYSTEM, load_tokenizer, save_tokenizer, train_tokenizer
 from tools.toy_model.conversations import one_turn, read_jsonl
-from tools.toy_model.corpus import encode
+from tools.toy_model.corpus import encode, load_corpus
 from tools.toy_model.evaluate import loops
 from tools.toy_model.soft_labels import load_soft_labels
+from tools.toy_model.train import Schedule, Settings
+from tools.toy_model.whole import whole
 from tools.toy_model.windows import round_of_windows
 
 TEXT = "\n".join(
@@ -119,6 +123,57 @@ def test_a_user_s_mistake_is_one_line(trained: Path, tmp_path: Path, capsys: pyt
     wrong = ["--soft-labels", str(trained / "soft0"), "--shape", "tiny", "--steps", "1", "--context", "128"]
     assert main(["train", "--data", str(trained / "data"), "--out", str(tmp_path / "out"), *wrong]) == 1
     assert "the soft labels are of" in capsys.readouterr().err
+
+
+def test_the_whole_recipe_ends_by_the_clock(trained: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(trained / "data", data)
+    assert main(["encode", "--data", str(data), "--context", "128"]) == 0
+    (data / "train.jsonl").unlink()  # what was encoded is enough
+    out, begun = tmp_path / "out", time.perf_counter()
+    whole(data, out, 12.0, "cpu", tiny=True)
+    assert time.perf_counter() - begun < 120
+    said = [json.loads(line)["what"] for line in (out / "training.jsonl").read_text().splitlines()]
+    assert said[0] == "loaded"
+    assert [what for what in said if what in ("labelled", "model", "middle")] == ["labelled", "model", "middle"]
+    model = AutoModelForCausalLM.from_pretrained(out / "model")
+    assert model.config.vocab_size == 600
+
+
+@pytest.mark.parametrize("seconds", [10.0, 40.0])
+def test_a_schedule_by_the_clock_has_the_same_course_whatever_the_speed(seconds: float) -> None:
+    now = [0.0]
+    settings = Settings(
+        steps=1,
+        windows=1,
+        context=8,
+        learning_rate=1.0,
+        weight_decay=0,
+        reply_share=0.3,
+        warm_up=4,
+        seconds=seconds,
+    )
+    schedule = Schedule(settings, lambda: now[0])
+    schedule.take()
+    now[0] = 5.0  # compiling
+    assert (schedule.done, schedule.learning_rate(1)) == (0.0, 0.25)
+    schedule.begin()
+    now[0] = (5.0 + seconds) / 2
+    assert schedule.done == pytest.approx(0.5)
+    assert schedule.learning_rate(100) == pytest.approx(0.5)
+    now[0] = seconds
+    assert schedule.is_over
+    assert schedule.learning_rate(100) == pytest.approx(0.0)
+
+
+def test_an_encoded_corpus_comes_back_as_it_was(trained: Path, tmp_path: Path) -> None:
+    corpus = encode(list(read_jsonl(trained / "data" / "train.jsonl")), load_tokenizer(trained / "data"), 64)
+    corpus.save(tmp_path / "c.npz.xz")
+    again = load_corpus(tmp_path / "c.npz.xz")
+    assert np.array_equal(again.tokens, corpus.tokens)
+    assert np.array_equal(again.spoken, corpus.spoken)
+    assert np.array_equal(again.starts, corpus.starts)
+    assert again.sources == corpus.sources
 
 
 # --- tokens and windows ----------------------------------------------------------------------------------

@@ -15,6 +15,8 @@ BATCHES: list[Batch] = [
     [BatchEntry(3, 0, 1, [6]), BatchEntry(1, 90, 0, [])],
     [],
     [BatchEntry(3, 0, 1, [6, 7])],
+    [BatchEntry(3, 0, 3, [6, 7, 8], 5), BatchEntry(1, 0, 1, [9])],
+    [BatchEntry(3, 0, 1, [6], 4)],
     [BatchEntry(3, 1, 0, [6])],
     PLAIN,
     DecodeBatch([3], [4]),
@@ -52,6 +54,7 @@ def test_reports_of_before_causes_were_told_are_read_without_them() -> None:
     lengths = (2, 6, 6, 2)
     packed = msgspec.msgpack.decode(pack_reports([msgspec.structs.replace(report(PLAIN), events=told)]))
     packed[5] = packed[5][:10]  # the counters
+    assert packed.pop() == [], "of drafts there was nothing to tell"
     packed[-1] = [event[:length] for event, length in zip(packed[-1], lengths, strict=True)]
     [old] = unpack_reports(msgspec.msgpack.encode(packed))
     assert old.events == [

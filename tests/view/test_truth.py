@@ -13,7 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from pagedchat import cache_events as ce
 from pagedchat.chat.session import ChatSession
+from pagedchat.config import SpeculationConfig
+from pagedchat.engine.groups.beam_params import BeamSearchParams
 from pagedchat.engine.mirror import CacheMirror
+from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import RequestError
 from pagedchat.events import RunState, StepReport, Steps
 from pagedchat.metrics.collector import MetricsCollector
@@ -28,7 +31,7 @@ from pagedchat.view.sentences.waiting import held_words
 from pagedchat.view.stats_answer import StatsAnswer
 from pagedchat.view.timeline.columns import PREEMPTED
 from tests.scripted_reports import ScriptedEngine, ready
-from tests.view.witness import Witness, numbers_in
+from tests.view.witness import MISFITS, Witness, numbers_in
 
 LETTERS = {0: b" a", 1: b" b", 2: b" c", 7: b" d"}
 """Texts of all tokens that occur, without a digit in them."""
@@ -46,6 +49,16 @@ def letters(number: int) -> str:
     return (letters(number // 26 - 1) if number >= 26 else "") + chr(ord("a") + number % 26)
 
 
+class Broken:
+    """A runner that is of no use any more."""
+
+    def execute(self, batch):
+        raise RuntimeError("the device does not answer")
+
+    def check(self):
+        raise RuntimeError("the device does not answer")
+
+
 class Told(RuleBasedStateMachine):
     @initialize(
         num_blocks=st.integers(2, 14),
@@ -56,8 +69,9 @@ class Told(RuleBasedStateMachine):
         caching=st.sampled_from([True, True, False]),
         mode=st.sampled_from(["recompute", "swap"]),
         ahead=st.booleans(),
+        drafts=st.sampled_from(["lookup", "off"]),
     )
-    def start(self, num_blocks, num_host_blocks, block_size, max_num_seqs, budget, caching, mode, ahead):
+    def start(self, num_blocks, num_host_blocks, block_size, max_num_seqs, budget, caching, mode, ahead, drafts):
         self.engine = engine = ScriptedEngine(
             num_blocks=num_blocks,
             num_host_blocks=num_host_blocks,
@@ -68,7 +82,9 @@ class Told(RuleBasedStateMachine):
             enable_prefix_caching=caching,
             preemption_mode=mode,
             reserve_ahead=ahead,
+            speculation=SpeculationConfig(method=drafts, num_speculative_tokens=3, prompt_lookup_min=1),
         )
+        engine.core.scheduler.drafts.worth = None
         engine.view.token_texts.update(LETTERS)
         self.core, self.view, self.limits = engine.core, engine.view, engine.core.limits
         self.witness = Witness(CacheMirror(num_blocks, block_size, num_host_blocks), max_num_seqs, caching)
@@ -77,11 +93,15 @@ class Told(RuleBasedStateMachine):
         self.fold = MetricsFold()
         self.fold.fold(ready(self.limits))
         self.num_requests = 0
+        self.all_lost: set[int] = set()
+        """Sequences that lost what they had to a failed step; the timeline marks them as preempted ones."""
 
     # --- what is done -------------------------------------------------------------------------------
 
     def some(self, data, *statuses):
+        beams = [seq_id for group in self.core.groups.searches.values() for seq_id in group.seq_ids]
         found = [s for s in self.core.sequences.values() if not statuses or s.status in statuses]
+        found = [s for s in found if s.seq_id not in beams]
         return data.draw(st.sampled_from(found)).seq_id if found else None
 
     def chat(self, seq_id: int) -> ChatSession:
@@ -154,6 +174,20 @@ class Told(RuleBasedStateMachine):
             self.desk.chats.remove(self.chat(seq_id))
             del self.view.labels[seq_id]
 
+    @rule(tokens=TOKENS, max_tokens=st.integers(1, 7))
+    def search(self, tokens, max_tokens):
+        """Two beams, which no chat shows."""
+        if not self.core.groups.searches:
+            with suppress(RequestError):
+                self.core.groups.search(tokens, BeamSearchParams(2, max_tokens))
+
+    @rule(tokens=TOKENS.filter(len))
+    def answers(self, tokens):
+        if len(self.core.sequences) < 5:
+            first = self.core.open()
+            with suppress(RequestError):
+                self.core.extend(first, tokens, SamplingParams(n=2, max_tokens=4))
+
     @rule(num_blocks=st.none() | st.integers(1, 14))
     def limit(self, num_blocks):
         self.control("limit", lambda: self.core.controls.set_limit(num_blocks))
@@ -201,6 +235,21 @@ class Told(RuleBasedStateMachine):
                 self.tell(self.core.step())
                 self.witness.check_reasons()
 
+    @precondition(lambda self: self.core.has_work)
+    @rule()
+    def fail(self):
+        """A step that raises before anything of it is done; whoever was to get blocks from it loses what it had."""
+        runner = self.core.runner
+        self.tell_verbs()
+        self.engine.now += 0.05
+        self.core.runner = Broken()
+        try:
+            self.tell(self.core.step())  # nobody could run
+        except RuntimeError:
+            self.witness.totals["steps"] += 1  # it was begun
+        self.core.runner = runner
+        self.tell_verbs()
+
     # --- what is said of it -------------------------------------------------------------------------
 
     @invariant()
@@ -209,13 +258,16 @@ class Told(RuleBasedStateMachine):
             self.tell(report)
 
     def tell(self, report: StepReport) -> None:
+        for event in report.events:
+            for seq_id in (getattr(event, "seq_id", 0), getattr(event, "child_id", 0)):
+                self.view.labels.setdefault(seq_id, letters(seq_id))
         num_before = self.view.num_lines
         expected = self.witness.watch(report)
         self.engine.tell(report)
         self.fold.fold(Steps([report]))
         for event in report.events:
-            if isinstance(event, ce.SequenceParked) and self.chat(event.seq_id).busy:
-                self.chat(event.seq_id).finish("stop")
+            if isinstance(event, ce.SequenceParked) and (chat := self.desk.get(event.seq_id)) and chat.busy:
+                chat.finish("stop")
         self.check_lines(expected, self.view.recent_events(self.view.num_lines - num_before))
         self.check_pool(report)
         self.check_counters(report)
@@ -231,8 +283,11 @@ class Told(RuleBasedStateMachine):
             assert found[: 2 if item.kind == "STEP" else None] == item.numbers, (item, line.text)
             assert item.words in line.text, (item, line.text)
         preempted = {line.seq_ids[0] for line in lines if line.kind == "PREEMPT"}
+        lost = {line.seq_ids[0] for line in lines if line.kind == "LOST"}
+        self.all_lost |= lost
         if preempted and (columns := self.view.columns.columns):
-            assert {seq_id for seq_id, mark in columns[-1].marks.items() if mark == PREEMPTED} == preempted
+            marked = {seq_id for seq_id, mark in columns[-1].marks.items() if mark == PREEMPTED}
+            assert preempted <= marked <= preempted | self.all_lost
 
     def check_pool(self, report):
         pool, queues = self.witness.pool(), self.witness.queues()
@@ -244,7 +299,7 @@ class Told(RuleBasedStateMachine):
         totals = self.witness.totals
         for name in (
             "steps", "preemptions", "swaps_out", "swaps_in", "copies", "evictions", "prefix_hits", "prefill_tokens",
-            "decode_tokens", "kept_tokens",
+            "decode_tokens", "kept_tokens", "drafts", "draft_tokens", "accepted_tokens",
         ):  # fmt: skip
             assert getattr(report.counters, name) == totals[name], name
         assert report.counters.prefix_queries >= totals["prefix_hits"]
@@ -276,6 +331,9 @@ class Told(RuleBasedStateMachine):
         assert numbers_in(lines[3]) == [pool[name] for name in names]
         names = ("preemptions", "copies", "evictions", "swaps_out", "swaps_in")
         assert numbers_in(lines[5]) == [totals[name] for name in names]
+        drafted, accepted = totals["draft_tokens"], totals["accepted_tokens"]
+        told = [drafted, accepted, drafted - accepted] if drafted else []
+        assert numbers_in(" ".join(lines[6:])) == told
 
     def check_chats(self):
         answer = StatsAnswer(self.view, self.desk, "model")()
@@ -306,10 +364,21 @@ class Told(RuleBasedStateMachine):
         if waits:
             why = PAUSED if self.view.live.paused else held_words(held_back)
             assert stands.why == told["waits_because"] == why
-            assert pane_footnote(chat, self.view, WIDTH).plain == f"waiting: {why}"
+            footnote = pane_footnote(chat, self.view, WIDTH).plain
+            assert footnote.startswith(f"waiting: {why}")
+            self.check_cure(footnote.removeprefix(f"waiting: {why}"), held_back)
             assert "t/s" not in title
         context = numbers_in(context_text(chat, self.view, CONTEXT).split("\n")[0])
         assert [context[0], context[1], context[3]] == [len(seq.token_ids), CONTEXT, seq.num_computed]
+
+    def check_cure(self, words, held):
+        """Where blocks are wanted and nobody who runs will give them: what would."""
+        pool, cause = self.witness.pool(), held.cause if held and not self.view.live.paused else ""
+        wanted = cause in MISFITS or (cause == "blocks" and not self.witness.queues()["running"])
+        cures = [
+            cure for cure, count in (("/limit off", "withheld"), ("/unpin", "pinned")) if wanted and pool[count]
+        ]
+        assert words == (f" · more with {' or '.join(cures)}" if cures else "")
 
     def check_metrics(self):
         families = MetricsCollector(self.fold, Lock()).collect()
@@ -328,6 +397,9 @@ class Told(RuleBasedStateMachine):
         assert values["vllm:num_requests_waiting"] == queues["waiting"] + queues["swapped"]
         assert values["pagedchat:num_sequences_parked"] == queues["parked"]
         assert values["vllm:num_preemptions_total"] == totals["preemptions"]
+        assert values["vllm:spec_decode_num_drafts_total"] == totals["drafts"]
+        assert values["vllm:spec_decode_num_draft_tokens_total"] == totals["draft_tokens"]
+        assert values["vllm:spec_decode_num_accepted_tokens_total"] == totals["accepted_tokens"]
         assert values["vllm:prefix_cache_hits_total"] == totals["prefix_hits"]
         assert values["pagedchat:prompt_tokens_kept_total"] == totals["kept_tokens"]
         assert values["pagedchat:blocks_copied_total"] == totals["copies"]

@@ -12,6 +12,7 @@ from pagedchat.engine.mirror import CacheMirror
 from pagedchat.events import StepReport
 
 SHOWN_IDS = 4
+GROUP_WORDS = {"beams": "a beam", "answers": "another answer"}
 MISFITS = ("limit", "pins", "limit and pins")
 
 
@@ -114,6 +115,9 @@ class Witness:
             self._say("STEP", len(report.batch), tokens)
             self.totals["steps"] += 1
             self.totals["prefill_tokens"] += sum(entry.num_prefill for entry in report.batch)
+            self.totals["drafts"] += sum(entry.num_drafted > 0 for entry in report.batch)
+            self.totals["draft_tokens"] += sum(entry.num_drafted for entry in report.batch)
+            self.totals["accepted_tokens"] += sum(max(0, entry.num_decode - 1) for entry in report.batch)
             self.totals["decode_tokens"] += sum(entry.num_decode for entry in report.batch)
         return self._expected
 
@@ -191,9 +195,20 @@ class Witness:
     def _sequence_forked(self, event: ce.SequenceForked) -> None:
         parent = self.mirror.sequences[event.seq_id]
         self._say("FORK", len(parent.block_table) + len(parent.host_block_table), 0)
+        if event.grouped:
+            self._expected[-1] = self._expected[-1]._replace(words=GROUP_WORDS[parent.group_kind])
         for known in (self.once, self.cut_by, self.kept):
             if event.seq_id in known:
                 known[event.child_id] = known[event.seq_id]
+        if event.length >= 0:
+            length = event.length + len(event.token_ids) - 1
+            if parent.num_computed > length:
+                self.cut_by[event.child_id] = "last token once more"
+            if event.child_id in self.once:
+                self.once[event.child_id] = min(self.once[event.child_id], event.length)
+
+    def _sequence_grouped(self, event: ce.SequenceGrouped) -> None:
+        self._say("GROUP", event.size, words="beams" if event.kind == "beams" else "answers")
 
     def _sequence_rewound(self, event: ce.SequenceRewound) -> None:
         self._say("REWIND", event.length)
@@ -218,6 +233,16 @@ class Witness:
         self.totals["preemptions"] += 1
         self.once[event.seq_id] = max(computed, self.once.get(event.seq_id, 0))
         self.lost[event.seq_id] = (event.mode, computed)
+
+    def _contents_lost(self, event: ce.ContentsLost) -> None:
+        seq = self.mirror.sequences[event.seq_id]
+        assert not seq.block_table, "dropped before"
+        assert not seq.host_block_table
+        assert event.num_tokens == seq.num_computed
+        assert event.status == ("parked" if seq.status == "parked" else "waiting")
+        self._say("LOST", event.num_tokens, words="a step failed")
+        self.once[event.seq_id] = max(seq.num_computed, self.once.get(event.seq_id, 0))
+        self.lost[event.seq_id] = ("fault", seq.num_computed)
 
     def _sequence_closed(self, event: ce.SequenceClosed) -> None:
         self._say("CLOSE")
@@ -260,7 +285,8 @@ class Witness:
         seq, refs = self.mirror.sequences[event.seq_id], self.mirror.ref_counts[event.src]
         slots = seq.num_computed - event.block_idx * self.mirror.block_size
         if refs > 1:
-            self._say("COW", event.src, refs, event.dst, slots)
+            words = {"beams": "a beam was forked", "answers": "answers part here", "": ""}[seq.group_kind]
+            self._say("COW", event.src, refs, event.dst, slots, words=words)
         else:
             assert self.mirror.block_hashes[event.src] is not None
             self._say("COW", event.src, event.dst, slots, words=f"findable, {self.cut_by[event.seq_id]}")
@@ -269,7 +295,9 @@ class Witness:
     def _blocks_freed(self, event: ce.BlocksFreed) -> None:
         table = self.mirror.sequences[event.seq_id].block_table
         assert table[-len(event.block_ids) :] == event.block_ids[::-1]
-        self._say("FREE", len(event.block_ids), *event.block_ids[:SHOWN_IDS])
+        words = {"pruned": "others are likelier", "ended": "the search is over", "": ""}[event.cause]
+        self._say("FREE", len(event.block_ids), *event.block_ids[:SHOWN_IDS], words=words)
+        assert not event.cause or self.mirror.sequences[event.seq_id].group_kind == "beams"
 
     def _block_evicted(self, event: ce.BlockEvicted) -> None:
         causes = {"evict": "by hand", "flush": "by a flush", "limit": "least recently used, for the limit"}

@@ -30,7 +30,9 @@ MODULES = (
     "checks",
     "chat_files",
     "cpu_kernels",
+    "forms",
     "histories",
+    "parameters",
 )
 TERMINAL = "terminal"
 

@@ -41,6 +41,22 @@ _WORDS = st.one_of(
 )  # fmt: skip
 
 
+class _OneGroup:
+    """The program as its only group of chats."""
+
+    def __init__(self, program: "_Program") -> None:
+        self._program = program
+
+    def of(self, _: ChatSession) -> "_Program":
+        """The group of any chat."""
+        return self._program
+
+    @property
+    def chats(self) -> list[ChatSession]:
+        """All chats."""
+        return list(self._program.desk.chats)
+
+
 class _Program:
     """The program and its chats as far as commands may touch them; what they are told is said to nobody."""
 
@@ -59,6 +75,7 @@ class _Program:
         self.theme = "textual-dark"
         self.available_themes = {"textual-dark": None}
         self.chats = self
+        self.groups = _OneGroup(self)
 
     def _send(self, command: AnyCommand) -> None:
         if not isinstance(command, Generate):  # whose numbers are checked when they are set
@@ -84,6 +101,9 @@ class _Program:
     async def reply_besides(self, chat: ChatSession, count: int) -> None:
         for _ in range(count):
             self.desk.reply_besides(chat)
+
+    async def ask_several(self, chat: ChatSession, count: int, prompt: str) -> None:
+        self.send_to([chat, *self.desk.twins(chat, count - 1, prompt)], prompt)
 
     def edit_prompt(self, chat: ChatSession, number: int | None = None) -> None:
         self.desk.take_back(chat, max(0, (number or chat.num_prompts) - 1))
@@ -118,7 +138,7 @@ class _Program:
 
     leave_chat = open_saved = show_table = action_tour = action_quit = action_model = toggle_tree = delete_chat = (
         switch_model
-    ) = _nothing
+    ) = open_beside = close_model = _nothing
 
     def _show(self, *_: object) -> None:
         """The same, at once."""

@@ -161,5 +161,5 @@ class _Run:
             outcome.wrong.append(str(error))
         if app.view.broken is not None:
             outcome.wrong.append(f"The engine's books disagree: {app.view.broken}")
-        if app.bridge.recording is None or app.bridge.recording.damage:
+        if app.groups.first.bridge.recording is None or app.groups.first.bridge.recording.damage:
             outcome.wrong.append("Nothing was recorded.")

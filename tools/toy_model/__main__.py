@@ -7,9 +7,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+BEGUN = time.perf_counter()
 HERE = Path(__file__).resolve().parent
 TEXTS = [HERE / "text", HERE / "text" / "polish"]
-"""What was written before the long training, and what was written for the polish after it."""
+"""All of our own texts; those in `polish` came later, once for a polish after a long training."""
 SIZE = "15 million"
 CONTEXT = 2048
 VOCABULARY = 8192
@@ -44,7 +45,18 @@ def _parser() -> argparse.ArgumentParser:
     tokenizer.add_argument("--vocabulary", type=int, default=VOCABULARY)
     tokenizer.add_argument("--context", type=int, default=CONTEXT)
     tokenizer.set_defaults(run=_tokenizer)
+    encode = commands.add_parser("encode", help="the text in tokens, train.npz.xz and valid.npz.xz, small to carry")
+    encode.add_argument("--data", type=Path, required=True, help="folder made by prepare and tokenizer")
+    encode.add_argument("--context", type=int, default=CONTEXT)
+    encode.set_defaults(run=_encode)
     _add_train(commands.add_parser("train", help="train a model"))
+    whole = commands.add_parser("whole", help="teacher, soft labels and the model in one go, by the clock")
+    whole.add_argument("--data", type=Path, required=True, help="folder made by prepare and tokenizer")
+    whole.add_argument("--out", type=Path, required=True, help="folder for the checkpoints and training.jsonl")
+    whole.add_argument("--minutes", type=float, default=8.5, help="for all of it (8.5)")
+    whole.add_argument("--device", default="cpu")
+    whole.add_argument("--tiny", action="store_true", help="small shapes and part of the text, to try it out")
+    whole.set_defaults(run=_whole)
     _add_label(commands.add_parser("label", help="soft labels of the training text from larger models"))
     blend = commands.add_parser("blend", help="the mean of two checkpoints' weights")
     blend.add_argument("first", type=Path)
@@ -83,6 +95,7 @@ def _add_train(train: argparse.ArgumentParser) -> None:
     train.add_argument("--shape", choices=SHAPES, default="toy")
     train.add_argument("--device", default="cpu")
     train.add_argument("--steps", type=int, default=9000)
+    train.add_argument("--minutes", type=float, help="end by the clock, in place of --steps")
     train.add_argument("--windows", type=int, default=32, help="windows in a step")
     train.add_argument("--context", type=int, default=CONTEXT)
     train.add_argument("--learning-rate", type=float, default=1.2e-3)
@@ -98,6 +111,7 @@ def _add_train(train: argparse.ArgumentParser) -> None:
     train.add_argument("--every-token", action="store_true", help="learn every token to the end (for teachers)")
     train.add_argument("--soft-labels", type=Path, nargs="*", default=[], help="parts written by label, in order")
     train.add_argument("--soft-share", type=float, default=0.7, help="share of the loss from soft labels")
+    train.add_argument("--own-soft-share", type=float, help="the same for our own texts and drills")
     train.add_argument("--start-from", type=Path, help="a checkpoint to go on from")
     train.add_argument("--seed", type=int, default=1)
     train.add_argument("--log-every", type=int, default=500)
@@ -131,6 +145,23 @@ def _tokenizer(args: argparse.Namespace) -> None:
     tokenizer = train_tokenizer(read_jsonl(args.data / "train.jsonl"), args.vocabulary)
     save_tokenizer(tokenizer, args.data, args.context)
     print(f"{tokenizer.get_vocab_size():,} tokens, in {args.data}")
+
+
+def _encode(args: argparse.Namespace) -> None:
+    from tools.toy_model.run_training import corpus_of  # noqa: PLC0415
+
+    for name in ("train", "valid"):
+        (args.data / f"{name}.npz.xz").unlink(missing_ok=True)
+        corpus = corpus_of(args.data, name, args.context)
+        corpus.save(args.data / f"{name}.npz.xz")
+        print(f"{len(corpus.tokens):,} tokens, in {args.data / name}.npz.xz")
+
+
+def _whole(args: argparse.Namespace) -> None:
+    from tools.toy_model.whole import whole  # noqa: PLC0415
+
+    loading = time.perf_counter() - BEGUN  # of torch and transformers
+    whole(args.data, args.out, 60 * args.minutes - loading, args.device, args.tiny)
 
 
 def _train(args: argparse.Namespace) -> None:

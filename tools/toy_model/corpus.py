@@ -1,7 +1,10 @@
 """Conversations as one flat array of tokens, with who speaks and where each begins."""
 
+import lzma
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +15,8 @@ from tools.toy_model.conversations import Conversation
 
 ROLE_TOKENS = {"user": USER, "assistant": ASSISTANT, "system": SYSTEM}
 _BATCH = 4_096
+_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 3, "dict_size": 64 << 20}]
+"""The dictionary holds it all: variations of a conversation lie anywhere in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,30 @@ class Corpus:
     def lengths(self) -> npt.NDArray[np.int64]:
         """`[num_conversations]`, in tokens."""
         return np.diff(self.starts)
+
+    def save(self, path: Path) -> None:
+        """Write an `.npz` compressed by xz, which `load_corpus` reads."""
+        names = sorted(set(self.sources))
+        numbers = {name: number for number, name in enumerate(names)}
+        file = BytesIO()
+        np.savez(
+            file,
+            tokens=self.tokens,
+            spoken=np.packbits(self.spoken),
+            lengths=self.lengths.astype(np.uint16),
+            names=np.array(names),
+            sources=np.array([numbers[source] for source in self.sources], np.uint16),
+        )
+        path.write_bytes(lzma.compress(file.getvalue(), filters=_FILTERS))
+
+
+def load_corpus(path: Path) -> Corpus:
+    """Read what `Corpus.save` wrote."""
+    with np.load(BytesIO(lzma.decompress(path.read_bytes()))) as file:
+        tokens, names = file["tokens"], file["names"].tolist()
+        starts = np.concatenate([[0], np.cumsum(file["lengths"].astype(np.int64))])
+        spoken = np.unpackbits(file["spoken"], count=len(tokens)).astype(np.bool_)
+        return Corpus(tokens, spoken, starts, tuple(names[number] for number in file["sources"].tolist()))
 
 
 def encode(conversations: Sequence[Conversation], tokenizer: Tokenizer, longest: int) -> Corpus:

@@ -17,20 +17,20 @@ class Weight:
 
 _WEIGHTS = {
     # Fluency: large, and other people's voices. They fade in the last phase.
-    "self_dialogue": Weight(0.6, 0.10),
-    "topical_chat": Weight(0.8, 0.10),
-    "synthetic_persona_chat": Weight(1.0, 0.20),
-    "schema_guided_dialogue": Weight(0.25, 0.05),
+    "self_dialogue": Weight(0.4, 0.05),
+    "topical_chat": Weight(0.6, 0.05),
+    "synthetic_persona_chat": Weight(0.7, 0.10),
+    "schema_guided_dialogue": Weight(0.15, 0.03),
     "star": Weight(0.25, 0.05),
     "taskmaster4": Weight(0.5, 0.05),
     "fairytaleqa": Weight(0.3, 0.0),
     "african_storybook": Weight(1.0, 0.3),
     "pratham_storyweaver": Weight(1.0, 0.3),
     "aesop": Weight(1.5, 0.5),
-    "tinystories": Weight(1.3, 0.4),
-    "written_stories": Weight(4.0, 8.0),
+    "tinystories": Weight(1.2, 0.7),
+    "written_stories": Weight(1.5, 2.0),
     # Answers.
-    "dolly_15k": Weight(1.5, 1.2),
+    "dolly_15k": Weight(1.2, 1.0),
     "oasst": Weight(2.0, 2.0),
     "self_instruct_seed": Weight(2.0, 2.0),
     "english_wordnet": Weight(1.0, 1.5),
@@ -38,18 +38,21 @@ _WEIGHTS = {
     "opentriviaqa": Weight(0.7, 0.0),
     "periodic_table": Weight(1.0, 0.7),
     "chatterbot_corpus": Weight(1.0, 0.3),
+    "drill_keys": Weight(2.0, 2.5),
     "jokes": Weight(2.5, 2.5),
     "personality_chat": Weight(1.0, 1.0),
     "pagedchat_basics": Weight(1.5, 1.5),
 }
 _BY_KIND = {
-    "written": Weight(3.0, 3.5),
+    "written": Weight(4.0, 4.5),
     "greeted": Weight(1.0, 1.5),
     "system": Weight(1.0, 1.2),
     "drill": Weight(1.0, 1.0),
     "honest": Weight(0.0, 1.0),
+    "follow": Weight(1.0, 1.5),
 }
-
+_FROM_THE_BEGINNING = {"written_alone", "written_talks", "follow_memory", "follow_tour"}
+_OWN = {"pagedchat_basics", "jokes"}
 
 _POLISH = {
     "written_stories": 1.6,
@@ -85,6 +88,16 @@ def weight_of(source: str) -> Weight:
     if source in _WEIGHTS:
         return _WEIGHTS[source]
     return _BY_KIND[source.split("_", 1)[0]]
+
+
+def is_own(source: str) -> bool:
+    """Whether a text was written or made for this model."""
+    return source in _OWN or source.split("_", 1)[0] in _BY_KIND
+
+
+def goes_on(source: str) -> bool:
+    """Whether its conversations may stand behind others: not those about what was said first."""
+    return source not in _FROM_THE_BEGINNING
 
 
 def draws(source: str, phase: Phase) -> float:

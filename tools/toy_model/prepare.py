@@ -7,10 +7,11 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from tools.toy_model import drills
+from tools.toy_model import drills, follow
 from tools.toy_model.conversations import Conversation, read_jsonl, write_jsonl
 from tools.toy_model.doubt import asks_for_rare_fact, asks_for_rare_word, honest, quoted_words, well_known_names
 from tools.toy_model.forms import as_typed, in_its_place, under_some_system, with_greeting
+from tools.toy_model.program_keys import key_questions
 from tools.toy_model.written import conversations_of, read_records, split
 
 GREETED = {"pagedchat_basics": 0.25, "written": 0.35}
@@ -19,6 +20,8 @@ UNDER_SYSTEM = {"pagedchat_basics": 0.25, "written": 0.35, "dolly_15k": 0.35, "t
 """Share of a source's conversations that also occur under a system prompt about form."""
 AS_TYPED = 0.25
 """Share of our own conversations whose question is put as people type."""
+ALONE = "written_alone"
+"""Only at the very beginning of a chat, and without a greeting."""
 DICTIONARY = "english_wordnet"
 RARE_FACTS = {"opentriviaqa": 0.5, "dolly_15k": 1.0, DICTIONARY: 0.4}
 """Sources of rare facts, and the share of them that get an honest answer in the last phase."""
@@ -28,7 +31,18 @@ DRILLS = {
     drills.counting: 2_500,
     drills.calendar: 1_200,
     drills.unknown: 9_000,
+    key_questions: 3_500,
 }
+"""How many of each."""
+FOLLOW_UPS = {
+    follow.remembering: 4_000,
+    follow.rephrasing: 1_500,
+    follow.shorter: 1_500,
+    follow.more: 1_500,
+}
+REMEMBERED_OTHERS = 4_000
+"""Talks about questions of the public sources: that what was said is looked up, not known by heart."""
+STORY_TALKS = {follow.any_story: 1_300, follow.what_then: 1_500, follow.tour_talks: 250}
 """How many of each."""
 COMMON_WORDS = 3_000
 """Words whose meaning the model is to know; those are the most frequent ones."""
@@ -64,6 +78,7 @@ def prepare(
     train += list(_variations(own_train + public_train, rng))
     train += list(_honest(own_train + public_train, public_train, common, rng))
     train += list(_drills(own_train + public_train, rng, drill_share))
+    train += list(_following(texts, size, public_train, rng, drill_share))
     rng.shuffle(train)
     out.mkdir(parents=True, exist_ok=True)
     write_jsonl(out / "train.jsonl", train)
@@ -95,6 +110,8 @@ def _kind(source: str) -> str:
 
 def _variations(conversations: Sequence[Conversation], rng: random.Random) -> Iterator[Conversation]:
     for conversation in conversations:
+        if conversation.source == ALONE:
+            continue
         kind = _kind(conversation.source)
         if rng.random() < GREETED.get(kind, 0.0) and (greeted := with_greeting(conversation, rng)):
             yield replace(greeted, source=f"greeted_{kind}")
@@ -131,6 +148,22 @@ def _drills(conversations: Sequence[Conversation], rng: random.Random, share: fl
     yield from drills.spelling(rng, words, round(4_000 * share))
     yield from drills.repeating(rng, phrases, round(2_000 * share))
     yield from drills.shouting(rng, phrases, round(1_200 * share))
+
+
+def _following(
+    texts: Sequence[Path], size: str, public: Sequence[Conversation], rng: random.Random, share: float
+) -> Iterator[Conversation]:
+    records = [record for folder in texts for record in read_records(folder, size)]
+    pairs, told = follow.facts(records), follow.stories(records)
+    for follow_up, count in FOLLOW_UPS.items():
+        if pairs:
+            yield from follow_up(rng, pairs, round(count * share))
+    others = follow.public_facts(public)
+    if others:
+        yield from follow.remembering(rng, others, round(REMEMBERED_OTHERS * share))
+    for story_talk, count in STORY_TALKS.items():
+        if told:
+            yield from story_talk(rng, told, round(count * share))
 
 
 def _common_words(texts: Iterable[str], count: int, shortest: int = 3, longest: int = 99) -> list[str]:

@@ -12,7 +12,7 @@ from transformers import OPTForCausalLM
 from tools.toy_model.bpe import load_tokenizer
 from tools.toy_model.checkpoint import save_checkpoint
 from tools.toy_model.conversations import read_jsonl
-from tools.toy_model.corpus import Corpus, encode
+from tools.toy_model.corpus import Corpus, encode, load_corpus
 from tools.toy_model.shapes import SHAPES, opt_config
 from tools.toy_model.soft_labels import label, load_soft_labels
 from tools.toy_model.train import Settings, train
@@ -26,7 +26,7 @@ def run_training(args: argparse.Namespace) -> None:
         FileNotFoundError: `prepare` or `tokenizer` did not run.
     """
     tokenizer = load_tokenizer(args.data)
-    corpus, valid = _corpus(args.data, "train", args.context), _corpus(args.data, "valid", args.context)
+    corpus, valid = corpus_of(args.data, "train", args.context), corpus_of(args.data, "valid", args.context)
     model = _model(args, tokenizer.get_vocab_size())
     size = sum(p.numel() for p in model.parameters())
     print(f"{size / 1e6:.2f} M parameters; {len(corpus.tokens):,} tokens in {len(corpus.sources):,} conversations")
@@ -72,7 +72,7 @@ def run_labelling(args: argparse.Namespace) -> None:
     teachers = [
         OPTForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device).eval() for folder in args.teachers
     ]
-    corpus = _corpus(args.data, "train", int(teachers[0].config.max_position_embeddings))
+    corpus = corpus_of(args.data, "train", int(teachers[0].config.max_position_embeddings))
     bounds = [len(corpus.sources) * part // args.parts for part in range(args.parts + 1)]
     first, last = bounds[args.part], bounds[args.part + 1]
     started = time.perf_counter()
@@ -82,7 +82,10 @@ def run_labelling(args: argparse.Namespace) -> None:
     print(f"{len(soft.ids):,} tokens labelled in {time.perf_counter() - started:.0f} s, in {args.out}.*")
 
 
-def _corpus(data: Path, name: str, context: int) -> Corpus:
+def corpus_of(data: Path, name: str, context: int) -> Corpus:
+    """The text in tokens: as `encode` wrote it, else from the JSON lines."""
+    if (data / f"{name}.npz.xz").is_file():
+        return load_corpus(data / f"{name}.npz.xz")
     return encode(list(read_jsonl(data / f"{name}.jsonl")), load_tokenizer(data), context)
 
 
@@ -106,6 +109,8 @@ def _settings(args: argparse.Namespace) -> Settings:
         polish=args.polish,
         every_token=args.every_token,
         soft_share=args.soft_share if args.soft_labels else 0.0,
+        own_soft_share=args.own_soft_share if args.soft_labels else None,
+        seconds=None if args.minutes is None else 60 * args.minutes,
         log_every=args.log_every,
         seed=args.seed,
     )

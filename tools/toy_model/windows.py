@@ -5,8 +5,6 @@ window begins with a conversation; the last one in it is cut off at its end. Som
 one before as if the user had changed the subject: their `<s>` is left out.
 """
 
-from collections.abc import Iterable, Iterator
-
 import numpy as np
 import numpy.typing as npt
 
@@ -39,22 +37,39 @@ def round_of_windows(
     order = np.repeat(np.arange(len(draws)), times)
     rng.shuffle(order)
     joined = can_join[order] & (rng.random(len(order)) < JOINED_SHARE)
-    spans = zip(corpus.starts[order].tolist(), corpus.starts[order + 1].tolist(), joined.tolist(), strict=True)
-    return np.stack(list(_fill(spans, length))) if len(order) else np.empty((0, length), np.int32)
+    if not len(order):
+        return np.empty((0, length), np.int32)
+    return _fill(corpus.starts[order], corpus.starts[order + 1], joined, length)
 
 
-def _fill(spans: Iterable[tuple[int, int, bool]], length: int) -> Iterator[npt.NDArray[np.int32]]:
-    """Windows over `(start, end, joined)`."""
-    window = np.full(length, -1, np.int32)
-    filled = 0
-    for start, end, joined in spans:
-        begin = start + 1 if joined and filled else start
-        size = min(end - begin, length - filled)
-        window[filled : filled + size] = np.arange(begin, begin + size)
-        filled += size
-        if filled == length:
-            yield window
-            window = np.full(length, -1, np.int32)
-            filled = 0
-    if filled:
-        yield window
+def _fill(
+    starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], joined: npt.NDArray[np.bool_], length: int
+) -> npt.NDArray[np.int32]:
+    """Windows of spans `[num_spans]`; all of them but the last are full, so that places follow one another."""
+    first = _first_of_windows(ends - starts, joined, length)
+    begins = starts + (joined & ~first)
+    sizes = ends - begins
+    window = np.cumsum(first) - 1
+    before = np.cumsum(sizes) - sizes
+    offsets = before - before[first][window]
+    taken = np.minimum(sizes, length - offsets)
+    shifts = begins - (window * length + offsets)
+    windows = np.full((window[-1] + 1) * length, -1, np.int32)
+    filled = int(taken.sum())
+    windows[:filled] = np.arange(filled, dtype=np.int32) + np.repeat(shifts.astype(np.int32), taken)
+    return windows.reshape(-1, length)
+
+
+def _first_of_windows(
+    sizes: npt.NDArray[np.int64], joined: npt.NDArray[np.bool_], length: int
+) -> npt.NDArray[np.bool_]:
+    """`[num_spans]` whether a window begins with this span. A joined span elsewhere is without its `<s>`."""
+    after = np.cumsum(sizes - joined)
+    following = np.searchsorted(after, after + length - sizes) + 1  # the span that fills the window, and one
+    following = np.maximum(following, np.arange(1, len(sizes) + 1)).tolist()
+    first = np.zeros(len(sizes), np.bool_)
+    span = 0
+    while span < len(sizes):
+        first[span] = True
+        span = following[span]
+    return first

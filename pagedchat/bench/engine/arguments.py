@@ -4,8 +4,8 @@ import argparse
 
 from pagedchat.bench.readers import count, new_file, some_of
 
-SECTIONS = ("start", "stutter", "decode", "first", "prefix", "client", "shapes", "same")
-CPU_SECTIONS = ("stutter", "client")
+SECTIONS = ("start", "stutter", "decode", "first", "prefix", "beams", "client", "shapes", "same")
+CPU_SECTIONS = ("stutter", "beams", "client")
 """Those that can be asked for by name on a CPU."""
 SHAPE_NAMES = ("qwen2.5-0.5b", "llama-3.2-1b", "qwen3-1.7b", "llama-3.1-8b")
 PEERS = ("transformers",)
@@ -38,7 +38,7 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
         "--only",
         type=some_of(SECTIONS),
         metavar="NAMES",
-        help=f"some of {','.join(SECTIONS)} (all); on a CPU stutter, client, or unless asked for the others",
+        help=f"some of {','.join(SECTIONS)} (all); on a CPU stutter, beams, client, or unless asked for the others",
     )
     parser.add_argument(
         "--shapes",

@@ -6,8 +6,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pagedchat.api.llm import LLM
 from pagedchat.bench.captured_host import CapturedHostResult, measure_captured_host
 from pagedchat.bench.engine.arguments import CPU_SECTIONS
+from pagedchat.bench.engine.beams import beam_table, measure_beams
 from pagedchat.bench.engine.client import CPU_WORKS, measure_client
 from pagedchat.bench.engine.cpu import text_rows
 from pagedchat.bench.engine.report import client_table
@@ -36,6 +38,8 @@ def run_cpu_sections(args: argparse.Namespace) -> int:
     found: dict[str, Any] = {"environment": environment()}
     if "stutter" in args.only:
         found["stutter"] = _stutter(args)
+    if "beams" in args.only:
+        found["beams"] = _beams(args)
     if "client" in args.only:
         found |= _client(args)
     if args.json is not None:
@@ -48,6 +52,15 @@ def _stutter(args: argparse.Namespace) -> list[dict[str, Any]]:
         figures = measure_stutter(Path(folder), "cpu", args.dtype, args.repeats, say)
     show(f"{args.model or SHAPE}, {args.dtype}\n\n{_text(stutter_table(figures), args)}")
     return [asdict(figure) for figure in figures]
+
+
+def _beams(args: argparse.Namespace) -> list[dict[str, Any]]:
+    with given_or_made_up(args.model, say) as folder:
+        dtype: DType = "float32" if args.dtype == "auto" else args.dtype
+        llm = LLM(folder, device="cpu", dtype=dtype, skip_tokenizer_init=True, num_blocks=512)
+        figures = measure_beams(llm, "cpu", args.repeats, say)
+    show(f"{args.model or SHAPE}, {dtype}\n\n{_text(beam_table(figures), args)}")
+    return [asdict(figure) | {"times": figure.times} for figure in figures]
 
 
 def _client(args: argparse.Namespace) -> dict[str, Any]:

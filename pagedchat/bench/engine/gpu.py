@@ -8,6 +8,7 @@ from importlib.util import find_spec
 import torch
 
 from pagedchat.bench.engine.arguments import SECTIONS
+from pagedchat.bench.engine.beams import beam_table
 from pagedchat.bench.engine.measuring import Measuring
 from pagedchat.bench.engine.report import client_table, same_table, shape_table, speed_table, start_table
 from pagedchat.bench.engine.results import Results
@@ -87,6 +88,8 @@ def _tables(results: Results, stored: StoredPeers) -> list[Table]:
     if results.stutter:
         tables.append(stutter_table(results.stutter))
     tables += [shape_table(figures, stored) for figures in results.shapes]
+    if results.beams:
+        tables.append(beam_table(results.beams))
     if results.same:
         tables.append(same_table(results.same))
     return tables

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from pagedchat.api.llm import LLM
+from pagedchat.bench.engine.beams import measure_beams
 from pagedchat.bench.engine.client import WORKS, measure_client
 from pagedchat.bench.engine.engines import OurEngine, transformers_engines
 from pagedchat.bench.engine.measure_shapes import measure_shape
@@ -31,7 +32,7 @@ Measure = Callable[[], list[Figure]]
 
 PROCESSES = {"start", "stutter"}
 """Sections that run in processes of their own."""
-SPEED = ("decode", "first", "prefix")
+SPEED = ("decode", "first", "prefix", "beams")
 _MEMORY_SHARE = 0.5
 """Of the GPU, as the stored peers had it; what runs beside needs room too."""
 
@@ -113,6 +114,9 @@ class Measuring:
         )
         prompts = Prompts(llm.info.vocab_size)
         self._run_engine(OurEngine(llm), prompts, wanted, results)
+        if "beams" in wanted:
+            self._say("beam search")
+            results.beams = measure_beams(llm, "cuda", self._repeats, self._say)
         del llm
         _free()
         if "transformers" in self._against:

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from pagedchat.bench.engine.beams import BeamFigure
 from pagedchat.bench.engine.measure_shapes import ShapeFigures
 from pagedchat.bench.engine.measures import Figure
 from pagedchat.bench.engine.same_tokens import SameTokens
@@ -29,6 +30,7 @@ class Results:
     start: list[StartFigure] = field(default_factory=list)
     stutter: list[StutterFigure] = field(default_factory=list)
     shapes: list[ShapeFigures] = field(default_factory=list)
+    beams: list[BeamFigure] = field(default_factory=list)
     same: list[SameTokens] = field(default_factory=list)
 
     @property

@@ -13,7 +13,7 @@ COLUMNS = 96
 MOST_LINES = 20_000
 _CELL_WIDTH, _LINE_HEIGHT, _MARGIN = 8.43, 20, 24
 _STYLE = """\
-text { font: 14px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; white-space: pre; fill: #1e1e1e; }
+text { font: 14px "DejaVu Sans Mono", Menlo, Consolas, monospace; white-space: pre; fill: #1e1e1e; }
 rect { fill: #ffffff; } .user { fill: #0550ae; } .head { fill: #6e7781; font-weight: bold; }
 @media (prefers-color-scheme: dark) {
   text { fill: #e6e6e6; } rect { fill: #161616; } .user { fill: #79b8ff; } .head { fill: #8b949e; }
@@ -57,7 +57,7 @@ def _lines(chat: SavedChat) -> Iterator[tuple[str, str]]:
     for role, ending, text in texts:
         yield "", ""
         yield "head", SPEAKERS[role] + (f" ({ending})" if ending else "")
-        yield from ((role, line) for line in _wrapped(text))
+        yield from ((role, line) for line in _wrapped(text.rstrip("\r\n")))
 
 
 def _wrapped(text: str) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 import re
 
+from pagedchat.chat.sanitize import spelled_out
+
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ufdd0-\ufdef\ufffe\uffff\ud800-\udfff\U000e0000-\U000e007f]"
@@ -12,17 +14,9 @@ _LINE_END = re.compile("\r\n|\r")
 
 
 def written_out(text: str) -> str:
-    """`text` with control characters as their pictures (`␛`), and others that are not seen as `<U+202E>`."""
-    return _HIDDEN.sub(_picture, _LINE_END.sub("\n", text))
+    """`text` with what is not seen spelled out, as a transcript has it: `\\x1b`, `\\u202e`."""
+    return _HIDDEN.sub(_spelled, _LINE_END.sub("\n", text))
 
 
-def _picture(match: re.Match[str]) -> str:
-    char = match[0]
-    number = ord(char)
-    if char in _JOINS:
-        return char
-    if 0xD800 <= number <= 0xDFFF:
-        return "\ufffd"
-    if number < 0x20:
-        return chr(0x2400 + number)
-    return "\u2421" if number == 0x7F else f"<U+{number:04X}>"
+def _spelled(match: re.Match[str]) -> str:
+    return match[0] if match[0] in _JOINS else spelled_out(match[0])

@@ -22,7 +22,7 @@ from pagedchat.ops.common.choices import (
 from pagedchat.ops.products.invariant_plan import MAX_PARTS, TILES
 from pagedchat.ops.products.small_batch_plan import ProductPlan, plan_head, plan_product
 from pagedchat.ops.products.stream_k_plan import plan_stream_k
-from pagedchat.ops.products.streamed_plan import plan_stream
+from pagedchat.ops.products.streamed_plan import MAX_TOKENS, plan_stream
 from pagedchat.ops.products.warpgroup_plan import WARPGROUPS, num_stages
 from pagedchat.ops.products.wide_plan import num_wide_stages
 from pagedchat.ops.quantized.weight_form import WHOLE, WeightForm
@@ -78,11 +78,11 @@ _MANY_ROWS = 50_000
 """Of a weight: as many as a ring can have under way."""
 
 
-def _ring(in_features: int, form: WeightForm = WHOLE, **where: tuple[int]) -> Tuning:
+def _ring(in_features: int, form: WeightForm = WHOLE, num_tokens: int = 1, **where: tuple[int]) -> Tuning:
     plan = plan_stream(
         in_features,
         _MANY_ROWS,
-        1,
+        num_tokens,
         normed=False,
         num_multiprocessors=H200_MULTIPROCESSORS,
         shared_limit=H200_SHARED_BYTES,
@@ -94,8 +94,11 @@ def _ring(in_features: int, form: WeightForm = WHOLE, **where: tuple[int]) -> Tu
 
 _STREAM_TUNINGS = (_ring(14336, NORM=(0,)), _ring(2560), _ring(896))
 """Long rows whose units are made together, rows with a last stage that is short, rows of one stage."""
-_FEW_BITS_TUNINGS = (_ring(2048, WeightForm("fp8", 128)), _ring(4096, WeightForm("int4", 128, has_minimums=True)))
-"""One and several stages a row; groups without and with minimums."""
+_FEW_BITS_TUNINGS = (
+    _ring(2048, WeightForm("fp8", 128), num_tokens=MAX_TOKENS),
+    _ring(4096, WeightForm("int4", 128, has_minimums=True)),
+)
+"""Input in registers and in shared memory; groups without and with minimums."""
 _STREAMED = tuple(
     KernelFile(
         stem,

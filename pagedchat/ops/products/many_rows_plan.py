@@ -4,18 +4,20 @@ The ops launch what this says, and `pagedchat doctor` says it of models that are
 """
 
 from pagedchat.jit.driver import Gpu
+from pagedchat.ops.clusters.cluster_plan import ClusterPlan, plan_clusters
 from pagedchat.ops.products.stream_k_plan import MAX_TOKENS, StreamKPlan, plan_stream_k
 from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan, plan_warpgroups
 from pagedchat.ops.products.wide_plan import WidePlan, plan_wide
 
-ManyRowsPlan = WarpgroupPlan | StreamKPlan | WidePlan
+ManyRowsPlan = WarpgroupPlan | ClusterPlan | StreamKPlan | WidePlan
 
 _WARPGROUPS = (9, 0)
 """Compute capability of the only GPUs that multiply by warpgroups."""
 _LEAST_STREAMED_BYTES = 20 << 20
-"""Of a weight that streams although it would fit into the shared memory of all multiprocessors."""
+"""Of a weight that streams although it would fit into the shared memory of all multiprocessors: a smaller one is
+there before the tokens are."""
 _FEW_TOKENS, _LEAST_BYTES_FOR_MORE = 48, 64 << 20
-"""Up to so many tokens what streams is quicker than a library; with more, a weight of so many bytes or of gates."""
+"""Up to so many tokens a vocabulary that streams is quicker than a library; with more, one of so many bytes."""
 _FEW_ROWS, _LARGE_BYTES = 256, 128 << 20
 """With more rows a library makes gates and values of a weight of more bytes as quickly, or more so."""
 
@@ -39,13 +41,15 @@ def plan_many_rows(
     sizes = in_features, out_features, num_tokens, paired
     multiprocessors, limit = gpu.num_multiprocessors, gpu.shared_bytes
     resident = plan_warpgroups(*sizes, num_multiprocessors=multiprocessors, shared_limit=limit)
-    streamed = plan_stream_k(*sizes, multiprocessors, limit)
     weight_bytes = 2 * in_features * out_features * (1 + paired)
+    if resident is not None and weight_bytes < _LEAST_STREAMED_BYTES:
+        return resident
+    clusters = plan_clusters(*sizes, multiprocessors, limit)
+    if clusters is not None:
+        return clusters
     if num_tokens > MAX_TOKENS and paired and resident is None:
         large = weight_bytes > _LARGE_BYTES and num_tokens > _FEW_ROWS
         return None if large else plan_wide(in_features, out_features, num_tokens, multiprocessors, limit)
-    if streamed is None or (resident is not None and weight_bytes < _LEAST_STREAMED_BYTES):
-        return resident
-    if num_tokens > _FEW_TOKENS and not paired and weight_bytes < _LEAST_BYTES_FOR_MORE:
-        return resident
-    return streamed
+    streamed = plan_stream_k(*sizes, multiprocessors, limit)
+    is_slow = num_tokens > _FEW_TOKENS and not paired and weight_bytes < _LEAST_BYTES_FOR_MORE
+    return resident if streamed is None or is_slow else streamed

@@ -13,8 +13,8 @@ MAX_TOKENS = 8
 """Of a launch; from there on the input takes the registers."""
 RING_BYTES, LARGE_RING_BYTES = 120 << 10, 171 << 10
 """Of a ring, at most; of one for a weight both of whose sides are `_LARGE`. What a ring leaves others may have."""
-FEW_BITS_RING_BYTES = 100 << 10
-"""The same of weights of few bits."""
+FEW_BITS_RING_BYTES, PAIRS_RING_BYTES = 100 << 10, 140 << 10
+"""The same of weights of few bits, whose units are made one by one or in pairs."""
 _LARGE = 4096
 _NUM_WARPS = 8
 _ROUND = _NUM_WARPS * STEP
@@ -31,6 +31,10 @@ _MOST_RESIDENT = 16
 """Steps of a warp up to which the input stays in registers, as one that is normed has to."""
 _MOST_GROUP = 4
 """Units that read an input together which does not stay in registers; of few bits, that end their sums together."""
+_PAIR = 2
+"""The same where units are made in pairs."""
+_PAIRED_BITS, MOST_SHARED = 4, 1
+"""Of weights whose units are made in pairs, and of how many tokens, at most: their input lies in shared memory."""
 _GAP_BYTES = 64
 _SLACK_BYTES = 512
 """What alignment takes, and what some kernels have besides."""
@@ -48,6 +52,8 @@ class StreamPlan:
     group: int = 1
     """Units that are made at a time."""
     form: WeightForm = WHOLE
+    shared_tokens: int = 0
+    """Tokens whose input lies in shared memory, at most; 0: in registers, up to `MAX_TOKENS`."""
 
     @property
     def num_threads(self) -> int:
@@ -67,16 +73,45 @@ class StreamPlan:
             "STAGE_FEATURES": self.stage_features,
             "STAGES": self.stages,
             "GROUP": self.group,
+            **({"SHARED_TOKENS": self.shared_tokens} if self.shared_tokens else {}),
             **self.form.constants,
         }
+
+    @property
+    def lane_run(self) -> int:
+        """Inner elements that lie together for a lane: 16 bytes of few bits where four lanes are in one group."""
+        if not self.shared_tokens:
+            return PIECE
+        segment, run = self.stage_features // _NUM_WARPS, 128 // self.form.bits
+        while segment % (4 * run) or self.form.scale_group % (4 * run):
+            run //= 2
+        return run
+
+    @property
+    def input_bytes(self) -> int:
+        """Of the input that lies in shared memory, and of its sums over parts of a stage."""
+        segment = self.stage_features // _NUM_WARPS
+        parts = segment // min(self.form.scale_group or segment, segment)
+        sums = _NUM_WARPS * parts * self.row_stages * 8
+        return self.shared_tokens * (sums + 2 * self.row_stages * self.stage_features + _GAP_BYTES)
+
+    @property
+    def room(self) -> int:
+        """Tokens that there can be."""
+        return self.shared_tokens or MAX_TOKENS
+
+    @property
+    def resident(self) -> bool:
+        """Whether registers have room for the input."""
+        return self.row_stages * self.stage_features <= _MOST_RESIDENT * _ROUND
 
     @property
     def stage_bytes(self) -> int:
         """Of shared memory, for each stage."""
         row = (self.in_features if self.row_stages == 1 else self.stage_features) * self.form.bits // 8
         if self.form.few:
-            pieces = STEP * self.form.bits // 8  # of four lanes, an odd number of times
-            row = (row // pieces | 1) * pieces
+            runs = 4 * self.lane_run * self.form.bits // 8  # of four lanes, an odd number of times
+            row = (-(-row // runs) | 1) * runs
         elif self.row_stages > 1:
             row += _GAP_BYTES
         return UNIT * row + 16
@@ -91,9 +126,9 @@ class StreamPlan:
 
     def shared_bytes(self, normed: bool) -> int:
         """Size of `StreamShared` in kernels/products/streamed_ring.cuh, at least."""
-        sums = 4 * 2 * _NUM_WARPS * self.group * PIECE * UNIT
+        sums = 4 * 2 * _NUM_WARPS * self.group * self.room * UNIT
         norm = 2 * 2 * self.in_features + (8 * PIECE + 16 * 32) * _NUM_WARPS if normed else 0
-        return self.stages * self.stage_bytes + self.scale_bytes + sums + norm + _SLACK_BYTES
+        return self.stages * self.stage_bytes + self.scale_bytes + self.input_bytes + sums + norm + _SLACK_BYTES
 
 
 @cache
@@ -122,20 +157,28 @@ def plan_stream(
         return None
     if form.few and not takes(form, in_features, num_rows):
         return None
-    features = _stage_features(in_features, form)
-    bare = StreamPlan(in_features, features, 0, form=form)
-    resident = bare.row_stages * features <= _MOST_RESIDENT * _ROUND
-    if normed and not resident:
-        return None
     units = -(-num_rows // (UNIT * num_multiprocessors))
-    group = 1 if resident and not form.few else -(-units // -(-units // _MOST_GROUP))
+    if form.bits == _PAIRED_BITS and num_tokens <= MOST_SHARED:
+        features = _fewest_stages(in_features, form, 8 * _FEW_BITS_ROW_BYTES // form.bits)
+        pairs = StreamPlan(in_features, features, 0, _PAIR, form, num_tokens)
+        plan = _with_stages(pairs, units, normed, PAIRS_RING_BYTES, shared_limit)
+        if plan is not None:
+            return plan
+    bare = StreamPlan(in_features, _stage_features(in_features, form), 0, form=form)
+    if normed and not bare.resident:
+        return None
+    group = 1 if bare.resident and not form.few else -(-units // -(-units // _MOST_GROUP))
     most = LARGE_RING_BYTES if min(in_features, num_rows) >= _LARGE else RING_BYTES
     most = FEW_BITS_RING_BYTES if form.few else most
-    stages = min(most // bare.stage_bytes, units * bare.row_stages)
-    plan = StreamPlan(in_features, features, stages, group, form)
-    while plan.shared_bytes(normed) > shared_limit:
+    return _with_stages(replace(bare, group=group), units, normed, most, shared_limit)
+
+
+def _with_stages(plan: StreamPlan, units: int, normed: bool, most: int, shared_limit: int) -> StreamPlan | None:
+    """As many as there is room for; None where they are too few."""
+    plan = replace(plan, stages=min(most // plan.stage_bytes, units * plan.row_stages))
+    while plan.stages > 0 and plan.shared_bytes(normed) > shared_limit:
         plan = replace(plan, stages=plan.stages - 1)
-    return plan if plan.stages >= min(_FEWEST_STAGES, units * bare.row_stages) else None
+    return plan if plan.stages >= min(_FEWEST_STAGES, units * plan.row_stages) else None
 
 
 def takes(form: WeightForm, in_features: int, num_rows: int) -> bool:

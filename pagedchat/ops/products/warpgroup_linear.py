@@ -2,14 +2,16 @@
 
 `output = residual + activation(weight @ input + bias)` by Hopper's warpgroup products. The weights are fetched
 while the kernel before still runs: a small one stays in shared memory, a large one streams through it
-(`stream_k_linear`). Gated feed-forwards (Shazeer 2020, arXiv 2002.05202) with `paired`, for any number of rows
-(`wide_gates`).
+(`cluster_linear`, `stream_k_linear`). Gated feed-forwards (Shazeer 2020, arXiv 2002.05202) with `paired`, for any
+number of rows (`wide_gates`).
 """
 
 import torch
 
 from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import get_kernel, i32
+from pagedchat.ops.clusters.cluster_linear import launch_clusters
+from pagedchat.ops.clusters.cluster_plan import ClusterPlan
 from pagedchat.ops.common.checks import check_same_type, check_shape
 from pagedchat.ops.common.choices import ACTIVATIONS, Activation
 from pagedchat.ops.common.launch import address, ceil_div, element_name, has_warpgroups, stream_of
@@ -71,7 +73,9 @@ def warpgroup_linear(
         )
     target = input_rows.new_empty(len(input_rows), out_features) if output is None else output
     arguments = target, input_rows, weight, bias, residual, activation, paired
-    if isinstance(plan, StreamKPlan):
+    if isinstance(plan, ClusterPlan):
+        launch_clusters(*arguments, plan, overlap=overlap)
+    elif isinstance(plan, StreamKPlan):
         launch_stream_k(*arguments, plan, overlap=overlap)
     elif isinstance(plan, WidePlan):
         launch_wide_gates(target, input_rows, weight, activation, plan, overlap=overlap)

@@ -10,6 +10,9 @@ multiprocessor for itself, or the last."""
 MAX_VOCAB_SIZE = 1 << 22
 """Of a row: sums of probabilities, whole numbers of up to 2^30, stay exact in float64."""
 
+MAX_LIKELY = 64
+"""Most likely tokens of a row that `top_logprobs` finds."""
+
 
 def choose_shape(num_rows: int, num_multiprocessors: int, has_clusters: bool) -> tuple[int, int]:
     """One of `SHAPES`.
@@ -48,4 +51,7 @@ KERNELS = (
         tuple(Tuning({"CLUSTER": cluster, "NUM_THREADS": threads}) for cluster, threads in reversed(SHAPES)),
         (_NO_CLUSTERS,),
     ),
+    KernelFile("row_rules", ("row_rules",), Use.WHERE_ASKED, {"ELEMENT": ELEMENTS}),
+    KernelFile("top_logprobs", ("top_logprobs",), Use.WHERE_ASKED, {"ELEMENT": ELEMENTS}),
+    KernelFile("token_mask", ("token_mask",), Use.WHERE_ASKED, {}),
 )

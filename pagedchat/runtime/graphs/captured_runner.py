@@ -8,10 +8,12 @@ its level for debugging: `bench engine --only stutter` reads it there.
 import logging
 import time
 from collections.abc import Iterator
+from typing import TypeVar
 
 import torch
 
 from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
+from pagedchat.engine.sequence import TokenLogprobs
 from pagedchat.runtime.graphs.decode.ahead import RunningStep
 from pagedchat.runtime.graphs.decode.decode_steps import BegunDecodes, DecodeSteps
 from pagedchat.runtime.graphs.prefill.prefill_steps import BegunPrefill, PrefillSteps
@@ -19,6 +21,7 @@ from pagedchat.runtime.graphs.workshop import Waiting, Workshop
 
 log = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
 _Output = tuple[list[ScheduledSequence], ModelRunnerOutput]
 """A part of a batch, with all of its decodes or all of its chunks, and what came back for it."""
 
@@ -122,7 +125,8 @@ class CapturedRunner:
         prefilling = self._begin_prefills(batch, chunks, first=decoding is None)
         if decoding is None and prefilling is None:
             return self._run_eagerly(batch)
-        replies = self._begin_replies(prefilling) if prefilling is not None and not single else None
+        follow = prefilling is not None and not single and not batch.searches
+        replies = self._begin_replies(prefilling) if prefilling is not None and follow else None
         outputs: list[_Output] = []
         left = ([] if decoding else single) + ([] if prefilling else chunks)
         if left:  # while the device is busy with the rest
@@ -143,7 +147,7 @@ class CapturedRunner:
         if not single:
             return None
         # Whoever comes to the end of the prompt joins the decodes: what was begun ahead would lack its row.
-        goes_on = not any(part.samples for part in chunks)
+        goes_on = not batch.searches and not any(part.samples for part in chunks)
         return self.decodes.begin(_part_of(batch, single, first=True), goes_on=goes_on)
 
     def _begin_prefills(
@@ -176,16 +180,30 @@ def _part_of(batch: SchedulerOutput, parts: list[ScheduledSequence], *, first: b
 
 def _merge(batch: SchedulerOutput, outputs: list[_Output]) -> ModelRunnerOutput:
     """The outputs of the parts as one."""
-    tokens: dict[bool, Iterator[list[int]]] = {}
-    for parts, output in outputs:
-        remaining = iter(output.token_ids)
-        tokens.update({_is_decode(part): remaining for part in parts})
     each = [output for _, output in outputs]
     return ModelRunnerOutput(
-        [next(tokens[_is_decode(part)]) for part in batch.scheduled],
+        _in_order(batch, [(parts, output.token_ids) for parts, output in outputs]),
         sum([output.copy_seconds for output in each]),
         sum([output.forward_seconds for output in each]),
         sum([output.sample_seconds for output in each]),
         sum([output.launch_seconds for output in each]),
         sum([output.attention_seconds for output in each]),
+        *[_told_in_order(batch, outputs, name) for name in ("logprobs", "prompt_logprobs")],
     )
+
+
+def _told_in_order(batch: SchedulerOutput, outputs: list[_Output], name: str) -> list[list[TokenLogprobs]] | None:
+    """What the parts tell of tokens; None if none of them does."""
+    told = [(parts, getattr(output, name)) for parts, output in outputs]
+    if all(each is None for _, each in told):
+        return None
+    return _in_order(batch, [(parts, each or [[] for _ in parts]) for parts, each in told])
+
+
+def _in_order(batch: SchedulerOutput, outputs: list[tuple[list[ScheduledSequence], list[_T]]]) -> list[_T]:
+    """What came back for parts, in the order of the batch."""
+    of_kind: dict[bool, Iterator[_T]] = {}
+    for parts, each in outputs:
+        remaining = iter(each)
+        of_kind.update({_is_decode(part): remaining for part in parts})
+    return [next(of_kind[_is_decode(part)]) for part in batch.scheduled]

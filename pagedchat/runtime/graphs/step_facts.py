@@ -81,6 +81,8 @@ class DecodeFacts:
     """Whether tokens are the most likely ones or drawn."""
     shares: bool = False
     """Whether groups of rows read a beginning together."""
+    reads_rows: bool = False
+    """Whether rows read what others of the same step write, being of one sequence."""
     without_room: frozenset[str] = frozenset()
     """Names of steps whose thread blocks have turned out to find no room on the GPU at the same time."""
     without_trust: frozenset[str] = frozenset()

@@ -56,6 +56,11 @@ def nothing_shared(facts: DecodeFacts) -> str:
     return "one launch does not read a shared beginning once for all rows" if facts.shares else ""
 
 
+def own_sequences(facts: DecodeFacts) -> str:
+    """Rows of a sequence each: its kernels read old keys while others write the new ones."""
+    return "its rows do not wait for what others of one sequence write" if facts.reads_rows else ""
+
+
 def bulk_copies(facts: DecodeFacts) -> str:
     """A GPU that has them."""
     gpu = facts.setting.gpu

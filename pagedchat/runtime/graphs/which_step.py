@@ -58,7 +58,7 @@ class Chosen:
 
 _WHOLE = (
     wants.numbers_of_batch, wants.whole_weights, wants.usual_layers, wants.tensor_cores,
-    wants.rows_of_one_launch, wants.nothing_shared,
+    wants.rows_of_one_launch, wants.nothing_shared, wants.own_sequences,
     wants.bulk_copies, wants.plain_gates, wants.places_for_layers, wants.code_for_sizes, wants.multiprocessors,
     wants.whole_pieces,
 )  # fmt: skip
@@ -94,13 +94,13 @@ DECODES: tuple[Rule[DecodeFacts], ...] = (
         LAYERS,
         (wants.numbers_of_batch, wants.whole_weights, wants.usual_layers, wants.tensor_cores,
          wants.few_rows(MAX_STREAMED, MAX_STREAMED),
-         wants.nothing_shared, wants.bulk_copies, wants.whole_pieces, wants.whole_contexts,
+         wants.nothing_shared, wants.own_sequences, wants.bulk_copies, wants.whole_pieces, wants.whole_contexts,
          wants.layers_worth_streaming, wants.code_for_layers, wants.room_for_streamed_layers),
         "one chat of Qwen2.5-0.5B's shape takes 432 us a step instead of 525, two 477 and 536",
     ),
     Rule(
         FUSED,
-        (wants.numbers_of_batch, wants.plain_layers, wants.tensor_cores,
+        (wants.numbers_of_batch, wants.plain_layers, wants.tensor_cores, wants.own_sequences,
          wants.few_rows(MAX_FUSED, MAX_FUSED_ELSEWHERE), wants.plain_gates, wants.fused_products),
         "4 rows take 216 us a step and 8 rows 221, with products by warpgroups 225 and 231; 16 rows 325 and 271",
     ),

@@ -5,6 +5,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,7 +13,7 @@ import torch
 
 from pagedchat.config import EngineConfig
 from pagedchat.engine.output import ModelRunner
-from pagedchat.errors import DeviceError, ModelError, first_line, is_out_of_memory
+from pagedchat.errors import DeviceError, InvalidValueError, ModelError, first_line, is_out_of_memory
 from pagedchat.events import LoadProgress
 from pagedchat.jit.driver import gpu
 from pagedchat.layers.few_bits_linear import use_kernels
@@ -46,10 +47,12 @@ from pagedchat.runtime.loading.pool_size import PoolSize, measure_pool, peak_mem
 from pagedchat.runtime.loading.precision import Precision, choose_precision
 from pagedchat.runtime.loading.ready_info import Findings, engine_limits, engine_ready
 from pagedchat.runtime.loading.release import release
+from pagedchat.runtime.loading.room import refuse_without_room, weight_bytes
 from pagedchat.runtime.loading.self_check import SelfCheck, first_passes
 from pagedchat.runtime.loading.wake_gpu import wake_products
 from pagedchat.runtime.step.model_runner import NativeModelRunner, TorchModelRunner
 from pagedchat.runtime.step.sizes import StepSizes
+from pagedchat.runtime.structured.grammars import Grammars
 from pagedchat.units import format_size
 
 if TYPE_CHECKING:
@@ -89,6 +92,8 @@ class _Assembly:
         tokenizer = self._tokenizer(description)
         precision = choose_precision(self._config.model, self._device, description)
         shape = self._shape(description, precision.dtype)
+        if self._config.stands_beside:
+            self._refuse_without_room(description, precision, shape)
         wanted, invariant = self._config.model, self._config.model.batch_invariant
         if invariant:
             refuse_description(description, shape, self._device)
@@ -136,7 +141,8 @@ class _Assembly:
 
     def _describe(self) -> ModelDescription:
         wanted = self._config.model
-        return describe_model(wanted.model, find_model(wanted.model, self._report_download), wanted.implementation)
+        folder = find_model(wanted.model, self._report_download)
+        return _of_length(describe_model(wanted.model, folder, wanted.implementation), wanted.max_model_len)
 
     def _tokenizer(self, description: ModelDescription) -> LoadedTokenizer | None:
         wanted = self._config.model
@@ -164,6 +170,11 @@ class _Assembly:
             dtype=dtype,
             kind=None if kind == "auto" else kind,
         )
+
+    def _refuse_without_room(self, description: ModelDescription, precision: Precision, shape: CacheShape) -> None:
+        on_gpu = self._device.type == "cuda"
+        free, gpu = torch.cuda.mem_get_info(self._device) if on_gpu else (available_memory(), 0)
+        refuse_without_room(description.name, weight_bytes(description, precision), shape, free, gpu)
 
     def _sizes(self, description: ModelDescription, num_parameters: int) -> StepSizes:
         wanted = self._config.scheduler
@@ -258,6 +269,8 @@ class _Assembly:
         """Kernels of the first captured steps, which take the compiler the longest, beside those of attention."""
         if attention is None or not isinstance(model, NativeModel) or self._device.type != "cuda":
             return []
+        if self._config.model.enforce_eager:
+            return []
         from pagedchat.runtime.loading.first_graphs import build_first_kernels  # noqa: PLC0415 - a GPU's business
 
         return build_first_kernels(
@@ -273,9 +286,13 @@ class _Assembly:
         builds: "list[BuildAhead]",
     ) -> tuple[ModelRunner, _Preparing]:
         """Who runs batches, and what prepares more for that; the eager one and nothing where none is captured."""
-        if attention.name != "cuda" or self._device.type != "cuda":
+        if attention.name != "cuda" or self._device.type != "cuda" or self._config.model.enforce_eager:
             return eager, _Preparing()
-        from pagedchat.runtime.loading.first_graphs import FirstGraphs, capture_others, make_wanted  # noqa: PLC0415
+        from pagedchat.runtime.loading.first_graphs import (  # noqa: PLC0415
+            FirstGraphs,
+            capture_others,
+            make_wanted,
+        )
 
         try:
             first = FirstGraphs(eager, sizes)
@@ -317,14 +334,17 @@ class _Assembly:
 
     def _loaded(self, found: Findings, runner: ModelRunner, prepare: "_Preparing") -> LoadedModel:
         wishes, tokenizer = model_wishes(found.description.folder), found.tokenizer
+        eos_token_ids = found.description.eos_token_ids | wishes.eos_token_ids
+        text = tokenizer.tokenizer if tokenizer else None
         return LoadedModel(
             runner=runner,
-            limits=engine_limits(found, found.description.eos_token_ids | wishes.eos_token_ids),
+            limits=engine_limits(found, eos_token_ids),
             info=engine_ready(found, wishes.sampling, time.perf_counter() - self._began),
-            tokenizer=tokenizer.tokenizer if tokenizer else None,
+            tokenizer=text,
             chat_template=tokenizer.chat_template if tokenizer else None,
             special_tokens=tokenizer.special_tokens if tokenizer else {},
             sampling_defaults=wishes.sampling_params,
+            grammars=Grammars(text, found.description.vocab_size, eos_token_ids),
             notices=(
                 *wishes.notices,
                 *self._lacking,
@@ -344,6 +364,22 @@ class _Assembly:
 
     def _say(self, stage: str, message: str, done: int = 0, total: int = 0, unit: str = "") -> None:
         self._progress(LoadProgress(stage, message, done, total, unit))  # type: ignore[arg-type]
+
+
+def _of_length(description: ModelDescription, wanted: int | None) -> ModelDescription:
+    """The model with sequences of at most so many tokens.
+
+    Raises:
+        InvalidValueError: its positions do not allow so many.
+    """
+    if wanted is None:
+        return description
+    most = description.max_model_len
+    if wanted > most:
+        raise InvalidValueError(
+            f"max_model_len is {wanted}, but {description.name} has {most} positions.", "Leave it out, or lower it."
+        )
+    return replace(description, max_model_len=wanted)
 
 
 def _uncaptured(reason: str) -> str:

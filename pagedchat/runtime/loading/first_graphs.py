@@ -10,9 +10,12 @@ from weakref import ref
 import torch
 
 from pagedchat.jit.build_ahead import BuildAhead
+from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import build_ahead, rehearse
 from pagedchat.layers.experts import SparseMlp
 from pagedchat.models.native_model import NativeModel
+from pagedchat.ops.catalogue import variants_where_asked
+from pagedchat.ops.common.launch import element_name
 from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.captured_runner import CapturedRunner
@@ -145,11 +148,15 @@ def make_wanted(runner: "ref[CapturedRunner]") -> None:
 def capture_others(runner: CapturedRunner, sizes: StepSizes, device: torch.device) -> Callable[[], bool]:
     """What captures one more whenever it is called, see `LoadedModel.prepare_more`.
 
+    Beside it kernels are built, quietly, that few requests ask for; the first of these should not wait for them.
+
     Args:
         runner: uses what is captured.
         sizes: of a step, at most.
         device: the GPU.
     """
+    element, index = element_name(runner.decodes.dtype), device.index or 0
+    build_ahead(variants_where_asked(element, gpu(index).architecture), index, quietly=True)
     free, total = torch.cuda.mem_get_info(device)
     return SpareTime(
         runner.decodes,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pagedchat.engine.limits import EngineLimits
-from pagedchat.engine.output import ModelRunner
+from pagedchat.engine.output import Grammars, ModelRunner
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.events import EngineReady, LoadProgress
 
@@ -44,6 +44,8 @@ class LoadedModel:
     """`{"bos_token": "<s>", ...}`, for the template."""
     sampling_defaults: SamplingParams
     """From the model's generation_config.json."""
+    grammars: Grammars | None = None
+    """What forms of replies mean for its tokens."""
     notices: tuple[str, ...] = ()
     """What was passed over while loading and should be known, in sentences for people."""
     prepare_more: Callable[[], bool] = nothing_more

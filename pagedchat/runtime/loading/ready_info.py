@@ -9,6 +9,7 @@ from pagedchat.engine.limits import EngineLimits
 from pagedchat.events import EngineReady
 from pagedchat.models.description import ModelDescription
 from pagedchat.models.tokenizer import LoadedTokenizer
+from pagedchat.ops.cpu.product import MOST_ROWS
 from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.attention.choice import BackendChoice
 from pagedchat.runtime.loading.check_record import LeftOut
@@ -16,6 +17,9 @@ from pagedchat.runtime.loading.device import describe_device
 from pagedchat.runtime.loading.pool_size import PoolSize
 from pagedchat.runtime.loading.precision import Precision
 from pagedchat.runtime.step.sizes import StepSizes
+
+MOST_ROWS_ON_GPU = 64
+"""Tokens of a step with drafts: a pass over as many takes little longer than one over few."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +59,8 @@ def engine_limits(found: Findings, eos_token_ids: frozenset[int]) -> EngineLimit
         eos_token_ids=eos_token_ids,
         seed=config.seed,
         reserve_ahead=found.begins_ahead,
+        speculation=config.speculation,
+        most_draft_rows=MOST_ROWS if found.device.type == "cpu" else min(MOST_ROWS_ON_GPU, found.sizes.num_seqs),
     )
 
 

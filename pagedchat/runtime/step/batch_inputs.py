@@ -1,14 +1,27 @@
 """SchedulerOutput -> the flat lists and tensors of a forward pass. Knows the engine's data, no model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import NamedTuple
 
 import torch
 
 from pagedchat.engine.output import ScheduledSequence
+from pagedchat.engine.tokens.logprobs import num_told
 from pagedchat.runtime.attention.backend import AttentionBatch
 from pagedchat.runtime.attention.prefix_groups import PrefixGroup, SharingRule, plan_sharing
 from pagedchat.runtime.step.upload import int64, upload
+
+
+class ToldRows(NamedTuple):
+    """Some tokens of a prompt."""
+
+    part: int
+    """Which one in the `SchedulerOutput` is their sequence's."""
+    first: int
+    """Of their rows, among those whose logits are wanted."""
+    length: int
+    """How many there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +33,21 @@ class BatchInputs:
     positions: torch.Tensor
     """`[1, num_tokens]`, int64, on the device."""
     last_rows: torch.Tensor
-    """`[num_sampled]`, int64, on the device: rows whose logits are wanted, in the order of `sampled`."""
+    """`[num_wanted]`, int64, on the device: rows whose logits are wanted, in rising order: those that are
+    sampled, in the order of `sampled`, and between them those of `told`."""
     sampled: list[int]
     """Indices in the `SchedulerOutput` of the sequences that sample."""
     attention: AttentionBatch
+    told: list[ToldRows] = field(default_factory=list)
+    """Prompt tokens of which it is to be told how likely they were."""
+
+    def sampled_of(self, logits: torch.Tensor) -> torch.Tensor:
+        """Of the logits of all wanted rows, those of the rows that are sampled."""
+        if not self.told:
+            return logits
+        told = {place for rows in self.told for place in range(rows.first, rows.first + rows.length)}
+        places = [place for place in range(len(logits)) if place not in told]
+        return logits[upload([int64(places)], logits.device)[0]]
 
 
 def flatten(
@@ -47,6 +71,9 @@ def flatten(
     for part in parts[len(decodes) :]:
         _append_chunk(flat, part, block_size)
     last_rows = [end - 1 for end, part in zip(accumulate(query_lens), parts, strict=True) if part.samples]
+    told: list[ToldRows] = []
+    if any(part.sequence.sampling_params.prompt_logprobs is not None for part in parts):
+        last_rows, told = _with_told(parts, order)
     *rows, last_row_index = upload([int64(values) for values in (*flat, last_rows)], device)
     return BatchInputs(
         token_ids=rows[0][None],
@@ -62,7 +89,24 @@ def flatten(
             slot_mapping=rows[2],
             prefix_groups=prefix_groups,
         ),
+        told=told,
     )
+
+
+def _with_told(parts: list[ScheduledSequence], order: list[int]) -> tuple[list[int], list[ToldRows]]:
+    """Rows whose logits are wanted where prompt tokens are told of, and which of them those are."""
+    rows: list[int] = []
+    told: list[ToldRows] = []
+    start = 0
+    for index, part in zip(order, parts, strict=True):
+        count = num_told(part)
+        if count:
+            told.append(ToldRows(index, len(rows), count))
+            rows += range(start, start + count)
+        start += part.num_tokens
+        if part.samples:
+            rows.append(start - 1)
+    return rows, told
 
 
 def _in_groups(

@@ -9,6 +9,7 @@ from typing import Self, cast
 import torch
 
 from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
+from pagedchat.engine.sequence import TokenLogprobs
 from pagedchat.models.native_model import NativeModel
 from pagedchat.runtime.attention.backend import AttentionBackend
 from pagedchat.runtime.attention.timed_backend import TimedBackend
@@ -16,7 +17,9 @@ from pagedchat.runtime.attention.transformers_attention import attending
 from pagedchat.runtime.step.batch_inputs import BatchInputs, flatten
 from pagedchat.runtime.step.block_moves import apply_block_ops
 from pagedchat.runtime.step.clock import StepClock
-from pagedchat.runtime.step.sampler import rows_of, sample
+from pagedchat.runtime.step.logprobs import asked_of, look_up, told_of_prompts
+from pagedchat.runtime.step.sampler import sample
+from pagedchat.runtime.step.sampling_row import rows_of
 
 
 class TorchModelRunner:
@@ -57,10 +60,16 @@ class TorchModelRunner:
         clock.mark()
         if batch.meanwhile is not None and self.device.type != "cpu":  # which is busy with nothing by now
             batch.meanwhile()
-        for i, token_id in zip(inputs.sampled, self._sample(logits, batch, inputs), strict=True):
+        of_sampled = inputs.sampled_of(logits)
+        sampled = self._sample(of_sampled, batch, inputs)
+        for i, token_id in zip(inputs.sampled, sampled, strict=True):
             token_ids[i].append(token_id)
+        told, of_prompts = self._told(of_sampled, sampled, batch, inputs), None
+        if inputs.told:
+            of_prompts = told_of_prompts(logits, inputs.told, batch.scheduled)
         copy, launch, forward, sampling = clock.finish()
-        return ModelRunnerOutput(token_ids, copy, forward, sampling, launch, self._attention_seconds())
+        seconds = (copy, forward, sampling, launch, self._attention_seconds())
+        return ModelRunnerOutput(token_ids, *seconds, told, of_prompts)
 
     def check(self) -> None:
         """See `engine.output.ModelRunner`: a GPU on which a kernel failed raises at everything from then on."""
@@ -69,7 +78,7 @@ class TorchModelRunner:
 
     @torch.inference_mode()
     def forward(self, inputs: BatchInputs) -> torch.Tensor:
-        """Logits of the rows that are sampled: `[num_sampled, vocab_size]`, of the model's type."""
+        """Logits of the rows that are wanted: `[num_wanted, vocab_size]`, of the model's type."""
         self.backend.begin(inputs.attention)
         select = {"logits_to_keep": inputs.last_rows} if self._selects_rows else {}
         with attending(self.backend):
@@ -82,6 +91,18 @@ class TorchModelRunner:
     def _attention_seconds(self) -> float:
         """Of the step just done. A GPU is not asked: two marks a layer would cost more than they tell."""
         return self.backend.take_seconds() if isinstance(self.backend, TimedBackend) else 0.0
+
+    def _told(
+        self, logits: torch.Tensor, sampled: list[int], batch: SchedulerOutput, inputs: BatchInputs
+    ) -> list[list[TokenLogprobs]] | None:
+        """How likely the sampled tokens were; None where nobody asks."""
+        asked = asked_of(batch.scheduled[i].sequence for i in inputs.sampled)
+        if not asked:
+            return None
+        told: list[list[TokenLogprobs]] = [[] for _ in batch.scheduled]
+        for i, entries in zip(inputs.sampled, look_up(logits, sampled, asked), strict=True):
+            told[i] = entries
+        return told
 
     def _sample(self, logits: torch.Tensor, batch: SchedulerOutput, inputs: BatchInputs) -> list[int]:
         sequences = [batch.scheduled[i].sequence for i in inputs.sampled]

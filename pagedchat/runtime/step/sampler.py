@@ -7,16 +7,16 @@ same logits a GPU draws the same token as a CPU; see `ops.sampling.sample`.
 from collections.abc import Iterable
 from collections.abc import Sequence as Rows
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
-from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.ops.common.in_threads import one_thread
 from pagedchat.ops.sampling import sample as op
 from pagedchat.ops.sampling.sample_rows import SampleRow, pack_rows
+from pagedchat.runtime.step.rules import under_rules
+from pagedchat.runtime.step.sampling_row import SamplingRow
 from pagedchat.runtime.step.token_counts import Counted, write_counts
 from pagedchat.runtime.step.upload import int32, upload
 
@@ -25,33 +25,17 @@ Choice = Literal["greedy", "drawn"]
 (`ops.sampling.sample`); with penalties the most likely ones are its business too."""
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingRow:
-    """Whose next token is to be chosen."""
-
-    params: SamplingParams
-    token_ids: list[int]
-    """All tokens so far, prompt and reply."""
-    seed: int
-    num_prompt_tokens: int = 0
-    """Of `token_ids`; the others are the reply."""
-
-    @property
-    def penalised(self) -> bool:
-        """Whether tokens that occurred already become less likely."""
-        return self.params.penalises
-
-
-def rows_of(sequences: list[Sequence]) -> list[SamplingRow]:
-    """What is to be known of some sequences."""
-    return [SamplingRow(seq.sampling_params, seq.token_ids, seq.seed, seq.num_prompt_tokens) for seq in sequences]
-
-
 def choice_for(sequences: Iterable[Sequence]) -> Choice:
     """How their tokens are chosen together."""
     # Of many sequences most share the same object.
     params = {id(seq.sampling_params): seq.sampling_params for seq in sequences}.values()
     return "greedy" if all(each.greedy and not each.penalises for each in params) else "drawn"
+
+
+def any_ruled(sequences: Iterable[Sequence]) -> bool:
+    """Whether one of them has rules of its own for its tokens; see `rules`."""
+    params = {id(seq.sampling_params): seq.sampling_params for seq in sequences}.values()
+    return any(each.has_rules for each in params)
 
 
 def sample(logits: torch.Tensor, rows: Rows[SamplingRow]) -> list[int]:
@@ -72,12 +56,13 @@ def sample(logits: torch.Tensor, rows: Rows[SamplingRow]) -> list[int]:
 
 def _sample(logits: torch.Tensor, rows: Rows[SamplingRow]) -> list[int]:
     penalised = [row for row in rows if row.penalised]
+    [positions] = upload([int32(len(row.token_ids) for row in rows)], logits.device)
+    logits = under_rules(logits, rows, positions)
     if not penalised and all(row.params.greedy for row in rows):
         greedy: list[int] = logits.max(dim=-1).indices.tolist()  # three times as fast as argmax on a CPU
         return greedy
     counts = counts_for(rows, logits) if penalised else None
-    positions = int32(len(row.token_ids) for row in rows)
-    packed, positions = upload([pack_rows(op_rows(rows)), positions], logits.device)
+    [packed] = upload([pack_rows(op_rows(rows))], logits.device)
     token_ids: list[int] = op.sample(logits, packed, positions, counts).tolist()
     return token_ids
 

@@ -85,6 +85,10 @@ class TreePanel(Vertical):
         keys = "(own+shared blocks) · Enter goes there · f forks there · Esc back to the chat"
         yield Static(Content.styled(keys, FAINT), id="tree-note")
 
+    def follow(self, desk: ChatDesk, view: EngineView) -> None:
+        """The active chat is one of these from now on."""
+        self._desk, self._view = desk, view
+
     def on_mount(self) -> None:
         """The frame's characters are those that the program may draw."""
         self.set_class(bool(getattr(self.app, "ascii", False)), "-ascii")

@@ -1,4 +1,7 @@
-"""The panes in rows and columns: which are shown, how large, which is the active one; what is selected in them."""
+"""The panes of a group in rows and columns: which are shown, how large, which is the active one; what is selected.
+
+Where a second group stands beside it, a heading says whose they are.
+"""
 
 from collections.abc import Iterator
 from functools import partial
@@ -10,11 +13,12 @@ from textual.containers import Container
 from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.chat.session import ChatSession
 from pagedchat.tui.chat.chat_pane import ChatPane
+from pagedchat.tui.chat.group_heading import GroupHeading
 from pagedchat.tui.chat.transcript import Transcript
 from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, TEXT_SECONDS, ScreenPart
 from pagedchat.tui.messages import EngineStateChanged
 from pagedchat.view.chats.desk import ChatDesk
-from pagedchat.view.chats.layout import GRIDS, choose_layout, visible_page
+from pagedchat.view.chats.layout import GRIDS, GRIDS_OF_TWO, choose_layout, visible_page
 from pagedchat.view.engine_view import EngineView
 
 
@@ -25,9 +29,21 @@ class ChatGrid(Container):
     ChatGrid { layout: grid; width: 1fr; height: 1fr; }
     """
 
-    def __init__(self, desk: ChatDesk, view: EngineView, history: PromptHistory, note: str = "") -> None:
-        """`note` is said about the model in every empty chat."""
+    def __init__(
+        self,
+        desk: ChatDesk,
+        view: EngineView,
+        history: PromptHistory,
+        note: str = "",
+        heading: GroupHeading | None = None,
+    ) -> None:
+        """`note` is said about the model in every empty chat; `heading` is seen where there are two groups."""
         super().__init__()
+        self._heading = heading
+        self.titled = False
+        """Whether the heading is seen."""
+        self._shown_id = 0
+        """The chat that was the active one when one of these was."""
         self._desk = desk
         self._view = view
         self._history = history
@@ -43,8 +59,14 @@ class ChatGrid(Container):
 
     def compose(self) -> ComposeResult:
         """Panes of the chats that are there from the start."""
+        if self._heading is not None:
+            yield self._heading
         for session in self._desk:
             yield self._new_pane(session)
+
+    def is_of(self, desk: ChatDesk) -> bool:
+        """Whether its chats are those of this desk."""
+        return self._desk is desk
 
     @property
     def panes(self) -> list[ChatPane]:
@@ -76,12 +98,24 @@ class ChatGrid(Container):
     def _new_pane(self, session: ChatSession) -> ChatPane:
         return ChatPane(session, self._view, self._history, self._note, self._desk.reading)
 
-    def arrange_panes(self, active_id: int, width: int, height: int) -> None:
-        """Show the page of panes that holds the active one, in a room of `width` by `height` cells."""
-        self.layout_size = choose_layout(len(self._desk), self.wanted, width, height)
+    def arrange_panes(self, active_id: int, width: int, height: int, *, beside: bool = False) -> None:
+        """Show the page of panes that holds the active one, or the one that was, in a room of so many cells.
+
+        Args:
+            active_id: the active chat, which may be one of another group.
+            width, height: of the room.
+            beside: whether another group stands beside this one.
+        """
+        is_here = self._desk.get(active_id) is not None
+        if is_here:
+            self._shown_id = active_id
+        if self._heading is not None:
+            self._heading.show(self.titled, active=is_here)
+            height -= self.titled
+        self.layout_size = choose_layout(len(self._desk), self.wanted, width, height, beside=beside)
         size = 1 if self.zoomed else self.layout_size
-        shown = visible_page([chat.session_id for chat in self._desk], active_id, size)
-        columns, rows = GRIDS[size]
+        shown = visible_page([chat.session_id for chat in self._desk], self._shown_id, size)
+        columns, rows = (GRIDS_OF_TWO if beside else GRIDS)[size]
         columns = min(columns, max(1, len(shown)))
         rows = max(1, -(-len(shown) // columns))
         self.styles.grid_size_columns, self.styles.grid_size_rows = columns, rows
@@ -99,6 +133,8 @@ class ChatGrid(Container):
 
     def parts(self) -> Iterator[ScreenPart]:
         """The same piece by piece."""
+        if self._heading is not None and self._heading.display:
+            yield ScreenPart(self._heading, self._heading.refresh_view, FIGURES_SECONDS)
         for pane in self.panes:
             if pane.display:
                 yield ScreenPart(pane.transcript, pane.refresh_text, TEXT_SECONDS)

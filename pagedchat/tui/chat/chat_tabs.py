@@ -33,9 +33,11 @@ class ChatTabs(Widget):
         self._tabs: list[tuple[int, Content]] = []
         self._focused = 0
 
-    def show(self, sessions: Sequence[ChatSession], focused: int, view: EngineView) -> None:
-        """Show these chats; the focused one stands out."""
-        tabs = [(session.session_id, _tab(session, view, session.session_id == focused)) for session in sessions]
+    def show(self, sessions: Sequence[tuple[ChatSession, EngineView]], focused: int) -> None:
+        """Show these chats, each with its engine; the focused one stands out."""
+        tabs = [
+            (session.session_id, _tab(session, view, session.session_id == focused)) for session, view in sessions
+        ]
         if (tabs, focused) != (self._tabs, self._focused):
             self._tabs, self._focused = tabs, focused
             self.refresh()

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import events
 from textual.actions import SkipAction
 from textual.binding import BindingType
+from textual.geometry import Region
 from textual.message import Message
+from textual.strip import Strip
 from textual.widgets import TextArea
 
 from pagedchat.chat.prompt_history import PromptHistory, newest_first
@@ -85,6 +87,23 @@ class Composer(TextArea):
         self._candidates: list[Candidate] = []
         self._files = FileMentions()
         self._keys: dict[str, str] = {}
+        self._colored: object = None
+        """The theme that has the style sheet's colours."""
+
+    # --- drawing ------------------------------------------------------------------------------------
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Textual's own would work out all colours anew whenever the cursor blinks."""
+        theme = self._theme
+        if theme is not None and theme is not self._colored:
+            theme.apply_css(self)
+            self._colored = theme
+        return super(TextArea, self).render_lines(crop)
+
+    def notify_style_update(self) -> None:
+        """Colours may have changed."""
+        super().notify_style_update()
+        self._colored = None
 
     def on_mount(self) -> None:
         """See `forget_listener`; by the time its chat is closed it has no screen any more."""

@@ -64,7 +64,7 @@ class StatusBanner(Widget):
 def engine_status(view: EngineView, died: EngineDied | None, elapsed: float, width: int) -> Status:
     """The status to show; `elapsed` seconds since the engine was started, or started again."""
     if view.failure is not None:
-        return Status("failed", _failed(view.failure))
+        return Status("failed", _failed(view.failure, second=bool(view.called)))
     if died is not None and not died.next_model:
         return Status("died", _died(died, view.loading, width))
     if view.info is None:
@@ -91,12 +91,13 @@ def loading_line(progress: LoadProgress | None, elapsed: float, width: int) -> C
     return join(parts, width)
 
 
-def _failed(failure: EngineFailed) -> Content:
+def _failed(failure: EngineFailed, *, second: bool) -> Content:
+    leaves = "/model --close closes it" if second else "^Q quits"
     return Content.assemble(
         ("The engine could not start\n", "bold $text-error"),
         drawable(failure.message),
         (f"\n{drawable(failure.hint)}" if failure.hint else "", MUTED),
-        (with_keys("\nF12 tries again · ^L loads another model · ^Q quits"), FAINT),
+        (with_keys(f"\nF12 tries again · ^L loads another model · {leaves}"), FAINT),
     )
 
 

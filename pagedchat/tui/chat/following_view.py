@@ -33,6 +33,8 @@ class FollowingView(QuietScrollView):
         """Show the newest text and stay with it."""
         self._follows = True
         self._set_unseen(False)
+        if self.scroll_y == self.max_scroll_y:
+            return
         # Forced, because the scroll bar that would allow it appears only with the next layout.
         self.scroll_end(animate=False, force=True, immediate=True, x_axis=False)
 

@@ -42,12 +42,20 @@ class EventTicker(Widget):
 
     def __init__(self, view: EngineView) -> None:
         super().__init__()
+        self.auto_links = False
         self._view = view
         self._mirror: CacheMirror | None = None
         self._num_seen = 0
         """Lines looked through, those without a word here among them."""
         self._told: deque[EventLine] = deque(maxlen=_MAX_SHOWN)
         self._warning = ""
+
+    def follow(self, view: EngineView) -> None:
+        """Tell what happens in this engine from now on."""
+        if view is not self._view:
+            self._view, self._mirror, self._num_seen = view, None, 0
+            self._told.clear()
+            self.refresh()
 
     def refresh_view(self, warning: str = "") -> None:
         """Take over new events, or those of another moment, and what is to be said before them."""

@@ -8,11 +8,14 @@ from pagedchat.events import EngineReady
 from pagedchat.tui.kit.lines import FAINT, MUTED, LinePart, bar, content_to_ascii, text
 from pagedchat.units import format_size
 from pagedchat.view.engine_view import EngineView
+from pagedchat.view.sentences.words import model_name
 from pagedchat.view.state.invariant import picture_holds
 
 _DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 _BAR_CELLS = 8
-_SEPARATOR = text(" │ ", FAINT)
+_SEPARATOR, _GAP = text(" │ ", FAINT), Content("  ")
+_SEPARATOR_CELLS, _GAP_CELLS = 3, 2
+"""Never asked of themselves: Textual 8.2 counts what it has counted once with every line that it joins."""
 
 
 class HeaderBar(Widget):
@@ -24,27 +27,34 @@ class HeaderBar(Widget):
 
     def __init__(self, view: EngineView, model: str) -> None:
         super().__init__()
+        self.auto_links = False
         self._view = view
         self._model = model
         self._drawn: Content | None = None
+        self._width = 0
+        """Cells that it was made for."""
 
-    def show_model(self, model: str) -> None:
-        """What is shown until the engine says what it found."""
-        self._model = model
-        self.refresh()
+    def follow(self, view: EngineView, model: str) -> None:
+        """Show this engine from now on, by this name until it says what it found."""
+        self._view, self._model = view, model
+        self.refresh_view()
 
     def refresh_view(self) -> None:
         """Take over what changed in the engine."""
-        if self._drawn is None or not self._line().is_same(self._drawn):
+        line = self._line()
+        if self._drawn is None or not line.is_same(self._drawn):
             self.refresh()
+        self._drawn = line
 
     def render(self) -> Content:
         """The line, cut to the width."""
-        self._drawn = self._line()
+        if self._drawn is None or self._width != self.content_size.width:
+            self._drawn = self._line()
         return self._drawn
 
     def _line(self) -> Content:
-        line = header_line(self._view, self._model, self.content_size.width)
+        self._width = self.content_size.width
+        line = header_line(self._view, self._model, self._width)
         return content_to_ascii(line) if getattr(self.app, "ascii", False) else line
 
 
@@ -54,35 +64,35 @@ def header_line(view: EngineView, model: str, width: int) -> Content:
     groups = [
         [
             LinePart(8, text("pagedchat", "bold $text-primary")),
-            LinePart(0, text(model_name(info.model if info else model), "bold")),
+            LinePart(0, text(view.called or model_name(info.model if info else model), "bold")),
         ]
     ]
     if info is not None:
-        groups[0].append(LinePart(6, text(f"{_precision(info)} {info.device}", MUTED)))
+        groups[0].append(LinePart(6, text(precision_and_device(info), MUTED)))
         if info.kv_cache_dtype:
             groups[0].append(LinePart(6, text(f"{one_line(info.kv_cache_dtype)} cache", MUTED)))
         if info.attention_backend == "cuda":
             groups[0].append(LinePart(7, text("CUDA kernels", MUTED)))
         groups += [_pool_parts(view, info), _speed_parts(view)]
-    for worst in (8, 7, 6, 5, 4, 3, 2, 1, 0):
-        line = _SEPARATOR.join([_joined(group, worst) for group in groups])
-        if line.cell_length <= width:
-            return line
-    return line.truncate(max(0, width), ellipsis=True)
+    worst = next((worst for worst in range(8, 0, -1) if _cells(groups, worst) <= width), 0)
+    line = _SEPARATOR.join([_joined(group, worst) for group in groups])
+    return line if line.cell_length <= width else line.truncate(max(0, width), ellipsis=True)
 
 
-def _precision(info: EngineReady) -> str:
-    """Of the weights, as `int8` or `bf16`."""
-    return one_line(info.quantization) or _DTYPES.get(info.dtype, info.dtype)
+def precision_and_device(info: EngineReady) -> str:
+    """In what the weights are kept and where: `int8 CPU, 2 threads`."""
+    return f"{one_line(info.quantization) or _DTYPES.get(info.dtype, info.dtype)} {info.device}"
+
+
+def _cells(groups: list[list[LinePart]], worst: int) -> int:
+    """How long the line would be, which is found sooner than the line is made."""
+    shown = [[part.content.cell_length for part in group if part.rank <= worst] for group in groups]
+    between = sum(max(0, len(cells) - 1) for cells in shown) * _GAP_CELLS
+    return sum(map(sum, shown)) + between + (len(groups) - 1) * _SEPARATOR_CELLS
 
 
 def _joined(group: list[LinePart], worst: int) -> Content:
-    return Content("  ").join([part.content for part in group if part.rank <= worst])
-
-
-def model_name(model: str) -> str:
-    """The last part of a hub id or of a folder's path."""
-    return one_line(model.rstrip("/\\").replace("\\", "/").rpartition("/")[2]) or "model"
+    return _GAP.join([part.content for part in group if part.rank <= worst])
 
 
 def _pool_parts(view: EngineView, info: EngineReady) -> list[LinePart]:

@@ -16,21 +16,19 @@ from pagedchat import bundled
 from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.chat.session import ChatSession
 from pagedchat.tui.actions import APP_ACTIONS, CHAT_ACTIONS, COMPOSER_ACTIONS, PALETTE
-from pagedchat.tui.chat.chat_grid import ChatGrid
 from pagedchat.tui.chat.chat_tabs import ChatTabs
 from pagedchat.tui.chat.composer import Composer
 from pagedchat.tui.chat.engine_status import Status, StatusBanner
 from pagedchat.tui.chat.foot_line import CommandHints, EventTicker
+from pagedchat.tui.chat.group_screen import GroupScreen
 from pagedchat.tui.chat.header import HeaderBar
+from pagedchat.tui.engine_group import EngineGroup, EngineGroups
 from pagedchat.tui.inspector.inspector_keys import MOVE, OPEN, PANEL_ACTIONS, TIME_ACTIONS, TO_THE_CHAT, with_alt
 from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, ScreenPart
 from pagedchat.tui.kit.key_bar import KeyBar
-from pagedchat.tui.kit.sparse_painting import SparseScreen
-from pagedchat.tui.messages import ChatFocused
-from pagedchat.view.chats.desk import ChatDesk
+from pagedchat.tui.messages import ChatFocused, EngineStateChanged
 from pagedchat.view.chats.full_context import warning
-from pagedchat.view.chats.layout import CHROME_ROWS, LAYOUTS, WIDE_ENOUGH_FOR_PANEL
-from pagedchat.view.engine_view import EngineView
+from pagedchat.view.chats.layout import CHROME_ROWS, LAYOUTS, WIDE_ENOUGH_FOR_PANEL, fits_beside
 from pagedchat.view.options import UiOptions
 
 if TYPE_CHECKING:
@@ -46,12 +44,11 @@ PANEL_KEYS = (OPEN, MOVE, *with_alt((*TIME_ACTIONS, *PANEL_ACTIONS)), *APP_ACTIO
 """In the footer while a panel beside the chats has it."""
 
 
-class PaneScreen(SparseScreen):
+class PaneScreen(GroupScreen):
     """Header, banner, tabs, panes, last events and keys; one of the chats is the active one.
 
     Args:
-        desk: all chats; those to start with are made here.
-        view: what is known of the engine.
+        groups: all chats, by their engines; those to start with are made here.
         options: what the command line said.
         history: prompts sent before.
     """
@@ -61,28 +58,24 @@ class PaneScreen(SparseScreen):
     class CanBeTypedIn(Message):
         """There is a composer, and it has the keyboard."""
 
-    def __init__(self, desk: ChatDesk, view: EngineView, options: UiOptions, history: PromptHistory) -> None:
-        super().__init__()
-        self._desk = desk
-        self._view = view
-        for _ in range(len(desk), max(1, options.sessions)):
-            desk.new()
+    def __init__(self, groups: EngineGroups, options: UiOptions, history: PromptHistory) -> None:
+        super().__init__(groups, options, history)
         before = options.history.reopened.layout if options.history is not None else None
-        self._focused_id = before.focused if before and desk.get(before.focused) else desk.chats[0].session_id
+        active = (groups.get(before.focused) if before else None) or groups.chats[0]
+        self._focused_id = active.session_id
+        groups.shown = groups.of(active)
         self.takes_keys = False
         """Whether there is a composer already."""
         self._panel: InspectorPanel | None = None
         """The inspector beside the chats, while it is open."""
         self._tree: TreePanel | None = None
         """The tree of branches beside the chats, while it is open."""
-        self._header = HeaderBar(view, options.model)
+        self._header = HeaderBar(self._view, groups.shown.model)
         self._banner = StatusBanner()
         self._tabs = ChatTabs()
-        self._grid = ChatGrid(desk, view, history, bundled.note(options.model))
         if before is not None:
-            self._grid.wanted = before.wanted if before.wanted in LAYOUTS else None
-            self._grid.zoomed = before.zoomed
-        self._ticker = EventTicker(view)
+            self._lay_out(before.wanted if before.wanted in LAYOUTS else None, zoomed=before.zoomed)
+        self._ticker = EventTicker(self._view)
         self._hints = CommandHints()
         self._keys = KeyBar(CHAT_KEYS, num_always=2)
 
@@ -92,7 +85,7 @@ class PaneScreen(SparseScreen):
         yield self._banner
         yield self._tabs
         with Horizontal(id="body"):
-            yield self._grid
+            yield from self._grids
         yield self._ticker
         yield self._hints
         yield self._keys
@@ -103,12 +96,48 @@ class PaneScreen(SparseScreen):
         self.takes_keys = True
         self.post_message(self.CanBeTypedIn())
 
+    # --- groups -------------------------------------------------------------------------------------
+
+    async def add_group(self, group: EngineGroup) -> None:
+        """Its chats stand beside the others from now on."""
+        grid = self._new_grid(group)
+        grid.wanted, grid.zoomed = self._grids[0].wanted, False
+        await self.query_one("#body").mount(grid, after=self._grids[-1])
+        self._grids.append(grid)
+        self._lay_out(grid.wanted, zoomed=False)
+        self.focus_chat(group.desk.chats[0])
+
+    def drop_group(self, group: EngineGroup) -> None:
+        """Its chats go; it is still one of the groups, and not the only one."""
+        grid = self._grid_of(group)
+        other = next(each for each in self._groups if each is not group)
+        self.focus_chat(other.desk.get(other.desk.focused_id) or other.desk.chats[0])
+        self._grids.remove(grid)
+        grid.remove()
+
+    def _show_group(self, group: EngineGroup) -> None:
+        """Header, last events, tree and inspector are about this engine from now on."""
+        if group is self._groups.shown:
+            return
+        self._groups.shown = group
+        self._header.follow(group.view, group.model)
+        self._ticker.follow(group.view)
+        if self._tree is not None:
+            self._tree.follow(group.desk, group.view)
+        if self._panel is not None:
+            self.light_block(None)
+            self._panel.remove()
+            self._panel = self._new_panel()
+            self.query_one("#body").mount(self._panel)
+        self.post_message(EngineStateChanged())
+
     # --- drawing ------------------------------------------------------------------------------------
 
-    def show_model(self, model: str) -> None:
+    def show_model(self, group: EngineGroup) -> None:
         """What is being loaded, until the engine says what it found."""
-        self._header.show_model(model)
-        self._grid.say_of_the_model(bundled.note(model))
+        if group is self._groups.shown:
+            self._header.follow(group.view, group.model)
+        self._grid_of(group).say_of_the_model(bundled.note(group.model))
 
     def show_status(self, status: Status) -> None:
         """Say that the engine is not simply running, or that it is."""
@@ -124,7 +153,9 @@ class PaneScreen(SparseScreen):
         yield ScreenPart(self._header, self._header.refresh_view, FIGURES_SECONDS)
         if self._tabs.display:
             yield ScreenPart(self._tabs, self._show_tabs)
-        yield from self._grid.parts()
+        for grid in self._grids:
+            if grid.display:
+                yield from grid.parts()
         if self._panel is not None:
             yield from self._panel.parts()
         if self._tree is not None:
@@ -139,7 +170,8 @@ class PaneScreen(SparseScreen):
         self._ticker.refresh_view(warning(chat, used, self._desk.context_limit))
 
     def _show_tabs(self) -> None:
-        self._tabs.show(self._desk.chats, self._focused_id, self._view)
+        chats = [(chat, group.view) for group in self._groups for chat in group.desk]
+        self._tabs.show(chats, self._focused_id)
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
         """While another screen hid this one it was not drawn."""
@@ -151,9 +183,9 @@ class PaneScreen(SparseScreen):
         self._ticker.display = not event.candidates
 
     def light_block(self, block_id: int | None) -> None:
-        """Light up the text that this block holds, in every chat that has it."""
-        for pane in self._grid.panes:
-            pane.light_block(block_id)
+        """Light up the text that this block of the shown engine holds, in every chat that has it."""
+        for pane in self._panes:
+            pane.light_block(block_id if pane in self._grid.panes else None)
 
     # --- layout -------------------------------------------------------------------------------------
 
@@ -165,12 +197,19 @@ class PaneScreen(SparseScreen):
 
     def place_panes(self) -> None:
         """Give every pane its place; the keyboard stays where it is."""
-        width = self.size.width // 2 if self._panel is not None else self.size.width
+        two = len(self._groups) > 1
+        width = self.size.width
+        if self._panel is not None:  # which is as wide as a group
+            width = width * 2 // 3 if two and not self._grid.zoomed else width // 2
         if self._tree is not None:
             width -= min(TREE_CELLS, width * 45 // 100)
         tour_rows = sum(box.outer_size.height for box in self.query("TourBox"))
-        self._grid.arrange_panes(self._focused_id, width, self.size.height - CHROME_ROWS - tour_rows)
-        self._tabs.display = self._grid.hides_some
+        beside = two and not self._grid.zoomed and fits_beside(self.size.width, width)
+        for grid in self._grids:
+            grid.titled, grid.display = two, beside or grid is self._grid
+            room = width // 2 if beside else width
+            grid.arrange_panes(self._focused_id, room, self.size.height - CHROME_ROWS - tour_rows, beside=beside)
+        self._tabs.display = any(grid.hides_some or not grid.display for grid in self._grids)
         self.call_after_refresh(self.refresh_view)
 
     def _arrange(self) -> None:
@@ -178,59 +217,61 @@ class PaneScreen(SparseScreen):
         self._refocus()
 
     async def add_pane(self, chat: ChatSession, after: ChatSession | None = None) -> None:
-        """A pane for a chat of the desk, at the end or to the right of another."""
-        await self._grid.add(chat, after=after)
+        """A pane for a chat of a desk, at the end of its group or to the right of another."""
+        await self._grid_of(self._groups.of(chat)).add(chat, after=after)
         self.place_panes()
 
     def show_chat(self, chat: ChatSession) -> None:
         """Bring a chat into sight; the keyboard stays where it is."""
         self._focused_id = chat.session_id
+        self._show_group(self._groups.of(chat))
         self.place_panes()
 
     # --- what is kept of it -------------------------------------------------------------------------
-
-    @property
-    def drafts(self) -> dict[int, str]:
-        """What is written in each composer, by the numbers of the chats."""
-        return {pane.session.session_id: pane.composer.text for pane in self._grid.panes}
 
     @property
     def standing(self) -> "LayoutRecord":
         """How the panes stand, without their chats."""
         from pagedchat.history.records import LayoutRecord  # noqa: PLC0415 - not for the first frame
 
-        return LayoutRecord(focused=self._focused_id, wanted=self._grid.wanted, zoomed=self._grid.zoomed)
+        return LayoutRecord(
+            focused=self._focused_id, wanted=self._grid.wanted, zoomed=self._grid.zoomed,
+            models=tuple(group.model for group in self._groups) if len(self._groups) > 1 else (),
+        )  # fmt: skip
 
     # --- the active chat ----------------------------------------------------------------------------
 
     @property
     def focused_chat(self) -> ChatSession:
         """The active chat."""
-        return self._desk.get(self._focused_id) or self._desk.chats[0]
+        return self._groups.get(self._focused_id) or self._desk.chats[0]
 
     def focus_chat(self, chat: ChatSession) -> None:
         """This chat is the active one from now on, and has the keyboard."""
-        self._focused_id = chat.session_id
-        self._desk.focus(chat)
+        self._activate(chat)
         self._arrange()
+
+    def _activate(self, chat: ChatSession) -> None:
+        self._focused_id = chat.session_id
+        self._show_group(self._groups.of(chat))
+        self._desk.focus(chat)
 
     def _refocus(self) -> None:
         """The active chat has the keyboard, unless the tour is being read."""
-        pane = self._grid.pane(self._focused_id)
+        pane = self._pane(self._focused_id)
         if pane is not None and not self.query("TourBox:focus"):
             pane.take_focus()
 
     @on(ChatFocused)
     def _chat_focused(self, event: ChatFocused) -> None:
         """A click may have chosen another chat. The message may be old: what has the keyboard now, counts."""
-        chat, pane = self._desk.get(event.session_id), self._grid.pane(event.session_id)
+        chat, pane = self._groups.get(event.session_id), self._pane(event.session_id)
         if chat is not None and pane is not None and self.focused is pane.composer:
             self._show_focus(chat)
 
     def _show_focus(self, chat: ChatSession) -> None:
         if chat.session_id != self._focused_id:
-            self._focused_id = chat.session_id
-            self._desk.focus(chat)
+            self._activate(chat)
             self.place_panes()
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
@@ -280,11 +321,14 @@ class PaneScreen(SparseScreen):
         if self._panel is not None:
             self._close_panel()
         else:
-            from pagedchat.tui.inspector.panel import InspectorPanel  # noqa: PLC0415 - not for the first frame
-
-            self._panel = InspectorPanel(self._view)
+            self._panel = self._new_panel()
             await self.query_one("#body").mount(self._panel)
         self._arrange()
+
+    def _new_panel(self) -> "InspectorPanel":
+        from pagedchat.tui.inspector.panel import InspectorPanel  # noqa: PLC0415 - not for the first frame
+
+        return InspectorPanel(self._view)
 
     def _close_panel(self) -> None:
         if self._panel is not None:

@@ -98,7 +98,8 @@ def pane_footnote(session: ChatSession, view: EngineView, width: int) -> Content
         return Content("")
     stands = standing(session, view.present)
     if stands.why:
-        return join([LinePart(0, text(stands.words, "$text-warning"))], width)
+        cure = [LinePart(1, text(stands.cure, MUTED))] if stands.cure else []
+        return join([LinePart(0, text(stands.words, "$text-warning")), *cure], width, " · ")
     done = session.last_finished
     if session.busy or done is None:
         return Content("")

@@ -28,7 +28,7 @@ class PromptScreen(PaneScreen):
     """
 
     def __init__(self, program: "Program", options: UiOptions, history: PromptHistory) -> None:
-        super().__init__(program.desk, program.view, options, history)
+        super().__init__(program.groups, options, history)
         self._program = program
 
     @contextmanager
@@ -41,7 +41,7 @@ class PromptScreen(PaneScreen):
 
     @on(PromptSubmitted)
     async def _prompt_submitted(self, event: PromptSubmitted) -> None:
-        chat = self._desk.get(event.session_id)
+        chat = self._groups.get(event.session_id)
         if chat is None:
             return
         try:
@@ -59,10 +59,11 @@ class PromptScreen(PaneScreen):
 
     async def _ask(self, chat: ChatSession, prompt: str) -> None:
         """In this chat; or, where it is full and that was chosen, in a new one that begins with a summary of it."""
-        if not self._desk.needs_successor(chat, prompt):
-            self._desk.submit(chat, prompt)
+        desk = self._desk_of(chat)
+        if not desk.needs_successor(chat, prompt):
+            desk.submit(chat, prompt)
             return
-        successor = self._desk.succeed(chat, prompt)
+        successor = desk.succeed(chat, prompt)
         await self.add_pane(successor, after=chat)
         self.focus_chat(successor)
 
@@ -103,7 +104,7 @@ class PromptScreen(PaneScreen):
             self._give_back(chat, line)
 
     def _give_back(self, chat: ChatSession, line: str) -> None:
-        pane = self._grid.pane(chat.session_id)
+        pane = self._pane(chat.session_id)
         if pane is not None and not pane.composer.text:
             pane.composer.put_before(line)
 
@@ -118,20 +119,21 @@ class PromptScreen(PaneScreen):
 
         filled = self._filled(literal(prompt))
         for chat in dict.fromkeys(chats):
-            if self._desk.needs_successor(chat, filled):
+            desk = self._desk_of(chat)
+            if desk.needs_successor(chat, filled):
                 self.call_later(self._ask, chat, filled)  # which makes a pane
             else:
-                self._desk.submit(chat, filled)
+                desk.submit(chat, filled)
 
     def action_broadcast(self) -> None:
-        """Send what is written here to every chat."""
-        pane = self._grid.pane(self._focused_id)
+        """Send what is written here to every chat, of both groups."""
+        pane = self._pane(self._focused_id)
         if pane is None or not pane.composer.text.strip():
             self._program.say("Write a prompt first; this key sends it to every chat.")
             return
         prompt = pane.composer.take()
         try:
-            self.send_to(self._desk, prompt)
+            self.send_to(self._groups.chats, prompt)
         except PagedChatError as error:
             pane.composer.put_before(prompt)
             self._program.say(str(error))

@@ -38,7 +38,7 @@ class ChatScreen(PromptScreen):
 
     def set_layout(self, panes: int | None) -> None:
         """Show this many panes; `None`: as many as there are chats."""
-        self._grid.wanted, self._grid.zoomed = panes, False
+        self._lay_out(panes, zoomed=False)
         self._arrange()
         if panes is not None and self._grid.layout_size < panes:
             self._program.say(f"{panes} panes need a larger terminal; {self._grid.layout_size} fit.")
@@ -49,7 +49,7 @@ class ChatScreen(PromptScreen):
 
     def action_zoom(self) -> None:
         """Only this chat, or all again."""
-        self._grid.zoomed = not self._grid.zoomed
+        self._lay_out(self._grid.wanted, zoomed=not self._grid.zoomed)
         self._arrange()
 
     @on(ChatTabs.Chosen)
@@ -58,14 +58,14 @@ class ChatScreen(PromptScreen):
 
     def action_focus_number(self, session_id: int) -> None:
         """To the chat of this number."""
-        chat = self._desk.get(session_id)
+        chat = self._groups.get(session_id)
         if chat is not None:
             self.focus_chat(chat)
 
     def action_focus_chat(self, step: int) -> None:
         """To the next chat or the one before; the inspector's panels, when it is open, come after the last."""
         places = [place for place in self._panel.panels.places if place.display] if self._panel is not None else []
-        stops: list[ChatSession | Panel] = [*self._desk.chats, *places]
+        stops: list[ChatSession | Panel] = [*self._groups.chats, *places]
         inside = self._panel.panels.focused_panel() if self._panel is not None and self.in_panel else None
         here = stops.index(inside if inside is not None else self.focused_chat)
         there = stops[(here + step) % len(stops)]
@@ -78,7 +78,7 @@ class ChatScreen(PromptScreen):
 
     def stop_replies(self, chats: Iterable[ChatSession]) -> bool:
         """End the replies of these chats; false if none is being written."""
-        return sum(self._desk.stop(chat) for chat in chats) > 0
+        return sum(self._desk_of(chat).stop(chat) for chat in chats) > 0
 
     def action_stop(self) -> None:
         """End this chat's reply. With none, put away what is said or selected. From a panel: back to the chat."""
@@ -100,7 +100,7 @@ class ChatScreen(PromptScreen):
         """
         if chat.busy:
             raise PagedChatError("A reply is being written.", "/stop or Esc ends it.")
-        if not self._desk.regenerate(chat):
+        if not self._desk_of(chat).regenerate(chat):
             raise PagedChatError("There is no prompt to ask again.", "Send a prompt first.")
 
     def action_regenerate(self) -> None:
@@ -153,7 +153,7 @@ class ChatScreen(PromptScreen):
 
     def action_toggle_thought(self) -> None:
         """Open or fold what the model thought last in this chat."""
-        pane = self._grid.pane(self._focused_id)
+        pane = self._pane(self._focused_id)
         if pane is None or not pane.transcript.toggle_thought():
             self._program.say("There is no thought in this chat.")
 
@@ -172,7 +172,7 @@ class ChatScreen(PromptScreen):
 
     def action_copy_or_stop(self) -> None:
         """Copy the selected text; with none, stop the reply; with none, empty the prompt; then say how to quit."""
-        pane = self._grid.pane(self._focused_id)
+        pane = self._pane(self._focused_id)
         selected = self.get_selected_text()
         if selected:
             self.app.copy_to_clipboard(selected)
@@ -215,7 +215,7 @@ class ChatScreen(PromptScreen):
         child = source
         for _ in range(count):
             at = source.num_prompts if num_prompts is None else num_prompts
-            before, child = child, self._desk.fork_at(source, at, after=child)
+            before, child = child, self._desk_of(source).fork_at(source, at, after=child)
             await self.add_pane(child, after=before)
         self.focus_chat(child)
 
@@ -235,11 +235,25 @@ class ChatScreen(PromptScreen):
         self._check_idle(chat)
         before = chat
         for _ in range(count):
-            child = self._desk.reply_besides(chat, after=before)
+            child = self._desk_of(chat).reply_besides(chat, after=before)
             if child is None:
                 raise PagedChatError("There is no prompt to ask again.", "Send a prompt first.")
             await self.add_pane(child, after=before)
             before = child
+        self.refresh_view()
+
+    async def ask_several(self, chat: ChatSession, count: int, prompt: str) -> None:
+        """So many answers to one prompt that grow side by side: the first here, the others in forks to the right.
+
+        Raises:
+            PagedChatError: a reply is being written.
+        """
+        self._check_idle(chat)
+        before, twins = chat, self._desk.twins(chat, count - 1, prompt)
+        for child in twins:
+            await self.add_pane(child, after=before)
+            before = child
+        self.send_to([chat, *twins], prompt)
         self.refresh_view()
 
     def edit_prompt(self, chat: ChatSession, number: int | None = None) -> None:
@@ -249,10 +263,10 @@ class ChatScreen(PromptScreen):
             PagedChatError: a reply is being written, nothing was asked, or something else is being written.
         """
         self._check_idle(chat)
-        pane = self._grid.pane(chat.session_id)
+        pane = self._pane(chat.session_id)
         if pane is not None and pane.composer.text.strip():
             raise PagedChatError("Something is written here already.", "Send it or empty it first.")
-        prompts = self._desk.take_back(chat, (number or chat.num_prompts) - 1)
+        prompts = self._desk_of(chat).take_back(chat, (number or chat.num_prompts) - 1)
         if not prompts:
             raise PagedChatError("There is no prompt to edit yet.", "Send one first.")
         chat.return_prompt(prompts[0])
@@ -270,7 +284,7 @@ class ChatScreen(PromptScreen):
             PagedChatError: a reply is being written, or nothing was asked.
         """
         self._check_idle(chat)
-        if not self._desk.take_back(chat, chat.num_prompts - count):
+        if not self._desk_of(chat).take_back(chat, chat.num_prompts - count):
             raise PagedChatError("There is nothing to take back yet.", "Send a prompt first.")
         self._program.say("Taken back; it is still a branch of the tree (Alt+Down).")
         self.refresh_view()
@@ -287,7 +301,7 @@ class ChatScreen(PromptScreen):
             place, count = chat.branch
             which = "There is no other branch" if count == 1 else f"This is branch {place} of {count}"
             raise PagedChatError(f"{which}.", "^G asks again, Alt+Up edits the last prompt; both make one.")
-        self._desk.go_through(chat, there)
+        self._desk_of(chat).go_through(chat, there)
         self.refresh_view()
 
     def action_go_to_sibling(self, step: int) -> None:
@@ -302,7 +316,7 @@ class ChatScreen(PromptScreen):
             PagedChatError: a reply is being written, or there are none.
         """
         self._check_idle(chat)
-        rivals = self._desk.rivals(chat)
+        rivals = self._desk_of(chat).rivals(chat)
         if not rivals:
             raise PagedChatError("No other chat answers this prompt.", "/regen 3 makes three that do.")
         for rival in rivals:
@@ -315,7 +329,7 @@ class ChatScreen(PromptScreen):
         with self.saying():
             chat = self.focused_chat
             self._check_idle(chat)
-            self._desk.go_to(chat, message.turn_id)
+            self._desk_of(chat).go_to(chat, message.turn_id)
         self.refresh_view()
 
     async def on_tree_panel_fork_wanted(self, message: "TreePanel.ForkWanted") -> None:
@@ -329,7 +343,7 @@ class ChatScreen(PromptScreen):
 
     async def fork_to(self, source: ChatSession, turn_id: int) -> None:
         """A new chat that stands on a turn of the source's tree: on the reply, if it is a prompt."""
-        child = self._desk.fork_to(source, turn_id)
+        child = self._desk_of(source).fork_to(source, turn_id)
         await self.add_pane(child, after=source)
         self.focus_chat(child)
 
@@ -342,9 +356,12 @@ class ChatScreen(PromptScreen):
         await self.toggle_tree()
 
     async def leave_chat(self, chat: ChatSession) -> None:
-        """Drop a chat; asks first if something would be lost. Leaving the last one leaves the program."""
-        if len(self._desk) == 1:
+        """Drop a chat; asks first if something would be lost. Leaving the last one of two groups ends its engine,
+        leaving the last one of all the program."""
+        if len(self._groups.chats) == 1:
             await self._program.action_quit()
+        elif len(self._desk_of(chat)) == 1:
+            await self._program.close_model()
         elif chat.entries:
             question = f"Close {one_line(chat.label)}?"
             kept = "Its turns stay in the history (^S)" if self._program.keeps_chats else "Its turns are not kept"
@@ -360,14 +377,15 @@ class ChatScreen(PromptScreen):
         await self.leave_chat(self.focused_chat)
 
     def close_chat(self, chat: ChatSession) -> None:
-        """Drop a chat that is not the only one."""
-        index = self._desk.chats.index(chat)
-        pane = self._grid.pane(chat.session_id)
-        self._desk.close(chat)
+        """Drop a chat that is not the only one of its group."""
+        desk = self._desk_of(chat)
+        index = desk.chats.index(chat)
+        pane = self._pane(chat.session_id)
+        desk.close(chat)
         if pane is not None:
             pane.display = False
             pane.remove()
         if chat.session_id == self._focused_id:
-            self.focus_chat(self._desk.chats[max(0, index - 1)])
+            self.focus_chat(desk.chats[max(0, index - 1)])
         else:
             self.place_panes()

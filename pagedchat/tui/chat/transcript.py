@@ -185,9 +185,10 @@ class Transcript(FollowingView, can_focus=False):
     def _make_visible(self) -> None:
         """Make the turns in sight; what was in sight already stays where it is."""
         top = round(self.scroll_y)
-        in_sight = range(top, min(len(self._rows), top + self.size.height))
+        bottom = top + self.size.height
+        in_sight = range(top, min(len(self._rows), bottom))
         known = next((index for index in in_sight if self._rows[index] is not PENDING), top)
-        made = self._chat.make(top, top + self.size.height)
+        made = self._chat.make(top, bottom)
         if not self._take_over(made):
             return
         self.set_virtual_size(Size(self._width, len(self._rows)))
@@ -211,7 +212,9 @@ class Transcript(FollowingView, can_focus=False):
     def _redraw_from(self, first: int, width: int, rows_before: int) -> None:
         last = max(len(self._rows), rows_before)
         self.set_virtual_size(Size(width, len(self._rows)))
-        self.refresh(Region(0, first - self.scroll_offset.y, self.size.width, max(1, last - first)))
+        changed = Region(0, first - self.scroll_offset.y, width, max(1, last - first))
+        if in_sight := changed.intersection(self.size.region):
+            self.refresh(in_sight)
         self.follow(grown=len(self._rows) > rows_before)
 
     def on_resize(self, event: events.Resize) -> None:

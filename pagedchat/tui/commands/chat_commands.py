@@ -40,6 +40,15 @@ async def _regenerate(context: CommandContext, count: str) -> None:
         context.chats.regenerate(context.chat)
 
 
+async def _several(context: CommandContext, argument: str) -> None:
+    usage = "/n N PROMPT"
+    number, prompt = first_word(argument)
+    if not prompt:
+        raise CommandError("/n needs the number of answers, then the prompt.", f"Type {usage}")
+    count = whole_number(number, "The number of answers", usage, low=2, high=MAX_FORKS)
+    await context.chats.ask_several(context.chat, count, prompt)
+
+
 def _edit(context: CommandContext, argument: str) -> None:
     context.chats.edit_prompt(context.chat, _turn(context, argument, "/edit [@turn]") if argument else None)
 
@@ -71,7 +80,7 @@ async def _tree(context: CommandContext, argument: str) -> None:
 def _stop(context: CommandContext, which: str) -> None:
     if which not in ("", "all"):
         raise CommandError(f"/stop ends this chat's reply or all of them, not {which!r}.", "Type /stop [all]")
-    chats = list(context.desk) if which else [context.chat]
+    chats = context.every_chat if which else [context.chat]
     if not context.chats.stop_replies(chats):
         raise CommandError("No reply is being written.")
 
@@ -127,7 +136,7 @@ def _send(context: CommandContext, argument: str) -> None:
     numbers, prompt = first_word(argument)
     if not prompt:
         raise CommandError("/send needs the chats, then the prompt.", f"Type {usage}")
-    wanted = list(context.desk) if numbers == "all" else [
+    wanted = context.every_chat if numbers == "all" else [
         context.chat_number(number, usage) for number in numbers.split(",")
     ]  # fmt: skip
     context.chats.send_to(wanted, prompt)
@@ -156,6 +165,8 @@ COMMANDS = (
     SlashCommand("new", "[name]", "Another chat, in a pane of its own", _new),
     SlashCommand("fork", "[n] [@turn]", "That many more chats over the same blocks, up to a turn", _fork),
     SlashCommand("regen", "[n]", "Another reply to the last prompt; with n in so many forks", _regenerate),
+    SlashCommand("n", "N PROMPT", "One prompt, N answers side by side, in forks over the same blocks", _several,
+                 title="Several answers"),
     SlashCommand("promote", "", "Keep this reply, close the chats with others to the same prompt", _promote,
                  title="Promote this reply"),
     SlashCommand("edit", "[@turn]", "Go back before a prompt and write it anew, as a branch", _edit),

@@ -9,10 +9,7 @@ from typing import Protocol
 
 from pagedchat.chat.formats.saved_chat import SavedChat
 from pagedchat.chat.session import ChatSession
-from pagedchat.tui.engine_controls import EngineControls
-from pagedchat.view.chats.desk import ChatDesk
-from pagedchat.view.engine_view import EngineView
-from pagedchat.view.past.time_travel import TimeTravel
+from pagedchat.tui.engine_group import EngineGroups
 
 Chosen = Callable[[int], Awaitable[None] | None]
 """Gets the index of what was chosen."""
@@ -35,6 +32,9 @@ class Chats(Protocol):
 
     async def reply_besides(self, chat: ChatSession, count: int) -> None:
         """So many other replies to the last prompt, each in a chat of its own."""
+
+    async def ask_several(self, chat: ChatSession, count: int, prompt: str) -> None:
+        """So many answers to one prompt, each in a chat of its own."""
 
     def edit_prompt(self, chat: ChatSession, number: int | None = None) -> None:
         """Go back before a prompt, the last one, and write it anew."""
@@ -79,14 +79,8 @@ class Chats(Protocol):
 class Program(Protocol):
     """What is around the chats. What cannot be done raises `PagedChatError`."""
 
-    desk: ChatDesk
-    """All chats."""
-    view: EngineView
-    """What is known of the engine."""
-    engine: EngineControls
-    """What can be asked of it."""
-    time_travel: TimeTravel
-    """Over all that was recorded."""
+    groups: EngineGroups
+    """The engines with their chats; one of them is shown."""
     metrics_url: str
     """Where the metrics are served; empty if nowhere."""
     theme: str
@@ -147,6 +141,12 @@ class Program(Protocol):
 
     async def switch_model(self, name: str) -> None:
         """Load another model; asks first where replies are being written."""
+
+    async def open_beside(self, name: str) -> None:
+        """Load another model beside this one, for chats in a second group of panes."""
+
+    async def close_model(self) -> None:
+        """End one of two engines, and close its chats; asks first where one has something in it."""
 
     async def action_tour(self) -> None:
         """Begin the tour, or end the one that is being given."""

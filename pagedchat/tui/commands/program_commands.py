@@ -5,6 +5,8 @@ from pagedchat.tui.commands.slash_command import CommandContext, SlashCommand
 from pagedchat.tui.commands.syntax import CommandError, file_path, first_word, no_argument, whole_number
 from pagedchat.units import format_size
 
+_MODEL_USAGE = "/model [NAME] [--beside|--close]"
+
 
 def _help(context: CommandContext, argument: str) -> None:
     context.program.action_help()
@@ -36,7 +38,7 @@ def _trace(context: CommandContext, argument: str) -> None:
     if verb == "load":
         context.program.open_trace(path)
     else:
-        num_bytes = context.program.time_travel.save(path)
+        num_bytes = context.group.time_travel.save(path)
         context.say(f"Saved the recording, {format_size(num_bytes)}, to {path}.")
 
 
@@ -54,10 +56,27 @@ async def _tour(context: CommandContext, argument: str) -> None:
 
 
 async def _model(context: CommandContext, argument: str) -> None:
-    if argument:
-        await context.program.switch_model(argument)
+    if argument == "--close":
+        await context.program.close_model()
+        return
+    name, beside = _without_beside(argument)
+    if beside and not name:
+        raise CommandError("/model --beside needs the name of a model.", f"Type {_MODEL_USAGE}")
+    if beside:
+        await context.program.open_beside(name)
+    elif name:
+        await context.program.switch_model(name)
     else:
         await context.program.action_model()
+
+
+def _without_beside(argument: str) -> tuple[str, bool]:
+    """The name, and whether `--beside` stands before or after it."""
+    if argument.startswith(("--beside ", "--beside\t")) or argument == "--beside":
+        return argument.removeprefix("--beside").strip(), True
+    if argument.endswith((" --beside", "\t--beside")):
+        return argument.removesuffix("--beside").strip(), True
+    return argument, False
 
 
 def _restart(context: CommandContext, argument: str) -> None:
@@ -81,7 +100,9 @@ COMMANDS = (
     SlashCommand("trace", "save|load FILE", "Keep what was recorded; replay a file", _trace,
                  choices=("save", "load"), title="Trace"),
     SlashCommand("metrics", "", "Where the Prometheus metrics are served", _metrics, title="Metrics"),
-    SlashCommand("model", "[ID|DIR|FILE]", "Another model, from a list or by name; the chats stay", _model),
+    SlashCommand("model", "[NAME|--close]",
+                 "Another model; --beside: next to this one, with chats of its own; --close ends it", _model,
+                 choices=("--beside", "--close")),
     SlashCommand("restart", "", "End the engine, start it again", _restart),
     SlashCommand("quit", "", "End pagedchat and its engine", _quit, aliases=("bye", "exit")),
 )  # fmt: skip

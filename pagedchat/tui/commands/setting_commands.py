@@ -24,6 +24,7 @@ SETTINGS = {
     "frequency": "frequency_penalty",
     "seed": "seed",
     "max": "max_tokens",
+    "speculate": "speculate",
 }
 """What is typed -> field of `SamplingOverrides`."""
 FULL_CHOICES: tuple[WhenFull, ...] = get_args(WhenFull)
@@ -46,8 +47,23 @@ def _set(context: CommandContext, argument: str) -> None:
         )
     if not value:
         raise CommandError(f"{name} needs a value; off follows the model again.", f"Type {_SET_USAGE}")
+    if field == "speculate":
+        _set_speculate(context, value)
+        return
     context.chat.set_sampling(field, None if value == "off" else _parsed(name, field, value))
     context.say(f"{name} {'follows the model' if value == 'off' else value} from the next request on.")
+
+
+def _set_speculate(context: CommandContext, value: str) -> None:
+    """Whether tokens of this chat are guessed and several verified at once."""
+    meanings = {
+        "lookup": "What followed the last tokens before is guessed to follow them again, from the next request on.",
+        "off": "One token a step, from the next request on.",
+    }
+    if value not in meanings:
+        raise CommandError(f"speculate is lookup or off, not {shown(value)}.", "Type /set speculate lookup|off")
+    context.chat.set_sampling("speculate", value)
+    context.say(meanings[value])
 
 
 def _set_full(context: CommandContext, value: str) -> None:

@@ -11,6 +11,7 @@ from pagedchat.chat.session import ChatSession, Notice
 from pagedchat.tui.commands.program import Chats, Program
 from pagedchat.tui.commands.syntax import CommandError
 from pagedchat.tui.engine_controls import EngineControls
+from pagedchat.tui.engine_group import EngineGroup
 from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.engine_view import EngineView
 
@@ -28,19 +29,29 @@ class CommandContext:
         return self.program.chats
 
     @property
+    def group(self) -> EngineGroup:
+        """The engine that answers the chat, and all its chats."""
+        return self.program.groups.of(self.chat)
+
+    @property
+    def every_chat(self) -> list[ChatSession]:
+        """Of both groups, where there are two."""
+        return self.program.groups.chats
+
+    @property
     def desk(self) -> ChatDesk:
-        """All chats."""
-        return self.program.desk
+        """The chats of the same engine."""
+        return self.group.desk
 
     @property
     def view(self) -> EngineView:
         """What is known of the engine."""
-        return self.program.view
+        return self.group.view
 
     @property
     def engine(self) -> EngineControls:
         """What can be asked of it."""
-        return self.program.engine
+        return self.group.engine
 
     def say(self, message: str) -> None:
         """One short sentence that goes away by itself."""
@@ -70,9 +81,9 @@ class CommandContext:
         Raises:
             CommandError: there is none.
         """
-        chat = next((chat for chat in self.desk if str(chat.session_id) == text), None)
+        chat = next((chat for chat in self.every_chat if str(chat.session_id) == text), None)
         if chat is None:
-            numbers = ", ".join(str(chat.session_id) for chat in self.desk)
+            numbers = ", ".join(str(chat.session_id) for chat in self.every_chat)
             raise CommandError(f"There is no chat {shown(text)}; there are {numbers}.", f"Type {usage}")
         return chat
 

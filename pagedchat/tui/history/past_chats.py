@@ -16,7 +16,7 @@ from pagedchat.history.run import set_origins
 from pagedchat.history.sessions import session_of
 from pagedchat.history.thread import HistoryThread
 from pagedchat.tui.chat.screen import ChatScreen
-from pagedchat.view.chats.desk import ChatDesk
+from pagedchat.tui.engine_group import EngineGroups
 from pagedchat.view.chats.past_chats import name_of
 
 T = TypeVar("T")
@@ -25,8 +25,8 @@ T = TypeVar("T")
 class ProgramWithChats(Protocol):
     """The program, as far as past chats become present ones."""
 
-    desk: ChatDesk
-    """All chats."""
+    groups: EngineGroups
+    """All chats, by their engines."""
     chats: ChatScreen
     """Those on the screen."""
 
@@ -58,7 +58,7 @@ class PastChats:
 
     def opened(self, chat_id: int) -> ChatSession | None:
         """The chat, if it is open here."""
-        return next((chat for chat in self._app.desk if chat.chat_id == chat_id), None)
+        return next((chat for chat in self._app.groups.chats if chat.chat_id == chat_id), None)
 
     async def find(self, words: str) -> FoundChats:
         """The chats that have these words; the last ones if there are none.
@@ -85,12 +85,13 @@ class PastChats:
         if found is None:
             raise PagedChatError(f"“{name_of(chat)}” is not in the history any more.")
         record, about = found
-        session = session_of(record, self._app.desk.free_id())
-        set_origins([session], self._app.desk)
+        desk = self._app.groups.shown.desk
+        session = session_of(record, desk.free_id())
+        set_origins([session], self._app.groups.chats)
         if not about:  # else it is a fork, and new
             self._keeper.know([session])
         before = self._app.chats.focused_chat
-        self._app.desk.add(session)
+        desk.add(session)
         await self._app.chats.add_pane(session)
         if self._is_untouched(before):
             self._app.chats.close_chat(before)
@@ -109,7 +110,7 @@ class PastChats:
         """
         session = self.opened(chat.chat_id)
         if session is not None:
-            self._app.desk.rename(session, name)
+            self._app.groups.of(session).desk.rename(session, name)
             return
         _refuse_others(chat)
         await self._ask(lambda history: history.store.rename(chat.chat_id, name))
@@ -139,9 +140,10 @@ class PastChats:
         return label
 
     async def _close(self, session: ChatSession) -> None:
-        """The last one makes way for an empty one."""
-        if len(self._app.desk) == 1:
-            await self._app.chats.open_chat()
+        """The last one of its group makes way for an empty one."""
+        desk = self._app.groups.of(session).desk
+        if len(desk) == 1:
+            await self._app.chats.add_pane(desk.new())
         self._app.chats.close_chat(session)
 
     async def undo(self) -> str:

@@ -19,8 +19,7 @@ class InspectorListener(ScreensApp):
 
     def on_pause_toggled(self, message: PauseToggled) -> None:
         """The inspector's own key for it."""
-        with self.complaining():
-            self.engine.toggle_pause()
+        self.action_pause()
 
     def on_step_requested(self, message: StepRequested) -> None:
         """As above."""

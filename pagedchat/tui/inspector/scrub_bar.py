@@ -76,7 +76,9 @@ class ScrubBar(Widget):
             self._track = range(0)
             return text("nothing recorded yet", FAINT).truncate(max(0, width))
         glyphs = ASCII_GLYPHS if getattr(self.app, "ascii", False) else GLYPHS
-        left, right = _where(travel, glyphs), text(f" {travel.first}–{travel.last}" if travel.last else "", MUTED)
+        whose = text(f"{self.view.called} ", "bold") if self.view.called else text("")
+        left = Content.assemble(whose, _where(travel, glyphs))
+        right = text(f" {travel.first}–{travel.last}" if travel.last else "", MUTED)
         if glyphs is ASCII_GLYPHS:
             right = text(right.plain.replace("–", "-"), MUTED)
         room = width - left.cell_length - right.cell_length - 3

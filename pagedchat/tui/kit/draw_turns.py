@@ -35,7 +35,7 @@ class ScreenPart(NamedTuple):
     draw: Callable[[], None]
     """Takes over what changed; asks Textual to paint it."""
     seconds: float = 0.0
-    """From one time to the next at least, for what nobody reads faster. One such part a widget."""
+    """It is drawn once in so long at most, for what nobody reads faster. One such part a widget."""
 
 
 class DrawTurns:
@@ -57,13 +57,14 @@ class DrawTurns:
         self._cpu_clock = cpu_clock
         self._clock = clock
         self._waiting: deque[ScreenPart] = deque()
-        self._begun = 0.0
-        """When the last round began."""
+        self._next_at = 0.0
+        """When the next round may begin."""
         self._cpu_then = cpu_clock()
         self._cost = 0.0
         """Processor time from one turn to the next, lately: drawing, painting, and all else on this thread."""
         self._drawn: WeakKeyDictionary[Widget, float] = WeakKeyDictionary()
-        """When parts were drawn that are not drawn every time."""
+        """When parts were drawn that are not drawn every time, counted in their own seconds: figures are due when a
+        text is, and are painted with it."""
         self._owed: dict[Widget, ScreenPart] = {}
         """Those of them that have changed since."""
         self.at_once = 1
@@ -80,28 +81,34 @@ class DrawTurns:
         """Draw some parts; returns in how many seconds to draw more."""
         self._look_back()
         now = self._clock()
-        if not self._waiting and now >= self._begun + ROUND_SECONDS:
+        if not self._waiting and now >= self._next_at:
             self._begin_round(now)
         self._num_drawn = min(self.at_once, len(self._waiting))
         for _ in range(self._num_drawn):
             part = self._waiting.popleft()
             if part.widget.is_attached:
                 part.draw()
-        if not self._num_drawn:
-            return max(TURN_SECONDS, self._begun + ROUND_SECONDS - now)
-        return max(TURN_SECONDS, self._cost / SHARE)
+        pause = self._cost / SHARE if self._num_drawn else 0.0
+        return max(TURN_SECONDS, pause, 0.0 if self._waiting else self._next_at - now)
 
     def _begin_round(self, now: float) -> None:
-        """Figures for which it is too early are owed: they are drawn later even if nothing else changes."""
-        self._begun = now
+        """Figures for which it is too early are owed: they are drawn later even if nothing else changes.
+
+        Where all that changes has its time, the next round begins when that has come.
+        """
+        soonest = 0.0
         for part in self._next_round():
             if part.seconds:
                 self._owed[part.widget] = part
+                soonest = min(soonest or part.seconds, part.seconds)
             else:
                 self._waiting.append(part)
+        timed = soonest and not self._waiting
+        self._next_at = (now // soonest + 1) * soonest if timed else now + ROUND_SECONDS
         for widget, part in [*self._owed.items()]:
-            if now >= self._drawn.get(widget, -part.seconds) + part.seconds:
-                self._drawn[widget] = now
+            turn = now // part.seconds
+            if self._drawn.get(widget) != turn:
+                self._drawn[widget] = turn
                 self._waiting.append(self._owed.pop(widget))
 
     def _look_back(self) -> None:

@@ -21,6 +21,8 @@ class QuietScrollView(ScrollView):
     def set_virtual_size(self, size: Size) -> None:
         """There is so much to scroll over. Only when the scroll bar comes or goes is there something to lay out."""
         before, room = self.virtual_size, self.container_size.height
+        if size == before:
+            return
         if before.width != size.width or not room or (before.height > room) != (size.height > room):
             self.virtual_size = size
             return
@@ -32,7 +34,7 @@ class QuietScrollView(ScrollView):
         """Draw the lines that come into sight, and the scroll bar if that changes."""
         self._move_thumb()
         if round(old_value) != round(new_value):
-            self.refresh(self.size.region)
+            self.refresh(self.scrollable_content_region.size.region)
 
     def _move_thumb(self) -> None:
         """Tell the scroll bar where it stands; it is painted only if its thumb looks different then."""
@@ -42,7 +44,8 @@ class QuietScrollView(ScrollView):
         before = _thumb(bar)
         bar.set_reactive(ScrollBar.window_virtual_size, self.virtual_size.height)
         bar.set_reactive(ScrollBar.position, self.scroll_y)
-        if changed := _moved_rows(before, _thumb(bar)):
+        changed = [row for row in _moved_rows(before, _thumb(bar)) if row < bar.size.height]
+        if changed:
             bar.refresh(*(Region(0, row, bar.size.width, 1) for row in changed))
 
     def render_lines(self, crop: Region) -> list[Strip]:
@@ -51,7 +54,9 @@ class QuietScrollView(ScrollView):
         Textual would put each into a new strip, and all that it has worked out about a line (its cells, how it is
         cut, what is written to the terminal) would be lost whenever the line is scrolled to another row.
         """
-        if self.gutter != Spacing() or self.opacity < 1:
+        if not self.is_attached:  # closed, and not off the screen yet
+            return [Strip.blank(crop.width)] * crop.height
+        if self.styles.gutter != Spacing() or self.opacity < 1:
             return super().render_lines(crop)
         filters, background = self.get_line_filters(), self.background_colors[1]
         left, right = crop.column_span

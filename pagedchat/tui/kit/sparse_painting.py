@@ -52,21 +52,25 @@ class SparseCompositor(Compositor):
         uncovered = self._changed
         for widget, (region, clip) in self.visible_widgets.items():
             seen = region.intersection(clip)
-            if part := changed_rows(seen, uncovered):
+            parts = changed_rows(seen, uncovered)
+            for part in parts:
                 yield part, part, widget.render_lines(part.translate(-region.offset))
+            if parts:
                 uncovered = tuple(area for area in uncovered if not seen.contains_region(area))
             if not uncovered:
                 return
 
 
-def changed_rows(region: Region, changed: Iterable[Region]) -> Region:
-    """The rows of `region` from the first to the last that a change lies in; empty if none does."""
-    under = [area for area in changed if area.overlaps(region)]
-    if not under:
-        return Region()
-    top = max(region.y, min(area.y for area in under))
-    bottom = min(region.bottom, max(area.bottom for area in under))
-    return Region(region.x, top, region.width, bottom - top)
+def changed_rows(region: Region, changed: Iterable[Region]) -> list[Region]:
+    """The rows of `region` that a change lies in, from the top; neighbours in one piece."""
+    rows = sorted((area.y, area.bottom) for area in changed if area.overlaps(region))
+    runs: list[tuple[int, int]] = []
+    for top, bottom in rows:
+        if runs and top <= runs[-1][1]:
+            runs[-1] = (runs[-1][0], max(runs[-1][1], bottom))
+        else:
+            runs.append((top, bottom))
+    return [Region(region.x, top, region.width, bottom - top).intersection(region) for top, bottom in runs]
 
 
 class SparseScreen(Screen[None]):
@@ -77,6 +81,8 @@ class SparseScreen(Screen[None]):
         self._compositor = SparseCompositor()
         self._typed_in: Widget | None = None
         """The widget that got a key, until it is painted."""
+        self._is_late = False
+        """Whether something was not painted because the terminal was behind."""
 
     def hurry(self, widget: Widget) -> None:
         """What is about to change in this widget is waited for."""
@@ -85,5 +91,29 @@ class SparseScreen(Screen[None]):
     async def _on_idle(self, event: events.Idle) -> None:
         """Textual would wait for the next tick of its clock."""
         if self._typed_in is not None and self._typed_in in self._dirty_widgets:
-            self._typed_in = None
             self._on_timer_update()
+
+    def _on_timer_update(self) -> None:
+        """Paint what is dirty, once the terminal has taken the frame before.
+
+        Frames that wait for a slow terminal would be old when it gets them, and a full queue of them would stop
+        the loop, keys and all. So nothing is painted meanwhile; then where somebody has typed, and then all else
+        that has changed. The timer goes on.
+        """
+        if getattr(self.app._driver, "is_behind", False):
+            self._is_late = True
+            return
+        typed_in, self._typed_in = self._typed_in, None
+        late, self._is_late = self._is_late, False
+        rest = self._dirty_widgets - {typed_in}
+        if late and rest and typed_in in self._dirty_widgets and not self._must_paint_all:
+            self._dirty_widgets -= rest
+            super()._on_timer_update()
+            self._dirty_widgets |= rest
+            self._update_timer.resume()
+        else:
+            super()._on_timer_update()
+
+    @property
+    def _must_paint_all(self) -> bool:
+        return bool(self._layout_required or self._scroll_required or self._repaint_required)

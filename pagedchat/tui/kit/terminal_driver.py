@@ -1,12 +1,37 @@
-"""The terminal as Textual drives it, with three things done otherwise: suspending, going on, and being hung up."""
+"""The terminal as Textual drives it, with four things done otherwise: suspending, going on, being hung up, and
+frames, each of which is written in one piece. It knows whether the terminal has taken what was written."""
 
 import os
 import select
 import signal
 import threading
-from typing import Any
+from typing import IO, Any
 
+from textual._ansi_sequences import SYNC_END, SYNC_START
 from textual.drivers.linux_driver import LinuxDriver
+
+
+class _Output:
+    """What the thread that writes has for a file: it counts the texts that the terminal has taken."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+        self._num_written = 0
+        self.num_taken = 0
+
+    def write(self, text: str) -> None:
+        """As a file's."""
+        self._file.write(text)
+        self._num_written += 1
+
+    def flush(self) -> None:
+        """As a file's: it takes as long as the terminal does."""
+        self._file.flush()
+        self.num_taken = self._num_written
+
+    def fileno(self) -> int:
+        """As a file's."""
+        return self._file.fileno()
 
 
 class TerminalDriver(LinuxDriver):
@@ -19,11 +44,37 @@ class TerminalDriver(LinuxDriver):
 
     _suspended = False
     _watched = False
+    _frame: list[str] | None = None
+    """The pieces of a frame that is not complete."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._output = _Output(self._file)
+        self._file: Any = self._output
+        self._num_written = 0
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the terminal has still to take what was written last: over a slow line it may for seconds."""
+        return self._num_written > self._output.num_taken
 
     def write(self, data: str) -> None:
-        """Write what a terminal can get; a thread that has died of its terminal would never take it."""
+        """Write what a terminal can get, a frame in one piece: each piece wakes the thread that writes."""
+        if data == SYNC_START:
+            self._frame = []
+        if self._frame is None:
+            self._pass_on(data)
+            return
+        self._frame.append(data)
+        if data == SYNC_END:
+            whole, self._frame = "".join(self._frame), None
+            self._pass_on(whole)
+
+    def _pass_on(self, data: str) -> None:
+        """A thread that has died of its terminal would never take it."""
         writer = self._writer_thread
         if not self._suspended and (writer is None or writer.is_alive()):
+            self._num_written += 1
             super().write(data)
 
     def _sigtstp_application(self, *_: Any) -> None:

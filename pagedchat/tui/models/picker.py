@@ -3,7 +3,8 @@ know what comes of the choice.
 """
 
 import asyncio
-from typing import ClassVar
+from collections.abc import Collection
+from typing import ClassVar, NamedTuple
 
 from textual import on
 from textual.app import ComposeResult
@@ -23,11 +24,19 @@ from pagedchat.units import format_size
 MOST_TYPED = 1000
 
 
-class ModelPicker(ModalScreen[str | None]):
-    """Closes with the name that was chosen; None if none was.
+class ChosenModel(NamedTuple):
+    """What was chosen, and where it is to stand."""
+
+    name: str
+    beside: bool
+    """Beside the model that is there, not in its place."""
+
+
+class ModelPicker(ModalScreen[ChosenModel | None]):
+    """Closes with the model that was chosen; None if none was.
 
     Args:
-        current: the model that is loaded, or is being loaded.
+        current: the models that are loaded, or are being loaded.
     """
 
     CSS_PATH = "picker.tcss"
@@ -35,9 +44,10 @@ class ModelPicker(ModalScreen[str | None]):
         Binding("escape,ctrl+c", "leave", "back"),
         Binding("down", "move(1)", "next", show=False),
         Binding("up", "move(-1)", "previous", show=False),
+        Binding("alt+enter,ctrl+b", "choose(True)", "beside", show=False, priority=True),
     ]
 
-    def __init__(self, current: str) -> None:
+    def __init__(self, current: Collection[str]) -> None:
         super().__init__()
         self._current = current
         self._models: list[LocalModel] | None = None
@@ -87,12 +97,12 @@ class ModelPicker(ModalScreen[str | None]):
         self.query_one("#model-note", Static).update(self._note())
 
     def _line(self, model: LocalModel) -> Content:
-        mark = " (loaded)" if model.name == self._current else ""
+        mark = " (loaded)" if model.name in self._current else ""
         told = f"  {model.place}, {format_size(model.num_bytes)}{mark}"
         return Content.assemble(one_line(model.name), (told, MUTED))
 
     def _note(self) -> Content:
-        keys = "Enter chooses · Esc goes back · the chats stay, their cache is computed anew"
+        keys = "Enter: in place of this one, the chats stay · Alt+Enter, ^B: beside this one · Esc: back"
         if self._models is None:
             words = "Looking for models …"
         elif self._shown:
@@ -114,15 +124,19 @@ class ModelPicker(ModalScreen[str | None]):
 
     @on(Input.Submitted)
     def _submitted(self) -> None:
+        self.action_choose(False)
+
+    def action_choose(self, beside: bool) -> None:
+        """The model that stands out, or whatever was typed."""
         place = self._list.highlighted
         if self._shown and place is not None:
-            self.dismiss(self._shown[place].name)
+            self.dismiss(ChosenModel(self._shown[place].name, beside))
         elif self._typed:
-            self.dismiss(self._typed)
+            self.dismiss(ChosenModel(self._typed, beside))
 
     @on(OptionList.OptionSelected)
     def _clicked(self, event: OptionList.OptionSelected) -> None:
-        self.dismiss(self._shown[event.option_index].name)
+        self.dismiss(ChosenModel(self._shown[event.option_index].name, False))
 
     def action_leave(self) -> None:
         """Close without a choice."""

@@ -89,5 +89,5 @@ class Tour:
         chats.show_chat(chat)
 
     def _close(self, chat: ChatSession) -> None:
-        if len(self._app.desk) > 1:
+        if len(self._app.groups.of(chat).desk) > 1:
             self._app.chats.close_chat(chat)

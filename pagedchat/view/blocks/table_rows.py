@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from pagedchat.cache_events import SequenceStatus
 from pagedchat.engine.mirror import CacheMirror, MirrorSequence
+from pagedchat.step_batch import DecodeBatch
 from pagedchat.view.sentences.token_text import quote
 from pagedchat.view.sentences.words import superscript
 
@@ -88,9 +89,20 @@ def table_entry(mirror: CacheMirror, sequence: MirrorSequence, index: int, marks
 
 
 def fill_words(mirror: CacheMirror, sequence: MirrorSequence) -> str:
-    """`[11/16]`: valid slots of the last block."""
+    """`[11/16]`: valid slots of the last block; `[11/16 +3 x2]` where the last step has kept three drafted tokens,
+    and the slots of two others are to be written again."""
     blocks = table_length(sequence)
-    return f"[{slot_words(mirror, sequence, blocks - 1)}]" if blocks else ""
+    drafted = draft_words(mirror, sequence.seq_id)
+    return f"[{slot_words(mirror, sequence, blocks - 1)}{drafted}]" if blocks else ""
+
+
+def draft_words(mirror: CacheMirror, seq_id: int) -> str:
+    """` +3 x2`: drafted tokens of the last step that were accepted, and that were rejected."""
+    batch = mirror.last.batch if mirror.last is not None else []
+    if type(batch) is DecodeBatch:
+        return ""
+    entry = next((entry for entry in batch if entry.seq_id == seq_id and entry.num_drafted), None)
+    return "" if entry is None else f" +{entry.num_accepted} x{entry.num_drafted - entry.num_accepted}"
 
 
 def slot_words(mirror: CacheMirror, sequence: MirrorSequence, index: int) -> str:

@@ -1,11 +1,11 @@
-"""All chats of this run and the commands they cause. Knows neither Textual nor the engine process: commands go to a
-function, events are handed in.
+"""All chats of an engine and the commands they cause. Knows neither Textual nor the engine process: commands go to
+a function, events are handed in.
 
 A request is told apart by its id: events of a request that is over (stopped, closed, from an engine that died)
 change nothing.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -48,11 +48,23 @@ MOST_TITLE = 200
 
 
 class ChatDesk:
-    """The chats in the order in which they are shown."""
+    """The chats of one engine in the order in which they are shown.
 
-    def __init__(self, send: Callable[[AnyCommand], None], options: UiOptions) -> None:
+    Args:
+        send: takes commands to the engine.
+        options: what the command line said.
+        numbers: of all chats on the screen; those of another engine are among them.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[AnyCommand], None],
+        options: UiOptions,
+        numbers: Callable[[], Iterable[int]] | None = None,
+    ) -> None:
         self._send = send
         self._options = options
+        self._numbers = numbers or (lambda: (chat.session_id for chat in self.chats))
         self._next_request = 0
         self.chats: list[ChatSession] = []
         self.context_limit = 0
@@ -234,6 +246,26 @@ class ChatDesk:
         self.regenerate(child)
         return child
 
+    def twins(self, chat: ChatSession, count: int, prompt: str) -> list[ChatSession]:
+        """So many forks of a chat that is not busy, right behind it, whose replies are drawn by chance of their
+        own: what is asked in all of them is computed once. A chat without a name gets that of the prompt."""
+        chat.name = chat.name or name_from(prompt)
+        twins: list[ChatSession] = []
+        for _ in range(count):
+            before = twins[-1] if twins else chat
+            child = self.fork(chat, before) if chat.entries else self._another_empty(chat, before)
+            child.overrides = msgspec.structs.replace(child.overrides, seed=None)
+            twins.append(child)
+        return twins
+
+    def _another_empty(self, chat: ChatSession, after: ChatSession) -> ChatSession:
+        """The fork of a chat of which the engine has not heard yet."""
+        child = chat.fork_at(self.free_id(), 0)
+        child.name = fork_name(chat.name, self._names())
+        self.chats.insert(self.chats.index(after) + 1, child)
+        self.on_change()
+        return child
+
     def go_to(self, chat: ChatSession, turn_id: int) -> None:
         """Stand on another turn of the chat's tree."""
         if chat.go_to(turn_id):
@@ -355,7 +387,7 @@ class ChatDesk:
 
     def free_id(self) -> int:
         """The lowest free number, so that Alt+1..9 go on reaching the chats of a long run."""
-        taken = {chat.session_id for chat in self.chats}
+        taken = set(self._numbers())
         return next(number for number in range(1, len(taken) + 2) if number not in taken)
 
 

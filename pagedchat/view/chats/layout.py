@@ -5,6 +5,8 @@ from collections.abc import Sequence
 LAYOUTS = (1, 2, 4, 6, 9)
 GRIDS = {1: (1, 1), 2: (2, 1), 4: (2, 2), 6: (3, 2), 9: (3, 3)}
 """Panes -> (columns, rows)."""
+GRIDS_OF_TWO = {1: (1, 1), 2: (1, 2), 4: (2, 2), 6: (2, 3), 9: (3, 3)}
+"""The same in a group that has another one beside it: higher than wide."""
 
 MIN_SIZE = (40, 10)
 """Below this many columns or rows nothing useful can be drawn."""
@@ -17,16 +19,28 @@ CHROME_ROWS = 4
 _MIN_PANE = (36, 7)
 
 
-def choose_layout(num_chats: int, wanted: int | None, width: int, height: int) -> int:
-    """Panes to show: the layout asked for or the smallest that holds all chats, as far as the room allows."""
+def choose_layout(num_chats: int, wanted: int | None, width: int, height: int, *, beside: bool = False) -> int:
+    """Panes to show: the layout asked for or the smallest that holds all chats, as far as the room allows.
+
+    Args:
+        num_chats: of the group.
+        wanted: panes that were asked for; None: as many as there are chats.
+        width, height: of its room, in cells.
+        beside: whether another group stands beside it.
+    """
     panes = wanted or next((size for size in LAYOUTS if size >= num_chats), LAYOUTS[-1])
-    fitting = [size for size in LAYOUTS if size <= panes and _fits(size, width, height)]
+    fitting = [size for size in LAYOUTS if size <= panes and _fits(size, width, height, beside)]
     return fitting[-1] if fitting else 1
 
 
-def _fits(panes: int, width: int, height: int) -> bool:
-    columns, rows = GRIDS[panes]
-    if columns > 1 and width < WIDE_ENOUGH_FOR_TWO:
+def fits_beside(terminal_width: int, width: int) -> bool:
+    """Whether two groups stand beside each other in this part of the terminal's width."""
+    return terminal_width >= WIDE_ENOUGH_FOR_TWO and width // 2 >= _MIN_PANE[0]
+
+
+def _fits(panes: int, width: int, height: int, beside: bool) -> bool:
+    columns, rows = (GRIDS_OF_TWO if beside else GRIDS)[panes]
+    if columns > 1 and width < WIDE_ENOUGH_FOR_TWO and not beside:
         return False
     return width // columns >= _MIN_PANE[0] and height // rows >= _MIN_PANE[1]
 

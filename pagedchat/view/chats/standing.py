@@ -7,7 +7,7 @@ for blocks, or wait for them again. Knows chats and the folded state; no screen.
 from typing import Literal, NamedTuple
 
 from pagedchat.chat.session import ChatSession, SessionState
-from pagedchat.view.sentences.waiting import held_words
+from pagedchat.view.sentences.waiting import cure_words, held_words
 from pagedchat.view.state.engine import EngineState
 
 PAUSED = "the scheduler is paused"
@@ -18,6 +18,8 @@ class Standing(NamedTuple):
 
     state: SessionState | Literal["waiting"]
     why: str = ""
+    cure: str = ""
+    """`more with /limit off`: what the user can do about it, if anything."""
 
     @property
     def words(self) -> str:
@@ -30,4 +32,6 @@ def standing(chat: ChatSession, engine: EngineState) -> Standing:
     sequence = engine.mirror.sequences.get(chat.session_id)
     if chat.state != "running" or sequence is None or sequence.status not in ("waiting", "swapped"):
         return Standing(chat.state)
-    return Standing("waiting", PAUSED if engine.paused else held_words(sequence.held))
+    if engine.paused:
+        return Standing("waiting", PAUSED)
+    return Standing("waiting", held_words(sequence.held), cure_words(sequence.held, engine.mirror))

@@ -157,11 +157,13 @@ class _Walk:
         """Drawn characters that rows of this block show or account for."""
 
     def take_block(self, block: TopBlock, after: int) -> None:
-        """Rows of a block, which ends before the line `after`; as it was written if markup would hide any of it."""
+        """Rows of a block, which ends before the line `after`; as it was written if markup would hide any of it, or
+        if it has none: an empty quotation."""
         num_rows, self._shown = len(self.rows), []
         last_line, self._containers = self._last_line, []
         self._take(block.tokens)
-        if self._all_shown(self._starts[block.first], self._line_end(after - 1)):
+        is_drawn = len(self.rows) > num_rows
+        if is_drawn and self._all_shown(self._starts[block.first], self._line_end(after - 1)):
             return
         del self.rows[num_rows:]
         self._last_line = last_line

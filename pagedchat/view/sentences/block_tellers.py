@@ -17,6 +17,10 @@ _COPY_CAUSES = {
     "again": "findable, last token once more",
 }
 """Where nobody else holds the block; that somebody does is told by its ref count."""
+_GROUP_CAUSES = {"beam": ", a beam was forked", "answer": ", answers part here"}
+"""Who the others are."""
+_FREE_CAUSES = {"pruned": ", others are likelier", "ended": ", the search is over"}
+"""Why a beam gave its blocks back."""
 _EVICT_CAUSES = {
     "room": ", least recently used",
     "limit": ", least recently used, for the limit",
@@ -49,7 +53,8 @@ def _lead(teller: Teller, event: ev.PrefixMissed) -> str:
 
 
 def _copied(teller: Teller, event: ev.BlockCopied) -> Told:
-    why = _COPY_CAUSES.get(event.cause) or f"ref {teller.mirror.ref_counts[event.src]}"
+    shared = f"ref {teller.mirror.ref_counts[event.src]}{_GROUP_CAUSES.get(event.cause, '')}"
+    why = _COPY_CAUSES.get(event.cause) or shared
     source, slots = f"{event.src:03d} ({why})", count(event.num_slots, "slot")
     words = f"{teller.name(event.seq_id)} wrote {source} → {event.dst:03d}, {slots}"
     return Told("COW", words, (event.seq_id,), (event.dst, event.src))
@@ -57,7 +62,8 @@ def _copied(teller: Teller, event: ev.BlockCopied) -> Told:
 
 def _freed(teller: Teller, event: ev.BlocksFreed) -> Told:
     _note_gain(teller, event.seq_id, event.block_ids)
-    words = f"{teller.name(event.seq_id)} −{len(event.block_ids)}: {block_words(event.block_ids)}"
+    blocks = f"{len(event.block_ids)}: {block_words(event.block_ids)}"
+    words = f"{teller.name(event.seq_id)} −{blocks}{_FREE_CAUSES.get(event.cause, '')}"
     return Told("FREE", words, (event.seq_id,), tuple(event.block_ids))
 
 

@@ -12,6 +12,11 @@ from pagedchat.view.engine_view import EngineView
 
 def waiting_words(view: EngineView) -> str:
     """Why there is nothing to inspect."""
+    name = f"{view.called}: " if view.called else ""
+    return name + _why_nothing(view)
+
+
+def _why_nothing(view: EngineView) -> str:
     if view.failure is not None:
         return drawable(f"{view.failure.message}\n{view.failure.hint}".rstrip())
     if view.loading is not None:

@@ -12,8 +12,8 @@ Group = Literal["sequences", "blocks", "steps"]
 
 GROUPS: dict[str, Group] = {
     "OPEN": "sequences", "EXTEND": "sequences", "RUN": "sequences", "PARK": "sequences", "FORK": "sequences",
-    "REWIND": "sequences", "WAIT": "sequences", "PREEMPT": "sequences", "LOST": "sequences", "RESUME": "sequences",
-    "CLOSE": "sequences",
+    "GROUP": "sequences", "REWIND": "sequences", "WAIT": "sequences", "PREEMPT": "sequences", "LOST": "sequences",
+    "RESUME": "sequences", "CLOSE": "sequences",
     "ALLOC": "blocks", "HIT": "blocks", "MISS": "blocks", "COW": "blocks", "FREE": "blocks", "EVICT": "blocks",
     "SWAP": "blocks", "PIN": "blocks", "UNPIN": "blocks", "LIMIT": "blocks",
     "STEP": "steps",
@@ -22,6 +22,7 @@ GROUPS: dict[str, Group] = {
 MEANINGS = {
     "OPEN": "a sequence was opened", "EXTEND": "it was given a prompt", "RUN": "it entered the batch",
     "PARK": "it is done and keeps its blocks", "FORK": "it shares its blocks with a second one",
+    "GROUP": "answers or beams begin with it",
     "REWIND": "it was cut back", "WAIT": "it cannot run, and why", "PREEMPT": "blocks were taken from it",
     "LOST": "a step failed before its blocks were filled", "RESUME": "it runs again after that",
     "CLOSE": "it is gone", "ALLOC": "free blocks were given out", "HIT": "cached blocks were found",

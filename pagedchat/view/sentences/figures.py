@@ -4,7 +4,7 @@ from typing import Any
 
 from pagedchat.chat.sanitize import one_line
 from pagedchat.chat.session import ChatSession
-from pagedchat.events import EngineReady
+from pagedchat.events import Counters, EngineReady
 from pagedchat.units import format_size
 from pagedchat.view.chats.standing import standing
 from pagedchat.view.engine_view import EngineView
@@ -58,6 +58,14 @@ def _precision(info: EngineReady) -> str:
     return f"{kept} ({one_line(info.precision_reason).rstrip('.')})" if info.precision_reason else kept
 
 
+def _drafts(totals: Counters) -> list[str]:
+    """Of an engine that guesses tokens."""
+    if not totals.draft_tokens:
+        return []
+    rejected = totals.draft_tokens - totals.accepted_tokens
+    return [f"{totals.draft_tokens} tokens drafted: {totals.accepted_tokens} accepted, {rejected} rejected"]
+
+
 def engine_text(live: EngineState) -> str:
     """The engine's totals since it started."""
     info, last = live.info, live.mirror.last
@@ -76,4 +84,5 @@ def engine_text(live: EngineState) -> str:
         f"a block of {info.block_size} tokens takes {block_bytes_text(info)}",
         f"{totals.preemptions} preemptions · {totals.copies} copies on write · {totals.evictions} evictions · "
         f"{totals.swaps_out} blocks swapped out, {totals.swaps_in} in",
+        *_drafts(totals),
     ])  # fmt: skip

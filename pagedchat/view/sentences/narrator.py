@@ -82,10 +82,9 @@ class Narrator:
         also: Callable[[Any], None] | None,
         event: ce.CacheEvent,
     ) -> None:
-        if self._allocations:
-            self._tell_allocations()
         told = teller(self, event)
         if told is not None:
+            self._tell_allocations()
             self._told.append(told)
         if also is not None:
             also(event)

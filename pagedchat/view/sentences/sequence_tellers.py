@@ -8,6 +8,9 @@ from pagedchat.view.sentences.event_lines import Teller, Told, device_blocks
 from pagedchat.view.sentences.waiting import LASTING, held_words
 from pagedchat.view.sentences.words import count
 
+_MEMBERS = {"beams": ", a beam", "answers": ", another answer"}
+"""What the fork of a group's sequence is."""
+
 
 def _opened(teller: Teller, event: ev.SequenceOpened) -> Told:
     return Told("OPEN", teller.name(event.seq_id), (event.seq_id,))
@@ -54,8 +57,14 @@ def _forked(teller: Teller, event: ev.SequenceForked) -> Told:
     parent = teller.mirror.sequences.get(event.seq_id)
     shared = len(parent.block_table) + len(parent.host_block_table) if parent else 0
     names = f"{teller.name(event.seq_id)} → {teller.name(event.child_id)}"
-    words = f"{names}: {count(shared, 'block')} shared, 0 copied"
+    what = _MEMBERS.get(parent.group_kind, "") if parent and event.grouped else ""
+    words = f"{names}: {count(shared, 'block')} shared, 0 copied{what}"
     return Told("FORK", words, (event.seq_id, event.child_id), device_blocks(teller, event.seq_id))
+
+
+def _grouped(teller: Teller, event: ev.SequenceGrouped) -> Told:
+    what = "beams of a search" if event.kind == "beams" else "answers to its prompt"
+    return Told("GROUP", f"{teller.name(event.seq_id)} is the first of {event.size} {what}", (event.seq_id,))
 
 
 def _rewound(teller: Teller, event: ev.SequenceRewound) -> Told:
@@ -107,6 +116,7 @@ SEQUENCE_TELLERS: dict[type, Callable[[Any, Any], Told | None]] = {
     ev.SequenceHeld: _held,
     ev.SequenceParked: _parked,
     ev.SequenceForked: _forked,
+    ev.SequenceGrouped: _grouped,
     ev.SequenceRewound: _rewound,
     ev.SequencePreempted: _preempted,
     ev.ContentsLost: _contents_lost,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len, set_cell_size
 
+from pagedchat.chat.sanitize import one_line
 from pagedchat.view.sentences.glyphs import SIGNS
 
 _SUPERSCRIPTS = str.maketrans("123", "¹²³")
@@ -15,6 +16,11 @@ _ROUNDING = 1e-9
 """The largest value gets the highest bar, whatever its last binary digit."""
 SHOWN_IDS = 4
 """Block ids written out in one line before they are elided."""
+
+
+def model_name(model: str) -> str:
+    """The last part of a hub id or of a folder's path."""
+    return one_line(model.rstrip("/\\").replace("\\", "/").rpartition("/")[2]) or "model"
 
 
 def superscript(number: int) -> str:

@@ -41,7 +41,8 @@ class ComputedOnce:
 
     def _forked(self, event: SequenceForked) -> None:
         if event.seq_id in self._lengths:
-            self._lengths[event.child_id] = self._lengths[event.seq_id]
+            length = self._lengths[event.seq_id]
+            self._lengths[event.child_id] = length if event.length < 0 else min(event.length, length)
 
     def _closed(self, event: SequenceClosed) -> None:
         self._lengths.pop(event.seq_id, None)

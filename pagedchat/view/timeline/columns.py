@@ -18,9 +18,11 @@ MAX_COLUMNS = 512
 """More than any terminal is wide."""
 
 PREFILL, LAST_PREFILL, DECODE, FORK, WAITING = "P", "p", "•", "f", "w"
+DRAFTED, REJECTED = "A", "x"
 PREEMPTED, RECOMPUTE, SWAPPED, PAUSE = "▼", "r", "s", "║"
 MARK_MEANINGS = (
-    (PREFILL, "prefill"), (LAST_PREFILL, "its last part"), (DECODE, "decode"), (FORK, "fork"), (WAITING, "waiting"),
+    (PREFILL, "prefill"), (LAST_PREFILL, "its last part"), (DECODE, "decode"),
+    (DRAFTED, "drafted, accepted"), (REJECTED, "drafted, rejected"), (FORK, "fork"), (WAITING, "waiting"),
     (PREEMPTED, "preempted"), (RECOMPUTE, "recomputed"), (SWAPPED, "swapped"), (PAUSE, "paused"),
 )  # fmt: skip
 """Every mark and its meaning, in the order of a legend."""
@@ -132,7 +134,7 @@ class StepColumns:
 
     def _mark(self, entry: BatchEntry, num_computed: int) -> str:
         if not entry.num_prefill:
-            return DECODE
+            return DECODE if not entry.num_drafted else DRAFTED if entry.num_accepted else REJECTED
         if num_computed - entry.num_prefill < self._once.of(entry.seq_id):
             return RECOMPUTE
         return LAST_PREFILL if entry.token_ids else PREFILL

@@ -49,7 +49,10 @@ def _entry(view: EngineView, entry: BatchEntry) -> str:
     work = "prefill" if entry.num_prefill else "decode"
     tokens = entry.num_prefill + entry.num_decode
     sampled = quote(entry.token_ids, view.token_texts, TOKEN_CELLS) if entry.token_ids else "nothing sampled yet"
-    return f"{fit(view.name(entry.seq_id), LABEL_CELLS)} {work:<7} {tokens:>4} → {sampled}"
+    line = f"{fit(view.name(entry.seq_id), LABEL_CELLS)} {work:<7} {tokens:>4} → {sampled}"
+    rejected = entry.num_drafted - entry.num_accepted
+    drafted = f" · {entry.num_drafted} drafted, {entry.num_accepted} accepted, {rejected} rejected"
+    return line + drafted * bool(entry.num_drafted)
 
 
 def _moves(happened: Iterable[ce.CacheEvent]) -> Iterable[str]:

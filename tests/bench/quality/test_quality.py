@@ -58,7 +58,7 @@ def test_so_it_does_by_conversations(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert run(capsys, "--quantize", "int4", *options)[0] == 0
     whole, four = forms_of(tmp_path / "figures.json")
     assert whole["num_tokens"] > 2500
-    assert four["perplexity"] <= 1.03 * whole["perplexity"]
+    assert four["perplexity"] <= 1.04 * whole["perplexity"]
 
 
 @pytest.mark.parametrize("cache", ["fp8", "int8"])

@@ -15,6 +15,7 @@ from pagedchat.chat.formats.saved_chat import FormatError, SavedChat
 from pagedchat.chat.formats.svg import COLUMNS, to_svg
 from pagedchat.chat.formats.written_out import written_out
 from pagedchat.chat.turns import Entry, Turn
+from pagedchat.chat.visible import visible
 
 HOSTILE = [
     "<script>alert(1)</script>", "</pre></article><img src=x onerror=alert(1)>", "]]>", "<!--", "&lt;", "\"'`",
@@ -44,17 +45,21 @@ class Page(HTMLParser):
 
     def __init__(self):
         super().__init__(convert_charrefs=True)
-        self.tags, self.attributes, self.texts, self.comments = [], set(), [], []
+        self.tags, self.attributes, self.texts, self.comments, self.columns = [], set(), [], [], []
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
         self.attributes |= {name for name, _ in attrs}
         if tag == "pre":
             self.texts.append("")
+        if tag == "code":
+            self.columns.append("")
 
     def handle_data(self, data):
-        if self.tags and self.tags[-1] == "pre" and self.texts:
+        if self.texts and self.tags.count("pre") > self.tags.count("/pre"):
             self.texts[-1] += data
+        if self.tags and self.tags[-1] == "code":
+            self.columns[-1] += data
 
     def handle_endtag(self, tag):
         self.tags.append(f"/{tag}")
@@ -70,11 +75,28 @@ def test_a_page_has_no_tags_but_ours_and_says_what_was_said(saved):
     page = Page()
     page.feed(text)
     page.close()
-    assert {tag.strip("/") for tag in page.tags} <= {"html", "meta", "title", "style", "h1", "article", "h2", "pre"}
+    assert {tag.strip("/") for tag in page.tags} <= {
+        "html",
+        "meta",
+        "title",
+        "style",
+        "h1",
+        "article",
+        "h2",
+        "pre",
+        "code",
+    }
     assert page.attributes <= {"lang", "charset", "http-equiv", "content", "name", "class", "dir"}
     said = ([saved.system] if saved.system else []) + [entry.turn.text for entry in saved.entries]
     assert page.texts == ["\n" + written_out(each) for each in said]  # a browser drops the first line end of a pre
     assert page.comments == []
+
+
+def test_code_and_tables_of_a_page_have_letters_of_one_width_and_prose_has_not():
+    code = "````py\nx < 1\n```\n\n````"
+    page = Page()
+    page.feed(to_html(chat("t", f"So:\n{code}\nand\n| a | b |\n|---|---|\nor | not", "~~~\nwithout an end\n\n")))
+    assert page.columns == [code, "| a | b |\n|---|---|", "~~~\nwithout an end\n\n"]
 
 
 @given(CHATS)
@@ -102,9 +124,17 @@ def test_a_code_fence_without_an_end_is_closed():
 
 
 def test_what_is_not_seen_is_written_out():
-    assert written_out("a\x1b[31m\x7f\u202e\x9b\x00\r\nb\r\u200d") == "a␛[31m␡<U+202E><U+009B>␀\nb\n\u200d"
+    assert written_out("a\x1b[31m\x7f\u202e\x9b\x00\r\nb\r\u200d") == "a\\x1b[31m\\x7f\\u202e\\x9b\\x00\nb\n\u200d"
+    assert written_out("\ud83d\u00ad\U000e0041") == "\\ud83d\\xad\\U000e0041"
+
+
+@pytest.mark.parametrize(
+    "char", ["\x1b", "\x07", "\x7f", "\x9b", "\u202e", "\u2066", "\ufeff", "\U000e0041", "\udc80"]
+)
+def test_a_file_spells_what_the_screen_spells_in_the_same_way(char):
+    assert written_out(f"a{char}b") == visible(f"a{char}b").text
 
 
 def test_a_picture_too_long_to_show_is_refused():
     with pytest.raises(FormatError, match=r"20,00\d lines; a picture may have 20,000"):
-        to_svg(chat("t", "\n" * 20_000, "x"))
+        to_svg(chat("t", "y\n" * 20_000, "x"))

@@ -16,6 +16,8 @@ from tests.ops.products.small_batch_case import (
     make_norm,
     normal,
 )
+from tests.tools.emulator_case import needs_compiler
+from tools.emulator.ops import kernels_on_cpu
 
 NUM_TOKENS = [1, 3, 8, 9, 17, 32]
 VARIATIONS: list[tuple[Activation, bool, bool, bool]] = [
@@ -117,18 +119,31 @@ def test_rows_of_any_length_stream(width: int, num_tokens: int) -> None:
 def test_weights_of_few_bits(
     variation: tuple[Activation, bool, bool, bool], form: str, dtype: torch.dtype, device: str
 ) -> None:
-    check(3, 256, "rms", variation, dtype, device, form=form)
+    for num_tokens in (1, 3):  # whose input lies in shared memory, and in registers
+        check(num_tokens, 256, "rms", variation, dtype, device, form=form)
+    check(2, 512, "layer", VARIATIONS[0], dtype, device, form=form)
     if device == "cuda":
-        for num_tokens in (1, 3, 8):
+        for num_tokens in (1, 2, 3, 8):
             check(num_tokens, 4096, "rms", variation, dtype, device, out_features=8200, form=form)
         check(5, 2048, "layer", VARIATIONS[0], dtype, device, out_features=2080, form=form)
+
+
+@needs_compiler
+@pytest.mark.parametrize("num_tokens", [1, 5])
+@pytest.mark.parametrize("form", ["int4, 64", "int4, 128, minimums"])
+def test_rows_of_few_bits_in_pairs_of_units_and_several_stages(form: str, num_tokens: int) -> None:
+    # Of a warp that is late, or a copy, only some orders tell; an odd number of units for some thread blocks.
+    for seed in (2, 3, 4, 9):
+        with kernels_on_cpu(seed=seed, num_multiprocessors=3) as emulated:
+            check(num_tokens, 5120, None, VARIATIONS[3], torch.float16, "cpu", out_features=200, form=form)
+        assert emulated.launched == {"streamed_linear"}
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("width", [768, 896, 1536, 4864, 11008, 14336])
 def test_rows_of_few_bits_of_any_length(width: int, form: str) -> None:
-    for num_tokens in (1, 5, 8, 11):
+    for num_tokens in (1, 2, 5, 8, 11):
         check(num_tokens, width, "rms", VARIATIONS[2], torch.float16, "cuda", out_features=4104, form=form)
 
 

@@ -131,18 +131,16 @@ def test_what_the_kernel_cannot_do_has_no_plan() -> None:
     assert plan_stream_k(128, 512, 64, False, 132, 40 << 10) is None
 
 
-def test_large_weights_stream_and_small_ones_stay() -> None:
+def test_vocabularies_stream_and_the_gates_of_many_rows_do_not() -> None:
     def kind(in_features: int, out_features: int, num_tokens: int, paired: bool = False) -> type | None:
         plan = plan_many_rows(in_features, out_features, num_tokens, paired=paired, gpu=H200)
         return None if plan is None else type(plan)
 
-    assert kind(896, 1152, 32) is WarpgroupPlan
-    assert kind(896, 4864, 64, paired=True) is StreamKPlan
-    assert kind(6144, 2048, 16) is StreamKPlan
-    assert kind(4096, 14336, 64, paired=True) is StreamKPlan
-    assert kind(4096, 4096, 32) is StreamKPlan
-    assert kind(4096, 4096, 64) is None
+    assert kind(896, 151936, 16) is StreamKPlan
     assert kind(4096, 128256, 64) is StreamKPlan
+    assert kind(512, 50304, 48) is StreamKPlan
+    assert kind(512, 50304, 49) is None
+    assert kind(896, 1152, 32) is WarpgroupPlan
     assert kind(4096, 14336, 65, paired=True) is WidePlan
     assert kind(4096, 14336, 65) is None
     assert plan_many_rows(896, 1152, 32, paired=False, gpu=replace(H200, compute_capability=(8, 0))) is None

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from pagedchat.ops.products.small_batch_plan import PIECE, STEP
 from pagedchat.ops.products.streamed_plan import UNIT, StreamPlan, plan_stream, takes
-from pagedchat.ops.quantized.weight_form import WeightForm
+from pagedchat.ops.quantized.weight_form import WHOLE, WeightForm
 
 H200 = {"num_multiprocessors": 132, "shared_limit": 227 << 10}
 WIDTHS = (896, 960, 1024, 1536, 2048, 2560, 3072, 4096, 4864, 5120, 8192, 8960, 11008, 14336)
@@ -93,17 +93,19 @@ FORMS = (
     num_rows=rows,
     normed=st.booleans(),
     form=st.sampled_from(FORMS),
+    num_tokens=st.sampled_from([1, 2, 3, 8]),
     shared_limit=st.sampled_from([99 << 10, 227 << 10]),
 )
 def test_warps_have_whole_groups_of_few_bits_or_a_part_of_one(
-    steps: int, num_rows: int, normed: bool, form: WeightForm, shared_limit: int
+    steps: int, num_rows: int, normed: bool, form: WeightForm, num_tokens: int, shared_limit: int
 ) -> None:
-    in_features = STEP * steps
-    plan = plan_stream(
-        in_features, num_rows, 1, normed=normed, num_multiprocessors=132, shared_limit=shared_limit, form=form
-    )
+    in_features, limits = STEP * steps, {"num_multiprocessors": 132, "shared_limit": shared_limit}
+    plan = plan_stream(in_features, num_rows, num_tokens, normed=normed, form=form, **limits)
     if plan is None:
         return
+    assert plan.shared_tokens in (0, num_tokens)
+    if plan.shared_tokens:
+        assert plan.group % 2 == 0
     assert plan.shared_bytes(normed) <= shared_limit
     assert plan.row_stages * plan.stage_features >= in_features > (plan.row_stages - 1) * plan.stage_features
     segment, group = plan.stage_features // plan.constants["NUM_WARPS"], form.scale_group  # type: ignore[operator]
@@ -112,6 +114,43 @@ def test_warps_have_whole_groups_of_few_bits_or_a_part_of_one(
         assert group % segment == 0 or segment % group == 0
         assert in_features % segment == 0
         assert in_features // group % 2 == 0
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize("num_tokens", [1, 8])
+@pytest.mark.parametrize("width", [896, 1536, 4096, 4864, 14336])
+def test_lanes_read_every_element_of_few_bits_once(width: int, num_tokens: int, form: WeightForm) -> None:
+    plan = plan_stream(width, 4096, num_tokens, normed=False, form=form, **H200)
+    if plan is None:
+        assert not takes(form, width, 4096)
+        return
+    # As in streamed_input.cuh: stage, warp, run of four lanes, and piece of a lane's run.
+    segment, run = plan.stage_features // 8, plan.lane_run
+    begins = [
+        stage * plan.stage_features + warp * segment + first + lane * run + piece
+        for stage in range(plan.row_stages)
+        for warp in range(8)
+        for first in range(0, segment, 4 * run)
+        for lane in range(4)
+        for piece in range(0, run, PIECE)
+    ]
+    assert sorted(begin for begin in begins if begin < width) == list(range(0, width, PIECE))
+    assert run * form.bits <= 128
+    assert form.scale_group % (4 * run) == 0
+
+
+@pytest.mark.parametrize("form", [WHOLE, WeightForm("int8"), WeightForm("fp8"), *FORMS[-3:]], ids=str)
+@pytest.mark.parametrize(("width", "normed"), [(4096, True), (14336, False)])
+def test_one_row_of_four_bits_goes_in_pairs_of_units_through_a_large_ring(
+    width: int, form: WeightForm, *, normed: bool
+) -> None:
+    for num_tokens in (1, 3, 8):
+        plan = plan_stream(width, 4096, num_tokens, normed=normed, form=form, **H200)
+        assert plan is not None
+        assert plan.shared_tokens == (1 if (form.bits, num_tokens) == (4, 1) else 0)
+        if plan.shared_tokens:
+            assert plan.group == 2
+            assert plan.stages >= min(2, plan.row_stages) * 4  # a pair that is multiplied, and as much that comes
 
 
 def test_forms_that_no_ring_takes() -> None:
@@ -123,8 +162,8 @@ def test_forms_that_no_ring_takes() -> None:
     assert not takes(WeightForm("int4", 0, has_minimums=True), 4096, 1000)
 
 
-def test_few_bits_are_made_several_units_at_a_time() -> None:
+def test_few_bits_are_made_in_pairs_of_units_and_whole_rows() -> None:
     plan = plan_stream(4096, 28672, 1, normed=True, form=WeightForm("int4", 128, has_minimums=True), **H200)
     assert plan is not None
-    assert (plan.stage_features, plan.row_stages, plan.group) == (4096, 1, 4)
-    assert plan.stage_bytes == 8 * (2048 + 16) + 16
+    assert (plan.stage_features, plan.row_stages, plan.group) == (4096, 1, 2)
+    assert plan.stage_bytes == 8 * (2048 + 64) + 16

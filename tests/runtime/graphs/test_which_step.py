@@ -70,7 +70,7 @@ qwen3-1.7b    sm_90   bfloat16  afffwwwwwwwl  afffwwwwwwwl
 gemma-2-2b    sm_90   bfloat16  ffffwwwwwwwl  ffffwwwwwwwl
 gemma-3-1b    sm_90   bfloat16  ffffwwwwwwwl  ffffwwwwwwwl
 gpt2          sm_90   float16   ffffwwwwwwwl  ffffwwwwwwwl
-phi-2         sm_90   float16   ffffwwwwllll  ffffwwwwllll
+phi-2         sm_90   float16   ffffwwwwwlll  ffffwwwwwlll
 pythia-160m   sm_90   float16   ffffwwwwwwwl  ffffwwwwwwwl
 llama-3.1-8b  sm_80   bfloat16  ffffllllllll  ffffllllllll
 llama-3.1-8b  sm_90   bfloat16  ffffwwwwwwwl  ffffwwwwwwwl

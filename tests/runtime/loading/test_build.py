@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pagedchat.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
-from pagedchat.errors import DeviceError, ModelError
+from pagedchat.errors import DeviceError, InvalidValueError, ModelError
 from pagedchat.events import LoadProgress
 from pagedchat.garbage import freeze_once
 from pagedchat.runtime.loading import pool_size
@@ -61,6 +61,24 @@ def test_pool_from_settings(checkpoint: Path) -> None:
     assert load(checkpoint, CacheConfig(num_blocks=7, swap_space=0)).limits.num_blocks == 7
     limits = load(checkpoint, CacheConfig(kv_cache_memory=10 * 4096 - 1, swap_space=3 * 4096)).limits
     assert (limits.num_blocks, limits.num_host_blocks) == (9, 3)
+
+
+def test_sequences_are_no_longer_than_was_asked_for(checkpoint: Path) -> None:
+    loaded = load(checkpoint, max_model_len=40)
+    assert (loaded.limits.model_len, loaded.info.max_model_len) == (40, 40)
+    assert loaded.limits.num_blocks == 256 * 3, "of which 40 tokens take three each"
+    with pytest.raises(
+        InvalidValueError, match=rf"^max_model_len is {POSITIONS + 1}, but .* has {POSITIONS} positions"
+    ):
+        load(checkpoint, max_model_len=POSITIONS + 1)
+
+
+@pytest.mark.gpu
+def test_nothing_is_captured_where_that_was_asked_for(tmp_path: Path) -> None:
+    model = ModelConfig(
+        model=str(make_checkpoint(tmp_path, "llama_64")), skip_tokenizer_init=True, enforce_eager=True
+    )
+    assert isinstance(load_model(EngineConfig(model=model)).runner, TorchModelRunner)
 
 
 def test_too_little_memory(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:

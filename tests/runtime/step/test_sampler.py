@@ -10,7 +10,8 @@ from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.ops.sampling import sample_torch
 from pagedchat.ops.sampling.sample_rows import pack_rows, unpack_rows
 from pagedchat.runtime.step import sampler
-from pagedchat.runtime.step.sampler import SamplingRow, op_rows, sample
+from pagedchat.runtime.step.sampler import op_rows, sample
+from pagedchat.runtime.step.sampling_row import SamplingRow
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 NUM_DRAWS = 4000

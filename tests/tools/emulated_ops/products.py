@@ -18,6 +18,7 @@ from pagedchat.ops.products.invariant_linear import invariant_linear
 from pagedchat.ops.products.next_token import logits_argmax
 from pagedchat.ops.products.qkv_to_cache import qkv_to_cache
 from pagedchat.ops.products.small_batch_linear import small_batch_linear
+from pagedchat.ops.products.stream_k_plan import plan_stream_k
 from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
 from tests.ops.products.few_bits_case import in_form
 from tests.ops.products.small_batch_case import make_norm, normal
@@ -42,11 +43,12 @@ MINIMUMS = "int4, 128, minimums"
 
 @contextmanager
 def small_weights_stream() -> Iterator[None]:
-    """Through rings of three stages, in units that thread blocks take in turns."""
+    """Through rings of three or four stages, in units that thread blocks take in turns."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(few_rows_plan, "LEAST_SIDE", 16)
         patch.setattr(streamed_plan, "RING_BYTES", 50 << 10)
         patch.setattr(streamed_plan, "FEW_BITS_RING_BYTES", 26 << 10)
+        patch.setattr(streamed_plan, "PAIRS_RING_BYTES", 34 << 10)
         streamed_plan.plan_stream.cache_clear()
         yield
     streamed_plan.plan_stream.cache_clear()
@@ -191,12 +193,16 @@ def invariant(dtype: torch.dtype, *, num_rows: int) -> Results:
 
 
 def by_stream_k(dtype: torch.dtype, *, paired: bool) -> Results:
-    """Columns that are no whole tiles of any other kernel, a tile that thread blocks share."""
+    """Columns that are no whole tiles, a tile that thread blocks share: a vocabulary, but for its size."""
     rows, weight = rows_of(21, 256, dtype), weight_of(144, 256, dtype)
-    if paired:
-        return {"rows": warpgroup_linear(rows, weight, activation="silu", paired=True)}
     bias, residual = rows_of(1, 144, dtype)[0], rows_of(21, 144, dtype)
-    return {"rows": warpgroup_linear(rows, weight[:136], bias=bias[:136], residual=residual[:, :136].contiguous())}
+    with pytest.MonkeyPatch.context() as patch:
+        plan = plan_stream_k(256, 72 if paired else 136, 21, paired, 132, 227 << 10)
+        patch.setattr("pagedchat.ops.products.warpgroup_linear.plan_many_rows", lambda *_sizes, **_: plan)
+        if paired:
+            return {"rows": warpgroup_linear(rows, weight, activation="silu", paired=True)}
+        others = residual[:, :136].contiguous()
+        return {"rows": warpgroup_linear(rows, weight[:136], bias=bias[:136], residual=others)}
 
 
 def wide_gates(dtype: torch.dtype, *, num_tokens: int) -> Results:
@@ -242,6 +248,13 @@ CASES: list[OpCase] = [
     *in_types("streamed_linear", partial(streamed_linear, form="fp8"), HALF, BFLOAT, about="fp8"),
     *in_types("streamed_linear", partial(streamed_linear, form="int4, 64", width=9728), HALF, about="int4, long"),
     *in_types("streamed_linear", partial(streamed_linear, form=MINIMUMS), HALF, BFLOAT, about="int4, minimums"),
+    *in_types(
+        "streamed_linear",
+        partial(streamed_linear, form=MINIMUMS, num_tokens=1),
+        HALF,
+        BFLOAT,
+        about="int4, one row",
+    ),
     *in_types("streamed_qkv", partial(streamed_heads, rotary=True, form=MINIMUMS), HALF, about="int4, turned"),
     *in_types("streamed_qkv", partial(streamed_heads, rotary=False, form="int8"), BFLOAT, about="int8"),
     *in_types("streamed_vocabulary", partial(streamed_next_token, form="int8"), HALF, about="int8"),

@@ -11,8 +11,11 @@ from pagedchat.ops.sampling.decode_state import (
     find_most_likely,
     slots_of,
 )
+from pagedchat.ops.sampling.row_rules import BANNED, PackedRules, RuleRow, apply_rules, pack_rules
 from pagedchat.ops.sampling.sample import draw_next, sample
 from pagedchat.ops.sampling.sample_rows import IN_PROMPT, SampleRow, pack_rows
+from pagedchat.ops.sampling.token_mask import mask_tokens
+from pagedchat.ops.sampling.top_logprobs import TopLogprobs, top_logprobs
 from tests.ops.products.small_batch_case import normal
 from tests.ops.sampling.decode_state_case import make_state
 from tests.tools.emulated_ops.op_case import DTYPES, OpCase, Results, in_types
@@ -106,7 +109,38 @@ def draw_among_equals(vocab_size: int) -> Results:
     return {"tokens": sample(logits, rows, torch.zeros(1, dtype=torch.int32))}
 
 
+def rule(dtype: torch.dtype, *, vocab_size: int) -> Results:
+    """A row without rules, one of each kind, and one of all, with a gap between rows."""
+    logits = logits_of(5, vocab_size + 5, dtype)[:, :vocab_size]
+    biases = {3: 0.3, 8: BANNED, vocab_size - 1: -100.0}
+    rows = [RuleRow(), RuleRow(biases), RuleRow(untils={1: 5}), RuleRow(biases, closed=True)]
+    rules = pack_rules([*rows, RuleRow(biases, {3: 5, 1: 4, 2: 5}, closed=True)])
+    positions = torch.full((5,), 4, dtype=torch.int32)
+    return {"ruled": apply_rules(logits, PackedRules(rules.rows, rules.entries.clone()), positions)}
+
+
+def look_up(dtype: torch.dtype, *, vocab_size: int, most: int) -> Results:
+    """Rows with a gap between them that want nothing, none, some and all that there is room for."""
+    logits = logits_of(5, vocab_size + 5, dtype)[:, :vocab_size]
+    chosen, counts = torch.tensor([8, vocab_size - 1, 3, 0, 1]).int(), torch.tensor([most, most, 0, -1, 3]).int()
+    return top_logprobs(logits, chosen, counts, TopLogprobs.empty(5, most, logits.device))._asdict()
+
+
+def look_up_neighbours() -> Results:
+    """The likeliest tokens are all with the same few threads, more of them than are sorted at a time."""
+    logits = torch.arange(200_000).flip(0).view(1, -1) / 1000.0
+    chosen, counts = torch.tensor([150_000]).int(), torch.tensor([64]).int()
+    return top_logprobs(logits, chosen, counts, TopLogprobs.empty(1, 64, logits.device))._asdict()
+
+
+def mask() -> Results:
+    logits, rows = logits_of(3, 1003, torch.float32), torch.tensor([2, 0]).int()
+    bits = torch.randint(-(2**31), 2**31, (2, 32), generator=torch.Generator().manual_seed(1)).int()
+    return {"logits": mask_tokens(logits, rows, bits)}
+
+
 CASES = [
+    OpCase("token_mask", "two of three rows", mask),
     OpCase("find_slots", "with padding", find_slots),
     *in_types("argmax_rows", partial(advance, vocab_size=208), *DTYPES, exact=True),
     *in_types(
@@ -121,4 +155,9 @@ CASES = [
     OpCase("sample", "in place of the most likely tokens", draw_others),
     OpCase("sample", "ties", partial(draw_among_ties, num_rows=20, vocab_size=10_000)),
     OpCase("sample", "a very large vocabulary", partial(draw_among_equals, 1 << 20)),
+    *in_types("row_rules", partial(rule, vocab_size=208), *DTYPES, exact=True),
+    *in_types("row_rules", partial(rule, vocab_size=3_003), torch.float16, exact=True, about="more than threads"),
+    *in_types("top_logprobs", partial(look_up, vocab_size=208, most=20), *DTYPES),
+    *in_types("top_logprobs", partial(look_up, vocab_size=10_003, most=64), torch.float16, about="many"),
+    OpCase("top_logprobs", "neighbours", look_up_neighbours, 2e-5),
 ]

@@ -1,5 +1,7 @@
 """Slash commands: told from prompts, completed, carried out, refused in one sentence."""
 
+import asyncio
+
 import pytest
 
 from pagedchat.engine.sampling_params import SamplingOverrides
@@ -25,6 +27,7 @@ from pagedchat.tui.commands.registry import COMMANDS, candidates, completed, fin
 from pagedchat.tui.commands.syntax import CommandError, is_command, literal, split_line
 from pagedchat.tui.help import HelpScreen
 from pagedchat.tui.inspector.pool.block_detail import BlockDetail
+from pagedchat.tui.messages import PromptSubmitted
 from tests.fakes_tui import READY, finished, prefill
 from tests.tui.whole_app import WIDE, settle
 
@@ -206,6 +209,26 @@ async def test_regen_asks_again(make_app, link):
         assert [turn.text for turn in link.generates()[1].turns] == ["tale"]
 
 
+async def test_several_answers_to_one_prompt_grow_side_by_side(make_app, link):
+    app = make_app(sessions=1)
+    async with app.run_test(size=WIDE) as pilot:
+        link.say(READY)
+        await command(pilot, "/set seed 7")
+        await command(pilot, "/n 3 tale of a fox")
+        asked = link.generates()
+        assert [[turn.text for turn in each.turns] for each in asked] == [["tale of a fox"]] * 3
+        assert [each.overrides.seed for each in asked] == [7, None, None]
+        assert [chat.name for chat in app.desk] == ["tale fox", "tale fox»a", "tale fox»b"]
+        assert not any(isinstance(each, Fork) for each in link.sent), "the engine has nothing to fork yet"
+        for each in asked:
+            link.reply(each, "one")
+        await settle(pilot)
+        await command(pilot, "/n 2 and then")
+        assert [type(each).__name__ for each in link.sent[-3:]] == ["Fork", "Generate", "Generate"]
+        assert [turn.text for turn in link.generates()[-1].turns] == ["tale of a fox", "one", "and then"]
+        assert len(list(app.desk)) == 4
+
+
 async def test_system_prompt_from_the_next_turn_on(make_app, link):
     app = make_app(sessions=1)
     async with app.run_test(size=WIDE) as pilot:
@@ -226,9 +249,10 @@ async def test_settings_go_with_the_next_request(make_app, link):
         await command(pilot, "/set seed off")
         await command(pilot, "/set min_p 0.1")
         await command(pilot, "/set frequency 0.5")
+        await command(pilot, "/set speculate lookup")
         await command(pilot, "hello")
         assert link.generates()[0].overrides == SamplingOverrides(
-            temperature=0.5, max_tokens=20, min_p=0.1, frequency_penalty=0.5
+            temperature=0.5, max_tokens=20, min_p=0.1, frequency_penalty=0.5, speculate="lookup"
         )
         link.say(finished(link.generates()[0]))
         await command(pilot, "/show")
@@ -350,6 +374,7 @@ COMPLAINTS = [
     ("/send 1,9 hi", "There is no chat '9'; there are 1, 2. Type /send all|1,3 TEXT"),
     ("/send all", "/send needs the chats, then the prompt. Type /send all|1,3 TEXT"),
     ("/set temp hot", "temp must be a number, not 'hot'. Type /set NAME VALUE|off"),
+    ("/set speculate maybe", "speculate is lookup or off, not 'maybe'. Type /set speculate lookup|off"),
     ("/set temp -1", "temp cannot be -1. It must be a number from 0 to 2."),
     ("/set temp nan", "temp cannot be nan. It must be a number from 0 to 2."),
     ("/set rep 1e39", "rep cannot be 1e39. It must be a number from 0.1 to 2."),
@@ -373,6 +398,8 @@ COMPLAINTS = [
     ("/fork", "There is nothing to fork yet. Send a prompt first."),
     ("/fork 99", "The number of forks must be from 1 to 16, not 99. Type /fork [n] [@turn]"),
     ("/regen", "There is no prompt to ask again. Send a prompt first."),
+    ("/n 3", "/n needs the number of answers, then the prompt. Type /n N PROMPT"),
+    ("/n 1 x", "The number of answers must be from 2 to 16, not 1. Type /n N PROMPT"),
     ("/stop", "No reply is being written."),
     ("/stop it", "/stop ends this chat's reply or all of them, not 'it'. Type /stop [all]"),
     ("/rename", "/rename needs an argument. Type /rename NAME"),
@@ -389,9 +416,13 @@ async def test_what_cannot_be_is_said_in_one_sentence(make_app, link):
         await settle(pilot)
         link.sent.clear()
         for line, message in COMPLAINTS:
-            await command(pilot, line)
+            app.chats.focused_chat.dismiss()
+            app.chats.post_message(PromptSubmitted(app.chats.focused_chat.session_id, line))
+            for _ in range(100):  # nothing of it is looked at, so nothing need be drawn
+                await asyncio.sleep(0)
+                if app.chats.focused_chat.notice is not None:
+                    break
             assert complaint(app) == message
-            pane_of(app).composer.load_text("")
         assert link.sent == []
 
 

@@ -7,7 +7,15 @@ from typing import cast
 import pytest
 from textual.widget import Widget
 
-from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, ROUND_SECONDS, SHARE, TURN_SECONDS, DrawTurns, ScreenPart
+from pagedchat.tui.kit.draw_turns import (
+    FIGURES_SECONDS,
+    ROUND_SECONDS,
+    SHARE,
+    TEXT_SECONDS,
+    TURN_SECONDS,
+    DrawTurns,
+    ScreenPart,
+)
 
 
 class Shown:
@@ -17,22 +25,22 @@ class Shown:
 
 
 class Turns:
-    """Drives `DrawTurns` by hand: every part costs `cost` seconds of processor time."""
+    """Drives `DrawTurns` by hand: a part costs `cost` seconds of processor time; the first have their `seconds`."""
 
-    def __init__(self, cost: float, num_parts: int = 6, seconds: float = 0.0) -> None:
+    def __init__(self, cost: float, num_parts: int = 6, *seconds: float) -> None:
         self.now = self.cpu = 0.0
         self.cost = cost
         self.drawn: list[int] = []
         self.changed = True
         self.widgets = [Shown() for _ in range(num_parts)]
-        self._seconds = seconds
+        self._seconds = [*seconds, *[0.0] * (num_parts - len(seconds))]
         self.turns = DrawTurns(self._round, lambda: self.cpu, lambda: self.now)
 
     def _round(self) -> list[ScreenPart]:
         return [self._part(index) for index in range(len(self.widgets))] if self.changed else []
 
     def _part(self, index: int) -> ScreenPart:
-        return ScreenPart(cast("Widget", self.widgets[index]), self._draw(index), self._seconds)
+        return ScreenPart(cast("Widget", self.widgets[index]), self._draw(index), self._seconds[index])
 
     def _draw(self, index: int) -> Callable[[], None]:
         def draw() -> None:
@@ -80,18 +88,33 @@ def test_nothing_is_drawn_while_nothing_has_changed() -> None:
 
 
 def test_figures_wait_for_their_time() -> None:
-    turns = Turns(0.0, num_parts=1, seconds=FIGURES_SECONDS)
+    turns = Turns(0.0, 1, FIGURES_SECONDS)
     turns.run(10)
     assert 30 <= len(turns.drawn) <= 10 / FIGURES_SECONDS + 1
 
 
 def test_the_last_figures_are_drawn_although_nothing_changes_any_more() -> None:
-    turns = Turns(0.0, num_parts=1, seconds=FIGURES_SECONDS)
+    turns = Turns(0.0, 2, FIGURES_SECONDS)
     turns.run(4 * ROUND_SECONDS)
     turns.changed = False
-    assert len(turns.drawn) == 1
+    assert turns.drawn.count(0) == 1
     turns.run(2 * FIGURES_SECONDS)
-    assert len(turns.drawn) == 2
+    assert turns.drawn.count(0) == 2
+
+
+def test_figures_and_text_are_drawn_in_one_round_and_there_is_none_between_two_texts(monkeypatch) -> None:
+    turns, times = Turns(0.0, 2, TEXT_SECONDS, FIGURES_SECONDS), list[float]()
+    begin = turns.turns._begin_round
+    monkeypatch.setattr(turns.turns, "_begin_round", lambda now: (times.append(now), begin(now)))
+    with_figures = []
+    while turns.now < 3.02:
+        before = turns.drawn.count(1)
+        turns.now += turns.turns.turn() + 0.001  # nobody wakes up to the moment
+        if turns.drawn.count(1) > before:
+            with_figures.append(turns.drawn[-2:])
+    assert 30 <= len(times) <= 33
+    assert 30 <= turns.drawn.count(0) <= 32
+    assert 10 <= len(with_figures) <= 12
 
 
 def test_a_widget_that_has_gone_is_not_drawn() -> None:

@@ -1,5 +1,6 @@
 """What is painted bit by bit is in the end what is there."""
 
+import asyncio
 import random
 
 from textual._compositor import ChopsUpdate
@@ -34,6 +35,10 @@ class Terminal:
                         self.lines[y][column] = char
                         painted.add(column)
             assert painted == set(range(start, stop))  # a cell that nobody paints keeps what was there
+
+
+def whole(app: App[None]) -> list[str]:
+    return [strip.text for strip in app.screen._compositor.render_strips()]
 
 
 class Corners(SparseScreen):
@@ -94,10 +99,13 @@ async def test_what_lies_wholly_behind_a_change_is_not_asked(monkeypatch) -> Non
         assert asked
 
 
-def test_rows_from_the_first_to_the_last_change() -> None:
+def test_only_rows_that_a_change_lies_in_are_asked_for_neighbours_in_one_piece() -> None:
     region = Region(10, 5, 20, 10)
-    assert changed_rows(region, [Region(0, 0, 40, 7)]) == Region(10, 5, 20, 2)
-    assert changed_rows(region, [Region(12, 6, 1, 1), Region(29, 12, 5, 9)]) == Region(10, 6, 20, 9)
+    assert changed_rows(region, [Region(0, 0, 40, 7)]) == [Region(10, 5, 20, 2)]
+    apart = [Region(29, 12, 5, 9), Region(12, 6, 1, 1)]
+    assert changed_rows(region, apart) == [Region(10, 6, 20, 1), Region(10, 12, 20, 3)]
+    assert changed_rows(region, [*apart, Region(0, 6, 20, 6)]) == [Region(10, 6, 20, 9)]
+    assert changed_rows(region, [Region(0, 0, 40, 9), Region(0, 6, 40, 1)]) == [Region(10, 5, 20, 4)]
     assert not changed_rows(region, [Region(0, 5, 10, 3), Region(30, 5, 3, 3)])
 
 
@@ -117,3 +125,52 @@ async def test_where_somebody_types_is_painted_without_waiting_for_the_clock(mon
         await pilot.press("x")  # and no `pause`: that would paint
         assert app.focused is not None
         assert any(area.overlaps(app.focused.region) for areas in painted for area in areas)
+
+
+async def test_a_terminal_that_is_behind_gets_no_frame_and_then_one_with_everything(monkeypatch) -> None:
+    app, painted, terminal = CornersApp(), list[ChopsUpdate | None](), Terminal()
+    paint = SparseCompositor.render_partial_update
+
+    def watched(self: SparseCompositor) -> ChopsUpdate | None:
+        painted.append(paint(self))
+        return painted[-1]
+
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause(1 / 60)
+        terminal.lines = [list(line) for line in whole(app)]
+        monkeypatch.setattr(app._driver, "is_behind", True, raising=False)
+        monkeypatch.setattr(SparseCompositor, "render_partial_update", watched)
+        for number in range(3):
+            for box in app.screen.query(Static):
+                box.update(f"n{number}")
+            await asyncio.sleep(2 / 60)
+        assert painted == []
+        monkeypatch.setattr(app._driver, "is_behind", False)
+        await asyncio.sleep(3 / 60)
+        [update] = filter(None, painted)
+        terminal.take(update)
+        assert ["".join(line) for line in terminal.lines] == whole(app)
+        assert any("n2" in line for line in whole(app))
+
+
+async def test_what_was_typed_meanwhile_comes_before_all_else(monkeypatch) -> None:
+    app, painted = CornersApp(), list[frozenset[Region]]()
+    paint = SparseCompositor.render_partial_update
+
+    def watched(self: SparseCompositor) -> ChopsUpdate | None:
+        painted.append(frozenset(self._dirty_regions))
+        return paint(self)
+
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause(1 / 60)
+        monkeypatch.setattr(app._driver, "is_behind", True, raising=False)
+        monkeypatch.setattr(SparseCompositor, "render_partial_update", watched)
+        first, second = (box for box in app.screen.query(Static) if box.region.right <= SIZE[0])
+        assert isinstance(app.screen, SparseScreen)
+        for box in (first, second):
+            box.refresh()
+        app.screen.hurry(second)
+        await asyncio.sleep(2 / 60)
+        monkeypatch.setattr(app._driver, "is_behind", False)
+        await asyncio.sleep(4 / 60)
+        assert [areas for areas in painted if areas] == [{second.region}, {first.region}]

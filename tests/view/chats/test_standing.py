@@ -28,7 +28,9 @@ def test_a_chat_that_a_limit_holds_back_says_so_in_its_pane_and_does_not_seem_to
     engine.core.controls.set_limit(1)
     engine.run()
     assert standing(chat, engine.view.present).words == "waiting: needs 2 blocks, the limit is 1"
-    assert pane_footnote(chat, engine.view, 60).plain == "waiting: needs 2 blocks, the limit is 1"
+    words = "waiting: needs 2 blocks, the limit is 1"
+    assert pane_footnote(chat, engine.view, 80).plain == f"{words} · more with /limit off"
+    assert pane_footnote(chat, engine.view, 60).plain == words
     assert state_sign(chat, engine.view).plain != running_sign.plain
     assert "t/s" not in pane_title(chat, engine.view, 2048, 100, active=True, rule="").plain
     assert context_text(chat, engine.view, 2048).endswith("waiting: needs 2 blocks, the limit is 1")

@@ -20,10 +20,23 @@ import torch
 from pagedchat.engine.output import ScheduledSequence
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
+from pagedchat.ops.sampling.row_rules import PackedRules
 from pagedchat.runtime.graphs.capture import Replayable
 from pagedchat.runtime.graphs.decode.buckets import Bucket
 from pagedchat.runtime.graphs.decode.sharing import SharedRows
 from pagedchat.runtime.step.sampler import Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Ruled:
+    """What the launches behind a step take that choose its tokens under rules; see `ruled`."""
+
+    rules: PackedRules
+    """On the device, of every row."""
+    sampling: torch.Tensor
+    """`[num_seqs, ROW_WORDS]`, int32, on the device: how each row draws."""
+    follows_tokens: bool
+    """Whether rules change with the tokens, so that the step after cannot begin before the host knows those."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,6 +68,10 @@ class RunningStep:
     """First tokens that sequences read alone; empty where no beginnings are shared."""
     token_ids: list[int] = field(default_factory=list)
     """Of a step begun ahead: what it computes, once that is known."""
+    asked: torch.Tensor | None = None
+    """`[num_seqs]`, int32, on the device: what is told of each row's token, see `told`; None: nothing of any."""
+    ruled: Ruled | None = None
+    """How tokens are chosen under rules of their sequences' own; None: there are none."""
     grown: list[int] = field(default_factory=list)
     """Which sequences have more blocks than `tables` says, as `for_batch` found out."""
 
@@ -62,6 +79,13 @@ class RunningStep:
     def in_order(self) -> bool:
         """Whether the sequences are the first rows."""
         return self.rows == list(range(len(self.rows)))
+
+    @property
+    def in_rows(self) -> list[Sequence]:
+        """The sequences in the order of their rows on the device."""
+        if self.in_order:
+            return self.sequences
+        return [self.sequences[i] for i in sorted(range(len(self.rows)), key=self.rows.__getitem__)]
 
     @property
     def positions(self) -> list[int]:
@@ -92,6 +116,8 @@ class RunningStep:
             tables=tables,
             shared=self.shared,
             own_starts=self.own_starts,
+            asked=self.asked,
+            ruled=self.ruled,
         )
 
     def for_batch(self, parts: list[ScheduledSequence]) -> "RunningStep | None":
@@ -150,6 +176,8 @@ class RunningStep:
             has_room: whether all of them are known to have the blocks for it.
         """
         starts, sequences = self.starts, self.sequences
+        if self.ruled is not None and self.ruled.follows_tokens:
+            return False
         if max(starts) >= self.bucket.context_len:
             return False
         if not has_room and any(map(ge, starts, [seq.writable_len for seq in sequences])):

@@ -99,7 +99,8 @@ class DecodeAttention:
         layer_idx, sizes, options = layer.layer_idx, layer.sizes, options_of(layer)
         by_token = heads.view(len(heads), -1, sizes.head_dim)
         # The kernel that reads can write the newest keys and values, if nothing happens to them before.
-        if heads.is_cuda and self._backend.on_tensor_cores and not layer.changes_heads:
+        overlap = not self._bucket.reads_rows  # else all rows write before any reads
+        if overlap and heads.is_cuda and self._backend.on_tensor_cores and not layer.changes_heads:
             query = by_token[:, : sizes.num_heads]
             return self.read(layer_idx, query, options, overlap=True, writes_new=True).flatten(1)
         caches, state = self._backend.layer_cache(layer_idx), self._state
@@ -107,7 +108,7 @@ class DecodeAttention:
         query = heads_to_cache(
             by_token, *caches, *places, norms=layer.head_norms, rotations=layer.rotations, overlap=True
         )
-        return self.read(layer_idx, query, options, overlap=True).flatten(1)
+        return self.read(layer_idx, query, options, overlap=overlap).flatten(1)
 
     def read(
         self,

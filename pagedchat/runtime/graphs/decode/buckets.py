@@ -23,6 +23,8 @@ class Bucket(NamedTuple):
     """Groups of rows that read a beginning together, at most; 0: every row reads its own context."""
     own_len: int = 0
     """With groups: tokens that a row reads alone, at most, as `ops.attention.decode_plan.own_len` counts them."""
+    reads_rows: bool = False
+    """Whether rows may read what others of the same step write: those of one sequence with a draft do."""
 
     def num_blocks(self, block_size: int) -> int:
         """Width of the block tables."""
@@ -101,5 +103,7 @@ def shared_bucket(bucket: Bucket, num_groups: int, longest_own: int) -> Bucket:
 def has_room_for(bucket: Bucket, other: Bucket) -> bool:
     """Whether a step of the first serves batches of the second, maybe without reading beginnings together."""
     if bucket.num_seqs < other.num_seqs or bucket.context_len < other.context_len:
+        return False
+    if bucket.reads_rows != other.reads_rows:
         return False
     return bucket.num_groups == 0 or (bucket.num_groups >= other.num_groups > 0 and bucket.own_len >= other.own_len)

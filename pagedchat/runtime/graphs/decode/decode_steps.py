@@ -18,13 +18,16 @@ from pagedchat.jit.build_ahead import BuildAhead
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.decode.ahead import RunningStep
 from pagedchat.runtime.graphs.decode.buckets import Bucket, bucket_of, rows_for, shared_bucket
+from pagedchat.runtime.graphs.decode.ruled import RuledSteps
 from pagedchat.runtime.graphs.decode.sharing import share_rows
 from pagedchat.runtime.graphs.decode.state_buffers import StateBuffers
 from pagedchat.runtime.graphs.decode.store import Serving, StepStore
+from pagedchat.runtime.graphs.decode.told import ToldSteps, keeps_logits
 from pagedchat.runtime.graphs.decode.uploads import Uploads
 from pagedchat.runtime.graphs.foreign_model import StepModel
 from pagedchat.runtime.step.block_moves import apply_block_ops
-from pagedchat.runtime.step.sampler import Choice, choice_for
+from pagedchat.runtime.step.logprobs import asked_of
+from pagedchat.runtime.step.sampler import Choice, any_ruled, choice_for
 from pagedchat.runtime.step.sizes import StepSizes
 
 PREPARED: tuple[Choice, ...] = ("greedy", "drawn")
@@ -54,12 +57,16 @@ class DecodeSteps:
         self, model: StepModel, backend: CudaAttention, sizes: StepSizes, *, at_first_use: bool = True
     ) -> None:
         self._backend = backend
+        self.dtype = backend.shape.dtype
+        """Of what steps compute."""
         self._max_num_seqs, self._model_len = sizes.num_seqs, sizes.model_len
         largest, vocab_size = Bucket(sizes.num_seqs, sizes.model_len), len(model.head.weight)
         self._buffers = StateBuffers(largest, backend.shape.block_size, backend.device, vocab_size)
         self.store = StepStore(model, backend, self._buffers, sizes.model_len, at_first_use=at_first_use)
         """What is captured."""
         self._uploads = Uploads(self._buffers)
+        self._ruled = RuledSteps(self._buffers, backend.device)
+        self._told = ToldSteps(self._buffers, sizes.num_seqs, backend.device)
         self._ahead: RunningStep | None = None
         self._run: DecodeRun | None = None
         """That of the batch begun last."""
@@ -120,7 +127,7 @@ class DecodeSteps:
             running, some_ended = self._begin_now(batch), False
             if running is None:
                 return None
-        if goes_on and self._fits_no_smaller(running):
+        if goes_on and not running.bucket.reads_rows and self._fits_no_smaller(running):
             self._begin_next(running, some_ended, has_room=batch.run is not None and batch.run.room > 1)
         return BegunDecodes(running, time.perf_counter() - started)
 
@@ -143,10 +150,12 @@ class DecodeSteps:
             What was begun, if anything: it is to be told the tokens, as `token_ids`, when the host knows them.
         """
         starts = [len(sequence.token_ids) for sequence in sequences]
+        if any(sequence.sampling_params.follows_tokens for sequence in sequences):
+            return None
         running = self._first_step(sequences, starts, self.store.at_hand)
         if running is None or not running.may_begin():
             return None
-        self._uploads.whole(running)
+        self._tell_of(running)
         self._uploads.first_tokens(running, chosen)
         self._replay(running)
         self._ahead, self._run = running, None
@@ -164,7 +173,9 @@ class DecodeSteps:
         if self._ahead is not None:
             self._ahead.token_ids = chosen
         seconds = (0.0, waited - launched, time.perf_counter() - waited, begun.seconds)
-        return ModelRunnerOutput([[token_id] for token_id in chosen], *seconds)
+        tokens = [[token_id] for token_id in chosen]
+        told = None if running.asked is None else self._told.read(running)
+        return ModelRunnerOutput(tokens, *seconds, logprobs=told)
 
     def _asked_for(self, ahead: RunningStep, batch: SchedulerOutput) -> RunningStep | None:
         """The step begun ahead, as far as the batch asks for it; None if it is another one."""
@@ -180,17 +191,29 @@ class DecodeSteps:
         if not all(part.num_tokens == 1 and part.samples for part in parts):
             return None
         starts = [part.start for part in parts]
-        running = self._first_step([part.sequence for part in parts], starts, self.store.get)
+        reads_rows = any(part.is_row for part in parts)
+        running = self._first_step([part.sequence for part in parts], starts, self.store.get, reads_rows=reads_rows)
         if running is None:
             return None
         apply_block_ops(self._backend, batch.block_ops)
         self._backend.wait_for_swaps()
-        self._uploads.whole(running)
+        self._tell_of(running)
         self._replay(running)
         return running
 
+    def _tell_of(self, running: RunningStep) -> None:
+        """Tell the device of a batch that is new to it."""
+        self._uploads.whole(running)
+        self._ruled.prepare(running)
+        self._told.ask(running)
+
     def _first_step(
-        self, sequences: list[Sequence], starts: list[int], find: Callable[[Bucket, Choice], Serving | None]
+        self,
+        sequences: list[Sequence],
+        starts: list[int],
+        find: Callable[[Bucket, Choice], Serving | None],
+        *,
+        reads_rows: bool = False,
     ) -> RunningStep | None:
         """What decodes of tokens at these positions are to the device; None if they are too many for it, or if
         nothing serves them, by now or at all."""
@@ -199,11 +222,16 @@ class DecodeSteps:
         bucket = self._bucket(len(sequences), max(lens))
         if bucket is None:
             return None
-        shared = share_rows(tables, lens, self._backend.shape.block_size, self._backend.sharing)
+        bucket = bucket._replace(reads_rows=reads_rows)
+        sharing = None if reads_rows else self._backend.sharing
+        shared = share_rows(tables, lens, self._backend.shape.block_size, sharing)
         if shared is not None:
             longest_own = max(map(sub, lens, shared.own_starts))
             bucket = shared_bucket(bucket, shared.num_groups, longest_own)
         serving = find(bucket, choice_for(sequences))
+        wants_logits = any_ruled(sequences) or asked_of(sequences)
+        if serving is not None and wants_logits and not keeps_logits(serving.step):
+            serving = find(bucket, "drawn")
         if serving is None:
             return None
         if serving.bucket.num_groups == 0:
@@ -236,6 +264,10 @@ class DecodeSteps:
         step = running.step
         step.replay()
         self.last_logits = step.logits
+        if running.ruled is not None:
+            self._ruled.queue(running, running.ruled, step.logits)
+        if running.asked is not None:
+            self._told.queue(running, running.asked, step.logits)
         self.num_replays += 1
         if self._events:
             running.done = self._events[running.number % len(self._events)]

@@ -159,6 +159,7 @@ class StepStore(Shelf[Key]):
             context_len=bucket.context_len,
             choice=choice,
             shares=bucket.num_groups > 0,
+            reads_rows=bucket.reads_rows,
             without_trust=self._without_trust,
         )
 

@@ -5,11 +5,12 @@ from collections.abc import Iterable
 import torch
 
 from pagedchat.engine.sequence import Sequence
-from pagedchat.ops.sampling.sample_rows import pack_rows
+from pagedchat.ops.sampling.sample_rows import SampleRow, pack_rows
 from pagedchat.runtime.attention.table_rows import BlockTableRows
 from pagedchat.runtime.graphs.decode.ahead import RunningStep
 from pagedchat.runtime.graphs.decode.state_buffers import Batch, StateBuffers
-from pagedchat.runtime.step.sampler import counted, op_rows, rows_of
+from pagedchat.runtime.step.sampler import any_ruled, counted, op_rows
+from pagedchat.runtime.step.sampling_row import rows_of
 from pagedchat.runtime.step.token_counts import write_counts
 
 
@@ -34,12 +35,14 @@ class Uploads:
         starts = [running.starts[i] for i in order]
         ids, tables = [sequence.seq_id for sequence in sequences], [running.tables[i] for i in order]
         shared = running.shared
-        drawn = rows_of(sequences) if running.choice == "drawn" else []
+        drawn = rows_of(sequences) if running.choice == "drawn" or any_ruled(sequences) else []
+        # Under rules tokens are drawn behind the graph, which is to draw and to count none itself.
+        in_graph = [SampleRow(temperature=0)] * len(drawn) if any_ruled(sequences) else op_rows(drawn)
         batch = Batch(
             token_ids=[_token_at(sequence, start) for sequence, start in zip(sequences, starts, strict=True)],
             positions=starts,
             block_tables=self._rows.gather(ids, tables),
-            sampling=pack_rows(op_rows(drawn)) if drawn else None,
+            sampling=pack_rows(in_graph) if drawn else None,
             shared_lens=[] if shared is None else shared.lens,
             group_starts=[] if shared is None else shared.group_starts,
         )

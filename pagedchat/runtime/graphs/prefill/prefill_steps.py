@@ -11,9 +11,12 @@ from dataclasses import dataclass
 import torch
 
 from pagedchat.engine.output import ModelRunnerOutput, ScheduledSequence, SchedulerOutput
+from pagedchat.engine.sequence import TokenLogprobs
+from pagedchat.engine.tokens.logprobs import num_told
 from pagedchat.jit.build_ahead import BuildAhead
 from pagedchat.ops.sampling import sample as op
 from pagedchat.ops.sampling.sample_rows import pack_rows
+from pagedchat.ops.sampling.top_logprobs import TopLogprobs, top_logprobs
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.capture import Replayable
 from pagedchat.runtime.graphs.foreign_model import StepModel
@@ -22,8 +25,12 @@ from pagedchat.runtime.graphs.prefill.buffers import PrefillBuffers
 from pagedchat.runtime.graphs.prefill.step import PrefillOutputs
 from pagedchat.runtime.graphs.prefill.store import PrefillStore
 from pagedchat.runtime.step.block_moves import apply_block_ops
-from pagedchat.runtime.step.sampler import SamplingRow, choice_for, counts_for, op_rows, rows_of
+from pagedchat.runtime.step.logprobs import asked_of, read
+from pagedchat.runtime.step.rules import under_rules
+from pagedchat.runtime.step.sampler import any_ruled, choice_for, counts_for, op_rows
+from pagedchat.runtime.step.sampling_row import SamplingRow, rows_of
 from pagedchat.runtime.step.sizes import StepSizes
+from pagedchat.runtime.step.upload import int32, upload
 
 _PATIENCE = 0.02
 """Seconds for which kernels are waited for at a time."""
@@ -39,6 +46,8 @@ class BegunPrefill:
     """Those of them whose next tokens are wanted: the first rows."""
     seconds: float
     """What beginning it took."""
+    asked: list[int]
+    """What is told of the next token of each of `sampled`; empty: nothing."""
 
 
 class PrefillSteps:
@@ -67,6 +76,8 @@ class PrefillSteps:
         """What `prepare_one_more` captures next, and its kernels."""
         on_gpu = backend.device.type == "cuda"
         self._done = torch.cuda.Event() if on_gpu else None  # type: ignore[no-untyped-call]
+        self._told: TopLogprobs | None = None
+        """Of the tokens of the step begun last, where it is asked for; in pinned memory."""
         self.num_replays = 0
         """Steps run."""
 
@@ -138,17 +149,21 @@ class PrefillSteps:
         started = time.perf_counter()
         sampled = [part for part in batch.scheduled if part.samples]
         parts = sampled + [part for part in batch.scheduled if not part.samples]
-        found = self._captured(parts, batch.num_tokens)
-        if found is None:
+        found = None if any(map(num_told, parts)) else self._captured(parts, batch.num_tokens)
+        if found is None:  # or logits of prompt tokens are wanted, and these steps have those of last tokens alone
             return None
         apply_block_ops(self._backend, batch.block_ops)
         self._backend.wait_for_swaps()
-        is_drawn = choice_for(part.sequence for part in sampled) == "drawn"
-        self._queue(*found, parts, rows_of([part.sequence for part in sampled]) if is_drawn else [])
+        sequences = [part.sequence for part in sampled]
+        is_drawn = choice_for(sequences) == "drawn" or any_ruled(sequences)
+        self._queue(*found, parts, rows_of(sequences) if is_drawn else [])
+        asked = asked_of(part.sequence for part in sampled)
+        if asked:
+            self._look_up(asked)
         if self._done is not None:
             self._done.record()
         self.num_replays += 1
-        return BegunPrefill(batch.scheduled, sampled, time.perf_counter() - started)
+        return BegunPrefill(batch.scheduled, sampled, time.perf_counter() - started, asked)
 
     def _captured(self, parts: list[ScheduledSequence], num_tokens: int) -> tuple[PrefillBucket, Replayable] | None:
         """What serves these chunks, of so many tokens together; None if nothing does."""
@@ -177,12 +192,26 @@ class PrefillSteps:
         waited = time.perf_counter()
         remaining = iter(self.chosen_by(begun).tolist())
         token_ids = [[next(remaining)] if part.samples else [] for part in begun.parts]
-        return ModelRunnerOutput(token_ids, 0.0, waited - launched, time.perf_counter() - waited, begun.seconds)
+        told: list[list[TokenLogprobs]] | None = None
+        if begun.asked and self._told is not None:
+            each = iter(read(self._told, range(len(begun.asked)), begun.asked))
+            told = [next(each) if part.samples else [] for part in begun.parts]
+        seconds = (0.0, waited - launched, time.perf_counter() - waited, begun.seconds)
+        return ModelRunnerOutput(token_ids, *seconds, logprobs=told)
+
+    def _look_up(self, asked: list[int]) -> None:
+        """Queue looking up how likely the next tokens of the first rows are."""
+        count, device = len(asked), self._backend.device
+        [counts] = upload([int32(asked)], device)
+        host, pinned = torch.device("cpu"), device.type == "cuda"
+        self._told = TopLogprobs.empty(count, max(asked), host, pinned=pinned)
+        top_logprobs(self._outputs.logits(count), self._outputs.tokens[:count], counts, self._told)
 
     def _draw(self, bucket: PrefillBucket, drawn: list[SamplingRow]) -> None:
         """Queue drawing the tokens of the first rows, in place of the most likely ones."""
         rows, count = self._buffers.rows(bucket), len(drawn)
         logits = self._outputs.logits(count)
         counts = counts_for(drawn, logits) if any(row.penalised for row in drawn) else None
+        logits = under_rules(logits, drawn, rows.seq_lens[:count])
         token_ids = op.sample(logits, rows.sampling[:count], rows.seq_lens[:count], counts)
         self._outputs.tokens[:count].copy_(token_ids, non_blocking=True)

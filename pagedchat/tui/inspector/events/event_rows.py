@@ -29,7 +29,7 @@ _STEP_WIDTH = 5
 _HEAD = _STEP_WIDTH + _KIND_WIDTH + 2
 """Cells before the words."""
 _STYLES = {
-    "COW": "copied", "FORK": "fork", "HIT": "hit", "MISS": "warning", "WAIT": "warning",
+    "COW": "copied", "FORK": "fork", "GROUP": "fork", "HIT": "hit", "MISS": "warning", "WAIT": "warning",
     "PREEMPT": "alarm", "RESUME": "hit", "LOST": "alarm",
     "EVICT": "warning", "LIMIT": "warning", "PIN": "fork", "UNPIN": "fork", "SWAP": "swap", "STEP": "dim",
     "FREE": "dim", "PARK": "dim", "CLOSE": "dim",

@@ -89,8 +89,10 @@ class TimelineFoot(LineBar):
         return Strip([Segment(words, self._style("plain")), Segment(self.lines.sign(shares), self._style("dim"))])
 
     def _share(self, entry: BatchEntry) -> str:
-        """A sequence's part in the step: `1 tale 1` decoded, `4 notes +90` prefilled."""
+        """A sequence's part in the step: `1 tale 1` decoded, `3 of 6` with a draft, `4 notes +90` prefilled."""
         tokens = f"+{entry.num_prefill}" if entry.num_prefill else str(entry.num_decode)
+        if entry.num_drafted:
+            tokens += f" of {entry.num_drafted + 1}"
         return f"{short_label(self.view.name(entry.seq_id), MAX_LABEL)} {tokens}"
 
     def _legend(self) -> Strip:

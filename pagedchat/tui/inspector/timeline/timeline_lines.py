@@ -18,12 +18,14 @@ from pagedchat.view.owners import owner_number
 from pagedchat.view.sentences.words import fit, short_label, to_ascii
 from pagedchat.view.timeline.columns import (
     DECODE,
+    DRAFTED,
     FORK,
     LAST_PREFILL,
     PAUSE,
     PREEMPTED,
     PREFILL,
     RECOMPUTE,
+    REJECTED,
     SWAPPED,
     WAITING,
 )
@@ -34,8 +36,9 @@ MIN_LABEL = 8
 """`tok/step` must fit."""
 
 MARK_STYLES = {
-    PREFILL: "prefill", LAST_PREFILL: "prefill", DECODE: "decode", FORK: "fork", WAITING: "waiting",
-    PREEMPTED: "preempted", RECOMPUTE: "recompute", SWAPPED: "swapped", PAUSE: "dim", " ": "dim",
+    PREFILL: "prefill", LAST_PREFILL: "prefill", DECODE: "decode", DRAFTED: "decode", REJECTED: "waiting",
+    FORK: "fork", WAITING: "waiting", PREEMPTED: "preempted", RECOMPUTE: "recompute", SWAPPED: "swapped",
+    PAUSE: "dim", " ": "dim",
 }  # fmt: skip
 
 

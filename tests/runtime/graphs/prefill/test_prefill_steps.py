@@ -21,7 +21,8 @@ from pagedchat.runtime.graphs.prefill.step import PrefillStep
 from pagedchat.runtime.graphs.step_facts import Setting
 from pagedchat.runtime.graphs.step_wants import tables_for_tokens
 from pagedchat.runtime.step.batch_inputs import flatten
-from pagedchat.runtime.step.sampler import rows_of, sample
+from pagedchat.runtime.step.sampler import sample
+from pagedchat.runtime.step.sampling_row import rows_of
 from pagedchat.runtime.step.sizes import StepSizes
 from tests.ops.paged_case import DEVICES
 from tests.runtime.graphs.case import (

@@ -1,0 +1,373 @@
+// output = residual + activation(weight * input + bias) for up to 64 tokens and a weight of any size. PAIRED rows
+// as in activation.cuh.
+//
+// A tile is 64 rows of the weight with TOKENS tokens. SLICES thread blocks of a cluster have a slice of its inner
+// elements each, and SHARERS neighbouring tiles the same tokens, which one copy brings to all of them. Weights and
+// tokens come by tensor maps, 64 inner elements at a time, into a ring in shared memory; the weights of a whole
+// ring are on their way before the kernel before has ended (programmatic dependent launch). The ring is so small
+// that two thread blocks find room on a multiprocessor: that of the next product fills its own while this one ends.
+//
+// Sums of a slice go straight from registers into the shared memory of the thread block that adds and finishes them
+// (`st.async`), each 1 / SLICES of the tile: neither flags nor the L2 cache are in the way. They take the place of
+// the chunks that were multiplied first; that those are free is told while the last ones are multiplied.
+
+#define CLUSTER (SHARERS * SLICES)
+
+#include "common/activation.cuh"
+#include "common/bulk_copy.cuh"
+#include "common/cluster.cuh"
+#include "common/dependent_launch.cuh"
+#include "common/row_pieces.cuh"
+#include "common/swizzled_tiles.cuh"
+#include "common/tensor_map.cuh"
+
+constexpr int NUM_MULTIPLIERS = GROUP_THREADS, NUM_THREADS = NUM_MULTIPLIERS + WARP_SIZE;  // one warp fetches
+constexpr int MULTIPLYING_WARPS = NUM_MULTIPLIERS / WARP_SIZE;
+constexpr int ROWS = 64;                           // of the weight, of a tile
+constexpr int COLUMNS = PAIRED ? ROWS / 2 : ROWS;  // of the output, of a tile, and rows that one copy brings
+
+// A strip is what a warp has of eight tokens: 16 rows of the weight, 2 x 2 sums a lane. Strips are counted through
+// the tile, those of the same tokens one after another, gates and their values side by side.
+constexpr int STRIP_ROWS = 16, STRIP = STRIP_ROWS * 8, STRIP_BYTES = WARP_SIZE * static_cast<int>(sizeof(float4));
+constexpr int STRIPS = TOKENS / 8 * MULTIPLYING_WARPS;  // of the tile
+constexpr int OWN_STRIPS = STRIPS / SLICES;             // that a thread block finishes
+constexpr int WARP_STRIPS = ceil_div(OWN_STRIPS, MULTIPLYING_WARPS);
+static_assert(STRIPS % SLICES == 0, "every thread block finishes equally many");
+static_assert(OWN_STRIPS % MULTIPLYING_WARPS == 0 || MULTIPLYING_WARPS % OWN_STRIPS == 0,
+              "a warp's rows are the same");
+static_assert(!PAIRED || OWN_STRIPS % 2 == 0, "gates are where their values are");
+static_assert(TOKENS % (8 * SHARERS) == 0, "whole matrices of tokens");
+
+constexpr int SHARED_TOKENS = TOKENS / SHARERS;  // that a thread block fetches, for all that share them
+
+struct Stage {
+  unsigned char weights[ROWS * TILE_ROW], tokens[TOKENS * TILE_ROW];
+};
+constexpr int STAGE_STRIPS = static_cast<int>(sizeof(Stage)) / STRIP_BYTES;  // whose sums take the place of a stage
+constexpr int SUM_STAGES = ceil_div(STRIPS, STAGE_STRIPS);                   // in whose place all sums come
+static_assert(SLICES == 1 || SUM_STAGES <= STAGES, "there is room for the sums");
+static_assert(OWN_STRIPS * STRIP * sizeof(Element) <= STAGES * sizeof(Stage), "and for the results");
+
+struct alignas(16) Shared {
+  Stage stages[STAGES];
+  uint64 filled[STAGES], emptied[STAGES];
+  uint64 complete;  // all sums are there
+};
+
+__device__ __forceinline__ uint32 address_of(const uint64& barrier) {
+  return static_cast<uint32>(__cvta_generic_to_shared(&barrier));
+}
+
+// What a thread block multiplies, and what it finishes.
+struct Part {
+  const int chunks;  // of the tile's inner elements
+  const int rank, share, slice;
+  const int tile_column;   // the first of the output
+  const int begin, count;  // chunks
+
+  __device__ __forceinline__ explicit Part(int in_features)
+      : chunks(ceil_div(in_features, TILE_INNER)),
+        rank(blockIdx.x % CLUSTER),
+        share(rank % SHARERS),
+        slice(rank / SHARERS),
+        tile_column((blockIdx.x / CLUSTER * SHARERS + share) * COLUMNS),
+        begin(first_of(slice)),
+        count(first_of(slice + 1) - begin) {}
+
+  __device__ __forceinline__ int first_of(int of_slice) const { return chunks * of_slice / SLICES; }
+
+  // The stage of the ring that is free first, in the thread block of a slice.
+  __device__ __forceinline__ int free_stage(int of_slice) const {
+    return (first_of(of_slice + 1) - first_of(of_slice)) % STAGES;
+  }
+
+  // Where the first of a strip's rows of the weight is in the tile.
+  static __device__ __forceinline__ int row_of(int strip) {
+    const int i = strip % MULTIPLYING_WARPS;
+    return STRIP_ROWS * (PAIRED ? i % 2 * (MULTIPLYING_WARPS / 2) + i / 2 : i);
+  }
+};
+
+// --- one warp fetches, by its first lane ------------------------------------------------------------------------
+
+struct Fetch {
+  Shared& shared;
+  const Part& part;
+  const TensorMap &weight, &input;
+  const int out_features;
+
+  __device__ __forceinline__ void weights(int stage, int chunk) const {
+    const uint32 barrier = address_of(shared.filled[stage]);
+    const int column = (part.begin + chunk) * TILE_INNER;
+    unsigned char* to = shared.stages[stage].weights;
+    expect_bytes(barrier, sizeof(Stage));
+    copy_tile(to, weight, column, part.tile_column, barrier, pass_through_cache());
+    if (PAIRED) {
+      const int gated = out_features + part.tile_column;
+      copy_tile(to + COLUMNS * TILE_ROW, weight, column, gated, barrier, pass_through_cache());
+    }
+  }
+  __device__ __forceinline__ void tokens(int stage, int chunk) const {
+    const uint32 barrier = address_of(shared.filled[stage]);
+    const int column = (part.begin + chunk) * TILE_INNER;
+    unsigned char* to = shared.stages[stage].tokens;
+    if (SHARERS == 1) {
+      copy_tile(to, input, column, 0, barrier);
+    } else {
+      const int first = part.share * SHARED_TOKENS, all = ((1 << SHARERS) - 1) << part.slice * SHARERS;
+      copy_tile_to_all(to + first * TILE_ROW, input, column, first, barrier, all);
+    }
+  }
+
+  // What may be fetched before the kernel before has ended.
+  __device__ __forceinline__ void begin() const {
+    const int first = min(STAGES, part.count);
+#pragma unroll 1
+    for (int i = 0; i < first; i++) weights(i, i);
+  }
+
+  __device__ __forceinline__ void rest() const {
+    Ring<STAGES> ring;
+#pragma unroll 1
+    for (int i = 0; i < part.count; i++) {
+      if (i >= STAGES) {
+        wait(address_of(shared.emptied[ring.stage]), ring.parity ^ 1);
+        weights(ring.stage, i);
+      }
+      tokens(ring.stage, i);
+      ring.advance();
+    }
+  }
+};
+
+// --- a warpgroup multiplies
+// ---------------------------------------------------------------------------------------
+
+// A stage may be filled again, by all who fill it.
+__device__ __forceinline__ void release(const uint64& barrier, const Part& part) {
+  const int lane = threadIdx.x % WARP_SIZE;
+  if (SHARERS == 1) {
+    if (lane == 0) arrive(address_of(barrier));
+  } else {
+#if CLUSTER > 1
+    if (lane < SHARERS) arrive_there(address_in(&barrier, part.slice * SHARERS + lane));
+#endif
+  }
+}
+
+__device__ __forceinline__ void multiply(float (&sums)[TOKENS / 2], Shared& shared, const Part& part) {
+  const int free_at = max(0, part.count - STAGES + SUM_STAGES);  // from then on sums may come
+  Ring<STAGES> ring;
+  int before = 0;
+#pragma unroll 1
+  for (int i = 0; i < part.count; i++) {
+    wait(address_of(shared.filled[ring.stage]), ring.parity);
+    fence_products();
+    const Stage& stage = shared.stages[ring.stage];
+    multiply_tiles<TOKENS>(sums, tile_descriptor(stage.weights), tile_descriptor(stage.tokens));
+    commit_products();
+    wait_products<1>();
+    if (i > 0 && i - 1 + STAGES < part.count) release(shared.emptied[before], part);
+    if (SLICES > 1 && i == free_at) announce_to_cluster();
+    before = ring.stage;
+    ring.advance();
+  }
+  wait_products<0>();
+  settle(sums);
+  if (SLICES > 1 && free_at == part.count) announce_to_cluster();
+}
+
+// The strips that a warp finishes: their numbers among those of the thread block.
+__device__ __forceinline__ int own_strip(int i) {
+  const int warp = threadIdx.x / WARP_SIZE, half = MULTIPLYING_WARPS / 2;
+  const int first = PAIRED ? warp % half * 2 + warp / half : warp;  // as the warp has them in the tile
+  return first + i * MULTIPLYING_WARPS;
+}
+
+#if SLICES > 1
+// Sums of a strip from a slice, in the shared memory of the thread block that finishes it.
+__device__ __forceinline__ float4* place_of(Shared& shared, int free_stage, int slice, int own) {
+  const int at = slice * OWN_STRIPS + own;
+  Stage& stage = shared.stages[(free_stage + at / STAGE_STRIPS) % STAGES];
+  return reinterpret_cast<float4*>(reinterpret_cast<unsigned char*>(&stage) + at % STAGE_STRIPS * STRIP_BYTES) +
+         threadIdx.x % WARP_SIZE;
+}
+
+__device__ __forceinline__ void send(Shared& shared, const Part& part, const float (&sums)[TOKENS / 2]) {
+#pragma unroll
+  for (int i = 0; i < TOKENS / 8; i++) {
+    const int strip = own_strip(i), to = strip / OWN_STRIPS;
+    float4* there = place_of(shared, part.free_stage(to), part.slice, strip % OWN_STRIPS);
+    send_to(there, &shared.complete, to * SHARERS + part.share,
+            make_float4(sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]));
+  }
+}
+
+__device__ __forceinline__ void receive(Shared& shared, const Part& part, float (&sums)[4 * WARP_STRIPS]) {
+  const int free_stage = part.free_stage(part.slice);
+  wait(address_of(shared.complete), 0);
+#pragma unroll
+  for (int i = 0; i < WARP_STRIPS; i++) {
+    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (own_strip(i) < OWN_STRIPS) {
+#pragma unroll
+      for (int slice = 0; slice < SLICES; slice++) {
+        const float4 more = *place_of(shared, free_stage, slice, own_strip(i));
+        sum = make_float4(sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w);
+      }
+    }
+    sums[4 * i] = sum.x, sums[4 * i + 1] = sum.y, sums[4 * i + 2] = sum.z, sums[4 * i + 3] = sum.w;
+  }
+}
+#endif
+
+// --- and finish -------------------------------------------------------------------------------------------------
+
+// Strips of the same tokens that a thread block finishes, and the pieces of 16 bytes that a token has in them.
+constexpr int STRIPS_BESIDE = MULTIPLYING_WARPS < OWN_STRIPS ? MULTIPLYING_WARPS : OWN_STRIPS;
+constexpr int TOKEN_PIECES = STRIPS_BESIDE * 2 / (PAIRED ? 2 : 1);
+constexpr int PIECES = OWN_STRIPS / STRIPS_BESIDE * 8 * TOKEN_PIECES;
+constexpr int OWN_PIECES = ceil_div(PIECES, NUM_MULTIPLIERS);
+static_assert(OWN_PIECES <= 4, "there are registers for what is added");
+
+// The pieces that a thread writes.
+struct Pieces {
+  const Part& part;
+  const int num_tokens, out_features;
+
+  static __device__ __forceinline__ int index(int i) { return threadIdx.x + i * NUM_MULTIPLIERS; }
+  static __device__ __forceinline__ int own_token(int i) { return index(i) / TOKEN_PIECES; }
+  static __device__ __forceinline__ int strip(int i) {
+    const int beside = index(i) % TOKEN_PIECES / 2 * (PAIRED ? 2 : 1);
+    return own_token(i) / 8 * STRIPS_BESIDE + beside;
+  }
+  static __device__ __forceinline__ int in_strip(int i) {
+    return own_token(i) % 8 * STRIP_ROWS + index(i) % 2 * PIECE;
+  }
+
+  __device__ __forceinline__ int token(int i) const {
+    return (part.slice * OWN_STRIPS + strip(i)) / MULTIPLYING_WARPS * 8 + own_token(i) % 8;
+  }
+  __device__ __forceinline__ int column(int i) const {
+    return part.tile_column + Part::row_of(part.slice * OWN_STRIPS + strip(i)) + index(i) % 2 * PIECE;
+  }
+  __device__ __forceinline__ bool exists(int i) const {
+    return index(i) < PIECES && token(i) < num_tokens && column(i) < out_features;
+  }
+  __device__ __forceinline__ int64 place(int i) const {
+    return static_cast<int64>(token(i)) * out_features + column(i);
+  }
+};
+
+// The sums of a thread to `results`, [OWN_STRIPS, 8 tokens, STRIP_ROWS], rounded.
+__device__ __forceinline__ void store_results(Element* results, const float (&sums)[4 * WARP_STRIPS],
+                                              const float (&shifts)[2]) {
+  const int lane = threadIdx.x % WARP_SIZE;
+#pragma unroll
+  for (int i = 0; i < WARP_STRIPS; i++) {
+    const int strip = own_strip(i);
+    if (strip >= OWN_STRIPS) continue;
+    Element* to = results + strip * STRIP + lane % 4 * 2 * STRIP_ROWS + lane / 4;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {  // two tokens of a row, and of the eighth row after it
+      const float sum = sums[4 * i + j] + shifts[j / 2];
+      to[j % 2 * STRIP_ROWS + j / 2 * 8] = from_float<Element>(PAIRED ? sum : activate(sum));
+    }
+  }
+}
+
+__device__ __forceinline__ uint4 finish(const Element* results, uint4 before, bool has_residual) {
+  uint4 piece = load_16(results);
+  if (!PAIRED && !has_residual) return piece;
+  float values[PIECE], others[PIECE];
+  unpack(piece, values);
+  if (PAIRED) {
+    unpack(load_16(results + STRIP), others);
+#pragma unroll
+    for (int i = 0; i < PIECE; i++) values[i] = activate(values[i]) * others[i];
+  }
+  if (has_residual) {
+    unpack(before, others);
+#pragma unroll
+    for (int i = 0; i < PIECE; i++) values[i] = (PAIRED ? rounded(values[i]) : values[i]) + others[i];
+  }
+  return pack(values);
+}
+
+// Grid: (CLUSTER * ceil(tiles / SHARERS)), NUM_THREADS threads; Shared is dynamic.
+extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 2)
+    cluster_linear(Element* output,                           // [num_tokens, out_features]; may be the residual
+                   const __grid_constant__ TensorMap weight,  // [out_features, in_features], twice the rows if
+                                                              // PAIRED; COLUMNS rows a tile
+                   const Element* __restrict__ bias,          // [out_features], or null; not with PAIRED
+                   const __grid_constant__ TensorMap input,  // [num_tokens, in_features], SHARED_TOKENS rows a tile
+                   const Element* residual,                  // [num_tokens, out_features], or null
+                   int num_tokens,                           // at most TOKENS
+                   int in_features, int out_features) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  let_next_kernel_start();
+  const Part part(in_features);
+  const Fetch fetch = {shared, part, weight, input, out_features};
+  if (threadIdx.x == NUM_MULTIPLIERS) {
+    for (int i = 0; i < STAGES; i++) {
+      init_barrier(address_of(shared.filled[i]), 1);
+      init_barrier(address_of(shared.emptied[i]), SHARERS * MULTIPLYING_WARPS);
+    }
+    init_barrier(address_of(shared.complete), 1);
+    publish_barriers();
+    show_to_copies();
+    if (SLICES > 1) expect_bytes(address_of(shared.complete), STRIPS * STRIP_BYTES);
+    fetch.begin();
+  }
+  __syncthreads();
+  announce_to_cluster();  // their barriers are there
+  wait_for_cluster();
+  if (threadIdx.x >= NUM_MULTIPLIERS) {
+    if (threadIdx.x == NUM_MULTIPLIERS) {
+      wait_for_previous_kernel();
+      fetch.rest();
+    }
+    // NOTE: not before, although this warp reads no stage: under memcheck who arrives waits for all other warps.
+    if (SLICES > 1) announce_to_cluster();
+    if (SLICES > 1) wait_for_cluster();
+    return;
+  }
+  const int lane = threadIdx.x % WARP_SIZE;
+  float shifts[2] = {};
+  if (!PAIRED && bias != nullptr) {
+    const int row = part.tile_column + Part::row_of(part.slice * OWN_STRIPS + own_strip(0)) + lane / 4;
+    if (row < out_features) shifts[0] = to_float(bias[row]);
+    if (row + 8 < out_features) shifts[1] = to_float(bias[row + 8]);
+  }
+  const Pieces pieces = {part, num_tokens, out_features};
+  uint4 before[OWN_PIECES] = {};
+  wait_for_previous_kernel();
+  if (residual != nullptr) {
+#pragma unroll
+    for (int i = 0; i < OWN_PIECES; i++) {
+      if (pieces.exists(i)) before[i] = __ldcg(reinterpret_cast<const uint4*>(residual + pieces.place(i)));
+    }
+  }
+  float sums[TOKENS / 2] = {};
+  multiply(sums, shared, part);
+  Element* results = reinterpret_cast<Element*>(shared.stages);
+#if SLICES > 1
+  wait_for_cluster();
+  send(shared, part, sums);
+  float own[4 * WARP_STRIPS];
+  receive(shared, part, own);
+  sync_named(1, NUM_MULTIPLIERS);  // results take the place of sums
+  store_results(results, own, shifts);
+#else
+  sync_named(1, NUM_MULTIPLIERS);  // or of chunks
+  store_results(results, sums, shifts);
+#endif
+  sync_named(1, NUM_MULTIPLIERS);
+#pragma unroll
+  for (int i = 0; i < OWN_PIECES; i++) {
+    if (!pieces.exists(i)) continue;
+    const Element* from = results + Pieces::strip(i) * STRIP + Pieces::in_strip(i);
+    store_16(output + pieces.place(i), finish(from, before[i], residual != nullptr));
+  }
+}

@@ -1,0 +1,174 @@
+"""Whether drafts pay: what a step with drafts took, against what its tokens would have taken without.
+
+*The balance.* Every step that drafts puts into it the seconds that it has saved, or takes out those that it has
+lost; every step of decodes puts in a small share of its own. Drafts are made while it has what they cost. So they
+cannot lose more than that share, whatever the text and the machine are like, apart from what is granted at the
+beginning.
+
+*How many.* Drafted tokens are worth as many as are likely to be accepted, times what a token takes without drafts.
+What they cost, steps tell: more than one without drafts, by how many were drafted, in running means for 1, 2 to 3,
+4 to 7 and so on. A processor pays for each of them; a GPU pays for the other kind of step, and little for more.
+While nothing is drafted, what drafts cost is slowly forgotten, so that they are tried again.
+
+Knows seconds and counts: no sequences, no tokens.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+SHARE = 0.015
+"""Of the time that steps take, that drafts may lose."""
+MOST_SAVED = 6.0
+"""Steps without drafts whose time the balance holds at most: what was gained long ago is not gambled away."""
+_GRANTED = 1.5
+"""Steps' time that is in it at the beginning."""
+_WARM_UP = 3
+"""Steps without drafts of a size that are measured before there are drafts."""
+_STALE_AFTER = 200
+"""Steps with drafts after which one without is measured again."""
+_WEIGHT = 0.15
+"""Of the newest figure in a running mean."""
+_FIRST_COST = 0.08
+"""What a drafted token is taken to add to a step, as a share of it, until that was measured."""
+_MORE_FOR_TWICE = 1.5
+"""Times that twice as many drafted tokens are taken to cost, until that was measured."""
+_AT_FIRST = 8
+"""Tokens drafted in a step, at most, before any was measured."""
+_FORGOTTEN = 0.01
+"""Of what drafts cost, with every step without."""
+
+
+@dataclass(slots=True)
+class _Plain:
+    """Steps without drafts of one size."""
+
+    seconds: float = 0.0
+    num_measured: int = 0
+    age: int = 0
+    """Steps with drafts since."""
+
+    def add(self, seconds: float) -> None:
+        """Measured once more. One step that was held up by something else does not count for more than two."""
+        self.num_measured += 1
+        self.age = 0
+        if self.num_measured == 1:
+            self.seconds = seconds
+        else:
+            weight = max(_WEIGHT, 1 / self.num_measured)
+            self.seconds += weight * (min(seconds, 2 * self.seconds) - self.seconds)
+
+
+class Worth:
+    """The books of one engine."""
+
+    def __init__(self) -> None:
+        self._plain: dict[int, _Plain] = {}
+        """Sequences that decode together -> a step of theirs."""
+        self._extra: dict[int, float] = {}
+        """Bits of the number of drafted tokens -> seconds more than a step without takes."""
+        self._balance: float | None = None
+        self._was_plain = False
+        self._last_size = 0
+        """Bits of the number of tokens that the step before has drafted."""
+
+    def may_draft(self, num_sequences: int) -> bool:
+        """Whether as many that decode may have drafts now."""
+        plain = self._plain.get(num_sequences)
+        if plain is None or plain.num_measured < _WARM_UP or plain.age >= _STALE_AFTER:
+            return False
+        if self._balance is None:
+            self._balance = _GRANTED * plain.seconds
+        return self._balance > 0
+
+    @property
+    def most_drafted(self) -> int:
+        """Tokens of all drafts of a step, at most."""
+        return 1 << 30 if self._extra else _AT_FIRST
+
+    def best_length(self, num_sequences: int, chance: float, most: int) -> int:
+        """Of one sequence's draft, where all draft as much; 0 where none pays.
+
+        Args:
+            num_sequences: that decode.
+            chance: of a drafted token to be accepted, if those before it are; below 1.
+            most: tokens.
+        """
+        value = self._plain[num_sequences].seconds / num_sequences
+        gains = [
+            expected(chance, k) * value - self._cost(num_sequences, k * num_sequences) / num_sequences
+            for k in range(1, most + 1)
+        ]
+        best = max(range(most), key=gains.__getitem__, default=-1)
+        return best + 1 if best >= 0 and gains[best] > 0 else 0
+
+    def pays(self, num_sequences: int, num_drafted: int, num_expected: float) -> bool:
+        """Whether so many drafted tokens pay together, of which so many are likely to be accepted, and the balance
+        can bear it if none is."""
+        value, cost = self._plain[num_sequences].seconds / num_sequences, self._cost(num_sequences, num_drafted)
+        return num_expected * value > cost and (self._balance or 0.0) >= cost
+
+    def _cost(self, num_sequences: int, num_drafted: int) -> float:
+        """Seconds. Unmeasured: more than the next smaller draft that was measured, or as the next larger."""
+        size = num_drafted.bit_length()
+        if size not in self._extra:
+            smaller, larger = (sorted(each) for each in _parted(self._extra, size))
+            if not smaller and not larger:
+                return _FIRST_COST * num_drafted * self._plain[num_sequences].seconds
+            if smaller:
+                return self._extra[smaller[-1]] * _MORE_FOR_TWICE ** (size - smaller[-1])
+            size = larger[0]
+        return self._extra[size]
+
+    def note_plain(self, num_sequences: int, seconds: float) -> None:
+        """A step of decodes without drafts. The first after one with drafts is not like the others: what a device
+        begins ahead was not begun. What it takes longer is the drafts' cost."""
+        plain = self._plain.setdefault(num_sequences, _Plain())
+        if self._was_plain:
+            plain.add(seconds)
+        elif self._last_size and plain.num_measured:
+            more = max(0.0, min(seconds, 4 * plain.seconds) - plain.seconds)
+            self._put_in(-more, plain.seconds)
+            self._extra[self._last_size] += _WEIGHT * more
+        self._last_size = 0
+        self._was_plain = True
+        for size in self._extra:
+            self._extra[size] *= 1 - _FORGOTTEN
+        self._put_in(SHARE * seconds, seconds)
+
+    def note_drafted(self, num_sequences: int, num_drafted: int, num_accepted: int, seconds: float) -> None:
+        """A step with drafts.
+
+        Args:
+            num_sequences: that decoded in it.
+            num_drafted: tokens of all drafts.
+            num_accepted: of them.
+            seconds: it took.
+        """
+        self._was_plain = False
+        plain = self._plain.get(num_sequences)
+        if plain is None:
+            return
+        plain.age += 1
+        worth = plain.seconds * (num_sequences + num_accepted) / num_sequences
+        self._put_in(worth - seconds + SHARE * seconds, plain.seconds)
+        cost, size = max(0.0, seconds - plain.seconds), num_drafted.bit_length()
+        self._last_size, known = size, self._extra.setdefault(size, cost)
+        self._extra[size] = known + _WEIGHT * (min(cost, 4 * known + plain.seconds) - known)
+
+    def other_step(self) -> None:
+        """A step with prompts in it: nothing is learnt of decodes."""
+        self._was_plain = False
+
+    def _put_in(self, seconds: float, step: float) -> None:
+        if self._balance is not None:
+            self._balance = min(self._balance + seconds, MOST_SAVED * step)
+
+
+def expected(chance: float, length: int) -> float:
+    """Of a draft's tokens, how many are accepted on the average."""
+    return chance * (1 - chance**length) / (1 - chance)
+
+
+def _parted(sizes: Iterable[int], size: int) -> tuple[list[int], list[int]]:
+    """Those below and those above."""
+    return [each for each in sizes if each < size], [each for each in sizes if each > size]

@@ -1,0 +1,45 @@
+"""How likely tokens were: what comes back of it from a runner, and where a sequence keeps it.
+
+The one place where it is said what goes from the step to whoever asks. A runner hands over, for each part of a
+batch and each token that it sampled, a `TokenLogprobs` (`ModelRunnerOutput.logprobs`), and for the prompt tokens
+that a part computed the same of each token that came next (`ModelRunnerOutput.prompt_logprobs`); `keep_logprobs`
+puts them with the sequences (`Sequence.logprobs`, `Sequence.prompt_logprobs`). Knows no model, and nothing of text.
+"""
+
+from pagedchat.engine.output import ModelRunnerOutput, ScheduledSequence
+from pagedchat.engine.sequence import Sequence
+
+
+def wants_prompt_logprobs(seq: Sequence) -> bool:
+    """Whether prompt tokens that are computed now are to be told of: not again after a preemption."""
+    return seq.sampling_params.prompt_logprobs is not None and not knows_prompt_logprobs(seq)
+
+
+def knows_prompt_logprobs(seq: Sequence) -> bool:
+    """Whether there is an entry for every prompt token but the first."""
+    return len(seq.prompt_logprobs) >= seq.num_prompt_tokens - 1
+
+
+def num_told(part: ScheduledSequence) -> int:
+    """Rows of a part whose next token is a token of the prompt of which is to be told."""
+    seq = part.sequence
+    if not wants_prompt_logprobs(seq):
+        return 0
+    return max(0, min(part.start + part.num_tokens, seq.num_prompt_tokens - 1) - part.start)
+
+
+def keep_logprobs(scheduled: list[ScheduledSequence], output: ModelRunnerOutput) -> None:
+    """Put what came back with the sequences, once their tokens are.
+
+    Args:
+        scheduled: the batch that was run.
+        output: what came back for it.
+    """
+    for part, told in zip(scheduled, output.logprobs or (), strict=bool(output.logprobs)):
+        seq = part.sequence
+        missing = len(seq.token_ids) - seq.num_prompt_tokens - len(seq.logprobs)
+        seq.logprobs += told[: max(0, missing)]  # those after the token that ended it were dropped
+    for part, told in zip(scheduled, output.prompt_logprobs or (), strict=bool(output.prompt_logprobs)):
+        known = part.sequence.prompt_logprobs
+        if part.start <= len(known):  # else it is a fork of one that was not to tell
+            known += told[len(known) - part.start :]

@@ -1,0 +1,71 @@
+"""A linear layer for up to 64 tokens whose inner elements are shared by the thread blocks of a cluster.
+
+`output = residual + activation(weight @ input + bias)` by Hopper's warpgroup products; sums meet in shared memory.
+"""
+
+import torch
+
+from pagedchat.jit.launch import get_kernel, i32
+from pagedchat.jit.tensor_map import tensor_map
+from pagedchat.ops.clusters.cluster_plan import ROWS, ClusterPlan
+from pagedchat.ops.common.choices import ACTIVATIONS, Activation
+from pagedchat.ops.common.launch import address, element_name, stream_of
+
+NAME = "cluster_linear"
+
+
+def launch_clusters(
+    output: torch.Tensor,
+    rows: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    residual: torch.Tensor | None,
+    activation: Activation,
+    paired: bool,
+    plan: ClusterPlan,
+    *,
+    overlap: bool = False,
+) -> None:
+    """The kernel, arguments as in `warpgroup_linear`, of a product that is known to be right.
+
+    Args:
+        output: `[num_tokens, out_features]`, written; may be `residual`.
+        rows: `[num_tokens, in_features]`, float16 or bfloat16.
+        weight: `[out_features, in_features]`; with `paired` `[2 * out_features, in_features]`, gates first.
+        bias: `[out_features]`; not with `paired`.
+        residual: `[num_tokens, out_features]`, added at the end.
+        activation: after the bias; with `paired` of the gates alone.
+        paired: the result is `activation(gate) * value`.
+        plan: how it is cut.
+        overlap: as in `small_batch_linear`.
+    """
+    num_tokens, in_features = rows.shape
+    element = element_name(rows.dtype)
+    kernel = get_kernel(
+        NAME,
+        rows.device.index,
+        NAME,
+        ELEMENT=element,
+        ACTIVATION=ACTIVATIONS[activation],
+        PAIRED=int(paired),
+        **plan.constants,
+    )
+    args = (
+        output.data_ptr(),
+        tensor_map(weight.data_ptr(), weight.shape[0], in_features, ROWS // (1 + paired), element),
+        address(bias),
+        tensor_map(rows.data_ptr(), num_tokens, in_features, plan.tokens // plan.sharers, element),
+        address(residual),
+        i32(num_tokens),
+        i32(in_features),
+        i32(output.shape[1]),
+    )
+    kernel.allow_shared(plan.shared_bytes)
+    kernel.launch(
+        (plan.num_blocks(output.shape[1], paired),),
+        plan.num_threads,
+        args,
+        stream=stream_of(rows),
+        shared_bytes=plan.shared_bytes,
+        overlap=overlap,
+    )

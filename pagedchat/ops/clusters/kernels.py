@@ -1,0 +1,37 @@
+"""What the kernel of products by clusters is compiled for: some of the ways to cut them. Loads no torch."""
+
+from pagedchat.jit.kernel_file import KernelFile, Tuning, Use
+from pagedchat.ops.clusters.cluster_plan import plan_clusters
+from pagedchat.ops.common.choices import (
+    ACTIVATIONS,
+    FLAG,
+    H200_MULTIPROCESSORS,
+    H200_SHARED_BYTES,
+    HOPPER_ONLY,
+    TENSOR_CORE_ELEMENTS,
+)
+
+
+def _cut(in_features: int, out_features: int, num_tokens: int, *, paired: bool) -> Tuning:
+    plan = plan_clusters(in_features, out_features, num_tokens, paired, H200_MULTIPROCESSORS, H200_SHARED_BYTES)
+    assert plan is not None  # noqa: S101 - sizes of real models
+    return Tuning(plan.constants)
+
+
+_CUTS = (
+    _cut(8960, 1536, 64, paired=False),
+    _cut(8192, 2048, 16, paired=False),
+    _cut(4096, 6144, 32, paired=False),
+    _cut(2048, 8192, 64, paired=True),
+)
+
+KERNELS = (
+    KernelFile(
+        "cluster_linear",
+        ("cluster_linear",),
+        Use.CAPTURED_STEPS,
+        {"ELEMENT": TENSOR_CORE_ELEMENTS, "ACTIVATION": tuple(ACTIVATIONS.values()), "PAIRED": FLAG},
+        _CUTS,
+        (HOPPER_ONLY,),
+    ),
+)

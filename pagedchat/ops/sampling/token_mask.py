@@ -1,0 +1,59 @@
+"""Logits of rows in which only some tokens can be chosen: the others become minus infinity, in place.
+
+The masks come from a form that replies are held to (`runtime.structured`), a bit for each token.
+"""
+
+import torch
+
+from pagedchat.jit.launch import get_kernel, i32
+from pagedchat.ops.common.checks import check_dtype, check_shape
+from pagedchat.ops.common.launch import on_cuda, stream_of
+
+_WORD_BITS = 32
+_NUM_THREADS = 1024
+"""Of a thread block, as in kernels/sampling/token_mask.cu."""
+_TOKENS_OF_BLOCK = 16 * _NUM_THREADS
+
+
+def mask_tokens(logits: torch.Tensor, rows: torch.Tensor, bits: torch.Tensor) -> torch.Tensor:
+    """Leave the tokens of some rows that may be chosen. On a GPU nothing waits for the host.
+
+    Args:
+        logits: `[num_rows, vocab_size]`, float32, contiguous; written.
+        rows: `[num_masked]`, int32: which of them have a mask, each once.
+        bits: `[num_masked, ceil(vocab_size / 32)]`, int32: bit `i % 32` of word `i // 32` says whether token `i`
+            may be chosen.
+
+    Returns:
+        `logits`.
+
+    Raises:
+        ValueError: shapes or types that do not go together.
+    """
+    check_shape("logits", logits, None, None)
+    vocab_size = logits.shape[1]
+    check_dtype("logits", logits, torch.float32)
+    check_shape("rows", rows, None)
+    check_shape("bits", bits, len(rows), -(-vocab_size // _WORD_BITS))
+    for name, tensor in (("logits", logits), ("rows", rows), ("bits", bits)):
+        if not tensor.is_contiguous() or tensor.device != logits.device:
+            raise ValueError(f"{name} is on {tensor.device}, expected it on {logits.device} and contiguous")
+    check_dtype("rows", rows, torch.int32)
+    check_dtype("bits", bits, torch.int32)
+    if len(rows) == 0:
+        return logits
+    if not on_cuda(logits):
+        return _in_torch(logits, rows, bits)
+    kernel = get_kernel("token_mask", logits.device.index)
+    grid = len(rows), -(-vocab_size // _TOKENS_OF_BLOCK)
+    args = (logits.data_ptr(), rows.data_ptr(), bits.data_ptr(), i32(vocab_size), i32(bits.shape[1]))
+    kernel.launch(grid, _NUM_THREADS, args, stream=stream_of(logits))
+    return logits
+
+
+def _in_torch(logits: torch.Tensor, rows: torch.Tensor, bits: torch.Tensor) -> torch.Tensor:
+    places = torch.arange(_WORD_BITS, dtype=torch.int32, device=bits.device)
+    for row, words in zip(rows.tolist(), bits, strict=True):
+        forbidden = (words[:, None] >> places & 1).view(-1)[: logits.shape[1]] == 0
+        logits[row].masked_fill_(forbidden, -torch.inf)
+    return logits

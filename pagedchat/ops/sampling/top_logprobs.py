@@ -1,0 +1,118 @@
+"""How likely chosen tokens were by the logits as they came, and which tokens were the most likely ones beside them.
+
+These are the numbers of the model alone: no penalty, no temperature, no rule has touched them. Tokens are in the
+order of their logits, of equals the one with the lowest id comes first; a rank is a place in that order. A GPU and
+a CPU agree on tokens and ranks; log-probabilities differ by the rounding of a sum in float32.
+"""
+
+from typing import NamedTuple, Self
+
+import torch
+
+from pagedchat.jit.launch import get_kernel, i32
+from pagedchat.ops.common.checks import check_dtype, check_shape
+from pagedchat.ops.common.launch import element_name, on_cuda, stream_of
+from pagedchat.ops.sampling.kernels import MAX_LIKELY, MAX_VOCAB_SIZE
+
+_NUM_THREADS = 1024
+"""Of a thread block, as in kernels/sampling/top_logprobs.cu."""
+
+
+class TopLogprobs(NamedTuple):
+    """Of each row the chosen token, and after it the most likely ones, as many as it wants; what follows is left as
+    it was."""
+
+    token_ids: torch.Tensor
+    """`[num_rows, 1 + most]`, int32."""
+    logprobs: torch.Tensor
+    """`[num_rows, 1 + most]`, float32."""
+    ranks: torch.Tensor
+    """`[num_rows]`, int32: of the chosen token; 1 is the most likely one."""
+
+    @classmethod
+    def empty(cls, num_rows: int, most: int, device: torch.device, *, pinned: bool = False) -> Self:
+        """Room for so many rows of at most so many most likely tokens; `pinned` is host memory for a GPU."""
+        return cls(
+            torch.zeros(num_rows, 1 + most, dtype=torch.int32, device=device, pin_memory=pinned),
+            torch.zeros(num_rows, 1 + most, dtype=torch.float32, device=device, pin_memory=pinned),
+            torch.zeros(num_rows, dtype=torch.int32, device=device, pin_memory=pinned),
+        )
+
+
+def top_logprobs(
+    logits: torch.Tensor, chosen: torch.Tensor, counts: torch.Tensor, output: TopLogprobs
+) -> TopLogprobs:
+    """Look up each row's chosen token and find its most likely ones. On a GPU nothing waits for the host.
+
+    Args:
+        logits: `[num_rows, vocab_size]`, float16, bfloat16 or float32, rows contiguous. No NaN.
+        chosen: `[num_rows]`, int32: a token of each row.
+        counts: `[num_rows]`, int32: how many of the most likely tokens a row wants, at most `MAX_LIKELY`, and no
+            more than there are or than `output` has room for; below 0: nothing is written for it.
+        output: written; on a GPU it may be pinned host memory.
+
+    Returns:
+        `output`.
+
+    Raises:
+        ValueError: shapes or types that do not go together, or too large a vocabulary.
+    """
+    _check(logits, chosen, counts, output)
+    if not on_cuda(logits):
+        for i, count in enumerate(counts.tolist()):
+            if count >= 0:
+                _write_row(output, i, logits[i], int(chosen[i]), count)
+        return output
+    kernel = get_kernel("top_logprobs", logits.device.index, ELEMENT=element_name(logits.dtype))
+    args = (
+        output.token_ids.data_ptr(),
+        output.logprobs.data_ptr(),
+        output.ranks.data_ptr(),
+        logits.data_ptr(),
+        chosen.data_ptr(),
+        counts.data_ptr(),
+        i32(logits.shape[1]),
+        logits.stride(0),
+        i32(output.token_ids.shape[1]),
+    )
+    kernel.launch(len(logits), _NUM_THREADS, args, stream=stream_of(logits))
+    return output
+
+
+def _write_row(output: TopLogprobs, i: int, logits: torch.Tensor, chosen: int, count: int) -> None:
+    values = logits.float()
+    best = values.amax()
+    log_of_sum = (values - best).exp_().sum(dtype=torch.float64).log().float()
+    of_chosen = values[chosen]
+    output.token_ids[i, 0], output.logprobs[i, 0] = chosen, of_chosen - best - log_of_sum
+    output.ranks[i] = 1 + int((values > of_chosen).sum()) + int((values[:chosen] == of_chosen).sum())
+    if count == 0:
+        return
+    bar = values.topk(count).values[-1]
+    candidates = (values >= bar).nonzero()[:, 0]  # in the order of their ids
+    token_ids = candidates[values[candidates].sort(descending=True, stable=True).indices[:count]]
+    output.token_ids[i, 1 : 1 + count] = token_ids
+    output.logprobs[i, 1 : 1 + count] = values[token_ids] - best - log_of_sum
+
+
+def _check(logits: torch.Tensor, chosen: torch.Tensor, counts: torch.Tensor, output: TopLogprobs) -> None:
+    check_shape("logits", logits, None, None)
+    num_rows, vocab_size = logits.shape
+    if vocab_size > MAX_VOCAB_SIZE:
+        raise ValueError(f"logits has {vocab_size} tokens to a row, expected at most {MAX_VOCAB_SIZE}")
+    if logits.stride(1) != 1 and vocab_size > 1:
+        raise ValueError(f"logits has stride {logits.stride(1)} between tokens, expected 1")
+    element_name(logits.dtype)
+    width = output.token_ids.shape[1]
+    if width > 1 + MAX_LIKELY:
+        raise ValueError(f"output has room for {width - 1} tokens, expected at most {MAX_LIKELY}")
+    for name, tensor in (("chosen", chosen), ("counts", counts), ("ranks", output.ranks)):
+        check_shape(name, tensor, num_rows)
+        check_dtype(name, tensor, torch.int32)
+    check_shape("token_ids", output.token_ids, num_rows, width)
+    check_shape("logprobs", output.logprobs, num_rows, width)
+    check_dtype("token_ids", output.token_ids, torch.int32)
+    check_dtype("logprobs", output.logprobs, torch.float32)
+    for name, tensor in {**output._asdict(), "chosen": chosen, "counts": counts}.items():
+        if not tensor.is_contiguous():
+            raise ValueError(f"{name} is not contiguous")

@@ -1,0 +1,65 @@
+"""A model for beam searches: of every prefix a few most likely next tokens, the same whoever asks.
+
+`BeamRunner` answers from the symbolic cache of `kv_simulator`, so that a block copied too late or freed too early
+is found out; `expected_search` is the same search over whole prefixes, without sequences, blocks or steps.
+"""
+
+import math
+
+from pagedchat.engine.groups.beam_params import BeamSearchParams
+from pagedchat.engine.groups.search import BeamSearch, Choice, Hypothesis
+from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
+from pagedchat.engine.sequence import TokenLogprobs
+from tests.engine.kv_simulator import KVSimulator, fingerprint
+
+VOCAB = 10
+"""Tokens that a beam can go on with."""
+
+
+def likely(prefix: int, count: int) -> list[Choice]:
+    """The most likely tokens after a prefix with this fingerprint."""
+    weights = [1 + fingerprint(prefix, token) % 1_000_003 for token in range(VOCAB)]
+    log_of_sum = math.log(sum(weights))
+    choices = [(token, math.log(weight) - log_of_sum) for token, weight in enumerate(weights)]
+    return sorted(choices, key=lambda choice: -choice[1])[:count]
+
+
+def likely_after(token_ids: list[int], count: int) -> list[Choice]:
+    """The same after these tokens."""
+    state = 0
+    for token in token_ids:
+        state = fingerprint(state, token)
+    return likely(state, count)
+
+
+def run_search(search: BeamSearch, prompt: list[int]) -> int:
+    """All of a search; returns its steps."""
+    num_steps = 0
+    while not search.is_over:
+        search.advance([likely_after(prompt + tokens, search.num_choices) for tokens, _ in search.beams])
+        num_steps += 1
+    return num_steps
+
+
+def expected_search(
+    prompt: list[int], params: BeamSearchParams, stop: frozenset[int] = frozenset()
+) -> list[Hypothesis]:
+    """What any scheduling must find."""
+    search = BeamSearch(params, frozenset() if params.ignore_eos else stop)
+    run_search(search, prompt)
+    return search.best()
+
+
+class BeamRunner(KVSimulator):
+    """Tells of beams how likely their next tokens are; of all others it does what a `KVSimulator` does."""
+
+    def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
+        output = super().execute(batch)
+        output.logprobs = [[] for _ in batch.scheduled]
+        for i, part in enumerate(batch.scheduled):
+            wanted = part.sequence.sampling_params.logprobs
+            if part.samples and wanted:
+                choices = likely(self._states(part.sequence)[part.start + part.num_tokens - 1], wanted)
+                tokens, logprobs = [token for token, _ in choices], [logprob for _, logprob in choices]
+                output.logprobs[i] = [TokenLogprobs([tokens[0], *tokens], [logprobs[0], *logprobs], 1)]
+        return output

@@ -1,0 +1,91 @@
+"""What is told of tokens is told of the right ones, whatever becomes of their sequences: random workloads."""
+
+import random
+
+import pytest
+
+from pagedchat.engine import scheduler
+from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, SchedulerOutput
+from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.engine.sequence import Sequence, TokenLogprobs
+from pagedchat.engine.tokens.logprobs import num_told
+from tests.engine import walk
+
+SEEDS, OPERATIONS = range(500, 560), 200
+
+
+class TellingRunner:
+    """Tells of every token that is asked for: the token itself, and where it stands. Beams hear what they go by."""
+
+    def __init__(self, inner: ModelRunner) -> None:
+        self.inner = inner
+
+    def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
+        of_prompts = [
+            [_entry(part.sequence, part.start + 1 + i) for i in range(num_told(part))] for part in batch.scheduled
+        ]
+        assert sum(map(len, of_prompts)) <= scheduler.MOST_TOLD
+        output = self.inner.execute(batch)
+        output.prompt_logprobs = of_prompts
+        of_beams = output.logprobs or [[] for _ in batch.scheduled]
+        output.logprobs = [
+            self._told(part.sequence, tokens, of_beam)
+            for part, tokens, of_beam in zip(batch.scheduled, output.token_ids, of_beams, strict=True)
+        ]
+        return output
+
+    def _told(self, seq: Sequence, tokens: list[int], of_beam: list[TokenLogprobs]) -> list[TokenLogprobs]:
+        if _is_beam(seq):
+            return of_beam
+        if seq.sampling_params.logprobs is None:
+            return []
+        return [TokenLogprobs([token], [-float(len(seq) + i)], 1) for i, token in enumerate(tokens)]
+
+    def check(self) -> None:
+        self.inner.check()
+
+
+class Telling(walk.Walk):
+    """Looks at what was told after every operation."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.engine.runner = TellingRunner(self.runner)
+        self.num_told = 0
+
+    def check(self) -> None:
+        super().check()
+        for seq in self.engine.sequences.values():
+            if _is_beam(seq):
+                continue
+            places = range(1, seq.num_prompt_tokens)
+            assert all(told == _entry(seq, i) for i, told in zip(places, seq.prompt_logprobs, strict=False))
+            places = range(seq.num_prompt_tokens, len(seq))
+            if seq.sampling_params.logprobs is not None and seq.status != "parked":
+                assert len(seq.logprobs) == len(places)
+            assert all(told == _entry(seq, i) for i, told in zip(places, seq.logprobs, strict=False))
+            if seq.finish_reason in ("stop", "length") and seq.sampling_params.prompt_logprobs is not None:
+                self.num_told += len(seq.prompt_logprobs) == seq.num_prompt_tokens - 1
+
+
+def _is_beam(seq: Sequence) -> bool:
+    return seq.group is not None and seq.group.kind == "beams"
+
+
+def _entry(seq: Sequence, place: int) -> TokenLogprobs:
+    return TokenLogprobs([seq.token_ids[place]], [-float(place)], 1)
+
+
+def test_told_tokens_are_those_of_the_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "MOST_TOLD", 3)
+    choose = random.Random(1)
+
+    def params(**given: object) -> SamplingParams:
+        asked = {"logprobs": choose.choice([None, 0]), "prompt_logprobs": choose.choice([None, 0])}
+        return SamplingParams(**given, **asked)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(walk, "SamplingParams", params)
+    walks = [Telling(seed) for seed in SEEDS]
+    seen = sum((each.run(OPERATIONS) for each in walks), walk.Counter())
+    assert seen["preemptions"] > 10
+    assert sum(each.num_told for each in walks) > 100

@@ -1,0 +1,84 @@
+"""Products whose inner elements a cluster shares, against float64; on a CPU by the kernel itself."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+import pytest
+import torch
+from torch.nn import functional
+
+from pagedchat.ops.clusters.cluster_linear import launch_clusters
+from pagedchat.ops.clusters.cluster_plan import ClusterPlan
+from tests.ops.products.small_batch_case import DTYPES, allowed, error, normal
+from tools.emulator.ops import kernels_on_cpu
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+PLANS = [
+    ((9, 576, 72), ClusterPlan(16, 4, 1, 3)),  # a thread block finishes some rows of all tokens
+    ((20, 456, 136), ClusterPlan(32, 4, 1, 3)),  # no whole tiles or chunks; slices of one chunk and of two
+    ((64, 1032, 40), ClusterPlan(64, 8, 1, 2)),  # as few stages as there may be
+    ((50, 328, 200), ClusterPlan(64, 1, 4, 3)),  # tokens shared, inner elements not
+    ((40, 1048, 136), ClusterPlan(64, 2, 4, 3)),  # both; rings begin anew
+    ((25, 200, 64), ClusterPlan(32, 1, 1, 4)),  # one tile
+]
+"""Tokens, inner dimension and columns, and how they are cut."""
+ORDERS = [
+    *(("cpu", (torch.float16, torch.bfloat16)[i % 2], case, 1 + i % 4) for i, case in enumerate(PLANS)),
+    *(pytest.param("cuda", dtype, case, 0, marks=pytest.mark.gpu) for case in PLANS for dtype in DTYPES),
+]
+"""Devices, types in turns on a CPU, and there the order of warps."""
+
+
+@contextmanager
+def kernels_on(device: str, seed: int) -> Iterator[None]:
+    """On a CPU by the emulator, in the order of warps that `seed` gives."""
+    with kernels_on_cpu(seed=seed) if device == "cpu" else nullcontext():
+        yield
+
+
+@pytest.mark.parametrize(("device", "dtype", "case", "seed"), ORDERS, ids=str)
+def test_every_way_in_which_tiles_are_shared_out(
+    case: tuple[tuple[int, int, int], ClusterPlan], seed: int, dtype: torch.dtype, device: str
+) -> None:
+    (num_tokens, in_features, out_features), plan = case
+    rows = normal(num_tokens, in_features, device=device, dtype=dtype)
+    weight = normal(out_features, in_features, device=device, dtype=dtype, scale=in_features**-0.5)
+    bias = normal(out_features, device=device, dtype=dtype)
+    output = normal(num_tokens, out_features, device=device, dtype=dtype, seed=3)
+    wanted = (rows.cpu().double() @ weight.cpu().double().T + bias.cpu().double()).relu() + output.cpu().double()
+
+    with kernels_on(device, seed):
+        launch_clusters(output, rows, weight, bias, output, "relu", False, plan)
+
+    assert error(output, wanted) < allowed(dtype)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("plan", [ClusterPlan(64, 1, 4, 3), ClusterPlan(64, 8, 1, 3)], ids=str)
+def test_gates_and_their_values(plan: ClusterPlan, device: str) -> None:
+    num_tokens = min(40, plan.tokens)
+    rows = normal(num_tokens, 584, device=device, dtype=torch.float16)
+    weight = normal(2 * 72, 584, device=device, dtype=torch.float16, scale=584**-0.5)
+    gates, values = (rows.cpu().double() @ weight.cpu().double().T).chunk(2, dim=-1)
+    output = rows.new_full((num_tokens, 72), float("nan"))
+
+    with kernels_on(device, seed=2):
+        launch_clusters(output, rows, weight, None, None, "silu", True, plan)
+
+    assert error(output, functional.silu(gates) * values) < 2 * allowed(torch.float16)
+
+
+@pytest.mark.gpu
+def test_the_same_bits_every_time_while_launches_overlap() -> None:
+    weights = [normal(1152, 896, device="cuda", dtype=torch.float16, scale=0.03, seed=i) for i in range(4)]
+    rows = normal(48, 896, device="cuda", dtype=torch.float16)
+    plans = [ClusterPlan(64, 1, 4, 7), ClusterPlan(64, 8, 1, 7), ClusterPlan(64, 2, 4, 7), ClusterPlan(64, 4, 1, 5)]
+    outputs = [[rows.new_empty(48, 1152) for _ in weights] for _ in range(50)]
+
+    for each in outputs:
+        for output, weight, plan in zip(each, weights, plans, strict=True):
+            launch_clusters(output, rows, weight, None, None, "none", False, plan, overlap=True)
+
+    for output, weight in zip(outputs[0], weights, strict=True):
+        assert error(output, rows.cpu().double() @ weight.cpu().double().T) < allowed(torch.float16)
+    assert all(torch.equal(a, b) for each in outputs for a, b in zip(each, outputs[0], strict=True))

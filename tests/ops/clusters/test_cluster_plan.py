@@ -1,0 +1,180 @@
+"""How products are cut for clusters, and which of them are: as quick as the quickest cut that was measured."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pagedchat.jit.driver import Gpu
+from pagedchat.ops.clusters.cluster_plan import ROWS, ClusterPlan, plan_clusters
+from pagedchat.ops.products.many_rows_plan import plan_many_rows
+from pagedchat.ops.products.stream_k_plan import StreamKPlan
+from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan
+from pagedchat.ops.products.wide_plan import WidePlan
+
+LIMIT = 227 << 10
+H200 = Gpu(0, "NVIDIA H200", (9, 0), 140 << 30, 132, LIMIT)
+WITHIN = 1.04
+PAIRED = True
+_OTHERS = "others"
+"""Cuts with more stages, warpgroups or thread blocks a multiprocessor than are kept; the quickest of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Microseconds of a product in a chain of its own kind on one H200 (DECODE_STEPS.md)."""
+
+    num_tokens: int
+    in_features: int
+    out_features: int
+    paired: bool
+    before: float
+    """By what made it before, or a library if that was quicker."""
+    cuts: dict[tuple[int, int, int] | str, float]
+    """By clusters, of tokens of a tile, slices and sharers."""
+
+
+TABLE = [
+    Measured(64, 8192, 2048, False, 16.4, {(64, 4, 1): 12.25, (64, 4, 2): 12.58, _OTHERS: 13.64}),
+    Measured(64, 6144, 2048, False, 14.1, {(64, 4, 1): 10.20, (64, 4, 2): 10.52, _OTHERS: 11.41}),
+    Measured(
+        64, 4096, 4096, False, 14.7, {(64, 2, 1): 12.37, (64, 2, 4): 12.92, (64, 2, 2): 12.97, _OTHERS: 11.91}
+    ),
+    Measured(64, 2048, 3072, False, 6.2, {(64, 4, 1): 6.54, (64, 4, 2): 6.71, (64, 2, 2): 7.00, _OTHERS: 8.66}),
+    Measured(
+        64, 4096, 6144, False, 17.3, {(64, 2, 4): 16.44, (64, 2, 1): 16.98, (64, 2, 2): 17.12, _OTHERS: 17.21}
+    ),
+    Measured(64, 14336, 4096, False, 38.8, {(64, 2, 1): 33.96, (64, 2, 2): 35.45, _OTHERS: 32.99}),
+    Measured(64, 2048, 4096, False, 7.5, {(64, 2, 1): 7.81, (64, 2, 4): 8.03, _OTHERS: 7.95}),
+    Measured(64, 2048, 2048, False, 5.2, {(64, 4, 2): 5.33, (64, 4, 1): 5.66, (64, 2, 1): 5.99, _OTHERS: 7.74}),
+    Measured(64, 8960, 1536, False, 14.7, {(64, 8, 1): 10.54, (64, 4, 1): 11.75}),
+    Measured(64, 2048, 32000, False, 40.0, {(64, 1, 1): 35.98, (64, 1, 4): 39.48}),
+    Measured(64, 896, 4864, PAIRED, 9.2, {(64, 1, 1): 6.82, (64, 1, 4): 6.97, (64, 1, 2): 7.22, _OTHERS: 10.10}),
+    Measured(64, 1536, 8960, PAIRED, 20.4, {(64, 1, 4): 20.60, (64, 1, 1): 20.87}),
+    Measured(
+        64, 2048, 6144, PAIRED, 19.4, {(64, 1, 4): 15.63, (64, 1, 1): 16.33, (64, 1, 2): 16.85, _OTHERS: 17.89}
+    ),
+    Measured(64, 2048, 8192, PAIRED, 24.2, {(64, 1, 1): 19.73, (64, 1, 2): 19.98, _OTHERS: 21.38}),
+    Measured(64, 3584, 18944, PAIRED, 75.3, {(64, 1, 1): 72.82, (64, 1, 4): 73.03}),
+    Measured(64, 4096, 14336, PAIRED, 65.3, {(64, 1, 4): 60.86, _OTHERS: 60.46}),
+    Measured(64, 896, 1152, False, 2.8, {(64, 4, 1): 3.37, (64, 4, 2): 3.42, _OTHERS: 2.95}),
+    Measured(64, 896, 896, False, 2.7, {(64, 4, 1): 3.10, (64, 4, 2): 3.14, _OTHERS: 2.81}),
+    Measured(
+        64, 896, 151936, False, 76.2, {(64, 1, 2): 82.52, (64, 1, 4): 83.38, (64, 1, 1): 83.58, _OTHERS: 86.1}
+    ),
+    Measured(64, 2048, 128256, False, 135.9, {(64, 1, 2): 138.75, (64, 1, 1): 139.02, _OTHERS: 139.81}),
+    Measured(64, 4096, 128256, False, 265.1, {(64, 1, 2): 264.18, (64, 1, 1): 265.04, _OTHERS: 266.59}),
+    Measured(48, 8192, 2048, False, 16.8, {(64, 4, 1): 12.65}),
+    Measured(48, 6144, 2048, False, 13.9, {(64, 4, 1): 10.25}),
+    Measured(48, 4096, 4096, False, 15.5, {(64, 2, 1): 12.71}),
+    Measured(48, 896, 4864, PAIRED, 8.6, {(64, 1, 1): 6.74}),
+    Measured(48, 2048, 6144, PAIRED, 18.1, {(64, 1, 4): 15.46}),
+    Measured(48, 2048, 8192, PAIRED, 22.7, {(64, 1, 1): 19.13}),
+    Measured(48, 4096, 14336, PAIRED, 66.1, {(64, 1, 4): 60.39}),
+    Measured(32, 8192, 2048, False, 16.3, {(32, 4, 1): 11.64, (64, 4, 1): 14.32}),
+    Measured(32, 6144, 2048, False, 12.7, {(32, 4, 1): 9.12, (64, 4, 1): 11.47}),
+    Measured(32, 4096, 4096, False, 13.9, {(32, 2, 1): 11.41, (32, 2, 4): 11.39, (64, 2, 1): 15.56}),
+    Measured(32, 14336, 4096, False, 35.8, {(32, 2, 1): 32.18, (32, 2, 4): 32.79, (64, 2, 1): 36.96}),
+    Measured(32, 4096, 6144, False, 17.1, {(32, 2, 1): 14.97, (32, 2, 4): 15.10, (64, 2, 4): 17.60}),
+    Measured(32, 4864, 896, False, 4.5, {(32, 8, 1): 4.73, (64, 8, 1): 5.58}),
+    Measured(32, 2048, 3072, False, 5.1, {(32, 4, 1): 5.58, (64, 4, 1): 6.57}),
+    Measured(32, 2048, 2048, False, 4.3, {(32, 4, 1): 4.39, (64, 4, 1): 5.58}),
+    Measured(32, 896, 4864, PAIRED, 8.1, {(32, 1, 1): 6.14, (32, 1, 4): 6.16, (64, 1, 1): 7.20}),
+    Measured(32, 2048, 6144, PAIRED, 17.5, {(32, 1, 4): 14.41, (32, 1, 1): 14.76, (64, 1, 4): 16.93}),
+    Measured(32, 2048, 8192, PAIRED, 22.3, {(32, 1, 1): 18.19, (32, 1, 4): 22.21, (64, 1, 1): 21.77}),
+    Measured(32, 4096, 14336, PAIRED, 64.8, {(32, 1, 4): 59.00, (32, 1, 1): 60.63, (64, 1, 4): 62.04}),
+    Measured(16, 8192, 2048, False, 14.6, {(16, 4, 1): 11.37, (32, 4, 1): 11.48}),
+    Measured(16, 6144, 2048, False, 11.4, {(16, 4, 1): 9.14, (32, 4, 1): 9.51}),
+    Measured(16, 4096, 4096, False, 12.8, {(16, 2, 1): 10.89, (32, 2, 1): 11.48}),
+    Measured(16, 14336, 4096, False, 34.6, {(16, 2, 1): 32.20, (32, 2, 1): 32.16}),
+    Measured(16, 896, 4864, PAIRED, 7.7, {(16, 1, 1): 6.12, (32, 1, 1): 6.21}),
+    Measured(16, 2048, 8192, PAIRED, 22.7, {(16, 1, 1): 18.49, (32, 1, 1): 19.14}),
+]
+
+
+def plan_of(case: Measured, gpu: Gpu = H200) -> object:
+    return plan_many_rows(case.in_features, case.out_features, case.num_tokens, paired=case.paired, gpu=gpu)
+
+
+@pytest.mark.parametrize(
+    "case", TABLE, ids=lambda case: f"{case.num_tokens}-{case.in_features}-{case.out_features}"
+)
+def test_what_is_launched_is_as_quick_as_the_quickest_that_was_measured(case: Measured) -> None:
+    plan = plan_of(case)
+    us = case.cuts[plan.tokens, plan.slices, plan.sharers] if isinstance(plan, ClusterPlan) else case.before
+    assert us <= WITHIN * min(case.before, *case.cuts.values())
+
+
+def test_small_weights_stay_vocabularies_stream_and_many_rows_are_left_to_others() -> None:
+    def kind(in_features: int, out_features: int, num_tokens: int, paired: bool = False) -> type | None:
+        plan = plan_many_rows(in_features, out_features, num_tokens, paired=paired, gpu=H200)
+        return None if plan is None else type(plan)
+
+    assert kind(2048, 3072, 64) is WarpgroupPlan
+    assert kind(4864, 896, 64) is WarpgroupPlan, (
+        "in a step it is there when the tokens come; by clusters it takes longer"
+    )
+    assert kind(896, 151936, 64) is StreamKPlan
+    assert kind(6144, 2048, 9) is ClusterPlan
+    assert kind(3584, 18944, 64, PAIRED) is ClusterPlan, "4.5 tiles a multiprocessor"
+    assert kind(6144, 2048, 64) is ClusterPlan
+    assert kind(6144, 2048, 65) is None
+    assert kind(2048, 6144, 64, PAIRED) is ClusterPlan
+    assert kind(2048, 6144, 65, PAIRED) is WidePlan
+
+
+def test_other_gpus_have_no_such_plan() -> None:
+    for capability in ((8, 0), (10, 0), (12, 0)):
+        assert plan_of(TABLE[0], replace(H200, compute_capability=capability)) is None
+
+
+def test_fewer_multiprocessors_have_fewer_slices_of_a_tile() -> None:
+    def slices(num_multiprocessors: int) -> int:
+        plan = plan_clusters(8192, 2048, 64, False, num_multiprocessors, LIMIT)
+        assert plan is not None
+        return plan.slices
+
+    assert [slices(count) for count in (132, 66, 33, 16)] == [4, 2, 1, 1]
+
+
+def test_every_slice_has_gates_and_values_to_finish_so_few_rows_have_fewer_slices() -> None:
+    def slices(num_tokens: int) -> int:
+        plan = plan_clusters(8960, 1536, num_tokens, False, 132, LIMIT)
+        assert plan is not None
+        return plan.slices
+
+    assert [slices(count) for count in (9, 16, 17, 64)] == [4, 4, 8, 8]
+
+
+@given(
+    in_features=st.integers(1, 2_000).map(lambda pieces: 8 * pieces),
+    out_features=st.integers(1, 4_000).map(lambda pieces: 8 * pieces),
+    num_tokens=st.integers(1, 64),
+    paired=st.booleans(),
+    num_multiprocessors=st.integers(8, 200),
+)
+def test_a_plan_is_one_that_the_kernel_can_carry_out(
+    in_features: int, out_features: int, num_tokens: int, paired: bool, num_multiprocessors: int
+) -> None:
+    plan = plan_clusters(in_features, out_features, num_tokens, paired, num_multiprocessors, LIMIT)
+    tiles = -(-out_features // (ROWS // (1 + paired)))
+    if plan is None:
+        assert tiles > 4.5 * num_multiprocessors
+        return
+    assert 2 * (plan.shared_bytes + 1024) <= LIMIT + 1024
+    assert num_tokens <= plan.tokens
+    assert plan.slices * plan.sharers <= 8
+    assert plan.tokens % (8 * plan.sharers) == 0
+    assert plan.tokens // 2 // plan.slices >= 2, "a gate is finished where its value is"
+    assert plan.slices == 1 or -(-in_features // 64) >= 2 * plan.slices
+    assert tiles * plan.slices <= plan.num_blocks(out_features, paired) < (tiles + plan.sharers) * plan.slices
+
+
+def test_what_the_kernel_cannot_do_has_no_plan() -> None:
+    sizes = 132, LIMIT
+    assert plan_clusters(4096, 4096, 64, False, *sizes) is not None
+    assert plan_clusters(4100, 4096, 64, False, *sizes) is None
+    assert plan_clusters(4096, 4100, 64, False, *sizes) is None
+    assert plan_clusters(4096, 4096, 65, False, *sizes) is None
+    assert plan_clusters(4096, 4096, 64, False, 132, 60 << 10) is None

@@ -1,0 +1,62 @@
+import pytest
+import torch
+
+from pagedchat.ops.sampling.kernels import MAX_LIKELY
+from pagedchat.ops.sampling.top_logprobs import TopLogprobs, top_logprobs
+from tests.ops.paged_case import DEVICES
+from tests.ops.products.small_batch_case import DTYPES, normal
+
+UNTOUCHED = -7
+
+
+def looked_up(logits: torch.Tensor, chosen: list[int], counts: list[int], most: int) -> TopLogprobs:
+    """On the CPU; what nobody has written is `UNTOUCHED`."""
+    device = logits.device
+    output = TopLogprobs.empty(len(logits), most, device)
+    for tensor in output:
+        tensor.fill_(UNTOUCHED)
+    ids, numbers = (torch.tensor(values, dtype=torch.int32, device=device) for values in (chosen, counts))
+    return TopLogprobs(*(tensor.cpu() for tensor in top_logprobs(logits, ids, numbers, output)))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.float32], ids=str)
+@pytest.mark.parametrize("vocab_size", [2, 65, 1003, 50272])
+def test_numbers_are_those_of_a_softmax_in_float64(vocab_size: int, dtype: torch.dtype, device: str) -> None:
+    logits = normal(6, vocab_size, device=device, dtype=dtype, scale=4.0)
+    logits[1] = 1.5
+    logits[2, 1:] = -torch.inf
+    most = min(vocab_size, 20)
+    chosen, counts = [vocab_size - 1, 1, 0, vocab_size // 2, 0, 1], [most, most, 1, 0, -1, 1]
+    found = looked_up(logits, chosen, counts, most)
+    wanted = torch.log_softmax(logits.double().cpu(), dim=-1)
+    order = torch.sort(logits.float().cpu(), dim=-1, descending=True, stable=True).indices
+    for i, (token, count) in enumerate(zip(chosen, counts, strict=True)):
+        if count < 0:
+            assert all((tensor[i] == UNTOUCHED).all() for tensor in found)
+            continue
+        ids = [token, *order[i, :count].tolist()]
+        assert found.token_ids[i].tolist() == ids + [UNTOUCHED] * (most - count)
+        torch.testing.assert_close(found.logprobs[i, : 1 + count].double(), wanted[i, ids], rtol=1e-6, atol=5e-6)
+        assert int(found.ranks[i]) == 1 + order[i].tolist().index(token)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_likeliest_tokens_that_lie_side_by_side_are_all_found(device: str) -> None:
+    """Few threads have read them."""
+    logits = torch.arange(70_000, device=device).flip(0).view(1, -1) / 100.0
+    found = looked_up(logits, [60_000], [MAX_LIKELY], MAX_LIKELY)
+    assert found.token_ids.tolist() == [[60_000, *range(MAX_LIKELY)]]
+    assert found.ranks.tolist() == [60_001]
+
+
+def test_wrong_arguments_are_named() -> None:
+    logits, ids = torch.zeros(2, 8), torch.zeros(2, dtype=torch.int32)
+    with pytest.raises(ValueError, match=r"chosen has shape \[3\], expected \[2\]"):
+        top_logprobs(logits, torch.zeros(3, dtype=torch.int32), ids, TopLogprobs.empty(2, 3, logits.device))
+    with pytest.raises(ValueError, match=r"counts is torch\.int64, expected torch\.int32"):
+        top_logprobs(logits, ids, ids.long(), TopLogprobs.empty(2, 3, logits.device))
+    with pytest.raises(ValueError, match="output has room for 65 tokens, expected at most 64"):
+        top_logprobs(logits, ids, ids, TopLogprobs.empty(2, 65, logits.device))
+    with pytest.raises(ValueError, match="logits has stride 2 between tokens, expected 1"):
+        top_logprobs(torch.zeros(2, 8)[:, ::2], ids, ids, TopLogprobs.empty(2, 3, logits.device))

@@ -1,0 +1,40 @@
+"""Forms of replies as they are asked for: exactly one, within bounds, named where they are not."""
+
+import pytest
+
+from pagedchat.errors import InvalidValueError
+from pagedchat.structured.params import MAX_CHARACTERS, MAX_CHOICES, StructuredOutputsParams
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({}, "asks for nothing"),
+        ({"regex": "a", "choice": ["b"]}, "regex and choice"),
+        ({"regex": "a", "json_object": True}, "regex and json_object"),
+        ({"json": "{"}, "structured_outputs.json"),
+        ({"json": True}, "structured_outputs.json"),
+        ({"json": [1]}, "structured_outputs.json"),
+        ({"json": {"minimum": float("nan")}}, "structured_outputs.json"),
+        ({"json": {"a": object()}}, "structured_outputs.json"),
+        ({"regex": ""}, "structured_outputs.regex"),
+        ({"regex": 5}, "structured_outputs.regex"),
+        ({"choice": []}, "structured_outputs.choice"),
+        ({"choice": ["a", ""]}, "structured_outputs.choice"),
+        ({"choice": [str(i) for i in range(MAX_CHOICES + 1)]}, "4,097"),
+        ({"grammar": "x" * (MAX_CHARACTERS + 1)}, "1,048,577"),
+        ({"json_object": 1}, "structured_outputs.json_object"),
+    ],
+)
+def test_what_is_no_form_is_named(values: dict, words: str) -> None:
+    with pytest.raises(InvalidValueError, match="structured_outputs") as refused:
+        StructuredOutputsParams(**values)
+    assert words in str(refused.value)
+
+
+def test_a_schema_is_the_same_as_text_and_as_python_has_it() -> None:
+    as_text, as_python = (
+        StructuredOutputsParams(json='{"type":"null"}'),
+        StructuredOutputsParams(json={"type": "null"}),
+    )
+    assert as_text.form == as_python.form

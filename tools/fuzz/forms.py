@@ -1,0 +1,108 @@
+"""Forms that replies are to have: refused in a sentence that names them, or something satisfies them."""
+
+import json
+from functools import cache
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from pagedchat import bundled
+from pagedchat.engine.sequence import Sequence
+from pagedchat.errors import InvalidValueError
+from pagedchat.runtime.structured.grammar import fill_masks, num_words
+from pagedchat.runtime.structured.grammars import Grammars
+from pagedchat.structured.params import StructuredOutputsParams
+from tools.fuzz.bent_trees import any_of, bent
+from tools.fuzz.target import Target
+
+_VOCAB_SIZE, _EOS = 8192, 2
+_SCHEMA = {
+    "$defs": {"part": {"type": "array", "items": {"$ref": "#/$defs/part"}, "maxItems": 2}},
+    "type": "object",
+    "properties": {
+        "a": {"type": "string", "pattern": "^[a-c]+$", "maxLength": 4},
+        "b": {"anyOf": [{"type": "integer", "minimum": 3}, {"enum": ["x", None]}, {"const": 1.5}]},
+        "c": {"$ref": "#/$defs/part"},
+    },
+    "required": ["a", "b"],
+    "additionalProperties": False,
+}
+_VALUES: st.SearchStrategy[Any] = any_of(
+    [0, -1, 1e300, 2**63, "", "#/$defs/part", "object", "^(", True, None, [], {}]
+)
+_PIECES = [
+    "a",
+    "(",
+    ")",
+    "[",
+    "]",
+    "{2,3}",
+    "{900}",
+    "+",
+    "*",
+    "?",
+    "|",
+    "\\d",
+    "\\",
+    "^",
+    "$",
+    ".",
+    "(?=b)",
+    "é",
+    "\n",
+]
+_RULES = [
+    "start: ",
+    "a: ",
+    "start",
+    "a",
+    '"x"',
+    "/y+/",
+    " | ",
+    "(",
+    ")",
+    "?",
+    "*",
+    "\n",
+    "%json {}",
+    "::= ",
+    "root ::= ",
+    "//",
+]
+
+
+@cache
+def _grammars() -> Grammars:
+    tokenizer = Tokenizer.from_file(str(bundled.folder() / "tokenizer.json"))
+    return Grammars(tokenizer, _VOCAB_SIZE, [_EOS])
+
+
+def _check(asked: tuple[str, str]) -> None:
+    name, text = asked
+    wanted: dict[str, Any] = {name: text}
+    try:
+        grammar = _grammars().compile(StructuredOutputsParams(**wanted))
+    except InvalidValueError as error:
+        assert f"structured_outputs.{name}" in error.message
+        assert "\n" not in error.message
+        return
+    mask = np.zeros((1, num_words(_VOCAB_SIZE)), np.int32)
+    fill_masks(mask, [(grammar, Sequence(1))])
+    assert mask.any()
+
+
+def _of(name: str, texts: st.SearchStrategy[str]) -> st.SearchStrategy[tuple[str, str]]:
+    return st.tuples(st.just(name), texts)
+
+
+TARGETS = (
+    Target(
+        "forms",
+        _of("json", bent(_SCHEMA, _VALUES).map(json.dumps) | st.text(max_size=20))
+        | _of("regex", st.lists(st.sampled_from(_PIECES), max_size=12).map("".join))
+        | _of("grammar", st.lists(st.sampled_from(_RULES), max_size=16).map("".join)),
+        _check,
+    ),
+)
