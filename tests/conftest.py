@@ -28,7 +28,7 @@ os.environ["XDG_CONFIG_HOME"] = os.path.join(os.path.dirname(__file__), "no-sett
 
 
 # Machines are busy; what must be quick has a test of its own. The fuzzers of tools/ go further.
-settings.register_profile("untimed", deadline=None, max_examples=int(os.environ.get("PAGEDCHAT_EXAMPLES", "40")))
+settings.register_profile("untimed", deadline=None, max_examples=int(os.environ.get("PAGEDCHAT_EXAMPLES", "30")))
 settings.load_profile("untimed")
 
 
