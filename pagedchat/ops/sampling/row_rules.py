@@ -16,6 +16,7 @@ import torch
 from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.ops.common.checks import check_dtype, check_shape
 from pagedchat.ops.common.launch import element_name, on_cuda, stream_of
+from pagedchat.ops.sampling.logits import check_logits
 
 BANNED = -math.inf
 """The bias of a token that is never chosen."""
@@ -78,9 +79,7 @@ def apply_rules(logits: torch.Tensor, rules: PackedRules, positions: torch.Tenso
     Raises:
         ValueError: shapes or types that do not go together.
     """
-    check_shape("logits", logits, None, None)
-    if logits.stride(1) != 1 and logits.shape[1] > 1:
-        raise ValueError(f"logits has stride {logits.stride(1)} between tokens, expected 1")
+    check_logits(logits)
     check_shape("rows", rules.rows, len(logits), _WORDS)
     check_shape("entries", rules.entries, None, _WORDS)
     check_shape("positions", positions, len(logits))

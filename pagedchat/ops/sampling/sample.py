@@ -17,7 +17,8 @@ from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.ops.common.checks import check_dtype, check_shape
 from pagedchat.ops.common.launch import address, can_overlap, element_name, on_cuda, stream_of
 from pagedchat.ops.sampling.decode_state import DecodeState
-from pagedchat.ops.sampling.kernels import MAX_VOCAB_SIZE, choose_shape
+from pagedchat.ops.sampling.kernels import choose_shape
+from pagedchat.ops.sampling.logits import check_logits
 from pagedchat.ops.sampling.sample_rows import ROW_WORDS, unpack_rows
 from pagedchat.ops.sampling.sample_torch import sample_row
 
@@ -130,13 +131,8 @@ def _check(
     counts: torch.Tensor | None,
     output: torch.Tensor | None,
 ) -> None:
-    check_shape("logits", logits, None, None)
+    check_logits(logits)
     num_rows, vocab_size = logits.shape
-    if vocab_size > MAX_VOCAB_SIZE:
-        raise ValueError(f"logits has {vocab_size} tokens to a row, expected at most {MAX_VOCAB_SIZE}")
-    if logits.stride(1) != 1 and vocab_size > 1:
-        raise ValueError(f"logits has stride {logits.stride(1)} between tokens, expected 1")
-    element_name(logits.dtype)
     check_shape("rows", rows, num_rows, ROW_WORDS)
     check_shape("positions", positions, num_rows)
     others = {"rows": (rows, torch.int32), "positions": (positions, torch.int32)}

@@ -12,7 +12,8 @@ import torch
 from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.ops.common.checks import check_dtype, check_shape
 from pagedchat.ops.common.launch import element_name, on_cuda, stream_of
-from pagedchat.ops.sampling.kernels import MAX_LIKELY, MAX_VOCAB_SIZE
+from pagedchat.ops.sampling.kernels import MAX_LIKELY
+from pagedchat.ops.sampling.logits import check_logits
 
 _NUM_THREADS = 1024
 """Of a thread block, as in kernels/sampling/top_logprobs.cu."""
@@ -96,13 +97,8 @@ def _write_row(output: TopLogprobs, i: int, logits: torch.Tensor, chosen: int, c
 
 
 def _check(logits: torch.Tensor, chosen: torch.Tensor, counts: torch.Tensor, output: TopLogprobs) -> None:
-    check_shape("logits", logits, None, None)
-    num_rows, vocab_size = logits.shape
-    if vocab_size > MAX_VOCAB_SIZE:
-        raise ValueError(f"logits has {vocab_size} tokens to a row, expected at most {MAX_VOCAB_SIZE}")
-    if logits.stride(1) != 1 and vocab_size > 1:
-        raise ValueError(f"logits has stride {logits.stride(1)} between tokens, expected 1")
-    element_name(logits.dtype)
+    check_logits(logits)
+    num_rows = len(logits)
     width = output.token_ids.shape[1]
     if width > 1 + MAX_LIKELY:
         raise ValueError(f"output has room for {width - 1} tokens, expected at most {MAX_LIKELY}")
