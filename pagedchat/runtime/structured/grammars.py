@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from llguidance import LLTokenizer
     from tokenizers import Tokenizer
 
-_MOST_KEPT = 32
-"""Compiled forms; each may hold some megabytes."""
-_LIMITS = {"max_lexer_states": 50_000, "initial_lexer_fuel": 300_000, "verbose_errors": False}
+_MOST_KEPT = 16
+"""Compiled forms; each may hold 20 MB at the most."""
+_LIMITS = {"max_lexer_states": 10_000, "initial_lexer_fuel": 300_000, "verbose_errors": False}
 """Of what one form may take: a state is some 2 kB, and fuel is burnt at 50,000 a millisecond."""
 _NO_EXTENSION = "NoExtension"
 """By which the library says that a form has no text."""
