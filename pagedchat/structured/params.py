@@ -1,5 +1,5 @@
-"""What form a reply has to have, as its user asks for it: by a JSON schema, a regular expression, a list or a
-grammar, named as vLLM's users know it. Knows no library that holds a reply to it, and no tokens.
+"""What form a reply has to have, as its user asks for it: by a JSON schema, a regular expression or a list, named
+as vLLM's users know it. Knows no library that holds a reply to it, and no tokens.
 """
 
 import json
@@ -12,10 +12,10 @@ from pagedchat.bounds import check_flag, check_text, check_texts, refused
 from pagedchat.errors import InvalidValueError
 
 MAX_CHARACTERS = 1_048_576
-"""Of a schema, an expression, a grammar, or all choices together."""
+"""Of a schema, an expression, or all choices together."""
 MAX_CHOICES = 4096
 
-Kind = Literal["json", "regex", "choice", "grammar"]
+Kind = Literal["json", "regex", "choice"]
 
 
 class Form(NamedTuple):
@@ -23,7 +23,7 @@ class Form(NamedTuple):
 
     kind: Kind
     text: str
-    """JSON of the schema, the expression, JSON of the list of choices, or the grammar."""
+    """JSON of the schema, the expression, or JSON of the list of choices."""
 
 
 class StructuredOutputsParams(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +40,8 @@ class StructuredOutputsParams(msgspec.Struct, frozen=True, kw_only=True):
     choice: list[str] | None = None
     """The reply is one of these."""
     grammar: str | None = None
-    """In the Lark or the GBNF notation: the reply is a text of it."""
+    """Refused: the library may never come to an end over one (`start: /y+/ /y+/`, llguidance 1.9), in the midst of
+    everybody's step."""
     json_object: bool = False
     """The reply is one JSON object, of any kind."""
 
@@ -65,9 +66,7 @@ class StructuredOutputsParams(msgspec.Struct, frozen=True, kw_only=True):
             return Form("json", self.json)
         if self.regex is not None:
             return Form("regex", self.regex)
-        if self.choice is not None:
-            return Form("choice", json.dumps(self.choice))
-        return Form("grammar", self.grammar or "")
+        return Form("choice", json.dumps(self.choice))
 
 
 def _check_schema(name: str, value: object) -> str:
@@ -94,6 +93,12 @@ def _check_source(name: str, value: object) -> str:
     return _check_size(name, check_text(name, value))
 
 
+def _refuse_grammar(name: str, _: object) -> str:
+    raise InvalidValueError(
+        f"{name} is not taken.", "Give a JSON schema, a regular expression or choices: grammars may never end."
+    )
+
+
 def _check_size(name: str, text: str) -> str:
     if len(text) > MAX_CHARACTERS:
         raise InvalidValueError(f"{name} has {len(text):,} characters.", f"At most {MAX_CHARACTERS:,} can be.")
@@ -104,5 +109,5 @@ _CHECKS: dict[str, Callable[[str, object], Any]] = {
     "json": _check_schema,
     "regex": _check_source,
     "choice": _check_choices,
-    "grammar": _check_source,
+    "grammar": _refuse_grammar,
 }

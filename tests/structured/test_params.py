@@ -22,7 +22,8 @@ from pagedchat.structured.params import MAX_CHARACTERS, MAX_CHOICES, StructuredO
         ({"choice": []}, "structured_outputs.choice"),
         ({"choice": ["a", ""]}, "structured_outputs.choice"),
         ({"choice": [str(i) for i in range(MAX_CHOICES + 1)]}, "4,097"),
-        ({"grammar": "x" * (MAX_CHARACTERS + 1)}, "1,048,577"),
+        ({"regex": "x" * (MAX_CHARACTERS + 1)}, "1,048,577"),
+        ({"grammar": "start: /y+/ /y+/"}, "structured_outputs.grammar"),
         ({"json_object": 1}, "structured_outputs.json_object"),
     ],
 )

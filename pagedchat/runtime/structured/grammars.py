@@ -118,10 +118,6 @@ def _source(library: Any, form: Form) -> str:
             case "choice":
                 alternatives = " | ".join(json.dumps(each, ensure_ascii=False) for each in json.loads(text))
                 return cast(str, compiler.grammar_from_lark(f"start: {alternatives}"))
-            case "grammar":
-                from llguidance.gbnf_to_lark import any_to_lark  # noqa: PLC0415 - as above
-
-                return cast(str, compiler.grammar_from_lark(any_to_lark(text)))
     except Exception as error:  # of a kind of its own for each notation
         raise _refused(form, str(error)) from error
 
@@ -134,5 +130,5 @@ def _refused(form: Form, why: str) -> InvalidValueError:
     said = next((line.removeprefix("error: ") for line in lines if line.startswith("error: ")), lines[0])
     return InvalidValueError(
         f"structured_outputs.{form.kind} cannot be held to: {said.rstrip('.')}.",
-        "Nothing was run. See docs/library.md for what a schema, an expression or a grammar may have.",
+        "Nothing was run. See docs/library.md for what a schema or an expression may have.",
     )
