@@ -414,3 +414,25 @@ TestTold.settings = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
+
+
+def test_who_swaps_in_has_what_it_finds_before_others_are_evicted_for_it() -> None:
+    """The least recently used block but those is the one that goes. Found by chance; the sentence is held to it."""
+    told = Told()
+    told.start(
+        num_blocks=4, num_host_blocks=14, max_num_seqs=1, caching=True, mode="swap", ahead=True, budget=2,
+        block_size=4, drafts="off",
+    )  # fmt: skip
+    core = told.core
+    told.request(core.open(), TEXT[:6], 4)
+    told.drain()
+    told.flush()
+    for tokens in ([0, 1], [0, 1, 2], [0]):
+        told.answers(tokens)
+        told.tell_verbs()
+    core.stop(2)
+    told.tell_verbs()
+    told.request(1, [], 1)
+    told.drain()
+    assert told.witness.totals["evictions"] > 1
+    assert core.stats().swaps_in > 0
