@@ -12,6 +12,7 @@ from pagedchat.cache_events import FinishReason
 from pagedchat.chat.conversation import Conversation
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.engine.sequence import Sequence
 from pagedchat.errors import PagedChatError
 from pagedchat.events import RequestFinished
 from pagedchat.service.commands import AnyCommand, Close, Focus, Fork, Generate, Stop
@@ -129,11 +130,13 @@ class Chats:
     def _begin(self, job: RenderJob, text: str) -> None:
         command = job.command
         chat = self._chat(command.session_id, command.raw)
-        self._extend(command.session_id, chat.conversation, text, job.params)
+        self._extend(command, chat.conversation, text, job.params)
         sequence = self._core.sequences[command.session_id]
         request = self._text_model.request(command, job.params, sequence, job.asked)
         self.feed.begin(request)
         self._publisher.send_now(request.started())
+        if (reason := ended_by_itself(sequence)) is not None:
+            self._core.stop(command.session_id, reason)
 
     def _forget_request(self, session_id: int) -> None:
         """Whatever becomes of the next request, the last one is over and is not to be forked."""
@@ -141,13 +144,14 @@ class Chats:
         if session_id in self._chats:
             self._chats[session_id].request = None
 
-    def _extend(self, seq_id: int, conversation: Conversation, text: str, params: SamplingParams) -> None:
+    def _extend(self, command: Generate, conversation: Conversation, text: str, params: SamplingParams) -> None:
+        seq_id = command.session_id
         held_ids = self._core.sequences[seq_id].token_ids
-        prompt = conversation.plan(text, held_ids)
+        prompt = conversation.plan(text, held_ids, command.begun)
         if prompt.num_kept < len(held_ids):
             self._core.rewind(seq_id, prompt.num_kept)
             conversation.rewind(prompt.num_kept)
-        self._core.extend(seq_id, prompt.token_ids, params)
+        self._core.extend(seq_id, prompt.token_ids, params, num_begun=prompt.num_begun)
         conversation.set_prompt(prompt)
 
     def _fork(self, command: Fork) -> None:
@@ -220,4 +224,13 @@ class Chats:
 def _asked_too(asked: Generate, fork: Fork) -> Generate:
     """What the fork of a session is asked whose prompt is not text yet: the same, with a seed of its own."""
     overrides = msgspec.structs.replace(asked.overrides, seed=None)
-    return Generate(fork.new_session_id, fork.request_id, asked.turns, overrides, asked.raw)
+    return Generate(fork.new_session_id, fork.request_id, asked.turns, overrides, asked.raw, asked.begun)
+
+
+def ended_by_itself(sequence: Sequence) -> FinishReason | None:
+    """How a reply has ended with the tokens with which it was to begin; None where it goes on."""
+    if not sequence.num_begun_tokens:
+        return None
+    if sequence.token_ids[-1] in sequence.stop_token_ids:
+        return "stop"
+    return "length" if len(sequence.token_ids) >= sequence.stop_length else None

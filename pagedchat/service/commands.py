@@ -31,6 +31,9 @@ class Generate(Command, frozen=True):
     overrides: SamplingOverrides
     raw: bool = False
     """Text completion: the turns' texts are joined as they are, without a chat template."""
+    begun: list[int] = []
+    """Tokens with which the reply begins; the model goes on from there. What the sequence has of them already,
+    after the same prompt, is not computed again."""
 
 
 class Fork(Command, frozen=True):

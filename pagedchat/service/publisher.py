@@ -54,8 +54,10 @@ class Publisher:
         """A request has more text."""
         before = self._texts.get(delta.request_id)
         if before is not None:
-            joined = before.text + delta.text
-            delta = TextDelta(delta.session_id, delta.request_id, joined, delta.num_tokens)
+            joined, told = before.text + delta.text, before.told
+            first = before.num_told if told else delta.num_told
+            told = [*told, *delta.told] if delta.told else told
+            delta = TextDelta(delta.session_id, delta.request_id, joined, delta.num_tokens, told, first)
         self._texts[delta.request_id] = delta
 
     def add_progress(self, progress: LoadProgress) -> None:

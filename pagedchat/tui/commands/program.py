@@ -39,6 +39,9 @@ class Chats(Protocol):
     def edit_prompt(self, chat: ChatSession, number: int | None = None) -> None:
         """Go back before a prompt, the last one, and write it anew."""
 
+    def show_likelihood(self, chats: Iterable[ChatSession], count: int | None) -> None:
+        """How sure the model was of the replies to come, with so many alternatives of each token; None: no more."""
+
     def take_back(self, chat: ChatSession, count: int) -> None:
         """Go back behind the reply before so many prompts."""
 

@@ -32,6 +32,7 @@ from pagedchat.view.chats.full_context import (
     summary_question,
     turns_to_leave_out,
 )
+from pagedchat.view.chats.likelihood import TokenPlace, begun_with, told_of
 from pagedchat.view.chats.names import fork_name, name_from, next_name
 from pagedchat.view.chats.reading import reading_settings
 from pagedchat.view.key_names import with_keys
@@ -72,6 +73,8 @@ class ChatDesk:
         self.focused_id = 0
         self.on_change: Callable[[], None] = _nobody_listens
         """Called after everything that is more than another piece of text."""
+        self.overrides = options.overrides
+        """Sampling of chats that are yet to be made."""
         self.reading = reading_settings(options)
         """How their replies are drawn."""
 
@@ -103,7 +106,7 @@ class ChatDesk:
         """A new, empty chat at the end; without a name it gets one from its first prompt, without a number a free
         one."""
         chat = ChatSession(
-            session_id or self.free_id(), name=name, overrides=self._options.overrides, system=self._options.system
+            session_id or self.free_id(), name=name, overrides=self.overrides, system=self._options.system
         )
         chat.when_full = self._options.when_full
         self.add(chat)
@@ -246,6 +249,24 @@ class ChatDesk:
         self.regenerate(child)
         return child
 
+    def fork_with_token(self, chat: ChatSession, place: TokenPlace, token_id: int) -> ChatSession:
+        """A second chat that goes on from within a reply with another token in the place of one: all before it is
+        shared, and the model goes on from there."""
+        begun = begun_with(chat, place, token_id)
+        request_id = self._new_request()
+        child = chat.fork_in_reply(self.free_id(), request_id, place.turn, begun)
+        child.name = fork_name(chat.name, self._names())
+        if token_id == told_of(chat, place.turn)[place.token].token_ids[0]:
+            child.overrides = msgspec.structs.replace(child.overrides, seed=None)  # else it would say the same
+        self.chats.insert(self.chats.index(chat) + 1, child)
+        self._send(Fork(chat.session_id, child.session_id, self._new_request()))
+        token_ids = [token.token_ids[0] for token in begun]
+        self._send(Generate(
+            child.session_id, request_id, child.turns, child.overrides, self._options.raw, token_ids
+        ))  # fmt: skip
+        self.on_change()
+        return child
+
     def twins(self, chat: ChatSession, count: int, prompt: str) -> list[ChatSession]:
         """So many forks of a chat that is not busy, right behind it, whose replies are drawn by chance of their
         own: what is asked in all of them is computed once. A chat without a name gets that of the prompt."""
@@ -333,7 +354,7 @@ class ChatDesk:
             case RequestStarted():
                 chat.start()
             case TextDelta():
-                chat.append(event.text, event.num_tokens)
+                chat.append(event.text, event.num_tokens, event.told, event.num_told)
             case RequestFailed():
                 chat.fail(event.message, event.hint)
             case RequestFinished(num_prompt_tokens=0):  # a fork of a request that the engine had refused
