@@ -15,6 +15,8 @@ CopyCause = Literal["", "shared", "hit", "rewind", "again", "beam", "answer"]
 FreeCause = Literal["", "pruned", "ended"]
 GroupKind = Literal["", "answers", "beams"]
 EvictCause = Literal["", "room", "limit", "hand", "flush", "fault"]
+FIRST_OWN_ID = 1_000_000
+"""Where sessions number sequences, those without a session, as the beams of a search, have numbers from here on."""
 HoldCause = Literal["limit", "pins", "limit and pins", "blocks", "seats", "batch", "prompt", "turn"]
 
 

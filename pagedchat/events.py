@@ -214,6 +214,8 @@ class TextDelta(Event, frozen=True):
     """Where that was asked for, what is to be told of its tokens, one by one. A token may come before its text."""
     num_told: int = 0
     """Tokens of the reply before those in `told`, of which was told before."""
+    anew: bool = False
+    """The text is all of the reply: what was told before does not hold any more."""
 
 
 class RequestStarted(Event, frozen=True):

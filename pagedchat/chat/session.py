@@ -278,9 +278,13 @@ class ChatSession:
         self._restarted = True
         self.version += 1
 
-    def append(self, text: str, num_tokens: int, told: Sequence[ToldToken] = (), num_told: int = 0) -> None:
-        """More text of the reply; and what is told of its tokens, the first so many left out."""
+    def append(
+        self, text: str, num_tokens: int, told: Sequence[ToldToken] = (), num_told: int = 0, *, anew: bool = False
+    ) -> None:
+        """More text of the reply, or with `anew` all of it; and what is told of its tokens, the first so many left
+        out."""
         self.state = "running"
+        self._restarted = self._restarted or anew
         self._take_told(told, num_told)
         self.open_text = text if self._restarted else self.open_text + text
         self._restarted = False

@@ -75,6 +75,10 @@ class EngineCore:
         self.groups = Groups(self)
         """Several answers to one prompt, and beam searches."""
 
+    def number_from(self, first_id: int) -> None:
+        """Sequences whose callers name no id get ids from this one on, out of the way of those who do."""
+        self._last_id = max(self._last_id, first_id - 1)
+
     # --- the five verbs -----------------------------------------------------------------------------
 
     def open(self, seq_id: int | None = None, priority: int = 0) -> int:

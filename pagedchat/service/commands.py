@@ -34,6 +34,8 @@ class Generate(Command, frozen=True):
     begun: list[int] = []
     """Tokens with which the reply begins; the model goes on from there. What the sequence has of them already,
     after the same prompt, is not computed again."""
+    beam_width: int = 0
+    """Search for the likeliest reply with so many beams; 0 draws it, token by token."""
 
 
 class Fork(Command, frozen=True):

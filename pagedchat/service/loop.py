@@ -179,6 +179,8 @@ class EngineLoop:
     def _publish(self, wait: bool = False) -> None:
         """All that is known, text included."""
         self._feed.tell_all()
+        if self.chats.searches:
+            self.chats.searches.tell()
         self._publisher.flush(wait)
 
     def _tell_what_is_wrong(self, report: StepReport) -> None:
@@ -227,3 +229,5 @@ class EngineLoop:
     def _take(self, report: StepReport) -> None:
         self._publisher.add_report(report)
         self._feed.follow(report)
+        if self.chats.searches:
+            self.chats.take_searches()

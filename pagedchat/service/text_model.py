@@ -47,9 +47,17 @@ class TextModel:
             raise RequestError("This model was loaded without a tokenizer and takes no text.", "Load it with one.")
         return Conversation(self.tokenizer, add_bos=raw or self.template.kind == "plain")
 
+    def strips_start(self, command: Generate) -> bool:
+        """Whether a reply's text begins with its first word: a base model writes a space after a colon."""
+        continues = bool(command.turns) and command.turns[-1].role == "assistant"
+        return self.template.kind == "plain" and not command.raw and not continues
+
+    def decode(self, token_ids: list[int]) -> str:
+        """What tokens say by themselves, without special ones."""
+        text: str = "" if self.tokenizer is None else self.tokenizer.decode(token_ids, skip_special_tokens=True)
+        return text
+
     def request(self, command: Generate, params: SamplingParams, sequence: Sequence, asked: float) -> Request:
         """The request for which `sequence` was just extended."""
-        continues = bool(command.turns) and command.turns[-1].role == "assistant"
-        strip_start = self.template.kind == "plain" and not command.raw and not continues
-        reply = Reply(sequence, self.tokenizer, params.stop, strip_start=strip_start)
+        reply = Reply(sequence, self.tokenizer, params.stop, strip_start=self.strips_start(command))
         return Request(command.session_id, command.request_id, reply, asked)

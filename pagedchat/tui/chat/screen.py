@@ -291,6 +291,17 @@ class ChatScreen(PromptScreen):
         self.send_to([chat, *twins], prompt)
         self.refresh_view()
 
+    def search_reply(self, chat: ChatSession, beam_width: int, prompt: str = "") -> None:
+        """A reply by beam search, to this prompt, or another one to the last.
+
+        Raises:
+            PagedChatError: a reply is being written, or there was no prompt.
+        """
+        self._check_idle(chat)
+        if not self._desk_of(chat).search(chat, beam_width, prompt):
+            raise PagedChatError("There is no prompt to answer.", "Type /beam N PROMPT, or send one first.")
+        self.refresh_view()
+
     def edit_prompt(self, chat: ChatSession, number: int | None = None) -> None:
         """Go back before a prompt, which is put into the composer.
 

@@ -206,6 +206,19 @@ class ChatDesk:
         self.on_change()
         return True
 
+    def search(self, chat: ChatSession, beam_width: int, prompt: str = "") -> bool:
+        """Have a reply searched with so many beams: to this prompt, or another one to the last; false if there was
+        none. The chat is not busy."""
+        request_id = self._new_request()
+        if prompt:
+            chat.name = chat.name or name_from(prompt)
+            chat.ask(prompt, request_id)
+        elif not chat.regenerate(request_id):
+            return False
+        self._generate(chat, request_id, beam_width)
+        self.on_change()
+        return True
+
     def fork(self, chat: ChatSession, after: ChatSession | None = None) -> ChatSession:
         """A second chat over the same blocks, shown right after its source, or after an earlier fork of it."""
         request_id = self._new_request()
@@ -354,7 +367,7 @@ class ChatDesk:
             case RequestStarted():
                 chat.start()
             case TextDelta():
-                chat.append(event.text, event.num_tokens, event.told, event.num_told)
+                chat.append(event.text, event.num_tokens, event.told, event.num_told, anew=event.anew)
             case RequestFailed():
                 chat.fail(event.message, event.hint)
             case RequestFinished(num_prompt_tokens=0):  # a fork of a request that the engine had refused
@@ -396,8 +409,10 @@ class ChatDesk:
 
     # --- parts --------------------------------------------------------------------------------------
 
-    def _generate(self, chat: ChatSession, request_id: int) -> None:
-        self._send(Generate(chat.session_id, request_id, chat.turns, chat.overrides, self._options.raw))
+    def _generate(self, chat: ChatSession, request_id: int, beam_width: int = 0) -> None:
+        self._send(Generate(
+            chat.session_id, request_id, chat.turns, chat.overrides, self._options.raw, beam_width=beam_width
+        ))  # fmt: skip
 
     def _new_request(self) -> int:
         self._next_request += 1
