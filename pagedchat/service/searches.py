@@ -1,4 +1,4 @@
-"""Beam searches that sessions wait for: begun with a prompt's tokens, told of while they run, taken when they are over.
+"""Beam searches that sessions wait for: begun with a prompt's tokens, told of while they run, taken when over.
 
 Knows the engine's groups and sessions' numbers; not what becomes of what was found.
 """
