@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tokenizers import Tokenizer
 
-from pagedchat.cache_events import FinishReason, SequenceExtended
+from pagedchat.cache_events import FinishReason, SequenceExtended, SequenceForked
 from pagedchat.chat.conversation import Conversation
 from pagedchat.chat.replies import Reply, endings
 from pagedchat.chat.token_texts import token_bytes
@@ -164,7 +164,7 @@ class TokenTeller:
 
 def _token_lists(report: StepReport) -> Iterable[list[int]]:
     for event in report.events:
-        if isinstance(event, SequenceExtended):
+        if isinstance(event, SequenceExtended | SequenceForked):
             yield event.token_ids
     if type(report.batch) is DecodeBatch:
         yield report.batch.token_ids

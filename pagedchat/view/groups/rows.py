@@ -46,13 +46,13 @@ def group_rows(story: GroupStory | None, context: Context) -> list[Pieces]:
         rows: list[Pieces] = [[(line, "dim")] for line in NOTHING]
     else:
         rows = list(_rows(story, context))
-    return [_fitting(row, context) for row in rows]
+    return [fitting(row, context) for row in rows]
 
 
 def _rows(story: GroupStory, context: Context) -> Iterator[Pieces]:
     living = _members(story, context.mirror)
-    yield _heading(story, living, context.mirror)
-    yield _counts(story)
+    yield _heading(story, living)
+    yield _counts(story, living, context.mirror)
     tables = {sequence.seq_id: sequence.block_table for sequence in living}
     for node in group_tree(tables):
         yield _node_row(node, context)
@@ -66,24 +66,24 @@ def _members(story: GroupStory, mirror: CacheMirror) -> list[MirrorSequence]:
     return sorted(found, key=lambda sequence: sequence.seq_id)
 
 
-def _heading(story: GroupStory, living: list[MirrorSequence], mirror: CacheMirror) -> Pieces:
+def _heading(story: GroupStory, living: list[MirrorSequence]) -> Pieces:
     noun, what = _KINDS[story.kind]
-    wide = f" {story.size} wide" if story.size else ""
+    wide = f", {story.size} wide" if story.size else ""
     row = [(f"{what}{wide}", "text"), (f" · since step {story.first_step + 1}", "dim")]
     if not living:
-        return [*row, (" · over, its blocks are given back", "good")]
-    blocks = {block_id for sequence in living for block_id in sequence.block_table}
+        return [*row, (" · over", "good")]
     entries = sum(len(sequence.block_table) for sequence in living)
-    shared = sum(mirror.ref_counts[block_id] > 1 for block_id in blocks)
-    held = f"{entries} entries, {count(len(blocks), 'block')}, {shared} shared"
+    blocks = {block_id for sequence in living for block_id in sequence.block_table}
+    held = f"{entries} entries, {count(len(blocks), 'block')}"
     return [*row, (f" · {count(len(living), noun)}: {held}", "dim")]
 
 
-def _counts(story: GroupStory) -> Pieces:
+def _counts(story: GroupStory, living: list[MirrorSequence], mirror: CacheMirror) -> Pieces:
+    blocks = {block_id for sequence in living for block_id in sequence.block_table}
+    shared = sum(mirror.ref_counts[block_id] > 1 for block_id in blocks)
     return [
-        (f"{story.num_grown} forked", "good"), (" · ", "dim"),
-        (f"{count(story.num_copied, 'block')} copied", "copied"), (" · ", "dim"),
-        (f"{story.num_pruned} pruned", "pruned"),
+        (f"{shared} shared", "shared"), (" · ", "dim"), (f"{story.num_grown} forked", "good"), (" · ", "dim"),
+        (f"{story.num_copied} copied", "copied"), (" · ", "dim"), (f"{story.num_pruned} pruned", "pruned"),
     ]  # fmt: skip
 
 
@@ -92,11 +92,13 @@ def _node_row(node: GroupNode, context: Context) -> Pieces:
     is_leaf = len(node.members) == 1
     row: Pieces = [(_branch(node), "dim"), *_blocks(node.blocks, context)]
     behind: Pieces = _leaf(node, context) if is_leaf else [(f" {len(node.members)} hold them", "dim")]
+    if not node.blocks and not is_leaf:
+        return [*row, (f"no full block before {len(node.members)} of them part", "dim")]
     sequence = context.mirror.sequences[node.members[0]]
     size = context.mirror.block_size
     end = len(sequence.token_ids) if is_leaf else (node.first + len(node.blocks)) * size
     room = context.width - sum(cell_len(text) for text, _ in [*row, *behind]) - 1
-    text = _end_of(sequence.token_ids[node.first * size : end], context, room)
+    text = end_of(sequence.token_ids[node.first * size : end], context, room)
     return [*row, (f" {text}" if text else "", "text"), *behind]
 
 
@@ -125,7 +127,7 @@ def _blocks(blocks: tuple[int, ...], context: Context) -> Pieces:
     return pieces
 
 
-def _end_of(token_ids: list[int], context: Context, room: int) -> str:
+def end_of(token_ids: list[int], context: Context, room: int) -> str:
     """The last tokens whose text has room."""
     if room < 4 or not token_ids:
         return ""
@@ -137,21 +139,16 @@ def _end_of(token_ids: list[int], context: Context, room: int) -> str:
 
 
 def _pruned_row(pruned: Pruned, context: Context) -> Pieces:
-    """`× beam 7 at 41 " came home" gave back 036; 9 are others' still`."""
-    back = " ".join(f"{block_id:03d}" for block_id in pruned.given_back)
-    told = f" gave back {back}" if back else " had no block for itself"
-    rest = f"; {pruned.num_shared} held by others" if pruned.num_shared else ""
-    head = f"× {context.name(pruned.seq_id)} at {pruned.step} "
-    room = context.width - cell_len(head) - cell_len(told) - cell_len(rest)
-    return [
-        (head, "pruned"),
-        (_end_of(list(pruned.token_ids), context, room), "dim"),
-        (told, "text"),
-        (rest, "dim"),
-    ]
+    """`× beam 7 at 141 −036 " came home"`: the blocks that it alone had are given back."""
+    back = "".join(f" −{block_id:03d}" for block_id in pruned.given_back[:SHOWN_BLOCKS])
+    head = f"× {context.name(pruned.seq_id)} at {pruned.step}"
+    room = context.width - cell_len(head) - cell_len(back) - 1
+    text = end_of(list(pruned.token_ids), context, room)
+    return [(head, "pruned"), (back, "text"), (f" {text}", "dim")]
 
 
-def _fitting(row: Pieces, context: Context) -> Pieces:
+def fitting(row: Pieces, context: Context) -> Pieces:
+    """As much of a line as there is room for, in ASCII if it is to be."""
     kept: Pieces = []
     for text, style in row:
         drawn = to_ascii(text) if context.ascii_only and style != "text" else text

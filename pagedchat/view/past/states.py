@@ -88,7 +88,8 @@ class PastStates:
     def _begin(self, position: int) -> _Kept:
         """A state far enough before the position."""
         recording = self.recording
-        start = min(position, recording.position_of(max(0, recording.step_at(position) - WARM_UP)))
+        before = recording.step_at(position) - WARM_UP
+        start = min(position, recording.position_of(before)) if before > 0 else recording.first
         mirror = recording.mirror_at(start)
         self._position = start
         return _Kept(EngineState(recording.start.info, self._name, mirror, recording.token_texts), start)

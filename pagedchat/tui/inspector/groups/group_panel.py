@@ -1,4 +1,6 @@
-"""The beams of a search, or several answers to one prompt: a tree of blocks that grows and is pruned."""
+"""How replies are decoded where that is more than a token a step: the beams of a search, or several answers to one
+prompt, as a tree of blocks that grows and is pruned; drafts as slots, those that hold and those that do not.
+"""
 
 from typing import ClassVar
 
@@ -15,6 +17,7 @@ from pagedchat.tui.kit.owner_colors import owner_color, owner_colors
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.groups.rows import Context, Pieces, group_rows
 from pagedchat.view.owners import owner_number
+from pagedchat.view.speculation.rows import draft_rows
 
 _NAMES = ("dim", "text", "own", "shared", "copied", "good", "pruned")
 
@@ -86,7 +89,7 @@ class GroupPanel(Vertical):
 
     def on_mount(self) -> None:
         """Say what is seen."""
-        self.border_title = Content("Beams")
+        self.border_title = Content("Beams and drafts")
 
     def refresh_view(self) -> None:
         """Follow the engine, or the moment that is shown."""
@@ -103,4 +106,7 @@ class GroupPanel(Vertical):
             lambda seq_id: owner_number(seq_id, self.view.name(seq_id)), width,
             bool(getattr(self.app, "ascii", False)),
         )  # fmt: skip
-        self.lines.show(group_rows(self.view.shown.groups.last, context))
+        shown = self.view.shown
+        counters = mirror.last.counters if mirror.last is not None else None
+        drafts = draft_rows(list(shown.drafts.steps), counters, context)
+        self.lines.show([*group_rows(shown.groups.last, context), [], *drafts])
