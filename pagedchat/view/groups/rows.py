@@ -21,9 +21,9 @@ Pieces = list[tuple[str, str]]
 SHOWN_BLOCKS = 8
 """Of a run; of longer ones the first and the last."""
 NOTHING = (
-    "No group yet. /beam 4 PROMPT searches for a reply with four beams:",
-    "forks of one another that share their blocks, grown where they are",
-    "likely, and pruned where others are likelier.",
+    "No beams yet. /beam 4 PROMPT searches with four:",
+    "forks that share their blocks, grown where they are",
+    "likely and pruned where others are likelier.",
 )
 _KINDS = {"beams": ("beam", "beam search"), "answers": ("answer", "answers to one prompt"), "": ("member", "group")}
 

@@ -1,5 +1,5 @@
-"""What is said of drafts, line by line, as pieces of text with the names of their styles: what was drafted, accepted
-and rejected, and the slots of the last ones. Pure.
+"""What is said of drafts, line by line, as pieces of text with the names of their styles: how many were drafted,
+accepted and rejected, and the slots of the last ones. Pure.
 """
 
 from collections.abc import Iterator
@@ -13,6 +13,10 @@ from pagedchat.view.speculation.story import DraftStep
 BEFORE, PLAIN, ACCEPTED, REJECTED, FREE = "▓", "•", "+", "×", "░"
 """Slots: those filled before, the token behind which the draft was, drafted ones, those that are empty."""
 MOST_SHOWN = 12
+_LEGEND: Pieces = [
+    (f"{PLAIN} token", "text"), (f"  {ACCEPTED} accepted", "good"), (f"  {REJECTED} rejected, written again", "pruned"),
+    (f"  {BEFORE} before", "dim"),
+]  # fmt: skip
 _NO_DRAFTS = "No drafts yet: /set speculate lookup guesses what was said before."
 
 
@@ -20,16 +24,17 @@ def draft_rows(steps: list[DraftStep], counters: Counters | None, context: Conte
     """A line on all of them, then the last ones, the latest first."""
     if counters is None or not counters.draft_tokens:
         return [fitting([(_NO_DRAFTS, "dim")], context)]
-    latest = [step for step in reversed(steps)][:MOST_SHOWN]
-    rows = [_counts(counters), *(_step_row(step, context) for step in latest)]
+    latest = steps[: -MOST_SHOWN - 1 : -1]
+    rows = [_counts(counters), _LEGEND, *(_step_row(step, context) for step in latest)]
     return [fitting(row, context) for row in rows]
 
 
 def _counts(counters: Counters) -> Pieces:
     drafted, accepted = counters.draft_tokens, counters.accepted_tokens
+    share = f" · {1 + accepted / counters.drafts:.1f} tokens a draft"
     return [
-        (f"{drafted} slots drafted", "text"), (" · ", "dim"), (f"{accepted} accepted", "good"), (" · ", "dim"),
-        (f"{drafted - accepted} rejected", "pruned"), (f" · {1 + accepted / counters.drafts:.1f} tokens a draft", "dim"),
+        (f"{drafted} drafted", "text"), (" · ", "dim"), (f"{accepted} accepted", "good"), (" · ", "dim"),
+        (f"{drafted - accepted} rejected", "pruned"), (share, "dim"),
     ]  # fmt: skip
 
 

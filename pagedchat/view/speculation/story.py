@@ -1,6 +1,4 @@
-"""The steps that verified drafts: which slots drafted tokens were written to, and which of them hold. Listens to the
-fold.
-"""
+"""Steps that verified drafts: which slots were written to, and which of them hold. Listens to the fold."""
 
 from collections import deque
 from typing import NamedTuple
@@ -58,9 +56,9 @@ class DraftStories:
                 position = sequence.num_computed - entry.num_decode
                 blocks = tuple(sequence.block_table[position // self._mirror.block_size :])
                 rejected = entry.num_drafted - entry.num_accepted
-                self.steps.append(DraftStep(
-                    report.step, entry.seq_id, position, entry.num_accepted, rejected, blocks, tuple(entry.token_ids)
-                ))  # fmt: skip
+                tokens = tuple(entry.token_ids)
+                step = DraftStep(report.step, entry.seq_id, position, entry.num_accepted, rejected, blocks, tokens)
+                self.steps.append(step)
 
     def copy(self, mirror: CacheMirror) -> "DraftStories":
         """The same, to follow a copy of the mirror."""
