@@ -14,7 +14,7 @@ BEFORE, PLAIN, ACCEPTED, REJECTED, FREE = "▓", "•", "+", "×", "░"
 """Slots: those filled before, the token behind which the draft was, drafted ones, those that are empty."""
 MOST_SHOWN = 12
 _LEGEND: Pieces = [
-    (f"{PLAIN} token", "text"), (f"  {ACCEPTED} accepted", "good"), (f"  {REJECTED} rejected, written again", "pruned"),
+    (f"{PLAIN} token", "text"), (f"  {ACCEPTED} accepted", "good"), (f"  {REJECTED} rejected", "pruned"),
     (f"  {BEFORE} before", "dim"),
 ]  # fmt: skip
 _NO_DRAFTS = "No drafts yet: /set speculate lookup guesses what was said before."
