@@ -26,7 +26,9 @@ class LikelyRunner(FakeModelRunner):
 
     def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         output = super().execute(batch)
-        output.logprobs = [self._told(part, ids) for part, ids in zip(batch.scheduled, output.token_ids, strict=True)]
+        output.logprobs = [
+            self._told(part, ids) for part, ids in zip(batch.scheduled, output.token_ids, strict=True)
+        ]
         return output
 
     def _told(self, part: Any, token_ids: list[int]) -> list[TokenLogprobs]:

@@ -55,7 +55,7 @@ def test_every_token_is_told_once_with_its_characters_and_its_alternatives() -> 
     assert (tokens[-1].start, tokens[-1].end) == (len(text), len(text)), "the end of the reply has no character"
     assert ev.unpacked(tokens[0].logprobs) == pytest.approx([LOGPROBS[0], *LOGPROBS[:3]], abs=0)
     assert all(token.rank == 1 and len(token.token_ids) == len(token.texts) == 4 for token in tokens)
-    assert [delta.num_told for delta in rig.of(ev.TextDelta, 10)][0] == 0
+    assert rig.of(ev.TextDelta, 10)[0].num_told == 0
 
 
 def test_who_does_not_ask_is_told_nothing() -> None:
@@ -233,7 +233,9 @@ def test_a_token_that_the_model_does_not_have_is_refused_and_nothing_is_held() -
 
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
-def test_whatever_is_forked_stopped_and_gone_on_with_the_text_is_what_the_sequence_holds(data: st.DataObject) -> None:
+def test_whatever_is_forked_stopped_and_gone_on_with_the_text_is_what_the_sequence_holds(
+    data: st.DataObject,
+) -> None:
     rig = rig_of()
     asked = ask(1, 10, "Hi", logprobs=2)
     rig.send(asked)

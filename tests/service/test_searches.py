@@ -4,8 +4,8 @@ import pytest
 
 from pagedchat import cache_events as ce
 from pagedchat import events as ev
-from pagedchat.service.commands import Close, Fork, Generate, Stop
 from pagedchat.engine.groups.beam_params import BeamSearchParams
+from pagedchat.service.commands import Close, Fork, Generate, Stop
 from tests.fakes import byte_tokenizer, reciting
 from tests.service.engine_rig import EngineRig, ask
 from tests.service.fake_engine import BLOCK_SIZE

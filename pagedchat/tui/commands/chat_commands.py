@@ -51,7 +51,7 @@ async def _several(context: CommandContext, argument: str) -> None:
     elif context.chat.entries:
         await context.chats.reply_besides(context.chat, count - 1)
     else:
-        raise CommandError("/n needs the number of answers, then the prompt.", f"Type {usage}")
+        raise CommandError("/n needs the number of answers, then the prompt.", "Type /n N PROMPT")
 
 
 def _beam(context: CommandContext, argument: str) -> None:

@@ -1,7 +1,7 @@
 """What the panel of groups says, line by line, as pieces of text with the names of their styles: the beams of a
 search as a tree of blocks, those that were given up, and what it took. Pure.
 
-A style is a name (`dim`, `shared`, ...) or `@` and a sequence's number for its own colour.
+A style is a name (`dim`, `quote` of what a model wrote, ...) or `@` and a sequence's number for its own colour.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -99,7 +99,7 @@ def _node_row(node: GroupNode, context: Context) -> Pieces:
     end = len(sequence.token_ids) if is_leaf else (node.first + len(node.blocks)) * size
     room = context.width - sum(cell_len(text) for text, _ in [*row, *behind]) - 1
     text = end_of(sequence.token_ids[node.first * size : end], context, room)
-    return [*row, (f" {text}" if text else "", "text"), *behind]
+    return [*row, (f" {text}" if text else "", "quote"), *behind]
 
 
 def _branch(node: GroupNode) -> str:
@@ -144,14 +144,14 @@ def _pruned_row(pruned: Pruned, context: Context) -> Pieces:
     head = f"× {context.name(pruned.seq_id)} at {pruned.step}"
     room = context.width - cell_len(head) - cell_len(back) - 1
     text = end_of(list(pruned.token_ids), context, room)
-    return [(head, "pruned"), (back, "text"), (f" {text}", "dim")]
+    return [(head, "pruned"), (back, "text"), (f" {text}" if text else "", "quote")]
 
 
 def fitting(row: Pieces, context: Context) -> Pieces:
     """As much of a line as there is room for, in ASCII if it is to be."""
     kept: Pieces = []
     for text, style in row:
-        drawn = to_ascii(text) if context.ascii_only and style != "text" else text
+        drawn = to_ascii(text) if context.ascii_only and style != "quote" else text
         room = context.width - sum(cell_len(piece) for piece, _ in kept)
         if room > 0 and drawn:
             kept.append((cut(drawn, room), style))

@@ -44,7 +44,7 @@ def _step_row(step: DraftStep, context: Context) -> Pieces:
     row += _slots(step, context.mirror.block_size)
     room = context.width - sum(cell_len(text) for text, _ in row) - 1
     text = end_of(list(step.token_ids), context, room)
-    return [*row, (f" {text}" if text else "", "text")]
+    return [*row, (f" {text}" if text else "", "quote")]
 
 
 def _slots(step: DraftStep, block_size: int) -> Iterator[tuple[str, str]]:

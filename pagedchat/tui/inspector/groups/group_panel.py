@@ -19,7 +19,7 @@ from pagedchat.view.groups.rows import Context, Pieces, group_rows
 from pagedchat.view.owners import owner_number
 from pagedchat.view.speculation.rows import draft_rows
 
-_NAMES = ("dim", "text", "own", "shared", "copied", "good", "pruned")
+_NAMES = ("dim", "text", "quote", "own", "shared", "copied", "good", "pruned")
 
 
 class GroupLines(LineView):
@@ -29,6 +29,7 @@ class GroupLines(LineView):
     GroupLines {
         & > .group-lines--dim { color: $foreground 50%; }
         & > .group-lines--text { color: $foreground 90%; }
+        & > .group-lines--quote { color: $foreground 75%; }
         & > .group-lines--own { color: $foreground 80%; }
         & > .group-lines--shared { color: $text-accent; text-style: bold; }
         & > .group-lines--copied { color: $text-warning; }
