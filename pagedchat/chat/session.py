@@ -158,9 +158,10 @@ class ChatSession:
 
     # --- what the user does -------------------------------------------------------------------------
 
-    def ask(self, prompt: str, request_id: int) -> None:
-        """A prompt is sent. The session must not be busy."""
-        self._add(Entry(Turn("user", prompt)))
+    def ask(self, prompt: str, request_id: int, entry: Entry | None = None) -> None:
+        """A prompt is sent. The session must not be busy. `entry` is that of the prompt, where several chats have
+        it in common."""
+        self._add(entry or Entry(Turn("user", prompt)))
         self._begin(request_id)
 
     def enqueue(self, prompt: str) -> None:

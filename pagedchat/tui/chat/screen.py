@@ -284,11 +284,15 @@ class ChatScreen(PromptScreen):
             PagedChatError: a reply is being written.
         """
         self._check_idle(chat)
-        before, twins = chat, self._desk.twins(chat, count - 1, prompt)
+        filled, desk = self.filled(prompt), self._desk_of(chat)
+        before, twins = chat, desk.twins(chat, count - 1, prompt)
         for child in twins:
             await self.add_pane(child, after=before)
             before = child
-        self.send_to([chat, *twins], prompt)
+        if desk.needs_successor(chat, filled):
+            self.send_to([chat, *twins], prompt)
+        else:
+            desk.submit_together([chat, *twins], filled)
         self.refresh_view()
 
     def search_reply(self, chat: ChatSession, beam_width: int, prompt: str = "") -> None:
@@ -298,7 +302,7 @@ class ChatScreen(PromptScreen):
             PagedChatError: a reply is being written, or there was no prompt.
         """
         self._check_idle(chat)
-        if not self._desk_of(chat).search(chat, beam_width, prompt):
+        if not self._desk_of(chat).search(chat, beam_width, self.filled(prompt)):
             raise PagedChatError("There is no prompt to answer.", "Type /beam N PROMPT, or send one first.")
         self.refresh_view()
 

@@ -13,6 +13,7 @@ import msgspec
 from pagedchat.chat.sanitize import one_line
 from pagedchat.chat.session import ChatSession, Notice
 from pagedchat.chat.tree import shared_length
+from pagedchat.chat.turns import Entry, Turn
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.events import (
     EngineDied,
@@ -142,12 +143,19 @@ class ChatDesk:
             self._submit(chat, chat.queue.popleft() if chat.queue else prompt)
         self.on_change()
 
-    def _submit(self, chat: ChatSession, prompt: str) -> None:
+    def submit_together(self, chats: Iterable[ChatSession], prompt: str) -> None:
+        """One prompt to chats that are not busy and have the same turns: of their replies one stands in the end."""
+        entry = Entry(Turn("user", prompt))
+        for chat in chats:
+            self._submit(chat, prompt, entry)
+        self.on_change()
+
+    def _submit(self, chat: ChatSession, prompt: str, entry: Entry | None = None) -> None:
         if not chat.name:
             chat.name = name_from(prompt)
         request_id = self._new_request()
         dropped = self._make_room(chat, prompt)
-        chat.ask(prompt, request_id)
+        chat.ask(prompt, request_id, entry)
         self._generate(chat, request_id)
         if dropped:
             chat.notify(Notice(

@@ -77,19 +77,18 @@ async def test_all_chats_ask_and_those_to_come(make_app, link):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("/logprobs 21", "The number of alternatives must be from 0 to 20, not 21. Type /logprobs [on|off|N] [all]"),
-        ("/logprobs maybe", "The number of alternatives must be a whole number, not 'maybe'. "
-                            "Type /logprobs [on|off|N] [all]"),
-        ("/logprobs on some", "/logprobs is for this chat or for all, not for 'some'. Type /logprobs [on|off|N] [all]"),
+        ("/logprobs 21", "The number of alternatives must be from 0 to 20, not 21."),
+        ("/logprobs maybe", "The number of alternatives must be a whole number, not 'maybe'."),
+        ("/logprobs on some", "/logprobs is for this chat or for all, not for 'some'."),
     ],
-)  # fmt: skip
+)
 async def test_every_mistake_has_a_sentence(make_app, link, line, said):
     app = make_app()
     async with app.run_test(size=WIDE) as pilot:
         link.say(READY)
         await settle(pilot)
         await command(pilot, line)
-        assert complaint(app) == said
+        assert complaint(app) == f"{said} Type /logprobs [on|off|N] [all]"
 
 
 def tints(transcript, row):
