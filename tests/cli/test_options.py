@@ -128,6 +128,7 @@ NUMBERS = {
     "--kv-cache-memory": "1 to 1152921504606846976",
     "--swap-space": "0 to 1152921504606846976",
     "--temperature": "0 to 2",
+    "--logprobs": "0 to 20",
     "--top-p": "0, up to 1",
     "--min-p": "0 to 1",
     "--repetition-penalty": "0.1 to 2",
