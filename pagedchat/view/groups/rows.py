@@ -72,10 +72,8 @@ def _heading(story: GroupStory, living: list[MirrorSequence]) -> Pieces:
     row = [(f"{what}{wide}", "text"), (f" · since step {story.first_step + 1}", "dim")]
     if not living:
         return [*row, (" · over", "good")]
-    entries = sum(len(sequence.block_table) for sequence in living)
     blocks = {block_id for sequence in living for block_id in sequence.block_table}
-    held = f"{entries} entries, {count(len(blocks), 'block')}"
-    return [*row, (f" · {count(len(living), noun)}: {held}", "dim")]
+    return [*row, (f" · {count(len(living), noun)} in {count(len(blocks), 'block')}", "dim")]
 
 
 def _counts(story: GroupStory, living: list[MirrorSequence], mirror: CacheMirror) -> Pieces:

@@ -31,7 +31,7 @@ def draft_rows(steps: list[DraftStep], counters: Counters | None, context: Conte
 
 def _counts(counters: Counters) -> Pieces:
     drafted, accepted = counters.draft_tokens, counters.accepted_tokens
-    share = f" · {1 + accepted / counters.drafts:.1f} tokens a draft"
+    share = f" · {1 + accepted / counters.drafts:.1f} a step"
     return [
         (f"{drafted} drafted", "text"), (" · ", "dim"), (f"{accepted} accepted", "good"), (" · ", "dim"),
         (f"{drafted - accepted} rejected", "pruned"), (share, "dim"),
