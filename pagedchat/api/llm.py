@@ -20,8 +20,6 @@ from tqdm import tqdm
 from pagedchat.api.ending import closed
 from pagedchat.api.engine import LLMEngine
 from pagedchat.api.interrupts import HeldInterrupts
-from pagedchat.api.outputs import BeamSearchOutput, RequestOutput
-from pagedchat.api.prompts import Message, Prompt, TokensPrompt, conversations_of, list_of_prompts
 from pagedchat.api.speculation import speculation_of
 from pagedchat.api.turns import Turns
 from pagedchat.bounds import as_list, refused
@@ -45,6 +43,8 @@ from pagedchat.engine.stats import EngineStats
 from pagedchat.errors import InvalidValueError
 from pagedchat.events import EngineReady, LoadProgress
 from pagedchat.garbage import rare_collections
+from pagedchat.outputs import BeamSearchOutput, RequestOutput
+from pagedchat.requests.prompts import Message, Prompt, TokensPrompt, conversations_of, list_of_prompts
 from pagedchat.units import parse_size
 from pagedchat.vllm_keywords import CALL_KEYWORDS, LLM_KEYWORDS, check_keywords
 

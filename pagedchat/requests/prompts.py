@@ -133,13 +133,19 @@ class PromptEncoder:
         conversation = Conversation(self.need_tokenizer(), add_bos=self.template.kind == "plain")
         return conversation.plan(text, []).token_ids
 
-    def with_bad_words(self, params: SamplingParams) -> SamplingParams:
-        """The same with the tokens of its bad words, each by itself and behind a space, where that is as long and
-        begins with another token.
+    def settled(self, params: SamplingParams) -> SamplingParams:
+        """The same, as the engine takes them.
 
         Raises:
-            RequestError: no tokenizer.
+            RequestError: there are stop strings or bad words, and no tokenizer.
         """
+        if params.stop:
+            self.need_tokenizer()
+        return self._with_bad_words(params)
+
+    def _with_bad_words(self, params: SamplingParams) -> SamplingParams:
+        """With the tokens of its bad words, each by itself and behind a space, where that is as long and
+        begins with another token."""
         if not params.bad_words:
             return params
         tokenizer = self.need_tokenizer()
