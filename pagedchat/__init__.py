@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pagedchat.api.async_llm import AsyncLLM
     from pagedchat.api.engine import LLMEngine
     from pagedchat.api.llm import LLM
     from pagedchat.engine.groups.beam_params import BeamSearchParams
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "LLM",
+    "AsyncLLM",
     "BeamSearchOutput",
     "BeamSearchParams",
     "LLMEngine",
@@ -28,6 +30,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AsyncLLM": "pagedchat.api.async_llm",
     "BeamSearchOutput": "pagedchat.outputs",
     "BeamSearchParams": "pagedchat.engine.groups.beam_params",
     "LLM": "pagedchat.api.llm",

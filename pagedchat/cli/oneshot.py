@@ -15,7 +15,7 @@ from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.errors import RequestError
 from pagedchat.events import LoadProgress
 from pagedchat.outputs import RequestOutput
-from pagedchat.requests.prompts import Message
+from pagedchat.requests.conversations import Message
 
 if TYPE_CHECKING:
     from pagedchat.history.one_reply import KeptReply
