@@ -1,9 +1,7 @@
 """How likely the tokens of captured decodes were: one more launch behind the graph, on the logits it has left.
 
 It needs no graph of its own, waits for nothing, and leaves what it finds in pinned memory, as steps do with their
-tokens; so steps of sequences that want it are begun ahead like others. A GPU looks the tokens up beside the step
-after, on a stream of its own and in a copy of the logits, which takes a third of the time: unless that would be a
-large one. Knows no graphs.
+tokens; so steps of sequences that want it are begun ahead like others. Knows no graphs.
 """
 
 from dataclasses import dataclass
@@ -25,10 +23,6 @@ def keeps_logits(step: Replayable) -> bool:
     return step.logits.dim() < 2 or step.logits.shape[1] > 0
 
 
-MAX_COPY = 64 * 1024**2
-"""Bytes of logits that are copied, at most; pool sizes do not count them."""
-
-
 @dataclass(slots=True)
 class _Memory:
     """What the launches of one bucket read and write."""
@@ -37,39 +31,6 @@ class _Memory:
     """`[num_seqs]`, on the device."""
     slots: list[TopLogprobs]
     """In pinned memory, one for each of the last steps."""
-    aside: "_Aside | None"
-    """None: tokens are looked up on the steps' own stream."""
-
-
-class _Aside:
-    """Looks tokens up on a stream of its own, in copies of what the next step writes to."""
-
-    def __init__(self, logits: torch.Tensor, chosen: torch.Tensor) -> None:
-        self._logits, self._chosen = torch.empty_like(logits), torch.empty_like(chosen)
-        self._stream = torch.cuda.Stream(logits.device)  # type: ignore[no-untyped-call]
-        self._done = [torch.cuda.Event() for _ in range(HISTORY_LEN)]  # type: ignore[no-untyped-call]
-        self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self._last: torch.cuda.Event | None = None
-
-    def queue(
-        self, number: int, logits: torch.Tensor, chosen: torch.Tensor, asked: torch.Tensor, output: TopLogprobs
-    ) -> None:
-        """As `top_logprobs`, of the step with this number."""
-        if self._last is not None:
-            self._last.wait()  # what is looked up there now; the host waits for neither
-        self._logits.copy_(logits)
-        self._chosen.copy_(chosen)
-        self._copied.record()
-        asked.record_stream(self._stream)
-        with torch.cuda.stream(self._stream):
-            self._copied.wait()
-            top_logprobs(self._logits, self._chosen, asked, output)
-            self._last = self._done[number % HISTORY_LEN]
-            self._last.record()
-
-    def wait(self, number: int) -> None:
-        """Until the tokens of a step have been looked up."""
-        self._done[number % HISTORY_LEN].synchronize()
 
 
 class ToldSteps:
@@ -107,32 +68,25 @@ class ToldSteps:
             asked: `[num_seqs]`, what is asked of its rows.
             logits: `[num_seqs, vocab_size]`, that it leaves.
         """
-        memory = self._memory_of(running, logits)
-        output = memory.slots[running.number % HISTORY_LEN]
-        if memory.aside is None:
-            top_logprobs(logits, memory.chosen, asked, output)
-        else:
-            memory.aside.queue(running.number, logits, memory.chosen, asked, output)
+        memory = self._memory_of(running)
+        top_logprobs(logits, memory.chosen, asked, memory.slots[running.number % HISTORY_LEN])
 
     def read(self, running: RunningStep) -> list[list[TokenLogprobs]]:
         """What was found for each sequence of a step that is done."""
-        memory = self._memory[running.bucket]
-        if memory.aside is not None:
-            memory.aside.wait(running.number)
-        found = memory.slots[running.number % HISTORY_LEN]
+        found = self._memory_of(running).slots[running.number % HISTORY_LEN]
         asked = [NOTHING if each.logprobs is None else each.logprobs for each in running.params]
         most = 2 + max(asked, default=0)
         return read(
             TopLogprobs(found.token_ids[:, :most], found.logprobs[:, :most], found.ranks), running.rows, asked
         )
 
-    def _memory_of(self, running: RunningStep, logits: torch.Tensor) -> _Memory:
+    def _memory_of(self, running: RunningStep) -> _Memory:
         memory = self._memory.get(running.bucket)
         if memory is None:
-            memory = self._memory[running.bucket] = self._laid_out(running, logits)
+            memory = self._memory[running.bucket] = self._laid_out(running)
         return memory
 
-    def _laid_out(self, running: RunningStep, logits: torch.Tensor) -> _Memory:
+    def _laid_out(self, running: RunningStep) -> _Memory:
         if self._found is None:
             pinned = self._device.type == "cuda"
             self._found = TopLogprobs.empty(
@@ -142,6 +96,4 @@ class ToldSteps:
         slots = [
             TopLogprobs(*(tensor[i * rows : (i + 1) * rows] for tensor in self._found)) for i in range(HISTORY_LEN)
         ]
-        chosen = self._buffers.state(running.bucket).token_ids
-        is_small = logits.numel() * logits.element_size() <= MAX_COPY
-        return _Memory(chosen, slots, _Aside(logits, chosen) if logits.is_cuda and is_small else None)
+        return _Memory(self._buffers.state(running.bucket).token_ids, slots)
