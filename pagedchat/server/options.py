@@ -1,9 +1,9 @@
 """How a server is reached and what it grants: checked once, when they are made. Knows no engine."""
 
+import re
 import socket
 from dataclasses import dataclass
 from ipaddress import ip_address
-from urllib.parse import urlsplit
 
 from pagedchat.bounds import Number, Whole, check_text, shown
 from pagedchat.errors import InvalidValueError
@@ -11,6 +11,7 @@ from pagedchat.errors import InvalidValueError
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8000
 MAX_PORT = 65_535
 MIB = 1024**2
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +63,7 @@ class ServeOptions:
     @property
     def is_local(self) -> bool:
         """Whether only this machine reaches it. A name is none unless all that it stands for is local."""
-        try:
-            return all(ip_address(address).is_loopback for address in self._addresses())
-        except ValueError:
-            return False
+        return all(ip_address(address).is_loopback for address in self._addresses())
 
     def _addresses(self) -> list[str]:
         try:
@@ -78,8 +76,7 @@ class ServeOptions:
 
 
 def _check_origin(origin: str) -> None:
-    parts = urlsplit(origin)
-    if origin != "*" and (not parts.scheme or not parts.netloc or parts.path or parts.query):
+    if origin != "*" and not _ORIGIN.fullmatch(origin):
         raise InvalidValueError(
             f"--cors-origin is {shown(origin)}.", "It must be like https://example.org, or * for all."
         )

@@ -9,9 +9,9 @@ from collections import OrderedDict
 from pagedchat.server.engine import Engine
 from pagedchat.server.replies.thoughts import opened_by
 
-_TAIL = 6
-"""Tokens of a prompt; `<think>` and a line end are as many at the most."""
-_MOST_KNOWN = 64
+_TAIL = 8
+"""Tokens of a prompt; `<think>` and a line end are no more, even if every character is one."""
+_MOST_KNOWN = 256
 
 
 class ThoughtFinder:

@@ -4,9 +4,9 @@ Stands before every route, those over WebSockets included. Knows headers, no end
 """
 
 import hmac
+import re
 from collections.abc import Collection
 from ipaddress import ip_address
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -15,6 +15,7 @@ from pagedchat.server.http.errors import ApiError
 
 _OPEN_PATHS = ("/health",)
 """That whoever watches over the server may ask without a key."""
+_HOST = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([\w.-]+))(?::\d{1,5})?", re.ASCII)
 _POLICY_VIOLATION = 1008
 """Of a WebSocket that is closed."""
 
@@ -74,14 +75,15 @@ class Access:
         origin = headers.get("origin")
         if origin is None or "*" in self._origins or origin in self._origins:
             return None
-        if urlsplit(origin).netloc == headers.get("host"):
+        if origin.partition("://")[2] == headers.get("host"):
             return None
         return ApiError(403, "Pages of this origin are not served. Start the server with --cors-origin ORIGIN.")
 
 
 def _host(header: str) -> str:
-    """Without the port."""
-    return urlsplit(f"//{header}").hostname or "" if header.isascii() and "/" not in header else ""
+    """Without the port; empty where it is none."""
+    found = _HOST.fullmatch(header)
+    return (found[1] or found[2]).lower() if found else ""
 
 
 def _is_own_name(host: str) -> bool:

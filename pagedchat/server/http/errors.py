@@ -26,6 +26,7 @@ _TYPES = {
     429: "rate_limit_error",
 }
 _WORDS = re.compile(r"[a-z]\w*(?:\.\w+)*")
+_TOO_LONG = re.compile(r"prompt has \d")
 _SPOKEN_OF = {"stop strings": "stop", "Stop token": "stop_token_ids", "truncated": "truncate_prompt_tokens"}
 """Words of the engine's sentences that speak of a field without its name."""
 
@@ -125,7 +126,7 @@ def from_engine(error: PagedChatError, naming: Naming) -> ApiError:
     if isinstance(error, InvalidValueError):
         return ApiError(400, message, named or naming.prompt, "invalid_value")
     if isinstance(error, RequestError):
-        too_long = named is None and "prompt has" in message
+        too_long = named is None and _TOO_LONG.search(message) is not None
         return ApiError(400, message, named or naming.prompt, "context_length_exceeded" if too_long else None)
     return ApiError(500, message)
 

@@ -9,7 +9,7 @@ from pagedchat.bounds import shown
 from pagedchat.server.http.errors import ApiError
 from pagedchat.server.http.schemas.chat import ChatMessage, ContentPart, ToolCall
 
-_TEXTS = ("text", "input_text", "output_text", "refusal")
+_TEXTS = ("text", "input_text", "output_text", "reasoning_text", "refusal")
 _ROLES = {"developer": "system", "function": "tool"}
 """OpenAI's other names."""
 CHARACTERS_A_TOKEN = 64

@@ -20,7 +20,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 _PATIENCE = 8
 """So many times the largest body are read and dropped, so that a client is told rather than cut off."""
 _AT = re.compile(r" - at `(?:key in )?\$\.?([^`]*)`\Z")
-_FIELD = re.compile(r"field `([^`]+)`")
+_FIELD = re.compile(r"field `([^`]*)`")
 
 
 class BodyReader(Generic[T]):

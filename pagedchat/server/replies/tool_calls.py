@@ -14,7 +14,7 @@ from pagedchat.server.replies.tool_formats import HERMES, HERMES_END, MISTRAL, P
 _MARKS = {"hermes": HERMES, "mistral": MISTRAL, "llama3_json": PYTHON_TAG}
 _NAME_BEFORE = re.compile(r"([\w.:-]+)\s*(?:\[CALL_ID\]\s*[\w-]*\s*)?(?:\[ARGS\]\s*)?(?=\{)")
 _SEPARATORS = {MISTRAL: re.compile(r"(?:\[TOOL_CALLS\]|\[(?!\Z|T)|[\],\s])*"), PYTHON_TAG: re.compile(r"[;\s]*")}
-_MAY_BE_NAME = re.compile(r"[\w.:-]+\s*(?:\[[\w\]\s-]{0,96})?\Z")
+_MAY_BE_NAME = re.compile(r"[\w.:-]{1,128}\s*(?:\[[\w\[\]\s-]{0,160})?\Z")
 
 
 class _Where(Enum):
