@@ -1,0 +1,41 @@
+"""Which models a server has, and by their owner what the server runs."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pagedchat.bounds import is_unicode
+from pagedchat.remote.openai.kinds import UNKNOWN, ServerKind, kind_of
+from pagedchat.remote.openai.plain import at, number_at, text_at
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+MOST_MODELS = 10_000
+_MOST_NAME = 1000
+
+
+class FoundModels(NamedTuple):
+    """What `/v1/models` told."""
+
+    kind: ServerKind
+    contexts: dict[str, int]
+    """Name -> tokens that fit, 0 where that is not told."""
+
+
+async def find_models(client: "AsyncOpenAI") -> FoundModels:
+    """Ask for the list.
+
+    Raises:
+        Exception: whatever the client raises.
+        ValueError: the answer is no list of models.
+    """
+    listed = at(await client.models.list(), "data")
+    if not isinstance(listed, list):
+        raise ValueError("no list of models")
+    contexts: dict[str, int] = {}
+    kind = UNKNOWN
+    for model in listed[:MOST_MODELS]:
+        name = text_at(model, "id")
+        if name and len(name) <= _MOST_NAME and is_unicode(name):
+            kind = kind_of(text_at(model, "owned_by")) if kind is UNKNOWN else kind
+            contexts[name] = number_at(model, "max_model_len") or number_at(model, "meta", "n_ctx_train")
+    return FoundModels(kind, contexts)
