@@ -135,7 +135,7 @@ class ServerInfo(Event, frozen=True):
     url: str
     kind: str = ""
     """What it runs, where it says so: `vLLM`, `SGLang`, `llama.cpp`, `Ollama`, `pagedchat`."""
-    models: list[str] = []
+    models: tuple[str, ...] = ()
     """All that it serves."""
     continues: bool = False
     """Whether it is known to go on in the middle of a reply."""
@@ -177,8 +177,8 @@ class EngineReady(Event, frozen=True):
     """Of keys and values: `"fp8"` or `"int8"`, one byte an element and a scale for each token and head, which
     `block_bytes` has in it; empty: they are of `dtype`."""
     server: ServerInfo | None = None
-    """Who answers, where that is a server: then sizes and numbers of blocks are 0, and `max_model_len` where it does
-    not tell it."""
+    """Who answers, where that is a server: then sizes and numbers of blocks are 0, and so is `max_model_len` where
+    it is not told."""
 
 
 class EngineFailed(Event, frozen=True):

@@ -33,6 +33,8 @@ QUIET_SECONDS = 2.0
 """So long a wait needs no word."""
 PAUSES = (1.0, 3.0, 8.0)
 """Before a busy server is asked again, where it does not say how long to wait."""
+_WAYS_ON = {True: "/continue goes on from here, /regen asks again.", False: "/regen asks again."}
+"""Behind a reply that was cut short, where the server is known to go on in the middle of one, and where not."""
 LONGEST_PAUSE = 30.0
 """A server that wants to be left alone for longer is not asked again by itself."""
 
@@ -116,7 +118,8 @@ class Asking:
         if not self.is_over:
             self._flush()
             self._close()
-            self._emit(RequestFailed(*self._ids, error.message, error.hint))
+            ways = _WAYS_ON[self._asked.continues] if self.text else ""
+            self._emit(RequestFailed(*self._ids, error.message, f"{error.hint} {ways}".strip()))
 
     async def gone(self) -> None:
         """Wait until nothing of it is left."""

@@ -9,14 +9,12 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pagedchat.bounds import shown
 from pagedchat.chat.turns import Turn
-from pagedchat.errors import InvalidValueError, PagedChatError
+from pagedchat.errors import PagedChatError
 from pagedchat.events import (
     EngineEvent,
     EngineFailed,
@@ -33,7 +31,7 @@ from pagedchat.events import (
 from pagedchat.remote.openai.asking import Asking
 from pagedchat.remote.openai.http import open_client
 from pagedchat.remote.openai.kinds import UNKNOWN
-from pagedchat.remote.openai.models import FoundModels, find_models
+from pagedchat.remote.openai.models import FoundModels, check_model, find_models
 from pagedchat.remote.openai.observing import Observing
 from pagedchat.remote.openai.request import asked
 from pagedchat.remote.openai.told import Told
@@ -103,21 +101,9 @@ class OpenAILink:
         self._connect()
 
     async def switch(self, model: str) -> None:
-        """Go on with another of its models."""
-        self.address = self.address.with_model(model)
+        """Go on with another of its models; of `lab#model` what stands behind the `#`."""
+        self.address = self.address.with_model(model.removeprefix(f"{self.address.with_model('').text}#"))
         await self.restart()
-
-    def check_model(self, model: str) -> None:
-        """Whether it can be asked for one of this name.
-
-        Raises:
-            InvalidValueError: its list has no such model.
-        """
-        names = list(self._found.contexts)
-        if names and model not in names:
-            near = get_close_matches(model, names, 1, 0.4)
-            hint = f"Did you mean {shown(near[0])}?" if near else "^L lists what it has."
-            raise InvalidValueError(f"{self._told.name} has no model called {shown(model)}.", hint)
 
     def beside(self, model: str) -> "OpenAILink":
         """The same server with another of its models, not yet asked."""
@@ -166,7 +152,7 @@ class OpenAILink:
         """
         names = list(self._found.contexts)
         if self.address.model:
-            self.check_model(self.address.model)
+            check_model(self.address.name, names, self.address.model)
             return self.address.model
         if not names:
             raise PagedChatError(
@@ -180,7 +166,7 @@ class OpenAILink:
     def _be_ready(self, model: str, seconds: float) -> None:
         self._model = model
         kind, contexts = self._found
-        info = ServerInfo(self.address.name, self.address.url, kind.name, list(contexts), kind.continues)
+        info = ServerInfo(self.address.name, self.address.url, kind.name, tuple(contexts), kind.continues)
         self._emit(EngineReady(
             model=model, architecture="", num_parameters=0, dtype="", device="", num_layers=0, num_kv_heads=0,
             head_dim=0, vocab_size=0, max_model_len=contexts.get(model, 0), block_size=0, num_blocks=0,
@@ -258,7 +244,7 @@ class OpenAILink:
             self._askings[command.session_id].drop()
         request = asked(command, self._model, self._found.kind, self._seed)
         self._tell_left_out(request.left_out)
-        if _goes_on(command) and not (command.raw or self._found.kind.continues):
+        if _goes_on(command) and not request.continues:
             self._emit(RequestFailed(
                 command.session_id, command.request_id,
                 f"{self._told.name} is not known to go on in the middle of a reply.", "^G asks the prompt again.",

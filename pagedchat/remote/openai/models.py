@@ -1,8 +1,12 @@
 """Which models a server has, and by their owner what the server runs."""
 
+from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, NamedTuple
 
-from pagedchat.bounds import is_unicode
+from pagedchat.bounds import is_unicode, shown
+from pagedchat.chat.sanitize import one_line
+from pagedchat.errors import InvalidValueError
 from pagedchat.remote.openai.kinds import UNKNOWN, ServerKind, kind_of
 from pagedchat.remote.openai.plain import at, number_at, text_at
 
@@ -39,3 +43,15 @@ async def find_models(client: "AsyncOpenAI") -> FoundModels:
             kind = kind_of(text_at(model, "owned_by")) if kind is UNKNOWN else kind
             contexts[name] = number_at(model, "max_model_len") or number_at(model, "meta", "n_ctx_train")
     return FoundModels(kind, contexts)
+
+
+def check_model(server: str, names: Sequence[str], model: str) -> None:
+    """Whether a server that told these names can be asked for a model.
+
+    Raises:
+        InvalidValueError: it has none of this name; the hint has the nearest.
+    """
+    if names and model not in names:
+        near = get_close_matches(model, names, 1, 0.4)
+        hint = f"Did you mean {shown(near[0])}?" if near else "^L lists what it has."
+        raise InvalidValueError(f"{one_line(server)} has no model called {shown(model)}.", hint)

@@ -18,6 +18,8 @@ class Asked(NamedTuple):
     arguments: dict[str, Any]
     left_out: list[str]
     """Sampling fields that the server is not known to take."""
+    continues: bool
+    """Whether the server is known to go on with a part of its reply."""
 
     def without_usage(self) -> "Asked":
         """The same for a server that does not know of counting tokens in a stream."""
@@ -55,4 +57,5 @@ def asked(command: Generate, model: str, kind: ServerKind, seed: int | None = No
     if body:
         arguments["extra_body"] = body
     known = {*_STANDARD, *kind.extras, *_LOCAL}
-    return Asked(command.raw, arguments, [name for name in chosen if name not in known])
+    left_out = [name for name in chosen if name not in known]
+    return Asked(command.raw, arguments, left_out, command.raw or kind.continues)
