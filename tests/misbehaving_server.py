@@ -98,7 +98,7 @@ class MisbehavingServer:
             while (request := await _read(reader)) is not None:
                 self.requests.append(request)
                 await self._handle(writer, request)
-        except (ConnectionError, asyncio.IncompleteReadError):
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
             self.num_open -= 1

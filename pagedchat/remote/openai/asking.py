@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pagedchat.remote.openai.request import Asked
 
 FLUSH_SECONDS = 1 / 30
+SLICE_SECONDS = 0.004
+"""After so much work without a pause the keyboard gets its turn."""
 QUIET_SECONDS = 2.0
 """So long a wait needs no word."""
 PAUSES = (1.0, 3.0, 8.0)
@@ -174,8 +176,12 @@ class Asking:
         self._emit(RequestStarted(*self._ids, 0, 0))
         self._flush()  # of what was there before
         try:
+            rested = time.monotonic()
             async for piece in stream:
                 self._take(piece)
+                if time.monotonic() - rested > SLICE_SECONDS:  # pieces that came together are read without a pause
+                    await asyncio.sleep(0)
+                    rested = time.monotonic()
         finally:
             await _close(stream)
         self._add(self._reader.end())

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from pagedchat.errors import PagedChatError
+from pagedchat.units import format_size
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -100,11 +101,12 @@ class Bounds:
             TooMuchError: they are too many.
         """
         self._total += len(chunk)
-        if self._total > (MOST_STREAM if self._is_stream else MOST_ANSWER):
-            raise TooMuchError(f"more than {(MOST_STREAM if self._is_stream else MOST_ANSWER) >> 20} MiB")
+        most = MOST_STREAM if self._is_stream else MOST_ANSWER
+        if self._total > most:
+            raise TooMuchError(f"more than {format_size(most)}")
         if self._is_stream:
             first, *others = chunk.split(b"\n")
             longest = max(self._line + len(first), *map(len, others), 0)
             self._line = len(others[-1]) if others else self._line + len(first)
             if longest > MOST_LINE:
-                raise TooMuchError("a line of more than 1 MiB")
+                raise TooMuchError(f"a line of more than {format_size(MOST_LINE)}")

@@ -91,10 +91,11 @@ class OpenAILink:
             self._connect()
 
     async def restart(self) -> None:
-        """Ask anew; requests on their way end with the text that they have."""
+        """Ask anew; requests on their way end with the text that they have, prompts not sent yet wait."""
         if self._closing:
             return
-        self._fail_all(PagedChatError(f"The connection to {self._told.name} was made anew."))
+        for asking in self._askings.values():
+            asking.fail(PagedChatError(f"The connection to {self._told.name} was made anew."))
         if self._connecting is not None:
             self._connecting.cancel()
         self._model = ""
