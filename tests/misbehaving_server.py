@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,8 +72,8 @@ class MisbehavingServer:
     """What stalls ends when this is set."""
     arrived: asyncio.Queue[Request] = field(default_factory=asyncio.Queue)
     """Chats and completions, as they come in."""
-    num_open: int = 0
-    """Connections."""
+    _serving: set[asyncio.Task[None]] = field(default_factory=set)
+    """One a connection."""
 
     @property
     def url(self) -> str:
@@ -89,11 +90,15 @@ class MisbehavingServer:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        self.go_on.set()
         self._server.close()
+        for task in self._serving:
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.num_open += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
         try:
             while (request := await _read(reader)) is not None:
                 self.requests.append(request)
@@ -101,8 +106,10 @@ class MisbehavingServer:
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
-            self.num_open -= 1
-            writer.close()
+            self._serving.discard(task)
+            writer.transport.abort()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
 
     async def _handle(self, writer: asyncio.StreamWriter, request: Request) -> None:
         if self.key and request.headers.get("authorization") != f"Bearer {self.key}":

@@ -106,7 +106,7 @@ def _of_these_chats(state: ServerState) -> list[Line]:
     return [
         Line("", "These chats, as counted here"),
         Line("replies", f"{replies}{failed}"),
-        _line("prompts", prompts if sent or not state.num_replies else ""),
+        _line("prompts", prompts if sent or state.num_replies else "none yet"),
         Line("speed", f"{state.tokens_per_second:.0f} tok/s"),
     ]
 
