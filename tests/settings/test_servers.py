@@ -14,6 +14,7 @@ server = "lab"
 url = "http://lab:8000"
 api_key_env = "LAB_KEY"
 timeout = 30
+kind = "vllm"
 
 [servers.cloud]
 url = "https://cloud.example/v1"
@@ -33,7 +34,9 @@ def read(tmp_path):
 
 def test_servers_are_named_with_where_their_keys_are(read):
     args = read(FILE)
-    assert args.servers["lab"] == ServerAddress("lab", "http://lab:8000/v1", "", "LAB_KEY", 30, is_named=True)
+    assert args.servers["lab"] == ServerAddress(
+        "lab", "http://lab:8000/v1", "", "LAB_KEY", 30, "vllm", is_named=True
+    )
     assert args.servers["cloud"].model == "org/large"
     assert args.server == "lab"
     assert read("sessions = 2").servers == {}
@@ -50,6 +53,7 @@ def test_servers_are_named_with_where_their_keys_are(read):
         ("[servers.lab]\nurl = 3", "line 2: url is 3."),
         ("[servers.lab]\nurl = 'ftp://x'", "url is 'ftp://x': servers speak http or https."),
         ("[servers.lab]\nurl = 'x'\ntimeout = 0", "timeout is 0."),
+        ("[servers.lab]\nurl = 'x'\nkind = 'vlm'", "line 3: kind is 'vlm'."),
         ("[servers.lab]\nurl = 'x'\nmodle = 'm'", "line 3: servers have no 'modle'. Did you mean model?"),
         ("[servers.lab]\nurl = 'x'\napi_key = 'sk-secret'", "line 3: keys are not kept in the settings file."),
         ("[servers.lab]\nurl = 'x'\napi_key_env = 'sk-secret'", "api_key_env is the name of a variable"),

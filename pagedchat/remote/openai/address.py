@@ -33,6 +33,8 @@ class ServerAddress:
     """The variable that has its key; empty: it is sent none."""
     timeout: float = DEFAULT_TIMEOUT
     """Seconds without a word after which a reply is given up."""
+    kind: str = ""
+    """What it runs, as `kinds.py` calls it, where it does not say so itself."""
     is_named: bool = False
     """Whether `name` stands in the settings file, and leads back to it."""
 

@@ -53,6 +53,10 @@ _KINDS = {
 """What stands under `owned_by` in a list of models -> the kind."""
 
 
+NAMES = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp", "ollama": "library", "pagedchat": "pagedchat"}
+"""What a settings file calls a kind -> what stands under `owned_by`."""
+
+
 def kind_of(owner: str) -> ServerKind:
     """By what a model's `owned_by` says."""
     return _KINDS.get(owner.lower(), UNKNOWN)

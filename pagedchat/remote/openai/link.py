@@ -30,7 +30,7 @@ from pagedchat.events import (
 )
 from pagedchat.remote.openai.asking import Asking
 from pagedchat.remote.openai.http import open_client
-from pagedchat.remote.openai.kinds import UNKNOWN
+from pagedchat.remote.openai.kinds import NAMES, UNKNOWN, kind_of
 from pagedchat.remote.openai.models import FoundModels, check_model, find_models
 from pagedchat.remote.openai.observing import Observing
 from pagedchat.remote.openai.request import asked
@@ -124,6 +124,8 @@ class OpenAILink:
             assert self._client is not None  # noqa: S101 - that is what opening does
             async with asyncio.timeout(MODELS_SECONDS):
                 self._found = await find_models(self._client)
+            if self.address.kind:
+                self._found = self._found._replace(kind=kind_of(NAMES[self.address.kind]))
             model = self._choose()
         except TimeoutError:
             hint = f"Is {self.address.url} right? F12 asks again."

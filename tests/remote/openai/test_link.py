@@ -180,6 +180,16 @@ async def test_a_reply_is_gone_on_with():
         assert server.asked == []
 
 
+async def test_a_router_that_does_not_tell_is_told_what_runs_behind_it():
+    async with MisbehavingServer(models=OPENAI) as server:
+        there = OpenAILink(ServerAddress("lab", server.url, kind="vllm"))
+        heard = Heard(there)
+        await there.start()
+        ready = await heard.until(EngineReady)
+        assert (ready.server.kind, ready.server.continues) == ("vLLM", True)
+        await there.close()
+
+
 # --- what goes wrong ----------------------------------------------------------------------------------
 
 
