@@ -40,6 +40,7 @@ from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
 from pagedchat.engine.stats import EngineStats
 from pagedchat.errors import IntegrityError, InvalidValueError, is_of_one_request
 from pagedchat.events import EngineReady, LoadProgress, StepReport
+from pagedchat.kv_events.publisher import BlockEventPublisher, publisher_of
 from pagedchat.runtime.loading.build import load_model
 from pagedchat.runtime.loading.loaded import LoadedModel
 
@@ -79,10 +80,18 @@ class LLMEngine:
         streams: bool = True,
         chats: bool = False,
     ) -> None:
-        templates = TemplateProcess()
-        if chats:
-            templates.start()
-        self._set_up(load_model(config, progress, streams=streams), templates=templates)
+        block_events = publisher_of(config.kv_events)  # said at once, where that cannot be
+        try:
+            templates = TemplateProcess()
+            if chats:
+                templates.start()
+            self._set_up(load_model(config, progress, streams=streams), templates=templates)
+        except BaseException:
+            if block_events is not None:
+                block_events.close()
+            raise
+        if block_events is not None:
+            self._publish_through(block_events)
 
     @classmethod
     def from_loaded(cls, loaded: LoadedModel, core: EngineCore | None = None) -> "LLMEngine":
@@ -126,6 +135,13 @@ class LLMEngine:
         self._forking: list[Request] = []
         """Requests of several answers whose prompt is not computed yet."""
         self._searches = BeamSearches(self._core, self.encoder, self.tokenizer)
+        self.block_events: BlockEventPublisher | None = None
+        """Where other programs are told what the cache has."""
+
+    def _publish_through(self, block_events: BlockEventPublisher) -> None:
+        block_events.start(self._core.limits)
+        weakref.finalize(self, block_events.close)
+        self.block_events = block_events
 
     # --- requests -----------------------------------------------------------------------------------
 
@@ -259,6 +275,8 @@ class LLMEngine:
                 requests.clear()
             self._searches.clear()
             self._templates.close()
+            if self.block_events is not None:
+                self.block_events.close()
             self._free()
 
     def __enter__(self) -> Self:
@@ -322,6 +340,7 @@ class LLMEngine:
         except BaseException:
             self._check_books()
             raise
+        self._tell_others(report)
         violation = self._core.watch.violation
         if violation is not None:
             raise self._broken(violation, report)
@@ -401,7 +420,14 @@ class LLMEngine:
             if kept is not None:
                 self._core.rewind(seq_id, kept)
         told = self._core.flush() if ended else None
-        return [] if told is None else endings(told)
+        if told is None:
+            return []
+        self._tell_others(told)
+        return endings(told)
+
+    def _tell_others(self, report: StepReport) -> None:
+        if self.block_events is not None:
+            self.block_events.add(report)
 
     def _finish(self, ending: SequenceParked) -> Request | None:
         """One reply has ended: its request, if that was the last one of it."""

@@ -20,6 +20,7 @@ from tqdm import tqdm
 from pagedchat.api.ending import closed
 from pagedchat.api.engine import LLMEngine
 from pagedchat.api.interrupts import HeldInterrupts
+from pagedchat.api.kv_events import kv_events_of
 from pagedchat.api.outputs import BeamSearchOutput, RequestOutput
 from pagedchat.api.prompts import Message, Prompt, TokensPrompt, conversations_of, list_of_prompts
 from pagedchat.api.speculation import speculation_of
@@ -33,6 +34,7 @@ from pagedchat.config import (
     DType,
     EngineConfig,
     KVCacheDType,
+    KVEventsConfig,
     ModelConfig,
     ModelImplementation,
     PreemptionMode,
@@ -90,6 +92,10 @@ class LLM:
         speculative_config: `{"method": "ngram"}` has tokens guessed by what came after the last ones earlier in
             prompt and reply, and several verified in one step, which changes no token of any reply. Beside it
             `num_speculative_tokens` (10 at most in a draft), `prompt_lookup_max` (4) and `prompt_lookup_min` (2).
+        kv_events_config: `{"enable_kv_cache_events": True, "endpoint": "tcp://127.0.0.1:5557"}` tells other
+            programs which blocks can be found in the cache, as vLLM does (docs/kv-events.md). Beside them
+            `replay_endpoint`, `topic`, `buffer_steps`, `hwm`; of our own `encoding` ("map" or "array") and
+            `block_hashes` ("int" or "bytes").
         seed: seeds every request that has no seed of its own.
         tokenizer: hub id or folder of the tokenizer; the model's own by default.
         skip_tokenizer_init: token ids in and out only.
@@ -128,6 +134,7 @@ class LLM:
         max_model_len: int | None = None,
         enforce_eager: bool = False,
         speculative_config: Mapping[str, Any] | None = None,
+        kv_events_config: Mapping[str, Any] | KVEventsConfig | None = None,
         seed: int | None = 0,
         tokenizer: str | None = None,
         skip_tokenizer_init: bool = False,
@@ -166,6 +173,7 @@ class LLM:
             cache=cache_config,
             scheduler=scheduler_config,
             speculation=speculation_of(speculative_config),
+            kv_events=kv_events_of(kv_events_config),
             seed=seed or 0,
         )
         self._set_up(LLMEngine(config, streams=False))
