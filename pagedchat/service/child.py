@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pagedchat.cache_events import FIRST_OF_PROGRAMS
 from pagedchat.chat.template_process import TemplateProcess
 from pagedchat.config import EngineConfig
 from pagedchat.engine.core import EngineCore
@@ -31,6 +32,8 @@ from pagedchat.kv_events.publisher import BlockEventPublisher, publisher_of
 from pagedchat.service.chats import Chats
 from pagedchat.service.loop import EngineLoop, Inbox, Received
 from pagedchat.service.outbox import Outbox
+from pagedchat.service.programs import Programs
+from pagedchat.service.prompts import PrepareAside, PromptWorkshop
 from pagedchat.service.publisher import Publisher
 from pagedchat.service.rendering import RenderAside
 from pagedchat.service.text_model import TextModel
@@ -191,15 +194,19 @@ def _engine(
     dump_dir: Path | None,
     block_events: BlockEventPublisher | None,
 ) -> EngineLoop:
-    core = EngineCore(loaded.limits, loaded.runner, grammars=loaded.grammars)
+    core = EngineCore(loaded.limits, loaded.runner, grammars=loaded.grammars, first_id=FIRST_OF_PROGRAMS)
     renderer = RenderAside(text_model, lambda rendered: inbox.put(Received(rendered, time.monotonic())))
     chats = Chats(core, publisher, text_model, renderer=renderer)
+    workshop = PromptWorkshop(text_model, loaded.grammars)
+    preparer = PrepareAside(workshop, lambda prepared: inbox.put(Received(prepared, time.monotonic())))
+    programs = Programs(core, publisher, preparer, text_model.tokenizer)
     if block_events is not None:
         block_events.start(loaded.limits)
         log.info("Block events are published at %s.", block_events.endpoint)
     return EngineLoop(
         core,
         chats,
+        programs,
         publisher,
         inbox,
         dump_dir=dump_dir,
@@ -219,7 +226,9 @@ def _run(loop: EngineLoop, publisher: Publisher, log_file: str) -> int:
         raise
     except Exception as error:
         log.exception("The engine crashed.")
-        loop.chats.fail_all(f"The engine crashed: {first_line(error)}.", f"Ask again. {_see(log_file)}")
+        message, hint = f"The engine crashed: {first_line(error)}.", f"Ask again. {_see(log_file)}"
+        loop.chats.fail_all(message, hint)
+        loop.programs.fail_all(message, hint)
         publisher.flush()
         return EXIT_CRASHED
     return EXIT_OK

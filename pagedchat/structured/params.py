@@ -42,7 +42,7 @@ class StructuredOutputsParams(msgspec.Struct, frozen=True, kw_only=True):
     choice: list[str] | None = None
     """The reply is one of these."""
     grammar: str | None = None
-    """In Lark's notation, or in GBNF: the reply is a text of it. What it calls a terminal takes as much as it can."""
+    """In Lark's notation, or in GBNF: the reply is a text of it. A terminal takes as much as it can."""
     json_object: bool = False
     """The reply is one JSON object, of any kind."""
 

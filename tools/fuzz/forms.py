@@ -54,8 +54,9 @@ _PIECES = [
     "\n",
 ]
 _RULES = [
-    "start: ", "a: ", "B: ", "start", "a", "B", '"x"', "/y+/", "/[a-z]+/", "/y*/", "/y+x/", " | ", "(", ")", "?", "*",
-    "{2,5}", "\n", "%json {}", "%ignore /y+/", '\n%llguidance {"no_forcing": false}\n', "::= ", "root ::= ", "//",
+    "start: ", "a: ", "B: ", "start", "a", "B", '"x"', "/y+/", "/[a-z]+/", "/y*/", "/y+x/", " | ", "(", ")",
+    "?", "*", "{2,5}", "\n", "%json {}", "%ignore /y+/", '\n%llguidance {"no_forcing": false}\n', "::= ",
+    "root ::= ", "//",
 ]  # fmt: skip
 _STEPS = 20
 

@@ -31,9 +31,9 @@ _NO_EXTENSION = "NoExtension"
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """Left free, a small model writes blanks until its reply is full."""
 _NOT_AHEAD = '\n%llguidance {"no_forcing": true}\n'
-"""Behind a grammar, so that it holds whatever stands there before: the library follows bytes that are the only ones
-possible as far as they go, and of `start: /y+/ /y+/` they have no end (llguidance 1.9), be it at the beginning or in
-the midst of a reply. What other forms are made of ends."""
+"""Behind a grammar, so that it holds whatever stands there before. Else the library follows bytes that are the only
+ones possible as far as they go; of `start: /y+/ /y+/` they have no end (llguidance 1.9), be it at the beginning or
+in the midst of a reply. What other forms are made of ends."""
 
 
 class Grammars:
