@@ -13,13 +13,14 @@ The names are those of vLLM's `LLMEngine`. Knows the engine, prompts and replies
 the screen.
 """
 
+import copy
 import logging
 import os
 import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from pagedchat.api.beams import BeamSearches
 from pagedchat.api.ending import closed, free, integrity_error
@@ -42,6 +43,14 @@ from pagedchat.runtime.loading.build import load_model
 from pagedchat.runtime.loading.loaded import LoadedModel
 
 log = logging.getLogger("pagedchat.engine")
+
+
+class EngineArguments(Protocol):
+    """What an engine can be made of."""
+
+    def create_engine_config(self) -> EngineConfig:
+        """The engine that is asked for."""
+        ...
 
 
 class LLMEngine:
@@ -89,6 +98,15 @@ class LLMEngine:
             raise
         if block_events is not None:
             self._publish_through(block_events)
+
+    @classmethod
+    def from_engine_args(cls, engine_args: "EngineArguments") -> "LLMEngine":
+        """The same from the dataclass that vLLM's users know (`pagedchat.vllm.EngineArgs`).
+
+        Raises:
+            ModelError, DeviceError, InvalidValueError: as for `LLMEngine()`.
+        """
+        return cls(engine_args.create_engine_config())
 
     @classmethod
     def from_loaded(cls, loaded: LoadedModel, core: EngineCore | None = None) -> "LLMEngine":
@@ -212,7 +230,7 @@ class LLMEngine:
             return [request.output() for request in self._requests.take_news()]
 
     def params(self, given: SamplingParams | None) -> SamplingParams:
-        """What a request goes by that was given these: where it was given none, the model's own.
+        """What a request goes by that was given these: a copy, or where it was given none, the model's own.
 
         Raises:
             InvalidValueError: they are none.
@@ -221,7 +239,7 @@ class LLMEngine:
             return self.sampling_defaults
         if not isinstance(given, SamplingParams):
             raise refused("sampling_params", given, "SamplingParams")
-        return given
+        return copy.copy(given)
 
     def prepare(self) -> None:
         """Make ready what requests so far were served without, so that others like them run at full speed.

@@ -1,8 +1,8 @@
 """Prompts of programs on their way to token ids: short ones at once, the others beside the engine's loop.
 
 A conversation's template may take until its limit of time, a long text takes a second a million characters, and a
-schema as long as it is large. So threads do these while the loop goes on with its steps, those with a form apart from
-the others, and what comes of them arrives through the inbox. Knows no engine and no sequences.
+schema as long as it is large. So threads do these while the loop goes on with its steps, those with a form apart
+from the others, and what comes of them arrives through the inbox. Knows no engine and no sequences.
 """
 
 import threading
@@ -98,7 +98,7 @@ class PromptWorkshop:
         encoder = self._encoder
         match prompt:
             case ChatPrompt():
-                token_ids, params = encoder.encode_chat(prompt), encoder.settled_for_chat(params)
+                token_ids, params = encoder.encode_chat(prompt), encoder.settled_for_chat(prompt, params)
             case str():
                 token_ids = encoder.encode_text(prompt)
             case _:

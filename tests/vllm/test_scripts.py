@@ -1,0 +1,41 @@
+"""Scripts as vLLM's users write them run with nothing changed but the import and the model's folder."""
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from pagedchat import bundled
+from tests.helpers_models import make_checkpoint
+
+SCRIPTS = Path(__file__).parent / "scripts"
+ARGUMENTS = {
+    "chat": ["--max_tokens", "5", "--temperature=0.5", "--max-model-len", "120"],
+    "engine": ["--model", "MODEL", "--no-enable-prefix-caching"],
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny one with random weights, with the tokenizer of the model in the box."""
+    folder = make_checkpoint(tmp_path_factory.mktemp("tiny"), "llama", 8192)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(bundled.folder() / name, folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in SCRIPTS.glob("*.py")))
+def test_script_runs(
+    name: str, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    if name == "structured":
+        pytest.importorskip("llguidance")
+    source = (SCRIPTS / f"{name}.py").read_text(encoding="utf-8")
+    source, count = re.subn(r"^from vllm\b", "from pagedchat.vllm", source, flags=re.MULTILINE)
+    assert count
+    arguments = [each.replace("MODEL", str(model)) for each in ARGUMENTS.get(name, [])]
+    monkeypatch.setattr(sys, "argv", [name, *arguments])
+    exec(compile(source.replace('"MODEL"', repr(str(model))), name, "exec"), {"__name__": "__main__"})
+    assert capsys.readouterr().out
