@@ -146,7 +146,7 @@ class LLMEngine:
         """Where other programs are told what the cache has."""
 
     def _publish_through(self, block_events: BlockEventPublisher) -> None:
-        block_events.start(self._core.limits)
+        block_events.start(self._core)
         weakref.finalize(self, block_events.close)
         self.block_events = block_events
 

@@ -3,9 +3,9 @@
 A message is `[topic, seq, payload]`, `seq` 8 bytes, big-endian, from 0 on for each engine. To `[b"", seq]` the
 ROUTER answers with the batches from there on that are still kept, and an end whose `seq` is 8 bytes of 0xff.
 
-The engine puts reports into a queue and goes on. A thread of its own folds and encodes them, and sends without
-waiting: what a subscriber does not read is held up to a limit and then left out, for that subscriber alone.
-Knows the translation, ZeroMQ and threads; no engine.
+The engine puts what has changed into a queue and goes on. A thread of its own translates and encodes that, all that
+is there at once, and sends it without waiting: what a subscriber does not read is held up to a limit and then left
+out, for that subscriber alone. Knows the translation, ZeroMQ and threads.
 """
 
 import logging
@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pagedchat.config import KVEventsConfig
-from pagedchat.engine.limits import EngineLimits
-from pagedchat.engine.mirror import CacheMirror
+from pagedchat.engine.core import EngineCore
+from pagedchat.engine.prefix_cache import CachedBlock
 from pagedchat.errors import PagedChatError
 from pagedchat.events import StepReport
 from pagedchat.kv_events.schema import ENCODINGS, BlockEvent, encode
-from pagedchat.kv_events.translate import TOLD, BlockEventTranslator, as_bytes, as_int
+from pagedchat.kv_events.translate import BlockEventTranslator, Change, as_bytes, as_int, changes_of
 
 if TYPE_CHECKING:
     import zmq
@@ -37,9 +37,9 @@ END = b"\xff" * 8
 """The `seq` behind the last batch of a replay."""
 _SEQ_BYTES = 8
 _MOST_WAITING = 100_000
-"""Reports that the thread may be behind; an engine that gets further ahead is told of no more."""
-_QUIET_REPORTS = 64
-"""Reports without news that are kept until there are some."""
+"""Reports with news that the thread may be behind; of an engine that gets further ahead no more is told."""
+_PAUSE = 0.005
+"""Seconds between two batches, at least: an engine may take ten thousand steps a second."""
 _LINGER = 200
 """Milliseconds for what is on its way when the engine ends."""
 _BOUND_HOSTS = ("*", "0.0.0.0", "localhost", "127.", "[")  # noqa: S104 - whoever asks for it
@@ -80,36 +80,34 @@ class BlockEventPublisher:
         self.endpoint = _bound_to(self._published)
         """Where events are, with the port that was found where any would do."""
         self.replay_endpoint = None if self._replay is None else _bound_to(self._replay)
-        self._waiting: deque[StepReport] = deque()
+        self._waiting: deque[list[Change]] = deque()
+        self._entry: Callable[[int], CachedBlock | None] = lambda _: None
         self._ring, self._bell = socket.socketpair()
         self._ring.setblocking(False)
         self._bell.setblocking(False)
         self._thread: threading.Thread | None = None
-        self._is_closing = self._is_over = False
-        self._num_quiet = 0
+        self._is_closing = self._is_over = self._has_rung = False
         self._sender = _Sender(self._published, config, self._zmq.NOBLOCK)
 
-    def start(self, limits: EngineLimits) -> None:
-        """An engine of this size begins: all that others knew of one before it is gone."""
-        mirror = CacheMirror(limits.num_blocks, limits.block_size, limits.num_host_blocks)
-        translator = BlockEventTranslator(
-            mirror,
-            ENCODINGS[self._config.kv_events_encoding],
-            as_int if self._config.kv_events_hashes == "int" else as_bytes,
-        )
+    def start(self, core: EngineCore) -> None:
+        """This engine begins, whose reports are to follow: all that others knew of one before it is gone."""
+        self._entry = core.blocks.cache.entry
+        name_of = as_int if self._config.kv_events_hashes == "int" else as_bytes
+        encoding = ENCODINGS[self._config.kv_events_encoding]
+        translator = BlockEventTranslator(encoding, core.limits.block_size, name_of)
         self._thread = threading.Thread(target=self._run, args=(translator,), name="kv-events", daemon=True)
         self._thread.start()
 
     def add(self, report: StepReport) -> None:
-        """Take in the engine's next report. Never waits."""
-        if self._is_over:
+        """Take in the engine's next report, before anything else is asked of the engine. Never waits."""
+        if self._is_over or not report.events:
             return
-        self._waiting.append(report)
-        self._num_quiet += 1
-        if self._num_quiet >= _QUIET_REPORTS or any(type(event) in TOLD for event in report.events):
-            self._num_quiet = 0
+        changes = changes_of(report, self._entry)
+        if changes:
+            self._waiting.append(changes)
             self._is_over = len(self._waiting) > _MOST_WAITING
-            self._wake()
+            if not self._has_rung:
+                self._wake()
 
     def close(self) -> None:
         """Publish what is there, and end; twice does no harm. In a process forked from its own, nothing happens."""
@@ -128,6 +126,7 @@ class BlockEventPublisher:
         return self._sender.num_published
 
     def _wake(self) -> None:
+        self._has_rung = True
         with suppress(OSError):  # it has enough to wake up for, or has ended
             self._ring.send(b"\0")
 
@@ -188,17 +187,24 @@ class BlockEventPublisher:
             ready = dict(poller.poll())
             if self._bell.fileno() in ready:
                 self._bell.recv(1 << 16)
+                self._has_rung = False
             is_last = self._is_closing
-            while self._waiting:
-                events = translator.translate(self._waiting.popleft())
-                if events:
-                    sender.publish(self._clock(), events)
+            events = translator.translate(self._take_waiting())
+            if events:
+                sender.publish(self._clock(), events)
             if self._replay is not None and self._replay in ready:
                 sender.answer(self._replay)
             if is_last:
                 return
+            time.sleep(_PAUSE)
         log.error("Block events are published no longer: they came faster than they could be told.")
         sender.publish(self._clock(), [cleared])
+
+    def _take_waiting(self) -> list[Change]:
+        changes: list[Change] = []
+        while self._waiting:
+            changes += self._waiting.popleft()
+        return changes
 
 
 class _Sender:

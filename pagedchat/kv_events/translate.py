@@ -2,18 +2,22 @@
 
 Only that is told. Who holds a block, copies, and swaps do not change what a prompt finds: blocks in host memory
 belong to sequences that were swapped out, and no other prompt finds them there. Knows no socket.
+
+Two halves, so that an engine's step has next to nothing to do with it: `changes_of` takes out of a report what
+matters, beside the engine; `BlockEventTranslator` makes events of it, anywhere.
 """
 
 from collections.abc import Callable
 
 from pagedchat.cache_events import BlockCached, BlockEvicted, BlockUncached
-from pagedchat.engine.mirror import CacheMirror
+from pagedchat.engine.prefix_cache import CachedBlock
 from pagedchat.events import StepReport
 from pagedchat.kv_events.schema import BlockEvent, BlockHash, Encoding
 
-TOLD = frozenset({BlockCached, BlockEvicted, BlockUncached})
-"""The events of the cache from which something follows for others."""
 _INT_BYTES = 8
+
+Change = CachedBlock | int
+"""A block that can be found now; or the id of one that cannot be found any more as what it was."""
 
 
 def as_int(block_hash: bytes) -> int:
@@ -26,35 +30,52 @@ def as_bytes(block_hash: bytes) -> bytes:
     return block_hash
 
 
-class BlockEventTranslator:
-    """Folds the reports of one engine, from its first one on.
+def changes_of(report: StepReport, entry: Callable[[int], CachedBlock | None]) -> list[Change]:
+    """What a report says of findable blocks, in order.
 
     Args:
-        mirror: of the engine's sizes, with nothing in it; the translator's own from now on.
+        report: the engine's newest.
+        entry: what the engine's prefix cache knows of a block now. A block that can be found no longer as what the
+            report says, or as something else, is left out; that it is gone is said by this report or by the next.
+    """
+    changes: list[Change] = []
+    for event in report.events:
+        if isinstance(event, BlockCached):
+            found = entry(event.block_id)
+            if found is not None and found.block_hash == event.block_hash:
+                changes.append(found)
+        elif isinstance(event, BlockEvicted | BlockUncached):
+            changes.append(event.block_id)
+    return changes
+
+
+class BlockEventTranslator:
+    """Takes the changes of one engine, from its first report on.
+
+    Args:
         encoding: of which kind events are.
+        block_size: tokens in a block.
         name_of: what a block's hash is called.
     """
 
-    def __init__(self, mirror: CacheMirror, encoding: Encoding, name_of: Callable[[bytes], BlockHash]) -> None:
-        self._mirror = mirror
+    def __init__(self, encoding: Encoding, block_size: int, name_of: Callable[[bytes], BlockHash]) -> None:
         self._encoding = encoding
+        self._block_size = block_size
         self._name_of = name_of
+        self._told: dict[int, BlockHash] = {}
+        """By block: what others know to be there."""
 
-    def translate(self, report: StepReport) -> list[BlockEvent]:
-        """What follows from the next report, in order; neighbours of one kind are one event where they can be."""
-        run = _Runs(self._encoding, self._mirror.block_size, self._name_of)
-        mirror = self._mirror
-        mirror.begin_report()
-        for event in report.events:
-            if isinstance(event, BlockEvicted | BlockUncached):
-                block_hash = mirror.block_hashes[event.block_id]
-                if block_hash is not None:
-                    run.remove(block_hash)
-            mirror.apply_event(event)
-            if isinstance(event, BlockCached):
-                run.store(event.block_hash, event.parent, mirror.block_tokens[event.block_id])
-        mirror.end_report(report)
-        return run.events()
+    def translate(self, changes: list[Change]) -> list[BlockEvent]:
+        """What follows from the next changes, in order; neighbours are one event where they can be."""
+        runs = _Runs(self._encoding, self._block_size, self._name_of)
+        for change in changes:
+            if isinstance(change, int):
+                name = self._told.pop(change, None)
+                if name is not None:
+                    runs.remove(name)
+            else:
+                self._told[change.block_id] = runs.store(change)
+        return runs.end()
 
 
 class _Runs:
@@ -70,28 +91,30 @@ class _Runs:
         self._token_ids: list[int] = []
         self._first_parent = self._last_hash = b""
 
-    def store(self, block_hash: bytes, parent: bytes, token_ids: tuple[int, ...]) -> None:
-        if not self._stored or parent != self._last_hash:
-            self._end_run()
-            self._first_parent = parent
-        self._last_hash = block_hash
-        self._stored.append(self._name_of(block_hash))
-        self._token_ids += token_ids
+    def store(self, block: CachedBlock) -> BlockHash:
+        """Returns what it is called."""
+        if not self._stored or block.parent != self._last_hash:
+            self.end()
+            self._first_parent = block.parent
+        name = self._name_of(block.block_hash)
+        self._last_hash = block.block_hash
+        self._stored.append(name)
+        self._token_ids += block.token_ids
+        return name
 
-    def remove(self, block_hash: bytes) -> None:
-        if not self._removed:
-            self._end_run()
-        self._removed.append(self._name_of(block_hash))
+    def remove(self, name: BlockHash) -> None:
+        if self._stored:
+            self.end()
+        self._removed.append(name)
 
-    def events(self) -> list[BlockEvent]:
-        self._end_run()
-        return self._events
-
-    def _end_run(self) -> None:
+    def end(self) -> list[BlockEvent]:
+        """All events so far; what comes is another one."""
         if self._stored:
             parent = self._name_of(self._first_parent) if self._first_parent else None
-            self._events.append(self._encoding.stored(self._stored, parent, self._token_ids, self._block_size))
+            event = self._encoding.stored(self._stored, parent, self._token_ids, self._block_size)
+            self._events.append(event)
             self._stored, self._token_ids = [], []
         if self._removed:
             self._events.append(self._encoding.removed(self._removed))
             self._removed = []
+        return self._events

@@ -201,7 +201,7 @@ def _engine(
     preparer = PrepareAside(workshop, lambda prepared: inbox.put(Received(prepared, time.monotonic())))
     programs = Programs(core, publisher, preparer, text_model.tokenizer)
     if block_events is not None:
-        block_events.start(loaded.limits)
+        block_events.start(core)
         log.info("Block events are published at %s.", block_events.endpoint)
     return EngineLoop(
         core,

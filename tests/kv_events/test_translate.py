@@ -1,5 +1,7 @@
 """What a stranger who reads the payloads knows is what our prefix cache has, after every operation."""
 
+from collections.abc import Iterator
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -7,11 +9,10 @@ from hypothesis import strategies as st
 
 from pagedchat import cache_events as ce
 from pagedchat.engine.core import EngineCore
-from pagedchat.engine.mirror import CacheMirror
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.events import StepReport
 from pagedchat.kv_events.schema import ENCODINGS, encode
-from pagedchat.kv_events.translate import BlockEventTranslator, as_bytes, as_int
+from pagedchat.kv_events.translate import BlockEventTranslator, as_bytes, as_int, changes_of
 from tests.engine.test_core import make_engine
 from tests.engine.walk import Walk
 from tests.kv_events.subscriber import Tree
@@ -19,10 +20,15 @@ from tests.kv_events.subscriber import Tree
 NAMES = {"int": as_int, "bytes": as_bytes}
 
 
-def translator(engine: EngineCore, encoding: str = "map", hashes: str = "int") -> BlockEventTranslator:
-    limits = engine.limits
-    mirror = CacheMirror(limits.num_blocks, limits.block_size, limits.num_host_blocks)
-    return BlockEventTranslator(mirror, ENCODINGS[encoding], NAMES[hashes])
+class Told:
+    """What is told of an engine, report by report."""
+
+    def __init__(self, engine: EngineCore, encoding: str = "map", hashes: str = "int") -> None:
+        self.entry = engine.blocks.cache.entry
+        self.translator = BlockEventTranslator(ENCODINGS[encoding], engine.limits.block_size, NAMES[hashes])
+
+    def of(self, report: StepReport) -> list:
+        return self.translator.translate(changes_of(report, self.entry))
 
 
 def findable(engine: EngineCore, hashes: str = "int") -> dict:
@@ -40,13 +46,13 @@ class ToldWalk(Walk):
     def __init__(self, seed: int, encoding: str, hashes: str) -> None:
         super().__init__(seed)
         self.hashes = hashes
-        self.translator = translator(self.engine, encoding, hashes)
+        self.told = Told(self.engine, encoding, hashes)
         self.tree = Tree(encoding)
         self.num_told = 0
 
     def note(self, report: StepReport) -> None:
         super().note(report)
-        events = self.translator.translate(report)
+        events = self.told.of(report)
         self.num_told += len(events)
         self.tree.take(encode(0.0, events))
 
@@ -70,25 +76,25 @@ def test_walks_tell_of_something():
 # --- the form -----------------------------------------------------------------------------------------
 
 
-def reports_of(engine: EngineCore, prompt: list[int]) -> list[StepReport]:
+def reports_of(engine: EngineCore, prompt: list[int]) -> Iterator[StepReport]:
+    """Of a prompt and its one token, as they come."""
     seq_id = engine.open()
     engine.extend(seq_id, prompt, SamplingParams(max_tokens=1))
-    reports = []
     while engine.has_work:
-        reports.append(engine.step())
+        yield engine.step()
     engine.close(seq_id)
-    return [*reports, engine.flush()]
+    yield engine.flush()
 
 
 def told(encoding: str) -> list:
     """Of a prompt of two blocks and of another one that pushes a part of it out, as anybody reads it."""
     engine = make_engine(num_blocks=3)
-    events = translator(engine, encoding)
+    events = Told(engine, encoding)
     payloads = [
         encode(1.5, found)
         for prompt in (list(range(8)), [9] * 8)
         for report in reports_of(engine, prompt)
-        if (found := events.translate(report))
+        if (found := events.of(report))
     ]
     return [msgspec.msgpack.decode(payload) for payload in payloads]
 
@@ -127,10 +133,10 @@ def test_arrays_begin_with_what_old_readers_know():
 
 def test_a_block_behind_others_names_its_parent():
     engine = make_engine(num_blocks=8)
-    events = translator(engine)
+    events = Told(engine)
     for report in reports_of(engine, list(range(4))):
-        events.translate(report)
-    found = [event for report in reports_of(engine, list(range(8))) for event in events.translate(report)]
+        events.of(report)
+    found = [event for report in reports_of(engine, list(range(8))) for event in events.of(report)]
     (stored,) = found
     assert stored.parent_block_hash in findable(engine)
     assert stored.token_ids == [4, 5, 6, 7]
@@ -144,12 +150,12 @@ def test_the_beginning_of_an_engine_is_told(encoding):
 
 def test_what_is_no_change_for_others_is_not_told():
     engine = make_engine(num_blocks=8)
-    events = translator(engine)
+    events = Told(engine)
     seq_id = engine.open()
     engine.extend(seq_id, list(range(8)), SamplingParams(max_tokens=1))
     while engine.has_work:
-        events.translate(engine.step())
+        events.of(engine.step())
     engine.fork(seq_id)
     report = engine.flush()
     assert any(isinstance(event, ce.SequenceForked) for event in report.events)
-    assert events.translate(report) == []
+    assert events.of(report) == []

@@ -12,7 +12,7 @@ from pagedchat.config import KVEventsConfig
 from pagedchat.kv_events.publisher import BlockEventPublisher
 from pagedchat.kv_events.schema import encode
 from tests.engine.test_core import make_engine
-from tests.kv_events.test_translate import findable, reports_of, translator
+from tests.kv_events.test_translate import Told, findable, reports_of
 from tools.watch_kv_events import Tree
 
 
@@ -20,9 +20,9 @@ from tools.watch_kv_events import Tree
 @pytest.mark.parametrize("hashes", ["int", "bytes"])
 def test_its_tree_is_the_engines(encoding, hashes):
     engine, tree = make_engine(num_blocks=5), Tree()
-    events, lines = translator(engine, encoding, hashes), []
+    events, lines = Told(engine, encoding, hashes), []
     for prompt in (list(range(12)), [*range(4), *range(50, 62)], [7] * 9):
-        lines += [tree.take(encode(1.0, events.translate(report))) for report in reports_of(engine, prompt)]
+        lines += [tree.take(encode(1.0, events.of(report))) for report in reports_of(engine, prompt)]
     known = {name: (parent, tuple(tokens)) for name, (parent, tokens) in tree.blocks.items()}
     assert known == findable(engine, hashes)
     assert any(" behind " in line for line in lines)
@@ -46,7 +46,7 @@ def test_what_was_before_it_came_is_asked_for(watching):
     publisher, process = watching
     engine, token, lines = make_engine(), 0, Queue()
     Thread(target=lambda: [lines.put(line) for line in process.stdout], daemon=True).start()
-    publisher.start(engine.limits)
+    publisher.start(engine)
     while lines.qsize() < 2:  # it takes a while until it listens
         for report in reports_of(engine, list(range(token, token + 9))):
             publisher.add(report)
