@@ -9,7 +9,7 @@ from typing import Any
 
 _HOMES = {
     "AsyncEngineArgs": "pagedchat.vllm.engine.arg_utils",
-    "AsyncLLM": "pagedchat.api.async_llm",
+    "AsyncLLM": "pagedchat.vllm.v1.engine.async_llm",
     "BeamSearchParams": "pagedchat.engine.groups.beam_params",
     "CompletionOutput": "pagedchat.outputs",
     "EngineArgs": "pagedchat.vllm.engine.arg_utils",
