@@ -16,9 +16,14 @@ from pagedchat.units import parse_size
 T = TypeVar("T", ModelConfig, CacheConfig, SchedulerConfig, KVEventsConfig)
 
 
-def add_engine_options(parser: argparse.ArgumentParser) -> None:
-    """Which model, how tokens are drawn, how large the cache is, what a step may hold."""
-    _add_model(parser)
+def add_engine_options(parser: argparse.ArgumentParser, *, beside: bool = True) -> None:
+    """Which model, how tokens are drawn, how large the cache is, what a step may hold.
+
+    Args:
+        parser: gets them.
+        beside: whether there may be a second model.
+    """
+    _add_model(parser, beside)
     _add_sampling(parser)
     _add_cache(parser)
     _add_scheduling(parser)
@@ -59,18 +64,19 @@ def _from_args(cls: type[T], args: argparse.Namespace) -> T:
     return cls(**{name: value for name, value in values.items() if value is not None})
 
 
-def _add_model(parser: argparse.ArgumentParser) -> None:
+def _add_model(parser: argparse.ArgumentParser, beside: bool) -> None:
     group = parser.add_argument_group("model")
     group.add_argument(
         "--model",
         metavar="ID|DIR|FILE",
         help=f"hub id or folder of a checkpoint, or a GGUF file ({DEFAULT_MODEL}, in the box)",
     )
-    group.add_argument(
-        "--beside",
-        metavar="ID|DIR|FILE",
-        help="a second model in an engine of its own, whose chats stand beside those of --model",
-    )
+    if beside:
+        group.add_argument(
+            "--beside",
+            metavar="ID|DIR|FILE",
+            help="a second model in an engine of its own, whose chats stand beside those of --model",
+        )
     group.add_argument("--tokenizer", metavar="ID|DIR", help="hub id or folder of the tokenizer (the model's own)")
     group.add_argument("--device", metavar="NAME", help="auto, cpu or cuda (auto)")
     group.add_argument(

@@ -3,18 +3,26 @@
 import re
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from pagedchat import bundled
+from pagedchat.service.client import EngineClient
+from pagedchat.vllm.v1.engine import async_llm
 from tests.helpers_models import make_checkpoint
+from tests.service.fake_engine import ENTRY
 
 SCRIPTS = Path(__file__).parent / "scripts"
 ARGUMENTS = {
     "chat": ["--max_tokens", "5", "--temperature=0.5", "--max-model-len", "120"],
     "engine": ["--model", "MODEL", "--no-enable-prefix-caching"],
 }
+
+
+FAKE_ENGINE = [*ENTRY, "tests.service.fake_engine:load_endless"]
+"""A process without a model, which is there at once."""
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +40,8 @@ def test_script_runs(
 ) -> None:
     if name == "structured":
         pytest.importorskip("llguidance")
+    if name == "streaming":
+        monkeypatch.setattr(async_llm, "EngineClient", partial(EngineClient, entry=FAKE_ENGINE))
     source = (SCRIPTS / f"{name}.py").read_text(encoding="utf-8")
     source, count = re.subn(r"^from vllm\b", "from pagedchat.vllm", source, flags=re.MULTILINE)
     assert count

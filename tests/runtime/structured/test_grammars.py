@@ -180,12 +180,15 @@ def test_replies_that_are_forked_cut_and_written_anew_are_followed(grammars: Gra
     assert cuts > 3
 
 
-def test_many_masks_are_made_by_threads_and_are_the_same(grammars: Grammars) -> None:
+def test_masks_that_take_long_are_made_by_threads_and_are_the_same(
+    grammars: Grammars, monkeypatch: pytest.MonkeyPatch
+) -> None:
     grammar = grammars.compile(Form(json={"type": "array", "items": {"type": "string"}}))
     sequences = [Sequence(i) for i in range(20)]
     for i, sequence in enumerate(sequences):
         sequence.token_ids = grammars._tokenizer.encode(("[", '["a', '["a"', '["a", ')[i % 4]).ids[1:]
     many, alone = np.zeros((2, 20, num_words(VOCAB_SIZE)), np.int32)
+    monkeypatch.setattr("pagedchat.runtime.structured.grammar._ALONE_SECONDS", 0.0)
     fill_masks(many, [(grammar, sequence) for sequence in sequences])
     for mask, sequence in zip(alone, sequences, strict=True):
         fill_masks(mask[None], [(grammar, sequence)])
