@@ -84,7 +84,8 @@ def fill_masks(masks: NDArray[np.int32], replies: Rows[tuple[Grammar, Sequence]]
     for matcher, (grammar, sequence) in zip(matchers, replies, strict=True):
         if matcher.is_error():
             grammar.forget(sequence)
-            raise RequestError(f"The reply cannot be held to its form any more: {matcher.get_error()}.")
+            why = (matcher.get_error().splitlines() or ["the library does not say why"])[0]
+            raise RequestError(f"The reply cannot be held to its form any more: {why.rstrip('.')}.")
 
 
 @cache
