@@ -15,9 +15,11 @@ CopyCause = Literal["", "shared", "hit", "rewind", "again", "beam", "answer"]
 FreeCause = Literal["", "pruned", "ended"]
 GroupKind = Literal["", "answers", "beams"]
 EvictCause = Literal["", "room", "limit", "hand", "flush", "fault"]
-FIRST_OWN_ID = 1_000_000
-"""Where sessions number sequences, those without a session, as the beams of a search, have numbers from here on."""
 HoldCause = Literal["limit", "pins", "limit and pins", "blocks", "seats", "batch", "prompt", "turn"]
+
+FIRST_OF_PROGRAMS = 1 << 20
+"""Of an engine process, sequences with numbers from here on answer requests of programs; those of sessions have the
+sessions' own, which are below."""
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):

@@ -100,13 +100,18 @@ class ChatSession:
         """Turns of another chat, which this one's first prompt, the program's, is to sum up; sent with it alone."""
         self.tokens_per_character = _TOKENS_PER_CHARACTER
         """Of what was sent and written last, the template's words among it."""
+        self.progress = ""
+        """Why nothing comes of the running request; empty while there is nothing to say."""
         self.version = 0
         self._branch_of = (0, 0, ROOT)
         self._branch = (1, 1)
         """What `branch` found last, and where the chat stood then: titles ask again and again."""
         self._returned = ""
         self._replaced: Entry | None = None
-        self._restarted = False
+        self._restarted = self._goes_on = False
+        self._told_from: tuple[int, int] | None = (0, 0)
+        """Characters and tokens of the reply that were there before the request; None: of some nothing is told, so
+        that nothing can be told of the rest."""
 
     # --- reading ------------------------------------------------------------------------------------
 
@@ -137,6 +142,11 @@ class ChatSession:
     def num_prompts(self) -> int:
         """Prompts that were asked on the way to here."""
         return sum(entry.turn.role == "user" for entry in self.entries)
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether its last reply is not at its end and can be gone on with."""
+        return not self.busy and bool(self.entries) and self.entries[-1].ending != "complete"
 
     @property
     def last_reply(self) -> str | None:
@@ -215,6 +225,25 @@ class ChatSession:
         self._begin(request_id)
         return True
 
+    def go_on(self, request_id: int) -> bool:
+        """Go on with a reply that was cut short; false if the last one was not. What it has comes first."""
+        if not self.can_go_on:
+            return False
+        self._replaced = self.entries.pop()
+        self._begin(request_id)
+        self.open_text = self._replaced.turn.text
+        self._goes_on = True
+        whole = bool(self._replaced.told) and self._replaced.told[-1].end >= len(self.open_text)
+        self.open_told = list(self._replaced.told) if whole else []
+        self._told_from = (len(self.open_text), len(self.open_told)) if whole else None
+        return True
+
+    def cut(self) -> None:
+        """End the running request here and now, with the text that it has; nobody else will report its end."""
+        if self.busy:
+            self.return_queue()
+            self._end("interrupted")
+
     def stop(self) -> bool:
         """End the running request; false if none runs. What it wrote is kept when its end is reported.
 
@@ -235,6 +264,7 @@ class ChatSession:
             child._begin(request_id)
             child._replaced = self._replaced
             child.state, child.open_text = self.state, self.open_text
+            child._goes_on, child._told_from = self._goes_on, self._told_from
             child.num_open_tokens, child.open_told = self.num_open_tokens, self.open_told.copy()
         return child
 
@@ -276,7 +306,12 @@ class ChatSession:
         A fork made in mid-reply already shows its source's text; the first piece to come takes its place.
         """
         self.state = "running"
-        self._restarted = True
+        self._restarted = not self._goes_on
+        self.version += 1
+
+    def wait(self, message: str) -> None:
+        """Nothing comes, and why."""
+        self.progress = message
         self.version += 1
 
     def append(
@@ -290,19 +325,19 @@ class ChatSession:
         self.open_text = text if self._restarted else self.open_text + text
         self._restarted = False
         self.num_open_tokens = num_tokens
+        self.progress = ""
         self.version += 1
 
     def _take_told(self, told: Sequence[ToldToken], num_told: int) -> None:
         """Of a token with which the reply was to begin only its place is told; the rest may be known."""
-        if num_told > len(self.open_told):
+        if self._told_from is None or num_told + self._told_from[1] > len(self.open_told):
             return  # something was missed: nothing would be in its place
-        for index, token in enumerate(told, num_told):
+        characters, tokens = self._told_from
+        for index, token in enumerate(told, num_told + tokens):
             known = self.open_told[index] if index < len(self.open_told) else token
-            if token.rank == 0 and known.token_ids[0] == token.token_ids[0]:
-                known = msgspec.structs.replace(known, start=token.start, end=token.end)
-            else:
-                known = token
-            self.open_told[index : index + 1] = [known]
+            found = known if token.rank == 0 and known.token_ids[0] == token.token_ids[0] else token
+            start, end = token.start + characters, token.end + characters
+            self.open_told[index : index + 1] = [msgspec.structs.replace(found, start=start, end=end)]
 
     def finish(self, reason: FinishReason, figures: RequestFinished | None = None) -> None:
         """The reply is done."""
@@ -321,10 +356,11 @@ class ChatSession:
             self.tokens_per_character = num_tokens / characters
 
     def fail(self, message: str, hint: str) -> None:
-        """The request was refused: its prompt goes back to be edited."""
+        """The request was refused: its prompt goes back to be edited. Or an error ended it: its text stays."""
         self.return_queue()
-        self._end("stopped")
-        self.state = "idle"
+        cut_short = bool(self.open_text)
+        self._end("interrupted" if cut_short else "stopped")
+        self.state = "interrupted" if cut_short else "idle"
         self.notice = Notice(message, hint)
 
     def interrupt(self) -> None:
@@ -402,13 +438,16 @@ class ChatSession:
         self.state = "queued"
         self.open_text, self.num_open_tokens, self.open_told = "", 0, []
         self.open_turn_id = new_id()
-        self.stop_requested = self._restarted = False
-        self.notice = None
+        self.stop_requested = self._restarted = self._goes_on = False
+        self._told_from = (0, 0)
+        self.notice, self.progress = None, ""
         self.version += 1
 
     def _end(self, ending: Ending) -> None:
         """Close the request. One that wrote nothing and was cut short leaves no trace but its prompt."""
-        if self.open_text or ending in ("complete", "length"):
+        if self._goes_on and self._replaced is not None and self.open_text == self._replaced.turn.text:
+            self._add(self._replaced)  # nothing came
+        elif self.open_text or ending in ("complete", "length"):
             told = within(self.open_told, len(self.open_text))
             self._add(Entry(Turn("assistant", self.open_text), ending, self.open_turn_id, told))
         elif self._replaced is not None:
@@ -418,8 +457,9 @@ class ChatSession:
             if self.entries or not self.summed_up:  # else nobody wrote it
                 self._give_back(prompt)
         self.state = ending if ending in ("stopped", "interrupted") else "idle"
-        self.open_text, self.num_open_tokens, self.open_told = "", 0, []
+        self.open_text, self.num_open_tokens, self.open_told, self.progress = "", 0, [], ""
         self.request_id, self._replaced, self.stop_requested = None, None, False
+        self._goes_on = False
         self.version += 1
 
     def _give_back(self, *prompts: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from pagedchat.cache_events import FIRST_OWN_ID, FinishReason
+from pagedchat.cache_events import FinishReason
 from pagedchat.chat.conversation import Conversation
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sampling_params import SamplingParams
@@ -49,7 +49,6 @@ class Chats:
         self._renderer = renderer or RenderAtOnce(text_model)
         self.searches = Searches(core, publisher, text_model)
         """Replies that are being searched."""
-        core.number_from(FIRST_OWN_ID)
         self._awaited: dict[int, RenderJob] = {}
         """Prompts on their way to text, by session: a session has one at most, and no other request meanwhile."""
         self.feed = ReplyFeed(core, publisher, TokenTeller(text_model.tokenizer), clock)
@@ -137,6 +136,7 @@ class Chats:
         if job.command.beam_width:
             self._search(job, text)
             return
+        self._text_model.check_begun(job.command)
         request = self._extended(job, text)
         self._publisher.send_now(request.started())
         if (reason := ended_by_itself(request.reply.sequence)) is not None:

@@ -8,6 +8,7 @@ from tokenizers import Tokenizer
 from pagedchat.chat.conversation import Conversation
 from pagedchat.chat.replies import Reply
 from pagedchat.chat.template import ChatTemplate, render_raw
+from pagedchat.chat.token_texts import token_bytes
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.errors import RequestError
@@ -51,6 +52,21 @@ class TextModel:
         """Whether a reply's text begins with its first word: a base model writes a space after a colon."""
         continues = bool(command.turns) and command.turns[-1].role == "assistant"
         return self.template.kind == "plain" and not command.raw and not continues
+
+    def check_begun(self, command: Generate) -> None:
+        """Whether the tokens with which a reply is to begin are this model's.
+
+        Raises:
+            RequestError: they stand for something else here.
+        """
+        if command.begun_text is None or self.tokenizer is None:
+            return
+        bytes_of = token_bytes(self.tokenizer)
+        if b"".join(map(bytes_of, command.begun)) != command.begun_text:
+            raise RequestError(
+                "The tokens of this reply are another model's: nothing can be put in their place here.",
+                "^G asks the prompt again.",
+            )
 
     def decode(self, token_ids: list[int]) -> str:
         """What tokens say by themselves, without special ones."""

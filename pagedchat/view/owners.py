@@ -1,27 +1,29 @@
-"""Which number and which letter stand for an owner of blocks, the same in every panel."""
+"""Which name, number and letter stand for an owner of blocks, the same in every panel."""
 
 import re
 
-from pagedchat.cache_events import FIRST_OWN_ID
+from pagedchat.cache_events import FIRST_OF_PROGRAMS
 
 GLYPHS = "123456789abcdefghijklmnopqrstuvwxyz"
 
-BEAMS_FROM = 100
-"""The number of the first sequence that is no chat's, and how many of them have numbers of their own."""
 _LEADING_NUMBER = re.compile(r"\d+")
 
 
+def unlabelled(seq_id: int, *, is_beam: bool = False) -> str:
+    """What a sequence is called to which nobody gave a name: `seq 3`, `request 7` of a program, `beam 7`."""
+    kind = "beam" if is_beam else "seq" if seq_id < FIRST_OF_PROGRAMS else "request"
+    return f"{kind} {_own_number(seq_id)}"
+
+
 def owner_number(seq_id: int, label: str) -> int:
-    """The number that people see in the label (`"2 code"` -> 2), else the sequence's own."""
+    """The number that people see in the label (`"2 code"` -> 2), else the sequence's own; those of programs begin
+    at 1, too."""
     match = _LEADING_NUMBER.match(label)
-    if match:
-        return int(match[0])
-    return seq_id if seq_id < FIRST_OWN_ID else BEAMS_FROM + (seq_id - FIRST_OWN_ID) % BEAMS_FROM
+    return int(match[0]) if match else _own_number(seq_id)
 
 
-def unlabelled(seq_id: int) -> str:
-    """What a sequence is called that is no chat."""
-    return f"beam {seq_id - FIRST_OWN_ID + 1}" if seq_id >= FIRST_OWN_ID else f"seq {seq_id}"
+def _own_number(seq_id: int) -> int:
+    return seq_id if seq_id < FIRST_OF_PROGRAMS else seq_id - FIRST_OF_PROGRAMS + 1
 
 
 def owner_glyph(number: int) -> str:

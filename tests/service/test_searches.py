@@ -54,7 +54,7 @@ def test_the_beams_are_told_as_forks_that_are_pruned_and_end() -> None:
     events = [event for steps in rig.of(ev.Steps) for report in steps.reports for event in report.events]
     (grouped,) = [event for event in events if isinstance(event, ce.SequenceGrouped)]
     assert (grouped.kind, grouped.size) == ("beams", 3)
-    assert grouped.seq_id >= ce.FIRST_OWN_ID
+    assert grouped.seq_id >= ce.FIRST_OF_PROGRAMS
     freed = [event.cause for event in events if isinstance(event, ce.BlocksFreed)]
     assert {"pruned", "ended"} <= set(freed)
     assert all(event.cause == "beam" for event in events if isinstance(event, ce.BlockCopied))

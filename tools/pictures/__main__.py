@@ -66,7 +66,7 @@ async def _alternatives(stage: Stage) -> None:
 async def _beams(stage: Stage) -> None:
     """Four beams in the midst of a search, as a tree of their blocks."""
     await stage.ask("/beam 4 Tell me a story about a clock.")
-    await stage.press("f3", "v")
+    await stage.press("f3", "n")
     stage.app.go_to_step(120)
     await stage.settle()
     stage.shot()
@@ -77,7 +77,7 @@ async def _drafts(stage: Stage) -> None:
     await stage.ask("/set speculate lookup")
     for prompt in ("What is a KV cache?", "What is a KV cache?", "What is a KV cache?"):
         await stage.ask(prompt)
-    await stage.press("f3", "v")
+    await stage.press("f3", "n")
     stage.shot()
 
 

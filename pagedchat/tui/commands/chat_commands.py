@@ -6,6 +6,7 @@ from pagedchat.engine.groups.beam_params import MAX_BEAM_WIDTH
 from pagedchat.tui.commands.slash_command import CommandContext, SlashCommand
 from pagedchat.tui.commands.syntax import CommandError, first_word, no_argument, whole_number
 from pagedchat.view.sentences.figures import context_text
+from pagedchat.view.sentences.server_words import context_words
 from pagedchat.view.sentences.words import count
 
 MAX_FORKS = 16
@@ -39,6 +40,11 @@ async def _regenerate(context: CommandContext, count: str) -> None:
         await context.chats.reply_besides(context.chat, number)
     else:
         context.chats.regenerate(context.chat)
+
+
+def _continue(context: CommandContext, argument: str) -> None:
+    no_argument(argument, "/continue")
+    context.chats.continue_reply(context.chat)
 
 
 async def _several(context: CommandContext, argument: str) -> None:
@@ -170,6 +176,9 @@ def _copy(context: CommandContext, what: str) -> None:
 
 def _context(context: CommandContext, argument: str) -> None:
     no_argument(argument, "/context")
+    if context.view.server is not None:
+        context.tell(context_words(context.chat, context.view.server))
+        return
     context.engine.live()
     context.tell(context_text(context.chat, context.view, context.desk.context_limit))
 
@@ -178,9 +187,11 @@ COMMANDS = (
     SlashCommand("new", "[name]", "Another chat, in a pane of its own", _new),
     SlashCommand("fork", "[n] [@turn]", "That many more chats over the same blocks, up to a turn", _fork),
     SlashCommand("regen", "[n]", "Another reply to the last prompt; with n in so many forks", _regenerate),
+    SlashCommand("continue", "", "Go on with the last reply, where it was cut short", _continue,
+                 aliases=("retry",)),
     SlashCommand("n", "N [PROMPT]", "N answers to this prompt or the last, side by side over its blocks", _several,
                  title="Several answers"),
-    SlashCommand("beam", "N [PROMPT]", "A reply by beam search, to a prompt or the last one; F3 V: beams",
+    SlashCommand("beam", "N [PROMPT]", "A reply by beam search, to a prompt or the last one; F3 N: beams",
                  _beam, title="Beam search"),
     SlashCommand("promote", "", "Keep this reply, close the chats with others to the same prompt", _promote,
                  title="Promote this reply"),

@@ -65,6 +65,8 @@ class GroupStories:
         self._mirror = mirror
         self._stories: OrderedDict[int, GroupStory] = OrderedDict()
         """By group; the one that began last is the last."""
+        self._beams: set[int] = set()
+        """Members of searches, those that are gone too."""
 
     def hears(self) -> Hears:
         """What happens to members."""
@@ -79,8 +81,15 @@ class GroupStories:
     def copy(self, mirror: CacheMirror) -> "GroupStories":
         """The same, to follow a copy of the mirror."""
         twin = GroupStories(mirror)
-        twin._stories = self._stories.copy()
+        twin._stories, twin._beams = self._stories.copy(), self._beams.copy()
         return twin
+
+    def is_beam(self, seq_id: int) -> bool:
+        """Whether a sequence is, or was, a beam of a search."""
+        if seq_id in self._beams:
+            return True
+        sequence = self._mirror.sequences.get(seq_id)
+        return sequence is not None and sequence.group_kind == "beams"
 
     @property
     def last(self) -> GroupStory | None:
@@ -88,6 +97,8 @@ class GroupStories:
         return next(reversed(self._stories.values()), None)
 
     def _grouped(self, event: SequenceGrouped) -> None:
+        if event.kind == "beams":
+            self._beams.add(event.seq_id)
         self._stories[event.group_id] = GroupStory(event.group_id, event.kind, event.size, self._step)
         self._stories.move_to_end(event.group_id)
         if len(self._stories) > MAX_GROUPS:
@@ -97,6 +108,8 @@ class GroupStories:
         story = self._story_of(event.seq_id) if event.grouped else None
         if story is not None:
             self._stories[story.group_id] = replace(story, num_grown=story.num_grown + 1)
+            if story.kind == "beams":
+                self._beams.add(event.child_id)
 
     def _copied(self, event: BlockCopied) -> None:
         story = self._story_of(event.seq_id) if event.cause in ("beam", "answer") else None

@@ -85,8 +85,8 @@ class EngineState:
             self._num_entries -= len(self.history.popleft().batch)
 
     def _begin_fold(self) -> Fold:
-        listeners = (
-            self.narrator, self.columns, self._rates, self._copied, self._regrouping, self.groups, self.drafts,
+        listeners = (  # groups first: who tells of a fork has to know that it is a beam
+            self.groups, self.narrator, self.columns, self._rates, self._copied, self._regrouping, self.drafts,
         )  # fmt: skip
         return Fold(self.mirror, listeners)
 

@@ -68,7 +68,7 @@ def test_the_tree_has_the_beams_that_live_with_their_blocks(rig: EngineRig) -> N
     living = [seq for seq in rig.core.sequences.values() if seq.group is not None]
     assert len(living) == 4
     for sequence in living:
-        assert unlabelled(sequence.seq_id) in text
+        assert view.name(sequence.seq_id) in text
         assert all(f"{block_id:03d}" in text for block_id in sequence.block_table[-2:])
     assert "beam search, 4 wide · since step 1 · 4 beams" in text
     assert "□" not in text, "tokens of forks are told as text, too"
@@ -79,7 +79,7 @@ def test_what_was_pruned_says_which_blocks_it_gave_back(rig: EngineRig) -> None:
     rig.run_dry()
     view = view_of(rig)
     pruned = story_of(view).pruned[-1]
-    line = next(line for line in rows(view) if line.startswith(f"× {unlabelled(pruned.seq_id)} "))
+    line = next(line for line in rows(view) if line.startswith(f"× {view.name(pruned.seq_id)} "))
     assert all(f"−{block_id:03d}" in line for block_id in pruned.given_back)
     assert "over" in rows(view)[0]
 
@@ -130,8 +130,18 @@ def test_no_line_is_wider_than_there_is_room_and_ascii_is_ascii(rig: EngineRig, 
     assert all(line.isascii() for line in found)
 
 
-def test_beams_have_names_and_numbers_beside_those_of_chats() -> None:
-    assert unlabelled(ce.FIRST_OWN_ID + 6) == "beam 7"
+def test_beams_are_called_so_in_lines_too(rig: EngineRig) -> None:
+    rig.send(search(1, 10, "Hi", max_tokens=30, width=4))
+    rig.run_dry()
+    view = view_of(rig)
+    lines = [line.text for line in view.lines]
+    assert any("beam 1 → beam 2" in line for line in lines)
+    begun = next(index for index, line in enumerate(lines) if "the first of 4 beams" in line)
+    assert not any("request" in line for line in lines[begun:])
+
+
+def test_beams_have_names_beside_those_of_chats() -> None:
+    assert unlabelled(ce.FIRST_OF_PROGRAMS + 6, is_beam=True) == "beam 7"
+    assert unlabelled(ce.FIRST_OF_PROGRAMS + 6) == "request 7"
     assert unlabelled(7) == "seq 7"
-    assert owner_number(ce.FIRST_OWN_ID + 6, "beam 7") == 106
     assert owner_number(3, "3 tale") == 3

@@ -63,11 +63,11 @@ async def test_a_key_puts_it_in_the_place_of_the_tables_and_back() -> None:
     app = PanelApp(view)
     async with app.run_test(size=(120, 40)) as pilot:
         await ready(app, pilot)
-        await press(pilot, "v")
+        await press(pilot, "n")
         assert app.seen() == ["BlockMap", "GroupPanel", "BatchTimeline", "EventLog"]
         await press(pilot, "s")
         assert app.seen() == ["BlockMap", "SharingPanel", "BatchTimeline", "EventLog"]
-        await press(pilot, "v", "v")
+        await press(pilot, "n", "n")
         assert app.seen() == ["BlockMap", "BlockTables", "BatchTimeline", "EventLog"]
 
 
@@ -94,7 +94,7 @@ def test_pictures(snap_compare: SnapCompare, size: tuple[int, int]) -> None:
 
     async def before(pilot) -> None:
         await ready(app, pilot)
-        await press(pilot, "v")
+        await press(pilot, "n")
         app.panel.refresh_view()
         await pilot.pause()
 
