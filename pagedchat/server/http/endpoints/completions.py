@@ -109,6 +109,7 @@ class _Answer:
         options = self._body.stream_options
         has_usage = options is not None and bool(options.include_usage)
         always = has_usage and options is not None and bool(options.continuous_usage_stats)
+        num_left = len(self._prompts)
         async for place, output in self._outputs():
             frames = b""
             for reply in output.outputs:
@@ -116,12 +117,11 @@ class _Answer:
                 if choice.text or choice.finish_reason or choice.logprobs or choice.token_ids:
                     told = self._usage() if always else None if has_usage else msgspec.UNSET
                     frames += event(self._told([choice], told))
+            num_left -= output.finished
+            if not num_left:
+                frames += event(self._told([], self._usage())) + DONE if has_usage else DONE
             if frames:
                 yield frames
-        if has_usage:
-            yield event(self._told([], self._usage())) + DONE
-        else:
-            yield DONE
 
     async def _outputs(self) -> AsyncGenerator[tuple[int, "RequestOutput"], None]:
         if self._body.echo:
