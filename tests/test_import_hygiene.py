@@ -31,6 +31,7 @@ WITHOUT_SCREEN = [
     "pagedchat.api.engine",
     "pagedchat.api.llm",
     "pagedchat.history.thread",
+    "pagedchat.kv_events.publisher",
     "pagedchat.cli.oneshot",
     "pagedchat.cli.serve",
     "pagedchat.cli.replay",

@@ -8,12 +8,12 @@ import argparse
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from pagedchat.config import DEFAULT_MODEL, CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
+from pagedchat.config import DEFAULT_MODEL, CacheConfig, EngineConfig, KVEventsConfig, ModelConfig, SchedulerConfig
 from pagedchat.engine.sampling_params import SamplingOverrides, SamplingParams
 from pagedchat.errors import InvalidValueError
 from pagedchat.units import parse_size
 
-T = TypeVar("T", ModelConfig, CacheConfig, SchedulerConfig)
+T = TypeVar("T", ModelConfig, CacheConfig, SchedulerConfig, KVEventsConfig)
 
 
 def add_engine_options(parser: argparse.ArgumentParser, *, beside: bool = True) -> None:
@@ -27,6 +27,7 @@ def add_engine_options(parser: argparse.ArgumentParser, *, beside: bool = True) 
     _add_sampling(parser)
     _add_cache(parser)
     _add_scheduling(parser)
+    _add_kv_events(parser)
 
 
 def engine_config(args: argparse.Namespace) -> EngineConfig:
@@ -40,6 +41,7 @@ def engine_config(args: argparse.Namespace) -> EngineConfig:
         model=_from_args(ModelConfig, args),
         cache=_from_args(CacheConfig, args),
         scheduler=_from_args(SchedulerConfig, args),
+        kv_events=_from_args(KVEventsConfig, args),
         **given,
     )
 
@@ -168,6 +170,31 @@ def _add_scheduling(parser: argparse.ArgumentParser) -> None:
         "--speculate",
         metavar="HOW",
         help="guess tokens by what came before, and verify several at once: lookup or off (off)",
+    )
+
+
+def _add_kv_events(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("block events for other programs, as vLLM publishes them (pagedchat[serve])")
+    group.add_argument(
+        "--kv-events-endpoint",
+        metavar="URL",
+        help="publish which blocks the cache gains and loses, all texts included, like tcp://127.0.0.1:5557",
+    )
+    group.add_argument(
+        "--kv-events-replay-endpoint", metavar="URL", help="answer subscribers that missed some, like tcp://*:5558"
+    )
+    group.add_argument("--kv-events-topic", metavar="TEXT", help="by which subscribers choose (none)")
+    group.add_argument(
+        "--kv-events-buffer", type=int, metavar="N", help="batches kept for whoever missed them (10000)"
+    )
+    group.add_argument(
+        "--kv-events-hwm", type=int, metavar="N", help="batches held for a subscriber that does not read (10000)"
+    )
+    group.add_argument(
+        "--kv-events-encoding", metavar="FORM", help="map, or array for readers made for vLLM up to 0.23 (map)"
+    )
+    group.add_argument(
+        "--kv-events-hashes", metavar="TYPE", help="int: 64 bits of a block's hash; bytes: all of it (int)"
     )
 
 
