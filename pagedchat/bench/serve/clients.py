@@ -75,7 +75,7 @@ class ServerProcess:
         loop = asyncio.get_running_loop()
         clients = [_Client(_request(prompt, new_tokens), loop.create_future()) for prompt in prompts]
         for client in clients:
-            await loop.create_connection(lambda client=client: client, self._host, self._port)  # type: ignore[misc]
+            await loop.create_connection(lambda client=client: client, self._host, self._port)
         for client in clients:
             client.ask()
         return list(await asyncio.gather(*(client.done for client in clients)))

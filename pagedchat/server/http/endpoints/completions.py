@@ -13,7 +13,7 @@ from pagedchat.server.http.endpoints.common import Tally, check_model, check_rep
 from pagedchat.server.http.errors import ApiError
 from pagedchat.server.http.logprobs import TextLogprobsTeller
 from pagedchat.server.http.merging import merged
-from pagedchat.server.http.messages import check_length
+from pagedchat.server.http.messages import check_entries, check_length
 from pagedchat.server.http.reading import BodyReader
 from pagedchat.server.http.schemas.common import Usage
 from pagedchat.server.http.schemas.completions import Completion, CompletionBody, CompletionChoice, TextLogprobs
@@ -67,6 +67,8 @@ def prompts_of(body: CompletionBody, max_model_len: int) -> list[str | list[int]
     for prompt in given:
         if isinstance(prompt, str):
             check_length(len(prompt), max_model_len, "prompt")
+        else:
+            check_entries(len(prompt), max_model_len, "prompt")
     return list(given)
 
 
