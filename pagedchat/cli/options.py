@@ -12,6 +12,7 @@ from pagedchat import __version__
 from pagedchat.bench.readers import new_file
 from pagedchat.bounds import is_unicode
 from pagedchat.cli.engine_options import add_engine_options
+from pagedchat.cli.server_options import add_server_options
 from pagedchat.cli.settings import with_settings
 from pagedchat.cli.themes import AUTO
 from pagedchat.errors import InvalidValueError
@@ -54,6 +55,8 @@ examples:
   pagedchat                                      a chat with the toy model that comes along; works offline
   pagedchat --model Qwen/Qwen2.5-0.5B-Instruct   a real model of the Hugging Face hub
   pagedchat --model ./checkpoint --sessions 4    four chats with a checkpoint in a folder
+  pagedchat --server localhost:8000              chats on an OpenAI-compatible server; no engine, no torch here
+  pagedchat --model ID --server URL              an engine here and a server side by side; /move takes chats across
   pagedchat --trace run.trace                    record every step, to be looked at again with replay
   pagedchat --continue                           what was open last, with its drafts
   pagedchat -p "Tell me a sea story."            one reply, no screen
@@ -140,6 +143,7 @@ def _chat_parser() -> Parser:
     _add_chats(parser)
     _add_history(parser)
     _add_inspector(parser)
+    add_server_options(parser)
     add_engine_options(parser)
     _add_opposites(parser)
     return parser
