@@ -149,6 +149,7 @@ class LLMEngine:
         block_events.start(self._core)
         weakref.finalize(self, block_events.close)
         self.block_events = block_events
+        log.info("Block events are published at %s.", block_events.endpoint)
 
     # --- requests -----------------------------------------------------------------------------------
 
