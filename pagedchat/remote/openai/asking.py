@@ -104,8 +104,7 @@ class Asking:
             self._gave_up = True
             self._task.cancel()
         elif silent >= QUIET_SECONDS:
-            rest = f"given up after {self._timeout:.0f} s, Esc stops it"
-            self._say(f"waits for {self._waits_for}: {silent:.0f} s, {rest}")
+            self._say(f"waits for {self._waits_for}: {silent:.0f} s of {self._timeout:.0f}, Esc stops it")
 
     def stop(self) -> None:
         """The user has had enough: it ends with the text that it has."""
