@@ -92,6 +92,8 @@ def _run_command(args: argparse.Namespace) -> int:
             from pagedchat.cli.replay import run_replay  # noqa: PLC0415 - reads traces
 
             return run_replay(args, _screen_settings)
+        case "serve":
+            from pagedchat.cli.serve import run_serve as run  # noqa: PLC0415 - only what is wanted
         case _:
             from pagedchat.cli.stats import run_stats as run  # noqa: PLC0415 - opens sockets
     return run(args)

@@ -26,6 +26,7 @@ from pagedchat.events import (
     Steps,
     TokenTexts,
 )
+from pagedchat.view.owners import unlabelled
 from pagedchat.view.past.time_travel import TimeTravel
 from pagedchat.view.sentences.event_lines import EventLine
 from pagedchat.view.sentences.left_behind import NOTHING, LeftBehind, carried_over
@@ -164,7 +165,7 @@ class EngineView:
     def name(self, seq_id: int) -> str:
         """The sequence's label on one line, free of control characters, or its number where it has none."""
         label = self.past.labels.get(seq_id) if self.past is not None else None
-        return one_line(label or self.labels.get(seq_id, "")) or f"seq {seq_id}"
+        return one_line(label or self.labels.get(seq_id, "")) or unlabelled(seq_id)
 
     @property
     def info(self) -> EngineReady | None:

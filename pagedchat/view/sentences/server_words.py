@@ -114,7 +114,7 @@ def _of_these_chats(state: ServerState) -> list[Line]:
 def _never_told(state: ServerState) -> list[Line]:
     return [
         Line("", "What it does not tell"),
-        Line("blocks", "This server does not tell its blocks: no map, no tables, nothing of sharing.", told=False),
+        Line("blocks", "This server does not tell its blocks: no map, no tables.", told=False),
         Line("steps", "Nor its steps: no batches, no pause, no going back.", told=False),
     ]
 
