@@ -52,6 +52,8 @@ from pagedchat.service.commands import AbortRequests, AddRequest, Detokenize, En
 
 log = logging.getLogger(__name__)
 
+_READER_TIMEOUT = 3.0
+"""Seconds for a link's last events, once it is closed."""
 _KINDS: dict[RefusalKind, type[PagedChatError]] = {
     "value": InvalidValueError, "request": RequestError, "engine": EngineDeadError,
 }  # fmt: skip
@@ -133,7 +135,8 @@ class AsyncLLM:
         self._is_closed, self._is_ready = True, False
         self._end_all(closed)
         await self._link.close()
-        if self._reader is not None:
+        if self._reader is not None:  # its events end now, and so does it
+            await asyncio.wait({self._reader}, timeout=_READER_TIMEOUT)
             self._reader.cancel()
             await asyncio.wait({self._reader})
 
