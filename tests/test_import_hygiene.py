@@ -28,9 +28,11 @@ WITHOUT_SCREEN = [
     "pagedchat.events",
     "pagedchat.engine.core",
     "pagedchat.engine.mirror",
+    "pagedchat.api.async_llm",
     "pagedchat.api.engine",
     "pagedchat.api.llm",
     "pagedchat.history.thread",
+    "pagedchat.requests.requests",
     "pagedchat.cli.oneshot",
     "pagedchat.cli.replay",
     "pagedchat.cli.settings",
@@ -77,7 +79,7 @@ def test_kernels_and_the_plans_that_declare_them_load_no_torch() -> None:
 
 
 def test_names_of_the_package_load_no_torch() -> None:
-    names = "LLM, LLMEngine, RequestOutput, RequestOutputKind, SamplingParams"
+    names = "LLM, AsyncLLM, LLMEngine, RequestOutput, RequestOutputKind, SamplingParams"
     assert loaded_after(f"from pagedchat import {names}", HEAVY) == []
 
 

@@ -331,6 +331,8 @@ REFUSED: list[tuple[Callable[[AsyncLLM], Any], type[PagedChatError], str]] = [
         RequestError,
         "^structured_outputs cannot be had",
     ),
+    (lambda llm: llm.generate("a", lora_request="x"), InvalidValueError, "^lora_request is 'x'"),
+    (lambda llm: llm.chat(USER, chat_template="x"), InvalidValueError, "^chat_template is 'x'"),
     (lambda llm: llm.chat([]), InvalidValueError, "^messages is"),
     (lambda llm: llm.chat([{"role": "user"}]), InvalidValueError, "^A message is"),
     (lambda llm: llm.chat(USER, tools=5), InvalidValueError, "^tools is 5"),
@@ -420,10 +422,12 @@ async def test_an_engine_that_is_given_up_is_said_until_it_is_started_again(
     for _ in range(2):
         with pytest.raises(EngineDeadError, match=r"\(exit code 70\), again and again"):
             await anext(llm.generate("Hello"))
-    with pytest.raises(EngineDeadError):
-        await llm.tokenize("a")
+    for call in (lambda: llm.tokenize("a"), llm.check_health):
+        with pytest.raises(EngineDeadError):
+            await call()
     engine.say(engine.rig.loaded.info)
     await llm.start()
+    await llm.check_health()
     assert (await last_of(llm.generate("Hello", GREEDY))).finished
 
 
