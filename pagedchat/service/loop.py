@@ -186,15 +186,16 @@ class EngineLoop:
             self._publish()
         elif self._publisher.is_due:
             self._publish()
-        else:
+        elif self.programs.is_busy:
             self.programs.tell_due()
             self._settle()
 
     def _publish(self, wait: bool = False) -> None:
         """All that is known, text included."""
         self._feed.tell_all()
-        self.programs.tell_all()
-        self._settle()
+        if self.programs.is_busy:
+            self.programs.tell_all()
+            self._settle()
         self._publisher.flush(wait)
 
     def _tell_what_is_wrong(self, report: StepReport) -> None:
@@ -243,4 +244,5 @@ class EngineLoop:
     def _take(self, report: StepReport) -> None:
         self._publisher.add_report(report)
         self._feed.follow(report)
-        self.programs.follow(report)
+        if self.programs.is_busy:
+            self.programs.follow(report)
