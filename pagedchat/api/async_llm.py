@@ -10,6 +10,7 @@ behind an `EngineLink`.
 """
 
 import asyncio
+import copy
 import itertools
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
@@ -211,12 +212,13 @@ class AsyncLLM:
         `LLMEngine.add_request` does, EngineDeadError where the engine ended meanwhile or cannot be started, and
         EngineStateError where this object is closed.
         """
+        params = copy.copy(sampling_params)  # it may be changed before the first output is asked for
 
         def checked() -> str | list[int]:
             check_keywords("generate()", others, CALL_KEYWORDS)
             return checked_prompt(prompt)
 
-        return self._outputs(checked, prompt_text(prompt), sampling_params, request_id)
+        return self._outputs(checked, prompt_text(prompt), params, request_id)
 
     def chat(
         self,
@@ -244,7 +246,7 @@ class AsyncLLM:
                 continue_final_message=continue_final_message,
             )
 
-        return self._outputs(prompt, None, sampling_params, request_id)
+        return self._outputs(prompt, None, copy.copy(sampling_params), request_id)
 
     async def abort(self, request_id: str | Iterable[str]) -> None:
         """End one or several requests now; those who read them get one last output, whose replies have the finish

@@ -199,9 +199,11 @@ class EngineLoop:
     def _publish(self, wait: bool = False) -> None:
         """All that is known, text included."""
         self._feed.tell_all()
+        if self.chats.searches:
+            self.chats.searches.tell()
         if self.programs.is_busy:
             self.programs.tell_all()
-            self._settle()
+        self._settle()
         self._publisher.flush(wait)
 
     def _tell_what_is_wrong(self, report: StepReport) -> None:
@@ -250,6 +252,8 @@ class EngineLoop:
     def _take(self, report: StepReport) -> None:
         self._publisher.add_report(report)
         self._feed.follow(report)
+        if self.chats.searches:
+            self.chats.take_searches()
         if self.programs.is_busy:
             self.programs.follow(report)
         if self._block_events is not None:
