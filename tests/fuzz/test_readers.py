@@ -13,6 +13,7 @@ from tools.fuzz import (
     histories,
     parameters,
     programs,
+    server,
     slash_commands,
     templates,
     traces,
@@ -43,6 +44,7 @@ TARGETS = [
         histories,
         parameters,
         programs,
+        server,
     )
     for target in module.TARGETS
 ]

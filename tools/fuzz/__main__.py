@@ -34,6 +34,7 @@ MODULES = (
     "histories",
     "parameters",
     "programs",
+    "server",
 )
 TERMINAL = "terminal"
 
