@@ -13,7 +13,8 @@ from tools.fuzz import (
     histories,
     parameters,
     programs,
-    server,
+    servers,
+    serving,
     slash_commands,
     templates,
     traces,
@@ -44,7 +45,8 @@ TARGETS = [
         histories,
         parameters,
         programs,
-        server,
+        servers,
+        serving,
     )
     for target in module.TARGETS
 ]

@@ -34,7 +34,8 @@ MODULES = (
     "histories",
     "parameters",
     "programs",
-    "server",
+    "servers",
+    "serving",
 )
 TERMINAL = "terminal"
 

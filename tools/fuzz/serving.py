@@ -122,4 +122,4 @@ async def _ask(request: _Request) -> None:
 
 _RAW = st.builds(_Request, st.sampled_from(_POSTS), st.binary(max_size=64), st.just(REPLY), st.just(0))
 
-TARGETS = (Target("server", _requests(), _check), Target("server, bytes", _RAW, _check))
+TARGETS = (Target("serving", _requests(), _check), Target("serving, bytes", _RAW, _check))
