@@ -267,7 +267,8 @@ class RequestFinished(Event, frozen=True):
     num_tokens: int
     """Tokens generated."""
     time_to_first_token: float
-    """Seconds from the command to the first token."""
+    """Seconds from the command to the first token; not a number where the reply was told as a whole, so that nobody
+    knows."""
     duration: float
     """Seconds from the command to the end."""
     num_found_tokens: int = 0

@@ -112,8 +112,9 @@ class EngineView:
     def _begin(self, event: LoadProgress | ServerModels | EngineReady | EngineFailed) -> None:
         """An engine, or a server, is on its way, or there, or cannot be had."""
         match event:
-            case LoadProgress():
+            case LoadProgress(stage=stage):
                 self.loading = event
+                self.failure = None if stage == "connect" else self.failure  # a server is asked again by itself
             case ServerModels():
                 self.loading, self.failure, self.choice = None, None, event
             case EngineFailed():

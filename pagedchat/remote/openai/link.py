@@ -123,7 +123,7 @@ class OpenAILink:
             await self._open()
             assert self._client is not None  # noqa: S101 - that is what opening does
             async with asyncio.timeout(MODELS_SECONDS):
-                self._found = await find_models(self._client)
+                self._found = await find_models(self._client, self.address.model)
             if self.address.kind:
                 self._found = self._found._replace(kind=kind_of(NAMES[self.address.kind]))
             model = self._choose()

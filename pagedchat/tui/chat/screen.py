@@ -66,7 +66,8 @@ class ChatScreen(PromptScreen):
 
     def action_focus_chat(self, step: int) -> None:
         """To the next chat or the one before; the inspector's panels, when it is open, come after the last."""
-        places = [place for place in self._panel.panels.places if place.display] if self._panel is not None else []
+        panels = self._panel.panels if self._panel is not None and self._panel.panels.display else None
+        places = [place for place in panels.places if place.display] if panels is not None else []
         stops: list[ChatSession | Panel] = [*self._groups.chats, *places]
         inside = self._panel.panels.focused_panel() if self._panel is not None and self.in_panel else None
         here = stops.index(inside if inside is not None else self.focused_chat)

@@ -359,6 +359,7 @@ class ChatDesk:
         """The chat is another engine's from now on, which hears of it with its next prompt. A reply that is being
         written ends here, with the text that it has."""
         chat.cut()
+        chat.last_finished = None  # whose figures are of the engine that it leaves
         self.chats.remove(chat)
         self._send(Close(chat.session_id))
         other.add(chat)
