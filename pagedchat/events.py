@@ -5,6 +5,8 @@ Knows neither the engine nor the screen; what happens to the cache is in `cache_
 
 from typing import Any, Literal
 
+import msgspec
+
 from pagedchat.cache_events import CacheEvent, Event, FinishReason
 from pagedchat.step_batch import Batch
 
@@ -127,6 +129,15 @@ class LoadProgress(Event, frozen=True):
     unit: str = ""
 
 
+class RankInfo(msgspec.Struct, frozen=True, array_like=True):
+    """One of the processes that have a part of the model each."""
+
+    device: str
+    """For people."""
+    memory: int
+    """Bytes of its part of the cache: all ranks have the same blocks, and each has its heads of them."""
+
+
 class EngineReady(Event, frozen=True):
     """The engine takes prompts from now on; what was found out while loading."""
 
@@ -162,6 +173,9 @@ class EngineReady(Event, frozen=True):
     kv_cache_dtype: str = ""
     """Of keys and values: `"fp8"` or `"int8"`, one byte an element and a scale for each token and head, which
     `block_bytes` has in it; empty: they are of `dtype`."""
+    ranks: tuple[RankInfo, ...] = ()
+    """Where the model is cut over several processes, all of them; `block_bytes` is then what one of them has of a
+    block."""
 
 
 class EngineFailed(Event, frozen=True):

@@ -33,6 +33,7 @@ from pagedchat.cache_events import FinishReason, SequenceParked
 from pagedchat.chat.replies import Reply, endings
 from pagedchat.chat.template_process import TemplateProcess
 from pagedchat.config import EngineConfig
+from pagedchat.distributed.loading import load_model
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.dump import dump_of
 from pagedchat.engine.groups.beam_params import BeamSearchParams
@@ -40,7 +41,6 @@ from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
 from pagedchat.engine.stats import EngineStats
 from pagedchat.errors import IntegrityError, InvalidValueError, is_of_one_request
 from pagedchat.events import EngineReady, LoadProgress, StepReport
-from pagedchat.runtime.loading.build import load_model
 from pagedchat.runtime.loading.loaded import LoadedModel
 
 log = logging.getLogger("pagedchat.engine")

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from pagedchat.layers.ranks import ALONE, Ranks
 from pagedchat.layers.rotary_frequencies import PairScaling
 from pagedchat.models.decoder import Decoder
 from pagedchat.models.decoder_config import DecoderConfig
@@ -156,6 +157,6 @@ def count_parameters(config: NativeConfig) -> int:
         return sum(parameter.numel() for parameter in build(config).parameters())
 
 
-def build(config: NativeConfig) -> NativeModel:
-    """A model without values, of the default type on the default device."""
-    return Decoder(config)
+def build(config: NativeConfig, ranks: Ranks = ALONE) -> NativeModel:
+    """A model without values, of the default type on the default device; a part of one knows who has the others."""
+    return Decoder(config, ranks)

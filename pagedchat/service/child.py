@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 Loader = Callable[[EngineConfig, Callable[[LoadProgress], None]], "LoadedModel"]
 
-DEFAULT_LOADER = "pagedchat.runtime.loading.build:load_model"
+DEFAULT_LOADER = "pagedchat.distributed.loading:load_model"
 EXIT_OK, EXIT_NOT_STARTED, EXIT_CRASHED = 0, 1, 70
 UI_GONE = (BrokenPipeError, ConnectionResetError)
 """What sending raises when nobody listens any more, be it while loading or later. That is no failure of ours."""

@@ -17,8 +17,10 @@ from pagedchat.errors import DeviceError, InvalidValueError, ModelError, first_l
 from pagedchat.events import LoadProgress
 from pagedchat.jit.driver import gpu
 from pagedchat.layers.few_bits_linear import use_kernels
+from pagedchat.layers.ranks import ALONE
 from pagedchat.models.config import describe_model
 from pagedchat.models.cpu_linear import use_cpu_linears
+from pagedchat.models.cutting import cut_for_rank
 from pagedchat.models.description import ModelDescription
 from pagedchat.models.gguf.tokenizer import load_gguf_tokenizer
 from pagedchat.models.hub import find_model, find_tokenizer
@@ -41,7 +43,7 @@ from pagedchat.runtime.loading.device import (
 )
 from pagedchat.runtime.loading.first_batches import FirstBatches
 from pagedchat.runtime.loading.invariance import make_invariant, refuse_attention, refuse_description
-from pagedchat.runtime.loading.loaded import LoadedModel, Progress, nothing_more, nothing_wanted
+from pagedchat.runtime.loading.loaded import Company, LoadedModel, Progress, nothing_more, nothing_wanted
 from pagedchat.runtime.loading.model_wishes import model_wishes
 from pagedchat.runtime.loading.pool_size import PoolSize, measure_pool, peak_memory
 from pagedchat.runtime.loading.precision import Precision, choose_precision
@@ -59,9 +61,11 @@ if TYPE_CHECKING:
     from pagedchat.jit.build_ahead import BuildAhead
 
 
-def assemble(config: EngineConfig, progress: Progress, began: float, streams: bool) -> LoadedModel:
-    """See `build.load_model`; `began` is when it was called, by `time.perf_counter`."""
-    return _Assembly(config, progress, began, streams).run()
+def assemble(
+    config: EngineConfig, progress: Progress, began: float, streams: bool, company: Company | None = None
+) -> LoadedModel:
+    """See `build.load_model`; `began` is when it was called, by `time.perf_counter`; `company`, all ranks."""
+    return _Assembly(config, progress, began, streams, company).run()
 
 
 class _Preparing(NamedTuple):
@@ -76,14 +80,19 @@ class _Preparing(NamedTuple):
 class _Assembly:
     """One loading; what one step finds out the next ones use."""
 
-    def __init__(self, config: EngineConfig, progress: Progress, began: float, streams: bool) -> None:
+    def __init__(
+        self, config: EngineConfig, progress: Progress, began: float, streams: bool, company: Company | None
+    ) -> None:
         self._config = config
         self._progress = progress
         self._began = began
         self._streams = streams
         self._lacking: tuple[str, ...] = ()
         """That there are no CPU kernels, where the model would have used them."""
-        self._device = choose_device(config.model.device)
+        self._company = company
+        self._num_parameters = 0
+        """Of the whole model, where this is a part of one."""
+        self._device = choose_device(config.model.device) if company is None else company.device
         if self._device.type == "cpu":
             prepare_in_background()
 
@@ -142,7 +151,12 @@ class _Assembly:
     def _describe(self) -> ModelDescription:
         wanted = self._config.model
         folder = find_model(wanted.model, self._report_download)
-        return _of_length(describe_model(wanted.model, folder, wanted.implementation), wanted.max_model_len)
+        described = _of_length(describe_model(wanted.model, folder, wanted.implementation), wanted.max_model_len)
+        if self._company is None:
+            return described
+        part = cut_for_rank(described, self._company.rank, self._company.size)
+        self._num_parameters = count_parameters(described.native) if described.native else 0
+        return part
 
     def _tokenizer(self, description: ModelDescription) -> LoadedTokenizer | None:
         wanted = self._config.model
@@ -204,9 +218,14 @@ class _Assembly:
             kernels=self._cpu_kernels(precision),
             keeps_bits=precision.keeps_bits,
             on_progress=lambda done, total: self._say("weights", "Reading the weights", done, total, "tensors"),
+            ranks=self._company or ALONE,
         )
         native = description.native  # of which quantised layers have no parameters
-        counted = count_parameters(native) if native else sum(each.numel() for each in model.parameters())
+        counted = (
+            self._num_parameters or count_parameters(native)
+            if native
+            else sum(each.numel() for each in model.parameters())
+        )
         if native is not None and self._device.type == "cuda":
             from pagedchat.runtime.graphs.objections import objection_to  # noqa: PLC0415 - a GPU's business
 
@@ -230,7 +249,8 @@ class _Assembly:
         device = self._device
         runner_class: type[TorchModelRunner] = TorchModelRunner
         if isinstance(model, NativeModel):
-            by_kernels = device.type == "cpu" and not self._config.model.batch_invariant
+            # Steps of one call know nobody to wait for.
+            by_kernels = device.type == "cpu" and not self._config.model.batch_invariant and self._company is None
             runner_class = CpuModelRunner if by_kernels else NativeModelRunner
         runner = runner_class(model, make_backend(shape, 0, 0, device), device)
 
@@ -238,7 +258,7 @@ class _Assembly:
             self._say("profile", "Measuring the largest batch")
             return peak_memory(runner, make_backend, sizes)
 
-        pool = measure_pool(self._config, shape, sizes.model_len, device, profile)
+        pool = measure_pool(self._config, shape, sizes.model_len, device, profile, self._company)
         total = format_size(pool.num_blocks * shape.block_bytes)
         self._say("cache", f"Taking {total} for {pool.num_blocks} blocks")
         backend = _allocate(make_backend, shape, pool, device)

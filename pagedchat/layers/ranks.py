@@ -1,0 +1,43 @@
+"""Processes that have a part of a model each, the ranks, and what its layers ask of the others. Knows no transport.
+
+As in Megatron-LM (Shoeybi et al. 2019, arXiv 1909.08053): of two products behind each other the first is cut by
+columns, so that nobody needs what another has, and the second by rows, whose results are parts of a sum.
+"""
+
+from typing import Protocol
+
+import torch
+
+
+class Ranks(Protocol):
+    """All that have a part of one model. Every one of them calls the same, in the same order."""
+
+    rank: int
+    """Which one this is, from 0."""
+    size: int
+    """How many there are."""
+
+    def sum(self, rows: torch.Tensor) -> torch.Tensor:
+        """The sum of what all have, the same bits for everybody; `rows`, contiguous, may be written."""
+        ...
+
+    def side_by_side(self, columns: torch.Tensor) -> torch.Tensor:
+        """What all have, one beside the other: `[num_rows, width]` -> `[num_rows, size * width]`."""
+        ...
+
+
+class Alone:
+    """There is nobody else."""
+
+    rank, size = 0, 1
+
+    def sum(self, rows: torch.Tensor) -> torch.Tensor:
+        """See `Ranks`."""
+        return rows
+
+    def side_by_side(self, columns: torch.Tensor) -> torch.Tensor:
+        """See `Ranks`."""
+        return columns
+
+
+ALONE = Alone()
