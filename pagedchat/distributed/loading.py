@@ -48,12 +48,13 @@ class _Ranks:
     def load(self) -> LoadedModel:
         join = Join(self._config, self._streams, 0, self._size, meeting_folder())
         try:
-            workers = Workers(join, self._leave)
+            workers = Workers(join)
         except OSError as error:
             raise DeviceError(
                 f"tensor_parallel_size is {self._size}, but not so many processes can be started: {error}.",
                 "Close other programs, or choose a smaller --tensor-parallel-size.",
             ) from error
+        workers.tell_of_loss(self._leave)
         try:
             return self._load(join, workers)
         except BaseException as error:
@@ -81,6 +82,7 @@ class _Ranks:
             # What is made between requests is made on each rank for itself, and must be the same on all.
             prepare_more=nothing_more,
             prepare_wanted=nothing_wanted,
+            tell_of_loss=workers.tell_of_loss,
             release=partial(_release, loaded.release, workers, self._group),
         )
 

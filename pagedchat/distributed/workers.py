@@ -57,7 +57,6 @@ class Workers:
 
     Args:
         join: what each is told, but for its rank.
-        on_lost: called once, in a thread of this object's, when one of them is lost and all are killed.
         entry: the command that starts one.
         silence, longest_step: see `SILENCE` and `LONGEST_STEP`.
 
@@ -68,13 +67,12 @@ class Workers:
     def __init__(
         self,
         join: Join,
-        on_lost: Callable[[], None] = lambda: None,
         entry: tuple[str, ...] = DEFAULT_ENTRY,
         *,
         silence: float = SILENCE,
         longest_step: float = LONGEST_STEP,
     ) -> None:
-        self._state = _State(join, on_lost, silence, longest_step)
+        self._state = _State(join, silence, longest_step)
         started = threading.Event()
         # The system kills them when the thread ends that has started them: it is the one that watches.
         thread = threading.Thread(target=_start_and_watch, args=(self._state, entry, started), daemon=True)
@@ -120,6 +118,14 @@ class Workers:
             lambda: all(each.number >= number for each in self._state.workers), seconds
         )
 
+    def tell_of_loss(self, tell: Callable[[], None]) -> None:
+        """Have something called when one of them is lost, in a thread of this object's; at once if one is."""
+        with self._state.changed:
+            self._state.on_lost.append(tell)
+            is_lost = self._state.failure is not None
+        if is_lost:
+            tell()
+
     @property
     def step_seconds(self) -> list[float]:
         """What their last batches took."""
@@ -148,8 +154,9 @@ class Workers:
 class _State:
     """What the watching thread has in common with the others; it must not keep `Workers` alive."""
 
-    def __init__(self, join: Join, on_lost: Callable[[], None], silence: float, longest_step: float) -> None:
-        self.join, self.on_lost = join, on_lost
+    def __init__(self, join: Join, silence: float, longest_step: float) -> None:
+        self.join = join
+        self.on_lost: list[Callable[[], None]] = []
         self.silence, self.longest_step = silence, longest_step
         self.workers: list[_Worker] = []
         self.failure: PagedChatError | None = None
@@ -170,11 +177,13 @@ class _State:
             if self.failure is not None or self.closing:
                 return
             self.failure = failure
+            tells = list(self.on_lost)
         log.error("%s", failure)
         for worker in self.workers:
             _kill(worker)
-        with suppress(Exception):
-            self.on_lost()
+        for tell in tells:
+            with suppress(Exception):
+                tell()
         with self.changed:
             self.changed.notify_all()
 

@@ -28,7 +28,7 @@ from pagedchat.errors import PagedChatError, first_line
 from pagedchat.events import EngineFailed, EngineNotice, LoadProgress, RunState
 from pagedchat.garbage import rare_collections
 from pagedchat.service.chats import Chats
-from pagedchat.service.loop import EngineLoop, Inbox, Received
+from pagedchat.service.loop import EngineLoop, Inbox, Received, RunnerLost
 from pagedchat.service.outbox import Outbox
 from pagedchat.service.publisher import Publisher
 from pagedchat.service.rendering import RenderAside
@@ -185,6 +185,7 @@ def _engine(
 ) -> EngineLoop:
     core = EngineCore(loaded.limits, loaded.runner, grammars=loaded.grammars)
     renderer = RenderAside(text_model, lambda rendered: inbox.put(Received(rendered, time.monotonic())))
+    loaded.tell_of_loss(lambda: inbox.put(Received(RunnerLost(), time.monotonic())))
     chats = Chats(core, publisher, text_model, renderer=renderer)
     return EngineLoop(core, chats, publisher, inbox, dump_dir=dump_dir, spare_work=loaded.prepare_more)
 

@@ -43,8 +43,12 @@ _SHORTEST_WAIT = 0.001
 class Received:
     """A command, or the text for which one waits, and when it came in, in seconds."""
 
-    command: AnyCommand | Rendered
+    command: "AnyCommand | Rendered | RunnerLost"
     time: float
+
+
+class RunnerLost:
+    """Runs no batch any more, though nobody has asked it for one."""
 
 
 Inbox = SimpleQueue[Received]
@@ -131,6 +135,8 @@ class EngineLoop:
                 self._tell_state()
             case SetLimit() | Pin() | Unpin() | Evict() | FlushCache() as command:
                 self._control(command)
+            case RunnerLost():
+                self._core.runner.check()
             case command:
                 self.chats.handle(command, received.time)
         self._settle()
