@@ -11,6 +11,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from pagedchat.ops.ranks.reduce_add_norm import sum_in_order
+
 _TIMEOUT = timedelta(days=1)
 """Of one call. Ranks wait for one that reads slowly; who does not answer at all is found out by `Workers`."""
 
@@ -72,15 +74,6 @@ class RankGroup:
         given = [torch.empty_like(own) for _ in range(self.size)]
         self._host.allgather([given], [own]).wait()
         return given
-
-
-def sum_in_order(parts: list[torch.Tensor]) -> torch.Tensor:
-    """`(parts[0] + parts[1]) + ...`, in float32 at least, rounded once."""
-    first, *others = parts
-    total = first.float() if first.dtype in (torch.float16, torch.bfloat16) else first.clone()
-    for part in others:
-        total += part
-    return total.to(first.dtype)
 
 
 def _int64(numbers: list[int]) -> torch.Tensor:

@@ -85,8 +85,8 @@ class LoadedModel:
     """Makes ready what requests so far lacked, and were served without, whatever that takes: for who measures, say.
     Not to be called during a step."""
     tell_of_loss: Callable[[Callable[[], None]], None] = nothing_lost
-    """Calls its argument, in any thread, when the runner is of no use any more without having been asked for a batch:
-    a process that has a part of the model is gone, say. The runner's `check` then says why."""
+    """Calls its argument, in any thread, when the runner is of no use any more without having been asked for a
+    batch: a process that has a part of the model is gone, say. The runner's `check` then says why."""
     release: Callable[[Callable[[], None]], None] = nothing_to_release
     """Calls its argument, by which the runner's last owner drops it, and gives back what that frees. No step may be
     asked for meanwhile."""
