@@ -6,6 +6,9 @@ from typing import TypeVar
 
 import torch
 
+from pagedchat.ops.common.norm import Norm
+from pagedchat.ops.products.add_norm import Update, add_norm
+
 T = TypeVar("T")
 
 
@@ -51,7 +54,7 @@ class RankThreads:
 
 
 class RankThread:
-    """See `layers.ranks.Ranks`."""
+    """See `ops.ranks.company.Ranks`."""
 
     def __init__(self, threads: RankThreads, rank: int) -> None:
         self.rank, self.size = rank, threads.size
@@ -63,6 +66,10 @@ class RankThread:
         for other in others:
             total += other
         return total
+
+    def add_norm(self, hidden: torch.Tensor, update: Update, norm: Norm | None) -> torch.Tensor:
+        rows = update.rows if update.beside is None else update.rows + update.beside
+        return add_norm(hidden, Update(self.sum(rows), None, update.norm, update.scale), norm)
 
     def side_by_side(self, columns: torch.Tensor) -> torch.Tensor:
         return torch.cat(self._threads.exchange(self.rank, columns), dim=-1)

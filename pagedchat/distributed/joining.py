@@ -36,6 +36,8 @@ def load_part(join: Join) -> LoadedPart:
     """
     config = join.config
     model = replace(config.model, skip_tokenizer_init=True, tokenizer=None)
+    from pagedchat.runtime.step.model_runner import TorchModelRunner  # noqa: PLC0415 - seconds
+
     joined = list["RankGroup"]()
 
     def join_others() -> "RankGroup":
@@ -43,6 +45,8 @@ def load_part(join: Join) -> LoadedPart:
         return joined[0]
 
     loaded = load_model(replace(config, model=model), streams=join.streams, join_ranks=join_others)
+    if isinstance(loaded.runner, TorchModelRunner):
+        loaded.runner.samples = False
     device = describe(joined[0], loaded.info.device)
     return LoadedPart(loaded.runner, device, loaded.info.num_blocks * loaded.info.block_bytes)
 

@@ -4,8 +4,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from pagedchat.layers.ranks import Ranks
 from pagedchat.layers.weights import Places, empty_parameter
+from pagedchat.ops.ranks.company import Ranks, own_rows
 
 
 class Embedding(nn.Module):
@@ -42,11 +42,9 @@ def over_ranks(table: Embedding, indices: torch.Tensor, ranks: Ranks) -> torch.T
     Returns:
         `[num_tokens, width]`: a sum of zeros and of the one row that somebody has.
     """
-    height = len(table.weight)
-    own = indices - ranks.rank * height
-    is_elsewhere = (own < 0) | (own >= height)
-    rows: torch.Tensor = table(own.clamp(0, height - 1))
-    return ranks.sum(rows.masked_fill(is_elsewhere.unsqueeze(-1), 0))
+    own, is_elsewhere = own_rows(indices, len(table.weight), ranks)
+    rows: torch.Tensor = table(own)
+    return ranks.sum(rows.masked_fill(is_elsewhere, 0))
 
 
 _ROW_UNIT = 16

@@ -12,7 +12,6 @@ from pagedchat.layers.embedding import Embedding, over_ranks
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.norms import Norm
 from pagedchat.layers.paged import PagedAttention
-from pagedchat.layers.ranks import ALONE, Ranks
 from pagedchat.layers.rotary import RotaryEmbedding
 from pagedchat.layers.weights import Places
 from pagedchat.models.checkpoint_layout import Joined, Orders
@@ -20,6 +19,7 @@ from pagedchat.models.decoder_config import DecoderConfig
 from pagedchat.models.decoder_layer import DecoderLayer
 from pagedchat.models.native_model import NativeModel
 from pagedchat.models.tensor_cuts import Cuts, cuts_of
+from pagedchat.ops.ranks.company import ALONE, Ranks
 
 
 class Decoder(NativeModel):
@@ -36,6 +36,7 @@ class Decoder(NativeModel):
         self.config = config
         self.ranks = ranks
         self.tied = config.tied
+        self.vocab_size = config.vocab_size
         self.embedding = Embedding(config.num_vocabulary_rows, narrow)
         self.embedding_norm = Norm(config.norm, narrow) if config.embedding_norm else None
         offset = config.position_offset

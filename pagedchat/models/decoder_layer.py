@@ -9,11 +9,11 @@ from pagedchat.layers.linear import Linear
 from pagedchat.layers.mlp import GatedMlp, Mlp
 from pagedchat.layers.norms import Norm
 from pagedchat.layers.paged import PagedAttention
-from pagedchat.layers.ranks import ALONE, Ranks
 from pagedchat.layers.rotary import Rotation
 from pagedchat.layers.weights import Places
 from pagedchat.models.checkpoint_layout import MERGED, CheckpointLayout
 from pagedchat.models.decoder_config import DecoderConfig
+from pagedchat.ops.ranks.company import ALONE, Ranks
 
 
 class DecoderLayer(nn.Module):

@@ -5,13 +5,13 @@ from collections.abc import Callable
 import torch
 
 from pagedchat.errors import DeviceError, InvalidValueError, is_out_of_memory
-from pagedchat.layers.ranks import ALONE, Ranks
 from pagedchat.models.checkpoint_files import check_whole, weight_files
 from pagedchat.models.checkpoint_tensors import explain
 from pagedchat.models.description import ModelDescription
 from pagedchat.models.native_loader import load_native
 from pagedchat.models.quantized.forms import Quantization
 from pagedchat.ops.cpu.kernels import CpuKernels
+from pagedchat.ops.ranks.company import ALONE, Ranks
 
 
 def load_weights(

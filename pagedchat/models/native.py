@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from pagedchat.layers.ranks import ALONE, Ranks
 from pagedchat.layers.rotary_frequencies import PairScaling
 from pagedchat.models.decoder import Decoder
 from pagedchat.models.decoder_config import DecoderConfig
@@ -34,6 +33,7 @@ from pagedchat.models.families import (
 from pagedchat.models.native_model import NativeModel
 from pagedchat.models.quantized import mxfp4
 from pagedchat.models.raw_config import NotNativeError, RawConfig
+from pagedchat.ops.ranks.company import ALONE, Ranks
 
 NativeConfig = DecoderConfig
 

@@ -8,7 +8,6 @@ import torch
 
 from pagedchat.layers.few_bits_linear import settle
 from pagedchat.layers.quantized_linear import QuantizedLinear
-from pagedchat.layers.ranks import ALONE, Ranks
 from pagedchat.layers.weights import new_tensors
 from pagedchat.models.checkpoint_files import check_room
 from pagedchat.models.checkpoint_tensors import read_tensors
@@ -23,6 +22,7 @@ from pagedchat.models.quantized.shell import quantized_shell
 from pagedchat.models.quantized.unpacking import FloatsAs, unpacked
 from pagedchat.models.staged_copy import StagedCopies
 from pagedchat.ops.cpu.kernels import CpuKernels
+from pagedchat.ops.ranks.company import ALONE, Ranks
 
 log = logging.getLogger(__name__)
 

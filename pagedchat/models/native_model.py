@@ -24,6 +24,8 @@ class NativeModel(Calculating, ABC):
     """The head is meant to be the token embedding."""
     embedding: Embedding
     head: Linear
+    vocab_size: int
+    """Logits of a token."""
 
     @abstractmethod
     def forward(

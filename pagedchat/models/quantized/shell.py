@@ -8,10 +8,10 @@ from torch import nn
 from pagedchat.layers.embedding import Embedding
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.quantized_linear import QuantizedLinear, StoredEmbedding
-from pagedchat.layers.ranks import ALONE, Ranks
 from pagedchat.layers.weights import new_tensors
 from pagedchat.models.native import NativeConfig, build
 from pagedchat.models.native_model import NativeModel
+from pagedchat.ops.ranks.company import ALONE, Ranks
 
 CPU = torch.device("cpu")
 

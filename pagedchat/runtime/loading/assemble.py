@@ -17,7 +17,6 @@ from pagedchat.errors import DeviceError, InvalidValueError, ModelError, first_l
 from pagedchat.events import LoadProgress
 from pagedchat.jit.driver import gpu
 from pagedchat.layers.few_bits_linear import use_kernels
-from pagedchat.layers.ranks import ALONE
 from pagedchat.models.config import describe_model
 from pagedchat.models.cpu_linear import use_cpu_linears
 from pagedchat.models.cutting import cut_for_rank
@@ -30,6 +29,7 @@ from pagedchat.models.native_model import NativeModel
 from pagedchat.models.tokenizer import LoadedTokenizer, load_tokenizer
 from pagedchat.ops.common.launch import element_name
 from pagedchat.ops.cpu.kernels import CpuKernels, cpu_kernels, no_kernels_notice, prepare_in_background
+from pagedchat.ops.ranks.company import ALONE
 from pagedchat.runtime.attention import transformers_attention
 from pagedchat.runtime.attention.backend import AttentionBackend, CacheShape
 from pagedchat.runtime.attention.choice import BackendChoice, BackendChooser, BackendFactory
@@ -315,12 +315,15 @@ class _Assembly:
         )
 
         try:
-            first = FirstGraphs(eager, sizes)
+            first = FirstGraphs(eager, sizes, at_first_use=self._company is not None)
         except ModelError as error:
             return eager, _Preparing(refusals=[_uncaptured(first_line(error))])
         batches = FirstBatches(eager, eager.backend, sizes, check.vocab_size)
-        self._wait_for(builds, lambda: first.build_likely() or batches.run_one())
-        batches.run_some()
+        if self._company is None:
+            self._wait_for(builds, lambda: first.build_likely() or batches.run_one())
+            batches.run_some()
+        else:  # ranks run the same batches, and none for as long as there is time
+            self._wait_for(builds, lambda: False)
         captured = first.capture(check)
         shape = eager.backend.shape
         asked = self._config.model.quantization  # a GPU quantises nothing unasked
@@ -338,6 +341,8 @@ class _Assembly:
         of_one_chat = FirstBatches(captured, eager.backend, sizes, check.vocab_size)
         for _ in ("its prompt", "a decode"):
             of_one_chat.run_one()
+        if self._company is not None:
+            return captured, _Preparing(refusals=first.refusals)
         more, wanted = capture_others(captured, sizes, self._device), partial(make_wanted, weakref.ref(captured))
         return captured, _Preparing(more, wanted, first.refusals)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Company(Protocol):
-    """All that have a part of one model; `layers.ranks.Ranks`, and what else loading asks of them."""
+    """All that have a part of one model; `ops.ranks.company.Ranks`, and what else loading asks of them."""
 
     rank: int
     size: int
