@@ -1,5 +1,5 @@
-"""The ranks of one model over process groups of torch: gloo between CPUs, NCCL between GPUs; and what is small, between
-GPUs that reach each other's memory, by a kernel of our own.
+"""The ranks of one model over process groups of torch: gloo between CPUs, NCCL between GPUs; and what is small,
+between GPUs that reach each other's memory, by a kernel of our own.
 
 The groups are this object's own, and none of them is torch's default one: an engine leaves alone what else a
 program does with `torch.distributed`.
