@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-import torch.distributed as dist
+import torch.distributed
 
 from pagedchat.distributed.mailboxes import SharedMailboxes
 from pagedchat.errors import KernelError
@@ -28,6 +28,9 @@ from pagedchat.ops.ranks.reduce_add_norm import (
 )
 
 log = logging.getLogger(__name__)
+
+dist: Any = torch.distributed
+"""Its stubs lack half of what is there."""
 
 _TIMEOUT = timedelta(days=1)
 """Of one call. Ranks wait for one that reads slowly; who does not answer at all is found out by `Workers`."""
@@ -153,7 +156,7 @@ def _int64(numbers: list[int]) -> torch.Tensor:
     return torch.tensor(numbers, dtype=torch.int64, device="cpu")
 
 
-def _gloo(store: dist.Store, rank: int, size: int) -> Any:
+def _gloo(store: Any, rank: int, size: int) -> Any:
     """Over loopback alone: all ranks are on one host."""
     options = dist.ProcessGroupGloo._Options()
     options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
@@ -161,7 +164,7 @@ def _gloo(store: dist.Store, rank: int, size: int) -> Any:
     return dist.ProcessGroupGloo(store, rank, size, options)
 
 
-def _nccl(store: dist.Store, rank: int, size: int) -> Any:
+def _nccl(store: Any, rank: int, size: int) -> Any:
     options = dist.ProcessGroupNCCL.Options()
     options._timeout = _TIMEOUT
     return dist.ProcessGroupNCCL(store, rank, size, options)

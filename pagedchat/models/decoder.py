@@ -18,7 +18,7 @@ from pagedchat.models.checkpoint_layout import Joined, Orders
 from pagedchat.models.decoder_config import DecoderConfig
 from pagedchat.models.decoder_layer import DecoderLayer
 from pagedchat.models.native_model import NativeModel
-from pagedchat.models.tensor_cuts import Cuts, cuts_of
+from pagedchat.models.parts.tensor_cuts import Cuts, cuts_of
 from pagedchat.ops.ranks.company import ALONE, Ranks
 
 

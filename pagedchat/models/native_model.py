@@ -10,7 +10,7 @@ from pagedchat.layers.linear import Linear
 from pagedchat.layers.paged import PagedAttention
 from pagedchat.layers.weights import Places
 from pagedchat.models.checkpoint_layout import Joined, Orders
-from pagedchat.models.tensor_cuts import Cuts
+from pagedchat.models.parts.tensor_cuts import Cuts
 
 
 class NativeModel(Calculating, ABC):

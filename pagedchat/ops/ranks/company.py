@@ -33,6 +33,19 @@ class Ranks(Protocol):
         ...
 
 
+class Company(Ranks, Protocol):
+    """See `Ranks`; and what loading a model asks of them."""
+
+    @property
+    def device(self) -> torch.device:
+        """Of this rank."""
+        ...
+
+    def least(self, numbers: list[int]) -> list[int]:
+        """Of each number the least that any rank has."""
+        ...
+
+
 class Alone:
     """There is nobody else."""
 

@@ -19,17 +19,17 @@ from pagedchat.jit.driver import gpu
 from pagedchat.layers.few_bits_linear import use_kernels
 from pagedchat.models.config import describe_model
 from pagedchat.models.cpu_linear import use_cpu_linears
-from pagedchat.models.cutting import cut_for_rank
 from pagedchat.models.description import ModelDescription
 from pagedchat.models.gguf.tokenizer import load_gguf_tokenizer
 from pagedchat.models.hub import find_model, find_tokenizer
 from pagedchat.models.loader import load_weights
 from pagedchat.models.native import count_parameters
 from pagedchat.models.native_model import NativeModel
+from pagedchat.models.parts.cutting import cut_for_rank
 from pagedchat.models.tokenizer import LoadedTokenizer, load_tokenizer
 from pagedchat.ops.common.launch import element_name
 from pagedchat.ops.cpu.kernels import CpuKernels, cpu_kernels, no_kernels_notice, prepare_in_background
-from pagedchat.ops.ranks.company import ALONE
+from pagedchat.ops.ranks.company import ALONE, Company
 from pagedchat.runtime.attention import transformers_attention
 from pagedchat.runtime.attention.backend import AttentionBackend, CacheShape
 from pagedchat.runtime.attention.choice import BackendChoice, BackendChooser, BackendFactory
@@ -43,7 +43,7 @@ from pagedchat.runtime.loading.device import (
 )
 from pagedchat.runtime.loading.first_batches import FirstBatches
 from pagedchat.runtime.loading.invariance import make_invariant, refuse_attention, refuse_description
-from pagedchat.runtime.loading.loaded import Company, LoadedModel, Progress, nothing_more, nothing_wanted
+from pagedchat.runtime.loading.loaded import LoadedModel, Progress, nothing_more, nothing_wanted
 from pagedchat.runtime.loading.model_wishes import model_wishes
 from pagedchat.runtime.loading.pool_size import PoolSize, measure_pool, peak_memory
 from pagedchat.runtime.loading.precision import Precision, choose_precision

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from pagedchat.config import EngineConfig
 from pagedchat.errors import DeviceError, PagedChatError, is_out_of_memory
@@ -9,8 +10,11 @@ from pagedchat.events import LoadProgress
 from pagedchat.garbage import freeze_once, no_collections
 from pagedchat.ops.cpu.kernels import prepare_in_background
 from pagedchat.runtime.loading.cpu_process import give_back_freed_buffers, models, tune_for_cpu
-from pagedchat.runtime.loading.loaded import Company, LoadedModel, Progress
+from pagedchat.runtime.loading.loaded import LoadedModel, Progress
 from pagedchat.runtime.loading.wake_gpu import wake_gpu
+
+if TYPE_CHECKING:
+    from pagedchat.ops.ranks.company import Company
 
 
 def load_model(
@@ -18,7 +22,7 @@ def load_model(
     progress: Progress = lambda _: None,
     *,
     streams: bool = True,
-    join_ranks: Callable[[], Company] | None = None,
+    join_ranks: "Callable[[], Company] | None" = None,
 ) -> LoadedModel:
     """Find, download if need be, and load the model; size the cache; try both out.
 
@@ -47,7 +51,7 @@ def load_model(
 
 
 def _load(
-    config: EngineConfig, progress: Progress, streams: bool, join_ranks: Callable[[], Company] | None
+    config: EngineConfig, progress: Progress, streams: bool, join_ranks: "Callable[[], Company] | None"
 ) -> LoadedModel:
     began = time.perf_counter()
     tune_for_cpu()

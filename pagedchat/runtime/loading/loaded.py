@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import Grammars, ModelRunner
@@ -10,33 +10,7 @@ from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.events import EngineReady, LoadProgress
 
 if TYPE_CHECKING:
-    import torch
     from tokenizers import Tokenizer
-
-
-class Company(Protocol):
-    """All that have a part of one model; `ops.ranks.company.Ranks`, and what else loading asks of them."""
-
-    rank: int
-    size: int
-
-    @property
-    def device(self) -> "torch.device":
-        """Of this rank."""
-        ...
-
-    def sum(self, rows: "torch.Tensor") -> "torch.Tensor":
-        """See `Ranks`."""
-        ...
-
-    def side_by_side(self, columns: "torch.Tensor") -> "torch.Tensor":
-        """See `Ranks`."""
-        ...
-
-    def least(self, numbers: list[int]) -> list[int]:
-        """Of each number the least that any rank has."""
-        ...
-
 
 Progress = Callable[[LoadProgress], None]
 

@@ -12,10 +12,10 @@ from pagedchat.engine.output import ScheduledSequence, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.errors import DeviceError
+from pagedchat.ops.ranks.company import Company
 from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.attention.choice import BackendFactory
 from pagedchat.runtime.loading.device import available_memory
-from pagedchat.runtime.loading.loaded import Company
 from pagedchat.runtime.loading.memory import (
     check_fits,
     cuda_memory,

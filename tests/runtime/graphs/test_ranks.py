@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pagedchat.models.cutting import objection_to_ranks, part_of
 from pagedchat.models.decoder import Decoder
+from pagedchat.models.parts.cutting import objection_to_ranks, part_of
 from pagedchat.runtime.graphs import which_step
 from pagedchat.runtime.graphs.model_tensors import setting_of
 from pagedchat.runtime.graphs.step_facts import DecodeFacts

@@ -8,10 +8,10 @@ import torch
 
 from pagedchat.errors import InvalidValueError, ModelError
 from pagedchat.models.config import describe_model
-from pagedchat.models.cutting import cut_for_rank, objection_to_ranks
 from pagedchat.models.description import ModelDescription
 from pagedchat.models.loader import load_weights
 from pagedchat.models.native_model import NativeModel
+from pagedchat.models.parts.cutting import cut_for_rank, objection_to_ranks
 from pagedchat.models.quantized.forms import Quantization
 from pagedchat.runtime.attention.dense import DenseAttention
 from tests.models.families.tiny_families import save, save_tiny, wide_model
@@ -69,9 +69,7 @@ def test_all_ranks_say_what_the_whole_model_says(family: str, size: int, checkpo
 
 
 @pytest.mark.parametrize("quantization", ["int8", "int4"])
-def test_quantised_weights_are_cut_between_groups(
-    quantization: Quantization, tmp_path: Path
-) -> None:
+def test_quantised_weights_are_cut_between_groups(quantization: Quantization, tmp_path: Path) -> None:
     description = describe(save(tmp_path, wide_model("llama_biases")))
     first, second = of_ranks(description, 2, quantization=quantization)
     whole = logits_of(load(description, quantization=quantization))
