@@ -6,7 +6,7 @@
 // of a layer. A row stays in registers between sums and norms, so it is read once and written twice.
 
 #include "common/dependent_launch.cuh"
-#include "products/row_norm.cuh"
+#include "common/row_norm.cuh"
 
 #ifndef NORM
 #define NORM 1  // a NormKind: of the sum

@@ -17,7 +17,7 @@
 
 #include "common/dependent_launch.cuh"
 #include "common/published.cuh"
-#include "products/row_norm.cuh"
+#include "common/row_norm.cuh"
 
 #ifndef NORM
 #define NORM 1  // a NormKind: of the sum with the stream

@@ -10,7 +10,7 @@ from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import ModelError
 from pagedchat.events import EngineReady, LoadProgress
-from pagedchat.runtime.loading.loaded import nothing_more
+from pagedchat.runtime.loading.loaded import nothing_lost, nothing_more
 from tests.fakes import CHAT_TEMPLATE, FakeModelRunner, byte_tokenizer, reciting
 
 BLOCK_SIZE = 4
@@ -46,6 +46,7 @@ class FakeLoaded:
     notices: tuple[str, ...] = ()
     grammars: Any = None
     prepare_more: Callable[[], bool] = nothing_more
+    tell_of_loss: Callable[[Callable[[], None]], None] = nothing_lost
 
 
 def load(config: EngineConfig, progress: Any) -> FakeLoaded:
