@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from pagedchat.cache_events import CacheEvent, Event, FinishReason
+from pagedchat.outputs import RequestOutput
 from pagedchat.step_batch import Batch
 
 # --- one step ---------------------------------------------------------------------------------------
@@ -122,7 +123,7 @@ class StepReport(Event, frozen=True):
 class LoadProgress(Event, frozen=True):
     """How loading goes. `total` is 0 where it is not known; `unit` is "B", "tensors", "kernels" or ""."""
 
-    stage: Literal["import", "download", "weights", "kernels", "profile", "cache", "warmup"]
+    stage: Literal["import", "download", "weights", "kernels", "profile", "cache", "warmup", "connect"]
     message: str
     done: int = 0
     total: int = 0
@@ -136,6 +137,20 @@ class RankInfo(msgspec.Struct, frozen=True, array_like=True):
     """For people."""
     memory: int
     """Bytes of its part of the cache: all ranks have the same blocks, and each has its heads of them."""
+
+
+class ServerInfo(Event, frozen=True):
+    """A server of somebody else's that answers in place of an engine of ours: it tells neither blocks nor steps."""
+
+    name: str
+    """What the user calls it, or its host and port."""
+    url: str
+    kind: str = ""
+    """What it runs, where it says so: `vLLM`, `SGLang`, `llama.cpp`, `Ollama`, `pagedchat`."""
+    models: tuple[str, ...] = ()
+    """All that it serves."""
+    continues: bool = False
+    """Whether it is known to go on in the middle of a reply."""
 
 
 class EngineReady(Event, frozen=True):
@@ -176,6 +191,9 @@ class EngineReady(Event, frozen=True):
     ranks: tuple[RankInfo, ...] = ()
     """Where the model is cut over several processes, all of them; `block_bytes` is then what one of them has of a
     block."""
+    server: ServerInfo | None = None
+    """Who answers, where that is a server: then sizes and numbers of blocks are 0, and so is `max_model_len` where
+    it is not told."""
 
 
 class EngineFailed(Event, frozen=True):
@@ -206,6 +224,14 @@ class RequestStarted(Event, frozen=True):
     """Of those, tokens whose KV the sequence already had before prefix matching."""
 
 
+class RequestWaits(Event, frozen=True):
+    """Nothing has come of a request for a while, and why: for the user to read until something comes."""
+
+    session_id: int
+    request_id: int
+    message: str
+
+
 class RequestFinished(Event, frozen=True):
     """A request is done; the sequence is parked."""
 
@@ -232,6 +258,44 @@ class RequestFailed(Event, frozen=True):
     request_id: int
     message: str
     hint: str
+
+
+class RequestOutputs(Event, frozen=True):
+    """What requests of programs have got since they were told last: of each one output, of the kind `DELTA`, and of
+    those that asked for nothing before their end a single one.
+
+    Prompts' tokens come with the first output of a request alone, and no output has a prompt's text.
+    """
+
+    request_ids: list[int]
+    outputs: list[RequestOutput]
+
+
+RefusalKind = Literal["value", "request", "engine"]
+
+
+class RequestRefused(Event, frozen=True):
+    """A request of a program is none, or ended by an error; it has no more outputs."""
+
+    request_id: int
+    message: str
+    hint: str
+    kind: RefusalKind = "request"
+    """"value": something that can never be; "request": this engine cannot serve it; "engine": the engine ended."""
+
+
+class Tokenized(Event, frozen=True):
+    """The answer to `Tokenize`."""
+
+    request_id: int
+    token_ids: list[int]
+
+
+class Detokenized(Event, frozen=True):
+    """The answer to `Detokenize`."""
+
+    request_id: int
+    text: str
 
 
 class Steps(Event, frozen=True):
@@ -277,6 +341,41 @@ class IntegrityBroken(Event, frozen=True):
     """File with all that is known; empty if it could not be written."""
 
 
+class ServerModels(Event, frozen=True):
+    """A server has several models and none was named: one is to be chosen before it takes prompts."""
+
+    server: str
+    names: list[str]
+
+
+class ServerFigures(Event, frozen=True):
+    """What a server's `/metrics` tell now, of all its users together; `None` is what it does not tell."""
+
+    problem: str = ""
+    """Why there are none, in one sentence."""
+    running: float | None = None
+    """Requests that it is answering."""
+    waiting: float | None = None
+    """Requests in its queue."""
+    cache_usage: float | None = None
+    """The share of its KV cache in use, 0 to 1."""
+    num_blocks: float | None = None
+    block_size: float | None = None
+    """Tokens of a block."""
+    prefix_queries: float | None = None
+    """Tokens looked up in its prefix cache, since it started."""
+    prefix_hits: float | None = None
+    """Of those, tokens found."""
+    hit_rate: float | None = None
+    """The share found, where it tells only that."""
+    prompt_tokens: float | None = None
+    """Since it started."""
+    generated_tokens: float | None = None
+    preemptions: float | None = None
+    tokens_per_second: float | None = None
+    """By its own account."""
+
+
 class EngineDied(Event, frozen=True):
     """Made by the client: the engine process ended, without being asked to or to make room for another model."""
 
@@ -294,5 +393,6 @@ class EngineDied(Event, frozen=True):
 
 EngineEvent = (
     LoadProgress | EngineReady | EngineFailed | TextDelta | RequestStarted | RequestFinished | RequestFailed
-    | Steps | RunState | TokenTexts | EngineNotice | IntegrityBroken | EngineDied
+    | RequestWaits | RequestOutputs | RequestRefused | Tokenized | Detokenized
+    | Steps | RunState | TokenTexts | EngineNotice | IntegrityBroken | EngineDied | ServerModels | ServerFigures
 )  # fmt: skip
