@@ -115,6 +115,9 @@ class StepReport(Event, frozen=True):
     queues: QueueLengths
     timings: Timings
     counters: Counters
+    rank_seconds: tuple[float, ...] = ()
+    """Where the model is cut over several processes, what the batch took each of them; of all but the first it is
+    the last batch of which they have said so. Not kept in traces."""
 
 
 # --- the engine process to the UI -------------------------------------------------------------------

@@ -78,7 +78,7 @@ class _Ranks:
         return replace(
             loaded,
             runner=DistributedRunner(loaded.runner, workers),
-            info=msgspec.structs.replace(loaded.info, ranks=ranks),
+            info=msgspec.structs.replace(loaded.info, device=f"{self._size} × {loaded.info.device}", ranks=ranks),
             # What is made between requests is made on each rank for itself, and must be the same on all.
             prepare_more=nothing_more,
             prepare_wanted=nothing_wanted,

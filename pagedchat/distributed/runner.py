@@ -1,5 +1,7 @@
 """The runner of rank 0: whatever it runs, the others are told to run as well. Knows no tensors."""
 
+import time
+
 from pagedchat.distributed.batches import Teller
 from pagedchat.distributed.workers import Workers
 from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, SchedulerOutput
@@ -32,8 +34,11 @@ class DistributedRunner:
         """
         self._number += 1
         self.workers.tell(self._teller.tell(batch, self._number))
+        began = time.perf_counter()
         try:
-            return self.own.execute(batch)
+            output = self.own.execute(batch)
+            output.rank_seconds = (time.perf_counter() - began, *self.workers.step_seconds)
+            return output
         except BaseException as error:
             # A sum in which somebody is missing fails here and nowhere else, mostly before it is known who.
             if self.workers.wait_done(self._number, _CATCHES_UP):

@@ -32,6 +32,8 @@ LONGEST_STEP = 300.0
 """Seconds of one batch after which it does."""
 _LOOK = 0.5
 """Seconds between two looks at those who are silent."""
+_PAUSE = 4 * _LOOK
+"""Seconds between two looks after which it was this process that did not look."""
 _SETTLE = 5.0
 """Seconds in which it becomes clear why a sum has failed."""
 
@@ -163,6 +165,7 @@ class _State:
         self.error: OSError | None = None
         self.closing = False
         self.changed = threading.Condition()
+        self.last_look = time.monotonic()
         self.owner = os.getpid()
         self.wake_reader, self.waker = Pipe(duplex=False)
 
@@ -232,6 +235,10 @@ def _hear(state: _State) -> None:
         if worker is not None and not _take(state, worker):
             return
     now = time.monotonic()
+    if now - state.last_look > _PAUSE:  # this process has been stopped: nobody else need have been silent
+        for worker in state.workers:
+            worker.last_heard = now
+    state.last_look = now
     for worker in state.workers:
         silent = now - worker.last_heard
         if silent > state.silence:

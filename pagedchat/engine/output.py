@@ -84,6 +84,8 @@ class ModelRunnerOutput(msgspec.Struct):
     launch_seconds: float = 0.0
     attention_seconds: float = 0.0
     """Of the forward pass; 0 where it is not measured."""
+    rank_seconds: tuple[float, ...] = ()
+    """See `events.StepReport`."""
     logprobs: list[list[TokenLogprobs]] | None = None
     """Like `token_ids`, an entry for each sampled token of sequences that want it; empty for others. None: nobody
     does."""

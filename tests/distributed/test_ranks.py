@@ -10,10 +10,10 @@ import psutil
 import pytest
 
 from pagedchat import LLM, SamplingParams
-from pagedchat.api.outputs import RequestOutput
 from pagedchat.distributed.runner import DistributedRunner
 from pagedchat.errors import DeviceError, InvalidValueError
 from pagedchat.events import RankInfo
+from pagedchat.outputs import RequestOutput
 from tests.models.families.tiny_families import save_tiny
 
 NUM_TOKENS = 16
@@ -99,6 +99,7 @@ def test_each_rank_is_told_of(two: LLM) -> None:
     first, second = two.info.ranks
     assert first == second == RankInfo(first.device, 24 * two.info.block_bytes)
     assert first.device.startswith("CPU")
+    assert two.info.device == f"2 × {first.device}"
     assert all(seconds > 0 for seconds in runner_of(two).workers.step_seconds)
 
 
