@@ -26,7 +26,7 @@ from pagedchat.own_process import command, environment
 log = logging.getLogger(__name__)
 
 DEFAULT_ENTRY = command("pagedchat.distributed.worker")
-SILENCE = 15.0
+SILENCE = 10.0
 """Seconds without a word after which a rank counts as stuck; it says something every second."""
 LONGEST_STEP = 300.0
 """Seconds of one batch after which it does."""
