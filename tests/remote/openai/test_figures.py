@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagedchat.events import ServerFigures
-from pagedchat.metrics.server import MetricsServer
+from pagedchat.metrics.exposition import Exposition
 from pagedchat.remote.openai.figures import read_figures
 from tests.fakes_tui import READY
 from tests.misbehaving_server import VLLM_METRICS
@@ -45,11 +45,9 @@ def test_sglang_and_llama_cpp_by_their_names_and_what_they_lack_is_none():
 
 
 def test_our_own_are_read_too():
-    server = MetricsServer(0)
-    server.fold(READY)
-    from prometheus_client import generate_latest
-
-    figures = read_figures(generate_latest(server._registry).decode())
+    exposition = Exposition()
+    exposition.fold(READY)
+    figures = read_figures(exposition.text().decode())
     assert (figures.running, figures.waiting, figures.cache_usage) == (0, 0, 0)
 
 
