@@ -81,7 +81,7 @@ class _Assembly:
     """One loading; what one step finds out the next ones use."""
 
     def __init__(
-        self, config: EngineConfig, progress: Progress, began: float, streams: bool, company: Company | None
+        self, config: EngineConfig, progress: Progress, began: float, streams: bool, company: Company | None = None
     ) -> None:
         self._config = config
         self._progress = progress
