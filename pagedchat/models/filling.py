@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import nn
 
-from pagedchat.errors import ModelError
+from pagedchat.errors import InvalidValueError, ModelError
 from pagedchat.layers.quantized_linear import Stored
 from pagedchat.layers.weights import Places
 from pagedchat.models.checkpoint_tensors import check_complete
@@ -78,7 +78,14 @@ class Filling:
             return None
         order = self._orders.pop(name, None)
         if order is None:
-            return cut.of(tensor)
+            try:
+                return cut.of(tensor)
+            except ValueError as error:
+                raise InvalidValueError(
+                    f"tensor_parallel_size does not divide the weights of {self._name} as they are stored: "
+                    f"in {name}, {error}.",
+                    "Choose a smaller --tensor-parallel-size, or a checkpoint in other groups.",
+                ) from error
         if isinstance(tensor, torch.Tensor) and len(order) != len(tensor):  # one element in each of these rows
             return cut.of(ordered(tensor, order))
         rows = cut.of(order)  # so that no others are read

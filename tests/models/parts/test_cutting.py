@@ -15,6 +15,7 @@ from pagedchat.models.parts.cutting import cut_for_rank, objection_to_ranks
 from pagedchat.models.quantized.forms import Quantization
 from pagedchat.runtime.attention.dense import DenseAttention
 from tests.models.families.tiny_families import save, save_tiny, wide_model
+from tests.models.gguf.write_gguf import write_gguf
 from tests.rank_threads import RankThreads
 
 FAMILIES = [
@@ -75,6 +76,25 @@ def test_quantised_weights_are_cut_between_groups(quantization: Quantization, tm
     whole = logits_of(load(description, quantization=quantization))
     assert (first - whole).norm() / whole.norm() < 0.02
     assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_K"])
+def test_stored_few_bits_are_cut_as_they_are(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("gguf", reason="the development group has it")
+    description = describe(write_gguf(tmp_path / "m.gguf", save(tmp_path / "whole", wide_model("llama")), kind))
+    first, second = of_ranks(description, 2)
+    whole = logits_of(load(description))
+    assert (first - whole).norm() / whole.norm() < 1e-4
+    assert torch.equal(first, second)
+
+
+def test_groups_that_no_cut_divides_are_one_sentence(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+    pytest.importorskip("gguf", reason="the development group has it")
+    description = describe(write_gguf(tmp_path / "m.gguf", checkpoint("llama"), "Q8_0"))
+    with pytest.raises(
+        InvalidValueError, match=r"tensor_parallel_size does not divide .*: in .*, elements 0 to 16 are"
+    ):
+        of_ranks(description, 2)
 
 
 @pytest.mark.parametrize("family", NOT_CUT)
