@@ -84,14 +84,14 @@ class ModelRunnerOutput(msgspec.Struct):
     launch_seconds: float = 0.0
     attention_seconds: float = 0.0
     """Of the forward pass; 0 where it is not measured."""
-    rank_seconds: tuple[float, ...] = ()
-    """See `events.StepReport`."""
     logprobs: list[list[TokenLogprobs]] | None = None
     """Like `token_ids`, an entry for each sampled token of sequences that want it; empty for others. None: nobody
     does."""
     prompt_logprobs: list[list[TokenLogprobs]] | None = None
     """For each scheduled sequence that wants it, an entry for the prompt token after each that was computed, from
     that after `start` on. None: nobody does."""
+    rank_seconds: tuple[float, ...] = ()
+    """See `events.StepReport`."""
 
 
 class Grammars(Protocol):

@@ -1,5 +1,6 @@
 """A decoder cut for several ranks says what the whole one says; what cannot be cut is refused in one sentence."""
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from pagedchat.models.native_model import NativeModel
 from pagedchat.models.parts.cutting import cut_for_rank, objection_to_ranks
 from pagedchat.models.quantized.forms import Quantization
 from pagedchat.runtime.attention.dense import DenseAttention
-from tests.models.families.tiny_families import save, save_tiny, wide_model
+from tests.models.families.tiny_families import CONFIGS, random_model, save, save_tiny, wide_model
 from tests.models.gguf.write_gguf import write_gguf
 from tests.rank_threads import RankThreads
 
@@ -88,11 +89,15 @@ def test_stored_few_bits_are_cut_as_they_are(kind: str, tmp_path: Path) -> None:
     assert torch.equal(first, second)
 
 
-def test_groups_that_no_cut_divides_are_one_sentence(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+def test_groups_that_no_cut_divides_are_one_sentence(tmp_path: Path) -> None:
     pytest.importorskip("gguf", reason="the development group has it")
-    description = describe(write_gguf(tmp_path / "m.gguf", checkpoint("llama"), "Q8_0"))
+    config = copy.deepcopy(CONFIGS["llama"])
+    config.hidden_size = config.intermediate_size = 64
+    config.num_attention_heads, config.head_dim = 2, 16
+    whole = save(tmp_path / "whole", random_model("llama", config, 0.3))
+    description = describe(write_gguf(tmp_path / "m.gguf", whole, "Q8_0"))
     with pytest.raises(
-        InvalidValueError, match=r"tensor_parallel_size does not divide .*: in .*, elements 0 to 16 are"
+        InvalidValueError, match=r"tensor_parallel_size .*: in .*, elements .* no whole groups of 32\."
     ):
         of_ranks(description, 2)
 
