@@ -38,7 +38,11 @@ class EngineKeywords(TypedDict, total=False):
     batch_invariant: bool
     block_size: int
     num_blocks: int | None
+    num_gpu_blocks_override: int | None
+    """vLLM's name for `num_blocks`."""
     kv_cache_memory: int | str | None
+    kv_cache_memory_bytes: int | None
+    """vLLM's name for `kv_cache_memory`."""
     gpu_memory_utilization: float
     swap_space: int | str
     max_num_seqs: int
@@ -63,6 +67,7 @@ _MODEL = {
     "tensor_parallel_size": "tensor_parallel_size",
     "model_implementation": "implementation",
 }
+_OTHER_NAMES = {"num_gpu_blocks_override": "num_blocks", "kv_cache_memory_bytes": "kv_cache_memory"}
 _CACHE = (
     "block_size", "num_blocks", "kv_cache_memory", "gpu_memory_utilization", "swap_space", "enable_prefix_caching",
     "kv_cache_dtype",
@@ -89,11 +94,8 @@ def engine_config(call: str, model: str, keywords: Mapping[str, Any]) -> EngineC
     """
     known = EngineKeywords.__annotations__
     check_keywords(call, {name: value for name, value in keywords.items() if name not in known}, LLM_KEYWORDS)
-    given = {
-        name: _CONVERSIONS.get(name, _as_it_is)(value)
-        for name, value in keywords.items()
-        if name in known and value is not None
-    }
+    named = {_OTHER_NAMES.get(name, name): value for name, value in keywords.items() if value is not None}
+    given = {name: _CONVERSIONS.get(name, _as_it_is)(value) for name, value in named.items() if name in known}
     return EngineConfig(
         model=ModelConfig(model=model, **{_MODEL[name]: value for name, value in given.items() if name in _MODEL}),
         cache=CacheConfig(**{name: value for name, value in given.items() if name in _CACHE}),

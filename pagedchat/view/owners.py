@@ -9,9 +9,10 @@ GLYPHS = "123456789abcdefghijklmnopqrstuvwxyz"
 _LEADING_NUMBER = re.compile(r"\d+")
 
 
-def unlabelled(seq_id: int) -> str:
-    """What a sequence is called to which nobody has given a name: `seq 3`, or `request 7` of a program."""
-    return f"{'seq' if seq_id < FIRST_OF_PROGRAMS else 'request'} {_own_number(seq_id)}"
+def unlabelled(seq_id: int, *, is_beam: bool = False) -> str:
+    """What a sequence is called to which nobody gave a name: `seq 3`, `request 7` of a program, `beam 7`."""
+    kind = "beam" if is_beam else "seq" if seq_id < FIRST_OF_PROGRAMS else "request"
+    return f"{kind} {_own_number(seq_id)}"
 
 
 def owner_number(seq_id: int, label: str) -> int:
