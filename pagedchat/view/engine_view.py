@@ -166,7 +166,12 @@ class EngineView:
     def name(self, seq_id: int) -> str:
         """The sequence's label on one line, free of control characters, or its number where it has none."""
         label = self.past.labels.get(seq_id) if self.past is not None else None
-        return one_line(label or self.labels.get(seq_id, "")) or unlabelled(seq_id)
+        return one_line(label or self.labels.get(seq_id, "")) or self._unlabelled(seq_id)
+
+    def _unlabelled(self, seq_id: int) -> str:
+        states = (self.past, self.live)
+        is_beam = any(state is not None and state.groups.is_beam(seq_id) for state in states)
+        return unlabelled(seq_id, is_beam=is_beam)
 
     @property
     def info(self) -> EngineReady | None:

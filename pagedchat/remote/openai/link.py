@@ -253,6 +253,13 @@ class OpenAILink:
                 f"{self._told.name} is not known to go on in the middle of a reply.", "^G asks the prompt again.",
             ))  # fmt: skip
             return
+        if command.begun or command.beam_width:
+            what = "searches no beams" if command.beam_width else "puts no tokens into a reply"
+            self._emit(RequestFailed(
+                command.session_id, command.request_id, f"{self._told.name} is a server and {what}.",
+                "An engine here does (/move).",
+            ))  # fmt: skip
+            return
         assert self._client is not None  # noqa: S101 - there is one where there is a model
         asking = Asking(
             (command.session_id, command.request_id), request, self._client, self._told, self._emit,

@@ -427,3 +427,16 @@ async def test_figures_come_by_themselves_and_what_is_missing_is_said(metrics, p
         await heard.told_figures()
         assert problem in heard.figures[0].problem
         assert heard.figures[0].running == (None if problem else 2)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [({"beam_width": 4}, "is a server and searches no beams."), ({"begun": [5]}, "puts no tokens into a reply.")],
+)
+async def test_what_only_an_engine_here_does_is_refused(changed, said):
+    async with connected() as (server, heard):
+        heard.link.send(Generate(1, 7, [Turn("user", "hello")], SamplingOverrides(), **changed))
+        _, ended = await heard.end(7)
+        assert isinstance(ended, RequestFailed)
+        assert said in ended.message
+        assert server.asked == []
