@@ -50,8 +50,12 @@ _SHORTEST_WAIT = 0.001
 class Received:
     """A command, or what one waits for, and when it came in, in seconds."""
 
-    command: AnyCommand | Rendered | Prepared
+    command: "AnyCommand | Rendered | Prepared | RunnerLost"
     time: float
+
+
+class RunnerLost:
+    """Runs no batch any more, though nobody has asked it for one."""
 
 
 Inbox = SimpleQueue[Received]
@@ -146,6 +150,8 @@ class EngineLoop:
                 self._tell_state()
             case SetLimit() | Pin() | Unpin() | Evict() | FlushCache() as command:
                 self._control(command)
+            case RunnerLost():
+                self._core.runner.check()
             case AddRequest() | AbortRequests() | Tokenize() | Detokenize() | Prepared() as command:
                 self.programs.handle(command)
             case command:
