@@ -17,6 +17,11 @@ GroupKind = Literal["", "answers", "beams"]
 EvictCause = Literal["", "room", "limit", "hand", "flush", "fault"]
 HoldCause = Literal["limit", "pins", "limit and pins", "blocks", "seats", "batch", "prompt", "turn"]
 
+REDACTED = -1
+"""Stands for a token that is another client's, where several share an engine: that it is there is told, not which."""
+ANOTHERS = 1 << 31
+"""Sequences with this number and above are another client's, in the eyes of one of several on one engine."""
+
 
 class Event(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     """Base of all events: immutable, compact on the wire, told apart by the class name."""

@@ -31,6 +31,8 @@ class Generate(Command, frozen=True):
     overrides: SamplingOverrides
     raw: bool = False
     """Text completion: the turns' texts are joined as they are, without a chat template."""
+    chat_id: int = 0
+    """By which a history knows the chat, for a server that keeps replies; 0: nobody comes back to it."""
 
 
 class Fork(Command, frozen=True):
@@ -45,6 +47,8 @@ class Fork(Command, frozen=True):
     session_id: int
     new_session_id: int
     request_id: int
+    chat_id: int = 0
+    """Of the new session, as in `Generate`; 0 also where it is to go on from an earlier turn."""
 
 
 class Stop(Command, frozen=True):
