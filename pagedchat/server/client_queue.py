@@ -129,6 +129,10 @@ class ClientQueue:
             await self._something.wait()
         return self._take()
 
+    def take_one(self) -> EngineEvent | None:
+        """The next one, where there is one; the end is left to `get`."""
+        return self._take() if self._has_some() and self._waiting[0][0] is not None else None
+
     def take(self) -> list[EngineEvent | None]:
         """All that there is."""
         events = []

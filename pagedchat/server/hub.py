@@ -9,7 +9,7 @@ Knows no sockets, and not what is kept of a terminal that is gone.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from itertools import count
 from typing import Any, Literal
 
@@ -112,6 +112,15 @@ class HubClient:
         """Queue a command. What it may not do, or cannot be done, is answered at once."""
         self._hub.send(self, command)
 
+    def refuse(self, command: AnyCommand, message: str, hint: str) -> None:
+        """Answer a command that is not to reach the engine."""
+        self._hub.refuse(self, command, message, hint)
+
+    @property
+    def num_sessions(self) -> int:
+        """Sessions that are not closed."""
+        return len(self._hub.numbers.sessions_of(self.key))
+
     async def events(self) -> AsyncIterator[EngineEvent]:
         """Everything that is known already, and then all events, in order; ends after `close`."""
         while (event := await self.queue.get()) is not None:
@@ -121,9 +130,9 @@ class HubClient:
         """Leave: its sessions are closed, the engine goes on."""
         self._hub.leave(self)
 
-    def listen(self) -> None:
-        """Somebody reads from now on, from the start."""
-        self._hub.listen(self)
+    def listen(self, story: Iterable[EngineEvent] = ()) -> None:
+        """Somebody reads from now on, from the start; `story` comes after what the engine is."""
+        self._hub.listen(self, story)
 
     def silence(self) -> None:
         """Nobody reads any more; its requests go on."""
@@ -201,14 +210,16 @@ class EngineHub:
         self.listen(client)
         return client
 
-    def listen(self, client: HubClient) -> None:
-        """Tell a client all that it has to know first."""
+    def listen(self, client: HubClient, story: Iterable[EngineEvent] = ()) -> None:
+        """Tell a client all that it has to know first, and `story`."""
         client.reads = True
         client.watcher.eyes.forget()
         client.queue.clear()
         for event in (self._state, self._run_state, self._broken):
             if event is not None and (event is self._state or isinstance(self._state, EngineReady)):
                 client.queue.put(event)
+        for event in story:
+            client.queue.put(event)
         client.queue.start_behind()
 
     def silence(self, client: HubClient) -> None:
@@ -245,7 +256,7 @@ class EngineHub:
             return
         objection = _objection(client.role, command)
         if objection:
-            self._refuse(client, command, objection, "The terminal that only looks on has no chats.")
+            self.refuse(client, command, objection, "The terminal that only looks on has no chats.")
         elif isinstance(command, _OF_ALL):
             self._link.send(command)
             self._tell_others(client, command)
@@ -256,7 +267,7 @@ class EngineHub:
         try:
             told = self.numbers.told(client.key, command)
         except InvalidValueError as error:
-            self._refuse(client, command, error.message, error.hint)
+            self.refuse(client, command, error.message, error.hint)
             return
         if told is None:
             return
@@ -265,7 +276,7 @@ class EngineHub:
         self._link.send(told)
         self.numbers.settle(self._cache.exists)
 
-    def _refuse(self, client: HubClient, command: AnyCommand, message: str, hint: str) -> None:
+    def refuse(self, client: HubClient, command: AnyCommand, message: str, hint: str) -> None:
         """Who waits for a reply hears that there will be none."""
         session_id = getattr(command, "new_session_id", getattr(command, "session_id", 0))
         request_id = getattr(command, "request_id", None)

@@ -1,6 +1,6 @@
 """Sessions and requests of many clients under numbers of one engine's, and back. Knows no links and no queues."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,16 +82,18 @@ class Numbers:
         """Its sessions, by its own numbers."""
         return [session_id for owner, session_id in self._sessions if owner == client]
 
-    def renumber(self, client: int, numbers: dict[int, int]) -> None:
-        """Sessions of a client are called otherwise from now on: old number -> new one, of all that it has."""
+    def renumber(self, client: int, sessions: Mapping[int, int], requests: Mapping[int, int]) -> None:
+        """Sessions and requests of a client are called otherwise from now on: old number -> new one, of all."""
         own = self.own[client]
-        moved = {new: self._sessions.pop((client, old)) for old, new in numbers.items()}
+        moved = {new: self._sessions.pop((client, old), None) for old, new in sessions.items()}
         for number, seq_id in moved.items():
-            self._sessions[client, number] = seq_id
-            own[seq_id] = number
+            if seq_id is not None:
+                self._sessions[client, number] = seq_id
+                own[seq_id] = number
         for asked in self.asked.values():
             if asked.client == client:
-                asked.session_id = numbers.get(asked.session_id, asked.session_id)
+                asked.session_id = sessions.get(asked.session_id, asked.session_id)
+                asked.request_id = requests.get(asked.request_id, asked.request_id)
 
     def _session(self, client: int, session_id: int, *, new: bool) -> int | None:
         check_number("A session's number", session_id)

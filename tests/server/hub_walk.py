@@ -175,7 +175,9 @@ class Listener:
         others = {SECRET_IDS[letter] for letter in SECRETS if letter != self.secret}
         assert not self.tokens & others
         assert not set(self.token_texts) & others
-        assert not any(letter in text for text in self.texts.values() for letter in SECRETS if letter != self.secret)
+        assert not any(
+            letter in text for text in self.texts.values() for letter in SECRETS if letter != self.secret
+        )
         if not self.secret:
             assert self.tokens <= {REDACTED}
         told = [word for word in _words(msgspec.to_builtins(self.heard, builtin_types=(bytes,))) if len(word) > 1]

@@ -2,12 +2,11 @@
 
 import random
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagedchat import events as ev
-from pagedchat.service.commands import Close, Evict, FlushCache, Fork, Pause, Pin, Resume, SetLimit, Stop, Unpin
+from pagedchat.service.commands import Close, Evict, FlushCache, Fork, Pin, Resume, SetLimit, Stop, Unpin
 from tests.server.hub_walk import SECRETS, Listener, RigLink
 
 COMMON = ("The boat left before dawn and nobody looked up ", "Once upon a time there was a block ", "x")
@@ -99,7 +98,9 @@ class Walk:
 
     def pool(self) -> None:
         block = self.random.randrange(14)
-        command = self.random.choice([Pin(block), Unpin(), Evict(block), FlushCache(), SetLimit(12), SetLimit(None)])
+        command = self.random.choice(
+            [Pin(block), Unpin(), Evict(block), FlushCache(), SetLimit(12), SetLimit(None)]
+        )
         self.some().client.send(command)
 
     def step(self) -> None:
