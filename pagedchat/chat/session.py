@@ -207,6 +207,18 @@ class ChatSession:
         self._begin(request_id)
         return True
 
+    def take_up(self, prompt: Entry, request_id: int) -> None:
+        """A request that this program has not sent is being answered; its prompt is not to be edited any more."""
+        self._returned = _without(self._returned, prompt.turn.text)
+        self._add(prompt)
+        self._begin(request_id)
+
+    def go_on_with(self, reply: Entry, request_id: int) -> None:
+        """As above, of a request whose reply, the chat's last entry, is not all that there is."""
+        self.entries.pop()
+        self._begin(request_id)
+        self.open_turn_id, self.open_text = reply.turn_id, reply.turn.text
+
     def stop(self) -> bool:
         """End the running request; false if none runs. What it wrote is kept when its end is reported.
 
@@ -388,3 +400,10 @@ class ChatSession:
         """Unanswered prompts stand in the order in which they were asked."""
         asked_before = [prompt for prompt in (*prompts, self._returned) if prompt]
         self._returned = "\n\n".join(asked_before)
+
+
+def _without(returned: str, prompt: str) -> str:
+    """Prompts to be edited, without the first of them if it is this one."""
+    if returned == prompt:
+        return ""
+    return returned.removeprefix(f"{prompt}\n\n")

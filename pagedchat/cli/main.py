@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pagedchat.bounds import check_text
+from pagedchat.cli.attach import attach_address, attached_link
 from pagedchat.cli.engine_options import engine_config, sampling_overrides
 from pagedchat.cli.options import parse_args
 from pagedchat.cli.signals import ended_in_order
@@ -27,6 +28,7 @@ from pagedchat.cli.standard_streams import (
 from pagedchat.cli.themes import chosen_theme
 from pagedchat.config import CacheConfig, EngineConfig
 from pagedchat.errors import InvalidValueError, PagedChatError
+from pagedchat.remote.address import Address
 from pagedchat.settings.places import remembered_path
 from pagedchat.settings.remembered import remembered_theme
 
@@ -66,9 +68,10 @@ def _dispatch(args: argparse.Namespace) -> int:
         return _run_command(args)
     _check_history_options(args)
     config = engine_config(args)
-    prompt = _prompt(args)
+    attach = attach_address(args)
+    prompt = None if attach is not None else _prompt(args)
     if prompt is None:
-        return _run_terminal(args, config)
+        return _run_terminal(args, config, attach)
     _refuse_screen_options(args)
     kept = _kept_reply(args)
     from pagedchat.cli.oneshot import run_oneshot  # noqa: PLC0415 - loads the engine
@@ -91,6 +94,10 @@ def _run_command(args: argparse.Namespace) -> int:
             from pagedchat.cli.replay import run_replay  # noqa: PLC0415 - reads traces
 
             return run_replay(args, _screen_settings)
+        case "inspect":
+            from pagedchat.cli.attach import run_inspect  # noqa: PLC0415 - only what is wanted
+
+            return run_inspect(args, _screen_settings)
         case _:
             from pagedchat.cli.stats import run_stats as run  # noqa: PLC0415 - opens sockets
     return run(args)
@@ -123,7 +130,7 @@ def _refuse_screen_options(args: argparse.Namespace) -> None:
             )
 
 
-def _run_terminal(args: argparse.Namespace, config: EngineConfig) -> int:
+def _run_terminal(args: argparse.Namespace, config: EngineConfig, attach: Address | None) -> int:
     if not sys.stdout.isatty():
         raise InvalidValueError(
             "Standard output is not a terminal, so the chats cannot be shown.", 'For one reply use -p "TEXT".'
@@ -132,11 +139,15 @@ def _run_terminal(args: argparse.Namespace, config: EngineConfig) -> int:
     from pagedchat.tui.app import UiOptions, run_app  # noqa: PLC0415 - loads Textual
 
     history = _history(args)
-    config, beside = _two_models(args, config, history)
     remembered = remembered_path()
-    link, metrics_url = _engine_link(config, args.metrics_port)
+    if attach is not None:
+        link, metrics_url, beside = attached_link(args, attach, history), "", ""
+    else:
+        config, beside = _two_models(args, config, history)
+        link, metrics_url = _engine_link(config, args.metrics_port)
     options = UiOptions(
-        model=config.model.model,
+        model=config.model.model if attach is None else attach.where,
+        attached="" if attach is None else attach.where,
         beside=beside,
         sessions=args.sessions,
         overrides=sampling_overrides(args),
@@ -180,10 +191,14 @@ def _two_models(
 
 def _history(args: argparse.Namespace) -> "RunHistory | None":
     """The chats to go on with; None where there are none, and the history can wait until the first frame is out."""
-    if not args.go_on and args.resume is None:
+    if not args.go_on and args.resume is None and args.attach is None:
         return None
-    from pagedchat.history.run import begin  # noqa: PLC0415 - loads SQLite
+    if args.attach is not None and args.ephemeral:
+        return None
+    from pagedchat.history.run import begin, begin_attached  # noqa: PLC0415 - loads SQLite
 
+    if args.attach is not None and args.resume is None:
+        return begin_attached()
     return begin(go_on=args.go_on, number=args.resume)
 
 

@@ -11,6 +11,7 @@ from typing import NoReturn
 from pagedchat import __version__
 from pagedchat.bench.readers import new_file
 from pagedchat.bounds import is_unicode
+from pagedchat.cli.attach import add_attach_options
 from pagedchat.cli.engine_options import add_engine_options
 from pagedchat.cli.settings import with_settings
 from pagedchat.cli.themes import AUTO
@@ -27,6 +28,7 @@ _DESCRIPTION = "Several chats side by side in the terminal, on one local engine 
 _USAGE = """\
 pagedchat [OPTIONS]
        pagedchat -p TEXT [OPTIONS]
+       pagedchat inspect [URL]
        pagedchat replay FILE [OPTIONS]
        pagedchat stats [OPTIONS]
        pagedchat models [--json]
@@ -35,6 +37,7 @@ pagedchat [OPTIONS]
 _EPILOG = """\
 commands:
   replay FILE             the inspector over a recording, without a model or a GPU; --summary prints what is in it
+  inspect [URL]           the inspector of a server that runs, read-only
   stats                   figures of the pagedchat that is running
   models                  the models that this machine has: the hub's cache, folders, GGUF files
   bench engine            tokens a second, first tokens and start-up, against transformers and vLLM
@@ -52,6 +55,7 @@ examples:
   pagedchat --model Qwen/Qwen2.5-0.5B-Instruct   a real model of the Hugging Face hub
   pagedchat --model ./checkpoint --sessions 4    four chats with a checkpoint in a folder
   pagedchat --trace run.trace                    record every step, to be looked at again with replay
+  pagedchat --attach                             the panes on the engine of a pagedchat serve that runs here
   pagedchat --continue                           what was open last, with its drafts
   pagedchat -p "Tell me a sea story."            one reply, no screen
   pagedchat -p "Sum this up." <notes.txt         a prompt about a file
@@ -59,6 +63,7 @@ examples:
 """
 _COMMANDS = {
     "replay": "Show a recording: every step of the engine, its blocks, its batches and the chats' text.",
+    "inspect": "Show the inspector of a pagedchat serve that runs: its cache and its steps, and nobody's text.",
     "stats": "Print figures of the pagedchat that is running on this machine.",
     "models": "Print the models that this machine has, as --model takes them.",
     "bench": "Measure pagedchat on this machine.",
@@ -96,6 +101,10 @@ def _command_parser(command: str) -> Parser:
         from pagedchat.cli.replay import add_replay_options  # noqa: PLC0415 - reads traces
 
         add_replay_options(parser)
+    elif command == "inspect":
+        from pagedchat.cli.attach import add_inspect_options  # noqa: PLC0415 - only what is wanted
+
+        add_inspect_options(parser)
     elif command == "stats":
         from pagedchat.cli.stats import add_stats_options  # noqa: PLC0415 - opens sockets
 
@@ -131,6 +140,7 @@ def _chat_parser() -> Parser:
     _add_chats(parser)
     _add_history(parser)
     _add_inspector(parser)
+    add_attach_options(parser)
     add_engine_options(parser)
     _add_opposites(parser)
     return parser

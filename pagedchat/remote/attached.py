@@ -336,8 +336,8 @@ class AttachedLink:
         where = self.address.where
         status = getattr(getattr(error, "response", None), "status_code", None)
         if status == 401:
-            key = "The one that was given" if self._api_key else "Without one"
-            return f"The server at {where} wants another API key.", f"{key} does not do; give it with --api-key."
+            key = "another API key" if self._api_key else "an API key"
+            return f"The server at {where} wants {key}.", "Put it into the variable PAGEDCHAT_API_KEY."
         if status is not None:
             return (
                 f"What answers at {where} is no pagedchat that one can attach to (HTTP status {status}).",

@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterator
 from textual.message import Message
 
 from pagedchat.events import (
+    Attachment,
+    CacheKeyframe,
     EngineDied,
     EngineEvent,
     EngineFailed,
     EngineNotice,
     EngineReady,
     LoadProgress,
+    ReplyKept,
     RunState,
     Steps,
     TextDelta,
@@ -31,6 +34,10 @@ from pagedchat.view.engine_view import EngineView
 
 SLICE_SECONDS = 0.004
 """After so much work without a pause the keyboard gets its turn, however many events are waiting."""
+_CHANGES = (
+    LoadProgress, EngineReady, EngineFailed, EngineDied, RunState, Attachment, CacheKeyframe, ReplyKept,
+)  # fmt: skip
+"""What changes what the engine is, or which chats there are."""
 MAX_REPORTS = 4
 """Reports folded in one piece."""
 
@@ -106,7 +113,7 @@ class EngineBridge:
             self.died = event
         elif isinstance(event, EngineReady):
             self.died = None
-        if isinstance(event, LoadProgress | EngineReady | EngineFailed | EngineDied | RunState):
+        if isinstance(event, _CHANGES):
             self._post(EngineStateChanged())
 
     @property

@@ -111,7 +111,7 @@ class EngineGroups:
         self._all: list[EngineGroup] = []
         self.ending: list[EngineGroup] = []
         """Those that were closed, whose engines may not have ended yet."""
-        self.shown = self._add(link, options.model, Recorder(options.trace))
+        self.shown = self._add(link, options.model, Recorder(options.trace, joins=bool(options.attached)))
         """The group of the active chat."""
 
     # --- which there are ----------------------------------------------------------------------------
@@ -159,6 +159,7 @@ class EngineGroups:
 
     def _add(self, link: EngineLink, model: str, recorder: Recorder) -> EngineGroup:
         view = EngineView(self._clock)
+        view.attached_to = self._options.attached
         desk = ChatDesk(link.send, self._options, lambda: (chat.session_id for chat in self.chats))
         desk.on_change = self._chats_changed
         if self._all:  # how replies are read is chosen for all chats

@@ -10,8 +10,11 @@ from collections import deque
 from collections.abc import Callable
 
 from pagedchat.chat.sanitize import one_line
+from pagedchat.engine import keyframe
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.events import (
+    Attachment,
+    CacheKeyframe,
     EngineDied,
     EngineEvent,
     EngineFailed,
@@ -24,6 +27,7 @@ from pagedchat.events import (
     Steps,
     TokenTexts,
 )
+from pagedchat.view.owners import unnamed
 from pagedchat.view.past.time_travel import TimeTravel
 from pagedchat.view.sentences.event_lines import EventLine
 from pagedchat.view.sentences.left_behind import NOTHING, LeftBehind, carried_over
@@ -52,6 +56,10 @@ class EngineView:
         """Said so far, those forgotten included."""
         self.left_behind = NOTHING
         """What the last engine had that the next one is to have, or cannot have."""
+        self.attachment: Attachment | None = None
+        """Where the engine is, for one that is a server's, and whether it can be reached; None for one's own."""
+        self.attached_to = ""
+        """Host and port of the server, where the engine is one's; empty: it is one's own."""
         self.travel: TimeTravel | None = None
         """What puts the past into this view, where anything is recorded."""
         self.reset()
@@ -95,6 +103,10 @@ class EngineView:
                 self.live = EngineState(event, self.name, token_texts=self.token_texts)
                 self._notice(*carried_over(self.left_behind))
                 self.left_behind = NOTHING
+            case CacheKeyframe() if self.live is not None:
+                self._begin_at(self.live, event)
+            case Attachment():
+                self.attachment = event
             case EngineFailed():
                 self.loading, self.failure = None, event
             case EngineNotice():
@@ -105,6 +117,16 @@ class EngineView:
                 if self.live is not None:
                     self.left_behind = LeftBehind(self.paused, self.pace, self.limit, len(self.live.mirror.pinned))
                 self.reset()
+
+    def _begin_at(self, live: EngineState, event: CacheKeyframe) -> None:
+        """The cache in the middle of a run; what came before it is not known."""
+        mirror = keyframe.restore(keyframe.decode(event.state))
+        self.live = EngineState(live.info, self.name, mirror, self.token_texts)
+        self.live.set_paused(live.paused)
+        self.live.join()
+        self.past = None
+        self.highlighted = frozenset()
+        self._heard_at = self._clock()
 
     def starting_anew(self) -> None:
         """Another engine is on its way after one that could not start."""
@@ -144,7 +166,7 @@ class EngineView:
     def name(self, seq_id: int) -> str:
         """The sequence's label on one line, free of control characters, or its number where it has none."""
         label = self.past.labels.get(seq_id) if self.past is not None else None
-        return one_line(label or self.labels.get(seq_id, "")) or f"seq {seq_id}"
+        return one_line(label or self.labels.get(seq_id, "")) or unnamed(seq_id)
 
     @property
     def info(self) -> EngineReady | None:

@@ -24,6 +24,8 @@ class UiOptions:
     """Hub id or folder, shown until the engine says what it found."""
     beside: str = ""
     """Another model that stands beside it from the start; empty: none."""
+    attached: str = ""
+    """Host and port of the server whose engine it is; empty: the engine is one's own."""
     sessions: int = 1
     """Chats to start with."""
     overrides: SamplingOverrides = field(default_factory=SamplingOverrides)

@@ -2,9 +2,18 @@
 
 import re
 
+from pagedchat.cache_events import ANOTHERS
+
 GLYPHS = "123456789abcdefghijklmnopqrstuvwxyz"
 
+ANOTHERS_GLYPH = "~"
+
 _LEADING_NUMBER = re.compile(r"\d+")
+
+
+def unnamed(seq_id: int) -> str:
+    """What a sequence is called for which there is no label."""
+    return "another client" if seq_id >= ANOTHERS else f"seq {seq_id}"
 
 
 def owner_number(seq_id: int, label: str) -> int:
@@ -14,5 +23,7 @@ def owner_number(seq_id: int, label: str) -> int:
 
 
 def owner_glyph(number: int) -> str:
-    """`1` to `9`, then `a` to `z`, then over again."""
+    """`1` to `9`, then `a` to `z`, then over again; one sign for all of other clients."""
+    if number >= ANOTHERS:
+        return ANOTHERS_GLYPH
     return GLYPHS[(number - 1) % len(GLYPHS)]

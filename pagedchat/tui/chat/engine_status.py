@@ -6,7 +6,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from pagedchat.chat.sanitize import drawable, one_line
-from pagedchat.events import EngineDied, EngineFailed, IntegrityBroken, LoadProgress
+from pagedchat.events import Attachment, EngineDied, EngineFailed, IntegrityBroken, LoadProgress
 from pagedchat.tui.kit.lines import FAINT, MUTED, LinePart, bar, join, text
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.key_names import with_keys
@@ -64,7 +64,9 @@ class StatusBanner(Widget):
 def engine_status(view: EngineView, died: EngineDied | None, elapsed: float, width: int) -> Status:
     """The status to show; `elapsed` seconds since the engine was started, or started again."""
     if view.failure is not None:
-        return Status("failed", _failed(view.failure, second=bool(view.called)))
+        return Status("failed", _failed(view, view.failure))
+    if view.attachment is not None and view.attachment.lost:
+        return Status("died", _lost(view.attachment, width))
     if died is not None and not died.next_model:
         return Status("died", _died(died, view.loading, width))
     if view.info is None:
@@ -91,13 +93,17 @@ def loading_line(progress: LoadProgress | None, elapsed: float, width: int) -> C
     return join(parts, width)
 
 
-def _failed(failure: EngineFailed, *, second: bool) -> Content:
-    leaves = "/model --close closes it" if second else "^Q quits"
+def _failed(view: EngineView, failure: EngineFailed) -> Content:
+    leaves = "/model --close closes it" if view.called else "^Q quits"
+    if view.attached_to:
+        what, ways = f"Not attached to {one_line(view.attached_to)}\n", "F12 tries again"
+    else:
+        what, ways = "The engine could not start\n", "F12 tries again · ^L loads another model"
     return Content.assemble(
-        ("The engine could not start\n", "bold $text-error"),
+        (what, "bold $text-error"),
         drawable(failure.message),
         (f"\n{drawable(failure.hint)}" if failure.hint else "", MUTED),
-        (with_keys(f"\nF12 tries again · ^L loads another model · {leaves}"), FAINT),
+        (with_keys(f"\n{ways} · {leaves}"), FAINT),
     )
 
 
@@ -114,6 +120,15 @@ def _died(died: EngineDied, progress: LoadProgress | None, width: int) -> Conten
     ]
     if died.log_file:
         parts.append(LinePart(3, text(f"log: {one_line(died.log_file)}", MUTED)))
+    return join(parts, width, " · ")
+
+
+def _lost(attachment: Attachment, width: int) -> Content:
+    parts = [
+        LinePart(0, text(f"No connection to {one_line(attachment.where)}: {one_line(attachment.lost)}", "bold")),
+        LinePart(1, text("trying again …")),
+        LinePart(2, text("replies go on there; what you ask is sent then", MUTED)),
+    ]
     return join(parts, width, " · ")
 
 

@@ -13,6 +13,8 @@ from pagedchat.view.state.invariant import picture_holds
 
 _DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 _BAR_CELLS = 8
+_REACHED = {True: "$text-accent", False: "$text-error"}
+"""How a server's address is drawn."""
 _SEPARATOR, _GAP = text(" │ ", FAINT), Content("  ")
 _SEPARATOR_CELLS, _GAP_CELLS = 3, 2
 """Never asked of themselves: Textual 8.2 counts what it has counted once with every line that it joins."""
@@ -67,6 +69,10 @@ def header_line(view: EngineView, model: str, width: int) -> Content:
             LinePart(0, text(view.called or model_name(info.model if info else model), "bold")),
         ]
     ]
+    if view.attachment is not None:
+        groups[0].append(
+            LinePart(1, text(f"@ {one_line(view.attachment.where)}", _REACHED[not view.attachment.lost]))
+        )
     if info is not None:
         groups[0].append(LinePart(6, text(precision_and_device(info), MUTED)))
         if info.kv_cache_dtype:

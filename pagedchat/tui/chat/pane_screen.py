@@ -221,6 +221,13 @@ class PaneScreen(GroupScreen):
         await self._grid_of(self._groups.of(chat)).add(chat, after=after)
         self.place_panes()
 
+    async def add_missing_panes(self) -> None:
+        """A pane for each chat that has come to a desk by itself."""
+        shown = {id(pane.session) for pane in self._panes}
+        for chat in self._groups.chats:
+            if id(chat) not in shown:
+                await self.add_pane(chat)
+
     def show_chat(self, chat: ChatSession) -> None:
         """Bring a chat into sight; the keyboard stays where it is."""
         self._focused_id = chat.session_id

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pagedchat.chat.identity import new_id
+from pagedchat.chat.resuming import asked_entries, fill, resume
 from pagedchat.chat.sanitize import one_line
 from pagedchat.chat.session import ChatSession, Notice
 from pagedchat.chat.tree import shared_length
@@ -19,6 +21,7 @@ from pagedchat.events import (
     EngineEvent,
     EngineFailed,
     EngineReady,
+    ReplyKept,
     RequestFailed,
     RequestFinished,
     RequestStarted,
@@ -178,7 +181,7 @@ class ChatDesk:
         child.ask(question, request_id)
         child.enqueue(prompt)
         room = msgspec.structs.replace(chat.overrides, max_tokens=room_for_reply(self.context_limit))
-        self._send(Generate(child.session_id, request_id, child.turns, room, self._options.raw))
+        self._send(Generate(child.session_id, request_id, child.turns, room, self._options.raw, child.chat_id))
         missing = f" Its oldest {count(num_missing, 'turn')} did not fit and are not in it." if num_missing else ""
         child.notify(Notice(
             f"The context of {one_line(chat.label)} is nearly full: here it is summed up, then answered.{missing}",
@@ -209,7 +212,7 @@ class ChatDesk:
         child = chat.fork(self.free_id(), request_id)
         child.name = fork_name(chat.name, self._names())
         self.chats.insert(self.chats.index(after or chat) + 1, child)
-        self._send(Fork(chat.session_id, child.session_id, request_id))
+        self._send(Fork(chat.session_id, child.session_id, request_id, child.chat_id))
         self.on_change()
         return child
 
@@ -316,13 +319,15 @@ class ChatDesk:
         match event:
             case RequestStarted() | TextDelta() | RequestFinished() | RequestFailed():
                 self._apply_to_chat(event)
+            case ReplyKept():
+                self._take_back(event)
             case EngineReady():
                 self.context_limit = min(event.max_model_len, event.num_blocks * event.block_size)
             case EngineDied():
                 self._interrupt_all(keep_queued=event.restarting)
             case EngineFailed():
                 self._interrupt_all(keep_queued=False)
-        if isinstance(event, RequestFinished | RequestFailed | EngineDied | EngineFailed):
+        if isinstance(event, RequestFinished | RequestFailed | EngineDied | EngineFailed | ReplyKept):
             self.on_change()
 
     def _apply_to_chat(self, event: RequestEvent) -> None:
@@ -342,6 +347,25 @@ class ChatDesk:
             case RequestFinished():
                 chat.finish(event.reason, event)
                 self._after_reply(chat, event)
+
+    def _take_back(self, kept: ReplyKept) -> None:
+        """A server has gone on with a chat of this desk, or of a terminal that is gone and whose chats are not kept
+        here: that one gets a place, by its number if nobody has it."""
+        chat = next((chat for chat in self.chats if chat.chat_id == kept.chat_id), None)
+        if chat is not None and resume(chat, kept) != "apart":
+            return
+        if not asked_entries(kept):
+            return
+        taken = kept.session_id in set(self._numbers())
+        apart = ChatSession(self.free_id() if taken else kept.session_id, overrides=self._options.overrides)
+        fill(apart, kept)
+        apart.name = name_from(kept.turns[-1][1]) if chat is None else fork_name(chat.name, self._names())
+        if chat is not None:
+            apart.chat_id = apart.tree_id = new_id()
+        self.add(apart)
+        if taken:  # by another chat of the same number: the server's sequence is that one's from now on
+            apart.append(kept.text, 0)
+            apart.interrupt()
 
     def _after_reply(self, chat: ChatSession, event: RequestFinished) -> None:
         used = event.num_prompt_tokens + event.num_tokens
@@ -376,7 +400,9 @@ class ChatDesk:
     # --- parts --------------------------------------------------------------------------------------
 
     def _generate(self, chat: ChatSession, request_id: int) -> None:
-        self._send(Generate(chat.session_id, request_id, chat.turns, chat.overrides, self._options.raw))
+        self._send(
+            Generate(chat.session_id, request_id, chat.turns, chat.overrides, self._options.raw, chat.chat_id)
+        )
 
     def _new_request(self) -> int:
         self._next_request += 1
